@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstddef>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace hybrid_trainer {
+
+/// Text of all arguments in a row, as operator<< writes them.
+template <class... Parts>
+std::string concat(const Parts&... parts) {
+  std::ostringstream out;
+  out.precision(9);
+  (out << ... << parts);
+  return out.str();
+}
+
+/// What the process answers with when an error ends it; the numbers are those of sysexits.h.
+enum class ExitCode : int {
+  kSuccess = 0,
+  kUsage = 64,        // the command line is wrong
+  kData = 65,         // a file's content is wrong: shard, tokenizer, checkpoint, safetensors
+  kNoInput = 66,      // an input does not exist or cannot be read
+  kInternal = 70,     // a mistake in this program
+  kMemory = 71,       // out of memory, or over the memory budget
+  kCannotCreate = 73, // an output exists already or cannot be created
+  kIo = 74,           // reading or writing failed: disk full, for example
+  kInUse = 75,        // another process works on the run
+  kDiverged = 76,     // the loss or the gradient is not finite and no rollback helps
+  kConfig = 78,       // the configuration is wrong
+  kInterrupted = 130, // stopped by Ctrl-C or SIGTERM after saving
+};
+
+/// Base of all errors that this project throws. The message says what was got, what was wanted and the way out.
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ExitCode code() const { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+class UsageError : public Error {
+ public:
+  explicit UsageError(const std::string& message) : Error(ExitCode::kUsage, message) {}
+};
+
+/// A file holds something else than it should.
+class DataError : public Error {
+ public:
+  explicit DataError(const std::string& message) : Error(ExitCode::kData, message) {}
+};
+
+class MissingInput : public Error {
+ public:
+  explicit MissingInput(const std::string& message) : Error(ExitCode::kNoInput, message) {}
+};
+
+class CannotCreate : public Error {
+ public:
+  explicit CannotCreate(const std::string& message) : Error(ExitCode::kCannotCreate, message) {}
+};
+
+class IoError : public Error {
+ public:
+  explicit IoError(const std::string& message) : Error(ExitCode::kIo, message) {}
+};
+
+class InUse : public Error {
+ public:
+  explicit InUse(const std::string& message) : Error(ExitCode::kInUse, message) {}
+};
+
+/// Training cannot go on: loss or gradients are not finite.
+class Diverged : public Error {
+ public:
+  explicit Diverged(const std::string& message) : Error(ExitCode::kDiverged, message) {}
+};
+
+/// Every wrong field of a configuration at once, one problem a line.
+class ConfigError : public Error {
+ public:
+  explicit ConfigError(std::vector<std::string> problems);
+  const std::vector<std::string>& problems() const { return problems_; }
+
+ private:
+  std::vector<std::string> problems_;
+};
+
+class OutOfMemory : public Error {
+ public:
+  OutOfMemory(const std::string& message, std::size_t requested_bytes, std::size_t available_bytes)
+      : Error(ExitCode::kMemory, message),
+        requested_bytes_(requested_bytes),
+        available_bytes_(available_bytes) {}
+  std::size_t requested_bytes() const { return requested_bytes_; }
+  std::size_t available_bytes() const { return available_bytes_; }
+
+ private:
+  std::size_t requested_bytes_;
+  std::size_t available_bytes_;
+};
+
+class ShapeMismatch : public Error {
+ public:
+  explicit ShapeMismatch(const std::string& message) : Error(ExitCode::kInternal, message) {}
+};
+
+/// A mistake of the programmer who called: throws Error(kInternal) with the message.
+inline void require(bool holds, const char* message) {
+  if (!holds) throw Error(ExitCode::kInternal, message);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace hybrid_trainer {
+
+/// What bytes are for; every allocation is accounted under one kind.
+enum class MemoryKind {
+  kParameters,
+  kGradients,
+  kOptimizerState,
+  kActivations,
+  kPredictor,
+  kSnapshot,
+  kWorkspace,
+  kData,
+};
+inline constexpr std::size_t kMemoryKinds = 8;
+const char* name_of(MemoryKind kind);  // "parameters", "gradients", "optimizer_state", ...
+
+struct MemoryUse {
+  std::array<std::size_t, kMemoryKinds> live{};  // bytes in use now, by kind
+  std::array<std::size_t, kMemoryKinds> peak{};  // highest live bytes since the last reset_peaks, by kind
+  std::size_t live_total = 0;
+  std::size_t peak_total = 0;   // highest live_total since the last reset_peaks
+  std::size_t cached = 0;       // freed bytes kept for reuse
+  std::size_t fresh_total = 0;  // bytes ever taken from the system: unchanged over a step that allocates nothing
+};
+
+class MemoryPool;
+
+/// Owner of one block of a MemoryPool; moves, never copies; gives the block back when it goes.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    Buffer moved(std::move(other));
+    swap(moved);
+    return *this;
+  }
+  ~Buffer();
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  MemoryKind kind() const { return kind_; }
+
+ private:
+  friend class MemoryPool;
+  void swap(Buffer& other) noexcept;
+  std::shared_ptr<MemoryPool> pool_;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  MemoryKind kind_ = MemoryKind::kWorkspace;
+};
+
+/// A pool of memory that counts by kind, reuses freed blocks and may have a hard budget.
+/// "Device memory" on a processor is one such pool, "host memory" that things are offloaded to is another.
+/// Blocks are aligned to 64 bytes (2 MiB from 2 MiB on). All calls may come from any thread.
+class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
+ public:
+  /// `budget_bytes`: live and cached bytes never exceed it; none means no limit.
+  static std::shared_ptr<MemoryPool> create(std::string name, std::optional<std::size_t> budget_bytes = {});
+  ~MemoryPool();
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  /// Uninitialised bytes. Throws OutOfMemory, which names pool, kind, request and budget, after giving cached blocks
+  /// back to the system did not help.
+  Buffer allocate(std::size_t bytes, MemoryKind kind);
+  MemoryUse use() const;
+  void reset_peaks();
+  /// Gives the cached blocks back to the system.
+  void trim();
+  const std::string& name() const { return name_; }
+
+ private:
+  friend class Buffer;
+  MemoryPool(std::string name, std::optional<std::size_t> budget_bytes);
+  void release(void* data, std::size_t bytes, MemoryKind kind) noexcept;
+  struct Blocks;
+  std::string name_;
+  std::optional<std::size_t> budget_bytes_;
+  std::unique_ptr<Blocks> blocks_;
+};
+
+}  // namespace hybrid_trainer

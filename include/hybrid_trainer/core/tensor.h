@@ -1,0 +1,79 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+
+#include "hybrid_trainer/core/dtype.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/stream.h"
+
+namespace hybrid_trainer {
+
+/// Up to four dimensions, row-major, held without heap memory.
+class Shape {
+ public:
+  static constexpr int kMaxRank = 4;
+  Shape() = default;
+  Shape(std::initializer_list<std::int64_t> dimensions);
+  int rank() const { return rank_; }
+  std::int64_t operator[](int i) const { return dimensions_[static_cast<std::size_t>(i)]; }
+  std::int64_t elements() const;
+  bool operator==(const Shape&) const = default;
+  std::string text() const;  // "(8, 64)"
+  void append(std::int64_t dimension);
+
+ private:
+  std::array<std::int64_t, kMaxRank> dimensions_{};
+  int rank_ = 0;
+};
+
+/// A view of part of a shared Buffer: dtype, shape, contiguous row-major elements. Copying a Tensor copies the view, never
+/// the elements; the bytes go back to their pool with the last view.
+class Tensor {
+ public:
+  Tensor() = default;  // no elements, no memory
+
+  /// Uninitialised elements from the stream's pool. Throws OutOfMemory.
+  static Tensor empty(const Shape& shape, DType dtype, MemoryKind kind, const Stream& stream);
+  static Tensor zeros(const Shape& shape, DType dtype, MemoryKind kind, const Stream& stream);
+  static Tensor empty_like(const Tensor& other, MemoryKind kind, const Stream& stream) {
+    return empty(other.shape(), other.dtype(), kind, stream);
+  }
+
+  bool defined() const { return buffer_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+  const Shape& shape() const { return shape_; }
+  std::int64_t size(int dimension) const { return shape_[dimension]; }
+  DType dtype() const { return dtype_; }
+  std::int64_t elements() const { return shape_.elements(); }
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype_); }
+
+  /// The first element. Throws Error where T is not the tensor's dtype.
+  template <class T>
+  T* data() const {
+    if (DTypeOf<T>::value != dtype_) throw_wrong_dtype(DTypeOf<T>::value);
+    return static_cast<T*>(raw());
+  }
+  void* raw() const { return buffer_ ? static_cast<char*>(buffer_->data()) + offset_bytes_ : nullptr; }
+
+  /// The same elements under another shape. Throws ShapeMismatch where the counts differ.
+  Tensor view(const Shape& shape) const;
+  /// Rows [begin, end) of dimension 0, sharing memory.
+  Tensor rows(std::int64_t begin, std::int64_t end) const;
+
+ private:
+  [[noreturn]] void throw_wrong_dtype(DType asked) const;
+  std::shared_ptr<Buffer> buffer_;
+  std::size_t offset_bytes_ = 0;
+  Shape shape_;
+  DType dtype_ = DType::kF32;
+};
+
+/// Copies elements between tensors of one shape and dtype. The stream is the destination's.
+void copy(const Tensor& destination, const Tensor& source, const Stream& stream);
+void fill_zero(const Tensor& tensor, const Stream& stream);
+
+}  // namespace hybrid_trainer

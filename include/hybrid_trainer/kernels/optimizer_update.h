@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer::kernels {
+
+struct AdamWSettings {
+  float learning_rate = 0;
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0;
+  float gradient_scale = 1;  // multiplies the gradient first: clipping, mean over micro-batches
+  std::int64_t step = 1;     // from 1, for the bias corrections
+};
+
+/// One fused AdamW step: m = β1·m + (1−β1)·g, v = β2·v + (1−β2)·g²,
+/// w = w·(1 − lr·decay) − lr·m̂/(√v̂ + ε). w, m, v, g: same shape, f32. `working` is a bf16 copy of w to refresh, or undefined.
+/// Source: Loshchilov & Hutter 2019, algorithm 2.
+void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g, const Tensor& working,
+                  const AdamWSettings& settings, const Stream& stream);
+
+/// direction = −lr·m̂/(√v̂ + ε): the step that AdamW would take with no new gradient and no decay.
+void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v, const AdamWSettings& settings,
+                     const Stream& stream);
+
+/// m = momentum·m + g·gradient_scale; w = w·(1 − lr·decay) − lr·m. m undefined where momentum is 0.
+void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working, float learning_rate,
+                float momentum, float weight_decay, float gradient_scale, const Stream& stream);
+
+/// The first half of a Muon step: m = momentum·m + g·gradient_scale, u = g·gradient_scale + momentum·m (Nesterov).
+void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum, float gradient_scale,
+                   const Stream& stream);
+/// w = w·(1 − lr·decay) − step_size·u; refreshes `working` where defined.
+void decayed_step(const Tensor& w, const Tensor& u, const Tensor& working, float step_size, float decay_factor,
+                  const Stream& stream);
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "hybrid_trainer/nn/activation_tape.h"
+#include "hybrid_trainer/nn/parameter.h"
+
+namespace hybrid_trainer {
+
+/// A differentiable function with parameters and an explicit backward. Forward pushes on the tape what backward pops.
+class Module {
+ public:
+  virtual ~Module() = default;
+  virtual Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) = 0;
+  /// The gradient of x; parameters' gradients are written as Parameter::take_gradient_mode says.
+  virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
+  virtual void visit_parameters(const ParameterVisitor& visit) = 0;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,10 @@
+# Warnings, and the floating-point flags that let loops become vector code without changing any result:
+# no errno from mathematics, no trapping; never -ffast-math, which would reorder sums and lose NaN.
+function(ht_compile_options target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -fno-math-errno -fno-trapping-math)
+  target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
+  if(NOT HT_SANITIZE STREQUAL "none")
+    target_compile_options(${target} PRIVATE -fsanitize=${HT_SANITIZE} -fno-omit-frame-pointer -g)
+    target_link_options(${target} PRIVATE -fsanitize=${HT_SANITIZE})
+  endif()
+endfunction()

@@ -1,0 +1,17 @@
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const auto& line : lines) text += (text.empty() ? "" : "\n") + line;
+  return text;
+}
+
+}  // namespace
+
+ConfigError::ConfigError(std::vector<std::string> problems)
+    : Error(ExitCode::kConfig, joined(problems)), problems_(std::move(problems)) {}
+
+}  // namespace hybrid_trainer
