@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -22,10 +23,25 @@ std::size_t rounded(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+/// Large blocks are mappings of their own, so that what is given back really leaves the process.
 void* take_from_system(std::size_t bytes) {
-  void* data = std::aligned_alloc(bytes >= kHugePage ? kHugePage : kLine, bytes);
-  if (data != nullptr && bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);
-  return data;
+  if (bytes < kHugePage) return std::aligned_alloc(kLine, bytes);
+  void* mapped = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  char* begin = static_cast<char*>(mapped);
+  const std::size_t skip = (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
+  if (skip > 0) munmap(begin, skip);
+  if (skip < kHugePage) munmap(begin + skip + bytes, kHugePage - skip);
+  madvise(begin + skip, bytes, MADV_HUGEPAGE);
+  return begin + skip;
+}
+
+void give_to_system(void* data, std::size_t bytes) noexcept {
+  if (bytes < kHugePage) {
+    std::free(data);
+  } else {
+    munmap(data, bytes);
+  }
 }
 
 }  // namespace
@@ -128,7 +144,7 @@ void MemoryPool::reset_peaks() {
 void MemoryPool::trim() {
   std::lock_guard lock(blocks_->mutex);
   for (auto& [size, blocks] : blocks_->cached) {
-    for (void* block : blocks) std::free(block);
+    for (void* block : blocks) give_to_system(block, size);
   }
   blocks_->cached.clear();
   blocks_->use.cached = 0;

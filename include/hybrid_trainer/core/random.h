@@ -46,7 +46,8 @@ inline std::uint32_t random_word(const RandomKey& key, std::uint64_t i) { return
 inline std::uint64_t random_below(const RandomKey& key, std::uint64_t i, std::uint64_t bound) {
   const auto words = philox(key, i);
   const std::uint64_t wide = (std::uint64_t{words[0]} << 32) | words[1];
-  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(wide) * bound) >> 64);
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint64_t>((static_cast<Wide>(wide) * bound) >> 64);
 }
 
 /// Standard normal number i of the key (Box–Muller).

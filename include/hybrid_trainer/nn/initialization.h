@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+#include "hybrid_trainer/nn/parameter.h"
+
+namespace hybrid_trainer {
+
+/// Fills the parameter with normal numbers of the given standard deviation, drawn from (seed, parameter's name).
+void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed);
+void initialize_constant(Parameter& parameter, float value);
+
+/// A parameter with f32 memory for its value and none for its gradient.
+Parameter make_parameter(const std::string& name, const Shape& shape, const Stream& stream);
+
+/// Memory for gradients where a parameter has none; and its release.
+void allocate_gradients(const std::function<void(const ParameterVisitor&)>& visit_all, const Stream& stream);
+void free_gradients(const std::function<void(const ParameterVisitor&)>& visit_all);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,53 @@
+#include "hybrid_trainer/nn/layer_norm.h"
+
+#include "hybrid_trainer/kernels/normalization.h"
+#include "hybrid_trainer/nn/initialization.h"
+
+namespace hybrid_trainer {
+
+LayerNorm::LayerNorm(const std::string& name, std::int64_t width, const Stream& stream)
+    : weight_(make_parameter(name + ".weight", {width}, stream)), bias_(make_parameter(name + ".bias", {width}, stream)) {
+  initialize_constant(weight_, 1.0f);
+}
+
+Tensor LayerNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  const std::int64_t width = weight_.value.elements(), rows = x.elements() / width;
+  Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  Tensor mean, rstd;
+  if (tape.keeps()) {
+    mean = Tensor::empty({rows}, DType::kF32, MemoryKind::kActivations, stream);
+    rstd = Tensor::empty({rows}, DType::kF32, MemoryKind::kActivations, stream);
+  }
+  kernels::layer_norm_forward(y.view({rows, width}), mean, rstd, x.view({rows, width}), weight_.value, bias_.value, stream);
+  tape.push(x, stream);
+  tape.push(mean, stream);
+  tape.push(rstd, stream);
+  return y;
+}
+
+void LayerNorm::backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy, ActivationTape& tape,
+                         const Stream& stream) {
+  const Tensor rstd = tape.pop(stream), mean = tape.pop(stream), x = tape.pop(stream);
+  const Shape rows{mean.elements(), weight_.value.elements()};
+  const auto parameter_mode = weight_.take_gradient_mode();
+  bias_.take_gradient_mode();
+  kernels::layer_norm_backward(dx.view(rows), mode, weight_.gradient, bias_.gradient, parameter_mode, dy.view(rows),
+                               x.view(rows), mean, rstd, weight_.value, stream);
+}
+
+Tensor LayerNorm::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  Tensor dx = Tensor::empty_like(dy, MemoryKind::kActivations, stream);
+  backward(dx, kernels::GradientMode::kOverwrite, dy, tape, stream);
+  return dx;
+}
+
+void LayerNorm::backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  backward(dx, kernels::GradientMode::kAccumulate, dy, tape, stream);
+}
+
+void LayerNorm::visit_parameters(const ParameterVisitor& visit) {
+  visit(weight_);
+  visit(bias_);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,57 @@
+#include "hybrid_trainer/nn/linear.h"
+
+#include "hybrid_trainer/kernels/matmul.h"
+#include "hybrid_trainer/nn/initialization.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// All leading dimensions as rows: (N, last).
+Tensor as_rows(const Tensor& x) {
+  const std::int64_t last = x.size(x.shape().rank() - 1);
+  return x.view({x.elements() / last, last});
+}
+
+Shape with_last(const Shape& shape, std::int64_t last) {
+  Shape other;
+  for (int i = 0; i + 1 < shape.rank(); ++i) other.append(shape[i]);
+  other.append(last);
+  return other;
+}
+
+}  // namespace
+
+Linear::Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream)
+    : weight_(make_parameter(name + ".weight", {outputs, inputs}, stream)),
+      bias_(make_parameter(name + ".bias", {outputs}, stream)) {
+  weight_.is_matrix = true;
+}
+
+Tensor Linear::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  return forward(x, Tensor{}, tape, stream);
+}
+
+Tensor Linear::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape, const Stream& stream) {
+  Tensor y = Tensor::empty(with_last(x.shape(), weight_.value.size(0)), x.dtype(), MemoryKind::kActivations, stream);
+  kernels::linear_forward(as_rows(y), as_rows(x), weight_.for_compute(), bias_.value,
+                          residual ? as_rows(residual) : residual, stream);
+  tape.push(x, stream);
+  return y;
+}
+
+Tensor Linear::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  const Tensor x = tape.pop(stream);
+  const Tensor dy_rows = as_rows(dy);
+  kernels::linear_backward_weight(weight_.gradient, dy_rows, as_rows(x), weight_.take_gradient_mode(), stream);
+  kernels::bias_backward(bias_.gradient, dy_rows, bias_.take_gradient_mode(), stream);
+  Tensor dx = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  kernels::linear_backward_input(as_rows(dx), dy_rows, weight_.for_compute(), stream);
+  return dx;
+}
+
+void Linear::visit_parameters(const ParameterVisitor& visit) {
+  visit(weight_);
+  visit(bias_);
+}
+
+}  // namespace hybrid_trainer
