@@ -1,6 +1,7 @@
 #include "hybrid_trainer/nn/transformer_block.h"
 
 #include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/nn/dropout.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -24,7 +25,7 @@ Tensor TransformerBlock::forward_branch(Branch& branch, LayerNorm& norm, const T
   const Tensor normal = norm.forward(x, tape, stream);
   if (shape_.dropout == 0 || !tape.pass().training) return branch.forward(normal, x, tape, stream);
   const Tensor y = branch.forward(normal, Tensor{}, tape, stream);
-  kernels::dropout(y, y, shape_.dropout, {tape.pass().seed, tape.pass().step, site}, stream);
+  apply_dropout(y, shape_.dropout, tape.pass(), site, stream);
   kernels::add(y, y, x, stream);
   return y;
 }
@@ -35,7 +36,8 @@ void TransformerBlock::backward_branch(Branch& branch, LayerNorm& norm, const Te
   Tensor dbranch = dx;
   if (shape_.dropout != 0 && tape.pass().training) {
     dbranch = Tensor::empty_like(dx, MemoryKind::kActivations, stream);
-    kernels::dropout(dbranch, dx, shape_.dropout, {tape.pass().seed, tape.pass().step, site}, stream);
+    copy(dbranch, dx, stream);
+    apply_dropout(dbranch, shape_.dropout, tape.pass(), site, stream);
   }
   const Tensor dnormal = branch.backward(dbranch, tape, stream);
   norm.backward_onto(dx, dnormal, tape, stream);
