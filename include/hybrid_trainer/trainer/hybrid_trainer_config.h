@@ -1,0 +1,99 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/data/data_config.h"
+#include "hybrid_trainer/io/checkpoint_config.h"
+#include "hybrid_trainer/memory/predict_aware_memory_config.h"
+#include "hybrid_trainer/models/model_config.h"
+#include "hybrid_trainer/optim/learning_rate_schedule.h"
+#include "hybrid_trainer/optim/optimizer_config.h"
+#include "hybrid_trainer/phases/divergence_config.h"
+#include "hybrid_trainer/phases/phase_config.h"
+#include "hybrid_trainer/trainer/gradient_accumulation_config.h"
+#include "hybrid_trainer/trainer/mixed_precision_config.h"
+#include "hybrid_trainer/trainer/training_config.h"
+
+namespace hybrid_trainer {
+
+class HybridTrainerConfigBuilder;
+
+/// Everything that a run is made from: the same groups and keys in C++, in JSON and behind `--set`.
+struct HybridTrainerConfig {
+  ModelConfig model;
+  DataConfig data;
+  TrainingConfig training;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  PhaseConfig phases;
+  MixedPrecisionConfig mixed_precision;
+  GradientAccumulationConfig gradient_accumulation;
+  PredictAwareMemoryConfig predict_aware_memory;
+  DivergenceConfig divergence;
+  CheckpointConfig checkpoint;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"model", self.model, "Shape of the GPT-2."});
+    visit(Field{"data", self.data, "How examples are cut from the data."});
+    visit(Field{"training", self.training, "Length, seed and resources of the run."});
+    visit(Field{"optimizer", self.optimizer, "What turns gradients into weight changes."});
+    visit(Field{"schedule", self.schedule, "How the learning rate moves."});
+    visit(Field{"phases", self.phases, "The phase machine: Warmup, Full, Predict, Correct."});
+    visit(Field{"mixed_precision", self.mixed_precision, "Precision of each phase."});
+    visit(Field{"gradient_accumulation", self.gradient_accumulation, "Micro-batches of one step."});
+    visit(Field{"predict_aware_memory", self.predict_aware_memory, "Where the optimizer state is during Predict."});
+    visit(Field{"divergence", self.divergence, "What counts as a run gone wrong."});
+    visit(Field{"checkpoint", self.checkpoint, "When the run is saved."});
+  }
+
+  static HybridTrainerConfigBuilder builder();
+  /// The method's settings from careful to bold; model, data and optimizer stay at their defaults.
+  static HybridTrainerConfig conservative();
+  static HybridTrainerConfig balanced();
+  static HybridTrainerConfig aggressive();
+
+  /// Every problem of every field, "path: got X, want Y"; empty where the config is sound.
+  std::vector<std::string> problems() const;
+  /// Throws one ConfigError with all problems.
+  void validate() const;
+};
+
+/// One setter per field of the phase machine and one per group; build() validates everything at once.
+///   auto config = HybridTrainerConfig::builder().warmup_steps(200).full_steps(20).build();
+class HybridTrainerConfigBuilder {
+ public:
+  using Self = HybridTrainerConfigBuilder;
+  Self& warmup_steps(std::int64_t value) { return config_.phases.warmup_steps = value, *this; }
+  Self& full_steps(std::int64_t value) { return config_.phases.full_steps = value, *this; }
+  Self& max_predict_steps(std::int64_t value) { return config_.phases.max_predict_steps = value, *this; }
+  Self& confidence_threshold(double value) { return config_.phases.confidence_threshold = value, *this; }
+  Self& correction_interval(std::int64_t value) { return config_.phases.correction_interval = value, *this; }
+  Self& predictor(std::string name) { return config_.phases.predictor = std::move(name), *this; }
+  Self& steps(std::int64_t value) { return config_.training.steps = value, *this; }
+  Self& seed(std::int64_t value) { return config_.training.seed = value, *this; }
+  Self& model_config(ModelConfig value) { return config_.model = value, *this; }
+  Self& data_config(DataConfig value) { return config_.data = value, *this; }
+  Self& training_config(TrainingConfig value) { return config_.training = value, *this; }
+  Self& optimizer_config(OptimizerConfig value) { return config_.optimizer = std::move(value), *this; }
+  Self& schedule_config(ScheduleConfig value) { return config_.schedule = std::move(value), *this; }
+  Self& phase_config(PhaseConfig value) { return config_.phases = std::move(value), *this; }
+  Self& mixed_precision_config(MixedPrecisionConfig value) { return config_.mixed_precision = std::move(value), *this; }
+  Self& gradient_accumulation_config(GradientAccumulationConfig value) {
+    return config_.gradient_accumulation = value, *this;
+  }
+  Self& predict_aware_memory_config(PredictAwareMemoryConfig value) {
+    return config_.predict_aware_memory = std::move(value), *this;
+  }
+  Self& divergence_config(DivergenceConfig value) { return config_.divergence = value, *this; }
+  Self& checkpoint_config(CheckpointConfig value) { return config_.checkpoint = value, *this; }
+
+  /// Throws one ConfigError that lists every bad field.
+  HybridTrainerConfig build() const;
+
+ private:
+  HybridTrainerConfig config_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+
+namespace hybrid_trainer {
+
+/// A ready config by name. Throws ConfigError with the nearest names.
+HybridTrainerConfig preset_config(const std::string& name);
+std::vector<std::string> preset_names();
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "hybrid_trainer/models/model_config.h"
+#include "hybrid_trainer/optim/optimizer_config.h"
+#include "hybrid_trainer/core/stream.h"
+
+namespace hybrid_trainer {
+
+struct BenchmarkSettings {
+  ModelConfig model;
+  OptimizerConfig optimizer;
+  std::int64_t batch = 4;
+  std::int64_t sequence = 256;
+  bool bf16 = false;
+  int steps = 10;
+};
+
+/// Medians over the steps after the first. Forward includes the head's gradient, which is taken chunk by chunk with its loss.
+struct BenchmarkResult {
+  double tokens_per_second = 0;
+  double step_seconds = 0;
+  double forward_seconds = 0;
+  double backward_seconds = 0;
+  double optimizer_seconds = 0;
+  double forward_only_seconds = 0;      // the pass that a Predict step makes
+  double model_flops_per_second = 0;    // see gpt2_step_flops
+  double product_flops_per_second = 0;  // best product of the same run and precision
+  double share_of_product_rate = 0;
+  std::size_t bytes_allocated_after_first_step = 0;
+  MemoryUse memory;  // peaks of the whole benchmark
+};
+
+/// Real steps on random tokens: forward, backward, gradient norm and optimizer. `stream`'s pool is measured too.
+BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, const Stream& stream);
+
+}  // namespace hybrid_trainer

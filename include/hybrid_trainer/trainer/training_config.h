@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include "hybrid_trainer/core/fields.h"
+
+namespace hybrid_trainer {
+
+/// Length, seed and resources of a run. JSON group `training`.
+struct TrainingConfig {
+  std::int64_t steps = 1000;
+  std::int64_t seed = 0;
+  std::int64_t evaluate_every_steps = 0;
+  std::int64_t threads = 0;
+  std::int64_t memory_budget_mb = 0;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"steps", self.steps, "Steps of all phases together.", Range::at_least(1)});
+    visit(Field{"seed", self.seed, "Seed of the first weights, of the order of the data and of dropout.",
+                Range::at_least(0)});
+    visit(Field{"evaluate_every_steps", self.evaluate_every_steps,
+                "Steps between two evaluations on the validation split; 0 evaluates at the end only.", Range::at_least(0)});
+    visit(Field{"threads", self.threads, "Threads for all kernels; 0 takes every core.", Range::between(0, 4096)});
+    visit(Field{"memory_budget_mb", self.memory_budget_mb,
+                "Most device memory in MB (10^6 bytes); more ends in a clear error. 0 sets no limit.", Range::at_least(0)});
+  }
+};
+
+}  // namespace hybrid_trainer

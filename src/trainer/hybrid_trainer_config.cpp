@@ -1,0 +1,78 @@
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/gpt2.h"
+
+namespace hybrid_trainer {
+
+const std::vector<std::string>& precision_names() {
+  static const std::vector<std::string> names{"fp32", "bf16", "auto"};
+  return names;
+}
+
+const std::string& MixedPrecisionConfig::of(Phase phase) const {
+  switch (phase) {
+    case Phase::kWarmup:
+      return warmup;
+    case Phase::kFull:
+      return full;
+    case Phase::kPredict:
+      return predict;
+    case Phase::kCorrect:
+      break;
+  }
+  return correct;
+}
+
+HybridTrainerConfigBuilder HybridTrainerConfig::builder() { return {}; }
+
+HybridTrainerConfig HybridTrainerConfig::conservative() {
+  HybridTrainerConfig config;
+  config.phases = PhaseConfig::conservative();
+  config.mixed_precision = MixedPrecisionConfig::conservative();
+  config.gradient_accumulation = GradientAccumulationConfig::conservative();
+  config.predict_aware_memory = PredictAwareMemoryConfig::conservative();
+  return config;
+}
+
+HybridTrainerConfig HybridTrainerConfig::balanced() {
+  HybridTrainerConfig config;
+  config.phases = PhaseConfig::balanced();
+  config.mixed_precision = MixedPrecisionConfig::balanced();
+  config.gradient_accumulation = GradientAccumulationConfig::balanced();
+  config.predict_aware_memory = PredictAwareMemoryConfig::balanced();
+  return config;
+}
+
+HybridTrainerConfig HybridTrainerConfig::aggressive() {
+  HybridTrainerConfig config;
+  config.phases = PhaseConfig::aggressive();
+  config.mixed_precision = MixedPrecisionConfig::aggressive();
+  config.gradient_accumulation = GradientAccumulationConfig::aggressive();
+  config.predict_aware_memory = PredictAwareMemoryConfig::aggressive();
+  return config;
+}
+
+std::vector<std::string> HybridTrainerConfig::problems() const {
+  std::vector<std::string> found;
+  collect_range_problems(*this, "", found);
+  collect_model_problems(model, found);
+  if (optimizer.betas.size() != 2) {
+    found.push_back(concat("optimizer.betas: got ", optimizer.betas.size(), " numbers, want 2"));
+  }
+  if (data.sequence_length > model.context) {
+    found.push_back(concat("data.sequence_length: got ", data.sequence_length, ", want at most model.context ", model.context));
+  }
+  return found;
+}
+
+void HybridTrainerConfig::validate() const {
+  if (auto found = problems(); !found.empty()) throw ConfigError(std::move(found));
+}
+
+HybridTrainerConfig HybridTrainerConfigBuilder::build() const {
+  config_.validate();
+  return config_;
+}
+
+}  // namespace hybrid_trainer
