@@ -1,0 +1,112 @@
+#include "src/tools/command_line.h"
+
+#include <iostream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/nearest_name.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr const char* kOperands = "operands";
+
+bool takes_more(const std::string& operand) { return operand.ends_with("..."); }
+
+std::string see_help(const CommandSyntax& syntax) {
+  return concat("\nusage: hybrid ", syntax.name, " ", syntax.usage);
+}
+
+/// "--name=" stands for "--name" and an empty value, which Boost would refuse.
+std::vector<std::string> split_empty_values(const std::vector<std::string>& arguments) {
+  std::vector<std::string> split;
+  for (const std::string& argument : arguments) {
+    if (argument.starts_with("--") && argument.find('=') == argument.size() - 1) {
+      split.push_back(argument.substr(0, argument.size() - 1));
+      split.emplace_back();
+    } else {
+      split.push_back(argument);
+    }
+  }
+  return split;
+}
+
+[[noreturn]] void throw_unknown_option(const CommandSyntax& syntax, const std::string& given) {
+  std::vector<std::string> names{"--help"};
+  for (const auto& option : syntax.options.options()) names.push_back("--" + option->long_name());
+  throw UsageError(
+      concat("hybrid ", syntax.name, ": there is no option ", given, name_hint(given, names)));
+}
+
+void check_operands(const CommandSyntax& syntax, const std::vector<std::string>& given) {
+  const auto& wanted = syntax.operands;
+  if (given.size() < wanted.size()) {
+    throw UsageError(concat("hybrid ", syntax.name, ": ", wanted[given.size()], " is missing",
+                            see_help(syntax)));
+  }
+  const bool any_number = !wanted.empty() && takes_more(wanted.back());
+  if (given.size() > wanted.size() && !any_number) {
+    throw UsageError(concat("hybrid ", syntax.name, ": unexpected argument \"",
+                            given[wanted.size()], "\"", see_help(syntax)));
+  }
+  for (const std::string& operand : given) {
+    if (operand.empty())
+      throw UsageError(concat("hybrid ", syntax.name, ": an empty path", see_help(syntax)));
+  }
+}
+
+/// Reads everything into `values`; Boost's own messages are replaced where they lack what helps.
+void parse_into(po::variables_map& values, const CommandSyntax& syntax,
+                const po::options_description& all, const std::vector<std::string>& arguments) {
+  const std::string who = concat("hybrid ", syntax.name, ": ");
+  try {
+    const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+    po::positional_options_description positions;
+    positions.add(kOperands, -1);
+    po::store(po::command_line_parser(split_empty_values(arguments))
+                  .options(all)
+                  .positional(positions)
+                  .style(style)
+                  .run(),
+              values);
+    if (!values.count("help")) po::notify(values);
+  } catch (const po::unknown_option& error) {
+    throw_unknown_option(syntax, error.get_option_name());
+  } catch (const po::required_option& error) {
+    throw UsageError(concat(who, error.get_option_name(), " is missing", see_help(syntax)));
+  } catch (const po::multiple_occurrences& error) {
+    throw UsageError(concat(who, error.get_option_name(), " is given more than once"));
+  } catch (const po::error& error) {
+    throw UsageError(concat(who, error.what(), see_help(syntax)));
+  }
+}
+
+void print_help(const CommandSyntax& syntax, const po::options_description& visible) {
+  std::cout << "usage: hybrid " << syntax.name << " " << syntax.usage << "\n\n"
+            << syntax.description << "\n\n"
+            << visible;
+}
+
+}  // namespace
+
+std::optional<std::vector<std::string>> parse_command_line(
+    const CommandSyntax& syntax, const std::vector<std::string>& arguments) {
+  po::options_description visible("Options", 100);
+  for (const auto& option : syntax.options.options()) visible.add(option);
+  visible.add_options()("help", "Print this text.");
+  po::options_description all;
+  all.add(visible).add_options()(kOperands, po::value<std::vector<std::string>>());
+
+  po::variables_map values;
+  parse_into(values, syntax, all, arguments);
+  if (values.count("help")) {
+    print_help(syntax, visible);
+    return {};
+  }
+  const po::variable_value& given = values[kOperands];
+  const auto operands =
+      given.empty() ? std::vector<std::string>{} : given.as<std::vector<std::string>>();
+  check_operands(syntax, operands);
+  return operands;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <boost/program_options.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hybrid_trainer {
+
+namespace po = boost::program_options;
+
+/// What one sub-command takes. Options are declared as Boost.Program_options does, bound to the
+/// command's variables and, where they must be given, marked with ->required(). `--help` is added
+/// by parse_command_line.
+struct CommandSyntax {
+  std::string name;         // "prepare"
+  std::string usage;        // what follows the name: "INPUT... --output DATA [options]"
+  std::string description;  // for --help, lines of at most 100 columns
+  std::vector<std::string>
+      operands;  // arguments that are not options, all wanted; "INPUT..." takes one or more
+  po::options_description options{"Options"};
+};
+
+/// The operands, and the options in the variables they are bound to; none where --help was asked
+/// for and has been printed. Throws UsageError that names what is unknown, missing or cannot be
+/// read, with the nearest option.
+std::optional<std::vector<std::string>> parse_command_line(
+    const CommandSyntax& syntax, const std::vector<std::string>& arguments);
+
+}  // namespace hybrid_trainer

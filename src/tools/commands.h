@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace hybrid_trainer {
+
+/// The sub-commands of `hybrid`. Each takes the arguments behind its name and returns the process's
+/// exit code, or throws. Results go to standard output (with --json one JSON object and nothing
+/// else), everything else to standard error.
+int bench_command(const std::vector<std::string>& arguments);
+int config_command(const std::vector<std::string>& arguments);
+int doctor_command(const std::vector<std::string>& arguments);
+int eval_command(const std::vector<std::string>& arguments);
+int export_command(const std::vector<std::string>& arguments);
+int inspect_command(const std::vector<std::string>& arguments);
+int prepare_command(const std::vector<std::string>& arguments);
+int sample_command(const std::vector<std::string>& arguments);
+int train_command(const std::vector<std::string>& arguments);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+#include "src/tools/command_line.h"
+
+namespace hybrid_trainer {
+
+/// --preset, --config and --set as they were given.
+struct ConfigArguments {
+  std::string preset;                 // "" where not given
+  std::string file;                   // "" where not given
+  std::vector<std::string> settings;  // "group.key=value"
+  bool names_a_source() const { return !preset.empty() || !file.empty(); }
+};
+
+/// Declares the three options, bound to `arguments`, which must live until the command line is
+/// parsed.
+void add_config_options(po::options_description& options, ConfigArguments& arguments);
+
+/// The preset or the file over the defaults, or the defaults alone; then each setting in turn; then
+/// checked as a whole. Throws UsageError where preset and file are both given or a setting has no
+/// "=", MissingInput, or one ConfigError with the problems of all settings and fields.
+HybridTrainerConfig build_config(const ConfigArguments& arguments);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,95 @@
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <sstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/nearest_name.h"
+#include "src/tools/commands.h"
+
+namespace hybrid_trainer {
+namespace {
+
+struct Command {
+  const char* name;
+  int (*run)(const std::vector<std::string>&);
+  const char* summary;
+};
+
+constexpr Command kCommands[] = {
+    {"prepare", prepare_command, "make token shards and a tokenizer from text files and folders"},
+    {"train", train_command, "train a model; resume a run"},
+    {"eval", eval_command, "loss and perplexity over the whole validation split"},
+    {"sample", sample_command, "continue a text with a trained model"},
+    {"inspect", inspect_command,
+     "say what a run, checkpoint, safetensors file or token shard holds"},
+    {"export", export_command, "write a run's model as a Hugging Face folder"},
+    {"config", config_command,
+     "print the full configuration, its JSON schema or its documentation"},
+    {"bench", bench_command, "measure real training steps on this machine"},
+    {"doctor", doctor_command, "processor, measured speeds, libraries, memory and disk"},
+};
+
+void print_help() {
+  std::cout << "hybrid trains GPT-2 models in four phases: Warmup, Full, Predict, Correct.\n\n"
+               "usage: hybrid COMMAND [options]\n\nCommands:\n";
+  for (const Command& command : kCommands) {
+    std::cout << "  " << command.name << std::string(10 - std::strlen(command.name), ' ')
+              << command.summary << "\n";
+  }
+  std::cout
+      << "\nhybrid COMMAND --help says more about each; hybrid --version prints the version.\n";
+}
+
+int dispatch(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) throw UsageError("a command is missing; hybrid --help lists them");
+  const std::string& name = arguments.front();
+  if (name == "--help" || name == "-h" || name == "help") return print_help(), 0;
+  if (name == "--version") return std::cout << "hybrid " << HT_VERSION << "\n", 0;
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (name == command.name) return command.run({arguments.begin() + 1, arguments.end()});
+    names.emplace_back(command.name);
+  }
+  throw UsageError(concat("there is no command \"", name, "\"", name_hint(name, names)));
+}
+
+/// The message after "error: ", cut where it would fill the screen.
+void print_error(const std::string& message) {
+  constexpr int kMostLines = 10;
+  std::istringstream lines(message);
+  int printed = 0, left_out = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (printed == kMostLines) {
+      ++left_out;
+    } else {
+      std::cerr << (printed++ == 0 ? "error: " : "       ") << line << "\n";
+    }
+  }
+  if (left_out > 0) std::cerr << "       and " << left_out << " more\n";
+}
+
+int run(const std::vector<std::string>& arguments) {
+  try {
+    const int code = dispatch(arguments);
+    std::cout.flush();
+    if (!std::cout)
+      throw IoError("standard output could not be written: its disk is full, or it was closed");
+    return code;
+  } catch (const Error& error) {
+    print_error(error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    print_error("out of memory");
+    return static_cast<int>(ExitCode::kMemory);
+  } catch (const std::exception& error) {
+    print_error(concat("a mistake in this program: ", error.what()));
+    return static_cast<int>(ExitCode::kInternal);
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
+
+int main(int count, char** values) { return hybrid_trainer::run({values + 1, values + count}); }

@@ -1,0 +1,106 @@
+#include "hybrid_trainer/trainer/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+
+namespace hybrid_trainer {
+namespace {
+
+struct Candidate {
+  double weight;  // probability times a constant
+  std::int32_t id;
+};
+
+bool less_likely(const Candidate& a, const Candidate& b) {
+  return a.weight != b.weight ? a.weight < b.weight : a.id > b.id;
+}
+
+std::int32_t likeliest(std::span<const float> logits) {
+  return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
+}
+
+double sum_of_weights(const std::vector<Candidate>& candidates) {
+  double sum = 0;
+  for (const Candidate& candidate : candidates) sum += candidate.weight;
+  return sum;
+}
+
+/// The likeliest candidates in falling order, until there are `count` of them or they weigh
+/// `weight`.
+std::vector<Candidate> take_likeliest(std::vector<Candidate> heap, std::size_t count,
+                                      double weight) {
+  std::make_heap(heap.begin(), heap.end(), less_likely);
+  std::vector<Candidate> taken;
+  for (double sum = 0; taken.size() < count && (taken.empty() || sum < weight);) {
+    std::pop_heap(heap.begin(), heap.end(), less_likely);
+    taken.push_back(heap.back());
+    sum += heap.back().weight;
+    heap.pop_back();
+  }
+  return taken;
+}
+
+/// Uniform in [0, 1) with 53 bits.
+double random_unit(std::uint64_t seed, std::uint64_t position) {
+  constexpr std::uint64_t kSamplingSequence = 0x73616d706c65;
+  const auto words = philox({seed, position, kSamplingSequence}, 0);
+  return static_cast<double>(((std::uint64_t{words[0]} << 32) | words[1]) >> 11) * 0x1p-53;
+}
+
+}  // namespace
+
+void check(const SamplingSettings& settings) {
+  std::string problems;
+  const auto add = [&](const std::string& problem) {
+    problems += (problems.empty() ? "" : "\n") + problem;
+  };
+  if (!(settings.temperature >= 0 && std::isfinite(settings.temperature))) {
+    add(concat("temperature: got ", settings.temperature, ", want 0 (greedy) or more"));
+  }
+  if (settings.top_k < 0)
+    add(concat("top-k: got ", settings.top_k, ", want 0 (all tokens) or more"));
+  if (!(settings.top_p > 0 && settings.top_p <= 1)) {
+    add(concat("top-p: got ", settings.top_p, ", want (0, 1]; 1 keeps all tokens"));
+  }
+  if (!problems.empty()) throw UsageError(problems);
+}
+
+std::int32_t sample_token(std::span<const float> logits, const SamplingSettings& settings,
+                          std::uint64_t position) {
+  require(!logits.empty(), "sample_token: no logits");
+  for (float logit : logits) {
+    if (!(logit < INFINITY))
+      throw DataError("the model's logits are not finite; its weights are damaged");
+  }
+  const std::int32_t best = likeliest(logits);
+  if (settings.temperature == 0) return best;
+
+  const double highest = logits[static_cast<std::size_t>(best)];
+  std::vector<Candidate> candidates(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    candidates[i] = {std::exp((logits[i] - highest) / settings.temperature),
+                     static_cast<std::int32_t>(i)};
+  }
+  const auto top_k = static_cast<std::size_t>(settings.top_k);
+  if (top_k > 0 && top_k < candidates.size())
+    candidates = take_likeliest(std::move(candidates), top_k, INFINITY);
+  if (settings.top_p < 1) {
+    const double weight = settings.top_p * sum_of_weights(candidates);
+    const std::size_t count = candidates.size();
+    candidates = take_likeliest(std::move(candidates), count, weight);
+  }
+
+  double rest = random_unit(settings.seed, position) * sum_of_weights(candidates);
+  for (const Candidate& candidate : candidates) {
+    rest -= candidate.weight;
+    if (rest < 0) return candidate.id;
+  }
+  return best;  // rounding left a rest
+}
+
+}  // namespace hybrid_trainer
