@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/data/token_dataset.h"
+
+namespace hybrid_trainer {
+
+struct BatchSettings {
+  std::int64_t batch_size = 0;       // B, sequences in a batch
+  std::int64_t sequence_length = 0;  // T, tokens in a sequence
+  bool shuffle = true;
+  std::uint64_t seed = 0;
+};
+
+/// Where training sequences lie in a stream of N tokens; a function of settings and number alone.
+/// An epoch cuts the stream into windows of T inputs that do not overlap, each with one target
+/// more. With shuffle the cut starts at a random offset in [0, T) and the windows come in a seeded
+/// permutation, both new each epoch; without, windows come in order from token 0. An epoch has
+/// floor((N - T) / T) windows with shuffle (what every offset leaves room for, at least 1),
+/// floor((N - 1) / T) without.
+class WindowOrder {
+ public:
+  /// Throws DataError where tokens < T + 1; `name` says whose tokens.
+  WindowOrder(std::int64_t tokens, const BatchSettings& settings, const std::string& name);
+  std::int64_t windows_per_epoch() const { return windows_; }
+  /// First token of training sequence `example` = 0, 1, …, counted over all epochs.
+  std::int64_t start_of(std::int64_t example) const;
+
+ private:
+  std::int64_t tokens_;
+  BatchSettings settings_;
+  std::int64_t windows_;
+};
+
+/// Training batches without end. Batch i holds the sequences i B … i B + B - 1 of the WindowOrder,
+/// so the position is the number of batches taken and nothing else. A background thread fills the
+/// next batch while one is in use.
+class BatchLoader {
+ public:
+  /// Two batches (B, T) i32 are taken from the stream's pool; nothing is allocated later. The
+  /// dataset must outlive the loader.
+  BatchLoader(const TokenDataset& dataset, const BatchSettings& settings, const Stream& stream);
+  ~BatchLoader();
+
+  /// The next batch; its memory is valid until the next call of next() or seek().
+  Batch next();
+  /// Makes `batch_index` the number of batches taken: the next one is exactly that of an unbroken
+  /// run.
+  void seek(std::int64_t batch_index);
+  std::int64_t batches_taken() const { return taken_; }
+  std::int64_t windows_per_epoch() const;
+  /// Writes batch `batch_index` into a batch of the caller's of the same shape; may be called
+  /// beside next().
+  void read(std::int64_t batch_index, const Batch& batch) const;
+
+ private:
+  class Prefetch;
+  const TokenDataset* dataset_;
+  BatchSettings settings_;
+  WindowOrder order_;
+  std::int64_t taken_ = 0;
+  std::unique_ptr<Prefetch> prefetch_;
+};
+
+/// All windows of T tokens of a split that do not overlap, in order from token 0, the last batch
+/// maybe smaller. A tail shorter than T is dropped, unless the split has no full window: then it is
+/// the only window, with length() < T.
+class EvaluationWindows {
+ public:
+  /// One batch is taken from the stream's pool. Throws DataError where the split has fewer than 2
+  /// tokens.
+  EvaluationWindows(const TokenDataset& dataset, std::int64_t batch_size,
+                    std::int64_t sequence_length, const Stream& stream);
+  std::int64_t batches() const { return (windows_ + batch_size_ - 1) / batch_size_; }
+  std::int64_t windows() const { return windows_; }
+  std::int64_t length() const { return length_; }
+  /// Predicted tokens in all windows.
+  std::int64_t tokens() const { return windows_ * length_; }
+  /// Batch `index`; its memory is valid until the next call.
+  Batch batch(std::int64_t index);
+
+ private:
+  const TokenDataset* dataset_;
+  std::int64_t batch_size_;
+  std::int64_t length_;
+  std::int64_t windows_;
+  Batch memory_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "hybrid_trainer/core/fields.h"
+
+namespace hybrid_trainer {
+
+/// How training examples are cut from a data folder; the config's group `data`.
+struct DataConfig {
+  std::int64_t batch_size = 8;
+  std::int64_t sequence_length = 256;
+  bool shuffle = true;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"batch_size", self.batch_size,
+                "Sequences that go through the model at once: one micro-batch.",
+                Range::between(1, 1 << 20)});
+    visit(Field{"sequence_length", self.sequence_length, "Tokens in one sequence.",
+                Range::between(1, 1 << 20)});
+    visit(Field{"shuffle", self.shuffle,
+                "Visit the sequences of an epoch in a seeded random order instead of one after the "
+                "other."});
+  }
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hybrid_trainer {
+
+enum class TokenizerKind { kBytes, kCharacters, kBpe };
+const char* name_of(TokenizerKind kind);  // "bytes", "characters", "bpe"
+
+/// Whether a text is the start of a document or goes on from an earlier part of it.
+enum class TextStart { kDocument, kContinuation };
+
+/// Turns bytes into token ids 0 … vocabulary_size - 1 and back. Texts are bytes, not necessarily
+/// UTF-8, and decode(encode(x)) == x for every x that encode takes. A text that spells a special
+/// token, such as "<|endoftext|>", is encoded as the text it is, never as the special id.
+///   bytes       the 256 byte values.
+///   characters  the distinct code points of a corpus in increasing order, then its bytes that are
+///   not UTF-8. bpe         byte-level byte-pair encoding as GPT-2's; bytes that are not UTF-8 are
+///   words of their own. Unicode
+///               classes are those of the PCRE2 that the program runs with (Debian 12: Unicode 14).
+/// All const calls may come from several threads at once.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  virtual TokenizerKind kind() const = 0;
+  std::int64_t vocabulary_size() const { return static_cast<std::int64_t>(tokens_.size()); }
+  /// The id that separates documents; only a BPE tokenizer may have one.
+  std::optional<std::int32_t> end_of_text() const { return end_of_text_; }
+  /// The bytes of one token. Throws DataError where the id is not in the vocabulary.
+  std::string_view token_bytes(std::int32_t id) const;
+
+  /// Appends the ids of `text`. Throws DataError where a character is not in a characters
+  /// vocabulary.
+  virtual void append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
+                             TextStart start = TextStart::kDocument) const = 0;
+  std::vector<std::int32_t> encode(std::string_view text) const;
+  std::string decode(std::span<const std::int32_t> ids) const;
+
+  /// Writes the tokenizer's files into an existing folder: for bpe `tokenizer.json`, `vocab.json`
+  /// and `merges.txt` as Hugging Face reads them for GPT-2; for the others a `tokenizer.json` of
+  /// our own,
+  ///   {"type":"bytes"}
+  ///   {"type":"characters","code_points":[10,32,…],"bytes":[255,…]}   (ids in this order)
+  /// Throws IoError.
+  virtual void save(const std::filesystem::path& folder) const = 0;
+
+ protected:
+  Tokenizer(std::vector<std::string> tokens, std::optional<std::int32_t> end_of_text)
+      : tokens_(std::move(tokens)), end_of_text_(end_of_text) {}
+  const std::vector<std::string>& tokens() const { return tokens_; }
+
+ private:
+  std::vector<std::string> tokens_;
+  std::optional<std::int32_t> end_of_text_;
+};
+
+std::unique_ptr<Tokenizer> make_byte_tokenizer();
+/// A characters tokenizer for the code points of `corpus`.
+std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
+
+/// Reads a tokenizer.json (ours, or Hugging Face's byte-level BPE), or a folder that holds one or
+/// GPT-2's `vocab.json` and `merges.txt`. Throws MissingInput where there is none, DataError for a
+/// file that is damaged or asks for a normalizer, pre-tokenizer or model that is not implemented,
+/// naming it.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
+
+}  // namespace hybrid_trainer

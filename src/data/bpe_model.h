@@ -1,0 +1,38 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hybrid_trainer/data/tokenizer.h"
+
+namespace hybrid_trainer {
+
+/// Joins the neighbours left and right to the token `joined`. A merge's rank is its place in the
+/// list.
+struct BpeMerge {
+  std::int32_t left = 0;
+  std::int32_t right = 0;
+  std::int32_t joined = 0;
+};
+
+/// What a byte-level BPE tokenizer consists of.
+struct BpeModel {
+  std::vector<std::string> tokens;  // the bytes of each id; of special tokens their text
+  std::array<std::int32_t, 256> byte_ids{};
+  std::vector<BpeMerge> merges;
+  std::vector<std::int32_t> special;  // ids that no text is encoded to
+  std::optional<std::int32_t> end_of_text;
+  bool add_prefix_space =
+      false;  // a document that does not begin with a space is encoded as if it did
+};
+
+inline constexpr std::string_view kEndOfText = "<|endoftext|>";
+
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeModel model);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "bpe_model.h"
+#include "word_encoder.h"
+
+namespace hybrid_trainer {
+
+/// Byte-level BPE with GPT-2's words.
+class BpeTokenizer : public Tokenizer {
+ public:
+  explicit BpeTokenizer(BpeModel model);
+  ~BpeTokenizer() override;
+  TokenizerKind kind() const override { return TokenizerKind::kBpe; }
+  void append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
+                     TextStart start) const override;
+  void save(const std::filesystem::path& folder) const override;
+
+ private:
+  struct Scratch;
+  std::unique_ptr<Scratch> take_scratch() const;
+  void give_back(std::unique_ptr<Scratch> scratch) const;
+
+  BpeModel model_;  // without its tokens, which the base class holds
+  MergeTable merges_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Scratch>> idle_;  // one for each call that ran at once
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,141 @@
+#include "character_tokenizer.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "hybrid_trainer/core/error.h"
+#include "json_file.h"
+#include "utf8.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+constexpr std::int32_t kUnknown = -1;
+
+std::vector<std::string> symbols_as_bytes(const std::vector<char32_t>& code_points,
+                                          const std::vector<unsigned char>& bytes) {
+  std::vector<std::string> tokens;
+  for (const char32_t value : code_points) append_utf8(value, tokens.emplace_back());
+  for (const unsigned char byte : bytes) tokens.emplace_back(1, static_cast<char>(byte));
+  return tokens;
+}
+
+class CharacterTokenizer : public Tokenizer {
+ public:
+  CharacterTokenizer(std::vector<char32_t> code_points, std::vector<unsigned char> bytes)
+      : Tokenizer(symbols_as_bytes(code_points, bytes), {}),
+        code_points_(std::move(code_points)),
+        bytes_(std::move(bytes)) {
+    std::int32_t id = 0;
+    byte_ids_.fill(kUnknown);
+    id_of_.assign(code_points_.empty() ? 0 : code_points_.back() + 1, kUnknown);
+    for (const char32_t value : code_points_) id_of_[value] = id++;
+    for (const unsigned char byte : bytes_) byte_ids_[byte] = id++;
+  }
+
+  TokenizerKind kind() const override { return TokenizerKind::kCharacters; }
+
+  void append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
+                     TextStart) const override {
+    for (std::size_t i = 0; i < text.size();) {
+      const CodePoint found = decode_utf8(text, i);
+      std::int32_t id = kUnknown;
+      if (found.bytes == 0) {
+        id = byte_ids_[static_cast<unsigned char>(text[i])];
+      } else if (found.value < id_of_.size()) {
+        id = id_of_[found.value];
+      }
+      if (id == kUnknown) throw_unknown(text, i, found);
+      ids.push_back(id);
+      i += std::max<std::size_t>(found.bytes, 1);
+    }
+  }
+
+  void save(const std::filesystem::path& folder) const override {
+    boost::json::array code_points, bytes;
+    for (const char32_t value : code_points_) code_points.emplace_back(std::uint64_t{value});
+    for (const unsigned char byte : bytes_) bytes.emplace_back(std::uint64_t{byte});
+    write_json({{"type", "characters"}, {"code_points", code_points}, {"bytes", bytes}},
+               folder / "tokenizer.json");
+  }
+
+ private:
+  [[noreturn]] void throw_unknown(std::string_view text, std::size_t offset,
+                                  CodePoint found) const {
+    char code[16];
+    if (found.bytes == 0) {
+      std::snprintf(code, sizeof(code), "byte 0x%02X", static_cast<unsigned char>(text[offset]));
+    } else {
+      std::snprintf(code, sizeof(code), "U+%04X ", static_cast<unsigned>(found.value));
+    }
+    throw DataError(concat("character ", code, text.substr(offset, found.bytes), " at byte ",
+                           offset, " is not among the ", vocabulary_size(),
+                           " characters of the tokenizer; use one made from a text that has it, or "
+                           "the tokenizer bytes"));
+  }
+
+  std::vector<char32_t> code_points_;
+  std::vector<unsigned char> bytes_;
+  std::vector<std::int32_t> id_of_;  // by code point
+  std::array<std::int32_t, 256> byte_ids_;
+};
+
+/// Numbers below `limit`, strictly increasing.
+template <class T>
+std::vector<T> increasing_numbers(const boost::json::object& object, const char* key,
+                                  std::int64_t limit, const std::filesystem::path& file) {
+  std::vector<T> numbers;
+  std::int64_t previous = -1;
+  for (const auto& value : array_member(object, key, file)) {
+    const bool holds = value.is_int64() && value.as_int64() > previous && value.as_int64() < limit;
+    if (!holds) {
+      throw DataError(concat(file.string(), ": ", key, " holds ", boost::json::serialize(value),
+                             " after ", previous, "; want increasing integers below ", limit));
+    }
+    previous = value.as_int64();
+    numbers.push_back(static_cast<T>(previous));
+  }
+  return numbers;
+}
+
+}  // namespace
+
+void CharacterSet::add(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const CodePoint found = decode_utf8(text, i);
+    if (found.bytes == 0) {
+      bytes[static_cast<unsigned char>(text[i])] = true;
+    } else {
+      code_points[found.value] = true;
+    }
+    i += std::max<std::size_t>(found.bytes, 1);
+  }
+}
+
+std::unique_ptr<Tokenizer> CharacterSet::tokenizer() const {
+  std::vector<char32_t> values;
+  std::vector<unsigned char> invalid;
+  for (std::size_t i = 0; i < code_points.size(); ++i) {
+    if (code_points[i]) values.push_back(static_cast<char32_t>(i));
+  }
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i]) invalid.push_back(static_cast<unsigned char>(i));
+  }
+  return std::make_unique<CharacterTokenizer>(std::move(values), std::move(invalid));
+}
+
+std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus) {
+  CharacterSet characters;
+  characters.add(corpus);
+  return characters.tokenizer();
+}
+
+std::unique_ptr<Tokenizer> load_character_tokenizer(const boost::json::object& object,
+                                                    const std::filesystem::path& file) {
+  return std::make_unique<CharacterTokenizer>(
+      increasing_numbers<char32_t>(object, "code_points", 0x110000, file),
+      increasing_numbers<unsigned char>(object, "bytes", 256, file));
+}
+
+}  // namespace hybrid_trainer

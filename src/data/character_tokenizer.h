@@ -1,0 +1,26 @@
+#pragma once
+
+#include <array>
+#include <boost/json/object.hpp>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "hybrid_trainer/data/tokenizer.h"
+
+namespace hybrid_trainer {
+
+/// The distinct characters of texts.
+struct CharacterSet {
+  std::vector<bool> code_points = std::vector<bool>(0x110000);
+  std::array<bool, 256> bytes{};  // that are not part of UTF-8
+  void add(std::string_view text);
+  std::unique_ptr<Tokenizer> tokenizer() const;
+};
+
+/// From the file form of Tokenizer::save, of type "characters". Throws DataError.
+std::unique_ptr<Tokenizer> load_character_tokenizer(const boost::json::object& object,
+                                                    const std::filesystem::path& file);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,71 @@
+#include "hybrid_trainer/data/tokenizer.h"
+
+#include "bpe_files.h"
+#include "character_tokenizer.h"
+#include "hybrid_trainer/core/error.h"
+#include "json_file.h"
+
+namespace hybrid_trainer {
+
+const char* name_of(TokenizerKind kind) {
+  switch (kind) {
+    case TokenizerKind::kBytes:
+      return "bytes";
+    case TokenizerKind::kCharacters:
+      return "characters";
+    case TokenizerKind::kBpe:
+      return "bpe";
+  }
+  return "";
+}
+
+std::string_view Tokenizer::token_bytes(std::int32_t id) const {
+  if (id < 0 || id >= vocabulary_size()) {
+    throw DataError(concat("token ", id, " is outside the tokenizer's vocabulary of ",
+                           vocabulary_size(), " tokens"));
+  }
+  return tokens_[static_cast<std::size_t>(id)];
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<std::int32_t> ids;
+  append_tokens(text, ids);
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
+  std::string text;
+  for (const std::int32_t id : ids) text += token_bytes(id);
+  return text;
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  if (!fs::exists(path)) {
+    throw MissingInput(concat("there is no tokenizer at ", path.string()));
+  }
+  const bool is_folder = fs::is_directory(path);
+  const fs::path folder = is_folder ? path : path.parent_path();
+  const bool is_gpt2 = is_folder
+                           ? !fs::exists(folder / "tokenizer.json")
+                           : path.filename() == "vocab.json" || path.filename() == "merges.txt";
+  if (is_gpt2) {
+    if (!fs::exists(folder / "vocab.json") || !fs::exists(folder / "merges.txt")) {
+      throw MissingInput(
+          concat("folder ", folder.string(),
+                 " holds no tokenizer: want tokenizer.json, or vocab.json and merges.txt"));
+    }
+    return load_gpt2_files(folder / "vocab.json", folder / "merges.txt");
+  }
+  const fs::path file = is_folder ? path / "tokenizer.json" : path;
+  const boost::json::object object = read_json_object(file);
+  if (!object.contains("type")) return load_hugging_face_file(object, file);
+  const std::string type = string_member(object, "type", file);
+  if (type == "bytes") return make_byte_tokenizer();
+  if (type == "characters") return load_character_tokenizer(object, file);
+  throw DataError(
+      concat(file.string(), ": tokenizer type \"", type,
+             "\" is not implemented; want bytes, characters, or a file of Hugging Face"));
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,69 @@
+#include "utf8.h"
+
+#include <cstdint>
+#include <cstring>
+
+namespace hybrid_trainer {
+
+CodePoint decode_utf8(std::string_view text, std::size_t position) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[position + i]); };
+  const std::size_t left = text.size() - position;
+  if (left == 0) return {};
+  const unsigned char first = byte(0);
+  if (first < 0x80) return {first, 1};
+  const std::size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || left < bytes) return {};
+  char32_t value = first & (0x7Fu >> bytes);
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {};
+    value = value << 6 | (byte(i) & 0x3Fu);
+  }
+  const bool overlong = (bytes == 3 && value < 0x800) || (bytes == 4 && value < 0x10000);
+  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
+  if (overlong || surrogate || value > 0x10FFFF) return {};
+  return {value, bytes};
+}
+
+void append_utf8(char32_t value, std::string& text) {
+  const auto push = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
+  const auto push_tail = [&](int shift) { push(0x80u | ((value >> shift) & 0x3Fu)); };
+  if (value < 0x80) {
+    push(value);
+  } else if (value < 0x800) {
+    push(0xC0u | value >> 6);
+    push_tail(0);
+  } else if (value < 0x10000) {
+    push(0xE0u | value >> 12);
+    push_tail(6);
+    push_tail(0);
+  } else {
+    push(0xF0u | value >> 18);
+    push_tail(12);
+    push_tail(6);
+    push_tail(0);
+  }
+}
+
+std::size_t valid_utf8_bytes(std::string_view text, std::size_t position) {
+  std::size_t i = position;
+  while (i < text.size()) {
+    std::uint64_t eight;
+    while (i + sizeof(eight) <= text.size()) {
+      std::memcpy(&eight, text.data() + i, sizeof(eight));
+      if ((eight & 0x8080808080808080u) != 0) break;
+      i += sizeof(eight);
+    }
+    const std::size_t bytes = decode_utf8(text, i).bytes;
+    if (bytes == 0) break;
+    i += bytes;
+  }
+  return i - position;
+}
+
+std::size_t invalid_utf8_bytes(std::string_view text, std::size_t position) {
+  std::size_t i = position;
+  while (i < text.size() && decode_utf8(text, i).bytes == 0) ++i;
+  return i - position;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace hybrid_trainer {
+
+struct CodePoint {
+  char32_t value = 0;
+  std::size_t bytes = 0;  // 0: the bytes at the place are not UTF-8
+};
+
+/// The code point at `position` by the rules of RFC 3629: no overlong forms, no surrogates, at most
+/// U+10FFFF.
+CodePoint decode_utf8(std::string_view text, std::size_t position);
+void append_utf8(char32_t value, std::string& text);
+
+/// Bytes from `position` up to the first that is not UTF-8, or the end.
+std::size_t valid_utf8_bytes(std::string_view text, std::size_t position);
+/// Bytes from `position` up to the first place where a code point can be read, or the end.
+std::size_t invalid_utf8_bytes(std::string_view text, std::size_t position);
+
+}  // namespace hybrid_trainer
