@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace hybrid_trainer {
+
+/// XXH3 with 128 bits, taken piece by piece. It finds accidents, not forgery.
+class Checksum {
+ public:
+  Checksum();
+  Checksum(Checksum&&) noexcept;
+  Checksum& operator=(Checksum&&) noexcept;
+  ~Checksum();
+  void add(const void* data, std::size_t bytes);
+  /// 32 hexadecimal digits, most significant first, of all that was added so far.
+  std::string text() const;
+
+ private:
+  struct Hash;
+  std::unique_ptr<Hash> hash_;
+};
+
+std::string checksum_of(std::string_view bytes);
+
+/// What a file is known by.
+struct FileDigest {
+  std::size_t bytes = 0;
+  std::string checksum;
+  bool operator==(const FileDigest&) const = default;
+};
+
+}  // namespace hybrid_trainer

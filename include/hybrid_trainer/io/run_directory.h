@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "hybrid_trainer/io/files.h"
+
+namespace hybrid_trainer {
+
+/// Where a run keeps what.
+struct RunPaths {
+  std::string root;
+  std::string config() const { return root + "/config.json"; }
+  std::string metrics() const { return root + "/metrics.jsonl"; }
+  std::string summary() const { return root + "/summary.json"; }
+  std::string report() const { return root + "/report.html"; }
+  std::string checkpoints() const { return root + "/checkpoints"; }
+  std::string lock() const { return root + "/.lock"; }
+  /// True where the folder holds a config.json and a trace of training.
+  bool hold_a_run() const;
+};
+
+/// Paths of a run that is only read. Throws MissingInput where the folder holds no run.
+RunPaths existing_run(const std::string& root);
+
+enum class RunMode { kNew, kResume };
+
+/// A run's folder, made where it is missing and locked while the object lives. Moves, never copies.
+class RunDirectory {
+ public:
+  /// Throws InUse, which names the process that holds the lock; CannotCreate where the folder holds a run and mode is kNew
+  /// (the message names --resume), holds other files than a run's, or cannot be made. kResume of an absent or empty folder
+  /// makes it.
+  RunDirectory(const std::string& root, RunMode mode);
+  RunDirectory(RunDirectory&&) noexcept;
+  RunDirectory& operator=(RunDirectory&&) noexcept;
+  ~RunDirectory();
+  const RunPaths& paths() const { return paths_; }
+  /// True where the folder held a run before.
+  bool resumes() const { return resumes_; }
+
+ private:
+  struct Lock;
+  RunPaths paths_;
+  std::unique_ptr<Lock> lock_;
+  bool resumes_ = false;
+};
+
+}  // namespace hybrid_trainer

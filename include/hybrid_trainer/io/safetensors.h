@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/io/checksum.h"
+
+namespace hybrid_trainer {
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+/// Writes a safetensors file: to a temporary file beside `path`, fsync, rename. The same tensors and metadata give the same
+/// bytes, in whatever order they come. `metadata` should hold {"format", "pt"}: Hugging Face's readers ask for it.
+/// Throws IoError, and then leaves an old file at `path` as it was; Error where a name comes twice or a tensor has no memory.
+FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
+                             const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+
+/// One tensor as the file's header states it.
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype;                // "F32", "BF16", "I32", "U16", "U8", "F16", "F64", "I64" or another valid one
+  std::vector<std::int64_t> shape;  // empty: a scalar
+  std::size_t offset = 0;           // of its first byte in the file
+  std::size_t bytes = 0;
+  /// Shape as a Tensor has it, (1) for a scalar. Throws DataError where the rank is over Shape::kMaxRank.
+  Shape tensor_shape() const;
+};
+
+/// An open safetensors file, its header checked: bounded, UTF-8, no duplicate key, no hole, no overlap, no trailing byte.
+class SafetensorsFile {
+ public:
+  /// Throws MissingInput or DataError, which names the file and what is wrong.
+  explicit SafetensorsFile(const std::string& path);
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
+  ~SafetensorsFile();
+
+  const std::string& path() const { return path_; }
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }  // in order of their bytes
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  bool contains(const std::string& name) const { return index_.count(name) > 0; }
+  /// Throws DataError with the nearest name.
+  const SafetensorsEntry& entry(const std::string& name) const;
+
+  /// Reads into a tensor of the same shape: as it is where the dtypes are equal; F32, BF16, F16, F64 and I64 into F32 or
+  /// BF16; I64 into I32 where every value fits. Throws DataError for another shape or dtype, IoError.
+  void read(const std::string& name, const Tensor& into) const;
+  /// A new tensor with the file's dtype, F32 where a Tensor has no such dtype.
+  Tensor load(const std::string& name, MemoryKind kind, const Stream& stream) const;
+
+ private:
+  struct Handle;
+  std::string path_;
+  std::unique_ptr<Handle> handle_;
+  std::vector<SafetensorsEntry> entries_;
+  std::map<std::string, std::size_t> index_;
+  std::map<std::string, std::string> metadata_;
+};
+
+}  // namespace hybrid_trainer

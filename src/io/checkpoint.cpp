@@ -1,0 +1,160 @@
+#include "hybrid_trainer/io/checkpoint.h"
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "hybrid_trainer/io/safetensors.h"
+#include "src/io/checkpoint_files.h"
+#include "src/io/file_descriptor.h"
+
+namespace hybrid_trainer {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kTemporary = ".tmp-";
+constexpr const char* kTrash = ".trash-";
+
+bool begins_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
+
+/// A folder that is gone, with all in it, at the end of the scope; unless it was renamed.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) { fs::create_directory(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+IoError not_written(std::int64_t step, const std::exception& problem) {
+  return IoError(concat("the checkpoint of step ", step, " is not written (", problem.what(),
+                        "); earlier checkpoints are untouched"));
+}
+
+std::map<std::string, std::vector<NamedTensor>> tensors_by_file(const State& state) {
+  std::map<std::string, std::vector<NamedTensor>> files;
+  for (const auto& [name, tensor] : state.tensors) {
+    const char* file = begins_with(name, "model.")       ? kModelName
+                       : begins_with(name, "optimizer.") ? kOptimizerName
+                                                         : kTrainerName;
+    files[file].push_back({name, tensor});
+  }
+  return files;
+}
+
+/// Throws IoError before anything is written where the disk cannot hold it.
+void check_free_space(const std::string& folder, const State& state) {
+  constexpr std::size_t kReserve = std::size_t{1} << 20;
+  std::size_t needed = kReserve;
+  for (const auto& [name, tensor] : state.tensors) needed += tensor.bytes();
+  struct statvfs disk {};
+  if (::statvfs(folder.c_str(), &disk) != 0) return;
+  const std::size_t free = static_cast<std::size_t>(disk.f_bavail) * disk.f_frsize;
+  if (free < needed) {
+    throw IoError(concat(folder, ": no space left: the checkpoint needs ", needed >> 20, " MiB, ", free >> 20,
+                         " MiB are free"));
+  }
+}
+
+std::size_t write_files(const std::string& folder, std::int64_t step, const State& state,
+                        const std::string& config_hash) {
+  CheckpointInfo info;
+  info.step = step;
+  info.config_hash = config_hash;
+  info.project_version = HT_PROJECT_VERSION;
+  for (auto& [name, tensors] : tensors_by_file(state)) {
+    info.files[name] = write_safetensors(folder + "/" + name, std::move(tensors));
+  }
+  const auto write_text = [&](const char* name, const std::string& text) {
+    return write_atomically(folder + "/" + name, [&](FileWriter& file) { file.append(text.data(), text.size()); });
+  };
+  info.files[kStateName] = write_text(kStateName, state_bytes(state));
+  write_text(kManifestName, manifest_text(info));
+  return info.bytes();
+}
+
+/// Shows the finished folder under its name. A checkpoint of that step that is there already changes places with it, or goes
+/// to the trash where the file system cannot exchange.
+void publish(const std::string& temporary, const std::string& folder, const std::string& name) {
+  const std::string path = folder + "/" + name, trash = folder + "/" + kTrash + name;
+  if (std::rename(temporary.c_str(), path.c_str()) == 0) return;
+  if (errno == ENOTEMPTY || errno == EEXIST) {
+    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return;
+    const bool moved = std::rename(path.c_str(), trash.c_str()) == 0;
+    if (moved && std::rename(temporary.c_str(), path.c_str()) == 0) return;
+  }
+  throw IoError(system_problem(path, "cannot rename the finished checkpoint"));
+}
+
+/// Removes the checkpoints up to `step` over the newest `keep`. Those of later steps are another run's or damaged: they stay.
+void rotate(const std::string& folder, std::int64_t step, std::int64_t keep) {
+  std::vector<std::int64_t> steps;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::int64_t found = step_of_checkpoint_name(entry.path().filename().string());
+    if (found >= 0 && found <= step) steps.push_back(found);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  for (std::size_t i = static_cast<std::size_t>(keep); i < steps.size(); ++i) {
+    const std::string name = checkpoint_name(steps[i]);
+    std::error_code ignored;  // what cannot be removed now is tried again after the next save
+    fs::rename(folder + "/" + name, folder + "/" + kTrash + name, ignored);
+  }
+}
+
+}  // namespace
+
+std::size_t CheckpointInfo::bytes() const {
+  std::size_t total = 0;
+  for (const auto& [name, file] : files) total += file.bytes;
+  return total;
+}
+
+void remove_checkpoint_leftovers(const std::string& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (begins_with(name, kTemporary) || begins_with(name, kTrash)) fs::remove_all(entry.path(), ignored);
+  }
+}
+
+SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, const State& state,
+                                const CheckpointSaveOptions& options) {
+  require(options.keep >= 1 && step >= 0, "save_checkpoint: keep must be at least 1 and step not negative");
+  const auto start = std::chrono::steady_clock::now();
+  const std::string name = checkpoint_name(step);
+  SavedCheckpoint saved;
+  saved.path = folder + "/" + name;
+  try {
+    fs::create_directories(folder);
+    remove_checkpoint_leftovers(folder);
+    check_free_space(folder, state);
+    const TemporaryFolder temporary(concat(folder, "/", kTemporary, step, "-", ::getpid()));
+    saved.bytes = write_files(temporary.path(), step, state, options.config_hash);
+    sync_folder(temporary.path());
+    publish(temporary.path(), folder, name);
+    sync_folder(folder);
+  } catch (const IoError& problem) {
+    throw not_written(step, problem);
+  } catch (const fs::filesystem_error& problem) {
+    throw not_written(step, problem);
+  }
+  rotate(folder, step, options.keep);
+  remove_checkpoint_leftovers(folder);
+  saved.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return saved;
+}
+
+}  // namespace hybrid_trainer

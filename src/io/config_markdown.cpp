@@ -1,0 +1,76 @@
+#include "hybrid_trainer/io/json_fields.h"
+#include "src/io/strict_json.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::string list_of(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+std::string bounded(const std::string& word, const Range& range) {
+  const bool any = range.text() == Range{}.text();
+  return any ? word : word + " in " + range.text();
+}
+
+std::string default_text(const FieldNode& field) {
+  struct Text {
+    std::string operator()(std::monostate) const { return ""; }
+    std::string operator()(bool value) const { return value ? "true" : "false"; }
+    std::string operator()(std::int64_t value) const { return std::to_string(value); }
+    std::string operator()(double value) const { return shortest(value); }
+    std::string operator()(const std::string& value) const { return '"' + value + '"'; }
+    std::string operator()(const std::vector<double>& values) const {
+      std::vector<std::string> words;
+      for (double value : values) words.push_back(shortest(value));
+      return "[" + list_of(words) + "]";
+    }
+  };
+  return std::visit(Text{}, field.value);
+}
+
+std::string allowed_text(const FieldNode& field) {
+  struct Text {
+    const FieldNode& field;
+    std::string operator()(std::monostate) const { return ""; }
+    std::string operator()(bool) const { return "true, false"; }
+    std::string operator()(std::int64_t) const { return bounded("whole number", field.range); }
+    std::string operator()(double) const { return bounded("number", field.range); }
+    std::string operator()(const std::string&) const {
+      return field.choices.empty() ? "text" : list_of(field.choices);
+    }
+    std::string operator()(const std::vector<double>&) const {
+      return bounded("list of numbers", field.range);
+    }
+  };
+  return std::visit(Text{field}, field.value);
+}
+
+void append_group(std::string& out, const FieldNode& group, const std::string& path) {
+  std::string rows;
+  for (const FieldNode& field : group.fields) {
+    if (field.is_group()) continue;
+    rows += "| `" + path + field.name + "` | `" + default_text(field) + "` | " + allowed_text(field) + " | " +
+            field.help + " |\n";
+  }
+  if (!path.empty()) {
+    out += "## " + path.substr(0, path.size() - 1) + "\n\n" + (group.help.empty() ? "" : group.help + "\n\n");
+  }
+  if (!rows.empty()) out += "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n" + rows + "\n";
+  for (const FieldNode& field : group.fields) {
+    if (field.is_group()) append_group(out, field, path + field.name + ".");
+  }
+}
+
+}  // namespace
+
+std::string fields_markdown(const FieldNode& root) {
+  std::string out;
+  append_group(out, root, "");
+  if (!out.empty()) out.pop_back();  // the empty line at the end
+  return out;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,207 @@
+#include <boost/json/serialize.hpp>
+#include <cmath>
+#include <optional>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/io/files.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "src/io/strict_json.h"
+
+namespace hybrid_trainer {
+namespace json = boost::json;
+namespace {
+
+std::string joined(const std::string& path, const std::string& name) {
+  return path.empty() ? name : path + "." + name;
+}
+
+std::vector<std::string> names_of(const FieldNode& group) {
+  std::vector<std::string> names;
+  for (const FieldNode& field : group.fields) names.push_back(field.name);
+  return names;
+}
+
+const FieldNode* find_field(const FieldNode& group, std::string_view name) {
+  for (const FieldNode& field : group.fields) {
+    if (field.name == name) return &field;
+  }
+  return nullptr;
+}
+
+/// Path of the first field that is called `name` in any group, or "".
+std::string path_of(const FieldNode& group, std::string_view name) {
+  for (const FieldNode& field : group.fields) {
+    if (field.name == name) return field.name;
+    const std::string below = path_of(field, name);
+    if (!below.empty()) return joined(field.name, below);
+  }
+  return "";
+}
+
+std::string unknown_key(const FieldNode& root, const FieldNode& group, const std::string& path,
+                        const std::string& name) {
+  const std::string elsewhere = path_of(root, name);
+  return path + ": unknown key" +
+         (elsewhere.empty() ? name_hint(name, names_of(group)) : "; did you mean " + elsewhere + "?");
+}
+
+/// A JSON value in a few words: 0.5, "text", [0.9, 0.95], an object.
+std::string brief(const json::value& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_double()) return shortest(value.get_double()) + (std::trunc(value.get_double()) == value.get_double() ? " (with a fraction or an exponent)" : "");
+  const std::string text = json::serialize(value);
+  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+}
+
+const char* wanted(const FieldNode& field) {
+  switch (field.value.index()) {
+    case 0: return "an object";
+    case 1: return "true or false";
+    case 2: return "a whole number";
+    case 3: return "a number";
+    case 4: return "a text";
+    default: return "a list of numbers";
+  }
+}
+
+std::optional<double> number_in(const json::value& value) {
+  if (value.is_double()) return value.get_double();
+  if (value.is_int64()) return static_cast<double>(value.get_int64());
+  if (value.is_uint64()) return static_cast<double>(value.get_uint64());
+  return {};
+}
+
+/// The value in the field's own type, or nothing where the JSON value has another type.
+std::optional<FieldValue> converted(const FieldNode& field, const json::value& value) {
+  if (std::holds_alternative<bool>(field.value) && value.is_bool()) return value.get_bool();
+  if (std::holds_alternative<std::string>(field.value) && value.is_string()) {
+    return std::string(value.get_string());
+  }
+  if (std::holds_alternative<std::int64_t>(field.value) && value.is_int64()) return value.get_int64();
+  if (std::holds_alternative<double>(field.value)) {
+    if (const auto number = number_in(value)) return *number;
+  }
+  if (std::holds_alternative<std::vector<double>>(field.value) && value.is_array()) {
+    std::vector<double> numbers;
+    for (const json::value& element : value.get_array()) {
+      const auto number = number_in(element);
+      if (!number) return {};
+      numbers.push_back(*number);
+    }
+    return numbers;
+  }
+  return {};
+}
+
+/// What is wrong with a value of the right type, or "".
+std::string value_problem(const FieldNode& field, const std::string& path, const FieldValue& value) {
+  const auto out_of_range = [&](double number) {
+    return field.range.contains(number) ? "" : range_problem(path, number, field.range);
+  };
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) {
+    if (*whole < field.lowest || *whole > field.highest) {
+      return concat(path, ": got ", *whole, ", want a whole number from ", field.lowest, " to ", field.highest);
+    }
+    return out_of_range(static_cast<double>(*whole));
+  }
+  if (const auto* number = std::get_if<double>(&value)) return out_of_range(*number);
+  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) {
+    for (double number : *numbers) {
+      const std::string problem = out_of_range(number);
+      if (!problem.empty()) return problem;
+    }
+  }
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    bool known = field.choices.empty();
+    for (const std::string& choice : field.choices) known = known || choice == *text;
+    if (!known) return choice_problem(path, *text, field.choices);
+  }
+  return "";
+}
+
+/// Assigns or says why not.
+std::string assign(const FieldNode& field, const std::string& path, const json::value& value) {
+  const auto own = converted(field, value);
+  if (!own) return concat(path, ": got ", brief(value), ", want ", wanted(field));
+  const std::string problem = value_problem(field, path, *own);
+  if (problem.empty()) field.assign(*own);
+  return problem;
+}
+
+/// One file on its way into a struct.
+struct FileReading {
+  const FieldNode& root;
+  const JsonDocument& document;
+  const std::string& file;
+  std::vector<std::string> problems;
+
+  void note(const std::string& path, const std::string& problem) {
+    const auto line = document.lines.find(path);
+    const std::string at = line == document.lines.end() ? "" : ":" + std::to_string(line->second);
+    problems.push_back(file + at + ": " + problem);
+  }
+
+  void read_group(const FieldNode& group, const std::string& path, const json::object& object) {
+    for (const auto& [key, value] : object) {
+      const std::string name(key);
+      const std::string at = joined(path, name);
+      if (path.empty() && name == "$schema") continue;
+      const FieldNode* field = find_field(group, name);
+      if (field == nullptr) {
+        note(at, unknown_key(root, group, at, name));
+      } else if (field->is_group() && value.is_object()) {
+        read_group(*field, at, value.get_object());
+      } else {
+        const std::string problem = assign(*field, at, value);
+        if (!problem.empty()) note(at, problem);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+void read_fields(const FieldNode& root, const std::string& file) {
+  JsonDocument document;
+  try {
+    document = parse_json_document(read_file(file, JsonLimits{}.max_bytes), file);
+  } catch (const DataError& error) {
+    throw ConfigError({error.what()});
+  }
+  if (!document.value.is_object()) {
+    throw ConfigError({concat(file, ": got ", brief(document.value), ", want an object {\"group\": {\"key\": value}}")});
+  }
+  FileReading reading{root, document, file, {}};
+  for (const auto& duplicate : document.duplicates) {
+    reading.problems.push_back(concat(file, ":", duplicate.line, ": ", duplicate.path, ": the key stands there twice"));
+  }
+  reading.read_group(root, "", document.value.get_object());
+  if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
+}
+
+void set_field(const FieldNode& root, const std::string& path, const std::string& text) {
+  const FieldNode* field = &root;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    const std::string name = path.substr(begin, end - begin);
+    const FieldNode* below = find_field(*field, name);
+    if (below == nullptr) throw ConfigError({unknown_key(root, *field, path, name)});
+    field = below;
+    begin = end + 1;
+  }
+  if (field->is_group()) {
+    throw ConfigError({concat(path, ": is a group; set one of its fields", name_hint("", names_of(*field)))});
+  }
+  const bool is_text = std::holds_alternative<std::string>(field->value);
+  json::value value = json::string(text);
+  try {
+    value = parse_json_text(is_text ? json::serialize(value) : text, path);
+  } catch (const DataError&) {
+    if (is_text) throw ConfigError({path + ": the text is not valid UTF-8"});
+  }
+  const std::string problem = assign(*field, path, value);
+  if (!problem.empty()) throw ConfigError({problem});
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,69 @@
+#include <boost/json/serialize.hpp>
+#include <charconv>
+#include <cmath>
+
+#include "src/io/strict_json.h"
+
+namespace hybrid_trainer {
+namespace json = boost::json;
+namespace {
+
+bool is_plain(const json::value& value) { return !value.is_object() && !value.is_array(); }
+
+bool holds_only_plain_values(const json::array& array) {
+  for (const json::value& value : array) {
+    if (!is_plain(value)) return false;
+  }
+  return true;
+}
+
+void append(std::string& out, const json::value& value, const std::string& indent);
+
+void append_object(std::string& out, const json::object& object, const std::string& indent) {
+  const char* separator = "{";
+  for (const auto& [key, value] : object) {
+    out += separator + ("\n" + indent) + "  " + json::serialize(json::string(key)) + ": ";
+    append(out, value, indent + "  ");
+    separator = ",";
+  }
+  out += object.empty() ? "{}" : "\n" + indent + "}";
+}
+
+void append_array(std::string& out, const json::array& array, const std::string& indent) {
+  const bool one_line = holds_only_plain_values(array);
+  out += "[";
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    if (i > 0) out += one_line ? ", " : ",";
+    if (!one_line) out += "\n" + indent + "  ";
+    append(out, array[i], indent + "  ");
+  }
+  out += one_line ? "]" : "\n" + indent + "]";
+}
+
+void append(std::string& out, const json::value& value, const std::string& indent) {
+  if (value.is_object()) {
+    append_object(out, value.get_object(), indent);
+  } else if (value.is_array()) {
+    append_array(out, value.get_array(), indent);
+  } else if (value.is_double()) {
+    out += std::isfinite(value.get_double()) ? shortest(value.get_double()) : "null";
+  } else {
+    out += json::serialize(value);
+  }
+}
+
+}  // namespace
+
+std::string shortest(double value) {
+  char text[40];
+  const auto end = std::to_chars(text, text + sizeof text, value);
+  return {text, end.ptr};
+}
+
+std::string pretty_json(const json::value& value) {
+  std::string out;
+  append(out, value, "");
+  return out + "\n";
+}
+
+}  // namespace hybrid_trainer

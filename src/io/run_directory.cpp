@@ -1,0 +1,98 @@
+#include "hybrid_trainer/io/run_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/io/file_descriptor.h"
+
+namespace hybrid_trainer {
+namespace fs = std::filesystem;
+namespace {
+
+enum class Content { kNothing, kRun, kOther };
+
+/// Name of the first file that a folder holds besides the lock and unfinished temporaries, or "".
+std::string first_file(const std::string& root) {
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(root, absent)) {
+    const std::string name = entry.path().filename().string();
+    if (name != ".lock" && name.rfind(".tmp-", 0) != 0) return name;
+  }
+  return "";
+}
+
+Content content_of(const RunPaths& paths) {
+  if (paths.hold_a_run()) return Content::kRun;
+  return first_file(paths.root).empty() ? Content::kNothing : Content::kOther;
+}
+
+void make_folder(const RunPaths& paths) {
+  std::error_code problem;
+  fs::create_directories(paths.root, problem);
+  if (problem || !fs::is_directory(paths.root)) {
+    throw CannotCreate(concat(paths.root, ": cannot be made a run directory: ",
+                              problem ? problem.message() : "it is a file"));
+  }
+  if (content_of(paths) == Content::kOther) {
+    throw CannotCreate(concat(paths.root, ": holds other files (", first_file(paths.root),
+                              "), not a run; give --run an empty or a new folder"));
+  }
+}
+
+FileDescriptor take_lock(const RunPaths& paths) {
+  const std::string path = paths.lock();
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (file.number() < 0) throw CannotCreate(system_problem(path, "cannot create the lock"));
+  char holder[32] = {};
+  if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) throw IoError(system_problem(path, "cannot lock"));
+    const ssize_t got = ::pread(file.number(), holder, sizeof holder - 1, 0);
+    throw InUse(concat(paths.root, ": in use by the process ", got > 0 ? holder : "that just started",
+                       "; wait until it ends or stop it"));
+  }
+  const std::string own = std::to_string(::getpid());
+  const bool written = ::ftruncate(file.number(), 0) == 0 &&
+                       ::pwrite(file.number(), own.data(), own.size(), 0) == static_cast<ssize_t>(own.size());
+  if (!written) throw IoError(system_problem(path, "writing failed"));
+  return file;
+}
+
+}  // namespace
+
+bool RunPaths::hold_a_run() const {
+  return fs::exists(config()) && (fs::exists(lock()) || fs::exists(metrics()) || fs::exists(checkpoints()));
+}
+
+RunPaths existing_run(const std::string& root) {
+  RunPaths paths{root};
+  if (!paths.hold_a_run()) {
+    const bool is_there = fs::exists(root);
+    throw MissingInput(concat(root, is_there ? ": holds no run (no config.json of one)" : ": does not exist",
+                              "; want a folder that `hybrid train --run` made"));
+  }
+  return paths;
+}
+
+struct RunDirectory::Lock {
+  FileDescriptor file;
+};
+
+RunDirectory::RunDirectory(const std::string& root, RunMode mode) : paths_{root}, lock_(std::make_unique<Lock>()) {
+  make_folder(paths_);
+  lock_->file = take_lock(paths_);
+  resumes_ = content_of(paths_) == Content::kRun;
+  if (resumes_ && mode == RunMode::kNew) {
+    throw CannotCreate(root + ": holds a run already; go on with it by --resume, or give --run another folder");
+  }
+}
+
+RunDirectory::RunDirectory(RunDirectory&&) noexcept = default;
+RunDirectory& RunDirectory::operator=(RunDirectory&&) noexcept = default;
+RunDirectory::~RunDirectory() = default;
+
+}  // namespace hybrid_trainer

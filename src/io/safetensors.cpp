@@ -1,0 +1,131 @@
+#include "hybrid_trainer/io/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "hybrid_trainer/core/nearest_name.h"
+#include "src/io/file_descriptor.h"
+#include "src/io/safetensors_convert.h"
+#include "src/io/safetensors_header.h"
+
+namespace hybrid_trainer {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+constexpr std::size_t kLengthBytes = 8;
+
+/// A text file of Git LFS in the weights' place is common.
+void refuse_git_lfs_pointer(const FileDescriptor& file, const std::string& path, std::size_t size) {
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  if (size < kPointer.size()) return;
+  std::string front(kPointer.size(), '\0');
+  read_at(file, path, front.data(), front.size(), 0);
+  if (front == kPointer) {
+    throw DataError(path + ": is a Git LFS pointer, not the weights; run `git lfs pull` where it came from");
+  }
+}
+
+/// The checked header length N of a file of `size` bytes.
+std::size_t header_bytes(const FileDescriptor& file, const std::string& path, std::size_t size) {
+  if (size < kLengthBytes) {
+    throw DataError(concat(path, ": has ", size, " bytes; a safetensors file has at least ", kLengthBytes));
+  }
+  std::uint64_t length = 0;
+  read_at(file, path, &length, sizeof length, 0);
+  if (length > kMaxSafetensorsHeaderBytes) {
+    throw DataError(concat(path, ": the header claims ", length, " bytes; at most ", kMaxSafetensorsHeaderBytes,
+                           " are allowed: this is no safetensors file"));
+  }
+  if (length > size - kLengthBytes) {
+    throw DataError(concat(path, ": the header claims ", length, " bytes, the file has ", size - kLengthBytes,
+                           " after its length: it is truncated"));
+  }
+  return length;
+}
+
+}  // namespace
+
+struct SafetensorsFile::Handle {
+  FileDescriptor file;
+};
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), handle_(std::make_unique<Handle>()) {
+  auto [file, size] = open_regular_file(path);
+  refuse_git_lfs_pointer(file, path, size);
+  const std::size_t length = header_bytes(file, path, size);
+  std::string text(length, '\0');
+  read_at(file, path, text.data(), length, kLengthBytes);
+  const std::size_t data_begin = kLengthBytes + length;
+  SafetensorsHeader header = parse_safetensors_header(text, path, data_begin, size - data_begin);
+  handle_->file = std::move(file);
+  entries_ = std::move(header.entries);
+  metadata_ = std::move(header.metadata);
+  for (std::size_t i = 0; i < entries_.size(); ++i) index_[entries_[i].name] = i;
+}
+
+SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
+SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
+SafetensorsFile::~SafetensorsFile() = default;
+
+Shape SafetensorsEntry::tensor_shape() const {
+  if (shape.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
+    throw DataError(concat("tensor \"", name, "\" has ", shape.size(), " dimensions; at most ", Shape::kMaxRank,
+                           " are supported"));
+  }
+  Shape result;
+  for (std::int64_t dimension : shape) result.append(dimension);
+  if (shape.empty()) result.append(1);
+  return result;
+}
+
+const SafetensorsEntry& SafetensorsFile::entry(const std::string& name) const {
+  const auto found = index_.find(name);
+  if (found != index_.end()) return entries_[found->second];
+  std::vector<std::string> names;
+  for (const SafetensorsEntry& known : entries_) names.push_back(known.name);
+  const std::string nearest = nearest_name(name, names);
+  throw DataError(concat(path_, ": holds no tensor \"", name, "\"",
+                         nearest.empty() ? concat(" among its ", names.size()) : "; did you mean " + nearest + "?"));
+}
+
+void SafetensorsFile::read(const std::string& name, const Tensor& into) const {
+  const SafetensorsEntry& from = entry(name);
+  if (from.tensor_shape() != into.shape()) {
+    throw DataError(concat(path_, ": tensor \"", name, "\" has shape ", from.tensor_shape().text(), ", want ",
+                           into.shape().text()));
+  }
+  if (from.dtype == safetensors_name_of(into.dtype())) {
+    read_at(handle_->file, path_, into.raw(), from.bytes, from.offset);
+    return;
+  }
+  const ElementConversion conversion = find_conversion(from.dtype, into.dtype());
+  if (conversion.convert == nullptr) {
+    throw DataError(concat(path_, ": tensor \"", name, "\" has dtype ", from.dtype, ", which is not read as ",
+                           name_of(into.dtype())));
+  }
+  constexpr std::size_t kChunkElements = std::size_t{1} << 19;
+  const std::size_t count = static_cast<std::size_t>(into.elements());
+  std::vector<char> chunk(std::min(count, kChunkElements) * conversion.from_bytes);
+  for (std::size_t at = 0; at < count; at += kChunkElements) {
+    const std::size_t elements = std::min(count - at, kChunkElements);
+    read_at(handle_->file, path_, chunk.data(), elements * conversion.from_bytes,
+            from.offset + at * conversion.from_bytes);
+    char* target = static_cast<char*>(into.raw()) + at * size_of(into.dtype());
+    if (!conversion.convert(target, chunk.data(), elements)) {
+      throw DataError(concat(path_, ": tensor \"", name, "\" holds a number that ", name_of(into.dtype()),
+                             " cannot hold"));
+    }
+  }
+}
+
+Tensor SafetensorsFile::load(const std::string& name, MemoryKind kind, const Stream& stream) const {
+  const SafetensorsEntry& from = entry(name);
+  const DType dtype = tensor_dtype_of(from.dtype).value_or(DType::kF32);
+  const Tensor tensor = Tensor::empty(from.tensor_shape(), dtype, kind, stream);
+  read(name, tensor);
+  return tensor;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "hybrid_trainer/io/safetensors.h"
+
+namespace hybrid_trainer {
+
+/// What the JSON at the front of a safetensors file says.
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> entries;  // sorted by offset
+  std::map<std::string, std::string> metadata;
+};
+
+inline constexpr std::size_t kMaxSafetensorsHeaderBytes = 100'000'000;
+
+/// Name of a Tensor's dtype in the file ("F32"), and back.
+const char* safetensors_name_of(DType dtype);
+std::optional<DType> tensor_dtype_of(std::string_view safetensors_name);
+
+/// Parses and checks the header of `file` (only named in messages). `data_begin`: offset of the byte buffer in the file;
+/// `data_bytes`: its length. Throws DataError.
+SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& file, std::size_t data_begin,
+                                           std::size_t data_bytes);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,162 @@
+#include "src/io/strict_json.h"
+
+#include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/value_stack.hpp>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace json = boost::json;
+namespace {
+
+/// Receives the parser's events, builds the value and notes duplicate keys and the lines of keys.
+class Handler {
+ public:
+  static constexpr std::size_t max_object_size = json::object::max_size();
+  static constexpr std::size_t max_array_size = json::array::max_size();
+  static constexpr std::size_t max_key_size = json::string::max_size();
+  static constexpr std::size_t max_string_size = json::string::max_size();
+
+  explicit Handler(JsonDocument& document) : document_(document) { values_.reset(); }
+  void set_line(std::size_t line) { line_ = line; }
+  bool number_too_large() const { return number_too_large_; }
+
+  bool on_document_begin(json::error_code&) { return true; }
+  bool on_document_end(json::error_code&) {
+    document_.value = values_.release();
+    return true;
+  }
+  bool on_array_begin(json::error_code&) {
+    ++arrays_;
+    return true;
+  }
+  bool on_array_end(std::size_t count, json::error_code&) {
+    --arrays_;
+    values_.push_array(count);
+    return true;
+  }
+  bool on_object_begin(json::error_code&) {
+    levels_.push_back({path_, {}});
+    return true;
+  }
+  bool on_object_end(std::size_t count, json::error_code&) {
+    path_ = levels_.back().path;
+    levels_.pop_back();
+    values_.push_object(count);
+    return true;
+  }
+  bool on_key_part(json::string_view part, std::size_t, json::error_code&) {
+    values_.push_chars(part);
+    key_.append(part.data(), part.size());
+    return true;
+  }
+  bool on_key(json::string_view part, std::size_t, json::error_code&) {
+    values_.push_key(part);
+    key_.append(part.data(), part.size());
+    Level& level = levels_.back();
+    path_ = level.path.empty() ? key_ : level.path + "." + key_;
+    if (!level.keys.insert(std::move(key_)).second) document_.duplicates.push_back({path_, line_});
+    if (arrays_ == 0) document_.lines.emplace(path_, line_);
+    key_.clear();
+    return true;
+  }
+  bool on_string_part(json::string_view part, std::size_t, json::error_code&) {
+    values_.push_chars(part);
+    return true;
+  }
+  bool on_string(json::string_view part, std::size_t, json::error_code&) {
+    values_.push_string(part);
+    return true;
+  }
+  bool on_number_part(json::string_view part, json::error_code&) {
+    number_.append(part.data(), part.size());
+    return true;
+  }
+  bool on_int64(std::int64_t value, json::string_view, json::error_code&) {
+    number_.clear();
+    values_.push_int64(value);
+    return true;
+  }
+  bool on_uint64(std::uint64_t value, json::string_view, json::error_code&) {
+    number_.clear();
+    values_.push_uint64(value);
+    return true;
+  }
+  /// Boost 1.81 may be wrong in the last bit; the text is read again.
+  bool on_double(double value, json::string_view rest, json::error_code& error) {
+    number_.append(rest.data(), rest.size());
+    std::from_chars(number_.data(), number_.data() + number_.size(), value);
+    number_.clear();
+    number_too_large_ = !std::isfinite(value);
+    if (number_too_large_) error = json::error::syntax;
+    values_.push_double(value);
+    return !number_too_large_;
+  }
+  bool on_bool(bool value, json::error_code&) {
+    values_.push_bool(value);
+    return true;
+  }
+  bool on_null(json::error_code&) {
+    values_.push_null();
+    return true;
+  }
+  bool on_comment_part(json::string_view, json::error_code&) { return true; }
+  bool on_comment(json::string_view, json::error_code&) { return true; }
+
+ private:
+  struct Level {
+    std::string path;
+    std::set<std::string> keys;
+  };
+  JsonDocument& document_;
+  json::value_stack values_;
+  std::vector<Level> levels_;
+  std::string path_, key_, number_;
+  std::size_t line_ = 1;
+  std::size_t arrays_ = 0;
+  bool number_too_large_ = false;
+};
+
+}  // namespace
+
+JsonDocument parse_json_document(std::string_view text, const std::string& name, const JsonLimits& limits) {
+  if (text.size() > limits.max_bytes) {
+    throw DataError(concat(name, ": has ", text.size(), " bytes; at most ", limits.max_bytes, " are read"));
+  }
+  json::parse_options options;
+  options.max_depth = limits.max_depth;
+  JsonDocument document;
+  json::basic_parser<Handler> parser(options, document);
+  json::error_code error;
+  std::size_t line = 1;
+  for (std::size_t begin = 0;; ++line) {  // line by line, so that the handler knows where a key stands
+    const std::size_t break_at = text.find('\n', begin);
+    const bool last = break_at == std::string_view::npos;
+    const std::string_view piece = text.substr(begin, last ? text.size() - begin : break_at + 1 - begin);
+    parser.handler().set_line(line);
+    const std::size_t used = parser.write_some(!last, piece.data(), piece.size(), error);
+    if (!error && used < piece.size() && piece.find_first_not_of(" \t\r\n", used) != std::string_view::npos) {
+      error = json::error::extra_data;
+    }
+    if (error) {
+      const std::string what = parser.handler().number_too_large() ? "number too large" : error.message();
+      throw DataError(concat(name, ":", line, ":", used + 1, ": not valid JSON: ", what));
+    }
+    if (last) return document;
+    begin = break_at + 1;
+  }
+}
+
+json::value parse_json_text(std::string_view text, const std::string& name, const JsonLimits& limits) {
+  JsonDocument document = parse_json_document(text, name, limits);
+  if (!document.duplicates.empty()) {
+    const auto& first = document.duplicates.front();
+    throw DataError(concat(name, ":", first.line, ": the key ", first.path, " stands there twice"));
+  }
+  return std::move(document.value);
+}
+
+}  // namespace hybrid_trainer
