@@ -1,0 +1,18 @@
+#pragma once
+
+#include <vector>
+
+#include "hybrid_trainer/nn/parameter.h"
+
+namespace hybrid_trainer {
+
+/// L2 norm of the gradients of all parameters that have one, as one vector, summed in double in the
+/// order given; not finite where an element is not. Blocks until it is known.
+double wait_for_gradient_norm(const std::vector<Parameter*>& parameters, const Stream& stream);
+
+/// What to multiply gradients of this norm with so that it is at most `clip_norm`; 1 where
+/// `clip_norm` is 0 (off) or the norm is not above it. A norm that is not finite gives 1: the
+/// caller has to look at it first. Source: Pascanu et al. 2013, algorithm 1.
+float clip_scale(double norm, double clip_norm);
+
+}  // namespace hybrid_trainer

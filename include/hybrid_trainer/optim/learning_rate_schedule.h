@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/fields.h"
+
+namespace hybrid_trainer {
+
+/// Names that ScheduleConfig::name may hold.
+const std::vector<std::string>& schedule_names();
+
+/// How the learning rate moves over a run. JSON group `schedule`.
+struct ScheduleConfig {
+  std::string name = "cosine";
+  std::int64_t warmup_steps = 100;
+  double final_fraction = 0.05;
+  double decay_share = 0.3;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"name", self.name,
+                "cosine, wsd (warm-up, stable, linear decay) or constant; all begin with a linear "
+                "warm-up.",
+                Range{}, schedule_names()});
+    visit(Field{"warmup_steps", self.warmup_steps,
+                "Steps over which the learning rate rises from zero.", Range::at_least(0)});
+    visit(Field{"final_fraction", self.final_fraction,
+                "Share of the highest learning rate that cosine and wsd end at.",
+                Range::between(0, 1)});
+    visit(Field{"decay_share", self.decay_share, "Last share of the run over which wsd decays.",
+                Range::between(0, 1)});
+  }
+};
+
+/// The learning rate of the step that follows `step` finished ones, of `total_steps`; `peak` is the
+/// highest. Step s < warmup_steps has peak·(s + 1)/warmup_steps. After it, with f = final_fraction:
+///   cosine:   peak·(f + (1 − f)·(1 + cos(π·p))/2), p from 0 at the end of the warm-up to 1 at
+///   total_steps; wsd:      peak, then a line to f·peak over the last decay_share·total_steps
+///   steps; constant: peak.
+/// From total_steps on the value stays. Throws ConfigError on an unknown name.
+/// Sources: Loshchilov & Hutter 2017, eq. 5; Hu et al. 2024 (MiniCPM), section 4.2.
+double learning_rate(const ScheduleConfig& config, double peak, std::int64_t step,
+                     std::int64_t total_steps);
+
+}  // namespace hybrid_trainer

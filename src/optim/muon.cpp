@@ -1,0 +1,95 @@
+#include "muon.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/optimizer_update.h"
+
+namespace hybrid_trainer {
+namespace {
+
+bool is_orthogonalised(const Parameter& parameter) {
+  return parameter.is_matrix && !parameter.is_embedding;
+}
+
+std::vector<Parameter*> others_of(const std::vector<Parameter*>& parameters) {
+  std::vector<Parameter*> others;
+  for (Parameter* parameter : parameters) {
+    if (!is_orthogonalised(*parameter)) others.push_back(parameter);
+  }
+  return others;
+}
+
+/// 0.2·√(larger side): an orthogonal (R, C) matrix has the root mean square 1/√max(R, C), an AdamW
+/// update about 0.2.
+float update_scale(const Shape& shape) {
+  return 0.2f * std::sqrt(static_cast<float>(std::max(shape[0], shape[1])));
+}
+
+}  // namespace
+
+Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream)
+    : config_(config),
+      parameters_(std::move(parameters)),
+      others_(config, others_of(parameters_), stream) {
+  std::int64_t max_elements = 0, max_side = 0;
+  for (Parameter* parameter : parameters_) {
+    if (!is_orthogonalised(*parameter)) continue;
+    const Shape& shape = parameter->value.shape();
+    if (shape.rank() != 2) {
+      throw ShapeMismatch(concat("muon: matrix ", parameter->name, " has shape ", shape.text(),
+                                 "; want two dimensions"));
+    }
+    matrices_.push_back({parameter, make_state(parameter->value, stream), Tensor{}});
+    max_elements = std::max(max_elements, shape.elements());
+    max_side = std::max(max_side, std::min(shape[0], shape[1]));
+  }
+  if (!matrices_.empty()) orthogonalizer_.emplace(max_elements, max_side, stream);
+}
+
+void Muon::step(float learning_rate, float gradient_scale, const Stream& stream) {
+  for (const OptimizerSlot& slot : matrices_) require_state(slot, slot.m);
+  others_.step(learning_rate, gradient_scale, stream);
+  for (const OptimizerSlot& slot : matrices_) {
+    const Parameter& parameter = *slot.parameter;
+    if (!parameter.has_gradient) continue;
+    const Shape& shape = parameter.value.shape();
+    const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
+    kernels::muon_momentum(u, slot.m, parameter.gradient, static_cast<float>(config_.momentum),
+                           gradient_scale, stream);
+    const Tensor update = orthogonalizer_->wait_for_orthogonal(u, stream);
+    kernels::decayed_step(parameter.value, update, parameter.working,
+                          learning_rate * update_scale(shape),
+                          1 - learning_rate * decay_of(parameter, config_.weight_decay), stream);
+  }
+}
+
+void Muon::write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
+                                     const Stream& stream) {
+  require_directions(directions, parameters_);
+  std::vector<Tensor> others;
+  auto slot = matrices_.begin();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!is_orthogonalised(*parameters_[i])) {
+      others.push_back(directions[i]);
+      continue;
+    }
+    require_state(*slot, slot->m);
+    const Shape& shape = parameters_[i]->value.shape();
+    const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
+    const float momentum = static_cast<float>(config_.momentum);
+    kernels::scale(u, slot->m, momentum * momentum, stream);  // Nesterov's momentum with g = 0
+    kernels::scale(directions[i], orthogonalizer_->wait_for_orthogonal(u, stream),
+                   -learning_rate * update_scale(shape), stream);
+    ++slot;
+  }
+  others_.write_momentum_directions(others, learning_rate, stream);
+}
+
+void Muon::visit_state(const StateVisitor& visit) {
+  for (OptimizerSlot& slot : matrices_) visit(slot.parameter->name + ".m", slot.m);
+  others_.visit_state(visit);
+}
+
+}  // namespace hybrid_trainer

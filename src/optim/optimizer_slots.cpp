@@ -1,0 +1,33 @@
+#include "optimizer_slots.h"
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+
+Tensor make_state(const Tensor& like, const Stream& stream) {
+  return Tensor::zeros(like.shape(), DType::kF32, MemoryKind::kOptimizerState, stream);
+}
+
+void require_state(const OptimizerSlot& slot, const Tensor& state) {
+  if (state.defined()) return;
+  throw Error(ExitCode::kInternal, concat("the optimizer state of ", slot.parameter->name,
+                                          " is moved away; wait until it is restored"));
+}
+
+void require_directions(const std::vector<Tensor>& directions,
+                        const std::vector<Parameter*>& parameters) {
+  if (directions.size() != parameters.size()) {
+    throw ShapeMismatch(concat("got ", directions.size(), " directions for ", parameters.size(),
+                               " parameters; want one for each"));
+  }
+  for (std::size_t i = 0; i < directions.size(); ++i) {
+    const Shape& want = parameters[i]->value.shape();
+    if (directions[i].shape() != want || directions[i].dtype() != DType::kF32) {
+      throw ShapeMismatch(concat("the direction of ", parameters[i]->name, " is ",
+                                 name_of(directions[i].dtype()), " ", directions[i].shape().text(),
+                                 "; want f32 ", want.text()));
+    }
+  }
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <vector>
+
+#include "hybrid_trainer/optim/optimizer.h"
+
+namespace hybrid_trainer {
+
+/// A parameter with the state tensors that an optimizer keeps for it. Undefined while moved away,
+/// or where not kept.
+struct OptimizerSlot {
+  Parameter* parameter;
+  Tensor m;  // momentum, or mean of the gradients
+  Tensor v;  // mean square of the gradients
+};
+
+/// Zeroed state like `like`.
+Tensor make_state(const Tensor& like, const Stream& stream);
+
+/// Throws Error that names the parameter where its state is moved away.
+void require_state(const OptimizerSlot& slot, const Tensor& state);
+
+/// Throws ShapeMismatch unless there is one f32 tensor of the right shape for each of the
+/// parameters.
+void require_directions(const std::vector<Tensor>& directions,
+                        const std::vector<Parameter*>& parameters);
+
+/// The decay factor of a parameter: 0 unless it is a matrix.
+inline float decay_of(const Parameter& parameter, double weight_decay) {
+  return parameter.is_matrix ? static_cast<float>(weight_decay) : 0.0f;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,48 @@
+#include "hybrid_trainer/optim/gradient_norm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/optim/parameter_set.h"
+
+namespace hybrid_trainer {
+namespace {
+
+TEST(GradientNorm, IsThatOfAllGradientsAsOneVector) {
+  const Stream stream(MemoryPool::create("device"));
+  testing::ParameterSet parameters(stream);
+  parameters.set_gradients(3);
+  parameters[1].has_gradient = false;
+  double sum = 0;
+  for (const std::size_t i : {0u, 2u, 3u, 4u}) {
+    for (const float g : testing::numbers(parameters[i].gradient)) sum += double{g} * g;
+  }
+  EXPECT_NEAR(wait_for_gradient_norm(parameters.pointers(), stream), std::sqrt(sum), 1e-9);
+  EXPECT_EQ(wait_for_gradient_norm({}, stream), 0);
+}
+
+TEST(GradientNorm, IsNotFiniteWhereAGradientIsNot) {
+  const Stream stream(MemoryPool::create("device"));
+  testing::ParameterSet parameters(stream);
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    parameters.set_gradients(3);
+    parameters[2].gradient.data<float>()[7] = bad;
+    EXPECT_FALSE(std::isfinite(wait_for_gradient_norm(parameters.pointers(), stream)));
+  }
+}
+
+TEST(ClipScale, BringsLongGradientsToTheLimitAndLeavesOthers) {
+  EXPECT_FLOAT_EQ(clip_scale(4.0, 1.0), 0.25f);
+  EXPECT_EQ(clip_scale(1.0, 1.0), 1.0f);
+  EXPECT_EQ(clip_scale(0.5, 1.0), 1.0f);
+  EXPECT_EQ(clip_scale(0.0, 1.0), 1.0f);
+  EXPECT_EQ(clip_scale(100.0, 0.0), 1.0f);
+  EXPECT_EQ(clip_scale(std::numeric_limits<double>::infinity(), 1.0), 1.0f);
+  EXPECT_EQ(clip_scale(std::numeric_limits<double>::quiet_NaN(), 1.0), 1.0f);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

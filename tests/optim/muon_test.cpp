@@ -1,0 +1,101 @@
+#include "src/optim/muon.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/optim/parameter_set.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::numbers;
+using testing::ParameterSet;
+
+class MuonOnAllSorts : public ::testing::Test {
+ protected:
+  Stream stream_{MemoryPool::create("device")};
+  ParameterSet parameters_{stream_};
+};
+
+TEST_F(MuonOnAllSorts, TreatsEmbeddingsAndVectorsExactlyAsAdamW) {
+  ParameterSet twins(stream_);
+  Muon muon(OptimizerConfig{}, parameters_.pointers(), stream_);
+  AdamW adamw(OptimizerConfig{}, twins.pointers(), stream_);
+  for (std::uint64_t t = 1; t <= 3; ++t) {
+    parameters_.set_gradients(t);
+    twins.set_gradients(t);
+    muon.step(0.01f, 1, stream_);
+    adamw.step(0.01f, 1, stream_);
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const bool by_adamw = parameters_[i].is_embedding || !parameters_[i].is_matrix;
+    EXPECT_EQ(testing::same_bits(parameters_[i].value, twins[i].value), by_adamw)
+        << parameters_[i].name;
+  }
+  EXPECT_EQ(muon.steps_taken(), 3);
+}
+
+TEST_F(MuonOnAllSorts, MovesMatricesByTheOrthogonalisedNesterovMomentum) {
+  OptimizerConfig config;
+  Muon muon(config, parameters_.pointers(), stream_);
+  Parameter& tall = parameters_[2];
+  const std::size_t count = static_cast<std::size_t>(tall.value.elements());
+  const Orthogonalizer orthogonalizer(tall.value.elements(), 8, stream_);
+  std::vector<double> m(count, 0.0);
+  for (std::uint64_t t = 1; t <= 4; ++t) {
+    const auto before = numbers(tall.value);
+    parameters_.set_gradients(t);
+    muon.step(0.02f, 0.5f, stream_);
+    const auto g = numbers(tall.gradient);
+    const Tensor u = orthogonalizer.input(tall.value.size(0), tall.value.size(1));
+    for (std::size_t j = 0; j < count; ++j) {
+      m[j] = 0.95 * m[j] + 0.5 * g[j];
+      u.data<float>()[j] = static_cast<float>(0.5 * g[j] + 0.95 * m[j]);
+    }
+    const auto update = numbers(orthogonalizer.wait_for_orthogonal(u, stream_));
+    const auto after = numbers(tall.value);
+    for (std::size_t j = 0; j < count; ++j) {
+      const double moved = 0.02 * (0.2 * std::sqrt(24.0) * update[j] + 0.1 * before[j]);
+      EXPECT_NEAR(after[j], before[j] - moved, 1e-6);
+    }
+  }
+}
+
+TEST_F(MuonOnAllSorts, UpdatesHaveTheSizeOfAdamWs) {
+  OptimizerConfig config;
+  config.weight_decay = 0;
+  Muon muon(config, parameters_.pointers(), stream_);
+  const auto before = parameters_.copies();
+  parameters_.set_gradients(1);
+  muon.step(1, 1, stream_);
+  for (const std::size_t i : {std::size_t{0}, std::size_t{2}, std::size_t{4}}) {
+    const auto now = numbers(parameters_[i].value), then = numbers(before[i]);
+    double sum = 0;
+    for (std::size_t j = 0; j < now.size(); ++j) sum += std::pow(now[j] - then[j], 2);
+    EXPECT_NEAR(std::sqrt(sum / static_cast<double>(now.size())), 0.2, 0.05);
+  }
+}
+
+TEST_F(MuonOnAllSorts, KeepsOneTensorForAMatrixAndTwoForTheRest) {
+  Muon muon(OptimizerConfig{}, parameters_.pointers(), stream_);
+  std::vector<std::string> names;
+  muon.visit_state([&](const std::string& name, Tensor&) { names.push_back(name); });
+  EXPECT_EQ(names, (std::vector<std::string>{"wide.m", "tall.m", "square.m", "embedding.m",
+                                             "embedding.v", "bias.m", "bias.v"}));
+}
+
+TEST(Muon, WorksWithoutAnyMatrixAndRefusesMatricesOfAnotherRank) {
+  const Stream stream(MemoryPool::create("device"));
+  ParameterSet parameters(stream);
+  parameters.set_gradients(1);
+  Muon muon(OptimizerConfig{}, {&parameters[3]}, stream);
+  const auto before = parameters.copies();
+  muon.step(0.1f, 1, stream);
+  EXPECT_FALSE(testing::same_bits(parameters[3].value, before[3]));
+  parameters[3].is_matrix = true;
+  EXPECT_THROW(Muon(OptimizerConfig{}, {&parameters[3]}, stream), ShapeMismatch);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

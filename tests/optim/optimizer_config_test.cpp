@@ -1,0 +1,43 @@
+#include "hybrid_trainer/optim/optimizer_config.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/optim/learning_rate_schedule.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::vector<std::string> problems_of(const OptimizerConfig& config) {
+  std::vector<std::string> problems;
+  config.collect_problems("optimizer", problems);
+  return problems;
+}
+
+TEST(OptimizerConfig, HasDefaultsWithoutProblems) {
+  EXPECT_TRUE(problems_of(OptimizerConfig{}).empty());
+  std::vector<std::string> problems;
+  collect_range_problems(ScheduleConfig{}, "schedule", problems);
+  EXPECT_TRUE(problems.empty());
+}
+
+TEST(OptimizerConfig, ReportsEveryWrongFieldWithItsPath) {
+  OptimizerConfig config;
+  config.name = "adam";
+  config.learning_rate = -1;
+  config.betas = {0.9};
+  config.momentum = 1;
+  const auto problems = problems_of(config);
+  ASSERT_EQ(problems.size(), 4u);
+  for (const std::string& problem : problems) EXPECT_EQ(problem.rfind("optimizer.", 0), 0u);
+}
+
+TEST(OptimizerConfig, WantsASecondBetaAboveZeroAndEachBelowOne) {
+  OptimizerConfig config;
+  config.betas = {0, 0};
+  EXPECT_EQ(problems_of(config).size(), 1u);
+  config.betas = {0.9, 1.0};
+  EXPECT_EQ(problems_of(config).size(), 1u);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

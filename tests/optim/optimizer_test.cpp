@@ -1,0 +1,203 @@
+// The contract of Optimizer, run over every implementation.
+#include "hybrid_trainer/optim/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/optim/make_optimizer.h"
+#include "tests/optim/parameter_set.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::clone;
+using testing::numbers;
+using testing::ParameterSet;
+
+class OptimizerContract : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<Optimizer> make(ParameterSet& parameters, double weight_decay = 0.1) {
+    OptimizerConfig config;
+    config.name = GetParam();
+    config.weight_decay = weight_decay;
+    return make_optimizer(config, parameters.pointers(), stream_);
+  }
+  void run(Optimizer& optimizer, ParameterSet& parameters, int steps, std::uint64_t seed) {
+    for (int i = 0; i < steps; ++i) {
+      parameters.set_gradients(seed + static_cast<std::uint64_t>(i));
+      optimizer.step(0.01f, 0.5f, stream_);
+    }
+  }
+  std::vector<Tensor> directions_of(Optimizer& optimizer, ParameterSet& parameters) {
+    std::vector<Tensor> directions;
+    for (Parameter* parameter : parameters.pointers()) {
+      directions.push_back(Tensor::empty_like(parameter->value, MemoryKind::kPredictor, stream_));
+    }
+    optimizer.write_momentum_directions(directions, 0.01f, stream_);
+    return directions;
+  }
+  Stream stream_{MemoryPool::create("device")};
+};
+
+TEST_P(OptimizerContract, MovesEveryParameterThatHasAGradientAndNoOther) {
+  ParameterSet parameters(stream_);
+  const auto optimizer = make(parameters);
+  const auto before = parameters.copies();
+  parameters.set_gradients(1);
+  parameters[1].has_gradient = false;
+  optimizer->step(0.01f, 1, stream_);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    EXPECT_EQ(testing::same_bits(parameters[i].value, before[i]), i == 1) << parameters[i].name;
+  }
+  EXPECT_EQ(optimizer->steps_taken(), 1);
+}
+
+TEST_P(OptimizerContract, ChangesNoWeightAtLearningRateZero) {
+  ParameterSet parameters(stream_);
+  const auto optimizer = make(parameters);
+  const auto before = parameters.copies();
+  parameters.set_gradients(1);
+  optimizer->step(0, 1, stream_);
+  EXPECT_TRUE(parameters.has_values(before));
+}
+
+TEST_P(OptimizerContract, ScalesGradientsFirst) {
+  ParameterSet scaled(stream_), whole(stream_);
+  const auto scaled_optimizer = make(scaled), whole_optimizer = make(whole);
+  scaled.set_gradients(1);
+  whole.set_gradients(1);
+  for (Parameter* parameter : scaled.pointers()) {
+    float* const g = parameter->gradient.data<float>();
+    for (std::int64_t i = 0; i < parameter->gradient.elements(); ++i) g[i] *= 4;
+  }
+  scaled_optimizer->step(0.01f, 0.25f, stream_);  // powers of two: no rounding
+  whole_optimizer->step(0.01f, 1, stream_);
+  EXPECT_TRUE(scaled.has_values(whole.copies()));
+}
+
+TEST_P(OptimizerContract, DecaysMatricesOnly) {
+  ParameterSet parameters(stream_);
+  const auto optimizer = make(parameters, 0.5);
+  parameters.set_gradients(1);
+  parameters.zero_gradients();
+  const auto before = parameters.copies();
+  optimizer->step(0.125f, 1, stream_);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const float factor = parameters[i].is_matrix ? 1 - 0.125f * 0.5f : 1;
+    EXPECT_FLOAT_EQ(numbers(parameters[i].value)[3], factor * numbers(before[i])[3])
+        << parameters[i].name;
+  }
+}
+
+TEST_P(OptimizerContract, GoesOnWithTheSameBitsAfterItsStateWasAwayAndInANewObject) {
+  ParameterSet parameters(stream_);
+  const auto optimizer = make(parameters);
+  run(*optimizer, parameters, 3, 1);
+  ParameterSet others(stream_);
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    copy(others[i].value, parameters[i].value, stream_);
+  }
+  const auto successor = make(others);
+  std::vector<std::pair<std::string, Tensor>> saved;
+  optimizer->visit_state([&](const std::string& name, Tensor& tensor) {
+    saved.emplace_back(name, clone(tensor, stream_));
+    tensor = Tensor{};
+  });
+  if (!saved.empty()) {
+    EXPECT_THROW(optimizer->step(0.01f, 1, stream_), Error);
+    EXPECT_EQ(optimizer->steps_taken(), 3);
+  }
+  std::size_t at = 0;
+  optimizer->visit_state(
+      [&](const std::string&, Tensor& t) { t = clone(saved[at++].second, stream_); });
+  at = 0;
+  successor->visit_state([&](const std::string& name, Tensor& tensor) {
+    EXPECT_EQ(name, saved[at].first);
+    copy(tensor, saved[at++].second, stream_);
+  });
+  successor->set_steps_taken(optimizer->steps_taken());
+  run(*optimizer, parameters, 2, 9);
+  run(*successor, others, 2, 9);
+  EXPECT_TRUE(parameters.has_values(others.copies()));
+}
+
+TEST_P(OptimizerContract, MomentumDirectionIsTheStepOfAZeroGradientWithoutDecay) {
+  ParameterSet parameters(stream_);
+  const auto optimizer = make(parameters, 0);
+  run(*optimizer, parameters, 4, 1);
+  const auto directions = directions_of(*optimizer, parameters);
+  const auto before = parameters.copies();
+  parameters.zero_gradients();
+  optimizer->step(0.01f, 1, stream_);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto direction = numbers(directions[i]);
+    const auto now = numbers(parameters[i].value), then = numbers(before[i]);
+    double largest = 0;
+    for (std::size_t j = 0; j < now.size(); ++j) {
+      EXPECT_NEAR(direction[j], now[j] - then[j], 2e-6) << parameters[i].name << " " << j;
+      largest = std::max(largest, std::abs(static_cast<double>(direction[j])));
+    }
+    EXPECT_GT(largest, 1e-4) << parameters[i].name;
+  }
+}
+
+TEST_P(OptimizerContract, MomentumDirectionIsZeroBeforeTheFirstStepAndWantsFittingTensors) {
+  ParameterSet parameters(stream_);
+  const auto optimizer = make(parameters);
+  for (const Tensor& direction : directions_of(*optimizer, parameters)) {
+    for (const float x : numbers(direction)) EXPECT_EQ(x, 0);
+  }
+  EXPECT_THROW(optimizer->write_momentum_directions({}, 0.01f, stream_), ShapeMismatch);
+  EXPECT_THROW(optimizer->write_momentum_directions(std::vector<Tensor>(5), 0.01f, stream_),
+               ShapeMismatch);
+}
+
+TEST_P(OptimizerContract, RefreshesWorkingCopies) {
+  ParameterSet parameters(stream_);
+  const auto optimizer = make(parameters);
+  for (Parameter* parameter : parameters.pointers()) {
+    parameter->working =
+        Tensor::zeros(parameter->value.shape(), DType::kBF16, MemoryKind::kParameters, stream_);
+  }
+  run(*optimizer, parameters, 1, 1);
+  for (Parameter* parameter : parameters.pointers()) {
+    for (std::int64_t i = 0; i < parameter->value.elements(); ++i) {
+      EXPECT_EQ(parameter->working.data<BFloat16>()[i].bits,
+                to_bfloat16(parameter->value.data<float>()[i]).bits);
+    }
+  }
+}
+
+TEST_P(OptimizerContract, AllocatesNothingInAStepAndAccountsItsState) {
+  ParameterSet parameters(stream_);
+  const auto optimizer = make(parameters);
+  std::size_t state_bytes = 0;
+  optimizer->visit_state([&](const std::string&, Tensor& t) { state_bytes += t.bytes(); });
+  const MemoryUse made = stream_.pool()->use();
+  EXPECT_GE(made.live[static_cast<std::size_t>(MemoryKind::kOptimizerState)], state_bytes);
+  EXPECT_GT(state_bytes, 0u);
+  parameters.set_gradients(1);
+  optimizer->step(0.01f, 1, stream_);
+  const MemoryUse first = stream_.pool()->use();
+  optimizer->step(0.01f, 1, stream_);
+  EXPECT_EQ(stream_.pool()->use().fresh_total, first.fresh_total);
+  EXPECT_EQ(first.live_total, made.live_total);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OptimizerContract, ::testing::ValuesIn(optimizer_names()),
+                         [](const auto& info) { return info.param; });
+
+TEST(MakeOptimizer, NamesTheNearestOptimizer) {
+  OptimizerConfig config;
+  config.name = "adamv";
+  const Stream stream(MemoryPool::create("device"));
+  try {
+    make_optimizer(config, {}, stream);
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("adamw"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,69 @@
+#include "src/optim/orthogonalizer.h"
+
+#include <gtest/gtest.h>
+
+#include <Eigen/Dense>
+
+#include "tests/optim/parameter_set.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+Matrix to_eigen(const Tensor& tensor) {
+  using Floats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  return Eigen::Map<const Floats>(tensor.data<float>(), tensor.size(0), tensor.size(1))
+      .cast<double>();
+}
+
+/// The five steps as they are written in the source, on a wide matrix.
+Matrix newton_schulz(const Matrix& matrix) {
+  Matrix x = matrix / (matrix.norm() + 1e-7);
+  for (int step = 0; step < 5; ++step) {
+    const Matrix gram = x * x.transpose();
+    x = (3.4445 * x + (-4.7750 * gram + 2.0315 * gram * gram) * x).eval();
+  }
+  return x;
+}
+
+class OrthogonalizerOfShape : public ::testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(OrthogonalizerOfShape, BringsSingularValuesNearOneAndKeepsSingularVectors) {
+  const auto [rows, columns] = GetParam();
+  const Stream stream(MemoryPool::create("device"));
+  const Orthogonalizer orthogonalizer(2000, 32, stream);  // roomier than any of the shapes
+  const Tensor u = orthogonalizer.input(rows, columns);
+  copy(u, testing::normal_tensor({rows, columns}, 5, stream), stream);
+  const Matrix before = to_eigen(u);
+  const Matrix after = to_eigen(orthogonalizer.wait_for_orthogonal(u, stream));
+  const Eigen::JacobiSVD<Matrix> svd(after);
+  EXPECT_LT(svd.singularValues().maxCoeff(), 1.25);
+  EXPECT_GT(svd.singularValues().minCoeff(), 0.6);
+  const Matrix want =
+      rows <= columns ? newton_schulz(before) : newton_schulz(before.transpose()).transpose();
+  EXPECT_LT((after - want).cwiseAbs().maxCoeff(), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OrthogonalizerOfShape,
+                         ::testing::Values(std::pair{20, 48}, std::pair{48, 20}, std::pair{1, 9},
+                                           std::pair{9, 1}, std::pair{16, 17}));
+
+TEST(Orthogonalizer, DoesNotDependOnTheLengthAndLeavesZerosZero) {
+  const Stream stream(MemoryPool::create("device"));
+  const Orthogonalizer orthogonalizer(60, 6, stream);
+  std::vector<std::vector<float>> results;
+  for (const float length : {1.0f, 1024.0f, 0.0f}) {
+    const Tensor u = orthogonalizer.input(6, 10);
+    const auto values = testing::numbers(testing::normal_tensor({6, 10}, 5, stream));
+    for (std::size_t i = 0; i < values.size(); ++i) u.data<float>()[i] = length * values[i];
+    results.push_back(testing::numbers(orthogonalizer.wait_for_orthogonal(u, stream)));
+  }
+  for (std::size_t i = 0; i < 60; ++i) {
+    EXPECT_NEAR(results[0][i], results[1][i], 1e-5);
+    EXPECT_EQ(results[2][i], 0);
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
