@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer {
+
+/// A copy of tensors, of MemoryKind::kSnapshot in a pool of its own choice, to return to. The
+/// tensors themselves are views of what others own and must keep their memory until drop.
+class WeightSnapshot {
+ public:
+  explicit WeightSnapshot(std::shared_ptr<MemoryPool> pool) : copies_stream_(std::move(pool)) {}
+
+  /// Copies the tensors, instead of what was held before. Throws OutOfMemory, and then holds
+  /// nothing.
+  void take(std::vector<Tensor> tensors);
+  bool taken() const { return !copies_.empty(); }
+  /// Writes the copies back, bit for bit.
+  void restore(const Stream& stream) const;
+  /// tensor = copy + fraction·(tensor − copy), f32; 0 restores bit for bit, 1 changes nothing.
+  void shrink_towards(double fraction, const Stream& stream) const;
+  /// Frees the copies, to the system too.
+  void drop();
+  /// The copies in the order of take, to be written to a checkpoint or filled from one.
+  const std::vector<Tensor>& copies() const { return copies_; }
+
+ private:
+  Stream copies_stream_;
+  std::vector<Tensor> tensors_;
+  std::vector<Tensor> copies_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer {
+
+/// Where the content of moved-out tensors lies meanwhile.
+class ContentStore {
+ public:
+  virtual ~ContentStore() = default;
+  /// Keeps a copy of all. Throws OutOfMemory or IoError, and then holds nothing.
+  virtual void keep(const std::vector<Tensor>& tensors) = 0;
+  /// Writes what keep was given into tensors of the same shapes. May run in another thread. Throws
+  /// IoError.
+  virtual void write_to(const std::vector<Tensor>& tensors) const = 0;
+  /// Gives the space back.
+  virtual void forget() = 0;
+  /// False where write_to writes zeros.
+  virtual bool keeps_content() const { return true; }
+};
+
+/// Copies in another pool, of MemoryKind::kOptimizerState.
+class PoolStore final : public ContentStore {
+ public:
+  explicit PoolStore(std::shared_ptr<MemoryPool> pool) : stream_(std::move(pool)) {}
+  void keep(const std::vector<Tensor>& tensors) override;
+  void write_to(const std::vector<Tensor>& tensors) const override;
+  void forget() override;
+
+ private:
+  Stream stream_;
+  std::vector<Tensor> copies_;
+};
+
+/// A temporary file without a name, which is gone with the process whatever happens.
+class FileStore final : public ContentStore {
+ public:
+  /// Throws CannotCreate where no file can be made in `folder`.
+  explicit FileStore(const std::string& folder);
+  ~FileStore() override;
+  FileStore(const FileStore&) = delete;
+  FileStore& operator=(const FileStore&) = delete;
+  void keep(const std::vector<Tensor>& tensors) override;
+  void write_to(const std::vector<Tensor>& tensors) const override;
+  void forget() override;
+
+ private:
+  std::string folder_;
+  int file_ = -1;
+};
+
+/// Keeps nothing and gives zeros.
+class ZeroStore final : public ContentStore {
+ public:
+  void keep(const std::vector<Tensor>&) override {}
+  void write_to(const std::vector<Tensor>& tensors) const override;
+  void forget() override {}
+  bool keeps_content() const override { return false; }
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,141 @@
+// The contract of OffloadStrategy, run over every implementation.
+#include "hybrid_trainer/memory/offload_strategy.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/memory/content.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::Content;
+using testing::live;
+
+struct Case {
+  std::string name;
+  PredictAwareMemoryConfig config;
+  friend std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> cases;
+  for (const bool async : {false, true}) {
+    const std::string when = async ? "Async" : "Here";
+    PredictAwareMemoryConfig config;
+    config.async_restore = async;
+    for (const std::string& strategy : offload_strategy_names()) {
+      config.offload_strategy = strategy;
+      cases.push_back({strategy + when, config});
+    }
+    config.offload_strategy = "cpu_offload";
+    config.offload_target = std::filesystem::temp_directory_path().string();
+    cases.push_back({"file" + when, config});
+  }
+  return cases;
+}
+
+class OffloadContract : public ::testing::TestWithParam<Case> {
+ protected:
+  bool moves() const { return GetParam().config.offload_strategy != "none"; }
+  std::size_t state_bytes() const { return live(device_, MemoryKind::kOptimizerState); }
+  Stream device_{MemoryPool::create("device")};
+  Stream host_{MemoryPool::create("host")};
+  Content content_{device_};
+  std::unique_ptr<OffloadStrategy> strategy_ =
+      make_offload_strategy(GetParam().config, host_.pool());
+};
+
+TEST_P(OffloadContract, FreesDeviceMemoryAndBringsContentBackCycleAfterCycle) {
+  const std::size_t bytes_before = state_bytes();
+  for (int cycle = 0; cycle < 3; ++cycle) {
+    const MoveOutResult result = strategy_->move_out(content_.slots(), device_);
+    EXPECT_EQ(result.problem, "");
+    EXPECT_EQ(result.freed_bytes, moves() ? bytes_before : 0);
+    EXPECT_EQ(content_.in_place(), !moves());
+    EXPECT_EQ(state_bytes(), moves() ? 0 : bytes_before);
+    EXPECT_EQ(device_.pool()->use().cached, 0u);
+    strategy_->begin_restore();
+    strategy_->begin_restore();
+    strategy_->wait_until_restored();
+    EXPECT_TRUE(strategy_->keeps_content() ? content_.has_its_bits() : content_.is_zero());
+    EXPECT_EQ(state_bytes(), bytes_before);
+    EXPECT_EQ(host_.pool()->use().live_total + host_.pool()->use().cached, 0u);
+  }
+}
+
+TEST_P(OffloadContract, RestoresHereAndNowWithoutBeginRestore) {
+  strategy_->move_out(content_.slots(), device_);
+  strategy_->wait_until_restored();
+  strategy_->wait_until_restored();
+  EXPECT_TRUE(strategy_->keeps_content() ? content_.has_its_bits() : content_.is_zero());
+}
+
+TEST_P(OffloadContract, DoesNothingWhereNothingIsOut) {
+  strategy_->begin_restore();
+  strategy_->wait_until_restored();
+  EXPECT_TRUE(content_.has_its_bits());
+}
+
+TEST_P(OffloadContract, MayGoWhileContentIsOutOrOnItsWayBack) {
+  const std::size_t bytes_before = state_bytes();
+  strategy_->move_out(content_.slots(), device_);
+  strategy_->begin_restore();
+  strategy_.reset();
+  EXPECT_EQ(state_bytes(), moves() ? 0 : bytes_before);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OffloadContract, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(OffloadToMemory, KeepsEverythingInPlaceWhereHostMemoryIsTooSmall) {
+  const Stream device(MemoryPool::create("device"));
+  const auto host = MemoryPool::create("host", std::size_t{1} << 19);
+  Content content(device);
+  const auto strategy = make_offload_strategy({}, host);
+  const MoveOutResult result = strategy->move_out(content.slots(), device);
+  EXPECT_EQ(result.freed_bytes, 0u);
+  EXPECT_NE(result.problem.find("host"), std::string::npos) << result.problem;
+  EXPECT_TRUE(content.has_its_bits());
+  EXPECT_EQ(host->use().live_total, 0u);
+}
+
+TEST(OffloadRestore, SaysThatTheDeviceIsFullAndTriesAgain) {
+  const Stream device(MemoryPool::create("device", std::size_t{1} << 20));
+  Content content(device);
+  const auto strategy = make_offload_strategy({}, MemoryPool::create("host"));
+  strategy->move_out(content.slots(), device);
+  {
+    const Buffer taken = device.pool()->allocate(700000, MemoryKind::kActivations);
+    strategy->begin_restore();
+    EXPECT_THROW(strategy->wait_until_restored(), OutOfMemory);
+    EXPECT_FALSE(content.in_place());
+  }
+  strategy->wait_until_restored();
+  EXPECT_TRUE(content.has_its_bits());
+}
+
+TEST(MakeOffloadStrategy, NamesTheNearestStrategyAndTheFolderItCannotUse) {
+  PredictAwareMemoryConfig config;
+  config.offload_strategy = "cpu_ofload";
+  try {
+    make_offload_strategy(config, MemoryPool::create("host"));
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("cpu_offload"), std::string::npos) << error.what();
+  }
+  config = {};
+  const auto file = std::filesystem::temp_directory_path() / "offload_strategy_test_file";
+  std::ofstream(file) << "not a folder";
+  for (const std::string& folder : {std::string("/nonexistent/folder"), file.string()}) {
+    config.offload_target = folder;
+    EXPECT_THROW(make_offload_strategy(config, MemoryPool::create("host")), CannotCreate) << folder;
+  }
+  std::filesystem::remove(file);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,85 @@
+#include "memory/stored_offload.h"
+
+#include <gtest/gtest.h>
+
+#include <latch>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/memory/content.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::Content;
+
+/// Gives content back only once the test lets it; then fails as often as it is told to.
+class SlowStore final : public ContentStore {
+ public:
+  SlowStore(std::latch& release, int failures)
+      : memory_(MemoryPool::create("host")), release_(release), failures_(failures) {}
+  void keep(const std::vector<Tensor>& tensors) override { memory_.keep(tensors); }
+  void write_to(const std::vector<Tensor>& tensors) const override {
+    release_.wait();
+    if (failures_-- > 0) throw IoError("the disk is gone");
+    memory_.write_to(tensors);
+  }
+  void forget() override { memory_.forget(); }
+
+ private:
+  PoolStore memory_;
+  std::latch& release_;
+  mutable int failures_;
+};
+
+TEST(StoredOffload, BeginRestoreReturnsBeforeTheContentIsThere) {
+  const Stream device(MemoryPool::create("device"));
+  Content content(device);
+  std::latch release(1);
+  StoredOffload offload(std::make_unique<SlowStore>(release, 0), true);
+  offload.move_out(content.slots(), device);
+  offload.begin_restore();
+  EXPECT_FALSE(content.in_place());  // the store waits for the line below, and this thread got here
+  release.count_down();
+  offload.wait_until_restored();
+  EXPECT_TRUE(content.has_its_bits());
+}
+
+TEST(StoredOffload, SurfacesAnErrorOfTheThreadAndLosesNothing) {
+  const Stream device(MemoryPool::create("device"));
+  Content content(device);
+  std::latch release(0);
+  StoredOffload offload(std::make_unique<SlowStore>(release, 2), true);
+  offload.move_out(content.slots(), device);
+  offload.begin_restore();
+  EXPECT_THROW(offload.wait_until_restored(), IoError);
+  EXPECT_THROW(offload.wait_until_restored(), IoError);
+  EXPECT_FALSE(content.in_place());
+  offload.wait_until_restored();
+  EXPECT_TRUE(content.has_its_bits());
+}
+
+TEST(StoredOffload, RefusesToMoveWhatIsAlreadyOut) {
+  const Stream device(MemoryPool::create("device"));
+  Content content(device);
+  StoredOffload offload(std::make_unique<PoolStore>(MemoryPool::create("host")), true);
+  offload.move_out(content.slots(), device);
+  EXPECT_THROW(offload.move_out({}, device), Error);
+  offload.wait_until_restored();
+  content.tensors()[1] = Tensor{};
+  EXPECT_THROW(offload.move_out(content.slots(), device), Error);
+  EXPECT_TRUE(content.tensors()[0].defined());
+}
+
+TEST(StoredOffload, RestoresInTheCallWhereItIsNotAsync) {
+  const Stream device(MemoryPool::create("device"));
+  Content content(device);
+  StoredOffload offload(std::make_unique<PoolStore>(MemoryPool::create("host")), false);
+  offload.move_out(content.slots(), device);
+  offload.begin_restore();
+  EXPECT_EQ(device.pool()->use().live_total, 0u);
+  offload.wait_until_restored();
+  EXPECT_TRUE(content.has_its_bits());
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,71 @@
+#include "hybrid_trainer/memory/weight_snapshot.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/memory/content.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::Content;
+
+class WeightSnapshotOfContent : public ::testing::Test {
+ protected:
+  Stream device_{MemoryPool::create("device")};
+  std::shared_ptr<MemoryPool> host_ = MemoryPool::create("host");
+  Content content_{device_};
+  WeightSnapshot snapshot_{host_};
+};
+
+TEST_F(WeightSnapshotOfContent, RestoresBitForBitAsOftenAsAsked) {
+  snapshot_.take(content_.tensors());
+  EXPECT_TRUE(snapshot_.taken());
+  for (int i = 0; i < 2; ++i) {
+    for (const Tensor& tensor : content_.tensors()) fill_zero(tensor, device_);
+    snapshot_.restore(device_);
+    EXPECT_TRUE(content_.has_its_bits());
+  }
+}
+
+TEST_F(WeightSnapshotOfContent, CountsItsBytesAsSnapshotUntilItIsDropped) {
+  snapshot_.take(content_.tensors());
+  snapshot_.take(content_.tensors());
+  const auto kind = static_cast<std::size_t>(MemoryKind::kSnapshot);
+  EXPECT_GE(host_->use().live[kind], content_.total_bytes());
+  EXPECT_LT(host_->use().live[kind], 2 * content_.total_bytes());
+  snapshot_.drop();
+  EXPECT_FALSE(snapshot_.taken());
+  EXPECT_EQ(host_->use().live_total + host_->use().cached, 0u);
+  EXPECT_THROW(snapshot_.restore(device_), Error);
+}
+
+TEST_F(WeightSnapshotOfContent, HoldsNothingWhereItsPoolIsTooSmall) {
+  WeightSnapshot small(MemoryPool::create("host", std::size_t{1} << 19));
+  EXPECT_THROW(small.take(content_.tensors()), OutOfMemory);
+  EXPECT_FALSE(small.taken());
+}
+
+TEST_F(WeightSnapshotOfContent, ShrinksTheWayGoneSinceItWasTaken) {
+  const Tensor weights = Tensor::empty({3}, DType::kF32, MemoryKind::kParameters, device_);
+  float* const w = weights.data<float>();
+  const auto set = [&](float a, float b, float c) { w[0] = a, w[1] = b, w[2] = c; };
+  set(1, 2, -4);
+  snapshot_.take({weights});
+  set(3, 2, 4);
+  snapshot_.shrink_towards(0.25, device_);
+  EXPECT_EQ(w[0], 1.5f);
+  EXPECT_EQ(w[1], 2.0f);
+  EXPECT_EQ(w[2], -2.0f);
+  set(0.1f, 0.7f, 1e9f);
+  snapshot_.shrink_towards(1, device_);
+  EXPECT_EQ(w[0], 0.1f);
+  EXPECT_EQ(w[2], 1e9f);
+  snapshot_.shrink_towards(0, device_);
+  EXPECT_EQ(w[0], 1.0f);
+  EXPECT_EQ(w[2], -4.0f);
+  EXPECT_THROW(snapshot_.shrink_towards(1.5, device_), Error);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
