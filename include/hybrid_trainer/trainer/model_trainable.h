@@ -1,0 +1,66 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "hybrid_trainer/memory/offload_strategy.h"
+#include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/optim/optimizer.h"
+#include "hybrid_trainer/phases/trainable.h"
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+#include "hybrid_trainer/trainer/phase_precision.h"
+
+namespace hybrid_trainer {
+
+/// A LossModel, its optimizer and the memory plan of the phases, as the phase machine sees them.
+class ModelTrainable final : public Trainable {
+ public:
+  /// `model` and `stream` must outlive it; what is offloaded goes to `host_pool`. `note` takes one line for
+  /// people where something that was asked for could not be done. Throws OutOfMemory, ConfigError.
+  ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
+                 std::shared_ptr<MemoryPool> host_pool, std::function<void(const std::string&)> note);
+
+  void enter_phase(Phase phase) override;
+  void begin_restore() override;
+  double wait_for_loss(const Batch& batch) override;
+  GradientMeasurement wait_for_gradient(const Batch& batch) override;
+  void apply_gradient() override;
+  std::vector<WeightView> weights() override;
+  void weights_changed() override;
+  void write_momentum_directions(const std::vector<Tensor>& directions) override;
+  const Stream& stream() const override { return stream_; }
+  /// Learning rate of the step to come.
+  double learning_rate() const;
+
+  /// Steps of all phases that are done; the schedule and dropout go by it.
+  void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
+  DType dtype_of(Phase phase) const { return precision_.of(phase); }
+  /// Weights and optimizer state, as views. Brings state that is out back first; release_after_save moves it out again.
+  void save(State& state);
+  void release_after_save();
+  /// The reverse. Throws DataError where the state is of another model.
+  void load(const State& state);
+
+ private:
+  void visit_parameters(const ParameterVisitor& visit) { model_.visit_parameters(visit); }
+  void refresh_working_copies();
+  void move_state_out();
+  void bring_state_back();
+  Pass pass(bool training) const;
+  std::vector<OffloadSlot> state_slots();
+
+  LossModel& model_;
+  HybridTrainerConfig config_;
+  const Stream& stream_;
+  std::function<void(const std::string&)> note_;
+  std::vector<Parameter*> parameters_;
+  std::unique_ptr<Optimizer> optimizer_;
+  PhasePrecision precision_;
+  std::unique_ptr<OffloadStrategy> offload_;
+  Phase phase_ = Phase::kWarmup;
+  bool state_is_out_ = false;
+  double gradient_norm_ = 0;
+  std::int64_t steps_done_ = 0;
+};
+
+}  // namespace hybrid_trainer

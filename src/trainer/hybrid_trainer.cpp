@@ -1,0 +1,99 @@
+#include "hybrid_trainer/trainer/hybrid_trainer.h"
+
+#include <chrono>
+
+#include "hybrid_trainer/io/checkpoint.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/trainer/model_trainable.h"
+
+namespace hybrid_trainer {
+namespace {
+
+PhaseMachine::Setup machine_setup(const HybridTrainerConfig& config) {
+  const PredictAwareMemoryConfig& memory = config.predict_aware_memory;
+  return {config.phases, config.divergence, memory.async_restore ? memory.async_restore_lookahead : 0};
+}
+
+/// Identifies the settings that a checkpoint depends on.
+std::string hash_of(const HybridTrainerConfig& config) {
+  const std::string model = config_json(config.model) + config_json(config.optimizer) + config_json(config.phases);
+  return checksum_of(model);
+}
+
+}  // namespace
+
+HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
+                             std::shared_ptr<MemoryPool> host_pool)
+    : config_(config),
+      stream_(stream),
+      host_pool_(std::move(host_pool)),
+      trainable_(std::make_unique<ModelTrainable>(model, config, stream, host_pool_,
+                                                  [this](const std::string& text) { tell(text); })),
+      machine_(*trainable_, machine_setup(config)) {
+  config.validate();
+}
+
+HybridTrainer::~HybridTrainer() = default;
+
+DType HybridTrainer::dtype_of(Phase phase) const { return trainable_->dtype_of(phase); }
+
+void HybridTrainer::tell(const std::string& text) const {
+  if (listener_) listener_(text);
+}
+
+StepRecord HybridTrainer::step(const Batch& batch) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const Phase before = last_phase_;
+  stream_.pool()->reset_peaks();
+  trainable_->set_steps_done(steps_done_);
+  StepRecord record;
+  record.learning_rate = trainable_->learning_rate();
+  const PhaseOutcome outcome = machine_.step(batch);
+  record.step = ++steps_done_;
+  record.phase = last_phase_ = outcome.phase;
+  record.loss = outcome.loss;
+  record.gradient_norm = outcome.gradient_norm;
+  record.predicted_loss = outcome.predicted_loss;
+  record.confidence = outcome.confidence;
+  record.event = outcome.event;
+  record.tokens = batch.tokens();
+  record.device_memory = stream_.pool()->use();
+  record.host_memory = host_pool_->use();
+  record.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  record.tokens_per_second = static_cast<double>(record.tokens) / record.seconds;
+  if (outcome.phase != before) tell(concat("step ", record.step, ": ", name_of(before), " -> ", name_of(outcome.phase)));
+  if (!outcome.event.empty()) tell(concat("step ", record.step, ": ", outcome.event));
+  return record;
+}
+
+std::string HybridTrainer::save(const std::string& folder) {
+  State state;
+  trainable_->save(state);
+  machine_.save(state);
+  state.integers["trainer.steps_done"] = steps_done_;
+  state.integers["trainer.last_phase"] = static_cast<std::int64_t>(last_phase_);
+  const SavedCheckpoint saved =
+      save_checkpoint(folder, steps_done_, state, {.keep = config_.checkpoint.keep, .config_hash = hash_of(config_)});
+  trainable_->release_after_save();
+  return saved.path;
+}
+
+bool HybridTrainer::resume(const std::string& folder) {
+  const FoundCheckpoint found = find_newest_checkpoint(folder);
+  for (const std::string& warning : found.warnings) tell(warning);
+  if (!found.checkpoint) return false;
+  const Stream host(host_pool_);
+  {
+    const State state = load_checkpoint(*found.checkpoint, host);
+    steps_done_ = state.integer("trainer.steps_done");
+    last_phase_ = static_cast<Phase>(state.integer("trainer.last_phase"));
+    trainable_->set_steps_done(steps_done_);
+    trainable_->load(state);
+    machine_.load(state);
+  }
+  host_pool_->trim();
+  return true;
+}
+
+}  // namespace hybrid_trainer

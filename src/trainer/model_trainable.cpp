@@ -1,0 +1,192 @@
+#include "hybrid_trainer/trainer/model_trainable.h"
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/nn/initialization.h"
+#include "hybrid_trainer/optim/gradient_norm.h"
+#include "hybrid_trainer/optim/make_optimizer.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::vector<Parameter*> parameters_of(LossModel& model) {
+  std::vector<Parameter*> parameters;
+  model.visit_parameters([&](Parameter& parameter) { parameters.push_back(&parameter); });
+  return parameters;
+}
+
+/// Inputs of the largest matrix: the width that products of this model have.
+std::int64_t typical_width(const std::vector<Parameter*>& parameters) {
+  const Parameter* largest = nullptr;
+  for (const Parameter* parameter : parameters) {
+    if (!parameter->is_matrix || parameter->is_embedding) continue;
+    if (largest == nullptr || parameter->value.elements() > largest->value.elements()) largest = parameter;
+  }
+  return largest == nullptr ? 64 : largest->value.size(1);
+}
+
+void copy_from(const Tensor& to, const State& state, const std::string& name, const Stream& stream) {
+  const Tensor& from = state.tensor(name);
+  if (from.shape() != to.shape()) {
+    throw DataError(concat("the checkpoint is of another model: ", name, " is ", from.shape().text(), ", the config wants ",
+                           to.shape().text(), "; use the model settings of the run's config.json"));
+  }
+  copy(to, from, stream);
+}
+
+}  // namespace
+
+ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
+                               std::shared_ptr<MemoryPool> host_pool, std::function<void(const std::string&)> note)
+    : model_(model),
+      config_(config),
+      stream_(stream),
+      note_(std::move(note)),
+      parameters_(parameters_of(model)),
+      optimizer_(make_optimizer(config.optimizer, parameters_, stream)),
+      precision_(config.mixed_precision, std::min<std::int64_t>(1024, config.data.batch_size * config.data.sequence_length),
+                 typical_width(parameters_), stream),
+      offload_(make_offload_strategy(config.predict_aware_memory, std::move(host_pool))) {}
+
+Pass ModelTrainable::pass(bool training) const {
+  return {.training = training,
+          .dtype = precision_.of(phase_),
+          .seed = static_cast<std::uint64_t>(config_.training.seed),
+          .step = static_cast<std::uint64_t>(steps_done_)};
+}
+
+void ModelTrainable::enter_phase(Phase phase) {
+  phase_ = phase;
+  const auto visit_all = [this](const ParameterVisitor& visit) { visit_parameters(visit); };
+  if (phase == Phase::kPredict) {
+    free_gradients(visit_all);
+    move_state_out();
+    stream_.pool()->trim();
+  } else {
+    bring_state_back();
+    allocate_gradients(visit_all, stream_);
+  }
+  refresh_working_copies();
+}
+
+std::vector<OffloadSlot> ModelTrainable::state_slots() {
+  std::vector<OffloadSlot> slots;
+  optimizer_->visit_state([&](const std::string& name, Tensor& tensor) { slots.push_back({name, &tensor}); });
+  return slots;
+}
+
+void ModelTrainable::move_state_out() {
+  if (state_is_out_) return;
+  const MoveOutResult result = offload_->move_out(state_slots(), stream_);
+  if (!result.problem.empty()) note_("the optimizer state stays where it is: " + result.problem);
+  state_is_out_ = result.problem.empty();
+}
+
+void ModelTrainable::bring_state_back() {
+  if (!state_is_out_) return;
+  offload_->wait_until_restored();
+  if (!offload_->keeps_content()) optimizer_->set_steps_taken(0);
+  state_is_out_ = false;
+}
+
+void ModelTrainable::begin_restore() {
+  if (state_is_out_) offload_->begin_restore();
+}
+
+void ModelTrainable::refresh_working_copies() {
+  const bool bf16 = precision_.of(phase_) == DType::kBF16;
+  for (Parameter* parameter : parameters_) {
+    if (!bf16 || !parameter->is_matrix) {
+      parameter->working = {};
+      continue;
+    }
+    if (!parameter->working) {
+      parameter->working = Tensor::empty(parameter->value.shape(), DType::kBF16, MemoryKind::kParameters, stream_);
+    }
+    kernels::cast(parameter->working, parameter->value, stream_);
+  }
+}
+
+void ModelTrainable::weights_changed() {
+  if (precision_.of(phase_) == DType::kBF16) refresh_working_copies();
+}
+
+double ModelTrainable::wait_for_loss(const Batch& batch) {
+  if (phase_ == Phase::kPredict) {
+    free_gradients([this](const ParameterVisitor& visit) { visit_parameters(visit); });
+  }
+  const std::int64_t parts = config_.gradient_accumulation.micro_batches, size = batch.size() / parts;
+  double loss = 0;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    ForwardOnlyTape tape(pass(false));
+    loss += model_.forward(batch.examples(i * size, (i + 1) * size), 1.0f, tape, stream_);
+  }
+  return loss / static_cast<double>(parts);
+}
+
+GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
+  const std::int64_t parts = config_.gradient_accumulation.micro_batches, size = batch.size() / parts;
+  if (size * parts != batch.size()) {
+    throw ShapeMismatch(concat("a batch of ", batch.size(), " examples does not split into ", parts, " micro-batches"));
+  }
+  allocate_gradients([this](const ParameterVisitor& visit) { visit_parameters(visit); }, stream_);
+  double loss = 0;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    PlainTape tape(pass(true));
+    const Batch part = batch.examples(i * size, (i + 1) * size);
+    loss += model_.forward(part, 1.0f / static_cast<float>(parts), tape, stream_);
+    model_.backward(part, tape, stream_);
+  }
+  gradient_norm_ = wait_for_gradient_norm(parameters_, stream_);
+  return {.loss = loss / static_cast<double>(parts), .norm = gradient_norm_};
+}
+
+void ModelTrainable::apply_gradient() {
+  const float scale = clip_scale(gradient_norm_, config_.optimizer.clip_norm);
+  optimizer_->step(static_cast<float>(learning_rate()), scale, stream_);
+}
+
+std::vector<WeightView> ModelTrainable::weights() {
+  std::vector<WeightView> views;
+  views.reserve(parameters_.size());
+  for (Parameter* parameter : parameters_) views.push_back({parameter->name, parameter->value, parameter->gradient});
+  return views;
+}
+
+void ModelTrainable::write_momentum_directions(const std::vector<Tensor>& directions) {
+  optimizer_->write_momentum_directions(directions, static_cast<float>(learning_rate()), stream_);
+}
+
+double ModelTrainable::learning_rate() const {
+  return hybrid_trainer::learning_rate(config_.schedule, config_.optimizer.learning_rate, steps_done_, config_.training.steps);
+}
+
+void ModelTrainable::save(State& state) {
+  if (offload_->keeps_content()) bring_state_back();
+  for (Parameter* parameter : parameters_) state.tensors["model." + parameter->name] = parameter->value;
+  optimizer_->visit_state([&](const std::string& name, Tensor& tensor) {
+    if (tensor) state.tensors["optimizer." + name] = tensor;
+  });
+  state.integers["optimizer.steps_taken"] = optimizer_->steps_taken();
+  precision_.save(state);
+}
+
+void ModelTrainable::release_after_save() {
+  if (phase_ != Phase::kPredict) return;
+  move_state_out();
+  stream_.pool()->trim();
+}
+
+void ModelTrainable::load(const State& state) {
+  bring_state_back();
+  for (Parameter* parameter : parameters_) copy_from(parameter->value, state, "model." + parameter->name, stream_);
+  const bool has_moments = state.tensors.lower_bound("optimizer.") != state.tensors.end() &&
+                           state.tensors.lower_bound("optimizer.")->first.starts_with("optimizer.");
+  optimizer_->visit_state([&](const std::string& name, Tensor& tensor) {
+    if (has_moments) copy_from(tensor, state, "optimizer." + name, stream_);
+  });
+  optimizer_->set_steps_taken(state.integer("optimizer.steps_taken"));
+  precision_.load(state);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,45 @@
+#include "src/trainer/run_records.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/observability/report.h"
+
+namespace hybrid_trainer {
+
+RunRecords::RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console)
+    : paths_(std::move(paths)),
+      metrics_(paths_.metrics()),
+      console_(console, total_steps, ConsoleStyle::from_terminal(STDERR_FILENO)) {}
+
+void RunRecords::resume_after(std::int64_t step) {
+  metrics_.truncate_after(step);
+  for_each_record(paths_.metrics(), [this](const StepRecord& record) { summary_.add(record); });
+}
+
+void RunRecords::write(const StepRecord& record) {
+  summary_.add(record);
+  console_.write(record);
+  if (metrics_failed_) return;
+  try {
+    metrics_.write(record);
+  } catch (const IoError& error) {
+    metrics_failed_ = true;
+    note(concat("metrics.jsonl is not written from step ", record.step, " on: ", error.what()));
+  }
+}
+
+void RunRecords::finish(const std::string& settings_text, const std::string& sample) {
+  console_.finish();
+  write_file_atomically(paths_.summary(), to_json(summary_));
+  const std::string title = std::filesystem::path(paths_.root).lexically_normal().filename().string();
+  write_report(paths_.report(), {.title = title,
+                                 .metrics = paths_.metrics(),
+                                 .summary = summary_,
+                                 .settings = settings_text,
+                                 .sample = sample});
+}
+
+}  // namespace hybrid_trainer

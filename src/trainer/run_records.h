@@ -1,0 +1,34 @@
+#pragma once
+
+#include <iosfwd>
+#include <string>
+
+#include "hybrid_trainer/io/run_directory.h"
+#include "hybrid_trainer/observability/console_sink.h"
+#include "hybrid_trainer/observability/jsonl_sink.h"
+#include "hybrid_trainer/observability/run_summary.h"
+
+namespace hybrid_trainer {
+
+/// Everything that a run writes about itself: metrics.jsonl, progress on the console, summary.json and report.html.
+/// A full disk stops none of it: what cannot be written is told once, and training goes on.
+class RunRecords {
+ public:
+  RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console);
+  /// Makes the records those of a run that goes on after `step`.
+  void resume_after(std::int64_t step);
+  void write(const StepRecord& record);
+  void note(const std::string& text) { console_.note(text); }
+  RunSummary& summary() { return summary_; }
+  /// Writes summary.json and report.html.
+  void finish(const std::string& settings_text, const std::string& sample);
+
+ private:
+  RunPaths paths_;
+  JsonlSink metrics_;
+  ConsoleSink console_;
+  RunSummary summary_;
+  bool metrics_failed_ = false;
+};
+
+}  // namespace hybrid_trainer

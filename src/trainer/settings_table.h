@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/trainer/hybrid_trainer.h"
+
+namespace hybrid_trainer {
+
+/// What a person wants to see before the first step: model, data, optimizer, phases, precision, machine; one setting a line.
+std::string settings_table(const HybridTrainerConfig& config, Gpt2& model, const HybridTrainer& trainer,
+                           std::int64_t train_tokens, const std::string& data);
+
+}  // namespace hybrid_trainer
