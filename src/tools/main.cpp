@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/trainer/run_files.h"
 #include "src/tools/commands.h"
 
 namespace hybrid_trainer {
@@ -46,7 +47,7 @@ int dispatch(const std::vector<std::string>& arguments) {
   if (arguments.empty()) throw UsageError("a command is missing; hybrid --help lists them");
   const std::string& name = arguments.front();
   if (name == "--help" || name == "-h" || name == "help") return print_help(), 0;
-  if (name == "--version") return std::cout << "hybrid " << HT_VERSION << "\n", 0;
+  if (name == "--version") return std::cout << "hybrid " << project_version() << "\n", 0;
   std::vector<std::string> names;
   for (const Command& command : kCommands) {
     if (name == command.name) return command.run({arguments.begin() + 1, arguments.end()});

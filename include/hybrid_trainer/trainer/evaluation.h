@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/nn/loss_model.h"
+
+namespace hybrid_trainer {
+
+struct EvaluationResult {
+  double loss = 0;        // nats per token, mean over all tokens
+  double perplexity = 0;  // e^loss
+  std::int64_t tokens = 0;
+};
+
+/// Loss over all windows, forward only and without dropout. Weights, moments and counters stay as
+/// they are. `dtype` is that of activations and products. Throws Diverged where the loss is not
+/// finite.
+EvaluationResult evaluate(LossModel& model, EvaluationWindows& windows, DType dtype,
+                          const Stream& stream);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/trainer/sampling.h"
+
+namespace hybrid_trainer {
+
+/// A text that grows token by token, with each layer's keys and values kept. Where it outgrows the
+/// model's context, the last context/2 tokens go through the model anew and the older ones are
+/// forgotten.
+class CachedDecoder {
+ public:
+  CachedDecoder(Gpt2& model, const Stream& stream);
+  /// Logits of what follows all tokens so far, vocabulary values, valid until the next call.
+  /// `tokens` is not empty.
+  std::span<const float> logits_after(std::span<const std::int32_t> tokens);
+  /// Tokens that the last logits saw.
+  std::int64_t window() const { return static_cast<std::int64_t>(text_.size()) - begin_; }
+
+ private:
+  Gpt2& model_;
+  const Stream& stream_;
+  std::vector<KeyValueCache> caches_;
+  std::vector<std::int32_t> text_;
+  std::int64_t begin_ = 0;   // first token of the window
+  std::int64_t cached_ = 0;  // tokens of the window whose keys and values are kept
+  Tensor logits_;
+};
+
+/// Cuts a stream of bytes into pieces of whole UTF-8 characters. Bytes that belong to none become
+/// U+FFFD.
+class Utf8Assembler {
+ public:
+  /// What is complete with these bytes; the start of a character is held back until its end comes.
+  std::string add(std::string_view bytes);
+
+ private:
+  std::string held_;
+};
+
+struct GenerationSettings {
+  std::int64_t tokens = 100;  // most tokens to make
+  SamplingSettings sampling{};
+};
+
+struct GenerationResult {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t tokens = 0;  // made; fewer than asked for where the model ended the text
+  double prompt_seconds = 0;
+  double seconds = 0;  // of the tokens after the first
+  /// Rate of the tokens after the first; 0 where there are fewer than two.
+  double tokens_per_second() const;
+};
+
+/// Continues a prompt and hands each piece of new text to `write` as it comes. An empty prompt
+/// starts from the end-of-text token or, where the tokenizer has none, from a line end. The
+/// end-of-text token ends the text. The same arguments give the same text. Throws UsageError
+/// (settings), DataError (the tokenizer does not know a character of the prompt, or does not belong
+/// to the model).
+GenerationResult generate_text(Gpt2& model, const Tokenizer& tokenizer, const std::string& prompt,
+                               const GenerationSettings& settings,
+                               const std::function<void(std::string_view)>& write,
+                               const Stream& stream);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,230 @@
+#include "hybrid_trainer/trainer/hugging_face.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/io/files.h"
+#include "hybrid_trainer/io/safetensors.h"
+#include "src/trainer/hugging_face_files.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPrefix = "transformer.";
+constexpr std::size_t kMostConfigBytes = 1 << 20;
+
+/// How a parameter stands in a Hugging Face file.
+struct FileTensor {
+  std::string name;  // without the prefix
+  Shape shape;
+  bool transposed;  // a Conv1D matrix: (inputs, outputs) there, (outputs, inputs) here
+};
+
+/// The name table. Parameters bear Hugging Face's names, so only layout and padding differ.
+FileTensor file_tensor(const Parameter& parameter, const ModelConfig& model) {
+  static constexpr const char* kConv1d[] = {".attn.c_attn.weight", ".attn.c_proj.weight",
+                                            ".mlp.c_fc.weight", ".mlp.c_proj.weight"};
+  const Tensor& value = parameter.value;
+  for (const char* ending : kConv1d) {
+    if (parameter.name.ends_with(ending))
+      return {parameter.name, {value.size(1), value.size(0)}, true};
+  }
+  if (parameter.name == "wte.weight")
+    return {parameter.name, {model.vocabulary, model.width}, false};
+  return {parameter.name, value.shape(), false};
+}
+
+/// to (columns, rows) = from (rows, columns) transposed, in blocks that stay in the cache.
+void transpose(const Tensor& to, const Tensor& from) {
+  constexpr std::int64_t kBlock = 32;
+  const std::int64_t rows = from.size(0), columns = from.size(1);
+  const float* source = from.data<float>();
+  float* target = to.data<float>();
+  for (std::int64_t i = 0; i < rows; i += kBlock) {
+    for (std::int64_t j = 0; j < columns; j += kBlock) {
+      for (std::int64_t r = i; r < std::min(rows, i + kBlock); ++r) {
+        for (std::int64_t c = j; c < std::min(columns, j + kBlock); ++c)
+          target[c * rows + r] = source[r * columns + c];
+      }
+    }
+  }
+}
+
+std::vector<NamedTensor> tensors_for_file(Gpt2& model, const Stream& stream) {
+  std::vector<NamedTensor> tensors;
+  model.visit_parameters([&](Parameter& parameter) {
+    const FileTensor in_file = file_tensor(parameter, model.config());
+    Tensor tensor = parameter.value;
+    if (in_file.transposed) {
+      tensor = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, stream);
+      transpose(tensor, parameter.value);
+    } else if (tensor.shape() != in_file.shape) {
+      tensor = tensor.rows(0, in_file.shape[0]);
+    }
+    tensors.push_back({kPrefix + in_file.name, tensor});
+  });
+  return tensors;
+}
+
+void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
+                     const std::string& folder) {
+  const auto id = tokenizer.end_of_text();
+  const std::string end_of_text(id ? tokenizer.token_bytes(*id) : "");
+  tokenizer.save(folder);
+  write_file_atomically(folder + "/tokenizer_config.json",
+                        hugging_face_tokenizer_config_text(model, end_of_text));
+  write_file_atomically(folder + "/special_tokens_map.json",
+                        hugging_face_special_tokens_text(end_of_text));
+}
+
+void write_files(Gpt2& model, const Tokenizer* tokenizer, const std::string& folder,
+                 const Stream& stream) {
+  const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
+  write_file_atomically(folder + "/config.json",
+                        hugging_face_config_text(model.config(), end_of_text));
+  write_file_atomically(folder + "/generation_config.json",
+                        hugging_face_generation_text(end_of_text));
+  if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
+    write_tokenizer(*tokenizer, model.config(), folder);
+  write_safetensors(folder + "/model.safetensors", tensors_for_file(model, stream));
+}
+
+void check_output(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::exists(folder, error)) return;
+  if (fs::is_directory(folder, error) && fs::is_empty(folder, error)) return;
+  throw CannotCreate(
+      concat(folder.string(), " exists already and is not an empty folder; nothing was written"));
+}
+
+/// Masks that older files carry; the model makes its own.
+bool is_mask(const std::string& name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+}
+
+/// Whether both tensors of the file hold the same numbers.
+bool equal(const SafetensorsFile& file, const std::string& a, const std::string& b,
+           const Stream& stream) {
+  if (file.entry(a).shape != file.entry(b).shape) return false;
+  const Tensor x =
+      Tensor::empty(file.entry(a).tensor_shape(), DType::kF32, MemoryKind::kWorkspace, stream);
+  const Tensor y = Tensor::empty_like(x, MemoryKind::kWorkspace, stream);
+  file.read(a, x);
+  file.read(b, y);
+  return std::memcmp(x.raw(), y.raw(), x.bytes()) == 0;
+}
+
+/// Every tensor of the file is a wanted one, a mask or a copy of the token table.
+void check_names(const SafetensorsFile& file, const std::set<std::string>& wanted,
+                 const std::string& prefix, const Stream& stream) {
+  for (const SafetensorsEntry& entry : file.entries()) {
+    if (wanted.count(entry.name) || is_mask(entry.name)) continue;
+    if (entry.name != "lm_head.weight") {
+      throw DataError(concat(file.path(), ": the tensor ", entry.name,
+                             " belongs to no part of the model that config.json tells", " of",
+                             name_hint(entry.name, {wanted.begin(), wanted.end()}).substr(0, 200)));
+    }
+    if (!equal(file, entry.name, prefix + "wte.weight", stream)) {
+      throw DataError(
+          concat(file.path(), ": lm_head.weight differs from ", prefix,
+                 "wte.weight; only a head that is tied to the token table can be read"));
+    }
+  }
+}
+
+void read_parameter(Parameter& parameter, const FileTensor& in_file, const SafetensorsFile& file,
+                    const std::string& prefix, const Stream& stream) {
+  const std::string name = prefix + in_file.name;
+  const Shape found = file.entry(name).tensor_shape();
+  if (found != in_file.shape) {
+    throw DataError(
+        concat(file.path(), ": ", name, " is ", found.text(), ", want ", in_file.shape.text()));
+  }
+  if (in_file.transposed) {
+    const Tensor matrix = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, stream);
+    file.read(name, matrix);
+    transpose(parameter.value, matrix);
+  } else if (in_file.shape == parameter.value.shape()) {
+    file.read(name, parameter.value);
+  } else {
+    file.read(name, parameter.value.rows(0, in_file.shape[0]));
+    fill_zero(parameter.value.rows(in_file.shape[0], parameter.value.size(0)), stream);
+  }
+}
+
+/// Throws DataError with each size that differs between the folder's model and ours.
+void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::string& folder) {
+  std::string problems;
+  const auto compare = [&](const char* key, std::int64_t their, std::int64_t our) {
+    if (their != our)
+      problems +=
+          concat("\nmodel.", key, ": the folder's is ", their, ", the configuration's ", our);
+  };
+  compare("layers", theirs.layers, ours.layers);
+  compare("heads", theirs.heads, ours.heads);
+  compare("width", theirs.width, ours.width);
+  compare("context", theirs.context, ours.context);
+  compare("vocabulary", theirs.vocabulary, ours.vocabulary);
+  if (!problems.empty()) throw DataError(concat(folder, " holds another model:", problems));
+}
+
+}  // namespace
+
+void export_hugging_face(Gpt2& model, const Tokenizer* tokenizer, const fs::path& folder,
+                         const Stream& stream) {
+  if (tokenizer != nullptr && tokenizer->vocabulary_size() > model.config().vocabulary) {
+    throw DataError(concat("the tokenizer has ", tokenizer->vocabulary_size(),
+                           " tokens and the model ", model.config().vocabulary,
+                           "; give the tokenizer that the model was trained with"));
+  }
+  const fs::path target = (folder / "").parent_path();  // without a slash at the end
+  check_output(target);
+  const fs::path partial = concat(target.string(), ".partial-", getpid());
+  std::error_code error;
+  fs::create_directories(partial, error);
+  if (error)
+    throw CannotCreate(
+        concat("the folder ", partial.string(), " cannot be made: ", error.message()));
+  try {
+    write_files(model, tokenizer, partial.string(), stream);
+    fs::rename(partial, target, error);
+    if (error)
+      throw CannotCreate(concat(partial.string(), " cannot be renamed to ", target.string(), ": ",
+                                error.message()));
+  } catch (...) {
+    fs::remove_all(partial, error);
+    throw;
+  }
+}
+
+ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropout) {
+  const std::string path = (folder / "config.json").string();
+  ModelConfig model = parse_hugging_face_config(read_file(path, kMostConfigBytes), path);
+  model.dropout = dropout;
+  return model;
+}
+
+void read_hugging_face_weights(const fs::path& folder, Gpt2& model, const Stream& stream) {
+  check_sizes(read_hugging_face_model_config(folder, 0), model.config(), folder.string());
+  const SafetensorsFile file((folder / "model.safetensors").string());
+  const std::string prefix = file.contains(std::string(kPrefix) + "wte.weight") ? kPrefix : "";
+  std::set<std::string> wanted;
+  model.visit_parameters([&](Parameter& parameter) {
+    wanted.insert(prefix + file_tensor(parameter, model.config()).name);
+  });
+  for (const std::string& name : wanted) file.entry(name);  // throws where one is missing
+  check_names(file, wanted, prefix, stream);
+  model.visit_parameters([&](Parameter& parameter) {
+    read_parameter(parameter, file_tensor(parameter, model.config()), file, prefix, stream);
+  });
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "hybrid_trainer/models/model_config.h"
+
+namespace hybrid_trainer {
+
+/// The JSON files of a Hugging Face folder as texts. `end_of_text`: id of the token that starts and
+/// ends documents.
+std::string hugging_face_config_text(const ModelConfig& model,
+                                     std::optional<std::int32_t> end_of_text);
+std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text);
+std::string hugging_face_tokenizer_config_text(const ModelConfig& model,
+                                               const std::string& end_of_text);
+std::string hugging_face_special_tokens_text(const std::string& end_of_text);
+
+/// The model that the text of a config.json describes, without dropout. `name` is what messages call it. Throws
+/// DataError.
+ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,138 @@
+#include "hybrid_trainer/trainer/text_generation.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Length of the UTF-8 character that starts with `first`; 0 where none does.
+std::size_t utf8_length(unsigned char first) {
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return 2;
+  if (first >= 0xE0 && first <= 0xEF) return 3;
+  if (first >= 0xF0 && first <= 0xF4) return 4;
+  return 0;
+}
+
+/// Whether `byte` may stand at `index` > 0 of a character that starts with `first` (Unicode 15,
+/// table 3-7).
+bool may_follow(unsigned char first, unsigned char byte, std::size_t index) {
+  unsigned char low = 0x80, high = 0xBF;
+  if (index == 1 && first == 0xE0) low = 0xA0;
+  if (index == 1 && first == 0xED) high = 0x9F;
+  if (index == 1 && first == 0xF0) low = 0x90;
+  if (index == 1 && first == 0xF4) high = 0x8F;
+  return byte >= low && byte <= high;
+}
+
+void check_vocabulary(const Gpt2& model, const Tokenizer& tokenizer) {
+  if (tokenizer.vocabulary_size() <= model.config().vocabulary) return;
+  throw DataError(concat("the tokenizer has ", tokenizer.vocabulary_size(),
+                         " tokens and the model ", model.config().vocabulary,
+                         "; give the tokenizer that the model was trained with"));
+}
+
+std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
+  if (!prompt.empty()) return tokenizer.encode(prompt);
+  if (tokenizer.end_of_text()) return {*tokenizer.end_of_text()};
+  try {
+    return tokenizer.encode("\n");
+  } catch (const DataError&) {  // a characters vocabulary without line ends
+    return {0};
+  }
+}
+
+}  // namespace
+
+CachedDecoder::CachedDecoder(Gpt2& model, const Stream& stream)
+    : model_(model), stream_(stream), caches_(model.make_caches(1, DType::kF32, stream)) {}
+
+std::span<const float> CachedDecoder::logits_after(std::span<const std::int32_t> tokens) {
+  require(!tokens.empty(), "CachedDecoder: no tokens");
+  text_.insert(text_.end(), tokens.begin(), tokens.end());
+  const std::int64_t context = model_.config().context;
+  if (window() > context) {
+    begin_ = static_cast<std::int64_t>(text_.size()) - std::max<std::int64_t>(1, context / 2);
+    cached_ = 0;
+  }
+  // Only one token at a time can join what is kept; more start the window anew.
+  if (window() - cached_ > 1) cached_ = 0;
+  const auto first = text_.begin() + begin_ + cached_;
+  const Tensor fresh =
+      Tensor::empty({1, text_.end() - first}, DType::kI32, MemoryKind::kData, stream_);
+  std::copy(first, text_.end(), fresh.data<std::int32_t>());
+  logits_ = model_.next_logits(fresh, cached_, caches_, {.training = false}, stream_);
+  cached_ = window();
+  stream_.synchronize();
+  return {logits_.data<float>(), static_cast<std::size_t>(model_.config().vocabulary)};
+}
+
+std::string Utf8Assembler::add(std::string_view bytes) {
+  static constexpr const char* kReplacement = "\xEF\xBF\xBD";
+  held_ += bytes;
+  std::string whole;
+  std::size_t at = 0;
+  while (at < held_.size()) {
+    const auto first = static_cast<unsigned char>(held_[at]);
+    const std::size_t length = utf8_length(first);
+    std::size_t found = 1;
+    while (found < length && at + found < held_.size() &&
+           may_follow(first, static_cast<unsigned char>(held_[at + found]), found)) {
+      ++found;
+    }
+    if (found < length && at + found == held_.size()) break;  // the rest is to come
+    whole += found == length ? held_.substr(at, length) : kReplacement;
+    at += found;
+  }
+  held_.erase(0, at);
+  return whole;
+}
+
+double GenerationResult::tokens_per_second() const {
+  return tokens > 1 && seconds > 0 ? static_cast<double>(tokens - 1) / seconds : 0;
+}
+
+GenerationResult generate_text(Gpt2& model, const Tokenizer& tokenizer, const std::string& prompt,
+                               const GenerationSettings& settings,
+                               const std::function<void(std::string_view)>& write,
+                               const Stream& stream) {
+  check(settings.sampling);
+  if (settings.tokens < 0)
+    throw UsageError(concat("tokens: got ", settings.tokens, ", want 0 or more"));
+  check_vocabulary(model, tokenizer);
+  const std::vector<std::int32_t> start = prompt_tokens(tokenizer, prompt);
+  GenerationResult result{.prompt_tokens =
+                              prompt.empty() ? 0 : static_cast<std::int64_t>(start.size())};
+  if (settings.tokens == 0) return result;
+
+  CachedDecoder decoder(model, stream);
+  Utf8Assembler assembler;
+  Clock::time_point began = Clock::now();
+  const auto words = static_cast<std::size_t>(tokenizer.vocabulary_size());
+  std::span<const float> logits = decoder.logits_after(start);
+  result.prompt_seconds = seconds_since(began);
+  began = Clock::now();
+  while (true) {
+    const std::int32_t token = sample_token(logits.first(words), settings.sampling,
+                                            static_cast<std::uint64_t>(result.tokens));
+    if (token == tokenizer.end_of_text()) break;
+    ++result.tokens;
+    const std::string piece = assembler.add(tokenizer.token_bytes(token));
+    if (!piece.empty()) write(piece);
+    if (result.tokens == settings.tokens) break;
+    logits = decoder.logits_after({&token, 1});
+  }
+  result.seconds = seconds_since(began);
+  return result;
+}
+
+}  // namespace hybrid_trainer
