@@ -5,35 +5,9 @@
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/data/token_dataset.h"
+#include "hybrid_trainer/data/window_order.h"
 
 namespace hybrid_trainer {
-
-struct BatchSettings {
-  std::int64_t batch_size = 0;       // B, sequences in a batch
-  std::int64_t sequence_length = 0;  // T, tokens in a sequence
-  bool shuffle = true;
-  std::uint64_t seed = 0;
-};
-
-/// Where training sequences lie in a stream of N tokens; a function of settings and number alone.
-/// An epoch cuts the stream into windows of T inputs that do not overlap, each with one target
-/// more. With shuffle the cut starts at a random offset in [0, T) and the windows come in a seeded
-/// permutation, both new each epoch; without, windows come in order from token 0. An epoch has
-/// floor((N - T) / T) windows with shuffle (what every offset leaves room for, at least 1),
-/// floor((N - 1) / T) without.
-class WindowOrder {
- public:
-  /// Throws DataError where tokens < T + 1; `name` says whose tokens.
-  WindowOrder(std::int64_t tokens, const BatchSettings& settings, const std::string& name);
-  std::int64_t windows_per_epoch() const { return windows_; }
-  /// First token of training sequence `example` = 0, 1, …, counted over all epochs.
-  std::int64_t start_of(std::int64_t example) const;
-
- private:
-  std::int64_t tokens_;
-  BatchSettings settings_;
-  std::int64_t windows_;
-};
 
 /// Training batches without end. Batch i holds the sequences i B … i B + B - 1 of the WindowOrder,
 /// so the position is the number of batches taken and nothing else. A background thread fills the
@@ -45,7 +19,7 @@ class BatchLoader {
   BatchLoader(const TokenDataset& dataset, const BatchSettings& settings, const Stream& stream);
   ~BatchLoader();
 
-  /// The next batch; its memory is valid until the next call of next() or seek().
+  /// The next batch; its memory is valid until the next call of next().
   Batch next();
   /// Makes `batch_index` the number of batches taken: the next one is exactly that of an unbroken
   /// run.

@@ -62,10 +62,11 @@ class SegmentReader {
 
  private:
   std::optional<TextSegment> next_segment();
+  void open_piece();
   std::vector<TextPiece> pieces_;
   std::int64_t segment_bytes_;
   std::size_t piece_ = 0;
-  std::int64_t position_ = 0;  // within the file; meaningful while file_ is open
+  std::int64_t position_ = 0;  // of rest_ in the file; meaningful while file_ is open
   std::ifstream file_;
   std::string rest_;  // read, but behind the last cut
 };

@@ -9,6 +9,8 @@
 
 namespace hybrid_trainer {
 
+class MappedFile;
+
 /// Token files of llm.c: int32 header[256] = {magic, version, tokens, 0, …}, then the ids,
 /// little-endian. u16: magic 20240520, version 1. u32: magic 20240801, version 7; written where the
 /// vocabulary is over 65,535. Source: github.com/karpathy/llm.c, dev/data/data_common.py.
@@ -60,9 +62,8 @@ class TokenShard {
   void check_tokens(std::int64_t vocabulary_size) const;
 
  private:
-  class Mapping;
   std::filesystem::path path_;
-  std::unique_ptr<Mapping> mapping_;
+  std::unique_ptr<MappedFile> mapping_;
   std::int64_t tokens_ = 0;
   int bytes_per_token_ = 2;
 };

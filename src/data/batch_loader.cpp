@@ -1,0 +1,155 @@
+#include "hybrid_trainer/data/batch_loader.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+namespace hybrid_trainer {
+
+namespace {
+
+Batch empty_batch(std::int64_t batch_size, std::int64_t length, const Stream& stream) {
+  const auto tensor = [&] {
+    return Tensor::empty({batch_size, length}, DType::kI32, MemoryKind::kData, stream);
+  };
+  return {tensor(), tensor()};
+}
+
+/// Inputs and targets of row `row` from the tokens that begin at `start`.
+void read_sequence(const TokenDataset& dataset, std::int64_t start, const Batch& batch,
+                   std::int64_t row) {
+  const std::int64_t length = batch.inputs.size(1);
+  std::int32_t* inputs = batch.inputs.data<std::int32_t>() + row * length;
+  std::int32_t* targets = batch.targets.data<std::int32_t>() + row * length;
+  dataset.read(start, {inputs, static_cast<std::size_t>(length)});
+  std::copy(inputs + 1, inputs + length, targets);
+  dataset.read(start + length, {targets + length - 1, 1});
+}
+
+std::string name_of(const TokenDataset& dataset) {
+  return concat("split ", name_of(dataset.split()), " of ", dataset.folder().string());
+}
+
+}  // namespace
+
+/// Two batches and the thread that fills the one that is not in use.
+class BatchLoader::Prefetch {
+ public:
+  Prefetch(const BatchLoader& loader, const Stream& stream) : loader_(loader) {
+    for (Batch& batch : batches_) {
+      batch = empty_batch(loader.settings_.batch_size, loader.settings_.sequence_length, stream);
+    }
+    thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
+  }
+
+  /// Batch `index`, which is filled already where it follows the one taken before.
+  Batch take(std::int64_t index) {
+    std::unique_lock lock(mutex_);
+    if (wanted_ != index) request(index);
+    changed_.wait(lock, [&] { return filled_ == index; });
+    if (failure_) {
+      filled_ = kNone;
+      wanted_ = kNone;
+      std::rethrow_exception(std::exchange(failure_, nullptr));
+    }
+    const Batch& batch = batches_[filling_];
+    filling_ = 1 - filling_;
+    request(index + 1);
+    return batch;
+  }
+
+ private:
+  static constexpr std::int64_t kNone = -1;
+
+  void request(std::int64_t index) {
+    wanted_ = index;
+    changed_.notify_all();
+  }
+
+  void run(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (changed_.wait(lock, stop, [&] { return wanted_ != filled_; })) {
+      const std::int64_t index = wanted_;
+      const Batch& batch = batches_[filling_];
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        loader_.read(index, batch);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      failure_ = failure;
+      filled_ = index;
+      changed_.notify_all();
+    }
+  }
+
+  const BatchLoader& loader_;
+  std::array<Batch, 2> batches_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::size_t filling_ = 0;      // the batch that the thread may write
+  std::int64_t wanted_ = kNone;  // index of the batch that belongs there
+  std::int64_t filled_ = kNone;  // index of the batch that is there
+  std::exception_ptr failure_;   // of filling it
+  std::jthread thread_;
+};
+
+BatchLoader::BatchLoader(const TokenDataset& dataset, const BatchSettings& settings,
+                         const Stream& stream)
+    : dataset_(&dataset),
+      settings_(settings),
+      order_(dataset.tokens(), settings, name_of(dataset)),
+      prefetch_(std::make_unique<Prefetch>(*this, stream)) {}
+
+BatchLoader::~BatchLoader() = default;
+
+Batch BatchLoader::next() {
+  Batch batch = prefetch_->take(taken_);
+  ++taken_;
+  return batch;
+}
+
+void BatchLoader::seek(std::int64_t batch_index) {
+  require(batch_index >= 0, "a loader cannot go before its first batch");
+  taken_ = batch_index;
+}
+
+std::int64_t BatchLoader::windows_per_epoch() const { return order_.windows_per_epoch(); }
+
+void BatchLoader::read(std::int64_t batch_index, const Batch& batch) const {
+  for (std::int64_t row = 0; row < settings_.batch_size; ++row) {
+    read_sequence(*dataset_, order_.start_of(batch_index * settings_.batch_size + row), batch, row);
+  }
+}
+
+EvaluationWindows::EvaluationWindows(const TokenDataset& dataset, std::int64_t batch_size,
+                                     std::int64_t sequence_length, const Stream& stream)
+    : dataset_(&dataset), batch_size_(batch_size) {
+  const std::int64_t predicted = dataset.tokens() - 1;
+  if (predicted < 1) {
+    throw DataError(concat(name_of(dataset), " has ", dataset.tokens(),
+                           " tokens; an evaluation takes at least 2"));
+  }
+  length_ = std::min(sequence_length, predicted);
+  windows_ = predicted / length_;
+  memory_ = empty_batch(std::min(batch_size_, windows_), length_, stream);
+}
+
+Batch EvaluationWindows::batch(std::int64_t index) {
+  require(index >= 0 && index < batches(), "an evaluation has no batch of this number");
+  const std::int64_t first = index * batch_size_;
+  const std::int64_t count = std::min(batch_size_, windows_ - first);
+  for (std::int64_t row = 0; row < count; ++row) {
+    read_sequence(*dataset_, (first + row) * length_, memory_, row);
+  }
+  return memory_.examples(0, count);
+}
+
+}  // namespace hybrid_trainer

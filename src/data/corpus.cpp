@@ -1,0 +1,188 @@
+#include "hybrid_trainer/data/corpus.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::size_t kProbedBytes = 8192;
+
+bool is_binary(const fs::path& path) {
+  std::array<char, kProbedBytes> start;
+  std::ifstream file(path, std::ios::binary);
+  file.read(start.data(), start.size());
+  return std::memchr(start.data(), 0, static_cast<std::size_t>(file.gcount())) != nullptr;
+}
+
+void add_file(Corpus& corpus, const fs::path& path) {
+  const auto bytes = static_cast<std::int64_t>(fs::file_size(path));
+  if (bytes == 0) return;
+  corpus.documents.push_back({path, 0, bytes});
+  corpus.bytes += bytes;
+}
+
+void add_folder(Corpus& corpus, const fs::path& folder) {
+  std::vector<fs::path> paths;
+  const auto options = fs::directory_options::skip_permission_denied;
+  for (const auto& entry : fs::recursive_directory_iterator(folder, options)) {
+    std::error_code dangling_link;
+    if (entry.is_regular_file(dangling_link)) paths.push_back(entry.path());
+  }
+  std::ranges::sort(paths);
+  for (const fs::path& path : paths) {
+    if (is_binary(path)) {
+      ++corpus.skipped_binary_files;
+    } else {
+      add_file(corpus, path);
+    }
+  }
+}
+
+bool is_inside_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
+/// `offset` of a file, moved back to the start of the UTF-8 character it lies in.
+std::int64_t character_start(const fs::path& path, std::int64_t offset) {
+  constexpr std::int64_t kLongestTail = 3;
+  std::array<char, kLongestTail + 1> bytes{};
+  const std::int64_t begin = std::max<std::int64_t>(offset - kLongestTail, 0);
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(begin);
+  file.read(bytes.data(), offset - begin + 1);
+  std::int64_t start = offset;
+  while (start > begin && is_inside_character(bytes[static_cast<std::size_t>(start - begin)])) {
+    --start;
+  }
+  return start;
+}
+
+/// The end of the concatenated documents from byte `cut` on is for validation.
+CorpusSplit cut_at(const Corpus& corpus, std::int64_t cut) {
+  CorpusSplit split;
+  std::int64_t begin = 0;
+  for (const TextPiece& document : corpus.documents) {
+    const std::int64_t end = begin + document.bytes();
+    if (end <= cut) {
+      split.train.push_back(document);
+    } else if (begin >= cut) {
+      split.validation.push_back(document);
+    } else {
+      const std::int64_t middle = character_start(document.path, cut - begin);
+      if (middle > 0) split.train.push_back({document.path, 0, middle});
+      split.validation.push_back({document.path, middle, document.end});
+    }
+    begin = end;
+  }
+  return split;
+}
+
+/// The last place from `first` on that lies between a visible ASCII character and a line feed, or
+/// 0.
+std::size_t last_cut(const std::string& text, std::size_t first) {
+  for (std::size_t i = text.size() - 1; i > 0 && i >= first; --i) {
+    if (text[i] == '\n' && text[i - 1] > ' ' && text[i - 1] <= '~') return i;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Corpus find_corpus(const std::vector<fs::path>& inputs) {
+  if (inputs.empty()) throw UsageError("no input; want at least one text file or folder");
+  Corpus corpus;
+  corpus.name = inputs.front().string();
+  if (inputs.size() > 1) corpus.name += concat(" and ", inputs.size() - 1, " more");
+  for (const fs::path& input : inputs) {
+    if (!fs::exists(input)) throw MissingInput(concat("input ", input.string(), " does not exist"));
+    if (fs::is_directory(input)) {
+      add_folder(corpus, input);
+    } else if (fs::is_regular_file(input)) {
+      add_file(corpus, input);
+    } else {
+      throw MissingInput(concat("input ", input.string(), " is neither a file nor a folder"));
+    }
+  }
+  if (corpus.bytes == 0) {
+    throw DataError(concat(corpus.name, " is empty: it holds no text (",
+                           corpus.skipped_binary_files, " binary files skipped)"));
+  }
+  return corpus;
+}
+
+CorpusSplit split_corpus(const Corpus& corpus, double validation) {
+  CorpusSplit split;
+  double seen = 0, chosen = 0;
+  for (const TextPiece& document : corpus.documents) {
+    const auto bytes = static_cast<double>(document.bytes());
+    seen += bytes;
+    if (chosen + bytes / 2 <= validation * seen) {
+      chosen += bytes;
+      split.validation.push_back(document);
+    } else {
+      split.train.push_back(document);
+    }
+  }
+  const double share = chosen / seen;
+  if (share >= 0.5 * validation && share <= 1.5 * validation && !split.train.empty()) return split;
+  return cut_at(corpus, static_cast<std::int64_t>((1 - validation) * seen));
+}
+
+SegmentReader::SegmentReader(std::vector<TextPiece> pieces, std::int64_t segment_bytes)
+    : pieces_(std::move(pieces)), segment_bytes_(segment_bytes) {}
+
+std::vector<TextSegment> SegmentReader::next(std::int64_t bytes) {
+  std::vector<TextSegment> segments;
+  while (bytes > 0) {
+    auto segment = next_segment();
+    if (!segment) break;
+    bytes -= static_cast<std::int64_t>(segment->text.size());
+    segments.push_back(std::move(*segment));
+  }
+  return segments;
+}
+
+void SegmentReader::open_piece() {
+  const TextPiece& piece = pieces_[piece_];
+  file_.open(piece.path, std::ios::binary);
+  if (!file_) {
+    throw MissingInput(concat("cannot read ", piece.path.string(), ": ", std::strerror(errno)));
+  }
+  file_.seekg(piece.begin);
+  position_ = piece.begin;
+}
+
+std::optional<TextSegment> SegmentReader::next_segment() {
+  if (piece_ == pieces_.size()) return {};
+  const TextPiece& piece = pieces_[piece_];
+  if (!file_.is_open()) open_piece();
+  TextSegment segment{std::exchange(rest_, {}), position_ == 0};
+  while (true) {
+    const std::size_t kept = segment.text.size();
+    const std::int64_t left = piece.end - position_ - static_cast<std::int64_t>(kept);
+    const std::int64_t wanted = std::min(left, segment_bytes_);
+    segment.text.resize(kept + static_cast<std::size_t>(wanted));
+    if (!file_.read(segment.text.data() + kept, wanted)) {
+      throw IoError(concat("reading ", piece.path.string(), " failed after byte ", position_,
+                           ": the file has changed or the disk fails"));
+    }
+    if (wanted == left) break;
+    const std::size_t cut = last_cut(segment.text, kept);
+    if (cut == 0) continue;
+    rest_ = segment.text.substr(cut);
+    segment.text.resize(cut);
+    position_ += static_cast<std::int64_t>(cut);
+    return segment;
+  }
+  file_.close();
+  ++piece_;
+  return segment;
+}
+
+}  // namespace hybrid_trainer

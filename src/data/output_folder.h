@@ -1,0 +1,29 @@
+#pragma once
+
+#include <filesystem>
+
+namespace hybrid_trainer {
+
+/// A folder that appears whole or not at all: it is filled under another name beside its own and
+/// renamed by commit(). Without a commit, everything written is removed.
+class OutputFolder {
+ public:
+  enum class Existing { kRefuse, kReplaceData };
+  /// Throws CannotCreate where `path` is a file, or a folder that is not empty; with kReplaceData a
+  /// folder that holds a data.json is no obstacle, and commit() removes it.
+  OutputFolder(const std::filesystem::path& path, Existing existing);
+  ~OutputFolder();
+  OutputFolder(const OutputFolder&) = delete;
+  OutputFolder& operator=(const OutputFolder&) = delete;
+
+  /// Creates the folder to fill; throws CannotCreate.
+  const std::filesystem::path& create();
+  /// Throws IoError.
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path partial_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,168 @@
+#include "hybrid_trainer/data/prepare.h"
+
+#include <chrono>
+
+#include "character_tokenizer.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/data/bpe_training.h"
+#include "hybrid_trainer/data/corpus.h"
+#include "output_folder.h"
+#include "parallel.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Progress = std::function<void(const PrepareProgress&)>;
+constexpr std::int64_t kFewestTokens = 2;  // an input and its target
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Calls f(segments) for all text of the pieces, some segments per thread at a time, and reports
+/// after each call.
+template <class F>
+void for_each_batch(const std::vector<TextPiece>& pieces, PrepareProgress report,
+                    const Progress& progress, const F& f) {
+  SegmentReader reader(pieces);
+  while (true) {
+    const auto segments = reader.next(2 * SegmentReader::kSegmentBytes * threads());
+    if (segments.empty()) return;
+    f(segments);
+    for (const auto& segment : segments) {
+      report.bytes_done += static_cast<std::int64_t>(segment.text.size());
+    }
+    if (progress) progress(report);
+  }
+}
+
+void check_settings(const PrepareSettings& settings) {
+  if (!(settings.validation > 0 && settings.validation < 1)) {
+    throw UsageError(concat("validation share (--validation) is ", settings.validation,
+                            "; want more than 0 and less than 1, such as 0.1"));
+  }
+  const std::vector<std::string> names{"bpe", "bytes", "characters"};
+  const bool is_name = std::ranges::find(names, settings.tokenizer) != names.end();
+  if (!is_name && !std::filesystem::exists(settings.tokenizer)) {
+    throw UsageError(concat("tokenizer \"", settings.tokenizer, "\" is neither a kind nor a path",
+                            name_hint(settings.tokenizer, names),
+                            "; want bpe, bytes, characters or the path of a tokenizer"));
+  }
+}
+
+/// Trains on all the text, validation included, so that every character has a token.
+std::unique_ptr<Tokenizer> make_tokenizer(const PrepareSettings& settings, const Corpus& corpus,
+                                          const Progress& progress, PrepareResult& result) {
+  if (settings.tokenizer == "bytes") return make_byte_tokenizer();
+  const PrepareProgress report{"learning the vocabulary", 0, corpus.bytes};
+  if (settings.tokenizer == "characters") {
+    CharacterSet characters;
+    for_each_batch(corpus.documents, report, progress, [&](const auto& segments) {
+      for (const auto& segment : segments) characters.add(segment.text);
+    });
+    return characters.tokenizer();
+  }
+  if (settings.tokenizer != "bpe") return load_tokenizer(settings.tokenizer);
+  BpeTrainer trainer(settings.vocabulary_size);
+  for_each_batch(corpus.documents, report, progress, [&](const auto& segments) {
+    std::vector<std::string_view> texts;
+    for (const auto& segment : segments) texts.push_back(segment.text);
+    trainer.add(texts);
+  });
+  BpeTrainingResult trained = trainer.train();
+  result.missing_merges = trained.missing_merges;
+  return std::move(trained.tokenizer);
+}
+
+/// Writes the shards of one split; gives the number of tokens.
+class SplitEncoder {
+ public:
+  SplitEncoder(const Tokenizer& tokenizer, std::optional<std::int32_t> separator)
+      : tokenizer_(tokenizer), separator_(separator) {}
+
+  std::int64_t encode(const std::vector<TextPiece>& pieces, ShardWriter::Settings shards,
+                      const PrepareProgress& report, const Progress& progress) const {
+    ShardWriter writer(std::move(shards));
+    for_each_batch(pieces, report, progress, [&](const std::vector<TextSegment>& segments) {
+      std::vector<std::vector<std::int32_t>> ids(segments.size());
+      parallel_for(static_cast<std::int64_t>(segments.size()), [&](std::int64_t i, int) {
+        const auto place = static_cast<std::size_t>(i);
+        ids[place] = encode_segment(segments[place]);
+      });
+      for (const auto& part : ids) writer.append(part);
+    });
+    writer.finish();
+    return writer.tokens();
+  }
+
+ private:
+  std::vector<std::int32_t> encode_segment(const TextSegment& segment) const {
+    std::vector<std::int32_t> ids;
+    if (separator_ && segment.starts_document) ids.push_back(*separator_);
+    tokenizer_.append_tokens(
+        segment.text, ids,
+        segment.starts_document ? TextStart::kDocument : TextStart::kContinuation);
+    return ids;
+  }
+  const Tokenizer& tokenizer_;
+  std::optional<std::int32_t> separator_;
+};
+
+std::int64_t total_bytes(const std::vector<TextPiece>& pieces) {
+  std::int64_t bytes = 0;
+  for (const TextPiece& piece : pieces) bytes += piece.bytes();
+  return bytes;
+}
+
+void check_length(const Corpus& corpus, const DataInfo& info) {
+  if (info.train_tokens >= kFewestTokens && info.validation_tokens >= kFewestTokens) return;
+  throw DataError(concat(corpus.name, " is too short: ", corpus.bytes, " bytes give ",
+                         info.train_tokens, " tokens for training and ", info.validation_tokens,
+                         " for validation; want at least ", kFewestTokens, " of each"));
+}
+
+}  // namespace
+
+PrepareResult prepare_data(const PrepareSettings& settings, const Progress& progress) {
+  check_settings(settings);
+  OutputFolder output(settings.output, settings.replace ? OutputFolder::Existing::kReplaceData
+                                                        : OutputFolder::Existing::kRefuse);
+  const Corpus corpus = find_corpus(settings.inputs);
+  const CorpusSplit split = split_corpus(corpus, settings.validation);
+  PrepareResult result;
+  result.skipped_binary_files = corpus.skipped_binary_files;
+  const auto start = Clock::now();
+  const auto tokenizer = make_tokenizer(settings, corpus, progress, result);
+  result.tokenizer_seconds = seconds_since(start);
+
+  const std::filesystem::path& folder = output.create();
+  const auto encode_start = Clock::now();
+  const bool separates = corpus.documents.size() > 1;
+  const SplitEncoder encoder(*tokenizer, separates ? tokenizer->end_of_text() : std::nullopt);
+  const auto encode = [&](Split part, const std::vector<TextPiece>& pieces, std::int64_t done) {
+    return encoder.encode(
+        pieces, {folder, name_of(part), tokenizer->vocabulary_size(), settings.shard_tokens},
+        {"encoding", done, corpus.bytes}, progress);
+  };
+  DataInfo& info = result.info;
+  info.tokenizer = name_of(tokenizer->kind());
+  info.vocabulary_size = tokenizer->vocabulary_size();
+  info.train_bytes = total_bytes(split.train);
+  info.validation_bytes = total_bytes(split.validation);
+  info.train_tokens = encode(Split::kTrain, split.train, 0);
+  info.validation_tokens = encode(Split::kValidation, split.validation, info.train_bytes);
+  info.documents = static_cast<std::int64_t>(corpus.documents.size());
+  info.validation_fraction = settings.validation;
+  check_length(corpus, info);
+  result.encode_seconds = seconds_since(encode_start);
+  tokenizer->save(folder);
+  write_data_info(info, folder);
+  output.commit();
+  return result;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,179 @@
+#include "hybrid_trainer/data/token_shards.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "file.h"
+#include "hybrid_trainer/core/error.h"
+#include "mapped_file.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+constexpr std::size_t kHeaderWords = 256;
+constexpr std::size_t kHeaderBytes = kHeaderWords * sizeof(std::int32_t);
+using Header = std::array<std::int32_t, kHeaderWords>;
+
+struct Format {
+  std::int32_t magic;
+  std::int32_t version;
+  int bytes_per_token;
+};
+constexpr Format kNarrow{20240520, 1, 2};
+constexpr Format kWide{20240801, 7, 4};
+constexpr std::int64_t kLargestNarrowVocabulary = 65'535;
+constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+
+const Format& format_for(std::int64_t vocabulary_size) {
+  return vocabulary_size <= kLargestNarrowVocabulary ? kNarrow : kWide;
+}
+
+template <class Id>
+void write_as(OutputFile& file, std::span<const std::int32_t> tokens) {
+  const std::vector<Id> ids(tokens.begin(), tokens.end());
+  file.write(ids.data(), ids.size() * sizeof(Id));
+}
+
+/// Place of the first id >= limit, or -1. The inner loop has no branch, so that it becomes vector
+/// code.
+template <class Id>
+std::int64_t first_at_least(const Id* ids, std::int64_t count, std::int64_t limit) {
+  constexpr std::int64_t kBlock = 1 << 14;
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const std::int64_t end = std::min(begin + kBlock, count);
+    Id largest = 0;
+    for (std::int64_t i = begin; i < end; ++i) largest = std::max(largest, ids[i]);
+    if (static_cast<std::int64_t>(largest) < limit) continue;
+    return std::find_if(ids + begin, ids + end, [&](Id id) { return std::int64_t{id} >= limit; }) -
+           ids;
+  }
+  return -1;
+}
+
+}  // namespace
+
+class ShardWriter::File {
+ public:
+  File(const std::filesystem::path& path, const Format& format) : format_(format), output_(path) {
+    write_header(&OutputFile::write);
+  }
+  std::int64_t tokens() const { return tokens_; }
+  void append(std::span<const std::int32_t> tokens) {
+    if (format_.bytes_per_token == 2) {
+      write_as<std::uint16_t>(output_, tokens);
+    } else {
+      write_as<std::uint32_t>(output_, tokens);
+    }
+    tokens_ += static_cast<std::int64_t>(tokens.size());
+  }
+  void finish() {
+    write_header(&OutputFile::write_at_start);
+    output_.close();
+  }
+
+ private:
+  void write_header(void (OutputFile::*write)(const void*, std::size_t)) {
+    Header header{};
+    header[0] = format_.magic;
+    header[1] = format_.version;
+    header[2] = static_cast<std::int32_t>(tokens_);
+    (output_.*write)(header.data(), kHeaderBytes);
+  }
+  Format format_;
+  OutputFile output_;
+  std::int64_t tokens_ = 0;
+};
+
+ShardWriter::ShardWriter(Settings settings) : settings_(std::move(settings)) {
+  require(settings_.shard_tokens >= 1 && settings_.shard_tokens <= kMostTokens,
+          "a shard holds 1 to 2^31 - 1 tokens");
+}
+
+ShardWriter::~ShardWriter() = default;
+
+void ShardWriter::append(std::span<const std::int32_t> tokens) {
+  for (const std::int32_t id : tokens) {
+    if (id >= 0 && id < settings_.vocabulary_size) continue;
+    throw DataError(concat("token ", id, " cannot be written to ", settings_.folder.string(),
+                           ": the vocabulary has ", settings_.vocabulary_size, " tokens"));
+  }
+  while (!tokens.empty()) {
+    if (!file_) {
+      char name[32];
+      std::snprintf(name, sizeof(name), "_%06d.bin", static_cast<int>(files_++));
+      file_ = std::make_unique<File>(settings_.folder / (settings_.split + name),
+                                     format_for(settings_.vocabulary_size));
+    }
+    const std::int64_t room = settings_.shard_tokens - file_->tokens();
+    const auto taken = std::min(tokens.size(), static_cast<std::size_t>(room));
+    file_->append(tokens.first(taken));
+    tokens_ += static_cast<std::int64_t>(taken);
+    tokens = tokens.subspan(taken);
+    if (file_->tokens() == settings_.shard_tokens) finish();
+  }
+}
+
+void ShardWriter::finish() {
+  if (const auto file = std::exchange(file_, nullptr)) file->finish();
+}
+
+TokenShard::TokenShard(const std::filesystem::path& path)
+    : path_(path), mapping_(std::make_unique<MappedFile>(path)) {
+  const std::size_t bytes = mapping_->bytes();
+  if (bytes < kHeaderBytes) {
+    throw DataError(concat(path.string(), " has ", bytes,
+                           " bytes; a token file begins with a header of ", kHeaderBytes));
+  }
+  const auto* header = static_cast<const std::int32_t*>(mapping_->data());
+  const bool wide = header[0] == kWide.magic;
+  const Format& format = wide ? kWide : kNarrow;
+  if (header[0] != format.magic || header[1] != format.version) {
+    throw DataError(concat(path.string(), " is not a token file: magic ", header[0], " version ",
+                           header[1], "; want ", kNarrow.magic, " version ", kNarrow.version,
+                           " or ", kWide.magic, " version ", kWide.version));
+  }
+  tokens_ = header[2];
+  bytes_per_token_ = format.bytes_per_token;
+  const std::int64_t wanted = static_cast<std::int64_t>(kHeaderBytes) + tokens_ * bytes_per_token_;
+  if (tokens_ < 0 || static_cast<std::int64_t>(bytes) != wanted) {
+    throw DataError(concat(path.string(), " has ", bytes, " bytes; its header says ", tokens_,
+                           " tokens, which take ", wanted,
+                           ": the file is damaged, prepare it again"));
+  }
+}
+
+TokenShard::~TokenShard() = default;
+TokenShard::TokenShard(TokenShard&&) noexcept = default;
+TokenShard& TokenShard::operator=(TokenShard&&) noexcept = default;
+
+void TokenShard::read(std::int64_t start, std::span<std::int32_t> out) const {
+  require(start >= 0 && start + static_cast<std::int64_t>(out.size()) <= tokens_,
+          "read beyond the end of a token shard");
+  const char* data = static_cast<const char*>(mapping_->data()) + kHeaderBytes;
+  if (bytes_per_token_ == 2) {
+    std::copy_n(reinterpret_cast<const std::uint16_t*>(data) + start, out.size(), out.begin());
+  } else {
+    std::copy_n(reinterpret_cast<const std::uint32_t*>(data) + start, out.size(), out.begin());
+  }
+}
+
+void TokenShard::check_tokens(std::int64_t vocabulary_size) const {
+  const char* data = static_cast<const char*>(mapping_->data()) + kHeaderBytes;
+  const auto* narrow = reinterpret_cast<const std::uint16_t*>(data);
+  const auto* wide = reinterpret_cast<const std::uint32_t*>(data);
+  const bool is_narrow = bytes_per_token_ == 2;
+  const std::int64_t place = is_narrow ? first_at_least(narrow, tokens_, vocabulary_size)
+                                       : first_at_least(wide, tokens_, vocabulary_size);
+  if (place < 0) return;
+  const std::uint32_t id = is_narrow ? narrow[place] : wide[place];
+  throw DataError(concat(path_.string(), ": token ", id, " at position ", place,
+                         " is outside the vocabulary of ", vocabulary_size,
+                         "; the file is damaged or was made with another tokenizer"));
+}
+
+}  // namespace hybrid_trainer
