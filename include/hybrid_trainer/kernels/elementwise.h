@@ -12,23 +12,27 @@ void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream);
 /// y += a·x. f32.
 void axpy(const Tensor& y, float a, const Tensor& x, const Stream& stream);
 /// y = from + a·direction; y may alias `from`. f32.
-void move_along(const Tensor& y, const Tensor& from, float a, const Tensor& direction, const Stream& stream);
+void move_along(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
+                const Stream& stream);
 /// Converts between f32 and bf16, or copies where the dtypes are equal.
 void cast(const Tensor& y, const Tensor& x, const Stream& stream);
 
-/// GELU in the tanh form of GPT-2: y = x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))). x, y: same shape, f32 or bf16.
-/// Source: Hendrycks & Gimpel 2016, section 2.
+/// GELU in the tanh form of GPT-2: y = x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))). x, y: same shape,
+/// f32 or bf16. Source: Hendrycks & Gimpel 2016, section 2.
 void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream);
 /// dx = dy · gelu'(x); dx may alias dy.
 void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream);
 
-/// y = x with each element kept with probability 1 − p and scaled by 1/(1 − p), else 0. Element i uses number i of `key`,
-/// so that backward (the same call on the gradient) and recomputation drop the same elements. May alias.
+/// y = x with each element kept with probability 1 − p and scaled by 1/(1 − p), else 0. Element i
+/// uses number i of `key`, so that backward (the same call on the gradient) and recomputation drop
+/// the same elements. May alias.
 void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, const Stream& stream);
 
-/// Sum of x[i]·y[i] in double, in an order that depends on the number of threads only. Blocks until it is known.
+/// Sum of x[i]·y[i] in double, in an order that depends on the number of threads only. Blocks until
+/// it is known.
 double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream);
-/// Sum of x[i]² in double; NaN or infinity where any element is not finite. Blocks until it is known.
+/// Sum of x[i]² in double; NaN or infinity where any element is not finite. Blocks until it is
+/// known.
 double wait_for_sum_of_squares(const Tensor& x, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

@@ -4,11 +4,12 @@
 
 namespace hybrid_trainer::kernels {
 
-/// losses[n] = −log softmax(logits[n])[targets[n]] over the first `vocabulary` columns; and, where `gradient_scale` is not 0,
-/// logits become their own gradient in place: (softmax − onehot)·gradient_scale, 0 in the padding columns.
-/// logits: (N, padded vocabulary) f32 or bf16. targets: (N) i32, in [0, vocabulary). losses: (N) f32. Sums in f32.
-void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets, std::int64_t vocabulary,
-                           float gradient_scale, const Stream& stream);
+/// losses[n] = −log softmax(logits[n])[targets[n]] over the first `vocabulary` columns; and, where
+/// `gradient_scale` is not 0, logits become their own gradient in place: (softmax −
+/// onehot)·gradient_scale, 0 in the padding columns. logits: (N, padded vocabulary) f32 or bf16.
+/// targets: (N) i32, in [0, vocabulary). losses: (N) f32. Sums in f32.
+void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets,
+                           std::int64_t vocabulary, float gradient_scale, const Stream& stream);
 
 /// Mean of the losses in double, in a fixed order. Blocks until it is known.
 double wait_for_mean(const Tensor& losses, const Stream& stream);

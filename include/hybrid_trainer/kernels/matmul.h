@@ -9,23 +9,25 @@ enum class Transpose { kNo, kYes };
 enum class GradientMode { kOverwrite, kAccumulate };
 
 /// C = op(A)·op(B), or C += op(A)·op(B).
-/// op(A): (M, K), op(B): (K, N), C: (M, N); f32 or bf16, A and B of one dtype; C of the same dtype, or f32 for bf16 inputs.
-/// Sums in f32. Where the processor has no bf16 product, bf16 inputs are converted to f32 block by block.
-/// Throws ShapeMismatch.
-void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
-            GradientMode mode, const Stream& stream);
+/// op(A): (M, K), op(B): (K, N), C: (M, N); f32 or bf16, A and B of one dtype; C of the same dtype,
+/// or f32 for bf16 inputs. Sums in f32. Where the processor has no bf16 product, bf16 inputs are
+/// converted to f32 block by block. Throws ShapeMismatch.
+void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
+            Transpose transpose_b, GradientMode mode, const Stream& stream);
 
 /// y = x·wᵀ + bias + residual.
-/// x: (N, I), w: (O, I), bias: (O) f32 or undefined, residual: (N, O) or undefined (may be y itself), y: (N, O).
-/// x, w, residual, y of one dtype, f32 or bf16. Throws ShapeMismatch.
-void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& residual,
-                    const Stream& stream);
+/// x: (N, I), w: (O, I), bias: (O) f32 or undefined, residual: (N, O) or undefined (may be y
+/// itself), y: (N, O). x, w, residual, y of one dtype, f32 or bf16. Throws ShapeMismatch.
+void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+                    const Tensor& residual, const Stream& stream);
 
 /// dx = dy·w. dy: (N, O), w: (O, I), dx: (N, I).
-void linear_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w, const Stream& stream);
+void linear_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w,
+                           const Stream& stream);
 
 /// dw (+)= dyᵀ·x. dy: (N, O), x: (N, I), dw: (O, I) f32.
-void linear_backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, GradientMode mode, const Stream& stream);
+void linear_backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, GradientMode mode,
+                            const Stream& stream);
 
 /// dbias (+)= column sums of dy. dy: (N, O), dbias: (O) f32. Sums in a fixed order.
 void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, const Stream& stream);

@@ -6,15 +6,17 @@
 namespace hybrid_trainer::kernels {
 
 /// y = (x − mean)/√(variance + 1e-5)·weight + bias, row by row.
-/// x, y: (N, C) f32 or bf16. weight, bias: (C) f32. mean, rstd: (N) f32, kept for backward; undefined where not wanted.
-/// Sums in f32. Source: Ba et al. 2016, eq. 4.
-void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
-                        const Tensor& bias, const Stream& stream);
+/// x, y: (N, C) f32 or bf16. weight, bias: (C) f32. mean, rstd: (N) f32, kept for backward;
+/// undefined where not wanted. Sums in f32. Source: Ba et al. 2016, eq. 4.
+void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
+                        const Tensor& weight, const Tensor& bias, const Stream& stream);
 
-/// dx (+)= the gradient of x; dweight, dbias (+)= theirs under `parameter_mode`, summed in a fixed order.
-/// `input_mode` kAccumulate adds to dx, which then holds the gradient that came along the residual stream.
-void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight, const Tensor& dbias,
-                         GradientMode parameter_mode, const Tensor& dy, const Tensor& x, const Tensor& mean,
-                         const Tensor& rstd, const Tensor& weight, const Stream& stream);
+/// dx (+)= the gradient of x; dweight, dbias (+)= theirs under `parameter_mode`, summed in a fixed
+/// order. `input_mode` kAccumulate adds to dx, which then holds the gradient that came along the
+/// residual stream.
+void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
+                         const Tensor& dbias, GradientMode parameter_mode, const Tensor& dy,
+                         const Tensor& x, const Tensor& mean, const Tensor& rstd,
+                         const Tensor& weight, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer::kernels {
+
+/// Tag of the processor's overloads, with the stream whose pool their workspace comes from.
+struct Cpu {
+  const Stream& stream;
+  /// Uninitialised f32 workspace; from the second step on the pool reuses a block for it.
+  Tensor workspace(std::int64_t elements) const {
+    return Tensor::empty({elements}, DType::kF32, MemoryKind::kWorkspace, stream);
+  }
+};
+
+/// Calls `function` with the tag of the backend that runs the stream's work.
+template <class Function>
+decltype(auto) visit_backend(const Stream& stream, Function&& function) {
+  switch (stream.device().type) {
+    case DeviceType::kCpu:
+      return std::forward<Function>(function)(Cpu{stream});
+  }
+  throw Error(ExitCode::kInternal, "kernels: the stream's device has no backend in this build");
+}
+
+/// Calls `function` with a value of the C++ type of a real dtype. Throws Error for other dtypes.
+template <class Function>
+decltype(auto) visit_real(DType dtype, Function&& function) {
+  if (dtype == DType::kF32) return std::forward<Function>(function)(float{});
+  if (dtype == DType::kBF16) return std::forward<Function>(function)(BFloat16{});
+  throw Error(ExitCode::kInternal,
+              concat("kernels: got dtype ", name_of(dtype), ", want f32 or bf16"));
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "kernels/backend.h"
+
+namespace hybrid_trainer::kernels {
+
+void attention_forward(Cpu cpu, const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                       int heads);
+void attention_backward(Cpu cpu, const Tensor& dqkv, const Tensor& dy, const Tensor& y,
+                        const Tensor& log_sum_exp, const Tensor& qkv, int heads);
+void attention_decode(Cpu cpu, const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
+                      const Tensor& qkv, std::int64_t position, int heads);
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,134 @@
+#include <limits>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_blocks.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+using namespace cpu;
+
+/// Scratch of one worker, cut from one array.
+struct ForwardScratch {
+  static std::int64_t elements(const AttentionSizes& sizes) {
+    return 3 * sizes.length * sizes.head_size + kQueryBlock * (kKeyBlock + sizes.head_size);
+  }
+  ForwardScratch(float* base, const AttentionSizes& sizes)
+      : query(base),
+        key(query + sizes.length * sizes.head_size),
+        value(key + sizes.length * sizes.head_size),
+        scores(value + sizes.length * sizes.head_size),
+        output(scores + kQueryBlock * kKeyBlock) {}
+  float* query;
+  float* key;
+  float* value;
+  float* scores;
+  float* output;  // (kQueryBlock, head_size)
+};
+
+/// Running softmax of one query: e^(score − highest) and its sum over the keys so far.
+struct RunningSoftmax {
+  float highest;
+  float total;
+};
+
+/// Scores of one query become weights e^(score − highest), 0 beyond the visible keys; what was
+/// summed before is rescaled.
+[[gnu::always_inline]] inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys,
+                                             float* output, std::int64_t head_size,
+                                             RunningSoftmax& softmax) {
+  float highest = softmax.highest;
+#pragma omp simd reduction(max : highest)
+  for (std::int64_t i = 0; i < visible; ++i) highest = scores[i] > highest ? scores[i] : highest;
+  float total = 0;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < visible; ++i) {
+    const float weight = exponential(scores[i] - highest);
+    scores[i] = weight;
+    total += weight;
+  }
+  for (std::int64_t i = visible; i < keys; ++i) scores[i] = 0;
+  if (softmax.total > 0) {
+    const float factor = exponential(softmax.highest - highest);
+    total += softmax.total * factor;
+#pragma omp simd
+    for (std::int64_t i = 0; i < head_size; ++i) output[i] *= factor;
+  }
+  softmax = {highest, total};
+}
+
+/// Attention of the queries of one block over all keys that they see, into scratch.output, not yet
+/// divided by the totals.
+[[gnu::always_inline]] inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax,
+                                          std::int64_t first_query, std::int64_t queries,
+                                          const HeadRows& query, const HeadRows& key,
+                                          const HeadRows& value, const AttentionSizes& sizes) {
+  const std::int64_t seen = first_query + queries;
+  std::fill_n(softmax, queries, RunningSoftmax{-std::numeric_limits<float>::infinity(), 0.0f});
+  for (std::int64_t first_key = 0; first_key < seen; first_key += kKeyBlock) {
+    const ScoreBlock block{first_query, queries, first_key, std::min(kKeyBlock, seen - first_key)};
+    score(scratch.scores, block, query, key, sizes.head_size, sizes.scale);
+    for (std::int64_t row = 0; row < queries; ++row) {
+      weigh_row(scratch.scores + row * block.keys, block.visible(row), block.keys,
+                scratch.output + row * sizes.head_size, sizes.head_size, softmax[row]);
+    }
+    gather_from_keys(scratch.output, sizes.head_size, scratch.scores, block, value, sizes.head_size,
+                     first_key > 0);
+  }
+}
+
+template <class T>
+[[gnu::always_inline]] inline void forward_head(T* y, float* log_sum_exp, const T* qkv,
+                                                const AttentionSizes& sizes, float* scratch_base) {
+  const ForwardScratch scratch(scratch_base, sizes);
+  const std::int64_t stride = 3 * sizes.channels;
+  const HeadRows query = read_head(qkv, stride, sizes.length, sizes.head_size, scratch.query);
+  const HeadRows key =
+      read_head(qkv + sizes.channels, stride, sizes.length, sizes.head_size, scratch.key);
+  const HeadRows value =
+      read_head(qkv + 2 * sizes.channels, stride, sizes.length, sizes.head_size, scratch.value);
+  RunningSoftmax softmax[kQueryBlock];
+  for (std::int64_t first = 0; first < sizes.length; first += kQueryBlock) {
+    const std::int64_t queries = std::min(kQueryBlock, sizes.length - first);
+    attend(scratch, softmax, first, queries, query, key, value, sizes);
+    for (std::int64_t row = 0; row < queries; ++row) {
+      T* const to = y + (first + row) * sizes.channels;
+      const float* const from = scratch.output + row * sizes.head_size;
+      const float factor = 1.0f / softmax[row].total;
+#pragma omp simd
+      for (std::int64_t i = 0; i < sizes.head_size; ++i) store(to + i, from[i] * factor);
+      if (log_sum_exp != nullptr) {
+        log_sum_exp[first + row] = softmax[row].highest + std::log(softmax[row].total);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void attention_forward(Cpu cpu, const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                       int heads) {
+  const AttentionSizes sizes(qkv, heads);
+  const std::int64_t scratch_elements = ForwardScratch::elements(sizes);
+  const Tensor scratch = cpu.workspace(threads() * scratch_elements);
+  float* const scratch_base = scratch.data<float>();
+  float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
+  visit_real(qkv.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = y.data<T>();
+    const T* const in = qkv.data<T>();
+    parallel_items(
+        sizes.batch * sizes.heads, [=](std::int64_t worker,
+                                       std::int64_t item) __attribute__((always_inline)) {
+          const std::int64_t sequence = item / sizes.heads;
+          const std::int64_t column = item % sizes.heads * sizes.head_size;
+          const std::int64_t row = sequence * sizes.length;
+          forward_head(out + row * sizes.channels + column,
+                       sums ? sums + item * sizes.length : nullptr,
+                       in + row * 3 * sizes.channels + column, sizes,
+                       scratch_base + worker * scratch_elements);
+        });
+  });
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "kernels/backend.h"
+#include "kernels/cpu/parallel.h"
+
+namespace hybrid_trainer::kernels::cpu {
+
+/// Column sums that threads gather over their own rows: one line of `columns` zeros per share,
+/// added in their order.
+class ColumnSums {
+ public:
+  ColumnSums(Cpu cpu, std::int64_t shares, std::int64_t columns)
+      : shares_(shares), columns_(columns), lines_(cpu.workspace(shares * columns)) {
+    fill_zero(lines_, cpu.stream);
+  }
+  float* line(std::int64_t share) const { return lines_.data<float>() + share * columns_; }
+
+  /// target[i] (+)= sum over the shares of line[begin + i], for the elements of `target`.
+  void add_to(const Tensor& target, std::int64_t begin, bool accumulate) const {
+    float* const out = target.data<float>();
+    for (std::int64_t i = 0; i < target.elements(); ++i) {
+      float sum = accumulate ? out[i] : 0.0f;
+      for (std::int64_t share = 0; share < shares_; ++share) sum += line(share)[begin + i];
+      out[i] = sum;
+    }
+  }
+
+ private:
+  std::int64_t shares_;
+  std::int64_t columns_;
+  Tensor lines_;
+};
+
+}  // namespace hybrid_trainer::kernels::cpu

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "hybrid_trainer/core/random.h"
+#include "kernels/backend.h"
+
+namespace hybrid_trainer::kernels {
+
+void add(Cpu cpu, const Tensor& y, const Tensor& x, const Tensor& z);
+void move_along(Cpu cpu, const Tensor& y, const Tensor& from, float a, const Tensor& direction);
+void scale(Cpu cpu, const Tensor& y, const Tensor& x, float a);
+void cast(Cpu cpu, const Tensor& y, const Tensor& x);
+void gelu_forward(Cpu cpu, const Tensor& y, const Tensor& x);
+void gelu_backward(Cpu cpu, const Tensor& dx, const Tensor& dy, const Tensor& x);
+void dropout(Cpu cpu, const Tensor& y, const Tensor& x, float p, const RandomKey& key);
+double wait_for_dot(Cpu cpu, const Tensor& x, const Tensor& y);
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,92 @@
+#include "kernels/cpu/indexing.h"
+
+#include <cstring>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+using namespace cpu;
+
+void check_tokens(const char* kernel, const Tensor& tokens, std::int64_t vocabulary) {
+  const std::int32_t* const ids = tokens.data<std::int32_t>();
+  for (std::int64_t i = 0; i < tokens.elements(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocabulary) {
+      throw DataError(concat(kernel, ": token ", i, " is ", ids[i], ", want 0 to ", vocabulary - 1,
+                             "; was the data tokenized for another vocabulary?"));
+    }
+  }
+}
+
+void clear(const Tensor& table) {
+  float* const out = table.data<float>();
+  parallel_for(
+      table.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+        std::memset(out + begin, 0, static_cast<std::size_t>(end - begin) * sizeof(float));
+      });
+}
+
+}  // namespace
+
+void embedding_forward(Cpu, const Tensor& y, const Tensor& tokens, const Tensor& token_table,
+                       const Tensor& position_table, std::int64_t first_position) {
+  check_tokens("embedding_forward", tokens, token_table.size(0));
+  const std::int64_t columns = token_table.size(1);
+  const std::int64_t length = tokens.size(1);
+  const std::int32_t* const ids = tokens.data<std::int32_t>();
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = y.data<T>();
+    const T* const token_rows = token_table.data<T>();
+    const T* const position_rows = position_table.data<T>() + first_position * columns;
+    parallel_rows(
+        tokens.elements(),
+        columns, [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+          for (std::int64_t n = begin; n < end; ++n) {
+            const T* const token = token_rows + ids[n] * columns;
+            const T* const position = position_rows + n % length * columns;
+            T* const to = out + n * columns;
+#pragma omp simd
+            for (std::int64_t i = 0; i < columns; ++i)
+              store(to + i, load(token + i) + load(position + i));
+          }
+        });
+  });
+}
+
+/// Each thread adds all tokens for columns of its own, so that every sum runs in the order of the
+/// tokens.
+void embedding_backward(Cpu, const Tensor& dtoken_table, GradientMode token_mode,
+                        const Tensor& dposition_table, GradientMode position_mode, const Tensor& dy,
+                        const Tensor& tokens) {
+  check_tokens("embedding_backward", tokens, dtoken_table.size(0));
+  if (token_mode == GradientMode::kOverwrite) clear(dtoken_table);
+  if (position_mode == GradientMode::kOverwrite) clear(dposition_table);
+  const std::int64_t columns = dtoken_table.size(1);
+  const std::int64_t count = tokens.elements();
+  const std::int64_t length = tokens.size(1);
+  const std::int32_t* const ids = tokens.data<std::int32_t>();
+  float* const token_rows = dtoken_table.data<float>();
+  float* const position_rows = dposition_table.data<float>();
+  visit_real(dy.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const T* const gradient = dy.data<T>();
+    parallel_rows(
+        columns, count, [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+          for (std::int64_t n = 0; n < count; ++n) {
+            const T* const from = gradient + n * columns;
+            float* const token = token_rows + ids[n] * columns;
+            float* const position = position_rows + n % length * columns;
+#pragma omp simd
+            for (std::int64_t i = begin; i < end; ++i) {
+              token[i] += load(from + i);
+              position[i] += load(from + i);
+            }
+          }
+        });
+  });
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,138 @@
+#include "kernels/cpu/matmul.h"
+
+#include "kernels/cpu/column_sums.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/few_rows.h"
+#include "kernels/cpu/product.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+using namespace cpu;
+
+/// The same elements in f32, in workspace of the pool where they are bf16.
+Tensor as_f32(Cpu cpu, const Tensor& x) {
+  if (x.dtype() == DType::kF32) return x;
+  const Tensor converted = cpu.workspace(x.elements()).view(x.shape());
+  cast(cpu, converted, x);
+  return converted;
+}
+
+void multiply_f32(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
+                  Transpose transpose_b, bool accumulate) {
+  multiply({.transpose_a = transpose_a,
+            .transpose_b = transpose_b,
+            .m = c.size(0),
+            .n = c.size(1),
+            .k = a.size(transpose_a == Transpose::kYes ? 0 : 1),
+            .a = a.data<float>(),
+            .stride_a = a.size(1),
+            .b = b.data<float>(),
+            .stride_b = b.size(1),
+            .c = c.data<float>(),
+            .stride_c = c.size(1),
+            .accumulate = accumulate});
+}
+
+/// y = bias + residual, where they are defined, for each row.
+void start_from_sums(const Tensor& y, const Tensor& bias, const Tensor& residual) {
+  const std::int64_t columns = y.size(1);
+  float* const out = y.data<float>();
+  const float* const shift = bias ? bias.data<float>() : nullptr;
+  visit_real(residual ? residual.dtype() : DType::kF32, [&](auto real) {
+    const auto* const added = residual ? residual.data<decltype(real)>() : nullptr;
+    parallel_rows(
+        y.size(0),
+        columns, [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+          for (std::int64_t row = begin; row < end; ++row) {
+            const std::int64_t at = row * columns;
+#pragma omp simd
+            for (std::int64_t i = 0; i < columns; ++i) {
+              out[at + i] = (shift ? shift[i] : 0.0f) + (added ? load(added + at + i) : 0.0f);
+            }
+          }
+        });
+  });
+}
+
+ProductKind kind_of(const Tensor& c, const Tensor& a, Transpose transpose_a,
+                    Transpose transpose_b) {
+  return {.m = c.size(0),
+          .n = c.size(1),
+          .k = a.size(transpose_a == Transpose::kYes ? 0 : 1),
+          .transpose_a = transpose_a,
+          .transpose_b = transpose_b,
+          .inputs = a.dtype(),
+          .output = c.dtype(),
+          .threads = threads()};
+}
+
+}  // namespace
+
+void matmul(Cpu cpu, const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
+            Transpose transpose_b, GradientMode mode) {
+  const bool accumulate = mode == GradientMode::kAccumulate;
+  if (c.elements() == 0) return;
+  if (transpose_a == Transpose::kNo && transpose_b == Transpose::kYes && a.size(0) <= kFewRows) {
+    return multiply_few_rows(c, a, b, Tensor(), Tensor(), accumulate);
+  }
+  if (a.dtype() == DType::kF32) return multiply_f32(c, a, transpose_a, b, transpose_b, accumulate);
+  if (multiplies_bfloat16()) {
+    ProductKind kind = kind_of(c, a, transpose_a, transpose_b);
+    kind.accumulate = accumulate;
+    return multiply_prepared(cpu, kind, {.a = a.raw(), .b = b.raw(), .c = c.raw()});
+  }
+  const Tensor sum = c.dtype() == DType::kF32 ? c : cpu.workspace(c.elements()).view(c.shape());
+  if (accumulate && c.dtype() != DType::kF32) cast(cpu, sum, c);
+  multiply_f32(sum, as_f32(cpu, a), transpose_a, as_f32(cpu, b), transpose_b, accumulate);
+  if (c.dtype() != DType::kF32) cast(cpu, c, sum);
+}
+
+void linear_forward(Cpu cpu, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+                    const Tensor& residual) {
+  if (y.elements() == 0) return;
+  if (x.size(0) <= kFewRows) return multiply_few_rows(y, x, w, bias, residual, false);
+  const bool in_place = residual && residual.raw() == y.raw();
+  if (x.dtype() == DType::kBF16 && multiplies_bfloat16()) {
+    ProductKind kind = kind_of(y, x, Transpose::kNo, Transpose::kYes);
+    kind.bias = bias.defined();
+    kind.accumulate = in_place;
+    kind.residual = residual && !in_place;
+    return multiply_prepared(cpu, kind,
+                             {.a = x.raw(),
+                              .b = w.raw(),
+                              .c = y.raw(),
+                              .bias = bias ? bias.data<float>() : nullptr,
+                              .residual = residual.raw()});
+  }
+  const bool starts = bias || residual;
+  const Tensor sum = y.dtype() == DType::kF32 ? y : cpu.workspace(y.elements()).view(y.shape());
+  if (starts) start_from_sums(sum, bias, residual);
+  multiply_f32(sum, as_f32(cpu, x), Transpose::kNo, as_f32(cpu, w), Transpose::kYes, starts);
+  if (y.dtype() != DType::kF32) cast(cpu, y, sum);
+}
+
+void bias_backward(Cpu cpu, const Tensor& dbias, const Tensor& dy, GradientMode mode) {
+  const std::int64_t columns = dy.size(1);
+  const std::int64_t least = kMinElementsPerThread / columns;
+  const ColumnSums sums(cpu, share_count(dy.size(0), least), columns);
+  visit_real(dy.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const T* const in = dy.data<T>();
+    parallel_shares(
+        dy.size(0), least,
+        [ =, &sums ](std::int64_t share, std::int64_t begin, std::int64_t end)
+            __attribute__((always_inline)) {
+              float* const line = sums.line(share);
+              for (std::int64_t row = begin; row < end; ++row) {
+                const T* const from = in + row * columns;
+#pragma omp simd
+                for (std::int64_t i = 0; i < columns; ++i) line[i] += load(from + i);
+              }
+            });
+  });
+  sums.add_to(dbias, 0, mode == GradientMode::kAccumulate);
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,125 @@
+#include "kernels/cpu/normalization.h"
+
+#include <cmath>
+
+#include "kernels/cpu/column_sums.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+using namespace cpu;
+
+constexpr float kEpsilon = 1e-5f;
+
+struct RowMoments {
+  float mean;
+  float rstd;
+};
+
+template <class T>
+[[gnu::always_inline]] inline RowMoments moments_of_row(const T* x, std::int64_t columns) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < columns; ++i) sum += load(x + i);
+  const float mean = sum / static_cast<float>(columns);
+  float squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const float distance = load(x + i) - mean;
+    squares += distance * distance;
+  }
+  return {mean, 1.0f / std::sqrt(squares / static_cast<float>(columns) + kEpsilon)};
+}
+
+/// One row of backward; adds to the share's sums for dweight and dbias.
+template <class T>
+[[gnu::always_inline]] inline void backward_row(T* dx, const T* dy, const T* x, const float* weight,
+                                                RowMoments moments, bool accumulate, float* dweight,
+                                                float* dbias, std::int64_t columns) {
+  float sum = 0;
+  float projection = 0;
+#pragma omp simd reduction(+ : sum, projection)
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const float gradient = load(dy + i);
+    const float normalized = (load(x + i) - moments.mean) * moments.rstd;
+    dweight[i] += gradient * normalized;
+    dbias[i] += gradient;
+    sum += gradient * weight[i];
+    projection += gradient * weight[i] * normalized;
+  }
+  const float mean_gradient = sum / static_cast<float>(columns);
+  const float mean_projection = projection / static_cast<float>(columns);
+#pragma omp simd
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const float normalized = (load(x + i) - moments.mean) * moments.rstd;
+    const float value =
+        (load(dy + i) * weight[i] - mean_gradient - normalized * mean_projection) * moments.rstd;
+    store(dx + i, accumulate ? load(dx + i) + value : value);
+  }
+}
+
+}  // namespace
+
+void layer_norm_forward(Cpu, const Tensor& y, const Tensor& mean, const Tensor& rstd,
+                        const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const std::int64_t columns = x.size(1);
+  const float* const scale = weight.data<float>();
+  const float* const shift = bias.data<float>();
+  float* const mean_out = mean ? mean.data<float>() : nullptr;
+  float* const rstd_out = rstd ? rstd.data<float>() : nullptr;
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = y.data<T>();
+    const T* const in = x.data<T>();
+    parallel_rows(
+        x.size(0),
+        columns, [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+          for (std::int64_t row = begin; row < end; ++row) {
+            const T* const from = in + row * columns;
+            T* const to = out + row * columns;
+            const RowMoments moments = moments_of_row(from, columns);
+#pragma omp simd
+            for (std::int64_t i = 0; i < columns; ++i) {
+              store(to + i, (load(from + i) - moments.mean) * moments.rstd * scale[i] + shift[i]);
+            }
+            if (mean_out != nullptr) mean_out[row] = moments.mean;
+            if (rstd_out != nullptr) rstd_out[row] = moments.rstd;
+          }
+        });
+  });
+}
+
+void layer_norm_backward(Cpu cpu, const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
+                         const Tensor& dbias, GradientMode parameter_mode, const Tensor& dy,
+                         const Tensor& x, const Tensor& mean, const Tensor& rstd,
+                         const Tensor& weight) {
+  const std::int64_t columns = x.size(1);
+  const std::int64_t least = kMinElementsPerThread / columns;
+  const ColumnSums sums(cpu, share_count(x.size(0), least), 2 * columns);
+  const bool accumulate = input_mode == GradientMode::kAccumulate;
+  const float* const mean_in = mean.data<float>();
+  const float* const rstd_in = rstd.data<float>();
+  const float* const scale = weight.data<float>();
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = dx.data<T>();
+    const T* const gradient = dy.data<T>();
+    const T* const in = x.data<T>();
+    parallel_shares(
+        x.size(0), least,
+        [ =, &sums ](std::int64_t share, std::int64_t begin, std::int64_t end)
+            __attribute__((always_inline)) {
+              float* const line = sums.line(share);
+              for (std::int64_t row = begin; row < end; ++row) {
+                const std::int64_t at = row * columns;
+                backward_row(out + at, gradient + at, in + at, scale, {mean_in[row], rstd_in[row]},
+                             accumulate, line, line + columns, columns);
+              }
+            });
+  });
+  sums.add_to(dweight, 0, parameter_mode == GradientMode::kAccumulate);
+  sums.add_to(dbias, columns, parameter_mode == GradientMode::kAccumulate);
+}
+
+}  // namespace hybrid_trainer::kernels

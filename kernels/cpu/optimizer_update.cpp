@@ -1,0 +1,138 @@
+#include "kernels/cpu/optimizer_update.h"
+
+#include <cmath>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+using namespace cpu;
+
+/// What Adam's two bias corrections come to in one step.
+struct AdamFactors {
+  explicit AdamFactors(const AdamWSettings& s)
+      : step_size(static_cast<float>(s.learning_rate / correction(s.beta1, s.step))),
+        variance_scale(static_cast<float>(1.0 / correction(s.beta2, s.step))),
+        epsilon(s.epsilon) {}
+  static double correction(double beta, std::int64_t step) {
+    return 1.0 - std::pow(beta, static_cast<double>(step));
+  }
+  [[gnu::always_inline]] float change(float m, float v) const {
+    return -step_size * m / (__builtin_sqrtf(v * variance_scale) + epsilon);
+  }
+  float step_size;
+  float variance_scale;
+  float epsilon;
+};
+
+/// Sets w[i] to next(i), and its bf16 copy where there is one.
+template <class Next>
+void update_weights(const Tensor& w, const Tensor& working, const Next& next) {
+  float* const weight = w.data<float>();
+  if (!working) {
+    parallel_for(
+        w.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+#pragma omp simd
+          for (std::int64_t i = begin; i < end; ++i) weight[i] = next(weight[i], i);
+        });
+    return;
+  }
+  BFloat16* const copy = working.data<BFloat16>();
+  parallel_for(
+      w.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+#pragma omp simd
+        for (std::int64_t i = begin; i < end; ++i) {
+          const float value = next(weight[i], i);
+          weight[i] = value;
+          store(copy + i, value);
+        }
+      });
+}
+
+}  // namespace
+
+void adamw_update(Cpu, const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
+                  const Tensor& working, const AdamWSettings& settings) {
+  const AdamFactors factors(settings);
+  const float kept = 1.0f - settings.learning_rate * settings.weight_decay;
+  const float beta1 = settings.beta1;
+  const float beta2 = settings.beta2;
+  const float gradient_scale = settings.gradient_scale;
+  float* const first = m.data<float>();
+  float* const second = v.data<float>();
+  const float* const gradient = g.data<float>();
+  update_weights(
+      w, working, [=](float weight, std::int64_t i) __attribute__((always_inline)) {
+        const float scaled = gradient[i] * gradient_scale;
+        const float mean = beta1 * first[i] + (1.0f - beta1) * scaled;
+        const float square = beta2 * second[i] + (1.0f - beta2) * scaled * scaled;
+        first[i] = mean;
+        second[i] = square;
+        return weight * kept + factors.change(mean, square);
+      });
+}
+
+void adamw_direction(Cpu, const Tensor& direction, const Tensor& m, const Tensor& v,
+                     const AdamWSettings& settings) {
+  const AdamFactors factors(settings);
+  float* const out = direction.data<float>();
+  const float* const first = m.data<float>();
+  const float* const second = v.data<float>();
+  parallel_for(
+      direction.elements(), [=](std::int64_t begin, std::int64_t end)
+                                __attribute__((always_inline)) {
+#pragma omp simd
+                                  for (std::int64_t i = begin; i < end; ++i)
+                                    out[i] = factors.change(first[i], second[i]);
+                                });
+}
+
+void sgd_update(Cpu, const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,
+                float learning_rate, float momentum, float weight_decay, float gradient_scale) {
+  const float kept = 1.0f - learning_rate * weight_decay;
+  const float* const gradient = g.data<float>();
+  if (momentum == 0.0f) {
+    update_weights(
+        w, working, [=](float weight, std::int64_t i) __attribute__((always_inline)) {
+          return weight * kept - learning_rate * (gradient[i] * gradient_scale);
+        });
+    return;
+  }
+  float* const velocity = m.data<float>();
+  update_weights(
+      w, working, [=](float weight, std::int64_t i) __attribute__((always_inline)) {
+        const float next = momentum * velocity[i] + gradient[i] * gradient_scale;
+        velocity[i] = next;
+        return weight * kept - learning_rate * next;
+      });
+}
+
+void muon_momentum(Cpu, const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
+                   float gradient_scale) {
+  float* const out = u.data<float>();
+  float* const velocity = m.data<float>();
+  const float* const gradient = g.data<float>();
+  parallel_for(
+      u.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+#pragma omp simd
+        for (std::int64_t i = begin; i < end; ++i) {
+          const float scaled = gradient[i] * gradient_scale;
+          const float next = momentum * velocity[i] + scaled;
+          velocity[i] = next;
+          out[i] = scaled + momentum * next;
+        }
+      });
+}
+
+void decayed_step(Cpu, const Tensor& w, const Tensor& u, const Tensor& working, float step_size,
+                  float decay_factor) {
+  const float* const direction = u.data<float>();
+  update_weights(
+      w, working, [=](float weight, std::int64_t i) __attribute__((always_inline)) {
+        return weight * decay_factor - step_size * direction[i];
+      });
+}
+
+}  // namespace hybrid_trainer::kernels

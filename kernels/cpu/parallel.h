@@ -1,0 +1,94 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "hybrid_trainer/core/processor.h"
+
+namespace hybrid_trainer::kernels::cpu {
+
+/// Elements below which a second thread costs more than it brings.
+inline constexpr std::int64_t kMinElementsPerThread = 8192;
+
+/// The same body compiled for each instruction set: it and all it calls must be always_inline to
+/// become such code.
+template <class Body, class... Indices>
+[[gnu::noinline, gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void run_avx512(
+    const Body& body, Indices... indices) {
+  body(indices...);
+}
+template <class Body, class... Indices>
+[[gnu::noinline, gnu::target("arch=x86-64-v3")]] void run_avx2(const Body& body,
+                                                               Indices... indices) {
+  body(indices...);
+}
+template <class Body, class... Indices>
+[[gnu::noinline]] void run_baseline(const Body& body, Indices... indices) {
+  body(indices...);
+}
+template <class Body, class... Indices>
+void run_on(InstructionSet set, const Body& body, Indices... indices) {
+  switch (set) {
+    case InstructionSet::kAvx512:
+      return run_avx512(body, indices...);
+    case InstructionSet::kAvx2:
+      return run_avx2(body, indices...);
+    case InstructionSet::kBaseline:
+      return run_baseline(body, indices...);
+  }
+}
+
+/// Parts into which parallel_shares cuts n things: depends on n, the least size and threads() only.
+inline std::int64_t share_count(std::int64_t n, std::int64_t least) {
+  return std::clamp<std::int64_t>(n / std::max<std::int64_t>(least, 1), 1, threads());
+}
+
+/// body(share, begin, end) for share_count(n, least) contiguous parts of [0, n), each part by one
+/// thread. What a share covers never depends on timing, so sums by share, combined in order, repeat
+/// bit for bit.
+template <class Body>
+void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
+  const InstructionSet set = instruction_set();
+  const std::int64_t shares = share_count(n, least);
+  if (shares == 1) return run_on(set, body, std::int64_t{0}, std::int64_t{0}, n);
+#pragma omp parallel for schedule(static, 1) num_threads(static_cast <int>(shares))
+  for (std::int64_t share = 0; share < shares; ++share) {
+    run_on(set, body, share, n * share / shares, n * (share + 1) / shares);
+  }
+}
+
+/// body(begin, end) for contiguous parts of n elements.
+template <class Body>
+void parallel_for(std::int64_t n, const Body& body) {
+  parallel_shares(
+      n, kMinElementsPerThread,
+      [&](std::int64_t, std::int64_t begin, std::int64_t end)
+          __attribute__((always_inline)) { body(begin, end); });
+}
+
+/// body(begin, end) for contiguous parts of n rows of `row_elements` elements.
+template <class Body>
+void parallel_rows(std::int64_t n, std::int64_t row_elements, const Body& body) {
+  parallel_shares(
+      n, kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1),
+      [&](std::int64_t, std::int64_t begin, std::int64_t end)
+          __attribute__((always_inline)) { body(begin, end); });
+}
+
+/// body(worker, item) for each item, the next one to whichever of threads() workers is free: for
+/// unequal items whose results do not depend on the worker, which only names scratch space.
+template <class Body>
+void parallel_items(std::int64_t count, const Body& body) {
+  const InstructionSet set = instruction_set();
+  const int workers = static_cast<int>(std::min<std::int64_t>(threads(), count));
+  std::atomic<std::int64_t> next = 0;
+#pragma omp parallel for schedule(static, 1) num_threads(workers)
+  for (int worker = 0; worker < workers; ++worker) {
+    for (std::int64_t item = next++; item < count; item = next++) {
+      run_on(set, body, std::int64_t{worker}, item);
+    }
+  }
+}
+
+}  // namespace hybrid_trainer::kernels::cpu

@@ -1,0 +1,106 @@
+#include "kernels/cpu/product.h"
+
+#include <dnnl.hpp>
+#include <map>
+
+#include "hybrid_trainer/core/processor.h"
+
+namespace hybrid_trainer::kernels::cpu {
+namespace {
+
+using Dims = dnnl::memory::dims;
+using Arguments = std::unordered_map<int, dnnl::memory>;
+
+dnnl::memory::data_type dnnl_type(DType dtype) {
+  return dtype == DType::kF32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+}
+
+dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype,
+                          Transpose transpose) {
+  const Dims strides = transpose == Transpose::kYes ? Dims{1, rows} : Dims{columns, 1};
+  return {{rows, columns}, dnnl_type(dtype), strides};
+}
+
+/// A primitive and the memories of its arguments; only the pointers in them change from call to
+/// call.
+class PreparedProduct {
+ public:
+  PreparedProduct(const ProductKind& kind, const dnnl::engine& engine) {
+    const auto a = matrix(kind.m, kind.k, kind.inputs, kind.transpose_a);
+    const auto b = matrix(kind.k, kind.n, kind.inputs, kind.transpose_b);
+    const auto c = matrix(kind.m, kind.n, kind.output, Transpose::kNo);
+    const dnnl::memory::desc bias({1, kind.n}, dnnl::memory::data_type::f32, Dims{kind.n, 1});
+    dnnl::post_ops after;
+    if (kind.accumulate) after.append_sum(1.0f);
+    if (kind.residual) after.append_binary(dnnl::algorithm::binary_add, c);
+    dnnl::primitive_attr attributes;
+    attributes.set_post_ops(after);
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const auto description =
+        kind.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+    const dnnl::matmul::primitive_desc chosen(description, attributes, engine);
+    primitive_ = dnnl::matmul(chosen);
+    scratch_bytes_ = chosen.scratchpad_desc().get_size();
+    add(DNNL_ARG_SRC, a, engine);
+    add(DNNL_ARG_WEIGHTS, b, engine);
+    add(DNNL_ARG_DST, c, engine);
+    add(DNNL_ARG_SCRATCHPAD, chosen.scratchpad_desc(), engine);
+    if (kind.bias) add(DNNL_ARG_BIAS, bias, engine);
+    if (kind.residual) add(kResidual, c, engine);
+  }
+
+  void run(Cpu cpu, const ProductArrays& arrays, dnnl::stream& stream) {
+    const Tensor scratch =
+        cpu.workspace(static_cast<std::int64_t>(scratch_bytes_ / sizeof(float)) + 1);
+    set(DNNL_ARG_SRC, arrays.a);
+    set(DNNL_ARG_WEIGHTS, arrays.b);
+    set(DNNL_ARG_DST, arrays.c);
+    set(DNNL_ARG_SCRATCHPAD, scratch.raw());
+    set(DNNL_ARG_BIAS, arrays.bias);
+    set(kResidual, arrays.residual);
+    primitive_.execute(stream, arguments_);
+  }
+
+ private:
+  static constexpr int kResidual = DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1;
+
+  void add(int argument, const dnnl::memory::desc& description, const dnnl::engine& engine) {
+    arguments_.emplace(argument, dnnl::memory(description, engine, nullptr));
+  }
+  void set(int argument, const void* data) {
+    const auto found = arguments_.find(argument);
+    if (found != arguments_.end()) found->second.set_data_handle(const_cast<void*>(data));
+  }
+
+  dnnl::matmul primitive_;
+  std::size_t scratch_bytes_ = 0;
+  Arguments arguments_;
+};
+
+/// Everything that oneDNN keeps between calls, one for each calling thread. It remembers how to
+/// compute, never a value.
+struct PreparedProducts {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  std::map<ProductKind, PreparedProduct> by_kind;
+};
+
+}  // namespace
+
+void multiply(const StridedProduct& p) {
+  instruction_set();  // holds oneDNN down too, if it must, before its first product
+  dnnl_sgemm(p.transpose_a == Transpose::kYes ? 'T' : 'N',
+             p.transpose_b == Transpose::kYes ? 'T' : 'N', p.m, p.n, p.k, p.scale, p.a, p.stride_a,
+             p.b, p.stride_b, p.accumulate ? 1.0f : 0.0f, p.c, p.stride_c);
+}
+
+void multiply_prepared(Cpu cpu, const ProductKind& kind, const ProductArrays& arrays) {
+  thread_local PreparedProducts products;
+  auto found = products.by_kind.find(kind);
+  if (found == products.by_kind.end()) {
+    found = products.by_kind.emplace(kind, PreparedProduct(kind, products.engine)).first;
+  }
+  found->second.run(cpu, arrays, products.stream);
+}
+
+}  // namespace hybrid_trainer::kernels::cpu

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "hybrid_trainer/core/dtype.h"
+
+namespace hybrid_trainer::kernels::cpu {
+
+// Scalar functions that the compiler turns into vector code inside a simd loop.
+
+[[gnu::always_inline]] inline float load(const float* x) { return *x; }
+[[gnu::always_inline]] inline float load(const BFloat16* x) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(x->bits) << 16);
+}
+[[gnu::always_inline]] inline void store(float* y, float value) { *y = value; }
+[[gnu::always_inline]] inline void store(BFloat16* y, float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1u);
+  const std::uint32_t kept = value != value ? (bits | 0x00400000u) : rounded;
+  y->bits = static_cast<std::uint16_t>(kept >> 16);
+}
+
+/// e^x with a relative error below 2e-7 for x in [-87.3, 88]; beyond, the value at the nearer end.
+/// NaN stays NaN. x = n·ln 2 + r with |r| <= ln 2 / 2, e^r by the polynomial of Cephes' expf.
+[[gnu::always_inline]] inline float exponential(float x) {
+  constexpr float kRound =
+      12582912.0f;  // 1.5·2^23: adding it leaves the nearest integer in the low bits
+  x = x < -87.3f ? -87.3f : x;
+  x = x > 88.0f ? 88.0f : x;
+  const float shifted = x * 1.44269504f + kRound;
+  const float n = shifted - kRound;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = (p * r * r + r) + 1.0f;
+  const std::uint32_t power = (std::bit_cast<std::uint32_t>(shifted) + 127u) << 23;
+  return p * std::bit_cast<float>(power);
+}
+
+/// GELU(x) / x = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2u)), u = √(2/π)·(x + 0.044715·x³).
+[[gnu::always_inline]] inline float gelu_gate(float x) {
+  const float minus_two_u = x * (-1.5957691216f - 0.0713548163f * (x * x));
+  return 1.0f / (1.0f + exponential(minus_two_u));
+}
+
+/// dGELU/dx = gate + x·gate·(1 − gate)·d(2u)/dx.
+[[gnu::always_inline]] inline float gelu_slope(float x) {
+  const float gate = gelu_gate(x);
+  const float two_u_slope = 1.5957691216f + 0.2140644488f * (x * x);
+  return gate + x * gate * (1.0f - gate) * two_u_slope;
+}
+
+}  // namespace hybrid_trainer::kernels::cpu

@@ -1,0 +1,68 @@
+#include "hybrid_trainer/kernels/elementwise.h"
+
+#include "kernels/check.h"
+#include "kernels/cpu/elementwise.h"
+
+namespace hybrid_trainer::kernels {
+
+void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream) {
+  check_real("add", {"y", y});
+  check_alike("add", {{"y", y}, {"x", x}, {"z", z}});
+  visit_backend(stream, [&](auto backend) { add(backend, y, x, z); });
+}
+
+void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {
+  check_dtype("scale", {"y", y}, DType::kF32);
+  check_alike("scale", {{"y", y}, {"x", x}});
+  visit_backend(stream, [&](auto backend) { scale(backend, y, x, a); });
+}
+
+void axpy(const Tensor& y, float a, const Tensor& x, const Stream& stream) {
+  move_along(y, y, a, x, stream);
+}
+
+void move_along(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
+                const Stream& stream) {
+  check_dtype("move_along", {"y", y}, DType::kF32);
+  check_alike("move_along", {{"y", y}, {"from", from}, {"direction", direction}});
+  visit_backend(stream, [&](auto backend) { move_along(backend, y, from, a, direction); });
+}
+
+void cast(const Tensor& y, const Tensor& x, const Stream& stream) {
+  check_real("cast", {"y", y});
+  check_real("cast", {"x", x});
+  check_shape("cast", {"y", y}, x.shape());
+  visit_backend(stream, [&](auto backend) { cast(backend, y, x); });
+}
+
+void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream) {
+  check_real("gelu_forward", {"y", y});
+  check_alike("gelu_forward", {{"y", y}, {"x", x}});
+  visit_backend(stream, [&](auto backend) { gelu_forward(backend, y, x); });
+}
+
+void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream) {
+  check_real("gelu_backward", {"dx", dx});
+  check_alike("gelu_backward", {{"dx", dx}, {"dy", dy}, {"x", x}});
+  visit_backend(stream, [&](auto backend) { gelu_backward(backend, dx, dy, x); });
+}
+
+void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key,
+             const Stream& stream) {
+  check_real("dropout", {"y", y});
+  check_alike("dropout", {{"y", y}, {"x", x}});
+  require(p >= 0 && p < 1, "dropout: p must be in [0, 1)");
+  visit_backend(stream, [&](auto backend) { dropout(backend, y, x, p, key); });
+}
+
+double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream) {
+  check_real("wait_for_dot", {"x", x});
+  check_alike("wait_for_dot", {{"x", x}, {"y", y}});
+  return visit_backend(stream, [&](auto backend) { return wait_for_dot(backend, x, y); });
+}
+
+double wait_for_sum_of_squares(const Tensor& x, const Stream& stream) {
+  return wait_for_dot(x, x, stream);
+}
+
+}  // namespace hybrid_trainer::kernels

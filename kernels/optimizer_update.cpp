@@ -1,0 +1,63 @@
+#include "hybrid_trainer/kernels/optimizer_update.h"
+
+#include "kernels/check.h"
+#include "kernels/cpu/optimizer_update.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+void check_working(const char* kernel, const Tensor& working, const Tensor& w) {
+  check_optional_shape(kernel, {"working", working}, w.shape());
+  if (working) check_dtype(kernel, {"working", working}, DType::kBF16);
+}
+
+}  // namespace
+
+void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
+                  const Tensor& working, const AdamWSettings& settings, const Stream& stream) {
+  check_dtype("adamw_update", {"w", w}, DType::kF32);
+  check_alike("adamw_update", {{"w", w}, {"m", m}, {"v", v}, {"g", g}});
+  check_working("adamw_update", working, w);
+  require(settings.step >= 1, "adamw_update: step must be at least 1");
+  visit_backend(stream,
+                [&](auto backend) { adamw_update(backend, w, m, v, g, working, settings); });
+}
+
+void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
+                     const AdamWSettings& settings, const Stream& stream) {
+  check_dtype("adamw_direction", {"direction", direction}, DType::kF32);
+  check_alike("adamw_direction", {{"direction", direction}, {"m", m}, {"v", v}});
+  require(settings.step >= 1, "adamw_direction: step must be at least 1");
+  visit_backend(stream, [&](auto backend) { adamw_direction(backend, direction, m, v, settings); });
+}
+
+void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,
+                float learning_rate, float momentum, float weight_decay, float gradient_scale,
+                const Stream& stream) {
+  check_dtype("sgd_update", {"w", w}, DType::kF32);
+  check_alike("sgd_update", {{"w", w}, {"g", g}});
+  if (momentum != 0.0f) check_alike("sgd_update", {{"w", w}, {"m", m}});
+  check_working("sgd_update", working, w);
+  visit_backend(stream, [&](auto backend) {
+    sgd_update(backend, w, m, g, working, learning_rate, momentum, weight_decay, gradient_scale);
+  });
+}
+
+void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
+                   float gradient_scale, const Stream& stream) {
+  check_dtype("muon_momentum", {"u", u}, DType::kF32);
+  check_alike("muon_momentum", {{"u", u}, {"m", m}, {"g", g}});
+  visit_backend(stream,
+                [&](auto backend) { muon_momentum(backend, u, m, g, momentum, gradient_scale); });
+}
+
+void decayed_step(const Tensor& w, const Tensor& u, const Tensor& working, float step_size,
+                  float decay_factor, const Stream& stream) {
+  check_dtype("decayed_step", {"w", w}, DType::kF32);
+  check_alike("decayed_step", {{"w", w}, {"u", u}});
+  check_working("decayed_step", working, w);
+  visit_backend(
+      stream, [&](auto backend) { decayed_step(backend, w, u, working, step_size, decay_factor); });
+}
+
+}  // namespace hybrid_trainer::kernels

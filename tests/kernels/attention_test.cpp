@@ -1,0 +1,216 @@
+#include "hybrid_trainer/kernels/attention.h"
+
+#include <algorithm>
+
+#include "kernels/kernel_case.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+struct AttentionCase {
+  std::int64_t batch, length;
+  int heads;
+  std::int64_t head_size;
+  std::int64_t channels() const { return heads * head_size; }
+};
+constexpr AttentionCase kCases[] = {{1, 1, 1, 1},   {2, 7, 3, 5},    {1, 64, 2, 16}, {2, 65, 1, 33},
+                                    {1, 200, 2, 8}, {1, 256, 1, 64}, {1, 330, 2, 12}};
+
+std::string text(const AttentionCase& c, DType dtype) {
+  return concat("B ", c.batch, " T ", c.length, " H ", c.heads, " head ", c.head_size, " ",
+                name_of(dtype));
+}
+
+struct Reference {
+  Values y, log_sum_exp;
+};
+
+Reference reference_forward(const AttentionCase& c, const Tensor& qkv) {
+  const Values x = values_of(qkv);
+  const std::int64_t channels = c.channels();
+  const auto at = [&](std::int64_t b, std::int64_t t, std::int64_t column) {
+    return x[static_cast<std::size_t>((b * c.length + t) * 3 * channels + column)];
+  };
+  Reference result{Values(static_cast<std::size_t>(c.batch * c.length * channels), 0.0), {}};
+  for (std::int64_t b = 0; b < c.batch; ++b) {
+    for (std::int64_t h = 0; h < c.heads; ++h) {
+      for (std::int64_t t = 0; t < c.length; ++t) {
+        Values score;
+        for (std::int64_t s = 0; s <= t; ++s) {
+          double sum = 0;
+          for (std::int64_t i = h * c.head_size; i < (h + 1) * c.head_size; ++i) {
+            sum += at(b, t, i) * at(b, s, channels + i);
+          }
+          score.push_back(sum / std::sqrt(static_cast<double>(c.head_size)));
+        }
+        const double highest = *std::max_element(score.begin(), score.end());
+        double total = 0;
+        for (const double value : score) total += std::exp(value - highest);
+        result.log_sum_exp.push_back(highest + std::log(total));
+        for (std::int64_t s = 0; s <= t; ++s) {
+          const double weight = std::exp(score[static_cast<std::size_t>(s)] - highest) / total;
+          for (std::int64_t i = h * c.head_size; i < (h + 1) * c.head_size; ++i) {
+            result.y[static_cast<std::size_t>((b * c.length + t) * channels + i)] +=
+                weight * at(b, s, 2 * channels + i);
+          }
+        }
+      }
+    }
+  }
+  return result;
+}
+
+struct AttentionTensors {
+  AttentionTensors(const AttentionCase& c, DType dtype, const Stream& stream)
+      : qkv(random_tensor({c.batch, c.length, 3 * c.channels()}, dtype, 1, stream)),
+        y(Tensor::empty({c.batch, c.length, c.channels()}, dtype, MemoryKind::kActivations,
+                        stream)),
+        log_sum_exp(Tensor::empty({c.batch, c.heads, c.length}, DType::kF32,
+                                  MemoryKind::kActivations, stream)),
+        dy(random_tensor({c.batch, c.length, c.channels()}, dtype, 2, stream)),
+        dqkv(Tensor::empty_like(qkv, MemoryKind::kActivations, stream)) {}
+  Tensor qkv, y, log_sum_exp, dy, dqkv;
+};
+
+TEST(Attention, ForwardMatchesReference) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    for (const AttentionCase& c : kCases) {
+      const AttentionTensors t(c, dtype, stream);
+      attention_forward(t.y, t.log_sum_exp, t.qkv, c.heads, stream);
+      const Reference wanted = reference_forward(c, t.qkv);
+      expect_close(t.y, wanted.y, tolerance_of(dtype), text(c, dtype));
+      expect_close(t.log_sum_exp, wanted.log_sum_exp, 2e-5, text(c, dtype));
+      const Tensor other = Tensor::empty_like(t.y, MemoryKind::kActivations, stream);
+      attention_forward(other, Tensor(), t.qkv, c.heads, stream);
+      expect_same_bits(t.y, other);
+    }
+  }
+}
+
+TEST(Attention, StaysFiniteWithScoresOfThousands) {
+  const Stream stream = cpu_stream();
+  const AttentionCase c{1, 300, 1, 8};
+  const AttentionTensors t(c, DType::kF32, stream);
+  for (std::int64_t i = 0; i < t.qkv.elements(); ++i) t.qkv.data<float>()[i] *= 50;
+  attention_forward(t.y, t.log_sum_exp, t.qkv, c.heads, stream);
+  expect_close(t.y, reference_forward(c, t.qkv).y, 1e-3);
+}
+
+TEST(Attention, BackwardMatchesFiniteDifferences) {
+  const Stream stream = cpu_stream();
+  for (const AttentionCase& c : {AttentionCase{2, 7, 2, 5}, AttentionCase{1, 70, 1, 3}}) {
+    const AttentionTensors t(c, DType::kF32, stream);
+    const auto forward = [&] {
+      attention_forward(t.y, t.log_sum_exp, t.qkv, c.heads, stream);
+      return values_of(t.y);
+    };
+    forward();
+    attention_backward(t.dqkv, t.dy, t.y, t.log_sum_exp, t.qkv, c.heads, stream);
+    expect_close(t.dqkv, finite_differences(t.qkv, values_of(t.dy), 1e-2, forward), 1e-3,
+                 text(c, DType::kF32));
+  }
+}
+
+/// dqkv in double from the textbook formulas, with the whole matrix of weights.
+Values reference_backward(const AttentionCase& c, const AttentionTensors& t) {
+  const Values x = values_of(t.qkv), dy = values_of(t.dy),
+               log_sums = reference_forward(c, t.qkv).log_sum_exp;
+  const std::int64_t channels = c.channels();
+  const double scale = 1 / std::sqrt(static_cast<double>(c.head_size));
+  Values gradient(x.size(), 0.0);
+  for (std::int64_t item = 0; item < c.batch * c.heads; ++item) {
+    const std::int64_t b = item / c.heads, column = item % c.heads * c.head_size;
+    const auto at = [&](std::int64_t row, std::int64_t part, std::int64_t i) {
+      return static_cast<std::size_t>((b * c.length + row) * 3 * channels + part * channels +
+                                      column + i);
+    };
+    const auto dy_at = [&](std::int64_t row, std::int64_t i) {
+      return dy[static_cast<std::size_t>((b * c.length + row) * channels + column + i)];
+    };
+    for (std::int64_t q = 0; q < c.length; ++q) {
+      Values weight, dweight;
+      double correction = 0;
+      for (std::int64_t s = 0; s <= q; ++s) {
+        double sum = 0, dsum = 0;
+        for (std::int64_t i = 0; i < c.head_size; ++i) {
+          sum += x[at(q, 0, i)] * x[at(s, 1, i)];
+          dsum += dy_at(q, i) * x[at(s, 2, i)];
+        }
+        weight.push_back(
+            std::exp(sum * scale - log_sums[static_cast<std::size_t>(item * c.length + q)]));
+        dweight.push_back(dsum);
+        correction += weight.back() * dsum;
+      }
+      for (std::int64_t s = 0; s <= q; ++s) {
+        const double w = weight[static_cast<std::size_t>(s)];
+        const double dscore = w * (dweight[static_cast<std::size_t>(s)] - correction) * scale;
+        for (std::int64_t i = 0; i < c.head_size; ++i) {
+          gradient[at(q, 0, i)] += dscore * x[at(s, 1, i)];
+          gradient[at(s, 1, i)] += dscore * x[at(q, 0, i)];
+          gradient[at(s, 2, i)] += w * dy_at(q, i);
+        }
+      }
+    }
+  }
+  return gradient;
+}
+
+TEST(Attention, BackwardMatchesReferenceAndRepeatsBitForBit) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    for (const AttentionCase& c : kCases) {
+      const AttentionTensors t(c, dtype, stream);
+      attention_forward(t.y, t.log_sum_exp, t.qkv, c.heads, stream);
+      attention_backward(t.dqkv, t.dy, t.y, t.log_sum_exp, t.qkv, c.heads, stream);
+      // y is rounded before its correction is taken: two more roundings in bf16.
+      expect_close(t.dqkv, reference_backward(c, t), dtype == DType::kF32 ? 2e-5 : 4e-2,
+                   text(c, dtype));
+      const Tensor again = Tensor::empty_like(t.dqkv, MemoryKind::kActivations, stream);
+      attention_backward(again, t.dy, t.y, t.log_sum_exp, t.qkv, c.heads, stream);
+      expect_same_bits(t.dqkv, again);
+    }
+  }
+}
+
+TEST(Attention, DecodeMatchesForwardPositionByPosition) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const AttentionCase c{2, 90, 3, 7};
+    const AttentionTensors t(c, dtype, stream);
+    const Reference wanted = reference_forward(c, t.qkv);
+    const Tensor keys = Tensor::empty({2, 100, 21}, dtype, MemoryKind::kActivations, stream);
+    const Tensor values = Tensor::empty_like(keys, MemoryKind::kActivations, stream);
+    const Tensor row = Tensor::empty({2, 63}, dtype, MemoryKind::kActivations, stream);
+    const Tensor y = Tensor::empty({2, 21}, dtype, MemoryKind::kActivations, stream);
+    const Values all = values_of(t.qkv);
+    for (std::int64_t position = 0; position < c.length; ++position) {
+      Values now, wanted_now;
+      for (std::int64_t b = 0; b < 2; ++b) {
+        const auto qkv_at = all.begin() + (b * c.length + position) * 63;
+        now.insert(now.end(), qkv_at, qkv_at + 63);
+        const auto y_at = wanted.y.begin() + (b * c.length + position) * 21;
+        wanted_now.insert(wanted_now.end(), y_at, y_at + 21);
+      }
+      copy(row, tensor_of(now, {2, 63}, dtype, stream), stream);
+      attention_decode(y, keys, values, row, position, c.heads, stream);
+      expect_close(y, wanted_now, tolerance_of(dtype), concat("position ", position));
+    }
+  }
+}
+
+TEST(Attention, ThrowsOnMismatch) {
+  const Stream stream = cpu_stream();
+  const AttentionCase c{1, 4, 2, 3};
+  const AttentionTensors t(c, DType::kF32, stream);
+  EXPECT_THROW(attention_forward(t.y, t.log_sum_exp, t.qkv, 4, stream), ShapeMismatch);
+  EXPECT_THROW(attention_forward(t.qkv, t.log_sum_exp, t.qkv, 2, stream), ShapeMismatch);
+  EXPECT_THROW(attention_backward(t.dqkv, t.dy, t.y, Tensor(), t.qkv, 2, stream), ShapeMismatch);
+  const Tensor cache = Tensor::empty({1, 8, 6}, DType::kF32, MemoryKind::kActivations, stream);
+  const Tensor y = Tensor::empty({1, 6}, DType::kF32, MemoryKind::kActivations, stream);
+  EXPECT_THROW(attention_decode(y, cache, cache, t.qkv.view({4, 18}).rows(0, 1), 8, 2, stream),
+               ShapeMismatch);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,155 @@
+#include "hybrid_trainer/kernels/elementwise.h"
+
+#include <limits>
+
+#include "kernels/kernel_case.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+const Shape kOdd{7, 33};
+
+double gelu(double x) {
+  return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+template <class Function>
+Values map(const Tensor& x, const Function& function) {
+  Values y = values_of(x);
+  for (double& value : y) value = function(value);
+  return y;
+}
+
+TEST(Elementwise, AddAndMoveAlongMatchReferenceAndMayAlias) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor x = random_tensor(kOdd, dtype, 1, stream);
+    const Tensor z = random_tensor(kOdd, dtype, 2, stream);
+    Values wanted = values_of(x);
+    for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] += values_of(z)[i];
+    add(x, x, z, stream);
+    expect_close(x, wanted, tolerance_of(dtype));
+  }
+  const Tensor y = random_tensor(kOdd, DType::kF32, 3, stream);
+  const Tensor d = random_tensor(kOdd, DType::kF32, 4, stream);
+  Values wanted = values_of(y);
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    wanted[i] = 2 * (wanted[i] + 0.5 * values_of(d)[i]);
+  axpy(y, 0.5f, d, stream);
+  scale(y, y, 2.0f, stream);
+  expect_close(y, wanted, 1e-6);
+}
+
+TEST(Elementwise, ElementwiseIsRightBeyondOneThreadsShare) {
+  const Stream stream = cpu_stream();
+  const Tensor x = random_tensor({100003}, DType::kF32, 5, stream);
+  const Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  gelu_forward(y, x, stream);
+  expect_close(y, map(x, gelu), 1e-6);
+}
+
+TEST(Elementwise, CastRoundsToNearestEvenAndKeepsNaN) {
+  const Stream stream = cpu_stream();
+  const Tensor x = random_tensor({1000}, DType::kF32, 6, stream);
+  x.data<float>()[3] = std::numeric_limits<float>::quiet_NaN();
+  x.data<float>()[4] = std::numeric_limits<float>::infinity();
+  x.data<float>()[5] = 1.00390625f;  // half way between 1 and the next bf16: to even, 1
+  const Tensor y = Tensor::empty({1000}, DType::kBF16, MemoryKind::kActivations, stream);
+  cast(y, x, stream);
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(y.data<BFloat16>()[i].bits, to_bfloat16(x.data<float>()[i]).bits) << i;
+  }
+  EXPECT_EQ(to_float(y.data<BFloat16>()[5]), 1.0f);
+  const Tensor back = Tensor::empty({1000}, DType::kF32, MemoryKind::kActivations, stream);
+  cast(back, y, stream);
+  EXPECT_TRUE(std::isnan(back.data<float>()[3]));
+  EXPECT_EQ(back.data<float>()[4], std::numeric_limits<float>::infinity());
+}
+
+TEST(Gelu, ForwardIsExactInTheTails) {
+  const Stream stream = cpu_stream();
+  const Values points{-100, -20, -6, -3, -1, -0.1, -1e-4, 0, 1e-4, 0.1, 1, 3, 6, 20, 100};
+  const Tensor x = tensor_of(points, {15}, DType::kF32, stream);
+  const Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  gelu_forward(y, x, stream);
+  expect_close(y, map(x, gelu), 3e-7);
+}
+
+TEST(Gelu, BackwardMatchesFiniteDifferences) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor x = random_tensor(kOdd, dtype, 7, stream, 2.0);
+    const Tensor dx = random_tensor(kOdd, dtype, 8, stream);
+    Values wanted = values_of(dx);
+    const Values at = values_of(x);
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      wanted[i] *= (gelu(at[i] + 1e-5) - gelu(at[i] - 1e-5)) / 2e-5;
+    }
+    gelu_backward(dx, dx, x, stream);
+    expect_close(dx, wanted, tolerance_of(dtype), name_of(dtype));
+  }
+}
+
+TEST(Dropout, KeepsTheWantedShareAndRepeatsByKey) {
+  const Stream stream = cpu_stream();
+  const Tensor x = tensor_of(Values(40001, 1.0), {40001}, DType::kF32, stream);
+  const Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  const Tensor again = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  dropout(y, x, 0.25f, {9, 3, 1}, stream);
+  dropout(again, x, 0.25f, {9, 3, 1}, stream);
+  expect_same_bits(y, again);
+  double kept = 0;
+  for (const double value : values_of(y)) {
+    EXPECT_TRUE(value == 0 || std::abs(value - 4.0 / 3) < 1e-6);
+    kept += value != 0;
+  }
+  EXPECT_NEAR(kept / 40001, 0.75, 0.01);
+  dropout(again, x, 0.25f, {9, 4, 1}, stream);
+  EXPECT_NE(std::memcmp(y.raw(), again.raw(), y.bytes()), 0);
+}
+
+TEST(Dropout, ElementUsesItsOwnNumber) {
+  const Stream stream = cpu_stream();
+  const RandomKey key{1, 2, 3};
+  const Tensor x = tensor_of(Values(30, 1.0), {30}, DType::kF32, stream);
+  dropout(x, x, 0.5f, key, stream);
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    EXPECT_EQ(x.data<float>()[i], to_unit_float(random_word(key, i)) >= 0.5f ? 2.0f : 0.0f) << i;
+  }
+}
+
+TEST(Sums, DotAndSquaresAreExactToDoubleAndRepeat) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor x = random_tensor({50021}, dtype, 10, stream);
+    const Tensor y = random_tensor({50021}, dtype, 11, stream);
+    double dot = 0, squares = 0;
+    const Values xs = values_of(x), ys = values_of(y);
+    for (std::size_t i = 0; i < xs.size(); ++i) {
+      dot += xs[i] * ys[i];
+      squares += xs[i] * xs[i];
+    }
+    EXPECT_NEAR(wait_for_dot(x, y, stream), dot, 1e-8);
+    EXPECT_NEAR(wait_for_sum_of_squares(x, stream), squares, 1e-8);
+    EXPECT_EQ(wait_for_dot(x, y, stream), wait_for_dot(x, y, stream));
+  }
+  const Tensor bad = random_tensor({20000}, DType::kF32, 12, stream);
+  bad.data<float>()[19999] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(std::isnan(wait_for_sum_of_squares(bad, stream)));
+}
+
+TEST(Elementwise, ThrowsOnOtherShapesAndDtypes) {
+  const Stream stream = cpu_stream();
+  const Tensor x = random_tensor(kOdd, DType::kF32, 13, stream);
+  const Tensor small = random_tensor({7, 32}, DType::kF32, 13, stream);
+  const Tensor half = random_tensor(kOdd, DType::kBF16, 13, stream);
+  EXPECT_THROW(add(x, x, small, stream), ShapeMismatch);
+  EXPECT_THROW(gelu_forward(x, half, stream), Error);
+  EXPECT_THROW(scale(half, half, 2, stream), Error);
+  EXPECT_THROW(cast(small, x, stream), ShapeMismatch);
+  EXPECT_THROW(dropout(x, x, 1.0f, {}, stream), Error);
+  EXPECT_THROW(add(x, x, Tensor(), stream), ShapeMismatch);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels

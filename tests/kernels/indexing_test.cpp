@@ -1,0 +1,92 @@
+#include "hybrid_trainer/kernels/indexing.h"
+
+#include "kernels/kernel_case.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+constexpr std::int64_t kVocabulary = 11, kContext = 9, kColumns = 37;
+
+TEST(Embedding, ForwardAddsTokenAndPositionRows) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor tokens = random_ids({3, 5}, kVocabulary, 1, stream);
+    const Tensor token_table = random_tensor({kVocabulary, kColumns}, dtype, 2, stream);
+    const Tensor position_table = random_tensor({kContext, kColumns}, dtype, 3, stream);
+    const Tensor y = Tensor::empty({3, 5, kColumns}, dtype, MemoryKind::kActivations, stream);
+    embedding_forward(y, tokens, token_table, position_table, 4, stream);
+    const Values token_values = values_of(token_table), position_values = values_of(position_table);
+    Values wanted;
+    for (std::int64_t n = 0; n < 15; ++n) {
+      for (std::int64_t i = 0; i < kColumns; ++i) {
+        wanted.push_back(
+            token_values[static_cast<std::size_t>(tokens.data<std::int32_t>()[n] * kColumns + i)] +
+            position_values[static_cast<std::size_t>((4 + n % 5) * kColumns + i)]);
+      }
+    }
+    expect_close(y, wanted, tolerance_of(dtype));
+  }
+}
+
+TEST(Embedding, BackwardSumsRowsOfRepeatedTokens) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
+      const Tensor tokens = random_ids({60, 7}, kVocabulary, 4, stream);
+      const Tensor dy = random_tensor({60, 7, kColumns}, dtype, 5, stream);
+      const Tensor dtoken = random_tensor({kVocabulary, kColumns}, DType::kF32, 6, stream);
+      const Tensor dposition = random_tensor({kContext, kColumns}, DType::kF32, 7, stream);
+      Values token_wanted = values_of(dtoken), position_wanted = values_of(dposition);
+      if (mode == GradientMode::kOverwrite) {
+        token_wanted.assign(token_wanted.size(), 0);
+        position_wanted.assign(position_wanted.size(), 0);
+      }
+      const Values gradient = values_of(dy);
+      for (std::int64_t n = 0; n < 420; ++n) {
+        for (std::int64_t i = 0; i < kColumns; ++i) {
+          const double value = gradient[static_cast<std::size_t>(n * kColumns + i)];
+          token_wanted[static_cast<std::size_t>(tokens.data<std::int32_t>()[n] * kColumns + i)] +=
+              value;
+          position_wanted[static_cast<std::size_t>(n % 7 * kColumns + i)] += value;
+        }
+      }
+      embedding_backward(dtoken, mode, dposition, mode, dy, tokens, stream);
+      expect_close(dtoken, token_wanted, 1e-5);
+      expect_close(dposition, position_wanted, 1e-5);
+    }
+  }
+}
+
+TEST(Embedding, BackwardRepeatsBitForBit) {
+  const Stream stream = cpu_stream();
+  const Tensor tokens = random_ids({40, 9}, 3, 8, stream);
+  const Tensor dy = random_tensor({40, 9, 130}, DType::kF32, 9, stream);
+  const Tensor position = Tensor::empty({9, 130}, DType::kF32, MemoryKind::kGradients, stream);
+  const Tensor first = Tensor::empty({3, 130}, DType::kF32, MemoryKind::kGradients, stream);
+  const Tensor second = Tensor::empty_like(first, MemoryKind::kGradients, stream);
+  for (const Tensor& table : {first, second}) {
+    embedding_backward(table, GradientMode::kOverwrite, position, GradientMode::kOverwrite, dy,
+                       tokens, stream);
+  }
+  expect_same_bits(first, second);
+}
+
+TEST(Embedding, NamesATokenBeyondTheVocabularyAndAPositionBeyondTheContext) {
+  const Stream stream = cpu_stream();
+  const Tensor table = random_tensor({kVocabulary, kColumns}, DType::kF32, 1, stream);
+  const Tensor positions = random_tensor({kContext, kColumns}, DType::kF32, 1, stream);
+  const Tensor y = Tensor::empty({1, 3, kColumns}, DType::kF32, MemoryKind::kActivations, stream);
+  const Tensor tokens = tensor_of({0, -1, 11}, {1, 3}, DType::kI32, stream);
+  try {
+    embedding_forward(y, tokens, table, positions, 0, stream);
+    FAIL() << "accepted token -1";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("token 1 is -1"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(embedding_forward(y, tokens, table, positions, 7, stream), ShapeMismatch);
+  EXPECT_THROW(embedding_forward(y, tokens, table, table.view({kColumns, kVocabulary}), 0, stream),
+               ShapeMismatch);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,179 @@
+#include "hybrid_trainer/kernels/matmul.h"
+
+#include "kernels/kernel_case.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+struct Product {
+  std::int64_t m, n, k;
+};
+constexpr Product kProducts[] = {{1, 1, 1},  {1, 33, 65},   {3, 50, 7},
+                                 {7, 33, 5}, {65, 70, 129}, {128, 64, 96}};
+
+Shape stored(Transpose transpose, std::int64_t rows, std::int64_t columns) {
+  return transpose == Transpose::kNo ? Shape{rows, columns} : Shape{columns, rows};
+}
+
+/// op(A)·op(B) + start.
+Values reference(const Product& p, const Tensor& a, Transpose ta, const Tensor& b, Transpose tb,
+                 Values start) {
+  const Values left = values_of(a), right = values_of(b);
+  for (std::int64_t i = 0; i < p.m; ++i) {
+    for (std::int64_t j = 0; j < p.n; ++j) {
+      for (std::int64_t l = 0; l < p.k; ++l) {
+        const auto at_a =
+            static_cast<std::size_t>(ta == Transpose::kNo ? i * p.k + l : l * p.m + i);
+        const auto at_b =
+            static_cast<std::size_t>(tb == Transpose::kNo ? l * p.n + j : j * p.k + l);
+        start[static_cast<std::size_t>(i * p.n + j)] += left[at_a] * right[at_b];
+      }
+    }
+  }
+  return start;
+}
+
+void expect_product(const Product& p, Transpose ta, Transpose tb, DType inputs, DType output,
+                    GradientMode mode) {
+  const Stream stream = cpu_stream();
+  const Tensor a = random_tensor(stored(ta, p.m, p.k), inputs, 1, stream);
+  const Tensor b = random_tensor(stored(tb, p.k, p.n), inputs, 2, stream);
+  const Tensor c = random_tensor({p.m, p.n}, output, 3, stream);
+  Values start = values_of(c);
+  if (mode == GradientMode::kOverwrite) start.assign(start.size(), 0.0);
+  const Values wanted = reference(p, a, ta, b, tb, start);
+  const Tensor again = clone(c, stream);
+  matmul(c, a, ta, b, tb, mode, stream);
+  matmul(again, a, ta, b, tb, mode, stream);
+  expect_close(c, wanted, tolerance_of(output),
+               concat(p.m, "x", p.n, "x", p.k, " transposed ", ta == Transpose::kYes,
+                      tb == Transpose::kYes, " ", name_of(inputs), " to ", name_of(output),
+                      " accumulate ", mode == GradientMode::kAccumulate));
+  expect_same_bits(c, again);
+}
+
+TEST(Matmul, MatchesReferenceInAllLayoutsModesAndDtypes) {
+  for (const Product& p : kProducts) {
+    for (const Transpose ta : {Transpose::kNo, Transpose::kYes}) {
+      for (const Transpose tb : {Transpose::kNo, Transpose::kYes}) {
+        for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
+          expect_product(p, ta, tb, DType::kF32, DType::kF32, mode);
+          expect_product(p, ta, tb, DType::kBF16, DType::kF32, mode);
+          expect_product(p, ta, tb, DType::kBF16, DType::kBF16, mode);
+        }
+      }
+    }
+  }
+}
+
+TEST(Matmul, OverwritesWhatWasNotANumber) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor a = random_tensor({33, 17}, dtype, 1, stream);
+    const Tensor b = random_tensor({17, 21}, dtype, 2, stream);
+    const Tensor c = tensor_of(Values(33 * 21, NAN), {33, 21}, dtype, stream);
+    matmul(c, a, Transpose::kNo, b, Transpose::kNo, GradientMode::kOverwrite, stream);
+    for (const double value : values_of(c)) EXPECT_FALSE(std::isnan(value));
+  }
+}
+
+TEST(Matmul, SecondCallTakesNoFreshMemory) {
+  const Stream stream = cpu_stream();
+  const Tensor a = random_tensor({65, 70}, DType::kBF16, 1, stream);
+  const Tensor b = random_tensor({70, 80}, DType::kBF16, 2, stream);
+  const Tensor c = Tensor::empty({65, 80}, DType::kBF16, MemoryKind::kActivations, stream);
+  const auto run = [&] {
+    matmul(c, a, Transpose::kNo, b, Transpose::kNo, GradientMode::kOverwrite, stream);
+  };
+  run();
+  const std::size_t taken = stream.pool()->use().fresh_total;
+  run();
+  EXPECT_EQ(stream.pool()->use().fresh_total, taken);
+}
+
+TEST(Matmul, ThrowsOnInnerSizesThatDiffer) {
+  const Stream stream = cpu_stream();
+  const Tensor a = random_tensor({8, 64}, DType::kF32, 1, stream);
+  const Tensor b = random_tensor({32, 16}, DType::kF32, 2, stream);
+  const Tensor c = Tensor::empty({8, 16}, DType::kF32, MemoryKind::kActivations, stream);
+  const auto run = [&](const Tensor& out, const Tensor& left, const Tensor& right) {
+    matmul(out, left, Transpose::kNo, right, Transpose::kNo, GradientMode::kOverwrite, stream);
+  };
+  EXPECT_THROW(run(c, a, b), ShapeMismatch);
+  EXPECT_THROW(run(a, a, b.view({64, 8}).rows(0, 63)), ShapeMismatch);
+  EXPECT_THROW(run(c, a, random_tensor({64, 16}, DType::kBF16, 1, stream)), Error);
+  EXPECT_THROW(run(c.view({16, 8}), a, b.view({64, 8})), ShapeMismatch);
+}
+
+TEST(Linear, ForwardAddsBiasAndResidual) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    for (const std::int64_t rows : {1, 3, 4, 5, 66}) {
+      const Product p{rows, 45, 31};
+      const Tensor x = random_tensor({rows, p.k}, dtype, 1, stream);
+      const Tensor w = random_tensor({p.n, p.k}, dtype, 2, stream);
+      const Tensor bias = random_tensor({p.n}, DType::kF32, 3, stream);
+      const Tensor residual = random_tensor({rows, p.n}, dtype, 4, stream);
+      const Tensor y = Tensor::empty({rows, p.n}, dtype, MemoryKind::kActivations, stream);
+      for (int parts = 0; parts < 4; ++parts) {
+        Values start(static_cast<std::size_t>(rows * p.n), 0.0);
+        for (std::size_t i = 0; i < start.size(); ++i) {
+          if (parts & 1) start[i] += values_of(bias)[i % static_cast<std::size_t>(p.n)];
+          if (parts & 2) start[i] += values_of(residual)[i];
+        }
+        const Values wanted = reference(p, x, Transpose::kNo, w, Transpose::kYes, start);
+        linear_forward(y, x, w, parts & 1 ? bias : Tensor(), parts & 2 ? residual : Tensor(),
+                       stream);
+        expect_close(y, wanted, tolerance_of(dtype),
+                     concat(name_of(dtype), " rows ", rows, " parts ", parts));
+        const Tensor in_place = clone(residual, stream);
+        if (!(parts & 2)) continue;
+        linear_forward(in_place, x, w, parts & 1 ? bias : Tensor(), in_place, stream);
+        expect_close(in_place, wanted, tolerance_of(dtype),
+                     concat("in place ", name_of(dtype), " rows ", rows));
+      }
+    }
+  }
+}
+
+TEST(Linear, BackwardMatchesFiniteDifferences) {
+  const Stream stream = cpu_stream();
+  const Tensor x = random_tensor({9, 7}, DType::kF32, 1, stream);
+  const Tensor w = random_tensor({5, 7}, DType::kF32, 2, stream);
+  const Tensor bias = random_tensor({5}, DType::kF32, 3, stream);
+  const Tensor dy = random_tensor({9, 5}, DType::kF32, 4, stream);
+  const Tensor y = Tensor::empty_like(dy, MemoryKind::kActivations, stream);
+  const auto forward = [&] {
+    linear_forward(y, x, w, bias, Tensor(), stream);
+    return values_of(y);
+  };
+  const Tensor dx = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  const Tensor dw = Tensor::empty_like(w, MemoryKind::kGradients, stream);
+  const Tensor dbias = Tensor::empty_like(bias, MemoryKind::kGradients, stream);
+  linear_backward_input(dx, dy, w, stream);
+  linear_backward_weight(dw, dy, x, GradientMode::kOverwrite, stream);
+  bias_backward(dbias, dy, GradientMode::kOverwrite, stream);
+  const Values weights = values_of(dy);
+  expect_close(dx, finite_differences(x, weights, 0.25, forward), 1e-4, "dx");
+  expect_close(dw, finite_differences(w, weights, 0.25, forward), 1e-4, "dw");
+  expect_close(dbias, finite_differences(bias, weights, 0.25, forward), 1e-4, "dbias");
+}
+
+TEST(BiasBackward, SumsColumnsInBothModesAndRepeats) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor dy = random_tensor({700, 93}, dtype, 5, stream);
+    const Tensor dbias = random_tensor({93}, DType::kF32, 6, stream);
+    Values wanted = values_of(dbias);
+    const Values rows = values_of(dy);
+    for (std::size_t i = 0; i < rows.size(); ++i) wanted[i % 93] += rows[i];
+    const Tensor again = clone(dbias, stream);
+    bias_backward(dbias, dy, GradientMode::kAccumulate, stream);
+    bias_backward(again, dy, GradientMode::kAccumulate, stream);
+    expect_close(dbias, wanted, 2e-5);
+    expect_same_bits(dbias, again);
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels

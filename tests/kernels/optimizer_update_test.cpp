@@ -1,0 +1,121 @@
+#include "hybrid_trainer/kernels/optimizer_update.h"
+
+#include "kernels/kernel_case.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+constexpr std::int64_t kElements = 20011;
+
+struct UpdateCase {
+  explicit UpdateCase(const Stream& stream)
+      : w(random_tensor({kElements}, DType::kF32, 1, stream)),
+        m(random_tensor({kElements}, DType::kF32, 2, stream, 0.1)),
+        v(random_tensor({kElements}, DType::kF32, 3, stream, 0.1)),
+        g(random_tensor({kElements}, DType::kF32, 4, stream)),
+        working(Tensor::zeros({kElements}, DType::kBF16, MemoryKind::kParameters, stream)) {
+    for (std::int64_t i = 0; i < kElements; ++i) v.data<float>()[i] = std::abs(v.data<float>()[i]);
+  }
+  void expect_working_is_rounded_weights() const {
+    for (std::int64_t i = 0; i < kElements; ++i) {
+      ASSERT_EQ(working.data<BFloat16>()[i].bits, to_bfloat16(w.data<float>()[i]).bits) << i;
+    }
+  }
+  Tensor w, m, v, g, working;
+};
+
+const AdamWSettings kAdamW{
+    .learning_rate = 0.01f, .weight_decay = 0.1f, .gradient_scale = 0.5f, .step = 3};
+
+TEST(AdamW, UpdateMatchesReference) {
+  const Stream stream = cpu_stream();
+  for (const bool mixed : {false, true}) {
+    const UpdateCase c(stream);
+    Values w = values_of(c.w), m = values_of(c.m), v = values_of(c.v);
+    const Values g = values_of(c.g);
+    const double beta1 = static_cast<double>(kAdamW.beta1),
+                 beta2 = static_cast<double>(kAdamW.beta2);
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      m[i] = beta1 * m[i] + (1 - beta1) * 0.5 * g[i];
+      v[i] = beta2 * v[i] + (1 - beta2) * 0.25 * g[i] * g[i];
+      const double mean = m[i] / (1 - std::pow(beta1, 3)), square = v[i] / (1 - std::pow(beta2, 3));
+      w[i] = w[i] * (1 - 0.001) - 0.01 * mean / (std::sqrt(square) + 1e-8);
+    }
+    adamw_update(c.w, c.m, c.v, c.g, mixed ? c.working : Tensor(), kAdamW, stream);
+    expect_close(c.w, w, 1e-6, "w");
+    expect_close(c.m, m, 1e-6, "m");
+    expect_close(c.v, v, 1e-6, "v");
+    if (mixed) c.expect_working_is_rounded_weights();
+  }
+}
+
+TEST(AdamW, DirectionIsTheStepWithoutGradientAndDecay) {
+  const Stream stream = cpu_stream();
+  const UpdateCase c(stream);
+  const Tensor direction = Tensor::empty_like(c.w, MemoryKind::kPredictor, stream);
+  const Values before = values_of(c.w);
+  adamw_direction(direction, c.m, c.v, kAdamW, stream);
+  AdamWSettings frozen = kAdamW;
+  frozen.weight_decay = 0;
+  frozen.gradient_scale = 0;
+  Values m = values_of(c.m), v = values_of(c.v);
+  for (std::int64_t i = 0; i < kElements;
+       ++i) {  // undo the decay of the moments that the update will do
+    c.m.data<float>()[i] /= frozen.beta1;
+    c.v.data<float>()[i] /= frozen.beta2;
+  }
+  adamw_update(c.w, c.m, c.v, c.g, Tensor(), frozen, stream);
+  Values moved = values_of(direction);
+  for (std::size_t i = 0; i < moved.size(); ++i) moved[i] += before[i];
+  expect_close(c.w, moved, 1e-5);
+}
+
+TEST(Sgd, UpdateMatchesReferenceWithAndWithoutMomentum) {
+  const Stream stream = cpu_stream();
+  for (const float momentum : {0.0f, 0.9f}) {
+    const UpdateCase c(stream);
+    Values w = values_of(c.w), m = values_of(c.m);
+    const Values g = values_of(c.g);
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      m[i] = static_cast<double>(momentum) * m[i] + 0.5 * g[i];
+      w[i] = w[i] * (1 - 0.1 * 0.01) - 0.1 * m[i];
+    }
+    sgd_update(c.w, momentum == 0.0f ? Tensor() : c.m, c.g, c.working, 0.1f, momentum, 0.01f, 0.5f,
+               stream);
+    expect_close(c.w, w, 1e-6);
+    if (momentum != 0.0f) expect_close(c.m, m, 1e-6);
+    c.expect_working_is_rounded_weights();
+  }
+}
+
+TEST(Muon, MomentumIsNesterovAndDecayedStepMovesWeights) {
+  const Stream stream = cpu_stream();
+  const UpdateCase c(stream);
+  const Tensor u = Tensor::empty_like(c.w, MemoryKind::kWorkspace, stream);
+  Values w = values_of(c.w), m = values_of(c.m), wanted_u(w.size());
+  const Values g = values_of(c.g);
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    m[i] = 0.95 * m[i] + 0.5 * g[i];
+    wanted_u[i] = 0.5 * g[i] + 0.95 * m[i];
+    w[i] = w[i] * 0.99 - 0.02 * wanted_u[i];
+  }
+  muon_momentum(u, c.m, c.g, 0.95f, 0.5f, stream);
+  expect_close(u, wanted_u, 1e-6);
+  expect_close(c.m, m, 1e-6);
+  decayed_step(c.w, u, c.working, 0.02f, 0.99f, stream);
+  expect_close(c.w, w, 1e-6);
+  c.expect_working_is_rounded_weights();
+}
+
+TEST(OptimizerUpdate, ThrowsOnMismatch) {
+  const Stream stream = cpu_stream();
+  const UpdateCase c(stream);
+  EXPECT_THROW(adamw_update(c.w, c.m.rows(0, 5), c.v, c.g, Tensor(), kAdamW, stream),
+               ShapeMismatch);
+  EXPECT_THROW(adamw_update(c.w, c.m, c.v, c.g, c.m, kAdamW, stream), Error);
+  EXPECT_THROW(adamw_update(c.w, c.m, c.v, c.g, Tensor(), AdamWSettings{.step = 0}, stream), Error);
+  EXPECT_THROW(sgd_update(c.w, Tensor(), c.g, Tensor(), 0.1f, 0.9f, 0, 1, stream), ShapeMismatch);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels
