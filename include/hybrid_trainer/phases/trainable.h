@@ -1,16 +1,16 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/phase.h"
-#include "hybrid_trainer/core/state.h"
+#include "hybrid_trainer/core/tensor.h"
 
 namespace hybrid_trainer {
 
-/// A weight tensor as the phases see it: its name, the f32 master and, after measure_gradient, its gradient.
+/// A weight tensor as the phases see it: its name, the f32 master and its gradient of the last
+/// measurement (f32, same shape).
 struct WeightView {
   std::string name;
   Tensor value;
@@ -23,38 +23,43 @@ struct GradientMeasurement {
   bool finite() const;
 };
 
-/// The few things that a phase does to a model. The trainer implements it over a LossModel, an Optimizer and the memory plan;
-/// tests implement it over a quadratic bowl.
+/// The few things that a phase does to a model. The trainer implements it over a LossModel, an
+/// Optimizer and the memory plan; tests implement it over a quadratic bowl.
+///
+/// Moments and counters are changed by apply_gradient alone, which is never called between a
+/// snapshot and the decision on it, so a rollback restores them by not having touched them.
 class Trainable {
  public:
   virtual ~Trainable() = default;
-  /// Makes the phase's precision and memory hold: entering Predict frees gradients and moves the optimizer state out (see
-  /// begin_restore), leaving it waits until the state is back. Called on every phase change and before the first step.
+  /// Makes the phase's precision and memory hold: entering Predict frees gradients and moves the
+  /// optimizer state out, leaving it waits until the state is back. Called on every phase change,
+  /// before the first step and after a resume.
   virtual void enter_phase(Phase phase) = 0;
-  /// Starts to bring the optimizer state back in the background; called `async_restore_lookahead` steps before Correct.
+  /// Starts to bring the optimizer state back in the background; called at most once in a Predict.
   virtual void begin_restore() = 0;
-  /// Forward only: mean loss of the batch at the present weights. Blocks.
+  /// Forward only: mean loss of the batch at the present weights. Leaves gradients as they are,
+  /// except in Predict, where it frees those of a micro-correction. Blocks.
   virtual double wait_for_loss(const Batch& batch) = 0;
-  /// Forward and backward over all micro-batches; leaves gradients in weights(); weights and moments stay. Blocks.
+  /// Forward and backward over all micro-batches; leaves gradients in weights(); weights and
+  /// moments stay. Works in every phase; in Predict it allocates the gradients first. Blocks.
   virtual GradientMeasurement wait_for_gradient(const Batch& batch) = 0;
-  /// The optimizer's update with the gradient of the last measurement (clipped) and the schedule's learning rate of now.
+  /// The optimizer's update with the gradient of the last measurement (clipped) and the schedule's
+  /// learning rate of now. Never called in Predict, nor after a measurement that is not finite.
   virtual void apply_gradient() = 0;
-  /// All weights in a fixed order. The views stay valid until the next enter_phase or wait_for_gradient.
+  /// All weights in a fixed order. Views stay valid until the next enter_phase or measurement.
   virtual std::vector<WeightView> weights() = 0;
   /// After somebody changed weights().value in place: refreshes working copies.
   virtual void weights_changed() = 0;
-  /// What the optimizer would do next from its moments alone, one tensor per weight. Needs the optimizer state on the device.
+  /// What the optimizer would do next from its moments alone with the learning rate of now, one
+  /// tensor per weight. Needs the optimizer state on the device, so never called in Predict.
   virtual void write_momentum_directions(const std::vector<Tensor>& directions) = 0;
-  /// Copies what can be rolled back and is about to change: weights; and, since the moments lie untouched from here to the
-  /// decision, the counters. Restores them bit for bit.
+  /// Keeps a copy of the weights until drop_snapshot. While there is one it is part of what the
+  /// trainer saves, as weights and moments are.
   virtual void save_snapshot() = 0;
+  /// Writes the copy back bit for bit, as often as wanted; weights_changed follows.
   virtual void restore_snapshot() = 0;
   virtual void drop_snapshot() = 0;
-  /// Weights = snapshot + fraction·(present − snapshot); 0 is restore_snapshot bit for bit, 1 changes nothing.
-  virtual void shrink_towards_snapshot(double fraction) = 0;
   virtual const Stream& stream() const = 0;
-  /// Learning rate of the step to come.
-  virtual double learning_rate() const = 0;
 };
 
 }  // namespace hybrid_trainer

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/state.h"
+#include "hybrid_trainer/phases/divergence_config.h"
+#include "hybrid_trainer/phases/trainable.h"
+
+namespace hybrid_trainer {
+
+/// What is wrong with a measurement. All but kNotFinite are warnings: no Predict may begin, one
+/// under way ends. What is not finite must not reach the weights.
+enum class Signal { kNone, kNotFinite, kLoss, kExplosion, kVanishing, kOscillation };
+
+struct Verdict {
+  Signal signal = Signal::kNone;
+  std::string reason;  // "" where nothing is wrong
+  bool normal() const { return signal == Signal::kNone; }
+};
+
+/// Watches loss and gradient norm of the updates. Until `window` updates were seen only the
+/// non-finite is judged.
+class DivergenceMonitor {
+ public:
+  explicit DivergenceMonitor(const DivergenceConfig& config) : config_(config) {}
+
+  /// Judges a measurement against the updates seen so far, without adding it.
+  Verdict assess(const GradientMeasurement& measurement) const;
+  /// Judges a forward loss against what was expected; an expectation that is met is normal.
+  Verdict assess_loss(double loss, double expected) const;
+  /// Adds the measurement of an update.
+  void observe(const GradientMeasurement& measurement);
+
+  /// Mean loss of the updates in the window; NaN before the first.
+  double mean_loss() const;
+
+  void save(State& state) const;
+  void load(const State& state);
+
+ private:
+  bool ready() const;
+  DivergenceConfig config_;
+  std::vector<double> losses_, norms_;  // the last `window` updates, oldest first
+};
+
+}  // namespace hybrid_trainer

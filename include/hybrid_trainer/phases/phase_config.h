@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/fields.h"
+
+namespace hybrid_trainer {
+
+/// Names that PhaseConfig::predictor may hold: "momentum", "linear", "zero".
+const std::vector<std::string>& predictor_names();
+
+/// How the phases follow each other and what Predict may do. Costs are in Full steps.
+struct PhaseConfig {
+  std::int64_t warmup_steps = 100;
+  std::int64_t full_steps = 20;
+  std::int64_t max_predict_steps = 15;
+  std::int64_t correct_steps = 1;
+  double confidence_threshold = 0.60;
+  std::int64_t confidence_window = 8;
+  std::string predictor = "momentum";
+  double decay = 0.9;
+  std::int64_t history_interval = 3;
+  std::int64_t correction_interval = 0;
+  std::int64_t probe_batches = 2;
+  std::int64_t max_shrinks = 2;
+  double trial_share = 0.02;
+  std::int64_t trial_steps = 3;
+  double evidence_sigmas = 2.0;
+  double forward_cost = 0.35;
+
+  /// Short jumps, checked often and on more batches.
+  static PhaseConfig conservative();
+  /// The defaults.
+  static PhaseConfig balanced() { return {}; }
+  /// Long jumps with micro-corrections, and a larger share of trials.
+  static PhaseConfig aggressive();
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"warmup_steps", self.warmup_steps, "Steps before any prediction.",
+                Range::at_least(0)});
+    visit(Field{"full_steps", self.full_steps, "Fewest Full steps between two predictions.",
+                Range::at_least(1)});
+    visit(Field{"max_predict_steps", self.max_predict_steps,
+                "Longest Predict phase in steps; 0 is plain training.", Range::at_least(0)});
+    visit(Field{"correct_steps", self.correct_steps,
+                "Length of Correct; the first step decides, the others are updates.",
+                Range::at_least(1)});
+    visit(Field{"confidence_threshold", self.confidence_threshold,
+                "Least probability that the predicted direction lowers the loss.",
+                Range::fraction()});
+    visit(Field{"confidence_window", self.confidence_window,
+                "Gradients that the confidence is estimated from.", Range::at_least(2)});
+    visit(Field{"predictor", self.predictor, "Where the predicted weight change comes from.",
+                Range{}, predictor_names()});
+    visit(Field{"decay", self.decay, "Length of a predicted step as a share of the one before.",
+                Range{0, 1, true, false}});
+    visit(Field{"history_interval", self.history_interval,
+                "Updates between two weight changes that the linear predictor keeps.",
+                Range::at_least(1)});
+    visit(Field{"correction_interval", self.correction_interval,
+                "Predicted steps between two micro-corrections by a true gradient; 0 is none.",
+                Range::at_least(0)});
+    visit(Field{"probe_batches", self.probe_batches,
+                "Batches of Predict on which Correct compares the losses before and after.",
+                Range::at_least(1)});
+    visit(Field{"max_shrinks", self.max_shrinks,
+                "Shorter jumps that Correct tries before it reverts.", Range::at_least(0)});
+    visit(Field{"trial_share", self.trial_share,
+                "Share of steps kept for trials of Predict while it is behind Full; with 0 only "
+                "the first one is made.",
+                Range::between(0, 1)});
+    visit(
+        Field{"trial_steps", self.trial_steps, "Length of a trial in steps.", Range::at_least(1)});
+    visit(Field{"evidence_sigmas", self.evidence_sigmas,
+                "Standard errors by which Predict's measured gain must be sure to count.",
+                Range::at_least(0)});
+    visit(Field{"forward_cost", self.forward_cost,
+                "What a forward pass is charged, as a share of a Full step.",
+                Range{0, 1, true, false}});
+  }
+};
+
+}  // namespace hybrid_trainer

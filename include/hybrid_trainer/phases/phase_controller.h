@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+#include "hybrid_trainer/core/phase.h"
+#include "hybrid_trainer/phases/phase_config.h"
+
+namespace hybrid_trainer {
+
+/// All that the choice of the next phase depends on.
+struct PhaseSignals {
+  std::int64_t steps_in_phase = 0;   // done in the present phase
+  std::int64_t planned_predict = 0;  // steps granted to the present Predict
+  bool may_predict = false;          // direction measured, and the gate open or a trial due
+  bool healthy = true;               // the divergence monitor sees nothing
+  double confidence = 0;             // probability that the direction lowers the loss
+  bool stop_predict = false;         // the loss left its band or the slope changed its sign
+  bool rolled_back = false;          // the step went back to the snapshot
+};
+
+/// The state machine: Warmup → Full → Predict → Correct → Full …; pure.
+constexpr Phase next_phase(Phase now, const PhaseSignals& signals, const PhaseConfig& config) {
+  switch (now) {
+    case Phase::kWarmup:
+      return signals.steps_in_phase >= config.warmup_steps ? Phase::kFull : Phase::kWarmup;
+    case Phase::kFull: {
+      const bool due = config.max_predict_steps > 0 && signals.steps_in_phase >= config.full_steps;
+      const bool good = signals.may_predict && signals.healthy &&
+                        signals.confidence >= config.confidence_threshold;
+      return due && good ? Phase::kPredict : Phase::kFull;
+    }
+    case Phase::kPredict: {
+      if (signals.rolled_back) return Phase::kFull;
+      const bool over = signals.stop_predict || signals.steps_in_phase >= signals.planned_predict;
+      return over ? Phase::kCorrect : Phase::kPredict;
+    }
+    case Phase::kCorrect:
+      return signals.steps_in_phase >= config.correct_steps ? Phase::kFull : Phase::kCorrect;
+  }
+  return Phase::kFull;
+}
+
+}  // namespace hybrid_trainer

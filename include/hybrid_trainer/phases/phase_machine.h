@@ -1,0 +1,58 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/core/state.h"
+#include "hybrid_trainer/phases/divergence_config.h"
+#include "hybrid_trainer/phases/phase_config.h"
+#include "hybrid_trainer/phases/phase_outcome.h"
+#include "hybrid_trainer/phases/trainable.h"
+
+namespace hybrid_trainer {
+
+struct PhaseParts;
+class PhaseExecutor;
+
+/// Trains a model in phases, one batch a step. Everything that decides is a function of the
+/// losses, the gradients and the config, never of the clock: the same seed gives the same bits.
+///
+/// With max_predict_steps 0 a step is measurement and update and nothing else.
+class PhaseMachine {
+ public:
+  struct Setup {
+    PhaseConfig phases;
+    DivergenceConfig divergence;
+    std::int64_t restore_lookahead = 0;  // Predict steps before Correct to begin_restore; 0: never
+  };
+
+  /// `model` must outlive the machine. Throws ConfigError for an unknown predictor.
+  PhaseMachine(Trainable& model, const Setup& setup);
+  ~PhaseMachine();
+  PhaseMachine(PhaseMachine&&) noexcept;
+  PhaseMachine& operator=(PhaseMachine&&) noexcept;
+
+  /// One step. Throws Diverged where more than max_skipped_updates updates in a row had a loss or
+  /// gradient that is not finite; the weights are then those of the last good update.
+  PhaseOutcome step(const Batch& batch);
+  /// The phase of the step to come.
+  Phase phase() const;
+  const PhaseStatistics& statistics() const;
+
+  /// Writes "phases.…". Tensors are views that stay valid until the next step: in Predict the
+  /// directions and the probe batches, and the linear predictor's history. Weights, snapshot,
+  /// moments and counters of the model are the caller's to save.
+  void save(State& state) const;
+  /// Goes on where save stopped. The model's weights, snapshot, moments and counters must have been
+  /// loaded before; enters the saved phase. Throws DataError where something is missing.
+  void load(const State& state);
+
+ private:
+  void advance(PhaseOutcome& outcome);
+  std::unique_ptr<PhaseParts> parts_;
+  std::array<std::unique_ptr<PhaseExecutor>, kPhases> executors_;
+};
+
+}  // namespace hybrid_trainer

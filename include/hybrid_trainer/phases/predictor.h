@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/state.h"
+#include "hybrid_trainer/phases/phase_config.h"
+#include "hybrid_trainer/phases/trainable.h"
+
+namespace hybrid_trainer {
+
+enum class Readiness {
+  kNotYet,          // has not seen enough updates
+  kReady,           // write_directions gives a direction
+  kChangesNothing,  // the control: Predict runs and no weight moves
+};
+
+/// Where a predicted weight change comes from. It gives one direction per weight: the change of one
+/// step. How far to go along it, and whether it lowers the loss, is measured outside.
+class Predictor {
+ public:
+  virtual ~Predictor() = default;
+  /// After each true update, with the weights it left.
+  virtual void observe(Trainable& model) = 0;
+  virtual Readiness readiness() const = 0;
+  /// Writes the expected weight change of the next step (f32, one tensor per weight, shapes of the
+  /// weights). Called only where ready, before the gradient of that step is known.
+  virtual void write_directions(Trainable& model, const std::vector<Tensor>& directions) = 0;
+  virtual void save(State& state) const = 0;
+  /// Tensors are copied to the stream's pool.
+  virtual void load(const State& state, const Stream& stream) = 0;
+};
+
+/// The predictor that config.predictor names:
+/// - momentum: coasting, what the optimizer would do from its moments alone. No memory of its own.
+/// - linear: least-squares slope of the recent weight path. Four tensors of the weights' size.
+/// - zero: the control experiment.
+/// Throws ConfigError with the nearest name.
+std::unique_ptr<Predictor> make_predictor(const PhaseConfig& config);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,106 @@
+#include <cmath>
+
+#include "phases/phase_executor.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Lowest point in (0, 1) of the parabola with f(1) − f(0) = rise and f'(1) = end_slope; a half
+/// where it has none.
+double parabola_minimum(double rise, double end_slope) {
+  const double bend = end_slope - rise;  // of f(s) = f(0) + start·s + bend·s²
+  const double start = 2 * rise - end_slope;
+  const double lowest = -start / (2 * bend);
+  return lowest > 0 && lowest < 1 ? lowest : 0.5;
+}
+
+}  // namespace
+
+PhaseOutcome CorrectExecutor::run(const Batch& batch) {
+  PhaseOutcome outcome;
+  outcome.phase = Phase::kCorrect;
+  if (parts_.jump.open) {
+    outcome.predicted_loss = parts_.jump.expected_loss(parts_.line.position());
+    outcome.confidence = parts_.jump.confidence;
+  }
+  GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
+  outcome.cost = 1;
+  if (parts_.jump.open) decide(batch, measurement, outcome);
+  update(parts_, measurement, outcome);
+  return outcome;
+}
+
+double CorrectExecutor::probe_loss(PhaseOutcome& outcome) {
+  double sum = 0;
+  for (const Batch& probe : parts_.jump.probes) sum += parts_.model.wait_for_loss(probe);
+  const auto count = static_cast<double>(parts_.jump.probes.size());
+  outcome.cost += count * parts_.config().forward_cost;
+  return sum / count;
+}
+
+/// Leaves the weights at the snapshot.
+CorrectExecutor::Comparison CorrectExecutor::compare(const GradientMeasurement& measurement,
+                                                     PhaseOutcome& outcome) {
+  Comparison losses;
+  losses.position = parts_.line.position();
+  losses.slope = parts_.line.wait_for_slope(parts_.model);
+  losses.after = probe_loss(outcome);
+  const Verdict verdict = parts_.monitor.assess(measurement);
+  const bool bad = verdict.signal == Signal::kNotFinite || verdict.signal == Signal::kExplosion;
+  if (bad) losses.alarm = verdict.reason;
+  if (!std::isfinite(losses.after)) losses.alarm = concat("probe loss ", losses.after);
+  parts_.line.return_to(parts_.model, 0);
+  losses.before = probe_loss(outcome);
+  return losses;
+}
+
+/// The fraction of the jump to keep: all where it did not raise the probes' loss, else a shorter
+/// one that lowers it, else 0. Leaves the weights there.
+double CorrectExecutor::choose(const Comparison& losses, double& kept_loss, PhaseOutcome& outcome) {
+  double fraction = 1;
+  if (losses.alarm.empty() && losses.after <= losses.before) {
+    kept_loss = losses.after;
+    parts_.line.return_to(parts_.model, losses.position);
+    return fraction;
+  }
+  const std::int64_t tries = losses.alarm.empty() ? parts_.config().max_shrinks : 0;
+  fraction = parabola_minimum(losses.after - losses.before, losses.slope * losses.position);
+  for (std::int64_t i = 0; i < tries; ++i, fraction /= 2) {
+    parts_.line.return_to(parts_.model, fraction * losses.position);
+    kept_loss = probe_loss(outcome);
+    if (kept_loss < losses.before) return fraction;
+  }
+  kept_loss = losses.before;
+  parts_.line.return_to(parts_.model, 0);
+  return 0;
+}
+
+void CorrectExecutor::decide(const Batch& batch, GradientMeasurement& measurement,
+                             PhaseOutcome& outcome) {
+  const Comparison losses = compare(measurement, outcome);
+  double kept_loss = losses.before;
+  outcome.kept_fraction = choose(losses, kept_loss, outcome);
+  outcome.decision = outcome.kept_fraction == 1  ? Decision::kAccepted
+                     : outcome.kept_fraction > 0 ? Decision::kShrunk
+                                                 : Decision::kReverted;
+  const std::string change =
+      concat("loss ", losses.before, " -> ", losses.after, " on ", parts_.jump.probes.size(),
+             " batches after ", parts_.jump.steps, " predicted steps");
+  if (outcome.decision == Decision::kAccepted) say(outcome, "accepted: " + change);
+  if (outcome.decision == Decision::kShrunk) {
+    say(outcome, concat("shrunk to ", outcome.kept_fraction, ": ", change, ", then ", kept_loss));
+  }
+  if (outcome.decision == Decision::kReverted) {
+    const bool alarmed = !losses.alarm.empty();
+    say(outcome, concat("reverted: ", alarmed ? losses.alarm + ", " : "", change));
+  }
+  if (outcome.kept_fraction != 1) {  // the gradient is of another point
+    measurement = parts_.model.wait_for_gradient(batch);
+    outcome.cost += 1;
+  }
+  const double charged = parts_.jump.cost + outcome.cost - 1;  // the update itself is a Full step's
+  parts_.close_jump(
+      {charged, losses.before - kept_loss, parts_.config().correct_steps, outcome.decision});
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,115 @@
+#include "hybrid_trainer/phases/divergence_monitor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "hybrid_trainer/core/error.h"
+#include "phases/least_squares.h"
+
+namespace hybrid_trainer {
+namespace {
+
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Standard deviation around the mean, at least a ten-thousandth of the mean: rounding is no
+/// signal.
+double spread_of(const std::vector<double>& values) {
+  const double mean = mean_of(values);
+  double sum = 0;
+  for (const double value : values) sum += (value - mean) * (value - mean);
+  const double deviation = std::sqrt(sum / static_cast<double>(values.size() - 1));
+  return std::max(deviation, 1e-4 * std::abs(mean));
+}
+
+/// Correlation of neighbouring residuals around the trend line, −1 for a strict up and down, 0 for
+/// noise (sign changes alone would not do: noise changes sign in two of three steps). 0 where the
+/// residuals are rounding.
+double neighbour_correlation(const std::vector<double>& values) {
+  std::vector<double> ones(values.size(), 1.0), times(values.size());
+  std::iota(times.begin(), times.end(), 0.0);
+  const auto fit = fit_least_squares({ones, times}, values);
+  if (!fit) return 0;
+  const auto& r = fit->residuals;
+  const double squares = std::inner_product(r.begin(), r.end(), r.begin(), 0.0);
+  const double floor = 1e-4 * mean_of(values);
+  if (squares <= floor * floor * static_cast<double>(r.size())) return 0;
+  const double neighbours = std::inner_product(r.begin(), r.end() - 1, r.begin() + 1, 0.0);
+  const double ends = 0.5 * (r.front() * r.front() + r.back() * r.back());
+  return neighbours / (squares - ends);
+}
+
+void push(std::vector<double>& ring, double value, std::int64_t window) {
+  if (static_cast<std::int64_t>(ring.size()) == window) ring.erase(ring.begin());
+  ring.push_back(value);
+}
+
+}  // namespace
+
+bool DivergenceMonitor::ready() const {
+  return static_cast<std::int64_t>(losses_.size()) == config_.window;
+}
+
+Verdict DivergenceMonitor::assess(const GradientMeasurement& measurement) const {
+  if (!measurement.finite()) {
+    return {Signal::kNotFinite, concat("loss ", measurement.loss, ", gradient norm ",
+                                       measurement.norm, ": not finite")};
+  }
+  if (!ready()) return {};
+  const Verdict loss = assess_loss(measurement.loss, mean_loss());
+  if (!loss.normal()) return loss;
+  const double baseline = median_of(norms_);
+  if (measurement.norm > config_.gradient_factor * baseline) {
+    return {Signal::kExplosion, concat("gradient norm ", measurement.norm, " is over ",
+                                       config_.gradient_factor, " times its median ", baseline)};
+  }
+  if (measurement.norm < config_.vanishing_factor * baseline) {
+    return {Signal::kVanishing,
+            concat("gradient norm ", measurement.norm, " vanished: its median is ", baseline)};
+  }
+  const double correlation = neighbour_correlation(losses_);
+  if (config_.oscillation < 1 && correlation <= -config_.oscillation) {
+    return {Signal::kOscillation,
+            concat("the loss oscillates: neighbours correlate by ", correlation)};
+  }
+  return {};
+}
+
+Verdict DivergenceMonitor::assess_loss(double loss, double expected) const {
+  if (!std::isfinite(loss)) return {Signal::kNotFinite, concat("loss ", loss, " is not finite")};
+  if (!ready()) return {};
+  const double sigmas = (loss - expected) / spread_of(losses_);
+  if (!(sigmas > config_.loss_sigmas)) return {};
+  return {Signal::kLoss, concat("loss ", loss, " is ", sigmas,
+                                " standard deviations above the expected ", expected)};
+}
+
+void DivergenceMonitor::observe(const GradientMeasurement& measurement) {
+  push(losses_, measurement.loss, config_.window);
+  push(norms_, measurement.norm, config_.window);
+}
+
+double DivergenceMonitor::mean_loss() const {
+  return losses_.empty() ? std::numeric_limits<double>::quiet_NaN() : mean_of(losses_);
+}
+
+void DivergenceMonitor::save(State& state) const {
+  state.series["phases.monitor.losses"] = losses_;
+  state.series["phases.monitor.norms"] = norms_;
+}
+
+void DivergenceMonitor::load(const State& state) {
+  losses_ = state.reals_of("phases.monitor.losses");
+  norms_ = state.reals_of("phases.monitor.norms");
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,72 @@
+#include "phases/linear_predictor.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "phases/state_tensors.h"
+
+namespace hybrid_trainer {
+
+void LinearPredictor::observe(Trainable& model) {
+  if (updates_++ % interval_ != 0) return;
+  const auto weights = model.weights();
+  const Stream& stream = model.stream();
+  const bool first = last_weights_.empty();
+  if (first) {
+    last_weights_ = empty_like_weights(model, MemoryKind::kPredictor);
+    for (auto& change : changes_) change = empty_like_weights(model, MemoryKind::kPredictor);
+  } else {
+    std::rotate(std::begin(changes_), std::begin(changes_) + 1, std::end(changes_));
+  }
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (!first) {
+      kernels::move_along(changes_[kChanges - 1][i], weights[i].value, -1.0f, last_weights_[i],
+                          stream);
+    }
+    copy(last_weights_[i], weights[i].value, stream);
+  }
+}
+
+Readiness LinearPredictor::readiness() const {
+  const bool full = updates_ > interval_ * static_cast<std::int64_t>(kChanges);
+  return full ? Readiness::kReady : Readiness::kNotYet;
+}
+
+void LinearPredictor::write_directions(Trainable& model, const std::vector<Tensor>& directions) {
+  const Stream& stream = model.stream();
+  const auto& [oldest, middle, newest] = changes_;
+  for (std::size_t i = 0; i < directions.size(); ++i) {
+    const double size = kernels::wait_for_sum_of_squares(oldest[i], stream);
+    const double kept = size > 0 ? kernels::wait_for_dot(newest[i], oldest[i], stream) / size : 0;
+    const double gain = std::clamp(kept, 0.0, 1.0) / static_cast<double>(interval_);
+    kernels::scale(directions[i], oldest[i], static_cast<float>(0.3 * gain), stream);
+    kernels::axpy(directions[i], static_cast<float>(0.4 * gain), middle[i], stream);
+    kernels::axpy(directions[i], static_cast<float>(0.3 * gain), newest[i], stream);
+  }
+}
+
+void LinearPredictor::save(State& state) const {
+  state.integers["phases.linear.updates"] = updates_;
+  save_tensors(state, "phases.linear.weights", last_weights_);
+  for (std::size_t k = 0; k < kChanges; ++k) {
+    // Before the ring is full its older members hold nothing yet.
+    const bool written = updates_ > interval_ * static_cast<std::int64_t>(kChanges - k);
+    save_tensors(state, "phases.linear.change" + std::to_string(k),
+                 written ? changes_[k] : std::vector<Tensor>());
+  }
+}
+
+void LinearPredictor::load(const State& state, const Stream& stream) {
+  updates_ = state.integer("phases.linear.updates");
+  last_weights_ = load_tensors(state, "phases.linear.weights", MemoryKind::kPredictor, stream);
+  for (std::size_t k = 0; k < kChanges; ++k) {
+    auto& change = changes_[k];
+    change = load_tensors(state, "phases.linear.change" + std::to_string(k), MemoryKind::kPredictor,
+                          stream);
+    for (std::size_t i = change.size(); i < last_weights_.size(); ++i) {
+      change.push_back(Tensor::empty_like(last_weights_[i], MemoryKind::kPredictor, stream));
+    }
+  }
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "hybrid_trainer/phases/predictor.h"
+
+namespace hybrid_trainer {
+
+/// Least-squares extrapolation of the recent weight path.
+///
+/// Every `interval` updates it keeps the weight change since the last time; from three neighbouring
+/// changes D1, D2, D3 the slope per step that fits the four points of each weight best is
+/// (0.3·D1 + 0.4·D2 + 0.3·D3)/interval. Per tensor it is multiplied by how much of a change is
+/// still there two intervals later, clip(<D3, D1>/<D1, D1>, 0, 1): a first-order autoregression
+/// fitted on the path itself, which is near 0 where the path is noise.
+///
+/// Memory: four tensors of the weights' size, taken at the first update it sees.
+class LinearPredictor : public Predictor {
+ public:
+  explicit LinearPredictor(std::int64_t interval) : interval_(interval) {}
+  void observe(Trainable& model) override;
+  Readiness readiness() const override;
+  void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
+  void save(State& state) const override;
+  void load(const State& state, const Stream& stream) override;
+
+ private:
+  static constexpr std::size_t kChanges = 3;
+  std::int64_t interval_;
+  std::int64_t updates_ = 0;               // since the first that was seen
+  std::vector<Tensor> last_weights_;       // at the last multiple of the interval
+  std::vector<Tensor> changes_[kChanges];  // oldest first
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,28 @@
+#include "hybrid_trainer/phases/phase_config.h"
+
+namespace hybrid_trainer {
+
+PhaseConfig PhaseConfig::conservative() {
+  PhaseConfig config;
+  config.max_predict_steps = 8;
+  config.confidence_threshold = 0.85;
+  config.correction_interval = 4;
+  config.probe_batches = 4;
+  config.trial_share = 0.01;
+  config.evidence_sigmas = 3.0;
+  return config;
+}
+
+PhaseConfig PhaseConfig::aggressive() {
+  PhaseConfig config;
+  config.full_steps = 10;
+  config.max_predict_steps = 50;
+  config.confidence_threshold = 0.5;
+  config.correction_interval = 15;
+  config.trial_share = 0.05;
+  config.trial_steps = 5;
+  config.evidence_sigmas = 1.0;
+  return config;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,80 @@
+#include "hybrid_trainer/phases/phase_machine.h"
+
+#include <chrono>
+
+#include "hybrid_trainer/phases/phase_controller.h"
+#include "phases/phase_executor.h"
+#include "phases/phase_parts.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::string refusal(const PhaseParts& parts, const PhaseSignals& signals) {
+  if (!signals.healthy) return "no prediction: this step had a warning";
+  return concat("no prediction: confidence ", signals.confidence, " is below ",
+                parts.config().confidence_threshold);
+}
+
+}  // namespace
+
+PhaseMachine::PhaseMachine(Trainable& model, const Setup& setup)
+    : parts_(std::make_unique<PhaseParts>(model, setup)),
+      executors_{std::make_unique<UpdateExecutor>(*parts_, Phase::kWarmup),
+                 std::make_unique<UpdateExecutor>(*parts_, Phase::kFull),
+                 std::make_unique<PredictExecutor>(*parts_),
+                 std::make_unique<CorrectExecutor>(*parts_)} {}
+
+PhaseMachine::~PhaseMachine() = default;
+PhaseMachine::PhaseMachine(PhaseMachine&&) noexcept = default;
+PhaseMachine& PhaseMachine::operator=(PhaseMachine&&) noexcept = default;
+
+Phase PhaseMachine::phase() const { return parts_->phase; }
+
+const PhaseStatistics& PhaseMachine::statistics() const { return parts_->statistics; }
+
+void PhaseMachine::save(State& state) const { parts_->save(state); }
+
+void PhaseMachine::load(const State& state) { parts_->load(state); }
+
+PhaseOutcome PhaseMachine::step(const Batch& batch) {
+  const auto start = std::chrono::steady_clock::now();
+  PhaseParts& parts = *parts_;
+  PhaseExecutor& executor = *executors_[static_cast<std::size_t>(parts.phase)];
+  if (!parts.has_entered || parts.entered != parts.phase) {
+    executor.enter();
+    parts.entered = parts.phase;
+    parts.has_entered = true;
+  }
+  PhaseOutcome outcome = executor.run(batch);
+  outcome.tokens = batch.tokens();
+  advance(outcome);
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  PhaseTotals& totals = parts.statistics.of(outcome.phase);
+  ++totals.steps;
+  totals.tokens += outcome.tokens;
+  totals.seconds += outcome.seconds;
+  totals.cost += outcome.cost;
+  return outcome;
+}
+
+/// Chooses the phase of the next step.
+void PhaseMachine::advance(PhaseOutcome& outcome) {
+  PhaseParts& parts = *parts_;
+  parts.gate.add_step();
+  PhaseSignals signals;
+  signals.steps_in_phase = ++parts.steps_in_phase;
+  signals.planned_predict = parts.jump.planned_steps;
+  signals.may_predict = parts.trust.count() >= parts.slopes_needed() && parts.gate.grant().open;
+  signals.healthy = parts.signal == Signal::kNone;
+  signals.confidence = parts.trust.confidence();
+  signals.stop_predict = parts.jump.stop;
+  signals.rolled_back = outcome.phase == Phase::kPredict && outcome.decision == Decision::kReverted;
+  const Phase next = next_phase(parts.phase, signals, parts.config());
+  const bool refused = next == Phase::kFull && parts.phase == Phase::kFull && signals.may_predict &&
+                       signals.steps_in_phase >= parts.config().full_steps;
+  if (refused) say(outcome, refusal(parts, signals));
+  if (refused || next != parts.phase) parts.steps_in_phase = 0;
+  parts.phase = next;
+}
+
+}  // namespace hybrid_trainer

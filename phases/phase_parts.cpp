@@ -1,0 +1,101 @@
+#include "phases/phase_parts.h"
+
+#include <algorithm>
+
+#include "phases/state_fields.h"
+#include "phases/state_tensors.h"
+
+namespace hybrid_trainer {
+namespace {
+
+template <class Parts, class Visit>
+void visit_state(Parts& parts, const Visit& visit) {
+  visit("phases.phase", parts.phase);
+  visit("phases.entered", parts.entered);
+  visit("phases.has_entered", parts.has_entered);
+  visit("phases.steps_in_phase", parts.steps_in_phase);
+  visit("phases.skipped_in_a_row", parts.skipped_in_a_row);
+  visit("phases.signal", parts.signal);
+  visit("phases.jump.open", parts.jump.open);
+  visit("phases.jump.planned_steps", parts.jump.planned_steps);
+  visit("phases.jump.steps", parts.jump.steps);
+  visit("phases.jump.step_length", parts.jump.step_length);
+  visit("phases.jump.limit", parts.jump.limit);
+  visit("phases.jump.start_loss", parts.jump.start_loss);
+  visit("phases.jump.slope", parts.jump.slope);
+  visit("phases.jump.curvature", parts.jump.curvature);
+  visit("phases.jump.confidence", parts.jump.confidence);
+  visit("phases.jump.cost", parts.jump.cost);
+  visit("phases.jump.trial", parts.jump.trial);
+  visit("phases.jump.stop", parts.jump.stop);
+  visit("phases.jump.restoring", parts.jump.restoring);
+}
+
+}  // namespace
+
+PhaseParts::PhaseParts(Trainable& trained, const PhaseMachine::Setup& given)
+    : model(trained),
+      setup(given),
+      monitor(given.divergence),
+      predictor(make_predictor(given.phases)),
+      trust(given.phases.confidence_window),
+      gate(given.phases) {
+  if (config().warmup_steps == 0) phase = Phase::kFull;
+}
+
+std::int64_t PhaseParts::slopes_needed() const {
+  return std::max<std::int64_t>(2, std::min(config().confidence_window, config().full_steps));
+}
+
+void PhaseParts::close_jump(const PredictGate::Jump& result) {
+  gate.finish_jump(result);
+  auto& counts = statistics.predictions;
+  counts.accepted += result.decision == Decision::kAccepted;
+  counts.shrunk += result.decision == Decision::kShrunk;
+  counts.reverted += result.decision == Decision::kReverted;
+  statistics.predicted_gain += result.paired_drop;
+  jump = {};
+  line.release(model);
+  trust.clear();
+  predictor = make_predictor(config());
+}
+
+void PhaseParts::save(State& state) const {
+  visit_state(*this, StateWriter{state});
+  monitor.save(state);
+  predictor->save(state);
+  trust.save(state);
+  gate.save(state);
+  line.save(state);
+  statistics.save(state);
+  std::vector<Tensor> inputs, targets;
+  for (const Batch& probe : jump.probes) {
+    inputs.push_back(probe.inputs);
+    targets.push_back(probe.targets);
+  }
+  save_tensors(state, "phases.probe.inputs", inputs);
+  save_tensors(state, "phases.probe.targets", targets);
+}
+
+void PhaseParts::load(const State& state) {
+  const Stream& stream = model.stream();
+  visit_state(*this, StateReader{state});
+  monitor.load(state);
+  predictor = make_predictor(config());
+  predictor->load(state, stream);
+  trust.load(state);
+  gate.load(state);
+  line.load(state, stream);
+  statistics.load(state);
+  const auto inputs = load_tensors(state, "phases.probe.inputs", MemoryKind::kData, stream);
+  const auto targets = load_tensors(state, "phases.probe.targets", MemoryKind::kData, stream);
+  jump.probes.clear();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    jump.probes.push_back({inputs[i], targets.at(i)});
+  }
+  if (!has_entered) return;
+  model.enter_phase(entered);
+  if (jump.restoring) model.begin_restore();
+}
+
+}  // namespace hybrid_trainer

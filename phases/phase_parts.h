@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "hybrid_trainer/phases/divergence_monitor.h"
+#include "hybrid_trainer/phases/phase_machine.h"
+#include "hybrid_trainer/phases/predictor.h"
+#include "phases/direction_trust.h"
+#include "phases/predict_gate.h"
+#include "phases/prediction_line.h"
+
+namespace hybrid_trainer {
+
+/// The prediction under way, from the first step of Predict to the decision in Correct.
+struct Jump {
+  bool open = false;  // there is one, and nothing was decided yet
+  std::int64_t planned_steps = 0;
+  std::int64_t steps = 0;  // done in Predict
+  double step_length = 1;  // of the next move, in positions on the line
+  double limit = 0;        // position where a micro-correction saw the slope end; 0: none
+  double start_loss = 0;   // expected loss at the snapshot
+  double slope = 0;        // expected loss change per position at the snapshot
+  double curvature = 0;    // of the loss along the line, from micro-corrections
+  double confidence = 0;
+  double cost = 0;
+  bool trial = false;
+  bool stop = false;
+  bool restoring = false;  // begin_restore was called
+  std::vector<Batch> probes;
+
+  double expected_loss(double position) const {
+    return start_loss + slope * position + 0.5 * curvature * position * position;
+  }
+};
+
+/// What the executors of the phases work on.
+struct PhaseParts {
+  PhaseParts(Trainable& trained, const PhaseMachine::Setup& given);
+
+  Trainable& model;
+  const PhaseMachine::Setup setup;
+  DivergenceMonitor monitor;
+  std::unique_ptr<Predictor> predictor;
+  DirectionTrust trust;
+  PredictGate gate;
+  PredictionLine line;
+  Jump jump;
+  PhaseStatistics statistics;
+
+  Phase phase = Phase::kWarmup;    // of the step to come
+  Phase entered = Phase::kWarmup;  // that the model is in
+  bool has_entered = false;
+  std::int64_t steps_in_phase = 0;
+  std::int64_t skipped_in_a_row = 0;
+  Signal signal = Signal::kNone;  // of the last update
+
+  const PhaseConfig& config() const { return setup.phases; }
+  bool predicts() const { return config().max_predict_steps > 0; }
+  /// Slopes that the confidence needs; not more than a Full phase can give.
+  std::int64_t slopes_needed() const;
+  /// Ends the prediction: tells the gate, frees the line, starts the predictor afresh.
+  void close_jump(const PredictGate::Jump& result);
+
+  void save(State& state) const;
+  void load(const State& state);
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,112 @@
+#include <algorithm>
+
+#include "phases/phase_executor.h"
+#include "phases/state_tensors.h"
+
+namespace hybrid_trainer {
+
+void PredictExecutor::enter() {
+  const PredictGate::Grant grant = parts_.gate.grant();
+  parts_.line.aim(parts_.model, *parts_.predictor);
+  parts_.line.start(parts_.model);
+  Jump jump;
+  jump.open = true;
+  jump.planned_steps = grant.steps;
+  jump.trial = grant.trial;
+  jump.start_loss = parts_.monitor.mean_loss();
+  jump.slope = parts_.trust.mean_slope();
+  jump.confidence = parts_.trust.confidence();
+  parts_.jump = jump;
+  parts_.gate.begin_jump(grant);
+  ++parts_.statistics.predictions.made;
+  parts_.statistics.trials += grant.trial;
+  parts_.model.enter_phase(Phase::kPredict);
+}
+
+PhaseOutcome PredictExecutor::run(const Batch& batch) {
+  Jump& jump = parts_.jump;
+  PhaseOutcome outcome;
+  outcome.phase = Phase::kPredict;
+  outcome.confidence = jump.confidence;
+  outcome.predicted_loss = jump.expected_loss(parts_.line.position());
+  if (jump.steps == 0) {
+    say(outcome, concat(jump.trial ? "trial: " : "", "predicting ", jump.planned_steps,
+                        " steps, confidence ", jump.confidence));
+  }
+  const std::int64_t to_come = jump.planned_steps - jump.steps;
+  if (!jump.restoring && to_come <= parts_.setup.restore_lookahead) {
+    parts_.model.begin_restore();
+    jump.restoring = true;
+  }
+  if (static_cast<std::int64_t>(jump.probes.size()) < parts_.config().probe_batches) {
+    jump.probes.push_back(copy_of(batch, parts_.model.stream()));
+  }
+  const std::int64_t interval = parts_.config().correction_interval;
+  const bool micro = interval > 0 && jump.steps > 0 && jump.steps % interval == 0;
+  const Verdict verdict = micro ? micro_correct(batch, outcome) : forward(batch, outcome);
+  jump.cost += outcome.cost;
+  ++jump.steps;
+  if (verdict.signal == Signal::kNotFinite) {
+    say(outcome, verdict.reason);
+    roll_back(outcome);
+    return outcome;
+  }
+  if (!verdict.normal()) {
+    say(outcome, "prediction ends early: " + verdict.reason);
+    jump.stop = true;
+  }
+  if (!jump.stop) advance();
+  return outcome;
+}
+
+Verdict PredictExecutor::forward(const Batch& batch, PhaseOutcome& outcome) {
+  outcome.loss = parts_.model.wait_for_loss(batch);
+  outcome.cost = parts_.config().forward_cost;
+  return parts_.monitor.assess_loss(outcome.loss, *outcome.predicted_loss);
+}
+
+Verdict PredictExecutor::micro_correct(const Batch& batch, PhaseOutcome& outcome) {
+  const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
+  outcome.loss = measurement.loss;
+  outcome.gradient_norm = measurement.norm;
+  outcome.cost = 1;
+  ++parts_.statistics.micro_corrections;
+  if (!measurement.finite()) return parts_.monitor.assess(measurement);
+  take_slope(parts_.line.wait_for_slope(parts_.model), outcome);
+  return parts_.monitor.assess_loss(outcome.loss, *outcome.predicted_loss);
+}
+
+/// The secant through the slopes at the snapshot and here says where the slope ends.
+void PredictExecutor::take_slope(double slope, PhaseOutcome& outcome) {
+  Jump& jump = parts_.jump;
+  const double position = parts_.line.position();
+  if (slope > 0) {
+    jump.stop = true;
+    say(outcome, concat("prediction ends early: the loss rises by ", slope, " per step"));
+    return;
+  }
+  jump.curvature = position > 0 ? (slope - jump.slope) / position : 0.0;
+  jump.limit = jump.curvature > 0 ? position - slope / jump.curvature : 0.0;
+  say(outcome, concat("micro-correction: slope ", slope, " against ", jump.slope));
+}
+
+void PredictExecutor::advance() {
+  Jump& jump = parts_.jump;
+  double length = jump.step_length;
+  if (jump.limit > 0) length = std::min(length, jump.limit - parts_.line.position());
+  jump.step_length *= parts_.config().decay;
+  if (length <= 0) {
+    jump.stop = true;
+    return;
+  }
+  parts_.line.advance(parts_.model, length);
+}
+
+void PredictExecutor::roll_back(PhaseOutcome& outcome) {
+  parts_.line.return_to(parts_.model, 0);
+  outcome.decision = Decision::kReverted;
+  say(outcome, concat("rolled back ", parts_.jump.steps, " predicted steps"));
+  parts_.close_jump({parts_.jump.cost, 0.0, 0, Decision::kReverted});
+}
+
+}  // namespace hybrid_trainer

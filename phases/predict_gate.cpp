@@ -1,0 +1,102 @@
+#include "phases/predict_gate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "phases/least_squares.h"
+#include "phases/state_fields.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr double kForget = 0.9;
+constexpr std::size_t kLeastLosses = 4;   // on one side of a jump, to say anything about it
+constexpr std::size_t kMostLosses = 200;  // a trend is straight for a while only
+
+}  // namespace
+
+PredictGate::PredictGate(const PhaseConfig& config)
+    : config_(config),
+      window_(
+          std::clamp(3 * static_cast<std::size_t>(config.full_steps), kLeastLosses, kMostLosses)),
+      length_(std::min(config.trial_steps, config.max_predict_steps)) {}
+
+PredictGate::Grant PredictGate::grant() const {
+  if (config_.max_predict_steps == 0) return {};
+  if (advantage() > 0) return {true, false, length_};
+  const std::int64_t trial = std::min(config_.trial_steps, config_.max_predict_steps);
+  const double budget = config_.trial_share * static_cast<double>(steps_);
+  const bool due = jumps_ == 0 || static_cast<double>(trial_steps_ + trial) <= budget;
+  return {due, true, trial};
+}
+
+double PredictGate::advantage() const {
+  const Evidence sum = total();
+  const double sure = sum.gain - config_.evidence_sigmas * std::sqrt(sum.variance);
+  return std::min(sure, sum.drop) - std::max(0.0, sum.price);
+}
+
+void PredictGate::add_full_loss(double loss) {
+  if (after_.size() < window_) after_.push_back(loss);
+  if (recent_.size() == window_) recent_.erase(recent_.begin());
+  recent_.push_back(loss);
+}
+
+void PredictGate::begin_jump(const Grant& grant) {
+  past_ = total();
+  last_ = {};
+  before_ = std::move(recent_);
+  after_.clear();
+  recent_.clear();
+  ++jumps_;
+  if (grant.trial) trial_steps_ += grant.steps;
+}
+
+void PredictGate::finish_jump(const Jump& jump) {
+  last_ = jump;
+  const std::int64_t shortest = std::min(config_.trial_steps, config_.max_predict_steps);
+  if (jump.decision == Decision::kAccepted) length_ *= 2;
+  if (jump.decision == Decision::kReverted) length_ /= 2;
+  length_ = std::clamp(length_, shortest, config_.max_predict_steps);
+}
+
+PredictGate::Evidence PredictGate::evidence_of_last_jump() const {
+  const std::size_t side = std::min(before_.size(), after_.size());
+  if (last_.decision == Decision::kNone || side < kLeastLosses) return {};
+  const std::size_t gap = side / 4;
+  std::vector<double> ones, times, is_after, losses;
+  const auto add = [&](double time, bool after, double loss) {
+    ones.push_back(1);
+    times.push_back(time);
+    is_after.push_back(after ? 1 : 0);
+    losses.push_back(loss);
+  };
+  for (std::size_t i = gap; i < side; ++i) {  // outwards from the jump, on both sides
+    const auto distance = static_cast<double>(i);
+    add(-1 - distance, false, before_[before_.size() - 1 - i]);
+    add(static_cast<double>(last_.updates) + distance, true, after_[i]);
+  }
+  const bool kept = last_.decision != Decision::kReverted;
+  const auto fit = kept ? fit_least_squares({ones, times, is_after}, losses)
+                        : fit_least_squares({ones, times}, losses);
+  if (!fit) return {};
+  Evidence evidence;
+  evidence.price = -fit->coefficients[1] * last_.cost;
+  if (!kept) return evidence;  // the weights are those of before: nothing gained, and that is sure
+  evidence.gain = -fit->coefficients[2];
+  evidence.variance = fit->standard_errors[2] * fit->standard_errors[2];
+  evidence.drop = last_.paired_drop;
+  return evidence;
+}
+
+PredictGate::Evidence PredictGate::total() const {
+  const Evidence last = evidence_of_last_jump();
+  return {kForget * past_.gain + last.gain, kForget * kForget * past_.variance + last.variance,
+          kForget * past_.drop + last.drop, kForget * past_.price + last.price};
+}
+
+void PredictGate::save(State& state) const { visit_state(*this, StateWriter{state}); }
+
+void PredictGate::load(const State& state) { visit_state(*this, StateReader{state}); }
+
+}  // namespace hybrid_trainer

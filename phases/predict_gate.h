@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "hybrid_trainer/core/state.h"
+#include "hybrid_trainer/phases/phase_config.h"
+#include "hybrid_trainer/phases/phase_outcome.h"
+
+namespace hybrid_trainer {
+
+/// Decides whether Predict may begin and for how long: only while its measured progress for what it
+/// costs is not behind Full's, plus a share of trials.
+///
+/// A loss that is lower right after a jump is mostly noise taken out of the weights, and washes
+/// out. So the gain of a jump is read from the losses of the Full steps around it, each on a fresh
+/// batch before its update: loss = a + b·t + c·[after the jump], t in updates, fitted over windows
+/// of one length on both sides (a bent trend then cancels) without the quarter next to the jump.
+/// −c is what is left of the jump, its standard error comes with the fit, −b is the progress of one
+/// Full step. Over all jumps, older ones forgotten by 0.9 each:
+///   advantage = min(Σgain − sigmas·error, Σpaired drop) − Σcost·(progress of a Full step)
+/// Costs are counted in Full steps, not seconds, so that equal runs decide equally.
+class PredictGate {
+ public:
+  struct Grant {
+    bool open = false;
+    bool trial = false;
+    std::int64_t steps = 0;
+  };
+  struct Jump {
+    double cost = 0;           // forwards, probes, micro-corrections, repeated gradients
+    double paired_drop = 0;    // loss before less loss after on the same batches; 0 if reverted
+    std::int64_t updates = 0;  // of Correct
+    Decision decision = Decision::kNone;
+  };
+
+  explicit PredictGate(const PhaseConfig& config);
+  /// What a Predict that begins now would get.
+  Grant grant() const;
+  /// Loss saved by the jumps so far less what Full would have saved at their cost; 0 without
+  /// evidence.
+  double advantage() const;
+
+  void add_step() { ++steps_; }
+  void add_full_loss(double loss);
+  void begin_jump(const Grant& grant);
+  void finish_jump(const Jump& jump);
+
+  void save(State& state) const;
+  void load(const State& state);
+
+ private:
+  struct Evidence {
+    double gain = 0, variance = 0, drop = 0, price = 0;
+  };
+  Evidence evidence_of_last_jump() const;
+  Evidence total() const;
+
+  template <class Self, class Visit>
+  static void visit_state(Self& self, const Visit& visit) {
+    visit("phases.gate.steps", self.steps_);
+    visit("phases.gate.trial_steps", self.trial_steps_);
+    visit("phases.gate.jumps", self.jumps_);
+    visit("phases.gate.length", self.length_);
+    visit("phases.gate.past.gain", self.past_.gain);
+    visit("phases.gate.past.variance", self.past_.variance);
+    visit("phases.gate.past.drop", self.past_.drop);
+    visit("phases.gate.past.price", self.past_.price);
+    visit("phases.gate.last.cost", self.last_.cost);
+    visit("phases.gate.last.paired_drop", self.last_.paired_drop);
+    visit("phases.gate.last.updates", self.last_.updates);
+    visit("phases.gate.last.decision", self.last_.decision);
+    visit("phases.gate.before", self.before_);
+    visit("phases.gate.after", self.after_);
+    visit("phases.gate.recent", self.recent_);
+  }
+
+  PhaseConfig config_;
+  std::size_t window_;            // most losses on one side of a jump
+  std::int64_t steps_ = 0;        // of all phases
+  std::int64_t trial_steps_ = 0;  // granted to trials
+  std::int64_t jumps_ = 0;
+  std::int64_t length_;  // of the next Predict where it pays
+  Evidence past_;        // all jumps but the last
+  Jump last_;
+  std::vector<double> before_;  // Full losses before the last jump
+  std::vector<double> after_;   // first `window_` since
+  std::vector<double> recent_;  // last `window_` since
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <vector>
+
+#include "hybrid_trainer/core/state.h"
+#include "hybrid_trainer/phases/predictor.h"
+#include "hybrid_trainer/phases/trainable.h"
+
+namespace hybrid_trainer {
+
+/// The straight line w(x) = snapshot + x·direction that a prediction moves on. Position is counted
+/// in first predicted steps; at 0 the weights are the snapshot bit for bit.
+class PredictionLine {
+ public:
+  /// Points the line along the predictor's present direction. False where it has none yet.
+  bool aim(Trainable& model, Predictor& predictor);
+  /// Fixes the snapshot at the present weights, position 0. Needs a successful aim.
+  void start(Trainable& model);
+  bool started() const { return started_; }
+
+  /// Moves the weights on by a length.
+  void advance(Trainable& model, double length);
+  /// Moves the weights to a position by way of the snapshot.
+  void return_to(Trainable& model, double position);
+  double position() const { return position_; }
+  /// Slope of the loss per unit of position: <gradient, direction> of the last measurement.
+  double wait_for_slope(Trainable& model) const;
+  /// Frees directions and snapshot; the weights stay where they are.
+  void release(Trainable& model);
+
+  void save(State& state) const;
+  void load(const State& state, const Stream& stream);
+
+ private:
+  void add_direction(Trainable& model, double length);
+  std::vector<Tensor> directions_;  // empty where the direction changes nothing
+  double position_ = 0;
+  bool started_ = false;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,44 @@
+#include "phases/state_tensors.h"
+
+namespace hybrid_trainer {
+namespace {
+
+Tensor copy_of(const Tensor& source, MemoryKind kind, const Stream& stream) {
+  const Tensor target = Tensor::empty_like(source, kind, stream);
+  copy(target, source, stream);
+  return target;
+}
+
+}  // namespace
+
+std::vector<Tensor> empty_like_weights(Trainable& model, MemoryKind kind) {
+  std::vector<Tensor> tensors;
+  for (const WeightView& weight : model.weights()) {
+    tensors.push_back(Tensor::empty_like(weight.value, kind, model.stream()));
+  }
+  return tensors;
+}
+
+void save_tensors(State& state, const std::string& name, const std::vector<Tensor>& tensors) {
+  state.integers[name + ".count"] = static_cast<std::int64_t>(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    state.tensors[name + "." + std::to_string(i)] = tensors[i];
+  }
+}
+
+std::vector<Tensor> load_tensors(const State& state, const std::string& name, MemoryKind kind,
+                                 const Stream& stream) {
+  std::vector<Tensor> tensors;
+  const std::int64_t count = state.integer(name + ".count");
+  for (std::int64_t i = 0; i < count; ++i) {
+    tensors.push_back(copy_of(state.tensor(name + "." + std::to_string(i)), kind, stream));
+  }
+  return tensors;
+}
+
+Batch copy_of(const Batch& batch, const Stream& stream) {
+  return {copy_of(batch.inputs, MemoryKind::kData, stream),
+          copy_of(batch.targets, MemoryKind::kData, stream)};
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,64 @@
+#include "hybrid_trainer/core/error.h"
+#include "phases/phase_executor.h"
+
+namespace hybrid_trainer {
+
+void say(PhaseOutcome& outcome, const std::string& text) {
+  if (!outcome.event.empty()) outcome.event += "; ";
+  outcome.event += text;
+}
+
+void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome) {
+  outcome.loss = measurement.loss;
+  outcome.gradient_norm = measurement.norm;
+  const Verdict verdict = parts.monitor.assess(measurement);
+  parts.signal = verdict.signal;
+  if (verdict.signal != Signal::kNotFinite) {
+    parts.model.apply_gradient();
+    parts.monitor.observe(measurement);
+    parts.skipped_in_a_row = 0;
+    outcome.updated = true;
+    if (parts.predicts()) parts.predictor->observe(parts.model);
+    if (!verdict.normal()) say(outcome, "warning: " + verdict.reason);
+    return;
+  }
+  const std::int64_t most = parts.setup.divergence.max_skipped_updates;
+  ++parts.statistics.skipped_updates;
+  if (++parts.skipped_in_a_row > most) {
+    throw Diverged(concat("training diverged: ", verdict.reason, ", ", parts.skipped_in_a_row,
+                          " updates in a row, more than divergence.max_skipped_updates = ", most,
+                          "; the weights are those of the last good update; lower "
+                          "optimizer.learning_rate or look into the data"));
+  }
+  say(outcome, concat("skipped the update: ", verdict.reason, " (", parts.skipped_in_a_row, " of ",
+                      most, " in a row)"));
+}
+
+bool UpdateExecutor::wants_slope() const {
+  if (phase_ != Phase::kFull || !parts_.predicts()) return false;
+  const std::int64_t to_come = parts_.config().full_steps - parts_.steps_in_phase;
+  return to_come <= parts_.slopes_needed() && parts_.gate.grant().open;
+}
+
+PhaseOutcome UpdateExecutor::run(const Batch& batch) {
+  PhaseOutcome outcome;
+  outcome.phase = phase_;
+  const bool aimed = wants_slope() && parts_.line.aim(parts_.model, *parts_.predictor);
+  if (!aimed) {  // slopes of another time would say nothing
+    parts_.line.release(parts_.model);
+    parts_.trust.clear();
+  }
+  const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
+  outcome.cost = 1;
+  if (aimed && measurement.finite()) {
+    parts_.trust.add(parts_.line.wait_for_slope(parts_.model));
+    outcome.confidence = parts_.trust.confidence();
+  }
+  update(parts_, measurement, outcome);
+  if (phase_ == Phase::kFull && outcome.updated && parts_.predicts()) {
+    parts_.gate.add_full_loss(outcome.loss);
+  }
+  return outcome;
+}
+
+}  // namespace hybrid_trainer
