@@ -1,0 +1,48 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace hybrid_trainer {
+
+/// Writes JSON text from left to right and puts the commas. The caller opens and closes in pairs. A
+/// key "" is left out, as the elements of an array need it.
+class JsonWriter {
+ public:
+  void begin_object(std::string_view key = "") { open(key, '{'); }
+  void end_object() { close('}'); }
+  void begin_array(std::string_view key = "") { open(key, '['); }
+  void end_array() { close(']'); }
+
+  /// The shortest text that reads back as the same double; NaN and infinities, which JSON lacks, as
+  /// null.
+  void number(std::string_view key, double value);
+  /// The same with so many significant digits.
+  void number(std::string_view key, double value, int digits);
+  void number(std::string_view key, const std::optional<double>& value);
+  template <std::integral Integer>
+  void number(std::string_view key, Integer value) {
+    begin_value(key);
+    text_ += std::to_string(value);
+  }
+  void string(std::string_view key, std::string_view value);
+  void boolean(std::string_view key, bool value);
+
+  const std::string& text() const { return text_; }
+
+ private:
+  void begin_value(std::string_view key);
+  void open(std::string_view key, char bracket);
+  void close(char bracket);
+  std::string text_;
+  bool first_ = true;  // the next value is the first of its object or array
+};
+
+/// A JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD; `<` is escaped, so that
+/// the text may stand inside an HTML script element.
+std::string json_string(std::string_view text);
+
+}  // namespace hybrid_trainer

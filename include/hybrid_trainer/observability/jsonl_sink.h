@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+
+#include "hybrid_trainer/observability/metric_sink.h"
+
+namespace hybrid_trainer {
+
+/// metrics.jsonl: one JSON object a step, each one write(2) to a file opened with O_APPEND. Keys:
+/// step, phase, loss, learning_rate, gradient_norm, tokens, seconds, tokens_per_second,
+/// live_bytes{kind}, peak_bytes{kind}, peak_total_bytes, host_bytes, predicted_loss, confidence,
+/// event, validation_loss. What is absent or not finite is null; a number that is not finite is
+/// also named in the event.
+class JsonlSink : public MetricSink {
+ public:
+  /// Opens the file to append, or makes it. Throws CannotCreate.
+  explicit JsonlSink(std::filesystem::path path);
+  ~JsonlSink() override;
+  JsonlSink(const JsonlSink&) = delete;
+  JsonlSink& operator=(const JsonlSink&) = delete;
+
+  /// Drops records of later steps, and a torn or damaged end, so that a resumed run writes no step
+  /// twice.
+  void truncate_after(std::int64_t step);
+  /// Throws IoError where the line cannot be written whole; the file then ends with the record
+  /// before.
+  void write(const StepRecord& record) override;
+  void note(const std::string&) override {}
+  void finish() override {}
+
+ private:
+  std::filesystem::path path_;
+  int file_ = -1;
+};
+
+/// Calls `visit` with each record of a metrics.jsonl in order, up to its end or its first damaged
+/// line. Peaks of single kinds and totals come back; `cached` and `fresh_total` are not in the
+/// file. Throws MissingInput.
+void for_each_record(const std::filesystem::path& path,
+                     const std::function<void(const StepRecord&)>& visit);
+
+}  // namespace hybrid_trainer

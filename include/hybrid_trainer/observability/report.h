@@ -1,0 +1,23 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "hybrid_trainer/observability/run_summary.h"
+
+namespace hybrid_trainer {
+
+struct ReportInput {
+  std::string title;              // the run's name
+  std::filesystem::path metrics;  // metrics.jsonl
+  RunSummary summary;
+  std::string settings;  // the run's configuration as text
+  std::string sample;    // generated text, or "" to leave that part out
+};
+
+/// Writes report.html: one file with its styles, program and data inside, for any browser, without
+/// a network. Curves longer than about 1,500 points are averaged down. Replaces the file in one
+/// rename. Throws MissingInput, CannotCreate, IoError.
+void write_report(const std::filesystem::path& path, const ReportInput& input);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "hybrid_trainer/core/prediction_counts.h"
+#include "hybrid_trainer/observability/step_record.h"
+
+namespace hybrid_trainer {
+
+/// What one phase took over a run.
+struct PhaseUse {
+  std::int64_t steps = 0;
+  double seconds = 0;
+  std::int64_t tokens = 0;
+  std::size_t peak_bytes = 0;  // highest total of device memory
+  std::array<std::size_t, kMemoryKinds>
+      peak_by_kind{};     // each kind's own highest, not at one moment
+  std::string precision;  // "fp32", "bf16"
+};
+
+/// summary.json: what a run came to.
+struct RunSummary {
+  std::string version;  // of this program
+  std::string command;  // as it was typed
+  std::int64_t parameters = 0;
+  std::int64_t effective_batch = 0;  // examples per optimizer step, all micro-batches
+  std::optional<double> final_train_loss;
+  std::optional<double> final_validation_loss;
+  std::int64_t steps = 0;
+  std::int64_t tokens = 0;
+  double seconds = 0;  // sum of the steps' seconds
+  std::array<PhaseUse, kPhases> phases;
+  PredictionCounts predictions;
+
+  /// Counts a step in: steps, tokens, seconds, the phase's use and the last losses. A resumed run
+  /// adds the records that metrics.jsonl already holds first.
+  void add(const StepRecord& record);
+  PhaseUse& phase(Phase phase) { return phases[static_cast<std::size_t>(phase)]; }
+  const PhaseUse& phase(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
+};
+
+/// One JSON object on one line, with its line end.
+std::string to_json(const RunSummary& summary);
+
+}  // namespace hybrid_trainer

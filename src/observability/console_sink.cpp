@@ -1,0 +1,128 @@
+#include "hybrid_trainer/observability/console_sink.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <ostream>
+
+#include "hybrid_trainer/core/error.h"
+#include "units.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr double kSecondsBetweenRewrites = 0.1;
+constexpr double kSecondsBetweenLines = 5;
+constexpr double kSecondsBetweenEvents = 5;
+constexpr int kStepsOfMean = 50;  // that the time left is reckoned from
+constexpr std::size_t kPhaseWidth = 7;
+
+}  // namespace
+
+ConsoleStyle ConsoleStyle::from_terminal(int descriptor) {
+  ConsoleStyle style;
+  const char* no_colour = std::getenv("NO_COLOR");
+  const char* kind = std::getenv("TERM");
+  style.rewrites = ::isatty(descriptor) == 1;
+  style.colours = style.rewrites && (no_colour == nullptr || *no_colour == '\0') &&
+                  (kind == nullptr || std::string_view(kind) != "dumb");
+  winsize size{};
+  if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.columns = size.ws_col;
+  return style;
+}
+
+ConsoleSink::ConsoleSink(std::ostream& out, std::int64_t total_steps, ConsoleStyle style)
+    : out_(out), total_steps_(total_steps), style_(style) {}
+
+void ConsoleSink::write(const StepRecord& record) {
+  clock_ += record.seconds;
+  ++steps_;
+  const double weight = 1.0 / static_cast<double>(std::min<std::int64_t>(steps_, kStepsOfMean));
+  seconds_per_step_ += weight * (record.seconds - seconds_per_step_);
+  show_news(record);
+  const double interval = style_.rewrites ? kSecondsBetweenRewrites : kSecondsBetweenLines;
+  if (clock_ - last_progress_ < interval && record.step != total_steps_) return;
+  last_progress_ = clock_;
+  show_progress(record);
+}
+
+void ConsoleSink::note(const std::string& text) { print_line(text); }
+
+void ConsoleSink::finish() {
+  if (!progress_.empty()) out_ << '\n';
+  progress_.clear();
+  out_.flush();
+}
+
+std::string ConsoleSink::progress_text(const StepRecord& record) const {
+  const double left = seconds_per_step_ *
+                      static_cast<double>(std::max<std::int64_t>(0, total_steps_ - record.step));
+  std::string text = concat("step ", record.step, "/", total_steps_);
+  text += concat("  loss ", fixed(record.loss, 4));
+  text += concat("  ", short_count(record.tokens_per_second), " tokens/s");
+  text += record.step < total_steps_ ? concat("  ", duration_text(left), " left") : "  done";
+  text += concat("  ", bytes_text(record.device_memory.peak_total));
+  if (record.host_memory.live_total > 0) {
+    text += concat(" + ", bytes_text(record.host_memory.live_total), " host");
+  }
+  return text;
+}
+
+std::string ConsoleSink::colour(Phase phase, const std::string& text) const {
+  static constexpr std::array<const char*, kPhases> kColours{"36", "34", "35", "33"};
+  if (!style_.colours) return text;
+  return concat("\x1b[", kColours[static_cast<std::size_t>(phase)], "m", text, "\x1b[0m");
+}
+
+void ConsoleSink::show_progress(const StepRecord& record) {
+  std::string phase = name_of(record.phase);
+  phase.resize(kPhaseWidth, ' ');
+  std::string text = concat(' ', progress_text(record));
+  if (!style_.rewrites) {
+    out_ << colour(record.phase, phase) << text << std::endl;
+    return;
+  }
+  const auto room = static_cast<std::size_t>(std::max(style_.columns - 1, 1));
+  text.resize(std::min(text.size(), room - std::min(room, phase.size())));
+  phase.resize(std::min(phase.size(), room));
+  const std::size_t length = phase.size() + text.size();
+  const std::size_t rest = progress_.size() > length ? progress_.size() - length : 0;
+  out_ << '\r' << colour(record.phase, phase) << text << std::string(rest, ' ') << std::flush;
+  progress_ = phase + text;
+}
+
+void ConsoleSink::show_news(const StepRecord& record) {
+  const std::string phase = colour(record.phase, name_of(record.phase));
+  bool& seen = seen_[static_cast<std::size_t>(record.phase)];
+  if (!seen) print_line(concat("phase ", phase, " from step ", record.step));
+  seen = true;
+  if (record.validation_loss) {
+    print_line(
+        concat("step ", record.step, ": validation loss ", fixed(*record.validation_loss, 4)));
+  }
+  if (record.event.empty()) return;
+  if (clock_ - last_event_ < kSecondsBetweenEvents) {
+    ++hidden_events_;
+    return;
+  }
+  const std::string more = hidden_events_ > 0 ? concat(" (and ", hidden_events_, " before)") : "";
+  print_line(concat("step ", record.step, ": ", phase, " ", record.event, more));
+  last_event_ = clock_;
+  hidden_events_ = 0;
+}
+
+void ConsoleSink::print_line(const std::string& text) {
+  erase_progress();
+  out_ << text << std::endl;
+}
+
+void ConsoleSink::erase_progress() {
+  if (progress_.empty()) return;
+  out_ << '\r' << std::string(progress_.size(), ' ') << '\r';
+  progress_.clear();
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace hybrid_trainer {
+
+/// Text for the inside of an element or a quoted attribute.
+std::string html_escaped(std::string_view text);
+
+/// `page` with every {{name}} replaced by its part, once: what a part holds is not looked at again.
+/// Throws Error on a name without a part.
+std::string filled(std::string_view page, const std::map<std::string, std::string>& parts);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,76 @@
+#include "hybrid_trainer/observability/jsonl_sink.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "step_record_json.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Visits whole lines that are records, with the offset behind each, until `visit` says false or a
+/// line is none.
+template <class Visit>
+void visit_records(const std::filesystem::path& path, const Visit& visit) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw MissingInput(concat("cannot read ", path.string(), ": ", std::strerror(errno)));
+  std::string line;
+  std::int64_t end = 0;
+  while (std::getline(in, line) && !in.eof()) {
+    end += static_cast<std::int64_t>(line.size()) + 1;
+    const auto record = parse_json_line(line);
+    if (!record || !visit(*record, end)) return;
+  }
+}
+
+}  // namespace
+
+JsonlSink::JsonlSink(std::filesystem::path path) : path_(std::move(path)) {
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file_ < 0) {
+    throw CannotCreate(
+        concat("cannot open ", path_.string(), " to append: ", std::strerror(errno)));
+  }
+}
+
+JsonlSink::~JsonlSink() { ::close(file_); }
+
+void JsonlSink::truncate_after(std::int64_t step) {
+  std::int64_t kept = 0;
+  visit_records(path_, [&](const StepRecord& record, std::int64_t end) {
+    if (record.step > step) return false;
+    kept = end;
+    return true;
+  });
+  if (::ftruncate(file_, kept) != 0) {
+    throw IoError(concat("cannot shorten ", path_.string(), ": ", std::strerror(errno)));
+  }
+}
+
+void JsonlSink::write(const StepRecord& record) {
+  const std::string line = to_json_line(record);
+  const off_t before = ::lseek(file_, 0, SEEK_END);
+  const ssize_t written = ::write(file_, line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size())) return;
+  const std::string why = written < 0 ? std::strerror(errno) : "the disk is full";
+  if (written > 0 && before >= 0 && ::ftruncate(file_, before) != 0) {
+    throw IoError(concat("cannot write ", path_.string(), ": ", why, "; its last line is torn"));
+  }
+  throw IoError(concat("cannot write step ", record.step, " to ", path_.string(), ": ", why,
+                       "; free some space and go on with --resume"));
+}
+
+void for_each_record(const std::filesystem::path& path,
+                     const std::function<void(const StepRecord&)>& visit) {
+  visit_records(path, [&](const StepRecord& record, std::int64_t) {
+    visit(record);
+    return true;
+  });
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,161 @@
+#include "hybrid_trainer/observability/report.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include "curves.h"
+#include "html.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/observability/jsonl_sink.h"
+#include "report_assets.h"
+#include "units.h"
+
+namespace hybrid_trainer {
+namespace {
+
+double rate(std::int64_t tokens, double seconds) {
+  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+}
+
+std::string percent(double part, double whole) {
+  return fixed(whole > 0 ? 100 * part / whole : 0, 1) + " %";
+}
+
+std::size_t peak_bytes(const RunSummary& summary) {
+  std::size_t peak = 0;
+  for (const PhaseUse& use : summary.phases) peak = std::max(peak, use.peak_bytes);
+  return peak;
+}
+
+std::string tile(const std::string& name, const std::string& value, const std::string& remark) {
+  return concat("<div class=\"tile\"><span>", name, "</span><strong>", html_escaped(value),
+                "</strong><small>", html_escaped(remark), "</small></div>\n");
+}
+
+std::string tiles(const RunSummary& s) {
+  std::string out;
+  if (s.final_validation_loss) {
+    out += tile("Validation loss", fixed(*s.final_validation_loss, 4),
+                concat("perplexity ", fixed(std::exp(*s.final_validation_loss), 2)));
+  }
+  if (s.final_train_loss) {
+    out += tile("Training loss", fixed(*s.final_train_loss, 4), "at the last step");
+  }
+  out += tile("Time", duration_text(s.seconds),
+              concat(grouped(static_cast<double>(s.steps)), " steps"));
+  out += tile("Tokens per second", short_count(rate(s.tokens, s.seconds)),
+              concat(short_count(static_cast<double>(s.tokens)), " tokens in all"));
+  out += tile("Peak memory", bytes_text(peak_bytes(s)),
+              concat(short_count(static_cast<double>(s.parameters)), " parameters"));
+  const PredictionCounts& p = s.predictions;
+  if (p.made > 0) {
+    out += tile("Predictions", concat(p.accepted, " of ", p.made), "accepted in full");
+  }
+  return out;
+}
+
+std::string cell(const char* label, const std::string& text) {
+  return concat("<td data-label=\"", label, "\">", html_escaped(text), "</td>");
+}
+
+std::string phase_rows(const RunSummary& s) {
+  std::string out;
+  for (Phase phase : kAllPhases) {
+    const PhaseUse& use = s.phase(phase);
+    if (use.steps == 0) continue;
+    out += concat("<tr><th scope=\"row\"><i class=\"phase ", name_of(phase), "\"></i>",
+                  name_of(phase), "</th>");
+    out += cell("Steps", grouped(static_cast<double>(use.steps)));
+    out += cell("Time", duration_text(use.seconds));
+    out += cell("Share", percent(use.seconds, s.seconds));
+    out += cell("Tokens", short_count(static_cast<double>(use.tokens)));
+    out += cell("Tokens/s", short_count(rate(use.tokens, use.seconds)));
+    out += cell("Peak", bytes_text(use.peak_bytes));
+    out += cell("Precision", use.precision) + "</tr>\n";
+  }
+  return out;
+}
+
+/// One bar whose parts are as wide as their shares.
+std::string share_bar(const std::array<std::pair<const char*, double>, kPhases>& parts) {
+  std::string out = "<div class=\"share\" aria-hidden=\"true\">";
+  for (const auto& [name, share] : parts) {
+    if (share > 0)
+      out += concat("<i class=\"phase ", name, "\" style=\"flex-grow:", share, "\"></i>");
+  }
+  return out + "</div>\n";
+}
+
+std::string time_bar(const RunSummary& s) {
+  std::array<std::pair<const char*, double>, kPhases> parts;
+  for (std::size_t i = 0; i < kPhases; ++i)
+    parts[i] = {name_of(kAllPhases[i]), s.phases[i].seconds};
+  return share_bar(parts);
+}
+
+std::string fact(const char* name, const std::string& value) {
+  return value.empty() ? "" : concat("<dt>", name, "</dt><dd>", html_escaped(value), "</dd>\n");
+}
+
+std::string facts(const RunSummary& s) {
+  return fact("Parameters", grouped(static_cast<double>(s.parameters))) +
+         fact("Effective batch", concat(s.effective_batch, " sequences an optimizer step")) +
+         fact("Tokens", grouped(static_cast<double>(s.tokens))) + fact("Command", s.command) +
+         fact("Version", s.version);
+}
+
+std::string prediction_facts(const PredictionCounts& p) {
+  const auto count = [&](const char* name, std::int64_t value) {
+    return fact(
+        name,
+        concat(value, " (", percent(static_cast<double>(value), static_cast<double>(p.made)), ")"));
+  };
+  if (p.made == 0) return "<p class=\"quiet\">No prediction was made in this run.</p>";
+  return concat("<dl>", fact("Made", std::to_string(p.made)), count("Accepted in full", p.accepted),
+                count("Shrunk", p.shrunk), count("Reverted", p.reverted), "</dl>");
+}
+
+std::string folded(const char* name, const std::string& text, const char* state) {
+  if (text.empty()) return "";
+  return concat("<details class=\"card\"", state, "><summary>", name, "</summary><pre>",
+                html_escaped(text), "</pre></details>\n");
+}
+
+void replace_file(const std::filesystem::path& path, const std::string& text) {
+  std::filesystem::path fresh = path;
+  fresh += ".new";
+  std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
+  if (!out)
+    throw CannotCreate(concat("cannot create ", fresh.string(), ": ", std::strerror(errno)));
+  out << text;
+  out.close();
+  std::error_code failure;
+  if (out) std::filesystem::rename(fresh, path, failure);
+  if (out && !failure) return;
+  const std::string why = failure ? failure.message() : std::strerror(errno);
+  std::filesystem::remove(fresh, failure);
+  throw IoError(concat("cannot write ", path.string(), ": ", why));
+}
+
+}  // namespace
+
+void write_report(const std::filesystem::path& path, const ReportInput& input) {
+  Curves curves;
+  for_each_record(input.metrics, [&](const StepRecord& record) { curves.add(record); });
+  replace_file(path, filled(k_report_html,
+                            {{"title", html_escaped(input.title)},
+                             {"style", k_report_css},
+                             {"script", k_report_js},
+                             {"data", curves.to_json()},
+                             {"tiles", tiles(input.summary)},
+                             {"time_bar", time_bar(input.summary)},
+                             {"phases", phase_rows(input.summary)},
+                             {"predictions", prediction_facts(input.summary.predictions)},
+                             {"facts", facts(input.summary)},
+                             {"sample", folded("Sample of generated text", input.sample, " open")},
+                             {"settings", folded("Settings", input.settings, "")}}));
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,11 @@
+#pragma once
+
+namespace hybrid_trainer {
+
+/// The files of report/, made into strings by the build. report.html has {{name}} where report.cpp
+/// puts something.
+extern const char k_report_html[];
+extern const char k_report_css[];
+extern const char k_report_js[];
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,69 @@
+#include "hybrid_trainer/observability/run_summary.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hybrid_trainer/observability/json_writer.h"
+
+namespace hybrid_trainer {
+namespace {
+
+void write_phase(JsonWriter& out, Phase phase, const PhaseUse& use) {
+  out.begin_object(name_of(phase));
+  out.number("steps", use.steps);
+  out.number("seconds", use.seconds);
+  out.number("tokens", use.tokens);
+  out.number("peak_bytes", use.peak_bytes);
+  out.begin_object("peak_bytes_by_kind");
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    out.number(name_of(static_cast<MemoryKind>(kind)), use.peak_by_kind[kind]);
+  }
+  out.end_object();
+  out.string("precision", use.precision);
+  out.end_object();
+}
+
+}  // namespace
+
+void RunSummary::add(const StepRecord& record) {
+  ++steps;
+  tokens += record.tokens;
+  seconds += record.seconds;
+  final_train_loss = record.loss;
+  if (record.validation_loss) final_validation_loss = record.validation_loss;
+  PhaseUse& use = phase(record.phase);
+  ++use.steps;
+  use.seconds += record.seconds;
+  use.tokens += record.tokens;
+  use.peak_bytes = std::max(use.peak_bytes, record.device_memory.peak_total);
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    use.peak_by_kind[kind] = std::max(use.peak_by_kind[kind], record.device_memory.peak[kind]);
+  }
+}
+
+std::string to_json(const RunSummary& summary) {
+  JsonWriter out;
+  out.begin_object();
+  out.number("final_train_loss", summary.final_train_loss);
+  out.number("final_validation_loss", summary.final_validation_loss);
+  out.number("steps", summary.steps);
+  out.number("tokens", summary.tokens);
+  out.number("seconds", summary.seconds);
+  out.begin_object("phases");
+  for (Phase phase : kAllPhases) write_phase(out, phase, summary.phase(phase));
+  out.end_object();
+  out.begin_object("predictions");
+  out.number("made", summary.predictions.made);
+  out.number("accepted", summary.predictions.accepted);
+  out.number("shrunk", summary.predictions.shrunk);
+  out.number("reverted", summary.predictions.reverted);
+  out.end_object();
+  out.number("parameters", summary.parameters);
+  out.number("effective_batch", summary.effective_batch);
+  out.string("command", summary.command);
+  out.string("version", summary.version);
+  out.end_object();
+  return out.text() + "\n";
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,124 @@
+#include "step_record_json.h"
+
+#include <boost/json.hpp>
+#include <cmath>
+#include <limits>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/observability/json_writer.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace json = boost::json;
+
+using BytesByKind = std::array<std::size_t, kMemoryKinds>;
+
+void write_bytes(JsonWriter& out, std::string_view key, const BytesByKind& bytes) {
+  out.begin_object(key);
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    out.number(name_of(static_cast<MemoryKind>(kind)), bytes[kind]);
+  }
+  out.end_object();
+}
+
+/// The record's event, with the numbers that JSON cannot hold named in front.
+std::string event_text(const StepRecord& record) {
+  std::string text;
+  const auto name = [&](const char* what, double value) {
+    if (std::isfinite(value)) return;
+    text += concat(text.empty() ? "" : ", ", what, " is ",
+                   std::isnan(value) ? "NaN"
+                   : value > 0       ? "infinite"
+                                     : "minus infinite");
+  };
+  name("loss", record.loss);
+  name("gradient norm", record.gradient_norm.value_or(0));
+  name("predicted loss", record.predicted_loss.value_or(0));
+  name("validation loss", record.validation_loss.value_or(0));
+  if (text.empty() || record.event.empty()) return text + record.event;
+  return text + "; " + record.event;
+}
+
+std::optional<double> optional_real(const json::object& object, const char* key) {
+  const json::value& value = object.at(key);
+  if (value.is_null()) return std::nullopt;
+  return value.to_number<double>();
+}
+
+double real(const json::object& object, const char* key) {
+  return optional_real(object, key).value_or(std::numeric_limits<double>::quiet_NaN());
+}
+
+BytesByKind bytes_by_kind(const json::object& object) {
+  BytesByKind bytes{};
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    bytes[kind] = object.at(name_of(static_cast<MemoryKind>(kind))).to_number<std::size_t>();
+  }
+  return bytes;
+}
+
+Phase phase_of(const json::string& name) {
+  for (Phase phase : kAllPhases) {
+    if (name == name_of(phase)) return phase;
+  }
+  throw DataError(concat("unknown phase ", std::string_view(name)));
+}
+
+StepRecord record_of(const json::object& object) {
+  StepRecord record;
+  record.step = object.at("step").to_number<std::int64_t>();
+  record.phase = phase_of(object.at("phase").as_string());
+  record.loss = real(object, "loss");
+  record.learning_rate = real(object, "learning_rate");
+  record.gradient_norm = optional_real(object, "gradient_norm");
+  record.tokens = object.at("tokens").to_number<std::int64_t>();
+  record.seconds = real(object, "seconds");
+  record.tokens_per_second = real(object, "tokens_per_second");
+  record.device_memory.live = bytes_by_kind(object.at("live_bytes").as_object());
+  record.device_memory.peak = bytes_by_kind(object.at("peak_bytes").as_object());
+  for (std::size_t bytes : record.device_memory.live) record.device_memory.live_total += bytes;
+  record.device_memory.peak_total = object.at("peak_total_bytes").to_number<std::size_t>();
+  record.host_memory.live_total = object.at("host_bytes").to_number<std::size_t>();
+  record.predicted_loss = optional_real(object, "predicted_loss");
+  record.confidence = optional_real(object, "confidence");
+  record.event = std::string_view(object.at("event").as_string());
+  record.validation_loss = optional_real(object, "validation_loss");
+  return record;
+}
+
+}  // namespace
+
+std::string to_json_line(const StepRecord& record) {
+  JsonWriter out;
+  out.begin_object();
+  out.number("step", record.step);
+  out.string("phase", name_of(record.phase));
+  out.number("loss", record.loss);
+  out.number("learning_rate", record.learning_rate);
+  out.number("gradient_norm", record.gradient_norm);
+  out.number("tokens", record.tokens);
+  out.number("seconds", record.seconds);
+  out.number("tokens_per_second", record.tokens_per_second);
+  write_bytes(out, "live_bytes", record.device_memory.live);
+  write_bytes(out, "peak_bytes", record.device_memory.peak);
+  out.number("peak_total_bytes", record.device_memory.peak_total);
+  out.number("host_bytes", record.host_memory.live_total);
+  out.number("predicted_loss", record.predicted_loss);
+  out.number("confidence", record.confidence);
+  out.string("event", event_text(record));
+  out.number("validation_loss", record.validation_loss);
+  out.end_object();
+  return out.text() + "\n";
+}
+
+std::optional<StepRecord> parse_json_line(std::string_view line) {
+  try {
+    const json::value value = json::parse({line.data(), line.size()});
+    return record_of(value.as_object());
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace hybrid_trainer

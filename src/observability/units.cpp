@@ -1,0 +1,76 @@
+#include "units.h"
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::string formatted(const char* format, double value, const char* unit) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), format, value, unit);
+  return text.data();
+}
+
+/// Three significant digits of a value below 1000.
+std::string three_digits(double value, const char* unit) {
+  return formatted(value < 9.995 ? "%.2f%s" : value < 99.95 ? "%.1f%s" : "%.0f%s", value, unit);
+}
+
+std::string two_parts(std::int64_t seconds, std::int64_t large, const char* large_name,
+                      std::int64_t small, const char* small_name) {
+  const std::int64_t rest = seconds % large / small;
+  return concat(seconds / large, large_name, rest < 10 ? " 0" : " ", rest, small_name);
+}
+
+}  // namespace
+
+std::string fixed(double value, int decimals) {
+  std::array<char, 400> text;
+  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
+  return text.data();
+}
+
+std::string short_count(double value) {
+  static constexpr std::array<const char*, 5> kUnits{"", "k", "M", "G", "T"};
+  if (!(value >= 999.5)) return formatted("%.0f%s", value, "");
+  std::size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
+  return three_digits(value, kUnits[unit]);
+}
+
+std::string grouped(double value) {
+  const std::string digits = formatted("%.0f%s", std::abs(value), "");
+  if (!std::isfinite(value)) return digits;
+  std::string text = value <= -0.5 ? "-" : "";
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+std::string bytes_text(std::size_t bytes) {
+  static constexpr std::array<const char*, 5> kUnits{" B", " kB", " MB", " GB", " TB"};
+  double value = static_cast<double>(bytes);
+  if (bytes < 1000) return formatted("%.0f%s", value, kUnits[0]);
+  std::size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
+  return three_digits(value, kUnits[unit]);
+}
+
+std::string duration_text(double seconds) {
+  if (!std::isfinite(seconds) || seconds > 1e12) return "?";
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  if (seconds < 9.95) return formatted("%.1f%s", seconds, "s");
+  if (whole < 60) return concat(whole, "s");
+  if (whole < 3600) return two_parts(whole, 60, "m", 1, "s");
+  if (whole < 86400) return two_parts(whole, 3600, "h", 60, "m");
+  return two_parts(whole, 86400, "d", 3600, "h");
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,128 @@
+#include "hybrid_trainer/observability/jsonl_sink.h"
+
+#include <boost/json.hpp>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+#include "observability/records.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::full_record;
+
+class JsonlSinkTest : public testing::Folder {
+ protected:
+  std::filesystem::path metrics() const { return file("metrics.jsonl"); }
+  void write_steps(std::int64_t first, std::int64_t last) {
+    JsonlSink sink(metrics());
+    for (std::int64_t step = first; step <= last; ++step) sink.write(full_record(step));
+  }
+  std::vector<std::int64_t> steps() const {
+    std::vector<std::int64_t> steps;
+    for_each_record(metrics(), [&](const StepRecord& record) { steps.push_back(record.step); });
+    return steps;
+  }
+  boost::json::object only_line() const {
+    return boost::json::parse(text_of(metrics())).as_object();
+  }
+};
+
+TEST_F(JsonlSinkTest, WritesOneObjectWithAllKeysAStep) {
+  write_steps(7, 7);
+  const boost::json::object line = only_line();
+  for (const char* key : {"step", "phase", "loss", "learning_rate", "gradient_norm", "tokens",
+                          "seconds", "tokens_per_second", "live_bytes", "peak_bytes", "host_bytes",
+                          "predicted_loss", "confidence", "event", "validation_loss"}) {
+    EXPECT_TRUE(line.contains(key)) << key;
+  }
+  EXPECT_EQ(line.at("step").as_int64(), 7);
+  EXPECT_EQ(line.at("phase").as_string(), "full");
+  EXPECT_EQ(line.at("loss").as_double(), 3.1415926535);
+  EXPECT_EQ(line.at("live_bytes").at("gradients").as_int64(), 2000);
+  EXPECT_EQ(line.at("peak_bytes").at("parameters").as_int64(), 2000);
+}
+
+TEST_F(JsonlSinkTest, WritesNullForWhatIsAbsent) {
+  StepRecord record;
+  record.step = 1;
+  JsonlSink(metrics()).write(record);
+  for (const char* key : {"gradient_norm", "predicted_loss", "confidence", "validation_loss"}) {
+    EXPECT_TRUE(only_line().at(key).is_null()) << key;
+  }
+}
+
+TEST_F(JsonlSinkTest, WritesNullForWhatIsNotFiniteAndNamesItInTheEvent) {
+  StepRecord record = full_record(1);
+  record.loss = std::nan("");
+  record.gradient_norm = std::numeric_limits<double>::infinity();
+  record.event = "rolled back";
+  JsonlSink(metrics()).write(record);
+  EXPECT_TRUE(only_line().at("loss").is_null());
+  EXPECT_TRUE(only_line().at("gradient_norm").is_null());
+  EXPECT_EQ(only_line().at("event").as_string(),
+            "loss is NaN, gradient norm is infinite; rolled back");
+}
+
+TEST_F(JsonlSinkTest, ReadsBackWhatItWrote) {
+  const StepRecord written = full_record(3, Phase::kCorrect);
+  JsonlSink(metrics()).write(written);
+  int records = 0;
+  for_each_record(metrics(), [&](const StepRecord& read) {
+    ++records;
+    EXPECT_EQ(read.phase, Phase::kCorrect);
+    EXPECT_EQ(read.loss, written.loss);
+    EXPECT_EQ(read.gradient_norm, written.gradient_norm);
+    EXPECT_EQ(read.device_memory.live, written.device_memory.live);
+    EXPECT_EQ(read.device_memory.live_total, written.device_memory.live_total);
+    EXPECT_EQ(read.device_memory.peak_total, written.device_memory.peak_total);
+    EXPECT_EQ(read.host_memory.live_total, written.host_memory.live_total);
+    EXPECT_EQ(read.event, written.event);
+    EXPECT_EQ(read.validation_loss, written.validation_loss);
+  });
+  EXPECT_EQ(records, 1);
+}
+
+TEST_F(JsonlSinkTest, TruncationLeavesNoStepTwiceAfterAResume) {
+  write_steps(1, 10);
+  JsonlSink resumed(metrics());
+  resumed.truncate_after(6);
+  for (std::int64_t step = 7; step <= 9; ++step) resumed.write(full_record(step));
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+TEST_F(JsonlSinkTest, TruncationDropsATornLastLine) {
+  write_steps(1, 3);
+  std::filesystem::resize_file(metrics(), std::filesystem::file_size(metrics()) - 20);
+  JsonlSink resumed(metrics());
+  resumed.truncate_after(100);
+  resumed.write(full_record(3));
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{1, 2, 3}));
+}
+
+TEST_F(JsonlSinkTest, TruncationAfterStepZeroEmptiesTheFile) {
+  write_steps(1, 3);
+  JsonlSink(metrics()).truncate_after(0);
+  EXPECT_EQ(std::filesystem::file_size(metrics()), 0u);
+}
+
+TEST_F(JsonlSinkTest, SaysThatTheDiskIsFull) {
+  JsonlSink sink("/dev/full");
+  try {
+    sink.write(full_record(5));
+    FAIL() << "no error";
+  } catch (const IoError& error) {
+    EXPECT_NE(std::string(error.what()).find("No space left"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("step 5"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(JsonlSinkTest, SaysWhichFileItCannotOpen) {
+  EXPECT_THROW(JsonlSink(file("missing") / "metrics.jsonl"), CannotCreate);
+  EXPECT_THROW(for_each_record(file("none.jsonl"), [](const StepRecord&) {}), MissingInput);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

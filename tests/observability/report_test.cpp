@@ -1,0 +1,98 @@
+#include "hybrid_trainer/observability/report.h"
+
+#include <boost/json.hpp>
+#include <regex>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/observability/jsonl_sink.h"
+#include "observability/records.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::full_record;
+
+class ReportTest : public testing::Folder {
+ protected:
+  /// A run through all phases, reported; gives back the page.
+  std::string report(ReportInput input) {
+    input.metrics = file("metrics.jsonl");
+    JsonlSink sink(input.metrics);
+    std::int64_t step = 0;
+    for (Phase phase : kAllPhases) {
+      for (int i = 0; i < 3; ++i) {
+        const StepRecord record = full_record(++step, phase);
+        sink.write(record);
+        input.summary.add(record);
+      }
+    }
+    write_report(file("report.html"), input);
+    return text_of(file("report.html"));
+  }
+
+  static boost::json::value data_of(const std::string& page) {
+    const std::string opening = "<script type=\"application/json\" id=\"data\">";
+    const std::size_t begin = page.find(opening) + opening.size();
+    return boost::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+  }
+};
+
+TEST_F(ReportTest, HoldsABandForEachPhase) {
+  const boost::json::value data = data_of(report({}));
+  std::set<std::string> phases;
+  for (const auto& band : data.at("bands").as_array()) {
+    phases.insert(std::string(std::string_view(band.at(0).as_string())));
+  }
+  EXPECT_EQ(phases, (std::set<std::string>{"warmup", "full", "predict", "correct"}));
+}
+
+TEST_F(ReportTest, RefersToNothingOutsideItself) {
+  const std::string page = report({});
+  EXPECT_EQ(page.find("http"), std::string::npos);
+  EXPECT_FALSE(std::regex_search(page, std::regex(R"((src|href)\s*=|@import|url\((?!#))")));
+}
+
+TEST_F(ReportTest, EscapesEveryTextThatAUserCanWrite) {
+  ReportInput input;
+  input.title = "<img src=x onerror=alert(1)>";
+  input.settings = "{\"name\": \"</pre><script>alert(2)</script>\"}";
+  input.sample = "template <class T> & \"more\" </main>";
+  input.summary.command = "hybrid --run '<b>'";
+  const std::string page = report(input);
+  EXPECT_EQ(page.find("<img"), std::string::npos);
+  EXPECT_EQ(page.find("<script>alert"), std::string::npos);
+  EXPECT_EQ(page.find("<b>'"), std::string::npos);
+  EXPECT_NE(page.find("template &lt;class T&gt; &amp; &quot;more&quot; &lt;/main&gt;"),
+            std::string::npos);
+}
+
+TEST_F(ReportTest, DoesNotFillInWhatItFilledIn) {
+  ReportInput input;
+  input.sample = "{{settings}} {{nothing}}";
+  input.settings = "only once";
+  const std::string page = report(input);
+  EXPECT_NE(page.find("{{settings}} {{nothing}}"), std::string::npos);
+  EXPECT_EQ(page.find("only once"), page.rfind("only once"));
+}
+
+TEST_F(ReportTest, LeavesSampleAndSettingsOutWhereThereAreNone) {
+  EXPECT_EQ(report({}).find("<details"), std::string::npos);
+}
+
+TEST_F(ReportTest, ReplacesAnOlderReportAndLeavesNothingElse) {
+  std::ofstream(file("report.html")) << "old";
+  EXPECT_EQ(report({}).find("old\n"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(file("report.html.new")));
+}
+
+TEST_F(ReportTest, IsWrittenForARunWithoutSteps) {
+  std::ofstream(file("metrics.jsonl")).close();
+  ReportInput input;
+  input.metrics = file("metrics.jsonl");
+  EXPECT_NO_THROW(write_report(file("report.html"), input));
+  EXPECT_THROW(write_report(file("missing") / "report.html", input), CannotCreate);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,65 @@
+#include "hybrid_trainer/observability/run_summary.h"
+
+#include <boost/json.hpp>
+
+#include "observability/records.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::full_record;
+
+RunSummary small_run() {
+  RunSummary summary;
+  summary.add(full_record(1, Phase::kWarmup));
+  StepRecord second = full_record(2, Phase::kPredict);
+  second.loss = 2.5;
+  second.validation_loss.reset();
+  second.device_memory.peak_total = 5;
+  summary.add(second);
+  summary.predictions = {4, 2, 1, 1};
+  summary.parameters = 123;
+  summary.command = "hybrid train --run \"a b\"";
+  summary.phase(Phase::kPredict).precision = "bf16";
+  return summary;
+}
+
+TEST(RunSummary, AddsStepsUpByPhase) {
+  const RunSummary summary = small_run();
+  EXPECT_EQ(summary.steps, 2);
+  EXPECT_EQ(summary.tokens, 2048);
+  EXPECT_EQ(summary.seconds, 1.0);
+  EXPECT_EQ(summary.phase(Phase::kWarmup).steps, 1);
+  EXPECT_EQ(summary.phase(Phase::kFull).steps, 0);
+  EXPECT_EQ(summary.phase(Phase::kPredict).peak_bytes, 5u);
+}
+
+TEST(RunSummary, KeepsTheLastLosses) {
+  EXPECT_EQ(small_run().final_train_loss, 2.5);
+  EXPECT_EQ(small_run().final_validation_loss, 3.5);
+}
+
+TEST(RunSummary, WritesTheKeysThatProgramsRead) {
+  const boost::json::value json = boost::json::parse(to_json(small_run()));
+  EXPECT_EQ(json.at("final_train_loss").as_double(), 2.5);
+  EXPECT_EQ(json.at("final_validation_loss").as_double(), 3.5);
+  EXPECT_EQ(json.at("tokens").as_int64(), 2048);
+  EXPECT_EQ(json.at("seconds").to_number<double>(), 1.0);
+  for (Phase phase : kAllPhases) {
+    for (const char* key : {"steps", "seconds", "tokens", "peak_bytes"}) {
+      EXPECT_TRUE(json.at("phases").at(name_of(phase)).as_object().contains(key))
+          << name_of(phase) << key;
+    }
+  }
+  EXPECT_EQ(json.at("phases").at("predict").at("precision").as_string(), "bf16");
+  EXPECT_EQ(json.at("predictions").at("made").as_int64(), 4);
+  EXPECT_EQ(json.at("predictions").at("reverted").as_int64(), 1);
+  EXPECT_EQ(json.at("command").as_string(), "hybrid train --run \"a b\"");
+}
+
+TEST(RunSummary, WritesNullWhereNoValidationWasMade) {
+  EXPECT_TRUE(boost::json::parse(to_json(RunSummary())).at("final_validation_loss").is_null());
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
