@@ -21,30 +21,28 @@ bool PredictionLine::aim(Trainable& model, Predictor& predictor) {
 }
 
 void PredictionLine::start(Trainable& model) {
-  model.save_snapshot();
-  position_ = 0;
   started_ = true;
-}
-
-void PredictionLine::add_direction(Trainable& model, double length) {
+  position_ = 0;
+  if (directions_.empty()) return;
+  snapshot_ = empty_like_weights(model, MemoryKind::kSnapshot);
   const auto weights = model.weights();
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    kernels::axpy(weights[i].value, static_cast<float>(length), directions_[i], model.stream());
+    copy(snapshot_[i], weights[i].value, model.stream());
   }
 }
 
-void PredictionLine::advance(Trainable& model, double length) {
-  position_ += length;
-  if (directions_.empty()) return;
-  add_direction(model, length);
-  model.weights_changed();
-}
-
-void PredictionLine::return_to(Trainable& model, double position) {
+void PredictionLine::move_to(Trainable& model, double position) {
   position_ = position;
   if (directions_.empty()) return;
-  model.restore_snapshot();
-  if (position != 0) add_direction(model, position);
+  const auto weights = model.weights();
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (position == 0) {
+      copy(weights[i].value, snapshot_[i], model.stream());
+    } else {
+      kernels::move_along(weights[i].value, snapshot_[i], static_cast<float>(position),
+                          directions_[i], model.stream());
+    }
+  }
   model.weights_changed();
 }
 
@@ -58,21 +56,18 @@ double PredictionLine::wait_for_slope(Trainable& model) const {
   return slope;
 }
 
-void PredictionLine::release(Trainable& model) {
-  if (started_) model.drop_snapshot();
-  *this = PredictionLine();
-}
-
 void PredictionLine::save(State& state) const {
   state.integers["phases.line.started"] = started_;
   state.reals["phases.line.position"] = position_;
   save_tensors(state, "phases.line.direction", started_ ? directions_ : std::vector<Tensor>());
+  save_tensors(state, "phases.line.snapshot", snapshot_);
 }
 
 void PredictionLine::load(const State& state, const Stream& stream) {
   started_ = state.integer("phases.line.started") != 0;
   position_ = state.real("phases.line.position");
   directions_ = load_tensors(state, "phases.line.direction", MemoryKind::kPredictor, stream);
+  snapshot_ = load_tensors(state, "phases.line.snapshot", MemoryKind::kSnapshot, stream);
 }
 
 }  // namespace hybrid_trainer
