@@ -49,7 +49,7 @@ CorrectExecutor::Comparison CorrectExecutor::compare(const GradientMeasurement& 
   const bool bad = verdict.signal == Signal::kNotFinite || verdict.signal == Signal::kExplosion;
   if (bad) losses.alarm = verdict.reason;
   if (!std::isfinite(losses.after)) losses.alarm = concat("probe loss ", losses.after);
-  parts_.line.move_to(parts_.model, 0);
+  parts_.line.return_to(parts_.model, 0);
   losses.before = probe_loss(outcome);
   return losses;
 }
@@ -60,18 +60,18 @@ double CorrectExecutor::choose(const Comparison& losses, double& kept_loss, Phas
   double fraction = 1;
   if (losses.alarm.empty() && losses.after <= losses.before) {
     kept_loss = losses.after;
-    parts_.line.move_to(parts_.model, losses.position);
+    parts_.line.return_to(parts_.model, losses.position);
     return fraction;
   }
   const std::int64_t tries = losses.alarm.empty() ? parts_.config().max_shrinks : 0;
   fraction = parabola_minimum(losses.after - losses.before, losses.slope * losses.position);
   for (std::int64_t i = 0; i < tries; ++i, fraction /= 2) {
-    parts_.line.move_to(parts_.model, fraction * losses.position);
+    parts_.line.return_to(parts_.model, fraction * losses.position);
     kept_loss = probe_loss(outcome);
     if (kept_loss < losses.before) return fraction;
   }
   kept_loss = losses.before;
-  parts_.line.move_to(parts_.model, 0);
+  parts_.line.return_to(parts_.model, 0);
   return 0;
 }
 

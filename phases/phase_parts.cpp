@@ -55,7 +55,7 @@ void PhaseParts::close_jump(const PredictGate::Jump& result) {
   counts.reverted += result.decision == Decision::kReverted;
   statistics.predicted_gain += result.paired_drop;
   jump = {};
-  line.release();
+  line.release(model);
   trust.clear();
   predictor = make_predictor(config());
 }

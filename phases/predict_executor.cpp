@@ -99,11 +99,11 @@ void PredictExecutor::advance() {
     jump.stop = true;
     return;
   }
-  parts_.line.move_to(parts_.model, parts_.line.position() + length);
+  parts_.line.advance(parts_.model, length);
 }
 
 void PredictExecutor::roll_back(PhaseOutcome& outcome) {
-  parts_.line.move_to(parts_.model, 0);
+  parts_.line.return_to(parts_.model, 0);
   outcome.decision = Decision::kReverted;
   say(outcome, concat("rolled back ", parts_.jump.steps, " predicted steps"));
   parts_.close_jump({parts_.jump.cost, 0.0, 0, Decision::kReverted});

@@ -21,28 +21,30 @@ bool PredictionLine::aim(Trainable& model, Predictor& predictor) {
 }
 
 void PredictionLine::start(Trainable& model) {
-  started_ = true;
+  model.save_snapshot();
   position_ = 0;
-  if (directions_.empty()) return;
-  snapshot_ = empty_like_weights(model, MemoryKind::kSnapshot);
+  started_ = true;
+}
+
+void PredictionLine::add_direction(Trainable& model, double length) {
   const auto weights = model.weights();
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    copy(snapshot_[i], weights[i].value, model.stream());
+    kernels::axpy(weights[i].value, static_cast<float>(length), directions_[i], model.stream());
   }
 }
 
-void PredictionLine::move_to(Trainable& model, double position) {
+void PredictionLine::advance(Trainable& model, double length) {
+  position_ += length;
+  if (directions_.empty()) return;
+  add_direction(model, length);
+  model.weights_changed();
+}
+
+void PredictionLine::return_to(Trainable& model, double position) {
   position_ = position;
   if (directions_.empty()) return;
-  const auto weights = model.weights();
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (position == 0) {
-      copy(weights[i].value, snapshot_[i], model.stream());
-    } else {
-      kernels::move_along(weights[i].value, snapshot_[i], static_cast<float>(position),
-                          directions_[i], model.stream());
-    }
-  }
+  model.restore_snapshot();
+  if (position != 0) add_direction(model, position);
   model.weights_changed();
 }
 
@@ -56,18 +58,21 @@ double PredictionLine::wait_for_slope(Trainable& model) const {
   return slope;
 }
 
+void PredictionLine::release(Trainable& model) {
+  if (started_) model.drop_snapshot();
+  *this = PredictionLine();
+}
+
 void PredictionLine::save(State& state) const {
   state.integers["phases.line.started"] = started_;
   state.reals["phases.line.position"] = position_;
   save_tensors(state, "phases.line.direction", started_ ? directions_ : std::vector<Tensor>());
-  save_tensors(state, "phases.line.snapshot", snapshot_);
 }
 
 void PredictionLine::load(const State& state, const Stream& stream) {
   started_ = state.integer("phases.line.started") != 0;
   position_ = state.real("phases.line.position");
   directions_ = load_tensors(state, "phases.line.direction", MemoryKind::kPredictor, stream);
-  snapshot_ = load_tensors(state, "phases.line.snapshot", MemoryKind::kSnapshot, stream);
 }
 
 }  // namespace hybrid_trainer

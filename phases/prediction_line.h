@@ -8,9 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// The straight line w(x) = snapshot + x·direction that a prediction moves on. Every point is
-/// computed from the snapshot, so going away and coming back gives the same bits, and x = 0 is the
-/// snapshot itself. Position is counted in first predicted steps.
+/// The straight line w(x) = snapshot + x·direction that a prediction moves on. Position is counted
+/// in first predicted steps; at 0 the weights are the snapshot bit for bit.
 class PredictionLine {
  public:
   /// Points the line along the predictor's present direction. False where it has none yet.
@@ -19,20 +18,22 @@ class PredictionLine {
   void start(Trainable& model);
   bool started() const { return started_; }
 
-  /// Moves the weights to a position.
-  void move_to(Trainable& model, double position);
+  /// Moves the weights on by a length.
+  void advance(Trainable& model, double length);
+  /// Moves the weights to a position by way of the snapshot.
+  void return_to(Trainable& model, double position);
   double position() const { return position_; }
   /// Slope of the loss per unit of position: <gradient, direction> of the last measurement.
   double wait_for_slope(Trainable& model) const;
   /// Frees directions and snapshot; the weights stay where they are.
-  void release() { *this = PredictionLine(); }
+  void release(Trainable& model);
 
   void save(State& state) const;
   void load(const State& state, const Stream& stream);
 
  private:
-  std::vector<Tensor> directions_;  // both empty where the direction changes nothing
-  std::vector<Tensor> snapshot_;
+  void add_direction(Trainable& model, double length);
+  std::vector<Tensor> directions_;  // empty where the direction changes nothing
   double position_ = 0;
   bool started_ = false;
 };

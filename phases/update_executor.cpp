@@ -45,7 +45,7 @@ PhaseOutcome UpdateExecutor::run(const Batch& batch) {
   outcome.phase = phase_;
   const bool aimed = wants_slope() && parts_.line.aim(parts_.model, *parts_.predictor);
   if (!aimed) {  // slopes of another time would say nothing
-    parts_.line.release();
+    parts_.line.release(parts_.model);
     parts_.trust.clear();
   }
   const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);

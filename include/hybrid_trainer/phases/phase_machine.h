@@ -42,11 +42,11 @@ class PhaseMachine {
   const PhaseStatistics& statistics() const;
 
   /// Writes "phases.…". Tensors are views that stay valid until the next step: in Predict the
-  /// snapshot, the directions and the probe batches, and the linear predictor's history. Weights,
+  /// directions and the probe batches, and the linear predictor's history. Weights, snapshot,
   /// moments and counters of the model are the caller's to save.
   void save(State& state) const;
-  /// Goes on where save stopped. The model's weights, moments and counters must have been loaded
-  /// before; enters the saved phase. Throws DataError where something is missing.
+  /// Goes on where save stopped. The model's weights, snapshot, moments and counters must have been
+  /// loaded before; enters the saved phase. Throws DataError where something is missing.
   void load(const State& state);
 
  private:

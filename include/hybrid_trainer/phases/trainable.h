@@ -26,9 +26,8 @@ struct GradientMeasurement {
 /// The few things that a phase does to a model. The trainer implements it over a LossModel, an
 /// Optimizer and the memory plan; tests implement it over a quadratic bowl.
 ///
-/// The phases move weights in place and keep their own snapshot of them. Moments and counters are
-/// changed by apply_gradient alone, which is never called between a snapshot and the decision on
-/// it, so a rollback restores them by not having touched them.
+/// Moments and counters are changed by apply_gradient alone, which is never called between a
+/// snapshot and the decision on it, so a rollback restores them by not having touched them.
 class Trainable {
  public:
   virtual ~Trainable() = default;
@@ -54,6 +53,12 @@ class Trainable {
   /// What the optimizer would do next from its moments alone with the learning rate of now, one
   /// tensor per weight. Needs the optimizer state on the device, so never called in Predict.
   virtual void write_momentum_directions(const std::vector<Tensor>& directions) = 0;
+  /// Keeps a copy of the weights until drop_snapshot. While there is one it is part of what the
+  /// trainer saves, as weights and moments are.
+  virtual void save_snapshot() = 0;
+  /// Writes the copy back bit for bit, as often as wanted; weights_changed follows.
+  virtual void restore_snapshot() = 0;
+  virtual void drop_snapshot() = 0;
   virtual const Stream& stream() const = 0;
 };
 
