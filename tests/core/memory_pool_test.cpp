@@ -1,0 +1,142 @@
+#include "hybrid_trainer/core/memory_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+std::size_t live(const MemoryPool& pool, MemoryKind kind) {
+  return pool.use().live[static_cast<std::size_t>(kind)];
+}
+std::size_t peak(const MemoryPool& pool, MemoryKind kind) {
+  return pool.use().peak[static_cast<std::size_t>(kind)];
+}
+
+TEST(MemoryPool, CountsLiveBytesByKind) {
+  const auto pool = MemoryPool::create("device");
+  const Buffer weights = pool->allocate(640, MemoryKind::kParameters);
+  {
+    const Buffer gradients = pool->allocate(128, MemoryKind::kGradients);
+    EXPECT_EQ(live(*pool, MemoryKind::kGradients), 128u);
+    EXPECT_EQ(pool->use().live_total, 768u);
+  }
+  EXPECT_EQ(live(*pool, MemoryKind::kParameters), 640u);
+  EXPECT_EQ(live(*pool, MemoryKind::kGradients), 0u);
+  EXPECT_EQ(pool->use().live_total, 640u);
+  EXPECT_EQ(pool->use().cached, 128u);
+}
+
+TEST(MemoryPool, KeepsPeaksUntilTheyAreReset) {
+  const auto pool = MemoryPool::create("device");
+  const Buffer kept = pool->allocate(64, MemoryKind::kParameters);
+  { const Buffer passing = pool->allocate(1024, MemoryKind::kActivations); }
+  EXPECT_EQ(peak(*pool, MemoryKind::kActivations), 1024u);
+  EXPECT_EQ(pool->use().peak_total, 1088u);
+  pool->reset_peaks();
+  EXPECT_EQ(peak(*pool, MemoryKind::kActivations), 0u);
+  EXPECT_EQ(peak(*pool, MemoryKind::kParameters), 64u);
+  EXPECT_EQ(pool->use().peak_total, 64u);
+}
+
+TEST(MemoryPool, ReusesAFreedBlockWithoutFreshBytes) {
+  const auto pool = MemoryPool::create("device");
+  for (const std::size_t bytes : {std::size_t{1000}, 100 * std::size_t{1000}, 3 * kMiB}) {
+    { const Buffer first = pool->allocate(bytes, MemoryKind::kActivations); }
+    const std::size_t fresh = pool->use().fresh_total;
+    const Buffer second = pool->allocate(bytes, MemoryKind::kWorkspace);
+    EXPECT_EQ(pool->use().fresh_total, fresh) << bytes;
+    EXPECT_GE(second.bytes(), bytes);
+  }
+}
+
+TEST(MemoryPool, AlignsToLinesAndHugePages) {
+  const auto pool = MemoryPool::create("device");
+  const Buffer line = pool->allocate(1, MemoryKind::kData);
+  const Buffer huge = pool->allocate(2 * kMiB + 1, MemoryKind::kData);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(line.data()) % 64, 0u);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(huge.data()) % (2 * kMiB), 0u);
+  EXPECT_EQ(huge.bytes(), 4 * kMiB);
+  std::memset(huge.data(), 1, huge.bytes());
+}
+
+TEST(MemoryPool, TrimGivesCachedBlocksBack) {
+  const auto pool = MemoryPool::create("device");
+  { const Buffer block = pool->allocate(8 * kMiB, MemoryKind::kWorkspace); }
+  EXPECT_EQ(pool->use().cached, 8 * kMiB);
+  pool->trim();
+  EXPECT_EQ(pool->use().cached, 0u);
+  EXPECT_EQ(pool->use().fresh_total, 8 * kMiB);
+}
+
+TEST(MemoryPool, ThrowsOverBudgetAndNamesPoolKindRequestAndBudget) {
+  const auto pool = MemoryPool::create("device", 1024);
+  const Buffer kept = pool->allocate(640, MemoryKind::kParameters);
+  try {
+    const Buffer over = pool->allocate(512, MemoryKind::kGradients);
+    FAIL() << "no error";
+  } catch (const OutOfMemory& error) {
+    EXPECT_EQ(error.requested_bytes(), 512u);
+    EXPECT_EQ(error.available_bytes(), 384u);
+    EXPECT_EQ(error.code(), ExitCode::kMemory);
+    const std::string message = error.what();
+    for (const char* part : {"device", "512", "gradients", "640", "budget 1024", "batch_size"}) {
+      EXPECT_NE(message.find(part), std::string::npos) << message << " lacks " << part;
+    }
+  }
+  EXPECT_EQ(pool->use().live_total, 640u);
+  EXPECT_NO_THROW(pool->allocate(384, MemoryKind::kGradients));
+}
+
+TEST(MemoryPool, GivesCachedBlocksUpBeforeItRefuses) {
+  const auto pool = MemoryPool::create("device", 1024);
+  { const Buffer small = pool->allocate(576, MemoryKind::kActivations); }
+  const Buffer large = pool->allocate(1024, MemoryKind::kActivations);
+  EXPECT_EQ(pool->use().cached, 0u);
+  EXPECT_EQ(pool->use().live_total, 1024u);
+}
+
+TEST(MemoryPool, BufferMovesAndOutlivesTheCallersHandle) {
+  auto pool = MemoryPool::create("device");
+  Buffer first = pool->allocate(64, MemoryKind::kSnapshot);
+  void* const data = first.data();
+  Buffer second = std::move(first);
+  EXPECT_EQ(second.data(), data);
+  EXPECT_EQ(second.kind(), MemoryKind::kSnapshot);
+  second = pool->allocate(128, MemoryKind::kData);
+  EXPECT_EQ(live(*pool, MemoryKind::kSnapshot), 0u);
+  const std::weak_ptr<MemoryPool> watched = pool;
+  pool.reset();
+  EXPECT_FALSE(watched.expired());
+  second = Buffer();
+  EXPECT_TRUE(watched.expired());
+}
+
+TEST(MemoryPool, CountsRightWithManyThreads) {
+  const auto pool = MemoryPool::create("device");
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::size_t i = 0; i < 2000; ++i) {
+        const Buffer block = pool->allocate(64 * (1 + i % 7), MemoryKind::kActivations);
+        std::memset(block.data(), t, block.bytes());
+        EXPECT_EQ(static_cast<char*>(block.data())[block.bytes() - 1], t);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const MemoryUse use = pool->use();
+  EXPECT_EQ(use.live_total, 0u);
+  EXPECT_EQ(use.cached, use.fresh_total);
+  EXPECT_LE(use.peak_total, 4u * 7 * 64);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

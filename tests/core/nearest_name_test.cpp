@@ -1,0 +1,36 @@
+#include "hybrid_trainer/core/nearest_name.h"
+
+#include <gtest/gtest.h>
+
+namespace hybrid_trainer {
+namespace {
+
+const std::vector<std::string> kNames{"warmup_steps", "full_steps", "max_predict_steps", "decay"};
+
+TEST(NearestName, FindsMisspelledNames) {
+  EXPECT_EQ(nearest_name("warmup_step", kNames), "warmup_steps");
+  EXPECT_EQ(nearest_name("wramup_steps", kNames), "warmup_steps");
+  EXPECT_EQ(nearest_name("max_predictsteps", kNames), "max_predict_steps");
+  EXPECT_EQ(nearest_name("decya", kNames), "decay");
+  EXPECT_EQ(nearest_name("decay", kNames), "decay");
+}
+
+TEST(NearestName, IsEmptyWhereNothingIsNear) {
+  EXPECT_EQ(nearest_name("tokenizer", kNames), "");
+  EXPECT_EQ(nearest_name("", kNames), "");
+  EXPECT_EQ(nearest_name("decay", {}), "");
+  EXPECT_EQ(nearest_name(std::string(100000, 'a'), kNames), "");
+}
+
+TEST(NearestName, CountsASwapOfNeighboursAsOneEdit) {
+  EXPECT_EQ(nearest_name("ba", {"xa", "ab"}), "xa");
+  EXPECT_EQ(nearest_name("form", {"forums", "from"}), "from");
+}
+
+TEST(NameHint, AsksForTheNearestOrListsAll) {
+  EXPECT_EQ(name_hint("decoy", kNames), "; did you mean decay?");
+  EXPECT_EQ(name_hint("qqqqq", {"adamw", "sgd"}), "; valid: adamw, sgd");
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,86 @@
+#include "hybrid_trainer/core/processor.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// What `answer` returns in a child process that never asked for the instruction set before, with
+/// the variable set.
+int in_child(const char* max_isa, const std::function<int()>& answer) {
+  const pid_t child = fork();
+  if (child == 0) {
+    unsetenv("ONEDNN_MAX_CPU_ISA");
+    setenv("HYBRID_MAX_ISA", max_isa, 1);
+    _exit(answer());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+int set_number() { return static_cast<int>(instruction_set()); }
+
+TEST(InstructionSet, IsHeldDownByTheEnvironment) {
+  const int best = in_child("avx512", set_number);
+  EXPECT_EQ(in_child("baseline", set_number), static_cast<int>(InstructionSet::kBaseline));
+  EXPECT_EQ(in_child("avx2", set_number), std::min(best, static_cast<int>(InstructionSet::kAvx2)));
+}
+
+TEST(InstructionSet, HoldsTheProductLibraryDownToo) {
+  const auto has = [](const std::string& wanted) {
+    return [wanted] {
+      instruction_set();
+      const char* set = std::getenv("ONEDNN_MAX_CPU_ISA");
+      return (set == nullptr ? wanted.empty() : wanted == set) ? 0 : 1;
+    };
+  };
+  EXPECT_EQ(in_child("avx2", has("AVX2")), 0);
+  EXPECT_EQ(in_child("baseline", has("SSE41")), 0);
+  EXPECT_EQ(in_child("avx512", has("")), 0);
+}
+
+TEST(InstructionSet, MultipliesNoBFloat16WhereHeldDown) {
+  EXPECT_EQ(in_child("avx2", [] { return multiplies_bfloat16() ? 1 : 0; }), 0);
+}
+
+TEST(InstructionSet, RefusesAnUnknownName) {
+  const auto throws_usage_error = [] {
+    try {
+      instruction_set();
+    } catch (const UsageError& error) {
+      return std::string(error.what()).find("avx9") == std::string::npos ? 2 : 0;
+    }
+    return 1;
+  };
+  EXPECT_EQ(in_child("avx9", throws_usage_error), 0);
+}
+
+TEST(ProcessorInfo, SaysWhatTheProcessMayUse) {
+  const ProcessorInfo info = processor_info();
+  EXPECT_FALSE(info.name.empty());
+  EXPECT_GE(info.cores, 1);
+  EXPECT_LE(info.cores, static_cast<int>(std::thread::hardware_concurrency()));
+  EXPECT_GT(info.memory_bytes, std::size_t{64} << 20);
+}
+
+TEST(SetThreads, TakesOneToAllCores) {
+  const int before = threads();
+  set_threads(1);
+  EXPECT_EQ(threads(), 1);
+  EXPECT_THROW(set_threads(0), ConfigError);
+  EXPECT_THROW(set_threads(processor_info().cores + 1), ConfigError);
+  set_threads(std::min(before, processor_info().cores));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
