@@ -26,7 +26,9 @@ bool begins_with(const std::string& text, const char* prefix) { return text.rfin
 /// A folder that is gone, with all in it, at the end of the scope; unless it was renamed.
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) { fs::create_directory(path_); }
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
+    fs::create_directory(path_);
+  }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   ~TemporaryFolder() {
@@ -64,8 +66,8 @@ void check_free_space(const std::string& folder, const State& state) {
   if (::statvfs(folder.c_str(), &disk) != 0) return;
   const std::size_t free = static_cast<std::size_t>(disk.f_bavail) * disk.f_frsize;
   if (free < needed) {
-    throw IoError(concat(folder, ": no space left: the checkpoint needs ", needed >> 20, " MiB, ", free >> 20,
-                         " MiB are free"));
+    throw IoError(concat(folder, ": no space left: the checkpoint needs ", needed >> 20, " MiB, ",
+                         free >> 20, " MiB are free"));
   }
 }
 
@@ -79,27 +81,30 @@ std::size_t write_files(const std::string& folder, std::int64_t step, const Stat
     info.files[name] = write_safetensors(folder + "/" + name, std::move(tensors));
   }
   const auto write_text = [&](const char* name, const std::string& text) {
-    return write_atomically(folder + "/" + name, [&](FileWriter& file) { file.append(text.data(), text.size()); });
+    return write_atomically(folder + "/" + name,
+                            [&](FileWriter& file) { file.append(text.data(), text.size()); });
   };
   info.files[kStateName] = write_text(kStateName, state_bytes(state));
   write_text(kManifestName, manifest_text(info));
   return info.bytes();
 }
 
-/// Shows the finished folder under its name. A checkpoint of that step that is there already changes places with it, or goes
-/// to the trash where the file system cannot exchange.
+/// Shows the finished folder under its name. A checkpoint of that step that is there already
+/// changes places with it, or goes to the trash where the file system cannot exchange.
 void publish(const std::string& temporary, const std::string& folder, const std::string& name) {
   const std::string path = folder + "/" + name, trash = folder + "/" + kTrash + name;
   if (std::rename(temporary.c_str(), path.c_str()) == 0) return;
   if (errno == ENOTEMPTY || errno == EEXIST) {
-    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return;
+    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0)
+      return;
     const bool moved = std::rename(path.c_str(), trash.c_str()) == 0;
     if (moved && std::rename(temporary.c_str(), path.c_str()) == 0) return;
   }
   throw IoError(system_problem(path, "cannot rename the finished checkpoint"));
 }
 
-/// Removes the checkpoints up to `step` over the newest `keep`. Those of later steps are another run's or damaged: they stay.
+/// Removes the checkpoints up to `step` over the newest `keep`. Those of later steps are another
+/// run's or damaged: they stay.
 void rotate(const std::string& folder, std::int64_t step, std::int64_t keep) {
   std::vector<std::int64_t> steps;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -126,13 +131,15 @@ void remove_checkpoint_leftovers(const std::string& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (begins_with(name, kTemporary) || begins_with(name, kTrash)) fs::remove_all(entry.path(), ignored);
+    if (begins_with(name, kTemporary) || begins_with(name, kTrash))
+      fs::remove_all(entry.path(), ignored);
   }
 }
 
 SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, const State& state,
                                 const CheckpointSaveOptions& options) {
-  require(options.keep >= 1 && step >= 0, "save_checkpoint: keep must be at least 1 and step not negative");
+  require(options.keep >= 1 && step >= 0,
+          "save_checkpoint: keep must be at least 1 and step not negative");
   const auto start = std::chrono::steady_clock::now();
   const std::string name = checkpoint_name(step);
   SavedCheckpoint saved;

@@ -28,7 +28,8 @@ std::vector<std::int64_t> steps_in(const std::string& folder) try {
   throw IoError(concat(folder, ": cannot list the checkpoints: ", problem.code().message()));
 }
 
-std::string damage_of(const std::string& path, std::int64_t step, std::optional<CheckpointInfo>& found) {
+std::string damage_of(const std::string& path, std::int64_t step,
+                      std::optional<CheckpointInfo>& found) {
   try {
     CheckpointInfo info = read_checkpoint_info(path);
     if (info.step != step) return concat("its manifest is of step ", info.step);
@@ -63,7 +64,8 @@ std::string checkpoint_damage(const CheckpointInfo& checkpoint) {
   for (const auto& [name, want] : checkpoint.files) {
     try {
       const FileDigest got = digest_of_file(checkpoint.path + "/" + name);
-      if (got.bytes != want.bytes) return concat(name, " has ", got.bytes, " bytes, want ", want.bytes);
+      if (got.bytes != want.bytes)
+        return concat(name, " has ", got.bytes, " bytes, want ", want.bytes);
       if (got.checksum != want.checksum) {
         return concat(name, " has ", got.checksum, ", want ", want.checksum);
       }
@@ -86,10 +88,12 @@ FoundCheckpoint find_newest_checkpoint(const std::string& folder) {
       if (!found.warnings.empty()) found.warnings.back() += "; using " + name;
       return found;
     }
-    found.warnings.push_back(concat("checkpoint ", name, " is damaged (checksum check: ", damage, ")"));
+    found.warnings.push_back(
+        concat("checkpoint ", name, " is damaged (checksum check: ", damage, ")"));
   }
   if (steps.empty()) return found;
-  std::string all = folder + ": every checkpoint is damaged; start a new run, or bring one back from a copy";
+  std::string all =
+      folder + ": every checkpoint is damaged; start a new run, or bring one back from a copy";
   for (const std::string& warning : found.warnings) all += "\n" + warning;
   throw DataError(all);
 }
@@ -100,7 +104,8 @@ State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream, Ch
     const std::string path = checkpoint.path + "/" + name;
     if (name == kStateName) {
       const std::string bytes = read_file(path, kMaxStateBytes);
-      if (checksum_of(bytes) != digest.checksum) throw DataError(path + ": changed while it was read");
+      if (checksum_of(bytes) != digest.checksum)
+        throw DataError(path + ": changed while it was read");
       read_state_bytes(bytes, state);
     } else if (part == CheckpointPart::kAll || name == kModelName) {
       const SafetensorsFile file(path);

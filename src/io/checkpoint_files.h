@@ -21,8 +21,8 @@ std::string manifest_text(const CheckpointInfo& info);
 /// Reads back only what manifest_text wrote, byte for byte. Throws DataError.
 CheckpointInfo parse_manifest(const std::string& text, const std::string& path);
 
-/// The numbers, series and texts of a State as bytes, and back. The bytes must come from state_bytes: give only bytes whose
-/// checksum matched. Throws DataError.
+/// The numbers, series and texts of a State as bytes, and back. The bytes must come from
+/// state_bytes: give only bytes whose checksum matched. Throws DataError.
 std::string state_bytes(const State& state);
 void read_state_bytes(const std::string& bytes, State& state);
 

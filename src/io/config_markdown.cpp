@@ -1,3 +1,4 @@
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "src/io/strict_json.h"
 
@@ -21,11 +22,11 @@ std::string default_text(const FieldNode& field) {
     std::string operator()(bool value) const { return value ? "true" : "false"; }
     std::string operator()(std::int64_t value) const { return std::to_string(value); }
     std::string operator()(double value) const { return shortest(value); }
-    std::string operator()(const std::string& value) const { return '"' + value + '"'; }
+    std::string operator()(const std::string& value) const { return concat('"', value, '"'); }
     std::string operator()(const std::vector<double>& values) const {
       std::vector<std::string> words;
       for (double value : values) words.push_back(shortest(value));
-      return "[" + list_of(words) + "]";
+      return concat("[", list_of(words), "]");
     }
   };
   return std::visit(Text{}, field.value);
@@ -52,13 +53,15 @@ void append_group(std::string& out, const FieldNode& group, const std::string& p
   std::string rows;
   for (const FieldNode& field : group.fields) {
     if (field.is_group()) continue;
-    rows += "| `" + path + field.name + "` | `" + default_text(field) + "` | " + allowed_text(field) + " | " +
-            field.help + " |\n";
+    rows += concat("| `", path, field.name, "` | `", default_text(field), "` | ",
+                   allowed_text(field), " | ", field.help, " |\n");
   }
   if (!path.empty()) {
-    out += "## " + path.substr(0, path.size() - 1) + "\n\n" + (group.help.empty() ? "" : group.help + "\n\n");
+    out += concat("## ", path.substr(0, path.size() - 1), "\n\n", group.help,
+                  group.help.empty() ? "" : "\n\n");
   }
-  if (!rows.empty()) out += "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n" + rows + "\n";
+  if (!rows.empty())
+    out += "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n" + rows + "\n";
   for (const FieldNode& field : group.fields) {
     if (field.is_group()) append_group(out, field, path + field.name + ".");
   }

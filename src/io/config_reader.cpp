@@ -43,25 +43,36 @@ std::string unknown_key(const FieldNode& root, const FieldNode& group, const std
                         const std::string& name) {
   const std::string elsewhere = path_of(root, name);
   return path + ": unknown key" +
-         (elsewhere.empty() ? name_hint(name, names_of(group)) : "; did you mean " + elsewhere + "?");
+         (elsewhere.empty() ? name_hint(name, names_of(group))
+                            : "; did you mean " + elsewhere + "?");
 }
 
 /// A JSON value in a few words: 0.5, "text", [0.9, 0.95], an object.
 std::string brief(const json::value& value) {
   if (value.is_object()) return "an object";
-  if (value.is_double()) return shortest(value.get_double()) + (std::trunc(value.get_double()) == value.get_double() ? " (with a fraction or an exponent)" : "");
+  if (value.is_double()) {
+    const double number = value.get_double();
+    return shortest(number) +
+           (std::trunc(number) == number ? " written with a point or an exponent" : "");
+  }
   const std::string text = json::serialize(value);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
 const char* wanted(const FieldNode& field) {
   switch (field.value.index()) {
-    case 0: return "an object";
-    case 1: return "true or false";
-    case 2: return "a whole number";
-    case 3: return "a number";
-    case 4: return "a text";
-    default: return "a list of numbers";
+    case 0:
+      return "an object";
+    case 1:
+      return "true or false";
+    case 2:
+      return "a whole number";
+    case 3:
+      return "a number";
+    case 4:
+      return "a text";
+    default:
+      return "a list of numbers";
   }
 }
 
@@ -78,7 +89,8 @@ std::optional<FieldValue> converted(const FieldNode& field, const json::value& v
   if (std::holds_alternative<std::string>(field.value) && value.is_string()) {
     return std::string(value.get_string());
   }
-  if (std::holds_alternative<std::int64_t>(field.value) && value.is_int64()) return value.get_int64();
+  if (std::holds_alternative<std::int64_t>(field.value) && value.is_int64())
+    return value.get_int64();
   if (std::holds_alternative<double>(field.value)) {
     if (const auto number = number_in(value)) return *number;
   }
@@ -95,13 +107,15 @@ std::optional<FieldValue> converted(const FieldNode& field, const json::value& v
 }
 
 /// What is wrong with a value of the right type, or "".
-std::string value_problem(const FieldNode& field, const std::string& path, const FieldValue& value) {
+std::string value_problem(const FieldNode& field, const std::string& path,
+                          const FieldValue& value) {
   const auto out_of_range = [&](double number) {
     return field.range.contains(number) ? "" : range_problem(path, number, field.range);
   };
   if (const auto* whole = std::get_if<std::int64_t>(&value)) {
     if (*whole < field.lowest || *whole > field.highest) {
-      return concat(path, ": got ", *whole, ", want a whole number from ", field.lowest, " to ", field.highest);
+      return concat(path, ": got ", *whole, ", want a whole number from ", field.lowest, " to ",
+                    field.highest);
     }
     return out_of_range(static_cast<double>(*whole));
   }
@@ -138,8 +152,9 @@ struct FileReading {
 
   void note(const std::string& path, const std::string& problem) {
     const auto line = document.lines.find(path);
-    const std::string at = line == document.lines.end() ? "" : ":" + std::to_string(line->second);
-    problems.push_back(file + at + ": " + problem);
+    problems.push_back(line == document.lines.end()
+                           ? concat(file, ": ", problem)
+                           : concat(file, ":", line->second, ": ", problem));
   }
 
   void read_group(const FieldNode& group, const std::string& path, const json::object& object) {
@@ -170,11 +185,13 @@ void read_fields(const FieldNode& root, const std::string& file) {
     throw ConfigError({error.what()});
   }
   if (!document.value.is_object()) {
-    throw ConfigError({concat(file, ": got ", brief(document.value), ", want an object {\"group\": {\"key\": value}}")});
+    throw ConfigError({concat(file, ": got ", brief(document.value),
+                              ", want an object {\"group\": {\"key\": value}}")});
   }
   FileReading reading{root, document, file, {}};
   for (const auto& duplicate : document.duplicates) {
-    reading.problems.push_back(concat(file, ":", duplicate.line, ": ", duplicate.path, ": the key stands there twice"));
+    reading.problems.push_back(
+        concat(file, ":", duplicate.line, ": ", duplicate.path, ": the key stands there twice"));
   }
   reading.read_group(root, "", document.value.get_object());
   if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
@@ -191,7 +208,8 @@ void set_field(const FieldNode& root, const std::string& path, const std::string
     begin = end + 1;
   }
   if (field->is_group()) {
-    throw ConfigError({concat(path, ": is a group; set one of its fields", name_hint("", names_of(*field)))});
+    throw ConfigError(
+        {concat(path, ": is a group; set one of its fields", name_hint("", names_of(*field)))});
   }
   const bool is_text = std::holds_alternative<std::string>(field->value);
   json::value value = json::string(text);

@@ -10,7 +10,8 @@ namespace {
 
 void add_range(json::object& schema, const Range& range) {
   if (std::isfinite(range.low)) schema[range.low_open ? "exclusiveMinimum" : "minimum"] = range.low;
-  if (std::isfinite(range.high)) schema[range.high_open ? "exclusiveMaximum" : "maximum"] = range.high;
+  if (std::isfinite(range.high))
+    schema[range.high_open ? "exclusiveMaximum" : "maximum"] = range.high;
 }
 
 json::object schema_of(const FieldNode& field);
@@ -70,7 +71,8 @@ json::object schema_of(const FieldNode& field) {
 }  // namespace
 
 std::string fields_schema(const FieldNode& root) {
-  json::object schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", "HybridTrainer configuration"}};
+  json::object schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                      {"title", "HybridTrainer configuration"}};
   add_properties(schema, root);
   schema["properties"].get_object()["$schema"] = json::object{{"type", "string"}};
   return pretty_json(schema);

@@ -29,7 +29,8 @@ std::string fields_json(const FieldNode& root) {
   {
     using Options = cereal::JSONOutputArchive::Options;
     constexpr int kNoLimitOfDecimals = 324;
-    cereal::JSONOutputArchive archive(out, Options(kNoLimitOfDecimals, Options::IndentChar::space, 2));
+    cereal::JSONOutputArchive archive(out,
+                                      Options(kNoLimitOfDecimals, Options::IndentChar::space, 2));
     save(archive, root);
   }
   return out.str() + "\n";

@@ -25,7 +25,8 @@ FileDescriptor::~FileDescriptor() {
 }
 
 void FileDescriptor::close(const std::string& path) {
-  if (::close(std::exchange(number_, -1)) != 0) throw IoError(system_problem(path, "closing failed"));
+  if (::close(std::exchange(number_, -1)) != 0)
+    throw IoError(system_problem(path, "closing failed"));
 }
 
 std::string system_problem(const std::string& path, const char* what_failed) {
@@ -37,18 +38,22 @@ std::pair<FileDescriptor, std::size_t> open_regular_file(const std::string& path
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.number() < 0) throw MissingInput(system_problem(path, "cannot open it for reading"));
   struct stat status {};
-  if (::fstat(file.number(), &status) != 0) throw IoError(system_problem(path, "cannot read its size"));
+  if (::fstat(file.number(), &status) != 0)
+    throw IoError(system_problem(path, "cannot read its size"));
   if (!S_ISREG(status.st_mode)) throw DataError(path + ": is no regular file");
   return {std::move(file), static_cast<std::size_t>(status.st_size)};
 }
 
-void read_at(const FileDescriptor& file, const std::string& path, void* to, std::size_t bytes, std::size_t offset) {
+void read_at(const FileDescriptor& file, const std::string& path, void* to, std::size_t bytes,
+             std::size_t offset) {
   char* next = static_cast<char*>(to);
   while (bytes > 0) {
-    const ssize_t got = ::pread(file.number(), next, std::min(bytes, kChunkBytes), static_cast<off_t>(offset));
+    const ssize_t got =
+        ::pread(file.number(), next, std::min(bytes, kChunkBytes), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw IoError(system_problem(path, "reading failed"));
-    if (got == 0) throw IoError(concat(path, ": ends at byte ", offset, ", ", bytes, " bytes too early"));
+    if (got == 0)
+      throw IoError(concat(path, ": ends at byte ", offset, ", ", bytes, " bytes too early"));
     next += got;
     bytes -= static_cast<std::size_t>(got);
     offset += static_cast<std::size_t>(got);
@@ -62,7 +67,8 @@ void sync_folder(const std::string& path) {
 }
 
 FileWriter::FileWriter(std::string path)
-    : path_(std::move(path)), file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+    : path_(std::move(path)),
+      file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
   if (file_.number() < 0) throw IoError(system_problem(path_, "cannot create it"));
 }
 
@@ -85,16 +91,19 @@ FileDigest FileWriter::finish() {
   return {bytes_, checksum_.text()};
 }
 
-FileDigest write_atomically(const std::string& path, const std::function<void(FileWriter&)>& write) {
+FileDigest write_atomically(const std::string& path,
+                            const std::function<void(FileWriter&)>& write) {
   const std::filesystem::path target = std::filesystem::absolute(path);
   const std::string folder = target.parent_path().string();
-  const std::string temporary = concat(folder, "/.tmp-", target.filename().string(), "-", ::getpid());
+  const std::string temporary =
+      concat(folder, "/.tmp-", target.filename().string(), "-", ::getpid());
   FileDigest digest;
   try {
     FileWriter writer(temporary);
     write(writer);
     digest = writer.finish();
-    if (std::rename(temporary.c_str(), path.c_str()) != 0) throw IoError(system_problem(path, "cannot replace it"));
+    if (std::rename(temporary.c_str(), path.c_str()) != 0)
+      throw IoError(system_problem(path, "cannot replace it"));
   } catch (const IoError&) {
     ::unlink(temporary.c_str());
     throw;

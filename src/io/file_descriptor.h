@@ -31,11 +31,13 @@ class FileDescriptor {
 /// "path: what failed: No space left on device", from errno.
 std::string system_problem(const std::string& path, const char* what_failed);
 
-/// Opens a regular file for reading and gives its size. Throws MissingInput, or DataError where it is a folder or a pipe.
+/// Opens a regular file for reading and gives its size. Throws MissingInput, or DataError where it
+/// is a folder or a pipe.
 std::pair<FileDescriptor, std::size_t> open_regular_file(const std::string& path);
 
 /// Reads exactly `bytes` at `offset`. Throws IoError, also where the file ends before.
-void read_at(const FileDescriptor& file, const std::string& path, void* to, std::size_t bytes, std::size_t offset);
+void read_at(const FileDescriptor& file, const std::string& path, void* to, std::size_t bytes,
+             std::size_t offset);
 
 /// Makes the names within a folder durable. Throws IoError.
 void sync_folder(const std::string& path);
@@ -56,8 +58,8 @@ class FileWriter {
   std::size_t bytes_ = 0;
 };
 
-/// Replaces `path` by what `write` appends: temporary file beside it, fsync, rename, fsync of the folder. Throws IoError and
-/// then leaves an old file at `path` as it was.
+/// Replaces `path` by what `write` appends: temporary file beside it, fsync, rename, fsync of the
+/// folder. Throws IoError and then leaves an old file at `path` as it was.
 FileDigest write_atomically(const std::string& path, const std::function<void(FileWriter&)>& write);
 
 /// Size and checksum of a file as it is now.

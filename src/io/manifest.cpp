@@ -38,7 +38,8 @@ CheckpointInfo info_of(const json::object& root) {
       throw DataError("the manifest names a file that no checkpoint has");
     }
     const std::int64_t bytes = file.as_object().at("bytes").as_int64();
-    info.files[name] = {static_cast<std::size_t>(bytes), std::string(file.as_object().at("checksum").as_string())};
+    info.files[name] = {static_cast<std::size_t>(bytes),
+                        std::string(file.as_object().at("checksum").as_string())};
   }
   return info;
 }
@@ -70,12 +71,15 @@ CheckpointInfo parse_manifest(const std::string& text, const std::string& path) 
   const json::value root = parse_json_text(text, path);
   try {
     const json::object& object = root.as_object();
-    if (object.at("format").as_string() != kFormat) throw DataError("it is no checkpoint of this project");
+    if (object.at("format").as_string() != kFormat)
+      throw DataError("it is no checkpoint of this project");
     if (const auto version = object.at("format_version").as_int64(); version != kFormatVersion) {
-      throw DataError(concat("its format version is ", version, ", this program reads ", kFormatVersion));
+      throw DataError(
+          concat("its format version is ", version, ", this program reads ", kFormatVersion));
     }
     CheckpointInfo info = info_of(object);
-    if (manifest_text(info) != text) throw DataError("the checksum of manifest.json does not match");
+    if (manifest_text(info) != text)
+      throw DataError("the checksum of manifest.json does not match");
     return info;
   } catch (const DataError& problem) {
     throw DataError(path + ": " + problem.what());

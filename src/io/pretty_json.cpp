@@ -2,6 +2,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "hybrid_trainer/core/error.h"
 #include "src/io/strict_json.h"
 
 namespace hybrid_trainer {
@@ -22,11 +23,11 @@ void append(std::string& out, const json::value& value, const std::string& inden
 void append_object(std::string& out, const json::object& object, const std::string& indent) {
   const char* separator = "{";
   for (const auto& [key, value] : object) {
-    out += separator + ("\n" + indent) + "  " + json::serialize(json::string(key)) + ": ";
+    out += concat(separator, "\n", indent, "  ", json::serialize(json::string(key)), ": ");
     append(out, value, indent + "  ");
     separator = ",";
   }
-  out += object.empty() ? "{}" : "\n" + indent + "}";
+  out += object.empty() ? "{}" : concat("\n", indent, "}");
 }
 
 void append_array(std::string& out, const json::array& array, const std::string& indent) {
@@ -34,10 +35,10 @@ void append_array(std::string& out, const json::array& array, const std::string&
   out += "[";
   for (std::size_t i = 0; i < array.size(); ++i) {
     if (i > 0) out += one_line ? ", " : ",";
-    if (!one_line) out += "\n" + indent + "  ";
+    if (!one_line) out += concat("\n", indent, "  ");
     append(out, array[i], indent + "  ");
   }
-  out += one_line ? "]" : "\n" + indent + "]";
+  out += one_line ? "]" : concat("\n", indent, "]");
 }
 
 void append(std::string& out, const json::value& value, const std::string& indent) {
@@ -56,8 +57,10 @@ void append(std::string& out, const json::value& value, const std::string& inden
 
 std::string shortest(double value) {
   char text[40];
-  const auto end = std::to_chars(text, text + sizeof text, value);
-  return {text, end.ptr};
+  const double size = std::abs(value);
+  const bool plain = size == 0 || (size >= 1e-5 && size < 1e15);
+  const auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;
+  return {text, std::to_chars(text, text + sizeof text, value, format).ptr};
 }
 
 std::string pretty_json(const json::value& value) {

@@ -52,12 +52,13 @@ FileDescriptor take_lock(const RunPaths& paths) {
   if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) throw IoError(system_problem(path, "cannot lock"));
     const ssize_t got = ::pread(file.number(), holder, sizeof holder - 1, 0);
-    throw InUse(concat(paths.root, ": in use by the process ", got > 0 ? holder : "that just started",
-                       "; wait until it ends or stop it"));
+    throw InUse(concat(paths.root, ": in use by the process ",
+                       got > 0 ? holder : "that just started", "; wait until it ends or stop it"));
   }
   const std::string own = std::to_string(::getpid());
-  const bool written = ::ftruncate(file.number(), 0) == 0 &&
-                       ::pwrite(file.number(), own.data(), own.size(), 0) == static_cast<ssize_t>(own.size());
+  const bool written =
+      ::ftruncate(file.number(), 0) == 0 &&
+      ::pwrite(file.number(), own.data(), own.size(), 0) == static_cast<ssize_t>(own.size());
   if (!written) throw IoError(system_problem(path, "writing failed"));
   return file;
 }
@@ -65,15 +66,17 @@ FileDescriptor take_lock(const RunPaths& paths) {
 }  // namespace
 
 bool RunPaths::hold_a_run() const {
-  return fs::exists(config()) && (fs::exists(lock()) || fs::exists(metrics()) || fs::exists(checkpoints()));
+  return fs::exists(config()) &&
+         (fs::exists(lock()) || fs::exists(metrics()) || fs::exists(checkpoints()));
 }
 
 RunPaths existing_run(const std::string& root) {
   RunPaths paths{root};
   if (!paths.hold_a_run()) {
     const bool is_there = fs::exists(root);
-    throw MissingInput(concat(root, is_there ? ": holds no run (no config.json of one)" : ": does not exist",
-                              "; want a folder that `hybrid train --run` made"));
+    throw MissingInput(
+        concat(root, is_there ? ": holds no run (no config.json of one)" : ": does not exist",
+               "; want a folder that `hybrid train --run` made"));
   }
   return paths;
 }
@@ -82,12 +85,14 @@ struct RunDirectory::Lock {
   FileDescriptor file;
 };
 
-RunDirectory::RunDirectory(const std::string& root, RunMode mode) : paths_{root}, lock_(std::make_unique<Lock>()) {
+RunDirectory::RunDirectory(const std::string& root, RunMode mode)
+    : paths_{root}, lock_(std::make_unique<Lock>()) {
   make_folder(paths_);
   lock_->file = take_lock(paths_);
   resumes_ = content_of(paths_) == Content::kRun;
   if (resumes_ && mode == RunMode::kNew) {
-    throw CannotCreate(root + ": holds a run already; go on with it by --resume, or give --run another folder");
+    throw CannotCreate(
+        root + ": holds a run already; go on with it by --resume, or give --run another folder");
   }
 }
 

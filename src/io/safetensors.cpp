@@ -23,24 +23,27 @@ void refuse_git_lfs_pointer(const FileDescriptor& file, const std::string& path,
   std::string front(kPointer.size(), '\0');
   read_at(file, path, front.data(), front.size(), 0);
   if (front == kPointer) {
-    throw DataError(path + ": is a Git LFS pointer, not the weights; run `git lfs pull` where it came from");
+    throw DataError(
+        path + ": is a Git LFS pointer, not the weights; run `git lfs pull` where it came from");
   }
 }
 
 /// The checked header length N of a file of `size` bytes.
 std::size_t header_bytes(const FileDescriptor& file, const std::string& path, std::size_t size) {
   if (size < kLengthBytes) {
-    throw DataError(concat(path, ": has ", size, " bytes; a safetensors file has at least ", kLengthBytes));
+    throw DataError(
+        concat(path, ": has ", size, " bytes; a safetensors file has at least ", kLengthBytes));
   }
   std::uint64_t length = 0;
   read_at(file, path, &length, sizeof length, 0);
   if (length > kMaxSafetensorsHeaderBytes) {
-    throw DataError(concat(path, ": the header claims ", length, " bytes; at most ", kMaxSafetensorsHeaderBytes,
+    throw DataError(concat(path, ": the header claims ", length, " bytes; at most ",
+                           kMaxSafetensorsHeaderBytes,
                            " are allowed: this is no safetensors file"));
   }
   if (length > size - kLengthBytes) {
-    throw DataError(concat(path, ": the header claims ", length, " bytes, the file has ", size - kLengthBytes,
-                           " after its length: it is truncated"));
+    throw DataError(concat(path, ": the header claims ", length, " bytes, the file has ",
+                           size - kLengthBytes, " after its length: it is truncated"));
   }
   return length;
 }
@@ -51,7 +54,8 @@ struct SafetensorsFile::Handle {
   FileDescriptor file;
 };
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), handle_(std::make_unique<Handle>()) {
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : path_(path), handle_(std::make_unique<Handle>()) {
   auto [file, size] = open_regular_file(path);
   refuse_git_lfs_pointer(file, path, size);
   const std::size_t length = header_bytes(file, path, size);
@@ -71,8 +75,8 @@ SafetensorsFile::~SafetensorsFile() = default;
 
 Shape SafetensorsEntry::tensor_shape() const {
   if (shape.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
-    throw DataError(concat("tensor \"", name, "\" has ", shape.size(), " dimensions; at most ", Shape::kMaxRank,
-                           " are supported"));
+    throw DataError(concat("tensor \"", name, "\" has ", shape.size(), " dimensions; at most ",
+                           Shape::kMaxRank, " are supported"));
   }
   Shape result;
   for (std::int64_t dimension : shape) result.append(dimension);
@@ -86,15 +90,16 @@ const SafetensorsEntry& SafetensorsFile::entry(const std::string& name) const {
   std::vector<std::string> names;
   for (const SafetensorsEntry& known : entries_) names.push_back(known.name);
   const std::string nearest = nearest_name(name, names);
-  throw DataError(concat(path_, ": holds no tensor \"", name, "\"",
-                         nearest.empty() ? concat(" among its ", names.size()) : "; did you mean " + nearest + "?"));
+  throw DataError(concat(
+      path_, ": holds no tensor \"", name, "\"",
+      nearest.empty() ? concat(" among its ", names.size()) : "; did you mean " + nearest + "?"));
 }
 
 void SafetensorsFile::read(const std::string& name, const Tensor& into) const {
   const SafetensorsEntry& from = entry(name);
   if (from.tensor_shape() != into.shape()) {
-    throw DataError(concat(path_, ": tensor \"", name, "\" has shape ", from.tensor_shape().text(), ", want ",
-                           into.shape().text()));
+    throw DataError(concat(path_, ": tensor \"", name, "\" has shape ", from.tensor_shape().text(),
+                           ", want ", into.shape().text()));
   }
   if (from.dtype == safetensors_name_of(into.dtype())) {
     read_at(handle_->file, path_, into.raw(), from.bytes, from.offset);
@@ -102,8 +107,8 @@ void SafetensorsFile::read(const std::string& name, const Tensor& into) const {
   }
   const ElementConversion conversion = find_conversion(from.dtype, into.dtype());
   if (conversion.convert == nullptr) {
-    throw DataError(concat(path_, ": tensor \"", name, "\" has dtype ", from.dtype, ", which is not read as ",
-                           name_of(into.dtype())));
+    throw DataError(concat(path_, ": tensor \"", name, "\" has dtype ", from.dtype,
+                           ", which is not read as ", name_of(into.dtype())));
   }
   constexpr std::size_t kChunkElements = std::size_t{1} << 19;
   const std::size_t count = static_cast<std::size_t>(into.elements());
@@ -114,8 +119,8 @@ void SafetensorsFile::read(const std::string& name, const Tensor& into) const {
             from.offset + at * conversion.from_bytes);
     char* target = static_cast<char*>(into.raw()) + at * size_of(into.dtype());
     if (!conversion.convert(target, chunk.data(), elements)) {
-      throw DataError(concat(path_, ": tensor \"", name, "\" holds a number that ", name_of(into.dtype()),
-                             " cannot hold"));
+      throw DataError(concat(path_, ": tensor \"", name, "\" holds a number that ",
+                             name_of(into.dtype()), " cannot hold"));
     }
   }
 }

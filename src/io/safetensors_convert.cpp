@@ -17,7 +17,8 @@ float to_float(Float16 value) {
   const int exponent = (value.bits >> 10) & 31;
   const int fraction = value.bits & 1023;
   if (exponent == 31) {
-    return fraction != 0 ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
+    return fraction != 0 ? std::numeric_limits<float>::quiet_NaN()
+                         : sign * std::numeric_limits<float>::infinity();
   }
   return exponent == 0 ? sign * std::ldexp(static_cast<float>(fraction), -24)
                        : sign * std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);

@@ -20,9 +20,9 @@ inline constexpr std::size_t kMaxSafetensorsHeaderBytes = 100'000'000;
 const char* safetensors_name_of(DType dtype);
 std::optional<DType> tensor_dtype_of(std::string_view safetensors_name);
 
-/// Parses and checks the header of `file` (only named in messages). `data_begin`: offset of the byte buffer in the file;
-/// `data_bytes`: its length. Throws DataError.
-SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& file, std::size_t data_begin,
-                                           std::size_t data_bytes);
+/// Parses and checks the header of `file` (only named in messages). `data_begin`: offset of the
+/// byte buffer in the file; `data_bytes`: its length. Throws DataError.
+SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& file,
+                                           std::size_t data_begin, std::size_t data_bytes);
 
 }  // namespace hybrid_trainer

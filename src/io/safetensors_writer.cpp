@@ -27,7 +27,8 @@ void check(const std::vector<NamedTensor>& tensors) {
 }
 
 /// Length, JSON and padding to a multiple of 8.
-std::string header_of(const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata) {
+std::string header_of(const std::vector<NamedTensor>& tensors,
+                      const std::map<std::string, std::string>& metadata) {
   json::object root;
   if (!metadata.empty()) {
     json::object texts;
@@ -60,7 +61,8 @@ FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> t
   const std::string header = header_of(tensors, metadata);
   return write_atomically(path, [&](FileWriter& writer) {
     writer.append(header.data(), header.size());
-    for (const NamedTensor& named : tensors) writer.append(named.tensor.raw(), named.tensor.bytes());
+    for (const NamedTensor& named : tensors)
+      writer.append(named.tensor.raw(), named.tensor.bytes());
   });
 }
 

@@ -122,9 +122,11 @@ class Handler {
 
 }  // namespace
 
-JsonDocument parse_json_document(std::string_view text, const std::string& name, const JsonLimits& limits) {
+JsonDocument parse_json_document(std::string_view text, const std::string& name,
+                                 const JsonLimits& limits) {
   if (text.size() > limits.max_bytes) {
-    throw DataError(concat(name, ": has ", text.size(), " bytes; at most ", limits.max_bytes, " are read"));
+    throw DataError(
+        concat(name, ": has ", text.size(), " bytes; at most ", limits.max_bytes, " are read"));
   }
   json::parse_options options;
   options.max_depth = limits.max_depth;
@@ -132,17 +134,21 @@ JsonDocument parse_json_document(std::string_view text, const std::string& name,
   json::basic_parser<Handler> parser(options, document);
   json::error_code error;
   std::size_t line = 1;
-  for (std::size_t begin = 0;; ++line) {  // line by line, so that the handler knows where a key stands
+  for (std::size_t begin = 0;;
+       ++line) {  // line by line, so that the handler knows where a key stands
     const std::size_t break_at = text.find('\n', begin);
     const bool last = break_at == std::string_view::npos;
-    const std::string_view piece = text.substr(begin, last ? text.size() - begin : break_at + 1 - begin);
+    const std::string_view piece =
+        text.substr(begin, last ? text.size() - begin : break_at + 1 - begin);
     parser.handler().set_line(line);
     const std::size_t used = parser.write_some(!last, piece.data(), piece.size(), error);
-    if (!error && used < piece.size() && piece.find_first_not_of(" \t\r\n", used) != std::string_view::npos) {
+    if (!error && used < piece.size() &&
+        piece.find_first_not_of(" \t\r\n", used) != std::string_view::npos) {
       error = json::error::extra_data;
     }
     if (error) {
-      const std::string what = parser.handler().number_too_large() ? "number too large" : error.message();
+      const std::string what =
+          parser.handler().number_too_large() ? "number too large" : error.message();
       throw DataError(concat(name, ":", line, ":", used + 1, ": not valid JSON: ", what));
     }
     if (last) return document;
@@ -150,7 +156,8 @@ JsonDocument parse_json_document(std::string_view text, const std::string& name,
   }
 }
 
-json::value parse_json_text(std::string_view text, const std::string& name, const JsonLimits& limits) {
+json::value parse_json_text(std::string_view text, const std::string& name,
+                            const JsonLimits& limits) {
   JsonDocument document = parse_json_document(text, name, limits);
   if (!document.duplicates.empty()) {
     const auto& first = document.duplicates.front();

@@ -25,18 +25,22 @@ struct JsonDocument {
   std::map<std::string, std::size_t> lines;  // of every key outside arrays, by path
 };
 
-/// Parses text of unknown origin: no comments, valid UTF-8 only, bounded size and depth, numbers read exactly, a number that
-/// no double holds refused. Throws DataError "name:line:column: what is wrong".
-JsonDocument parse_json_document(std::string_view text, const std::string& name, const JsonLimits& limits = {});
+/// Parses text of unknown origin: no comments, valid UTF-8 only, bounded size and depth, numbers
+/// read exactly, a number that no double holds refused. Throws DataError "name:line:column: what is
+/// wrong".
+JsonDocument parse_json_document(std::string_view text, const std::string& name,
+                                 const JsonLimits& limits = {});
 
 /// The same; duplicate keys are an error too.
-boost::json::value parse_json_text(std::string_view text, const std::string& name, const JsonLimits& limits = {});
+boost::json::value parse_json_text(std::string_view text, const std::string& name,
+                                   const JsonLimits& limits = {});
 
-/// Two spaces a level, arrays of plain values on one line, doubles in the shortest form that reads back the same, null for
-/// NaN and infinities.
+/// Two spaces a level, arrays of plain values on one line, doubles in the shortest form that reads
+/// back the same, null for NaN and infinities.
 std::string pretty_json(const boost::json::value& value);
 
-/// The shortest decimal form of a finite double that reads back the same: "0.004", "3e-05", "1e+300".
+/// The shortest decimal form of a finite double that reads back the same: "0.004", "3e-05",
+/// "1e+300".
 std::string shortest(double value);
 
 }  // namespace hybrid_trainer

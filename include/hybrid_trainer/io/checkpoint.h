@@ -12,9 +12,10 @@
 
 namespace hybrid_trainer {
 
-/// A checkpoint is a folder `step-0000000020` of files: model.safetensors (tensors named "model."...),
-/// optimizer.safetensors ("optimizer."...), trainer.safetensors (other tensors), state.bin (everything else of a State) and
-/// manifest.json, which knows the size and checksum of each and of itself. Equal states give equal bytes.
+/// A checkpoint is a folder `step-0000000020` of files: model.safetensors (tensors named
+/// "model."...), optimizer.safetensors ("optimizer."...), trainer.safetensors (other tensors),
+/// state.bin (everything else of a State) and manifest.json, which knows the size and checksum of
+/// each and of itself. Equal states give equal bytes.
 struct CheckpointInfo {
   std::string path;
   std::int64_t step = 0;
@@ -28,7 +29,9 @@ struct SavedCheckpoint {
   std::string path;
   std::size_t bytes = 0;
   double seconds = 0;
-  double megabytes_per_second() const { return seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0; }
+  double megabytes_per_second() const {
+    return seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0;
+  }
 };
 
 struct CheckpointSaveOptions {
@@ -36,10 +39,11 @@ struct CheckpointSaveOptions {
   std::string config_hash;  // to recognise a checkpoint of another configuration
 };
 
-/// Commits `state` as `folder`/step-NNNNNNNNNN: everything is written beside it and made durable before one rename shows it,
-/// so a kill or a power cut leaves the old checkpoints or the old ones and the new one. Then removes the oldest over `keep`
-/// and the leftovers of killed savers. Only one process may save to a folder at a time.
-/// Throws IoError (disk full, for example): nothing of the new checkpoint is left then, all others are, and training may go on.
+/// Commits `state` as `folder`/step-NNNNNNNNNN: everything is written beside it and made durable
+/// before one rename shows it, so a kill or a power cut leaves the old checkpoints or the old ones
+/// and the new one. Then removes the oldest over `keep` and the leftovers of killed savers. Only
+/// one process may save to a folder at a time. Throws IoError (disk full, for example): nothing of
+/// the new checkpoint is left then, all others are, and training may go on.
 SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, const State& state,
                                 const CheckpointSaveOptions& options);
 
@@ -47,15 +51,18 @@ SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, co
 void remove_checkpoint_leftovers(const std::string& folder);
 
 struct FoundCheckpoint {
-  std::optional<CheckpointInfo> checkpoint;  // none where the folder holds no checkpoint or does not exist
-  std::vector<std::string> warnings;         // "checkpoint step-… is damaged (checksum check: …); using step-…"
+  std::optional<CheckpointInfo>
+      checkpoint;  // none where the folder holds no checkpoint or does not exist
+  std::vector<std::string>
+      warnings;  // "checkpoint step-… is damaged (checksum check: …); using step-…"
 };
 
-/// The newest checkpoint whose manifest and files verify. Throws DataError, which names all, where there are checkpoints and
-/// all are damaged; IoError where the folder cannot be listed.
+/// The newest checkpoint whose manifest and files verify. Throws DataError, which names all, where
+/// there are checkpoints and all are damaged; IoError where the folder cannot be listed.
 FoundCheckpoint find_newest_checkpoint(const std::string& folder);
 
-/// Reads a checkpoint's manifest. Throws DataError where it is damaged; the other files are not looked at.
+/// Reads a checkpoint's manifest. Throws DataError where it is damaged; the other files are not
+/// looked at.
 CheckpointInfo read_checkpoint_info(const std::string& path);
 
 /// "" or what is damaged: "model.safetensors has CHECKSUM, want CHECKSUM". Reads every file.
@@ -63,7 +70,8 @@ std::string checkpoint_damage(const CheckpointInfo& checkpoint);
 
 enum class CheckpointPart { kAll, kModel };
 
-/// Everything of a checkpoint that verified; new tensors from the stream's pool. kModel leaves out all tensors but "model."...
+/// Everything of a checkpoint that verified; new tensors from the stream's pool. kModel leaves out
+/// all tensors but "model."...
 State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream,
                       CheckpointPart part = CheckpointPart::kAll);
 

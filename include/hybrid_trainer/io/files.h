@@ -6,12 +6,13 @@
 
 namespace hybrid_trainer {
 
-/// Replaces `path` with `text`: a temporary file beside it, fsync, rename, fsync of the folder. Whoever reads sees the old
-/// file or the new one, after a crash too. Throws IoError (a full disk, for example) and then leaves the old file as it was.
+/// Replaces `path` with `text`: a temporary file beside it, fsync, rename, fsync of the folder.
+/// Whoever reads sees the old file or the new one, after a crash too. Throws IoError (a full disk,
+/// for example) and then leaves the old file as it was.
 void write_file_atomically(const std::string& path, std::string_view text);
 
-/// The bytes of a regular file. Throws MissingInput where it is absent or cannot be read, DataError where it is no regular
-/// file or has more than `max_bytes`.
+/// The bytes of a regular file. Throws MissingInput where it is absent or cannot be read, DataError
+/// where it is no regular file or has more than `max_bytes`.
 std::string read_file(const std::string& path, std::size_t max_bytes);
 
 }  // namespace hybrid_trainer

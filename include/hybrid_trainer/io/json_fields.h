@@ -12,7 +12,8 @@
 
 namespace hybrid_trainer {
 
-/// What one field of a config struct holds; std::monostate for a group of fields. An enum is its name.
+/// What one field of a config struct holds; std::monostate for a group of fields. An enum is its
+/// name.
 using FieldValue =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<double>>;
 
@@ -25,8 +26,9 @@ struct FieldNode {
   FieldValue value;                  // what the struct holds now
   std::int64_t lowest = std::numeric_limits<std::int64_t>::min();  // what the C++ integer can hold
   std::int64_t highest = std::numeric_limits<std::int64_t>::max();
-  std::function<void(const FieldValue&)> assign;  // writes a value of the same alternative into the struct
-  std::vector<FieldNode> fields;                  // of a group
+  std::function<void(const FieldValue&)>
+      assign;                     // writes a value of the same alternative into the struct
+  std::vector<FieldNode> fields;  // of a group
 
   bool is_group() const { return std::holds_alternative<std::monostate>(value); }
 };
@@ -98,7 +100,8 @@ FieldNode field_node(const Field<T>& field) {
 
 }  // namespace detail
 
-/// The tree of a config struct. Where `config` is not const the tree writes into it and must not outlive it.
+/// The tree of a config struct. Where `config` is not const the tree writes into it and must not
+/// outlive it.
 template <class T>
 FieldNode field_tree(T& config) {
   FieldNode root;
@@ -106,17 +109,20 @@ FieldNode field_tree(T& config) {
   return root;
 }
 
-/// JSON of all fields, in their order, two spaces a level; doubles so that they read back the same bits.
+/// JSON of all fields, in their order, two spaces a level; doubles so that they read back the same
+/// bits.
 std::string fields_json(const FieldNode& root);
-/// JSON Schema (draft 2020-12): types, defaults, ranges, choices and help; no other keys allowed but "$schema".
+/// JSON Schema (draft 2020-12): types, defaults, ranges, choices and help; no other keys allowed
+/// but "$schema".
 std::string fields_schema(const FieldNode& root);
 /// Tables "key, default, allowed, meaning", one for each group.
 std::string fields_markdown(const FieldNode& root);
-/// Writes the values of a JSON file into the struct; absent keys keep what they are. A stranger's file is safe to give.
-/// Throws MissingInput, or one ConfigError with every problem as "file:line: path: what is wrong"; the struct may then hold
-/// some of the values.
+/// Writes the values of a JSON file into the struct; absent keys keep what they are. A stranger's
+/// file is safe to give. Throws MissingInput, or one ConfigError with every problem as "file:line:
+/// path: what is wrong"; the struct may then hold some of the values.
 void read_fields(const FieldNode& root, const std::string& file);
-/// Writes one value, as `--set path=text` gives it: a number, true or false, a text, or a list [0.9, 0.95]. Throws ConfigError.
+/// Writes one value, as `--set path=text` gives it: a number, true or false, a text, or a list
+/// [0.9, 0.95]. Throws ConfigError.
 void set_field(const FieldNode& root, const std::string& path, const std::string& text);
 
 template <FieldStruct T>

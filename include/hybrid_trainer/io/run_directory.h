@@ -28,9 +28,9 @@ enum class RunMode { kNew, kResume };
 /// A run's folder, made where it is missing and locked while the object lives. Moves, never copies.
 class RunDirectory {
  public:
-  /// Throws InUse, which names the process that holds the lock; CannotCreate where the folder holds a run and mode is kNew
-  /// (the message names --resume), holds other files than a run's, or cannot be made. kResume of an absent or empty folder
-  /// makes it.
+  /// Throws InUse, which names the process that holds the lock; CannotCreate where the folder holds
+  /// a run and mode is kNew (the message names --resume), holds other files than a run's, or cannot
+  /// be made. kResume of an absent or empty folder makes it.
   RunDirectory(const std::string& root, RunMode mode);
   RunDirectory(RunDirectory&&) noexcept;
   RunDirectory& operator=(RunDirectory&&) noexcept;

@@ -17,24 +17,28 @@ struct NamedTensor {
   Tensor tensor;
 };
 
-/// Writes a safetensors file: to a temporary file beside `path`, fsync, rename. The same tensors and metadata give the same
-/// bytes, in whatever order they come. `metadata` should hold {"format", "pt"}: Hugging Face's readers ask for it.
-/// Throws IoError, and then leaves an old file at `path` as it was; Error where a name comes twice or a tensor has no memory.
+/// Writes a safetensors file: to a temporary file beside `path`, fsync, rename. The same tensors
+/// and metadata give the same bytes, in whatever order they come. `metadata` should hold {"format",
+/// "pt"}: Hugging Face's readers ask for it. Throws IoError, and then leaves an old file at `path`
+/// as it was; Error where a name comes twice or a tensor has no memory.
 FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
-                             const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+                             const std::map<std::string, std::string>& metadata = {
+                                 {"format", "pt"}});
 
 /// One tensor as the file's header states it.
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype;                // "F32", "BF16", "I32", "U16", "U8", "F16", "F64", "I64" or another valid one
+  std::string dtype;  // "F32", "BF16", "I32", "U16", "U8", "F16", "F64", "I64" or another valid one
   std::vector<std::int64_t> shape;  // empty: a scalar
   std::size_t offset = 0;           // of its first byte in the file
   std::size_t bytes = 0;
-  /// Shape as a Tensor has it, (1) for a scalar. Throws DataError where the rank is over Shape::kMaxRank.
+  /// Shape as a Tensor has it, (1) for a scalar. Throws DataError where the rank is over
+  /// Shape::kMaxRank.
   Shape tensor_shape() const;
 };
 
-/// An open safetensors file, its header checked: bounded, UTF-8, no duplicate key, no hole, no overlap, no trailing byte.
+/// An open safetensors file, its header checked: bounded, UTF-8, no duplicate key, no hole, no
+/// overlap, no trailing byte.
 class SafetensorsFile {
  public:
   /// Throws MissingInput or DataError, which names the file and what is wrong.
@@ -44,14 +48,17 @@ class SafetensorsFile {
   ~SafetensorsFile();
 
   const std::string& path() const { return path_; }
-  const std::vector<SafetensorsEntry>& entries() const { return entries_; }  // in order of their bytes
+  const std::vector<SafetensorsEntry>& entries() const {
+    return entries_;
+  }  // in order of their bytes
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool contains(const std::string& name) const { return index_.count(name) > 0; }
   /// Throws DataError with the nearest name.
   const SafetensorsEntry& entry(const std::string& name) const;
 
-  /// Reads into a tensor of the same shape: as it is where the dtypes are equal; F32, BF16, F16, F64 and I64 into F32 or
-  /// BF16; I64 into I32 where every value fits. Throws DataError for another shape or dtype, IoError.
+  /// Reads into a tensor of the same shape: as it is where the dtypes are equal; F32, BF16, F16,
+  /// F64 and I64 into F32 or BF16; I64 into I32 where every value fits. Throws DataError for
+  /// another shape or dtype, IoError.
   void read(const std::string& name, const Tensor& into) const;
   /// A new tensor with the file's dtype, F32 where a Tensor has no such dtype.
   Tensor load(const std::string& name, MemoryKind kind, const Stream& stream) const;

@@ -1,0 +1,288 @@
+#include "hybrid_trainer/io/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstring>
+
+#include "hybrid_trainer/io/inspection.h"
+#include "src/io/strict_json.h"
+#include "tests/io/io_testing.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Checkpoint : public testing::Test {
+ protected:
+  Tensor tensor(float value, std::int64_t count = 3) {
+    const Tensor result = Tensor::empty({count}, DType::kF32, MemoryKind::kParameters, stream_);
+    for (std::int64_t i = 0; i < count; ++i)
+      result.data<float>()[i] = value + static_cast<float>(i);
+    return result;
+  }
+  State state(float value) {
+    State result;
+    result.integers["step"] = static_cast<std::int64_t>(value);
+    result.reals["nan"] = std::nan("7");
+    result.reals["third"] = 1.0 / 3;
+    result.series["losses"] = {value, -0.0, 1e-310};
+    result.texts["phase"] = "full\n";
+    result.tensors["model.weight"] = tensor(value);
+    result.tensors["optimizer.weight.m"] = tensor(value + 10);
+    result.tensors["predictor.history"] = tensor(value + 20);
+    return result;
+  }
+  SavedCheckpoint save(std::int64_t step, std::int64_t keep = 3) {
+    return save_checkpoint(root_, step, state(static_cast<float>(step)), {keep, "hash"});
+  }
+  std::vector<std::string> names() {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(root_))
+      found.push_back(entry.path().filename().string());
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+  std::int64_t newest_step() {
+    const FoundCheckpoint found = find_newest_checkpoint(root_);
+    return found.checkpoint ? found.checkpoint->step : -1;
+  }
+  TemporaryTestFolder folder_;
+  std::string root_ = folder_ / "checkpoints";
+  Stream stream_{MemoryPool::create("test")};
+};
+
+void expect_equal(const State& a, const State& b) {
+  EXPECT_EQ(a.integers, b.integers);
+  EXPECT_EQ(a.series, b.series);
+  EXPECT_EQ(a.texts, b.texts);
+  ASSERT_EQ(a.reals.size(), b.reals.size());
+  for (const auto& [name, value] : a.reals) {
+    EXPECT_EQ(std::bit_cast<std::uint64_t>(value), std::bit_cast<std::uint64_t>(b.real(name)))
+        << name;
+  }
+  ASSERT_EQ(a.tensors.size(), b.tensors.size());
+  for (const auto& [name, tensor] : a.tensors) {
+    ASSERT_EQ(tensor.shape(), b.tensor(name).shape()) << name;
+    EXPECT_EQ(std::memcmp(tensor.raw(), b.tensor(name).raw(), tensor.bytes()), 0) << name;
+  }
+}
+
+TEST_F(Checkpoint, ComesBackBitForBit) {
+  const SavedCheckpoint saved = save(20);
+  EXPECT_EQ(saved.path, root_ + "/step-0000000020");
+  EXPECT_GT(saved.megabytes_per_second(), 0);
+  const FoundCheckpoint found = find_newest_checkpoint(root_);
+  ASSERT_TRUE(found.checkpoint);
+  EXPECT_TRUE(found.warnings.empty());
+  EXPECT_EQ(found.checkpoint->step, 20);
+  EXPECT_EQ(found.checkpoint->config_hash, "hash");
+  EXPECT_EQ(found.checkpoint->bytes(), saved.bytes);
+  expect_equal(load_checkpoint(*found.checkpoint, stream_), state(20));
+}
+
+TEST_F(Checkpoint, LoadsTheModelAlone) {
+  save(20);
+  const State model =
+      load_checkpoint(*find_newest_checkpoint(root_).checkpoint, stream_, CheckpointPart::kModel);
+  EXPECT_EQ(model.tensors.size(), 1u);
+  EXPECT_EQ(model.integer("step"), 20);
+}
+
+TEST_F(Checkpoint, EqualStatesGiveEqualBytes) {
+  save(20);
+  std::map<std::string, std::string> first;
+  for (const auto& entry : fs::directory_iterator(root_ + "/step-0000000020")) {
+    first[entry.path().filename().string()] = read_bytes(entry.path().string());
+  }
+  EXPECT_EQ(first.size(), 5u);
+  save(20);
+  for (const auto& [name, bytes] : first)
+    EXPECT_EQ(read_bytes(root_ + "/step-0000000020/" + name), bytes) << name;
+  EXPECT_EQ(names().size(), 1u);
+}
+
+TEST_F(Checkpoint, WritesNoFileForTensorsThatAreNotThere) {
+  State small;
+  small.tensors["model.w"] = tensor(1);
+  save_checkpoint(root_, 1, small, {});
+  EXPECT_FALSE(fs::exists(root_ + "/step-0000000001/trainer.safetensors"));
+  expect_equal(load_checkpoint(*find_newest_checkpoint(root_).checkpoint, stream_), small);
+}
+
+TEST_F(Checkpoint, NoFolderOrAnEmptyOneHoldsNone) {
+  EXPECT_FALSE(find_newest_checkpoint(root_).checkpoint);
+  fs::create_directory(root_);
+  EXPECT_FALSE(find_newest_checkpoint(root_).checkpoint);
+}
+
+TEST_F(Checkpoint, RotationKeepsTheNewest) {
+  for (std::int64_t step : std::vector<std::int64_t>{5, 10, 9'999'999'999, 10'000'000'000})
+    save(step, 2);
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-10000000000", "step-9999999999"}));
+  EXPECT_EQ(newest_step(), 10'000'000'000);
+  save(10'000'000'001, 1);
+  EXPECT_EQ(names(), std::vector<std::string>{"step-10000000001"});
+}
+
+TEST_F(Checkpoint, RotationNeverRemovesTheOneJustWritten) {
+  save(30);
+  fs::resize_file(root_ + "/step-0000000030/model.safetensors", 10);
+  save(25, 1);
+  EXPECT_EQ(newest_step(), 25);
+}
+
+TEST_F(Checkpoint, IgnoresAndRemovesWhatAKilledSaverLeft) {
+  save(10);
+  fs::copy(root_ + "/step-0000000010", root_ + "/.tmp-20-4711");
+  fs::copy(root_ + "/step-0000000010", root_ + "/.trash-step-0000000005");
+  EXPECT_EQ(newest_step(), 10);
+  remove_checkpoint_leftovers(root_);
+  EXPECT_EQ(names(), std::vector<std::string>{"step-0000000010"});
+}
+
+TEST_F(Checkpoint, ADamagedOneIsNamedAndThePreviousUsed) {
+  save(10);
+  save(20);
+  const std::string file = root_ + "/step-0000000020/model.safetensors";
+  std::string bytes = read_bytes(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_bytes(file, bytes);
+  const FoundCheckpoint found = find_newest_checkpoint(root_);
+  EXPECT_EQ(found.checkpoint->step, 10);
+  ASSERT_EQ(found.warnings.size(), 1u);
+  EXPECT_TRUE(contains(found.warnings[0], "checkpoint step-0000000020 is damaged (checksum"));
+  EXPECT_TRUE(contains(found.warnings[0], "model.safetensors"));
+  EXPECT_TRUE(contains(found.warnings[0], "using step-0000000010"));
+}
+
+TEST_F(Checkpoint, AllDamagedIsAnError) {
+  save(10);
+  save(20);
+  fs::remove(root_ + "/step-0000000010/state.bin");
+  fs::remove(root_ + "/step-0000000020/manifest.json");
+  const std::string message = message_of<DataError>([&] { find_newest_checkpoint(root_); });
+  EXPECT_TRUE(contains(message, "step-0000000010"));
+  EXPECT_TRUE(contains(message, "step-0000000020"));
+}
+
+/// Damages each file in turn by `damage(bytes, i)` for i below its size and expects that it is
+/// found.
+template <class Damage>
+void expect_every_damage_found(const std::string& root, const Damage& damage) {
+  for (const auto& entry : fs::directory_iterator(root + "/step-0000000020")) {
+    const std::string path = entry.path().string(), whole = read_bytes(path);
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      write_bytes(path, damage(whole, i));
+      const FoundCheckpoint found = find_newest_checkpoint(root);
+      ASSERT_EQ(found.checkpoint->step, 10) << path << " at byte " << i;
+    }
+    write_bytes(path, whole);
+  }
+  EXPECT_EQ(find_newest_checkpoint(root).checkpoint->step, 20);
+}
+
+TEST_F(Checkpoint, EveryFlippedByteIsFound) {
+  save(10);
+  save(20);
+  for (const int flip : {0x01, 0x20, 0xFF}) {
+    expect_every_damage_found(root_, [&](std::string bytes, std::size_t i) {
+      bytes[i] = static_cast<char>(bytes[i] ^ flip);
+      return bytes;
+    });
+  }
+}
+
+TEST_F(Checkpoint, EveryTruncationAndEveryAddedByteIsFound) {
+  save(10);
+  save(20);
+  expect_every_damage_found(
+      root_, [](const std::string& bytes, std::size_t i) { return bytes.substr(0, i); });
+  expect_every_damage_found(
+      root_, [](std::string bytes, std::size_t i) { return bytes.insert(i + 1, 1, ' '); });
+}
+
+TEST_F(Checkpoint, FilesOfAnotherStepAreFound) {
+  save(10);
+  save(20);
+  fs::copy_file(root_ + "/step-0000000010/optimizer.safetensors",
+                root_ + "/step-0000000020/optimizer.safetensors",
+                fs::copy_options::overwrite_existing);
+  EXPECT_EQ(newest_step(), 10);
+  fs::rename(root_ + "/step-0000000010", root_ + "/step-0000000030");
+  EXPECT_THROW(find_newest_checkpoint(root_), DataError);
+}
+
+TEST_F(Checkpoint, OddThingsInPlaceOfFilesAreFound) {
+  save(10);
+  save(20);
+  const std::string file = root_ + "/step-0000000020/state.bin";
+  fs::remove(file);
+  fs::create_directory(file);
+  EXPECT_EQ(newest_step(), 10);
+  fs::remove(file);
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  EXPECT_EQ(newest_step(), 10);
+  write_bytes(root_ + "/step-0000000040", "a file");
+  EXPECT_EQ(newest_step(), 10);
+}
+
+/// Lowers the largest file this process may write, as a full disk would.
+class SmallDisk {
+ public:
+  explicit SmallDisk(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit small{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~SmallDisk() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(Checkpoint, AFullDiskLeavesTheOldCheckpointsAndNothingElse) {
+  save(10, 1);
+  State large = state(20);
+  large.tensors["optimizer.large"] = tensor(0, 100'000);
+  for (rlim_t limit : {0, 100, 1'000, 200'000}) {
+    const SmallDisk disk(limit);
+    const std::string message = message_of<IoError>([&] {
+      save_checkpoint(root_, 20, large, {1, ""});
+    });
+    EXPECT_TRUE(contains(message, "the checkpoint of step 20 is not written"));
+    EXPECT_TRUE(contains(message, "earlier checkpoints are untouched"));
+  }
+  EXPECT_EQ(names(), std::vector<std::string>{"step-0000000010"});
+  EXPECT_EQ(newest_step(), 10);
+  save_checkpoint(root_, 20, large, {1, ""});
+  EXPECT_EQ(newest_step(), 20);
+}
+
+TEST_F(Checkpoint, AFolderThatCannotBeMadeIsAnIoError) {
+  write_bytes(root_, "a file");
+  EXPECT_THROW(save(10), IoError);
+}
+
+TEST_F(Checkpoint, InspectionTellsStepTensorsAndDamage) {
+  const std::string path = save(20).path;
+  const auto object = parse_json_text(inspect_checkpoint(path).json, "inspection").as_object();
+  EXPECT_EQ(object.at("step"), 20);
+  EXPECT_EQ(object.at("damage"), "");
+  const auto& model = object.at("files").at("model.safetensors").at("tensors").at("model.weight");
+  EXPECT_EQ(model.at("dtype"), "F32");
+  EXPECT_EQ(model.at("shape").as_array().at(0), 3);
+  EXPECT_TRUE(contains(inspect_checkpoint(path).text, "every checksum matches"));
+  EXPECT_TRUE(
+      contains(inspect_safetensors(path + "/model.safetensors").text, "model.weight  F32 (3)"));
+  fs::resize_file(path + "/model.safetensors", 10);
+  EXPECT_TRUE(contains(inspect_checkpoint(path).text, "damaged: model.safetensors has 10 bytes"));
+  EXPECT_THROW(inspect_checkpoint(folder_ / "absent"), MissingInput);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

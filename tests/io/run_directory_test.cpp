@@ -1,0 +1,105 @@
+#include "hybrid_trainer/io/run_directory.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/io/io_testing.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Run : public testing::Test {
+ protected:
+  TemporaryTestFolder folder_;
+  std::string root_ = folder_ / "runs/first";
+};
+
+TEST_F(Run, IsMadeWithItsParents) {
+  const RunDirectory run(root_, RunMode::kNew);
+  EXPECT_FALSE(run.resumes());
+  EXPECT_TRUE(fs::is_directory(root_));
+  EXPECT_EQ(run.paths().metrics(), root_ + "/metrics.jsonl");
+}
+
+TEST_F(Run, ThatExistsIsOnlyResumed) {
+  { write_file_atomically(RunDirectory(root_, RunMode::kNew).paths().config(), "{}"); }
+  const std::string message = message_of<CannotCreate>([&] { RunDirectory(root_, RunMode::kNew); });
+  EXPECT_TRUE(contains(message, "--resume"));
+  EXPECT_TRUE(contains(message, root_));
+  EXPECT_TRUE(RunDirectory(root_, RunMode::kResume).resumes());
+  EXPECT_EQ(existing_run(root_).config(), root_ + "/config.json");
+}
+
+TEST_F(Run, ResumeOfNothingStartsANewOne) {
+  EXPECT_FALSE(RunDirectory(root_, RunMode::kResume).resumes());
+}
+
+TEST_F(Run, KilledBeforeItsConfigWasWrittenIsStartedAgain) {
+  { const RunDirectory killed(root_, RunMode::kNew); }
+  write_bytes(root_ + "/.tmp-config.json-1", "{");
+  EXPECT_FALSE(RunDirectory(root_, RunMode::kNew).resumes());
+}
+
+TEST_F(Run, NeverUsesAFolderOfOtherFiles) {
+  fs::create_directories(root_);
+  write_bytes(root_ + "/config.json", "{}");  // of a Hugging Face model, perhaps
+  for (RunMode mode : {RunMode::kNew, RunMode::kResume}) {
+    EXPECT_TRUE(
+        contains(message_of<CannotCreate>([&] { RunDirectory(root_, mode); }), "config.json"));
+  }
+  EXPECT_FALSE(fs::exists(root_ + "/.lock"));
+  EXPECT_THROW(existing_run(root_), MissingInput);
+  EXPECT_THROW(existing_run(folder_ / "absent"), MissingInput);
+}
+
+TEST_F(Run, CannotBeAFile) {
+  write_bytes(folder_ / "file", "x");
+  EXPECT_THROW(RunDirectory(folder_ / "file", RunMode::kNew), CannotCreate);
+  EXPECT_THROW(RunDirectory(folder_ / "file/below", RunMode::kNew), CannotCreate);
+}
+
+TEST_F(Run, IsLockedAgainstAnotherProcess) {
+  int ready[2], done[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::pipe(done), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const RunDirectory run(root_, RunMode::kNew);
+    char byte = 'x';
+    const bool told = ::write(ready[1], &byte, 1) == 1 && ::read(done[0], &byte, 1) == 1;
+    ::_exit(told ? 0 : 1);
+  }
+  char byte = 'x';
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  const std::string message = message_of<InUse>([&] { RunDirectory(root_, RunMode::kResume); });
+  EXPECT_TRUE(contains(message, std::to_string(child)));
+  EXPECT_EQ(::write(done[1], &byte, 1), 1);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_NO_THROW(RunDirectory(root_, RunMode::kResume));  // the lock goes with its process
+  for (int end : {ready[0], ready[1], done[0], done[1]}) ::close(end);
+}
+
+TEST_F(Run, MovesWithItsLock) {
+  RunDirectory first(root_, RunMode::kNew);
+  const RunDirectory second(std::move(first));
+  EXPECT_THROW(RunDirectory(root_, RunMode::kNew), InUse);
+}
+
+TEST(Files, AreReplacedAsAWhole) {
+  const TemporaryTestFolder folder;
+  write_file_atomically(folder / "a", "old");
+  write_file_atomically(folder / "a", std::string("new\0x", 5));
+  EXPECT_EQ(read_file(folder / "a", 5), std::string("new\0x", 5));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
+  EXPECT_THROW(write_file_atomically(folder / "absent/a", ""), IoError);
+  EXPECT_THROW(read_file(folder / "a", 4), DataError);
+  EXPECT_THROW(read_file(folder / "b", 4), MissingInput);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

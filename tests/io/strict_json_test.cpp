@@ -1,0 +1,67 @@
+#include "src/io/strict_json.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/io/io_testing.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace json = boost::json;
+
+TEST(StrictJson, KeepsTheLineOfEveryKey) {
+  const JsonDocument document =
+      parse_json_document("{\"a\":\n{\"b\": [{\"c\": 1}],\n\"d\": 2}}\n\n", "x");
+  EXPECT_EQ(document.lines, (std::map<std::string, std::size_t>{{"a", 1}, {"a.b", 2}, {"a.d", 3}}));
+  EXPECT_TRUE(document.duplicates.empty());
+}
+
+TEST(StrictJson, RejectsDuplicateKeysAtEveryLevel) {
+  for (const char* text :
+       {R"({"a": 1, "a": 2})", R"([{"b": {"a": 1, "a": 2}}])", R"({"\u0061": 1, "a": 2})"}) {
+    EXPECT_TRUE(contains(message_of<DataError>([&] { parse_json_text(text, "x.json"); }), "twice"))
+        << text;
+  }
+  EXPECT_NO_THROW(parse_json_text(R"([{"a": 1}, {"a": 2}])", "x.json"));
+}
+
+TEST(StrictJson, RefusesTextAfterTheEndOnTheSameAndOnLaterLines) {
+  for (const char* text : {"{} x", "{}\n\nx", "1 2", "[]]", "{}\n{}", "[1]\n,"}) {
+    EXPECT_THROW(parse_json_text(text, "x.json"), DataError) << text;
+  }
+  EXPECT_NO_THROW(parse_json_text(" {}\n \r\n\t\n", "x.json"));
+}
+
+TEST(StrictJson, ReadsDoublesToTheLastBit) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 20'000; ++i) {
+    const double value = std::bit_cast<double>(random());
+    if (!std::isfinite(value)) continue;
+    const json::value back = parse_json_text(shortest(value), "x");
+    EXPECT_EQ(back.to_number<double>(), value) << shortest(value);
+  }
+}
+
+TEST(StrictJson, RefusesNumbersThatNoDoubleHolds) {
+  EXPECT_TRUE(contains(message_of<DataError>([] { parse_json_text("[1,\n 1e400]", "x.json"); }),
+                       "x.json:2:"));
+  EXPECT_THROW(parse_json_text("-1e400", "x.json"), DataError);
+}
+
+TEST(StrictJson, PrettyTextReadsBackEqual) {
+  const json::value value = parse_json_text(
+      R"({"a": [1, -2, 0.5, "x\n\"y"], "b": {}, "c": [], "d": [{"e": null}, [true]], "f": {"g": 1e-7}})",
+      "x");
+  const std::string text = pretty_json(value);
+  EXPECT_EQ(parse_json_text(text, "x"), value);
+  EXPECT_TRUE(contains(text, "  \"a\": [1, -2, 0.5, \"x\\n\\\"y\"],\n  \"b\": {},\n"));
+  EXPECT_EQ(pretty_json(std::numeric_limits<double>::quiet_NaN()), "null\n");
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
