@@ -17,7 +17,7 @@ namespace {
 constexpr double kSecondsBetweenRewrites = 0.1;
 constexpr double kSecondsBetweenLines = 5;
 constexpr double kSecondsBetweenEvents = 5;
-constexpr int kStepsOfMean = 50;  // that the time left is reckoned from
+constexpr int kStepsOfMean = 300;  // that the time left is reckoned from
 constexpr std::size_t kPhaseWidth = 7;
 
 }  // namespace
@@ -61,12 +61,12 @@ std::string ConsoleSink::progress_text(const StepRecord& record) const {
   const double left = seconds_per_step_ *
                       static_cast<double>(std::max<std::int64_t>(0, total_steps_ - record.step));
   std::string text = concat("step ", record.step, "/", total_steps_);
-  text += concat("  loss ", fixed(record.loss, 4));
-  text += concat("  ", short_count(record.tokens_per_second), " tokens/s");
-  text += record.step < total_steps_ ? concat("  ", duration_text(left), " left") : "  done";
-  text += concat("  ", bytes_text(record.device_memory.peak_total));
+  text += concat("  loss ", units::fixed(record.loss, 4));
+  text += concat("  ", units::count(record.tokens_per_second), " tokens/s");
+  text += record.step < total_steps_ ? concat("  ", units::duration(left), " left") : "  done";
+  text += concat("  ", units::bytes(record.device_memory.peak_total));
   if (record.host_memory.live_total > 0) {
-    text += concat(" + ", bytes_text(record.host_memory.live_total), " host");
+    text += concat(" + ", units::bytes(record.host_memory.live_total), " host");
   }
   return text;
 }
@@ -100,8 +100,8 @@ void ConsoleSink::show_news(const StepRecord& record) {
   if (!seen) print_line(concat("phase ", phase, " from step ", record.step));
   seen = true;
   if (record.validation_loss) {
-    print_line(
-        concat("step ", record.step, ": validation loss ", fixed(*record.validation_loss, 4)));
+    print_line(concat("step ", record.step, ": validation loss ",
+                      units::fixed(*record.validation_loss, 4)));
   }
   if (record.event.empty()) return;
   if (clock_ - last_event_ < kSecondsBetweenEvents) {

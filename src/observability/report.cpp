@@ -20,7 +20,7 @@ double rate(std::int64_t tokens, double seconds) {
 }
 
 std::string percent(double part, double whole) {
-  return fixed(whole > 0 ? 100 * part / whole : 0, 1) + " %";
+  return units::fixed(whole > 0 ? 100 * part / whole : 0, 1) + " %";
 }
 
 std::size_t peak_bytes(const RunSummary& summary) {
@@ -37,18 +37,18 @@ std::string tile(const std::string& name, const std::string& value, const std::s
 std::string tiles(const RunSummary& s) {
   std::string out;
   if (s.final_validation_loss) {
-    out += tile("Validation loss", fixed(*s.final_validation_loss, 4),
-                concat("perplexity ", fixed(std::exp(*s.final_validation_loss), 2)));
+    out += tile("Validation loss", units::fixed(*s.final_validation_loss, 4),
+                concat("perplexity ", units::fixed(std::exp(*s.final_validation_loss), 2)));
   }
   if (s.final_train_loss) {
-    out += tile("Training loss", fixed(*s.final_train_loss, 4), "at the last step");
+    out += tile("Training loss", units::fixed(*s.final_train_loss, 4), "at the last step");
   }
-  out += tile("Time", duration_text(s.seconds),
-              concat(grouped(static_cast<double>(s.steps)), " steps"));
-  out += tile("Tokens per second", short_count(rate(s.tokens, s.seconds)),
-              concat(short_count(static_cast<double>(s.tokens)), " tokens in all"));
-  out += tile("Peak memory", bytes_text(peak_bytes(s)),
-              concat(short_count(static_cast<double>(s.parameters)), " parameters"));
+  out += tile("Time", units::duration(s.seconds),
+              concat(units::grouped(static_cast<double>(s.steps)), " steps"));
+  out += tile("Tokens per second", units::count(rate(s.tokens, s.seconds)),
+              concat(units::count(static_cast<double>(s.tokens)), " tokens in all"));
+  out += tile("Peak memory", units::bytes(peak_bytes(s)),
+              concat(units::count(static_cast<double>(s.parameters)), " parameters"));
   const PredictionCounts& p = s.predictions;
   if (p.made > 0) {
     out += tile("Predictions", concat(p.accepted, " of ", p.made), "accepted in full");
@@ -67,12 +67,12 @@ std::string phase_rows(const RunSummary& s) {
     if (use.steps == 0) continue;
     out += concat("<tr><th scope=\"row\"><i class=\"phase ", name_of(phase), "\"></i>",
                   name_of(phase), "</th>");
-    out += cell("Steps", grouped(static_cast<double>(use.steps)));
-    out += cell("Time", duration_text(use.seconds));
+    out += cell("Steps", units::grouped(static_cast<double>(use.steps)));
+    out += cell("Time", units::duration(use.seconds));
     out += cell("Share", percent(use.seconds, s.seconds));
-    out += cell("Tokens", short_count(static_cast<double>(use.tokens)));
-    out += cell("Tokens/s", short_count(rate(use.tokens, use.seconds)));
-    out += cell("Peak", bytes_text(use.peak_bytes));
+    out += cell("Tokens", units::count(static_cast<double>(use.tokens)));
+    out += cell("Tokens/s", units::count(rate(use.tokens, use.seconds)));
+    out += cell("Peak", units::bytes(use.peak_bytes));
     out += cell("Precision", use.precision) + "</tr>\n";
   }
   return out;
@@ -100,10 +100,10 @@ std::string fact(const char* name, const std::string& value) {
 }
 
 std::string facts(const RunSummary& s) {
-  return fact("Parameters", grouped(static_cast<double>(s.parameters))) +
+  return fact("Parameters", units::grouped(static_cast<double>(s.parameters))) +
          fact("Effective batch", concat(s.effective_batch, " sequences an optimizer step")) +
-         fact("Tokens", grouped(static_cast<double>(s.tokens))) + fact("Command", s.command) +
-         fact("Version", s.version);
+         fact("Tokens", units::grouped(static_cast<double>(s.tokens))) +
+         fact("Command", s.command) + fact("Version", s.version);
 }
 
 std::string prediction_facts(const PredictionCounts& p) {

@@ -7,7 +7,7 @@
 
 #include "hybrid_trainer/core/error.h"
 
-namespace hybrid_trainer {
+namespace hybrid_trainer::units {
 namespace {
 
 std::string formatted(const char* format, double value, const char* unit) {
@@ -35,7 +35,7 @@ std::string fixed(double value, int decimals) {
   return text.data();
 }
 
-std::string short_count(double value) {
+std::string count(double value) {
   static constexpr std::array<const char*, 5> kUnits{"", "k", "M", "G", "T"};
   if (!(value >= 999.5)) return formatted("%.0f%s", value, "");
   std::size_t unit = 0;
@@ -54,7 +54,7 @@ std::string grouped(double value) {
   return text;
 }
 
-std::string bytes_text(std::size_t bytes) {
+std::string bytes(std::size_t bytes) {
   static constexpr std::array<const char*, 5> kUnits{" B", " kB", " MB", " GB", " TB"};
   double value = static_cast<double>(bytes);
   if (bytes < 1000) return formatted("%.0f%s", value, kUnits[0]);
@@ -63,7 +63,7 @@ std::string bytes_text(std::size_t bytes) {
   return three_digits(value, kUnits[unit]);
 }
 
-std::string duration_text(double seconds) {
+std::string duration(double seconds) {
   if (!std::isfinite(seconds) || seconds > 1e12) return "?";
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   if (seconds < 9.95) return formatted("%.1f%s", seconds, "s");
@@ -73,4 +73,4 @@ std::string duration_text(double seconds) {
   return two_parts(whole, 86400, "d", 3600, "h");
 }
 
-}  // namespace hybrid_trainer
+}  // namespace hybrid_trainer::units

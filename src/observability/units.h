@@ -3,13 +3,13 @@
 #include <cstddef>
 #include <string>
 
-namespace hybrid_trainer {
+namespace hybrid_trainer::units {
 
 /// Numbers as people read them.
 std::string fixed(double value, int decimals);  // "3.142"
-std::string short_count(double value);          // "950", "12.3k", "1.24M"
+std::string count(double value);                // "950", "12.3k", "1.24M"
 std::string grouped(double value);              // "1,234,567", rounded
-std::string bytes_text(std::size_t bytes);      // "412 MB", in powers of 1000
-std::string duration_text(double seconds);      // "48s", "3m 05s", "2h 14m", "3d 04h"
+std::string bytes(std::size_t bytes);           // "412 MB", in powers of 1000
+std::string duration(double seconds);           // "48s", "3m 05s", "2h 14m", "3d 04h"
 
-}  // namespace hybrid_trainer
+}  // namespace hybrid_trainer::units

@@ -8,35 +8,35 @@ namespace hybrid_trainer {
 namespace {
 
 TEST(Units, CountsAreShort) {
-  EXPECT_EQ(short_count(0), "0");
-  EXPECT_EQ(short_count(950), "950");
-  EXPECT_EQ(short_count(999.7), "1.00k");
-  EXPECT_EQ(short_count(12345), "12.3k");
-  EXPECT_EQ(short_count(999600), "1.00M");
-  EXPECT_EQ(short_count(124.4e6), "124M");
+  EXPECT_EQ(units::count(0), "0");
+  EXPECT_EQ(units::count(950), "950");
+  EXPECT_EQ(units::count(999.7), "1.00k");
+  EXPECT_EQ(units::count(12345), "12.3k");
+  EXPECT_EQ(units::count(999600), "1.00M");
+  EXPECT_EQ(units::count(124.4e6), "124M");
 }
 
 TEST(Units, GroupsThreeDigits) {
-  EXPECT_EQ(grouped(7), "7");
-  EXPECT_EQ(grouped(1000), "1,000");
-  EXPECT_EQ(grouped(-1234567), "-1,234,567");
-  EXPECT_EQ(grouped(std::nan("")), "nan");
+  EXPECT_EQ(units::grouped(7), "7");
+  EXPECT_EQ(units::grouped(1000), "1,000");
+  EXPECT_EQ(units::grouped(-1234567), "-1,234,567");
+  EXPECT_EQ(units::grouped(std::nan("")), "nan");
 }
 
 TEST(Units, BytesArePowersOfAThousand) {
-  EXPECT_EQ(bytes_text(0), "0 B");
-  EXPECT_EQ(bytes_text(999), "999 B");
-  EXPECT_EQ(bytes_text(1000), "1.00 kB");
-  EXPECT_EQ(bytes_text(412'345'678), "412 MB");
+  EXPECT_EQ(units::bytes(0), "0 B");
+  EXPECT_EQ(units::bytes(999), "999 B");
+  EXPECT_EQ(units::bytes(1000), "1.00 kB");
+  EXPECT_EQ(units::bytes(412'345'678), "412 MB");
 }
 
 TEST(Units, DurationsHaveTwoParts) {
-  EXPECT_EQ(duration_text(2.34), "2.3s");
-  EXPECT_EQ(duration_text(9.96), "10s");
-  EXPECT_EQ(duration_text(59.6), "1m 00s");
-  EXPECT_EQ(duration_text(3725), "1h 02m");
-  EXPECT_EQ(duration_text(90000), "1d 01h");
-  EXPECT_EQ(duration_text(INFINITY), "?");
+  EXPECT_EQ(units::duration(2.34), "2.3s");
+  EXPECT_EQ(units::duration(9.96), "10s");
+  EXPECT_EQ(units::duration(59.6), "1m 00s");
+  EXPECT_EQ(units::duration(3725), "1h 02m");
+  EXPECT_EQ(units::duration(90000), "1d 01h");
+  EXPECT_EQ(units::duration(INFINITY), "?");
 }
 
 }  // namespace
