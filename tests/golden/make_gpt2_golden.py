@@ -77,7 +77,7 @@ def logits_of(w, tokens, size):
 
 def train(weights, tokens, targets, size, dtype):
     """Loss, logits and gradients at the given weights, then AdamW without clipping."""
-    w = {name: value.to(dtype).requires_grad_() for name, value in weights.items()}
+    w = {name: value.to(dtype, copy=True).requires_grad_() for name, value in weights.items()}
     optimizer = torch.optim.AdamW(
         [
             {"params": [p for p in w.values() if p.dim() == 2], "weight_decay": WEIGHT_DECAY},

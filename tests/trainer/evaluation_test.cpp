@@ -1,0 +1,82 @@
+#include "hybrid_trainer/trainer/evaluation.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/data/token_shards.h"
+#include "hybrid_trainer/models/gpt2.h"
+#include "trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+class Evaluation : public testing::Test {
+ protected:
+  /// A validation split of the tokens 0, 1, 2, ….
+  TokenDataset counting_tokens(std::int64_t count) const {
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
+    std::iota(tokens.begin(), tokens.end(), 0);
+    ShardWriter writer({.folder = folder_.path(), .split = "val", .vocabulary_size = 64});
+    writer.append(tokens);
+    writer.finish();
+    return TokenDataset(folder_.path(), Split::kValidation, 64);
+  }
+
+  TemporaryFolder folder_;
+  Stream stream_{MemoryPool::create("test")};
+};
+
+/// Loss is the mean target token, so that the sum over a split tells which targets were seen.
+class MeanTarget final : public LossModel {
+ public:
+  double forward(const Batch& batch, float, ActivationTape& tape, const Stream&) override {
+    EXPECT_FALSE(tape.keeps());
+    EXPECT_FALSE(tape.pass().training);
+    const auto* targets = batch.targets.data<std::int32_t>();
+    return factor * std::accumulate(targets, targets + batch.tokens(), 0.0) /
+           static_cast<double>(batch.tokens());
+  }
+  void backward(const Batch&, ActivationTape&, const Stream&) override {
+    FAIL() << "evaluation goes forward only";
+  }
+  void visit_parameters(const ParameterVisitor&) override {}
+  double factor = 1;
+};
+
+TEST_F(Evaluation, WeighsEveryTokenOfEveryWindowOnce) {
+  const TokenDataset tokens =
+      counting_tokens(27);  // six windows of four targets, 1 to 24; the rest is dropped
+  EvaluationWindows windows(tokens, 4, 4, stream_);
+  MeanTarget model;
+  const EvaluationResult result = evaluate(model, windows, DType::kF32, stream_);
+  EXPECT_EQ(result.tokens, 24);
+  EXPECT_NEAR(result.loss, 12.5, 1e-9);
+  EXPECT_NEAR(result.perplexity, std::exp(12.5), 1e-3);
+}
+
+TEST_F(Evaluation, LeavesDropoutAndWeightsAlone) {
+  const TokenDataset tokens = counting_tokens(33);
+  EvaluationWindows windows(tokens, 2, 8, stream_);
+  const ModelConfig plain{.layers = 2, .heads = 2, .width = 16, .context = 8, .vocabulary = 64};
+  ModelConfig dropping = plain;
+  dropping.dropout = 0.5;
+  Gpt2 first(plain, 5, stream_), second(dropping, 5, stream_);
+  const double loss = evaluate(first, windows, DType::kF32, stream_).loss;
+  EXPECT_EQ(evaluate(second, windows, DType::kF32, stream_).loss, loss);
+  EXPECT_EQ(evaluate(second, windows, DType::kF32, stream_).loss, loss);
+  EXPECT_NEAR(loss, std::log(64.0), 1.0);
+}
+
+TEST_F(Evaluation, RefusesALossThatIsNotFinite) {
+  const TokenDataset tokens = counting_tokens(10);
+  EvaluationWindows windows(tokens, 2, 4, stream_);
+  MeanTarget model;
+  model.factor = NAN;
+  EXPECT_THROW(evaluate(model, windows, DType::kF32, stream_), Diverged);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,160 @@
+#include "hybrid_trainer/trainer/text_generation.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kContext = 8;
+
+class TextGeneration : public testing::Test {
+ protected:
+  Gpt2 model(std::int64_t vocabulary) {
+    return Gpt2(
+        {.layers = 2, .heads = 2, .width = 32, .context = kContext, .vocabulary = vocabulary}, 3,
+        stream_);
+  }
+
+  /// Whatever comes before, `token` is by far the likeliest: the last LayerNorm's output is always
+  /// its embedding.
+  void always_answer(Gpt2& model, std::int32_t token) {
+    const Parameter* table = nullptr;
+    model.visit_parameters([&](Parameter& p) {
+      if (p.name == "wte.weight") table = &p;
+      if (p.name == "ln_f.weight") fill_zero(p.value, stream_);
+      if (p.name != "ln_f.bias") return;
+      const std::int64_t width = p.value.elements();
+      for (std::int64_t c = 0; c < width; ++c) {
+        p.value.data<float>()[c] = 1e5f * table->value.data<float>()[token * width + c];
+      }
+    });
+  }
+
+  std::string generate(Gpt2& model, const Tokenizer& tokenizer, const std::string& prompt,
+                       const GenerationSettings& settings) {
+    std::string text;
+    result_ = generate_text(
+        model, tokenizer, prompt, settings, [&](std::string_view piece) { text += piece; },
+        stream_);
+    return text;
+  }
+
+  Stream stream_{MemoryPool::create("test")};
+  GenerationResult result_;
+};
+
+TEST_F(TextGeneration, CachedLogitsEqualUncachedOnesAlsoBeyondTheContext) {
+  Gpt2 gpt2 = model(61);
+  CachedDecoder decoder(gpt2, stream_);
+  std::vector<std::int32_t> text;
+  for (int step = 0; step < 20; ++step) {
+    std::vector<std::int32_t> fresh{(step * 17 + 5) % 61};
+    if (step == 0) fresh = {1, 50, 7};
+    text.insert(text.end(), fresh.begin(), fresh.end());
+    const auto cached = decoder.logits_after(fresh);
+    ASSERT_EQ(cached.size(), 61u);
+    ASSERT_LE(decoder.window(), kContext);
+
+    const std::int64_t seen = decoder.window();
+    const Tensor tokens = Tensor::empty({1, seen}, DType::kI32, MemoryKind::kData, stream_);
+    std::copy(text.end() - seen, text.end(), tokens.data<std::int32_t>());
+    const Tensor all = gpt2.logits(tokens, {.training = false}, stream_);
+    const float* last = all.data<float>() + (seen - 1) * all.size(1);
+    for (std::size_t v = 0; v < 61; ++v)
+      ASSERT_NEAR(cached[v], last[v], 1e-4) << "step " << step << " word " << v;
+  }
+}
+
+TEST_F(TextGeneration, StartsAnewWithHalfTheContextWhereTheTextOutgrowsIt) {
+  Gpt2 gpt2 = model(61);
+  CachedDecoder decoder(gpt2, stream_);
+  std::vector<std::int32_t> prompt(kContext, 2);
+  decoder.logits_after(prompt);
+  EXPECT_EQ(decoder.window(), kContext);
+  decoder.logits_after(std::vector<std::int32_t>{3});
+  EXPECT_EQ(decoder.window(), kContext / 2);
+  decoder.logits_after(std::vector<std::int32_t>{4});
+  EXPECT_EQ(decoder.window(), kContext / 2 + 1);
+}
+
+TEST_F(TextGeneration, SameSeedSameText) {
+  Gpt2 gpt2 = model(256);
+  const auto bytes = make_byte_tokenizer();
+  const GenerationSettings settings{.tokens = 40, .sampling = {.seed = 9}};
+  const std::string text = generate(gpt2, *bytes, "To be", settings);
+  EXPECT_EQ(result_.tokens, 40);
+  EXPECT_EQ(result_.prompt_tokens, 5);
+  EXPECT_EQ(generate(gpt2, *bytes, "To be", settings), text);
+  EXPECT_NE(generate(gpt2, *bytes, "To be", {.tokens = 40, .sampling = {.seed = 10}}), text);
+}
+
+TEST_F(TextGeneration, GreedyTextIsWhatTopOneGives) {
+  Gpt2 gpt2 = model(256);
+  const auto bytes = make_byte_tokenizer();
+  EXPECT_EQ(generate(gpt2, *bytes, "x", {.tokens = 20, .sampling = {.temperature = 0}}),
+            generate(gpt2, *bytes, "x", {.tokens = 20, .sampling = {.top_k = 1}}));
+}
+
+TEST_F(TextGeneration, TakesAnEmptyAndALongPrompt) {
+  Gpt2 gpt2 = model(256);
+  always_answer(gpt2, 'a');
+  const auto bytes = make_byte_tokenizer();
+  EXPECT_EQ(generate(gpt2, *bytes, "", {.tokens = 3}), "aaa");
+  EXPECT_EQ(result_.prompt_tokens, 0);
+  EXPECT_EQ(generate(gpt2, *bytes, std::string(100, 'z'), {.tokens = 20}), std::string(20, 'a'));
+  EXPECT_EQ(generate(gpt2, *bytes, "z", {.tokens = 0}), "");
+}
+
+TEST_F(TextGeneration, EndOfTextEndsTheText) {
+  Gpt2 gpt2 = model(600);
+  const auto bpe = load_tokenizer(std::string(HT_TEST_DATA_DIR) + "/bpe_small");
+  always_answer(gpt2, bpe->end_of_text().value());
+  EXPECT_EQ(generate(gpt2, *bpe, "Call me", {.tokens = 10}), "");
+  EXPECT_EQ(result_.tokens, 0);
+}
+
+TEST_F(TextGeneration, NeverDrawsAWordThatTheTokenizerLacks) {
+  Gpt2 gpt2 = model(300);
+  always_answer(gpt2, 280);
+  EXPECT_NO_THROW(generate(gpt2, *make_byte_tokenizer(), "a", {.tokens = 5}));
+  EXPECT_EQ(result_.tokens, 5);
+}
+
+TEST_F(TextGeneration, RefusesATokenizerLargerThanTheModelAndBadSettings) {
+  Gpt2 gpt2 = model(61);
+  const auto bytes = make_byte_tokenizer();
+  EXPECT_THROW(generate(gpt2, *bytes, "a", {}), DataError);
+  Gpt2 fitting = model(256);
+  EXPECT_THROW(generate(fitting, *bytes, "a", {.tokens = -1}), UsageError);
+  EXPECT_THROW(generate(fitting, *bytes, "a", {.tokens = 1, .sampling = {.top_p = 2}}), UsageError);
+}
+
+TEST(Utf8Assembler, HoldsACharacterBackUntilItIsWhole) {
+  Utf8Assembler assembler;
+  EXPECT_EQ(assembler.add("a\xE2"), "a");
+  EXPECT_EQ(assembler.add("\x82"), "");
+  EXPECT_EQ(assembler.add("\xAC"
+                          "b"),
+            "\xE2\x82\xAC"
+            "b");
+  EXPECT_EQ(assembler.add("\xF0\x9F\x98"), "");
+  EXPECT_EQ(assembler.add("\x80\xC3"), "\xF0\x9F\x98\x80");
+}
+
+TEST(Utf8Assembler, ReplacesWhatIsNoCharacter) {
+  const std::string replacement = "\xEF\xBF\xBD";
+  EXPECT_EQ(Utf8Assembler().add("\x80z"), replacement + "z");
+  EXPECT_EQ(Utf8Assembler().add("\xC3z"), replacement + "z");
+  EXPECT_EQ(Utf8Assembler().add("\xFF\xC0\xF5"), replacement + replacement + replacement);
+  EXPECT_EQ(Utf8Assembler().add("\xED\xA0\x80"),
+            replacement + replacement + replacement);  // a surrogate
+  EXPECT_EQ(Utf8Assembler().add("\xC3\xC3\xA9"), replacement + "\xC3\xA9");
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
