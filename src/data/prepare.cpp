@@ -1,5 +1,6 @@
 #include "hybrid_trainer/data/prepare.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "character_tokenizer.h"

@@ -1,0 +1,148 @@
+#include "hybrid_trainer/data/batch_loader.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using Rows = std::vector<std::int32_t>;
+
+Rows values(const Tensor& tensor) {
+  const auto* data = tensor.data<std::int32_t>();
+  return Rows(data, data + tensor.elements());
+}
+
+/// Two splits of the tokens 0, 1, 2, … in shards of 100.
+class BatchLoaderTest : public testing::Test {
+ protected:
+  BatchLoaderTest() : stream_(MemoryPool::create("device")) {
+    write("train", 1001);
+    write("val", 47);
+  }
+  void write(const char* split, std::int32_t count) {
+    ShardWriter writer({folder_.path(), split, 2000, 100});
+    for (std::int32_t token = 0; token < count; ++token) writer.append({&token, 1});
+    writer.finish();
+  }
+  TokenDataset open(Split split) const { return TokenDataset(folder_.path(), split); }
+
+  TemporaryFolder folder_;
+  Stream stream_;
+};
+
+TEST_F(BatchLoaderTest, TargetsAreTheInputsShiftedByOne) {
+  const TokenDataset dataset = open(Split::kTrain);
+  BatchLoader loader(dataset, {4, 16, true, 5}, stream_);
+  for (int i = 0; i < 40; ++i) {
+    const Batch batch = loader.next();
+    ASSERT_EQ(batch.inputs.shape(), (Shape{4, 16}));
+    ASSERT_EQ(batch.inputs.dtype(), DType::kI32);
+    const Rows inputs = values(batch.inputs), targets = values(batch.targets);
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      EXPECT_EQ(targets[k], inputs[k] + 1);
+      if (k % 16 == 0) continue;
+      EXPECT_EQ(inputs[k], inputs[k - 1] + 1);
+    }
+  }
+}
+
+TEST_F(BatchLoaderTest, SeekGoesOnAsIfNeverStopped) {
+  const TokenDataset dataset = open(Split::kTrain);
+  const BatchSettings settings{3, 16, true, 5};
+  BatchLoader loader(dataset, settings, stream_);
+  std::vector<Rows> wanted;
+  for (int i = 0; i < 60; ++i) wanted.push_back(values(loader.next().inputs));
+  EXPECT_EQ(loader.batches_taken(), 60);
+  for (const std::int64_t start : {0, 1, 20, 21, 59, 58, 7}) {
+    loader.seek(start);
+    EXPECT_EQ(loader.batches_taken(), start);
+    BatchLoader fresh(dataset, settings, stream_);
+    fresh.seek(start);
+    for (auto i = static_cast<std::size_t>(start); i < wanted.size(); ++i) {
+      ASSERT_EQ(values(loader.next().inputs), wanted[i]) << start << " " << i;
+      ASSERT_EQ(values(fresh.next().inputs), wanted[i]) << start << " " << i;
+    }
+  }
+}
+
+TEST_F(BatchLoaderTest, BatchStaysWhileTheNextOneIsFilled) {
+  const TokenDataset dataset = open(Split::kTrain);
+  BatchLoader loader(dataset, {3, 16, true, 5}, stream_);
+  const Batch own{Tensor::empty({3, 16}, DType::kI32, MemoryKind::kData, stream_),
+                  Tensor::empty({3, 16}, DType::kI32, MemoryKind::kData, stream_)};
+  for (std::int64_t i = 0; i < 200; ++i) {
+    const Batch batch = loader.next();
+    loader.read(i, own);
+    ASSERT_EQ(values(batch.inputs), values(own.inputs));
+    ASSERT_EQ(values(batch.targets), values(own.targets));
+  }
+}
+
+TEST_F(BatchLoaderTest, ShuffleAndSeedChangeTheOrder) {
+  const TokenDataset dataset = open(Split::kTrain);
+  const auto first = [&](bool shuffle, std::uint64_t seed) {
+    return values(BatchLoader(dataset, {8, 16, shuffle, seed}, stream_).next().inputs);
+  };
+  EXPECT_EQ(first(true, 1), first(true, 1));
+  EXPECT_NE(first(true, 1), first(true, 2));
+  EXPECT_NE(first(true, 1), first(false, 1));
+  EXPECT_EQ(first(false, 1), first(false, 2));
+  EXPECT_EQ(first(false, 1)[17], 17);
+}
+
+TEST_F(BatchLoaderTest, NothingIsAllocatedAfterConstruction) {
+  const TokenDataset dataset = open(Split::kTrain);
+  BatchLoader loader(dataset, {4, 16, true, 5}, stream_);
+  const MemoryUse before = stream_.pool()->use();
+  EXPECT_GT(before.live[static_cast<std::size_t>(MemoryKind::kData)], 0u);
+  for (int i = 0; i < 100; ++i) loader.next();
+  EXPECT_EQ(stream_.pool()->use().fresh_total, before.fresh_total);
+  EXPECT_EQ(stream_.pool()->use().live_total, before.live_total);
+}
+
+TEST_F(BatchLoaderTest, BatchMayBeLargerThanAnEpoch) {
+  const TokenDataset dataset = open(Split::kValidation);
+  BatchLoader loader(dataset, {7, 20, false, 0}, stream_);
+  ASSERT_EQ(loader.windows_per_epoch(), 2);
+  const Rows inputs = values(loader.next().inputs);
+  for (std::size_t row = 0; row < 7; ++row) EXPECT_EQ(inputs[row * 20], row % 2 ? 20 : 0);
+  EXPECT_EQ(values(loader.next().inputs)[0], 20);
+}
+
+TEST_F(BatchLoaderTest, SplitShorterThanASequenceIsNamed) {
+  const TokenDataset dataset = open(Split::kValidation);
+  const auto message = message_of<DataError>([&] {
+    BatchLoader(dataset, {1, 47, true, 0}, stream_);
+  });
+  expect_words(message, {"val", "47 tokens", "48", "sequence_length"});
+}
+
+TEST_F(BatchLoaderTest, EvaluationCoversTheSplitOnce) {
+  const TokenDataset dataset = open(Split::kValidation);
+  EvaluationWindows windows(dataset, 3, 10, stream_);
+  EXPECT_EQ(windows.windows(), 4);
+  EXPECT_EQ(windows.tokens(), 40);
+  ASSERT_EQ(windows.batches(), 2);
+  std::int32_t next = 0;
+  for (std::int64_t i = 0; i < windows.batches(); ++i) {
+    const Batch batch = windows.batch(i);
+    EXPECT_EQ(batch.size(), i == 0 ? 3 : 1);
+    for (const std::int32_t token : values(batch.inputs)) EXPECT_EQ(token, next++);
+    EXPECT_EQ(values(batch.targets).back(), next);
+  }
+  EXPECT_EQ(next, 40);
+}
+
+TEST_F(BatchLoaderTest, EvaluationOfAShortSplitHasOneShortWindow) {
+  const TokenDataset dataset = open(Split::kValidation);
+  EvaluationWindows windows(dataset, 8, 64, stream_);
+  EXPECT_EQ(windows.windows(), 1);
+  EXPECT_EQ(windows.length(), 46);
+  EXPECT_EQ(windows.batch(0).targets.shape(), (Shape{1, 46}));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,148 @@
+#include "hybrid_trainer/data/corpus.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::vector<std::string> names_of(const std::vector<TextPiece>& pieces) {
+  std::vector<std::string> names;
+  for (const TextPiece& piece : pieces) names.push_back(piece.path.filename().string());
+  return names;
+}
+
+std::int64_t bytes_of(const std::vector<TextPiece>& pieces) {
+  std::int64_t bytes = 0;
+  for (const TextPiece& piece : pieces) bytes += piece.bytes();
+  return bytes;
+}
+
+TEST(Corpus, WalksFoldersInOrderAndSkipsBinaryFiles) {
+  const TemporaryFolder folder;
+  folder.write("b.txt", "bb");
+  folder.write("a/z.txt", "zzz");
+  folder.write("a/binary", std::string_view("x\0y", 3));
+  folder.write("a/empty", "");
+  std::filesystem::create_directory_symlink(folder.path(), folder / "a" / "loop");
+  const Corpus corpus = find_corpus({folder.path()});
+  EXPECT_EQ(names_of(corpus.documents), (std::vector<std::string>{"z.txt", "b.txt"}));
+  EXPECT_EQ(corpus.bytes, 5);
+  EXPECT_EQ(corpus.skipped_binary_files, 1);
+}
+
+TEST(Corpus, NamedFileIsTakenEvenIfBinary) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("binary", std::string_view("x\0y", 3));
+  EXPECT_EQ(find_corpus({file}).documents.size(), 1u);
+}
+
+TEST(Corpus, MissingAndEmptyInputsAreNamed) {
+  const TemporaryFolder folder;
+  const auto empty = folder.write("void.txt", "");
+  expect_words(message_of<MissingInput>([] { find_corpus({"nowhere.txt"}); }), {"nowhere.txt"});
+  expect_words(message_of<DataError>([&] { find_corpus({empty}); }), {"void.txt", "empty"});
+  expect_words(message_of<MissingInput>([] { find_corpus({"/dev/null"}); }), {"/dev/null"});
+}
+
+TEST(Corpus, OneFileIsCutAtItsEnd) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("text", std::string(1115, 'x'));
+  const CorpusSplit split = split_corpus(find_corpus({file}), 0.1);
+  ASSERT_EQ(split.train.size(), 1u);
+  ASSERT_EQ(split.validation.size(), 1u);
+  EXPECT_EQ(split.train[0].end, 1003);  // floor(0.9 n)
+  EXPECT_EQ(split.validation[0].begin, 1003);
+  EXPECT_EQ(split.validation[0].end, 1115);
+}
+
+TEST(Corpus, CutNeverDividesACharacter) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += "漢";
+  for (int extra = 0; extra < 6; ++extra) {
+    const auto file =
+        folder.write("text", std::string(static_cast<std::size_t>(extra), 'x') + text);
+    const CorpusSplit split = split_corpus(find_corpus({file}), 0.3);
+    EXPECT_EQ((split.train[0].end - extra) % 3, 0) << extra;
+  }
+}
+
+TEST(Corpus, SeveralDocumentsStayWhole) {
+  const TemporaryFolder folder;
+  std::vector<std::filesystem::path> files;
+  for (int i = 0; i < 60; ++i) {
+    files.push_back(folder.write(std::to_string(i), std::string(100 + 37 * (i * i % 11), 'x')));
+  }
+  const Corpus corpus = find_corpus(files);
+  const CorpusSplit split = split_corpus(corpus, 0.1);
+  for (const auto& piece : split.train) EXPECT_EQ(piece.begin, 0);
+  EXPECT_EQ(split.train.size() + split.validation.size(), 60u);
+  EXPECT_EQ(bytes_of(split.train) + bytes_of(split.validation), corpus.bytes);
+  EXPECT_NEAR(static_cast<double>(bytes_of(split.validation)) / static_cast<double>(corpus.bytes),
+              0.1, 0.02);
+}
+
+TEST(Corpus, DocumentsThatCannotBeSharedOutAreCut) {
+  const TemporaryFolder folder;
+  const auto first = folder.write("first", std::string(500, 'x'));
+  const auto second = folder.write("second", std::string(500, 'y'));
+  const CorpusSplit split = split_corpus(find_corpus({first, second}), 0.1);
+  EXPECT_EQ(bytes_of(split.train), 900);
+  ASSERT_EQ(split.validation.size(), 1u);
+  EXPECT_EQ(split.validation[0].begin, 400);
+}
+
+TEST(SegmentReader, SegmentsMakeUpTheTextAndAreCutBeforeLineFeeds) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 2000; ++i) {
+    text += "line " + std::to_string(i) +
+            (i % 3     ? " \n"
+             : i % 500 ? "\n  \n"
+                       : std::string(300, ' '));
+  }
+  const auto one = folder.write("one", text);
+  const auto two = folder.write("two", "short");
+  SegmentReader reader(find_corpus({one, two}).documents, 64);
+  std::string joined;
+  std::size_t starts = 0, segments = 0;
+  for (auto batch = reader.next(1000); !batch.empty(); batch = reader.next(1000)) {
+    for (const TextSegment& segment : batch) {
+      ++segments;
+      starts += segment.starts_document ? 1 : 0;
+      if (!segment.starts_document) {
+        EXPECT_EQ(segment.text[0], '\n');
+        EXPECT_GT(joined.back(), ' ');
+      }
+      joined += segment.text;
+    }
+  }
+  EXPECT_EQ(joined, text + "short");
+  EXPECT_EQ(starts, 2u);
+  EXPECT_GT(segments, 100u);
+}
+
+TEST(SegmentReader, TextWithoutAPlaceToCutComesWhole) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("text", std::string(1000, 'x'));
+  SegmentReader reader(find_corpus({file}).documents, 64);
+  const auto segments = reader.next(1);
+  ASSERT_EQ(segments.size(), 1u);
+  EXPECT_EQ(segments[0].text.size(), 1000u);
+  EXPECT_TRUE(reader.next(1).empty());
+}
+
+TEST(SegmentReader, FileThatShrinksIsAnError) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("text", std::string(1000, 'x'));
+  const Corpus corpus = find_corpus({file});
+  folder.write("text", "x");
+  SegmentReader reader(corpus.documents);
+  expect_words(message_of<IoError>([&] { reader.next(1); }), {"text", "changed"});
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,127 @@
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/data/bpe_training.h"
+#include "temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+const std::string kText = "the cat sat on the mat\n the dog  sat on the cat, isn't it?\n";
+
+std::unique_ptr<Tokenizer> trained() {
+  BpeTrainer trainer(270);
+  trainer.add(std::array{std::string_view(kText)});
+  return std::move(trainer.train().tokenizer);
+}
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  const std::size_t place = text.find(from);
+  EXPECT_NE(place, std::string::npos) << from;
+  return text.replace(place, from.size(), to);
+}
+
+/// The message for a tokenizer.json of a small BPE in which one text is replaced.
+std::string refusal(std::string_view from, std::string_view to) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  const std::string good = content_of(folder / "tokenizer.json");
+  folder.write("tokenizer.json", replaced(good, from, to));
+  const auto message = message_of<DataError>([&] { load_tokenizer(folder.path()); });
+  expect_words(message, {"tokenizer.json"});
+  return message;
+}
+
+TEST(TokenizerFiles, EveryKindIsTheSameAfterSavingAndLoading) {
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers;
+  tokenizers.push_back(make_byte_tokenizer());
+  tokenizers.push_back(make_character_tokenizer(kText + "é漢\xFF"));
+  tokenizers.push_back(trained());
+  for (const auto& tokenizer : tokenizers) {
+    const TemporaryFolder folder;
+    tokenizer->save(folder.path());
+    const auto loaded = load_tokenizer(folder.path());
+    EXPECT_EQ(loaded->kind(), tokenizer->kind());
+    EXPECT_EQ(loaded->vocabulary_size(), tokenizer->vocabulary_size());
+    EXPECT_EQ(loaded->end_of_text(), tokenizer->end_of_text());
+    EXPECT_EQ(loaded->encode(kText), tokenizer->encode(kText));
+    for (std::int32_t id = 0; id < tokenizer->vocabulary_size(); ++id) {
+      EXPECT_EQ(loaded->token_bytes(id), tokenizer->token_bytes(id));
+    }
+  }
+}
+
+TEST(TokenizerFiles, MergesMayBeArrays) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  std::string text = content_of(folder / "tokenizer.json");
+  text = replaced(text, "\"merges\":[\"a t\"", "\"merges\":[[\"a\",\"t\"]");
+  folder.write("tokenizer.json", text);
+  EXPECT_EQ(load_tokenizer(folder.path())->encode(kText), trained()->encode(kText));
+}
+
+TEST(TokenizerFiles, PrefixSpaceIsHonouredOncePerDocument) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  const std::string text = content_of(folder / "tokenizer.json");
+  folder.write("tokenizer.json",
+               replaced(text, "\"add_prefix_space\":false", "\"add_prefix_space\":true"));
+  const auto tokenizer = load_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->encode("the"), trained()->encode(" the"));
+  EXPECT_EQ(tokenizer->encode(" the"), trained()->encode(" the"));
+  EXPECT_TRUE(tokenizer->encode("").empty());
+  std::vector<std::int32_t> rest;
+  tokenizer->append_tokens("the", rest, TextStart::kContinuation);
+  EXPECT_EQ(rest, trained()->encode("the"));
+}
+
+TEST(TokenizerFiles, WhatIsNotImplementedIsRefusedByName) {
+  expect_words(refusal("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}"),
+               {"normalizer", "NFC"});
+  expect_words(refusal("\"model\":{\"type\":\"BPE\"", "\"model\":{\"type\":\"Unigram\""),
+               {"Unigram"});
+  expect_words(refusal("\"pre_tokenizer\":{\"type\":\"ByteLevel\"",
+                       "\"pre_tokenizer\":{\"type\":\"Metaspace\""),
+               {"Metaspace"});
+  expect_words(refusal("\"use_regex\":true", "\"use_regex\":false"), {"use_regex"});
+  expect_words(refusal("\"byte_fallback\":false", "\"byte_fallback\":true"), {"byte_fallback"});
+  expect_words(refusal("\"special\":true", "\"special\":false"), {"<|endoftext|>", "special"});
+}
+
+TEST(TokenizerFiles, DamagedVocabularyIsNamed) {
+  expect_words(refusal("\"vocab\":{\"!\":0,", "\"vocab\":{"), {"id"});
+  expect_words(refusal("\"!\":0,", "\"!\":1,"), {"id 1"});
+  expect_words(refusal("\"!\":0,", "\"!\":0,\"!\":0,"), {"\"!\"", "twice"});
+  expect_words(refusal("\"!\":0,", "\"!\":-1,"), {"-1"});
+  expect_words(refusal("\"!\":0,", "\"!!\":0,"), {"byte 33"});
+  expect_words(refusal("[\"a t\"", "[\"a qqq\""), {"merge 1", "qqq"});
+  expect_words(refusal("[\"a t\"", "[\"at\""), {"two tokens"});
+  expect_words(refusal("\"merges\":", "\"mergers\":"), {"merges"});
+}
+
+TEST(TokenizerFiles, HostileJsonIsRefused) {
+  const TemporaryFolder folder;
+  const auto message = [&](const std::string& text) {
+    const auto file = folder.write("tokenizer.json", text);
+    return message_of<DataError>([&] { load_tokenizer(file); });
+  };
+  expect_words(message(""), {"not JSON"});
+  expect_words(message("[1]"), {"want {"});
+  expect_words(message("{\"type\":\"characters\",\"code_points\":[3,2],\"bytes\":[]}"),
+               {"code_points"});
+  expect_words(message("{\"type\":\"words\"}"), {"words"});
+  expect_words(message("{\"a\":" + std::string(100000, '[')), {"not JSON"});
+  expect_words(message("{\"type\":\"bytes\"} x"), {"not JSON"});
+}
+
+TEST(TokenizerFiles, MissingFilesAreNamed) {
+  const TemporaryFolder folder;
+  expect_words(message_of<MissingInput>([&] { load_tokenizer(folder / "nowhere"); }), {"nowhere"});
+  expect_words(message_of<MissingInput>([&] { load_tokenizer(folder.path()); }),
+               {"tokenizer.json", "vocab.json"});
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
