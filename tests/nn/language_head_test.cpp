@@ -1,0 +1,79 @@
+#include "hybrid_trainer/nn/language_head.h"
+
+#include <gtest/gtest.h>
+
+#include "support/gradient_check.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+/// A head whose table forces chunks of 64 rows where `wide`, else one chunk.
+class LanguageHeadTest : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kRows = 150, kWidth = 3, kVocabulary = 262100, kPadded = 262144;
+
+  LanguageHeadTest() {
+    copy(table_.value, normal_tensor({kPadded, kWidth}, 5, stream_), stream_);
+    table_.gradient = Tensor::empty_like(table_.value, MemoryKind::kGradients, stream_);
+  }
+  struct Result {
+    double loss;
+    Tensor dx;
+  };
+  Result run(const Tensor& x, const Tensor& targets, float gradient_scale) {
+    PlainTape tape{Pass{}};
+    const double loss = head_.wait_for_loss(x, targets, gradient_scale, tape, stream_);
+    return {loss, head_.backward(tape, stream_)};
+  }
+  const Stream stream_ = test_stream();
+  Parameter table_ = make_parameter("wte.weight", {kPadded, kWidth}, stream_);
+  LanguageHead head_{table_, kVocabulary};
+  const Tensor x_ = normal_tensor({kRows, kWidth}, 3, stream_);
+  const Tensor targets_ = random_tokens({kRows}, kVocabulary, 4, stream_);
+};
+
+TEST_F(LanguageHeadTest, ManyChunksEqualOneChunkAtATime) {
+  const Result whole = run(x_, targets_, 1);
+  const std::vector<double> whole_gradient = values_of(table_.gradient);
+  table_.clear_gradient();
+  double loss = 0;
+  std::vector<double> dx;
+  for (std::int64_t begin = 0; begin < kRows; begin += 50) {
+    const float share = 50.0f / kRows;
+    const Result part = run(x_.rows(begin, begin + 50), targets_.rows(begin, begin + 50), share);
+    loss += share * part.loss;
+    const auto values = values_of(part.dx);
+    dx.insert(dx.end(), values.begin(), values.end());
+  }
+  EXPECT_NEAR(whole.loss, loss, 1e-6 * loss);
+  EXPECT_LT(relative_error(values_of(whole.dx), dx), 1e-6);
+  EXPECT_LT(relative_error(whole_gradient, values_of(table_.gradient)), 1e-5);
+}
+
+TEST_F(LanguageHeadTest, LossIsThatOfTheSoftmax) {
+  const Tensor logits = head_.logits(x_.rows(0, 2), stream_);
+  double wanted = 0;
+  for (std::int64_t row = 0; row < 2; ++row) {
+    const float* values = logits.data<float>() + row * kPadded;
+    double sum = 0;
+    for (std::int64_t v = 0; v < kVocabulary; ++v) sum += std::exp(static_cast<double>(values[v]));
+    wanted += (std::log(sum) - values[targets_.data<std::int32_t>()[row]]) / 2;
+  }
+  EXPECT_NEAR(run(x_.rows(0, 2), targets_.rows(0, 2), 1).loss, wanted, 1e-5);
+}
+
+TEST_F(LanguageHeadTest, ScalesGradientsAndLeavesThePaddingAlone) {
+  const Result once = run(x_.rows(0, 20), targets_.rows(0, 20), 1);
+  const std::vector<double> gradient = values_of(table_.gradient);
+  for (std::size_t i = kVocabulary * kWidth; i < gradient.size(); ++i)
+    ASSERT_EQ(gradient[i], 0) << i;
+  table_.clear_gradient();
+  const Result half = run(x_.rows(0, 20), targets_.rows(0, 20), 0.5f);
+  EXPECT_EQ(once.loss, half.loss);
+  std::vector<double> doubled = values_of(half.dx);
+  for (double& value : doubled) value *= 2;
+  EXPECT_LT(relative_error(doubled, values_of(once.dx)), 1e-6);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing

@@ -1,0 +1,192 @@
+#include <memory>
+
+#include "hybrid_trainer/nn/embedding.h"
+#include "hybrid_trainer/nn/language_head.h"
+#include "hybrid_trainer/nn/transformer_block.h"
+#include "support/gradient_check.h"
+
+// What every module keeps to; each is a row of kCases.
+namespace hybrid_trainer::testing {
+namespace {
+
+constexpr std::int64_t kBatch = 2, kTime = 5, kWidth = 12;
+constexpr int kHeads = 3;
+
+/// A module's projected output as a function of x; forward(module, x, tape) is how it is called.
+template <class M, class Forward>
+Differentiable of_module(std::shared_ptr<M> module, const Shape& output, const Stream& stream,
+                         Forward forward) {
+  Differentiable f;
+  f.x = normal_tensor({kBatch, kTime, kWidth}, 3, stream);
+  const Tensor x = f.x;
+  f.forward = [=, &stream](ActivationTape& tape) {
+    return projected(forward(*module, x, tape), stream);
+  };
+  f.backward = [=, &stream](ActivationTape& tape) {
+    return module->backward(projection_gradient(output, stream), tape, stream);
+  };
+  f.visit_parameters = [=](const ParameterVisitor& visit) { module->visit_parameters(visit); };
+  return f;
+}
+template <class M>
+Differentiable of_module(std::shared_ptr<M> module, const Shape& output, const Stream& stream) {
+  return of_module(module, output, stream, [&stream](M& m, const Tensor& x, ActivationTape& tape) {
+    return m.forward(x, tape, stream);
+  });
+}
+
+Differentiable linear(const Stream& stream) {
+  return of_module(std::make_shared<Linear>("linear", kWidth, 7, stream), {kBatch, kTime, 7},
+                   stream);
+}
+
+Differentiable layer_norm(const Stream& stream) {
+  return of_module(std::make_shared<LayerNorm>("norm", kWidth, stream), {kBatch, kTime, kWidth},
+                   stream);
+}
+
+/// The input also comes along the residual stream: the gradient that is there already is added to.
+Differentiable layer_norm_onto(const Stream& stream) {
+  const auto norm = std::make_shared<LayerNorm>("norm", kWidth, stream);
+  Differentiable f = of_module(norm, {kBatch, kTime, kWidth}, stream);
+  const Tensor x = f.x;
+  f.forward = [=, &stream](ActivationTape& tape) {
+    return projected(norm->forward(x, tape, stream), stream) + projected(x, stream);
+  };
+  f.backward = [=, &stream](ActivationTape& tape) {
+    const Tensor dy = projection_gradient(x.shape(), stream);
+    const Tensor dx = clone(dy, stream);
+    norm->backward_onto(dx, dy, tape, stream);
+    return dx;
+  };
+  return f;
+}
+
+/// AttentionLayer and FeedForward: y = residual + branch(x).
+template <class Branch, class... Arguments>
+Differentiable branch(const Stream& stream, const Arguments&... arguments) {
+  const Shape shape{kBatch, kTime, kWidth};
+  const Tensor residual = normal_tensor(shape, 4, stream);
+  return of_module(std::make_shared<Branch>("branch", arguments..., stream), shape, stream,
+                   [=, &stream](Branch& module, const Tensor& x, ActivationTape& tape) {
+                     return module.forward(x, residual, tape, stream);
+                   });
+}
+
+Differentiable attention_layer(const Stream& stream) {
+  return branch<AttentionLayer>(stream, kWidth, kHeads);
+}
+Differentiable feed_forward(const Stream& stream) { return branch<FeedForward>(stream, kWidth); }
+
+Differentiable block(float dropout, const Stream& stream) {
+  const BlockShape shape{kWidth, kHeads, dropout};
+  Differentiable f = of_module(std::make_shared<TransformerBlock>(1, shape, stream),
+                               {kBatch, kTime, kWidth}, stream);
+  f.pass.seed = 5;
+  f.pass.step = 9;
+  return f;
+}
+Differentiable transformer_block(const Stream& stream) { return block(0, stream); }
+Differentiable transformer_block_with_dropout(const Stream& stream) { return block(0.25f, stream); }
+
+Differentiable embedding(const Stream& stream) {
+  const auto table = std::make_shared<Embedding>(16, kTime + 2, kWidth, stream);
+  const Tensor tokens = random_tokens({kBatch, kTime}, 11, 1, stream);
+  Differentiable f;
+  f.forward = [=, &stream](ActivationTape& tape) {
+    return projected(table->forward(tokens, 0, tape.pass(), stream), stream);
+  };
+  f.backward = [=, &stream](ActivationTape&) {
+    table->backward(projection_gradient({kBatch, kTime, kWidth}, stream), tokens, stream);
+    return Tensor{};
+  };
+  f.visit_parameters = [=](const ParameterVisitor& visit) { table->visit_parameters(visit); };
+  return f;
+}
+
+Differentiable head(std::int64_t rows, std::int64_t width, std::int64_t vocabulary,
+                    std::int64_t padded, const Stream& stream) {
+  const auto table =
+      std::make_shared<Parameter>(make_parameter("wte.weight", {padded, width}, stream));
+  table->is_matrix = true;
+  const auto head = std::make_shared<LanguageHead>(*table, vocabulary);
+  const Tensor targets = random_tokens({rows}, vocabulary, 2, stream);
+  Differentiable f;
+  f.x = normal_tensor({rows, width}, 3, stream);
+  const Tensor x = f.x;
+  f.forward = [=, &stream](ActivationTape& tape) {
+    return head->wait_for_loss(x, targets, 1.0f, tape, stream);
+  };
+  f.backward = [=, &stream](ActivationTape& tape) { return head->backward(tape, stream); };
+  f.visit_parameters = [=](const ParameterVisitor& visit) { visit(*table); };
+  return f;
+}
+Differentiable language_head(const Stream& stream) { return head(10, kWidth, 21, 32, stream); }
+/// 64 rows a chunk: the fewest, which the wide table forces.
+Differentiable language_head_in_three_chunks(const Stream& stream) {
+  return head(130, 3, 262100, 262144, stream);
+}
+
+struct Case {
+  const char* name;
+  Differentiable (*make)(const Stream& stream);
+  GradientTolerance tolerance{};
+  friend std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+};
+
+constexpr Case kCases[] = {
+    {"Linear", linear},
+    {"LayerNorm", layer_norm},
+    {"LayerNormOnto", layer_norm_onto},
+    {"AttentionLayer", attention_layer},
+    {"FeedForward", feed_forward},
+    {"TransformerBlock", transformer_block},
+    {"TransformerBlockWithDropout", transformer_block_with_dropout},
+    {"Embedding", embedding},
+    {"LanguageHead", language_head},
+    {"LanguageHeadInThreeChunks", language_head_in_three_chunks, {.step = 2e-2, .directions = 1}},
+};
+
+class ModuleContract : public ::testing::TestWithParam<Case> {
+ protected:
+  ModuleContract() { randomize(f_.visit_parameters, stream_); }
+  std::vector<std::vector<double>> gradients() {
+    std::vector<std::vector<double>> all;
+    f_.visit_parameters(
+        [&](Parameter& parameter) { all.push_back(values_of(parameter.gradient)); });
+    return all;
+  }
+  const Stream stream_ = test_stream();
+  Differentiable f_ = GetParam().make(stream_);
+};
+
+TEST_P(ModuleContract, GradientsMatchFiniteDifferences) {
+  expect_gradients_match(f_, stream_, GetParam().tolerance);
+}
+
+TEST_P(ModuleContract, GradientsAddUpUntilTheyAreCleared) {
+  allocate_gradients(f_.visit_parameters, stream_);
+  run_backward(f_);
+  const auto once = gradients();
+  run_backward(f_);
+  auto twice = gradients();
+  for (std::size_t i = 0; i < once.size(); ++i) {
+    for (double& value : twice[i]) value /= 2;
+    EXPECT_LT(relative_error(twice[i], once[i]), 1e-5) << i;
+  }
+  f_.visit_parameters([](Parameter& parameter) { parameter.clear_gradient(); });
+  run_backward(f_);
+  EXPECT_EQ(gradients(), once);
+}
+
+TEST_P(ModuleContract, AForwardOnlyTapeGivesTheSameOutput) {
+  allocate_gradients(f_.visit_parameters, stream_);
+  PlainTape tape(f_.pass);
+  EXPECT_EQ(f_.forward(tape), loss_of(f_));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ModuleContract, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace hybrid_trainer::testing

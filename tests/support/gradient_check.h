@@ -1,0 +1,111 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/nn/initialization.h"
+#include "support/test_tensors.h"
+
+namespace hybrid_trainer::testing {
+
+/// A module with all but its input and parameters fixed: one number, and the gradients of that
+/// number.
+struct Differentiable {
+  Tensor x;  // the input, f32; undefined where it has no gradient
+  std::function<double(ActivationTape&)> forward;   // what is differentiated
+  std::function<Tensor(ActivationTape&)> backward;  // its gradient with respect to x
+  std::function<void(const ParameterVisitor&)> visit_parameters;
+  Pass pass{};
+};
+
+/// The number that a tensor-valued module gives: a fixed random projection of its output, summed in
+/// double.
+inline double projected(const Tensor& y, const Stream& stream) {
+  return dot(values_of(y), values_of(normal_tensor(y.shape(), 77, stream)));
+}
+inline Tensor projection_gradient(const Shape& shape, const Stream& stream) {
+  return normal_tensor(shape, 77, stream);
+}
+
+/// Random weights, gains and biases, so that none is at a point where an error would not show.
+inline void randomize(const std::function<void(const ParameterVisitor&)>& visit_parameters,
+                      const Stream& stream) {
+  std::uint64_t seed = 100;
+  visit_parameters([&](Parameter& parameter) {
+    const auto inputs =
+        static_cast<float>(parameter.value.size(parameter.value.shape().rank() - 1));
+    const float size = parameter.is_matrix ? 1.0f / std::sqrt(inputs) : 0.5f;
+    copy(parameter.value, normal_tensor(parameter.value.shape(), seed++, stream, size), stream);
+  });
+}
+
+inline double loss_of(const Differentiable& f) {
+  ForwardOnlyTape tape(f.pass);
+  return f.forward(tape);
+}
+
+/// Derivative of f along `direction` at tensor t by the five-point rule; its error falls with
+/// step⁴.
+inline double derivative_along(const Differentiable& f, const Tensor& t,
+                               const std::vector<double>& direction, double step) {
+  const std::vector<double> at = values_of(t);
+  const auto value = [&](double distance) {
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      t.data<float>()[i] = static_cast<float>(at[i] + distance * direction[i]);
+    }
+    return loss_of(f);
+  };
+  const double derivative =
+      (8 * (value(step) - value(-step)) - (value(2 * step) - value(-2 * step))) / (12 * step);
+  for (std::size_t i = 0; i < at.size(); ++i) t.data<float>()[i] = static_cast<float>(at[i]);
+  return derivative;
+}
+
+struct GradientTolerance {
+  double step = 1e-2;
+  double relative =
+      5e-4;  // of the gradient's norm, the typical derivative along a standard normal direction
+  int directions = 3;
+};
+
+/// Each tensor's gradient against finite differences along random directions.
+inline void expect_derivatives(const Differentiable& f, const Tensor& t, const Tensor& gradient,
+                               const std::string& name, const GradientTolerance& tolerance,
+                               const Stream& stream) {
+  const std::vector<double> analytic = values_of(gradient);
+  const double norm = std::sqrt(dot(analytic, analytic));
+  EXPECT_GT(norm, 0) << name;
+  for (int k = 0; k < tolerance.directions; ++k) {
+    const auto direction =
+        values_of(normal_tensor(t.shape(), 500 + static_cast<std::uint64_t>(k), stream));
+    const double measured = derivative_along(f, t, direction, tolerance.step);
+    EXPECT_NEAR(dot(analytic, direction), measured, tolerance.relative * norm)
+        << name << ", direction " << k;
+  }
+}
+
+/// Forward and backward of f; returns the gradient of x. The tape must be empty afterwards.
+inline Tensor run_backward(const Differentiable& f) {
+  PlainTape tape(f.pass);
+  f.forward(tape);
+  Tensor dx = f.backward(tape);
+  EXPECT_TRUE(tape.empty()) << "backward left something on the tape";
+  return dx;
+}
+
+/// The gradients of x and of every parameter match finite differences.
+inline void expect_gradients_match(const Differentiable& f, const Stream& stream,
+                                   GradientTolerance tolerance = {}) {
+  allocate_gradients(f.visit_parameters, stream);
+  const Tensor dx = run_backward(f);
+  if (f.x) expect_derivatives(f, f.x, dx, "input", tolerance, stream);
+  f.visit_parameters([&](Parameter& parameter) {
+    EXPECT_TRUE(parameter.has_gradient) << parameter.name;
+    expect_derivatives(f, parameter.value, parameter.gradient, parameter.name, tolerance, stream);
+  });
+}
+
+}  // namespace hybrid_trainer::testing
