@@ -1,0 +1,68 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/models/gpt2.h"
+#include "support/test_tensors.h"
+
+namespace hybrid_trainer::testing {
+
+/// One of the files of tests/golden: a GPT-2 with random weights and what PyTorch computed from it.
+class GoldenGpt2 {
+ public:
+  explicit GoldenGpt2(const std::string& name, const Stream& stream)
+      : stream_(stream), file_(std::string(HT_TEST_DATA_DIR) + "/" + name + ".safetensors") {
+    const auto number = [&](const char* key) { return std::stoll(file_.metadata().at(key)); };
+    config_.layers = number("layers");
+    config_.heads = number("heads");
+    config_.width = number("width");
+    config_.context = number("context");
+    config_.vocabulary = number("vocabulary");
+    batch_ = {load("tokens"), load("targets")};
+  }
+
+  const ModelConfig& config() const { return config_; }
+  const Batch& batch() const { return batch_; }
+  Tensor load(const std::string& name) const {
+    return file_.load(name, MemoryKind::kData, stream_);
+  }
+
+  /// The model with the file's weights and memory for gradients.
+  std::unique_ptr<Gpt2> make_model() const {
+    auto model = std::make_unique<Gpt2>(config_, 1, stream_);
+    model->visit_parameters([&](Parameter& parameter) {
+      const std::vector<double> values = matching(parameter, "");
+      for (std::size_t i = 0; i < values.size(); ++i)
+        parameter.value.data<float>()[i] = static_cast<float>(values[i]);
+      parameter.gradient = Tensor::empty_like(parameter.value, MemoryKind::kGradients, stream_);
+    });
+    return model;
+  }
+
+  /// The file's tensor `prefix` + the parameter's name, in the parameter's layout: matrices turned
+  /// from Hugging Face's (in, out), the token table filled up with zero rows.
+  std::vector<double> matching(const Parameter& parameter, const std::string& prefix) const {
+    const Tensor tensor = load(prefix + parameter.name);
+    std::vector<double> values = values_of(tensor);
+    if (parameter.is_matrix && !parameter.is_embedding) {
+      const auto inputs = static_cast<std::size_t>(tensor.size(0)),
+                 outputs = static_cast<std::size_t>(tensor.size(1));
+      std::vector<double> turned(values.size());
+      for (std::size_t i = 0; i < values.size(); ++i)
+        turned[i % outputs * inputs + i / outputs] = values[i];
+      values = turned;
+    }
+    values.resize(static_cast<std::size_t>(parameter.value.elements()), 0.0);
+    return values;
+  }
+
+ private:
+  const Stream& stream_;
+  SafetensorsFile file_;
+  ModelConfig config_;
+  Batch batch_;
+};
+
+}  // namespace hybrid_trainer::testing

@@ -1,0 +1,165 @@
+#include "hybrid_trainer/models/gpt2.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/nn/initialization.h"
+#include "support/test_tensors.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+ModelConfig small_config(double dropout = 0) {
+  return {
+      .layers = 2, .heads = 4, .width = 32, .context = 24, .vocabulary = 61, .dropout = dropout};
+}
+
+class Gpt2Test : public ::testing::Test {
+ protected:
+  std::unique_ptr<Gpt2> make_model(std::uint64_t seed = 3, double dropout = 0) {
+    auto model = std::make_unique<Gpt2>(small_config(dropout), seed, stream_);
+    allocate_gradients([&](const ParameterVisitor& visit) { model->visit_parameters(visit); },
+                       stream_);
+    return model;
+  }
+  double step(Gpt2& model, const Pass& pass, const Batch& batch, float gradient_scale = 1) {
+    PlainTape tape(pass);
+    const double loss = model.forward(batch, gradient_scale, tape, stream_);
+    model.backward(batch, tape, stream_);
+    return loss;
+  }
+  static std::vector<Tensor> gradients(Gpt2& model) {
+    std::vector<Tensor> all;
+    model.visit_parameters([&](Parameter& parameter) { all.push_back(parameter.gradient); });
+    return all;
+  }
+  const Stream stream_ = test_stream();
+  const Batch batch_{random_tokens({4, 20}, 61, 1, stream_),
+                     random_tokens({4, 20}, 61, 2, stream_)};
+};
+
+TEST_F(Gpt2Test, CountsTheParametersOfThe124M) {
+  ModelConfig config;
+  config.vocabulary = 50257;
+  Gpt2 model(config, 0, stream_);
+  EXPECT_EQ(model.parameter_count(), 124439808);
+}
+
+TEST_F(Gpt2Test, PadsTheVocabulary) {
+  EXPECT_EQ(padded_vocabulary(50257), 50304);
+  EXPECT_EQ(padded_vocabulary(4096), 4096);
+  EXPECT_EQ(padded_vocabulary(65), 80);
+  EXPECT_EQ(padded_vocabulary(16), 16);
+}
+
+TEST_F(Gpt2Test, StartsNearTheLossOfAGuess) {
+  EXPECT_NEAR(step(*make_model(), {}, batch_), std::log(61.0), 0.15);
+}
+
+TEST_F(Gpt2Test, EqualSeedsGiveEqualBits) {
+  const Pass pass{.seed = 7, .step = 3};
+  const auto first = make_model(3, 0.1), second = make_model(3, 0.1), other = make_model(4, 0.1);
+  EXPECT_EQ(step(*first, pass, batch_), step(*second, pass, batch_));
+  EXPECT_NE(step(*other, pass, batch_), step(*second, pass, batch_));
+  const auto left = gradients(*first);
+  second->visit_parameters([](Parameter& parameter) { parameter.clear_gradient(); });
+  step(*second, pass, batch_);
+  const auto right = gradients(*second);
+  for (std::size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(same_bits(left[i], right[i])) << i;
+}
+
+TEST_F(Gpt2Test, AForwardOnlyTapeGivesTheSameLoss) {
+  const auto model = make_model();
+  ForwardOnlyTape tape{Pass{}};
+  EXPECT_EQ(model->forward(batch_, 1, tape, stream_), step(*model, {}, batch_));
+}
+
+TEST_F(Gpt2Test, MicroBatchesAddUpToTheLargeBatch) {
+  const auto whole = make_model(), parts = make_model();
+  const double loss = step(*whole, {}, batch_);
+  double mean = 0;
+  for (int i = 0; i < 4; ++i) mean += step(*parts, {}, batch_.examples(i, i + 1), 0.25f) / 4;
+  EXPECT_NEAR(mean, loss, 1e-6 * loss);
+  const auto wanted = gradients(*whole), got = gradients(*parts);
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_LT(relative_error(got[i], wanted[i]), 1e-5) << i;
+}
+
+TEST_F(Gpt2Test, PaddingRowsStayZero) {
+  const auto model = make_model();
+  step(*model, {}, batch_);
+  model->visit_parameters([](Parameter& parameter) {
+    if (parameter.name != "wte.weight") return;
+    for (const Tensor& tensor : {parameter.value, parameter.gradient}) {
+      const Tensor padding = tensor.rows(61, tensor.size(0));
+      for (const double value : values_of(padding)) ASSERT_EQ(value, 0);
+    }
+  });
+}
+
+TEST_F(Gpt2Test, BFloat16StaysCloseToF32) {
+  const auto model = make_model();
+  const double wanted = step(*model, {}, batch_);
+  std::vector<std::vector<double>> exact;
+  for (const Tensor& gradient : gradients(*model)) exact.push_back(values_of(gradient));
+  model->visit_parameters([&](Parameter& parameter) {
+    parameter.clear_gradient();
+    if (!parameter.is_matrix) return;
+    parameter.working =
+        Tensor::empty(parameter.value.shape(), DType::kBF16, MemoryKind::kParameters, stream_);
+    kernels::cast(parameter.working, parameter.value, stream_);
+  });
+  EXPECT_NEAR(step(*model, {.dtype = DType::kBF16}, batch_), wanted, 5e-3 * wanted);
+  std::size_t i = 0;
+  model->visit_parameters([&](Parameter& parameter) {
+    EXPECT_LT(relative_error(values_of(parameter.gradient), exact[i++]), 0.05) << parameter.name;
+  });
+}
+
+TEST_F(Gpt2Test, GeneratesWithCachesWhatTheFullForwardSays) {
+  const auto model = make_model();
+  const Pass pass{.training = false};
+  const std::int64_t time = 12, columns = padded_vocabulary(61);
+  const Tensor tokens = random_tokens({1, time}, 61, 5, stream_);
+  const Tensor wanted = model->logits(tokens, pass, stream_);
+  const auto caches = model->make_caches(1, DType::kF32, stream_);
+  const auto part = [&](std::int64_t begin, std::int64_t end) {
+    return tokens.view({time}).rows(begin, end).view({1, end - begin});
+  };
+  for (std::int64_t t = 4; t <= time; ++t) {
+    const Tensor got = t == 4 ? model->next_logits(part(0, 4), 0, caches, pass, stream_)
+                              : model->next_logits(part(t - 1, t), t - 1, caches, pass, stream_);
+    ASSERT_EQ(got.shape(), (Shape{1, columns}));
+    EXPECT_LT(relative_error(got, wanted.rows(t - 1, t)), 1e-5) << t;
+  }
+}
+
+TEST_F(Gpt2Test, RefusesASequenceBeyondTheContextAndATokenBeyondTheVocabulary) {
+  const auto model = make_model();
+  const Tensor tokens = random_tokens({1, 25}, 61, 1, stream_);
+  EXPECT_THROW(model->logits(tokens, {}, stream_), ShapeMismatch);
+  const Tensor bad = random_tokens({1, 3}, 61, 1, stream_);
+  bad.data<std::int32_t>()[1] = 1000;
+  EXPECT_THROW(model->logits(bad, {}, stream_), DataError);
+}
+
+TEST(ModelProblems, NamesHeadsThatDoNotDivideTheWidth) {
+  ModelConfig config = small_config();
+  config.heads = 5;
+  std::vector<std::string> problems;
+  collect_model_problems(config, problems);
+  EXPECT_EQ(problems,
+            std::vector<std::string>{"model.heads: got 5, which does not divide model.width 32"});
+}
+
+TEST(Gpt2StepFlops, CountsProductsAndCausalAttention) {
+  const ModelConfig config{
+      .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257, .dropout = 0};
+  const double per_token = 6.0 * (12 * 12 * 768.0 * 768 + 50257.0 * 768) + 12 * 6 * 256.0 * 768;
+  EXPECT_DOUBLE_EQ(gpt2_step_flops(config, 4, 256), 4 * 256 * per_token);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing
