@@ -46,7 +46,8 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       optimizer_(make_optimizer(config.optimizer, parameters_, stream)),
       precision_(config.mixed_precision, std::min<std::int64_t>(1024, config.data.batch_size * config.data.sequence_length),
                  typical_width(parameters_), stream),
-      offload_(make_offload_strategy(config.predict_aware_memory, std::move(host_pool))) {}
+      offload_(make_offload_strategy(config.predict_aware_memory, host_pool)),
+      snapshot_(std::move(host_pool)) {}
 
 Pass ModelTrainable::pass(bool training) const {
   return {.training = training,
@@ -161,6 +162,12 @@ double ModelTrainable::learning_rate() const {
   return hybrid_trainer::learning_rate(config_.schedule, config_.optimizer.learning_rate, steps_done_, config_.training.steps);
 }
 
+void ModelTrainable::save_snapshot() {
+  std::vector<Tensor> values;
+  for (Parameter* parameter : parameters_) values.push_back(parameter->value);
+  snapshot_.take(std::move(values));
+}
+
 void ModelTrainable::save(State& state) {
   if (offload_->keeps_content()) bring_state_back();
   for (Parameter* parameter : parameters_) state.tensors["model." + parameter->name] = parameter->value;
@@ -168,6 +175,9 @@ void ModelTrainable::save(State& state) {
     if (tensor) state.tensors["optimizer." + name] = tensor;
   });
   state.integers["optimizer.steps_taken"] = optimizer_->steps_taken();
+  for (std::size_t i = 0; i < snapshot_.copies().size(); ++i) {
+    state.tensors["snapshot." + parameters_[i]->name] = snapshot_.copies()[i];
+  }
   precision_.save(state);
 }
 
@@ -187,6 +197,11 @@ void ModelTrainable::load(const State& state) {
   });
   optimizer_->set_steps_taken(state.integer("optimizer.steps_taken"));
   precision_.load(state);
+  if (!state.tensors.contains("snapshot." + parameters_.front()->name)) return;
+  save_snapshot();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    copy_from(snapshot_.copies()[i], state, "snapshot." + parameters_[i]->name, stream_);
+  }
 }
 
 }  // namespace hybrid_trainer

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/trainer/evaluation.h"
 #include "hybrid_trainer/trainer/hugging_face.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
+#include "hybrid_trainer/trainer/phase_precision.h"
 #include "hybrid_trainer/trainer/interruption.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "hybrid_trainer/trainer/text_generation.h"

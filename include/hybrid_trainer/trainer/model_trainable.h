@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "hybrid_trainer/memory/offload_strategy.h"
+#include "hybrid_trainer/memory/weight_snapshot.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/phases/trainable.h"
@@ -15,7 +16,7 @@ namespace hybrid_trainer {
 /// A LossModel, its optimizer and the memory plan of the phases, as the phase machine sees them.
 class ModelTrainable final : public Trainable {
  public:
-  /// `model` and `stream` must outlive it; what is offloaded goes to `host_pool`. `note` takes one line for
+  /// `model` and `stream` must outlive it; what is offloaded and the snapshot go to `host_pool`. `note` takes one line for
   /// people where something that was asked for could not be done. Throws OutOfMemory, ConfigError.
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                  std::shared_ptr<MemoryPool> host_pool, std::function<void(const std::string&)> note);
@@ -28,6 +29,9 @@ class ModelTrainable final : public Trainable {
   std::vector<WeightView> weights() override;
   void weights_changed() override;
   void write_momentum_directions(const std::vector<Tensor>& directions) override;
+  void save_snapshot() override;
+  void restore_snapshot() override { snapshot_.restore(stream_); }
+  void drop_snapshot() override { snapshot_.drop(); }
   const Stream& stream() const override { return stream_; }
   /// Learning rate of the step to come.
   double learning_rate() const;
@@ -35,7 +39,7 @@ class ModelTrainable final : public Trainable {
   /// Steps of all phases that are done; the schedule and dropout go by it.
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   DType dtype_of(Phase phase) const { return precision_.of(phase); }
-  /// Weights and optimizer state, as views. Brings state that is out back first; release_after_save moves it out again.
+  /// Weights, optimizer state and the snapshot if there is one, as views. Brings state that is out back first; release_after_save moves it out again.
   void save(State& state);
   void release_after_save();
   /// The reverse. Throws DataError where the state is of another model.
@@ -57,6 +61,7 @@ class ModelTrainable final : public Trainable {
   std::unique_ptr<Optimizer> optimizer_;
   PhasePrecision precision_;
   std::unique_ptr<OffloadStrategy> offload_;
+  WeightSnapshot snapshot_;
   Phase phase_ = Phase::kWarmup;
   bool state_is_out_ = false;
   double gradient_norm_ = 0;
