@@ -1,0 +1,143 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/observability/jsonl_sink.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Everything that a run does which two configs could differ in: weights, phases, rates, memory, checkpoints, errors.
+std::string fingerprint(const HybridTrainerConfig& config, const std::filesystem::path& data,
+                        const std::filesystem::path& run) {
+  std::ostringstream text;
+  try {
+    train_tiny(config, data, run);
+  } catch (const Error& error) {
+    return concat("error ", error.what());
+  }
+  text << "threads " << threads() << "\n";
+  for_each_record(run / "metrics.jsonl", [&](const StepRecord& record) {
+    text << record.step << ' ' << name_of(record.phase) << ' ' << record.loss << ' ' << record.learning_rate << ' '
+         << record.tokens << ' ' << record.validation_loss.has_value() << ' ' << record.confidence.value_or(-1) << ' '
+         << record.host_memory.live_total << ' ' << record.event << '\n';
+    for (std::size_t live : record.device_memory.live) text << live << ' ';
+  });
+  for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints")) text << entry.path().filename();
+  text << newest_checkpoint_digest(run);
+  return text.str();
+}
+
+/// For each field a value that is not tiny_config's, and what must be set besides for it to matter.
+const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& flips() {
+  using Settings = std::vector<std::pair<std::string, std::string>>;
+  static const std::map<std::string, Settings> table{
+      {"model.layers", {{"model.layers", "2"}}},
+      {"model.heads", {{"model.heads", "4"}}},
+      {"model.width", {{"model.width", "32"}}},
+      {"model.context", {{"model.context", "32"}}},
+      {"model.vocabulary", {{"model.vocabulary", "64"}}},
+      {"model.dropout", {{"model.dropout", "0.2"}}},
+      {"data.batch_size", {{"data.batch_size", "8"}}},
+      {"data.sequence_length", {{"data.sequence_length", "8"}}},
+      {"data.shuffle", {{"data.shuffle", "false"}}},
+      {"training.steps", {{"training.steps", "30"}}},
+      {"training.seed", {{"training.seed", "1"}}},
+      {"training.evaluate_every_steps", {{"training.evaluate_every_steps", "10"}}},
+      {"training.threads", {{"training.threads", "1"}}},
+      {"training.memory_budget_mb", {{"training.memory_budget_mb", "1"}, {"model.width", "256"}}},
+      {"optimizer.name", {{"optimizer.name", "muon"}}},
+      {"optimizer.learning_rate", {{"optimizer.learning_rate", "1e-3"}}},
+      {"optimizer.betas", {{"optimizer.betas", "[0.8,0.9]"}}},
+      {"optimizer.epsilon", {{"optimizer.epsilon", "1e-4"}}},
+      {"optimizer.momentum", {{"optimizer.momentum", "0.5"}}},
+      {"optimizer.weight_decay", {{"optimizer.weight_decay", "0"}}},
+      {"optimizer.clip_norm", {{"optimizer.clip_norm", "0.01"}}},
+      {"schedule.name", {{"schedule.name", "constant"}}},
+      {"schedule.warmup_steps", {{"schedule.warmup_steps", "8"}}},
+      {"schedule.final_fraction", {{"schedule.final_fraction", "0.5"}}},
+      {"schedule.decay_share", {{"schedule.decay_share", "0.9"}}},
+      {"mixed_precision.warmup", {{"mixed_precision.warmup", "bf16"}}},
+      {"mixed_precision.full", {{"mixed_precision.full", "bf16"}}},
+      {"mixed_precision.predict", {{"mixed_precision.predict", "bf16"}}},
+      {"mixed_precision.correct", {{"mixed_precision.correct", "bf16"}}},
+      {"gradient_accumulation.micro_batches", {{"gradient_accumulation.micro_batches", "2"}}},
+      {"predict_aware_memory.offload_strategy", {{"predict_aware_memory.offload_strategy", "none"}}},
+      {"predict_aware_memory.offload_target", {{"predict_aware_memory.offload_target", "/proc"}}},
+      {"checkpoint.every_steps", {{"checkpoint.every_steps", "7"}}},
+      {"checkpoint.keep", {{"checkpoint.keep", "1"}}},
+  };
+  return table;
+}
+
+/// Settings under which a field can matter at all, applied to both sides.
+std::vector<std::pair<std::string, std::string>> ground(const std::string& field) {
+  if (field == "optimizer.momentum") return {{"optimizer.name", "sgd"}};
+  if (field == "schedule.decay_share") return {{"schedule.name", "wsd"}};
+  if (field == "training.memory_budget_mb") return {{"model.width", "256"}};
+  if (field.starts_with("mixed_precision.")) return {{"mixed_precision.predict", "fp32"}};
+  return {};
+}
+
+/// Groups whose fields are each flipped by a test of their own layer.
+bool tested_below(const std::string& path) {
+  return path.starts_with("phases.") || path.starts_with("divergence.") || path == "predict_aware_memory.async_restore" ||
+         path == "predict_aware_memory.async_restore_lookahead";
+}
+
+void collect_leaves(const FieldNode& node, const std::string& path, std::vector<std::string>& leaves) {
+  for (const FieldNode& field : node.fields) {
+    const std::string at = path.empty() ? field.name : path + "." + field.name;
+    if (field.is_group()) {
+      collect_leaves(field, at, leaves);
+    } else {
+      leaves.push_back(at);
+    }
+  }
+}
+
+TEST(ConfigFields, EachHasAFlipOrIsTestedInItsLayer) {
+  std::vector<std::string> leaves;
+  const HybridTrainerConfig config;
+  collect_leaves(field_tree(config), "", leaves);
+  for (const std::string& leaf : leaves) EXPECT_TRUE(flips().contains(leaf) || tested_below(leaf)) << leaf;
+}
+
+TEST(ConfigFields, EachFlipChangesWhatARunDoes) {
+  const ScratchFolder scratch;
+  prepare_tiny_data(scratch / "data");
+  const int all = threads();
+  std::map<std::string, std::string> bases;
+  int count = 0;
+  const auto run = [&](const std::vector<std::pair<std::string, std::string>>& settings) {
+    HybridTrainerConfig config = tiny_config();
+    for (const auto& [path, value] : settings) set_field(config, path, value);
+    return fingerprint(config, scratch / "data", scratch / concat("run", count++));
+  };
+  for (const auto& [field, settings] : flips()) {
+    auto base = ground(field);
+    const std::string key = base.empty() ? "" : base.front().first + base.front().second;
+    if (!bases.contains(key)) bases[key] = run(base);
+    for (const auto& setting : settings) base.push_back(setting);
+    if (field == "training.threads" && all == 1) continue;
+    EXPECT_NE(run(base), bases[key]) << field << " changes nothing";
+  }
+  set_threads(all);
+}
+
+TEST(ConfigFields, DocumentationIsWhatTheFieldsSay) {
+  std::ifstream file(std::string(HT_SOURCE_DIR) + "/docs/CONFIG.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_NE(text.str().find(config_markdown(HybridTrainerConfig{})), std::string::npos)
+      << "docs/CONFIG.md is old: run `build/bin/hybrid config --markdown > docs/CONFIG.md`";
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

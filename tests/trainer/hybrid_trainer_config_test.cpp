@@ -1,0 +1,76 @@
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/trainer/presets.h"
+
+namespace hybrid_trainer {
+namespace {
+
+TEST(HybridTrainerConfig, BuilderTakesTheCallsOfTheMethod) {
+  const HybridTrainerConfig config =
+      HybridTrainerConfig::builder()
+          .warmup_steps(200)
+          .full_steps(20)
+          .max_predict_steps(50)
+          .confidence_threshold(0.60)
+          .correction_interval(15)
+          .mixed_precision_config(MixedPrecisionConfig::aggressive())
+          .gradient_accumulation_config(GradientAccumulationConfig::aggressive())
+          .predict_aware_memory_config(PredictAwareMemoryConfig::aggressive())
+          .build();
+  EXPECT_EQ(config.phases.warmup_steps, 200);
+  EXPECT_EQ(config.phases.full_steps, 20);
+  EXPECT_EQ(config.phases.max_predict_steps, 50);
+  EXPECT_EQ(config.phases.confidence_threshold, 0.60);
+  EXPECT_EQ(config.phases.correction_interval, 15);
+  EXPECT_EQ(config.mixed_precision.full, "auto");
+  EXPECT_EQ(config.gradient_accumulation.micro_batches, 4);
+}
+
+TEST(HybridTrainerConfig, BuildListsEveryBadFieldAtOnce) {
+  try {
+    HybridTrainerConfig::builder().confidence_threshold(1.5).warmup_steps(-1).predictor("momentun").build();
+    FAIL() << "a bad config was built";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.problems().size(), 3u) << error.what();
+    const std::string text = error.what();
+    EXPECT_NE(text.find("phases.confidence_threshold: got 1.5"), std::string::npos) << text;
+    EXPECT_NE(text.find("phases.warmup_steps: got -1"), std::string::npos) << text;
+    EXPECT_NE(text.find("did you mean momentum?"), std::string::npos) << text;
+  }
+}
+
+TEST(HybridTrainerConfig, ChecksWhatRangesCannotSay) {
+  HybridTrainerConfig config;
+  config.model.heads = 7;
+  config.data.sequence_length = 4096;
+  const std::vector<std::string> problems = config.problems();
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_NE(problems[0].find("model.heads"), std::string::npos);
+  EXPECT_NE(problems[1].find("data.sequence_length"), std::string::npos);
+}
+
+TEST(HybridTrainerConfig, MethodPresetsAreSoundAndDiffer) {
+  const HybridTrainerConfig conservative = HybridTrainerConfig::conservative();
+  const HybridTrainerConfig aggressive = HybridTrainerConfig::aggressive();
+  EXPECT_TRUE(conservative.problems().empty());
+  EXPECT_TRUE(HybridTrainerConfig::balanced().problems().empty());
+  EXPECT_TRUE(aggressive.problems().empty());
+  EXPECT_NE(config_json(conservative), config_json(aggressive));
+}
+
+TEST(Presets, AreAllSoundAndAnUnknownNameGetsTheNearest) {
+  for (const std::string& name : preset_names()) EXPECT_TRUE(preset_config(name).problems().empty()) << name;
+  try {
+    preset_config("gpt2-124");
+    FAIL() << "an unknown preset was taken";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("gpt2-124m"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,74 @@
+#include "tests/trainer/tiny_run.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <sstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/data/prepare.h"
+#include "hybrid_trainer/io/checkpoint.h"
+
+namespace hybrid_trainer {
+
+namespace fs = std::filesystem;
+
+ScratchFolder::ScratchFolder() {
+  static std::atomic<int> count{0};
+  path_ = fs::temp_directory_path() / concat("hybrid_trainer_test_", getpid(), "_", count++);
+  fs::create_directories(path_);
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+void prepare_tiny_data(const fs::path& folder) {
+  const fs::path text = folder.string() + ".txt";
+  const std::vector<std::string> words{"the ", "cat ", "sat ", "on ", "a ", "mat\n", "and ", "saw ", "two ", "birds. "};
+  {
+    std::ofstream out(text);
+    for (std::uint64_t i = 0; i < 1500; ++i) out << words[random_below({7}, i, words.size())];
+  }
+  prepare_data({.inputs = {text}, .output = folder, .tokenizer = "characters"}, {});
+}
+
+HybridTrainerConfig tiny_config() {
+  HybridTrainerConfig config;
+  config.model = {.layers = 1, .heads = 2, .width = 16, .context = 16};
+  config.data.batch_size = 4;
+  config.data.sequence_length = 16;
+  config.training.steps = 40;
+  config.optimizer.learning_rate = 3e-3;
+  config.schedule.warmup_steps = 4;
+  config.phases.warmup_steps = 8;
+  config.phases.full_steps = 6;
+  config.phases.max_predict_steps = 6;
+  config.phases.confidence_threshold = 0.0;
+  config.phases.confidence_window = 3;
+  config.phases.trial_share = 0.5;
+  config.checkpoint.every_steps = 10;
+  return config;
+}
+
+TrainingRunResult train_tiny(const HybridTrainerConfig& config, const fs::path& data, const fs::path& run, bool resume,
+                             std::string* console) {
+  std::ostringstream progress;
+  const TrainingRunResult result = run_training(
+      {.config = config, .data = data, .run = run, .resume = resume, .init_from = {}, .command = "test"}, progress);
+  if (console != nullptr) *console = progress.str();
+  return result;
+}
+
+std::string newest_checkpoint_digest(const fs::path& run) {
+  const FoundCheckpoint found = find_newest_checkpoint((run / "checkpoints").string());
+  if (!found.checkpoint) return "none";
+  std::string text = concat("step ", found.checkpoint->step);
+  for (const auto& [name, digest] : found.checkpoint->files) text += "\n" + name + " " + digest.checksum;
+  return text;
+}
+
+}  // namespace hybrid_trainer

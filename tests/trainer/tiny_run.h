@@ -1,0 +1,37 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+#include "hybrid_trainer/trainer/training_run.h"
+
+namespace hybrid_trainer {
+
+/// A folder of its own for one test, removed with it.
+class ScratchFolder {
+ public:
+  ScratchFolder();
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// About 6,000 characters with some structure, prepared as character tokens under `folder`.
+void prepare_tiny_data(const std::filesystem::path& folder);
+
+/// A GPT-2 of one layer and width 16 that goes through all four phases in 40 steps.
+HybridTrainerConfig tiny_config();
+
+/// Trains in `run`; the progress goes to `console` where given.
+TrainingRunResult train_tiny(const HybridTrainerConfig& config, const std::filesystem::path& data,
+                             const std::filesystem::path& run, bool resume = false, std::string* console = nullptr);
+
+/// Checksums of the newest checkpoint's files, by name.
+std::string newest_checkpoint_digest(const std::filesystem::path& run);
+
+}  // namespace hybrid_trainer
