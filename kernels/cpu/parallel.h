@@ -15,16 +15,15 @@ inline constexpr std::int64_t kMinElementsPerThread = 8192;
 /// become such code.
 template <class Body, class... Indices>
 [[gnu::noinline, gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void run_avx512(
-    const Body& body, Indices... indices) {
+    Body body, Indices... indices) {
   body(indices...);
 }
 template <class Body, class... Indices>
-[[gnu::noinline, gnu::target("arch=x86-64-v3")]] void run_avx2(const Body& body,
-                                                               Indices... indices) {
+[[gnu::noinline, gnu::target("arch=x86-64-v3")]] void run_avx2(Body body, Indices... indices) {
   body(indices...);
 }
 template <class Body, class... Indices>
-[[gnu::noinline]] void run_baseline(const Body& body, Indices... indices) {
+[[gnu::noinline]] void run_baseline(Body body, Indices... indices) {
   body(indices...);
 }
 template <class Body, class... Indices>
@@ -63,7 +62,7 @@ template <class Body>
 void parallel_for(std::int64_t n, const Body& body) {
   parallel_shares(
       n, kMinElementsPerThread,
-      [&](std::int64_t, std::int64_t begin, std::int64_t end)
+      [body](std::int64_t, std::int64_t begin, std::int64_t end)
           __attribute__((always_inline)) { body(begin, end); });
 }
 
@@ -72,7 +71,7 @@ template <class Body>
 void parallel_rows(std::int64_t n, std::int64_t row_elements, const Body& body) {
   parallel_shares(
       n, kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1),
-      [&](std::int64_t, std::int64_t begin, std::int64_t end)
+      [body](std::int64_t, std::int64_t begin, std::int64_t end)
           __attribute__((always_inline)) { body(begin, end); });
 }
 

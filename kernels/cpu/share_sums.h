@@ -12,9 +12,8 @@ double sum_over_shares(std::int64_t n, const Body& body) {
   std::vector<double> sums(static_cast<std::size_t>(share_count(n, kMinElementsPerThread)));
   parallel_shares(
       n, kMinElementsPerThread,
-      [&](std::int64_t share, std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
-        sums[static_cast<std::size_t>(share)] = body(begin, end);
-      });
+      [&sums, body ](std::int64_t share, std::int64_t begin, std::int64_t end) __attribute__((
+          always_inline)) { sums[static_cast<std::size_t>(share)] = body(begin, end); });
   double total = 0;
   for (const double sum : sums) total += sum;
   return total;

@@ -1,0 +1,253 @@
+// Times every kernel at the sizes of one GPT-2 124M step (batch 4, sequence 256) and prints its
+// share of the rate at which this machine multiplies or copies. usage: kernels_benchmark [f32|bf16]
+// [part of a name]
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <string>
+
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/kernels/attention.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/indexing.h"
+#include "hybrid_trainer/kernels/loss.h"
+#include "hybrid_trainer/kernels/machine_rates.h"
+#include "hybrid_trainer/kernels/matmul.h"
+#include "hybrid_trainer/kernels/normalization.h"
+#include "hybrid_trainer/kernels/optimizer_update.h"
+
+namespace {
+
+using namespace hybrid_trainer;
+using namespace hybrid_trainer::kernels;
+
+constexpr std::int64_t kBatch = 4, kLength = 256, kChannels = 768, kHeads = 12, kLayers = 12;
+constexpr std::int64_t kRows = kBatch * kLength, kVocabulary = 50304, kHeadRows = 512;
+constexpr std::int64_t kParameters = 124'475'904;
+
+class Benchmark {
+ public:
+  Benchmark(DType dtype, std::string filter)
+      : dtype_(dtype), filter_(std::move(filter)), stream_(MemoryPool::create("benchmark")) {
+    product_rate_ = measure_product_rate(dtype, stream_);
+    copy_rate_ = measure_copy_rate(stream_);
+    read_rate_ = measure_read_rate(stream_);
+    std::printf("%s, %s, %d threads; limits: product %.0f GF/s, copy %.1f GB/s, read %.1f GB/s\n",
+                name_of(dtype), name_of(instruction_set()), threads(), product_rate_ / 1e9,
+                copy_rate_ / 1e9, read_rate_ / 1e9);
+  }
+
+  Tensor real(const Shape& shape) { return random(shape, dtype_); }
+  Tensor f32(const Shape& shape) { return random(shape, DType::kF32); }
+  const Stream& stream() const { return stream_; }
+  DType dtype() const { return dtype_; }
+
+  void product(const char* name, std::int64_t calls, double operations,
+               const std::function<void()>& work) {
+    report(name, calls, operations, product_rate_, "GF/s", work);
+  }
+  void traffic(const char* name, std::int64_t calls, double bytes,
+               const std::function<void()>& work) {
+    report(name, calls, bytes, copy_rate_, "GB/s", work);
+  }
+  void reading(const char* name, std::int64_t calls, double bytes,
+               const std::function<void()>& work) {
+    report(name, calls, bytes, read_rate_, "GB/s", work);
+  }
+  void print_total() const {
+    std::printf(
+        "one step: %.0f ms, of which %.0f ms not products; products at the best rate: %.0f ms, "
+        "%.1f %%\n",
+        total_seconds_ * 1e3, (total_seconds_ - product_seconds_) * 1e3,
+        operations_ / product_rate_ * 1e3, 100 * operations_ / product_rate_ / total_seconds_);
+  }
+
+ private:
+  Tensor random(const Shape& shape, DType dtype) {
+    const Tensor tensor = Tensor::empty(shape, dtype, MemoryKind::kActivations, stream_);
+    for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+      const float value = to_unit_float(static_cast<std::uint32_t>(i) * 2654435761u) - 0.5f;
+      if (dtype == DType::kF32) tensor.data<float>()[i] = value;
+      if (dtype == DType::kBF16) tensor.data<BFloat16>()[i] = to_bfloat16(value);
+    }
+    return tensor;
+  }
+
+  void report(const char* name, std::int64_t calls, double amount, double limit, const char* unit,
+              const std::function<void()>& work) {
+    if (std::string(name).find(filter_) == std::string::npos) return;
+    work();
+    double best = 1e30, spent = 0;
+    for (int run = 0; run < 20 && (run < 3 || spent < 0.3); ++run) {
+      const auto start = std::chrono::steady_clock::now();
+      work();
+      const double seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      best = std::min(best, seconds);
+      spent += seconds;
+    }
+    std::printf("%-34s %9.3f ms x %3ld = %7.1f ms %8.1f %s %5.0f %%\n", name, best * 1e3,
+                static_cast<long>(calls), best * 1e3 * static_cast<double>(calls),
+                amount / best / 1e9, unit, 100 * amount / best / limit);
+    std::fflush(stdout);
+    total_seconds_ += best * static_cast<double>(calls);
+    if (std::strcmp(unit, "GF/s") == 0) {
+      product_seconds_ += best * static_cast<double>(calls);
+      operations_ += amount * static_cast<double>(calls);
+    }
+  }
+
+  DType dtype_;
+  std::string filter_;
+  Stream stream_;
+  double product_rate_, copy_rate_, read_rate_;
+  double total_seconds_ = 0, product_seconds_ = 0, operations_ = 0;
+};
+
+double product_of(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+double bytes_of(std::initializer_list<Tensor> tensors) {
+  double bytes = 0;
+  for (const Tensor& tensor : tensors) bytes += static_cast<double>(tensor.bytes());
+  return bytes;
+}
+
+void linear(Benchmark& b, const char* name, std::int64_t outputs, std::int64_t inputs, bool adds) {
+  const Tensor x = b.real({kRows, inputs}), w = b.real({outputs, inputs}),
+               y = b.real({kRows, outputs});
+  const Tensor bias = b.f32({outputs}), residual = adds ? b.real({kRows, outputs}) : Tensor();
+  const Tensor dw = b.f32({outputs, inputs}), dx = b.real({kRows, inputs});
+  const double operations = product_of(kRows, outputs, inputs);
+  const std::string prefix = name;
+  b.product((prefix + " forward").c_str(), kLayers, operations,
+            [&] { linear_forward(y, x, w, bias, residual, b.stream()); });
+  b.product((prefix + " dx").c_str(), kLayers, operations,
+            [&] { linear_backward_input(dx, y, w, b.stream()); });
+  b.product((prefix + " dw").c_str(), kLayers, operations,
+            [&] { linear_backward_weight(dw, y, x, GradientMode::kOverwrite, b.stream()); });
+  b.product((prefix + " dw accumulating").c_str(), 0, operations,
+            [&] { linear_backward_weight(dw, y, x, GradientMode::kAccumulate, b.stream()); });
+  b.traffic((prefix + " dbias").c_str(), kLayers, bytes_of({y}),
+            [&] { bias_backward(bias, y, GradientMode::kOverwrite, b.stream()); });
+}
+
+void head(Benchmark& b) {
+  const std::int64_t chunks = kRows / kHeadRows;
+  const Tensor x = b.real({kHeadRows, kChannels}), w = b.real({kVocabulary, kChannels});
+  const Tensor logits = b.real({kHeadRows, kVocabulary}), dw = b.f32({kVocabulary, kChannels});
+  const Tensor losses = b.f32({kHeadRows});
+  const Tensor targets =
+      Tensor::zeros({kHeadRows}, DType::kI32, MemoryKind::kActivations, b.stream());
+  const double operations = product_of(kHeadRows, kVocabulary, kChannels);
+  b.product("head forward", chunks, operations, [&] {
+    matmul(logits, x, Transpose::kNo, w, Transpose::kYes, GradientMode::kOverwrite, b.stream());
+  });
+  b.traffic("softmax_cross_entropy", chunks, 2 * bytes_of({logits}),
+            [&] { softmax_cross_entropy(losses, logits, targets, 50257, 0.001f, b.stream()); });
+  b.product("head dx", chunks, operations,
+            [&] { linear_backward_input(x, logits, w, b.stream()); });
+  b.product("head dw", 1, operations,
+            [&] { linear_backward_weight(dw, logits, x, GradientMode::kOverwrite, b.stream()); });
+  b.product("head dw accumulating", chunks - 1, operations,
+            [&] { linear_backward_weight(dw, logits, x, GradientMode::kAccumulate, b.stream()); });
+}
+
+void rows(Benchmark& b) {
+  const Tensor x = b.real({kRows, kChannels}), y = b.real({kRows, kChannels}),
+               dx = b.real({kRows, kChannels});
+  const Tensor weight = b.f32({kChannels}), bias = b.f32({kChannels}), mean = b.f32({kRows}),
+               rstd = b.f32({kRows});
+  b.traffic("layer_norm_forward", 2 * kLayers + 1, bytes_of({x, y}),
+            [&] { layer_norm_forward(y, mean, rstd, x, weight, bias, b.stream()); });
+  b.traffic("layer_norm_backward", 2 * kLayers + 1, bytes_of({x, y, dx, dx}), [&] {
+    layer_norm_backward(dx, GradientMode::kAccumulate, weight, bias, GradientMode::kOverwrite, y, x,
+                        mean, rstd, weight, b.stream());
+  });
+  const Tensor wide = b.real({kRows, 4 * kChannels}), wide_y = b.real({kRows, 4 * kChannels});
+  b.traffic("gelu_forward", kLayers, bytes_of({wide, wide}),
+            [&] { gelu_forward(wide_y, wide, b.stream()); });
+  b.traffic("gelu_backward", kLayers, bytes_of({wide, wide, wide}),
+            [&] { gelu_backward(wide_y, wide_y, wide, b.stream()); });
+  b.traffic("add", 0, bytes_of({x, y, dx}), [&] { add(y, x, dx, b.stream()); });
+  b.traffic("dropout", 0, bytes_of({x, y}), [&] { dropout(y, x, 0.1f, {1, 2, 3}, b.stream()); });
+  const Tensor table = b.real({kVocabulary, kChannels}), positions = b.real({1024, kChannels});
+  const Tensor dtable = b.f32({kVocabulary, kChannels}), dpositions = b.f32({1024, kChannels});
+  const Tensor tokens =
+      Tensor::zeros({kBatch, kLength}, DType::kI32, MemoryKind::kActivations, b.stream());
+  const Tensor rows3 = x.view({kBatch, kLength, kChannels});
+  for (std::int64_t i = 0; i < kRows; ++i)
+    tokens.data<std::int32_t>()[i] = static_cast<std::int32_t>(i * 49);
+  b.traffic("embedding_forward", 1, 2 * bytes_of({x}),
+            [&] { embedding_forward(rows3, tokens, table, positions, 0, b.stream()); });
+  b.traffic("embedding_backward", 1, 5 * bytes_of({x}), [&] {
+    embedding_backward(dtable, GradientMode::kAccumulate, dpositions, GradientMode::kOverwrite,
+                       rows3, tokens, b.stream());
+  });
+}
+
+void attention(Benchmark& b) {
+  const Tensor qkv = b.real({kBatch, kLength, 3 * kChannels}),
+               dqkv = b.real({kBatch, kLength, 3 * kChannels});
+  const Tensor y = b.real({kBatch, kLength, kChannels}), dy = b.real({kBatch, kLength, kChannels});
+  const Tensor log_sum_exp = b.f32({kBatch, kHeads, kLength});
+  const double operations =
+      product_of(kRows, kLength, kChannels);  // two products of the lower triangle
+  b.product("attention_forward", kLayers, operations,
+            [&] { attention_forward(y, log_sum_exp, qkv, kHeads, b.stream()); });
+  b.product("attention_backward", kLayers, 2.5 * operations,
+            [&] { attention_backward(dqkv, dy, y, log_sum_exp, qkv, kHeads, b.stream()); });
+}
+
+void optimizer(Benchmark& b) {
+  const Tensor w = b.f32({kParameters}), m = b.f32({kParameters}), v = b.f32({kParameters}),
+               g = b.f32({kParameters});
+  const Tensor working = b.dtype() == DType::kBF16 ? b.real({kParameters}) : Tensor();
+  fill_zero(v, b.stream());
+  const double written = working ? bytes_of({working}) : 0;
+  b.traffic("adamw_update", 1, bytes_of({w, w, m, m, v, v, g}) + written, [&] {
+    adamw_update(w, m, v, g, working, {.learning_rate = 1e-4f, .weight_decay = 0.1f}, b.stream());
+  });
+  b.reading("sum_of_squares", 1, bytes_of({g}), [&] { wait_for_sum_of_squares(g, b.stream()); });
+}
+
+void generation(Benchmark& b) {
+  const Tensor x = b.real({1, kChannels}), wide = b.real({1, 4 * kChannels}),
+               qkv = b.real({1, 3 * kChannels});
+  const Tensor w = b.real({4 * kChannels * kLayers, kChannels}),
+               table = b.real({kVocabulary, kChannels});
+  const Tensor logits = b.real({1, kVocabulary}), bias = b.f32({4 * kChannels});
+  std::int64_t layer = 0;  // another layer's weights each time, as in generation
+  b.reading("one token: linear 3072x768", 0, bytes_of({w}) / kLayers, [&] {
+    layer = (layer + 1) % kLayers;
+    linear_forward(wide, x, w.rows(layer * 4 * kChannels, (layer + 1) * 4 * kChannels), bias,
+                   Tensor(), b.stream());
+  });
+  b.reading("one token: head 50304x768", 0, bytes_of({table}), [&] {
+    matmul(logits, x, Transpose::kNo, table, Transpose::kYes, GradientMode::kOverwrite, b.stream());
+  });
+  const Tensor keys = b.real({1, 1024, kChannels}), values = b.real({1, 1024, kChannels});
+  b.reading("one token: attention at 1023", 0, bytes_of({keys, values}),
+            [&] { attention_decode(x, keys, values, qkv, 1023, kHeads, b.stream()); });
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const bool bf16 = count > 1 && std::strcmp(arguments[1], "bf16") == 0;
+  Benchmark benchmark(bf16 ? DType::kBF16 : DType::kF32, count > 2 ? arguments[2] : "");
+  linear(benchmark, "qkv", 3 * kChannels, kChannels, false);
+  linear(benchmark, "projection", kChannels, kChannels, true);
+  linear(benchmark, "up", 4 * kChannels, kChannels, false);
+  linear(benchmark, "down", kChannels, 4 * kChannels, true);
+  head(benchmark);
+  attention(benchmark);
+  rows(benchmark);
+  optimizer(benchmark);
+  benchmark.print_total();
+  generation(benchmark);
+  return 0;
+}
