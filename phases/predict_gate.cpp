@@ -24,10 +24,9 @@ PredictGate::PredictGate(const PhaseConfig& config)
 PredictGate::Grant PredictGate::grant() const {
   if (config_.max_predict_steps == 0) return {};
   if (advantage() > 0) return {true, false, length_};
-  const std::int64_t trial = std::min(config_.trial_steps, config_.max_predict_steps);
   const double budget = config_.trial_share * static_cast<double>(steps_);
-  const bool due = jumps_ == 0 || static_cast<double>(trial_steps_ + trial) <= budget;
-  return {due, true, trial};
+  const bool due = jumps_ == 0 || static_cast<double>(trial_steps_ + length_) <= budget;
+  return {due, true, length_};
 }
 
 double PredictGate::advantage() const {

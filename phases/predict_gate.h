@@ -20,6 +20,10 @@ namespace hybrid_trainer {
 /// Full step. Over all jumps, older ones forgotten by 0.9 each:
 ///   advantage = min(Σgain − sigmas·error, Σpaired drop) − Σcost·(progress of a Full step)
 /// Costs are counted in Full steps, not seconds, so that equal runs decide equally.
+///
+/// Lengths begin at trial_steps, double with each accepted jump and halve with each reverted one;
+/// trials wait until their share has room for the length: of the same number of predicted steps a
+/// few long jumps stand out of the noise better than many short ones.
 class PredictGate {
  public:
   struct Grant {

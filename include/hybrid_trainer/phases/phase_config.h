@@ -73,7 +73,7 @@ struct PhaseConfig {
                 "the first one is made.",
                 Range::between(0, 1)});
     visit(
-        Field{"trial_steps", self.trial_steps, "Length of a trial in steps.", Range::at_least(1)});
+        Field{"trial_steps", self.trial_steps, "Length of the first trial; accepted ones double it.", Range::at_least(1)});
     visit(Field{"evidence_sigmas", self.evidence_sigmas,
                 "Standard errors by which Predict's measured gain must be sure to count.",
                 Range::at_least(0)});

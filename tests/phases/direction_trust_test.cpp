@@ -1,0 +1,38 @@
+#include "phases/direction_trust.h"
+
+#include <gtest/gtest.h>
+
+namespace hybrid_trainer {
+namespace {
+
+DirectionTrust trust_of(const std::vector<double>& slopes, std::int64_t window = 8) {
+  DirectionTrust trust(window);
+  for (const double slope : slopes) trust.add(slope);
+  return trust;
+}
+
+TEST(DirectionTrust, IsTheNormalProbabilityOfTheMean) {
+  // Mean −1, standard error 1: Φ(1).
+  EXPECT_NEAR(trust_of({0, -2}).confidence(), 0.841344746, 1e-9);
+  EXPECT_NEAR(trust_of({0, 2}).confidence(), 1 - 0.841344746, 1e-9);
+  EXPECT_NEAR(trust_of({1, -1, 2, -2}).confidence(), 0.5, 1e-12);
+}
+
+TEST(DirectionTrust, IsSureOfEqualSlopes) {
+  EXPECT_EQ(trust_of({-1, -1, -1}).confidence(), 1);
+  EXPECT_EQ(trust_of({1, 1, 1}).confidence(), 0);
+  EXPECT_EQ(trust_of({0, 0, 0}).confidence(), 1) << "what changes nothing raises nothing";
+}
+
+TEST(DirectionTrust, KnowsNothingFromOneSlope) {
+  EXPECT_EQ(trust_of({-1}).confidence(), 0);
+  EXPECT_EQ(trust_of({}).mean_slope(), 0);
+}
+
+TEST(DirectionTrust, ForgetsWhatLeftTheWindow) {
+  EXPECT_EQ(trust_of({100, 100, -1, -1}, 2).confidence(), 1);
+  EXPECT_EQ(trust_of({100, 100, -1, -3}, 2).mean_slope(), -2);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,108 @@
+#include "hybrid_trainer/phases/divergence_monitor.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "hybrid_trainer/core/random.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+double normal(int i) { return random_normal({3, 0, 0}, static_cast<std::uint64_t>(i)); }
+
+DivergenceMonitor after(int count, const std::function<double(int)>& loss,
+                        const DivergenceConfig& config = {}) {
+  DivergenceMonitor monitor(config);
+  for (int i = 0; i < count; ++i) monitor.observe({loss(i), 2.0});
+  return monitor;
+}
+
+double noisy(int i) { return 3.0 + 0.1 * normal(i); }
+
+TEST(DivergenceMonitor, FindsNoiseNormal) {
+  DivergenceMonitor monitor({});
+  for (int i = 0; i < 500; ++i) {
+    const GradientMeasurement measured{noisy(i), 2.0 * std::exp(0.3 * normal(1000 + i))};
+    EXPECT_EQ(monitor.assess(measured).reason, "") << "update " << i;
+    monitor.observe(measured);
+  }
+}
+
+TEST(DivergenceMonitor, FindsAFallingLossNormal) {
+  const auto falling = [](int i) { return 1 + 3 * std::exp(-0.02 * i) + 0.02 * normal(i); };
+  DivergenceMonitor monitor({});
+  for (int i = 0; i < 300; ++i) {
+    EXPECT_TRUE(monitor.assess({falling(i), 1}).normal()) << "update " << i;
+    monitor.observe({falling(i), 1});
+  }
+}
+
+TEST(DivergenceMonitor, FindsAPerfectPredictionNormal) {
+  const DivergenceMonitor monitor = after(100, noisy);
+  EXPECT_TRUE(monitor.assess_loss(2.5, 2.5).normal());
+  EXPECT_TRUE(monitor.assess_loss(2.0, 2.5).normal()) << "better than expected is no alarm";
+}
+
+TEST(DivergenceMonitor, SeesALossTooHigh) {
+  const DivergenceMonitor monitor = after(100, noisy);
+  const Verdict verdict = monitor.assess({3.0 + 1.0, 2.0});
+  EXPECT_EQ(verdict.signal, Signal::kLoss);
+  EXPECT_NE(verdict.reason.find("standard deviations above"), std::string::npos);
+  EXPECT_EQ(monitor.assess_loss(3.0, 2.0).signal, Signal::kLoss);
+}
+
+TEST(DivergenceMonitor, SeesExplodingAndVanishingGradients) {
+  const DivergenceMonitor monitor = after(100, noisy);
+  EXPECT_EQ(monitor.assess({3.0, 21.0}).signal, Signal::kExplosion);
+  EXPECT_EQ(monitor.assess({3.0, 19.0}).signal, Signal::kNone);
+  EXPECT_EQ(monitor.assess({3.0, 1e-4}).signal, Signal::kVanishing);
+  EXPECT_EQ(monitor.assess({3.0, 3e-4}).signal, Signal::kNone);
+}
+
+TEST(DivergenceMonitor, SeesAnOscillatingLoss) {
+  const auto alternating = [](int i) { return 3 + (i % 2 ? 0.5 : -0.5) + 0.05 * normal(i); };
+  EXPECT_EQ(after(100, alternating).assess({3, 2}).signal, Signal::kOscillation);
+}
+
+TEST(DivergenceMonitor, SeesTheNonFiniteFromTheFirstStep) {
+  const DivergenceMonitor fresh{DivergenceConfig{}};
+  EXPECT_EQ(fresh.assess({kNaN, 1}).signal, Signal::kNotFinite);
+  EXPECT_EQ(fresh.assess({1, kInfinity}).signal, Signal::kNotFinite);
+  EXPECT_EQ(fresh.assess_loss(kInfinity, 1).signal, Signal::kNotFinite);
+  EXPECT_TRUE(fresh.assess({1e6, 1e6}).normal()) << "nothing to compare with yet";
+}
+
+TEST(DivergenceMonitor, TakesItsThresholdsFromTheConfig) {
+  const auto verdict = [](const std::function<void(DivergenceConfig&)>& change,
+                          const GradientMeasurement& measured, const auto& series) {
+    DivergenceConfig config;
+    change(config);
+    return after(40, series, config).assess(measured).signal;
+  };
+  EXPECT_EQ(verdict([](auto& c) { c.loss_sigmas = 20; }, {4.0, 2}, noisy), Signal::kNone);
+  EXPECT_EQ(verdict([](auto& c) { c.gradient_factor = 2; }, {3, 5}, noisy), Signal::kExplosion);
+  EXPECT_EQ(verdict([](auto& c) { c.vanishing_factor = 0.5; }, {3, 0.9}, noisy),
+            Signal::kVanishing);
+  EXPECT_EQ(verdict([](auto& c) { c.window = 50; }, {9, 2}, noisy), Signal::kNone);
+  const auto alternating = [](int i) { return 3 + (i % 2 ? 0.5 : -0.5); };
+  EXPECT_EQ(verdict([](auto& c) { c.oscillation = 1; }, {3, 2}, alternating), Signal::kNone);
+}
+
+TEST(DivergenceMonitor, JudgesTheSameAfterSaveAndLoad) {
+  const DivergenceMonitor monitor = after(50, noisy);
+  State state;
+  monitor.save(state);
+  DivergenceMonitor loaded({});
+  loaded.load(state);
+  EXPECT_EQ(loaded.mean_loss(), monitor.mean_loss());
+  EXPECT_EQ(loaded.assess({3.9, 2}).reason, monitor.assess({3.9, 2}).reason);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

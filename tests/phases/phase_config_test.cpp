@@ -1,0 +1,105 @@
+#include "hybrid_trainer/phases/phase_config.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "phases/quadratic_bowl.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// All that a run shows of itself.
+std::string trace_of(const PhaseMachine::Setup& setup, double direction_scale, double noise) {
+  QuadraticBowl::Options slow;
+  slow.learning_rate = 0.005;
+  slow.direction_scale = direction_scale;
+  BowlRun run(slow, setup, noise);
+  std::string trace;
+  for (const PhaseOutcome& outcome : run.run(400)) {
+    trace += concat(name_of(outcome.phase), " ", outcome.loss, " ", outcome.cost, " ",
+                    outcome.confidence.value_or(-1), " ", outcome.kept_fraction, "\n");
+  }
+  return trace;
+}
+
+PhaseMachine::Setup base_setup() {
+  PhaseMachine::Setup setup;
+  setup.phases.warmup_steps = 10;
+  setup.phases.full_steps = 10;
+  setup.phases.confidence_threshold = 0.3;
+  setup.phases.trial_share = 0.2;
+  return setup;
+}
+
+using Change = std::function<void(PhaseConfig&)>;
+struct Flip {
+  const char* field;
+  Change change;
+  Change first = [](auto&) {};  // where the field acts under another setting only
+  double direction_scale = 1;
+  double noise = 0.02;
+};
+
+const Change kNothing = [](PhaseConfig&) {};
+
+const Flip kFlips[] = {
+    {"warmup_steps", [](auto& c) { c.warmup_steps = 20; }},
+    {"full_steps", [](auto& c) { c.full_steps = 14; }},
+    {"max_predict_steps", [](auto& c) { c.max_predict_steps = 2; }},
+    {"correct_steps", [](auto& c) { c.correct_steps = 2; }},
+    {"confidence_threshold", [](auto& c) { c.confidence_threshold = 0.999; }, kNothing, 1, 0.5},
+    {"confidence_window", [](auto& c) { c.confidence_window = 4; }},
+    {"predictor", [](auto& c) { c.predictor = "zero"; }},
+    {"decay", [](auto& c) { c.decay = 0.5; }},
+    {"history_interval", [](auto& c) { c.history_interval = 2; },
+     [](auto& c) { c.predictor = "linear"; }},
+    {"correction_interval", [](auto& c) { c.correction_interval = 2; }},
+    {"probe_batches", [](auto& c) { c.probe_batches = 1; }},
+    {"max_shrinks", [](auto& c) { c.max_shrinks = 0; }, kNothing, 60},
+    {"trial_share", [](auto& c) { c.trial_share = 0.05; }},
+    {"trial_steps", [](auto& c) { c.trial_steps = 5; }},
+    {"evidence_sigmas", [](auto& c) { c.evidence_sigmas = 0; }},
+    {"forward_cost", [](auto& c) { c.forward_cost = 0.9; }},
+};
+
+TEST(PhaseConfig, EveryFieldActs) {
+  std::set<std::string> tried;
+  for (const Flip& flip : kFlips) {
+    PhaseMachine::Setup setup = base_setup();
+    flip.first(setup.phases);
+    const std::string before = trace_of(setup, flip.direction_scale, flip.noise);
+    flip.change(setup.phases);
+    EXPECT_TRUE(trace_of(setup, flip.direction_scale, flip.noise) != before) << flip.field;
+    tried.insert(flip.field);
+  }
+  PhaseConfig config;
+  PhaseConfig::visit_fields(config, [&](const auto& field) {
+    EXPECT_TRUE(tried.contains(field.name)) << field.name << " has no test that it acts";
+  });
+}
+
+TEST(PhaseConfig, PresetsAreValidAndDiffer) {
+  std::vector<std::string> problems;
+  for (const PhaseConfig& config :
+       {PhaseConfig::conservative(), PhaseConfig::balanced(), PhaseConfig::aggressive()}) {
+    collect_range_problems(config, "phases", problems);
+  }
+  EXPECT_TRUE(problems.empty()) << problems.front();
+  EXPECT_LT(PhaseConfig::conservative().max_predict_steps,
+            PhaseConfig::aggressive().max_predict_steps);
+}
+
+TEST(PhaseConfig, ReportsEveryValueOutOfRange) {
+  PhaseConfig config;
+  config.confidence_threshold = 1;
+  config.full_steps = 0;
+  config.predictor = "rssm";
+  std::vector<std::string> problems;
+  collect_range_problems(config, "phases", problems);
+  EXPECT_EQ(problems.size(), 3u);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

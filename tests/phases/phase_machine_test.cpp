@@ -1,0 +1,145 @@
+#include "hybrid_trainer/phases/phase_machine.h"
+
+#include <gtest/gtest.h>
+
+#include "phases/quadratic_bowl.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::string phases_of(const std::vector<PhaseOutcome>& outcomes) {
+  std::string letters;
+  for (const PhaseOutcome& outcome : outcomes) letters += "WFPC"[static_cast<int>(outcome.phase)];
+  return letters;
+}
+
+TEST(PhaseMachine, CyclesThroughTheFourPhases) {
+  BowlRun run({}, eager_setup(), 0);
+  EXPECT_EQ(phases_of(run.run(27)), "WWWWWFFFFFFPPPPCFFFFFFPPPPC");
+  const PhaseStatistics& statistics = run.machine.statistics();
+  EXPECT_EQ(statistics.predictions.made, 2);
+  EXPECT_EQ(statistics.of(Phase::kPredict).steps, 8);
+  EXPECT_EQ(statistics.steps(), 27);
+}
+
+TEST(PhaseMachine, IsPlainTrainingBitForBitWithoutPredict) {
+  PhaseMachine::Setup setup;
+  setup.phases.max_predict_steps = 0;
+  setup.phases.predictor = "linear";
+  setup.phases.warmup_steps = 3;
+  BowlRun run({}, setup, 0.1);
+  QuadraticBowl plain;
+  plain.enter_phase(Phase::kFull);
+  for (int i = 0; i < 100; ++i) {
+    const PhaseOutcome outcome = run.step();
+    EXPECT_EQ(outcome.loss, plain.wait_for_gradient(plain.batch(i, 0.1)).loss);
+    plain.apply_gradient();
+    EXPECT_EQ(run.bowl.flat(), plain.flat());
+  }
+  EXPECT_EQ(run.bowl.directions_asked + run.bowl.forwards + run.bowl.changes, 0);
+  const MemoryUse use = run.bowl.stream().pool()->use();
+  EXPECT_EQ(use.peak[static_cast<std::size_t>(MemoryKind::kPredictor)], 0u);
+}
+
+TEST(PhaseMachine, UpdatesExactlyWhereItSaysSo) {
+  BowlRun run({}, eager_setup(), 0.1);
+  std::int64_t said = 0;
+  for (const PhaseOutcome& outcome : run.run(200)) {
+    said += outcome.updated;
+    EXPECT_EQ(outcome.updated, outcome.phase != Phase::kPredict);
+  }
+  EXPECT_EQ(run.bowl.updates, said);
+}
+
+TEST(PhaseMachine, ChargesWhatItMeasures) {
+  BowlRun run({}, eager_setup(), 0.1);
+  double cost = 0;
+  for (const PhaseOutcome& outcome : run.run(200)) cost += outcome.cost;
+  EXPECT_NEAR(cost, static_cast<double>(run.bowl.measurements) + 0.35 * run.bowl.forwards, 1e-9);
+  double total = 0;
+  for (const PhaseTotals& totals : run.machine.statistics().phases) total += totals.cost;
+  EXPECT_NEAR(total, cost, 1e-9);
+}
+
+TEST(PhaseMachine, CountsTokensAndSeconds) {
+  BowlRun run({}, eager_setup(), 0);
+  run.run(20);
+  const PhaseTotals& full = run.machine.statistics().of(Phase::kFull);
+  EXPECT_EQ(full.tokens, full.steps * QuadraticBowl::kWeights);
+  EXPECT_GT(full.seconds, 0);
+}
+
+TEST(PhaseMachine, SaysWhyItDoesNotPredict) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.confidence_threshold = 0.99;
+  QuadraticBowl::Options uphill;
+  uphill.direction_scale = -1;
+  BowlRun run(uphill, setup, 0);
+  std::string events;
+  for (const PhaseOutcome& outcome : run.run(100)) events += outcome.event;
+  EXPECT_NE(events.find("no prediction: confidence 0 is below 0.99"), std::string::npos) << events;
+  EXPECT_EQ(run.machine.statistics().predictions.made, 0);
+}
+
+TEST(PhaseMachine, StaysAwayFromPredictWhileTheLossOscillates) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.divergence.window = 8;
+  QuadraticBowl::Options slow;
+  slow.learning_rate = 1e-4;
+  const auto run_with = [&](double oscillation) {
+    setup.divergence.oscillation = oscillation;
+    BowlRun run(slow, setup, 0);
+    for (int i = 0; i < 300; ++i) {  // every second batch lies far away
+      Batch batch = run.bowl.batch(i, 0);
+      for (int k = 0; k < 10; ++k) batch.inputs.data<float>()[k] = i % 2 ? 0.0f : 10.0f;
+      run.machine.step(batch);
+    }
+    return run.machine.statistics().predictions.made;
+  };
+  EXPECT_LT(run_with(0.5), run_with(1.0));
+}
+
+TEST(PhaseMachine, KeepsPredictToTrialsWhereItHarms) {
+  PhaseMachine::Setup setup;
+  setup.phases.warmup_steps = 20;
+  setup.phases.confidence_threshold = 0;
+  QuadraticBowl::Options uphill;
+  uphill.direction_scale = -1;
+  BowlRun run(uphill, setup, 0.2);
+  run.run(2000);
+  const PhaseStatistics& statistics = run.machine.statistics();
+  EXPECT_EQ(statistics.trials, statistics.predictions.made);
+  EXPECT_GT(statistics.predictions.made, 2);
+  EXPECT_LE(statistics.of(Phase::kPredict).steps, 0.02 * 2000 + 3);
+}
+
+TEST(PhaseMachine, KeepsPredictOnWhereItHelps) {
+  for (const std::string predictor : {"momentum", "linear"}) {
+    PhaseMachine::Setup setup;
+    setup.phases.warmup_steps = 20;
+    setup.phases.predictor = predictor;
+    setup.phases.decay = 1;
+    setup.phases.trial_share = 0.1;
+    QuadraticBowl::Options slow;
+    slow.learning_rate = 0.002;
+    BowlRun run(slow, setup, 0), plain(slow, setup, 0);
+    run.run(600);
+    const PhaseStatistics& statistics = run.machine.statistics();
+    EXPECT_GT(statistics.of(Phase::kPredict).steps, 150) << predictor;
+    EXPECT_LT(statistics.trials, statistics.predictions.made) << predictor;
+    double cost = 0;
+    for (const PhaseTotals& totals : statistics.phases) cost += totals.cost;
+    QuadraticBowl same_cost(slow);
+    same_cost.enter_phase(Phase::kFull);
+    for (int i = 0; i < static_cast<int>(cost); ++i) {
+      same_cost.wait_for_gradient(same_cost.batch(i, 0));
+      same_cost.apply_gradient();
+    }
+    EXPECT_LT(run.bowl.wait_for_loss(run.bowl.batch(0, 0)),
+              same_cost.wait_for_loss(same_cost.batch(0, 0)))
+        << predictor;
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

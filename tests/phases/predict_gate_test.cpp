@@ -1,0 +1,177 @@
+#include "phases/predict_gate.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/random.h"
+
+namespace hybrid_trainer {
+namespace {
+
+PhaseConfig config_with(double trial_share) {
+  PhaseConfig config;
+  config.full_steps = 20;
+  config.trial_share = trial_share;
+  return config;
+}
+
+/// A made-up run: the loss falls by `slope` per Full step with noise, a jump lowers it by `gain`
+/// right away of which `kept` stays, and costs what `cost` Full steps cost.
+struct MadeUpRun {
+  PredictGate gate;
+  double slope = 0.01, noise = 0, cost = 3;
+  double loss = 5;
+  int drawn = 0;
+
+  explicit MadeUpRun(const PhaseConfig& config) : gate(config) {}
+  void full(int count) {
+    for (int i = 0; i < count; ++i) {
+      gate.add_step();
+      const double draw = random_normal({1, 0, 0}, static_cast<std::uint64_t>(drawn++));
+      gate.add_full_loss(loss + noise * draw);
+      loss -= slope;
+    }
+  }
+  void jump(double gain, double kept, Decision decision = Decision::kAccepted) {
+    gate.begin_jump(gate.grant());
+    gate.add_step();
+    gate.finish_jump({cost, gain, 0, decision});
+    loss -= gain * kept;
+  }
+};
+
+TEST(PredictGate, MakesOneTrialWithoutEvidence) {
+  MadeUpRun run(config_with(0));
+  run.full(20);
+  EXPECT_TRUE(run.gate.grant().open);
+  EXPECT_TRUE(run.gate.grant().trial);
+  EXPECT_EQ(run.gate.grant().steps, 3);
+  run.jump(0, 0);
+  run.full(500);
+  EXPECT_FALSE(run.gate.grant().open) << "no share is kept for trials";
+}
+
+TEST(PredictGate, OpensForJumpsThatSaveMoreThanTheyCost) {
+  MadeUpRun run(config_with(0));
+  run.full(20);
+  run.jump(0.05, 1.0);  // five Full steps' progress at the price of three
+  run.full(20);
+  EXPECT_NEAR(run.gate.advantage(), 0.02, 1e-9);
+  EXPECT_TRUE(run.gate.grant().open);
+  EXPECT_FALSE(run.gate.grant().trial);
+}
+
+TEST(PredictGate, StaysClosedForJumpsThatCostMoreThanTheySave) {
+  MadeUpRun run(config_with(0));
+  run.full(20);
+  run.jump(0.02, 1.0);
+  run.full(20);
+  EXPECT_NEAR(run.gate.advantage(), -0.01, 1e-9);
+  EXPECT_FALSE(run.gate.grant().open);
+}
+
+TEST(PredictGate, GivesNoCreditForAGainThatWashesOut) {
+  MadeUpRun run(config_with(0));
+  run.full(20);
+  run.jump(0.5, 0.0);  // large on the probe, nothing left afterwards
+  run.full(20);
+  EXPECT_NEAR(run.gate.advantage(), -0.03, 1e-9);
+}
+
+TEST(PredictGate, GivesNoMoreCreditThanTheProbesSaw) {
+  MadeUpRun run(config_with(0));
+  run.full(20);
+  run.jump(0.0, 0.0);
+  run.loss -= 0.5;  // somebody lowered the learning rate just then
+  run.full(20);
+  EXPECT_NEAR(run.gate.advantage(), -0.03, 1e-9);
+}
+
+TEST(PredictGate, ChargesRevertedJumps) {
+  MadeUpRun run(config_with(0));
+  run.full(20);
+  run.jump(0.05, 1.0);
+  run.full(20);
+  const double before = run.gate.advantage();
+  run.jump(0, 0, Decision::kReverted);
+  run.full(20);
+  EXPECT_NEAR(run.gate.advantage(), 0.9 * before - 0.03, 1e-9);
+}
+
+TEST(PredictGate, WantsEvidenceBeyondTheNoise) {
+  const auto advantage = [](double sigmas) {
+    PhaseConfig config = config_with(0);
+    config.evidence_sigmas = sigmas;
+    MadeUpRun run(config);
+    run.noise = 0.05;
+    run.full(60);
+    run.jump(0.08, 1.0);
+    run.full(20);
+    return run.gate.advantage();
+  };
+  EXPECT_GT(advantage(0), advantage(2) + 0.02);
+  EXPECT_LT(advantage(2), 0);
+}
+
+TEST(PredictGate, SeldomOpensByChance) {
+  int opened = 0;
+  for (int start = 0; start < 200; ++start) {
+    MadeUpRun run(config_with(1));
+    run.drawn = 1000 * start;
+    run.noise = 0.05;
+    run.slope = 0.0005;
+    for (int i = 0; i < 5; ++i) {
+      run.full(100);
+      run.jump(0.003, 0.0);
+    }
+    run.full(20);
+    opened += run.gate.advantage() > 0;
+  }
+  EXPECT_LE(opened, 10);
+}
+
+TEST(PredictGate, KeepsTrialsWithinTheirShare) {
+  MadeUpRun run(config_with(0.02));
+  int steps = 0, trial_steps = 0;
+  for (; steps < 3000; ++steps) {
+    run.full(1);
+    if (!run.gate.grant().open) continue;
+    trial_steps += static_cast<int>(run.gate.grant().steps);
+    run.jump(0, 0, Decision::kReverted);
+  }
+  EXPECT_LE(trial_steps, 0.02 * steps + 3);
+  EXPECT_GE(trial_steps, 0.02 * steps - 3);
+}
+
+TEST(PredictGate, GrantsLongerPhasesWhileTheyAreAccepted) {
+  MadeUpRun run(config_with(0));
+  run.slope = 0.001;
+  run.full(20);
+  std::vector<std::int64_t> lengths;
+  for (int i = 0; i < 4; ++i) {
+    run.jump(0.05, 1.0);
+    run.full(20);
+    lengths.push_back(run.gate.grant().steps);
+    EXPECT_FALSE(run.gate.grant().trial);
+  }
+  EXPECT_EQ(lengths, (std::vector<std::int64_t>{6, 12, 15, 15}));
+  run.jump(0, 0, Decision::kReverted);
+  run.full(20);
+  EXPECT_EQ(run.gate.grant().steps, 7);
+}
+
+TEST(PredictGate, DecidesTheSameAfterSaveAndLoad) {
+  MadeUpRun run(config_with(0.1));
+  run.noise = 0.05;
+  run.full(30);
+  run.jump(0.05, 1.0);
+  run.full(12);
+  State state;
+  run.gate.save(state);
+  MadeUpRun loaded(config_with(0.1));
+  loaded.gate.load(state);
+  EXPECT_EQ(loaded.gate.advantage(), run.gate.advantage());
+  EXPECT_EQ(loaded.gate.grant().open, run.gate.grant().open);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,151 @@
+#include "hybrid_trainer/phases/predictor.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "hybrid_trainer/core/error.h"
+#include "phases/quadratic_bowl.h"
+#include "phases/state_tensors.h"
+
+namespace hybrid_trainer {
+namespace {
+
+PhaseConfig config_of(const std::string& name) {
+  PhaseConfig config;
+  config.predictor = name;
+  return config;
+}
+
+void take_updates(QuadraticBowl& bowl, Predictor& predictor, int count) {
+  bowl.enter_phase(Phase::kFull);
+  for (int i = 0; i < count; ++i) {
+    bowl.wait_for_gradient(bowl.batch(i, 0));
+    bowl.apply_gradient();
+    predictor.observe(bowl);
+  }
+}
+
+std::vector<float> directions_of(QuadraticBowl& bowl, Predictor& predictor) {
+  const auto directions = empty_like_weights(bowl, MemoryKind::kPredictor);
+  for (const Tensor& tensor : directions) fill_zero(tensor, bowl.stream());
+  predictor.write_directions(bowl, directions);
+  std::vector<float> all;
+  for (const Tensor& tensor : directions) {
+    all.insert(all.end(), tensor.data<float>(), tensor.data<float>() + tensor.elements());
+  }
+  return all;
+}
+
+class EveryPredictor : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryPredictor, IsReadyAfterEnoughUpdates) {
+  QuadraticBowl bowl;
+  const auto predictor = make_predictor(config_of(GetParam()));
+  take_updates(bowl, *predictor, 10);
+  EXPECT_NE(predictor->readiness(), Readiness::kNotYet);
+}
+
+TEST_P(EveryPredictor, ChangesNoWeightByItself) {
+  QuadraticBowl bowl, untouched;
+  const auto predictor = make_predictor(config_of(GetParam()));
+  const auto idle = make_predictor(config_of("zero"));
+  take_updates(bowl, *predictor, 10);
+  take_updates(untouched, *idle, 10);
+  directions_of(bowl, *predictor);
+  EXPECT_EQ(bowl.flat(), untouched.flat());
+  EXPECT_EQ(bowl.moments(), untouched.moments());
+}
+
+TEST_P(EveryPredictor, GivesTheSameDirectionAfterSaveAndLoad) {
+  for (const int updates : {0, 1, 4, 5, 12}) {
+    QuadraticBowl bowl;
+    const auto predictor = make_predictor(config_of(GetParam()));
+    take_updates(bowl, *predictor, updates);
+    State state;
+    predictor->save(state);
+    const auto loaded = make_predictor(config_of(GetParam()));
+    loaded->load(state, bowl.stream());
+    take_updates(bowl, *predictor, 0);
+    ASSERT_EQ(loaded->readiness(), predictor->readiness()) << updates << " updates";
+    if (predictor->readiness() != Readiness::kReady) continue;
+    EXPECT_EQ(directions_of(bowl, *loaded), directions_of(bowl, *predictor));
+  }
+}
+
+TEST_P(EveryPredictor, PointsDownhillOnASmoothBowl) {
+  QuadraticBowl bowl;
+  const auto predictor = make_predictor(config_of(GetParam()));
+  take_updates(bowl, *predictor, 30);
+  if (predictor->readiness() == Readiness::kChangesNothing) return;
+  const auto directions = directions_of(bowl, *predictor);
+  const auto weights = bowl.flat();
+  for (std::size_t i = 0; i < weights.size(); ++i) {  // the minimum is at 0
+    EXPECT_LT(directions[i] * weights[i], 0) << "weight " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryPredictor, testing::ValuesIn(predictor_names()),
+                         [](const auto& test) { return test.param; });
+
+TEST(MakePredictor, NamesTheNearestOfAnUnknownName) {
+  try {
+    make_predictor(config_of("momentun"));
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("phases.predictor"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("did you mean momentum"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(MomentumPredictor, IsWhatTheOptimizerWouldDoNext) {
+  QuadraticBowl bowl;
+  const auto predictor = make_predictor(config_of("momentum"));
+  take_updates(bowl, *predictor, 5);
+  const auto directions = directions_of(bowl, *predictor);
+  for (std::size_t i = 0; i < directions.size(); ++i) {
+    EXPECT_FLOAT_EQ(directions[i], -0.02f * 0.9f * bowl.moments()[i]);
+  }
+}
+
+/// Walks the weights of a bowl along a made-up path.
+std::vector<float> linear_direction_on(const std::function<float(int)>& path, int steps) {
+  QuadraticBowl bowl;
+  const auto predictor = make_predictor(config_of("linear"));
+  for (int t = 0; t < steps; ++t) {
+    for (const WeightView& weight : bowl.weights()) {
+      for (std::int64_t k = 0; k < weight.value.elements(); ++k) {
+        weight.value.data<float>()[k] = path(t);
+      }
+    }
+    predictor->observe(bowl);
+  }
+  return directions_of(bowl, *predictor);
+}
+
+TEST(LinearPredictor, ContinuesAStraightPathExactly) {
+  for (const float d : linear_direction_on([](int t) { return 1.0f + 0.25f * t; }, 10)) {
+    EXPECT_NEAR(d, 0.25f, 1e-6);
+  }
+}
+
+TEST(LinearPredictor, StandsStillWhereThePathTurnsBack) {
+  for (const float d : linear_direction_on([](int t) { return -0.1f * (t - 5) * (t - 5); }, 10)) {
+    EXPECT_EQ(d, 0.0f) << "the last change is opposite to the first";
+  }
+}
+
+TEST(LinearPredictor, TakesItsMemoryWhenItIsUsed) {
+  QuadraticBowl bowl;
+  const auto predictor = make_predictor(config_of("linear"));
+  const auto live = [&] {
+    return bowl.stream().pool()->use().live[static_cast<std::size_t>(MemoryKind::kPredictor)];
+  };
+  EXPECT_EQ(live(), 0u);
+  take_updates(bowl, *predictor, 1);
+  EXPECT_GE(live(), 4 * QuadraticBowl::kWeights * sizeof(float));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,213 @@
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/phases/phase_machine.h"
+#include "hybrid_trainer/phases/trainable.h"
+
+namespace hybrid_trainer {
+
+/// loss = floor + ½·Σ curvature_i·(w_i − centre_i)² over ten weights in two tensors, trained by
+/// momentum. The centre is the batch's input, so noise in the batches is noise in the gradients.
+class QuadraticBowl final : public Trainable {
+ public:
+  static constexpr std::int64_t kWeights = 10;
+  struct Options {
+    double learning_rate = 0.02;
+    double momentum = 0.9;
+    double direction_scale = 1;  // of what write_momentum_directions gives; negative: uphill
+    double floor = 1;
+  };
+
+  explicit QuadraticBowl(const Options& options) : options_(options) {
+    for (const Shape& shape : {Shape{2, 3}, Shape{4}}) {
+      values_.push_back(Tensor::empty(shape, DType::kF32, MemoryKind::kParameters, stream_));
+    }
+    for (std::int64_t i = 0; i < kWeights; ++i) at(i) = 1.0f + 0.1f * static_cast<float>(i);
+    moments_.assign(kWeights, 0.0f);
+  }
+  QuadraticBowl() : QuadraticBowl(Options{}) {}
+
+  void enter_phase(Phase phase) override {
+    log.push_back(name_of(phase));
+    phase_ = phase;
+    restoring_ = false;
+    if (phase == Phase::kPredict) gradients_.clear();
+  }
+  void begin_restore() override {
+    require(phase_ == Phase::kPredict && !restoring_, "begin_restore: once, in Predict");
+    restoring_ = true;
+    log.push_back("begin_restore");
+  }
+  double wait_for_loss(const Batch& batch) override {
+    ++forwards;
+    if (phase_ == Phase::kPredict) gradients_.clear();
+    return loss_of(batch);
+  }
+  GradientMeasurement wait_for_gradient(const Batch& batch) override {
+    ++measurements;
+    gradients_.clear();
+    double squares = 0;
+    for (std::size_t t = 0, i = 0; t < values_.size(); ++t) {
+      gradients_.push_back(Tensor::empty_like(values_[t], MemoryKind::kGradients, stream_));
+      for (std::int64_t k = 0; k < values_[t].elements(); ++k, ++i) {
+        const float g = curvature(i) * (at(i) - batch.inputs.data<float>()[i]);
+        gradients_[t].data<float>()[k] = g;
+        squares += static_cast<double>(g) * g;
+      }
+    }
+    return {loss_of(batch), std::sqrt(squares)};
+  }
+  void apply_gradient() override {
+    require(phase_ != Phase::kPredict && !gradients_.empty(), "apply_gradient: nothing to apply");
+    ++updates;
+    for (std::size_t t = 0, i = 0; t < values_.size(); ++t) {
+      for (std::int64_t k = 0; k < values_[t].elements(); ++k, ++i) {
+        const auto beta = static_cast<float>(options_.momentum);
+        moments_[i] = beta * moments_[i] + (1 - beta) * gradients_[t].data<float>()[k];
+        at(i) -= static_cast<float>(options_.learning_rate) * moments_[i];
+      }
+    }
+  }
+  std::vector<WeightView> weights() override {
+    std::vector<WeightView> views;
+    for (std::size_t t = 0; t < values_.size(); ++t) {
+      views.push_back({concat("w", t), values_[t], gradients_.empty() ? Tensor() : gradients_[t]});
+    }
+    return views;
+  }
+  void weights_changed() override { ++changes; }
+  void write_momentum_directions(const std::vector<Tensor>& directions) override {
+    require(phase_ != Phase::kPredict, "the moments are away in Predict");
+    ++directions_asked;
+    const double scale = -options_.direction_scale * options_.learning_rate * options_.momentum;
+    for (std::size_t t = 0, i = 0; t < values_.size(); ++t) {
+      for (std::int64_t k = 0; k < values_[t].elements(); ++k, ++i) {
+        directions[t].data<float>()[k] = static_cast<float>(scale) * moments_[i];
+      }
+    }
+  }
+  void save_snapshot() override { snapshot_ = flat(); }
+  void restore_snapshot() override {
+    require(!snapshot_.empty(), "restore_snapshot: there is none");
+    for (std::size_t i = 0; i < snapshot_.size(); ++i) at(i) = snapshot_[i];
+  }
+  void drop_snapshot() override { snapshot_.clear(); }
+  const Stream& stream() const override { return stream_; }
+
+  std::vector<float> flat() const {
+    std::vector<float> all;
+    for (std::int64_t i = 0; i < kWeights; ++i) all.push_back(at(i));
+    return all;
+  }
+  const std::vector<float>& moments() const { return moments_; }
+  const std::vector<float>& snapshot() const { return snapshot_; }
+  Options& options() { return options_; }
+
+  /// What a checkpoint would hold besides the machine's own state.
+  struct Saved {
+    std::vector<float> weights, moments, snapshot;
+  };
+  Saved save() const { return {flat(), moments_, snapshot_}; }
+  void load(const Saved& saved) {
+    for (std::int64_t i = 0; i < kWeights; ++i) at(i) = saved.weights[static_cast<std::size_t>(i)];
+    moments_ = saved.moments;
+    snapshot_ = saved.snapshot;
+  }
+
+  /// Batch number i, its centres normal around 0 with deviation `noise`.
+  Batch batch(std::int64_t i, double noise) const {
+    Tensor centres = Tensor::zeros({1, kWeights}, DType::kF32, MemoryKind::kData, stream_);
+    const RandomKey key{7, static_cast<std::uint64_t>(i), 0};
+    for (std::int64_t k = 0; k < kWeights; ++k) {
+      centres.data<float>()[k] =
+          static_cast<float>(noise) * random_normal(key, static_cast<std::uint64_t>(k));
+    }
+    return {centres, centres};
+  }
+  Batch broken_batch() const {
+    Batch broken = batch(0, 0);
+    broken.inputs.data<float>()[3] = std::nanf("");
+    return broken;
+  }
+
+  std::vector<std::string> log;  // phases entered and restores begun
+  std::int64_t forwards = 0, measurements = 0, updates = 0, changes = 0, directions_asked = 0;
+
+ private:
+  template <class Index>
+  float& at(Index i) const {
+    const auto index = static_cast<std::int64_t>(i), first = values_[0].elements();
+    return index < first ? values_[0].data<float>()[index]
+                         : values_[1].data<float>()[index - first];
+  }
+  template <class Index>
+  static float curvature(Index i) {
+    return 0.1f + 0.3f * static_cast<float>(i);
+  }
+  double loss_of(const Batch& batch) const {
+    double loss = options_.floor;
+    for (std::int64_t i = 0; i < kWeights; ++i) {
+      const double away = static_cast<double>(at(i)) - batch.inputs.data<float>()[i];
+      loss += 0.5 * curvature(i) * away * away;
+    }
+    return loss;
+  }
+
+  Options options_;
+  Stream stream_{MemoryPool::create("device")};
+  std::vector<Tensor> values_, gradients_;
+  std::vector<float> moments_, snapshot_;
+  Phase phase_ = Phase::kWarmup;
+  bool restoring_ = false;
+};
+
+/// A bowl under a machine, with a counted stream of batches.
+struct BowlRun {
+  QuadraticBowl bowl;
+  PhaseMachine machine;
+  double noise;
+  std::int64_t steps = 0;
+
+  BowlRun(const QuadraticBowl::Options& options, const PhaseMachine::Setup& setup, double noise_)
+      : bowl(options), machine(bowl, setup), noise(noise_) {}
+  PhaseOutcome step() { return machine.step(bowl.batch(steps++, noise)); }
+  std::vector<PhaseOutcome> run(std::int64_t count) {
+    std::vector<PhaseOutcome> outcomes;
+    for (std::int64_t i = 0; i < count; ++i) outcomes.push_back(step());
+    return outcomes;
+  }
+  /// Steps until the step to come is of the phase; fails the test after 1,000.
+  PhaseOutcome run_until(Phase phase) {
+    PhaseOutcome last;
+    for (int i = 0; machine.phase() != phase; ++i) {
+      require(i < 1000, "the phase does not come");
+      last = step();
+    }
+    return last;
+  }
+};
+
+/// Short phases, and Predict whenever a Full phase is over: neither confidence nor the gate holds
+/// it.
+inline PhaseMachine::Setup eager_setup() {
+  PhaseMachine::Setup setup;
+  setup.phases.warmup_steps = 5;
+  setup.phases.full_steps = 6;
+  setup.phases.max_predict_steps = 4;
+  setup.phases.trial_steps = 4;
+  setup.phases.trial_share = 1;
+  setup.phases.confidence_threshold = 0;
+  setup.phases.confidence_window = 4;
+  setup.phases.history_interval = 1;
+  return setup;
+}
+
+}  // namespace hybrid_trainer

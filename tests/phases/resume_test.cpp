@@ -1,0 +1,104 @@
+#include <gtest/gtest.h>
+
+#include "phases/quadratic_bowl.h"
+
+namespace hybrid_trainer {
+namespace {
+
+struct Checkpoint {
+  QuadraticBowl::Saved bowl;
+  State machine;
+};
+
+/// A state as a file would give it back: nothing shared with the run that wrote it.
+State copy_of(const State& state, const Stream& stream) {
+  State copied = state;
+  for (auto& [name, tensor] : copied.tensors) {
+    const Tensor fresh = Tensor::empty_like(tensor, MemoryKind::kData, stream);
+    copy(fresh, tensor, stream);
+    tensor = fresh;
+  }
+  return copied;
+}
+
+void expect_equal(const PhaseOutcome& a, const PhaseOutcome& b) {
+  EXPECT_EQ(a.phase, b.phase);
+  EXPECT_EQ(a.loss, b.loss);
+  EXPECT_EQ(a.gradient_norm, b.gradient_norm);
+  EXPECT_EQ(a.predicted_loss, b.predicted_loss);
+  EXPECT_EQ(a.confidence, b.confidence);
+  EXPECT_EQ(a.kept_fraction, b.kept_fraction);
+  EXPECT_EQ(a.cost, b.cost);
+  EXPECT_EQ(a.event, b.event);
+}
+
+class Resume : public testing::TestWithParam<std::string> {};
+
+TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
+  constexpr int kSteps = 45;
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.predictor = GetParam();
+  setup.phases.correction_interval = 2;
+  setup.phases.correct_steps = 2;
+  setup.phases.history_interval = 2;
+  setup.restore_lookahead = 2;
+  setup.divergence.window = 8;
+  const double noise = 0.3;
+  const Stream disk(MemoryPool::create("disk"));
+
+  BowlRun whole({}, setup, noise);
+  std::vector<Checkpoint> checkpoints;
+  std::vector<PhaseOutcome> outcomes;
+  for (int i = 0; i < kSteps; ++i) {
+    State state;
+    whole.machine.save(state);
+    checkpoints.push_back({whole.bowl.save(), copy_of(state, disk)});
+    outcomes.push_back(whole.step());
+  }
+  ASSERT_GE(whole.machine.statistics().predictions.made, 2);
+
+  for (int stop = 0; stop < kSteps; ++stop) {
+    SCOPED_TRACE("stopped before step " + std::to_string(stop));
+    BowlRun resumed({}, setup, noise);
+    resumed.bowl.load(checkpoints[static_cast<std::size_t>(stop)].bowl);
+    resumed.machine.load(checkpoints[static_cast<std::size_t>(stop)].machine);
+    resumed.steps = stop;
+    for (int i = stop; i < kSteps; ++i) {
+      expect_equal(resumed.step(), outcomes[static_cast<std::size_t>(i)]);
+      if (testing::Test::HasFailure()) return;
+    }
+    EXPECT_EQ(resumed.bowl.flat(), whole.bowl.flat());
+    EXPECT_EQ(resumed.bowl.moments(), whole.bowl.moments());
+    EXPECT_EQ(resumed.machine.statistics().predicted_gain,
+              whole.machine.statistics().predicted_gain);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryPredictor, Resume, testing::ValuesIn(predictor_names()),
+                         [](const auto& test) { return test.param; });
+
+TEST(Resume, EntersTheSavedPhaseAndGoesOnRestoring) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.restore_lookahead = 3;
+  BowlRun run({}, setup, 0);
+  run.run_until(Phase::kPredict);
+  run.run(2);
+  State state;
+  run.machine.save(state);
+  BowlRun resumed({}, setup, 0);
+  resumed.bowl.load(run.bowl.save());
+  resumed.machine.load(state);
+  EXPECT_EQ(resumed.bowl.log, (std::vector<std::string>{"predict", "begin_restore"}));
+  EXPECT_EQ(resumed.machine.phase(), Phase::kPredict);
+}
+
+TEST(Resume, NamesWhatIsMissing) {
+  BowlRun run({}, eager_setup(), 0);
+  State state;
+  run.machine.save(state);
+  state.integers.erase("phases.gate.jumps");
+  EXPECT_THROW(run.machine.load(state), DataError);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
