@@ -110,8 +110,9 @@ Corpus find_corpus(const std::vector<fs::path>& inputs) {
     }
   }
   if (corpus.bytes == 0) {
-    throw DataError(concat(corpus.name, " is empty: it holds no text (",
-                           corpus.skipped_binary_files, " binary files skipped)"));
+    const std::string skipped = concat(", only ", corpus.skipped_binary_files, " binary files");
+    throw DataError(concat(corpus.name, " is empty: it holds no text",
+                           corpus.skipped_binary_files > 0 ? skipped : ""));
   }
   return corpus;
 }
@@ -162,7 +163,7 @@ std::optional<TextSegment> SegmentReader::next_segment() {
   if (piece_ == pieces_.size()) return {};
   const TextPiece& piece = pieces_[piece_];
   if (!file_.is_open()) open_piece();
-  TextSegment segment{std::exchange(rest_, {}), position_ == 0};
+  TextSegment segment{std::exchange(rest_, {}), position_ == 0, piece.path, position_};
   while (true) {
     const std::size_t kept = segment.text.size();
     const std::int64_t left = piece.end - position_ - static_cast<std::int64_t>(kept);

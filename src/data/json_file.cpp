@@ -27,6 +27,7 @@ struct DuplicateKeyFinder {
 
   std::vector<std::set<std::string>> keys;  // of every object that is open
   std::string partial;
+  bool found = false;  // then `partial` is the key
 
   bool on_document_begin(error_code&) { return true; }
   bool on_document_end(error_code&) { return true; }
@@ -46,8 +47,9 @@ struct DuplicateKeyFinder {
   }
   bool on_key(string_view part, std::size_t, error_code& error) {
     partial.append(part.data(), part.size());
-    if (!keys.back().insert(partial).second) {
-      error = json::error::extra_data;
+    found = !keys.back().insert(partial).second;
+    if (found) {
+      error = json::error::exception;
       return false;
     }
     partial.clear();
@@ -82,7 +84,7 @@ json::object read_json_object(const std::filesystem::path& path) {
   json::basic_parser<DuplicateKeyFinder> finder(options);
   json::error_code error;
   const std::size_t read = finder.write_some(false, text.data(), text.size(), error);
-  if (error == json::error::extra_data) {
+  if (finder.handler().found) {
     throw DataError(concat(path.string(), ": key \"", finder.handler().partial,
                            "\" comes twice in one object, at byte ", read));
   }

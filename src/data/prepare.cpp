@@ -49,9 +49,11 @@ void check_settings(const PrepareSettings& settings) {
   const std::vector<std::string> names{"bpe", "bytes", "characters"};
   const bool is_name = std::ranges::find(names, settings.tokenizer) != names.end();
   if (!is_name && !std::filesystem::exists(settings.tokenizer)) {
-    throw UsageError(concat("tokenizer \"", settings.tokenizer, "\" is neither a kind nor a path",
-                            name_hint(settings.tokenizer, names),
-                            "; want bpe, bytes, characters or the path of a tokenizer"));
+    const std::string nearest = nearest_name(settings.tokenizer, names);
+    throw UsageError(
+        concat("tokenizer \"", settings.tokenizer,
+               "\" is neither the path of a tokenizer nor one of bpe, bytes, characters",
+               nearest.empty() ? "" : "; did you mean " + nearest + "?"));
   }
 }
 
@@ -104,9 +106,14 @@ class SplitEncoder {
   std::vector<std::int32_t> encode_segment(const TextSegment& segment) const {
     std::vector<std::int32_t> ids;
     if (separator_ && segment.starts_document) ids.push_back(*separator_);
-    tokenizer_.append_tokens(
-        segment.text, ids,
-        segment.starts_document ? TextStart::kDocument : TextStart::kContinuation);
+    try {
+      tokenizer_.append_tokens(
+          segment.text, ids,
+          segment.starts_document ? TextStart::kDocument : TextStart::kContinuation);
+    } catch (const DataError& error) {
+      throw DataError(
+          concat(segment.path.string(), " from byte ", segment.begin, " on: ", error.what()));
+    }
     return ids;
   }
   const Tokenizer& tokenizer_;

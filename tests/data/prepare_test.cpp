@@ -140,7 +140,8 @@ TEST(Prepare, CharacterThatALoadedTokenizerLacksIsNamed) {
   make_character_tokenizer("abc")->save(folder.path());
   auto settings = settings_for(folder, "bytes");
   settings.tokenizer = (folder / "tokenizer.json").string();
-  expect_words(message_of<DataError>([&] { prepare_data(settings); }), {"U+0069"});
+  expect_words(message_of<DataError>([&] { prepare_data(settings); }),
+               {"U+0069", "text from byte 0"});
   EXPECT_FALSE(std::filesystem::exists(folder / "data"));
 }
 

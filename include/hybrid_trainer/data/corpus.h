@@ -48,6 +48,8 @@ CorpusSplit split_corpus(const Corpus& corpus, double validation);
 struct TextSegment {
   std::string text;
   bool starts_document = false;
+  std::filesystem::path path;
+  std::int64_t begin = 0;  // of the text in the file
 };
 
 /// Reads pieces in order as segments of about `segment_bytes`. A document is cut only between a

@@ -21,7 +21,7 @@ struct PrepareSettings {
 };
 
 struct PrepareProgress {
-  const char* stage = "";  // "reading", "learning the vocabulary", "encoding"
+  const char* stage = "";  // "learning the vocabulary" or "encoding"
   std::int64_t bytes_done = 0;
   std::int64_t bytes_total = 0;
 };
