@@ -10,9 +10,9 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "hybrid_trainer/io/safetensors.h"
 #include "src/io/checkpoint_files.h"
 #include "src/io/file_descriptor.h"
+#include "src/io/safetensors_header.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
@@ -78,11 +78,14 @@ std::size_t write_files(const std::string& folder, std::int64_t step, const Stat
   info.config_hash = config_hash;
   info.project_version = HT_PROJECT_VERSION;
   for (auto& [name, tensors] : tensors_by_file(state)) {
-    info.files[name] = write_safetensors(folder + "/" + name, std::move(tensors));
+    FileWriter file(folder + "/" + name);
+    append_safetensors(file, std::move(tensors), {{"format", "pt"}});
+    info.files[name] = file.finish();
   }
   const auto write_text = [&](const char* name, const std::string& text) {
-    return write_atomically(folder + "/" + name,
-                            [&](FileWriter& file) { file.append(text.data(), text.size()); });
+    FileWriter file(folder + "/" + name);
+    file.append(text.data(), text.size());
+    return file.finish();
   };
   info.files[kStateName] = write_text(kStateName, state_bytes(state));
   write_text(kManifestName, manifest_text(info));

@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 
 /// Found by cereal: a group is an object of its fields.
-void save(cereal::JSONOutputArchive& archive, const FieldNode& group) {
+static void save(cereal::JSONOutputArchive& archive, const FieldNode& group) {
   for (const FieldNode& field : group.fields) {
     if (field.is_group()) {
       archive(cereal::make_nvp(field.name, field));

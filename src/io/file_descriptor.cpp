@@ -104,7 +104,7 @@ FileDigest write_atomically(const std::string& path,
     digest = writer.finish();
     if (std::rename(temporary.c_str(), path.c_str()) != 0)
       throw IoError(system_problem(path, "cannot replace it"));
-  } catch (const IoError&) {
+  } catch (...) {
     ::unlink(temporary.c_str());
     throw;
   }

@@ -16,6 +16,11 @@ namespace {
 
 enum class Content { kNothing, kRun, kOther };
 
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
 /// Name of the first file that a folder holds besides the lock and unfinished temporaries, or "".
 std::string first_file(const std::string& root) {
   std::error_code absent;
@@ -66,14 +71,13 @@ FileDescriptor take_lock(const RunPaths& paths) {
 }  // namespace
 
 bool RunPaths::hold_a_run() const {
-  return fs::exists(config()) &&
-         (fs::exists(lock()) || fs::exists(metrics()) || fs::exists(checkpoints()));
+  return exists(config()) && (exists(lock()) || exists(metrics()) || exists(checkpoints()));
 }
 
 RunPaths existing_run(const std::string& root) {
   RunPaths paths{root};
   if (!paths.hold_a_run()) {
-    const bool is_there = fs::exists(root);
+    const bool is_there = exists(root);
     throw MissingInput(
         concat(root, is_there ? ": holds no run (no config.json of one)" : ": does not exist",
                "; want a folder that `hybrid train --run` made"));

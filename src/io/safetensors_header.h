@@ -8,6 +8,8 @@
 
 namespace hybrid_trainer {
 
+class FileWriter;
+
 /// What the JSON at the front of a safetensors file says.
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;  // sorted by offset
@@ -24,5 +26,9 @@ std::optional<DType> tensor_dtype_of(std::string_view safetensors_name);
 /// byte buffer in the file; `data_bytes`: its length. Throws DataError.
 SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& file,
                                            std::size_t data_begin, std::size_t data_bytes);
+
+/// What write_safetensors puts into its file.
+void append_safetensors(FileWriter& writer, std::vector<NamedTensor> tensors,
+                        const std::map<std::string, std::string>& metadata);
 
 }  // namespace hybrid_trainer

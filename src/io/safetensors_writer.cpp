@@ -54,16 +54,19 @@ std::string header_of(const std::vector<NamedTensor>& tensors,
 
 }  // namespace
 
-FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
-                             const std::map<std::string, std::string>& metadata) {
+void append_safetensors(FileWriter& writer, std::vector<NamedTensor> tensors,
+                        const std::map<std::string, std::string>& metadata) {
   check(tensors);
   std::sort(tensors.begin(), tensors.end(), comes_before);
   const std::string header = header_of(tensors, metadata);
-  return write_atomically(path, [&](FileWriter& writer) {
-    writer.append(header.data(), header.size());
-    for (const NamedTensor& named : tensors)
-      writer.append(named.tensor.raw(), named.tensor.bytes());
-  });
+  writer.append(header.data(), header.size());
+  for (const NamedTensor& named : tensors) writer.append(named.tensor.raw(), named.tensor.bytes());
+}
+
+FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
+                             const std::map<std::string, std::string>& metadata) {
+  return write_atomically(
+      path, [&](FileWriter& writer) { append_safetensors(writer, std::move(tensors), metadata); });
 }
 
 }  // namespace hybrid_trainer

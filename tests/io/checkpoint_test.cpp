@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <random>
 
 #include "hybrid_trainer/io/inspection.h"
 #include "src/io/strict_json.h"
@@ -142,6 +144,40 @@ TEST_F(Checkpoint, IgnoresAndRemovesWhatAKilledSaverLeft) {
   EXPECT_EQ(newest_step(), 10);
   remove_checkpoint_leftovers(root_);
   EXPECT_EQ(names(), std::vector<std::string>{"step-0000000010"});
+}
+
+/// In a process of its own: saves step after step and tells each committed one through `out`.
+[[noreturn]] void save_until_killed(const std::string& root, std::int64_t step, const State& state,
+                                    int out) {
+  for (;; ++step) {
+    save_checkpoint(root, step, state, {2, ""});
+    if (::write(out, &step, sizeof step) != sizeof step) ::_exit(1);
+  }
+}
+
+TEST_F(Checkpoint, AKillAtAnyMomentLosesNothingThatWasCommitted) {
+  State large = state(1);
+  large.tensors["model.large"] = tensor(0, 300'000);
+  std::mt19937 random(3);
+  std::int64_t committed = 0;
+  save(0);
+  for (int kills = 0; kills < 25; ++kills) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    const pid_t child = ::fork();
+    if (child == 0) save_until_killed(root_, newest_step() + 1, large, ends[1]);
+    ::close(ends[1]);
+    ::usleep(random() % 30'000);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    std::int64_t step = 0;
+    while (::read(ends[0], &step, sizeof step) == sizeof step) committed = step;
+    ::close(ends[0]);
+    const FoundCheckpoint found = find_newest_checkpoint(root_);
+    ASSERT_TRUE(found.checkpoint);
+    EXPECT_TRUE(found.warnings.empty());
+    EXPECT_GE(found.checkpoint->step, committed);
+  }
 }
 
 TEST_F(Checkpoint, ADamagedOneIsNamedAndThePreviousUsed) {
