@@ -1,0 +1,211 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::set<std::string>;
+
+/// Which layers a layer may use, itself aside. Arrows only go down; a new edge is a decision, made
+/// here first.
+const std::map<std::string, Names> kMayUse{
+    {"core", {}},
+    {"kernels", {"core"}},
+    {"nn", {"core", "kernels"}},
+    {"models", {"core", "kernels", "nn"}},
+    {"optim", {"core", "kernels", "nn"}},
+    {"phases", {"core", "kernels"}},
+    {"memory", {"core", "kernels", "nn"}},
+    {"data", {"core"}},
+    {"io", {"core"}},
+    {"observability", {"core"}},
+    {"trainer",
+     {"core", "kernels", "nn", "models", "optim", "phases", "memory", "data", "io",
+      "observability"}},
+    {"tools",
+     {"core", "kernels", "nn", "models", "optim", "phases", "memory", "data", "io", "observability",
+      "trainer"}},
+};
+
+/// Private headers that another layer may include: the reader of strangers' JSON.
+const std::map<std::string, Names> kSharedPrivately{{"src/io/strict_json.h", {"trainer"}}};
+
+/// The layers that may include a third-party library, by the start of its headers' names.
+const std::map<std::string, Names> kLibraries{
+    {"dnnl", {"kernels"}},
+    {"Eigen/", {"phases"}},
+    {"cereal/", {"io"}},
+    {"xxhash", {"io"}},
+    {"pcre2", {"data"}},
+    {"boost/json", {"io", "data", "observability", "trainer", "tools"}},
+    {"boost/program_options", {"tools"}},
+};
+
+const fs::path kRoot = HT_SOURCE_DIR;
+constexpr int kMostLines = 400, kMostMedianLines = 120;
+
+struct Include {
+  int line;
+  std::string name;
+  bool quoted;
+};
+
+struct SourceFile {
+  fs::path path;  // from the root
+  int lines = 0;
+  std::vector<Include> includes;
+};
+
+SourceFile read_source(const fs::path& path) {
+  static const std::regex pattern(R"(^\s*#\s*include\s*(["<])([^">]+)[">])");
+  SourceFile file{path.lexically_relative(kRoot), 0, {}};
+  std::ifstream in(path);
+  std::smatch match;
+  for (std::string line; std::getline(in, line);) {
+    ++file.lines;
+    if (std::regex_search(line, match, pattern))
+      file.includes.push_back({file.lines, match[2], match[1] == "\""});
+  }
+  return file;
+}
+
+std::vector<SourceFile> read_sources(const std::vector<std::string>& folders) {
+  std::vector<SourceFile> files;
+  for (const std::string& folder : folders) {
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
+      const std::string extension = entry.path().extension();
+      if (extension == ".h" || extension == ".cpp") files.push_back(read_source(entry.path()));
+    }
+  }
+  return files;
+}
+
+/// The product's code, without tests and examples.
+const std::vector<SourceFile>& product_sources() {
+  static const auto files = read_sources({"include", "src", "kernels", "phases", "memory"});
+  return files;
+}
+
+bool is_public(const SourceFile& file) { return file.path.native().starts_with("include/"); }
+
+/// "include/hybrid_trainer/nn/linear.h", "src/nn/linear.cpp" -> "nn"; "kernels/cpu/x.cpp" ->
+/// "kernels".
+std::string layer_of(const fs::path& path) {
+  auto part = path.begin();
+  if (*part == "include") ++part, ++part;
+  if (*part == "src") ++part;
+  return *part;
+}
+
+/// The project's file that a quoted include means, from the root; empty where there is none.
+fs::path resolved(const SourceFile& from, const std::string& name) {
+  for (const fs::path& base : {fs::path("include"), fs::path(), from.path.parent_path()}) {
+    if (fs::exists(kRoot / base / name)) return (base / name).lexically_normal();
+  }
+  return {};
+}
+
+std::string at(const SourceFile& file, const Include& include) {
+  return file.path.native() + ":" + std::to_string(include.line) + ": \"" + include.name + "\"";
+}
+
+TEST(Architecture, IncludesFollowTheLayerTable) {
+  ASSERT_GT(product_sources().size(), 100u);
+  for (const SourceFile& file : product_sources()) {
+    const std::string layer = layer_of(file.path);
+    ASSERT_TRUE(kMayUse.contains(layer)) << file.path << " is in no layer of the table";
+    for (const Include& include : file.includes) {
+      if (!include.quoted) continue;
+      const fs::path target = resolved(file, include.name);
+      EXPECT_FALSE(target.empty()) << at(file, include) << " does not exist";
+      const std::string used = target.empty() ? layer : layer_of(target);
+      EXPECT_TRUE(used == layer || kMayUse.at(layer).contains(used))
+          << at(file, include) << ": " << layer << " must not use " << used;
+      const auto shared = kSharedPrivately.find(target);
+      const bool lent = shared != kSharedPrivately.end() && shared->second.contains(layer);
+      EXPECT_TRUE(used == layer || target.native().starts_with("include/") || lent)
+          << at(file, include) << " is private to " << used;
+    }
+  }
+}
+
+TEST(Architecture, LinkedLayersFollowTheLayerTable) {
+  const std::regex depends(R"(DEPENDS([a-z\s]*))");
+  for (const auto& [layer, may_use] : kMayUse) {
+    const fs::path folder =
+        fs::exists(kRoot / "src" / layer) ? kRoot / "src" / layer : kRoot / layer;
+    std::ifstream in(folder / "CMakeLists.txt");
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_FALSE(text.empty()) << folder;
+    std::smatch match;
+    if (!std::regex_search(text, match, depends)) continue;
+    std::istringstream names(match[1]);
+    for (std::string name; names >> name;) {
+      EXPECT_TRUE(may_use.contains(name)) << folder << ": " << layer << " must not link " << name;
+    }
+  }
+}
+
+TEST(Architecture, PublicHeadersIncludeTheStandardLibraryAlone) {
+  for (const SourceFile& file : product_sources()) {
+    if (!is_public(file)) continue;
+    for (const Include& include : file.includes) {
+      const bool standard =
+          std::all_of(include.name.begin(), include.name.end(),
+                      [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+      EXPECT_TRUE(include.quoted || standard) << at(file, include);
+      EXPECT_TRUE(!include.quoted || include.name.starts_with("hybrid_trainer/"))
+          << at(file, include);
+    }
+  }
+}
+
+TEST(Architecture, EachLibraryStaysInItsLayers) {
+  for (const SourceFile& file : product_sources()) {
+    for (const Include& include : file.includes) {
+      if (include.quoted) continue;
+      for (const auto& [library, layers] : kLibraries) {
+        if (!include.name.starts_with(library)) continue;
+        EXPECT_TRUE(layers.contains(layer_of(file.path))) << at(file, include);
+      }
+      const std::string folder = include.name.substr(0, include.name.find('/'));
+      const bool known = folder == include.name || folder == "sys" || folder == "boost" ||
+                         folder == "cereal" || folder == "Eigen" || folder == "linux";
+      EXPECT_TRUE(known) << at(file, include) << " is of a library that the table does not hold";
+    }
+  }
+}
+
+TEST(Architecture, FilesAreOfASizeThatIsReadAtASitting) {
+  std::vector<int> lines;
+  for (const SourceFile& file :
+       read_sources({"include", "src", "kernels", "phases", "memory", "examples", "tests"})) {
+    EXPECT_LE(file.lines, kMostLines) << file.path;
+    lines.push_back(file.lines);
+  }
+  std::nth_element(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(lines.size() / 2),
+                   lines.end());
+  EXPECT_LE(lines[lines.size() / 2], kMostMedianLines);
+}
+
+TEST(Architecture, EveryHeaderIsGuardedAndInTheNamespace) {
+  for (const SourceFile& file : product_sources()) {
+    if (file.path.extension() != ".h") continue;
+    std::ifstream in(kRoot / file.path);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_NE(text.find("#pragma once"), std::string::npos) << file.path;
+    EXPECT_NE(text.find("namespace hybrid_trainer"), std::string::npos) << file.path;
+  }
+}
+
+}  // namespace
