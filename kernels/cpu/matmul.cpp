@@ -68,6 +68,15 @@ ProductKind kind_of(const Tensor& c, const Tensor& a, Transpose transpose_a,
           .threads = threads()};
 }
 
+/// True where a prepared product with f32 wᵀ is faster: its own packing does not mind rows of w
+/// that are whole pages apart, which share the sets of a cache (1024x768x3072: 11.3 ms against 13.3
+/// ms).
+bool prefers_prepared(const Tensor& w) {
+  constexpr std::int64_t kPage = 4096;
+  return instruction_set() == InstructionSet::kAvx512 && w.dtype() == DType::kF32 &&
+         w.size(1) * static_cast<std::int64_t>(sizeof(float)) % kPage == 0;
+}
+
 }  // namespace
 
 void matmul(Cpu cpu, const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
@@ -75,7 +84,7 @@ void matmul(Cpu cpu, const Tensor& c, const Tensor& a, Transpose transpose_a, co
   const bool accumulate = mode == GradientMode::kAccumulate;
   if (c.elements() == 0) return;
   if (transpose_a == Transpose::kNo && transpose_b == Transpose::kYes && a.size(0) <= kFewRows) {
-    return multiply_few_rows(c, a, b, Tensor(), Tensor(), accumulate);
+    return multiply_few_rows(cpu, c, a, b, Tensor(), Tensor(), accumulate);
   }
   if (a.dtype() == DType::kF32) return multiply_f32(c, a, transpose_a, b, transpose_b, accumulate);
   if (multiplies_bfloat16()) {
@@ -92,9 +101,9 @@ void matmul(Cpu cpu, const Tensor& c, const Tensor& a, Transpose transpose_a, co
 void linear_forward(Cpu cpu, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                     const Tensor& residual) {
   if (y.elements() == 0) return;
-  if (x.size(0) <= kFewRows) return multiply_few_rows(y, x, w, bias, residual, false);
+  if (x.size(0) <= kFewRows) return multiply_few_rows(cpu, y, x, w, bias, residual, false);
   const bool in_place = residual && residual.raw() == y.raw();
-  if (x.dtype() == DType::kBF16 && multiplies_bfloat16()) {
+  if ((x.dtype() == DType::kBF16 && multiplies_bfloat16()) || prefers_prepared(w)) {
     ProductKind kind = kind_of(y, x, Transpose::kNo, Transpose::kYes);
     kind.bias = bias.defined();
     kind.accumulate = in_place;
