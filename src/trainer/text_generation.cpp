@@ -97,6 +97,12 @@ std::string Utf8Assembler::add(std::string_view bytes) {
   return whole;
 }
 
+void check(const GenerationSettings& settings) {
+  if (settings.tokens < 0)
+    throw UsageError(concat("tokens: got ", settings.tokens, ", want 0 or more"));
+  check(settings.sampling);
+}
+
 double GenerationResult::tokens_per_second() const {
   return tokens > 1 && seconds > 0 ? static_cast<double>(tokens - 1) / seconds : 0;
 }
@@ -105,9 +111,7 @@ GenerationResult generate_text(Gpt2& model, const Tokenizer& tokenizer, const st
                                const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write,
                                const Stream& stream) {
-  check(settings.sampling);
-  if (settings.tokens < 0)
-    throw UsageError(concat("tokens: got ", settings.tokens, ", want 0 or more"));
+  check(settings);
   check_vocabulary(model, tokenizer);
   const std::vector<std::int32_t> start = prompt_tokens(tokenizer, prompt);
   GenerationResult result{.prompt_tokens =

@@ -49,6 +49,9 @@ struct GenerationSettings {
   SamplingSettings sampling{};
 };
 
+/// Throws UsageError that names every setting out of range.
+void check(const GenerationSettings& settings);
+
 struct GenerationResult {
   std::int64_t prompt_tokens = 0;
   std::int64_t tokens = 0;  // made; fewer than asked for where the model ended the text

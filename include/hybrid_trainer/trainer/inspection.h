@@ -1,0 +1,20 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace hybrid_trainer {
+
+/// What a path holds, told twice.
+struct Inspection {
+  std::string json;  // one object; "kind" says which keys follow
+  std::string text;  // the same for people, a line end at its end
+};
+
+/// Looks at a run ("run"), a checkpoint ("checkpoint"), a data folder ("data"), a Hugging Face
+/// folder ("hugging_face"), a safetensors file ("safetensors") or a token shard ("token_shard"). A
+/// checkpoint's checksums are verified and a shard's tokens are read. Nothing is changed. Throws
+/// MissingInput, or DataError where it is none of these or damaged.
+Inspection inspect(const std::filesystem::path& path);
+
+}  // namespace hybrid_trainer

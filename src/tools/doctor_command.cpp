@@ -1,0 +1,129 @@
+#include <boost/json.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/kernels/machine_rates.h"
+#include "hybrid_trainer/memory/memory_report.h"
+#include "hybrid_trainer/trainer/run_files.h"
+#include "src/tools/command_line.h"
+#include "src/tools/commands.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace json = boost::json;
+
+struct Library {
+  const char* name;
+  const char* version;
+};
+
+/// What the build found.
+constexpr Library kLibraries[] = {{"oneDNN", HT_ONEDNN_VERSION}, {"Boost", HT_BOOST_VERSION},
+                                  {"PCRE2", HT_PCRE2_VERSION},   {"Eigen", HT_EIGEN_VERSION},
+                                  {"cereal", HT_CEREAL_VERSION}, {"compiler", HT_COMPILER}};
+
+/// What the system could give to a new process without swapping; 0 where it does not say.
+std::size_t available_memory_bytes() {
+  std::ifstream in("/proc/meminfo");
+  std::size_t kilobytes = 0;
+  for (std::string key; in >> key;) {
+    if (key == "MemAvailable:" && in >> kilobytes) break;
+    in.ignore(1 << 10, '\n');
+  }
+  return kilobytes * 1024;
+}
+
+struct Diagnosis {
+  ProcessorInfo processor = processor_info();
+  std::size_t available_bytes = available_memory_bytes();
+  std::size_t disk_free_bytes = 0;  // where the process was started
+  double fp32_flops_per_second = 0;
+  double bf16_flops_per_second = 0;
+  double copy_bytes_per_second = 0;
+  double read_bytes_per_second = 0;
+};
+
+Diagnosis diagnose() {
+  set_threads(processor_info().cores);
+  const Stream stream(MemoryPool::create("device"));
+  Diagnosis found;
+  std::error_code unknown;
+  const auto space = std::filesystem::space(".", unknown);
+  if (!unknown) found.disk_free_bytes = space.available;
+  found.fp32_flops_per_second = kernels::measure_product_rate(DType::kF32, stream);
+  found.bf16_flops_per_second = kernels::measure_product_rate(DType::kBF16, stream);
+  found.copy_bytes_per_second = kernels::measure_copy_rate(stream);
+  found.read_bytes_per_second = kernels::measure_read_rate(stream);
+  return found;
+}
+
+json::object as_json(const Diagnosis& found) {
+  json::object libraries;
+  for (const Library& library : kLibraries) libraries[library.name] = library.version;
+  return {{"version", project_version()},
+          {"processor", found.processor.name},
+          {"cores", found.processor.cores},
+          {"threads", threads()},
+          {"instruction_set", name_of(instruction_set())},
+          {"multiplies_bfloat16", multiplies_bfloat16()},
+          {"fp32_product_flops_per_second", found.fp32_flops_per_second},
+          {"bf16_product_flops_per_second", found.bf16_flops_per_second},
+          {"copy_bytes_per_second", found.copy_bytes_per_second},
+          {"read_bytes_per_second", found.read_bytes_per_second},
+          {"memory_bytes", found.processor.memory_bytes},
+          {"memory_available_bytes", found.available_bytes},
+          {"disk_free_bytes", found.disk_free_bytes},
+          {"libraries", std::move(libraries)}};
+}
+
+void print(const Diagnosis& found) {
+  const char* bf16 = multiplies_bfloat16() ? "the processor multiplies BF16"
+                                           : "converted to FP32: no BF16 instructions in use";
+  std::printf("hybrid            %s\n", project_version().c_str());
+  std::printf("processor         %s\n", found.processor.name.c_str());
+  std::printf("threads           %d of %d cores\n", threads(), found.processor.cores);
+  std::printf("instruction set   %s (HYBRID_MAX_ISA holds it down)\n", name_of(instruction_set()));
+  std::printf("FP32 products     %.1f GFLOP/s\n", 1e-9 * found.fp32_flops_per_second);
+  std::printf("BF16 products     %.1f GFLOP/s (%s)\n", 1e-9 * found.bf16_flops_per_second, bf16);
+  std::printf("copying           %.1f GB/s read and written\n", 1e-9 * found.copy_bytes_per_second);
+  std::printf("reading           %.1f GB/s\n", 1e-9 * found.read_bytes_per_second);
+  std::printf("memory            %s, %s of it available\n",
+              bytes_text(found.processor.memory_bytes).c_str(),
+              bytes_text(found.available_bytes).c_str());
+  std::printf("disk              %s free in this folder\n",
+              bytes_text(found.disk_free_bytes).c_str());
+  std::printf("libraries         ");
+  const char* separator = "";
+  for (const Library& library : kLibraries) {
+    std::printf("%s%s %s", separator, library.name, library.version);
+    separator = ", ";
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+int doctor_command(const std::vector<std::string>& arguments) {
+  bool json = false;
+  CommandSyntax syntax{
+      .name = "doctor",
+      .usage = "[--json]",
+      .description =
+          "Measures this machine, in a few seconds, and says what the program found on it.",
+      .operands = {}};
+  syntax.options.add_options()("json", po::bool_switch(&json), "Print one JSON object.");
+  if (!parse_command_line(syntax, arguments)) return 0;
+  const Diagnosis found = diagnose();
+  if (json) {
+    std::cout << boost::json::serialize(as_json(found)) << "\n";
+  } else {
+    print(found);
+  }
+  return 0;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,47 @@
+#include <boost/json.hpp>
+#include <iostream>
+
+#include "hybrid_trainer/trainer/evaluation.h"
+#include "src/tools/command_line.h"
+#include "src/tools/commands.h"
+#include "src/tools/open_run.h"
+
+namespace hybrid_trainer {
+
+int eval_command(const std::vector<std::string>& arguments) {
+  std::string data;
+  bool json = false;
+  CommandSyntax syntax{
+      .name = "eval",
+      .usage = "RUN [--data DATA] [--json]",
+      .description =
+          "Loss and perplexity of a run's newest checkpoint over the whole validation\n"
+          "split, in windows of data.sequence_length that do not overlap.",
+      .operands = {"RUN"}};
+  auto add = syntax.options.add_options();
+  add("data", po::value(&data)->value_name("DATA"),
+      "Another data folder than the run's, of the same tokenizer.");
+  add("json", po::bool_switch(&json), "Print {\"loss\", \"perplexity\", \"tokens\"}.");
+  const auto operands = parse_command_line(syntax, arguments);
+  if (!operands) return 0;
+
+  const Stream stream(MemoryPool::create("device"));
+  const TrainedRun run = open_run(operands->front(), stream);
+  const TokenDataset validation(data.empty() ? run.data : std::filesystem::path(data),
+                                Split::kValidation, run.config.model.vocabulary);
+  EvaluationWindows windows(validation, run.config.data.batch_size, run.config.data.sequence_length,
+                            stream);
+  const EvaluationResult result = evaluate(*run.model, windows, DType::kF32, stream);
+  if (json) {
+    std::cout << boost::json::serialize(boost::json::object{{"loss", result.loss},
+                                                            {"perplexity", result.perplexity},
+                                                            {"tokens", result.tokens}})
+              << "\n";
+  } else {
+    std::cout << "loss " << result.loss << ", perplexity " << result.perplexity << " over "
+              << result.tokens << " tokens\n";
+  }
+  return 0;
+}
+
+}  // namespace hybrid_trainer

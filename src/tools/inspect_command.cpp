@@ -1,0 +1,26 @@
+#include <iostream>
+
+#include "hybrid_trainer/trainer/inspection.h"
+#include "src/tools/command_line.h"
+#include "src/tools/commands.h"
+
+namespace hybrid_trainer {
+
+int inspect_command(const std::vector<std::string>& arguments) {
+  bool json = false;
+  CommandSyntax syntax{
+      .name = "inspect",
+      .usage = "PATH [--json]",
+      .description =
+          "Says what a path holds: a run, a checkpoint (its checksums are verified), a data\n"
+          "or Hugging Face folder, a safetensors file or a token shard.",
+      .operands = {"PATH"}};
+  syntax.options.add_options()("json", po::bool_switch(&json), "Print one JSON object.");
+  const auto operands = parse_command_line(syntax, arguments);
+  if (!operands) return 0;
+  const Inspection found = inspect(operands->front());
+  std::cout << (json ? found.json : found.text);
+  return 0;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,104 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+
+#include "hybrid_trainer/data/prepare.h"
+#include "hybrid_trainer/memory/memory_report.h"
+#include "src/tools/command_line.h"
+#include "src/tools/commands.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// One line that is rewritten on a terminal; elsewhere one line for each stage.
+class ProgressLine {
+ public:
+  void show(const PrepareProgress& progress) {
+    const bool new_stage = stage_ != progress.stage;
+    if (!rewrites_ && !new_stage) return;
+    if (rewrites_ && new_stage && !stage_.empty()) std::fputc('\n', stderr);
+    stage_ = progress.stage;
+    if (!rewrites_) {
+      std::fprintf(stderr, "%s\n", progress.stage);
+    } else if (progress.bytes_total > 0) {
+      const double share =
+          static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total);
+      std::fprintf(stderr, "\r%s: %3.0f %% of %s", progress.stage, 100 * share,
+                   bytes_text(static_cast<std::size_t>(progress.bytes_total)).c_str());
+    } else {
+      std::fprintf(stderr, "\r%s", progress.stage);
+    }
+  }
+  ~ProgressLine() {
+    if (rewrites_ && !stage_.empty()) std::fputc('\n', stderr);
+  }
+
+ private:
+  const bool rewrites_ = isatty(STDERR_FILENO) != 0;
+  std::string stage_;
+};
+
+void print(const PrepareResult& result, const std::string& output) {
+  const DataInfo& info = result.info;
+  const double bytes = static_cast<double>(info.train_bytes + info.validation_bytes);
+  std::fprintf(
+      stderr,
+      "%s: %ld + %ld tokens to train and validate, %s tokenizer of %ld, %.2f bytes a token\n",
+      output.c_str(), static_cast<long>(info.train_tokens),
+      static_cast<long>(info.validation_tokens), info.tokenizer.c_str(),
+      static_cast<long>(info.vocabulary_size),
+      bytes / static_cast<double>(info.train_tokens + info.validation_tokens));
+  std::fprintf(stderr, "%ld documents, %s of text; tokenizer %.1f s, encoding %.1f s\n",
+               static_cast<long>(info.documents),
+               bytes_text(static_cast<std::size_t>(bytes)).c_str(), result.tokenizer_seconds,
+               result.encode_seconds);
+  if (result.skipped_binary_files > 0) {
+    std::fprintf(stderr, "%ld binary files were left out\n",
+                 static_cast<long>(result.skipped_binary_files));
+  }
+  if (result.missing_merges > 0) {
+    std::fprintf(
+        stderr,
+        "the vocabulary is %ld smaller than asked for: the text has no more pairs that repeat\n",
+        static_cast<long>(result.missing_merges));
+  }
+}
+
+}  // namespace
+
+int prepare_command(const std::vector<std::string>& arguments) {
+  PrepareSettings settings;
+  std::string output;
+  CommandSyntax syntax{
+      .name = "prepare",
+      .usage = "INPUT... --output DATA [--tokenizer bpe|bytes|characters|PATH] [options]",
+      .description =
+          "Makes a data folder from text files, and from all text files below folders:\n"
+          "token shards to train and validate, and the tokenizer.",
+      .operands = {"INPUT..."}};
+  auto add = syntax.options.add_options();
+  add("output", po::value(&output)->required()->value_name("DATA"), "Folder to make.");
+  add("tokenizer", po::value(&settings.tokenizer)->value_name("KIND"),
+      "bpe (trained on the text), bytes, characters, or the path of a tokenizer (bpe).");
+  add("vocab-size", po::value(&settings.vocabulary_size)->value_name("N"),
+      "Tokens of a bpe that is trained (4096).");
+  add("validation", po::value(&settings.validation)->value_name("SHARE"),
+      "Share of the text kept for validation (0.1).");
+  add("replace", po::bool_switch(&settings.replace),
+      "Replace an output that is a data folder already.");
+  const auto operands = parse_command_line(syntax, arguments);
+  if (!operands) return 0;
+
+  settings.inputs.assign(operands->begin(), operands->end());
+  settings.output = output;
+  PrepareResult result;
+  {
+    ProgressLine line;
+    result = prepare_data(settings, [&](const PrepareProgress& progress) { line.show(progress); });
+  }
+  print(result, output);
+  return 0;
+}
+
+}  // namespace hybrid_trainer

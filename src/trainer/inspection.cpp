@@ -1,0 +1,203 @@
+#include "hybrid_trainer/trainer/inspection.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/data/token_dataset.h"
+#include "hybrid_trainer/io/checkpoint.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/io/run_directory.h"
+#include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/observability/jsonl_sink.h"
+#include "hybrid_trainer/observability/run_summary.h"
+#include "hybrid_trainer/trainer/hugging_face.h"
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+#include "src/io/strict_json.h"
+#include "src/trainer/json_as_text.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+
+json::value or_null(const std::optional<double>& value) {
+  return value ? json::value(*value) : json::value();
+}
+
+json::object model_object(const ModelConfig& model) {
+  return {{"layers", model.layers},   {"heads", model.heads},           {"width", model.width},
+          {"context", model.context}, {"vocabulary", model.vocabulary}, {"dropout", model.dropout}};
+}
+
+std::int64_t elements_of(const SafetensorsEntry& entry) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : entry.shape) count *= size;
+  return count;
+}
+
+json::object inspect_safetensors(const fs::path& path) {
+  const SafetensorsFile file(path.string());
+  json::array tensors;
+  std::int64_t elements = 0;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    elements += elements_of(entry);
+    tensors.push_back(json::object{{"name", entry.name},
+                                   {"dtype", entry.dtype},
+                                   {"shape", json::array(entry.shape.begin(), entry.shape.end())},
+                                   {"bytes", entry.bytes}});
+  }
+  json::object metadata;
+  for (const auto& [key, value] : file.metadata()) metadata[key] = value;
+  return {{"kind", "safetensors"},           {"path", path.string()},
+          {"bytes", fs::file_size(path)},    {"elements", elements},
+          {"metadata", std::move(metadata)}, {"tensors", std::move(tensors)}};
+}
+
+json::object inspect_shard(const fs::path& path) {
+  constexpr std::int64_t kPiece = 1 << 20;
+  constexpr std::size_t kShown = 16;
+  const TokenShard shard(path);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(std::min(kPiece, shard.tokens())));
+  json::array first;
+  std::int64_t largest = -1;
+  for (std::int64_t at = 0; at < shard.tokens(); at += kPiece) {
+    const std::span<std::int32_t> piece(
+        tokens.data(), static_cast<std::size_t>(std::min(kPiece, shard.tokens() - at)));
+    shard.read(at, piece);
+    for (std::size_t i = 0; at == 0 && i < std::min(kShown, piece.size()); ++i)
+      first.push_back(piece[i]);
+    largest = std::max<std::int64_t>(largest, *std::max_element(piece.begin(), piece.end()));
+  }
+  return {{"kind", "token_shard"},
+          {"path", path.string()},
+          {"bytes", fs::file_size(path)},
+          {"tokens", shard.tokens()},
+          {"bits_per_token", 8 * shard.bytes_per_token()},
+          {"largest_token", largest},
+          {"first_tokens", std::move(first)}};
+}
+
+json::object inspect_data(const fs::path& path) {
+  const auto info = read_data_info(path);
+  require(info.has_value(), "inspect: no data.json");
+  return {{"kind", "data"},
+          {"path", path.string()},
+          {"tokenizer", info->tokenizer},
+          {"vocabulary_size", info->vocabulary_size},
+          {"train_tokens", info->train_tokens},
+          {"validation_tokens", info->validation_tokens},
+          {"train_bytes", info->train_bytes},
+          {"validation_bytes", info->validation_bytes},
+          {"documents", info->documents}};
+}
+
+json::object inspect_hugging_face(const fs::path& path) {
+  json::object weights = inspect_safetensors(path / "model.safetensors");
+  return {{"kind", "hugging_face"},
+          {"path", path.string()},
+          {"model", model_object(read_hugging_face_model_config(path, 0))},
+          {"bytes", weights["bytes"]},
+          {"tensors", std::move(weights["tensors"])}};
+}
+
+json::object inspect_checkpoint(const fs::path& path) {
+  const CheckpointInfo info = read_checkpoint_info(path.string());
+  const std::string damage = checkpoint_damage(info);
+  json::array files;
+  for (const auto& [name, digest] : info.files) {
+    const fs::path file = path / name;
+    json::value tensors;
+    if (damage.empty() && file.extension() == ".safetensors")
+      tensors = SafetensorsFile(file.string()).entries().size();
+    files.push_back(json::object{{"name", name},
+                                 {"bytes", digest.bytes},
+                                 {"tensors", tensors},
+                                 {"checksum", digest.checksum}});
+  }
+  return {{"kind", "checkpoint"},
+          {"path", path.string()},
+          {"step", info.step},
+          {"state", damage.empty() ? "sound" : "damaged: " + damage},
+          {"written_by", "version " + info.project_version},
+          {"bytes", info.bytes()},
+          {"files", std::move(files)}};
+}
+
+/// Checkpoints of a run by step; whether a damaged manifest hides one is said, files are not read.
+json::array checkpoints_of(const RunPaths& paths) {
+  std::vector<fs::path> folders;
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(paths.checkpoints(), absent)) {
+    if (entry.path().filename().string().starts_with("step-")) folders.push_back(entry.path());
+  }
+  std::sort(folders.begin(), folders.end());
+  json::array checkpoints;
+  for (const fs::path& folder : folders) {
+    try {
+      const CheckpointInfo info = read_checkpoint_info(folder.string());
+      checkpoints.push_back(
+          json::object{{"path", folder.string()}, {"step", info.step}, {"bytes", info.bytes()}});
+    } catch (const DataError&) {
+      checkpoints.push_back(
+          json::object{{"path", folder.string()}, {"step", nullptr}, {"bytes", nullptr}});
+    }
+  }
+  return checkpoints;
+}
+
+json::object inspect_run(const RunPaths& paths) {
+  HybridTrainerConfig config;
+  read_config(config, paths.config());
+  RunSummary summary;
+  if (fs::exists(paths.metrics())) {
+    for_each_record(paths.metrics(), [&](const StepRecord& record) { summary.add(record); });
+  }
+  json::object phases;
+  for (const Phase phase : kAllPhases) {
+    const PhaseUse& use = summary.phase(phase);
+    phases[name_of(phase)] = json::object{
+        {"steps", use.steps}, {"seconds", use.seconds}, {"peak_bytes", use.peak_bytes}};
+  }
+  return {{"kind", "run"},
+          {"path", paths.root},
+          {"steps", summary.steps},
+          {"steps_planned", config.training.steps},
+          {"tokens", summary.tokens},
+          {"seconds", summary.seconds},
+          {"last_train_loss", or_null(summary.final_train_loss)},
+          {"last_validation_loss", or_null(summary.final_validation_loss)},
+          {"optimizer", config.optimizer.name},
+          {"model", model_object(config.model)},
+          {"phases", std::move(phases)},
+          {"checkpoints", checkpoints_of(paths)}};
+}
+
+json::object inspect_folder(const fs::path& path) {
+  const RunPaths run{path.string()};
+  if (run.hold_a_run()) return inspect_run(run);
+  if (fs::exists(path / "manifest.json")) return inspect_checkpoint(path);
+  if (fs::exists(path / "data.json")) return inspect_data(path);
+  if (fs::exists(path / "model.safetensors")) return inspect_hugging_face(path);
+  throw DataError(concat(path.string(), " holds no run, checkpoint, data or Hugging Face model"));
+}
+
+json::object inspect_any(const fs::path& path) {
+  if (!fs::exists(path)) throw MissingInput(concat(path.string(), " does not exist"));
+  if (fs::is_directory(path)) return inspect_folder(path);
+  if (path.extension() == ".safetensors") return inspect_safetensors(path);
+  if (path.extension() == ".bin") return inspect_shard(path);
+  throw DataError(
+      concat(path.string(), ": want a folder, a .safetensors file or a token shard (.bin)"));
+}
+
+}  // namespace
+
+Inspection inspect(const fs::path& path) {
+  const json::object found = inspect_any(path);
+  return {pretty_json(found), json_as_text(found)};
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,108 @@
+#include "src/trainer/json_as_text.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <sstream>
+
+#include "hybrid_trainer/memory/memory_report.h"
+
+namespace hybrid_trainer {
+namespace json = boost::json;
+namespace {
+
+/// "1,234,567".
+std::string grouped(std::int64_t value) {
+  const std::string digits = std::to_string(value);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    const std::size_t left = digits.size() - i;
+    if (i > 0 && left % 3 == 0 && digits[i - 1] != '-') text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+std::string scalar_text(json::string_view key, const json::value& value);
+
+std::string list_text(const json::array& array) {
+  std::string text = "[";
+  for (const json::value& item : array)
+    text += (text.size() > 1 ? ", " : "") + scalar_text("", item);
+  return text + "]";
+}
+
+std::string scalar_text(json::string_view key, const json::value& value) {
+  if (value.is_null()) return "none";
+  if (value.is_string()) return std::string(value.get_string());
+  if (value.is_bool()) return value.get_bool() ? "yes" : "no";
+  if (value.is_array()) return list_text(value.get_array());
+  if (value.is_double()) {
+    std::ostringstream out;
+    out.precision(5);
+    out << value.get_double();
+    return out.str();
+  }
+  const auto number = value.to_number<std::int64_t>();
+  return key.ends_with("bytes") ? bytes_text(static_cast<std::size_t>(number)) : grouped(number);
+}
+
+bool is_table(const json::value& value) {
+  return value.is_array() && !value.get_array().empty() && value.get_array().front().is_object();
+}
+
+std::string key_text(json::string_view key) {
+  std::string text(key);
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
+}
+
+std::string padded(std::string text, std::size_t width) {
+  text.resize(std::max(width, text.size()), ' ');
+  return text;
+}
+
+/// Objects of the same keys as rows without a heading; the columns are as wide as their widest
+/// value.
+std::string table_text(const json::array& rows, const std::string& indent) {
+  std::vector<std::size_t> widths(rows.front().get_object().size(), 0);
+  const auto visit = [&](const auto& cell) {
+    for (const json::value& row : rows) {
+      std::size_t column = 0;
+      for (const auto& [key, value] : row.get_object()) cell(column++, scalar_text(key, value));
+    }
+  };
+  visit([&](std::size_t column, const std::string& text) {
+    if (column < widths.size()) widths[column] = std::max(widths[column], text.size());
+  });
+  std::string lines;
+  visit([&](std::size_t column, const std::string& text) {
+    const bool last = column + 1 >= widths.size();
+    lines += (column == 0 ? indent : "  ") + (last ? text + "\n" : padded(text, widths[column]));
+  });
+  return lines;
+}
+
+std::string object_text(const json::object& object, const std::string& indent) {
+  std::size_t width = 0;
+  for (const auto& [key, value] : object) {
+    if (!value.is_object() && !is_table(value)) width = std::max(width, key.size());
+  }
+  std::string text;
+  for (const auto& [key, value] : object) {
+    const std::string name = indent + key_text(key);
+    if (value.is_object()) {
+      text += name + "\n" + object_text(value.get_object(), indent + "  ");
+    } else if (is_table(value)) {
+      text += name + "\n" + table_text(value.get_array(), indent + "  ");
+    } else {
+      text += padded(name, indent.size() + width) + "  " + scalar_text(key, value) + "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string json_as_text(const json::object& object) { return object_text(object, ""); }
+
+}  // namespace hybrid_trainer
