@@ -110,7 +110,7 @@ TEST(ConfigFields, EachHasAFlipOrIsTestedInItsLayer) {
 }
 
 TEST(ConfigFields, EachFlipChangesWhatARunDoes) {
-  const ScratchFolder scratch;
+  const TemporaryFolder scratch;
   prepare_tiny_data(scratch / "data");
   const int all = threads();
   std::map<std::string, std::string> bases;

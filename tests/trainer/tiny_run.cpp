@@ -1,8 +1,5 @@
 #include "tests/trainer/tiny_run.h"
 
-#include <unistd.h>
-
-#include <atomic>
 #include <fstream>
 #include <sstream>
 
@@ -14,17 +11,6 @@
 namespace hybrid_trainer {
 
 namespace fs = std::filesystem;
-
-ScratchFolder::ScratchFolder() {
-  static std::atomic<int> count{0};
-  path_ = fs::temp_directory_path() / concat("hybrid_trainer_test_", getpid(), "_", count++);
-  fs::create_directories(path_);
-}
-
-ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
 
 void prepare_tiny_data(const fs::path& folder) {
   const fs::path text = folder.string() + ".txt";
@@ -67,7 +53,9 @@ std::string newest_checkpoint_digest(const fs::path& run) {
   const FoundCheckpoint found = find_newest_checkpoint((run / "checkpoints").string());
   if (!found.checkpoint) return "none";
   std::string text = concat("step ", found.checkpoint->step);
-  for (const auto& [name, digest] : found.checkpoint->files) text += "\n" + name + " " + digest.checksum;
+  for (const auto& [name, digest] : found.checkpoint->files) {
+    if (name.ends_with(".safetensors")) text += "\n" + name + " " + digest.checksum;
+  }
   return text;
 }
 

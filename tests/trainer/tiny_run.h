@@ -5,21 +5,9 @@
 
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "hybrid_trainer/trainer/training_run.h"
+#include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {
-
-/// A folder of its own for one test, removed with it.
-class ScratchFolder {
- public:
-  ScratchFolder();
-  ~ScratchFolder();
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// About 6,000 characters with some structure, prepared as character tokens under `folder`.
 void prepare_tiny_data(const std::filesystem::path& folder);
@@ -31,7 +19,7 @@ HybridTrainerConfig tiny_config();
 TrainingRunResult train_tiny(const HybridTrainerConfig& config, const std::filesystem::path& data,
                              const std::filesystem::path& run, bool resume = false, std::string* console = nullptr);
 
-/// Checksums of the newest checkpoint's files, by name.
+/// Checksums of the newest checkpoint's tensors, by file; state.bin is left out, since it counts seconds.
 std::string newest_checkpoint_digest(const std::filesystem::path& run);
 
 }  // namespace hybrid_trainer
