@@ -9,8 +9,6 @@
 #include <cstring>
 #include <random>
 
-#include "hybrid_trainer/io/inspection.h"
-#include "src/io/strict_json.h"
 #include "tests/io/io_testing.h"
 
 namespace hybrid_trainer {
@@ -304,20 +302,12 @@ TEST_F(Checkpoint, AFolderThatCannotBeMadeIsAnIoError) {
   EXPECT_THROW(save(10), IoError);
 }
 
-TEST_F(Checkpoint, InspectionTellsStepTensorsAndDamage) {
-  const std::string path = save(20).path;
-  const auto object = parse_json_text(inspect_checkpoint(path).json, "inspection").as_object();
-  EXPECT_EQ(object.at("step"), 20);
-  EXPECT_EQ(object.at("damage"), "");
-  const auto& model = object.at("files").at("model.safetensors").at("tensors").at("model.weight");
-  EXPECT_EQ(model.at("dtype"), "F32");
-  EXPECT_EQ(model.at("shape").as_array().at(0), 3);
-  EXPECT_TRUE(contains(inspect_checkpoint(path).text, "every checksum matches"));
-  EXPECT_TRUE(
-      contains(inspect_safetensors(path + "/model.safetensors").text, "model.weight  F32 (3)"));
-  fs::resize_file(path + "/model.safetensors", 10);
-  EXPECT_TRUE(contains(inspect_checkpoint(path).text, "damaged: model.safetensors has 10 bytes"));
-  EXPECT_THROW(inspect_checkpoint(folder_ / "absent"), MissingInput);
+TEST_F(Checkpoint, AKnownDamageIsToldWithItsFile) {
+  const CheckpointInfo info = read_checkpoint_info(save(20).path);
+  EXPECT_EQ(checkpoint_damage(info), "");
+  fs::resize_file(info.path + "/model.safetensors", 10);
+  EXPECT_TRUE(contains(checkpoint_damage(info), "model.safetensors has 10 bytes"));
+  EXPECT_THROW(read_checkpoint_info(folder_ / "absent"), DataError);
 }
 
 }  // namespace
