@@ -32,10 +32,8 @@ struct HeadGradients {
 
 /// Scores become weights e^(score − log_sum_exp), and dweights become gradients of the scores
 /// before scaling: weight·(dweight − correction)·scale; both 0 beyond the visible keys.
-[[gnu::always_inline]] inline void differentiate_row(float* weights, float* dweights,
-                                                     std::int64_t visible, std::int64_t keys,
-                                                     float log_sum_exp, float correction,
-                                                     float scale) {
+inline void differentiate_row(float* weights, float* dweights, std::int64_t visible,
+                              std::int64_t keys, float log_sum_exp, float correction, float scale) {
 #pragma omp simd
   for (std::int64_t i = 0; i < visible; ++i) {
     const float weight = exponential(weights[i] - log_sum_exp);
@@ -50,12 +48,10 @@ struct HeadGradients {
 
 /// Adds what the queries of one block give. Blocks run from the last to the first: the last sees
 /// all keys and overwrites.
-[[gnu::always_inline]] inline void backward_block(const HeadGradients& head,
-                                                  const BackwardScratch& scratch,
-                                                  const float* corrections,
-                                                  const float* log_sum_exp,
-                                                  std::int64_t first_query, std::int64_t queries,
-                                                  const AttentionSizes& sizes) {
+inline void backward_block(const HeadGradients& head, const BackwardScratch& scratch,
+                           const float* corrections, const float* log_sum_exp,
+                           std::int64_t first_query, std::int64_t queries,
+                           const AttentionSizes& sizes) {
   const std::int64_t seen = first_query + queries;
   const bool accumulate = seen < sizes.length;
   const std::int64_t size = sizes.head_size;
@@ -76,7 +72,7 @@ struct HeadGradients {
 }
 
 template <class T>
-[[gnu::always_inline]] inline float dot(const T* x, const T* y, std::int64_t count) {
+inline float dot(const T* x, const T* y, std::int64_t count) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t i = 0; i < count; ++i) sum += load(x + i) * load(y + i);
@@ -92,9 +88,8 @@ inline HeadRows sum_rows(BFloat16*, std::int64_t, std::int64_t head_size, float*
 }
 
 template <class T>
-[[gnu::always_inline]] inline void backward_head(T* dqkv, const T* dy, const T* y,
-                                                 const float* log_sum_exp, const T* qkv,
-                                                 const AttentionSizes& sizes, float* scratch_base) {
+inline void backward_head(T* dqkv, const T* dy, const T* y, const float* log_sum_exp, const T* qkv,
+                          const AttentionSizes& sizes, float* scratch_base) {
   const BackwardScratch scratch(scratch_base, sizes);
   const std::int64_t channels = sizes.channels;
   const std::int64_t stride = 3 * channels;
@@ -139,16 +134,14 @@ void attention_backward(Cpu cpu, const Tensor& dqkv, const Tensor& dy, const Ten
     const T* const dout = dy.data<T>();
     const T* const out = y.data<T>();
     const T* const in = qkv.data<T>();
-    parallel_items(
-        sizes.batch * sizes.heads, [=](std::int64_t worker,
-                                       std::int64_t item) __attribute__((always_inline)) {
-          const std::int64_t row = item / sizes.heads * sizes.length;
-          const std::int64_t column = item % sizes.heads * sizes.head_size;
-          const std::int64_t at = row * sizes.channels + column;
-          const std::int64_t qkv_at = row * 3 * sizes.channels + column;
-          backward_head(gradient + qkv_at, dout + at, out + at, sums + item * sizes.length,
-                        in + qkv_at, sizes, scratch_base + worker * scratch_elements);
-        });
+    parallel_items(sizes.batch * sizes.heads, [=](std::int64_t worker, std::int64_t item) {
+      const std::int64_t row = item / sizes.heads * sizes.length;
+      const std::int64_t column = item % sizes.heads * sizes.head_size;
+      const std::int64_t at = row * sizes.channels + column;
+      const std::int64_t qkv_at = row * 3 * sizes.channels + column;
+      backward_head(gradient + qkv_at, dout + at, out + at, sums + item * sizes.length, in + qkv_at,
+                    sizes, scratch_base + worker * scratch_elements);
+    });
   });
 }
 

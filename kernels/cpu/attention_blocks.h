@@ -40,13 +40,12 @@ struct HeadRows {
 };
 
 /// The rows in place where they are f32, else their copy in scratch (T, head_size).
-[[gnu::always_inline]] inline HeadRows read_head(const float* rows, std::int64_t stride,
-                                                 std::int64_t, std::int64_t, float*) {
+inline HeadRows read_head(const float* rows, std::int64_t stride, std::int64_t, std::int64_t,
+                          float*) {
   return {const_cast<float*>(rows), stride};
 }
-[[gnu::always_inline]] inline HeadRows read_head(const BFloat16* rows, std::int64_t stride,
-                                                 std::int64_t length, std::int64_t head_size,
-                                                 float* scratch) {
+inline HeadRows read_head(const BFloat16* rows, std::int64_t stride, std::int64_t length,
+                          std::int64_t head_size, float* scratch) {
   for (std::int64_t t = 0; t < length; ++t) {
     const BFloat16* const from = rows + t * stride;
     float* const to = scratch + t * head_size;
@@ -57,11 +56,9 @@ struct HeadRows {
 }
 
 /// Writes rows kept in scratch back; rows in place are there already.
-[[gnu::always_inline]] inline void write_head(float*, std::int64_t, std::int64_t, std::int64_t,
-                                              const HeadRows&) {}
-[[gnu::always_inline]] inline void write_head(BFloat16* rows, std::int64_t stride,
-                                              std::int64_t length, std::int64_t head_size,
-                                              const HeadRows& from) {
+inline void write_head(float*, std::int64_t, std::int64_t, std::int64_t, const HeadRows&) {}
+inline void write_head(BFloat16* rows, std::int64_t stride, std::int64_t length,
+                       std::int64_t head_size, const HeadRows& from) {
   for (std::int64_t t = 0; t < length; ++t) {
     const float* const source = from.row(t);
     BFloat16* const to = rows + t * stride;

@@ -23,9 +23,8 @@ struct DecodeHead {
 /// weights[t] = softmax over t <= position of query · key[t] · scale; returns the sum that they are
 /// still to be divided by.
 template <class T>
-[[gnu::always_inline]] inline float weigh_positions(const DecodeHead<T>& head,
-                                                    std::int64_t position, std::int64_t channels,
-                                                    std::int64_t head_size) {
+inline float weigh_positions(const DecodeHead<T>& head, std::int64_t position,
+                             std::int64_t channels, std::int64_t head_size) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(head_size));
   float highest = -std::numeric_limits<float>::infinity();
   for (std::int64_t t = 0; t <= position; ++t) {
@@ -46,8 +45,8 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline void decode_head(const DecodeHead<T>& head, std::int64_t position,
-                                               std::int64_t channels, std::int64_t head_size) {
+inline void decode_head(const DecodeHead<T>& head, std::int64_t position, std::int64_t channels,
+                        std::int64_t head_size) {
   for (std::int64_t i = 0; i < head_size; ++i) {
     head.key_cache[position * channels + i] = head.qkv[channels + i];
     head.value_cache[position * channels + i] = head.qkv[2 * channels + i];
@@ -81,22 +80,20 @@ void attention_decode(Cpu cpu, const Tensor& y, const Tensor& key_cache, const T
     T* const keys = key_cache.data<T>();
     T* const values = value_cache.data<T>();
     const T* const in = qkv.data<T>();
-    parallel_rows(
-        items, position * head_size + 1,
-        [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
-          for (std::int64_t item = begin; item < end; ++item) {
-            const std::int64_t sequence = item / heads;
-            const std::int64_t column = item % heads * head_size;
-            float* const weights = scratch_base + item * scratch_size;
-            decode_head(DecodeHead<T>{.y = out + sequence * channels + column,
-                                      .key_cache = keys + sequence * cache_size + column,
-                                      .value_cache = values + sequence * cache_size + column,
-                                      .qkv = in + sequence * 3 * channels + column,
-                                      .weights = weights,
-                                      .output = weights + (scratch_size - head_size)},
-                        position, channels, head_size);
-          }
-        });
+    parallel_rows(items, position * head_size + 1, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t item = begin; item < end; ++item) {
+        const std::int64_t sequence = item / heads;
+        const std::int64_t column = item % heads * head_size;
+        float* const weights = scratch_base + item * scratch_size;
+        decode_head(DecodeHead<T>{.y = out + sequence * channels + column,
+                                  .key_cache = keys + sequence * cache_size + column,
+                                  .value_cache = values + sequence * cache_size + column,
+                                  .qkv = in + sequence * 3 * channels + column,
+                                  .weights = weights,
+                                  .output = weights + (scratch_size - head_size)},
+                    position, channels, head_size);
+      }
+    });
   });
 }
 

@@ -34,9 +34,8 @@ struct RunningSoftmax {
 
 /// Scores of one query become weights e^(score − highest), 0 beyond the visible keys; what was
 /// summed before is rescaled.
-[[gnu::always_inline]] inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys,
-                                             float* output, std::int64_t head_size,
-                                             RunningSoftmax& softmax) {
+inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, float* output,
+                      std::int64_t head_size, RunningSoftmax& softmax) {
   float highest = softmax.highest;
 #pragma omp simd reduction(max : highest)
   for (std::int64_t i = 0; i < visible; ++i) highest = scores[i] > highest ? scores[i] : highest;
@@ -59,10 +58,9 @@ struct RunningSoftmax {
 
 /// Attention of the queries of one block over all keys that they see, into scratch.output, not yet
 /// divided by the totals.
-[[gnu::always_inline]] inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax,
-                                          std::int64_t first_query, std::int64_t queries,
-                                          const HeadRows& query, const HeadRows& key,
-                                          const HeadRows& value, const AttentionSizes& sizes) {
+inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax, std::int64_t first_query,
+                   std::int64_t queries, const HeadRows& query, const HeadRows& key,
+                   const HeadRows& value, const AttentionSizes& sizes) {
   const std::int64_t seen = first_query + queries;
   std::fill_n(softmax, queries, RunningSoftmax{-std::numeric_limits<float>::infinity(), 0.0f});
   for (std::int64_t first_key = 0; first_key < seen; first_key += kKeyBlock) {
@@ -78,8 +76,8 @@ struct RunningSoftmax {
 }
 
 template <class T>
-[[gnu::always_inline]] inline void forward_head(T* y, float* log_sum_exp, const T* qkv,
-                                                const AttentionSizes& sizes, float* scratch_base) {
+inline void forward_head(T* y, float* log_sum_exp, const T* qkv, const AttentionSizes& sizes,
+                         float* scratch_base) {
   const ForwardScratch scratch(scratch_base, sizes);
   const std::int64_t stride = 3 * sizes.channels;
   const HeadRows query = read_head(qkv, stride, sizes.length, sizes.head_size, scratch.query);
@@ -117,17 +115,14 @@ void attention_forward(Cpu cpu, const Tensor& y, const Tensor& log_sum_exp, cons
     using T = decltype(real);
     T* const out = y.data<T>();
     const T* const in = qkv.data<T>();
-    parallel_items(
-        sizes.batch * sizes.heads, [=](std::int64_t worker,
-                                       std::int64_t item) __attribute__((always_inline)) {
-          const std::int64_t sequence = item / sizes.heads;
-          const std::int64_t column = item % sizes.heads * sizes.head_size;
-          const std::int64_t row = sequence * sizes.length;
-          forward_head(out + row * sizes.channels + column,
-                       sums ? sums + item * sizes.length : nullptr,
-                       in + row * 3 * sizes.channels + column, sizes,
-                       scratch_base + worker * scratch_elements);
-        });
+    parallel_items(sizes.batch * sizes.heads, [=](std::int64_t worker, std::int64_t item) {
+      const std::int64_t sequence = item / sizes.heads;
+      const std::int64_t column = item % sizes.heads * sizes.head_size;
+      const std::int64_t row = sequence * sizes.length;
+      forward_head(out + row * sizes.channels + column, sums ? sums + item * sizes.length : nullptr,
+                   in + row * 3 * sizes.channels + column, sizes,
+                   scratch_base + worker * scratch_elements);
+    });
   });
 }
 

@@ -14,12 +14,10 @@ void add(Cpu, const Tensor& y, const Tensor& x, const Tensor& z) {
     T* const out = y.data<T>();
     const T* const left = x.data<T>();
     const T* const right = z.data<T>();
-    parallel_for(
-        y.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-          for (std::int64_t i = begin; i < end; ++i)
-            store(out + i, load(left + i) + load(right + i));
-        });
+      for (std::int64_t i = begin; i < end; ++i) store(out + i, load(left + i) + load(right + i));
+    });
   });
 }
 
@@ -27,21 +25,19 @@ void move_along(Cpu, const Tensor& y, const Tensor& from, float a, const Tensor&
   float* const out = y.data<float>();
   const float* const start = from.data<float>();
   const float* const step = direction.data<float>();
-  parallel_for(
-      y.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+  parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-        for (std::int64_t i = begin; i < end; ++i) out[i] = start[i] + a * step[i];
-      });
+    for (std::int64_t i = begin; i < end; ++i) out[i] = start[i] + a * step[i];
+  });
 }
 
 void scale(Cpu, const Tensor& y, const Tensor& x, float a) {
   float* const out = y.data<float>();
   const float* const in = x.data<float>();
-  parallel_for(
-      y.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+  parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-        for (std::int64_t i = begin; i < end; ++i) out[i] = a * in[i];
-      });
+    for (std::int64_t i = begin; i < end; ++i) out[i] = a * in[i];
+  });
 }
 
 void cast(Cpu, const Tensor& y, const Tensor& x) {
@@ -49,11 +45,10 @@ void cast(Cpu, const Tensor& y, const Tensor& x) {
     visit_real(x.dtype(), [&](auto from) {
       auto* const out = y.data<decltype(to)>();
       const auto* const in = x.data<decltype(from)>();
-      parallel_for(
-          y.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+      parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-            for (std::int64_t i = begin; i < end; ++i) store(out + i, load(in + i));
-          });
+        for (std::int64_t i = begin; i < end; ++i) store(out + i, load(in + i));
+      });
     });
   });
 }
@@ -63,14 +58,13 @@ void gelu_forward(Cpu, const Tensor& y, const Tensor& x) {
     using T = decltype(real);
     T* const out = y.data<T>();
     const T* const in = x.data<T>();
-    parallel_for(
-        y.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-          for (std::int64_t i = begin; i < end; ++i) {
-            const float value = load(in + i);
-            store(out + i, value * gelu_gate(value));
-          }
-        });
+      for (std::int64_t i = begin; i < end; ++i) {
+        const float value = load(in + i);
+        store(out + i, value * gelu_gate(value));
+      }
+    });
   });
 }
 
@@ -80,35 +74,12 @@ void gelu_backward(Cpu, const Tensor& dx, const Tensor& dy, const Tensor& x) {
     T* const out = dx.data<T>();
     const T* const gradient = dy.data<T>();
     const T* const in = x.data<T>();
-    parallel_for(
-        dx.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+    parallel_for(dx.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-          for (std::int64_t i = begin; i < end; ++i) {
-            store(out + i, load(gradient + i) * gelu_slope(load(in + i)));
-          }
-        });
-  });
-}
-
-void dropout(Cpu, const Tensor& y, const Tensor& x, float p, const RandomKey& key) {
-  const float kept_scale = 1.0f / (1.0f - p);
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
-    T* const out = y.data<T>();
-    const T* const in = x.data<T>();
-    const std::int64_t elements = y.elements();
-    const std::int64_t groups =
-        (elements + 3) / 4;  // four elements share one block of the generator
-    parallel_rows(
-        groups, 4, [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
-          for (std::int64_t group = begin; group < end; ++group) {
-            const auto words = philox(key, static_cast<std::uint64_t>(group));
-            for (std::int64_t i = 4 * group; i < std::min(4 * group + 4, elements); ++i) {
-              const bool kept = to_unit_float(words[static_cast<std::size_t>(i % 4)]) >= p;
-              store(out + i, kept ? load(in + i) * kept_scale : 0.0f);
-            }
-          }
-        });
+      for (std::int64_t i = begin; i < end; ++i) {
+        store(out + i, load(gradient + i) * gelu_slope(load(in + i)));
+      }
+    });
   });
 }
 
@@ -117,15 +88,14 @@ double wait_for_dot(Cpu, const Tensor& x, const Tensor& y) {
     using T = decltype(real);
     const T* const left = x.data<T>();
     const T* const right = y.data<T>();
-    return sum_over_shares(
-        x.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
-          double sum = 0;
+    return sum_over_shares(x.elements(), [=](std::int64_t begin, std::int64_t end) {
+      double sum = 0;
 #pragma omp simd reduction(+ : sum)
-          for (std::int64_t i = begin; i < end; ++i) {
-            sum += static_cast<double>(load(left + i)) * static_cast<double>(load(right + i));
-          }
-          return sum;
-        });
+      for (std::int64_t i = begin; i < end; ++i) {
+        sum += static_cast<double>(load(left + i)) * static_cast<double>(load(right + i));
+      }
+      return sum;
+    });
   });
 }
 

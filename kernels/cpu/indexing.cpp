@@ -22,10 +22,9 @@ void check_tokens(const char* kernel, const Tensor& tokens, std::int64_t vocabul
 
 void clear(const Tensor& table) {
   float* const out = table.data<float>();
-  parallel_for(
-      table.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
-        std::memset(out + begin, 0, static_cast<std::size_t>(end - begin) * sizeof(float));
-      });
+  parallel_for(table.elements(), [=](std::int64_t begin, std::int64_t end) {
+    std::memset(out + begin, 0, static_cast<std::size_t>(end - begin) * sizeof(float));
+  });
 }
 
 }  // namespace
@@ -41,18 +40,16 @@ void embedding_forward(Cpu, const Tensor& y, const Tensor& tokens, const Tensor&
     T* const out = y.data<T>();
     const T* const token_rows = token_table.data<T>();
     const T* const position_rows = position_table.data<T>() + first_position * columns;
-    parallel_rows(
-        tokens.elements(),
-        columns, [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
-          for (std::int64_t n = begin; n < end; ++n) {
-            const T* const token = token_rows + ids[n] * columns;
-            const T* const position = position_rows + n % length * columns;
-            T* const to = out + n * columns;
+    parallel_rows(tokens.elements(), columns, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t n = begin; n < end; ++n) {
+        const T* const token = token_rows + ids[n] * columns;
+        const T* const position = position_rows + n % length * columns;
+        T* const to = out + n * columns;
 #pragma omp simd
-            for (std::int64_t i = 0; i < columns; ++i)
-              store(to + i, load(token + i) + load(position + i));
-          }
-        });
+        for (std::int64_t i = 0; i < columns; ++i)
+          store(to + i, load(token + i) + load(position + i));
+      }
+    });
   });
 }
 
@@ -73,19 +70,18 @@ void embedding_backward(Cpu, const Tensor& dtoken_table, GradientMode token_mode
   visit_real(dy.dtype(), [&](auto real) {
     using T = decltype(real);
     const T* const gradient = dy.data<T>();
-    parallel_rows(
-        columns, count, [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
-          for (std::int64_t n = 0; n < count; ++n) {
-            const T* const from = gradient + n * columns;
-            float* const token = token_rows + ids[n] * columns;
-            float* const position = position_rows + n % length * columns;
+    parallel_rows(columns, count, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t n = 0; n < count; ++n) {
+        const T* const from = gradient + n * columns;
+        float* const token = token_rows + ids[n] * columns;
+        float* const position = position_rows + n % length * columns;
 #pragma omp simd
-            for (std::int64_t i = begin; i < end; ++i) {
-              token[i] += load(from + i);
-              position[i] += load(from + i);
-            }
-          }
-        });
+        for (std::int64_t i = begin; i < end; ++i) {
+          token[i] += load(from + i);
+          position[i] += load(from + i);
+        }
+      }
+    });
   });
 }
 

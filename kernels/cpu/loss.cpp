@@ -23,7 +23,7 @@ void check_targets(const std::int32_t* targets, std::int64_t rows, std::int64_t 
 }
 
 template <class T>
-[[gnu::always_inline]] inline float log_sum_exp_of_row(const T* logits, std::int64_t columns) {
+inline float log_sum_exp_of_row(const T* logits, std::int64_t columns) {
   float highest = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : highest)
   for (std::int64_t i = 0; i < columns; ++i) {
@@ -47,37 +47,33 @@ void softmax_cross_entropy(Cpu, const Tensor& losses, const Tensor& logits, cons
   visit_real(logits.dtype(), [&](auto real) {
     using T = decltype(real);
     T* const base = logits.data<T>();
-    parallel_rows(
-        logits.size(0),
-        stride, [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
-          for (std::int64_t n = begin; n < end; ++n) {
-            T* const row = base + n * stride;
-            const float log_sum = log_sum_exp_of_row(row, vocabulary);
-            const float target_logit = load(row + wanted[n]);
-            loss[n] = log_sum - target_logit;
-            if (gradient_scale == 0.0f) continue;
+    parallel_rows(logits.size(0), stride, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t n = begin; n < end; ++n) {
+        T* const row = base + n * stride;
+        const float log_sum = log_sum_exp_of_row(row, vocabulary);
+        const float target_logit = load(row + wanted[n]);
+        loss[n] = log_sum - target_logit;
+        if (gradient_scale == 0.0f) continue;
 #pragma omp simd
-            for (std::int64_t i = 0; i < vocabulary; ++i) {
-              store(row + i, exponential(load(row + i) - log_sum) * gradient_scale);
-            }
-            const float target_gradient =
-                (exponential(target_logit - log_sum) - 1.0f) * gradient_scale;
-            store(row + wanted[n], target_gradient);
-            for (std::int64_t i = vocabulary; i < stride; ++i) store(row + i, 0.0f);
-          }
-        });
+        for (std::int64_t i = 0; i < vocabulary; ++i) {
+          store(row + i, exponential(load(row + i) - log_sum) * gradient_scale);
+        }
+        const float target_gradient = (exponential(target_logit - log_sum) - 1.0f) * gradient_scale;
+        store(row + wanted[n], target_gradient);
+        for (std::int64_t i = vocabulary; i < stride; ++i) store(row + i, 0.0f);
+      }
+    });
   });
 }
 
 double wait_for_mean(Cpu, const Tensor& losses) {
   const float* const in = losses.data<float>();
-  const double sum = sum_over_shares(
-      losses.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
-        double total = 0;
+  const double sum = sum_over_shares(losses.elements(), [=](std::int64_t begin, std::int64_t end) {
+    double total = 0;
 #pragma omp simd reduction(+ : total)
-        for (std::int64_t i = begin; i < end; ++i) total += static_cast<double>(in[i]);
-        return total;
-      });
+    for (std::int64_t i = begin; i < end; ++i) total += static_cast<double>(in[i]);
+    return total;
+  });
   return sum / static_cast<double>(losses.elements());
 }
 

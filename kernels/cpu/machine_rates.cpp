@@ -10,16 +10,14 @@ namespace hybrid_trainer::kernels {
 std::uint32_t wait_for_all_bits(Cpu, const Tensor& x) {
   const float* const in = x.data<float>();
   std::atomic<std::uint32_t> all = 0;
-  cpu::parallel_for(
-      x.elements(),
-      [ =, &all ](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
-        std::uint32_t bits = 0;
+  cpu::parallel_for(x.elements(), [=, &all](std::int64_t begin, std::int64_t end) {
+    std::uint32_t bits = 0;
 #pragma omp simd reduction(| : bits)
-        for (std::int64_t i = begin; i < end; ++i) {
-          bits |= std::bit_cast<std::uint32_t>(in[i]);
-        }
-        all |= bits;
-      });
+    for (std::int64_t i = begin; i < end; ++i) {
+      bits |= std::bit_cast<std::uint32_t>(in[i]);
+    }
+    all |= bits;
+  });
   return all;
 }
 

@@ -42,17 +42,15 @@ void start_from_sums(const Tensor& y, const Tensor& bias, const Tensor& residual
   const float* const shift = bias ? bias.data<float>() : nullptr;
   visit_real(residual ? residual.dtype() : DType::kF32, [&](auto real) {
     const auto* const added = residual ? residual.data<decltype(real)>() : nullptr;
-    parallel_rows(
-        y.size(0),
-        columns, [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
-          for (std::int64_t row = begin; row < end; ++row) {
-            const std::int64_t at = row * columns;
+    parallel_rows(y.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const std::int64_t at = row * columns;
 #pragma omp simd
-            for (std::int64_t i = 0; i < columns; ++i) {
-              out[at + i] = (shift ? shift[i] : 0.0f) + (added ? load(added + at + i) : 0.0f);
-            }
-          }
-        });
+        for (std::int64_t i = 0; i < columns; ++i) {
+          out[at + i] = (shift ? shift[i] : 0.0f) + (added ? load(added + at + i) : 0.0f);
+        }
+      }
+    });
   });
 }
 
@@ -129,17 +127,15 @@ void bias_backward(Cpu cpu, const Tensor& dbias, const Tensor& dy, GradientMode 
   visit_real(dy.dtype(), [&](auto real) {
     using T = decltype(real);
     const T* const in = dy.data<T>();
-    parallel_shares(
-        dy.size(0), least,
-        [ =, &sums ](std::int64_t share, std::int64_t begin, std::int64_t end)
-            __attribute__((always_inline)) {
-              float* const line = sums.line(share);
-              for (std::int64_t row = begin; row < end; ++row) {
-                const T* const from = in + row * columns;
+    parallel_shares(dy.size(0), least,
+                    [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
+                      float* const line = sums.line(share);
+                      for (std::int64_t row = begin; row < end; ++row) {
+                        const T* const from = in + row * columns;
 #pragma omp simd
-                for (std::int64_t i = 0; i < columns; ++i) line[i] += load(from + i);
-              }
-            });
+                        for (std::int64_t i = 0; i < columns; ++i) line[i] += load(from + i);
+                      }
+                    });
   });
   sums.add_to(dbias, 0, mode == GradientMode::kAccumulate);
 }

@@ -18,7 +18,7 @@ struct RowMoments {
 };
 
 template <class T>
-[[gnu::always_inline]] inline RowMoments moments_of_row(const T* x, std::int64_t columns) {
+inline RowMoments moments_of_row(const T* x, std::int64_t columns) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t i = 0; i < columns; ++i) sum += load(x + i);
@@ -34,9 +34,8 @@ template <class T>
 
 /// One row of backward; adds to the share's sums for dweight and dbias.
 template <class T>
-[[gnu::always_inline]] inline void backward_row(T* dx, const T* dy, const T* x, const float* weight,
-                                                RowMoments moments, bool accumulate, float* dweight,
-                                                float* dbias, std::int64_t columns) {
+inline void backward_row(T* dx, const T* dy, const T* x, const float* weight, RowMoments moments,
+                         bool accumulate, float* dweight, float* dbias, std::int64_t columns) {
   float sum = 0;
   float projection = 0;
 #pragma omp simd reduction(+ : sum, projection)
@@ -72,21 +71,19 @@ void layer_norm_forward(Cpu, const Tensor& y, const Tensor& mean, const Tensor& 
     using T = decltype(real);
     T* const out = y.data<T>();
     const T* const in = x.data<T>();
-    parallel_rows(
-        x.size(0),
-        columns, [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
-          for (std::int64_t row = begin; row < end; ++row) {
-            const T* const from = in + row * columns;
-            T* const to = out + row * columns;
-            const RowMoments moments = moments_of_row(from, columns);
+    parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const T* const from = in + row * columns;
+        T* const to = out + row * columns;
+        const RowMoments moments = moments_of_row(from, columns);
 #pragma omp simd
-            for (std::int64_t i = 0; i < columns; ++i) {
-              store(to + i, (load(from + i) - moments.mean) * moments.rstd * scale[i] + shift[i]);
-            }
-            if (mean_out != nullptr) mean_out[row] = moments.mean;
-            if (rstd_out != nullptr) rstd_out[row] = moments.rstd;
-          }
-        });
+        for (std::int64_t i = 0; i < columns; ++i) {
+          store(to + i, (load(from + i) - moments.mean) * moments.rstd * scale[i] + shift[i]);
+        }
+        if (mean_out != nullptr) mean_out[row] = moments.mean;
+        if (rstd_out != nullptr) rstd_out[row] = moments.rstd;
+      }
+    });
   });
 }
 
@@ -107,16 +104,14 @@ void layer_norm_backward(Cpu cpu, const Tensor& dx, GradientMode input_mode, con
     const T* const gradient = dy.data<T>();
     const T* const in = x.data<T>();
     parallel_shares(
-        x.size(0), least,
-        [ =, &sums ](std::int64_t share, std::int64_t begin, std::int64_t end)
-            __attribute__((always_inline)) {
-              float* const line = sums.line(share);
-              for (std::int64_t row = begin; row < end; ++row) {
-                const std::int64_t at = row * columns;
-                backward_row(out + at, gradient + at, in + at, scale, {mean_in[row], rstd_in[row]},
-                             accumulate, line, line + columns, columns);
-              }
-            });
+        x.size(0), least, [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
+          float* const line = sums.line(share);
+          for (std::int64_t row = begin; row < end; ++row) {
+            const std::int64_t at = row * columns;
+            backward_row(out + at, gradient + at, in + at, scale, {mean_in[row], rstd_in[row]},
+                         accumulate, line, line + columns, columns);
+          }
+        });
   });
   sums.add_to(dweight, 0, parameter_mode == GradientMode::kAccumulate);
   sums.add_to(dbias, columns, parameter_mode == GradientMode::kAccumulate);

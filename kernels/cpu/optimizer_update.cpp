@@ -19,7 +19,7 @@ struct AdamFactors {
   static double correction(double beta, std::int64_t step) {
     return 1.0 - std::pow(beta, static_cast<double>(step));
   }
-  [[gnu::always_inline]] float change(float m, float v) const {
+  float change(float m, float v) const {
     return -step_size * m / (__builtin_sqrtf(v * variance_scale) + epsilon);
   }
   float step_size;
@@ -32,23 +32,21 @@ template <class Next>
 void update_weights(const Tensor& w, const Tensor& working, const Next& next) {
   float* const weight = w.data<float>();
   if (!working) {
-    parallel_for(
-        w.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+    parallel_for(w.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-          for (std::int64_t i = begin; i < end; ++i) weight[i] = next(weight[i], i);
-        });
+      for (std::int64_t i = begin; i < end; ++i) weight[i] = next(weight[i], i);
+    });
     return;
   }
   BFloat16* const copy = working.data<BFloat16>();
-  parallel_for(
-      w.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+  parallel_for(w.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-        for (std::int64_t i = begin; i < end; ++i) {
-          const float value = next(weight[i], i);
-          weight[i] = value;
-          store(copy + i, value);
-        }
-      });
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float value = next(weight[i], i);
+      weight[i] = value;
+      store(copy + i, value);
+    }
+  });
 }
 
 }  // namespace
@@ -63,15 +61,14 @@ void adamw_update(Cpu, const Tensor& w, const Tensor& m, const Tensor& v, const 
   float* const first = m.data<float>();
   float* const second = v.data<float>();
   const float* const gradient = g.data<float>();
-  update_weights(
-      w, working, [=](float weight, std::int64_t i) __attribute__((always_inline)) {
-        const float scaled = gradient[i] * gradient_scale;
-        const float mean = beta1 * first[i] + (1.0f - beta1) * scaled;
-        const float square = beta2 * second[i] + (1.0f - beta2) * scaled * scaled;
-        first[i] = mean;
-        second[i] = square;
-        return weight * kept + factors.change(mean, square);
-      });
+  update_weights(w, working, [=](float weight, std::int64_t i) {
+    const float scaled = gradient[i] * gradient_scale;
+    const float mean = beta1 * first[i] + (1.0f - beta1) * scaled;
+    const float square = beta2 * second[i] + (1.0f - beta2) * scaled * scaled;
+    first[i] = mean;
+    second[i] = square;
+    return weight * kept + factors.change(mean, square);
+  });
 }
 
 void adamw_direction(Cpu, const Tensor& direction, const Tensor& m, const Tensor& v,
@@ -80,13 +77,10 @@ void adamw_direction(Cpu, const Tensor& direction, const Tensor& m, const Tensor
   float* const out = direction.data<float>();
   const float* const first = m.data<float>();
   const float* const second = v.data<float>();
-  parallel_for(
-      direction.elements(), [=](std::int64_t begin, std::int64_t end)
-                                __attribute__((always_inline)) {
+  parallel_for(direction.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-                                  for (std::int64_t i = begin; i < end; ++i)
-                                    out[i] = factors.change(first[i], second[i]);
-                                });
+    for (std::int64_t i = begin; i < end; ++i) out[i] = factors.change(first[i], second[i]);
+  });
 }
 
 void sgd_update(Cpu, const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,
@@ -94,19 +88,17 @@ void sgd_update(Cpu, const Tensor& w, const Tensor& m, const Tensor& g, const Te
   const float kept = 1.0f - learning_rate * weight_decay;
   const float* const gradient = g.data<float>();
   if (momentum == 0.0f) {
-    update_weights(
-        w, working, [=](float weight, std::int64_t i) __attribute__((always_inline)) {
-          return weight * kept - learning_rate * (gradient[i] * gradient_scale);
-        });
+    update_weights(w, working, [=](float weight, std::int64_t i) {
+      return weight * kept - learning_rate * (gradient[i] * gradient_scale);
+    });
     return;
   }
   float* const velocity = m.data<float>();
-  update_weights(
-      w, working, [=](float weight, std::int64_t i) __attribute__((always_inline)) {
-        const float next = momentum * velocity[i] + gradient[i] * gradient_scale;
-        velocity[i] = next;
-        return weight * kept - learning_rate * next;
-      });
+  update_weights(w, working, [=](float weight, std::int64_t i) {
+    const float next = momentum * velocity[i] + gradient[i] * gradient_scale;
+    velocity[i] = next;
+    return weight * kept - learning_rate * next;
+  });
 }
 
 void muon_momentum(Cpu, const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
@@ -114,25 +106,23 @@ void muon_momentum(Cpu, const Tensor& u, const Tensor& m, const Tensor& g, float
   float* const out = u.data<float>();
   float* const velocity = m.data<float>();
   const float* const gradient = g.data<float>();
-  parallel_for(
-      u.elements(), [=](std::int64_t begin, std::int64_t end) __attribute__((always_inline)) {
+  parallel_for(u.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-        for (std::int64_t i = begin; i < end; ++i) {
-          const float scaled = gradient[i] * gradient_scale;
-          const float next = momentum * velocity[i] + scaled;
-          velocity[i] = next;
-          out[i] = scaled + momentum * next;
-        }
-      });
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float scaled = gradient[i] * gradient_scale;
+      const float next = momentum * velocity[i] + scaled;
+      velocity[i] = next;
+      out[i] = scaled + momentum * next;
+    }
+  });
 }
 
 void decayed_step(Cpu, const Tensor& w, const Tensor& u, const Tensor& working, float step_size,
                   float decay_factor) {
   const float* const direction = u.data<float>();
-  update_weights(
-      w, working, [=](float weight, std::int64_t i) __attribute__((always_inline)) {
-        return weight * decay_factor - step_size * direction[i];
-      });
+  update_weights(w, working, [=](float weight, std::int64_t i) {
+    return weight * decay_factor - step_size * direction[i];
+  });
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -11,19 +11,20 @@ namespace hybrid_trainer::kernels::cpu {
 /// Elements below which a second thread costs more than it brings.
 inline constexpr std::int64_t kMinElementsPerThread = 8192;
 
-/// The same body compiled for each instruction set: it and all it calls must be always_inline to
-/// become such code.
+/// The same body compiled for each instruction set: `flatten` puts all that it calls into it. It
+/// comes by value, so that what it captured can live in registers.
 template <class Body, class... Indices>
-[[gnu::noinline, gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void run_avx512(
-    Body body, Indices... indices) {
+[[gnu::noinline, gnu::flatten, gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void
+run_avx512(Body body, Indices... indices) {
   body(indices...);
 }
 template <class Body, class... Indices>
-[[gnu::noinline, gnu::target("arch=x86-64-v3")]] void run_avx2(Body body, Indices... indices) {
+[[gnu::noinline, gnu::flatten, gnu::target("arch=x86-64-v3")]] void run_avx2(Body body,
+                                                                             Indices... indices) {
   body(indices...);
 }
 template <class Body, class... Indices>
-[[gnu::noinline]] void run_baseline(Body body, Indices... indices) {
+[[gnu::noinline, gnu::flatten]] void run_baseline(Body body, Indices... indices) {
   body(indices...);
 }
 template <class Body, class... Indices>
@@ -60,19 +61,15 @@ void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
 /// body(begin, end) for contiguous parts of n elements.
 template <class Body>
 void parallel_for(std::int64_t n, const Body& body) {
-  parallel_shares(
-      n, kMinElementsPerThread,
-      [body](std::int64_t, std::int64_t begin, std::int64_t end)
-          __attribute__((always_inline)) { body(begin, end); });
+  parallel_shares(n, kMinElementsPerThread,
+                  [body](std::int64_t, std::int64_t begin, std::int64_t end) { body(begin, end); });
 }
 
 /// body(begin, end) for contiguous parts of n rows of `row_elements` elements.
 template <class Body>
 void parallel_rows(std::int64_t n, std::int64_t row_elements, const Body& body) {
-  parallel_shares(
-      n, kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1),
-      [body](std::int64_t, std::int64_t begin, std::int64_t end)
-          __attribute__((always_inline)) { body(begin, end); });
+  parallel_shares(n, kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1),
+                  [body](std::int64_t, std::int64_t begin, std::int64_t end) { body(begin, end); });
 }
 
 /// body(worker, item) for each item, the next one to whichever of threads() workers is free: for

@@ -10,12 +10,13 @@ namespace hybrid_trainer::kernels::cpu {
 template <class Body>
 double sum_over_shares(std::int64_t n, const Body& body) {
   std::vector<double> sums(static_cast<std::size_t>(share_count(n, kMinElementsPerThread)));
-  parallel_shares(
-      n, kMinElementsPerThread,
-      [&sums, body ](std::int64_t share, std::int64_t begin, std::int64_t end) __attribute__((
-          always_inline)) { sums[static_cast<std::size_t>(share)] = body(begin, end); });
+  double* const sum = sums.data();
+  parallel_shares(n, kMinElementsPerThread,
+                  [sum, body](std::int64_t share, std::int64_t begin, std::int64_t end) {
+                    sum[share] = body(begin, end);
+                  });
   double total = 0;
-  for (const double sum : sums) total += sum;
+  for (const double one : sums) total += one;
   return total;
 }
 

@@ -11,12 +11,12 @@ namespace hybrid_trainer::kernels::cpu {
 
 // Scalar functions that the compiler turns into vector code inside a simd loop.
 
-[[gnu::always_inline]] inline float load(const float* x) { return *x; }
-[[gnu::always_inline]] inline float load(const BFloat16* x) {
+inline float load(const float* x) { return *x; }
+inline float load(const BFloat16* x) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x->bits) << 16);
 }
-[[gnu::always_inline]] inline void store(float* y, float value) { *y = value; }
-[[gnu::always_inline]] inline void store(BFloat16* y, float value) {
+inline void store(float* y, float value) { *y = value; }
+inline void store(BFloat16* y, float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1u);
   const std::uint32_t kept = value != value ? (bits | 0x00400000u) : rounded;
@@ -27,7 +27,7 @@ namespace hybrid_trainer::kernels::cpu {
 /// stays NaN. x = n·ln 2 + r with |r| <= ln 2 / 2, e^r by the polynomial of Cephes' expf. The limit
 /// is set on the bits, because the compiler would turn two comparisons of floats into branches, and
 /// those into many masked instructions.
-[[gnu::always_inline]] inline float exponential(float x) {
+inline float exponential(float x) {
   constexpr std::int32_t kSign = std::numeric_limits<std::int32_t>::min();
   constexpr std::int32_t kInfinity =
       std::bit_cast<std::int32_t>(std::numeric_limits<float>::infinity());
@@ -52,13 +52,13 @@ namespace hybrid_trainer::kernels::cpu {
 }
 
 /// GELU(x) / x = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2u)), u = √(2/π)·(x + 0.044715·x³).
-[[gnu::always_inline]] inline float gelu_gate(float x) {
+inline float gelu_gate(float x) {
   const float minus_two_u = x * (-1.5957691216f - 0.0713548163f * (x * x));
   return 1.0f / (1.0f + exponential(minus_two_u));
 }
 
 /// dGELU/dx = gate + x·gate·(1 − gate)·d(2u)/dx.
-[[gnu::always_inline]] inline float gelu_slope(float x) {
+inline float gelu_slope(float x) {
   const float gate = gelu_gate(x);
   const float two_u_slope = 1.5957691216f + 0.2140644488f * (x * x);
   return gate + x * gate * (1.0f - gate) * two_u_slope;

@@ -1,0 +1,76 @@
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+using namespace cpu;
+
+constexpr std::int64_t kBlocks = 64;          // of the generator, drawn together
+constexpr std::int64_t kDrawn = 4 * kBlocks;  // numbers in them
+
+/// Numbers [4·first, 4·first + kDrawn) of the key: core's philox, one round after the other for all
+/// blocks.
+inline void draw(std::uint32_t* words, const RandomKey& key, std::uint64_t first) {
+  std::uint32_t c0[kBlocks], c1[kBlocks], c2[kBlocks], c3[kBlocks];
+  for (std::int64_t i = 0; i < kBlocks; ++i) {
+    const std::uint64_t block = first + static_cast<std::uint64_t>(i);
+    c0[i] = static_cast<std::uint32_t>(block);
+    c1[i] = static_cast<std::uint32_t>(block >> 32);
+    c2[i] = static_cast<std::uint32_t>(key.step);
+    c3[i] = static_cast<std::uint32_t>(key.tensor);
+  }
+  std::uint32_t k0 = static_cast<std::uint32_t>(key.seed);
+  std::uint32_t k1 = static_cast<std::uint32_t>(key.seed >> 32) ^
+                     static_cast<std::uint32_t>(key.step >> 32) ^
+                     static_cast<std::uint32_t>(key.tensor >> 32) * 0x9E3779B9u;
+  for (int round = 0; round < 10; ++round) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < kBlocks; ++i) {
+      const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0[i];
+      const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c2[i];
+      c0[i] = static_cast<std::uint32_t>(p1 >> 32) ^ c1[i] ^ k0;
+      c1[i] = static_cast<std::uint32_t>(p1);
+      c2[i] = static_cast<std::uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
+      c3[i] = static_cast<std::uint32_t>(p0);
+    }
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+#pragma omp simd
+  for (std::int64_t i = 0; i < kBlocks; ++i) {
+    words[4 * i] = c0[i];
+    words[4 * i + 1] = c1[i];
+    words[4 * i + 2] = c2[i];
+    words[4 * i + 3] = c3[i];
+  }
+}
+
+}  // namespace
+
+void dropout(Cpu, const Tensor& y, const Tensor& x, float p, const RandomKey& key) {
+  const float kept_scale = 1.0f / (1.0f - p);
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = y.data<T>();
+    const T* const in = x.data<T>();
+    const std::int64_t elements = y.elements();
+    parallel_rows((elements + kDrawn - 1) / kDrawn, kDrawn,
+                  [=](std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+                      std::uint32_t words[kDrawn];
+                      draw(words, key, static_cast<std::uint64_t>(chunk * kBlocks));
+                      const std::int64_t first = chunk * kDrawn;
+                      const std::int64_t count = std::min(kDrawn, elements - first);
+#pragma omp simd
+                      for (std::int64_t i = 0; i < count; ++i) {
+                        const float value = load(in + first + i) * kept_scale;
+                        store(out + first + i, to_unit_float(words[i]) >= p ? value : 0.0f);
+                      }
+                    }
+                  });
+  });
+}
+
+}  // namespace hybrid_trainer::kernels
