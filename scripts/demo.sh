@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# From text to a language model that writes such text, in about four minutes of training on two cores.
+# usage: scripts/demo.sh [TEXT...]   files or folders; without any, the C++ headers of this machine
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+hybrid=$root/build/bin/hybrid
+train_seconds=215  # of the five minutes that a demo may take on a machine that slows down
+evaluations=5
+
+if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
+  sed -n '2,3s/^# //p' "${BASH_SOURCE[0]}"
+  exit 0
+fi
+texts=()
+for text in "$@"; do
+  [ -e "$text" ] || { echo "error: there is no file or folder \"$text\"" >&2; exit 66; }
+  texts+=("$(realpath "$text")")
+done
+title() { printf '\n== %s\n' "$*" >&2; }
+
+title "building"
+"$root/scripts/build.sh" >&2
+cd "$root"
+
+run=runs/demo
+for ((i = 2; ; ++i)); do
+  [ -e "$run" ] || [ -e "$run-data" ] || break
+  run=runs/demo-$i
+done
+data=$run-data
+mkdir -p runs
+
+prompt=$'\n' validation=0.1
+if [ ${#texts[@]} -eq 0 ]; then
+  for folder in c++/12 eigen3 boost/{asio,beast,container,json}; do
+    [ -d "/usr/include/$folder" ] && texts+=("/usr/include/$folder")
+  done
+  prompt=$'template <typename T>\nclass '
+  validation=0.02
+  title "corpus: the C++ headers in ${texts[*]}"
+else
+  title "corpus: ${texts[*]}"
+fi
+"$hybrid" prepare "${texts[@]}" --output "$data" --tokenizer bpe --vocab-size 4096 --validation "$validation" >&2
+
+title "measuring this machine"
+measured=$("$hybrid" bench --preset small --batch 8 --sequence 256 --optimizer muon --steps 8 --json)
+number() { sed -n "s/.*\"$1\": *\([0-9.eE+-]*\).*/\1/p" <<<"$2" | head -n 1; }
+steps=$(awk -v step="$(number step_seconds "$measured")" -v forward="$(number forward_only_seconds "$measured")" \
+  -v tokens="$(number validation_tokens "$(cat "$data/data.json")")" -v budget=$train_seconds -v times=$evaluations \
+  'BEGIN { steps = int((budget - times * tokens / 2048 * forward) / step); print steps < 60 ? 60 : steps }')
+echo "$steps steps of 2,048 tokens will take about four minutes here" >&2
+
+title "training"
+"$hybrid" train --preset small --data "$data" --run "$run" --set training.steps="$steps" \
+  --set training.evaluate_every_steps=$((steps / evaluations)) --set schedule.warmup_steps=$((steps / 20)) \
+  --set phases.warmup_steps=$((steps / 10))
+
+title "what it came to"
+"$hybrid" inspect "$run"
+title "a sample"
+"$hybrid" sample "$run" --prompt "$prompt" --tokens 200 --temperature 0.8 --top-k 100 --seed 1
+echo
+title "see also"
+printf '%s\n' "  $run/report.html    loss, phases, speed and memory; open it in a browser" \
+  "  $run/summary.json   the same figures for programs" \
+  "  build/bin/hybrid sample $run --prompt TEXT --tokens 200" >&2

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Builds everything and runs all tests; then the computing layers once more with the kernels of processors that have no
+# AVX-512. The last line says how many passed and failed; the exit code is 0 where none failed.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+"$root/scripts/install_dependencies.sh"
+no_build() { printf '%s\n' "the build failed, so no test ran" "" "0 passed, 1 failed"; exit 1; }
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+if ! (cd "$root" && cmake --preset cpu-release) >"$results/configure" 2>&1; then
+  cat "$results/configure"
+  no_build
+fi
+cmake --build "$root/build" || no_build
+
+# Two tests at a time share the cores: threads that wait must sleep, not spin.
+export OMP_WAIT_POLICY=passive
+passed=0 failed=0
+attribute() { sed -n "s/.*<testsuite.* $1=\"\([0-9]*\)\".*/\1/p;s/^[[:space:]]*$1=\"\([0-9]*\)\".*/\1/p" "$2" | head -n 1; }
+
+run_tests() {
+  local name=$1
+  shift
+  ctest --test-dir "$root/build" --parallel "$(nproc)" --output-on-failure --no-tests=error \
+    --output-junit "$results/$name.xml" "$@" || true
+  if [ ! -s "$results/$name.xml" ]; then
+    echo "ctest left no result for the run \"$name\""
+    failed=$((failed + 1))
+    return
+  fi
+  local all bad out
+  all=$(attribute tests "$results/$name.xml")
+  bad=$(attribute failures "$results/$name.xml")
+  out=$(($(attribute disabled "$results/$name.xml") + $(attribute skipped "$results/$name.xml")))
+  [ "$out" -eq 0 ] || echo "$out skipped in the run \"$name\""
+  passed=$((passed + all - bad - out))
+  failed=$((failed + bad))
+}
+
+run_tests all
+echo
+echo "the computing layers with HYBRID_MAX_ISA=avx2:"
+HYBRID_MAX_ISA=avx2 run_tests avx2 --label-regex '^(kernels|nn|models)$'
+
+echo
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
