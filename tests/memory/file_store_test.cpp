@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -37,7 +38,8 @@ class FileStoreInAFolder : public ::testing::Test {
  protected:
   void SetUp() override { std::filesystem::create_directories(folder_); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / "file_store_test";
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("file_store_test_" + std::to_string(getpid()));
   Stream device_{MemoryPool::create("device")};
   Content content_{device_};
 };

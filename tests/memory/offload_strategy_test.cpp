@@ -2,6 +2,7 @@
 #include "hybrid_trainer/memory/offload_strategy.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -128,7 +129,8 @@ TEST(MakeOffloadStrategy, NamesTheNearestStrategyAndTheFolderItCannotUse) {
     EXPECT_NE(std::string(error.what()).find("cpu_offload"), std::string::npos) << error.what();
   }
   config = {};
-  const auto file = std::filesystem::temp_directory_path() / "offload_strategy_test_file";
+  const auto file = std::filesystem::temp_directory_path() /
+                    ("offload_strategy_test_" + std::to_string(getpid()));
   std::ofstream(file) << "not a folder";
   for (const std::string& folder : {std::string("/nonexistent/folder"), file.string()}) {
     config.offload_target = folder;
