@@ -222,12 +222,10 @@ void expect_every_damage_found(const std::string& root, const Damage& damage) {
 TEST_F(Checkpoint, EveryFlippedByteIsFound) {
   save(10);
   save(20);
-  for (const int flip : {0x01, 0x20}) {
-    expect_every_damage_found(root_, [&](std::string bytes, std::size_t i) {
-      bytes[i] = static_cast<char>(bytes[i] ^ flip);
-      return bytes;
-    });
-  }
+  expect_every_damage_found(root_, [](std::string bytes, std::size_t i) {
+    bytes[i] = static_cast<char>(bytes[i] ^ (i % 2 == 0 ? 0x01 : 0x20));
+    return bytes;
+  });
 }
 
 TEST_F(Checkpoint, EveryTruncationAndEveryAddedByteIsFound) {

@@ -10,11 +10,14 @@
 
 namespace hybrid_trainer {
 
-/// A folder of its own for one test, gone with it.
+/// A folder of its own for one test, gone with it; in memory where that is possible.
 class TemporaryTestFolder {
  public:
   TemporaryTestFolder() {
-    path_ = (std::filesystem::temp_directory_path() / "hybrid_io_XXXXXX").string();
+    const bool in_memory = ::access("/dev/shm", W_OK | X_OK) == 0;
+    const std::filesystem::path parent =
+        in_memory ? "/dev/shm" : std::filesystem::temp_directory_path();
+    path_ = (parent / "hybrid_io_XXXXXX").string();
     if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
   }
   TemporaryTestFolder(const TemporaryTestFolder&) = delete;
