@@ -21,6 +21,14 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype,
   return {{rows, columns}, dnnl_type(dtype), strides};
 }
 
+/// True where laying B out anew for the product costs less than it brings, as measured: where A is
+/// transposed (dw: B is the small operand) and where B is very long (dx of the head). Elsewhere the
+/// product reads B as it lies nearly as fast.
+bool packs(const ProductKind& kind) {
+  constexpr std::int64_t kLong = 8192;
+  return kind.inputs == DType::kBF16 && (kind.transpose_a == Transpose::kYes || kind.k >= kLong);
+}
+
 /// A primitive and the memories of its arguments; only the pointers in them change from call to
 /// call.
 class PreparedProduct {
@@ -29,41 +37,54 @@ class PreparedProduct {
     const auto a = matrix(kind.m, kind.k, kind.inputs, kind.transpose_a);
     const auto b = matrix(kind.k, kind.n, kind.inputs, kind.transpose_b);
     const auto c = matrix(kind.m, kind.n, kind.output, Transpose::kNo);
+    const dnnl::memory::desc any({kind.k, kind.n}, dnnl_type(kind.inputs),
+                                 dnnl::memory::format_tag::any);
     const dnnl::memory::desc bias({1, kind.n}, dnnl::memory::data_type::f32, Dims{kind.n, 1});
-    dnnl::post_ops after;
-    if (kind.accumulate) after.append_sum(1.0f);
-    if (kind.residual) after.append_binary(dnnl::algorithm::binary_add, c);
-    dnnl::primitive_attr attributes;
-    attributes.set_post_ops(after);
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const auto& taken = packs(kind) ? any : b;
     const auto description =
-        kind.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-    const dnnl::matmul::primitive_desc chosen(description, attributes, engine);
+        kind.bias ? dnnl::matmul::desc(a, taken, bias, c) : dnnl::matmul::desc(a, taken, c);
+    const dnnl::matmul::primitive_desc chosen(description, attributes(kind, c), engine);
     primitive_ = dnnl::matmul(chosen);
-    scratch_bytes_ = chosen.scratchpad_desc().get_size();
     add(DNNL_ARG_SRC, a, engine);
-    add(DNNL_ARG_WEIGHTS, b, engine);
+    add(DNNL_ARG_WEIGHTS, chosen.weights_desc(), engine);
     add(DNNL_ARG_DST, c, engine);
     add(DNNL_ARG_SCRATCHPAD, chosen.scratchpad_desc(), engine);
     if (kind.bias) add(DNNL_ARG_BIAS, bias, engine);
     if (kind.residual) add(kResidual, c, engine);
+    if (chosen.weights_desc() != b) {
+      as_given_ = dnnl::memory(b, engine, nullptr);
+      packing_ = dnnl::reorder(as_given_, arguments_.at(DNNL_ARG_WEIGHTS));
+    }
   }
 
   void run(Cpu cpu, const ProductArrays& arrays, dnnl::stream& stream) {
-    const Tensor scratch =
-        cpu.workspace(static_cast<std::int64_t>(scratch_bytes_ / sizeof(float)) + 1);
+    const Tensor scratch = workspace_for(cpu, DNNL_ARG_SCRATCHPAD);
+    const Tensor packed = packing_ ? workspace_for(cpu, DNNL_ARG_WEIGHTS) : Tensor();
     set(DNNL_ARG_SRC, arrays.a);
-    set(DNNL_ARG_WEIGHTS, arrays.b);
+    set(DNNL_ARG_WEIGHTS, packing_ ? packed.raw() : arrays.b);
     set(DNNL_ARG_DST, arrays.c);
     set(DNNL_ARG_SCRATCHPAD, scratch.raw());
     set(DNNL_ARG_BIAS, arrays.bias);
     set(kResidual, arrays.residual);
+    if (packing_) {
+      as_given_.set_data_handle(const_cast<void*>(arrays.b));
+      packing_.execute(stream, as_given_, arguments_.at(DNNL_ARG_WEIGHTS));
+    }
     primitive_.execute(stream, arguments_);
   }
 
  private:
   static constexpr int kResidual = DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1;
 
+  static dnnl::primitive_attr attributes(const ProductKind& kind, const dnnl::memory::desc& c) {
+    dnnl::post_ops after;
+    if (kind.accumulate) after.append_sum(1.0f);
+    if (kind.residual) after.append_binary(dnnl::algorithm::binary_add, c);
+    dnnl::primitive_attr result;
+    result.set_post_ops(after);
+    result.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    return result;
+  }
   void add(int argument, const dnnl::memory::desc& description, const dnnl::engine& engine) {
     arguments_.emplace(argument, dnnl::memory(description, engine, nullptr));
   }
@@ -71,10 +92,15 @@ class PreparedProduct {
     const auto found = arguments_.find(argument);
     if (found != arguments_.end()) found->second.set_data_handle(const_cast<void*>(data));
   }
+  Tensor workspace_for(Cpu cpu, int argument) const {
+    const std::size_t bytes = arguments_.at(argument).get_desc().get_size();
+    return cpu.workspace(static_cast<std::int64_t>(bytes / sizeof(float)) + 1);
+  }
 
   dnnl::matmul primitive_;
-  std::size_t scratch_bytes_ = 0;
   Arguments arguments_;
+  dnnl::reorder packing_;  // empty where B is taken as it lies
+  dnnl::memory as_given_;
 };
 
 /// Everything that oneDNN keeps between calls, one for each calling thread. It remembers how to
