@@ -11,7 +11,6 @@ const std::vector<std::string>& optimizer_names() {
 
 void OptimizerConfig::collect_problems(const std::string& path,
                                        std::vector<std::string>& problems) const {
-  collect_range_problems(*this, path, problems);
   if (betas.size() != 2) {
     problems.push_back(concat(path, ".betas: got ", betas.size(),
                               " numbers, want two, for the mean and the mean square"));

@@ -57,9 +57,7 @@ std::vector<std::string> HybridTrainerConfig::problems() const {
   std::vector<std::string> found;
   collect_range_problems(*this, "", found);
   collect_model_problems(model, found);
-  if (optimizer.betas.size() != 2) {
-    found.push_back(concat("optimizer.betas: got ", optimizer.betas.size(), " numbers, want 2"));
-  }
+  optimizer.collect_problems("optimizer", found);
   if (data.sequence_length > model.context) {
     found.push_back(concat("data.sequence_length: got ", data.sequence_length, ", want at most model.context ", model.context));
   }

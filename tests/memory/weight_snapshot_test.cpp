@@ -46,26 +46,5 @@ TEST_F(WeightSnapshotOfContent, HoldsNothingWhereItsPoolIsTooSmall) {
   EXPECT_FALSE(small.taken());
 }
 
-TEST_F(WeightSnapshotOfContent, ShrinksTheWayGoneSinceItWasTaken) {
-  const Tensor weights = Tensor::empty({3}, DType::kF32, MemoryKind::kParameters, device_);
-  float* const w = weights.data<float>();
-  const auto set = [&](float a, float b, float c) { w[0] = a, w[1] = b, w[2] = c; };
-  set(1, 2, -4);
-  snapshot_.take({weights});
-  set(3, 2, 4);
-  snapshot_.shrink_towards(0.25, device_);
-  EXPECT_EQ(w[0], 1.5f);
-  EXPECT_EQ(w[1], 2.0f);
-  EXPECT_EQ(w[2], -2.0f);
-  set(0.1f, 0.7f, 1e9f);
-  snapshot_.shrink_towards(1, device_);
-  EXPECT_EQ(w[0], 0.1f);
-  EXPECT_EQ(w[2], 1e9f);
-  snapshot_.shrink_towards(0, device_);
-  EXPECT_EQ(w[0], 1.0f);
-  EXPECT_EQ(w[2], -4.0f);
-  EXPECT_THROW(snapshot_.shrink_towards(1.5, device_), Error);
-}
-
 }  // namespace
 }  // namespace hybrid_trainer

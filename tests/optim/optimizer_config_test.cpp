@@ -9,6 +9,7 @@ namespace {
 
 std::vector<std::string> problems_of(const OptimizerConfig& config) {
   std::vector<std::string> problems;
+  collect_range_problems(config, "optimizer", problems);
   config.collect_problems("optimizer", problems);
   return problems;
 }

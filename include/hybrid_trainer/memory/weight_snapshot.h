@@ -19,8 +19,6 @@ class WeightSnapshot {
   bool taken() const { return !copies_.empty(); }
   /// Writes the copies back, bit for bit.
   void restore(const Stream& stream) const;
-  /// tensor = copy + fraction·(tensor − copy), f32; 0 restores bit for bit, 1 changes nothing.
-  void shrink_towards(double fraction, const Stream& stream) const;
   /// Frees the copies, to the system too.
   void drop();
   /// The copies in the order of take, to be written to a checkpoint or filled from one.

@@ -42,7 +42,7 @@ struct OptimizerConfig {
                 Range::at_least(0)});
   }
 
-  /// Appends every problem as "path.field: ..."; ranges and what ranges cannot say.
+  /// Appends what the fields' ranges cannot say, as "path.field: ...".
   void collect_problems(const std::string& path, std::vector<std::string>& problems) const;
 };
 
