@@ -5,16 +5,18 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'TEXT'
-usage: scripts/bench_peers.sh [--llm-c PATH] [--batch 4] [--sequence 64,256] [--steps 7] [--python PROGRAM] [--json]
+usage: scripts/bench_peers.sh [--llm-c PATH] [--batch 4] [--sequence 64,256] [--steps 7] [--rounds 2]
+                              [--python PROGRAM] [--json]
 
   --llm-c PATH      a clone of llm.c; its processor version is compiled with $CC (cc) and timed on random weights
   --batch B         sequences a step
   --sequence T,...  tokens a sequence
   --steps N         timed steps; the median counts
+  --rounds N        times all are run in turn; the table shows the median and the spread of the rounds
   --python PROGRAM  a Python that has PyTorch; without it one is made from PyPI under build/peers/venv (several GB)
   --json            print one JSON object instead of the table
 
-All run on all cores, one after the other. Let nothing else run meanwhile.
+All run on all cores, one after the other. Let nothing else run meanwhile: a spread above 10 % is said below the table.
 TEXT
 }
 
@@ -23,10 +25,10 @@ fail() {
   exit "${2:-64}"
 }
 
-llm_c="" batch=4 sequence=64,256 steps=7 python="" json=()
+llm_c="" batch=4 sequence=64,256 steps=7 rounds=2 python="" json=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --llm-c | --batch | --sequence | --steps | --python)
+    --llm-c | --batch | --sequence | --steps | --rounds | --python)
       [ $# -ge 2 ] || fail "$1 needs a value; see --help"
       name=${1#--}
       printf -v "${name//-/_}" %s "$2"
@@ -39,6 +41,7 @@ while [ $# -gt 0 ]; do
 done
 [[ $batch =~ ^[1-9][0-9]*$ ]] || fail "--batch $batch; want a whole number from 1"
 [[ $steps =~ ^[1-9][0-9]*$ ]] || fail "--steps $steps; want a whole number from 1"
+[[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "--rounds $rounds; want a whole number from 1"
 [[ $sequence =~ ^[1-9][0-9]*(,[1-9][0-9]*)*$ ]] || fail "--sequence $sequence; want lengths like 64,256"
 [ -z "$llm_c" ] || [ -f "$llm_c/train_gpt2.c" ] || fail "--llm-c $llm_c: no train_gpt2.c there" 66
 [ -x build/bin/hybrid ] || fail "no build/bin/hybrid; run scripts/build.sh first" 66
@@ -72,15 +75,20 @@ time_ours() {
 
 time_llm_c() {
   local length
-  "${CC:-cc}" -Ofast -march=native -fopenmp -DOMP -Wno-unused-result -I "$llm_c" \
-    scripts/peers/bench_llm_c.c -lm -o "$work/bench_llm_c"
   for length in ${sequence//,/ }; do
     echo "llm.c: T = $length" >&2
     "$work/bench_llm_c" "$work/gpt2_124m_random.bin" "$batch" "$length" "$steps" >>"$results"
   done
 }
 
-time_ours
-"$python" scripts/peers/bench_pytorch.py --batch "$batch" --sequence "$sequence" --steps "$steps" >>"$results"
-[ -z "$llm_c" ] || time_llm_c
+if [ -n "$llm_c" ]; then
+  "${CC:-cc}" -Ofast -march=native -fopenmp -DOMP -Wno-unused-result -I "$llm_c" \
+    scripts/peers/bench_llm_c.c -lm -o "$work/bench_llm_c"
+fi
+for ((round = 1; round <= rounds; round++)); do
+  echo "round $round of $rounds" >&2
+  time_ours
+  "$python" scripts/peers/bench_pytorch.py --batch "$batch" --sequence "$sequence" --steps "$steps" >>"$results"
+  [ -z "$llm_c" ] || time_llm_c
+done
 "$python" scripts/peers/peer_table.py "${json[@]}" "$results"

@@ -8,9 +8,11 @@
 import json
 import os
 import platform
+import statistics
 import sys
 
 OURS = "HybridTrainer"
+QUIET = 0.10  # a spread above it means that something else ran
 
 
 def processor():
@@ -25,6 +27,24 @@ def our_line(precision, batch, sequence):
     line = {"peer": OURS, "mode": precision, "precision": precision, "batch": int(batch), "sequence": int(sequence)}
     line.update({key: measured[key] for key in kept if key in measured})
     print(json.dumps(line))
+
+
+def key_of(row):
+    return row["peer"], row["precision"], row["mode"], row["batch"], row["sequence"]
+
+
+def over_rounds(lines):
+    """One row for each thing measured: the median of its rounds, all of them, and (highest - lowest) / median."""
+    rows = {}
+    for line in lines:
+        rows.setdefault(key_of(line), []).append(line)
+    result = []
+    for measured in rows.values():
+        speeds = [line["tokens_per_second"] for line in measured]
+        middle = statistics.median(speeds)
+        spread = (max(speeds) - min(speeds)) / middle
+        result.append({**measured[0], "tokens_per_second": middle, "rounds": speeds, "spread": spread})
+    return result
 
 
 def ratios(rows):
@@ -47,22 +67,22 @@ def ratios(rows):
     return found
 
 
+def cell(row):
+    return f"{row['tokens_per_second']:9.1f} ±{50 * row['spread']:3.0f} %"
+
+
 def print_table(rows, found):
     lengths = sorted({row["sequence"] for row in rows})
     kinds = list(dict.fromkeys((row["peer"], row["precision"], row["mode"]) for row in rows))
     print(f"GPT-2 124M, forward + backward + AdamW, batch {rows[0]['batch']}, tokens/s; {processor()}\n")
-    print(f"{'':48}" + "".join(f"{'T = ' + str(length):>10}" for length in lengths))
+    print(f"{'':56}" + "".join(f"{'T = ' + str(length):>16}" for length in lengths))
     for kind in kinds:
         name = kind[0] + " " + kind[1] + (f" ({kind[2]})" if kind[2] != kind[1] else "")
         cells = []
         for length in lengths:
-            speeds = [
-                row["tokens_per_second"]
-                for row in rows
-                if (row["peer"], row["precision"], row["mode"]) == kind and row["sequence"] == length
-            ]
-            cells.append(f"{speeds[0]:10.1f}" if speeds else f"{'-':>10}")
-        print(f"{name:48}" + "".join(cells))
+            found_rows = [row for row in rows if key_of(row)[:3] == kind and row["sequence"] == length]
+            cells.append("".join(map(cell, found_rows)) or f"{'-':>16}")
+        print(f"{name:56}" + "".join(cells))
     print()
     for entry in found:
         text = f"{OURS} {entry['precision']} at T = {entry['sequence']}:"
@@ -71,6 +91,12 @@ def print_table(rows, found):
         if "to_llm_c" in entry:
             text += f"  {entry['to_llm_c']:.2f} x llm.c"
         print(text)
+    noisy = [row for row in rows if row["spread"] > QUIET]
+    if noisy:
+        print(f"\n{len(noisy)} of {len(rows)} rows differ by more than {QUIET:.0%} between rounds:")
+        print("the machine was not quiet, and the ratios do not hold.")
+    if any(len(row["rounds"]) < 2 for row in rows):
+        print("\nOne round only: its spread is not known.")
 
 
 def main():
@@ -82,11 +108,12 @@ def main():
     if len(paths) != 1:
         sys.exit(__doc__)
     with open(paths[0]) as file:
-        rows = [json.loads(line) for line in file if line.strip()]
+        rows = over_rounds([json.loads(line) for line in file if line.strip()])
     if not rows:
         sys.exit(f"{paths[0]} holds no result")
+    quiet = all(len(row["rounds"]) > 1 and row["spread"] <= QUIET for row in rows)
     if as_json:
-        print(json.dumps({"processor": processor(), "results": rows, "ratios": ratios(rows)}))
+        print(json.dumps({"processor": processor(), "results": rows, "ratios": ratios(rows), "quiet": quiet}))
     else:
         print_table(rows, ratios(rows))
 
