@@ -1,9 +1,10 @@
-// Times every kernel at the sizes of one GPT-2 124M step (batch 4, sequence 256) and prints its
-// share of the rate at which this machine multiplies or copies. usage: kernels_benchmark [f32|bf16]
-// [part of a name]
+// Times every kernel at the sizes of one GPT-2 124M step of batch 4 and prints its share of the
+// rate at which this machine multiplies or copies. usage: kernels_benchmark [f32|bf16 [sequence
+// length, else 256 [part of a name]]]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -24,14 +25,16 @@ namespace {
 using namespace hybrid_trainer;
 using namespace hybrid_trainer::kernels;
 
-constexpr std::int64_t kBatch = 4, kLength = 256, kChannels = 768, kHeads = 12, kLayers = 12;
-constexpr std::int64_t kRows = kBatch * kLength, kVocabulary = 50304, kHeadRows = 512;
+constexpr std::int64_t kBatch = 4, kChannels = 768, kHeads = 12, kLayers = 12, kVocabulary = 50304;
 constexpr std::int64_t kParameters = 124'475'904;
 
 class Benchmark {
  public:
-  Benchmark(DType dtype, std::string filter)
-      : dtype_(dtype), filter_(std::move(filter)), stream_(MemoryPool::create("benchmark")) {
+  Benchmark(DType dtype, std::int64_t length, std::string filter)
+      : dtype_(dtype),
+        length_(length),
+        filter_(std::move(filter)),
+        stream_(MemoryPool::create("benchmark")) {
     product_rate_ = measure_product_rate(dtype, stream_);
     copy_rate_ = measure_copy_rate(stream_);
     read_rate_ = measure_read_rate(stream_);
@@ -44,6 +47,9 @@ class Benchmark {
   Tensor f32(const Shape& shape) { return random(shape, DType::kF32); }
   const Stream& stream() const { return stream_; }
   DType dtype() const { return dtype_; }
+  std::int64_t length() const { return length_; }
+  std::int64_t rows() const { return kBatch * length_; }
+  std::int64_t head_rows() const { return std::min<std::int64_t>(rows(), 512); }
 
   void product(const char* name, std::int64_t calls, double operations,
                const std::function<void()>& work) {
@@ -101,6 +107,7 @@ class Benchmark {
   }
 
   DType dtype_;
+  std::int64_t length_;
   std::string filter_;
   Stream stream_;
   double product_rate_, copy_rate_, read_rate_;
@@ -117,11 +124,11 @@ double bytes_of(std::initializer_list<Tensor> tensors) {
 }
 
 void linear(Benchmark& b, const char* name, std::int64_t outputs, std::int64_t inputs, bool adds) {
-  const Tensor x = b.real({kRows, inputs}), w = b.real({outputs, inputs}),
-               y = b.real({kRows, outputs});
-  const Tensor bias = b.f32({outputs}), residual = adds ? b.real({kRows, outputs}) : Tensor();
-  const Tensor dw = b.f32({outputs, inputs}), dx = b.real({kRows, inputs});
-  const double operations = product_of(kRows, outputs, inputs);
+  const Tensor x = b.real({b.rows(), inputs}), w = b.real({outputs, inputs}),
+               y = b.real({b.rows(), outputs});
+  const Tensor bias = b.f32({outputs}), residual = adds ? b.real({b.rows(), outputs}) : Tensor();
+  const Tensor dw = b.f32({outputs, inputs}), dx = b.real({b.rows(), inputs});
+  const double operations = product_of(b.rows(), outputs, inputs);
   const std::string prefix = name;
   b.product((prefix + " forward").c_str(), kLayers, operations,
             [&] { linear_forward(y, x, w, bias, residual, b.stream()); });
@@ -136,13 +143,13 @@ void linear(Benchmark& b, const char* name, std::int64_t outputs, std::int64_t i
 }
 
 void head(Benchmark& b) {
-  const std::int64_t chunks = kRows / kHeadRows;
-  const Tensor x = b.real({kHeadRows, kChannels}), w = b.real({kVocabulary, kChannels});
-  const Tensor logits = b.real({kHeadRows, kVocabulary}), dw = b.f32({kVocabulary, kChannels});
-  const Tensor losses = b.f32({kHeadRows});
+  const std::int64_t chunks = b.rows() / b.head_rows();
+  const Tensor x = b.real({b.head_rows(), kChannels}), w = b.real({kVocabulary, kChannels});
+  const Tensor logits = b.real({b.head_rows(), kVocabulary}), dw = b.f32({kVocabulary, kChannels});
+  const Tensor losses = b.f32({b.head_rows()});
   const Tensor targets =
-      Tensor::zeros({kHeadRows}, DType::kI32, MemoryKind::kActivations, b.stream());
-  const double operations = product_of(kHeadRows, kVocabulary, kChannels);
+      Tensor::zeros({b.head_rows()}, DType::kI32, MemoryKind::kActivations, b.stream());
+  const double operations = product_of(b.head_rows(), kVocabulary, kChannels);
   b.product("head forward", chunks, operations, [&] {
     matmul(logits, x, Transpose::kNo, w, Transpose::kYes, GradientMode::kOverwrite, b.stream());
   });
@@ -157,17 +164,17 @@ void head(Benchmark& b) {
 }
 
 void rows(Benchmark& b) {
-  const Tensor x = b.real({kRows, kChannels}), y = b.real({kRows, kChannels}),
-               dx = b.real({kRows, kChannels});
-  const Tensor weight = b.f32({kChannels}), bias = b.f32({kChannels}), mean = b.f32({kRows}),
-               rstd = b.f32({kRows});
+  const Tensor x = b.real({b.rows(), kChannels}), y = b.real({b.rows(), kChannels}),
+               dx = b.real({b.rows(), kChannels});
+  const Tensor weight = b.f32({kChannels}), bias = b.f32({kChannels}), mean = b.f32({b.rows()}),
+               rstd = b.f32({b.rows()});
   b.traffic("layer_norm_forward", 2 * kLayers + 1, bytes_of({x, y}),
             [&] { layer_norm_forward(y, mean, rstd, x, weight, bias, b.stream()); });
   b.traffic("layer_norm_backward", 2 * kLayers + 1, bytes_of({x, y, dx, dx}), [&] {
     layer_norm_backward(dx, GradientMode::kAccumulate, weight, bias, GradientMode::kOverwrite, y, x,
                         mean, rstd, weight, b.stream());
   });
-  const Tensor wide = b.real({kRows, 4 * kChannels}), wide_y = b.real({kRows, 4 * kChannels});
+  const Tensor wide = b.real({b.rows(), 4 * kChannels}), wide_y = b.real({b.rows(), 4 * kChannels});
   b.traffic("gelu_forward", kLayers, bytes_of({wide, wide}),
             [&] { gelu_forward(wide_y, wide, b.stream()); });
   b.traffic("gelu_backward", kLayers, bytes_of({wide, wide, wide}),
@@ -177,9 +184,9 @@ void rows(Benchmark& b) {
   const Tensor table = b.real({kVocabulary, kChannels}), positions = b.real({1024, kChannels});
   const Tensor dtable = b.f32({kVocabulary, kChannels}), dpositions = b.f32({1024, kChannels});
   const Tensor tokens =
-      Tensor::zeros({kBatch, kLength}, DType::kI32, MemoryKind::kActivations, b.stream());
-  const Tensor rows3 = x.view({kBatch, kLength, kChannels});
-  for (std::int64_t i = 0; i < kRows; ++i)
+      Tensor::zeros({kBatch, b.length()}, DType::kI32, MemoryKind::kActivations, b.stream());
+  const Tensor rows3 = x.view({kBatch, b.length(), kChannels});
+  for (std::int64_t i = 0; i < b.rows(); ++i)
     tokens.data<std::int32_t>()[i] = static_cast<std::int32_t>(i * 49);
   b.traffic("embedding_forward", 1, 2 * bytes_of({x}),
             [&] { embedding_forward(rows3, tokens, table, positions, 0, b.stream()); });
@@ -190,12 +197,13 @@ void rows(Benchmark& b) {
 }
 
 void attention(Benchmark& b) {
-  const Tensor qkv = b.real({kBatch, kLength, 3 * kChannels}),
-               dqkv = b.real({kBatch, kLength, 3 * kChannels});
-  const Tensor y = b.real({kBatch, kLength, kChannels}), dy = b.real({kBatch, kLength, kChannels});
-  const Tensor log_sum_exp = b.f32({kBatch, kHeads, kLength});
+  const Tensor qkv = b.real({kBatch, b.length(), 3 * kChannels}),
+               dqkv = b.real({kBatch, b.length(), 3 * kChannels});
+  const Tensor y = b.real({kBatch, b.length(), kChannels}),
+               dy = b.real({kBatch, b.length(), kChannels});
+  const Tensor log_sum_exp = b.f32({kBatch, kHeads, b.length()});
   const double operations =
-      product_of(kRows, kLength, kChannels);  // two products of the lower triangle
+      product_of(b.rows(), b.length(), kChannels);  // two products of the lower triangle
   b.product("attention_forward", kLayers, operations,
             [&] { attention_forward(y, log_sum_exp, qkv, kHeads, b.stream()); });
   b.product("attention_backward", kLayers, 2.5 * operations,
@@ -238,7 +246,8 @@ void generation(Benchmark& b) {
 
 int main(int count, char** arguments) {
   const bool bf16 = count > 1 && std::strcmp(arguments[1], "bf16") == 0;
-  Benchmark benchmark(bf16 ? DType::kBF16 : DType::kF32, count > 2 ? arguments[2] : "");
+  const std::int64_t length = count > 2 ? std::atoll(arguments[2]) : 256;
+  Benchmark benchmark(bf16 ? DType::kBF16 : DType::kF32, length, count > 3 ? arguments[3] : "");
   linear(benchmark, "qkv", 3 * kChannels, kChannels, false);
   linear(benchmark, "projection", kChannels, kChannels, true);
   linear(benchmark, "up", 4 * kChannels, kChannels, false);
