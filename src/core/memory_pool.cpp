@@ -15,11 +15,12 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLine = 64;
 
-/// Size classes keep reuse likely: whole lines below 4 KiB, whole pages below 2 MiB, then whole huge pages.
+/// Whole lines below 4 KiB, whole pages from there on: near sizes share blocks, and little is lost.
 std::size_t rounded(std::size_t bytes) {
-  const std::size_t step = bytes < 4096 ? kLine : (bytes < kHugePage ? 4096 : kHugePage);
+  const std::size_t step = bytes < kPage ? kLine : kPage;
   return (bytes + step - 1) / step * step;
 }
 

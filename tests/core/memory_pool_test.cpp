@@ -63,7 +63,7 @@ TEST(MemoryPool, AlignsToLinesAndHugePages) {
   const Buffer huge = pool->allocate(2 * kMiB + 1, MemoryKind::kData);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(line.data()) % 64, 0u);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(huge.data()) % (2 * kMiB), 0u);
-  EXPECT_EQ(huge.bytes(), 4 * kMiB);
+  EXPECT_EQ(huge.bytes(), 2 * kMiB + 4096);
   std::memset(huge.data(), 1, huge.bytes());
 }
 

@@ -61,7 +61,7 @@ class Buffer {
 
 /// A pool of memory that counts by kind, reuses freed blocks and may have a hard budget.
 /// "Device memory" on a processor is one such pool, "host memory" that things are offloaded to is another.
-/// Blocks are aligned to 64 bytes (2 MiB from 2 MiB on). All calls may come from any thread.
+/// Blocks are aligned to 64 bytes (2 MiB from 2 MiB on) and count in whole pages from 4 KiB on. All calls may come from any thread.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   /// `budget_bytes`: live and cached bytes never exceed it; none means no limit.
