@@ -51,17 +51,21 @@ inline float exponential(float x) {
   return magnitude > kInfinity ? x : p * std::bit_cast<float>(power);
 }
 
-/// GELU(x) / x = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2u)), u = √(2/π)·(x + 0.044715·x³).
-inline float gelu_gate(float x) {
-  const float minus_two_u = x * (-1.5957691216f - 0.0713548163f * (x * x));
-  return 1.0f / (1.0f + exponential(minus_two_u));
+/// e^(-2u), u = √(2/π)·(x + 0.044715·x³): what GELU's tanh is made of.
+inline float gelu_exponential(float x) {
+  return exponential(x * (-1.5957691216f - 0.0713548163f * (x * x)));
 }
 
-/// dGELU/dx = gate + x·gate·(1 − gate)·d(2u)/dx.
+/// GELU(x) / x = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2u)).
+inline float gelu_gate(float x) { return 1.0f / (1.0f + gelu_exponential(x)); }
+
+/// dGELU/dx = gate + x·gate·(1 − gate)·d(2u)/dx, where 1 − gate is gate·e^(-2u) without
+/// cancellation.
 inline float gelu_slope(float x) {
-  const float gate = gelu_gate(x);
+  const float power = gelu_exponential(x);
+  const float gate = 1.0f / (1.0f + power);
   const float two_u_slope = 1.5957691216f + 0.2140644488f * (x * x);
-  return gate + x * gate * (1.0f - gate) * two_u_slope;
+  return gate + x * gate * (gate * power) * two_u_slope;
 }
 
 }  // namespace hybrid_trainer::kernels::cpu
