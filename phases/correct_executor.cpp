@@ -5,13 +5,12 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Lowest point in (0, 1) of the parabola with f(1) − f(0) = rise and f'(1) = end_slope; a half
-/// where it has none.
+/// Lowest point of the parabola f(s) = f(0) + start·s + bend·s² with f(1) − f(0) = rise > 0 and
+/// f'(1) = end_slope; 0 where it rises from the start.
 double parabola_minimum(double rise, double end_slope) {
-  const double bend = end_slope - rise;  // of f(s) = f(0) + start·s + bend·s²
   const double start = 2 * rise - end_slope;
-  const double lowest = -start / (2 * bend);
-  return lowest > 0 && lowest < 1 ? lowest : 0.5;
+  const double bend = end_slope - rise;
+  return start < 0 ? -start / (2 * bend) : 0.0;
 }
 
 }  // namespace
@@ -57,15 +56,16 @@ CorrectExecutor::Comparison CorrectExecutor::compare(const GradientMeasurement& 
 /// The fraction of the jump to keep: all where it did not raise the probes' loss, else a shorter
 /// one that lowers it, else 0. Leaves the weights there.
 double CorrectExecutor::choose(const Comparison& losses, double& kept_loss, PhaseOutcome& outcome) {
-  double fraction = 1;
   if (losses.alarm.empty() && losses.after <= losses.before) {
     kept_loss = losses.after;
     parts_.line.return_to(parts_.model, losses.position);
-    return fraction;
+    return 1;
   }
-  const std::int64_t tries = losses.alarm.empty() ? parts_.config().max_shrinks : 0;
-  fraction = parabola_minimum(losses.after - losses.before, losses.slope * losses.position);
-  for (std::int64_t i = 0; i < tries; ++i, fraction /= 2) {
+  double fraction = 0;
+  if (losses.alarm.empty()) {
+    fraction = parabola_minimum(losses.after - losses.before, losses.slope * losses.position);
+  }
+  for (std::int64_t i = 0; i < parts_.config().max_shrinks && fraction > 0; ++i, fraction /= 2) {
     parts_.line.return_to(parts_.model, fraction * losses.position);
     kept_loss = probe_loss(outcome);
     if (kept_loss < losses.before) return fraction;

@@ -64,7 +64,9 @@ void PhaseMachine::advance(PhaseOutcome& outcome) {
   PhaseSignals signals;
   signals.steps_in_phase = ++parts.steps_in_phase;
   signals.planned_predict = parts.jump.planned_steps;
-  signals.may_predict = parts.trust.count() >= parts.slopes_needed() && parts.gate.grant().open;
+  const PredictGate::Grant grant = parts.gate.grant();
+  signals.may_predict = grant.open && parts.trust.count() >= parts.slopes_needed();
+  signals.trial = grant.trial;
   signals.healthy = parts.signal == Signal::kNone;
   signals.confidence = parts.trust.confidence();
   signals.stop_predict = parts.jump.stop;

@@ -40,6 +40,13 @@ const Row kRows[] = {
     {"unhealthy", Phase::kFull, good_but(20, [](auto& s) { s.healthy = false; }), Phase::kFull},
     {"unsure", Phase::kFull, good_but(20, [](auto& s) { s.confidence = 0.59; }), Phase::kFull},
     {"just sure", Phase::kFull, good_but(20, [](auto& s) { s.confidence = 0.6; }), Phase::kPredict},
+    {"unsure trial", Phase::kFull,
+     good_but(20,
+              [](auto& s) {
+                s.confidence = 0;
+                s.trial = true;
+              }),
+     Phase::kPredict},
     {"predict goes on", Phase::kPredict, good(6), Phase::kPredict},
     {"predict ends as planned", Phase::kPredict, good(7), Phase::kCorrect},
     {"predict stopped", Phase::kPredict, good_but(1, [](auto& s) { s.stop_predict = true; }),

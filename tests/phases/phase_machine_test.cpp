@@ -69,16 +69,24 @@ TEST(PhaseMachine, CountsTokensAndSeconds) {
   EXPECT_GT(full.seconds, 0);
 }
 
-TEST(PhaseMachine, SaysWhyItDoesNotPredict) {
+TEST(PhaseMachine, AsksForConfidenceWherePredictPays) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.confidence_threshold = 0.99;
-  QuadraticBowl::Options uphill;
-  uphill.direction_scale = -1;
-  BowlRun run(uphill, setup, 0);
-  std::string events;
-  for (const PhaseOutcome& outcome : run.run(100)) events += outcome.event;
-  EXPECT_NE(events.find("no prediction: confidence 0 is below 0.99"), std::string::npos) << events;
-  EXPECT_EQ(run.machine.statistics().predictions.made, 0);
+  setup.phases.trial_share = 0;
+  setup.phases.forward_cost = 0.01;
+  QuadraticBowl::Options slow;
+  slow.learning_rate = 0.002;
+  for (const double scale : {1.0, -1.0}) {  // downhill, then uphill
+    setup.phases.confidence_threshold = 0.99;
+    BowlRun run(slow, setup, 0);
+    run.run(20);
+    ASSERT_EQ(run.machine.statistics().predictions.made, 1) << "the trial";
+    run.bowl.options().direction_scale = scale;
+    std::string events;
+    for (const PhaseOutcome& outcome : run.run(40)) events += outcome.event;
+    const bool refused = events.find("no prediction: confidence 0 is below 0.99") != events.npos;
+    EXPECT_EQ(refused, scale < 0) << events;
+    EXPECT_EQ(run.machine.statistics().predictions.made > 1, scale > 0);
+  }
 }
 
 TEST(PhaseMachine, StaysAwayFromPredictWhileTheLossOscillates) {

@@ -49,7 +49,7 @@ struct PhaseConfig {
                 "Length of Correct; the first step decides, the others are updates.",
                 Range::at_least(1)});
     visit(Field{"confidence_threshold", self.confidence_threshold,
-                "Least probability that the predicted direction lowers the loss.",
+                "Least probability that the predicted direction lowers the loss; trials need none.",
                 Range::fraction()});
     visit(Field{"confidence_window", self.confidence_window,
                 "Gradients that the confidence is estimated from.", Range::at_least(2)});
@@ -72,8 +72,8 @@ struct PhaseConfig {
                 "Share of steps kept for trials of Predict while it is behind Full; with 0 only "
                 "the first one is made.",
                 Range::between(0, 1)});
-    visit(
-        Field{"trial_steps", self.trial_steps, "Length of the first trial; accepted ones double it.", Range::at_least(1)});
+    visit(Field{"trial_steps", self.trial_steps,
+                "Length of the first trial; accepted ones double it.", Range::at_least(1)});
     visit(Field{"evidence_sigmas", self.evidence_sigmas,
                 "Standard errors by which Predict's measured gain must be sure to count.",
                 Range::at_least(0)});
