@@ -1,6 +1,7 @@
 #include "hybrid_trainer/trainer/training_run.h"
 
 #include <gtest/gtest.h>
+#include <omp.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -110,6 +111,7 @@ TEST_F(TrainingRunTest, SignalSavesAndTheRunGoesOnToTheSameBits) {
   HybridTrainerConfig config = tiny_config();
   config.training.steps = 400;
   train_tiny(config, data_, scratch_ / "whole");
+  omp_pause_resource_all(omp_pause_hard);  // a child has none of its parent's threads to wait for
   const pid_t child = fork();
   if (child == 0) {
     const bool stopped = train_tiny(config, data_, scratch_ / "cut").end == RunEnd::kInterrupted;
