@@ -27,7 +27,7 @@ struct BackwardScratch {
 /// One head's arrays, all in f32.
 struct HeadGradients {
   HeadRows query, key, value, doutput;
-  HeadRows dquery, dkey, dvalue;
+  HeadSums dquery, dkey, dvalue;
 };
 
 /// Scores become weights e^(score − log_sum_exp), and dweights become gradients of the scores
@@ -80,10 +80,10 @@ inline float dot(const T* x, const T* y, std::int64_t count) {
 }
 
 /// Where a head's gradient is summed: in place in f32, else in scratch.
-inline HeadRows sum_rows(float* rows, std::int64_t stride, std::int64_t, float*) {
+inline HeadSums sum_rows(float* rows, std::int64_t stride, std::int64_t, float*) {
   return {rows, stride};
 }
-inline HeadRows sum_rows(BFloat16*, std::int64_t, std::int64_t head_size, float* scratch) {
+inline HeadSums sum_rows(BFloat16*, std::int64_t, std::int64_t head_size, float* scratch) {
   return {scratch, head_size};
 }
 

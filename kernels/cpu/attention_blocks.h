@@ -32,17 +32,20 @@ struct AttentionSizes {
   float scale;
 };
 
-/// Rows (T, head_size) of one head in f32.
-struct HeadRows {
-  float* data;
+/// Rows (T, head_size) of one head in f32: read as HeadRows, summed up as HeadSums.
+template <class Value>
+struct RowsOf {
+  Value* data;
   std::int64_t stride;
-  float* row(std::int64_t index) const { return data + index * stride; }
+  Value* row(std::int64_t index) const { return data + index * stride; }
 };
+using HeadRows = RowsOf<const float>;
+using HeadSums = RowsOf<float>;
 
 /// The rows in place where they are f32, else their copy in scratch (T, head_size).
 inline HeadRows read_head(const float* rows, std::int64_t stride, std::int64_t, std::int64_t,
                           float*) {
-  return {const_cast<float*>(rows), stride};
+  return {rows, stride};
 }
 inline HeadRows read_head(const BFloat16* rows, std::int64_t stride, std::int64_t length,
                           std::int64_t head_size, float* scratch) {
@@ -56,9 +59,9 @@ inline HeadRows read_head(const BFloat16* rows, std::int64_t stride, std::int64_
 }
 
 /// Writes rows kept in scratch back; rows in place are there already.
-inline void write_head(float*, std::int64_t, std::int64_t, std::int64_t, const HeadRows&) {}
+inline void write_head(float*, std::int64_t, std::int64_t, std::int64_t, const HeadSums&) {}
 inline void write_head(BFloat16* rows, std::int64_t stride, std::int64_t length,
-                       std::int64_t head_size, const HeadRows& from) {
+                       std::int64_t head_size, const HeadSums& from) {
   for (std::int64_t t = 0; t < length; ++t) {
     const float* const source = from.row(t);
     BFloat16* const to = rows + t * stride;
@@ -113,7 +116,7 @@ inline void gather_from_keys(float* to, std::int64_t stride, const float* weight
 }
 
 /// rows[first_key...] (+)= weightsᵀ · right[first_query...].
-inline void gather_from_queries(const HeadRows& rows, const float* weights, const ScoreBlock& block,
+inline void gather_from_queries(const HeadSums& rows, const float* weights, const ScoreBlock& block,
                                 const HeadRows& right, std::int64_t head_size, bool accumulate) {
   multiply({.transpose_a = Transpose::kYes,
             .m = block.keys,
