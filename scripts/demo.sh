@@ -32,7 +32,7 @@ mkdir -p runs
 
 prompt=$'\n' validation=0.1
 if [ ${#texts[@]} -eq 0 ]; then
-  for folder in c++/12 eigen3 boost/{asio,beast,container,json}; do
+  for folder in c++/12 eigen3 boost/{container,json}; do
     [ -d "/usr/include/$folder" ] && texts+=("/usr/include/$folder")
   done
   prompt=$'template <typename T>\nclass '
