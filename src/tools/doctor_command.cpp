@@ -1,4 +1,3 @@
-#include <boost/json.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -7,14 +6,13 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/memory/memory_report.h"
+#include "hybrid_trainer/observability/json_writer.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 
 namespace hybrid_trainer {
 namespace {
-
-namespace json = boost::json;
 
 struct Library {
   const char* name;
@@ -61,23 +59,27 @@ Diagnosis diagnose() {
   return found;
 }
 
-json::object as_json(const Diagnosis& found) {
-  json::object libraries;
-  for (const Library& library : kLibraries) libraries[library.name] = library.version;
-  return {{"version", project_version()},
-          {"processor", found.processor.name},
-          {"cores", found.processor.cores},
-          {"threads", threads()},
-          {"instruction_set", name_of(instruction_set())},
-          {"multiplies_bfloat16", multiplies_bfloat16()},
-          {"fp32_product_flops_per_second", found.fp32_flops_per_second},
-          {"bf16_product_flops_per_second", found.bf16_flops_per_second},
-          {"copy_bytes_per_second", found.copy_bytes_per_second},
-          {"read_bytes_per_second", found.read_bytes_per_second},
-          {"memory_bytes", found.processor.memory_bytes},
-          {"memory_available_bytes", found.available_bytes},
-          {"disk_free_bytes", found.disk_free_bytes},
-          {"libraries", std::move(libraries)}};
+std::string as_json(const Diagnosis& found) {
+  JsonWriter out;
+  out.begin_object();
+  out.string("version", project_version());
+  out.string("processor", found.processor.name);
+  out.number("cores", found.processor.cores);
+  out.number("threads", threads());
+  out.string("instruction_set", name_of(instruction_set()));
+  out.boolean("multiplies_bfloat16", multiplies_bfloat16());
+  out.number("fp32_product_flops_per_second", found.fp32_flops_per_second);
+  out.number("bf16_product_flops_per_second", found.bf16_flops_per_second);
+  out.number("copy_bytes_per_second", found.copy_bytes_per_second);
+  out.number("read_bytes_per_second", found.read_bytes_per_second);
+  out.number("memory_bytes", found.processor.memory_bytes);
+  out.number("memory_available_bytes", found.available_bytes);
+  out.number("disk_free_bytes", found.disk_free_bytes);
+  out.begin_object("libraries");
+  for (const Library& library : kLibraries) out.string(library.name, library.version);
+  out.end_object();
+  out.end_object();
+  return out.text();
 }
 
 void print(const Diagnosis& found) {
@@ -119,7 +121,7 @@ int doctor_command(const std::vector<std::string>& arguments) {
   if (!parse_command_line(syntax, arguments)) return 0;
   const Diagnosis found = diagnose();
   if (json) {
-    std::cout << boost::json::serialize(as_json(found)) << "\n";
+    std::cout << as_json(found) << "\n";
   } else {
     print(found);
   }

@@ -1,6 +1,6 @@
-#include <boost/json.hpp>
 #include <iostream>
 
+#include "hybrid_trainer/observability/json_writer.h"
 #include "hybrid_trainer/trainer/evaluation.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
@@ -33,10 +33,13 @@ int eval_command(const std::vector<std::string>& arguments) {
                             stream);
   const EvaluationResult result = evaluate(*run.model, windows, DType::kF32, stream);
   if (json) {
-    std::cout << boost::json::serialize(boost::json::object{{"loss", result.loss},
-                                                            {"perplexity", result.perplexity},
-                                                            {"tokens", result.tokens}})
-              << "\n";
+    JsonWriter out;
+    out.begin_object();
+    out.number("loss", result.loss);
+    out.number("perplexity", result.perplexity);
+    out.number("tokens", result.tokens);
+    out.end_object();
+    std::cout << out.text() << "\n";
   } else {
     std::cout << "loss " << result.loss << ", perplexity " << result.perplexity << " over "
               << result.tokens << " tokens\n";

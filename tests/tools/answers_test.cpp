@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "tests/tools/hybrid_process.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+const char* const kCommands[] = {"prepare", "train",  "eval",  "sample", "inspect",
+                                 "export",  "config", "bench", "doctor"};
+constexpr double kQuickSeconds = 0.05;
+
+/// The processor time of the quickest of five runs, so that a busy machine does not matter.
+double quickest(const std::vector<std::string>& arguments) {
+  const TemporaryFolder folder;
+  double best = 1e9;
+  for (int i = 0; i < 5; ++i)
+    best = std::min(best, run_hybrid(folder.path(), arguments).processor_seconds);
+  return best;
+}
+
+TEST(Answers, EveryCommandExplainsItself) {
+  const TemporaryFolder folder;
+  const ProcessResult overview = run_hybrid(folder.path(), {"--help"});
+  EXPECT_EQ(overview.exit_code, 0);
+  for (const char* command : kCommands) {
+    EXPECT_NE(overview.output.find(std::string("\n  ") + command + " "), std::string::npos)
+        << command;
+    const ProcessResult result = run_hybrid(folder.path(), {command, "--help"});
+    EXPECT_EQ(result.exit_code, 0) << command;
+    EXPECT_EQ(result.output.rfind(std::string("usage: hybrid ") + command, 0), 0u) << result.output;
+    EXPECT_NE(result.output.find("--help"), std::string::npos);
+    EXPECT_EQ(result.errors, "");
+  }
+}
+
+TEST(Answers, VersionIsOneLine) {
+  const TemporaryFolder folder;
+  const ProcessResult result = run_hybrid(folder.path(), {"--version"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.output.rfind("hybrid 0.", 0), 0u);
+  EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1);
+}
+
+TEST(Answers, HelpVersionAndConfigErrorsAreQuick) {
+  EXPECT_LT(quickest({"--help"}), kQuickSeconds);
+  EXPECT_LT(quickest({"--version"}), kQuickSeconds);
+  EXPECT_LT(quickest({"train", "--preset", "gpt2-124m", "--data", "x", "--run", "r", "--set",
+                      "phases.warmup_step=1"}),
+            kQuickSeconds);
+}
+
+TEST(Answers, ConfigPrintsWhatItReads) {
+  const TemporaryFolder folder;
+  const ProcessResult first =
+      run_hybrid(folder.path(), {"config", "--preset", "small", "--set", "training.steps=77"});
+  ASSERT_EQ(first.exit_code, 0) << first.errors;
+  EXPECT_EQ(boost::json::parse(first.output).at("training").at("steps").as_int64(), 77);
+  write_text(folder / "printed.json", first.output);
+  const ProcessResult second = run_hybrid(folder.path(), {"config", "--config", "printed.json"});
+  EXPECT_EQ(second.output, first.output);
+
+  const ProcessResult schema = run_hybrid(folder.path(), {"config", "--schema"});
+  EXPECT_TRUE(boost::json::parse(schema.output).at("properties").as_object().contains("phases"));
+}
+
+TEST(Answers, DoctorMeasuresTheMachine) {
+  const TemporaryFolder folder;
+  const ProcessResult result = run_hybrid(folder.path(), {"doctor", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto found = boost::json::parse(result.output).as_object();
+  for (const char* key : {"fp32_product_flops_per_second", "bf16_product_flops_per_second",
+                          "copy_bytes_per_second"}) {
+    EXPECT_GT(found.at(key).to_number<double>(), 1e8) << key;
+  }
+  EXPECT_FALSE(found.at("libraries").at("oneDNN").as_string().empty());
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,122 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/tools/hybrid_process.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr long kMostLines = 12;
+
+/// The call fails with the code, and its message is short and holds every word. Nothing stands on
+/// standard output.
+void expect_refusal(const std::vector<std::string>& arguments, ExitCode code,
+                    const std::vector<std::string>& words) {
+  const ProcessResult result = run_hybrid(trained_folder(), arguments);
+  std::string call;
+  for (const std::string& argument : arguments) call += " " + argument;
+  EXPECT_EQ(result.exit_code, static_cast<int>(code)) << call << "\n" << result.errors;
+  EXPECT_EQ(result.output, "") << call;
+  EXPECT_LE(std::count(result.errors.begin(), result.errors.end(), '\n'), kMostLines) << call;
+  for (const std::string& word : words) {
+    EXPECT_NE(result.errors.find(word), std::string::npos)
+        << call << ": no \"" << word << "\" in " << result.errors;
+  }
+}
+
+void expect_config_error(const std::vector<std::string>& settings,
+                         const std::vector<std::string>& words) {
+  std::vector<std::string> arguments{"train", "--preset", "gpt2-124m", "--data",
+                                     "data",  "--run",    "new"};
+  for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+  expect_refusal(arguments, ExitCode::kConfig, words);
+  EXPECT_FALSE(fs::exists(trained_folder() / "new"));
+}
+
+TEST(BadInput, CommandsAndOptionsAreNamedWithTheNearest) {
+  expect_refusal({}, ExitCode::kUsage, {"--help"});
+  expect_refusal({"smaple"}, ExitCode::kUsage, {"smaple", "sample"});
+  expect_refusal({"sample", "run", "--promt", "a"}, ExitCode::kUsage, {"--promt", "--prompt"});
+  expect_refusal({"train", "--preset", "tiny", "--run", "new"}, ExitCode::kUsage,
+                 {"--data", "missing"});
+  expect_refusal({"eval"}, ExitCode::kUsage, {"RUN", "missing"});
+  expect_refusal({"eval", "run", "more"}, ExitCode::kUsage, {"more"});
+  expect_refusal({"sample", "run", "--prompt", "a", "--tokens", "ten"}, ExitCode::kUsage,
+                 {"--tokens", "ten"});
+  expect_refusal({"config", "--schema=1"}, ExitCode::kUsage, {"--schema"});
+}
+
+TEST(BadInput, SamplingSettingsAreChecked) {
+  expect_refusal({"sample", "run", "--prompt", "a", "--tokens", "-1"}, ExitCode::kUsage,
+                 {"tokens", "-1"});
+  expect_refusal(
+      {"sample", "run", "--prompt", "a", "--tokens", "1", "--temperature", "nan", "--top-p", "2"},
+      ExitCode::kUsage, {"temperature", "top-p"});
+  expect_refusal({"sample", "run", "--prompt", "a", "--tokens", "1", "--seed", "-3"},
+                 ExitCode::kUsage, {"seed", "-3"});
+}
+
+TEST(BadInput, ConfigKeysAreNamedWithPathAndNearest) {
+  expect_config_error({"phases.warmup_step=3"}, {"phases.warmup_step", "warmup_steps"});
+  expect_config_error({"phases.confidence_threshold=1.5", "optimizer.learning_rate=-1"},
+                      {"phases.confidence_threshold", "1.5", "optimizer.learning_rate", "-1"});
+  expect_config_error({"training.steps=many"}, {"training.steps", "many"});
+  expect_config_error({"optimizer.learning_rate=nan"}, {"optimizer.learning_rate", "nan"});
+  expect_refusal({"config", "--set", "training.steps"}, ExitCode::kUsage, {"KEY=VALUE"});
+  expect_refusal({"config", "--preset", "gpt2-124"}, ExitCode::kConfig, {"gpt2-124m"});
+}
+
+TEST(BadInput, ConfigFilesAreNamed) {
+  write_text(trained_folder() / "cut.json", "{\"training\": {\"steps\": 5,");
+  write_text(trained_folder() / "twice.json", "{\"training\": {\"steps\": 5, \"steps\": 6}}");
+  write_text(trained_folder() / "array.json", "[1]");
+  expect_refusal({"config", "--config", "cut.json"}, ExitCode::kConfig, {"cut.json"});
+  expect_refusal({"config", "--config", "twice.json"}, ExitCode::kConfig,
+                 {"twice.json", "training.steps"});
+  expect_refusal({"config", "--config", "array.json"}, ExitCode::kConfig, {"array.json"});
+  expect_refusal({"config", "--config", "nowhere.json"}, ExitCode::kNoInput, {"nowhere.json"});
+  expect_refusal({"config", "--config", "cut.json", "--preset", "tiny"}, ExitCode::kUsage,
+                 {"--preset", "--config"});
+}
+
+TEST(BadInput, TextAndTokenizersAreNamed) {
+  write_text(trained_folder() / "empty.txt", "");
+  write_text(trained_folder() / "short.txt", "ab");
+  expect_refusal({"prepare", "nowhere.txt", "--output", "made"}, ExitCode::kNoInput,
+                 {"nowhere.txt"});
+  expect_refusal({"prepare", "empty.txt", "--output", "made"}, ExitCode::kData, {"empty"});
+  expect_refusal({"prepare", "short.txt", "--output", "made", "--tokenizer", "bytes"},
+                 ExitCode::kData, {"short"});
+  expect_refusal({"prepare", "text.txt", "--output", "made", "--tokenizer", "nosuch"},
+                 ExitCode::kUsage, {"tokenizer"});
+  expect_refusal({"prepare", "text.txt", "--output", "made", "--vocab-size", "3"}, ExitCode::kUsage,
+                 {"vocab"});
+  expect_refusal({"prepare", "text.txt", "--output", "data"}, ExitCode::kCannotCreate, {"data"});
+  EXPECT_FALSE(fs::exists(trained_folder() / "made"));
+}
+
+TEST(BadInput, RunsAndFoldersAreNamed) {
+  for (const char* command : {"eval", "inspect"})
+    expect_refusal({command, "nowhere"}, ExitCode::kNoInput, {"nowhere"});
+  expect_refusal({"export", "nowhere", "--output", "made"}, ExitCode::kNoInput, {"nowhere"});
+  expect_refusal({"export", "run", "--output", "data"}, ExitCode::kCannotCreate, {"data"});
+  expect_refusal({"train", "--preset", "tiny", "--data", "nowhere", "--run", "new"},
+                 ExitCode::kNoInput, {"nowhere"});
+  expect_refusal(tiny_training("run"), ExitCode::kCannotCreate, {"--resume"});
+  expect_refusal(tiny_training("run", {"--resume", "--set", "model.width=32"}), ExitCode::kConfig,
+                 {"model.width"});
+}
+
+TEST(BadInput, AFullDiskUnderStandardOutputIsTold) {
+  const std::string command =
+      std::string(HT_HYBRID_TOOL) + " config --schema >/dev/full 2>/dev/null";
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), static_cast<int>(ExitCode::kIo));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace hybrid_trainer {
+
+/// What one run of the `hybrid` tool left behind.
+struct ProcessResult {
+  int exit_code = -1;  // -1 where a signal ended it
+  std::string output;  // standard output
+  std::string errors;  // standard error
+  double processor_seconds = 0;
+};
+
+/// Runs the built tool in `folder` and waits for it.
+ProcessResult run_hybrid(const std::filesystem::path& folder,
+                         const std::vector<std::string>& arguments);
+
+/// A folder for a test program's whole life, with "text.txt", a data folder "data" of its
+/// characters and a finished run "run" of a tiny model on it.
+const std::filesystem::path& trained_folder();
+
+/// Arguments that train the tiny model of trained_folder().
+std::vector<std::string> tiny_training(const std::string& run,
+                                       const std::vector<std::string>& more = {});
+
+}  // namespace hybrid_trainer

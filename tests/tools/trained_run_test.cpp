@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <cmath>
+
+#include "tests/tools/hybrid_process.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+ProcessResult in_trained_folder(const std::vector<std::string>& arguments) {
+  ProcessResult result = run_hybrid(trained_folder(), arguments);
+  EXPECT_EQ(result.exit_code, 0) << arguments.front() << ": " << result.errors;
+  return result;
+}
+
+/// Fails the test where the output is anything but one JSON object.
+boost::json::object only_object(const std::string& output) {
+  boost::json::error_code error;
+  const boost::json::value value = boost::json::parse(output, error);
+  EXPECT_FALSE(error) << output;
+  return value.is_object() ? value.get_object() : boost::json::object{};
+}
+
+TEST(TrainedRun, EvalGivesTheLossThatTheRunEndedWith) {
+  const auto found = only_object(in_trained_folder({"eval", "run", "--json"}).output);
+  const auto summary = only_object(read_text(trained_folder() / "run/summary.json"));
+  const double loss = found.at("loss").to_number<double>();
+  EXPECT_NEAR(loss, summary.at("final_validation_loss").to_number<double>(), 1e-9);
+  EXPECT_NEAR(found.at("perplexity").to_number<double>(), std::exp(loss), 1e-9 * std::exp(loss));
+  EXPECT_EQ(found.at("tokens").as_int64() % 16, 0);
+  EXPECT_EQ(only_object(in_trained_folder({"eval", "run", "--data", "data", "--json"}).output),
+            found);
+}
+
+TEST(TrainedRun, JsonOutputIsOneObjectAndNothingElse) {
+  const auto run = only_object(in_trained_folder({"inspect", "run", "--json"}).output);
+  EXPECT_EQ(run.at("steps").as_int64(), 6);
+  EXPECT_EQ(run.at("checkpoints").as_array().size(), 3u);
+  only_object(in_trained_folder({"inspect", "data", "--json"}).output);
+  const auto finished =
+      only_object(in_trained_folder(tiny_training("run", {"--resume", "--json"})).output);
+  EXPECT_TRUE(finished.contains("final_validation_loss"));
+}
+
+TEST(TrainedRun, SampleStartsWithThePromptAndRepeatsItself) {
+  const auto sample = [](const char* seed) {
+    return in_trained_folder(
+               {"sample", "run", "--prompt", "Line", "--tokens", "30", "--seed", seed})
+        .output;
+  };
+  const std::string text = sample("5");
+  EXPECT_EQ(text.rfind("Line", 0), 0u);
+  EXPECT_EQ(text.size(), 4u + 30u + 1u);
+  EXPECT_EQ(sample("5"), text);
+  EXPECT_NE(sample("6"), text);
+  const std::vector<std::string> greedy{"sample", "run",           "--prompt=", "--tokens",
+                                        "20",     "--temperature", "0"};
+  EXPECT_EQ(in_trained_folder(greedy).output, in_trained_folder(greedy).output);
+}
+
+TEST(TrainedRun, AnExportedModelTrainsOn) {
+  fs::remove_all(trained_folder() / "hf");
+  in_trained_folder({"export", "run", "--output", "hf"});
+  const double before = only_object(in_trained_folder({"eval", "run", "--json"}).output)
+                            .at("loss")
+                            .to_number<double>();
+  fs::remove_all(trained_folder() / "again");
+  in_trained_folder({"train", "--init-from", "hf", "--data", "data", "--run", "again", "--set",
+                     "data.sequence_length=16", "--set", "training.steps=1", "--set",
+                     "optimizer.learning_rate=1e-9"});
+  const double after = only_object(in_trained_folder({"eval", "again", "--json"}).output)
+                           .at("loss")
+                           .to_number<double>();
+  EXPECT_NEAR(after, before, 1e-5);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
