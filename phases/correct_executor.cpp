@@ -99,8 +99,8 @@ void CorrectExecutor::decide(const Batch& batch, GradientMeasurement& measuremen
     outcome.cost += 1;
   }
   const double charged = parts_.jump.cost + outcome.cost - 1;  // the update itself is a Full step's
-  parts_.close_jump(
-      {charged, losses.before - kept_loss, parts_.config().correct_steps, outcome.decision});
+  parts_.close_jump({charged, losses.before - kept_loss, parts_.config().correct_steps,
+                     outcome.decision, outcome.kept_fraction});
 }
 
 }  // namespace hybrid_trainer

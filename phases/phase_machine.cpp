@@ -66,7 +66,7 @@ void PhaseMachine::advance(PhaseOutcome& outcome) {
   signals.planned_predict = parts.jump.planned_steps;
   const PredictGate::Grant grant = parts.gate.grant();
   signals.may_predict = grant.open && parts.trust.count() >= parts.slopes_needed();
-  signals.trial = grant.trial;
+  signals.trial_overdue = grant.overdue;
   signals.healthy = parts.signal == Signal::kNone;
   signals.confidence = parts.trust.confidence();
   signals.stop_predict = parts.jump.stop;

@@ -13,6 +13,7 @@ void PredictExecutor::enter() {
   jump.open = true;
   jump.planned_steps = grant.steps;
   jump.trial = grant.trial;
+  jump.step_length = grant.step_length;
   jump.start_loss = parts_.monitor.mean_loss();
   jump.slope = parts_.trust.mean_slope();
   jump.confidence = parts_.trust.confidence();
@@ -106,7 +107,7 @@ void PredictExecutor::roll_back(PhaseOutcome& outcome) {
   parts_.line.return_to(parts_.model, 0);
   outcome.decision = Decision::kReverted;
   say(outcome, concat("rolled back ", parts_.jump.steps, " predicted steps"));
-  parts_.close_jump({parts_.jump.cost, 0.0, 0, Decision::kReverted});
+  parts_.close_jump({parts_.jump.cost, 0.0, 0, Decision::kReverted, 0.0});
 }
 
 }  // namespace hybrid_trainer

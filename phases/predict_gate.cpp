@@ -10,8 +10,9 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr double kForget = 0.9;
-constexpr std::size_t kLeastLosses = 4;   // on one side of a jump, to say anything about it
-constexpr std::size_t kMostLosses = 200;  // a trend is straight for a while only
+constexpr double kShortestStep = 1.0 / 16;  // of step_length
+constexpr std::size_t kLeastLosses = 4;     // on one side of a jump, to say anything about it
+constexpr std::size_t kMostLosses = 200;    // a trend is straight for a while only
 
 }  // namespace
 
@@ -23,10 +24,19 @@ PredictGate::PredictGate(const PhaseConfig& config)
 
 PredictGate::Grant PredictGate::grant() const {
   if (config_.max_predict_steps == 0) return {};
-  if (advantage() > 0) return {true, false, length_};
-  const double budget = config_.trial_share * static_cast<double>(steps_);
-  const bool due = jumps_ == 0 || static_cast<double>(trial_steps_ + length_) <= budget;
-  return {due, true, length_};
+  Grant grant;
+  grant.steps = length_;
+  grant.step_length = step_length_;
+  grant.trial = advantage() <= 0;
+  if (grant.trial) {
+    const auto share = [&](double of) { return of * static_cast<double>(steps_); };
+    const auto spent = static_cast<double>(trial_steps_ + length_);
+    grant.overdue = jumps_ == 0 || spent <= share(config_.trial_share / 2);
+    grant.open = grant.overdue || spent <= share(config_.trial_share);
+  } else {
+    grant.open = true;
+  }
+  return grant;
 }
 
 double PredictGate::advantage() const {
@@ -54,9 +64,17 @@ void PredictGate::begin_jump(const Grant& grant) {
 void PredictGate::finish_jump(const Jump& jump) {
   last_ = jump;
   const std::int64_t shortest = std::min(config_.trial_steps, config_.max_predict_steps);
-  if (jump.decision == Decision::kAccepted) length_ *= 2;
-  if (jump.decision == Decision::kReverted) length_ /= 2;
+  if (jump.decision == Decision::kAccepted) {
+    length_ *= 2;
+    step_length_ *= 2;
+  } else if (jump.decision == Decision::kShrunk) {
+    step_length_ *= jump.kept_fraction;
+  } else {
+    length_ /= 2;
+    step_length_ /= 2;
+  }
   length_ = std::clamp(length_, shortest, config_.max_predict_steps);
+  step_length_ = std::clamp(step_length_, kShortestStep, 1.0);
 }
 
 PredictGate::Evidence PredictGate::evidence_of_last_jump() const {

@@ -23,19 +23,26 @@ namespace hybrid_trainer {
 ///
 /// Lengths begin at trial_steps, double with each accepted jump and halve with each reverted one;
 /// trials wait until their share has room for the length: of the same number of predicted steps a
-/// few long jumps stand out of the noise better than many short ones.
+/// few long jumps stand out of the noise better than many short ones. The first trial, and trials
+/// within half of the share, are made whatever the confidence; the others wait for it.
+///
+/// Step lengths learn from Correct: what it shrank to is where the next jump aims, a reverted jump
+/// halves them, an accepted one doubles them up to one predicted step.
 class PredictGate {
  public:
   struct Grant {
     bool open = false;
     bool trial = false;
+    bool overdue = false;  // a trial that waits for no confidence
     std::int64_t steps = 0;
+    double step_length = 1;  // of the first step, in predicted steps
   };
   struct Jump {
     double cost = 0;           // forwards, probes, micro-corrections, repeated gradients
     double paired_drop = 0;    // loss before less loss after on the same batches; 0 if reverted
     std::int64_t updates = 0;  // of Correct
     Decision decision = Decision::kNone;
+    double kept_fraction = 0;
   };
 
   explicit PredictGate(const PhaseConfig& config);
@@ -66,6 +73,7 @@ class PredictGate {
     visit("phases.gate.trial_steps", self.trial_steps_);
     visit("phases.gate.jumps", self.jumps_);
     visit("phases.gate.length", self.length_);
+    visit("phases.gate.step_length", self.step_length_);
     visit("phases.gate.past.gain", self.past_.gain);
     visit("phases.gate.past.variance", self.past_.variance);
     visit("phases.gate.past.drop", self.past_.drop);
@@ -74,6 +82,7 @@ class PredictGate {
     visit("phases.gate.last.paired_drop", self.last_.paired_drop);
     visit("phases.gate.last.updates", self.last_.updates);
     visit("phases.gate.last.decision", self.last_.decision);
+    visit("phases.gate.last.kept_fraction", self.last_.kept_fraction);
     visit("phases.gate.before", self.before_);
     visit("phases.gate.after", self.after_);
     visit("phases.gate.recent", self.recent_);
@@ -85,7 +94,8 @@ class PredictGate {
   std::int64_t trial_steps_ = 0;  // granted to trials
   std::int64_t jumps_ = 0;
   std::int64_t length_;  // of the next Predict where it pays
-  Evidence past_;        // all jumps but the last
+  double step_length_ = 1;
+  Evidence past_;  // all jumps but the last
   Jump last_;
   std::vector<double> before_;  // Full losses before the last jump
   std::vector<double> after_;   // first `window_` since

@@ -40,11 +40,11 @@ const Row kRows[] = {
     {"unhealthy", Phase::kFull, good_but(20, [](auto& s) { s.healthy = false; }), Phase::kFull},
     {"unsure", Phase::kFull, good_but(20, [](auto& s) { s.confidence = 0.59; }), Phase::kFull},
     {"just sure", Phase::kFull, good_but(20, [](auto& s) { s.confidence = 0.6; }), Phase::kPredict},
-    {"unsure trial", Phase::kFull,
+    {"unsure but overdue", Phase::kFull,
      good_but(20,
               [](auto& s) {
                 s.confidence = 0;
-                s.trial = true;
+                s.trial_overdue = true;
               }),
      Phase::kPredict},
     {"predict goes on", Phase::kPredict, good(6), Phase::kPredict},

@@ -127,9 +127,9 @@ TEST(PhaseMachine, KeepsPredictOnWhereItHelps) {
     setup.phases.warmup_steps = 20;
     setup.phases.predictor = predictor;
     setup.phases.decay = 1;
-    setup.phases.trial_share = 0.1;
+    setup.phases.trial_share = 0.2;
     QuadraticBowl::Options slow;
-    slow.learning_rate = 0.002;
+    slow.learning_rate = 0.001;
     BowlRun run(slow, setup, 0), plain(slow, setup, 0);
     run.run(600);
     const PhaseStatistics& statistics = run.machine.statistics();

@@ -11,6 +11,7 @@ PhaseConfig config_with(double trial_share) {
   PhaseConfig config;
   config.full_steps = 20;
   config.trial_share = trial_share;
+  config.trial_steps = 3;
   return config;
 }
 
@@ -34,7 +35,7 @@ struct MadeUpRun {
   void jump(double gain, double kept, Decision decision = Decision::kAccepted) {
     gate.begin_jump(gate.grant());
     gate.add_step();
-    gate.finish_jump({cost, gain, 0, decision});
+    gate.finish_jump({cost, gain, 0, decision, 0});
     loss -= gain * kept;
   }
 };
@@ -157,6 +158,37 @@ TEST(PredictGate, GrantsLongerPhasesWhileTheyAreAccepted) {
   run.jump(0, 0, Decision::kReverted);
   run.full(20);
   EXPECT_EQ(run.gate.grant().steps, 7);
+}
+
+TEST(PredictGate, LearnsTheStepLengthFromWhatWasKept) {
+  MadeUpRun run(config_with(0));
+  run.full(20);
+  EXPECT_EQ(run.gate.grant().step_length, 1);
+  const auto after = [&](Decision decision, double kept) {
+    run.gate.begin_jump(run.gate.grant());
+    run.gate.finish_jump({1, 0, 0, decision, kept});
+    return run.gate.grant().step_length;
+  };
+  EXPECT_EQ(after(Decision::kShrunk, 0.25), 0.25);
+  EXPECT_EQ(after(Decision::kReverted, 0), 0.125);
+  EXPECT_EQ(after(Decision::kAccepted, 1), 0.25);
+  for (int i = 0; i < 9; ++i) after(Decision::kReverted, 0);
+  EXPECT_EQ(run.gate.grant().step_length, 0.0625);
+}
+
+TEST(PredictGate, LetsHalfOfTheTrialsWaitForNoConfidence) {
+  MadeUpRun run(config_with(0.02));
+  run.full(100);
+  EXPECT_TRUE(run.gate.grant().overdue) << "the first";
+  run.jump(0, 0, Decision::kReverted);
+  std::vector<std::int64_t> open, overdue;
+  for (std::int64_t step = 102; step < 700; ++step) {
+    run.full(1);
+    if (run.gate.grant().open) open.push_back(step);
+    if (run.gate.grant().overdue) overdue.push_back(step);
+  }
+  EXPECT_EQ(open.front(), 300);     // 6 steps at 2 %
+  EXPECT_EQ(overdue.front(), 600);  // 6 steps at 1 %
 }
 
 TEST(PredictGate, DecidesTheSameAfterSaveAndLoad) {

@@ -26,7 +26,7 @@ struct PhaseConfig {
   std::int64_t probe_batches = 2;
   std::int64_t max_shrinks = 2;
   double trial_share = 0.02;
-  std::int64_t trial_steps = 3;
+  std::int64_t trial_steps = 2;
   double evidence_sigmas = 2.0;
   double forward_cost = 0.35;
 
@@ -48,9 +48,11 @@ struct PhaseConfig {
     visit(Field{"correct_steps", self.correct_steps,
                 "Length of Correct; the first step decides, the others are updates.",
                 Range::at_least(1)});
-    visit(Field{"confidence_threshold", self.confidence_threshold,
-                "Least probability that the predicted direction lowers the loss; trials need none.",
-                Range::fraction()});
+    visit(Field{
+        "confidence_threshold", self.confidence_threshold,
+        "Least probability that the predicted direction lowers the loss; the first trial, and "
+        "trials within half of trial_share, go ahead without.",
+        Range::fraction()});
     visit(Field{"confidence_window", self.confidence_window,
                 "Gradients that the confidence is estimated from.", Range::at_least(2)});
     visit(Field{"predictor", self.predictor, "Where the predicted weight change comes from.",

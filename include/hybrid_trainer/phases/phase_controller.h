@@ -12,7 +12,7 @@ struct PhaseSignals {
   std::int64_t steps_in_phase = 0;   // done in the present phase
   std::int64_t planned_predict = 0;  // steps granted to the present Predict
   bool may_predict = false;          // direction measured, and the gate open or a trial due
-  bool trial = false;                // it would be a trial, which measures and needs no confidence
+  bool trial_overdue = false;        // a trial waited long for a confident direction
   bool healthy = true;               // the divergence monitor sees nothing
   double confidence = 0;             // probability that the direction lowers the loss
   bool stop_predict = false;         // the loss left its band or the slope changed its sign
@@ -26,8 +26,9 @@ constexpr Phase next_phase(Phase now, const PhaseSignals& signals, const PhaseCo
       return signals.steps_in_phase >= config.warmup_steps ? Phase::kFull : Phase::kWarmup;
     case Phase::kFull: {
       const bool due = config.max_predict_steps > 0 && signals.steps_in_phase >= config.full_steps;
-      const bool good = signals.may_predict && signals.healthy &&
-                        (signals.trial || signals.confidence >= config.confidence_threshold);
+      const bool good =
+          signals.may_predict && signals.healthy &&
+          (signals.trial_overdue || signals.confidence >= config.confidence_threshold);
       return due && good ? Phase::kPredict : Phase::kFull;
     }
     case Phase::kPredict: {
