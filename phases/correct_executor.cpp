@@ -84,11 +84,12 @@ void CorrectExecutor::decide(const Batch& batch, GradientMeasurement& measuremen
                      : outcome.kept_fraction > 0 ? Decision::kShrunk
                                                  : Decision::kReverted;
   const std::string change =
-      concat("loss ", losses.before, " -> ", losses.after, " on ", parts_.jump.probes.size(),
-             " batches after ", parts_.jump.steps, " predicted steps");
+      concat("loss ", brief(losses.before), " -> ", brief(losses.after), " on ",
+             parts_.jump.probes.size(), " batches after ", parts_.jump.steps, " predicted steps");
   if (outcome.decision == Decision::kAccepted) say(outcome, "accepted: " + change);
   if (outcome.decision == Decision::kShrunk) {
-    say(outcome, concat("shrunk to ", outcome.kept_fraction, ": ", change, ", then ", kept_loss));
+    say(outcome, concat("shrunk to ", brief(outcome.kept_fraction), ": ", change, ", then ",
+                        brief(kept_loss)));
   }
   if (outcome.decision == Decision::kReverted) {
     const bool alarmed = !losses.alarm.empty();

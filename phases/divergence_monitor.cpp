@@ -69,17 +69,18 @@ Verdict DivergenceMonitor::assess(const GradientMeasurement& measurement) const 
   if (!loss.normal()) return loss;
   const double baseline = median_of(norms_);
   if (measurement.norm > config_.gradient_factor * baseline) {
-    return {Signal::kExplosion, concat("gradient norm ", measurement.norm, " is over ",
-                                       config_.gradient_factor, " times its median ", baseline)};
+    return {Signal::kExplosion,
+            concat("gradient norm ", brief(measurement.norm), " is over ", config_.gradient_factor,
+                   " times its median ", brief(baseline))};
   }
   if (measurement.norm < config_.vanishing_factor * baseline) {
-    return {Signal::kVanishing,
-            concat("gradient norm ", measurement.norm, " vanished: its median is ", baseline)};
+    return {Signal::kVanishing, concat("gradient norm ", brief(measurement.norm),
+                                       " vanished: its median is ", brief(baseline))};
   }
   const double correlation = neighbour_correlation(losses_);
   if (config_.oscillation < 1 && correlation <= -config_.oscillation) {
     return {Signal::kOscillation,
-            concat("the loss oscillates: neighbours correlate by ", correlation)};
+            concat("the loss oscillates: neighbours correlate by ", brief(correlation))};
   }
   return {};
 }
@@ -89,8 +90,8 @@ Verdict DivergenceMonitor::assess_loss(double loss, double expected) const {
   if (!ready()) return {};
   const double sigmas = (loss - expected) / spread_of(losses_);
   if (!(sigmas > config_.loss_sigmas)) return {};
-  return {Signal::kLoss, concat("loss ", loss, " is ", sigmas,
-                                " standard deviations above the expected ", expected)};
+  return {Signal::kLoss, concat("loss ", brief(loss), " is ", brief(sigmas),
+                                " standard deviations above the expected ", brief(expected))};
 }
 
 void DivergenceMonitor::observe(const GradientMeasurement& measurement) {

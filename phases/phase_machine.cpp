@@ -11,7 +11,7 @@ namespace {
 
 std::string refusal(const PhaseParts& parts, const PhaseSignals& signals) {
   if (!signals.healthy) return "no prediction: this step had a warning";
-  return concat("no prediction: confidence ", signals.confidence, " is below ",
+  return concat("no prediction: confidence ", brief(signals.confidence), " is below ",
                 parts.config().confidence_threshold);
 }
 

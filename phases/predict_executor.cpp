@@ -32,7 +32,7 @@ PhaseOutcome PredictExecutor::run(const Batch& batch) {
   outcome.predicted_loss = jump.expected_loss(parts_.line.position());
   if (jump.steps == 0) {
     say(outcome, concat(jump.trial ? "trial: " : "", "predicting ", jump.planned_steps,
-                        " steps, confidence ", jump.confidence));
+                        " steps, confidence ", brief(jump.confidence)));
   }
   const std::int64_t to_come = jump.planned_steps - jump.steps;
   if (!jump.restoring && to_come <= parts_.setup.restore_lookahead) {
@@ -83,12 +83,12 @@ void PredictExecutor::take_slope(double slope, PhaseOutcome& outcome) {
   const double position = parts_.line.position();
   if (slope > 0) {
     jump.stop = true;
-    say(outcome, concat("prediction ends early: the loss rises by ", slope, " per step"));
+    say(outcome, concat("prediction ends early: the loss rises by ", brief(slope), " per step"));
     return;
   }
   jump.curvature = position > 0 ? (slope - jump.slope) / position : 0.0;
   jump.limit = jump.curvature > 0 ? position - slope / jump.curvature : 0.0;
-  say(outcome, concat("micro-correction: slope ", slope, " against ", jump.slope));
+  say(outcome, concat("micro-correction: slope ", brief(slope), " against ", brief(jump.slope)));
 }
 
 void PredictExecutor::advance() {

@@ -1,5 +1,7 @@
 #include "hybrid_trainer/core/error.h"
 
+#include <cstdio>
+
 namespace hybrid_trainer {
 namespace {
 
@@ -10,6 +12,12 @@ std::string joined(const std::vector<std::string>& lines) {
 }
 
 }  // namespace
+
+std::string brief(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.5g", value);
+  return text;
+}
 
 ConfigError::ConfigError(std::vector<std::string> problems)
     : Error(ExitCode::kConfig, joined(problems)), problems_(std::move(problems)) {}

@@ -17,6 +17,9 @@ std::string concat(const Parts&... parts) {
   return out.str();
 }
 
+/// A measured number for people: five significant digits.
+std::string brief(double value);
+
 /// What the process answers with when an error ends it; the numbers are those of sysexits.h.
 enum class ExitCode : int {
   kSuccess = 0,
