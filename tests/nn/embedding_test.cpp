@@ -1,0 +1,44 @@
+#include "hybrid_trainer/nn/embedding.h"
+
+#include <gtest/gtest.h>
+
+#include "support/gradient_check.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+class EmbeddingTest : public ::testing::Test {
+ protected:
+  EmbeddingTest() {
+    randomize([&](const ParameterVisitor& visit) { embedding_.visit_parameters(visit); }, stream_);
+  }
+  const Stream stream_ = test_stream();
+  Embedding embedding_{20, 8, 4, stream_};
+};
+
+TEST_F(EmbeddingTest, AddsTheRowsOfTokenAndPosition) {
+  const Tensor tokens = random_tokens({2, 3}, 20, 1, stream_);
+  const Tensor y = embedding_.forward(tokens, 5, {}, stream_);
+  ASSERT_EQ(y.shape(), (Shape{2, 3, 4}));
+  for (std::int64_t i = 0; i < y.elements(); ++i) {
+    const std::int64_t place = i / 4, channel = i % 4;
+    const std::int64_t token = tokens.data<std::int32_t>()[place], position = 5 + place % 3;
+    EXPECT_EQ(y.data<float>()[i],
+              embedding_.tokens().value.data<float>()[token * 4 + channel] +
+                  embedding_.positions().value.data<float>()[position * 4 + channel]);
+  }
+}
+
+TEST_F(EmbeddingTest, NamesATokenThatIsNotInTheTable) {
+  const Tensor tokens = random_tokens({1, 3}, 20, 1, stream_);
+  tokens.data<std::int32_t>()[2] = 20;
+  try {
+    embedding_.forward(tokens, 0, {}, stream_);
+    FAIL() << "no error";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("20"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing
