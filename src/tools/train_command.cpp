@@ -14,41 +14,60 @@ std::string as_typed(const std::vector<std::string>& arguments) {
   return text;
 }
 
+void print_end(const RunSummary& summary, const std::string& run) {
+  const PredictionCounts& predictions = summary.predictions;
+  std::cerr << "validation loss " << brief(summary.final_validation_loss.value_or(0)) << " after "
+            << summary.steps << " steps, " << static_cast<long>(summary.seconds) << " s\n  steps:";
+  for (Phase phase : kAllPhases)
+    std::cerr << ' ' << name_of(phase) << ' ' << summary.phase(phase).steps;
+  std::cerr << "\n  predictions: " << predictions.made << " made, " << predictions.accepted
+            << " accepted, " << predictions.shrunk << " shrunk, " << predictions.reverted
+            << " reverted\n  report: " << run << "/report.html\n";
+}
+
 }  // namespace
 
 int train_command(const std::vector<std::string>& arguments) {
   ConfigArguments source;
   std::string data, run, init_from;
   bool resume = false, json = false;
-  CommandSyntax syntax{.name = "train",
-                       .usage = "(--preset NAME | --config FILE) --data DATA --run RUN [options]",
-                       .description = "Trains a GPT-2 in phases. RUN gets config.json, metrics.jsonl, summary.json,\n"
-                                      "report.html and checkpoints/. Ctrl-C finishes the step, saves and exits.",
-                       .operands = {}};
+  CommandSyntax syntax{
+      .name = "train",
+      .usage = "(--preset NAME | --config FILE) --data DATA --run RUN [options]",
+      .description =
+          "Trains a GPT-2 in phases. RUN gets config.json, metrics.jsonl, summary.json,\n"
+          "report.html and checkpoints/. Ctrl-C finishes the step, saves and exits.",
+      .operands = {}};
   add_config_options(syntax.options, source);
   auto add = syntax.options.add_options();
-  add("data", po::value(&data)->required()->value_name("DATA"), "Folder that `hybrid prepare` wrote.");
+  add("data", po::value(&data)->required()->value_name("DATA"),
+      "Folder that `hybrid prepare` wrote.");
   add("run", po::value(&run)->required()->value_name("RUN"), "Folder for what the run leaves.");
-  add("resume", po::bool_switch(&resume), "Go on from the run's newest checkpoint, or start where there is none.");
-  add("init-from", po::value(&init_from)->value_name("HF_DIR"), "Take model and first weights from a Hugging Face folder.");
+  add("resume", po::bool_switch(&resume),
+      "Go on from the run's newest checkpoint, or start where there is none.");
+  add("init-from", po::value(&init_from)->value_name("HF_DIR"),
+      "Take model and first weights from a Hugging Face folder.");
   add("json", po::bool_switch(&json), "Print the summary as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
   if (!source.names_a_source() && init_from.empty()) {
     throw UsageError("train: give --preset NAME, --config FILE or --init-from HF_DIR");
   }
 
-  TrainingRunSettings settings{.config = build_config(source), .data = data, .run = run, .resume = resume,
-                               .init_from = {}, .command = as_typed(arguments)};
+  TrainingRunSettings settings{.config = build_config(source),
+                               .data = data,
+                               .run = run,
+                               .resume = resume,
+                               .init_from = {},
+                               .command = as_typed(arguments)};
   if (!init_from.empty()) settings.init_from = init_from;
   const TrainingRunResult result = run_training(settings, std::cerr);
   if (json) {
     std::cout << to_json(result.summary);
   } else if (result.end == RunEnd::kFinished) {
-    const RunSummary& summary = result.summary;
-    std::cerr << "validation loss " << summary.final_validation_loss.value_or(0) << " after " << summary.steps << " steps, "
-              << static_cast<long>(summary.seconds) << " s; report: " << run << "/report.html\n";
+    print_end(result.summary, run);
   }
-  return static_cast<int>(result.end == RunEnd::kInterrupted ? ExitCode::kInterrupted : ExitCode::kSuccess);
+  return static_cast<int>(result.end == RunEnd::kInterrupted ? ExitCode::kInterrupted
+                                                             : ExitCode::kSuccess);
 }
 
 }  // namespace hybrid_trainer
