@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "phases/phase_executor.h"
@@ -29,12 +30,17 @@ PhaseOutcome CorrectExecutor::run(const Batch& batch) {
   return outcome;
 }
 
+std::size_t CorrectExecutor::probe_count() const {
+  const auto wanted = static_cast<std::size_t>(parts_.config().probe_batches);
+  return std::min(wanted, parts_.jump.batches.size());
+}
+
 double CorrectExecutor::probe_loss(PhaseOutcome& outcome) {
+  const std::size_t count = probe_count();
   double sum = 0;
-  for (const Batch& probe : parts_.jump.probes) sum += parts_.model.wait_for_loss(probe);
-  const auto count = static_cast<double>(parts_.jump.probes.size());
-  outcome.cost += count * parts_.config().forward_cost;
-  return sum / count;
+  for (std::size_t i = 0; i < count; ++i) sum += parts_.model.wait_for_loss(parts_.jump.batches[i]);
+  outcome.cost += static_cast<double>(count) * parts_.config().forward_cost;
+  return sum / static_cast<double>(count);
 }
 
 /// Leaves the weights at the snapshot.
@@ -75,6 +81,17 @@ double CorrectExecutor::choose(const Comparison& losses, double& kept_loss, Phas
   return 0;
 }
 
+void CorrectExecutor::replay(PhaseOutcome& outcome) {
+  const auto count = static_cast<std::int64_t>(parts_.jump.batches.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    parts_.model.rewind(count - i);
+    const Batch& batch = parts_.jump.batches[static_cast<std::size_t>(i)];
+    update(parts_, parts_.model.wait_for_gradient(batch), outcome);
+    outcome.cost += 1;
+  }
+  parts_.model.rewind(0);
+}
+
 void CorrectExecutor::decide(const Batch& batch, GradientMeasurement& measurement,
                              PhaseOutcome& outcome) {
   const Comparison losses = compare(measurement, outcome);
@@ -84,8 +101,8 @@ void CorrectExecutor::decide(const Batch& batch, GradientMeasurement& measuremen
                      : outcome.kept_fraction > 0 ? Decision::kShrunk
                                                  : Decision::kReverted;
   const std::string change =
-      concat("loss ", brief(losses.before), " -> ", brief(losses.after), " on ",
-             parts_.jump.probes.size(), " batches after ", parts_.jump.steps, " predicted steps");
+      concat("loss ", brief(losses.before), " -> ", brief(losses.after), " on ", probe_count(),
+             " batches after ", parts_.jump.steps, " predicted steps");
   if (outcome.decision == Decision::kAccepted) say(outcome, "accepted: " + change);
   if (outcome.decision == Decision::kShrunk) {
     say(outcome, concat("shrunk to ", brief(outcome.kept_fraction), ": ", change, ", then ",
@@ -95,13 +112,15 @@ void CorrectExecutor::decide(const Batch& batch, GradientMeasurement& measuremen
     const bool alarmed = !losses.alarm.empty();
     say(outcome, concat("reverted: ", alarmed ? losses.alarm + ", " : "", change));
   }
+  if (outcome.decision == Decision::kReverted) replay(outcome);
   if (outcome.kept_fraction != 1) {  // the gradient is of another point
     measurement = parts_.model.wait_for_gradient(batch);
     outcome.cost += 1;
   }
   const double charged = parts_.jump.cost + outcome.cost - 1;  // the update itself is a Full step's
-  parts_.close_jump({charged, losses.before - kept_loss, parts_.config().correct_steps,
-                     outcome.decision, outcome.kept_fraction});
+  parts_.close_jump({charged, losses.before - kept_loss,
+                     outcome.updates + parts_.config().correct_steps, outcome.decision,
+                     outcome.kept_fraction});
 }
 
 }  // namespace hybrid_trainer

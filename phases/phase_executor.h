@@ -48,7 +48,9 @@ class PredictExecutor : public PhaseExecutor {
   void roll_back(PhaseOutcome& outcome);
 };
 
-/// Correct: its first step decides on the prediction, then each step is an update.
+/// Correct: its first step decides on the prediction, then each step is an update. After a revert
+/// it first trains on the batches of Predict, each as the step that it was, so that the weights are
+/// bit for bit those of a run that never predicted; that too is charged to the prediction.
 class CorrectExecutor : public PhaseExecutor {
  public:
   using PhaseExecutor::PhaseExecutor;
@@ -62,14 +64,16 @@ class CorrectExecutor : public PhaseExecutor {
     double slope = 0;              // per position, there
     std::string alarm;             // why that point is out of the question, or ""
   };
+  std::size_t probe_count() const;
   double probe_loss(PhaseOutcome& outcome);
   Comparison compare(const GradientMeasurement& measurement, PhaseOutcome& outcome);
   double choose(const Comparison& losses, double& kept_loss, PhaseOutcome& outcome);
+  void replay(PhaseOutcome& outcome);
   void decide(const Batch& batch, GradientMeasurement& measurement, PhaseOutcome& outcome);
 };
 
 /// Judges the measurement and applies its gradient, or skips the update where it is not finite.
-/// Fills loss, norm, updated and event. Throws Diverged after too many skips in a row.
+/// Fills loss, norm, updates and event. Throws Diverged after too many skips in a row.
 void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome);
 
 /// Appends to outcome.event.

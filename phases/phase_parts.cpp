@@ -69,12 +69,12 @@ void PhaseParts::save(State& state) const {
   line.save(state);
   statistics.save(state);
   std::vector<Tensor> inputs, targets;
-  for (const Batch& probe : jump.probes) {
-    inputs.push_back(probe.inputs);
-    targets.push_back(probe.targets);
+  for (const Batch& batch : jump.batches) {
+    inputs.push_back(batch.inputs);
+    targets.push_back(batch.targets);
   }
-  save_tensors(state, "phases.probe.inputs", inputs);
-  save_tensors(state, "phases.probe.targets", targets);
+  save_tensors(state, "phases.batch.inputs", inputs);
+  save_tensors(state, "phases.batch.targets", targets);
 }
 
 void PhaseParts::load(const State& state) {
@@ -87,11 +87,11 @@ void PhaseParts::load(const State& state) {
   gate.load(state);
   line.load(state, stream);
   statistics.load(state);
-  const auto inputs = load_tensors(state, "phases.probe.inputs", MemoryKind::kData, stream);
-  const auto targets = load_tensors(state, "phases.probe.targets", MemoryKind::kData, stream);
-  jump.probes.clear();
+  const auto inputs = load_tensors(state, "phases.batch.inputs", MemoryKind::kData, stream);
+  const auto targets = load_tensors(state, "phases.batch.targets", MemoryKind::kData, stream);
+  jump.batches.clear();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    jump.probes.push_back({inputs[i], targets.at(i)});
+    jump.batches.push_back({inputs[i], targets.at(i)});
   }
   if (!has_entered) return;
   model.enter_phase(entered);

@@ -26,8 +26,8 @@ struct Jump {
   double cost = 0;
   bool trial = false;
   bool stop = false;
-  bool restoring = false;  // begin_restore was called
-  std::vector<Batch> probes;
+  bool restoring = false;      // begin_restore was called
+  std::vector<Batch> batches;  // of Predict, in order; the first ones are the probes
 
   double expected_loss(double position) const {
     return start_loss + slope * position + 0.5 * curvature * position * position;

@@ -39,9 +39,7 @@ PhaseOutcome PredictExecutor::run(const Batch& batch) {
     parts_.model.begin_restore();
     jump.restoring = true;
   }
-  if (static_cast<std::int64_t>(jump.probes.size()) < parts_.config().probe_batches) {
-    jump.probes.push_back(copy_of(batch, parts_.model.stream()));
-  }
+  jump.batches.push_back(copy_of(batch, parts_.model.stream()));
   const std::int64_t interval = parts_.config().correction_interval;
   const bool micro = interval > 0 && jump.steps > 0 && jump.steps % interval == 0;
   const Verdict verdict = micro ? micro_correct(batch, outcome) : forward(batch, outcome);

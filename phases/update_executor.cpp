@@ -17,7 +17,7 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
     parts.model.apply_gradient();
     parts.monitor.observe(measurement);
     parts.skipped_in_a_row = 0;
-    outcome.updated = true;
+    ++outcome.updates;
     if (parts.predicts()) parts.predictor->observe(parts.model);
     if (!verdict.normal()) say(outcome, "warning: " + verdict.reason);
     return;
@@ -55,7 +55,7 @@ PhaseOutcome UpdateExecutor::run(const Batch& batch) {
     outcome.confidence = parts_.trust.confidence();
   }
   update(parts_, measurement, outcome);
-  if (phase_ == Phase::kFull && outcome.updated && parts_.predicts()) {
+  if (phase_ == Phase::kFull && outcome.updates > 0 && parts_.predicts()) {
     parts_.gate.add_full_loss(outcome.loss);
   }
   return outcome;

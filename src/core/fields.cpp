@@ -6,7 +6,9 @@
 namespace hybrid_trainer {
 
 std::string Range::text() const {
-  const auto end = [](double value) { return std::isinf(value) ? std::string(value < 0 ? "-inf" : "inf") : concat(value); };
+  const auto end = [](double value) {
+    return std::isinf(value) ? std::string(value < 0 ? "-inf" : "inf") : concat(value);
+  };
   return concat(low_open || std::isinf(low) ? "(" : "[", end(low), ", ", end(high),
                 high_open || std::isinf(high) ? ")" : "]");
 }
@@ -15,7 +17,8 @@ std::string range_problem(const std::string& path, double value, const Range& ra
   return concat(path, ": got ", value, ", want a number in ", range.text());
 }
 
-std::string choice_problem(const std::string& path, const std::string& value, const std::vector<std::string>& choices) {
+std::string choice_problem(const std::string& path, const std::string& value,
+                           const std::vector<std::string>& choices) {
   return concat(path, ": got \"", value, "\"", name_hint(value, choices));
 }
 

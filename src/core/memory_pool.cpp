@@ -27,10 +27,12 @@ std::size_t rounded(std::size_t bytes) {
 /// Large blocks are mappings of their own, so that what is given back really leaves the process.
 void* take_from_system(std::size_t bytes) {
   if (bytes < kHugePage) return std::aligned_alloc(kLine, bytes);
-  void* mapped = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* mapped =
+      mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   char* begin = static_cast<char*>(mapped);
-  const std::size_t skip = (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
+  const std::size_t skip =
+      (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
   if (skip > 0) munmap(begin, skip);
   if (skip < kHugePage) munmap(begin + skip + bytes, kHugePage - skip);
   madvise(begin + skip, bytes, MADV_HUGEPAGE);
@@ -49,7 +51,8 @@ void give_to_system(void* data, std::size_t bytes) noexcept {
 
 const char* name_of(MemoryKind kind) {
   constexpr std::array<const char*, kMemoryKinds> names{
-      "parameters", "gradients", "optimizer_state", "activations", "predictor", "snapshot", "workspace", "data"};
+      "parameters", "gradients", "optimizer_state", "activations",
+      "predictor",  "snapshot",  "workspace",       "data"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -70,7 +73,8 @@ void Buffer::swap(Buffer& other) noexcept {
   std::swap(kind_, other.kind_);
 }
 
-std::shared_ptr<MemoryPool> MemoryPool::create(std::string name, std::optional<std::size_t> budget_bytes) {
+std::shared_ptr<MemoryPool> MemoryPool::create(std::string name,
+                                               std::optional<std::size_t> budget_bytes) {
   return std::shared_ptr<MemoryPool>(new MemoryPool(std::move(name), budget_bytes));
 }
 
@@ -84,12 +88,15 @@ Buffer MemoryPool::allocate(std::size_t bytes, MemoryKind kind) {
   std::unique_lock lock(blocks_->mutex);
   MemoryUse& use = blocks_->use;
   void* data = nullptr;
-  if (auto found = blocks_->cached.find(size); found != blocks_->cached.end() && !found->second.empty()) {
+  if (auto found = blocks_->cached.find(size);
+      found != blocks_->cached.end() && !found->second.empty()) {
     data = found->second.back();
     found->second.pop_back();
     use.cached -= size;
   } else {
-    const auto over = [&] { return budget_bytes_ && use.live_total + use.cached + size > *budget_bytes_; };
+    const auto over = [&] {
+      return budget_bytes_ && use.live_total + use.cached + size > *budget_bytes_;
+    };
     const auto trimmed = [&] {
       lock.unlock();
       trim();
@@ -102,11 +109,14 @@ Buffer MemoryPool::allocate(std::size_t bytes, MemoryKind kind) {
       data = take_from_system(size);
     }
     if (data == nullptr) {
-      const std::size_t available = budget_bytes_ ? *budget_bytes_ - std::min(*budget_bytes_, use.live_total) : 0;
-      throw OutOfMemory(concat(name_, " memory: asked for ", size, " bytes of ", name_of(kind), ", ", use.live_total,
-                               " in use, ", budget_bytes_ ? concat("budget ", *budget_bytes_) : "the system has no more",
-                               "; lower data.batch_size or data.sequence_length"),
-                        size, available);
+      const std::size_t available =
+          budget_bytes_ ? *budget_bytes_ - std::min(*budget_bytes_, use.live_total) : 0;
+      throw OutOfMemory(
+          concat(name_, " memory: asked for ", size, " bytes of ", name_of(kind), ", ",
+                 use.live_total, " in use, ",
+                 budget_bytes_ ? concat("budget ", *budget_bytes_) : "the system has no more",
+                 "; lower data.batch_size or data.sequence_length"),
+          size, available);
     }
     use.fresh_total += size;
   }

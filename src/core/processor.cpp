@@ -29,7 +29,8 @@ InstructionSet held_down() {
   if (wish == nullptr) return best;
   for (auto set : {InstructionSet::kBaseline, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
     if (std::strcmp(wish, name_of(set)) == 0) {
-      if (set < InstructionSet::kAvx512) setenv("ONEDNN_MAX_CPU_ISA", set == InstructionSet::kAvx2 ? "AVX2" : "SSE41", 0);
+      if (set < InstructionSet::kAvx512)
+        setenv("ONEDNN_MAX_CPU_ISA", set == InstructionSet::kAvx2 ? "AVX2" : "SSE41", 0);
       return std::min(best, set);
     }
   }
@@ -62,7 +63,9 @@ InstructionSet instruction_set() {
   return set;
 }
 
-bool multiplies_bfloat16() { return instruction_set() == InstructionSet::kAvx512 && has_bfloat16_instructions(); }
+bool multiplies_bfloat16() {
+  return instruction_set() == InstructionSet::kAvx512 && has_bfloat16_instructions();
+}
 
 ProcessorInfo processor_info() {
   ProcessorInfo info;
@@ -75,8 +78,10 @@ ProcessorInfo processor_info() {
   }
   cpu_set_t usable;
   CPU_ZERO(&usable);
-  if (sched_getaffinity(0, sizeof usable, &usable) == 0) info.cores = std::max(1, CPU_COUNT(&usable));
-  info.memory_bytes = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  if (sched_getaffinity(0, sizeof usable, &usable) == 0)
+    info.cores = std::max(1, CPU_COUNT(&usable));
+  info.memory_bytes = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+                      static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return info;
 }
 

@@ -13,7 +13,8 @@ Shape::Shape(std::initializer_list<std::int64_t> dimensions) {
 
 void Shape::append(std::int64_t dimension) {
   if (rank_ == kMaxRank) throw ShapeMismatch("a shape has at most 4 dimensions");
-  if (dimension < 0) throw ShapeMismatch(concat("a dimension is ", dimension, "; it must not be negative"));
+  if (dimension < 0)
+    throw ShapeMismatch(concat("a dimension is ", dimension, "; it must not be negative"));
   dimensions_[static_cast<std::size_t>(rank_++)] = dimension;
 }
 
@@ -46,7 +47,8 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, MemoryKind kind, const Str
 
 Tensor Tensor::view(const Shape& shape) const {
   if (shape.elements() != elements()) {
-    throw ShapeMismatch(concat("a tensor of shape ", shape_.text(), " cannot be seen as ", shape.text()));
+    throw ShapeMismatch(
+        concat("a tensor of shape ", shape_.text(), " cannot be seen as ", shape.text()));
   }
   Tensor other = *this;
   other.shape_ = shape;
@@ -55,7 +57,8 @@ Tensor Tensor::view(const Shape& shape) const {
 
 Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
   if (shape_.rank() == 0 || begin < 0 || begin > end || end > shape_[0]) {
-    throw ShapeMismatch(concat("rows ", begin, " to ", end, " are not within a tensor of shape ", shape_.text()));
+    throw ShapeMismatch(
+        concat("rows ", begin, " to ", end, " are not within a tensor of shape ", shape_.text()));
   }
   Tensor other = *this;
   other.shape_ = Shape{end - begin};
@@ -69,8 +72,8 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
 }
 
 void Tensor::throw_wrong_dtype(DType asked) const {
-  throw Error(ExitCode::kInternal, concat("a tensor of dtype ", name_of(dtype_), " and shape ", shape_.text(),
-                                          " was read as ", name_of(asked)));
+  throw Error(ExitCode::kInternal, concat("a tensor of dtype ", name_of(dtype_), " and shape ",
+                                          shape_.text(), " was read as ", name_of(asked)));
 }
 
 namespace {
@@ -83,8 +86,10 @@ void in_shares(std::size_t bytes, const Fn& fn) {
   {
     const std::size_t count = static_cast<std::size_t>(omp_get_num_threads());
     const std::size_t share = (bytes / count + 63) / 64 * 64;
-    const std::size_t begin = std::min(bytes, share * static_cast<std::size_t>(omp_get_thread_num()));
-    const std::size_t end = omp_get_thread_num() + 1 == omp_get_num_threads() ? bytes : std::min(bytes, begin + share);
+    const std::size_t begin =
+        std::min(bytes, share * static_cast<std::size_t>(omp_get_thread_num()));
+    const std::size_t end =
+        omp_get_thread_num() + 1 == omp_get_num_threads() ? bytes : std::min(bytes, begin + share);
     if (end > begin) fn(begin, end - begin);
   }
 }
@@ -93,17 +98,20 @@ void in_shares(std::size_t bytes, const Fn& fn) {
 
 void copy(const Tensor& destination, const Tensor& source, const Stream&) {
   if (destination.shape() != source.shape() || destination.dtype() != source.dtype()) {
-    throw ShapeMismatch(concat("copy: destination is ", destination.shape().text(), " ", name_of(destination.dtype()),
-                               ", source ", source.shape().text(), " ", name_of(source.dtype())));
+    throw ShapeMismatch(concat("copy: destination is ", destination.shape().text(), " ",
+                               name_of(destination.dtype()), ", source ", source.shape().text(),
+                               " ", name_of(source.dtype())));
   }
   char* to = static_cast<char*>(destination.raw());
   const char* from = static_cast<const char*>(source.raw());
-  in_shares(source.bytes(), [&](std::size_t at, std::size_t bytes) { std::memcpy(to + at, from + at, bytes); });
+  in_shares(source.bytes(),
+            [&](std::size_t at, std::size_t bytes) { std::memcpy(to + at, from + at, bytes); });
 }
 
 void fill_zero(const Tensor& tensor, const Stream&) {
   char* to = static_cast<char*>(tensor.raw());
-  in_shares(tensor.bytes(), [&](std::size_t at, std::size_t bytes) { std::memset(to + at, 0, bytes); });
+  in_shares(tensor.bytes(),
+            [&](std::size_t at, std::size_t bytes) { std::memset(to + at, 0, bytes); });
 }
 
 }  // namespace hybrid_trainer

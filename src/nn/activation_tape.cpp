@@ -12,7 +12,8 @@ Tensor PlainTape::pop(const Stream&) {
 }
 
 Tensor ForwardOnlyTape::pop(const Stream&) {
-  throw Error(ExitCode::kInternal, "activation tape: backward was called after a forward-only pass");
+  throw Error(ExitCode::kInternal,
+              "activation tape: backward was called after a forward-only pass");
 }
 
 }  // namespace hybrid_trainer

@@ -24,17 +24,21 @@ void fill_cache(const KeyValueCache& cache, const Tensor& qkv) {
 
 }  // namespace
 
-AttentionLayer::AttentionLayer(const std::string& name, std::int64_t width, int heads, const Stream& stream)
+AttentionLayer::AttentionLayer(const std::string& name, std::int64_t width, int heads,
+                               const Stream& stream)
     : heads_(heads),
       query_key_value_(name + ".c_attn", width, 3 * width, stream),
       projection_(name + ".c_proj", width, width, stream) {}
 
-Tensor AttentionLayer::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape, const Stream& stream) {
+Tensor AttentionLayer::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                               const Stream& stream) {
   const Tensor qkv = query_key_value_.forward(x, tape, stream);
   const std::int64_t batch = x.size(0), time = x.size(1);
   Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
   Tensor log_sum_exp;
-  if (tape.keeps()) log_sum_exp = Tensor::empty({batch, heads_, time}, DType::kF32, MemoryKind::kActivations, stream);
+  if (tape.keeps())
+    log_sum_exp =
+        Tensor::empty({batch, heads_, time}, DType::kF32, MemoryKind::kActivations, stream);
   kernels::attention_forward(y, log_sum_exp, qkv, heads_, stream);
   tape.push(qkv, stream);
   tape.push(y, stream);
@@ -50,8 +54,9 @@ Tensor AttentionLayer::backward(const Tensor& dy, ActivationTape& tape, const St
   return query_key_value_.backward(dqkv, tape, stream);
 }
 
-Tensor AttentionLayer::forward_cached(const Tensor& x, const Tensor& residual, std::int64_t position,
-                                      const KeyValueCache& cache, const Pass& pass, const Stream& stream) {
+Tensor AttentionLayer::forward_cached(const Tensor& x, const Tensor& residual,
+                                      std::int64_t position, const KeyValueCache& cache,
+                                      const Pass& pass, const Stream& stream) {
   ForwardOnlyTape tape(pass);
   const Tensor qkv = query_key_value_.forward(x, tape, stream);
   Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
@@ -61,8 +66,8 @@ Tensor AttentionLayer::forward_cached(const Tensor& x, const Tensor& residual, s
     kernels::attention_forward(y, Tensor{}, qkv, heads_, stream);
   } else {
     require(x.size(1) == 1, "attention: with a filled cache one position follows at a time");
-    kernels::attention_decode(y.view({batch, width}), cache.keys, cache.values, qkv.view({batch, 3 * width}), position,
-                              heads_, stream);
+    kernels::attention_decode(y.view({batch, width}), cache.keys, cache.values,
+                              qkv.view({batch, 3 * width}), position, heads_, stream);
   }
   return projection_.forward(y, residual, tape, stream);
 }

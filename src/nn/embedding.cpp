@@ -5,7 +5,8 @@
 
 namespace hybrid_trainer {
 
-Embedding::Embedding(std::int64_t rows, std::int64_t context, std::int64_t width, const Stream& stream)
+Embedding::Embedding(std::int64_t rows, std::int64_t context, std::int64_t width,
+                     const Stream& stream)
     : tokens_(make_parameter("wte.weight", {rows, width}, stream)),
       positions_(make_parameter("wpe.weight", {context, width}, stream)) {
   for (Parameter* table : {&tokens_, &positions_}) {
@@ -14,10 +15,12 @@ Embedding::Embedding(std::int64_t rows, std::int64_t context, std::int64_t width
   }
 }
 
-Tensor Embedding::forward(const Tensor& tokens, std::int64_t first_position, const Pass& pass, const Stream& stream) {
-  Tensor y = Tensor::empty({tokens.size(0), tokens.size(1), tokens_.value.size(1)}, pass.dtype, MemoryKind::kActivations,
-                           stream);
-  kernels::embedding_forward(y, tokens, tokens_.for_compute(), positions_.for_compute(), first_position, stream);
+Tensor Embedding::forward(const Tensor& tokens, std::int64_t first_position, const Pass& pass,
+                          const Stream& stream) {
+  Tensor y = Tensor::empty({tokens.size(0), tokens.size(1), tokens_.value.size(1)}, pass.dtype,
+                           MemoryKind::kActivations, stream);
+  kernels::embedding_forward(y, tokens, tokens_.for_compute(), positions_.for_compute(),
+                             first_position, stream);
   return y;
 }
 

@@ -5,11 +5,14 @@
 namespace hybrid_trainer {
 
 FeedForward::FeedForward(const std::string& name, std::int64_t width, const Stream& stream)
-    : expansion_(name + ".c_fc", width, 4 * width, stream), projection_(name + ".c_proj", 4 * width, width, stream) {}
+    : expansion_(name + ".c_fc", width, 4 * width, stream),
+      projection_(name + ".c_proj", 4 * width, width, stream) {}
 
-Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape, const Stream& stream) {
+Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                            const Stream& stream) {
   const Tensor wide = expansion_.forward(x, tape, stream);
-  const Tensor active = tape.keeps() ? Tensor::empty_like(wide, MemoryKind::kActivations, stream) : wide;
+  const Tensor active =
+      tape.keeps() ? Tensor::empty_like(wide, MemoryKind::kActivations, stream) : wide;
   kernels::gelu_forward(active, wide, stream);
   tape.push(wide, stream);
   return projection_.forward(active, residual, tape, stream);

@@ -37,9 +37,11 @@ Parameter make_parameter(const std::string& name, const Shape& shape, const Stre
   return parameter;
 }
 
-void allocate_gradients(const std::function<void(const ParameterVisitor&)>& visit_all, const Stream& stream) {
+void allocate_gradients(const std::function<void(const ParameterVisitor&)>& visit_all,
+                        const Stream& stream) {
   visit_all([&](Parameter& parameter) {
-    if (!parameter.gradient) parameter.gradient = Tensor::empty_like(parameter.value, MemoryKind::kGradients, stream);
+    if (!parameter.gradient)
+      parameter.gradient = Tensor::empty_like(parameter.value, MemoryKind::kGradients, stream);
     parameter.clear_gradient();
   });
 }

@@ -8,7 +8,8 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Logits of one chunk: 512 rows of GPT-2 in bf16, 256 in f32. More saves little of the additions to the table's gradient.
+/// Logits of one chunk: 512 rows of GPT-2 in bf16, 256 in f32. More saves little of the additions
+/// to the table's gradient.
 constexpr std::int64_t kChunkBytes = std::int64_t{52} << 20;
 
 std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes) {
@@ -18,30 +19,35 @@ std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes) {
 
 }  // namespace
 
-double LanguageHead::wait_for_loss(const Tensor& x, const Tensor& targets, float gradient_scale, ActivationTape& tape,
-                                   const Stream& stream) {
+double LanguageHead::wait_for_loss(const Tensor& x, const Tensor& targets, float gradient_scale,
+                                   ActivationTape& tape, const Stream& stream) {
   const std::int64_t rows = x.size(0), columns = table_.value.size(0);
-  const std::int64_t step = chunk_rows(rows, columns * static_cast<std::int64_t>(size_of(x.dtype())));
+  const std::int64_t step =
+      chunk_rows(rows, columns * static_cast<std::int64_t>(size_of(x.dtype())));
   const Tensor logits = Tensor::empty({step, columns}, x.dtype(), MemoryKind::kWorkspace, stream);
   const Tensor losses = Tensor::empty({rows}, DType::kF32, MemoryKind::kWorkspace, stream);
-  const Tensor dx = tape.keeps() ? Tensor::empty_like(x, MemoryKind::kActivations, stream) : Tensor{};
+  const Tensor dx =
+      tape.keeps() ? Tensor::empty_like(x, MemoryKind::kActivations, stream) : Tensor{};
   const float scale = tape.keeps() ? gradient_scale / static_cast<float>(rows) : 0.0f;
   const Tensor& table = table_.for_compute();
   for (std::int64_t begin = 0; begin < rows; begin += step) {
     const std::int64_t end = std::min(rows, begin + step);
     const Tensor part = logits.rows(0, end - begin), x_part = x.rows(begin, end);
     kernels::linear_forward(part, x_part, table, Tensor{}, Tensor{}, stream);
-    kernels::softmax_cross_entropy(losses.rows(begin, end), part, targets.rows(begin, end), vocabulary_, scale, stream);
+    kernels::softmax_cross_entropy(losses.rows(begin, end), part, targets.rows(begin, end),
+                                   vocabulary_, scale, stream);
     if (!tape.keeps()) continue;
     kernels::linear_backward_input(dx.rows(begin, end), part, table, stream);
-    kernels::linear_backward_weight(table_.gradient, part, x_part, table_.take_gradient_mode(), stream);
+    kernels::linear_backward_weight(table_.gradient, part, x_part, table_.take_gradient_mode(),
+                                    stream);
   }
   if (tape.keeps()) tape.push(dx, stream);
   return kernels::wait_for_mean(losses, stream);
 }
 
 Tensor LanguageHead::logits(const Tensor& x, const Stream& stream) {
-  Tensor logits = Tensor::empty({x.size(0), table_.value.size(0)}, x.dtype(), MemoryKind::kWorkspace, stream);
+  Tensor logits =
+      Tensor::empty({x.size(0), table_.value.size(0)}, x.dtype(), MemoryKind::kWorkspace, stream);
   kernels::linear_forward(logits, x, table_.for_compute(), Tensor{}, Tensor{}, stream);
   return logits;
 }

@@ -6,7 +6,8 @@
 namespace hybrid_trainer {
 
 LayerNorm::LayerNorm(const std::string& name, std::int64_t width, const Stream& stream)
-    : weight_(make_parameter(name + ".weight", {width}, stream)), bias_(make_parameter(name + ".bias", {width}, stream)) {
+    : weight_(make_parameter(name + ".weight", {width}, stream)),
+      bias_(make_parameter(name + ".bias", {width}, stream)) {
   initialize_constant(weight_, 1.0f);
 }
 
@@ -18,21 +19,23 @@ Tensor LayerNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& s
     mean = Tensor::empty({rows}, DType::kF32, MemoryKind::kActivations, stream);
     rstd = Tensor::empty({rows}, DType::kF32, MemoryKind::kActivations, stream);
   }
-  kernels::layer_norm_forward(y.view({rows, width}), mean, rstd, x.view({rows, width}), weight_.value, bias_.value, stream);
+  kernels::layer_norm_forward(y.view({rows, width}), mean, rstd, x.view({rows, width}),
+                              weight_.value, bias_.value, stream);
   tape.push(x, stream);
   tape.push(mean, stream);
   tape.push(rstd, stream);
   return y;
 }
 
-void LayerNorm::backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy, ActivationTape& tape,
-                         const Stream& stream) {
+void LayerNorm::backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
+                         ActivationTape& tape, const Stream& stream) {
   const Tensor rstd = tape.pop(stream), mean = tape.pop(stream), x = tape.pop(stream);
   const Shape rows{mean.elements(), weight_.value.elements()};
   const auto parameter_mode = weight_.take_gradient_mode();
   bias_.take_gradient_mode();
-  kernels::layer_norm_backward(dx.view(rows), mode, weight_.gradient, bias_.gradient, parameter_mode, dy.view(rows),
-                               x.view(rows), mean, rstd, weight_.value, stream);
+  kernels::layer_norm_backward(dx.view(rows), mode, weight_.gradient, bias_.gradient,
+                               parameter_mode, dy.view(rows), x.view(rows), mean, rstd,
+                               weight_.value, stream);
 }
 
 Tensor LayerNorm::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
@@ -41,7 +44,8 @@ Tensor LayerNorm::backward(const Tensor& dy, ActivationTape& tape, const Stream&
   return dx;
 }
 
-void LayerNorm::backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+void LayerNorm::backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
+                              const Stream& stream) {
   backward(dx, kernels::GradientMode::kAccumulate, dy, tape, stream);
 }
 

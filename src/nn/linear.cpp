@@ -21,7 +21,8 @@ Shape with_last(const Shape& shape, std::int64_t last) {
 
 }  // namespace
 
-Linear::Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream)
+Linear::Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs,
+               const Stream& stream)
     : weight_(make_parameter(name + ".weight", {outputs, inputs}, stream)),
       bias_(make_parameter(name + ".bias", {outputs}, stream)) {
   weight_.is_matrix = true;
@@ -31,8 +32,10 @@ Tensor Linear::forward(const Tensor& x, ActivationTape& tape, const Stream& stre
   return forward(x, Tensor{}, tape, stream);
 }
 
-Tensor Linear::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape, const Stream& stream) {
-  Tensor y = Tensor::empty(with_last(x.shape(), weight_.value.size(0)), x.dtype(), MemoryKind::kActivations, stream);
+Tensor Linear::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                       const Stream& stream) {
+  Tensor y = Tensor::empty(with_last(x.shape(), weight_.value.size(0)), x.dtype(),
+                           MemoryKind::kActivations, stream);
   kernels::linear_forward(as_rows(y), as_rows(x), weight_.for_compute(), bias_.value,
                           residual ? as_rows(residual) : residual, stream);
   tape.push(x, stream);
@@ -42,7 +45,8 @@ Tensor Linear::forward(const Tensor& x, const Tensor& residual, ActivationTape& 
 Tensor Linear::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Tensor x = tape.pop(stream);
   const Tensor dy_rows = as_rows(dy);
-  kernels::linear_backward_weight(weight_.gradient, dy_rows, as_rows(x), weight_.take_gradient_mode(), stream);
+  kernels::linear_backward_weight(weight_.gradient, dy_rows, as_rows(x),
+                                  weight_.take_gradient_mode(), stream);
   kernels::bias_backward(bias_.gradient, dy_rows, bias_.take_gradient_mode(), stream);
   Tensor dx = Tensor::empty_like(x, MemoryKind::kActivations, stream);
   kernels::linear_backward_input(as_rows(dx), dy_rows, weight_.for_compute(), stream);

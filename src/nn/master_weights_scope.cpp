@@ -5,12 +5,14 @@
 namespace hybrid_trainer {
 
 MasterWeightsScope::MasterWeightsScope(LossModel& model) : model_(model) {
-  model_.visit_parameters([&](Parameter& parameter) { aside_.push_back(std::exchange(parameter.working, Tensor{})); });
+  model_.visit_parameters(
+      [&](Parameter& parameter) { aside_.push_back(std::exchange(parameter.working, Tensor{})); });
 }
 
 MasterWeightsScope::~MasterWeightsScope() {
   std::size_t i = 0;
-  model_.visit_parameters([&](Parameter& parameter) { parameter.working = std::move(aside_[i++]); });
+  model_.visit_parameters(
+      [&](Parameter& parameter) { parameter.working = std::move(aside_[i++]); });
 }
 
 }  // namespace hybrid_trainer

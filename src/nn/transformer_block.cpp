@@ -6,7 +6,9 @@
 namespace hybrid_trainer {
 namespace {
 
-std::string block_name(int index, const char* part) { return "h." + std::to_string(index) + "." + part; }
+std::string block_name(int index, const char* part) {
+  return "h." + std::to_string(index) + "." + part;
+}
 
 }  // namespace
 
@@ -18,10 +20,12 @@ TransformerBlock::TransformerBlock(int index, const BlockShape& shape, const Str
       norm_2_(block_name(index, "ln_2"), shape.width, stream),
       feed_forward_(block_name(index, "mlp"), shape.width, stream) {}
 
-/// Without dropout the branch's last product adds the residual itself; with it the branch is thinned first.
+/// Without dropout the branch's last product adds the residual itself; with it the branch is
+/// thinned first.
 template <class Branch>
-Tensor TransformerBlock::forward_branch(Branch& branch, LayerNorm& norm, const Tensor& x, std::uint64_t site,
-                                        ActivationTape& tape, const Stream& stream) {
+Tensor TransformerBlock::forward_branch(Branch& branch, LayerNorm& norm, const Tensor& x,
+                                        std::uint64_t site, ActivationTape& tape,
+                                        const Stream& stream) {
   const Tensor normal = norm.forward(x, tape, stream);
   if (shape_.dropout == 0 || !tape.pass().training) return branch.forward(normal, x, tape, stream);
   const Tensor y = branch.forward(normal, Tensor{}, tape, stream);
@@ -31,8 +35,9 @@ Tensor TransformerBlock::forward_branch(Branch& branch, LayerNorm& norm, const T
 }
 
 template <class Branch>
-void TransformerBlock::backward_branch(Branch& branch, LayerNorm& norm, const Tensor& dx, std::uint64_t site,
-                                       ActivationTape& tape, const Stream& stream) {
+void TransformerBlock::backward_branch(Branch& branch, LayerNorm& norm, const Tensor& dx,
+                                       std::uint64_t site, ActivationTape& tape,
+                                       const Stream& stream) {
   Tensor dbranch = dx;
   if (shape_.dropout != 0 && tape.pass().training) {
     dbranch = Tensor::empty_like(dx, MemoryKind::kActivations, stream);
@@ -56,8 +61,9 @@ Tensor TransformerBlock::backward(const Tensor& dy, ActivationTape& tape, const 
   return dy;
 }
 
-Tensor TransformerBlock::forward_cached(const Tensor& x, std::int64_t position, const KeyValueCache& cache,
-                                        const Pass& pass, const Stream& stream) {
+Tensor TransformerBlock::forward_cached(const Tensor& x, std::int64_t position,
+                                        const KeyValueCache& cache, const Pass& pass,
+                                        const Stream& stream) {
   ForwardOnlyTape tape(pass);
   const Tensor middle =
       attention_.forward_cached(norm_1_.forward(x, tape, stream), x, position, cache, pass, stream);

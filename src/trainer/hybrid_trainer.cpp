@@ -11,19 +11,21 @@ namespace {
 
 PhaseMachine::Setup machine_setup(const HybridTrainerConfig& config) {
   const PredictAwareMemoryConfig& memory = config.predict_aware_memory;
-  return {config.phases, config.divergence, memory.async_restore ? memory.async_restore_lookahead : 0};
+  return {config.phases, config.divergence,
+          memory.async_restore ? memory.async_restore_lookahead : 0};
 }
 
 /// Identifies the settings that a checkpoint depends on.
 std::string hash_of(const HybridTrainerConfig& config) {
-  const std::string model = config_json(config.model) + config_json(config.optimizer) + config_json(config.phases);
+  const std::string model =
+      config_json(config.model) + config_json(config.optimizer) + config_json(config.phases);
   return checksum_of(model);
 }
 
 }  // namespace
 
-HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
-                             std::shared_ptr<MemoryPool> host_pool)
+HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config,
+                             const Stream& stream, std::shared_ptr<MemoryPool> host_pool)
     : config_(config),
       stream_(stream),
       host_pool_(std::move(host_pool)),
@@ -62,7 +64,8 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   record.host_memory = host_pool_->use();
   record.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   record.tokens_per_second = static_cast<double>(record.tokens) / record.seconds;
-  if (outcome.phase != before) tell(concat("step ", record.step, ": ", name_of(before), " -> ", name_of(outcome.phase)));
+  if (outcome.phase != before)
+    tell(concat("step ", record.step, ": ", name_of(before), " -> ", name_of(outcome.phase)));
   if (!outcome.event.empty()) tell(concat("step ", record.step, ": ", outcome.event));
   return record;
 }
@@ -74,7 +77,8 @@ std::string HybridTrainer::save(const std::string& folder) {
   state.integers["trainer.steps_done"] = steps_done_;
   state.integers["trainer.last_phase"] = static_cast<std::int64_t>(last_phase_);
   const SavedCheckpoint saved =
-      save_checkpoint(folder, steps_done_, state, {.keep = config_.checkpoint.keep, .config_hash = hash_of(config_)});
+      save_checkpoint(folder, steps_done_, state,
+                      {.keep = config_.checkpoint.keep, .config_hash = hash_of(config_)});
   trainable_->release_after_save();
   return saved.path;
 }

@@ -59,7 +59,8 @@ std::vector<std::string> HybridTrainerConfig::problems() const {
   collect_model_problems(model, found);
   optimizer.collect_problems("optimizer", found);
   if (data.sequence_length > model.context) {
-    found.push_back(concat("data.sequence_length: got ", data.sequence_length, ", want at most model.context ", model.context));
+    found.push_back(concat("data.sequence_length: got ", data.sequence_length,
+                           ", want at most model.context ", model.context));
   }
   return found;
 }

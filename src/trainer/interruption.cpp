@@ -1,7 +1,7 @@
 #include "hybrid_trainer/trainer/interruption.h"
 
-#include <csignal>
 #include <unistd.h>
+#include <csignal>
 
 #include "hybrid_trainer/core/error.h"
 

@@ -20,31 +20,36 @@ std::int64_t typical_width(const std::vector<Parameter*>& parameters) {
   const Parameter* largest = nullptr;
   for (const Parameter* parameter : parameters) {
     if (!parameter->is_matrix || parameter->is_embedding) continue;
-    if (largest == nullptr || parameter->value.elements() > largest->value.elements()) largest = parameter;
+    if (largest == nullptr || parameter->value.elements() > largest->value.elements())
+      largest = parameter;
   }
   return largest == nullptr ? 64 : largest->value.size(1);
 }
 
-void copy_from(const Tensor& to, const State& state, const std::string& name, const Stream& stream) {
+void copy_from(const Tensor& to, const State& state, const std::string& name,
+               const Stream& stream) {
   const Tensor& from = state.tensor(name);
   if (from.shape() != to.shape()) {
-    throw DataError(concat("the checkpoint is of another model: ", name, " is ", from.shape().text(), ", the config wants ",
-                           to.shape().text(), "; use the model settings of the run's config.json"));
+    throw DataError(concat("the checkpoint is of another model: ", name, " is ",
+                           from.shape().text(), ", the config wants ", to.shape().text(),
+                           "; use the model settings of the run's config.json"));
   }
   copy(to, from, stream);
 }
 
 }  // namespace
 
-ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
-                               std::shared_ptr<MemoryPool> host_pool, std::function<void(const std::string&)> note)
+ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& config,
+                               const Stream& stream, std::shared_ptr<MemoryPool> host_pool,
+                               std::function<void(const std::string&)> note)
     : model_(model),
       config_(config),
       stream_(stream),
       note_(std::move(note)),
       parameters_(parameters_of(model)),
       optimizer_(make_optimizer(config.optimizer, parameters_, stream)),
-      precision_(config.mixed_precision, std::min<std::int64_t>(1024, config.data.batch_size * config.data.sequence_length),
+      precision_(config.mixed_precision,
+                 std::min<std::int64_t>(1024, config.data.batch_size * config.data.sequence_length),
                  typical_width(parameters_), stream),
       offload_(make_offload_strategy(config.predict_aware_memory, host_pool)),
       snapshot_(std::move(host_pool)) {}
@@ -53,7 +58,7 @@ Pass ModelTrainable::pass(bool training) const {
   return {.training = training,
           .dtype = precision_.of(phase_),
           .seed = static_cast<std::uint64_t>(config_.training.seed),
-          .step = static_cast<std::uint64_t>(steps_done_)};
+          .step = static_cast<std::uint64_t>(steps_done_ - rewound_)};
 }
 
 void ModelTrainable::enter_phase(Phase phase) {
@@ -72,7 +77,9 @@ void ModelTrainable::enter_phase(Phase phase) {
 
 std::vector<OffloadSlot> ModelTrainable::state_slots() {
   std::vector<OffloadSlot> slots;
-  optimizer_->visit_state([&](const std::string& name, Tensor& tensor) { slots.push_back({name, &tensor}); });
+  optimizer_->visit_state([&](const std::string& name, Tensor& tensor) {
+    slots.push_back({name, &tensor});
+  });
   return slots;
 }
 
@@ -102,7 +109,8 @@ void ModelTrainable::refresh_working_copies() {
       continue;
     }
     if (!parameter->working) {
-      parameter->working = Tensor::empty(parameter->value.shape(), DType::kBF16, MemoryKind::kParameters, stream_);
+      parameter->working =
+          Tensor::empty(parameter->value.shape(), DType::kBF16, MemoryKind::kParameters, stream_);
     }
     kernels::cast(parameter->working, parameter->value, stream_);
   }
@@ -116,7 +124,8 @@ double ModelTrainable::wait_for_loss(const Batch& batch) {
   if (phase_ == Phase::kPredict) {
     free_gradients([this](const ParameterVisitor& visit) { visit_parameters(visit); });
   }
-  const std::int64_t parts = config_.gradient_accumulation.micro_batches, size = batch.size() / parts;
+  const std::int64_t parts = config_.gradient_accumulation.micro_batches,
+                     size = batch.size() / parts;
   double loss = 0;
   for (std::int64_t i = 0; i < parts; ++i) {
     ForwardOnlyTape tape(pass(false));
@@ -126,9 +135,11 @@ double ModelTrainable::wait_for_loss(const Batch& batch) {
 }
 
 GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
-  const std::int64_t parts = config_.gradient_accumulation.micro_batches, size = batch.size() / parts;
+  const std::int64_t parts = config_.gradient_accumulation.micro_batches,
+                     size = batch.size() / parts;
   if (size * parts != batch.size()) {
-    throw ShapeMismatch(concat("a batch of ", batch.size(), " examples does not split into ", parts, " micro-batches"));
+    throw ShapeMismatch(concat("a batch of ", batch.size(), " examples does not split into ", parts,
+                               " micro-batches"));
   }
   allocate_gradients([this](const ParameterVisitor& visit) { visit_parameters(visit); }, stream_);
   double loss = 0;
@@ -150,7 +161,8 @@ void ModelTrainable::apply_gradient() {
 std::vector<WeightView> ModelTrainable::weights() {
   std::vector<WeightView> views;
   views.reserve(parameters_.size());
-  for (Parameter* parameter : parameters_) views.push_back({parameter->name, parameter->value, parameter->gradient});
+  for (Parameter* parameter : parameters_)
+    views.push_back({parameter->name, parameter->value, parameter->gradient});
   return views;
 }
 
@@ -159,7 +171,8 @@ void ModelTrainable::write_momentum_directions(const std::vector<Tensor>& direct
 }
 
 double ModelTrainable::learning_rate() const {
-  return hybrid_trainer::learning_rate(config_.schedule, config_.optimizer.learning_rate, steps_done_, config_.training.steps);
+  return hybrid_trainer::learning_rate(config_.schedule, config_.optimizer.learning_rate,
+                                       steps_done_ - rewound_, config_.training.steps);
 }
 
 void ModelTrainable::save_snapshot() {
@@ -170,7 +183,8 @@ void ModelTrainable::save_snapshot() {
 
 void ModelTrainable::save(State& state) {
   if (offload_->keeps_content()) bring_state_back();
-  for (Parameter* parameter : parameters_) state.tensors["model." + parameter->name] = parameter->value;
+  for (Parameter* parameter : parameters_)
+    state.tensors["model." + parameter->name] = parameter->value;
   optimizer_->visit_state([&](const std::string& name, Tensor& tensor) {
     if (tensor) state.tensors["optimizer." + name] = tensor;
   });
@@ -189,7 +203,8 @@ void ModelTrainable::release_after_save() {
 
 void ModelTrainable::load(const State& state) {
   bring_state_back();
-  for (Parameter* parameter : parameters_) copy_from(parameter->value, state, "model." + parameter->name, stream_);
+  for (Parameter* parameter : parameters_)
+    copy_from(parameter->value, state, "model." + parameter->name, stream_);
   const bool has_moments = state.tensors.lower_bound("optimizer.") != state.tensors.end() &&
                            state.tensors.lower_bound("optimizer.")->first.starts_with("optimizer.");
   optimizer_->visit_state([&](const std::string& name, Tensor& tensor) {

@@ -26,8 +26,8 @@ double product_seconds(DType dtype, std::int64_t rows, std::int64_t width, const
 
 DType faster_dtype(std::int64_t rows, std::int64_t width, const Stream& stream) {
   if (!multiplies_bfloat16()) return DType::kF32;
-  const bool faster =
-      product_seconds(DType::kBF16, rows, width, stream) < product_seconds(DType::kF32, rows, width, stream);
+  const bool faster = product_seconds(DType::kBF16, rows, width, stream) <
+                      product_seconds(DType::kF32, rows, width, stream);
   return faster ? DType::kBF16 : DType::kF32;
 }
 
@@ -35,19 +35,22 @@ DType faster_dtype(std::int64_t rows, std::int64_t width, const Stream& stream) 
 
 const char* precision_name(DType dtype) { return dtype == DType::kBF16 ? "bf16" : "fp32"; }
 
-PhasePrecision::PhasePrecision(const MixedPrecisionConfig& config, std::int64_t rows, std::int64_t width,
-                               const Stream& stream) {
-  const bool any_auto =
-      std::any_of(kAllPhases.begin(), kAllPhases.end(), [&](Phase phase) { return config.of(phase) == "auto"; });
+PhasePrecision::PhasePrecision(const MixedPrecisionConfig& config, std::int64_t rows,
+                               std::int64_t width, const Stream& stream) {
+  const bool any_auto = std::any_of(kAllPhases.begin(), kAllPhases.end(),
+                                    [&](Phase phase) { return config.of(phase) == "auto"; });
   const DType automatic = any_auto ? faster_dtype(rows, width, stream) : DType::kF32;
   for (Phase phase : kAllPhases) {
     const std::string& name = config.of(phase);
-    dtypes_[static_cast<std::size_t>(phase)] = name == "auto" ? automatic : name == "bf16" ? DType::kBF16 : DType::kF32;
+    dtypes_[static_cast<std::size_t>(phase)] = name == "auto"   ? automatic
+                                               : name == "bf16" ? DType::kBF16
+                                                                : DType::kF32;
   }
 }
 
 void PhasePrecision::save(State& state) const {
-  for (Phase phase : kAllPhases) state.texts[concat("precision.", name_of(phase))] = precision_name(of(phase));
+  for (Phase phase : kAllPhases)
+    state.texts[concat("precision.", name_of(phase))] = precision_name(of(phase));
 }
 
 void PhasePrecision::load(const State& state) {

@@ -16,9 +16,11 @@ std::string data_file(const RunPaths& paths) { return paths.root + "/data.json";
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
 
 fs::path data_of_run(const RunPaths& paths) {
-  const boost::json::value value = parse_json_text(read_file(data_file(paths), 1 << 16), data_file(paths));
+  const boost::json::value value =
+      parse_json_text(read_file(data_file(paths), 1 << 16), data_file(paths));
   const auto* folder = value.is_object() ? value.get_object().if_contains("folder") : nullptr;
-  if (folder == nullptr || !folder->is_string()) throw DataError(data_file(paths) + ": want {\"folder\": \"...\"}");
+  if (folder == nullptr || !folder->is_string())
+    throw DataError(data_file(paths) + ": want {\"folder\": \"...\"}");
   return fs::path(std::string(folder->get_string()));
 }
 
@@ -26,7 +28,8 @@ fs::path data_of_run(const RunPaths& paths) {
 
 std::string project_version() { return HT_VERSION; }
 
-void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, const fs::path& data) {
+void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
+                     const fs::path& data) {
   write_file_atomically(paths.config(), config_json(config));
   const boost::json::object source{{"folder", fs::absolute(data).lexically_normal().string()}};
   write_file_atomically(data_file(paths), boost::json::serialize(source) + "\n");
@@ -34,7 +37,8 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, c
     const fs::path from = data / name;
     if (!fs::exists(from)) continue;
     fs::create_directories(tokenizer_folder(paths));
-    write_file_atomically(tokenizer_folder(paths) + "/" + name, read_file(from.string(), std::size_t{1} << 28));
+    write_file_atomically(tokenizer_folder(paths) + "/" + name,
+                          read_file(from.string(), std::size_t{1} << 28));
   }
 }
 
@@ -49,8 +53,9 @@ void check_same_model(const RunPaths& paths, const HybridTrainerConfig& config) 
       if (const auto* integer = std::get_if<std::int64_t>(&node.value)) return concat(*integer);
       return concat(std::get<double>(node.value));
     };
-    problems.push_back(concat("model.", now.fields[i].name, ": the run in ", paths.root, " has ", text(then.fields[i]),
-                              ", got ", text(now.fields[i]), "; a run keeps its model, another one needs another --run"));
+    problems.push_back(concat("model.", now.fields[i].name, ": the run in ", paths.root, " has ",
+                              text(then.fields[i]), ", got ", text(now.fields[i]),
+                              "; a run keeps its model, another one needs another --run"));
   }
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
@@ -63,7 +68,9 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream) {
   const FoundCheckpoint found = find_newest_checkpoint(paths.checkpoints());
   run.warnings = found.warnings;
   if (!found.checkpoint) {
-    throw MissingInput(concat(root.string(), " holds no checkpoint yet; train it first (hybrid train --run ", root.string(), ")"));
+    throw MissingInput(concat(root.string(),
+                              " holds no checkpoint yet; train it first (hybrid train --run ",
+                              root.string(), ")"));
   }
   run.step = found.checkpoint->step;
   run.data = data_of_run(paths);
@@ -73,7 +80,8 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream) {
   run.model->visit_parameters([&](Parameter& parameter) {
     const Tensor& saved = state.tensor("model." + parameter.name);
     if (saved.shape() != parameter.value.shape()) {
-      throw DataError(concat(found.checkpoint->path, ": ", parameter.name, " is ", saved.shape().text(), ", the run's config wants ",
+      throw DataError(concat(found.checkpoint->path, ": ", parameter.name, " is ",
+                             saved.shape().text(), ", the run's config wants ",
                              parameter.value.shape().text()));
     }
     parameter.value = saved;

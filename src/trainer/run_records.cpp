@@ -34,7 +34,8 @@ void RunRecords::write(const StepRecord& record) {
 void RunRecords::finish(const std::string& settings_text, const std::string& sample) {
   console_.finish();
   write_file_atomically(paths_.summary(), to_json(summary_));
-  const std::string title = std::filesystem::path(paths_.root).lexically_normal().filename().string();
+  const std::string title =
+      std::filesystem::path(paths_.root).lexically_normal().filename().string();
   write_report(paths_.report(), {.title = title,
                                  .metrics = paths_.metrics(),
                                  .summary = summary_,

@@ -10,8 +10,9 @@
 
 namespace hybrid_trainer {
 
-/// Everything that a run writes about itself: metrics.jsonl, progress on the console, summary.json and report.html.
-/// A full disk stops none of it: what cannot be written is told once, and training goes on.
+/// Everything that a run writes about itself: metrics.jsonl, progress on the console, summary.json
+/// and report.html. A full disk stops none of it: what cannot be written is told once, and training
+/// goes on.
 class RunRecords {
  public:
   RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console);

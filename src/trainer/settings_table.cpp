@@ -14,22 +14,25 @@ std::string millions(std::int64_t count) {
 }
 
 std::string model_line(const ModelConfig& model, std::int64_t parameters) {
-  return concat("GPT-2, ", millions(parameters), " parameters: ", model.layers, " layers, ", model.heads, " heads, width ",
-                model.width, ", context ", model.context, ", vocabulary ", model.vocabulary,
+  return concat("GPT-2, ", millions(parameters), " parameters: ", model.layers, " layers, ",
+                model.heads, " heads, width ", model.width, ", context ", model.context,
+                ", vocabulary ", model.vocabulary,
                 model.dropout > 0 ? concat(", dropout ", model.dropout) : "");
 }
 
 std::string batch_line(const HybridTrainerConfig& config) {
   const std::int64_t parts = config.gradient_accumulation.micro_batches;
   const std::int64_t effective = config.data.batch_size * parts;
-  return concat(effective, " sequences of ", config.data.sequence_length, " tokens a step",
-                parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
+  return concat(
+      effective, " sequences of ", config.data.sequence_length, " tokens a step",
+      parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
 }
 
 std::string phases_line(const PhaseConfig& phases) {
   if (phases.max_predict_steps == 0) return "plain training (phases.max_predict_steps is 0)";
-  return concat("warmup ", phases.warmup_steps, ", full ", phases.full_steps, ", predict up to ", phases.max_predict_steps,
-                " by ", phases.predictor, " from confidence ", phases.confidence_threshold);
+  return concat("warmup ", phases.warmup_steps, ", full ", phases.full_steps, ", predict up to ",
+                phases.max_predict_steps, " by ", phases.predictor, " from confidence ",
+                phases.confidence_threshold);
 }
 
 std::string precision_line(const HybridTrainer& trainer) {
@@ -43,19 +46,22 @@ std::string precision_line(const HybridTrainer& trainer) {
 
 }  // namespace
 
-std::string settings_table(const HybridTrainerConfig& config, Gpt2& model, const HybridTrainer& trainer,
-                           std::int64_t train_tokens, const std::string& data) {
+std::string settings_table(const HybridTrainerConfig& config, Gpt2& model,
+                           const HybridTrainer& trainer, std::int64_t train_tokens,
+                           const std::string& data) {
   const OptimizerConfig& optimizer = config.optimizer;
   const std::vector<std::pair<const char*, std::string>> rows{
       {"model", model_line(config.model, model.parameter_count())},
       {"data", concat(data, ", ", millions(train_tokens), " training tokens")},
       {"batch", batch_line(config)},
       {"steps", concat(config.training.steps, ", seed ", config.training.seed)},
-      {"optimizer", concat(optimizer.name, ", learning rate ", optimizer.learning_rate, ", ", config.schedule.name,
-                           " schedule, weight decay ", optimizer.weight_decay, ", clip ", optimizer.clip_norm)},
+      {"optimizer", concat(optimizer.name, ", learning rate ", optimizer.learning_rate, ", ",
+                           config.schedule.name, " schedule, weight decay ", optimizer.weight_decay,
+                           ", clip ", optimizer.clip_norm)},
       {"phases", phases_line(config.phases)},
       {"precision", precision_line(trainer)},
-      {"machine", concat(processor_info().name, ", ", threads(), " threads, ", name_of(instruction_set()))},
+      {"machine",
+       concat(processor_info().name, ", ", threads(), " threads, ", name_of(instruction_set()))},
   };
   std::string text;
   for (const auto& [name, value] : rows) {

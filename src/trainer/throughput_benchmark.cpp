@@ -17,7 +17,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -31,8 +33,10 @@ Batch random_batch(const BenchmarkSettings& settings, const Stream& stream) {
               Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream)};
   const auto words = static_cast<std::uint64_t>(settings.model.vocabulary);
   for (std::int64_t i = 0; i < shape.elements(); ++i) {
-    batch.inputs.data<std::int32_t>()[i] = static_cast<std::int32_t>(random_below({1}, static_cast<std::uint64_t>(i), words));
-    batch.targets.data<std::int32_t>()[i] = static_cast<std::int32_t>(random_below({2}, static_cast<std::uint64_t>(i), words));
+    batch.inputs.data<std::int32_t>()[i] =
+        static_cast<std::int32_t>(random_below({1}, static_cast<std::uint64_t>(i), words));
+    batch.targets.data<std::int32_t>()[i] =
+        static_cast<std::int32_t>(random_below({2}, static_cast<std::uint64_t>(i), words));
   }
   return batch;
 }
@@ -46,11 +50,13 @@ class Subject {
         model_(settings.model, 0, stream),
         batch_(random_batch(settings, stream)),
         stream_(stream) {
-    allocate_gradients([&](const ParameterVisitor& visit) { model_.visit_parameters(visit); }, stream);
+    allocate_gradients([&](const ParameterVisitor& visit) { model_.visit_parameters(visit); },
+                       stream);
     model_.visit_parameters([&](Parameter& parameter) {
       parameters_.push_back(&parameter);
       if (!settings.bf16 || !parameter.is_matrix) return;
-      parameter.working = Tensor::empty(parameter.value.shape(), DType::kBF16, MemoryKind::kParameters, stream);
+      parameter.working =
+          Tensor::empty(parameter.value.shape(), DType::kBF16, MemoryKind::kParameters, stream);
       kernels::cast(parameter.working, parameter.value, stream);
     });
     optimizer_ = make_optimizer(settings.optimizer, parameters_, stream);
@@ -111,16 +117,20 @@ BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, cons
   result.memory = stream.pool()->use();
   result.bytes_allocated_after_first_step = result.memory.fresh_total - fresh;
   std::vector<double> forward_only;
-  for (int i = 0; i <= settings.steps / 2; ++i) forward_only.push_back(subject.wait_for_forward_only());
+  for (int i = 0; i <= settings.steps / 2; ++i)
+    forward_only.push_back(subject.wait_for_forward_only());
 
   result.forward_seconds = median(subject.forward);
   result.backward_seconds = median(subject.backward);
   result.optimizer_seconds = median(subject.optimizer);
   result.forward_only_seconds = median(forward_only);
   result.step_seconds = median(subject.total);
-  result.tokens_per_second = static_cast<double>(settings.batch * settings.sequence) / result.step_seconds;
-  result.model_flops_per_second = gpt2_step_flops(settings.model, settings.batch, settings.sequence) / result.step_seconds;
-  result.product_flops_per_second = std::max(rate_before, kernels::measure_product_rate(dtype, stream));
+  result.tokens_per_second =
+      static_cast<double>(settings.batch * settings.sequence) / result.step_seconds;
+  result.model_flops_per_second =
+      gpt2_step_flops(settings.model, settings.batch, settings.sequence) / result.step_seconds;
+  result.product_flops_per_second =
+      std::max(rate_before, kernels::measure_product_rate(dtype, stream));
   result.share_of_product_rate = result.model_flops_per_second / result.product_flops_per_second;
   return result;
 }

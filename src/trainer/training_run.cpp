@@ -10,8 +10,8 @@
 #include "hybrid_trainer/trainer/evaluation.h"
 #include "hybrid_trainer/trainer/hugging_face.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
-#include "hybrid_trainer/trainer/phase_precision.h"
 #include "hybrid_trainer/trainer/interruption.h"
+#include "hybrid_trainer/trainer/phase_precision.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "hybrid_trainer/trainer/text_generation.h"
 #include "src/trainer/run_records.h"
@@ -24,20 +24,26 @@ constexpr std::int64_t kSampleTokens = 120;
 
 std::shared_ptr<MemoryPool> make_device_pool(const TrainingConfig& config) {
   if (config.memory_budget_mb == 0) return MemoryPool::create("device");
-  return MemoryPool::create("device", static_cast<std::size_t>(config.memory_budget_mb) * 1'000'000);
+  return MemoryPool::create("device",
+                            static_cast<std::size_t>(config.memory_budget_mb) * 1'000'000);
 }
 
-/// The config with what the data, the --init-from folder and the machine decide filled in. Throws ConfigError.
+/// The config with what the data, the --init-from folder and the machine decide filled in. Throws
+/// ConfigError.
 HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDataset& train) {
   HybridTrainerConfig config = settings.config;
-  if (settings.init_from) config.model = read_hugging_face_model_config(*settings.init_from, config.model.dropout);
+  if (settings.init_from)
+    config.model = read_hugging_face_model_config(*settings.init_from, config.model.dropout);
   const std::int64_t known = train.vocabulary_size().value_or(0);
   if (config.model.vocabulary == 0) config.model.vocabulary = known;
   if (config.model.vocabulary == 0) {
-    throw ConfigError({"model.vocabulary: the data folder does not say how many tokens there are; give --set model.vocabulary=N"});
+    throw ConfigError(
+        {"model.vocabulary: the data folder does not say how many tokens there are; give --set "
+         "model.vocabulary=N"});
   }
   if (config.model.vocabulary < known) {
-    throw ConfigError({concat("model.vocabulary: got ", config.model.vocabulary, ", the data's tokenizer has ", known)});
+    throw ConfigError({concat("model.vocabulary: got ", config.model.vocabulary,
+                              ", the data's tokenizer has ", known)});
   }
   config.validate();
   return config;
@@ -89,13 +95,15 @@ class TrainingRun {
 };
 
 void TrainingRun::describe(Gpt2& model, const HybridTrainer& trainer, RunRecords& records) {
-  console_ << settings_table(config_, model, trainer, train_.tokens(), settings_.data.string()) << std::flush;
+  console_ << settings_table(config_, model, trainer, train_.tokens(), settings_.data.string())
+           << std::flush;
   RunSummary& summary = records.summary();
   summary.version = project_version();
   summary.command = settings_.command;
   summary.parameters = model.parameter_count();
   summary.effective_batch = batch_settings(config_).batch_size;
-  for (Phase phase : kAllPhases) summary.phase(phase).precision = precision_name(trainer.dtype_of(phase));
+  for (Phase phase : kAllPhases)
+    summary.phase(phase).precision = precision_name(trainer.dtype_of(phase));
 }
 
 double TrainingRun::validation_loss(Gpt2& model) {
@@ -109,27 +117,32 @@ void TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
     trainer.save(directory_.paths().checkpoints());
   } catch (const IoError& error) {
     if (trainer.steps_done() >= config_.training.steps) throw;
-    records.note(concat("no checkpoint at step ", trainer.steps_done(), ": ", error.what(), "; training goes on"));
+    records.note(concat("no checkpoint at step ", trainer.steps_done(), ": ", error.what(),
+                        "; training goes on"));
   }
 }
 
 RunEnd TrainingRun::step_to_end(Gpt2& model, HybridTrainer& trainer, RunRecords& records) {
   const Interruption interruption;
-  const std::int64_t steps = config_.training.steps, evaluate_every = config_.training.evaluate_every_steps;
+  const std::int64_t steps = config_.training.steps,
+                     evaluate_every = config_.training.evaluate_every_steps;
   std::int64_t saved_at = trainer.steps_done();
   while (trainer.steps_done() < steps && !interruption.requested()) {
     StepRecord record = trainer.step(loader_.next());
     const bool last = record.step == steps;
-    if (last || (evaluate_every > 0 && record.step % evaluate_every == 0)) record.validation_loss = validation_loss(model);
+    if (last || (evaluate_every > 0 && record.step % evaluate_every == 0))
+      record.validation_loss = validation_loss(model);
     records.write(record);
-    if (last || (config_.checkpoint.every_steps > 0 && record.step % config_.checkpoint.every_steps == 0)) {
+    if (last ||
+        (config_.checkpoint.every_steps > 0 && record.step % config_.checkpoint.every_steps == 0)) {
       save(trainer, records);
       saved_at = record.step;
     }
   }
   if (trainer.steps_done() == steps) return RunEnd::kFinished;
   if (saved_at != trainer.steps_done()) save(trainer, records);
-  records.note(concat("stopped after step ", trainer.steps_done(), " of ", steps, "; --resume goes on from here"));
+  records.note(concat("stopped after step ", trainer.steps_done(), " of ", steps,
+                      "; --resume goes on from here"));
   return RunEnd::kInterrupted;
 }
 
@@ -139,8 +152,9 @@ std::string TrainingRun::sample(Gpt2& model) {
   std::string text;
   GenerationSettings generation{.tokens = kSampleTokens};
   generation.sampling.temperature = 0.8f;
-  generate_text(model, *load_tokenizer(settings_.data), "", generation,
-                [&](std::string_view piece) { text += piece; }, stream_);
+  generate_text(
+      model, *load_tokenizer(settings_.data), "", generation,
+      [&](std::string_view piece) { text += piece; }, stream_);
   return text;
 }
 
@@ -159,7 +173,8 @@ TrainingRunResult TrainingRun::train() {
   for (const std::string& text : early) records.note(text);
   trainer.on_event([](const std::string&) {});
   if (resumed && trainer.steps_done() >= config_.training.steps) {
-    records.note(concat("the run is finished: ", trainer.steps_done(), " steps; a larger training.steps goes on"));
+    records.note(concat("the run is finished: ", trainer.steps_done(),
+                        " steps; a larger training.steps goes on"));
     return {RunEnd::kWasFinished, records.summary()};
   }
   write_run_files(paths, config_, settings_.data);
@@ -177,8 +192,9 @@ TrainingRunResult TrainingRun::train() {
 
 TrainingRunResult run_training(const TrainingRunSettings& settings, std::ostream& console) {
   settings.config.validate();
-  set_threads(settings.config.training.threads == 0 ? processor_info().cores
-                                                    : static_cast<int>(settings.config.training.threads));
+  set_threads(settings.config.training.threads == 0
+                  ? processor_info().cores
+                  : static_cast<int>(settings.config.training.threads));
   return TrainingRun(settings, console).train();
 }
 

@@ -31,7 +31,7 @@ TEST(Correct, AcceptsAJumpThatLowersTheLossAndUpdatesThere) {
   const PhaseOutcome outcome = run.step();
   EXPECT_EQ(outcome.decision, Decision::kAccepted);
   EXPECT_EQ(outcome.kept_fraction, 1);
-  EXPECT_TRUE(outcome.updated);
+  EXPECT_EQ(outcome.updates, 1);
   EXPECT_NE(outcome.event.find("accepted: loss"), std::string::npos) << outcome.event;
   const auto weights = run.bowl.flat();
   for (std::size_t i = 0; i < weights.size(); ++i) EXPECT_NEAR(weights[i], expected[i], 1e-6);
@@ -39,16 +39,33 @@ TEST(Correct, AcceptsAJumpThatLowersTheLossAndUpdatesThere) {
   EXPECT_GT(run.machine.statistics().predicted_gain, 0);
 }
 
-TEST(Correct, RevertsBitForBitAndUpdatesAtTheSnapshot) {
-  BowlRun run = before_correct(-1);
-  const auto snapshot = run.bowl.snapshot();
-  const auto expected = updated(run, snapshot);
-  const PhaseOutcome outcome = run.step();
-  EXPECT_EQ(outcome.decision, Decision::kReverted);
-  EXPECT_EQ(outcome.kept_fraction, 0);
-  EXPECT_EQ(run.bowl.flat(), expected);
-  EXPECT_EQ(run.machine.statistics().predictions.reverted, 1);
-  EXPECT_NE(outcome.event.find("reverted: loss"), std::string::npos) << outcome.event;
+TEST(Correct, RevertsBitForBitAndTrainsOnTheBatchesOfPredictAfterAll) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.max_predict_steps = 4;
+  QuadraticBowl::Options uphill;
+  uphill.direction_scale = -1;
+  BowlRun run(uphill, setup, 0.01);
+  QuadraticBowl plain(uphill);
+  plain.enter_phase(Phase::kFull);
+  std::int64_t next = 0;
+  for (int i = 0; i < 60; ++i) {
+    const PhaseOutcome outcome = run.step();
+    for (std::int64_t update = 0; update < outcome.updates; ++update, ++next) {
+      plain.wait_for_gradient(plain.batch(next, 0.01));
+      plain.apply_gradient();
+    }
+    if (outcome.phase == Phase::kPredict) continue;
+    EXPECT_EQ(next, i + 1) << "no batch and no update is lost";
+    EXPECT_EQ(run.bowl.flat(), plain.flat());
+    EXPECT_EQ(run.bowl.moments(), plain.moments());
+    if (outcome.phase != Phase::kCorrect) continue;
+    EXPECT_EQ(outcome.decision, Decision::kReverted);
+    EXPECT_EQ(outcome.kept_fraction, 0);
+    EXPECT_NE(outcome.event.find("reverted: loss"), std::string::npos) << outcome.event;
+  }
+  EXPECT_GE(run.machine.statistics().predictions.reverted, 5);
+  EXPECT_EQ(run.bowl.rewinds.back(), 0) << "the present step counts again";
+  EXPECT_GT(run.bowl.rewinds.front(), 0) << "each batch is trained on as the step that it was";
 }
 
 TEST(Correct, ShrinksAnOvershootToTheBottomOfTheLine) {

@@ -45,8 +45,8 @@ TEST(PhaseMachine, UpdatesExactlyWhereItSaysSo) {
   BowlRun run({}, eager_setup(), 0.1);
   std::int64_t said = 0;
   for (const PhaseOutcome& outcome : run.run(200)) {
-    said += outcome.updated;
-    EXPECT_EQ(outcome.updated, outcome.phase != Phase::kPredict);
+    said += outcome.updates;
+    EXPECT_EQ(outcome.updates > 0, outcome.phase != Phase::kPredict);
   }
   EXPECT_EQ(run.bowl.updates, said);
 }

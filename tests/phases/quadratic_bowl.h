@@ -100,6 +100,7 @@ class QuadraticBowl final : public Trainable {
     for (std::size_t i = 0; i < snapshot_.size(); ++i) at(i) = snapshot_[i];
   }
   void drop_snapshot() override { snapshot_.clear(); }
+  void rewind(std::int64_t steps) override { rewinds.push_back(steps); }
   const Stream& stream() const override { return stream_; }
 
   std::vector<float> flat() const {
@@ -139,6 +140,7 @@ class QuadraticBowl final : public Trainable {
   }
 
   std::vector<std::string> log;  // phases entered and restores begun
+  std::vector<std::int64_t> rewinds;
   std::int64_t forwards = 0, measurements = 0, updates = 0, changes = 0, directions_asked = 0;
 
  private:

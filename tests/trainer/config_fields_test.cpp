@@ -13,7 +13,8 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Everything that a run does which two configs could differ in: weights, phases, rates, memory, checkpoints, errors.
+/// Everything that a run does which two configs could differ in: weights, phases, rates, memory,
+/// checkpoints, errors.
 std::string fingerprint(const HybridTrainerConfig& config, const std::filesystem::path& data,
                         const std::filesystem::path& run) {
   std::ostringstream text;
@@ -24,12 +25,14 @@ std::string fingerprint(const HybridTrainerConfig& config, const std::filesystem
   }
   text << "threads " << threads() << "\n";
   for_each_record(run / "metrics.jsonl", [&](const StepRecord& record) {
-    text << record.step << ' ' << name_of(record.phase) << ' ' << record.loss << ' ' << record.learning_rate << ' '
-         << record.tokens << ' ' << record.validation_loss.has_value() << ' ' << record.confidence.value_or(-1) << ' '
+    text << record.step << ' ' << name_of(record.phase) << ' ' << record.loss << ' '
+         << record.learning_rate << ' ' << record.tokens << ' '
+         << record.validation_loss.has_value() << ' ' << record.confidence.value_or(-1) << ' '
          << record.host_memory.live_total << ' ' << record.event << '\n';
     for (std::size_t live : record.device_memory.live) text << live << ' ';
   });
-  for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints")) text << entry.path().filename();
+  for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints"))
+    text << entry.path().filename();
   text << newest_checkpoint_digest(run);
   return text.str();
 }
@@ -68,7 +71,8 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"mixed_precision.predict", {{"mixed_precision.predict", "bf16"}}},
       {"mixed_precision.correct", {{"mixed_precision.correct", "bf16"}}},
       {"gradient_accumulation.micro_batches", {{"gradient_accumulation.micro_batches", "2"}}},
-      {"predict_aware_memory.offload_strategy", {{"predict_aware_memory.offload_strategy", "none"}}},
+      {"predict_aware_memory.offload_strategy",
+       {{"predict_aware_memory.offload_strategy", "none"}}},
       {"predict_aware_memory.offload_target", {{"predict_aware_memory.offload_target", "/proc"}}},
       {"checkpoint.every_steps", {{"checkpoint.every_steps", "7"}}},
       {"checkpoint.keep", {{"checkpoint.keep", "1"}}},
@@ -87,11 +91,13 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
 
 /// Groups whose fields are each flipped by a test of their own layer.
 bool tested_below(const std::string& path) {
-  return path.starts_with("phases.") || path.starts_with("divergence.") || path == "predict_aware_memory.async_restore" ||
+  return path.starts_with("phases.") || path.starts_with("divergence.") ||
+         path == "predict_aware_memory.async_restore" ||
          path == "predict_aware_memory.async_restore_lookahead";
 }
 
-void collect_leaves(const FieldNode& node, const std::string& path, std::vector<std::string>& leaves) {
+void collect_leaves(const FieldNode& node, const std::string& path,
+                    std::vector<std::string>& leaves) {
   for (const FieldNode& field : node.fields) {
     const std::string at = path.empty() ? field.name : path + "." + field.name;
     if (field.is_group()) {
@@ -106,7 +112,8 @@ TEST(ConfigFields, EachHasAFlipOrIsTestedInItsLayer) {
   std::vector<std::string> leaves;
   const HybridTrainerConfig config;
   collect_leaves(field_tree(config), "", leaves);
-  for (const std::string& leaf : leaves) EXPECT_TRUE(flips().contains(leaf) || tested_below(leaf)) << leaf;
+  for (const std::string& leaf : leaves)
+    EXPECT_TRUE(flips().contains(leaf) || tested_below(leaf)) << leaf;
 }
 
 TEST(ConfigFields, EachFlipChangesWhatARunDoes) {

@@ -32,7 +32,11 @@ TEST(HybridTrainerConfig, BuilderTakesTheCallsOfTheMethod) {
 
 TEST(HybridTrainerConfig, BuildListsEveryBadFieldAtOnce) {
   try {
-    HybridTrainerConfig::builder().confidence_threshold(1.5).warmup_steps(-1).predictor("momentun").build();
+    HybridTrainerConfig::builder()
+        .confidence_threshold(1.5)
+        .warmup_steps(-1)
+        .predictor("momentun")
+        .build();
     FAIL() << "a bad config was built";
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.problems().size(), 3u) << error.what();
@@ -63,7 +67,8 @@ TEST(HybridTrainerConfig, MethodPresetsAreSoundAndDiffer) {
 }
 
 TEST(Presets, AreAllSoundAndAnUnknownNameGetsTheNearest) {
-  for (const std::string& name : preset_names()) EXPECT_TRUE(preset_config(name).problems().empty()) << name;
+  for (const std::string& name : preset_names())
+    EXPECT_TRUE(preset_config(name).problems().empty()) << name;
   try {
     preset_config("gpt2-124");
     FAIL() << "an unknown preset was taken";

@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 
 void prepare_tiny_data(const fs::path& folder) {
   const fs::path text = folder.string() + ".txt";
-  const std::vector<std::string> words{"the ", "cat ", "sat ", "on ", "a ", "mat\n", "and ", "saw ", "two ", "birds. "};
+  const std::vector<std::string> words{"the ",  "cat ", "sat ", "on ",  "a ",
+                                       "mat\n", "and ", "saw ", "two ", "birds. "};
   {
     std::ofstream out(text);
     for (std::uint64_t i = 0; i < 1500; ++i) out << words[random_below({7}, i, words.size())];
@@ -40,11 +41,16 @@ HybridTrainerConfig tiny_config() {
   return config;
 }
 
-TrainingRunResult train_tiny(const HybridTrainerConfig& config, const fs::path& data, const fs::path& run, bool resume,
-                             std::string* console) {
+TrainingRunResult train_tiny(const HybridTrainerConfig& config, const fs::path& data,
+                             const fs::path& run, bool resume, std::string* console) {
   std::ostringstream progress;
-  const TrainingRunResult result = run_training(
-      {.config = config, .data = data, .run = run, .resume = resume, .init_from = {}, .command = "test"}, progress);
+  const TrainingRunResult result = run_training({.config = config,
+                                                 .data = data,
+                                                 .run = run,
+                                                 .resume = resume,
+                                                 .init_from = {},
+                                                 .command = "test"},
+                                                progress);
   if (console != nullptr) *console = progress.str();
   return result;
 }

@@ -17,9 +17,11 @@ HybridTrainerConfig tiny_config();
 
 /// Trains in `run`; the progress goes to `console` where given.
 TrainingRunResult train_tiny(const HybridTrainerConfig& config, const std::filesystem::path& data,
-                             const std::filesystem::path& run, bool resume = false, std::string* console = nullptr);
+                             const std::filesystem::path& run, bool resume = false,
+                             std::string* console = nullptr);
 
-/// Checksums of the newest checkpoint's tensors, by file; state.bin is left out, since it counts seconds.
+/// Checksums of the newest checkpoint's tensors, by file; state.bin is left out, since it counts
+/// seconds.
 std::string newest_checkpoint_digest(const std::filesystem::path& run);
 
 }  // namespace hybrid_trainer

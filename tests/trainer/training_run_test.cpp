@@ -24,13 +24,15 @@ class TrainingRunTest : public ::testing::Test {
 
 TEST_F(TrainingRunTest, LearnsThroughAllFourPhasesAndSaysSo) {
   std::string console;
-  const TrainingRunResult result = train_tiny(tiny_config(), data_, scratch_ / "run", false, &console);
+  const TrainingRunResult result =
+      train_tiny(tiny_config(), data_, scratch_ / "run", false, &console);
   EXPECT_EQ(result.end, RunEnd::kFinished);
   for (Phase phase : kAllPhases) EXPECT_GT(result.summary.phase(phase).steps, 0) << name_of(phase);
   EXPECT_GT(result.summary.predictions.made, 0);
   EXPECT_EQ(result.summary.steps, 40);
   EXPECT_LT(*result.summary.final_validation_loss, 3.0);
-  for (const char* name : {"config.json", "metrics.jsonl", "summary.json", "report.html", "checkpoints"}) {
+  for (const char* name :
+       {"config.json", "metrics.jsonl", "summary.json", "report.html", "checkpoints"}) {
     EXPECT_TRUE(std::filesystem::exists(scratch_ / "run" / name)) << name;
   }
   EXPECT_NE(console.find("AdamW"), 0u);
@@ -54,9 +56,24 @@ TEST_F(TrainingRunTest, StoppedAtAnyStepAndResumedGivesTheSameBits) {
     train_tiny(config, data_, run, true);
     EXPECT_EQ(newest_checkpoint_digest(run), wanted) << "stopped after step " << stop;
     int records = 0;
-    for_each_record(run / "metrics.jsonl", [&](const StepRecord& record) { EXPECT_EQ(record.step, ++records); });
+    for_each_record(run / "metrics.jsonl",
+                    [&](const StepRecord& record) { EXPECT_EQ(record.step, ++records); });
     EXPECT_EQ(records, 40);
   }
+}
+
+TEST_F(TrainingRunTest, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
+  HybridTrainerConfig config = tiny_config();
+  config.model.dropout = 0.1;
+  config.phases.max_shrinks = 0;
+  config.phases.decay = 1;
+  config.optimizer.learning_rate = 0.3;  // so large that every jump overshoots
+  const TrainingRunResult result = train_tiny(config, data_, scratch_ / "reverted");
+  ASSERT_GT(result.summary.predictions.made, 0);
+  ASSERT_EQ(result.summary.predictions.reverted, result.summary.predictions.made);
+  config.phases.max_predict_steps = 0;
+  const TrainingRunResult plain = train_tiny(config, data_, scratch_ / "plain");
+  EXPECT_EQ(*result.summary.final_validation_loss, *plain.summary.final_validation_loss);
 }
 
 TEST_F(TrainingRunTest, ResumeOfAFinishedRunChangesNothingAndMoreStepsGoOn) {
@@ -118,14 +135,16 @@ TEST_F(TrainingRunTest, SignalSavesAndTheRunGoesOnToTheSameBits) {
     _exit(stopped ? 130 : 0);
   }
   const auto metrics = scratch_ / "cut" / "metrics.jsonl";
-  while (!std::filesystem::exists(metrics) || std::filesystem::file_size(metrics) < 3000) usleep(1000);
+  while (!std::filesystem::exists(metrics) || std::filesystem::file_size(metrics) < 3000)
+    usleep(1000);
   kill(child, SIGTERM);
   int status = 0;
   waitpid(child, &status, 0);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 130);
   train_tiny(config, data_, scratch_ / "cut", true);
-  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "cut"), newest_checkpoint_digest(scratch_ / "whole"));
+  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "cut"),
+            newest_checkpoint_digest(scratch_ / "whole"));
 }
 
 }  // namespace

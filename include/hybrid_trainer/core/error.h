@@ -23,20 +23,21 @@ std::string brief(double value);
 /// What the process answers with when an error ends it; the numbers are those of sysexits.h.
 enum class ExitCode : int {
   kSuccess = 0,
-  kUsage = 64,        // the command line is wrong
-  kData = 65,         // a file's content is wrong: shard, tokenizer, checkpoint, safetensors
-  kNoInput = 66,      // an input does not exist or cannot be read
-  kInternal = 70,     // a mistake in this program
-  kMemory = 71,       // out of memory, or over the memory budget
-  kCannotCreate = 73, // an output exists already or cannot be created
-  kIo = 74,           // reading or writing failed: disk full, for example
-  kInUse = 75,        // another process works on the run
-  kDiverged = 76,     // the loss or the gradient is not finite and no rollback helps
-  kConfig = 78,       // the configuration is wrong
-  kInterrupted = 130, // stopped by Ctrl-C or SIGTERM after saving
+  kUsage = 64,         // the command line is wrong
+  kData = 65,          // a file's content is wrong: shard, tokenizer, checkpoint, safetensors
+  kNoInput = 66,       // an input does not exist or cannot be read
+  kInternal = 70,      // a mistake in this program
+  kMemory = 71,        // out of memory, or over the memory budget
+  kCannotCreate = 73,  // an output exists already or cannot be created
+  kIo = 74,            // reading or writing failed: disk full, for example
+  kInUse = 75,         // another process works on the run
+  kDiverged = 76,      // the loss or the gradient is not finite and no rollback helps
+  kConfig = 78,        // the configuration is wrong
+  kInterrupted = 130,  // stopped by Ctrl-C or SIGTERM after saving
 };
 
-/// Base of all errors that this project throws. The message says what was got, what was wanted and the way out.
+/// Base of all errors that this project throws. The message says what was got, what was wanted and
+/// the way out.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}

@@ -20,19 +20,25 @@ struct Range {
     return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
   }
   std::string text() const;
-  static Range at_least(double low) { return {low, std::numeric_limits<double>::infinity(), false, true}; }
-  static Range above(double low) { return {low, std::numeric_limits<double>::infinity(), true, true}; }
+  static Range at_least(double low) {
+    return {low, std::numeric_limits<double>::infinity(), false, true};
+  }
+  static Range above(double low) {
+    return {low, std::numeric_limits<double>::infinity(), true, true};
+  }
   static Range between(double low, double high) { return {low, high, false, false}; }
   static Range fraction() { return {0, 1, false, true}; }  // [0, 1)
 };
 
-/// One member of a config struct: its JSON key, the member, one sentence for people, and what it may hold.
-/// A struct lists its members once:
+/// One member of a config struct: its JSON key, the member, one sentence for people, and what it
+/// may hold. A struct lists its members once:
 ///   template <class Self, class Visitor> static void visit_fields(Self& self, Visitor&& visit) {
-///     visit(Field{"warmup_steps", self.warmup_steps, "Full steps before any prediction.", Range::at_least(0)});
+///     visit(Field{"warmup_steps", self.warmup_steps, "Full steps before any prediction.",
+///     Range::at_least(0)});
 ///   }
-/// and JSON, command line, validation, help and docs/CONFIG.md follow from that list. T is bool, an integer, double,
-/// std::string, std::vector<double>, an enum with enum_names(), or another struct with visit_fields.
+/// and JSON, command line, validation, help and docs/CONFIG.md follow from that list. T is bool, an
+/// integer, double, std::string, std::vector<double>, an enum with enum_names(), or another struct
+/// with visit_fields.
 template <class T>
 struct Field {
   const char* name;
@@ -48,22 +54,31 @@ Field(const char*, T&, const char*, Range) -> Field<T>;
 template <class T>
 Field(const char*, T&, const char*, Range, std::vector<std::string>) -> Field<T>;
 
-/// An enum with names for configs has, beside it, `const std::vector<std::string>& enum_names(E)`: names in order of value.
+/// An enum with names for configs has, beside it, `const std::vector<std::string>& enum_names(E)`:
+/// names in order of value.
 template <class T>
-concept NamedEnum = std::is_enum_v<T> && requires(T value) { enum_names(value); };
+concept NamedEnum = std::is_enum_v<T> && requires(T value) {
+  enum_names(value);
+};
 
 template <class T>
-concept FieldStruct = requires(T& value) { T::visit_fields(value, [](auto&&) {}); };
+concept FieldStruct = requires(T& value) {
+  T::visit_fields(value, [](auto&&) {});
+};
 
-/// Problems of all fields of `config`, each as "path: got VALUE, want RANGE". `path` is put before the names.
+/// Problems of all fields of `config`, each as "path: got VALUE, want RANGE". `path` is put before
+/// the names.
 template <FieldStruct T>
-void collect_range_problems(const T& config, const std::string& path, std::vector<std::string>& problems);
+void collect_range_problems(const T& config, const std::string& path,
+                            std::vector<std::string>& problems);
 
 std::string range_problem(const std::string& path, double value, const Range& range);
-std::string choice_problem(const std::string& path, const std::string& value, const std::vector<std::string>& choices);
+std::string choice_problem(const std::string& path, const std::string& value,
+                           const std::vector<std::string>& choices);
 
 template <FieldStruct T>
-void collect_range_problems(const T& config, const std::string& path, std::vector<std::string>& problems) {
+void collect_range_problems(const T& config, const std::string& path,
+                            std::vector<std::string>& problems) {
   T::visit_fields(config, [&](const auto& field) {
     using Value = std::remove_cvref_t<decltype(field.value)>;
     const std::string at = path.empty() ? field.name : path + "." + field.name;
@@ -75,7 +90,8 @@ void collect_range_problems(const T& config, const std::string& path, std::vecto
       }
     } else if constexpr (std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>) {
       const double v = static_cast<double>(field.value);
-      if (!field.range.contains(v) || !std::isfinite(v)) problems.push_back(range_problem(at, v, field.range));
+      if (!field.range.contains(v) || !std::isfinite(v))
+        problems.push_back(range_problem(at, v, field.range));
     } else if constexpr (std::is_same_v<Value, std::string>) {
       bool known = field.choices.empty();
       for (const auto& choice : field.choices) known = known || choice == field.value;

@@ -26,11 +26,13 @@ const char* name_of(MemoryKind kind);  // "parameters", "gradients", "optimizer_
 
 struct MemoryUse {
   std::array<std::size_t, kMemoryKinds> live{};  // bytes in use now, by kind
-  std::array<std::size_t, kMemoryKinds> peak{};  // highest live bytes since the last reset_peaks, by kind
+  std::array<std::size_t, kMemoryKinds>
+      peak{};  // highest live bytes since the last reset_peaks, by kind
   std::size_t live_total = 0;
-  std::size_t peak_total = 0;   // highest live_total since the last reset_peaks
-  std::size_t cached = 0;       // freed bytes kept for reuse
-  std::size_t fresh_total = 0;  // bytes ever taken from the system: unchanged over a step that allocates nothing
+  std::size_t peak_total = 0;  // highest live_total since the last reset_peaks
+  std::size_t cached = 0;      // freed bytes kept for reuse
+  std::size_t fresh_total =
+      0;  // bytes ever taken from the system: unchanged over a step that allocates nothing
 };
 
 class MemoryPool;
@@ -60,18 +62,20 @@ class Buffer {
 };
 
 /// A pool of memory that counts by kind, reuses freed blocks and may have a hard budget.
-/// "Device memory" on a processor is one such pool, "host memory" that things are offloaded to is another.
-/// Blocks are aligned to 64 bytes (2 MiB from 2 MiB on) and count in whole pages from 4 KiB on. All calls may come from any thread.
+/// "Device memory" on a processor is one such pool, "host memory" that things are offloaded to is
+/// another. Blocks are aligned to 64 bytes (2 MiB from 2 MiB on) and count in whole pages from 4
+/// KiB on. All calls may come from any thread.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   /// `budget_bytes`: live and cached bytes never exceed it; none means no limit.
-  static std::shared_ptr<MemoryPool> create(std::string name, std::optional<std::size_t> budget_bytes = {});
+  static std::shared_ptr<MemoryPool> create(std::string name,
+                                            std::optional<std::size_t> budget_bytes = {});
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  /// Uninitialised bytes. Throws OutOfMemory, which names pool, kind, request and budget, after giving cached blocks
-  /// back to the system did not help.
+  /// Uninitialised bytes. Throws OutOfMemory, which names pool, kind, request and budget, after
+  /// giving cached blocks back to the system did not help.
   Buffer allocate(std::size_t bytes, MemoryKind kind);
   MemoryUse use() const;
   void reset_peaks();

@@ -9,21 +9,23 @@ namespace hybrid_trainer {
 enum class InstructionSet { kBaseline, kAvx2, kAvx512 };
 const char* name_of(InstructionSet set);
 
-/// The best set that this processor has, held down by the environment variable HYBRID_MAX_ISA (baseline, avx2, avx512).
-/// The same variable holds oneDNN down where ONEDNN_MAX_CPU_ISA is not set.
+/// The best set that this processor has, held down by the environment variable HYBRID_MAX_ISA
+/// (baseline, avx2, avx512). The same variable holds oneDNN down where ONEDNN_MAX_CPU_ISA is not
+/// set.
 InstructionSet instruction_set();
 
 /// True where the processor multiplies BF16 (AVX-512 BF16 or AMX) and instruction_set() is kAvx512.
 bool multiplies_bfloat16();
 
 struct ProcessorInfo {
-  std::string name;             // as the processor calls itself
-  int cores = 1;                // usable by this process
-  std::size_t memory_bytes = 0; // physical memory
+  std::string name;              // as the processor calls itself
+  int cores = 1;                 // usable by this process
+  std::size_t memory_bytes = 0;  // physical memory
 };
 ProcessorInfo processor_info();
 
-/// Threads that parallel kernels use; also those of matrix products. Throws ConfigError where more than the cores.
+/// Threads that parallel kernels use; also those of matrix products. Throws ConfigError where more
+/// than the cores.
 void set_threads(int count);
 int threads();
 

@@ -5,8 +5,8 @@
 
 namespace hybrid_trainer {
 
-/// Names one sequence of random numbers. There is no state: number i of a key is a function of the key and i alone, so a
-/// resumed or repeated step draws the same numbers, on every device.
+/// Names one sequence of random numbers. There is no state: number i of a key is a function of the
+/// key and i alone, so a resumed or repeated step draws the same numbers, on every device.
 struct RandomKey {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
@@ -16,10 +16,13 @@ struct RandomKey {
 /// Philox 4x32 with 10 rounds: four random words for counter `block` of the key.
 /// Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 inline std::array<std::uint32_t, 4> philox(const RandomKey& key, std::uint64_t block) {
-  std::uint32_t c0 = static_cast<std::uint32_t>(block), c1 = static_cast<std::uint32_t>(block >> 32);
-  std::uint32_t c2 = static_cast<std::uint32_t>(key.step), c3 = static_cast<std::uint32_t>(key.tensor);
+  std::uint32_t c0 = static_cast<std::uint32_t>(block),
+                c1 = static_cast<std::uint32_t>(block >> 32);
+  std::uint32_t c2 = static_cast<std::uint32_t>(key.step),
+                c3 = static_cast<std::uint32_t>(key.tensor);
   std::uint32_t k0 = static_cast<std::uint32_t>(key.seed);
-  std::uint32_t k1 = static_cast<std::uint32_t>(key.seed >> 32) ^ static_cast<std::uint32_t>(key.step >> 32) ^
+  std::uint32_t k1 = static_cast<std::uint32_t>(key.seed >> 32) ^
+                     static_cast<std::uint32_t>(key.step >> 32) ^
                      static_cast<std::uint32_t>(key.tensor >> 32) * 0x9E3779B9u;
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0;
@@ -40,7 +43,9 @@ inline std::array<std::uint32_t, 4> philox(const RandomKey& key, std::uint64_t b
 inline float to_unit_float(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
 /// Word i of the key's sequence.
-inline std::uint32_t random_word(const RandomKey& key, std::uint64_t i) { return philox(key, i / 4)[i % 4]; }
+inline std::uint32_t random_word(const RandomKey& key, std::uint64_t i) {
+  return philox(key, i / 4)[i % 4];
+}
 
 /// Uniform integer in [0, bound), without the bias of a remainder beyond 2^-32.
 inline std::uint64_t random_below(const RandomKey& key, std::uint64_t i, std::uint64_t bound) {

@@ -14,8 +14,8 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-/// An ordered queue of work on one device, together with the pool its tensors come from. Moves, never copies.
-/// On a processor each call has run when it returns.
+/// An ordered queue of work on one device, together with the pool its tensors come from. Moves,
+/// never copies. On a processor each call has run when it returns.
 class Stream {
  public:
   explicit Stream(std::shared_ptr<MemoryPool> pool, Device device = {})

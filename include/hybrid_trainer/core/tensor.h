@@ -30,8 +30,8 @@ class Shape {
   int rank_ = 0;
 };
 
-/// A view of part of a shared Buffer: dtype, shape, contiguous row-major elements. Copying a Tensor copies the view, never
-/// the elements; the bytes go back to their pool with the last view.
+/// A view of part of a shared Buffer: dtype, shape, contiguous row-major elements. Copying a Tensor
+/// copies the view, never the elements; the bytes go back to their pool with the last view.
 class Tensor {
  public:
   Tensor() = default;  // no elements, no memory
@@ -57,7 +57,9 @@ class Tensor {
     if (DTypeOf<T>::value != dtype_) throw_wrong_dtype(DTypeOf<T>::value);
     return static_cast<T*>(raw());
   }
-  void* raw() const { return buffer_ ? static_cast<char*>(buffer_->data()) + offset_bytes_ : nullptr; }
+  void* raw() const {
+    return buffer_ ? static_cast<char*>(buffer_->data()) + offset_bytes_ : nullptr;
+  }
 
   /// The same elements under another shape. Throws ShapeMismatch where the counts differ.
   Tensor view(const Shape& shape) const;

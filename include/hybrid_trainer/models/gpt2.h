@@ -11,27 +11,30 @@
 
 namespace hybrid_trainer {
 
-/// GPT-2: token and position embedding, pre-norm blocks, final LayerNorm, head tied to the token table.
-/// Parameters bear the names that Hugging Face gives them; matrices are stored (outputs, inputs).
-/// The token table's rows are padded (see padded_vocabulary); padding rows are 0 and stay 0.
-/// Source: Radford et al. 2019.
+/// GPT-2: token and position embedding, pre-norm blocks, final LayerNorm, head tied to the token
+/// table. Parameters bear the names that Hugging Face gives them; matrices are stored (outputs,
+/// inputs). The token table's rows are padded (see padded_vocabulary); padding rows are 0 and stay
+/// 0. Source: Radford et al. 2019.
 class Gpt2 final : public LossModel {
  public:
-  /// Weights drawn from `seed`: deviation 0.02, larger below width 768 as 1/√width; residual projections divided by √(2·layers).
-  /// Throws OutOfMemory.
+  /// Weights drawn from `seed`: deviation 0.02, larger below width 768 as 1/√width; residual
+  /// projections divided by √(2·layers). Throws OutOfMemory.
   Gpt2(const ModelConfig& config, std::uint64_t seed, const Stream& stream);
 
-  double forward(const Batch& batch, float gradient_scale, ActivationTape& tape, const Stream& stream) override;
+  double forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
+                 const Stream& stream) override;
   void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;
 
   /// Logits of all positions, (B·T, padded vocabulary) f32 or bf16. tokens: (B, T) i32.
   Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream);
-  /// Generation: logits of the last position of tokens (B, T), (B, padded vocabulary). At position 0 the whole prompt goes
-  /// through and fills the caches; later one token (B, 1) at a time.
-  Tensor next_logits(const Tensor& tokens, std::int64_t position, const std::vector<KeyValueCache>& caches,
-                     const Pass& pass, const Stream& stream);
-  std::vector<KeyValueCache> make_caches(std::int64_t batch, DType dtype, const Stream& stream) const;
+  /// Generation: logits of the last position of tokens (B, T), (B, padded vocabulary). At position
+  /// 0 the whole prompt goes through and fills the caches; later one token (B, 1) at a time.
+  Tensor next_logits(const Tensor& tokens, std::int64_t position,
+                     const std::vector<KeyValueCache>& caches, const Pass& pass,
+                     const Stream& stream);
+  std::vector<KeyValueCache> make_caches(std::int64_t batch, DType dtype,
+                                         const Stream& stream) const;
 
   const ModelConfig& config() const { return config_; }
   std::int64_t parameter_count();  // without padding
@@ -49,8 +52,8 @@ class Gpt2 final : public LossModel {
 /// Rows of the token table: a multiple of 64 from 512 words on, of 16 below.
 std::int64_t padded_vocabulary(std::int64_t vocabulary);
 
-/// Floating-point operations of forward and backward for one batch: 6 per weight of every matrix product and token, and
-/// causal attention's products (half of the full square).
+/// Floating-point operations of forward and backward for one batch: 6 per weight of every matrix
+/// product and token, and causal attention's products (half of the full square).
 double gpt2_step_flops(const ModelConfig& config, std::int64_t batch, std::int64_t time);
 
 /// Problems of a model shape, with JSON paths under "model".

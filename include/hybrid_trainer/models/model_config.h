@@ -18,12 +18,17 @@ struct ModelConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"layers", self.layers, "Transformer blocks.", Range::between(1, 1000)});
-    visit(Field{"heads", self.heads, "Attention heads; must divide the width.", Range::between(1, 1024)});
-    visit(Field{"width", self.width, "Channels C of the residual stream.", Range::between(1, 65536)});
-    visit(Field{"context", self.context, "Positions that the model knows; the longest sequence.", Range::between(1, 1 << 20)});
-    visit(Field{"vocabulary", self.vocabulary, "Tokens; 0 takes the number that the data's tokenizer has.",
+    visit(Field{"heads", self.heads, "Attention heads; must divide the width.",
+                Range::between(1, 1024)});
+    visit(
+        Field{"width", self.width, "Channels C of the residual stream.", Range::between(1, 65536)});
+    visit(Field{"context", self.context, "Positions that the model knows; the longest sequence.",
+                Range::between(1, 1 << 20)});
+    visit(Field{"vocabulary", self.vocabulary,
+                "Tokens; 0 takes the number that the data's tokenizer has.",
                 Range::between(0, 1 << 24)});
-    visit(Field{"dropout", self.dropout, "Share of the embedding's and both branches' outputs dropped in training.",
+    visit(Field{"dropout", self.dropout,
+                "Share of the embedding's and both branches' outputs dropped in training.",
                 Range::fraction()});
   }
 };

@@ -9,14 +9,14 @@ namespace hybrid_trainer {
 
 /// What one forward pass is for.
 struct Pass {
-  bool training = true;        // dropout acts
-  DType dtype = DType::kF32;   // of activations and products: f32 or bf16
-  std::uint64_t seed = 0;      // dropout draws from (seed, step, layer)
+  bool training = true;       // dropout acts
+  DType dtype = DType::kF32;  // of activations and products: f32 or bf16
+  std::uint64_t seed = 0;     // dropout draws from (seed, step, layer)
   std::uint64_t step = 0;
 };
 
-/// What forward saves and backward takes, last in, first out. Modules keep no activations themselves, so where they live is
-/// the tape's business.
+/// What forward saves and backward takes, last in, first out. Modules keep no activations
+/// themselves, so where they live is the tape's business.
 class ActivationTape {
  public:
   explicit ActivationTape(const Pass& pass) : pass_(pass) {}

@@ -10,7 +10,8 @@ class Embedding {
  public:
   Embedding(std::int64_t rows, std::int64_t context, std::int64_t width, const Stream& stream);
   /// tokens: (B, T) i32 at positions first_position…; the result is (B, T, C) in the pass's dtype.
-  Tensor forward(const Tensor& tokens, std::int64_t first_position, const Pass& pass, const Stream& stream);
+  Tensor forward(const Tensor& tokens, std::int64_t first_position, const Pass& pass,
+                 const Stream& stream);
   void backward(const Tensor& dy, const Tensor& tokens, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit);
   Parameter& tokens() { return tokens_; }

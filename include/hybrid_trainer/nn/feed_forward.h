@@ -8,7 +8,8 @@ namespace hybrid_trainer {
 class FeedForward {
  public:
   FeedForward(const std::string& name, std::int64_t width, const Stream& stream);
-  Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape, const Stream& stream);
+  Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                 const Stream& stream);
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit);
   Linear& projection() { return projection_; }

@@ -6,7 +6,8 @@
 
 namespace hybrid_trainer {
 
-/// Fills the parameter with normal numbers of the given standard deviation, drawn from (seed, parameter's name).
+/// Fills the parameter with normal numbers of the given standard deviation, drawn from (seed,
+/// parameter's name).
 void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed);
 void initialize_constant(Parameter& parameter, float value);
 
@@ -14,7 +15,8 @@ void initialize_constant(Parameter& parameter, float value);
 Parameter make_parameter(const std::string& name, const Shape& shape, const Stream& stream);
 
 /// Memory for gradients where a parameter has none; and its release.
-void allocate_gradients(const std::function<void(const ParameterVisitor&)>& visit_all, const Stream& stream);
+void allocate_gradients(const std::function<void(const ParameterVisitor&)>& visit_all,
+                        const Stream& stream);
 void free_gradients(const std::function<void(const ParameterVisitor&)>& visit_all);
 
 }  // namespace hybrid_trainer

@@ -4,18 +4,21 @@
 
 namespace hybrid_trainer {
 
-/// Layer normalisation over the last dimension C with gain "<name>.weight" (1 at first) and "<name>.bias" (0 at first).
+/// Layer normalisation over the last dimension C with gain "<name>.weight" (1 at first) and
+/// "<name>.bias" (0 at first).
 class LayerNorm final : public Module {
  public:
   LayerNorm(const std::string& name, std::int64_t width, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// Adds the gradient of x to dx, which holds the gradient that came along the residual stream.
-  void backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape, const Stream& stream);
+  void backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
+                     const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:
-  void backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy, ActivationTape& tape, const Stream& stream);
+  void backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
+                ActivationTape& tape, const Stream& stream);
   Parameter weight_, bias_;
 };
 

@@ -4,13 +4,15 @@
 
 namespace hybrid_trainer {
 
-/// y = x·wᵀ + bias over the last dimension. weight: (outputs, inputs), bias: (outputs), both named "<name>.weight|bias".
+/// y = x·wᵀ + bias over the last dimension. weight: (outputs, inputs), bias: (outputs), both named
+/// "<name>.weight|bias".
 class Linear final : public Module {
  public:
   Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   /// The same with `residual` (shape of y, or undefined) added to y.
-  Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape, const Stream& stream);
+  Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                 const Stream& stream);
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;
   Parameter& weight() { return weight_; }

@@ -6,13 +6,15 @@
 
 namespace hybrid_trainer {
 
-/// What the phase machine trains: a model that ends in one loss. A user's own model implements these three calls.
+/// What the phase machine trains: a model that ends in one loss. A user's own model implements
+/// these three calls.
 class LossModel {
  public:
   virtual ~LossModel() = default;
-  /// Mean loss of the batch. Where the tape keeps, forward saves for backward; `gradient_scale` multiplies the gradient of the
-  /// loss (1/micro-batches when gradients are accumulated).
-  virtual double forward(const Batch& batch, float gradient_scale, ActivationTape& tape, const Stream& stream) = 0;
+  /// Mean loss of the batch. Where the tape keeps, forward saves for backward; `gradient_scale`
+  /// multiplies the gradient of the loss (1/micro-batches when gradients are accumulated).
+  virtual double forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
+                         const Stream& stream) = 0;
   /// Writes all parameters' gradients for the last forward on this tape.
   virtual void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) = 0;
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;

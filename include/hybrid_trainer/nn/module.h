@@ -5,7 +5,8 @@
 
 namespace hybrid_trainer {
 
-/// A differentiable function with parameters and an explicit backward. Forward pushes on the tape what backward pops.
+/// A differentiable function with parameters and an explicit backward. Forward pushes on the tape
+/// what backward pops.
 class Module {
  public:
   virtual ~Module() = default;

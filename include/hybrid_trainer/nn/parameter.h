@@ -8,8 +8,9 @@
 
 namespace hybrid_trainer {
 
-/// One trained tensor. `value` is the f32 master; `working` is its bf16 copy, there only while the phase computes in bf16.
-/// Gradients: the first backward after clear_gradient() overwrites, the ones after it add, so no pass writes zeros.
+/// One trained tensor. `value` is the f32 master; `working` is its bf16 copy, there only while the
+/// phase computes in bf16. Gradients: the first backward after clear_gradient() overwrites, the
+/// ones after it add, so no pass writes zeros.
 struct Parameter {
   std::string name;
   Tensor value;

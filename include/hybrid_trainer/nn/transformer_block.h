@@ -19,19 +19,19 @@ class TransformerBlock final : public Module {
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   /// Overwrites dy: the residual stream's gradient is summed in place.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  Tensor forward_cached(const Tensor& x, std::int64_t position, const KeyValueCache& cache, const Pass& pass,
-                        const Stream& stream);
+  Tensor forward_cached(const Tensor& x, std::int64_t position, const KeyValueCache& cache,
+                        const Pass& pass, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) override;
   AttentionLayer& attention() { return attention_; }
   FeedForward& feed_forward() { return feed_forward_; }
 
  private:
   template <class Branch>
-  Tensor forward_branch(Branch& branch, LayerNorm& norm, const Tensor& x, std::uint64_t site, ActivationTape& tape,
-                        const Stream& stream);
+  Tensor forward_branch(Branch& branch, LayerNorm& norm, const Tensor& x, std::uint64_t site,
+                        ActivationTape& tape, const Stream& stream);
   template <class Branch>
-  void backward_branch(Branch& branch, LayerNorm& norm, const Tensor& dx, std::uint64_t site, ActivationTape& tape,
-                       const Stream& stream);
+  void backward_branch(Branch& branch, LayerNorm& norm, const Tensor& dx, std::uint64_t site,
+                       ActivationTape& tape, const Stream& stream);
   int index_;
   BlockShape shape_;
   LayerNorm norm_1_;

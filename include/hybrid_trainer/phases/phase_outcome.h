@@ -23,7 +23,7 @@ struct PhaseOutcome {
   std::optional<double> confidence;      // in [0, 1], where it was measured
   Decision decision = Decision::kNone;
   double kept_fraction = 0;  // of the predicted change: 1 accepted, in between shrunk, 0 reverted
-  bool updated = false;      // the optimizer stepped
+  std::int64_t updates = 0;  // optimizer steps: one outside Predict, more after a revert
   double cost = 0;           // charged, in Full steps
   double seconds = 0;        // wall-clock; decides nothing
   std::int64_t tokens = 0;

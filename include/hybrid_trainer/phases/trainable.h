@@ -59,6 +59,9 @@ class Trainable {
   /// Writes the copy back bit for bit, as often as wanted; weights_changed follows.
   virtual void restore_snapshot() = 0;
   virtual void drop_snapshot() = 0;
+  /// Until the next call, schedule and dropout act as `steps` steps before the present one: what a
+  /// replay of earlier batches needs to give the bits that they would have given.
+  virtual void rewind(std::int64_t steps) = 0;
   virtual const Stream& stream() const = 0;
 };
 

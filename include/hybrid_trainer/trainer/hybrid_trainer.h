@@ -19,18 +19,20 @@ class ModelTrainable;
 ///   HybridTrainer trainer(model, HybridTrainerConfig::builder().steps(500).build(), stream);
 ///   while (trainer.steps_done() < 500) trainer.step(next_batch());
 ///
-/// The groups `model`, `data.shuffle` and `training.evaluate_every_steps` of the config are for whoever builds the model and
-/// feeds the batches; a batch has data.batch_size · gradient_accumulation.micro_batches examples.
+/// The groups `model`, `data.shuffle` and `training.evaluate_every_steps` of the config are for
+/// whoever builds the model and feeds the batches; a batch has data.batch_size ·
+/// gradient_accumulation.micro_batches examples.
 class HybridTrainer {
  public:
-  /// `model` and `stream` must outlive the trainer. What Predict moves away goes to `host_pool`. Throws ConfigError,
-  /// OutOfMemory.
+  /// `model` and `stream` must outlive the trainer. What Predict moves away goes to `host_pool`.
+  /// Throws ConfigError, OutOfMemory.
   HybridTrainer(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                 std::shared_ptr<MemoryPool> host_pool = MemoryPool::create("host"));
   ~HybridTrainer();
   HybridTrainer(HybridTrainer&&) = delete;
 
-  /// One step of the present phase on one batch. Blocks. Throws Diverged where loss or gradients stay not finite.
+  /// One step of the present phase on one batch. Blocks. Throws Diverged where loss or gradients
+  /// stay not finite.
   StepRecord step(const Batch& batch);
   std::int64_t steps_done() const { return steps_done_; }
   /// The phase of the step to come.
@@ -38,12 +40,16 @@ class HybridTrainer {
   const PhaseStatistics& statistics() const { return machine_.statistics(); }
   DType dtype_of(Phase phase) const;
   /// Called with one line for each phase change, decision and mishap.
-  void on_event(std::function<void(const std::string&)> listener) { listener_ = std::move(listener); }
+  void on_event(std::function<void(const std::string&)> listener) {
+    listener_ = std::move(listener);
+  }
 
-  /// Commits a checkpoint below `folder` (see io/checkpoint.h); returns its path. Throws IoError; training may go on.
+  /// Commits a checkpoint below `folder` (see io/checkpoint.h); returns its path. Throws IoError;
+  /// training may go on.
   std::string save(const std::string& folder);
-  /// Goes on from the newest sound checkpoint below `folder`, bit for bit; false where there is none. What was damaged is
-  /// told to the listener. Throws DataError where all are damaged or of another model.
+  /// Goes on from the newest sound checkpoint below `folder`, bit for bit; false where there is
+  /// none. What was damaged is told to the listener. Throws DataError where all are damaged or of
+  /// another model.
   bool resume(const std::string& folder);
 
  private:

@@ -43,7 +43,8 @@ struct HybridTrainerConfig {
     visit(Field{"phases", self.phases, "The phase machine: Warmup, Full, Predict, Correct."});
     visit(Field{"mixed_precision", self.mixed_precision, "Precision of each phase."});
     visit(Field{"gradient_accumulation", self.gradient_accumulation, "Micro-batches of one step."});
-    visit(Field{"predict_aware_memory", self.predict_aware_memory, "Where the optimizer state is during Predict."});
+    visit(Field{"predict_aware_memory", self.predict_aware_memory,
+                "Where the optimizer state is during Predict."});
     visit(Field{"divergence", self.divergence, "What counts as a run gone wrong."});
     visit(Field{"checkpoint", self.checkpoint, "When the run is saved."});
   }
@@ -60,26 +61,37 @@ struct HybridTrainerConfig {
   void validate() const;
 };
 
-/// One setter per field of the phase machine and one per group; build() validates everything at once.
+/// One setter per field of the phase machine and one per group; build() validates everything at
+/// once.
 ///   auto config = HybridTrainerConfig::builder().warmup_steps(200).full_steps(20).build();
 class HybridTrainerConfigBuilder {
  public:
   using Self = HybridTrainerConfigBuilder;
   Self& warmup_steps(std::int64_t value) { return config_.phases.warmup_steps = value, *this; }
   Self& full_steps(std::int64_t value) { return config_.phases.full_steps = value, *this; }
-  Self& max_predict_steps(std::int64_t value) { return config_.phases.max_predict_steps = value, *this; }
-  Self& confidence_threshold(double value) { return config_.phases.confidence_threshold = value, *this; }
-  Self& correction_interval(std::int64_t value) { return config_.phases.correction_interval = value, *this; }
+  Self& max_predict_steps(std::int64_t value) {
+    return config_.phases.max_predict_steps = value, *this;
+  }
+  Self& confidence_threshold(double value) {
+    return config_.phases.confidence_threshold = value, *this;
+  }
+  Self& correction_interval(std::int64_t value) {
+    return config_.phases.correction_interval = value, *this;
+  }
   Self& predictor(std::string name) { return config_.phases.predictor = std::move(name), *this; }
   Self& steps(std::int64_t value) { return config_.training.steps = value, *this; }
   Self& seed(std::int64_t value) { return config_.training.seed = value, *this; }
   Self& model_config(ModelConfig value) { return config_.model = value, *this; }
   Self& data_config(DataConfig value) { return config_.data = value, *this; }
   Self& training_config(TrainingConfig value) { return config_.training = value, *this; }
-  Self& optimizer_config(OptimizerConfig value) { return config_.optimizer = std::move(value), *this; }
+  Self& optimizer_config(OptimizerConfig value) {
+    return config_.optimizer = std::move(value), *this;
+  }
   Self& schedule_config(ScheduleConfig value) { return config_.schedule = std::move(value), *this; }
   Self& phase_config(PhaseConfig value) { return config_.phases = std::move(value), *this; }
-  Self& mixed_precision_config(MixedPrecisionConfig value) { return config_.mixed_precision = std::move(value), *this; }
+  Self& mixed_precision_config(MixedPrecisionConfig value) {
+    return config_.mixed_precision = std::move(value), *this;
+  }
   Self& gradient_accumulation_config(GradientAccumulationConfig value) {
     return config_.gradient_accumulation = value, *this;
   }

@@ -2,8 +2,8 @@
 
 namespace hybrid_trainer {
 
-/// While one exists, the first SIGINT or SIGTERM asks for a stop after the present step, and the second ends the process at
-/// once with exit code 130. At most one at a time.
+/// While one exists, the first SIGINT or SIGTERM asks for a stop after the present step, and the
+/// second ends the process at once with exit code 130. At most one at a time.
 class Interruption {
  public:
   Interruption();

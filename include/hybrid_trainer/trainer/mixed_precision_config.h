@@ -10,8 +10,9 @@ namespace hybrid_trainer {
 
 const std::vector<std::string>& precision_names();  // "fp32", "bf16", "auto"
 
-/// Precision of activations and products in each phase; weights keep their fp32 master and sums are fp32 in all of them.
-/// "auto" is bf16 where this processor's bf16 products are faster, else fp32. JSON group `mixed_precision`.
+/// Precision of activations and products in each phase; weights keep their fp32 master and sums are
+/// fp32 in all of them. "auto" is bf16 where this processor's bf16 products are faster, else fp32.
+/// JSON group `mixed_precision`.
 struct MixedPrecisionConfig {
   std::string warmup = "fp32";
   std::string full = "fp32";
@@ -20,7 +21,8 @@ struct MixedPrecisionConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"warmup", self.warmup, "Precision in Warmup: fp32, bf16 or auto.", Range{}, precision_names()});
+    visit(Field{"warmup", self.warmup, "Precision in Warmup: fp32, bf16 or auto.", Range{},
+                precision_names()});
     visit(Field{"full", self.full, "Precision in Full.", Range{}, precision_names()});
     visit(Field{"predict", self.predict, "Precision in Predict.", Range{}, precision_names()});
     visit(Field{"correct", self.correct, "Precision in Correct.", Range{}, precision_names()});

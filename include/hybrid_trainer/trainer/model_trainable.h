@@ -16,10 +16,12 @@ namespace hybrid_trainer {
 /// A LossModel, its optimizer and the memory plan of the phases, as the phase machine sees them.
 class ModelTrainable final : public Trainable {
  public:
-  /// `model` and `stream` must outlive it; what is offloaded and the snapshot go to `host_pool`. `note` takes one line for
-  /// people where something that was asked for could not be done. Throws OutOfMemory, ConfigError.
+  /// `model` and `stream` must outlive it; what is offloaded and the snapshot go to `host_pool`.
+  /// `note` takes one line for people where something that was asked for could not be done. Throws
+  /// OutOfMemory, ConfigError.
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
-                 std::shared_ptr<MemoryPool> host_pool, std::function<void(const std::string&)> note);
+                 std::shared_ptr<MemoryPool> host_pool,
+                 std::function<void(const std::string&)> note);
 
   void enter_phase(Phase phase) override;
   void begin_restore() override;
@@ -32,6 +34,7 @@ class ModelTrainable final : public Trainable {
   void save_snapshot() override;
   void restore_snapshot() override { snapshot_.restore(stream_); }
   void drop_snapshot() override { snapshot_.drop(); }
+  void rewind(std::int64_t steps) override { rewound_ = steps; }
   const Stream& stream() const override { return stream_; }
   /// Learning rate of the step to come.
   double learning_rate() const;
@@ -39,7 +42,8 @@ class ModelTrainable final : public Trainable {
   /// Steps of all phases that are done; the schedule and dropout go by it.
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   DType dtype_of(Phase phase) const { return precision_.of(phase); }
-  /// Weights, optimizer state and the snapshot if there is one, as views. Brings state that is out back first; release_after_save moves it out again.
+  /// Weights, optimizer state and the snapshot if there is one, as views. Brings state that is out
+  /// back first; release_after_save moves it out again.
   void save(State& state);
   void release_after_save();
   /// The reverse. Throws DataError where the state is of another model.
@@ -66,6 +70,7 @@ class ModelTrainable final : public Trainable {
   bool state_is_out_ = false;
   double gradient_norm_ = 0;
   std::int64_t steps_done_ = 0;
+  std::int64_t rewound_ = 0;  // steps
 };
 
 }  // namespace hybrid_trainer

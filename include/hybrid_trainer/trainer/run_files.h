@@ -15,11 +15,13 @@ namespace hybrid_trainer {
 /// "0.1.0".
 std::string project_version();
 
-/// Writes what makes a run's folder complete in itself: config.json, data.json (where its data lies) and a copy of the data's
-/// tokenizer in tokenizer/. Throws IoError.
-void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, const std::filesystem::path& data);
+/// Writes what makes a run's folder complete in itself: config.json, data.json (where its data
+/// lies) and a copy of the data's tokenizer in tokenizer/. Throws IoError.
+void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
+                     const std::filesystem::path& data);
 
-/// Throws ConfigError that lists each field of `model` in which the run's config.json and `config` differ.
+/// Throws ConfigError that lists each field of `model` in which the run's config.json and `config`
+/// differ.
 void check_same_model(const RunPaths& paths, const HybridTrainerConfig& config);
 
 /// A trained model as `eval`, `sample` and `export` use it.
@@ -29,11 +31,11 @@ struct TrainedRun {
   std::filesystem::path data;            // where the run's data lay
   std::unique_ptr<Tokenizer> tokenizer;  // null where the data had none
   std::unique_ptr<Gpt2> model;
-  std::vector<std::string> warnings;     // damaged checkpoints that were passed over
+  std::vector<std::string> warnings;  // damaged checkpoints that were passed over
 };
 
-/// The newest sound checkpoint's weights. `stream` must outlive the model. Throws MissingInput where there is no run or no
-/// checkpoint, ConfigError, DataError.
+/// The newest sound checkpoint's weights. `stream` must outlive the model. Throws MissingInput
+/// where there is no run or no checkpoint, ConfigError, DataError.
 TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream);
 
 }  // namespace hybrid_trainer

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "hybrid_trainer/core/stream.h"
 #include "hybrid_trainer/models/model_config.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
-#include "hybrid_trainer/core/stream.h"
 
 namespace hybrid_trainer {
 
@@ -15,7 +15,8 @@ struct BenchmarkSettings {
   int steps = 10;
 };
 
-/// Medians over the steps after the first. Forward includes the head's gradient, which is taken chunk by chunk with its loss.
+/// Medians over the steps after the first. Forward includes the head's gradient, which is taken
+/// chunk by chunk with its loss.
 struct BenchmarkResult {
   double tokens_per_second = 0;
   double step_seconds = 0;
@@ -30,7 +31,8 @@ struct BenchmarkResult {
   MemoryUse memory;  // peaks of the whole benchmark
 };
 
-/// Real steps on random tokens: forward, backward, gradient norm and optimizer. `stream`'s pool is measured too.
+/// Real steps on random tokens: forward, backward, gradient norm and optimizer. `stream`'s pool is
+/// measured too.
 BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, const Stream& stream);
 
 }  // namespace hybrid_trainer

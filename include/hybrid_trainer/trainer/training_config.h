@@ -17,13 +17,19 @@ struct TrainingConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"steps", self.steps, "Steps of all phases together.", Range::at_least(1)});
-    visit(Field{"seed", self.seed, "Seed of the first weights, of the order of the data and of dropout.",
+    visit(Field{"seed", self.seed,
+                "Seed of the first weights, of the order of the data and of dropout.",
                 Range::at_least(0)});
-    visit(Field{"evaluate_every_steps", self.evaluate_every_steps,
-                "Steps between two evaluations on the validation split; 0 evaluates at the end only.", Range::at_least(0)});
-    visit(Field{"threads", self.threads, "Threads for all kernels; 0 takes every core.", Range::between(0, 4096)});
-    visit(Field{"memory_budget_mb", self.memory_budget_mb,
-                "Most device memory in MB (10^6 bytes); more ends in a clear error. 0 sets no limit.", Range::at_least(0)});
+    visit(
+        Field{"evaluate_every_steps", self.evaluate_every_steps,
+              "Steps between two evaluations on the validation split; 0 evaluates at the end only.",
+              Range::at_least(0)});
+    visit(Field{"threads", self.threads, "Threads for all kernels; 0 takes every core.",
+                Range::between(0, 4096)});
+    visit(
+        Field{"memory_budget_mb", self.memory_budget_mb,
+              "Most device memory in MB (10^6 bytes); more ends in a clear error. 0 sets no limit.",
+              Range::at_least(0)});
   }
 };
 

@@ -13,11 +13,13 @@ namespace hybrid_trainer {
 /// One GPT-2 training run from a data folder to a run folder.
 struct TrainingRunSettings {
   HybridTrainerConfig config;
-  std::filesystem::path data;                      // as `hybrid prepare` writes it, or llm.c's shards
-  std::filesystem::path run;                       // gets config.json, metrics.jsonl, summary.json, report.html, checkpoints/
-  bool resume = false;                             // go on from the newest checkpoint of `run`, or start where there is none
-  std::optional<std::filesystem::path> init_from;  // a Hugging Face folder to take the first weights from
-  std::string command;                             // as it was typed, for the summary
+  std::filesystem::path data;  // as `hybrid prepare` writes it, or llm.c's shards
+  std::filesystem::path
+      run;              // gets config.json, metrics.jsonl, summary.json, report.html, checkpoints/
+  bool resume = false;  // go on from the newest checkpoint of `run`, or start where there is none
+  std::optional<std::filesystem::path>
+      init_from;        // a Hugging Face folder to take the first weights from
+  std::string command;  // as it was typed, for the summary
 };
 
 enum class RunEnd { kFinished, kWasFinished, kInterrupted };
@@ -27,9 +29,9 @@ struct TrainingRunResult {
   RunSummary summary;
 };
 
-/// Trains to config.training.steps, with progress on `console`. Ctrl-C and SIGTERM finish the step, save and return
-/// kInterrupted. Everything is checked before the run's folder is made. Throws ConfigError, MissingInput, DataError,
-/// CannotCreate, InUse, IoError, OutOfMemory, Diverged.
+/// Trains to config.training.steps, with progress on `console`. Ctrl-C and SIGTERM finish the step,
+/// save and return kInterrupted. Everything is checked before the run's folder is made. Throws
+/// ConfigError, MissingInput, DataError, CannotCreate, InUse, IoError, OutOfMemory, Diverged.
 TrainingRunResult run_training(const TrainingRunSettings& settings, std::ostream& console);
 
 }  // namespace hybrid_trainer

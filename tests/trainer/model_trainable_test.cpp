@@ -1,0 +1,150 @@
+#include "hybrid_trainer/trainer/model_trainable.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/models/gpt2.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kVocabulary = 20, kSequence = 16;
+
+HybridTrainerConfig config_of(const std::string& optimizer, std::int64_t batch,
+                              std::int64_t parts) {
+  HybridTrainerConfig config = tiny_config();
+  config.model.vocabulary = kVocabulary;
+  config.model.layers = 2;
+  config.data.batch_size = batch;
+  config.gradient_accumulation.micro_batches = parts;
+  config.optimizer.name = optimizer;
+  config.schedule.warmup_steps = 0;
+  config.mixed_precision.predict = "bf16";
+  return config;
+}
+
+/// A model with its trainable, and batches that depend on their number alone.
+struct Subject {
+  explicit Subject(const HybridTrainerConfig& config)
+      : stream(MemoryPool::create("device")),
+        host(MemoryPool::create("host")),
+        model(config.model, 3, stream),
+        trainable(model, config, stream, host, [](const std::string&) {}),
+        size(config.data.batch_size * config.gradient_accumulation.micro_batches) {}
+
+  Batch batch(std::uint64_t number) const {
+    const Shape shape{size, kSequence};
+    Batch made{Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
+               Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream)};
+    for (std::int64_t i = 0; i < shape.elements(); ++i) {
+      const auto at = static_cast<std::uint64_t>(i);
+      made.inputs.data<std::int32_t>()[i] =
+          static_cast<std::int32_t>(random_below({1, number}, at, kVocabulary));
+      made.targets.data<std::int32_t>()[i] =
+          static_cast<std::int32_t>(random_below({2, number}, at, kVocabulary));
+    }
+    return made;
+  }
+
+  Stream stream;
+  std::shared_ptr<MemoryPool> host;
+  Gpt2 model;
+  ModelTrainable trainable;
+  std::int64_t size;
+};
+
+double largest_difference(Subject& left, Subject& right) {
+  double largest = 0;
+  const auto x = left.trainable.weights(), y = right.trainable.weights();
+  for (std::size_t k = 0; k < x.size(); ++k) {
+    for (std::int64_t i = 0; i < x[k].value.elements(); ++i) {
+      const double gap = std::abs(x[k].value.data<float>()[i] - y[k].value.data<float>()[i]);
+      largest = std::max(largest, gap);
+    }
+  }
+  return largest;
+}
+
+class Accumulation : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Accumulation, OfMicroBatchesEqualsTheLargeBatchWithinRounding) {
+  Subject large(config_of(GetParam(), 8, 1)), small(config_of(GetParam(), 2, 4));
+  for (Subject* setup : {&large, &small}) {
+    setup->trainable.enter_phase(Phase::kFull);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      setup->trainable.wait_for_gradient(setup->batch(step));
+      setup->trainable.apply_gradient();
+    }
+  }
+  EXPECT_LT(largest_difference(large, small), 3e-4) << "a tenth of one step";
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, Accumulation, ::testing::Values("sgd", "adamw"));
+
+TEST(ModelTrainable, AccumulatesTheBitsThatTwoPassesByHandGive) {
+  Subject setup(config_of("sgd", 4, 2)), by_hand(config_of("sgd", 4, 2));
+  setup.trainable.enter_phase(Phase::kFull);
+  by_hand.trainable.enter_phase(Phase::kFull);
+  const Batch batch = setup.batch(0);
+  setup.trainable.wait_for_gradient(batch);
+  for (std::int64_t part = 0; part < 2; ++part) {
+    PlainTape tape(Pass{});
+    const Batch half = batch.examples(4 * part, 4 * part + 4);
+    by_hand.model.forward(half, 0.5f, tape, by_hand.stream);
+    by_hand.model.backward(half, tape, by_hand.stream);
+  }
+  const auto x = setup.trainable.weights(), y = by_hand.trainable.weights();
+  for (std::size_t k = 0; k < x.size(); ++k) {
+    EXPECT_EQ(std::memcmp(x[k].gradient.raw(), y[k].gradient.raw(), x[k].gradient.bytes()), 0)
+        << x[k].name;
+  }
+}
+
+std::size_t live(const Subject& setup, MemoryKind kind) {
+  return setup.stream.pool()->use().live[static_cast<std::size_t>(kind)];
+}
+
+TEST(ModelTrainable, PredictFreesGradientsAndMovesTheOptimizerStateOutAndBackBitForBit) {
+  Subject setup(config_of("adamw", 4, 1)), stayed(config_of("adamw", 4, 1));
+  for (Subject* each : {&setup, &stayed}) {
+    each->trainable.enter_phase(Phase::kFull);
+    each->trainable.wait_for_gradient(each->batch(0));
+    each->trainable.apply_gradient();
+  }
+  const std::size_t state = live(setup, MemoryKind::kOptimizerState);
+  EXPECT_GT(state, 0u);
+  setup.trainable.enter_phase(Phase::kPredict);
+  EXPECT_EQ(live(setup, MemoryKind::kGradients), 0u);
+  EXPECT_EQ(live(setup, MemoryKind::kOptimizerState), 0u);
+  EXPECT_EQ(live(setup, MemoryKind::kActivations), 0u);
+  EXPECT_EQ(setup.stream.pool()->use().cached, 0u);
+  EXPECT_EQ(setup.host->use().live_total, state);
+  setup.trainable.begin_restore();
+  setup.trainable.enter_phase(Phase::kCorrect);
+  EXPECT_EQ(live(setup, MemoryKind::kOptimizerState), state);
+  EXPECT_EQ(setup.host->use().live_total, 0u);
+  for (Subject* each : {&setup, &stayed}) {
+    each->trainable.wait_for_gradient(each->batch(1));
+    each->trainable.apply_gradient();
+  }
+  EXPECT_EQ(largest_difference(setup, stayed), 0.0);
+}
+
+TEST(ModelTrainable, KeepsNoBf16CopyOutsideABf16Phase) {
+  Subject setup(config_of("adamw", 4, 1));
+  setup.trainable.enter_phase(Phase::kFull);
+  const std::size_t masters = live(setup, MemoryKind::kParameters);
+  setup.trainable.enter_phase(Phase::kPredict);
+  EXPECT_GT(live(setup, MemoryKind::kParameters), masters);
+  const double loss = setup.trainable.wait_for_loss(setup.batch(0));
+  setup.trainable.enter_phase(Phase::kCorrect);
+  EXPECT_EQ(live(setup, MemoryKind::kParameters), masters);
+  EXPECT_NEAR(setup.trainable.wait_for_loss(setup.batch(0)), loss, 0.02 * loss);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
