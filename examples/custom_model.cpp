@@ -8,6 +8,7 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/loss.h"
+#include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/nn/initialization.h"
 #include "hybrid_trainer/nn/linear.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
@@ -26,9 +27,9 @@ class Perceptron final : public LossModel {
       : first_("first", 2, kWidth, stream),
         second_("second", kWidth, kWidth, stream),
         last_("last", kWidth, kClasses, stream) {
-    initialize_normal(first_.weight(), 1.0, 1);
-    initialize_normal(second_.weight(), 1.0 / std::sqrt(kWidth), 1);
-    initialize_normal(last_.weight(), 1.0 / std::sqrt(kWidth), 1);
+    initialize_normal(first_.weight(), 1.0, 1, stream);
+    initialize_normal(second_.weight(), 1.0 / std::sqrt(kWidth), 1, stream);
+    initialize_normal(last_.weight(), 1.0 / std::sqrt(kWidth), 1, stream);
   }
 
   Tensor scores(const Tensor& points, ActivationTape& tape, const Stream& stream) {
@@ -37,7 +38,7 @@ class Perceptron final : public LossModel {
     return last_.forward(twice, tape, stream);
   }
 
-  double forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
+  Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                  const Stream& stream) override {
     const Tensor scores = this->scores(batch.inputs, tape, stream);
     const Tensor losses =
@@ -45,7 +46,9 @@ class Perceptron final : public LossModel {
     const float scale = tape.keeps() ? gradient_scale / static_cast<float>(batch.size()) : 0.0f;
     kernels::softmax_cross_entropy(losses, scores, batch.targets, kClasses, scale, stream);
     tape.push(scores, stream);  // the scores are their own gradient now
-    return kernels::wait_for_mean(losses, stream);
+    Tensor loss = kernels::empty_result(stream);
+    kernels::mean(loss, losses, stream);
+    return loss;
   }
 
   void backward(const Batch&, ActivationTape& tape, const Stream& stream) override {

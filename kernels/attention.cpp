@@ -2,6 +2,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cuda/attention.h"
 
 namespace hybrid_trainer::kernels {
 namespace {
@@ -50,6 +51,22 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
   visit_backend(stream, [&](auto backend) {
     attention_backward(backend, dqkv, dy, y, log_sum_exp, qkv, heads);
   });
+}
+
+void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,
+                       const Stream& stream) {
+  constexpr auto kKernel = "store_keys_values";
+  const std::int64_t channels = channels_of(kKernel, qkv, 3, 1);
+  check_rank(kKernel, {"key_cache", key_cache}, 3);
+  check_shape(kKernel, {"key_cache", key_cache}, {qkv.size(0), key_cache.size(1), channels});
+  check_alike(kKernel, {{"key_cache", key_cache}, {"value_cache", value_cache}});
+  check_dtype(kKernel, {"key_cache", key_cache}, qkv.dtype());
+  if (qkv.size(1) > key_cache.size(1)) {
+    throw ShapeMismatch(concat(kKernel, ": qkv is ", qkv.shape().text(), ", key_cache is ",
+                               key_cache.shape().text(), "; want as many rows at least"));
+  }
+  visit_backend(stream,
+                [&](auto backend) { store_keys_values(backend, key_cache, value_cache, qkv); });
 }
 
 void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,

@@ -16,12 +16,32 @@ struct Cpu {
   }
 };
 
-/// Calls `function` with the tag of the backend that runs the stream's work.
+/// Tag of the CUDA overloads, which enqueue on the stream. On a simulated device they take their
+/// workspace and enqueue nothing.
+struct Cuda {
+  const Stream& stream;
+  bool simulated() const { return stream.native() == nullptr; }
+  /// Uninitialised workspace of any type. It may go when the calls that use it are enqueued: the
+  /// stream's order protects it.
+  Tensor workspace(std::int64_t bytes) const {
+    return Tensor::empty({bytes}, DType::kU8, MemoryKind::kWorkspace, stream);
+  }
+};
+
+/// Calls `function` with the tag of the backend that runs the stream's work. HT_WITH_CUDA is set
+/// for this layer's sources alone; without it the CUDA overloads are declared and never used.
 template <class Function>
 decltype(auto) visit_backend(const Stream& stream, Function&& function) {
   switch (stream.device().type) {
     case DeviceType::kCpu:
       return std::forward<Function>(function)(Cpu{stream});
+#if defined(HT_WITH_CUDA)
+    case DeviceType::kCuda:
+    case DeviceType::kSimulated:
+      return std::forward<Function>(function)(Cuda{stream});
+#endif
+    default:
+      break;
   }
   throw Error(ExitCode::kInternal, "kernels: the stream's device has no backend in this build");
 }

@@ -2,6 +2,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cuda/elementwise.h"
 
 namespace hybrid_trainer::kernels {
 
@@ -48,21 +49,12 @@ void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const St
 }
 
 void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key,
-             const Stream& stream) {
+             const Tensor& step_words, const Stream& stream) {
   check_real("dropout", {"y", y});
   check_alike("dropout", {{"y", y}, {"x", x}});
   require(p >= 0 && p < 1, "dropout: p must be in [0, 1)");
-  visit_backend(stream, [&](auto backend) { dropout(backend, y, x, p, key); });
-}
-
-double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream) {
-  check_real("wait_for_dot", {"x", x});
-  check_alike("wait_for_dot", {{"x", x}, {"y", y}});
-  return visit_backend(stream, [&](auto backend) { return wait_for_dot(backend, x, y); });
-}
-
-double wait_for_sum_of_squares(const Tensor& x, const Stream& stream) {
-  return wait_for_dot(x, x, stream);
+  check_optional_shape("dropout", {"step_words", step_words}, {2});
+  visit_backend(stream, [&](auto backend) { dropout(backend, y, x, p, key, step_words); });
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -2,6 +2,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/indexing.h"
+#include "kernels/cuda/indexing.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -2,6 +2,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/loss.h"
+#include "kernels/cuda/loss.h"
 
 namespace hybrid_trainer::kernels {
 
@@ -21,12 +22,6 @@ void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Ten
   visit_backend(stream, [&](auto backend) {
     softmax_cross_entropy(backend, losses, logits, targets, vocabulary, gradient_scale);
   });
-}
-
-double wait_for_mean(const Tensor& losses, const Stream& stream) {
-  check_dtype("wait_for_mean", {"losses", losses}, DType::kF32);
-  require(losses.elements() > 0, "wait_for_mean: losses has no elements");
-  return visit_backend(stream, [&](auto backend) { return wait_for_mean(backend, losses); });
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -2,6 +2,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cuda/matmul.h"
 
 namespace hybrid_trainer::kernels {
 namespace {
@@ -14,6 +15,20 @@ struct MatrixSize {
 MatrixSize size_after(Transpose transpose, const Tensor& x) {
   if (transpose == Transpose::kNo) return {x.size(0), x.size(1)};
   return {x.size(1), x.size(0)};
+}
+
+/// x (N, I), w (O, I), an f32 bias (O) or none, and the output (N, O), otherwise of one dtype.
+void check_linear(const char* kernel, const NamedTensor& y, const Tensor& x, const Tensor& w,
+                  const Tensor& bias) {
+  check_rank(kernel, {"x", x}, 2);
+  check_rank(kernel, {"w", w}, 2);
+  check_real(kernel, {"x", x});
+  check_shape(kernel, {"w", w}, {w.size(0), x.size(1)});
+  check_shape(kernel, y, {x.size(0), w.size(0)});
+  check_optional_shape(kernel, {"bias", bias}, {w.size(0)});
+  check_dtype(kernel, {"w", w}, x.dtype());
+  check_dtype(kernel, y, x.dtype());
+  if (bias) check_dtype(kernel, {"bias", bias}, DType::kF32);
 }
 
 }  // namespace
@@ -40,18 +55,35 @@ void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tenso
 void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                     const Tensor& residual, const Stream& stream) {
   constexpr auto kKernel = "linear_forward";
-  check_rank(kKernel, {"x", x}, 2);
-  check_rank(kKernel, {"w", w}, 2);
-  check_real(kKernel, {"x", x});
-  check_shape(kKernel, {"w", w}, {w.size(0), x.size(1)});
-  check_shape(kKernel, {"y", y}, {x.size(0), w.size(0)});
+  check_linear(kKernel, {"y", y}, x, w, bias);
   check_optional_shape(kKernel, {"residual", residual}, y.shape());
-  check_optional_shape(kKernel, {"bias", bias}, {w.size(0)});
-  check_dtype(kKernel, {"w", w}, x.dtype());
-  check_dtype(kKernel, {"y", y}, x.dtype());
   if (residual) check_dtype(kKernel, {"residual", residual}, x.dtype());
-  if (bias) check_dtype(kKernel, {"bias", bias}, DType::kF32);
   visit_backend(stream, [&](auto backend) { linear_forward(backend, y, x, w, bias, residual); });
+}
+
+void linear_gelu_forward(const Tensor& active, const Tensor& wide, const Tensor& x, const Tensor& w,
+                         const Tensor& bias, const Stream& stream) {
+  constexpr auto kKernel = "linear_gelu_forward";
+  check_linear(kKernel, {"active", active}, x, w, bias);
+  check_optional_shape(kKernel, {"wide", wide}, active.shape());
+  if (wide) check_dtype(kKernel, {"wide", wide}, x.dtype());
+  visit_backend(stream,
+                [&](auto backend) { linear_gelu_forward(backend, active, wide, x, w, bias); });
+}
+
+void linear_gelu_backward_input(const Tensor& dwide, const Tensor& dy, const Tensor& w,
+                                const Tensor& wide, const Stream& stream) {
+  constexpr auto kKernel = "linear_gelu_backward_input";
+  check_rank(kKernel, {"dy", dy}, 2);
+  check_rank(kKernel, {"w", w}, 2);
+  check_real(kKernel, {"dy", dy});
+  check_shape(kKernel, {"w", w}, {dy.size(1), w.size(1)});
+  check_dtype(kKernel, {"w", w}, dy.dtype());
+  check_shape(kKernel, {"dwide", dwide}, {dy.size(0), w.size(1)});
+  check_dtype(kKernel, {"dwide", dwide}, dy.dtype());
+  check_alike(kKernel, {{"dwide", dwide}, {"wide", wide}});
+  visit_backend(stream,
+                [&](auto backend) { linear_gelu_backward_input(backend, dwide, dy, w, wide); });
 }
 
 void linear_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w,

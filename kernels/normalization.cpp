@@ -2,6 +2,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/normalization.h"
+#include "kernels/cuda/normalization.h"
 
 namespace hybrid_trainer::kernels {
 

@@ -2,6 +2,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/optimizer_update.h"
+#include "kernels/cuda/optimizer_update.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -12,11 +12,16 @@ namespace hybrid_trainer {
 class ContentStore {
  public:
   virtual ~ContentStore() = default;
-  /// Keeps a copy of all. Throws OutOfMemory or IoError, and then holds nothing.
-  virtual void keep(const std::vector<Tensor>& tensors) = 0;
+  /// Keeps a copy of all, made in the order of the stream. Throws OutOfMemory or IoError, and then
+  /// holds nothing.
+  virtual void keep(const std::vector<Tensor>& tensors, const Stream& stream) = 0;
   /// Writes what keep was given into tensors of the same shapes. May run in another thread. Throws
   /// IoError.
-  virtual void write_to(const std::vector<Tensor>& tensors) const = 0;
+  virtual void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const = 0;
+  /// False where write_to only enqueues on such a stream.
+  virtual bool blocks(const Stream& stream) const {
+    return stream.device().type == DeviceType::kCpu;
+  }
   /// Gives the space back.
   virtual void forget() = 0;
   /// False where write_to writes zeros.
@@ -26,13 +31,13 @@ class ContentStore {
 /// Copies in another pool, of MemoryKind::kOptimizerState.
 class PoolStore final : public ContentStore {
  public:
-  explicit PoolStore(std::shared_ptr<MemoryPool> pool) : stream_(std::move(pool)) {}
-  void keep(const std::vector<Tensor>& tensors) override;
-  void write_to(const std::vector<Tensor>& tensors) const override;
+  explicit PoolStore(std::shared_ptr<MemoryPool> pool) : host_(std::move(pool)) {}
+  void keep(const std::vector<Tensor>& tensors, const Stream& stream) override;
+  void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override;
   void forget() override;
 
  private:
-  Stream stream_;
+  Stream host_;
   std::vector<Tensor> copies_;
 };
 
@@ -44,8 +49,9 @@ class FileStore final : public ContentStore {
   ~FileStore() override;
   FileStore(const FileStore&) = delete;
   FileStore& operator=(const FileStore&) = delete;
-  void keep(const std::vector<Tensor>& tensors) override;
-  void write_to(const std::vector<Tensor>& tensors) const override;
+  void keep(const std::vector<Tensor>& tensors, const Stream& stream) override;
+  void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override;
+  bool blocks(const Stream&) const override { return true; }
   void forget() override;
 
  private:
@@ -56,8 +62,8 @@ class FileStore final : public ContentStore {
 /// Keeps nothing and gives zeros.
 class ZeroStore final : public ContentStore {
  public:
-  void keep(const std::vector<Tensor>&) override {}
-  void write_to(const std::vector<Tensor>& tensors) const override;
+  void keep(const std::vector<Tensor>&, const Stream&) override {}
+  void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override;
   void forget() override {}
   bool keeps_content() const override { return false; }
 };

@@ -48,10 +48,11 @@ FileStore::FileStore(const std::string& folder) : folder_(folder), file_(open_na
 
 FileStore::~FileStore() { close(file_); }
 
-void FileStore::keep(const std::vector<Tensor>& tensors) {
+void FileStore::keep(const std::vector<Tensor>& tensors, const Stream& stream) {
   off_t at = 0;
   for (const Tensor& tensor : tensors) {
-    const char* from = static_cast<const char*>(tensor.raw());
+    const Tensor readable = wait_for_host(tensor, stream);
+    const char* from = static_cast<const char*>(readable.raw());
     const auto write = [&](std::size_t done, std::size_t count) {
       return pwrite(file_, from + done, count, at + static_cast<off_t>(done));
     };
@@ -65,10 +66,14 @@ void FileStore::keep(const std::vector<Tensor>& tensors) {
   }
 }
 
-void FileStore::write_to(const std::vector<Tensor>& tensors) const {
+void FileStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) const {
+  const Stream host(MemoryPool::create("host"));
   off_t at = 0;
   for (const Tensor& tensor : tensors) {
-    char* to = static_cast<char*>(tensor.raw());
+    const bool in_place = tensor.device().type == DeviceType::kCpu;
+    const Tensor target =
+        in_place ? tensor : Tensor::empty_like(tensor, MemoryKind::kWorkspace, host);
+    char* to = static_cast<char*>(target.raw());
     const auto read = [&](std::size_t done, std::size_t count) {
       return pread(file_, to + done, count, at + static_cast<off_t>(done));
     };
@@ -76,6 +81,7 @@ void FileStore::write_to(const std::vector<Tensor>& tensors) const {
       throw IoError(concat("cannot read the offload file in ", folder_, ": ", std::strerror(errno),
                            "; resume from the last checkpoint"));
     }
+    if (!in_place) wait_for_copy(tensor, target, stream);
     at += static_cast<off_t>(tensor.bytes());
   }
 }

@@ -4,33 +4,44 @@
 
 namespace hybrid_trainer {
 
-void PoolStore::keep(const std::vector<Tensor>& tensors) {
+void PoolStore::keep(const std::vector<Tensor>& tensors, const Stream& stream) {
   try {
     for (const Tensor& tensor : tensors) {
-      copies_.push_back(Tensor::empty_like(tensor, MemoryKind::kOptimizerState, stream_));
-      copy(copies_.back(), tensor, stream_);
+      copies_.push_back(Tensor::empty_like(tensor, MemoryKind::kOptimizerState, host_));
+      copy(copies_.back(), tensor, stream);
     }
   } catch (...) {
+    stream.synchronize();
     forget();
     throw;
   }
 }
 
-void PoolStore::write_to(const std::vector<Tensor>& tensors) const {
-  // One plain copy: this runs beside a training step, whose threads the parallel copy() would
-  // compete with.
+void PoolStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) const {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!blocks(stream)) {
+      copy(tensors[i], copies_[i], stream);
+      continue;
+    }
+    // One plain copy: this runs beside a training step, whose threads the parallel copy() would
+    // compete with.
     std::memcpy(tensors[i].raw(), copies_[i].raw(), tensors[i].bytes());
   }
 }
 
 void PoolStore::forget() {
   copies_.clear();
-  stream_.pool()->trim();
+  host_.pool()->trim();
 }
 
-void ZeroStore::write_to(const std::vector<Tensor>& tensors) const {
-  for (const Tensor& tensor : tensors) std::memset(tensor.raw(), 0, tensor.bytes());
+void ZeroStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) const {
+  for (const Tensor& tensor : tensors) {
+    if (!blocks(stream)) {
+      fill_zero(tensor, stream);
+    } else {
+      std::memset(tensor.raw(), 0, tensor.bytes());
+    }
+  }
 }
 
 }  // namespace hybrid_trainer

@@ -4,6 +4,11 @@
 
 namespace hybrid_trainer {
 
+StoredOffload::~StoredOffload() {
+  if (worker_.joinable()) worker_.join();
+  if (transfer_) transfer_->synchronize();
+}
+
 MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stream& stream) {
   require(slots_.empty(), "move_out: the slots of the last call are still out");
   std::vector<Tensor> tensors;
@@ -13,49 +18,89 @@ MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stre
     }
     tensors.push_back(*slot.tensor);
   }
-  stream.synchronize();
+  if (forgets_) moved_in_.synchronize();
+  release_moved_out();
+  stream_ = &stream;
+  if (!transfer_) transfer_.emplace(stream.pool());
+  ready_.record(stream);
+  transfer_->order_after(ready_);
   try {
-    store_->keep(tensors);
+    store_->keep(tensors, *transfer_);
   } catch (const Error& error) {
     return {0, error.what()};
   }
-  const std::size_t live_before = stream.pool()->use().live_total;
+  moved_out_.record(*transfer_);
   origins_.clear();
-  for (const Tensor& tensor : tensors) origins_.push_back({tensor.shape(), tensor.dtype()});
-  tensors.clear();
-  for (const OffloadSlot& slot : slots) *slot.tensor = Tensor{};
+  std::size_t bytes = 0;
+  for (const OffloadSlot& slot : slots) {
+    origins_.push_back({slot.tensor->shape(), slot.tensor->dtype()});
+    bytes += slot.tensor->bytes();
+    *slot.tensor = Tensor{};
+  }
+  leaving_ = std::move(tensors);
   slots_ = std::move(slots);
-  device_pool_ = stream.pool();
-  device_ = stream.device();
-  const std::size_t freed_bytes = live_before - device_pool_->use().live_total;
-  device_pool_->trim();
-  return {freed_bytes, ""};
+  const std::size_t live_before = stream.pool()->use().live_total;
+  release_moved_out();
+  const std::size_t freed_bytes = live_before - stream.pool()->use().live_total;
+  return {leaving_.empty() ? freed_bytes : bytes, ""};
 }
 
-std::vector<Tensor> StoredOffload::restored() const {
-  const Stream stream(device_pool_, device_);
-  std::vector<Tensor> tensors;
-  for (const Origin& origin : origins_) {
-    tensors.push_back(
-        Tensor::empty(origin.shape, origin.dtype, MemoryKind::kOptimizerState, stream));
+void StoredOffload::release_moved_out() {
+  if (forgets_ && moved_in_.reached()) {
+    store_->forget();
+    forgets_ = false;
   }
-  store_->write_to(tensors);
-  return tensors;
+  if (leaving_.empty() || !moved_out_.reached()) return;
+  leaving_.clear();
+  stream_->pool()->trim();
 }
 
 void StoredOffload::begin_restore() {
-  if (!async_ || slots_.empty() || pending_.valid()) return;
-  std::packaged_task<std::vector<Tensor>()> task([this] { return restored(); });
+  if (!async_ || slots_.empty() || !returning_.empty()) return;
+  try {
+    start_restore(true);
+  } catch (const OutOfMemory&) {  // wait_until_restored tries again, and tells
+    returning_.clear();
+  }
+}
+
+/// Takes memory in this thread, so that the copies come after all that used the memory before.
+void StoredOffload::start_restore(bool in_background) {
+  release_moved_out();
+  for (const Origin& origin : origins_) {
+    returning_.push_back(
+        Tensor::empty(origin.shape, origin.dtype, MemoryKind::kOptimizerState, *stream_));
+  }
+  ready_.record(*stream_);
+  transfer_->order_after(ready_);
+  if (!in_background || !store_->blocks(*transfer_)) {
+    store_->write_to(returning_, *transfer_);
+    moved_in_.record(*transfer_);
+    return;
+  }
+  std::packaged_task<void()> task([this] {
+    store_->write_to(returning_, *transfer_);
+    transfer_->synchronize();
+  });
   pending_ = task.get_future();
   worker_ = std::jthread(std::move(task));
 }
 
 void StoredOffload::wait_until_restored() {
   if (slots_.empty()) return;
-  const std::vector<Tensor> tensors = pending_.valid() ? pending_.get() : restored();
-  for (std::size_t i = 0; i < slots_.size(); ++i) *slots_[i].tensor = tensors[i];
+  try {
+    if (returning_.empty()) start_restore(false);
+    if (pending_.valid()) pending_.get();
+  } catch (...) {
+    returning_.clear();
+    throw;
+  }
+  stream_->order_after(moved_in_);
+  for (std::size_t i = 0; i < slots_.size(); ++i) *slots_[i].tensor = returning_[i];
   slots_.clear();
-  store_->forget();
+  returning_.clear();
+  forgets_ = true;
+  release_moved_out();
 }
 
 }  // namespace hybrid_trainer

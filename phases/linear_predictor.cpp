@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/reductions.h"
 #include "phases/state_tensors.h"
 
 namespace hybrid_trainer {

@@ -1,6 +1,7 @@
 #include "phases/prediction_line.h"
 
 #include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/reductions.h"
 #include "phases/state_tensors.h"
 
 namespace hybrid_trainer {
@@ -49,13 +50,12 @@ void PredictionLine::return_to(Trainable& model, double position) {
 }
 
 double PredictionLine::wait_for_slope(Trainable& model) const {
-  double slope = 0;
-  if (directions_.empty()) return slope;
-  const auto weights = model.weights();
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    slope += kernels::wait_for_dot(weights[i].gradient, directions_[i], model.stream());
-  }
-  return slope;
+  if (directions_.empty()) return 0;
+  std::vector<Tensor> gradients;
+  for (const WeightView& weight : model.weights()) gradients.push_back(weight.gradient);
+  const Tensor slope = kernels::empty_result(model.stream());
+  kernels::dot(slope, gradients, directions_, model.stream());
+  return kernels::wait_for_value(slope, model.stream());
 }
 
 void PredictionLine::release(Trainable& model) {

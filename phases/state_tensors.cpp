@@ -31,7 +31,9 @@ std::vector<Tensor> load_tensors(const State& state, const std::string& name, Me
   std::vector<Tensor> tensors;
   const std::int64_t count = state.integer(name + ".count");
   for (std::int64_t i = 0; i < count; ++i) {
-    tensors.push_back(copy_of(state.tensor(name + "." + std::to_string(i)), kind, stream));
+    const Tensor& saved = state.tensor(name + "." + std::to_string(i));
+    tensors.push_back(Tensor::empty_like(saved, kind, stream));
+    wait_for_copy(tensors.back(), saved, stream);
   }
   return tensors;
 }

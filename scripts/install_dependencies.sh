@@ -5,7 +5,7 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache
-  libdnnl-dev libboost1.81-dev libboost-json1.81-dev libboost-program-options1.81-dev
+  libdnnl-dev libboost1.81-dev libboost-json1.81-dev libboost-program-options1.81-dev libboost-context1.81-dev
   libcereal-dev libeigen3-dev libpcre2-dev libxxhash-dev libgtest-dev
 )
 

@@ -43,15 +43,21 @@ const std::map<std::string, Names> kSharedPrivately{{"src/io/strict_json.h", {"t
 /// The layers that may include a third-party library, by the start of its headers' names.
 const std::map<std::string, Names> kLibraries{
     {"dnnl", {"kernels"}},
+    {"cublas", {"kernels"}},
     {"Eigen/", {"phases"}},
     {"cereal/", {"io"}},
     {"xxhash", {"io"}},
     {"pcre2", {"data"}},
     {"boost/json", {"io", "data", "observability", "trainer", "tools"}},
     {"boost/program_options", {"tools"}},
+    {"cuda", {"core", "kernels"}},
 };
 
 const fs::path kRoot = HT_SOURCE_DIR;
+const Names kExtensions{".h", ".cpp", ".cu", ".cuh"};
+
+/// The tests' twins of what a device does, which device code includes where no nvcc compiles it.
+constexpr auto kEmulation = "tests/emulation/";
 constexpr int kMostLines = 400, kMostMedianLines = 120;
 
 struct Include {
@@ -84,7 +90,7 @@ std::vector<SourceFile> read_sources(const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
       const std::string extension = entry.path().extension();
-      if (extension == ".h" || extension == ".cpp") files.push_back(read_source(entry.path()));
+      if (kExtensions.contains(extension)) files.push_back(read_source(entry.path()));
     }
   }
   return files;
@@ -127,6 +133,7 @@ TEST(Architecture, IncludesFollowTheLayerTable) {
     for (const Include& include : file.includes) {
       if (!include.quoted) continue;
       const fs::path target = resolved(file, include.name);
+      if (file.path.extension() == ".cuh" && target.native().starts_with(kEmulation)) continue;
       EXPECT_FALSE(target.empty()) << at(file, include) << " does not exist";
       const std::string used = target.empty() ? layer : layer_of(target);
       EXPECT_TRUE(used == layer || kMayUse.at(layer).contains(used))
@@ -200,7 +207,7 @@ TEST(Architecture, FilesAreOfASizeThatIsReadAtASitting) {
 
 TEST(Architecture, EveryHeaderIsGuardedAndInTheNamespace) {
   for (const SourceFile& file : product_sources()) {
-    if (file.path.extension() != ".h") continue;
+    if (file.path.extension() != ".h" && file.path.extension() != ".cuh") continue;
     std::ifstream in(kRoot / file.path);
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     EXPECT_NE(text.find("#pragma once"), std::string::npos) << file.path;

@@ -10,5 +10,7 @@ void attention_backward(Cpu cpu, const Tensor& dqkv, const Tensor& dy, const Ten
                         const Tensor& log_sum_exp, const Tensor& qkv, int heads);
 void attention_decode(Cpu cpu, const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
                       const Tensor& qkv, std::int64_t position, int heads);
+void store_keys_values(Cpu cpu, const Tensor& key_cache, const Tensor& value_cache,
+                       const Tensor& qkv);
 
 }  // namespace hybrid_trainer::kernels

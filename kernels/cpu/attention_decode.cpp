@@ -1,4 +1,5 @@
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernels/cpu/attention.h"
@@ -95,6 +96,20 @@ void attention_decode(Cpu cpu, const Tensor& y, const Tensor& key_cache, const T
       }
     });
   });
+}
+
+void store_keys_values(Cpu, const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv) {
+  const std::int64_t time = qkv.size(1), capacity = key_cache.size(1);
+  const std::size_t row_bytes = static_cast<std::size_t>(key_cache.size(2)) * size_of(qkv.dtype());
+  const char* const from = static_cast<const char*>(qkv.raw());
+  for (std::int64_t b = 0; b < qkv.size(0); ++b) {
+    for (std::int64_t t = 0; t < time; ++t) {
+      const char* const row = from + static_cast<std::size_t>(b * time + t) * 3 * row_bytes;
+      const std::size_t at = static_cast<std::size_t>(b * capacity + t) * row_bytes;
+      std::memcpy(static_cast<char*>(key_cache.raw()) + at, row + row_bytes, row_bytes);
+      std::memcpy(static_cast<char*>(value_cache.raw()) + at, row + 2 * row_bytes, row_bytes);
+    }
+  }
 }
 
 }  // namespace hybrid_trainer::kernels

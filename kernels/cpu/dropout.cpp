@@ -47,9 +47,18 @@ inline void draw(std::uint32_t* words, const RandomKey& key, std::uint64_t first
   }
 }
 
+RandomKey at_step_of(const Tensor& step_words, RandomKey key) {
+  const std::int32_t* const words = step_words.data<std::int32_t>();
+  key.step = static_cast<std::uint32_t>(words[0]) |
+             static_cast<std::uint64_t>(static_cast<std::uint32_t>(words[1])) << 32;
+  return key;
+}
+
 }  // namespace
 
-void dropout(Cpu, const Tensor& y, const Tensor& x, float p, const RandomKey& key) {
+void dropout(Cpu, const Tensor& y, const Tensor& x, float p, const RandomKey& asked,
+             const Tensor& step_words) {
+  const RandomKey key = step_words ? at_step_of(step_words, asked) : asked;
   const float kept_scale = 1.0f / (1.0f - p);
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);

@@ -83,20 +83,4 @@ void gelu_backward(Cpu, const Tensor& dx, const Tensor& dy, const Tensor& x) {
   });
 }
 
-double wait_for_dot(Cpu, const Tensor& x, const Tensor& y) {
-  return visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
-    const T* const left = x.data<T>();
-    const T* const right = y.data<T>();
-    return sum_over_shares(x.elements(), [=](std::int64_t begin, std::int64_t end) {
-      double sum = 0;
-#pragma omp simd reduction(+ : sum)
-      for (std::int64_t i = begin; i < end; ++i) {
-        sum += static_cast<double>(load(left + i)) * static_cast<double>(load(right + i));
-      }
-      return sum;
-    });
-  });
-}
-
 }  // namespace hybrid_trainer::kernels

@@ -11,7 +11,7 @@ void scale(Cpu cpu, const Tensor& y, const Tensor& x, float a);
 void cast(Cpu cpu, const Tensor& y, const Tensor& x);
 void gelu_forward(Cpu cpu, const Tensor& y, const Tensor& x);
 void gelu_backward(Cpu cpu, const Tensor& dx, const Tensor& dy, const Tensor& x);
-void dropout(Cpu cpu, const Tensor& y, const Tensor& x, float p, const RandomKey& key);
-double wait_for_dot(Cpu cpu, const Tensor& x, const Tensor& y);
+void dropout(Cpu cpu, const Tensor& y, const Tensor& x, float p, const RandomKey& key,
+             const Tensor& step_words);
 
 }  // namespace hybrid_trainer::kernels

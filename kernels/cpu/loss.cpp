@@ -66,15 +66,4 @@ void softmax_cross_entropy(Cpu, const Tensor& losses, const Tensor& logits, cons
   });
 }
 
-double wait_for_mean(Cpu, const Tensor& losses) {
-  const float* const in = losses.data<float>();
-  const double sum = sum_over_shares(losses.elements(), [=](std::int64_t begin, std::int64_t end) {
-    double total = 0;
-#pragma omp simd reduction(+ : total)
-    for (std::int64_t i = begin; i < end; ++i) total += static_cast<double>(in[i]);
-    return total;
-  });
-  return sum / static_cast<double>(losses.elements());
-}
-
 }  // namespace hybrid_trainer::kernels

@@ -6,6 +6,5 @@ namespace hybrid_trainer::kernels {
 
 void softmax_cross_entropy(Cpu cpu, const Tensor& losses, const Tensor& logits,
                            const Tensor& targets, std::int64_t vocabulary, float gradient_scale);
-double wait_for_mean(Cpu cpu, const Tensor& losses);
 
 }  // namespace hybrid_trainer::kernels

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer::kernels {
 
-std::uint32_t wait_for_all_bits(Cpu, const Tensor& x) {
+void find_all_bits(Cpu, const Tensor& result, const Tensor& x) {
   const float* const in = x.data<float>();
   std::atomic<std::uint32_t> all = 0;
   cpu::parallel_for(x.elements(), [=, &all](std::int64_t begin, std::int64_t end) {
@@ -18,7 +18,7 @@ std::uint32_t wait_for_all_bits(Cpu, const Tensor& x) {
     }
     all |= bits;
   });
-  return all;
+  *result.data<std::int32_t>() = static_cast<std::int32_t>(all.load());
 }
 
 }  // namespace hybrid_trainer::kernels

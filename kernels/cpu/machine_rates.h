@@ -4,7 +4,8 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Reads every element of an f32 tensor; returns the bits that are set in any of them.
-std::uint32_t wait_for_all_bits(Cpu cpu, const Tensor& x);
+/// bits = the bits that are set in any element of x. x: f32, of which every element is read. bits:
+/// (1) i32.
+void find_all_bits(Cpu, const Tensor& bits, const Tensor& x);
 
 }  // namespace hybrid_trainer::kernels

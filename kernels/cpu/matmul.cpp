@@ -121,6 +121,19 @@ void linear_forward(Cpu cpu, const Tensor& y, const Tensor& x, const Tensor& w, 
   if (y.dtype() != DType::kF32) cast(cpu, y, sum);
 }
 
+void linear_gelu_forward(Cpu cpu, const Tensor& active, const Tensor& wide, const Tensor& x,
+                         const Tensor& w, const Tensor& bias) {
+  const Tensor& sum = wide ? wide : active;
+  linear_forward(cpu, sum, x, w, bias, Tensor());
+  gelu_forward(cpu, active, sum);
+}
+
+void linear_gelu_backward_input(Cpu cpu, const Tensor& dwide, const Tensor& dy, const Tensor& w,
+                                const Tensor& wide) {
+  matmul(cpu, dwide, dy, Transpose::kNo, w, Transpose::kNo, GradientMode::kOverwrite);
+  gelu_backward(cpu, dwide, dwide, wide);
+}
+
 void bias_backward(Cpu cpu, const Tensor& dbias, const Tensor& dy, GradientMode mode) {
   const std::int64_t columns = dy.size(1);
   const std::int64_t least = kMinElementsPerThread / columns;

@@ -1,13 +1,18 @@
 # One folder is one layer is one library: hybrid_trainer_<name>, seen by others as hybrid_trainer::<name>.
-# Its sources are the .cpp files of the folder (and of its cpu/ folder). DEPENDS are the layers it uses, which is the
+# Its sources are the .cpp files of the folder and of its cpu/ folder, with CUDA also the .cpp and .cu files of its cuda/ folder
+# in place of no_cuda.cpp. DEPENDS are the layers it uses, which is the
 # architecture; LIBRARIES the third-party libraries it links, HEADERS those that are headers alone: neither is seen outside.
 include(warnings)
 
 function(ht_add_layer name)
   cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES;HEADERS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/cpu/*.cpp)
+  if(HT_WITH_CUDA)
+    file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cu)
+    list(FILTER sources EXCLUDE REGEX "/no_cuda\\.cpp$")
+  endif()
   set(layer hybrid_trainer_${name})
-  add_library(${layer} STATIC ${sources})
+  add_library(${layer} STATIC ${sources} ${cuda_sources})
   add_library(hybrid_trainer::${name} ALIAS ${layer})
   set_target_properties(${layer} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${layer} PUBLIC cxx_std_20)
@@ -16,6 +21,10 @@ function(ht_add_layer name)
   target_include_directories(${layer} PRIVATE ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   list(TRANSFORM arg_DEPENDS PREPEND hybrid_trainer::)
   target_link_libraries(${layer} PUBLIC ${arg_DEPENDS} PRIVATE ${arg_LIBRARIES} "$<BUILD_INTERFACE:${arg_HEADERS}>")
+  if(cuda_sources)
+    target_compile_definitions(${layer} PRIVATE HT_WITH_CUDA)
+    target_link_libraries(${layer} PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
+  endif()
   ht_compile_options(${layer})
   install(TARGETS ${layer} EXPORT hybrid_trainer ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()

@@ -1,10 +1,18 @@
 # Warnings, and the floating-point flags that let loops become vector code without changing any result:
 # no errno from mathematics, no trapping; never -ffast-math, which would reorder sums and lose NaN.
 function(ht_compile_options target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -fno-math-errno -fno-trapping-math)
-  target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -fno-math-errno -fno-trapping-math>)
+  if(HT_SANITIZE STREQUAL "thread")
+    # The sanitizer does not see how OpenMP's threads wait for each other: loops run in one thread.
+    target_compile_options(${target} PRIVATE -fopenmp-simd)
+    target_link_libraries(${target} PRIVATE gomp)
+  else()
+    target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
+  endif()
   if(NOT HT_SANITIZE STREQUAL "none")
-    target_compile_options(${target} PRIVATE -fsanitize=${HT_SANITIZE} -fno-omit-frame-pointer -g)
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${HT_SANITIZE} -fno-omit-frame-pointer -g>)
     target_link_options(${target} PRIVATE -fsanitize=${HT_SANITIZE})
   endif()
 endfunction()

@@ -12,6 +12,8 @@ std::size_t size_of(DType dtype) {
       return 2;
     case DType::kU8:
       return 1;
+    case DType::kF64:
+      return 8;
   }
   return 0;
 }
@@ -28,6 +30,8 @@ const char* name_of(DType dtype) {
       return "u16";
     case DType::kU8:
       return "u8";
+    case DType::kF64:
+      return "f64";
   }
   return "?";
 }

@@ -1,20 +1,14 @@
 #include "hybrid_trainer/core/memory_pool.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <map>
 #include <mutex>
-#include <new>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/core/block_store.h"
 
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLine = 64;
 
@@ -24,27 +18,9 @@ std::size_t rounded(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-/// Large blocks are mappings of their own, so that what is given back really leaves the process.
-void* take_from_system(std::size_t bytes) {
-  if (bytes < kHugePage) return std::aligned_alloc(kLine, bytes);
-  void* mapped =
-      mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return nullptr;
-  char* begin = static_cast<char*>(mapped);
-  const std::size_t skip =
-      (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
-  if (skip > 0) munmap(begin, skip);
-  if (skip < kHugePage) munmap(begin + skip + bytes, kHugePage - skip);
-  madvise(begin + skip, bytes, MADV_HUGEPAGE);
-  return begin + skip;
-}
-
-void give_to_system(void* data, std::size_t bytes) noexcept {
-  if (bytes < kHugePage) {
-    std::free(data);
-  } else {
-    munmap(data, bytes);
-  }
+std::unique_ptr<BlockStore> make_store(const MemorySource& source, BudgetedSource& budgeted) {
+  if (source.prefers_slabs()) return std::make_unique<Arena>(budgeted);
+  return std::make_unique<BlockCache>(budgeted);
 }
 
 }  // namespace
@@ -57,14 +33,21 @@ const char* name_of(MemoryKind kind) {
 }
 
 struct MemoryPool::Blocks {
+  Blocks(MemorySource& from, std::optional<std::size_t> budget_bytes)
+      : source(from, budget_bytes), store(make_store(from, source)) {}
   mutable std::mutex mutex;
-  std::map<std::size_t, std::vector<void*>> cached;  // free blocks by rounded size
+  BudgetedSource source;
+  std::unique_ptr<BlockStore> store;
   MemoryUse use;
 };
 
 Buffer::~Buffer() {
   if (data_ != nullptr) pool_->release(data_, bytes_, kind_);
 }
+
+Device Buffer::device() const { return pool_ ? pool_->device() : Device{}; }
+
+bool Buffer::pinned() const { return pool_ && pool_->pinned(); }
 
 void Buffer::swap(Buffer& other) noexcept {
   std::swap(pool_, other.pool_);
@@ -74,52 +57,46 @@ void Buffer::swap(Buffer& other) noexcept {
 }
 
 std::shared_ptr<MemoryPool> MemoryPool::create(std::string name,
-                                               std::optional<std::size_t> budget_bytes) {
-  return std::shared_ptr<MemoryPool>(new MemoryPool(std::move(name), budget_bytes));
+                                               std::optional<std::size_t> budget_bytes,
+                                               std::unique_ptr<MemorySource> source) {
+  return std::shared_ptr<MemoryPool>(
+      new MemoryPool(std::move(name), budget_bytes, std::move(source)));
 }
 
-MemoryPool::MemoryPool(std::string name, std::optional<std::size_t> budget_bytes)
-    : name_(std::move(name)), budget_bytes_(budget_bytes), blocks_(std::make_unique<Blocks>()) {}
+MemoryPool::MemoryPool(std::string name, std::optional<std::size_t> budget_bytes,
+                       std::unique_ptr<MemorySource> source)
+    : name_(std::move(name)),
+      budget_bytes_(budget_bytes),
+      source_(std::move(source)),
+      blocks_(std::make_unique<Blocks>(*source_, budget_bytes)) {}
 
-MemoryPool::~MemoryPool() { trim(); }
+MemoryPool::~MemoryPool() { blocks_->store->trim(); }
+
+/// A block of the store; where there is none, unused memory goes back first.
+void* MemoryPool::find(std::size_t size) {
+  void* data = blocks_->store->allocate(size);
+  if (data != nullptr) return data;
+  blocks_->store->trim();
+  return blocks_->store->allocate(size);
+}
+
+void MemoryPool::throw_out_of_memory(std::size_t size, const char* what) const {
+  const std::size_t live = blocks_->use.live_total;
+  const std::size_t available = budget_bytes_ ? *budget_bytes_ - std::min(*budget_bytes_, live) : 0;
+  const bool over = blocks_->source.over_budget_with(size);
+  throw OutOfMemory(
+      concat(name_, " memory: asked for ", size, " bytes of ", what, ", ", live, " in use, ",
+             over ? concat("budget ", *budget_bytes_) : "the system has no more",
+             "; lower data.batch_size or data.sequence_length"),
+      size, available);
+}
 
 Buffer MemoryPool::allocate(std::size_t bytes, MemoryKind kind) {
   const std::size_t size = rounded(bytes == 0 ? 1 : bytes);
-  std::unique_lock lock(blocks_->mutex);
+  std::lock_guard lock(blocks_->mutex);
+  void* data = find(size);
+  if (data == nullptr) throw_out_of_memory(size, name_of(kind));
   MemoryUse& use = blocks_->use;
-  void* data = nullptr;
-  if (auto found = blocks_->cached.find(size);
-      found != blocks_->cached.end() && !found->second.empty()) {
-    data = found->second.back();
-    found->second.pop_back();
-    use.cached -= size;
-  } else {
-    const auto over = [&] {
-      return budget_bytes_ && use.live_total + use.cached + size > *budget_bytes_;
-    };
-    const auto trimmed = [&] {
-      lock.unlock();
-      trim();
-      lock.lock();
-    };
-    if (over()) trimmed();
-    if (!over()) data = take_from_system(size);
-    if (data == nullptr && !over()) {
-      trimmed();
-      data = take_from_system(size);
-    }
-    if (data == nullptr) {
-      const std::size_t available =
-          budget_bytes_ ? *budget_bytes_ - std::min(*budget_bytes_, use.live_total) : 0;
-      throw OutOfMemory(
-          concat(name_, " memory: asked for ", size, " bytes of ", name_of(kind), ", ",
-                 use.live_total, " in use, ",
-                 budget_bytes_ ? concat("budget ", *budget_bytes_) : "the system has no more",
-                 "; lower data.batch_size or data.sequence_length"),
-          size, available);
-    }
-    use.fresh_total += size;
-  }
   const auto k = static_cast<std::size_t>(kind);
   use.live[k] += size;
   use.live_total += size;
@@ -137,13 +114,16 @@ void MemoryPool::release(void* data, std::size_t bytes, MemoryKind kind) noexcep
   std::lock_guard lock(blocks_->mutex);
   blocks_->use.live[static_cast<std::size_t>(kind)] -= bytes;
   blocks_->use.live_total -= bytes;
-  blocks_->cached[bytes].push_back(data);
-  blocks_->use.cached += bytes;
+  blocks_->store->release(data, bytes);
 }
 
 MemoryUse MemoryPool::use() const {
   std::lock_guard lock(blocks_->mutex);
-  return blocks_->use;
+  MemoryUse use = blocks_->use;
+  use.cached = blocks_->source.taken_bytes() - use.live_total;
+  use.fresh_total = blocks_->source.fresh_bytes();
+  use.extent = blocks_->store->extent();
+  return use;
 }
 
 void MemoryPool::reset_peaks() {
@@ -153,12 +133,14 @@ void MemoryPool::reset_peaks() {
 }
 
 void MemoryPool::trim() {
+  if (source_->prefers_slabs()) return;
   std::lock_guard lock(blocks_->mutex);
-  for (auto& [size, blocks] : blocks_->cached) {
-    for (void* block : blocks) give_to_system(block, size);
-  }
-  blocks_->cached.clear();
-  blocks_->use.cached = 0;
+  blocks_->store->trim();
+}
+
+void MemoryPool::reserve(std::size_t bytes, const char* wanted_for) {
+  std::lock_guard lock(blocks_->mutex);
+  if (!blocks_->store->reserve(bytes)) throw_out_of_memory(bytes, wanted_for);
 }
 
 }  // namespace hybrid_trainer

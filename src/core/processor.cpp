@@ -97,4 +97,14 @@ void set_threads(int count) {
 
 int threads() { return omp_get_max_threads(); }
 
+std::size_t available_memory_bytes() {
+  std::ifstream in("/proc/meminfo");
+  std::size_t kilobytes = 0;
+  for (std::string key; in >> key;) {
+    if (key == "MemAvailable:" && in >> kilobytes) break;
+    in.ignore(1 << 10, '\n');
+  }
+  return kilobytes * 1024;
+}
+
 }  // namespace hybrid_trainer

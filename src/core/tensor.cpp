@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "hybrid_trainer/core/cuda_runtime.h"
+
 namespace hybrid_trainer {
 
 Shape::Shape(std::initializer_list<std::int64_t> dimensions) {
@@ -94,24 +96,107 @@ void in_shares(std::size_t bytes, const Fn& fn) {
   }
 }
 
-}  // namespace
-
-void copy(const Tensor& destination, const Tensor& source, const Stream&) {
-  if (destination.shape() != source.shape() || destination.dtype() != source.dtype()) {
-    throw ShapeMismatch(concat("copy: destination is ", destination.shape().text(), " ",
-                               name_of(destination.dtype()), ", source ", source.shape().text(),
-                               " ", name_of(source.dtype())));
-  }
+void copy_on_host(const Tensor& destination, const Tensor& source) {
   char* to = static_cast<char*>(destination.raw());
   const char* from = static_cast<const char*>(source.raw());
   in_shares(source.bytes(),
             [&](std::size_t at, std::size_t bytes) { std::memcpy(to + at, from + at, bytes); });
 }
 
-void fill_zero(const Tensor& tensor, const Stream&) {
+void check_alike(const Tensor& destination, const Tensor& source) {
+  if (destination.shape() == source.shape() && destination.dtype() == source.dtype()) return;
+  throw ShapeMismatch(concat("copy: destination is ", destination.shape().text(), " ",
+                             name_of(destination.dtype()), ", source ", source.shape().text(), " ",
+                             name_of(source.dtype())));
+}
+
+bool on_host(const Tensor& tensor) { return tensor.device().type == DeviceType::kCpu; }
+
+bool simulated(const Stream& stream) { return stream.device().type == DeviceType::kSimulated; }
+
+bool needs_staging(const Tensor& tensor) { return on_host(tensor) && !tensor.pinned(); }
+
+/// Page-locked memory that a blocking copy goes through, piece by piece.
+class Staging {
+ public:
+  Staging(std::size_t bytes, const Stream& stream) : bytes_(std::min(bytes, kBytes)) {
+    owns_ = bytes > Stream::kMailboxBytes || stream.mailbox() == nullptr;
+    data_ = owns_ ? cuda_runtime().allocate_pinned(bytes_) : stream.mailbox();
+    if (data_ == nullptr) throw OutOfMemory("cannot pin host memory to copy through", bytes_, 0);
+  }
+  ~Staging() {
+    if (owns_) cuda_runtime().release_pinned(data_);
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream& stream) const {
+    char* to = static_cast<char*>(destination.raw());
+    const char* from = static_cast<const char*>(source.raw());
+    for (std::size_t at = 0; at < source.bytes(); at += bytes_) {
+      const std::size_t bytes = std::min(bytes_, source.bytes() - at);
+      if (on_host(source)) std::memcpy(data_, from + at, bytes);
+      cuda_runtime().copy(on_host(destination) ? data_ : to + at,
+                          on_host(source) ? data_ : from + at, bytes, stream.native());
+      stream.synchronize();
+      if (on_host(destination)) std::memcpy(to + at, data_, bytes);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{8} << 20;
+  std::size_t bytes_;
+  bool owns_ = false;
+  void* data_ = nullptr;
+};
+
+}  // namespace
+
+void copy(const Tensor& destination, const Tensor& source, const Stream& stream) {
+  check_alike(destination, source);
+  if (on_host(destination) && on_host(source)) return copy_on_host(destination, source);
+  if (simulated(stream)) return;
+  require(!needs_staging(destination) && !needs_staging(source),
+          "copy: host memory that is not pinned; use wait_for_copy");
+  cuda_runtime().copy(destination.raw(), source.raw(), source.bytes(), stream.native());
+}
+
+void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream& stream) {
+  check_alike(destination, source);
+  if (on_host(destination) && on_host(source)) return copy_on_host(destination, source);
+  if (simulated(stream)) return;
+  if (needs_staging(destination) || needs_staging(source)) {
+    return Staging(source.bytes(), stream).wait_for_copy(destination, source, stream);
+  }
+  copy(destination, source, stream);
+  stream.synchronize();
+}
+
+void fill_zero(const Tensor& tensor, const Stream& stream) {
+  if (simulated(stream)) return;
+  if (!on_host(tensor)) {
+    return cuda_runtime().fill_zero(tensor.raw(), tensor.bytes(), stream.native());
+  }
   char* to = static_cast<char*>(tensor.raw());
   in_shares(tensor.bytes(),
             [&](std::size_t at, std::size_t bytes) { std::memset(to + at, 0, bytes); });
+}
+
+Tensor wait_for_host(const Tensor& tensor, const Stream& stream) {
+  stream.synchronize();
+  if (on_host(tensor)) return tensor;
+  const Stream host(MemoryPool::create("host"));
+  const Tensor copied = Tensor::empty_like(tensor, MemoryKind::kWorkspace, host);
+  if (simulated(stream)) fill_zero(copied, host);
+  wait_for_copy(copied, tensor, stream);
+  return copied;
+}
+
+Tensor wait_for_device(const Tensor& tensor, const Stream& stream) {
+  if (tensor.device() == stream.device()) return tensor;
+  const Tensor copied = Tensor::empty_like(tensor, tensor.kind(), stream);
+  wait_for_copy(copied, tensor, stream);
+  return copied;
 }
 
 }  // namespace hybrid_trainer

@@ -129,6 +129,8 @@ const char* safetensors_name_of(DType dtype) {
       return "U16";
     case DType::kU8:
       return "U8";
+    case DType::kF64:
+      return "F64";
   }
   return "?";
 }

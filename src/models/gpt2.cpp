@@ -44,13 +44,14 @@ Gpt2::Gpt2(const ModelConfig& config, std::uint64_t seed, const Stream& stream)
       0.02 * std::sqrt(std::max(1.0, 768.0 / static_cast<double>(config.width)));
   visit_parameters([&](Parameter& parameter) {
     if (parameter.is_matrix)
-      initialize_normal(parameter, parameter.is_embedding ? 0.02 : deviation, seed);
+      initialize_normal(parameter, parameter.is_embedding ? 0.02 : deviation, seed, stream);
   });
   for (auto& block : blocks_) {
     const double residual_deviation =
         deviation / std::sqrt(2.0 * static_cast<double>(config.layers));
-    initialize_normal(block->attention().projection().weight(), residual_deviation, seed);
-    initialize_normal(block->feed_forward().projection().weight(), residual_deviation, seed);
+    initialize_normal(block->attention().projection().weight(), residual_deviation, seed, stream);
+    initialize_normal(block->feed_forward().projection().weight(), residual_deviation, seed,
+                      stream);
   }
   const Tensor& table = embedding_.tokens().value;
   fill_zero(table.rows(config.vocabulary, table.size(0)), stream);
@@ -67,12 +68,12 @@ Tensor Gpt2::hidden(const Tensor& tokens, ActivationTape& tape, const Stream& st
   return final_norm_.forward(x, tape, stream);
 }
 
-double Gpt2::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
+Tensor Gpt2::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                      const Stream& stream) {
   const Tensor x = hidden(batch.inputs, tape, stream);
   const std::int64_t rows = batch.targets.elements();
-  return head_.wait_for_loss(x.view({rows, config_.width}), batch.targets.view({rows}),
-                             gradient_scale, tape, stream);
+  return head_.loss(x.view({rows, config_.width}), batch.targets.view({rows}), gradient_scale, tape,
+                    stream);
 }
 
 void Gpt2::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {

@@ -1,29 +1,8 @@
 #include "hybrid_trainer/nn/attention_layer.h"
 
-#include <cstring>
-
 #include "hybrid_trainer/kernels/attention.h"
 
 namespace hybrid_trainer {
-namespace {
-
-/// Copies keys and values of qkv (B, T, 3·C) to rows [0, T) of the caches.
-void fill_cache(const KeyValueCache& cache, const Tensor& qkv) {
-  const std::int64_t time = qkv.size(1), width = qkv.size(2) / 3, capacity = cache.keys.size(1);
-  const std::size_t row_bytes = static_cast<std::size_t>(width) * size_of(qkv.dtype());
-  const char* from = static_cast<const char*>(qkv.raw());
-  for (std::int64_t b = 0; b < qkv.size(0); ++b) {
-    for (std::int64_t t = 0; t < time; ++t) {
-      const char* row = from + static_cast<std::size_t>(b * time + t) * 3 * row_bytes;
-      const std::size_t at = static_cast<std::size_t>(b * capacity + t) * row_bytes;
-      std::memcpy(static_cast<char*>(cache.keys.raw()) + at, row + row_bytes, row_bytes);
-      std::memcpy(static_cast<char*>(cache.values.raw()) + at, row + 2 * row_bytes, row_bytes);
-    }
-  }
-}
-
-}  // namespace
-
 AttentionLayer::AttentionLayer(const std::string& name, std::int64_t width, int heads,
                                const Stream& stream)
     : heads_(heads),
@@ -62,7 +41,7 @@ Tensor AttentionLayer::forward_cached(const Tensor& x, const Tensor& residual,
   Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
   const std::int64_t batch = x.size(0), width = x.size(2);
   if (position == 0) {
-    fill_cache(cache, qkv);
+    kernels::store_keys_values(cache.keys, cache.values, qkv, stream);
     kernels::attention_forward(y, Tensor{}, qkv, heads_, stream);
   } else {
     require(x.size(1) == 1, "attention: with a filled cache one position follows at a time");

@@ -3,6 +3,19 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 
 namespace hybrid_trainer {
+namespace {
+
+Tensor as_rows(const Tensor& x) {
+  if (!x) return x;
+  const std::int64_t last = x.size(x.shape().rank() - 1);
+  return x.view({x.elements() / last, last});
+}
+
+/// The GELU's output is computed again in backward where device memory is what is scarce: a third
+/// of a block's activations for about two hundredths of a step.
+bool recomputes_gelu(const Stream& stream) { return stream.device().type != DeviceType::kCpu; }
+
+}  // namespace
 
 FeedForward::FeedForward(const std::string& name, std::int64_t width, const Stream& stream)
     : expansion_(name + ".c_fc", width, 4 * width, stream),
@@ -10,18 +23,32 @@ FeedForward::FeedForward(const std::string& name, std::int64_t width, const Stre
 
 Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                             const Stream& stream) {
-  const Tensor wide = expansion_.forward(x, tape, stream);
-  const Tensor active =
-      tape.keeps() ? Tensor::empty_like(wide, MemoryKind::kActivations, stream) : wide;
-  kernels::gelu_forward(active, wide, stream);
+  const Shape wide_shape{x.elements() / x.size(x.shape().rank() - 1),
+                         expansion_.weight().value.size(0)};
+  const Tensor active = Tensor::empty(wide_shape, x.dtype(), MemoryKind::kActivations, stream);
+  const Tensor wide =
+      tape.keeps() ? Tensor::empty_like(active, MemoryKind::kActivations, stream) : Tensor{};
+  kernels::linear_gelu_forward(active, wide, as_rows(x), expansion_.weight().for_compute(),
+                               expansion_.bias().value, stream);
+  tape.push(x, stream);
+  if (!recomputes_gelu(stream)) tape.push(active, stream);
   tape.push(wide, stream);
-  return projection_.forward(active, residual, tape, stream);
+  return projection_.product(active, as_rows(residual), stream).view(x.shape());
 }
 
 Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  const Tensor dwide = projection_.backward(dy, tape, stream);
-  const Tensor wide = tape.pop(stream);
-  kernels::gelu_backward(dwide, dwide, wide, stream);
+  const Tensor wide = tape.pop(stream), dy_rows = as_rows(dy);
+  Tensor active;
+  if (recomputes_gelu(stream)) {
+    active = Tensor::empty_like(wide, MemoryKind::kActivations, stream);
+    kernels::gelu_forward(active, wide, stream);
+  } else {
+    active = tape.pop(stream);
+  }
+  projection_.backward_parameters(dy_rows, active, stream);
+  const Tensor dwide = active;  // read for the last time
+  kernels::linear_gelu_backward_input(dwide, dy_rows, projection_.weight().for_compute(), wide,
+                                      stream);
   return expansion_.backward(dwide, tape, stream);
 }
 

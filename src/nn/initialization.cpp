@@ -14,20 +14,34 @@ std::uint64_t hash_of(const std::string& name) {
   return hash;
 }
 
-}  // namespace
-
-void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed) {
-  const RandomKey key{seed, 0, hash_of(parameter.name)};
-  float* values = parameter.value.data<float>();
-  const std::int64_t count = parameter.value.elements();
-#pragma omp parallel for
-  for (std::int64_t i = 0; i < count; ++i) {
-    values[i] = static_cast<float>(deviation) * random_normal(key, static_cast<std::uint64_t>(i));
-  }
+/// Lets `write(values, count)` fill the parameter in place, or in host memory that is copied.
+template <class Write>
+void fill_from_host(const Parameter& parameter, const Stream& stream, const Write& write) {
+  const Tensor& value = parameter.value;
+  if (value.device().type == DeviceType::kCpu) return write(value.data<float>(), value.elements());
+  if (value.device().type == DeviceType::kSimulated) return;
+  const Stream host(MemoryPool::create("host"));
+  const Tensor made = Tensor::empty_like(value, MemoryKind::kWorkspace, host);
+  write(made.data<float>(), made.elements());
+  wait_for_copy(value, made, stream);
 }
 
-void initialize_constant(Parameter& parameter, float value) {
-  std::fill_n(parameter.value.data<float>(), parameter.value.elements(), value);
+}  // namespace
+
+void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed,
+                       const Stream& stream) {
+  const RandomKey key{seed, 0, hash_of(parameter.name)};
+  fill_from_host(parameter, stream, [&](float* values, std::int64_t count) {
+#pragma omp parallel for
+    for (std::int64_t i = 0; i < count; ++i) {
+      values[i] = static_cast<float>(deviation) * random_normal(key, static_cast<std::uint64_t>(i));
+    }
+  });
+}
+
+void initialize_constant(Parameter& parameter, float value, const Stream& stream) {
+  fill_from_host(parameter, stream,
+                 [&](float* values, std::int64_t count) { std::fill_n(values, count, value); });
 }
 
 Parameter make_parameter(const std::string& name, const Shape& shape, const Stream& stream) {

@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 LayerNorm::LayerNorm(const std::string& name, std::int64_t width, const Stream& stream)
     : weight_(make_parameter(name + ".weight", {width}, stream)),
       bias_(make_parameter(name + ".bias", {width}, stream)) {
-  initialize_constant(weight_, 1.0f);
+  initialize_constant(weight_, 1.0f, stream);
 }
 
 Tensor LayerNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {

@@ -34,23 +34,31 @@ Tensor Linear::forward(const Tensor& x, ActivationTape& tape, const Stream& stre
 
 Tensor Linear::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                        const Stream& stream) {
+  Tensor y = product(x, residual, stream);
+  tape.push(x, stream);
+  return y;
+}
+
+Tensor Linear::product(const Tensor& x, const Tensor& residual, const Stream& stream) {
   Tensor y = Tensor::empty(with_last(x.shape(), weight_.value.size(0)), x.dtype(),
                            MemoryKind::kActivations, stream);
   kernels::linear_forward(as_rows(y), as_rows(x), weight_.for_compute(), bias_.value,
                           residual ? as_rows(residual) : residual, stream);
-  tape.push(x, stream);
   return y;
 }
 
 Tensor Linear::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Tensor x = tape.pop(stream);
-  const Tensor dy_rows = as_rows(dy);
-  kernels::linear_backward_weight(weight_.gradient, dy_rows, as_rows(x),
-                                  weight_.take_gradient_mode(), stream);
-  kernels::bias_backward(bias_.gradient, dy_rows, bias_.take_gradient_mode(), stream);
+  backward_parameters(dy, x, stream);
   Tensor dx = Tensor::empty_like(x, MemoryKind::kActivations, stream);
-  kernels::linear_backward_input(as_rows(dx), dy_rows, weight_.for_compute(), stream);
+  kernels::linear_backward_input(as_rows(dx), as_rows(dy), weight_.for_compute(), stream);
   return dx;
+}
+
+void Linear::backward_parameters(const Tensor& dy, const Tensor& x, const Stream& stream) {
+  kernels::linear_backward_weight(weight_.gradient, as_rows(dy), as_rows(x),
+                                  weight_.take_gradient_mode(), stream);
+  kernels::bias_backward(bias_.gradient, as_rows(dy), bias_.take_gradient_mode(), stream);
 }
 
 void Linear::visit_parameters(const ParameterVisitor& visit) {

@@ -2,17 +2,22 @@
 
 #include <cmath>
 
-#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/reductions.h"
 
 namespace hybrid_trainer {
 
-double wait_for_gradient_norm(const std::vector<Parameter*>& parameters, const Stream& stream) {
-  double sum = 0;
+Tensor gradient_square_sum(const std::vector<Parameter*>& parameters, const Stream& stream) {
+  std::vector<Tensor> gradients;
   for (const Parameter* parameter : parameters) {
-    if (parameter->has_gradient)
-      sum += kernels::wait_for_sum_of_squares(parameter->gradient, stream);
+    if (parameter->has_gradient) gradients.push_back(parameter->gradient);
   }
-  return std::sqrt(sum);
+  Tensor sum = kernels::empty_result(stream);
+  kernels::sum_of_squares(sum, gradients, stream);
+  return sum;
+}
+
+double wait_for_gradient_norm(const std::vector<Parameter*>& parameters, const Stream& stream) {
+  return std::sqrt(kernels::wait_for_value(gradient_square_sum(parameters, stream), stream));
 }
 
 float clip_scale(double norm, double clip_norm) {

@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/matmul.h"
+#include "hybrid_trainer/kernels/reductions.h"
 
 namespace hybrid_trainer {
 namespace {

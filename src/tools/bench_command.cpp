@@ -4,12 +4,14 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/memory/memory_report.h"
 #include "hybrid_trainer/trainer/presets.h"
 #include "hybrid_trainer/trainer/throughput_benchmark.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/device_option.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -29,10 +31,12 @@ boost::json::object as_json(const BenchmarkResult& result, const std::string& pr
           {"model_flops_per_second", result.model_flops_per_second},
           {"product_flops_per_second", result.product_flops_per_second},
           {"share_of_product_rate", result.share_of_product_rate},
+          {"copy_bytes_per_second", result.copy_bytes_per_second},
           {"bytes_allocated_after_first_step", result.bytes_allocated_after_first_step},
           {"peak_bytes", peaks},
           {"peak_total_bytes", result.memory.peak_total},
           {"precision", precision},
+          {"device", result.device},
           {"threads", threads()},
           {"instruction_set", name_of(instruction_set())}};
 }
@@ -61,7 +65,7 @@ void print(const BenchmarkResult& result) {
 
 int bench_command(const std::vector<std::string>& arguments) {
   BenchmarkSettings settings;
-  std::string preset, precision = "fp32", optimizer = "adamw";
+  std::string preset, precision = "fp32", optimizer = "adamw", device = "auto";
   bool json = false;
   CommandSyntax syntax{
       .name = "bench",
@@ -77,6 +81,7 @@ int bench_command(const std::vector<std::string>& arguments) {
   add("sequence", po::value(&settings.sequence)->value_name("T"), "Tokens a sequence (256).");
   add("precision", po::value(&precision)->value_name("P"), "fp32 or bf16 (fp32).");
   add("optimizer", po::value(&optimizer)->value_name("NAME"), "adamw, sgd or muon (adamw).");
+  add_device_option(syntax.options, device);
   add("steps", po::value(&settings.steps)->value_name("N"),
       "Steps to time, after one that is not (10).");
   add("json", po::bool_switch(&json), "Print one JSON object.");
@@ -98,7 +103,7 @@ int bench_command(const std::vector<std::string>& arguments) {
   settings.optimizer = config.optimizer;
   settings.bf16 = precision == "bf16";
   set_threads(processor_info().cores);
-  const Stream stream(MemoryPool::create("device"));
+  const Stream stream(make_device_pool(device_of_option(device)));
   const BenchmarkResult result = run_throughput_benchmark(settings, stream);
   if (json) {
     std::cout << boost::json::serialize(as_json(result, precision)) << "\n";

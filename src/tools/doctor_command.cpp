@@ -1,8 +1,8 @@
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/memory/memory_report.h"
@@ -10,6 +10,7 @@
 #include "hybrid_trainer/trainer/run_files.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/cuda_diagnosis.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -24,17 +25,6 @@ constexpr Library kLibraries[] = {{"oneDNN", HT_ONEDNN_VERSION}, {"Boost", HT_BO
                                   {"PCRE2", HT_PCRE2_VERSION},   {"Eigen", HT_EIGEN_VERSION},
                                   {"cereal", HT_CEREAL_VERSION}, {"compiler", HT_COMPILER}};
 
-/// What the system could give to a new process without swapping; 0 where it does not say.
-std::size_t available_memory_bytes() {
-  std::ifstream in("/proc/meminfo");
-  std::size_t kilobytes = 0;
-  for (std::string key; in >> key;) {
-    if (key == "MemAvailable:" && in >> kilobytes) break;
-    in.ignore(1 << 10, '\n');
-  }
-  return kilobytes * 1024;
-}
-
 struct Diagnosis {
   ProcessorInfo processor = processor_info();
   std::size_t available_bytes = available_memory_bytes();
@@ -43,11 +33,12 @@ struct Diagnosis {
   double bf16_flops_per_second = 0;
   double copy_bytes_per_second = 0;
   double read_bytes_per_second = 0;
+  CudaDiagnosis cuda = diagnose_cuda();
 };
 
 Diagnosis diagnose() {
   set_threads(processor_info().cores);
-  const Stream stream(MemoryPool::create("device"));
+  const Stream stream(make_device_pool());
   Diagnosis found;
   std::error_code unknown;
   const auto space = std::filesystem::space(".", unknown);
@@ -75,6 +66,7 @@ std::string as_json(const Diagnosis& found) {
   out.number("memory_bytes", found.processor.memory_bytes);
   out.number("memory_available_bytes", found.available_bytes);
   out.number("disk_free_bytes", found.disk_free_bytes);
+  write(out, found.cuda);
   out.begin_object("libraries");
   for (const Library& library : kLibraries) out.string(library.name, library.version);
   out.end_object();
@@ -105,6 +97,7 @@ void print(const Diagnosis& found) {
     separator = ", ";
   }
   std::printf("\n");
+  print(found.cuda);
 }
 
 }  // namespace

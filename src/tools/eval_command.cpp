@@ -1,15 +1,17 @@
 #include <iostream>
 
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/observability/json_writer.h"
 #include "hybrid_trainer/trainer/evaluation.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/device_option.h"
 #include "src/tools/open_run.h"
 
 namespace hybrid_trainer {
 
 int eval_command(const std::vector<std::string>& arguments) {
-  std::string data;
+  std::string data, device = "auto";
   bool json = false;
   CommandSyntax syntax{
       .name = "eval",
@@ -21,16 +23,17 @@ int eval_command(const std::vector<std::string>& arguments) {
   auto add = syntax.options.add_options();
   add("data", po::value(&data)->value_name("DATA"),
       "Another data folder than the run's, of the same tokenizer.");
+  add_device_option(syntax.options, device);
   add("json", po::bool_switch(&json), "Print {\"loss\", \"perplexity\", \"tokens\"}.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 
-  const Stream stream(MemoryPool::create("device"));
+  const Stream stream(make_device_pool(device_of_option(device)));
   const TrainedRun run = open_run(operands->front(), stream);
   const TokenDataset validation(data.empty() ? run.data : std::filesystem::path(data),
                                 Split::kValidation, run.config.model.vocabulary);
   EvaluationWindows windows(validation, run.config.data.batch_size, run.config.data.sequence_length,
-                            stream);
+                            Stream(make_host_pool(stream.device())));
   const EvaluationResult result = evaluate(*run.model, windows, DType::kF32, stream);
   if (json) {
     JsonWriter out;

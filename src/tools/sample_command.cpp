@@ -2,9 +2,11 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/trainer/text_generation.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/device_option.h"
 #include "src/tools/open_run.h"
 
 namespace hybrid_trainer {
@@ -19,7 +21,7 @@ void print(std::string_view piece) {
 
 int sample_command(const std::vector<std::string>& arguments) {
   GenerationSettings settings;
-  std::string prompt;
+  std::string prompt, device = "auto";
   std::int64_t seed = 0;
   CommandSyntax syntax{
       .name = "sample",
@@ -38,6 +40,7 @@ int sample_command(const std::vector<std::string>& arguments) {
       "Only the K likeliest tokens; 0 is all (0).");
   add("top-p", po::value(&settings.sampling.top_p)->value_name("P"),
       "Only the likeliest tokens that hold this share (1).");
+  add_device_option(syntax.options, device);
   add("seed", po::value(&seed)->value_name("S"), "Whole number from 0 on (0).");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
@@ -45,7 +48,7 @@ int sample_command(const std::vector<std::string>& arguments) {
   settings.sampling.seed = static_cast<std::uint64_t>(seed);
   check(settings);
 
-  const Stream stream(MemoryPool::create("device"));
+  const Stream stream(make_device_pool(device_of_option(device)));
   const TrainedRun run = open_run(operands->front(), stream);
   if (!run.tokenizer) {
     throw DataError(concat(operands->front(),

@@ -4,6 +4,7 @@
 #include "hybrid_trainer/trainer/training_run.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
+#include "src/tools/device_option.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -29,7 +30,7 @@ void print_end(const RunSummary& summary, const std::string& run) {
 
 int train_command(const std::vector<std::string>& arguments) {
   ConfigArguments source;
-  std::string data, run, init_from;
+  std::string data, run, init_from, device;
   bool resume = false, json = false;
   CommandSyntax syntax{
       .name = "train",
@@ -47,6 +48,7 @@ int train_command(const std::vector<std::string>& arguments) {
       "Go on from the run's newest checkpoint, or start where there is none.");
   add("init-from", po::value(&init_from)->value_name("HF_DIR"),
       "Take model and first weights from a Hugging Face folder.");
+  add_device_option(syntax.options, device);
   add("json", po::bool_switch(&json), "Print the summary as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
   if (!source.names_a_source() && init_from.empty()) {
@@ -60,6 +62,7 @@ int train_command(const std::vector<std::string>& arguments) {
                                .init_from = {},
                                .command = as_typed(arguments)};
   if (!init_from.empty()) settings.init_from = init_from;
+  if (!device.empty()) settings.config.device = checked_device_name(device);
   const TrainingRunResult result = run_training(settings, std::cerr);
   if (json) {
     std::cout << to_json(result.summary);

@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "src/trainer/batch_upload.h"
 
 namespace hybrid_trainer {
 
@@ -10,10 +12,12 @@ EvaluationResult evaluate(LossModel& model, EvaluationWindows& windows, DType dt
                           const Stream& stream) {
   EvaluationResult result;
   double sum = 0;
+  BatchUpload upload;
   for (std::int64_t i = 0; i < windows.batches(); ++i) {
-    const Batch batch = windows.batch(i);
+    const Batch batch = upload.to_device(windows.batch(i), stream);
     ForwardOnlyTape tape({.training = false, .dtype = dtype});
-    sum += model.forward(batch, 1.0f, tape, stream) * static_cast<double>(batch.tokens());
+    const Tensor loss = model.forward(batch, 1.0f, tape, stream);
+    sum += kernels::wait_for_value(loss, stream) * static_cast<double>(batch.tokens());
     result.tokens += batch.tokens();
   }
   result.loss = sum / static_cast<double>(result.tokens);

@@ -62,10 +62,12 @@ std::vector<NamedTensor> tensors_for_file(Gpt2& model, const Stream& stream) {
   std::vector<NamedTensor> tensors;
   model.visit_parameters([&](Parameter& parameter) {
     const FileTensor in_file = file_tensor(parameter, model.config());
-    Tensor tensor = parameter.value;
+    const Tensor value = wait_for_host(parameter.value, stream);
+    Tensor tensor = value;
     if (in_file.transposed) {
-      tensor = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, stream);
-      transpose(tensor, parameter.value);
+      const Stream host(MemoryPool::create("host"));
+      tensor = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, host);
+      transpose(tensor, value);
     } else if (tensor.shape() != in_file.shape) {
       tensor = tensor.rows(0, in_file.shape[0]);
     }
@@ -111,8 +113,8 @@ bool is_mask(const std::string& name) {
 }
 
 /// Whether both tensors of the file hold the same numbers.
-bool equal(const SafetensorsFile& file, const std::string& a, const std::string& b,
-           const Stream& stream) {
+bool equal(const SafetensorsFile& file, const std::string& a, const std::string& b) {
+  const Stream stream(MemoryPool::create("host"));
   if (file.entry(a).shape != file.entry(b).shape) return false;
   const Tensor x =
       Tensor::empty(file.entry(a).tensor_shape(), DType::kF32, MemoryKind::kWorkspace, stream);
@@ -124,7 +126,7 @@ bool equal(const SafetensorsFile& file, const std::string& a, const std::string&
 
 /// Every tensor of the file is a wanted one, a mask or a copy of the token table.
 void check_names(const SafetensorsFile& file, const std::set<std::string>& wanted,
-                 const std::string& prefix, const Stream& stream) {
+                 const std::string& prefix) {
   for (const SafetensorsEntry& entry : file.entries()) {
     if (wanted.count(entry.name) || is_mask(entry.name)) continue;
     if (entry.name != "lm_head.weight") {
@@ -132,7 +134,7 @@ void check_names(const SafetensorsFile& file, const std::set<std::string>& wante
                              " belongs to no part of the model that config.json tells", " of",
                              name_hint(entry.name, {wanted.begin(), wanted.end()}).substr(0, 200)));
     }
-    if (!equal(file, entry.name, prefix + "wte.weight", stream)) {
+    if (!equal(file, entry.name, prefix + "wte.weight")) {
       throw DataError(
           concat(file.path(), ": lm_head.weight differs from ", prefix,
                  "wte.weight; only a head that is tied to the token table can be read"));
@@ -148,16 +150,21 @@ void read_parameter(Parameter& parameter, const FileTensor& in_file, const Safet
     throw DataError(
         concat(file.path(), ": ", name, " is ", found.text(), ", want ", in_file.shape.text()));
   }
+  const Stream host(MemoryPool::create("host"));
+  const bool in_place = parameter.value.device().type == DeviceType::kCpu;
+  const Tensor value = in_place ? parameter.value
+                                : Tensor::empty_like(parameter.value, MemoryKind::kWorkspace, host);
   if (in_file.transposed) {
-    const Tensor matrix = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, stream);
+    const Tensor matrix = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, host);
     file.read(name, matrix);
-    transpose(parameter.value, matrix);
-  } else if (in_file.shape == parameter.value.shape()) {
-    file.read(name, parameter.value);
+    transpose(value, matrix);
+  } else if (in_file.shape == value.shape()) {
+    file.read(name, value);
   } else {
-    file.read(name, parameter.value.rows(0, in_file.shape[0]));
-    fill_zero(parameter.value.rows(in_file.shape[0], parameter.value.size(0)), stream);
+    file.read(name, value.rows(0, in_file.shape[0]));
+    fill_zero(value.rows(in_file.shape[0], value.size(0)), host);
   }
+  if (!in_place) wait_for_copy(parameter.value, value, stream);
 }
 
 /// Throws DataError with each size that differs between the folder's model and ours.
@@ -221,7 +228,7 @@ void read_hugging_face_weights(const fs::path& folder, Gpt2& model, const Stream
     wanted.insert(prefix + file_tensor(parameter, model.config()).name);
   });
   for (const std::string& name : wanted) file.entry(name);  // throws where one is missing
-  check_names(file, wanted, prefix, stream);
+  check_names(file, wanted, prefix);
   model.visit_parameters([&](Parameter& parameter) {
     read_parameter(parameter, file_tensor(parameter, model.config()), file, prefix, stream);
   });

@@ -2,9 +2,11 @@
 
 #include <chrono>
 
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/batch_upload.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -28,7 +30,8 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
                              const Stream& stream, std::shared_ptr<MemoryPool> host_pool)
     : config_(config),
       stream_(stream),
-      host_pool_(std::move(host_pool)),
+      host_pool_(host_pool ? std::move(host_pool) : make_host_pool(stream.device())),
+      upload_(std::make_unique<BatchUpload>()),
       trainable_(std::make_unique<ModelTrainable>(model, config, stream, host_pool_,
                                                   [this](const std::string& text) { tell(text); })),
       machine_(*trainable_, machine_setup(config)) {
@@ -51,7 +54,7 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   trainable_->set_steps_done(steps_done_);
   StepRecord record;
   record.learning_rate = trainable_->learning_rate();
-  const PhaseOutcome outcome = machine_.step(batch);
+  const PhaseOutcome outcome = machine_.step(upload_->to_device(batch, stream_));
   record.step = ++steps_done_;
   record.phase = last_phase_ = outcome.phase;
   record.loss = outcome.loss;
@@ -74,6 +77,7 @@ std::string HybridTrainer::save(const std::string& folder) {
   State state;
   trainable_->save(state);
   machine_.save(state);
+  for (auto& [name, tensor] : state.tensors) tensor = wait_for_host(tensor, stream_);
   state.integers["trainer.steps_done"] = steps_done_;
   state.integers["trainer.last_phase"] = static_cast<std::int64_t>(last_phase_);
   const SavedCheckpoint saved =
@@ -87,7 +91,7 @@ bool HybridTrainer::resume(const std::string& folder) {
   const FoundCheckpoint found = find_newest_checkpoint(folder);
   for (const std::string& warning : found.warnings) tell(warning);
   if (!found.checkpoint) return false;
-  const Stream host(host_pool_);
+  const Stream host(MemoryPool::create("host"));
   {
     const State state = load_checkpoint(*found.checkpoint, host);
     steps_done_ = state.integer("trainer.steps_done");
@@ -96,7 +100,6 @@ bool HybridTrainer::resume(const std::string& folder) {
     trainable_->load(state);
     machine_.load(state);
   }
-  host_pool_->trim();
   return true;
 }
 

@@ -1,6 +1,8 @@
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
+#include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/models/gpt2.h"
 
 namespace hybrid_trainer {
@@ -61,6 +63,10 @@ std::vector<std::string> HybridTrainerConfig::problems() const {
   if (data.sequence_length > model.context) {
     found.push_back(concat("data.sequence_length: got ", data.sequence_length,
                            ", want at most model.context ", model.context));
+  }
+  if (!names_a_device(device)) {
+    found.push_back(concat("device: got \"", device, "\", want cpu, cuda, cuda:N or auto",
+                           name_hint(device, {"cpu", "cuda", "cuda:0", "auto"})));
   }
   return found;
 }

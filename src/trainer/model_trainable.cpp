@@ -1,10 +1,16 @@
 #include "hybrid_trainer/trainer/model_trainable.h"
 
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/nn/initialization.h"
 #include "hybrid_trainer/optim/gradient_norm.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/trainer/gradient_recording.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -26,6 +32,13 @@ std::int64_t typical_width(const std::vector<Parameter*>& parameters) {
   return largest == nullptr ? 64 : largest->value.size(1);
 }
 
+/// Mean of losses that are (1) f64 each. Blocks.
+double wait_for_mean_of(const std::vector<Tensor>& losses, const Stream& stream) {
+  double sum = 0;
+  for (const Tensor& loss : losses) sum += kernels::wait_for_value(loss, stream);
+  return sum / static_cast<double>(losses.size());
+}
+
 void copy_from(const Tensor& to, const State& state, const std::string& name,
                const Stream& stream) {
   const Tensor& from = state.tensor(name);
@@ -34,7 +47,7 @@ void copy_from(const Tensor& to, const State& state, const std::string& name,
                            from.shape().text(), ", the config wants ", to.shape().text(),
                            "; use the model settings of the run's config.json"));
   }
-  copy(to, from, stream);
+  wait_for_copy(to, from, stream);
 }
 
 }  // namespace
@@ -52,17 +65,27 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
                  std::min<std::int64_t>(1024, config.data.batch_size * config.data.sequence_length),
                  typical_width(parameters_), stream),
       offload_(make_offload_strategy(config.predict_aware_memory, host_pool)),
-      snapshot_(std::move(host_pool)) {}
+      snapshot_(host_pool),
+      recording_(std::make_unique<GradientRecording>()),
+      host_(std::move(host_pool)) {
+  if (!config_.training.cuda_graphs || stream_.native() == nullptr) return;
+  step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
+  host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, host_);
+}
+
+ModelTrainable::~ModelTrainable() = default;
 
 Pass ModelTrainable::pass(bool training) const {
   return {.training = training,
           .dtype = precision_.of(phase_),
           .seed = static_cast<std::uint64_t>(config_.training.seed),
-          .step = static_cast<std::uint64_t>(steps_done_ - rewound_)};
+          .step = static_cast<std::uint64_t>(steps_done_ - rewound_),
+          .step_words = records() ? step_words_ : Tensor{}};
 }
 
 void ModelTrainable::enter_phase(Phase phase) {
   phase_ = phase;
+  recording_->drop();
   const auto visit_all = [this](const ParameterVisitor& visit) { visit_parameters(visit); };
   if (phase == Phase::kPredict) {
     free_gradients(visit_all);
@@ -121,36 +144,70 @@ void ModelTrainable::weights_changed() {
 }
 
 double ModelTrainable::wait_for_loss(const Batch& batch) {
+  offload_->release_moved_out();
   if (phase_ == Phase::kPredict) {
     free_gradients([this](const ParameterVisitor& visit) { visit_parameters(visit); });
   }
   const std::int64_t parts = config_.gradient_accumulation.micro_batches,
                      size = batch.size() / parts;
-  double loss = 0;
+  std::vector<Tensor> losses;
   for (std::int64_t i = 0; i < parts; ++i) {
     ForwardOnlyTape tape(pass(false));
-    loss += model_.forward(batch.examples(i * size, (i + 1) * size), 1.0f, tape, stream_);
+    const Batch part = batch.examples(i * size, (i + 1) * size);
+    losses.push_back(model_.forward(part, 1.0f, tape, stream_));
   }
-  return loss / static_cast<double>(parts);
+  return wait_for_mean_of(losses, stream_);
 }
 
 GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
-  const std::int64_t parts = config_.gradient_accumulation.micro_batches,
-                     size = batch.size() / parts;
-  if (size * parts != batch.size()) {
+  const std::int64_t parts = config_.gradient_accumulation.micro_batches;
+  if (batch.size() % parts != 0) {
     throw ShapeMismatch(concat("a batch of ", batch.size(), " examples does not split into ", parts,
                                " micro-batches"));
   }
+  offload_->release_moved_out();
   allocate_gradients([this](const ParameterVisitor& visit) { visit_parameters(visit); }, stream_);
-  double loss = 0;
+  upload_step();
+  const auto enqueue = [this](const Batch& given, const Stream& stream) {
+    return enqueue_gradient(given, stream);
+  };
+  const PendingGradient pending =
+      records() ? recording_->run(batch, enqueue, stream_) : enqueue(batch, stream_);
+  for (Parameter* parameter : pending.written) parameter->has_gradient = true;
+  gradient_norm_ = std::sqrt(kernels::wait_for_value(pending.squares, stream_));
+  return {.loss = wait_for_mean_of(pending.losses, stream_), .norm = gradient_norm_};
+}
+
+PendingGradient ModelTrainable::enqueue_gradient(const Batch& batch, const Stream& stream) {
+  for (Parameter* parameter : parameters_) parameter->clear_gradient();
+  const std::int64_t parts = config_.gradient_accumulation.micro_batches,
+                     size = batch.size() / parts;
+  PendingGradient pending;
   for (std::int64_t i = 0; i < parts; ++i) {
     PlainTape tape(pass(true));
     const Batch part = batch.examples(i * size, (i + 1) * size);
-    loss += model_.forward(part, 1.0f / static_cast<float>(parts), tape, stream_);
-    model_.backward(part, tape, stream_);
+    pending.losses.push_back(model_.forward(part, 1.0f / static_cast<float>(parts), tape, stream));
+    model_.backward(part, tape, stream);
   }
-  gradient_norm_ = wait_for_gradient_norm(parameters_, stream_);
-  return {.loss = loss / static_cast<double>(parts), .norm = gradient_norm_};
+  pending.squares = gradient_square_sum(parameters_, stream);
+  std::copy_if(parameters_.begin(), parameters_.end(), std::back_inserter(pending.written),
+               [](const Parameter* parameter) { return parameter->has_gradient; });
+  return pending;
+}
+
+/// Recordings hold memory of a backward pass, so there is none in Predict, whose few gradients are
+/// those of micro-corrections.
+bool ModelTrainable::records() const {
+  return config_.training.cuda_graphs && stream_.native() != nullptr && phase_ != Phase::kPredict;
+}
+
+/// Makes the step known to the device. The copy is done before the next one: every step blocks.
+void ModelTrainable::upload_step() {
+  if (!records()) return;
+  const std::uint64_t step = pass(true).step;
+  host_step_words_.data<std::int32_t>()[0] = static_cast<std::int32_t>(step);
+  host_step_words_.data<std::int32_t>()[1] = static_cast<std::int32_t>(step >> 32);
+  copy(step_words_, host_step_words_, stream_);
 }
 
 void ModelTrainable::apply_gradient() {
@@ -178,10 +235,11 @@ double ModelTrainable::learning_rate() const {
 void ModelTrainable::save_snapshot() {
   std::vector<Tensor> values;
   for (Parameter* parameter : parameters_) values.push_back(parameter->value);
-  snapshot_.take(std::move(values));
+  snapshot_.take(std::move(values), stream_);
 }
 
 void ModelTrainable::save(State& state) {
+  stream_.synchronize();
   if (offload_->keeps_content()) bring_state_back();
   for (Parameter* parameter : parameters_)
     state.tensors["model." + parameter->name] = parameter->value;
@@ -214,6 +272,7 @@ void ModelTrainable::load(const State& state) {
   precision_.load(state);
   if (!state.tensors.contains("snapshot." + parameters_.front()->name)) return;
   save_snapshot();
+  stream_.synchronize();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     copy_from(snapshot_.copies()[i], state, "snapshot." + parameters_[i]->name, stream_);
   }

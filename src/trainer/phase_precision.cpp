@@ -25,7 +25,8 @@ double product_seconds(DType dtype, std::int64_t rows, std::int64_t width, const
 }
 
 DType faster_dtype(std::int64_t rows, std::int64_t width, const Stream& stream) {
-  if (!multiplies_bfloat16()) return DType::kF32;
+  const bool on_processor = stream.device().type == DeviceType::kCpu;
+  if (on_processor && !multiplies_bfloat16()) return DType::kF32;
   const bool faster = product_seconds(DType::kBF16, rows, width, stream) <
                       product_seconds(DType::kF32, rows, width, stream);
   return faster ? DType::kBF16 : DType::kF32;

@@ -76,7 +76,10 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream) {
   run.data = data_of_run(paths);
   if (fs::exists(tokenizer_folder(paths))) run.tokenizer = load_tokenizer(tokenizer_folder(paths));
   run.model = std::make_unique<Gpt2>(run.config.model, 0, stream);
-  const State state = load_checkpoint(*found.checkpoint, stream, CheckpointPart::kModel);
+  const Stream host(MemoryPool::create("host"));
+  const bool in_place = stream.device().type == DeviceType::kCpu;
+  const State state =
+      load_checkpoint(*found.checkpoint, in_place ? stream : host, CheckpointPart::kModel);
   run.model->visit_parameters([&](Parameter& parameter) {
     const Tensor& saved = state.tensor("model." + parameter.name);
     if (saved.shape() != parameter.value.shape()) {
@@ -84,7 +87,11 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream) {
                              saved.shape().text(), ", the run's config wants ",
                              parameter.value.shape().text()));
     }
-    parameter.value = saved;
+    if (in_place) {
+      parameter.value = saved;
+    } else {
+      wait_for_copy(parameter.value, saved, stream);
+    }
   });
   return run;
 }

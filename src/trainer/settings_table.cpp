@@ -2,7 +2,9 @@
 
 #include <cstdio>
 
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/memory/memory_report.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -44,11 +46,18 @@ std::string precision_line(const HybridTrainer& trainer) {
   return text;
 }
 
+std::string device_line(const Stream& stream) {
+  const Device device = stream.device();
+  if (device.type == DeviceType::kCpu) return "the processor";
+  return concat(name_of(device), ", ", cuda_runtime().properties(device.index).name, ", ",
+                bytes_text(stream.pool()->use().fresh_total), " taken for its steps");
+}
+
 }  // namespace
 
 std::string settings_table(const HybridTrainerConfig& config, Gpt2& model,
                            const HybridTrainer& trainer, std::int64_t train_tokens,
-                           const std::string& data) {
+                           const std::string& data, const Stream& stream) {
   const OptimizerConfig& optimizer = config.optimizer;
   const std::vector<std::pair<const char*, std::string>> rows{
       {"model", model_line(config.model, model.parameter_count())},
@@ -60,6 +69,7 @@ std::string settings_table(const HybridTrainerConfig& config, Gpt2& model,
                            ", clip ", optimizer.clip_norm)},
       {"phases", phases_line(config.phases)},
       {"precision", precision_line(trainer)},
+      {"device", device_line(stream)},
       {"machine",
        concat(processor_info().name, ", ", threads(), " threads, ", name_of(instruction_set()))},
   };

@@ -13,6 +13,6 @@ namespace hybrid_trainer {
 /// machine; one setting a line.
 std::string settings_table(const HybridTrainerConfig& config, Gpt2& model,
                            const HybridTrainer& trainer, std::int64_t train_tokens,
-                           const std::string& data);
+                           const std::string& data, const Stream& stream);
 
 }  // namespace hybrid_trainer

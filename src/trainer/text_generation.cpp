@@ -67,12 +67,14 @@ std::span<const float> CachedDecoder::logits_after(std::span<const std::int32_t>
   // Only one token at a time can join what is kept; more start the window anew.
   if (window() - cached_ > 1) cached_ = 0;
   const auto first = text_.begin() + begin_ + cached_;
+  const Stream host(MemoryPool::create("host"));
   const Tensor fresh =
-      Tensor::empty({1, text_.end() - first}, DType::kI32, MemoryKind::kData, stream_);
+      Tensor::empty({1, text_.end() - first}, DType::kI32, MemoryKind::kData, host);
   std::copy(first, text_.end(), fresh.data<std::int32_t>());
-  logits_ = model_.next_logits(fresh, cached_, caches_, {.training = false}, stream_);
+  const Tensor tokens_there = wait_for_device(fresh, stream_);
+  logits_ = wait_for_host(
+      model_.next_logits(tokens_there, cached_, caches_, {.training = false}, stream_), stream_);
   cached_ = window();
-  stream_.synchronize();
   return {logits_.data<float>(), static_cast<std::size_t>(model_.config().vocabulary)};
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <vector>
 
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
@@ -29,8 +30,10 @@ double median(std::vector<double> values) {
 
 Batch random_batch(const BenchmarkSettings& settings, const Stream& stream) {
   const Shape shape{settings.batch, settings.sequence};
-  Batch batch{Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
-              Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream)};
+  const bool on_processor = stream.device().type == DeviceType::kCpu;
+  const Stream host(on_processor ? stream.pool() : MemoryPool::create("host"));
+  const Batch batch{Tensor::empty(shape, DType::kI32, MemoryKind::kData, host),
+                    Tensor::empty(shape, DType::kI32, MemoryKind::kData, host)};
   const auto words = static_cast<std::uint64_t>(settings.model.vocabulary);
   for (std::int64_t i = 0; i < shape.elements(); ++i) {
     batch.inputs.data<std::int32_t>()[i] =
@@ -38,7 +41,7 @@ Batch random_batch(const BenchmarkSettings& settings, const Stream& stream) {
     batch.targets.data<std::int32_t>()[i] =
         static_cast<std::int32_t>(random_below({2}, static_cast<std::uint64_t>(i), words));
   }
-  return batch;
+  return {wait_for_device(batch.inputs, stream), wait_for_device(batch.targets, stream)};
 }
 
 /// The model under test with everything one step needs.
@@ -83,6 +86,7 @@ class Subject {
     const auto begin = Clock::now();
     ForwardOnlyTape tape(pass_);
     model_.forward(batch_, 1.0f, tape, stream_);
+    stream_.synchronize();
     return seconds_since(begin);
   }
 
@@ -131,6 +135,10 @@ BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, cons
       gpt2_step_flops(settings.model, settings.batch, settings.sequence) / result.step_seconds;
   result.product_flops_per_second =
       std::max(rate_before, kernels::measure_product_rate(dtype, stream));
+  result.copy_bytes_per_second = kernels::measure_copy_rate(stream);
+  result.device = stream.device().type == DeviceType::kCpu
+                      ? "cpu"
+                      : cuda_runtime().properties(stream.device().index).name;
   result.share_of_product_rate = result.model_flops_per_second / result.product_flops_per_second;
   return result;
 }

@@ -2,6 +2,7 @@
 
 #include <ostream>
 
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/data/tokenizer.h"
@@ -11,6 +12,7 @@
 #include "hybrid_trainer/trainer/hugging_face.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "hybrid_trainer/trainer/interruption.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
 #include "hybrid_trainer/trainer/phase_precision.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "hybrid_trainer/trainer/text_generation.h"
@@ -22,10 +24,11 @@ namespace {
 
 constexpr std::int64_t kSampleTokens = 120;
 
-std::shared_ptr<MemoryPool> make_device_pool(const TrainingConfig& config) {
-  if (config.memory_budget_mb == 0) return MemoryPool::create("device");
-  return MemoryPool::create("device",
-                            static_cast<std::size_t>(config.memory_budget_mb) * 1'000'000);
+std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config) {
+  const auto budget_mb = static_cast<std::size_t>(config.training.memory_budget_mb);
+  const Device device = find_device(config.device);
+  if (budget_mb == 0) return make_device_pool(device);
+  return make_device_pool(device, budget_mb * 1'000'000);
 }
 
 /// The config with what the data, the --init-from folder and the machine decide filled in. Throws
@@ -58,9 +61,11 @@ class TrainingRun {
         train_(settings.data, Split::kTrain, known_vocabulary(settings.config)),
         validation_(settings.data, Split::kValidation, known_vocabulary(settings.config)),
         config_(resolved(settings, train_)),
-        stream_(make_device_pool(config_.training)),
-        loader_(train_, batch_settings(config_), stream_),
-        windows_(validation_, config_.data.batch_size, config_.data.sequence_length, stream_),
+        stream_(device_pool(config_)),
+        host_(make_host_pool(stream_.device())),
+        loader_(train_, batch_settings(config_), batches_stream()),
+        windows_(validation_, config_.data.batch_size, config_.data.sequence_length,
+                 batches_stream()),
         directory_(settings.run.string(), settings.resume ? RunMode::kResume : RunMode::kNew) {
     if (directory_.resumes()) check_same_model(directory_.paths(), config_);
   }
@@ -78,6 +83,10 @@ class TrainingRun {
             .shuffle = config.data.shuffle,
             .seed = static_cast<std::uint64_t>(config.training.seed)};
   }
+  /// Batches are made by the processor: in its own memory, or in pinned memory to be copied from.
+  const Stream& batches_stream() const {
+    return stream_.device().type == DeviceType::kCpu ? stream_ : host_;
+  }
   void describe(Gpt2& model, const HybridTrainer& trainer, RunRecords& records);
   double validation_loss(Gpt2& model);
   void save(HybridTrainer& trainer, RunRecords& records);
@@ -89,13 +98,15 @@ class TrainingRun {
   TokenDataset train_, validation_;
   HybridTrainerConfig config_;
   Stream stream_;
+  Stream host_;  // of host memory
   BatchLoader loader_;
   EvaluationWindows windows_;
   RunDirectory directory_;
 };
 
 void TrainingRun::describe(Gpt2& model, const HybridTrainer& trainer, RunRecords& records) {
-  console_ << settings_table(config_, model, trainer, train_.tokens(), settings_.data.string())
+  console_ << settings_table(config_, model, trainer, train_.tokens(), settings_.data.string(),
+                             stream_)
            << std::flush;
   RunSummary& summary = records.summary();
   summary.version = project_version();
@@ -160,9 +171,12 @@ std::string TrainingRun::sample(Gpt2& model) {
 
 TrainingRunResult TrainingRun::train() {
   const RunPaths& paths = directory_.paths();
+  if (stream_.device().type == DeviceType::kCuda) {
+    stream_.pool()->reserve(simulated_step_bytes(config_), "the parts of one step");
+  }
   Gpt2 model(config_.model, static_cast<std::uint64_t>(config_.training.seed), stream_);
   if (settings_.init_from) read_hugging_face_weights(*settings_.init_from, model, stream_);
-  HybridTrainer trainer(model, config_, stream_);
+  HybridTrainer trainer(model, config_, stream_, host_.pool());
   std::vector<std::string> early;  // told while there is no console of records yet
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
   const bool resumed = directory_.resumes() && trainer.resume(paths.checkpoints());

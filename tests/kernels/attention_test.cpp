@@ -199,6 +199,27 @@ TEST(Attention, DecodeMatchesForwardPositionByPosition) {
   }
 }
 
+TEST(Attention, StoresKeysAndValuesInTheCachesFirstRows) {
+  const Stream stream = cpu_stream();
+  const Tensor qkv = random_tensor({2, 3, 12}, DType::kBF16, 1, stream);
+  const Tensor keys = random_tensor({2, 5, 4}, DType::kBF16, 2, stream);
+  const Tensor values = random_tensor({2, 5, 4}, DType::kBF16, 3, stream);
+  const Values all = values_of(qkv);
+  Values wanted_keys = values_of(keys), wanted_values = values_of(values);
+  for (std::size_t row = 0; row < 6; ++row) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      const std::size_t at = (row / 3 * 5 + row % 3) * 4 + i;
+      wanted_keys[at] = all[row * 12 + 4 + i];
+      wanted_values[at] = all[row * 12 + 8 + i];
+    }
+  }
+  store_keys_values(keys, values, qkv, stream);
+  expect_close(keys, wanted_keys, 0);
+  expect_close(values, wanted_values, 0);
+  const Tensor longer = random_tensor({2, 6, 12}, DType::kBF16, 1, stream);
+  EXPECT_THROW(store_keys_values(keys, values, longer, stream), ShapeMismatch);
+}
+
 TEST(Attention, ThrowsOnMismatch) {
   const Stream stream = cpu_stream();
   const AttentionCase c{1, 4, 2, 3};

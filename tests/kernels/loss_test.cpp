@@ -1,4 +1,5 @@
 #include "hybrid_trainer/kernels/loss.h"
+#include "hybrid_trainer/kernels/reductions.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,6 @@
 #include "hybrid_trainer/kernels/matmul.h"
 
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/kernel_case.h"
 
 namespace hybrid_trainer::kernels {
@@ -173,6 +174,44 @@ TEST(BiasBackward, SumsColumnsInBothModesAndRepeats) {
     expect_close(dbias, wanted, 2e-5);
     expect_same_bits(dbias, again);
   }
+}
+
+TEST(Linear, WithGeluIsLinearThenGeluBitForBit) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor x = random_tensor({9, 20}, dtype, 1, stream);
+    const Tensor w = random_tensor({33, 20}, dtype, 2, stream);
+    const Tensor bias = random_tensor({33}, DType::kF32, 3, stream);
+    const Tensor dy = random_tensor({9, 12}, dtype, 4, stream);
+    const Tensor v = random_tensor({12, 33}, dtype, 5, stream);
+    const auto fresh = [&] { return random_tensor({9, 33}, dtype, 6, stream); };
+    const Tensor wide = fresh(), active = fresh(), dwide = fresh();
+    linear_forward(wide, x, w, bias, Tensor(), stream);
+    gelu_forward(active, wide, stream);
+    linear_backward_input(dwide, dy, v, stream);
+    gelu_backward(dwide, dwide, wide, stream);
+    const Tensor wide_too = fresh(), active_too = fresh(), active_alone = fresh(),
+                 dwide_too = fresh();
+    linear_gelu_forward(active_too, wide_too, x, w, bias, stream);
+    linear_gelu_forward(active_alone, Tensor(), x, w, bias, stream);
+    linear_gelu_backward_input(dwide_too, dy, v, wide, stream);
+    expect_same_bits(wide_too, wide);
+    expect_same_bits(active_too, active);
+    expect_same_bits(active_alone, active);
+    expect_same_bits(dwide_too, dwide);
+  }
+}
+
+TEST(Linear, WithGeluThrowsOnShapesThatDiffer) {
+  const Stream stream = cpu_stream();
+  const Tensor x = random_tensor({3, 4}, DType::kF32, 1, stream);
+  const Tensor w = random_tensor({5, 4}, DType::kF32, 2, stream);
+  const Tensor y = random_tensor({3, 5}, DType::kF32, 3, stream);
+  EXPECT_THROW(linear_gelu_forward(x, y, x, w, Tensor(), stream), ShapeMismatch);
+  EXPECT_THROW(linear_gelu_forward(y, x, x, w, Tensor(), stream), ShapeMismatch);
+  EXPECT_THROW(linear_gelu_forward(y, y, x, w, x, stream), ShapeMismatch);
+  EXPECT_THROW(linear_gelu_backward_input(y, y, w, y, stream), ShapeMismatch);
+  EXPECT_THROW(linear_gelu_backward_input(x, y, w, y, stream), ShapeMismatch);
 }
 
 }  // namespace

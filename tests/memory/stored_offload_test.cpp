@@ -17,11 +17,13 @@ class SlowStore final : public ContentStore {
  public:
   SlowStore(std::latch& release, int failures)
       : memory_(MemoryPool::create("host")), release_(release), failures_(failures) {}
-  void keep(const std::vector<Tensor>& tensors) override { memory_.keep(tensors); }
-  void write_to(const std::vector<Tensor>& tensors) const override {
+  void keep(const std::vector<Tensor>& tensors, const Stream& stream) override {
+    memory_.keep(tensors, stream);
+  }
+  void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override {
     release_.wait();
     if (failures_-- > 0) throw IoError("the disk is gone");
-    memory_.write_to(tensors);
+    memory_.write_to(tensors, stream);
   }
   void forget() override { memory_.forget(); }
 

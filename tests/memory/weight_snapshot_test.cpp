@@ -19,7 +19,7 @@ class WeightSnapshotOfContent : public ::testing::Test {
 };
 
 TEST_F(WeightSnapshotOfContent, RestoresBitForBitAsOftenAsAsked) {
-  snapshot_.take(content_.tensors());
+  snapshot_.take(content_.tensors(), device_);
   EXPECT_TRUE(snapshot_.taken());
   for (int i = 0; i < 2; ++i) {
     for (const Tensor& tensor : content_.tensors()) fill_zero(tensor, device_);
@@ -29,8 +29,8 @@ TEST_F(WeightSnapshotOfContent, RestoresBitForBitAsOftenAsAsked) {
 }
 
 TEST_F(WeightSnapshotOfContent, CountsItsBytesAsSnapshotUntilItIsDropped) {
-  snapshot_.take(content_.tensors());
-  snapshot_.take(content_.tensors());
+  snapshot_.take(content_.tensors(), device_);
+  snapshot_.take(content_.tensors(), device_);
   const auto kind = static_cast<std::size_t>(MemoryKind::kSnapshot);
   EXPECT_GE(host_->use().live[kind], content_.total_bytes());
   EXPECT_LT(host_->use().live[kind], 2 * content_.total_bytes());
@@ -42,7 +42,7 @@ TEST_F(WeightSnapshotOfContent, CountsItsBytesAsSnapshotUntilItIsDropped) {
 
 TEST_F(WeightSnapshotOfContent, HoldsNothingWhereItsPoolIsTooSmall) {
   WeightSnapshot small(MemoryPool::create("host", std::size_t{1} << 19));
-  EXPECT_THROW(small.take(content_.tensors()), OutOfMemory);
+  EXPECT_THROW(small.take(content_.tensors(), device_), OutOfMemory);
   EXPECT_FALSE(small.taken());
 }
 

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include "hybrid_trainer/kernels/reductions.h"
 
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "models/golden_gpt2.h"
@@ -14,7 +15,8 @@ class Gpt2Golden : public ::testing::TestWithParam<const char*> {
   double step() {
     PlainTape tape{Pass{}};
     model_->visit_parameters([](Parameter& parameter) { parameter.clear_gradient(); });
-    const double loss = model_->forward(golden_.batch(), 1, tape, stream_);
+    const double loss =
+        kernels::wait_for_value(model_->forward(golden_.batch(), 1, tape, stream_), stream_);
     model_->backward(golden_.batch(), tape, stream_);
     EXPECT_TRUE(tape.empty());
     return loss;

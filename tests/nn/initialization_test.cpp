@@ -11,7 +11,7 @@ class InitializationTest : public ::testing::Test {
  protected:
   Parameter drawn(const std::string& name, std::uint64_t seed) {
     Parameter parameter = make_parameter(name, {200, 100}, stream_);
-    initialize_normal(parameter, 0.5, seed);
+    initialize_normal(parameter, 0.5, seed, stream_);
     return parameter;
   }
   const Stream stream_ = test_stream();

@@ -1,4 +1,5 @@
 #include "hybrid_trainer/nn/language_head.h"
+#include "hybrid_trainer/kernels/reductions.h"
 
 #include <gtest/gtest.h>
 
@@ -22,7 +23,8 @@ class LanguageHeadTest : public ::testing::Test {
   };
   Result run(const Tensor& x, const Tensor& targets, float gradient_scale) {
     PlainTape tape{Pass{}};
-    const double loss = head_.wait_for_loss(x, targets, gradient_scale, tape, stream_);
+    const double loss =
+        kernels::wait_for_value(head_.loss(x, targets, gradient_scale, tape, stream_), stream_);
     return {loss, head_.backward(tape, stream_)};
   }
   const Stream stream_ = test_stream();

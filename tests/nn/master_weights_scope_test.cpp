@@ -15,7 +15,7 @@ class TwoParameters final : public LossModel {
         second_(make_parameter("second", {2}, stream)) {
     first_.working = Tensor::zeros({2}, DType::kBF16, MemoryKind::kParameters, stream);
   }
-  double forward(const Batch&, float, ActivationTape&, const Stream&) override { return 0; }
+  Tensor forward(const Batch&, float, ActivationTape&, const Stream&) override { return {}; }
   void backward(const Batch&, ActivationTape&, const Stream&) override {}
   void visit_parameters(const ParameterVisitor& visit) override {
     visit(first_);

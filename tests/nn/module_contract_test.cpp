@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/nn/embedding.h"
 #include "hybrid_trainer/nn/language_head.h"
 #include "hybrid_trainer/nn/transformer_block.h"
@@ -115,7 +116,7 @@ Differentiable head(std::int64_t rows, std::int64_t width, std::int64_t vocabula
   f.x = normal_tensor({rows, width}, 3, stream);
   const Tensor x = f.x;
   f.forward = [=, &stream](ActivationTape& tape) {
-    return head->wait_for_loss(x, targets, 1.0f, tape, stream);
+    return kernels::wait_for_value(head->loss(x, targets, 1.0f, tape, stream), stream);
   };
   f.backward = [=, &stream](ActivationTape& tape) { return head->backward(tape, stream); };
   f.visit_parameters = [=](const ParameterVisitor& visit) { visit(*table); };

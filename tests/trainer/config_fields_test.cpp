@@ -76,6 +76,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"predict_aware_memory.offload_target", {{"predict_aware_memory.offload_target", "/proc"}}},
       {"checkpoint.every_steps", {{"checkpoint.every_steps", "7"}}},
       {"checkpoint.keep", {{"checkpoint.keep", "1"}}},
+      {"device", {{"device", "cuda"}}},
   };
   return table;
 }
@@ -93,7 +94,8 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
 bool tested_below(const std::string& path) {
   return path.starts_with("phases.") || path.starts_with("divergence.") ||
          path == "predict_aware_memory.async_restore" ||
-         path == "predict_aware_memory.async_restore_lookahead";
+         path == "predict_aware_memory.async_restore_lookahead" ||
+         path == "training.cuda_graphs";  // in test_cuda
 }
 
 void collect_leaves(const FieldNode& node, const std::string& path,

@@ -32,12 +32,14 @@ class Evaluation : public testing::Test {
 /// Loss is the mean target token, so that the sum over a split tells which targets were seen.
 class MeanTarget final : public LossModel {
  public:
-  double forward(const Batch& batch, float, ActivationTape& tape, const Stream&) override {
+  Tensor forward(const Batch& batch, float, ActivationTape& tape, const Stream& stream) override {
     EXPECT_FALSE(tape.keeps());
     EXPECT_FALSE(tape.pass().training);
     const auto* targets = batch.targets.data<std::int32_t>();
-    return factor * std::accumulate(targets, targets + batch.tokens(), 0.0) /
-           static_cast<double>(batch.tokens());
+    Tensor loss = Tensor::empty({1}, DType::kF64, MemoryKind::kWorkspace, stream);
+    *loss.data<double>() = factor * std::accumulate(targets, targets + batch.tokens(), 0.0) /
+                           static_cast<double>(batch.tokens());
+    return loss;
   }
   void backward(const Batch&, ActivationTape&, const Stream&) override {
     FAIL() << "evaluation goes forward only";

@@ -1,4 +1,5 @@
 #include "hybrid_trainer/trainer/hugging_face.h"
+#include "hybrid_trainer/kernels/reductions.h"
 
 #include <gtest/gtest.h>
 
@@ -108,7 +109,8 @@ TEST_F(HuggingFace, GoldenWeightsGiveGoldenLossAndLogits) {
       }
     }
     ForwardOnlyTape tape({.training = false});
-    const double loss = model.forward({load("tokens"), load("targets")}, 1, tape, stream_);
+    const double loss = kernels::wait_for_value(
+        model.forward({load("tokens"), load("targets")}, 1, tape, stream_), stream_);
     EXPECT_NEAR(loss, *load("loss").data<float>(), 1e-5);
   }
 }

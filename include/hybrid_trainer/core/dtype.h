@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer {
 
-enum class DType { kF32, kBF16, kI32, kU16, kU8 };
+enum class DType { kF32, kBF16, kI32, kU16, kU8, kF64 };
 
 std::size_t size_of(DType dtype);
 const char* name_of(DType dtype);
@@ -17,23 +17,27 @@ struct BFloat16 {
 };
 
 /// Round to nearest, ties to even; a NaN stays a NaN.
-inline BFloat16 to_bfloat16(float value) {
+constexpr BFloat16 to_bfloat16(float value) {
   std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1u);
   const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
   return {static_cast<std::uint16_t>((is_nan ? (bits | 0x00400000u) : rounded) >> 16)};
 }
 
-inline float to_float(BFloat16 value) {
+constexpr float to_float(BFloat16 value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
-inline float to_float(float value) { return value; }
+constexpr float to_float(float value) { return value; }
 
 template <class T>
 struct DTypeOf;
 template <>
 struct DTypeOf<float> {
   static constexpr DType value = DType::kF32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::kF64;
 };
 template <>
 struct DTypeOf<BFloat16> {

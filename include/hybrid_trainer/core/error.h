@@ -26,6 +26,7 @@ enum class ExitCode : int {
   kUsage = 64,         // the command line is wrong
   kData = 65,          // a file's content is wrong: shard, tokenizer, checkpoint, safetensors
   kNoInput = 66,       // an input does not exist or cannot be read
+  kDevice = 69,        // the GPU, its driver or a library of it is missing, too old or failed
   kInternal = 70,      // a mistake in this program
   kMemory = 71,        // out of memory, or over the memory budget
   kCannotCreate = 73,  // an output exists already or cannot be created
@@ -76,6 +77,13 @@ class IoError : public Error {
 class InUse : public Error {
  public:
   explicit InUse(const std::string& message) : Error(ExitCode::kInUse, message) {}
+};
+
+/// A GPU, its driver or one of its libraries is missing, does not fit or failed. The message names
+/// the call, its answer and what was asked.
+class DeviceError : public Error {
+ public:
+  explicit DeviceError(const std::string& message) : Error(ExitCode::kDevice, message) {}
 };
 
 /// Training cannot go on: loss or gradients are not finite.

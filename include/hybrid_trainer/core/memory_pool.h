@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "hybrid_trainer/core/memory_source.h"
+
 namespace hybrid_trainer {
 
 /// What bytes are for; every allocation is accounted under one kind.
@@ -30,6 +32,7 @@ struct MemoryUse {
       peak{};  // highest live bytes since the last reset_peaks, by kind
   std::size_t live_total = 0;
   std::size_t peak_total = 0;  // highest live_total since the last reset_peaks
+  std::size_t extent = 0;      // most bytes of a slab ever in use, with the gaps between blocks
   std::size_t cached = 0;      // freed bytes kept for reuse
   std::size_t fresh_total =
       0;  // bytes ever taken from the system: unchanged over a step that allocates nothing
@@ -51,6 +54,8 @@ class Buffer {
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   MemoryKind kind() const { return kind_; }
+  Device device() const;
+  bool pinned() const;
 
  private:
   friend class MemoryPool;
@@ -64,12 +69,14 @@ class Buffer {
 /// A pool of memory that counts by kind, reuses freed blocks and may have a hard budget.
 /// "Device memory" on a processor is one such pool, "host memory" that things are offloaded to is
 /// another. Blocks are aligned to 64 bytes (2 MiB from 2 MiB on) and count in whole pages from 4
-/// KiB on. All calls may come from any thread.
+/// KiB on. A source that prefers slabs is asked for large ones, which blocks are cut from and
+/// merged in again. All calls may come from any thread.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   /// `budget_bytes`: live and cached bytes never exceed it; none means no limit.
   static std::shared_ptr<MemoryPool> create(std::string name,
-                                            std::optional<std::size_t> budget_bytes = {});
+                                            std::optional<std::size_t> budget_bytes = {},
+                                            std::unique_ptr<MemorySource> source = system_memory());
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
@@ -79,17 +86,28 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   Buffer allocate(std::size_t bytes, MemoryKind kind);
   MemoryUse use() const;
   void reset_peaks();
-  /// Gives the cached blocks back to the system.
+  /// Gives the cached blocks back to the system; not the slabs of a source that prefers them, since
+  /// taking one again, or giving one back, would block the device.
   void trim();
+  /// Takes one slab of at least this size now, where the source prefers slabs, so that later
+  /// allocations up to it take nothing from the system. Throws OutOfMemory, which says what it is
+  /// `wanted_for`.
+  void reserve(std::size_t bytes, const char* wanted_for);
   const std::string& name() const { return name_; }
+  Device device() const { return source_->device(); }
+  bool pinned() const { return source_->pinned(); }
 
  private:
   friend class Buffer;
-  MemoryPool(std::string name, std::optional<std::size_t> budget_bytes);
+  MemoryPool(std::string name, std::optional<std::size_t> budget_bytes,
+             std::unique_ptr<MemorySource> source);
+  void* find(std::size_t size);
+  [[noreturn]] void throw_out_of_memory(std::size_t size, const char* what) const;
   void release(void* data, std::size_t bytes, MemoryKind kind) noexcept;
   struct Blocks;
   std::string name_;
   std::optional<std::size_t> budget_bytes_;
+  std::unique_ptr<MemorySource> source_;
   std::unique_ptr<Blocks> blocks_;
 };
 

@@ -24,6 +24,9 @@ struct ProcessorInfo {
 };
 ProcessorInfo processor_info();
 
+/// What the system could give to a process now without swapping; 0 where it does not say.
+std::size_t available_memory_bytes();
+
 /// Threads that parallel kernels use; also those of matrix products. Throws ConfigError where more
 /// than the cores.
 void set_threads(int count);

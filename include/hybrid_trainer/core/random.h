@@ -15,7 +15,7 @@ struct RandomKey {
 
 /// Philox 4x32 with 10 rounds: four random words for counter `block` of the key.
 /// Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
-inline std::array<std::uint32_t, 4> philox(const RandomKey& key, std::uint64_t block) {
+constexpr std::array<std::uint32_t, 4> philox(const RandomKey& key, std::uint64_t block) {
   std::uint32_t c0 = static_cast<std::uint32_t>(block),
                 c1 = static_cast<std::uint32_t>(block >> 32);
   std::uint32_t c2 = static_cast<std::uint32_t>(key.step),
@@ -40,10 +40,12 @@ inline std::array<std::uint32_t, 4> philox(const RandomKey& key, std::uint64_t b
 }
 
 /// Uniform in [0, 1) with 24 bits.
-inline float to_unit_float(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+constexpr float to_unit_float(std::uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1p-24f;
+}
 
 /// Word i of the key's sequence.
-inline std::uint32_t random_word(const RandomKey& key, std::uint64_t i) {
+constexpr std::uint32_t random_word(const RandomKey& key, std::uint64_t i) {
   return philox(key, i / 4)[i % 4];
 }
 

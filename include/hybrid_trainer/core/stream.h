@@ -4,33 +4,67 @@
 
 #include "hybrid_trainer/core/memory_pool.h"
 
+struct CUstream_st;
+struct CUevent_st;
+
 namespace hybrid_trainer {
 
-enum class DeviceType { kCpu };
-
-struct Device {
-  DeviceType type = DeviceType::kCpu;
-  int index = 0;
-  bool operator==(const Device&) const = default;
-};
+class Event;
 
 /// An ordered queue of work on one device, together with the pool its tensors come from. Moves,
-/// never copies. On a processor each call has run when it returns.
+/// never copies. On a processor each call has run when it returns. On CUDA a call returns when its
+/// work is enqueued; work of one stream runs in order, work of two streams in any order that
+/// events do not rule out. A tensor given back to the pool may be handed out again at once, so
+/// tensors of a stream's pool may go while work of that stream still uses them, but not while
+/// another stream does.
 class Stream {
  public:
-  explicit Stream(std::shared_ptr<MemoryPool> pool, Device device = {})
-      : device_(device), pool_(std::move(pool)) {}
-  Stream(Stream&&) = default;
-  Stream& operator=(Stream&&) = default;
+  /// On the device that the pool's memory lies on. Throws DeviceError.
+  explicit Stream(std::shared_ptr<MemoryPool> pool);
+  ~Stream();
+  /// The same queue with another pool on the same device; the stream must outlive it.
+  Stream(const Stream& queue, std::shared_ptr<MemoryPool> pool);
+  Stream(Stream&& other) noexcept;
+  Stream& operator=(Stream&& other) noexcept;
 
-  Device device() const { return device_; }
+  Device device() const { return pool_->device(); }
   const std::shared_ptr<MemoryPool>& pool() const { return pool_; }
-  /// Blocks until all work enqueued so far is done.
-  void synchronize() const {}
+  /// Blocks until all work enqueued so far is done. Throws DeviceError where some of it failed.
+  void synchronize() const;
+  /// Work enqueued from now on starts after what the event stands for. Does not block.
+  void order_after(const Event& event) const;
+  /// The CUDA stream; nullptr on a processor.
+  CUstream_st* native() const { return native_; }
+  /// 4 KiB of pinned memory that small copies to and from the host go through; nullptr but on CUDA.
+  void* mailbox() const { return mailbox_; }
+  static constexpr std::size_t kMailboxBytes = 4096;
 
  private:
-  Device device_;
   std::shared_ptr<MemoryPool> pool_;
+  CUstream_st* native_ = nullptr;
+  void* mailbox_ = nullptr;
+  bool owns_native_ = false;  // and the mailbox
+};
+
+/// A point in a stream's work. Moves, never copies. Before the first record it counts as reached.
+class Event {
+ public:
+  Event() = default;
+  ~Event();
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+
+  /// Stands for all work enqueued on the stream so far.
+  void record(const Stream& stream);
+  bool reached() const;
+  /// Blocks until it is reached. Throws DeviceError where the work failed.
+  void synchronize() const;
+  /// Seconds on the device between two recorded events that are reached; 0 on a processor.
+  static double seconds_between(const Event& begin, const Event& end);
+  CUevent_st* native() const { return native_; }
+
+ private:
+  CUevent_st* native_ = nullptr;
 };
 
 }  // namespace hybrid_trainer

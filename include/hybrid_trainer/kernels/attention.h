@@ -7,7 +7,8 @@ namespace hybrid_trainer::kernels {
 /// Causal self-attention with a streaming softmax over blocks of keys: no (T, T) array exists.
 /// qkv: (B, T, 3·C) f32 or bf16, rows hold query, key and value of C = H·head_size each, head h at
 /// h·head_size. y: (B, T, C). log_sum_exp: (B, H, T) f32, kept for backward; undefined where not
-/// wanted. Scale is 1/√head_size. Any head size and T. Sums in f32. Source: Dao et al. 2022,
+/// wanted. Scale is 1/√head_size. Any T and head size, on CUDA up to 256 (else throws
+/// Error). Sums in f32. Source: Dao et al. 2022,
 /// algorithm 1.
 void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, int heads,
                        const Stream& stream);
@@ -18,6 +19,10 @@ void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor&
 void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                         const Tensor& log_sum_exp, const Tensor& qkv, int heads,
                         const Stream& stream);
+
+/// Copies keys and values of qkv (B, T, 3·C) to rows [0, T) of the caches (B, max_T, C).
+void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,
+                       const Stream& stream);
 
 /// Attention of one new position against a cache, for generation.
 /// qkv: (B, 3·C) of the new token at `position`; its key and value are written to row `position` of

@@ -26,13 +26,9 @@ void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const St
 /// y = x with each element kept with probability 1 − p and scaled by 1/(1 − p), else 0. Element i
 /// uses number i of `key`, so that backward (the same call on the gradient) and recomputation drop
 /// the same elements. May alias.
-void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, const Stream& stream);
-
-/// Sum of x[i]·y[i] in double, in an order that depends on the number of threads only. Blocks until
-/// it is known.
-double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream);
-/// Sum of x[i]² in double; NaN or infinity where any element is not finite. Blocks until it is
-/// known.
-double wait_for_sum_of_squares(const Tensor& x, const Stream& stream);
+/// Where `step_words`, (2) i32 on the stream's device, is defined, it holds the step in place of
+/// key.step, low word first, and is read when the work runs.
+void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key,
+             const Tensor& step_words, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

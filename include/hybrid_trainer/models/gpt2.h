@@ -21,7 +21,7 @@ class Gpt2 final : public LossModel {
   /// projections divided by √(2·layers). Throws OutOfMemory.
   Gpt2(const ModelConfig& config, std::uint64_t seed, const Stream& stream);
 
-  double forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
+  Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                  const Stream& stream) override;
   void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;

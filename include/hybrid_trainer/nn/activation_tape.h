@@ -13,6 +13,9 @@ struct Pass {
   DType dtype = DType::kF32;  // of activations and products: f32 or bf16
   std::uint64_t seed = 0;     // dropout draws from (seed, step, layer)
   std::uint64_t step = 0;
+  /// Where defined, the step lies here, (2) i32 on the stream's device, low word first: recorded
+  /// work then draws anew in each replay.
+  Tensor step_words{};
 };
 
 /// What forward saves and backward takes, last in, first out. Modules keep no activations

@@ -8,8 +8,9 @@ namespace hybrid_trainer {
 
 /// Fills the parameter with normal numbers of the given standard deviation, drawn from (seed,
 /// parameter's name).
-void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed);
-void initialize_constant(Parameter& parameter, float value);
+void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed,
+                       const Stream& stream);
+void initialize_constant(Parameter& parameter, float value, const Stream& stream);
 
 /// A parameter with f32 memory for its value and none for its gradient.
 Parameter make_parameter(const std::string& name, const Shape& shape, const Stream& stream);

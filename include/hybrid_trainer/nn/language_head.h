@@ -13,11 +13,11 @@ class LanguageHead {
   /// `table`: (padded vocabulary, C); rows from `vocabulary` on are padding and take no part.
   LanguageHead(Parameter& table, std::int64_t vocabulary)
       : table_(table), vocabulary_(vocabulary) {}
-  /// Mean loss over all rows of x (N, C) with targets (N) i32. Blocks. Where the tape keeps, also
-  /// writes the table's gradient and saves dx; both are multiplied by `gradient_scale`.
-  double wait_for_loss(const Tensor& x, const Tensor& targets, float gradient_scale,
-                       ActivationTape& tape, const Stream& stream);
-  /// The dx that wait_for_loss saved, (N, C).
+  /// Mean loss over all rows of x (N, C) with targets (N) i32, as (1) f64. Where the tape keeps,
+  /// also writes the table's gradient and saves dx; both are multiplied by `gradient_scale`.
+  Tensor loss(const Tensor& x, const Tensor& targets, float gradient_scale, ActivationTape& tape,
+              const Stream& stream);
+  /// The dx that loss saved, (N, C).
   Tensor backward(ActivationTape& tape, const Stream& stream) { return tape.pop(stream); }
   /// (N, padded vocabulary) in x's dtype; padding columns hold 0.
   Tensor logits(const Tensor& x, const Stream& stream);

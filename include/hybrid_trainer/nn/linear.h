@@ -14,6 +14,10 @@ class Linear final : public Module {
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream);
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  /// The product alone, with nothing on the tape.
+  Tensor product(const Tensor& x, const Tensor& residual, const Stream& stream);
+  /// The gradients of weight and bias alone.
+  void backward_parameters(const Tensor& dy, const Tensor& x, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) override;
   Parameter& weight() { return weight_; }
   Parameter& bias() { return bias_; }

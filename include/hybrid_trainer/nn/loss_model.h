@@ -11,9 +11,10 @@ namespace hybrid_trainer {
 class LossModel {
  public:
   virtual ~LossModel() = default;
-  /// Mean loss of the batch. Where the tape keeps, forward saves for backward; `gradient_scale`
-  /// multiplies the gradient of the loss (1/micro-batches when gradients are accumulated).
-  virtual double forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
+  /// Mean loss of the batch, (1) f64 on the stream's device, for kernels::wait_for_value to read.
+  /// Where the tape keeps, forward saves for backward; `gradient_scale` multiplies the gradient of
+  /// the loss (1/micro-batches when gradients are accumulated). Does not block.
+  virtual Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                          const Stream& stream) = 0;
   /// Writes all parameters' gradients for the last forward on this tape.
   virtual void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) = 0;

@@ -6,6 +6,9 @@
 
 namespace hybrid_trainer {
 
+/// Sum of squares of all gradients that were written, (1) f64 on the stream's device.
+Tensor gradient_square_sum(const std::vector<Parameter*>& parameters, const Stream& stream);
+
 /// L2 norm of the gradients of all parameters that have one, as one vector, summed in double in the
 /// order given; not finite where an element is not. Blocks until it is known.
 double wait_for_gradient_norm(const std::vector<Parameter*>& parameters, const Stream& stream);

@@ -12,6 +12,7 @@
 
 namespace hybrid_trainer {
 
+class BatchUpload;
 class ModelTrainable;
 
 /// Trains any LossModel in phases: one call of step() per batch.
@@ -24,15 +25,15 @@ class ModelTrainable;
 /// gradient_accumulation.micro_batches examples.
 class HybridTrainer {
  public:
-  /// `model` and `stream` must outlive the trainer. What Predict moves away goes to `host_pool`.
-  /// Throws ConfigError, OutOfMemory.
+  /// `model` and `stream` must outlive the trainer. What Predict moves away goes to `host_pool`,
+  /// make_host_pool of the stream's device where none is given. Throws ConfigError, OutOfMemory.
   HybridTrainer(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
-                std::shared_ptr<MemoryPool> host_pool = MemoryPool::create("host"));
+                std::shared_ptr<MemoryPool> host_pool = nullptr);
   ~HybridTrainer();
   HybridTrainer(HybridTrainer&&) = delete;
 
-  /// One step of the present phase on one batch. Blocks. Throws Diverged where loss or gradients
-  /// stay not finite.
+  /// One step of the present phase on one batch, which may lie in host memory. Blocks. Throws
+  /// Diverged where loss or gradients stay not finite.
   StepRecord step(const Batch& batch);
   std::int64_t steps_done() const { return steps_done_; }
   /// The phase of the step to come.
@@ -58,6 +59,7 @@ class HybridTrainer {
   const Stream& stream_;
   std::shared_ptr<MemoryPool> host_pool_;
   std::function<void(const std::string&)> listener_;
+  std::unique_ptr<BatchUpload> upload_;
   std::unique_ptr<ModelTrainable> trainable_;
   PhaseMachine machine_;
   std::int64_t steps_done_ = 0;

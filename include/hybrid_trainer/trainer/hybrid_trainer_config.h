@@ -32,6 +32,7 @@ struct HybridTrainerConfig {
   PredictAwareMemoryConfig predict_aware_memory;
   DivergenceConfig divergence;
   CheckpointConfig checkpoint;
+  std::string device = "auto";
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -47,6 +48,10 @@ struct HybridTrainerConfig {
                 "Where the optimizer state is during Predict."});
     visit(Field{"divergence", self.divergence, "What counts as a run gone wrong."});
     visit(Field{"checkpoint", self.checkpoint, "When the run is saved."});
+    visit(
+        Field{"device", self.device,
+              "Where training runs: cpu, cuda (the first CUDA device), cuda:N, or auto: CUDA where "
+              "there is one, else the processor."});
   }
 
   static HybridTrainerConfigBuilder builder();
@@ -79,6 +84,8 @@ class HybridTrainerConfigBuilder {
     return config_.phases.correction_interval = value, *this;
   }
   Self& predictor(std::string name) { return config_.phases.predictor = std::move(name), *this; }
+  /// "cpu", "cuda", "cuda:N" or "auto".
+  Self& device(std::string name) { return config_.device = std::move(name), *this; }
   Self& steps(std::int64_t value) { return config_.training.steps = value, *this; }
   Self& seed(std::int64_t value) { return config_.training.seed = value, *this; }
   Self& model_config(ModelConfig value) { return config_.model = value, *this; }

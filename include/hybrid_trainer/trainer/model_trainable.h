@@ -13,6 +13,9 @@
 
 namespace hybrid_trainer {
 
+class GradientRecording;
+struct PendingGradient;
+
 /// A LossModel, its optimizer and the memory plan of the phases, as the phase machine sees them.
 class ModelTrainable final : public Trainable {
  public:
@@ -22,6 +25,7 @@ class ModelTrainable final : public Trainable {
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                  std::shared_ptr<MemoryPool> host_pool,
                  std::function<void(const std::string&)> note);
+  ~ModelTrainable() override;
 
   void enter_phase(Phase phase) override;
   void begin_restore() override;
@@ -50,6 +54,9 @@ class ModelTrainable final : public Trainable {
   void load(const State& state);
 
  private:
+  PendingGradient enqueue_gradient(const Batch& batch, const Stream& stream);
+  void upload_step();
+  bool records() const;
   void visit_parameters(const ParameterVisitor& visit) { model_.visit_parameters(visit); }
   void refresh_working_copies();
   void move_state_out();
@@ -66,6 +73,10 @@ class ModelTrainable final : public Trainable {
   PhasePrecision precision_;
   std::unique_ptr<OffloadStrategy> offload_;
   WeightSnapshot snapshot_;
+  std::unique_ptr<GradientRecording> recording_;
+  Stream host_;        // of the step's words on their way
+  Tensor step_words_;  // of Pass, on CUDA
+  Tensor host_step_words_;
   Phase phase_ = Phase::kWarmup;
   bool state_is_out_ = false;
   double gradient_norm_ = 0;

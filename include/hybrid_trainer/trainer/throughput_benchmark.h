@@ -26,6 +26,8 @@ struct BenchmarkResult {
   double forward_only_seconds = 0;      // the pass that a Predict step makes
   double model_flops_per_second = 0;    // see gpt2_step_flops
   double product_flops_per_second = 0;  // best product of the same run and precision
+  std::string device;                   // "cpu" or the CUDA device's name
+  double copy_bytes_per_second = 0;     // of the device, read and written
   double share_of_product_rate = 0;
   std::size_t bytes_allocated_after_first_step = 0;
   MemoryUse memory;  // peaks of the whole benchmark

@@ -13,6 +13,7 @@ struct TrainingConfig {
   std::int64_t evaluate_every_steps = 0;
   std::int64_t threads = 0;
   std::int64_t memory_budget_mb = 0;
+  bool cuda_graphs = false;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -30,6 +31,10 @@ struct TrainingConfig {
         Field{"memory_budget_mb", self.memory_budget_mb,
               "Most device memory in MB (10^6 bytes); more ends in a clear error. 0 sets no limit.",
               Range::at_least(0)});
+    visit(
+        Field{"cuda_graphs", self.cuda_graphs,
+              "On CUDA, record forward and backward passes once in each phase and replay them, for "
+              "steps so small that launching kernels takes longer than running them."});
   }
 };
 

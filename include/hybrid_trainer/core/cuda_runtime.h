@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+struct CUstream_st;
+struct CUevent_st;
+struct CUgraphExec_st;
+
+namespace hybrid_trainer {
+
+/// One CUDA device as its driver describes it.
+struct CudaProperties {
+  std::string name;
+  int major = 0;  // compute capability
+  int minor = 0;
+  int processors = 0;  // streaming multiprocessors
+  std::size_t memory_bytes = 0;
+  std::size_t free_bytes = 0;
+  std::size_t cache_bytes = 0;             // second-level
+  std::size_t shared_bytes_per_block = 0;  // the most that a kernel may ask for
+};
+
+/// The few calls of the CUDA runtime that this project makes. One implementation is linked:
+/// NVIDIA's runtime, or none. Calls that enqueue return at once; all throw DeviceError, but those
+/// that are noexcept, which answer nullptr or nothing.
+class CudaRuntime {
+ public:
+  virtual ~CudaRuntime() = default;
+  virtual int device_count() const = 0;
+  virtual CudaProperties properties(int device) const = 0;
+  /// Makes the device the calling thread's own: launches of the thread go there.
+  virtual void use(int device) = 0;
+
+  virtual void* allocate(int device, std::size_t bytes) noexcept = 0;
+  virtual void release(int device, void* data) noexcept = 0;
+  virtual void* allocate_pinned(std::size_t bytes) noexcept = 0;
+  virtual void release_pinned(void* data) noexcept = 0;
+
+  virtual CUstream_st* create_stream(int device) = 0;
+  virtual void destroy(CUstream_st* stream) noexcept = 0;
+  virtual void synchronize(CUstream_st* stream) = 0;
+  /// Between device and pinned memory, or within the device.
+  virtual void copy(void* to, const void* from, std::size_t bytes, CUstream_st* stream) = 0;
+  /// `rows` rows of `bytes` each, whose begins are `to_pitch` and `from_pitch` bytes apart.
+  virtual void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                         std::size_t bytes, std::size_t rows, CUstream_st* stream) = 0;
+  virtual void fill_zero(void* data, std::size_t bytes, CUstream_st* stream) = 0;
+
+  virtual CUevent_st* create_event() = 0;
+  virtual void destroy(CUevent_st* event) noexcept = 0;
+  virtual void record(CUevent_st* event, CUstream_st* stream) = 0;
+  virtual void order_after(CUstream_st* stream, CUevent_st* event) = 0;
+  virtual bool reached(CUevent_st* event) = 0;
+  virtual void synchronize(CUevent_st* event) = 0;
+  virtual double seconds_between(CUevent_st* begin, CUevent_st* end) = 0;
+
+  /// From here to end_capture the stream's work is recorded and not run.
+  virtual void begin_capture(CUstream_st* stream) = 0;
+  virtual CUgraphExec_st* end_capture(CUstream_st* stream) = 0;
+  virtual void launch(CUgraphExec_st* graph, CUstream_st* stream) = 0;
+  virtual void destroy(CUgraphExec_st* graph) noexcept = 0;
+
+  virtual std::string driver_version() const = 0;   // "13.0" of the API that the driver serves
+  virtual std::string runtime_version() const = 0;  // "13.0" of the toolkit that built this
+};
+
+/// The CUDA runtime, or why there is none and the way out.
+struct CudaLookup {
+  CudaRuntime* runtime = nullptr;
+  std::string problem;
+};
+
+/// What this build and machine have. Looks once; any thread.
+const CudaLookup& look_for_cuda();
+
+/// The runtime. Throws DeviceError with look_for_cuda's problem.
+CudaRuntime& cuda_runtime();
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "hybrid_trainer/core/memory_pool.h"
+
+namespace hybrid_trainer {
+
+/// The pool "device" on a device, for tensors that are computed with. Throws DeviceError.
+std::shared_ptr<MemoryPool> make_device_pool(Device device = {},
+                                             std::optional<std::size_t> budget_bytes = {});
+
+/// The pool "host" for what a device's memory is kept free of, and for batches on their way: plain
+/// memory beside a processor, pinned memory beside a CUDA device, at most half of what the system
+/// has available.
+std::shared_ptr<MemoryPool> make_host_pool(Device device = {});
+
+}  // namespace hybrid_trainer

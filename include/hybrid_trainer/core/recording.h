@@ -1,0 +1,36 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "hybrid_trainer/core/stream.h"
+
+struct CUgraphExec_st;
+
+namespace hybrid_trainer {
+
+/// Work of a CUDA stream that is recorded once and then enqueued again by one call (a CUDA graph),
+/// together with the device memory that it works in. Moves, never copies.
+class Recording {
+ public:
+  Recording() = default;
+  /// Records what `enqueue` enqueues on the stream it is given, and runs nothing of it. `enqueue`
+  /// is called twice, the first time on a simulated device to know its memory, which is one block
+  /// of MemoryKind::kActivations of the stream's pool. Tensors that it makes lie in that block, and
+  /// hold after each replay what that replay wrote. It must not block. Throws OutOfMemory,
+  /// DeviceError.
+  Recording(const Stream& stream, const std::function<void(const Stream&)>& enqueue);
+  ~Recording();
+  Recording(Recording&& other) noexcept;
+  Recording& operator=(Recording&& other) noexcept;
+
+  explicit operator bool() const { return graph_ != nullptr; }
+  /// Enqueues the work on the stream that it was recorded on.
+  void replay(const Stream& stream) const;
+
+ private:
+  std::shared_ptr<MemoryPool> pool_;  // of one block
+  CUgraphExec_st* graph_ = nullptr;
+};
+
+}  // namespace hybrid_trainer

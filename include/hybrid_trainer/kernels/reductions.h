@@ -1,0 +1,30 @@
+#pragma once
+
+#include <span>
+
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer::kernels {
+
+// Sums in double, each in an order that depends on the sizes and, on a processor, the number of
+// threads only. `result` is (1) f64 on the stream's device, for wait_for_value to read.
+
+/// result = sum over all k and i of x[k][i]·y[k][i]. Pairs of one shape and dtype, f32 or bf16.
+void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
+         const Stream& stream);
+/// result = sum over all k and i of x[k][i]²; NaN or infinity where any element is not finite.
+void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Stream& stream);
+/// result = mean of x, f32.
+void mean(const Tensor& result, const Tensor& x, const Stream& stream);
+
+/// A (1) f64 tensor of MemoryKind::kWorkspace for a result.
+Tensor empty_result(const Stream& stream);
+/// The number in a (1) f64 tensor. Blocks until the stream has come to it.
+double wait_for_value(const Tensor& result, const Stream& stream);
+
+/// The same sums, when they are known. Each blocks.
+double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream);
+double wait_for_sum_of_squares(const Tensor& x, const Stream& stream);
+double wait_for_mean(const Tensor& x, const Stream& stream);
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstddef>
+
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+
+namespace hybrid_trainer {
+
+/// Bytes of device memory that a GPT-2 of the config takes on CUDA for a forward and backward pass
+/// and an update in the precisions of Warmup, Full and Correct, laid out as the run will lay it
+/// out. Goes through the very calls of a step on a simulated device, which needs no GPU, no memory
+/// and runs nothing. A predictor's own tensors and the CUDA context come on top.
+std::size_t simulated_step_bytes(const HybridTrainerConfig& config);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,114 @@
+#include "kernels/cuda/attention.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/attention_parts.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+constexpr std::int64_t kPadding = 128;  // a multiple of every block of queries
+
+/// `lanes` (a power of two up to 32) neighbouring threads for each query of each head, heads side
+/// by side as they are in memory; blockIdx.y counts sequences.
+template <class T, int kPack>
+__global__ void query_terms_kernel(float* exponents, float* corrections, const T* dy, const T* y,
+                                   const float* log_sum_exp, AttentionSizes sizes,
+                                   unsigned int padded, unsigned int lanes) {
+  const auto heads = static_cast<unsigned int>(sizes.heads);
+  const auto head_size = static_cast<unsigned int>(sizes.head_size);
+  const unsigned int thread = blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned int head = thread / lanes % heads, query = thread / lanes / heads;
+  const bool exists = query < sizes.length;
+  for (std::int64_t item = blockIdx.y * sizes.heads + head; item - head < sizes.items;
+       item += gridDim.y * sizes.heads) {
+    float sum = 0;
+    if (exists) {
+      const std::int64_t row = sizes.y_at(item) + query * sizes.channels;
+      for (unsigned int i = thread % lanes * kPack; i < head_size; i += lanes * kPack) {
+        float a[kPack], b[kPack];
+        load_pack(a, dy + row + i);
+        load_pack(b, y + row + i);
+        for (int j = 0; j < kPack; ++j) sum += a[j] * b[j];
+      }
+    }
+    for (unsigned int distance = lanes / 2; distance > 0; distance /= 2) {
+      sum += __shfl_xor_sync(kAllLanes, sum, static_cast<int>(distance));
+    }
+    if (thread % lanes != 0 || query >= padded) continue;
+    const std::int64_t at = item * padded + query;
+    exponents[at] = exists ? log_sum_exp[item * sizes.length + query] * kLog2E : INFINITY;
+    corrections[at] = sum;
+  }
+}
+
+template <class... Tensors>
+bool fits_tensor_cores(const AttentionSizes& sizes, const Tensor& qkv, const Tensors&... tensors) {
+  return qkv.dtype() == DType::kBF16 && (sizes.head_size == 64 || sizes.head_size == 128) &&
+         packs_fit<BFloat16>(sizes.head_size, qkv.raw(), tensors.raw()...);
+}
+
+}  // namespace
+
+void check_head_size(const char* kernel, std::int64_t head_size) {
+  constexpr std::int64_t kMost = 256;
+  if (head_size <= kMost) return;
+  throw Error(ExitCode::kConfig,
+              concat(kernel, ": head_size is ", head_size, ", want up to ", kMost,
+                     " on CUDA; more heads make it smaller, --device cpu takes any"));
+}
+
+QueryTerms::QueryTerms(Cuda cuda, const AttentionSizes& sizes)
+    : padded(sizes.blocks(kPadding) * kPadding),
+      workspace(
+          cuda.workspace(2 * sizes.items * padded * static_cast<std::int64_t>(sizeof(float)))),
+      exponents(static_cast<float*>(workspace.raw())),
+      corrections(exponents + sizes.items * padded) {}
+
+void QueryTerms::compute(Cuda cuda, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                         const AttentionSizes& sizes) const {
+  visit_real(dy.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const auto start = [&](auto* kernel, std::int64_t pack) {
+      std::int64_t lanes = 1;
+      while (lanes < kWarp && lanes * pack < sizes.head_size) lanes *= 2;
+      Grid grid = grid_for(padded * sizes.heads * lanes);
+      grid.y = static_cast<unsigned int>(std::min<std::int64_t>(sizes.items / sizes.heads, 65535));
+      launch(cuda, "attention_query_terms", kernel, grid, exponents, corrections, dy.data<T>(),
+             y.data<T>(), log_sum_exp.data<float>(), sizes, static_cast<unsigned int>(padded),
+             static_cast<unsigned int>(lanes));
+    };
+    if (packs_fit<T>(sizes.head_size, dy.raw(), y.raw())) {
+      start(query_terms_kernel<T, kPackSize<T>>, kPackSize<T>);
+    } else {
+      start(query_terms_kernel<T, 1>, 1);
+    }
+  });
+}
+
+void attention_forward(Cuda cuda, const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                       int heads) {
+  const AttentionSizes sizes(qkv, heads);
+  check_head_size("attention_forward", sizes.head_size);
+  if (fits_tensor_cores(sizes, qkv, y)) {
+    tensor_core_attention_forward(cuda, y, log_sum_exp, qkv, sizes);
+  } else {
+    general_attention_forward(cuda, y, log_sum_exp, qkv, sizes);
+  }
+}
+
+void attention_backward(Cuda cuda, const Tensor& dqkv, const Tensor& dy, const Tensor& y,
+                        const Tensor& log_sum_exp, const Tensor& qkv, int heads) {
+  const AttentionSizes sizes(qkv, heads);
+  check_head_size("attention_backward", sizes.head_size);
+  const QueryTerms terms(cuda, sizes);
+  terms.compute(cuda, dy, y, log_sum_exp, sizes);
+  if (fits_tensor_cores(sizes, qkv, dqkv, dy)) {
+    tensor_core_attention_backward(cuda, dqkv, dy, terms, qkv, sizes);
+  } else {
+    general_attention_backward(cuda, dqkv, dy, terms, qkv, sizes);
+  }
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,136 @@
+#include "kernels/cuda/attention_general.cuh"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+// One kernel for both halves. A block owns rows of one side and lets the tiles of the other side
+// pass: it owns keys and values and sums dkey and dvalue over the queries, or it owns queries and
+// dy and sums dquery over the keys. Either way
+//   scores = own[0] · passing[0]ᵀ, dweights = own[1] · passing[1]ᵀ,
+//   gradient of own[0] = dscores · passing[0], of values: weights · passing[1].
+enum class Owns { kKeys, kQueries };
+
+template <int kHead>
+constexpr int kBackwardRows = kHead == 64    ? 4
+                              : kHead == 128 ? 2
+                                             : 1;
+
+template <int kHead>
+constexpr std::size_t kBackwardShared =
+    sizeof(float) * kSide* kBackwardRows<kHead>*(4 * kPitch<kHead> +
+                                                 kPitch<kSide * kBackwardRows<kHead>>);
+
+/// Scores become weights, dweights become dscores / scale; both 0 for keys after the query.
+template <Owns kOwns, int kR>
+__device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR],
+                              const float* exponents, const float* corrections,
+                              std::int64_t first_own, std::int64_t first_passing, float scale) {
+#pragma unroll
+  for (int i = 0; i < kR; ++i) {
+#pragma unroll
+    for (int j = 0; j < kR; ++j) {
+      const std::int64_t own = first_own + thread_v() * kR + i;
+      const std::int64_t passing = first_passing + thread_u() + kSide * j;
+      const std::int64_t query = kOwns == Owns::kKeys ? passing : own;
+      const std::int64_t key = kOwns == Owns::kKeys ? own : passing;
+      const float weight = key <= query ? exp2f(scores[i][j] * scale - exponents[query]) : 0.0f;
+      scores[i][j] = weight;
+      dweights[i][j] = weight * (dweights[i][j] - corrections[query]);
+    }
+  }
+}
+
+template <Owns kOwns, class T, int kHead>
+__global__ void __launch_bounds__(kGeneralThreads)
+    general_backward_kernel(T* dqkv, const T* dy, const float* exponents, const float* corrections,
+                            const T* qkv, AttentionSizes sizes, std::int64_t padded,
+                            unsigned int blocks, bool units) {
+  constexpr int kR = kBackwardRows<kHead>, kRows = kSide * kR;
+  constexpr bool kKeys = kOwns == Owns::kKeys;
+  float* const own = dynamic_shared<float>();
+  float* const passing = own + 2 * kRows * kPitch<kHead>;
+  float* const weights = passing + 2 * kRows * kPitch<kHead>;
+  constexpr int kNext = kRows * kPitch<kHead>;
+
+  const std::int64_t item = blockIdx.x / blocks;
+  const unsigned int turn = blockIdx.x % blocks;  // those with most to do first
+  const std::int64_t first_own =
+      static_cast<std::int64_t>(kKeys ? turn : blocks - 1 - turn) * kRows;
+  const T* const row = qkv + sizes.qkv_at(item);
+  const HeadRows<const T> queries[2] = {{row, 3 * sizes.channels},
+                                        {dy + sizes.y_at(item), sizes.channels}};
+  const HeadRows<const T> keys[2] = {{row + sizes.channels, 3 * sizes.channels},
+                                     {row + 2 * sizes.channels, 3 * sizes.channels}};
+  exponents += item * padded;
+  corrections += item * padded;
+
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    load_tile<kRows, kHead>(own + i * kNext, kKeys ? keys[i] : queries[i], first_own, sizes, units);
+  }
+  float sums[kR][kHead / kSide] = {}, dvalue[kR][kHead / kSide] = {};
+  const std::int64_t begin = kKeys ? first_own : 0, last = kKeys ? sizes.length - 1 : first_own;
+  for (std::int64_t first = begin; first <= last; first += kRows) {
+    __syncthreads();  // the last round's tiles have been read
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      load_tile<kRows, kHead>(passing + i * kNext, kKeys ? queries[i] : keys[i], first, sizes,
+                              units);
+    }
+    __syncthreads();
+    float scores[kR][kR], dweights[kR][kR];
+    multiply_rows<kR, kHead>(scores, own, passing, sizes);
+    multiply_rows<kR, kHead>(dweights, own + kNext, passing + kNext, sizes);
+    differentiate<kOwns>(scores, dweights, exponents, corrections, first_own, first,
+                         sizes.scale * kLog2E);
+    if constexpr (kKeys) {
+      store_weights(weights, scores);
+      __syncthreads();
+      add_weighted<kR, kHead>(dvalue, weights, passing + kNext);
+      __syncthreads();
+    }
+    store_weights(weights, dweights);
+    __syncthreads();
+    add_weighted<kR, kHead>(sums, weights, passing);
+  }
+
+  T* const to = dqkv + sizes.qkv_at(item);
+  float ones[kR], scales[kR];
+  for (int i = 0; i < kR; ++i) {
+    ones[i] = 1;
+    scales[i] = sizes.scale;
+  }
+  const HeadRows<T> dsums{kKeys ? to + sizes.channels : to, 3 * sizes.channels};
+  store_rows<kR, kHead>(dsums, sums, scales, first_own, sizes, units);
+  if constexpr (kKeys) {
+    const HeadRows<T> dvalues{to + 2 * sizes.channels, 3 * sizes.channels};
+    store_rows<kR, kHead>(dvalues, dvalue, ones, first_own, sizes, units);
+  }
+}
+
+}  // namespace
+
+void general_attention_backward(Cuda cuda, const Tensor& dqkv, const Tensor& dy,
+                                const QueryTerms& terms, const Tensor& qkv,
+                                const AttentionSizes& sizes) {
+  const bool units = units_fit(sizes, dqkv.raw(), dy.raw(), qkv.raw());
+  visit_real(qkv.dtype(), [&](auto real) {
+    using T = decltype(real);
+    visit_tile_width(sizes, [&](auto width) {
+      constexpr int kHead = decltype(width)::value;
+      const std::int64_t blocks = sizes.blocks(kSide * kBackwardRows<kHead>);
+      const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
+                      .threads = kGeneralThreads,
+                      .shared_bytes = kBackwardShared<kHead>};
+      const auto start = [&](const char* name, auto* kernel) {
+        launch(cuda, name, kernel, grid, dqkv.data<T>(), dy.data<T>(), terms.exponents,
+               terms.corrections, qkv.data<T>(), sizes, terms.padded,
+               static_cast<unsigned int>(blocks), units);
+      };
+      start("attention_backward_keys", general_backward_kernel<Owns::kKeys, T, kHead>);
+      start("attention_backward_queries", general_backward_kernel<Owns::kQueries, T, kHead>);
+    });
+  });
+}
+
+}  // namespace hybrid_trainer::kernels

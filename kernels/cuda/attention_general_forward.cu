@@ -1,0 +1,128 @@
+#include "kernels/cuda/attention_general.cuh"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+/// Rows v·kR + i of a tile that a thread owns.
+template <int kHead>
+constexpr int kForwardRows = kHead <= 128 ? 4 : 2;
+
+template <int kHead>
+constexpr std::size_t kForwardShared =
+    sizeof(float) * kSide* kForwardRows<kHead>*(2 * kPitch<kHead> +
+                                                kPitch<kSide * kForwardRows<kHead>>);
+
+/// Running softmax of the thread's queries; its 16 neighbours in u share them.
+template <int kR>
+struct Softmax {
+  float highest[kR];  // in units of log2
+  float total[kR];    // over the thread's own keys
+};
+
+/// Scores become weights 2^(score − highest), 0 for keys after the query; what was summed before is
+/// rescaled.
+template <int kR, int kColumns>
+__device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&output)[kR][kColumns],
+                      std::int64_t first_query, std::int64_t first_key, float scale) {
+#pragma unroll
+  for (int i = 0; i < kR; ++i) {
+    const std::int64_t query = first_query + thread_v() * kR + i;
+    float highest = softmax.highest[i];
+#pragma unroll
+    for (int j = 0; j < kR; ++j) {
+      const bool visible = first_key + thread_u() + kSide * j <= query;
+      scores[i][j] = visible ? scores[i][j] * scale : -INFINITY;
+      highest = fmaxf(highest, scores[i][j]);
+    }
+#pragma unroll
+    for (int distance = kSide / 2; distance > 0; distance /= 2) {
+      highest = fmaxf(highest, __shfl_xor_sync(0xFFFFFFFFu, highest, distance));
+    }
+    const float factor = exp2f(softmax.highest[i] - highest);
+    softmax.highest[i] = highest;
+    softmax.total[i] *= factor;
+#pragma unroll
+    for (int j = 0; j < kR; ++j) {
+      scores[i][j] = exp2f(scores[i][j] - highest);
+      softmax.total[i] += scores[i][j];
+    }
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) output[i][j] *= factor;
+  }
+}
+
+template <class T, int kHead>
+__global__ void __launch_bounds__(kGeneralThreads)
+    general_forward_kernel(T* y, float* log_sum_exp, const T* qkv, AttentionSizes sizes,
+                           unsigned int blocks, bool units) {
+  constexpr int kR = kForwardRows<kHead>, kRows = kSide * kR;
+  float* const query = dynamic_shared<float>();
+  float* const key_value = query + kRows * kPitch<kHead>;
+  float* const weights = key_value + kRows * kPitch<kHead>;
+  const std::int64_t item = blockIdx.x / blocks;
+  const std::int64_t first_query =
+      static_cast<std::int64_t>(blocks - 1 - blockIdx.x % blocks) * kRows;  // long ones first
+  const HeadRows<const T> rows{qkv + sizes.qkv_at(item), 3 * sizes.channels};
+  const HeadRows<const T> keys{rows.begin + sizes.channels, rows.stride};
+  const HeadRows<const T> values{rows.begin + 2 * sizes.channels, rows.stride};
+
+  load_tile<kRows, kHead>(query, rows, first_query, sizes, units);
+  float output[kR][kHead / kSide] = {};
+  Softmax<kR> softmax;
+  for (int i = 0; i < kR; ++i) {
+    softmax.highest[i] = -INFINITY;
+    softmax.total[i] = 0;
+  }
+  for (std::int64_t first_key = 0; first_key <= first_query; first_key += kRows) {
+    __syncthreads();  // the values of the last round have been read
+    load_tile<kRows, kHead>(key_value, keys, first_key, sizes, units);
+    __syncthreads();
+    float scores[kR][kR];
+    multiply_rows<kR, kHead>(scores, query, key_value, sizes);
+    weigh(scores, softmax, output, first_query, first_key, sizes.scale * kLog2E);
+    store_weights(weights, scores);
+    __syncthreads();
+    load_tile<kRows, kHead>(key_value, values, first_key, sizes, units);
+    __syncthreads();
+    add_weighted<kR, kHead>(output, weights, key_value);
+  }
+
+  float factors[kR];
+#pragma unroll
+  for (int i = 0; i < kR; ++i) {
+    float total = softmax.total[i];
+#pragma unroll
+    for (int distance = kSide / 2; distance > 0; distance /= 2) {
+      total += __shfl_xor_sync(0xFFFFFFFFu, total, distance);
+    }
+    factors[i] = 1.0f / total;
+    const std::int64_t at = first_query + thread_v() * kR + i;
+    if (log_sum_exp != nullptr && thread_u() == 0 && at < sizes.length) {
+      log_sum_exp[item * sizes.length + at] = softmax.highest[i] * kLogOf2 + logf(total);
+    }
+  }
+  store_rows<kR, kHead>(HeadRows<T>{y + sizes.y_at(item), sizes.channels}, output, factors,
+                        first_query, sizes, units);
+}
+
+}  // namespace
+
+void general_attention_forward(Cuda cuda, const Tensor& y, const Tensor& log_sum_exp,
+                               const Tensor& qkv, const AttentionSizes& sizes) {
+  const bool units = units_fit(sizes, y.raw(), qkv.raw());
+  float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
+  visit_real(qkv.dtype(), [&](auto real) {
+    using T = decltype(real);
+    visit_tile_width(sizes, [&](auto width) {
+      constexpr int kHead = decltype(width)::value;
+      const std::int64_t blocks = sizes.blocks(kSide * kForwardRows<kHead>);
+      const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
+                      .threads = kGeneralThreads,
+                      .shared_bytes = kForwardShared<kHead>};
+      launch(cuda, "attention_forward", general_forward_kernel<T, kHead>, grid, y.data<T>(), sums,
+             qkv.data<T>(), sizes, static_cast<unsigned int>(blocks), units);
+    });
+  });
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,196 @@
+#pragma once
+
+// Tiles of a head in bf16 in shared memory and their products on the tensor cores. Each warp owns
+// 16·kRowTiles rows of the left tile and all columns of the result, so that scores become the next
+// product's left operand without leaving its registers. Source: Dao 2023, FlashAttention-2.
+
+#include "kernels/cuda/attention_parts.cuh"
+#include "kernels/cuda/tensor_core.cuh"
+
+namespace hybrid_trainer::kernels {
+
+constexpr int kWarps = 4;
+constexpr unsigned int kCoreThreads = 32 * kWarps;
+constexpr int kChunk = 8;  // elements of 16 bytes
+
+__device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
+__device__ inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 32; }
+
+/// Rows of kHead elements. Chunk i of a row stands at i ^ (row % 8), so that the same chunk of
+/// eight neighbouring rows, which is a matrix of load_matrices, covers all banks once.
+template <int kHead>
+struct Tile {
+  int begin;  // elements from the begin of the block's shared memory
+  __device__ int offset(int row, int chunk) const {
+    return begin + row * kHead + (chunk ^ (row & 7)) * kChunk;
+  }
+  __device__ BFloat16* at(int row, int chunk) const {
+    return dynamic_shared<BFloat16>() + offset(row, chunk);
+  }
+  __device__ SharedAddress address(int row, int chunk) const {
+    return shared_address(dynamic_shared<BFloat16>()) +
+           static_cast<unsigned int>(offset(row, chunk)) * sizeof(BFloat16);
+  }
+};
+
+/// Begins to copy rows [first, first + kRows) of a head; zeros from `length` on.
+template <int kRows, int kHead>
+__device__ void copy_rows_async(Tile<kHead> tile, HeadRows<const BFloat16> rows, std::int64_t first,
+                                std::int64_t length) {
+  constexpr int kChunks = kHead / kChunk, kStep = static_cast<int>(kCoreThreads) / kChunks;
+  static_assert(kRows % kStep == 0 && kStep % 8 == 0);
+  const int row = static_cast<int>(threadIdx.x) / kChunks;
+  const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+  const int rows_left = static_cast<int>(length - first) - row;
+  const BFloat16* const from = rows.begin + first * rows.stride;  // the same for all threads
+  const auto stride = static_cast<unsigned int>(rows.stride);
+  unsigned int offset =
+      static_cast<unsigned int>(row) * stride + static_cast<unsigned int>(chunk * kChunk);
+  const SharedAddress to = tile.address(row, chunk);
+#pragma unroll 1
+  for (int i = 0; i < kRows; i += kStep) {
+    const bool exists = i < rows_left;
+    copy_async(to + i * kHead * sizeof(BFloat16), exists ? from + offset : rows.begin, exists);
+    offset += kStep * stride;
+  }
+}
+
+/// Rows [row, row + 16·kRowTiles) of a tile as the left operand, in steps of 16 columns: the first
+/// kKept steps are kept in registers, the others are read anew for each product.
+template <int kRowTiles, int kHead, int kKept>
+class LeftRows {
+ public:
+  __device__ LeftRows(Tile<kHead> tile, int row) : tile_(tile), row_(row) {}
+  /// To be called once the tile is there.
+  __device__ void keep() {
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) read(kept_[k], k);
+  }
+  /// Columns [16 k, 16 k + 16).
+  __device__ void get(std::uint32_t (&left)[kRowTiles][4], int k) const {
+    if (k < kKept) {
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        for (int i = 0; i < 4; ++i) left[m][i] = kept_[k][m][i];
+      }
+    } else {
+      read(left, k);
+    }
+  }
+
+ private:
+  __device__ void read(std::uint32_t (&left)[kRowTiles][4], int k) const {
+    const int lane = lane_of_warp();
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      load_matrices(left[m], tile_.address(row_ + 16 * m + lane % 16, 2 * k + lane / 16));
+    }
+  }
+  Tile<kHead> tile_;
+  int row_;
+  std::uint32_t kept_[kKept > 0 ? kKept : 1][kRowTiles][4];
+};
+
+/// The warp's rows of a product: (16·kRowTiles, 8·kColumnTiles) f32.
+template <int kRowTiles, int kColumnTiles>
+using Sums = float[kRowTiles][kColumnTiles][4];
+
+template <int kRowTiles, int kColumnTiles>
+__device__ void set_zero(Sums<kRowTiles, kColumnTiles>& sums) {
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+      for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
+    }
+  }
+}
+
+/// sums = left rows · rows [row, row + 8·kColumnTiles) of the right tile, over the head.
+template <int kRowTiles, int kColumnTiles, int kHead, int kKept>
+__device__ void multiply_rows(Sums<kRowTiles, kColumnTiles>& sums,
+                              const LeftRows<kRowTiles, kHead, kKept>& left, Tile<kHead> right,
+                              int row) {
+  const int lane = lane_of_warp();
+  set_zero<kRowTiles, kColumnTiles>(sums);
+#pragma unroll
+  for (int k = 0; k < kHead / 16; ++k) {
+    std::uint32_t a[kRowTiles][4];
+    left.get(a, k);
+#pragma unroll
+    for (int n = 0; n < kColumnTiles / 2; ++n) {
+      std::uint32_t b[4];
+      load_matrices(b,
+                    right.address(row + 16 * n + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        multiply_add(sums[m][2 * n], a[m], b[0], b[1]);
+        multiply_add(sums[m][2 * n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// sums (rows, kHead) += weights (rows, 8·kColumnTiles), rounded to bf16, · rows [row, ...) of the
+/// right tile.
+template <int kRowTiles, int kColumnTiles, int kHead>
+__device__ void add_weighted(Sums<kRowTiles, kHead / 8>& sums,
+                             const Sums<kRowTiles, kColumnTiles>& weights, Tile<kHead> right,
+                             int row) {
+  const int lane = lane_of_warp();
+#pragma unroll
+  for (int k = 0; k < kColumnTiles / 2; ++k) {
+    std::uint32_t a[kRowTiles][4];
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float(&from)[4] = weights[m][2 * k + i / 2];
+        a[m][i] = pack_pair(from[i % 2 * 2], from[i % 2 * 2 + 1]);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kHead / 16; ++n) {
+      std::uint32_t b[4];
+      load_matrices_transposed(b, right.address(row + 16 * k + lane % 16, 2 * n + lane / 16));
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        multiply_add(sums[m][2 * n], a[m], b[0], b[1]);
+        multiply_add(sums[m][2 * n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// Writes the warp's rows to rows [first + row, ...) of a head, each times its factor, by way of
+/// rows [row, ...) of a tile that no other warp uses. factors[m][h]: of row 16 m + 8 h + lane / 4.
+template <int kRowTiles, int kHead>
+__device__ void store_rows(HeadRows<BFloat16> rows, const Sums<kRowTiles, kHead / 8>& sums,
+                           const float (&factors)[kRowTiles][2], Tile<kHead> tile, int row,
+                           std::int64_t first, std::int64_t length) {
+  const int lane = lane_of_warp();
+  __syncwarp();  // the tile has been read
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < kHead / 8; ++n) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        BFloat16* const to = tile.at(row + 16 * m + 8 * h + lane / 4, n) + lane % 4 * 2;
+        *reinterpret_cast<std::uint32_t*>(to) =
+            pack_pair(sums[m][n][2 * h] * factors[m][h], sums[m][n][2 * h + 1] * factors[m][h]);
+      }
+    }
+  }
+  __syncwarp();
+  constexpr int kChunks = kHead / kChunk;
+#pragma unroll
+  for (int i = lane / kChunks; i < 16 * kRowTiles; i += 32 / kChunks) {
+    if (first + row + i >= length) break;
+    const uint4 chunk = *reinterpret_cast<const uint4*>(tile.at(row + i, lane % kChunks));
+    *reinterpret_cast<uint4*>(rows.begin + (first + row + i) * rows.stride +
+                              lane % kChunks * kChunk) = chunk;
+  }
+}
+
+}  // namespace hybrid_trainer::kernels

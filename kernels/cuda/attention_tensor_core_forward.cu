@@ -1,0 +1,173 @@
+#include "kernels/cuda/attention_tensor_core.cuh"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+constexpr int kRowTiles = 2;  // of 16 queries each, for a warp
+constexpr int kWarpQueries = 16 * kRowTiles;
+constexpr int kQueries = kWarps * kWarpQueries;  // of a block
+
+/// Of a tile: as many as leave registers free of spills.
+template <int kHead>
+constexpr int kKeys = kHead == 64 ? 64 : 32;
+
+template <int kHead>
+constexpr std::size_t kShared = sizeof(BFloat16) * kHead*(kQueries + 2 * kKeys<kHead>);
+
+/// Running softmax of queries 16 m + 8 h + lane / 4 of the warp; the four lanes of a query share
+/// them.
+struct Softmax {
+  float highest[kRowTiles][2];  // scores before scaling
+  float total[kRowTiles][2];    // over the lane's own keys
+};
+
+/// Hides keys after the query; query 0 of the warp stands `ahead` positions after key 0 of the
+/// tile.
+template <int kColumnTiles>
+__device__ void mask(Sums<kRowTiles, kColumnTiles>& scores, int ahead) {
+  const int lane = lane_of_warp();
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int query = ahead + 16 * m + i / 2 * 8 + lane / 4;
+        const int key = 8 * n + lane % 4 * 2 + i % 2;
+        if (key > query) scores[m][n][i] = -INFINITY;
+      }
+    }
+  }
+}
+
+/// Scores become weights 2^((score − highest)·scale); what was summed before is rescaled.
+template <int kHead, int kColumnTiles>
+__device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax& softmax,
+                      Sums<kRowTiles, kHead / 8>& output, float scale) {
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float highest = softmax.highest[m][h];
+#pragma unroll
+      for (int n = 0; n < kColumnTiles; ++n) {
+        highest = fmaxf(highest, fmaxf(scores[m][n][2 * h], scores[m][n][2 * h + 1]));
+      }
+      highest = fmaxf(highest, __shfl_xor_sync(0xFFFFFFFFu, highest, 1));
+      highest = fmaxf(highest, __shfl_xor_sync(0xFFFFFFFFu, highest, 2));
+      const float factor = fast_exp2((softmax.highest[m][h] - highest) * scale);
+      const float exponent = highest * scale;
+      softmax.highest[m][h] = highest;
+      float total = 0;
+#pragma unroll
+      for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+        for (int i = 2 * h; i < 2 * h + 2; ++i) {
+          scores[m][n][i] = fast_exp2(scores[m][n][i] * scale - exponent);
+          total += scores[m][n][i];
+        }
+      }
+      softmax.total[m][h] = softmax.total[m][h] * factor + total;
+#pragma unroll
+      for (int n = 0; n < kHead / 8; ++n) {
+        output[m][n][2 * h] *= factor;
+        output[m][n][2 * h + 1] *= factor;
+      }
+    }
+  }
+}
+
+/// Keys and values have one buffer each: values come while scores are computed, the next keys while
+/// the values are summed.
+template <int kHead>
+__global__ void __launch_bounds__(kCoreThreads, 2)
+    forward_kernel(BFloat16* y, float* log_sum_exp, const BFloat16* qkv, AttentionSizes sizes,
+                   unsigned int blocks) {
+  constexpr int kTile = kKeys<kHead>;
+  const Tile<kHead> query_tile{0};
+  const Tile<kHead> key_tile{kQueries * kHead};
+  const Tile<kHead> value_tile{key_tile.begin + kTile * kHead};
+  const std::int64_t item = blockIdx.x / blocks;
+  const std::int64_t first_query =
+      static_cast<std::int64_t>(blocks - 1 - blockIdx.x % blocks) * kQueries;  // long ones first
+  const HeadRows<const BFloat16> queries{qkv + sizes.qkv_at(item), 3 * sizes.channels};
+  const HeadRows<const BFloat16> keys{queries.begin + sizes.channels, queries.stride};
+  const HeadRows<const BFloat16> values{keys.begin + sizes.channels, queries.stride};
+  const int row = warp_of_block() * kWarpQueries;
+
+  copy_rows_async<kQueries>(query_tile, queries, first_query, sizes.length);
+  copy_rows_async<kTile>(key_tile, keys, 0, sizes.length);
+  commit_copies();
+  LeftRows<kRowTiles, kHead, kHead == 64 ? 4 : 0> query(query_tile, row);
+  Softmax softmax;
+  for (int m = 0; m < kRowTiles; ++m) {
+    for (int h = 0; h < 2; ++h) {
+      softmax.highest[m][h] = -INFINITY;
+      softmax.total[m][h] = 0;
+    }
+  }
+  Sums<kRowTiles, kHead / 8> output;
+  set_zero<kRowTiles, kHead / 8>(output);
+  wait_for_copies<0>();
+  __syncthreads();
+  query.keep();
+
+  const float scale = sizes.scale * kLog2E;
+  const int block_end = static_cast<int>(
+      first_query + kQueries < sizes.length ? first_query + kQueries : sizes.length);
+  for (int first_key = 0; first_key < block_end; first_key += kTile) {
+    const int ahead = static_cast<int>(first_query) + row - first_key;
+    const bool visible = ahead + kWarpQueries - 1 >= 0;
+    wait_for_copies<0>();
+    __syncthreads();  // keys are there, the last values have been read
+    copy_rows_async<kTile>(value_tile, values, first_key, sizes.length);
+    commit_copies();
+    Sums<kRowTiles, kTile / 8> scores;
+    if (visible) multiply_rows<kRowTiles, kTile / 8>(scores, query, key_tile, 0);
+    wait_for_copies<0>();
+    __syncthreads();  // values are there, keys have been read
+    if (first_key + kTile < block_end) {
+      copy_rows_async<kTile>(key_tile, keys, first_key + kTile, sizes.length);
+    }
+    commit_copies();
+    if (!visible) continue;
+    if (ahead < kTile - 1) mask<kTile / 8>(scores, ahead);
+    weigh<kHead, kTile / 8>(scores, softmax, output, scale);
+    add_weighted<kRowTiles, kTile / 8, kHead>(output, scores, value_tile, 0);
+  }
+
+  float factors[kRowTiles][2];
+  for (int m = 0; m < kRowTiles; ++m) {
+    for (int h = 0; h < 2; ++h) {
+      float total = softmax.total[m][h];
+      total += __shfl_xor_sync(0xFFFFFFFFu, total, 1);
+      total += __shfl_xor_sync(0xFFFFFFFFu, total, 2);
+      factors[m][h] = 1.0f / total;
+      const std::int64_t at = first_query + row + 16 * m + 8 * h + lane_of_warp() / 4;
+      if (log_sum_exp != nullptr && lane_of_warp() % 4 == 0 && at < sizes.length) {
+        log_sum_exp[item * sizes.length + at] = softmax.highest[m][h] * sizes.scale + logf(total);
+      }
+    }
+  }
+  store_rows<kRowTiles, kHead>(HeadRows<BFloat16>{y + sizes.y_at(item), sizes.channels}, output,
+                               factors, query_tile, row, first_query, sizes.length);
+}
+
+}  // namespace
+
+void tensor_core_attention_forward(Cuda cuda, const Tensor& y, const Tensor& log_sum_exp,
+                                   const Tensor& qkv, const AttentionSizes& sizes) {
+  const std::int64_t blocks = sizes.blocks(kQueries);
+  const auto start = [&](auto* kernel, std::size_t shared_bytes) {
+    const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
+                    .threads = kCoreThreads,
+                    .shared_bytes = shared_bytes};
+    launch(cuda, "attention_forward_tensor_core", kernel, grid, y.data<BFloat16>(),
+           log_sum_exp ? log_sum_exp.data<float>() : nullptr, qkv.data<BFloat16>(), sizes,
+           static_cast<unsigned int>(blocks));
+  };
+  if (sizes.head_size == 64) start(forward_kernel<64>, kShared<64>);
+  if (sizes.head_size == 128) start(forward_kernel<128>, kShared<128>);
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,80 @@
+#pragma once
+
+// Sums over the rows of a matrix, in an order that its size alone decides.
+
+#include "kernels/cuda/real.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace hybrid_trainer::kernels {
+
+constexpr int kColumnSumWarps = 8;
+
+/// sums[chunk, column] (+)= sum of in[row, column] over the rows of the chunk. A warp reads packs
+/// side by side; the warps of a block take the rows in turn. Grid: columns / (32·N), chunks.
+template <class T, int N>
+__global__ void column_sums_kernel(float* sums, const T* in, std::int64_t rows,
+                                   std::int64_t columns, std::int64_t chunk_rows, bool accumulate) {
+  constexpr int kTile = kWarp * N;
+  __shared__ float of_warp[kColumnSumWarps][kTile];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * kTile;
+  const std::int64_t column = first_column + lane * N;
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * chunk_rows;
+  const std::int64_t end = begin + chunk_rows < rows ? begin + chunk_rows : rows;
+  float sum[N] = {};
+  if (column < columns) {
+#pragma unroll 4
+    for (std::int64_t row = begin + warp; row < end; row += kColumnSumWarps) {
+      float values[N];
+      load_pack(values, in + row * columns + column);
+      for (int i = 0; i < N; ++i) sum[i] += values[i];
+    }
+  }
+  for (int i = 0; i < N; ++i) of_warp[warp][lane * N + i] = sum[i];
+  __syncthreads();
+  for (int at = static_cast<int>(threadIdx.x); at < kTile; at += kColumnSumWarps * kWarp) {
+    if (first_column + at >= columns) break;
+    float* const to = sums + blockIdx.y * columns + first_column + at;
+    float total = accumulate ? *to : 0.0f;
+    for (int i = 0; i < kColumnSumWarps; ++i) total += of_warp[i][at];
+    *to = total;
+  }
+}
+
+/// `sums` has a row for each chunk of `chunk_rows` rows.
+template <class T>
+void launch_column_sums(Cuda cuda, float* sums, const T* in, std::int64_t rows,
+                        std::int64_t columns, std::int64_t chunk_rows, bool accumulate) {
+  constexpr int kPack = kPackSize<T>;
+  const bool packed = packs_fit<T>(columns, in);
+  const std::int64_t tile = kWarp * (packed ? kPack : 1);
+  const Grid grid{.x = static_cast<unsigned int>((columns + tile - 1) / tile),
+                  .y = static_cast<unsigned int>((rows + chunk_rows - 1) / chunk_rows),
+                  .threads = kColumnSumWarps * kWarp};
+  launch(cuda, "column_sums", packed ? column_sums_kernel<T, kPack> : column_sums_kernel<T, 1>,
+         grid, sums, in, rows, columns, chunk_rows, accumulate);
+}
+
+/// sums[column] (+)= sum of in[row, column] over all rows: in one launch where the columns alone
+/// fill a device, else by way of chunks of rows.
+template <class T>
+void column_sums(Cuda cuda, float* sums, const T* in, std::int64_t rows, std::int64_t columns,
+                 bool accumulate) {
+  constexpr std::int64_t kFullDevice = 512;  // blocks
+  constexpr std::int64_t kLeastRows = 64;    // of a chunk
+  const std::int64_t tile = kWarp * kPackSize<T>;
+  const std::int64_t wanted = kFullDevice / ((columns + tile - 1) / tile);
+  const std::int64_t most = (rows + kLeastRows - 1) / kLeastRows;
+  const std::int64_t chunks = wanted < most ? wanted : most;
+  if (chunks < 2) return launch_column_sums(cuda, sums, in, rows, columns, rows, accumulate);
+  const std::int64_t chunk_rows = (rows + chunks - 1) / chunks;
+  const std::int64_t lines = (rows + chunk_rows - 1) / chunk_rows;
+  const Tensor space = cuda.workspace(lines * columns * static_cast<std::int64_t>(sizeof(float)));
+  auto* const partial = static_cast<float*>(space.raw());
+  launch_column_sums(cuda, partial, in, rows, columns, chunk_rows, false);
+  launch_column_sums(cuda, sums, static_cast<const float*>(partial), lines, columns, lines,
+                     accumulate);
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,194 @@
+#include "kernels/cuda/cublaslt_plan.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+int alignment_of(const Tensor& tensor) {
+  constexpr std::uintptr_t kMost = 16;
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor.raw()) | kMost;
+  return static_cast<int>(address & (~address + 1));
+}
+
+cudaDataType_t type_of(DType dtype) { return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF; }
+
+cublasOperation_t operation_of(Transpose transpose) {
+  return transpose == Transpose::kYes ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+cublasLtEpilogue_t epilogue_of(const Product& product) {
+  switch (product.epilogue) {
+    case Epilogue::kGelu:
+      if (product.aux) {
+        return product.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+      }
+      return product.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    case Epilogue::kGeluSlope:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::kNone:
+      break;
+  }
+  return product.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+template <class Value>
+void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t which, const Value& value) {
+  cublaslt().check(cublaslt().set_operation(operation, which, &value, sizeof(value)),
+                   "cublasLtMatmulDescSetAttribute");
+}
+
+/// The limits within which cuBLASLt chooses.
+class Preference {
+ public:
+  explicit Preference(const ProductKind& kind) {
+    cublasLtMatmulPreference_t made = nullptr;
+    cublaslt().check(cublaslt().create_preference(&made), "cublasLtMatmulPreferenceCreate");
+    preference_.reset(made);
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspaceBytes);
+    // Parts of a sum that are added in a step of its own: the same bits each time.
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    const auto bytes = [&](std::size_t i) {
+      return static_cast<std::uint32_t>(kind.alignments[i]);
+    };
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes(1));  // operands are exchanged
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes(0));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kind.adds ? bytes(3) : bytes(2));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes(2));
+  }
+  cublasLtMatmulPreference_t get() const { return preference_.get(); }
+
+ private:
+  struct Destroy {
+    void operator()(cublasLtMatmulPreference_t at) const { cublaslt().destroy_preference(at); }
+  };
+  template <class Value>
+  void set(cublasLtMatmulPreferenceAttributes_t which, const Value& value) {
+    cublaslt().check(cublaslt().set_preference(preference_.get(), which, &value, sizeof(value)),
+                     "cublasLtMatmulPreferenceSetAttribute");
+  }
+  std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Destroy> preference_;
+};
+
+}  // namespace
+
+ProductKind::ProductKind(const Product& product)
+    : m(product.m()),
+      n(product.n()),
+      k(product.k()),
+      transpose_a(product.transpose_a),
+      transpose_b(product.transpose_b),
+      inputs(product.a.dtype()),
+      output(product.c.dtype()),
+      adds(product.addend.defined()),
+      has_bias(product.bias.defined()),
+      has_aux(product.aux.defined()),
+      epilogue(product.epilogue),
+      alignments{alignment_of(product.a),    alignment_of(product.b),
+                 alignment_of(product.c),    alignment_of(product.addend),
+                 alignment_of(product.bias), alignment_of(product.aux)} {}
+
+std::string ProductKind::text() const {
+  std::string all =
+      concat(m, " ", n, " ", k, transpose_a == Transpose::kYes ? " t" : " n",
+             transpose_b == Transpose::kYes ? "t " : "n ", name_of(inputs), " ", name_of(output),
+             adds ? " adds" : "", has_bias ? " bias" : "", has_aux ? " aux" : "", " epilogue ",
+             static_cast<int>(epilogue), " aligned");
+  for (const int alignment : alignments) all += concat(" ", alignment);
+  return all;
+}
+
+/// cuBLASLt's matrices are column-major, so that it sees all of ours transposed: it is asked for
+/// Cᵀ = op(B)ᵀ·op(A)ᵀ, with B as its first operand.
+ProductPlan::ProductPlan(cublasLtHandle_t handle, const Product& product,
+                         const AlgorithmBits* measured)
+    : operation_(operation_for(product)),
+      a_(layout_of(product.a)),
+      b_(layout_of(product.b)),
+      c_(layout_of(product.c)) {
+  // The auxiliary matrix has rows of multiples of 8 elements.
+  if (product.aux && product.n() % 8 != 0) return;
+  point_to(product);
+  if (measured != nullptr && take(handle, *measured)) return;
+  choose(handle, ProductKind(product));
+}
+
+ProductPlan::Operation ProductPlan::operation_for(const Product& product) {
+  cublasLtMatmulDesc_t made = nullptr;
+  cublaslt().check(cublaslt().create_operation(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                   "cublasLtMatmulDescCreate");
+  Operation operation(made);
+  set(made, CUBLASLT_MATMUL_DESC_TRANSA, operation_of(product.transpose_b));
+  set(made, CUBLASLT_MATMUL_DESC_TRANSB, operation_of(product.transpose_a));
+  set(made, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(product));
+  return operation;
+}
+
+ProductPlan::Layout ProductPlan::layout_of(const Tensor& matrix) {
+  cublasLtMatrixLayout_t made = nullptr;
+  cublaslt().check(cublaslt().create_layout(
+                       &made, type_of(matrix.dtype()), static_cast<std::uint64_t>(matrix.size(1)),
+                       static_cast<std::uint64_t>(matrix.size(0)), matrix.size(1)),
+                   "cublasLtMatrixLayoutCreate");
+  return Layout(made);
+}
+
+void ProductPlan::point_to(const Product& product) {
+  if (product.bias) {
+    set(operation_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias.raw());
+  }
+  if (product.aux) {
+    set(operation_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux.raw());
+    set(operation_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.n());
+  }
+}
+
+void ProductPlan::choose(cublasLtHandle_t handle, const ProductKind& kind) {
+  cublasLtMatmulHeuristicResult_t best{};
+  int found = 0;
+  const cublasStatus_t answer =
+      cublaslt().choose(handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(),
+                        Preference(kind).get(), 1, &best, &found);
+  const bool plain = !kind.has_bias && kind.epilogue == Epilogue::kNone;
+  const bool refused = answer == CUBLAS_STATUS_INVALID_VALUE && !plain;
+  if (answer == CUBLAS_STATUS_NOT_SUPPORTED || refused) return;
+  cublaslt().check(answer, "cublasLtMatmulAlgoGetHeuristic");
+  if (found == 0 || best.state != CUBLAS_STATUS_SUCCESS) return;
+  algorithm_ = best.algo;
+  workspace_bytes_ = best.workspaceSize;
+  usable_ = true;
+}
+
+bool ProductPlan::take(cublasLtHandle_t handle, const AlgorithmBits& measured) {
+  static_assert(sizeof(measured) == sizeof(cublasLtMatmulAlgo_t));
+  const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(measured);
+  cublasLtMatmulHeuristicResult_t result{};
+  const cublasStatus_t answer = cublaslt().check_algorithm(
+      handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), &algorithm, &result);
+  usable_ = answer == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kMostWorkspaceBytes;
+  if (!usable_) return false;
+  algorithm_ = algorithm;
+  workspace_bytes_ = result.workspaceSize;
+  return true;
+}
+
+void ProductPlan::run(cublasLtHandle_t handle, Cuda cuda, const Product& product) {
+  const float one = 1;
+  const float of_addend = product.addend ? 1 : 0;
+  const Tensor& addend = product.addend ? product.addend : product.c;
+  const Tensor workspace = workspace_bytes_ == 0
+                               ? Tensor()
+                               : cuda.workspace(static_cast<std::int64_t>(workspace_bytes_));
+  point_to(product);
+  cublaslt().check(cublaslt().multiply(handle, operation_.get(), &one, product.b.raw(), b_.get(),
+                                       product.a.raw(), a_.get(), &of_addend, addend.raw(),
+                                       c_.get(), product.c.raw(), c_.get(), &algorithm_,
+                                       workspace.raw(), workspace_bytes_, cuda.stream.native()),
+                   "cublasLtMatmul");
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,62 @@
+#include <map>
+#include <mutex>
+
+#include "hybrid_trainer/core/cuda_runtime.h"
+#include "kernels/cuda/cublaslt_plan.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+/// What is kept of one device: how to multiply there, never a value.
+class Multiplier {
+ public:
+  explicit Multiplier(int device) {
+    cuda_runtime().use(device);
+    cublaslt().check(cublaslt().create(&handle_), "cublasLtCreate");
+    measured_ = read_algorithms(cache_folder(),
+                                {cublaslt().version(), cuda_runtime().properties(device).name});
+  }
+
+  bool try_multiply(Cuda cuda, const Product& product) {
+    std::lock_guard lock(mutex_);
+    ProductPlan& plan = plan_for(product);
+    if (plan.usable()) plan.run(handle_, cuda, product);
+    return plan.usable();
+  }
+
+ private:
+  ProductPlan& plan_for(const Product& product) {
+    const ProductKind kind(product);
+    const auto found = plans_.find(kind);
+    if (found != plans_.end()) return found->second;
+    const auto known = measured_.find(kind.text());
+    const AlgorithmBits* const measured = known == measured_.end() ? nullptr : &known->second;
+    return plans_.emplace(kind, ProductPlan(handle_, product, measured)).first->second;
+  }
+
+  std::mutex mutex_;
+  cublasLtHandle_t handle_ = nullptr;
+  Algorithms measured_;
+  std::map<ProductKind, ProductPlan> plans_;
+};
+
+Multiplier& multiplier_of(int device) {
+  static std::mutex mutex;
+  // Never destroyed: at the program's end CUDA may be gone before.
+  static auto* const all = new std::map<int, Multiplier>;
+  std::lock_guard lock(mutex);
+  return all->try_emplace(device, device).first->second;
+}
+
+}  // namespace
+
+bool try_multiply(Cuda cuda, const Product& product) {
+  if (multiplier_of(cuda.stream.device().index).try_multiply(cuda, product)) return true;
+  if (product.bias || product.epilogue != Epilogue::kNone) return false;
+  throw DeviceError(concat("cuBLASLt: no kernel for the product of ", product.a.shape().text(),
+                           " and ", product.b.shape().text(), " ", name_of(product.a.dtype()),
+                           ", summed to ", name_of(product.c.dtype()), " (",
+                           ProductKind(product).text(), "); `hybrid doctor` shows the library"));
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,177 @@
+#include "kernels/cuda/elementwise.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/for_packs.cuh"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+/// y = function(x).
+template <class To, class From, class Function>
+struct MapOne {
+  To* y;
+  const From* x;
+  Function function;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float values[N];
+    load_pack(values, x + i);
+    for (int k = 0; k < N; ++k) values[k] = function(values[k]);
+    store_pack(y + i, values);
+  }
+};
+
+/// y = function(x, z).
+template <class T, class Function>
+struct MapTwo {
+  T* y;
+  const T* x;
+  const T* z;
+  Function function;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float left[N], right[N];
+    load_pack(left, x + i);
+    load_pack(right, z + i);
+    for (int k = 0; k < N; ++k) left[k] = function(left[k], right[k]);
+    store_pack(y + i, left);
+  }
+};
+
+template <class To, class From, class Function>
+void map(Cuda cuda, const char* name, const Tensor& y, const Tensor& x, Function function) {
+  const MapOne<To, From, Function> body{y.data<To>(), x.data<From>(), function};
+  constexpr int kPack = std::min(kPackSize<To>, kPackSize<From>);
+  for_packs<kPack>(cuda, name, y.elements(), body, body.y, body.x);
+}
+
+template <class T, class Function>
+void map(Cuda cuda, const char* name, const Tensor& y, const Tensor& x, const Tensor& z,
+         Function function) {
+  const MapTwo<T, Function> body{y.data<T>(), x.data<T>(), z.data<T>(), function};
+  for_packs<kPackSize<T>>(cuda, name, y.elements(), body, body.y, body.x, body.z);
+}
+
+struct Add {
+  __device__ float operator()(float x, float z) const { return x + z; }
+};
+
+struct MoveAlong {
+  float a;
+  __device__ float operator()(float from, float direction) const { return from + a * direction; }
+};
+
+struct Scale {
+  float a;
+  __device__ float operator()(float x) const { return a * x; }
+};
+
+struct Same {
+  __device__ float operator()(float x) const { return x; }
+};
+
+/// GELU(x) / x = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2u)), u = √(2/π)·(x + 0.044715·x³).
+__device__ inline float gelu_gate(float x) {
+  return __fdividef(1.0f, 1.0f + expf(x * (-1.5957691216f - 0.0713548163f * (x * x))));
+}
+
+struct Gelu {
+  __device__ float operator()(float x) const { return x * gelu_gate(x); }
+};
+
+/// dx = dy·(gate + x·gate·(1 − gate)·d(2u)/dx).
+struct GeluGradient {
+  __device__ float operator()(float dy, float x) const {
+    const float gate = gelu_gate(x);
+    const float two_u_slope = 1.5957691216f + 0.2140644488f * (x * x);
+    return dy * (gate + x * gate * (1.0f - gate) * two_u_slope);
+  }
+};
+
+template <class T>
+struct Dropout {
+  T* y;
+  const T* x;
+  float p;
+  float kept_scale;
+  RandomKey asked;
+  const std::int32_t* step_words;  // in place of asked.step, or nullptr
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const RandomKey key = this->key();
+    const auto first = static_cast<std::uint64_t>(i);
+    float values[N];
+    load_pack(values, x + i);
+    if constexpr (N == 1) {
+      values[0] = dropped(values[0], random_word(key, first));
+    } else {
+      for (int k = 0; k < N; k += 4) {
+        const auto words = philox(key, (first + static_cast<std::uint64_t>(k)) / 4);
+        for (int j = 0; j < 4; ++j) {
+          values[k + j] = dropped(values[k + j], words[static_cast<std::size_t>(j)]);
+        }
+      }
+    }
+    store_pack(y + i, values);
+  }
+  __device__ RandomKey key() const {
+    RandomKey key = asked;
+    if (step_words == nullptr) return key;
+    key.step = static_cast<std::uint32_t>(step_words[0]) |
+               static_cast<std::uint64_t>(static_cast<std::uint32_t>(step_words[1])) << 32;
+    return key;
+  }
+  __device__ float dropped(float value, std::uint32_t word) const {
+    return to_unit_float(word) >= p ? value * kept_scale : 0.0f;
+  }
+};
+
+}  // namespace
+
+void add(Cuda cuda, const Tensor& y, const Tensor& x, const Tensor& z) {
+  visit_real(y.dtype(), [&](auto real) { map<decltype(real)>(cuda, "add", y, x, z, Add{}); });
+}
+
+void move_along(Cuda cuda, const Tensor& y, const Tensor& from, float a, const Tensor& direction) {
+  map<float>(cuda, "move_along", y, from, direction, MoveAlong{a});
+}
+
+void scale(Cuda cuda, const Tensor& y, const Tensor& x, float a) {
+  map<float, float>(cuda, "scale", y, x, Scale{a});
+}
+
+void cast(Cuda cuda, const Tensor& y, const Tensor& x) {
+  visit_real(y.dtype(), [&](auto to) {
+    visit_real(x.dtype(),
+               [&](auto from) { map<decltype(to), decltype(from)>(cuda, "cast", y, x, Same{}); });
+  });
+}
+
+void gelu_forward(Cuda cuda, const Tensor& y, const Tensor& x) {
+  visit_real(y.dtype(), [&](auto real) {
+    map<decltype(real), decltype(real)>(cuda, "gelu_forward", y, x, Gelu{});
+  });
+}
+
+void gelu_backward(Cuda cuda, const Tensor& dx, const Tensor& dy, const Tensor& x) {
+  visit_real(dx.dtype(), [&](auto real) {
+    map<decltype(real)>(cuda, "gelu_backward", dx, dy, x, GeluGradient{});
+  });
+}
+
+void dropout(Cuda cuda, const Tensor& y, const Tensor& x, float p, const RandomKey& key,
+             const Tensor& step_words) {
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const Dropout<T> body{.y = y.data<T>(),
+                          .x = x.data<T>(),
+                          .p = p,
+                          .kept_scale = 1.0f / (1.0f - p),
+                          .asked = key,
+                          .step_words = step_words ? step_words.data<std::int32_t>() : nullptr};
+    for_packs<kPackSize<T>>(cuda, "dropout", y.elements(), body, body.y, body.x);
+  });
+}
+
+}  // namespace hybrid_trainer::kernels

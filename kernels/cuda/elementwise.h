@@ -1,0 +1,17 @@
+#pragma once
+
+#include "hybrid_trainer/core/random.h"
+#include "kernels/backend.h"
+
+namespace hybrid_trainer::kernels {
+
+void add(Cuda cuda, const Tensor& y, const Tensor& x, const Tensor& z);
+void move_along(Cuda cuda, const Tensor& y, const Tensor& from, float a, const Tensor& direction);
+void scale(Cuda cuda, const Tensor& y, const Tensor& x, float a);
+void cast(Cuda cuda, const Tensor& y, const Tensor& x);
+void gelu_forward(Cuda cuda, const Tensor& y, const Tensor& x);
+void gelu_backward(Cuda cuda, const Tensor& dx, const Tensor& dy, const Tensor& x);
+void dropout(Cuda cuda, const Tensor& y, const Tensor& x, float p, const RandomKey& key,
+             const Tensor& step_words);
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,31 @@
+#pragma once
+
+// Element by element kernels: one thread per pack of elements.
+
+#include "kernels/cuda/real.cuh"
+
+namespace hybrid_trainer::kernels {
+
+template <int N, class Body>
+__global__ void for_packs_kernel(Body body, std::int64_t elements) {
+  std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
+  if (i + N <= elements) {
+    body.template at<N>(i);
+    return;
+  }
+  for (; i < elements; ++i) body.template at<1>(i);
+}
+
+/// Enqueues body.at<N>(i) for each pack [i, i + N) of the elements, and at<1>(i) for each element
+/// of the rest; at<1> for all where one of `begins`, the arrays that the body uses, is not aligned.
+template <int N, class Body, class... Pointers>
+void for_packs(Cuda cuda, const char* name, std::int64_t elements, const Body& body,
+               Pointers... begins) {
+  if (packs_aligned(begins...)) {
+    launch(cuda, name, for_packs_kernel<N, Body>, grid_for((elements + N - 1) / N), body, elements);
+  } else {
+    launch(cuda, name, for_packs_kernel<1, Body>, grid_for(elements), body, elements);
+  }
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,76 @@
+#pragma once
+
+// What every kernel file starts from: how a kernel is launched and where its dynamic shared memory
+// is. In the tests the same names are those of tests/emulation, which runs blocks on a processor.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "hybrid_trainer/core/error.h"
+#include "kernels/backend.h"
+
+namespace hybrid_trainer::kernels {
+
+/// Blocks of one launch, threads in each, and the dynamic shared memory of a block.
+struct Grid {
+  unsigned int x = 1;
+  unsigned int y = 1;
+  unsigned int z = 1;
+  unsigned int threads = 256;
+  std::size_t shared_bytes = 0;
+};
+
+}  // namespace hybrid_trainer::kernels
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+
+namespace hybrid_trainer::kernels {
+
+/// The dynamic shared memory of the block, aligned to 128 bytes.
+template <class T>
+__device__ T* dynamic_shared() {
+  extern __shared__ __align__(128) unsigned char bytes[];
+  return reinterpret_cast<T*>(bytes);
+}
+
+/// Enqueues kernel(arguments...) on the stream. Throws DeviceError that names kernel and grid.
+template <class... Parameters>
+void launch(Cuda cuda, const char* name, void (*kernel)(Parameters...), const Grid& grid,
+            std::type_identity_t<Parameters>... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || cuda.simulated()) return;
+  constexpr std::size_t kWithoutAsking = 48 << 10;
+  cudaError_t answer = cudaSuccess;
+  if (grid.shared_bytes > kWithoutAsking) {
+    answer = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(grid.shared_bytes));
+  }
+  if (answer == cudaSuccess) {
+    void* pointers[] = {&arguments...};
+    answer =
+        cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(grid.x, grid.y, grid.z),
+                         dim3(grid.threads), pointers, grid.shared_bytes, cuda.stream.native());
+  }
+  if (answer == cudaSuccess) return;
+  cudaGetLastError();
+  throw DeviceError(concat("CUDA: launch of ", name, " with ", grid.x, "x", grid.y, "x", grid.z,
+                           " blocks of ", grid.threads, " threads and ", grid.shared_bytes,
+                           " bytes of shared memory answered ", cudaGetErrorName(answer), ": ",
+                           cudaGetErrorString(answer), "; --device cpu goes on without it"));
+}
+
+}  // namespace hybrid_trainer::kernels
+#else
+#include "tests/emulation/launch.h"
+#endif
+
+namespace hybrid_trainer::kernels {
+
+/// Blocks for one thread per item.
+inline Grid grid_for(std::int64_t items, unsigned int threads = 256) {
+  return {.x = static_cast<unsigned int>((items + threads - 1) / threads), .threads = threads};
+}
+
+}  // namespace hybrid_trainer::kernels

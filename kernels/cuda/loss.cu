@@ -1,0 +1,92 @@
+#include "kernels/cuda/loss.h"
+
+#include <cfloat>
+#include <cmath>
+
+#include "kernels/cuda/real.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+/// The sum of e^(x − highest) over what was seen so far.
+struct RunningSum {
+  float highest = -FLT_MAX;  // not −infinity, which taken from itself is NaN
+  float sum = 0;
+
+  template <int N>
+  __device__ void add(const float (&values)[N], int count) {
+    float top = highest;
+    for (int k = 0; k < N; ++k) top = k < count && values[k] > top ? values[k] : top;
+    sum *= __expf(highest - top);
+    for (int k = 0; k < N; ++k) sum += k < count ? __expf(values[k] - top) : 0.0f;
+    highest = top;
+  }
+  /// ln of the sum of e^x over all threads of the block.
+  __device__ float log_over_block() const {
+    const float top = reduce_block(highest, Max{}, -FLT_MAX);
+    return top + logf(reduce_block(sum * __expf(highest - top), Sum{}, 0.0f));
+  }
+};
+
+/// How many of N columns from `column` on are in the vocabulary.
+template <int N>
+__device__ int in_vocabulary(std::int64_t column, std::int64_t vocabulary) {
+  const std::int64_t left = vocabulary - column;
+  return left >= N ? N : left > 0 ? static_cast<int>(left) : 0;
+}
+
+/// One block per row. Gradients are written where `gradient_scale` is not 0.
+template <class T, int N>
+__global__ void __launch_bounds__(1024)
+    softmax_cross_entropy_kernel(float* losses, T* logits, const std::int32_t* targets,
+                                 std::int64_t vocabulary, std::int64_t stride,
+                                 float gradient_scale) {
+  T* const row = logits + blockIdx.x * stride;
+  const std::int64_t target = targets[blockIdx.x];
+  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * N;
+  float target_logit = NAN;  // also of a target that there is not
+  if (threadIdx.x == 0 && target >= 0 && target < vocabulary) target_logit = load(row + target);
+
+  RunningSum running;
+  for (std::int64_t i = threadIdx.x * N; i < vocabulary; i += step) {
+    float values[N];
+    load_pack(values, row + i);
+    running.add(values, in_vocabulary<N>(i, vocabulary));
+  }
+  const float log_sum = running.log_over_block();
+  if (threadIdx.x == 0) losses[blockIdx.x] = log_sum - target_logit;
+  if (gradient_scale == 0.0f) return;
+
+  for (std::int64_t i = threadIdx.x * N; i < stride; i += step) {
+    float values[N];
+    load_pack(values, row + i);
+    const int count = in_vocabulary<N>(i, vocabulary);
+    for (int k = 0; k < N; ++k) {
+      const float wanted = i + k == target ? 1.0f : 0.0f;
+      values[k] = k < count ? (__expf(values[k] - log_sum) - wanted) * gradient_scale : 0.0f;
+    }
+    store_pack(row + i, values);
+  }
+}
+
+}  // namespace
+
+void softmax_cross_entropy(Cuda cuda, const Tensor& losses, const Tensor& logits,
+                           const Tensor& targets, std::int64_t vocabulary, float gradient_scale) {
+  const std::int64_t stride = logits.size(1);
+  visit_real(logits.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const bool packed = packs_fit<T>(stride, logits.raw());
+    const std::int64_t loads = packed ? stride / kPackSize<T> : stride;
+    const unsigned int threads = loads >= 1024 ? 1024 : loads >= 256 ? 256 : kWarp;
+    launch(
+        cuda, "softmax_cross_entropy",
+        packed ? softmax_cross_entropy_kernel<T, kPackSize<T>> : softmax_cross_entropy_kernel<T, 1>,
+        Grid{.x = static_cast<unsigned int>(logits.size(0)), .threads = threads},
+        losses.data<float>(), logits.data<T>(), targets.data<std::int32_t>(), vocabulary, stride,
+        gradient_scale);
+  });
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,118 @@
+#include "kernels/cuda/normalization.h"
+#include "kernels/cuda/real.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+constexpr float kEpsilon = 1e-5f;
+constexpr int kWarpsPerBlock = 4;
+
+/// One row, of which each lane of a warp holds K packs of N elements.
+template <class T, int N, int K>
+class Row {
+ public:
+  __device__ Row(const T* from, std::int64_t columns) : columns_(columns) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (column(k) < columns_) load_pack(values_[k], from + column(k));
+    }
+  }
+  /// Calls function(column, float[N]) for each pack of the lane.
+  template <class Function>
+  __device__ void for_each(const Function& function) const {
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (column(k) < columns_) function(column(k), values_[k]);
+    }
+  }
+
+ private:
+  __device__ static std::int64_t column(int k) {
+    return (k * kWarp + static_cast<int>(threadIdx.x) % kWarp) * N;
+  }
+  std::int64_t columns_;
+  float values_[K][N];
+};
+
+/// A row too long for registers: it is read again each time, from the nearest cache.
+template <class T, int N>
+class Row<T, N, 0> {
+ public:
+  __device__ Row(const T* from, std::int64_t columns) : from_(from), columns_(columns) {}
+  template <class Function>
+  __device__ void for_each(const Function& function) const {
+    for (std::int64_t i = threadIdx.x % kWarp * N; i < columns_; i += kWarp * N) {
+      float values[N];
+      load_pack(values, from_ + i);
+      function(i, values);
+    }
+  }
+
+ private:
+  const T* from_;
+  std::int64_t columns_;
+};
+
+/// One warp per row.
+template <class T, int N, int K>
+__global__ void layer_norm_forward_kernel(T* y, float* mean_out, float* rstd_out, const T* x,
+                                          const float* weight, const float* bias, std::int64_t rows,
+                                          std::int64_t columns) {
+  const std::int64_t n =
+      static_cast<std::int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / kWarp;
+  if (n >= rows) return;
+  const Row<T, N, K> row(x + n * columns, columns);
+  float sum = 0;
+  row.for_each([&](std::int64_t, const float(&values)[N]) {
+    for (int j = 0; j < N; ++j) sum += values[j];
+  });
+  const float mean = reduce_warp(sum, Sum{}) / static_cast<float>(columns);
+  float squares = 0;
+  row.for_each([&](std::int64_t, const float(&values)[N]) {
+    for (int j = 0; j < N; ++j) squares += (values[j] - mean) * (values[j] - mean);
+  });
+  const float variance = reduce_warp(squares, Sum{}) / static_cast<float>(columns);
+  const float rstd = 1.0f / sqrtf(variance + kEpsilon);
+  row.for_each([&](std::int64_t column, const float(&values)[N]) {
+    float scale[N], out[N];
+    load_pack(scale, weight + column);
+    load_pack(out, bias + column);
+    for (int j = 0; j < N; ++j) out[j] += (values[j] - mean) * rstd * scale[j];
+    store_pack(y + n * columns + column, out);
+  });
+  if (threadIdx.x % kWarp != 0) return;
+  if (mean_out != nullptr) mean_out[n] = mean;
+  if (rstd_out != nullptr) rstd_out[n] = rstd;
+}
+
+/// The kernel whose lanes hold just enough of a row of packs.
+template <class T>
+auto kernel_for(std::int64_t columns) {
+  constexpr int N = kPackSize<T>;
+  const std::int64_t of_lane = (columns + kWarp - 1) / kWarp;  // elements
+  if (of_lane <= 8) return layer_norm_forward_kernel<T, N, 8 / N>;
+  if (of_lane <= 16) return layer_norm_forward_kernel<T, N, 16 / N>;
+  if (of_lane <= 24) return layer_norm_forward_kernel<T, N, 24 / N>;
+  if (of_lane <= 32) return layer_norm_forward_kernel<T, N, 32 / N>;
+  if (of_lane <= 64) return layer_norm_forward_kernel<T, N, 64 / N>;
+  return layer_norm_forward_kernel<T, N, 0>;
+}
+
+}  // namespace
+
+void layer_norm_forward(Cuda cuda, const Tensor& y, const Tensor& mean, const Tensor& rstd,
+                        const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const std::int64_t rows = x.size(0), columns = x.size(1);
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const bool packed = packs_fit<T>(columns, y.raw(), x.raw(), weight.raw(), bias.raw());
+    launch(cuda, "layer_norm_forward",
+           packed ? kernel_for<T>(columns) : layer_norm_forward_kernel<T, 1, 0>,
+           grid_for(rows * kWarp, kWarpsPerBlock * kWarp), y.data<T>(),
+           mean ? mean.data<float>() : nullptr, rstd ? rstd.data<float>() : nullptr, x.data<T>(),
+           weight.data<float>(), bias.data<float>(), rows, columns);
+  });
+}
+
+}  // namespace hybrid_trainer::kernels

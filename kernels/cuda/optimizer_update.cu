@@ -1,0 +1,196 @@
+#include "kernels/cuda/optimizer_update.h"
+
+#include <cmath>
+
+#include "kernels/cuda/for_packs.cuh"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+constexpr int kPack = kPackSize<float>;
+
+/// What Adam's two bias corrections come to in one step.
+struct AdamFactors {
+  explicit AdamFactors(const AdamWSettings& s)
+      : step_size(static_cast<float>(s.learning_rate / correction(s.beta1, s.step))),
+        variance_scale(static_cast<float>(1.0 / correction(s.beta2, s.step))),
+        epsilon(s.epsilon) {}
+  static double correction(double beta, std::int64_t step) {
+    return 1.0 - std::pow(beta, static_cast<double>(step));
+  }
+  __device__ float change(float m, float v) const {
+    return -step_size * m / (sqrtf(v * variance_scale) + epsilon);
+  }
+  float step_size;
+  float variance_scale;
+  float epsilon;
+};
+
+/// Sets weights to what `next` makes of them, and their bf16 copy where there is one.
+template <class Next>
+struct UpdateWeights {
+  float* w;
+  BFloat16* working;  // or null
+  Next next;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float weights[N];
+    load_pack(weights, w + i);
+    next(weights, i);
+    store_pack(w + i, weights);
+    if (working != nullptr) store_pack(working + i, weights);
+  }
+};
+
+template <class Next, class... Pointers>
+void update_weights(Cuda cuda, const char* name, const Tensor& w, const Tensor& working,
+                    const Next& next, Pointers... begins) {
+  const UpdateWeights<Next> body{w.data<float>(), working ? working.data<BFloat16>() : nullptr,
+                                 next};
+  for_packs<kPack>(cuda, name, w.elements(), body, body.w, body.working, begins...);
+}
+
+struct AdamW {
+  float* m;
+  float* v;
+  const float* g;
+  float beta1;
+  float beta2;
+  float gradient_scale;
+  float kept;  // of the weight, by its decay
+  AdamFactors factors;
+  template <int N>
+  __device__ void operator()(float (&weights)[N], std::int64_t i) const {
+    float mean[N], square[N], gradient[N];
+    load_pack(mean, m + i);
+    load_pack(square, v + i);
+    load_pack(gradient, g + i);
+    for (int k = 0; k < N; ++k) {
+      const float scaled = gradient[k] * gradient_scale;
+      mean[k] = beta1 * mean[k] + (1.0f - beta1) * scaled;
+      square[k] = beta2 * square[k] + (1.0f - beta2) * scaled * scaled;
+      weights[k] = weights[k] * kept + factors.change(mean[k], square[k]);
+    }
+    store_pack(m + i, mean);
+    store_pack(v + i, square);
+  }
+};
+
+struct AdamWDirection {
+  float* direction;
+  const float* m;
+  const float* v;
+  AdamFactors factors;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float mean[N], square[N];
+    load_pack(mean, m + i);
+    load_pack(square, v + i);
+    for (int k = 0; k < N; ++k) mean[k] = factors.change(mean[k], square[k]);
+    store_pack(direction + i, mean);
+  }
+};
+
+struct Sgd {
+  float* m;  // null without momentum
+  const float* g;
+  float learning_rate;
+  float momentum;
+  float gradient_scale;
+  float kept;
+  template <int N>
+  __device__ void operator()(float (&weights)[N], std::int64_t i) const {
+    float next[N];
+    load_pack(next, g + i);
+    for (int k = 0; k < N; ++k) next[k] *= gradient_scale;
+    if (m != nullptr) {
+      float velocity[N];
+      load_pack(velocity, m + i);
+      for (int k = 0; k < N; ++k) next[k] += momentum * velocity[k];
+      store_pack(m + i, next);
+    }
+    for (int k = 0; k < N; ++k) weights[k] = weights[k] * kept - learning_rate * next[k];
+  }
+};
+
+struct MuonMomentum {
+  float* u;
+  float* m;
+  const float* g;
+  float momentum;
+  float gradient_scale;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float velocity[N], out[N];
+    load_pack(velocity, m + i);
+    load_pack(out, g + i);
+    for (int k = 0; k < N; ++k) {
+      const float scaled = out[k] * gradient_scale;
+      velocity[k] = momentum * velocity[k] + scaled;
+      out[k] = scaled + momentum * velocity[k];
+    }
+    store_pack(m + i, velocity);
+    store_pack(u + i, out);
+  }
+};
+
+struct DecayedStep {
+  const float* u;
+  float step_size;
+  float decay_factor;
+  template <int N>
+  __device__ void operator()(float (&weights)[N], std::int64_t i) const {
+    float direction[N];
+    load_pack(direction, u + i);
+    for (int k = 0; k < N; ++k) weights[k] = weights[k] * decay_factor - step_size * direction[k];
+  }
+};
+
+}  // namespace
+
+void adamw_update(Cuda cuda, const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
+                  const Tensor& working, const AdamWSettings& settings) {
+  const AdamW next{m.data<float>(),
+                   v.data<float>(),
+                   g.data<float>(),
+                   settings.beta1,
+                   settings.beta2,
+                   settings.gradient_scale,
+                   1.0f - settings.learning_rate * settings.weight_decay,
+                   AdamFactors(settings)};
+  update_weights(cuda, "adamw_update", w, working, next, next.m, next.v, next.g);
+}
+
+void adamw_direction(Cuda cuda, const Tensor& direction, const Tensor& m, const Tensor& v,
+                     const AdamWSettings& settings) {
+  const AdamWDirection body{direction.data<float>(), m.data<float>(), v.data<float>(),
+                            AdamFactors(settings)};
+  for_packs<kPack>(cuda, "adamw_direction", direction.elements(), body, body.direction, body.m,
+                   body.v);
+}
+
+void sgd_update(Cuda cuda, const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,
+                float learning_rate, float momentum, float weight_decay, float gradient_scale) {
+  const Sgd next{momentum == 0.0f ? nullptr : m.data<float>(),
+                 g.data<float>(),
+                 learning_rate,
+                 momentum,
+                 gradient_scale,
+                 1.0f - learning_rate * weight_decay};
+  update_weights(cuda, "sgd_update", w, working, next, next.m, next.g);
+}
+
+void muon_momentum(Cuda cuda, const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
+                   float gradient_scale) {
+  const MuonMomentum body{u.data<float>(), m.data<float>(), g.data<float>(), momentum,
+                          gradient_scale};
+  for_packs<kPack>(cuda, "muon_momentum", u.elements(), body, body.u, body.m, body.g);
+}
+
+void decayed_step(Cuda cuda, const Tensor& w, const Tensor& u, const Tensor& working,
+                  float step_size, float decay_factor) {
+  const DecayedStep next{u.data<float>(), step_size, decay_factor};
+  update_weights(cuda, "decayed_step", w, working, next, next.u);
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "hybrid_trainer/kernels/matmul.h"
+#include "kernels/backend.h"
+
+namespace hybrid_trainer::kernels {
+
+/// Device memory that one product may take besides its matrices: what NVIDIA advises for Hopper.
+constexpr std::size_t kMostWorkspaceBytes = std::size_t{32} << 20;
+
+/// What is done to each element of a product, in f32, before it is rounded and written.
+enum class Epilogue {
+  kNone,
+  kGelu,      // written to `aux` if that is defined, then GELU
+  kGeluSlope  // · gelu'(aux)
+};
+
+/// C = epilogue(op(A)·op(B) + addend + bias).
+/// op(A): (M, K), op(B): (K, N), C, addend and aux: (M, N), bias: (N), all row-major. A and B are
+/// of one dtype, f32 (multiplied in full f32) or bf16; sums are in f32. C is of the inputs' dtype
+/// or f32; addend, bias and aux are of C's.
+struct Product {
+  Tensor c;
+  Tensor a;
+  Transpose transpose_a = Transpose::kNo;
+  Tensor b;
+  Transpose transpose_b = Transpose::kNo;
+  Tensor addend = {};  // undefined for none; may be C itself
+  Tensor bias = {};    // undefined for none; none with kGeluSlope
+  Epilogue epilogue = Epilogue::kNone;
+  Tensor aux = {};  // undefined, or what the epilogue says
+
+  std::int64_t m() const { return c.size(0); }
+  std::int64_t n() const { return c.size(1); }
+  std::int64_t k() const { return a.size(transpose_a == Transpose::kNo ? 1 : 0); }
+};
+
+/// Enqueues the product, with equal bits for equal inputs. False, and nothing is done, where the
+/// library has no kernel for this epilogue or bias and these sizes. Throws DeviceError, and where
+/// there is none for a product without either.
+[[nodiscard]] bool try_multiply(Cuda cuda, const Product& product);
+
+}  // namespace hybrid_trainer::kernels

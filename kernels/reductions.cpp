@@ -1,0 +1,64 @@
+#include "hybrid_trainer/kernels/reductions.h"
+
+#include "kernels/check.h"
+#include "kernels/cpu/reductions.h"
+#include "kernels/cuda/reductions.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+void check_result(const char* kernel, const Tensor& result) {
+  check_dtype(kernel, {"result", result}, DType::kF64);
+  check_shape(kernel, {"result", result}, {1});
+}
+
+}  // namespace
+
+void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
+         const Stream& stream) {
+  check_result("dot", result);
+  require(x.size() == y.size(), "dot: x and y must hold as many tensors");
+  for (std::size_t k = 0; k < x.size(); ++k) {
+    check_real("dot", {"x", x[k]});
+    check_alike("dot", {{"x", x[k]}, {"y", y[k]}});
+  }
+  visit_backend(stream, [&](auto backend) { dot(backend, result, x, y); });
+}
+
+void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Stream& stream) {
+  dot(result, x, x, stream);
+}
+
+void mean(const Tensor& result, const Tensor& x, const Stream& stream) {
+  check_result("mean", result);
+  check_dtype("mean", {"x", x}, DType::kF32);
+  require(x.elements() > 0, "mean: x has no elements");
+  visit_backend(stream, [&](auto backend) { mean(backend, result, x); });
+}
+
+Tensor empty_result(const Stream& stream) {
+  return Tensor::empty({1}, DType::kF64, MemoryKind::kWorkspace, stream);
+}
+
+double wait_for_value(const Tensor& result, const Stream& stream) {
+  check_result("wait_for_value", result);
+  return *wait_for_host(result, stream).data<double>();
+}
+
+double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream) {
+  const Tensor result = empty_result(stream);
+  dot(result, {&x, 1}, {&y, 1}, stream);
+  return wait_for_value(result, stream);
+}
+
+double wait_for_sum_of_squares(const Tensor& x, const Stream& stream) {
+  return wait_for_dot(x, x, stream);
+}
+
+double wait_for_mean(const Tensor& x, const Stream& stream) {
+  const Tensor result = empty_result(stream);
+  mean(result, x, stream);
+  return wait_for_value(result, stream);
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "hybrid_trainer/core/memory_source.h"
+
+namespace hybrid_trainer {
+
+/// A source that gives no more than a budget, and counts.
+class BudgetedSource {
+ public:
+  BudgetedSource(MemorySource& source, std::optional<std::size_t> budget_bytes)
+      : source_(source), budget_bytes_(budget_bytes) {}
+  void* take(std::size_t bytes);  // nullptr where budget or source have no more
+  void give(void* data, std::size_t bytes) noexcept;
+  bool over_budget_with(std::size_t bytes) const;
+  std::size_t taken_bytes() const { return taken_bytes_; }
+  std::size_t fresh_bytes() const { return fresh_bytes_; }
+
+ private:
+  MemorySource& source_;
+  std::optional<std::size_t> budget_bytes_;
+  std::size_t taken_bytes_ = 0;
+  std::size_t fresh_bytes_ = 0;  // ever taken
+};
+
+/// Blocks of a source, with those that came back kept for reuse. One thread at a time.
+class BlockStore {
+ public:
+  virtual ~BlockStore() = default;
+  virtual void* allocate(std::size_t bytes) = 0;  // nullptr where there is no more
+  virtual void release(void* data, std::size_t bytes) = 0;
+  /// Gives unused memory back to the source.
+  virtual void trim() noexcept = 0;
+  virtual bool reserve(std::size_t) { return true; }
+  /// The most bytes of one slab that were ever in use, from its begin to the end of the last block.
+  virtual std::size_t extent() const { return 0; }
+};
+
+/// Each block is taken from the source alone and reused for requests of its very size.
+class BlockCache final : public BlockStore {
+ public:
+  explicit BlockCache(BudgetedSource& source) : source_(source) {}
+  void* allocate(std::size_t bytes) override;
+  void release(void* data, std::size_t bytes) override { free_[bytes].push_back(data); }
+  void trim() noexcept override;
+
+ private:
+  BudgetedSource& source_;
+  std::map<std::size_t, std::vector<void*>> free_;  // by size
+};
+
+/// Blocks are cut from few large slabs, the smallest free piece that fits first, and merged with
+/// their free neighbours when they come back.
+class Arena final : public BlockStore {
+ public:
+  explicit Arena(BudgetedSource& source) : source_(source) {}
+  void* allocate(std::size_t bytes) override;
+  void release(void* data, std::size_t bytes) override;
+  void trim() noexcept override;
+  bool reserve(std::size_t bytes) override;
+  std::size_t extent() const override { return extent_; }
+
+ private:
+  using Address = char*;
+  struct Piece {
+    std::size_t bytes;
+    Address slab;  // pieces of two slabs never merge, even where they touch
+  };
+  using Pieces = std::map<Address, Piece>;
+  bool add_slab(std::size_t bytes);
+  void add_free(Address begin, Piece piece);
+  void remove_free(Pieces::iterator piece);
+
+  BudgetedSource& source_;
+  std::size_t extent_ = 0;
+  std::map<Address, std::size_t> slabs_;
+  Pieces free_;
+  std::multimap<std::size_t, Address> free_by_size_;
+  std::map<Address, Address> slab_of_used_;
+};
+
+}  // namespace hybrid_trainer

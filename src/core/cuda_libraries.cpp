@@ -1,0 +1,136 @@
+#include "hybrid_trainer/core/cuda_libraries.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/known_library.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The folders below `folder`, sorted; none where it cannot be read.
+std::vector<fs::path> folders_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code failure;
+  for (fs::directory_iterator at(folder, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    std::error_code unknown;
+    if (at->is_directory(unknown)) found.push_back(at->path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+/// `prefix`/lib/python3.*/{site,dist}-packages/nvidia/*/lib, which wheels of NVIDIA fill.
+void add_wheels(std::vector<std::string>& folders, const fs::path& prefix) {
+  for (const fs::path& version : folders_in(prefix / "lib")) {
+    if (!version.filename().native().starts_with("python3")) continue;
+    for (const char* packages : {"site-packages", "dist-packages"}) {
+      for (const fs::path& package : folders_in(version / packages / "nvidia")) {
+        std::error_code unknown;
+        if (fs::is_directory(package / "lib", unknown)) folders.push_back(package / "lib");
+      }
+    }
+  }
+}
+
+/// Where the python3 programs of PATH are installed, but for what is there already.
+void add_python_prefixes(std::vector<fs::path>& prefixes) {
+  const char* const path = std::getenv("PATH");
+  std::istringstream entries(path == nullptr ? "" : path);
+  for (std::string entry; std::getline(entries, entry, ':');) {
+    const fs::path prefix = fs::path(entry).parent_path();
+    std::error_code unknown;
+    const bool has_python = fs::exists(fs::path(entry) / "python3", unknown);
+    const bool is_new = std::find(prefixes.begin(), prefixes.end(), prefix) == prefixes.end();
+    if (has_python && is_new) prefixes.push_back(prefix);
+  }
+}
+
+/// "13.1.0" of 130100.
+std::string dotted(std::size_t version) {
+  return concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+// What each library says of its version; empty where it says nothing.
+
+std::string cublaslt_version(const SharedLibrary& library) {
+  const auto ask = library.find<std::size_t()>("cublasLtGetVersion");
+  return ask == nullptr ? "" : dotted(ask());
+}
+
+std::string cudnn_version(const SharedLibrary& library) {
+  const auto ask = library.find<std::size_t()>("cudnnGetVersion");
+  if (ask == nullptr) return "";
+  const std::size_t version = ask();  // 91900 is 9.19.0, but 8907 was 8.9.7
+  if (version >= 10000) return dotted(version);
+  return concat(version / 1000, ".", version / 100 % 10, ".", version % 100);
+}
+
+std::string nccl_version(const SharedLibrary& library) {
+  const auto ask = library.find<int(int*)>("ncclGetVersion");
+  int version = 0;
+  if (ask == nullptr || ask(&version) != 0) return "";
+  return dotted(static_cast<std::size_t>(version));
+}
+
+std::string nvml_version(const SharedLibrary& library) {
+  const auto begin = library.find<int()>("nvmlInit_v2");
+  const auto ask = library.find<int(char*, unsigned int)>("nvmlSystemGetDriverVersion");
+  const auto end = library.find<int()>("nvmlShutdown");
+  if (begin == nullptr || ask == nullptr || end == nullptr || begin() != 0) return "";
+  std::array<char, 96> text{};
+  const int answer = ask(text.data(), text.size() - 1);
+  end();
+  return answer == 0 ? text.data() : "";
+}
+
+constexpr const char* kInstallToolkit =
+    "install the CUDA toolkit 13 (or the Python package nvidia-cublas), or set CUDA_HOME to where "
+    "it is";
+
+constexpr KnownLibrary kLibraries[] = {
+    {"cuBLASLt", "libcublasLt.so", 13, cublaslt_version, true, kInstallToolkit},
+    {"cuDNN", "libcudnn.so", 9, cudnn_version, true,
+     "install cuDNN 9 for CUDA 13 (for example the Python package nvidia-cudnn-cu13)"},
+    {"NCCL", "libnccl.so", 2, nccl_version, true,
+     "install NCCL 2 for CUDA 13 (for example the Python package nvidia-nccl-cu13)"},
+    {"NVML", "libnvidia-ml.so", 1, nvml_version, false, "install NVIDIA's driver, 580 or newer"},
+};
+
+}  // namespace
+
+std::vector<std::string> cuda_library_folders() {
+  std::vector<std::string> folders;
+  std::vector<fs::path> prefixes;
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
+    const char* const home = std::getenv(variable);
+    if (home != nullptr && *home != '\0') folders.push_back(fs::path(home) / "lib64");
+  }
+  folders.push_back("/usr/local/cuda/lib64");
+  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONUSERBASE"}) {
+    const char* const prefix = std::getenv(variable);
+    if (prefix != nullptr && *prefix != '\0') prefixes.push_back(prefix);
+  }
+  if (const char* const home = std::getenv("HOME")) prefixes.push_back(fs::path(home) / ".local");
+  add_python_prefixes(prefixes);
+  for (const fs::path& prefix : prefixes) add_wheels(folders, prefix);
+  return folders;
+}
+
+WantedLibrary cublaslt_library() { return wanted(kLibraries[0], cuda_library_folders()); }
+
+std::vector<CudaLibrary> look_for_cuda_libraries() {
+  const std::vector<std::string> folders = cuda_library_folders();
+  std::vector<CudaLibrary> all;
+  for (const KnownLibrary& known : kLibraries) all.push_back(describe(known, folders));
+  return all;
+}
+
+}  // namespace hybrid_trainer

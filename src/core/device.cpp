@@ -1,0 +1,64 @@
+#include "hybrid_trainer/core/device.h"
+
+#include <charconv>
+#include <optional>
+
+#include "hybrid_trainer/core/cuda_runtime.h"
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::string_view kCudaPrefix = "cuda:";
+
+/// N of "cuda:N", 0 of "cuda".
+std::optional<int> cuda_index(const std::string& name) {
+  if (name == "cuda") return 0;
+  if (!name.starts_with(kCudaPrefix)) return {};
+  int index = 0;
+  const char* const end = name.data() + name.size();
+  const auto result = std::from_chars(name.data() + kCudaPrefix.size(), end, index);
+  if (result.ec != std::errc{} || result.ptr != end || index < 0) return {};
+  return index;
+}
+
+Device cuda_device(int index) {
+  const int count = cuda_runtime().device_count();
+  if (index < count) return {DeviceType::kCuda, index};
+  throw DeviceError(concat("device: got cuda:", index, ", this machine has ", count,
+                           count == 1 ? " CUDA device, cuda:0" : " CUDA devices, from cuda:0 on",
+                           "; `hybrid doctor` lists them"));
+}
+
+}  // namespace
+
+std::string name_of(Device device) {
+  switch (device.type) {
+    case DeviceType::kCpu:
+      return "cpu";
+    case DeviceType::kCuda:
+      return concat(kCudaPrefix, device.index);
+    case DeviceType::kSimulated:
+      break;
+  }
+  return concat("simulated:", device.index);
+}
+
+Device find_device(const std::string& name) {
+  if (name == "cpu") return {};
+  if (name == "auto") return look_for_cuda().runtime != nullptr ? cuda_device(0) : Device{};
+  if (const auto index = cuda_index(name)) return cuda_device(*index);
+  throw ConfigError({concat("device: got \"", name, "\", want cpu, cuda, cuda:N or auto")});
+}
+
+bool names_a_device(const std::string& name) {
+  return name == "cpu" || name == "auto" || cuda_index(name).has_value();
+}
+
+CudaRuntime& cuda_runtime() {
+  const CudaLookup& found = look_for_cuda();
+  if (found.runtime == nullptr) throw DeviceError(found.problem);
+  return *found.runtime;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,14 @@
+// Linked where the build has no CUDA toolkit.
+#include "hybrid_trainer/core/cuda_runtime.h"
+
+namespace hybrid_trainer {
+
+const CudaLookup& look_for_cuda() {
+  static const CudaLookup none{
+      nullptr,
+      "CUDA: this build has none; install the CUDA toolkit 13.0 and build again with -DHT_CUDA=ON, "
+      "or use --device cpu"};
+  return none;
+}
+
+}  // namespace hybrid_trainer

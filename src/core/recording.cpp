@@ -1,0 +1,74 @@
+#include "hybrid_trainer/core/recording.h"
+
+#include <utility>
+
+#include "hybrid_trainer/core/cuda_runtime.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// More than any device has, so that all is laid out in one piece.
+constexpr std::size_t kEndless = std::size_t{1} << 46;
+
+/// One block of another pool, given out as a slab.
+class OneBlock final : public MemorySource {
+ public:
+  explicit OneBlock(Buffer block) : block_(std::move(block)) {}
+  void* take(std::size_t bytes) noexcept override {
+    if (given_ || bytes > block_.bytes()) return nullptr;
+    given_ = true;
+    return block_.data();
+  }
+  void give(void*, std::size_t) noexcept override { given_ = false; }
+  Device device() const override { return block_.device(); }
+  bool prefers_slabs() const override { return true; }
+
+ private:
+  Buffer block_;
+  bool given_ = false;
+};
+
+std::size_t bytes_of(const std::function<void(const Stream&)>& enqueue) {
+  const Stream simulated(MemoryPool::create("device", {}, simulated_memory()));
+  simulated.pool()->reserve(kEndless, "simulation");
+  enqueue(simulated);
+  return simulated.pool()->use().extent;
+}
+
+}  // namespace
+
+Recording::Recording(const Stream& stream, const std::function<void(const Stream&)>& enqueue) {
+  const std::size_t bytes = bytes_of(enqueue);
+  Buffer block = stream.pool()->allocate(bytes, MemoryKind::kActivations);
+  const std::size_t block_bytes = block.bytes();
+  pool_ = MemoryPool::create("recording", {}, std::make_unique<OneBlock>(std::move(block)));
+  pool_->reserve(block_bytes, "a recording");
+  CudaRuntime& runtime = cuda_runtime();
+  runtime.begin_capture(stream.native());
+  try {
+    enqueue(Stream(stream, pool_));
+  } catch (...) {
+    runtime.destroy(runtime.end_capture(stream.native()));
+    throw;
+  }
+  graph_ = runtime.end_capture(stream.native());
+}
+
+Recording::~Recording() {
+  if (graph_ != nullptr) cuda_runtime().destroy(graph_);
+}
+
+Recording::Recording(Recording&& other) noexcept
+    : pool_(std::move(other.pool_)), graph_(std::exchange(other.graph_, nullptr)) {}
+
+Recording& Recording::operator=(Recording&& other) noexcept {
+  std::swap(pool_, other.pool_);
+  std::swap(graph_, other.graph_);
+  return *this;
+}
+
+void Recording::replay(const Stream& stream) const {
+  cuda_runtime().launch(graph_, stream.native());
+}
+
+}  // namespace hybrid_trainer

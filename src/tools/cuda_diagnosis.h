@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/cuda_libraries.h"
+#include "hybrid_trainer/core/cuda_runtime.h"
+#include "hybrid_trainer/observability/json_writer.h"
+
+namespace hybrid_trainer {
+
+/// What `hybrid doctor` says of one CUDA device.
+struct CudaDeviceDiagnosis {
+  CudaProperties properties;
+  double fp32_flops_per_second = 0;
+  double bf16_flops_per_second = 0;
+  double copy_bytes_per_second = 0;
+  std::string problem;  // why it could not be measured, or ""
+};
+
+/// What `hybrid doctor` says of CUDA.
+struct CudaDiagnosis {
+  std::string problem;  // why there is none and the way out, or ""
+  std::string driver, runtime;
+  std::vector<CudaDeviceDiagnosis> devices;
+  std::vector<CudaLibrary> libraries;
+};
+
+/// Looks for driver, devices and libraries, and measures each device. Throws nothing that a device
+/// answers.
+CudaDiagnosis diagnose_cuda();
+void print(const CudaDiagnosis& found);
+/// The object "cuda".
+void write(JsonWriter& out, const CudaDiagnosis& found);
+
+}  // namespace hybrid_trainer

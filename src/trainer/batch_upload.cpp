@@ -1,0 +1,23 @@
+#include "src/trainer/batch_upload.h"
+
+namespace hybrid_trainer {
+
+Batch BatchUpload::to_device(const Batch& batch, const Stream& stream) {
+  if (batch.inputs.device() == stream.device()) return batch;
+  copy_part(uploaded_.inputs, batch.inputs, stream);
+  copy_part(uploaded_.targets, batch.targets, stream);
+  return uploaded_;
+}
+
+void BatchUpload::copy_part(Tensor& uploaded, const Tensor& part, const Stream& stream) {
+  if (uploaded.shape() != part.shape() || uploaded.dtype() != part.dtype()) {
+    uploaded = Tensor::empty_like(part, MemoryKind::kData, stream);
+  }
+  if (part.pinned()) {
+    copy(uploaded, part, stream);
+  } else {
+    wait_for_copy(uploaded, part, stream);
+  }
+}
+
+}  // namespace hybrid_trainer
