@@ -1,0 +1,158 @@
+#include "hybrid_trainer/kernels/attention.h"
+
+#include "tests/cuda/cuda_case.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+struct AttentionCase {
+  std::int64_t batch, length;
+  int heads;
+  std::int64_t head_size;
+};
+
+std::string text(const char* what, const AttentionCase& c, DType dtype) {
+  return concat(what, " B ", c.batch, " T ", c.length, " H ", c.heads, " head ", c.head_size, " ",
+                name_of(dtype));
+}
+
+/// y and log_sum_exp to be written, qkv.
+Tensors forward_tensors(const AttentionCase& c, DType dtype) {
+  const Stream host = cpu_stream();
+  const std::int64_t channels = c.heads * c.head_size;
+  return {random_tensor({c.batch, c.length, channels}, dtype, 3, host),
+          random_tensor({c.batch, c.heads, c.length}, DType::kF32, 4, host),
+          random_tensor({c.batch, c.length, 3 * channels}, dtype, 1, host)};
+}
+
+/// dqkv to be written, dy, y, log_sum_exp, qkv.
+Tensors backward_tensors(const AttentionCase& c, DType dtype) {
+  const Stream host = cpu_stream();
+  const Tensors forward = forward_tensors(c, dtype);
+  attention_forward(forward[0], forward[1], forward[2], c.heads, host);
+  return {random_tensor(forward[2].shape(), dtype, 5, host),
+          random_tensor(forward[0].shape(), dtype, 2, host), forward[0], forward[1], forward[2]};
+}
+
+void check_forward(const AttentionCase& c, DType dtype) {
+  expect_like_cpu(forward_tensors(c, dtype), tolerance_of(dtype), text("forward", c, dtype),
+                  [&](const Tensors& t, const Stream& stream) {
+                    attention_forward(t[0], t[1], t[2], c.heads, stream);
+                  });
+}
+
+void check_backward(const AttentionCase& c, DType dtype) {
+  // As in tests/kernels/attention_test.cpp.
+  expect_like_cpu(backward_tensors(c, dtype), dtype == DType::kF32 ? 2e-5 : 4e-2,
+                  text("backward", c, dtype), [&](const Tensors& t, const Stream& stream) {
+                    attention_backward(t[0], t[1], t[2], t[3], t[4], c.heads, stream);
+                  });
+}
+
+constexpr AttentionCase kTensorCoreCases[] = {{2, 1, 2, 64},   {1, 17, 3, 64},  {1, 64, 1, 64},
+                                              {1, 65, 1, 64},  {1, 130, 1, 64}, {1, 200, 1, 64},
+                                              {2, 17, 1, 128}, {1, 65, 2, 128}, {1, 130, 1, 128}};
+constexpr AttentionCase kGeneralCases[] = {{2, 1, 3, 1},   {2, 17, 3, 5},  {1, 64, 1, 16},
+                                           {1, 65, 1, 33}, {1, 130, 1, 5}, {1, 65, 1, 80},
+                                           {1, 40, 1, 200}};
+
+TEST(CudaAttention, ForwardOnTensorCores) {
+  for (const AttentionCase& c : kTensorCoreCases) check_forward(c, DType::kBF16);
+}
+
+TEST(CudaAttention, BackwardOnTensorCores) {
+  for (const AttentionCase& c : kTensorCoreCases) check_backward(c, DType::kBF16);
+}
+
+TEST(CudaAttention, ForwardOfAnyHeadSize) {
+  for (const DType dtype : kRealTypes) {
+    for (const AttentionCase& c : kGeneralCases) check_forward(c, dtype);
+  }
+  check_forward({1, 70, 1, 64}, DType::kF32);
+  check_forward({1, 33, 1, 128}, DType::kF32);
+}
+
+TEST(CudaAttention, BackwardOfAnyHeadSize) {
+  for (const DType dtype : kRealTypes) {
+    for (const AttentionCase& c : kGeneralCases) check_backward(c, dtype);
+  }
+  check_backward({1, 70, 1, 64}, DType::kF32);
+  check_backward({1, 33, 1, 128}, DType::kF32);
+}
+
+TEST(CudaAttention, ForwardWithoutLogSumExp) {
+  for (const std::int64_t head_size : {16, 64}) {
+    const AttentionCase c{1, 20, 2, head_size};
+    Tensors tensors = forward_tensors(c, DType::kBF16);
+    tensors[1] = Tensor();
+    expect_like_cpu(tensors, tolerance_of(DType::kBF16), text("alone", c, DType::kBF16),
+                    [&](const Tensors& t, const Stream& stream) {
+                      attention_forward(t[0], t[1], t[2], c.heads, stream);
+                    });
+  }
+}
+
+TEST(CudaAttention, StaysFiniteWithScoresOfThousands) {
+  for (const AttentionCase& c : {AttentionCase{1, 100, 1, 8}, AttentionCase{1, 100, 1, 64}}) {
+    const DType dtype = c.head_size == 64 ? DType::kBF16 : DType::kF32;
+    Tensors tensors = forward_tensors(c, dtype);
+    tensors[2] = random_tensor(tensors[2].shape(), dtype, 1, cpu_stream(), 30);
+    expect_like_cpu(tensors, dtype == DType::kF32 ? 1e-3 : 2e-2, text("large", c, dtype),
+                    [&](const Tensors& t, const Stream& stream) {
+                      attention_forward(t[0], t[1], t[2], c.heads, stream);
+                    });
+  }
+}
+
+/// Rows that begin 2 bytes off: neither packs nor tensor cores can read them.
+TEST(CudaAttention, TakesMisalignedTensors) {
+  const Stream host = cpu_stream();
+  const Tensor all = random_tensor({1 + 9 * 3 * 64}, DType::kBF16, 1, host);
+  const Tensors tensors{random_tensor({1, 9, 64}, DType::kBF16, 2, host), all,
+                        random_tensor({1, 1, 9}, DType::kF32, 3, host)};
+  expect_like_cpu(tensors, tolerance_of(DType::kBF16), "misaligned",
+                  [](const Tensors& t, const Stream& stream) {
+                    const Tensor qkv = t[1].rows(1, 1 + 9 * 3 * 64).view({1, 9, 192});
+                    attention_forward(t[0], t[2], qkv, 1, stream);
+                  });
+}
+
+TEST(CudaAttention, DecodesAfterAnyPosition) {
+  const Stream host = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    for (const std::int64_t head_size : {5, 64, 80, 256}) {
+      for (const std::int64_t position : {0, 1, 31, 70}) {
+        const std::int64_t channels = 2 * head_size;
+        const Tensor keys = random_tensor({2, 75, channels}, dtype, 2, host);
+        const Tensors tensors{random_tensor({2, channels}, dtype, 1, host), keys,
+                              random_tensor(keys.shape(), dtype, 3, host),
+                              random_tensor({2, 3 * channels}, dtype, 4, host)};
+        expect_like_cpu(tensors, tolerance_of(dtype),
+                        concat("decode ", head_size, " at ", position, " ", name_of(dtype)),
+                        [=](const Tensors& t, const Stream& stream) {
+                          attention_decode(t[0], t[1], t[2], t[3], position, 2, stream);
+                        });
+      }
+    }
+  }
+}
+
+TEST(CudaAttention, StoresKeysAndValues) {
+  const Stream host = cpu_stream();
+  const Tensor keys = random_tensor({3, 9, 10}, DType::kBF16, 1, host);
+  const Tensors tensors{keys, random_tensor(keys.shape(), DType::kBF16, 2, host),
+                        random_tensor({3, 7, 30}, DType::kBF16, 3, host)};
+  expect_like_cpu(tensors, 0, "store", [](const Tensors& t, const Stream& stream) {
+    store_keys_values(t[0], t[1], t[2], stream);
+  });
+}
+
+TEST(CudaAttention, RefusesLargeHeads) {
+  const Stream stream = cuda_stream();
+  const Tensor qkv = Tensor::empty({1, 2, 3 * 257}, DType::kF32, MemoryKind::kActivations, stream);
+  const Tensor y = Tensor::empty({1, 2, 257}, DType::kF32, MemoryKind::kActivations, stream);
+  EXPECT_THROW(attention_forward(y, Tensor(), qkv, 1, stream), Error);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels

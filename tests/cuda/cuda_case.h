@@ -1,0 +1,63 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/kernel_case.h"
+#include "tests/cuda/orders.h"
+
+namespace hybrid_trainer {
+
+using Tensors = std::vector<Tensor>;
+
+inline Stream cuda_stream() {
+  return Stream(MemoryPool::create("device", {}, cuda_memory(find_device("cuda"))));
+}
+
+inline Tensor copy_to(const Tensor& tensor, const Stream& stream) {
+  if (!tensor) return tensor;
+  const Tensor copied = Tensor::empty_like(tensor, MemoryKind::kActivations, stream);
+  wait_for_copy(copied, tensor, stream);
+  return copied;
+}
+
+inline Tensors copies_to(const Tensors& tensors, const Stream& stream) {
+  Tensors copied;
+  for (const Tensor& tensor : tensors) copied.push_back(copy_to(tensor, stream));
+  return copied;
+}
+
+/// Runs `kernel` on copies of the tensors on the processor and on CUDA, there in several orders of
+/// its threads, and compares all tensors afterwards: bits between the orders, values within
+/// `tolerance` · (1 + |value|) with the processor's.
+inline void expect_like_cpu(const Tensors& tensors, double tolerance, const std::string& what,
+                            const std::function<void(const Tensors&, const Stream&)>& kernel) {
+  const Stream host = kernels::cpu_stream();
+  const Tensors wanted = copies_to(tensors, host);
+  kernel(wanted, host);
+  Tensors first;
+  in_several_orders([&] {
+    const Stream stream = cuda_stream();
+    const Tensors on_device = copies_to(tensors, stream);
+    kernel(on_device, stream);
+    Tensors results;
+    for (const Tensor& tensor : on_device) {
+      results.push_back(tensor ? wait_for_host(tensor, stream) : tensor);
+    }
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (!results[i]) continue;
+      SCOPED_TRACE(concat(what, ", tensor ", i));
+      if (!first.empty()) {
+        kernels::expect_same_bits(results[i], first[i]);
+      } else if (results[i].dtype() == DType::kF32 || results[i].dtype() == DType::kBF16) {
+        kernels::expect_close(results[i], kernels::values_of(wanted[i]), tolerance);
+      } else {
+        kernels::expect_same_bits(results[i], wanted[i]);
+      }
+    }
+    if (first.empty()) first = results;
+  });
+}
+
+}  // namespace hybrid_trainer

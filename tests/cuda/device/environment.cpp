@@ -1,0 +1,31 @@
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "hybrid_trainer/core/cuda_runtime.h"
+#include "tests/cuda/orders.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Skips every test, visibly, where there is no device.
+class NeedsCuda : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    if (look_for_cuda().runtime != nullptr) return;
+    std::puts("[  SKIPPED ] all: there is no CUDA device");
+    GTEST_SKIP() << look_for_cuda().problem;
+  }
+};
+
+const auto* const registered = ::testing::AddGlobalTestEnvironment(new NeedsCuda);
+
+}  // namespace
+
+void in_several_orders(const std::function<void()>& run) {
+  for (int i = 0; i < 3; ++i) run();
+}
+
+int recordings_replayed() { return -1; }
+
+}  // namespace hybrid_trainer

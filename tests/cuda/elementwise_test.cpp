@@ -1,0 +1,117 @@
+#include "hybrid_trainer/kernels/elementwise.h"
+
+#include "tests/cuda/cuda_case.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+constexpr std::int64_t kSizes[] = {1, 7, 1023, 2056};
+
+using Kernel = std::function<void(const Tensors&, const Stream&)>;
+
+/// The kernel on three tensors of each size and real dtype, whole and from their second element on,
+/// where no pack is aligned.
+void expect_like_cpu_everywhere(const std::string& what, double tolerance, const Kernel& kernel,
+                                std::vector<DType> dtypes = {DType::kF32, DType::kBF16}) {
+  const Stream host = cpu_stream();
+  for (DType dtype : dtypes) {
+    for (std::int64_t n : kSizes) {
+      const Tensors tensors{random_tensor({n}, dtype, 1, host), random_tensor({n}, dtype, 2, host),
+                            random_tensor({n}, dtype, 3, host, 3)};
+      const double most = dtype == DType::kF32 ? tolerance : tolerance > 0 ? 1e-2 : 0;
+      const std::string of = concat(what, " ", n, " ", name_of(dtype));
+      expect_like_cpu(tensors, most, of, kernel);
+      expect_like_cpu(tensors, most, of + " from element 1",
+                      [&](const Tensors& t, const Stream& s) {
+                        Tensors rest;
+                        for (const Tensor& tensor : t) rest.push_back(tensor.rows(1, n));
+                        kernel(rest, s);
+                      });
+    }
+  }
+}
+
+TEST(CudaElementwise, Adds) {
+  expect_like_cpu_everywhere("add", 0,
+                             [](const Tensors& t, const Stream& s) { add(t[0], t[1], t[2], s); });
+}
+
+TEST(CudaElementwise, AddsInPlace) {
+  expect_like_cpu_everywhere("add in place", 0,
+                             [](const Tensors& t, const Stream& s) { add(t[0], t[0], t[1], s); });
+}
+
+TEST(CudaElementwise, MovesAlong) {
+  expect_like_cpu_everywhere(
+      "move_along", 1e-6,
+      [](const Tensors& t, const Stream& s) { move_along(t[0], t[1], -0.3f, t[2], s); },
+      {DType::kF32});
+  expect_like_cpu_everywhere("axpy", 1e-6,
+                             [](const Tensors& t, const Stream& s) { axpy(t[0], 0.7f, t[2], s); },
+                             {DType::kF32});
+}
+
+TEST(CudaElementwise, Scales) {
+  expect_like_cpu_everywhere("scale", 0,
+                             [](const Tensors& t, const Stream& s) { scale(t[0], t[1], 1.7f, s); },
+                             {DType::kF32});
+}
+
+TEST(CudaElementwise, Casts) {
+  const Stream host = cpu_stream();
+  for (DType to : kRealTypes) {
+    for (DType from : kRealTypes) {
+      for (std::int64_t n : kSizes) {
+        const Tensors tensors{random_tensor({n}, to, 1, host), random_tensor({n}, from, 2, host)};
+        expect_like_cpu(tensors, 0, concat("cast ", name_of(from), " to ", name_of(to), " ", n),
+                        [](const Tensors& t, const Stream& s) { cast(t[0], t[1], s); });
+      }
+    }
+  }
+}
+
+TEST(CudaElementwise, RunsGelu) {
+  expect_like_cpu_everywhere(
+      "gelu_forward", 2e-6, [](const Tensors& t, const Stream& s) { gelu_forward(t[0], t[2], s); });
+  expect_like_cpu_everywhere("gelu_backward", 5e-6, [](const Tensors& t, const Stream& s) {
+    gelu_backward(t[0], t[1], t[2], s);
+  });
+}
+
+TEST(CudaElementwise, GeluOfFarNumbersIsFiniteAndOfNanIsNan) {
+  const Stream host = cpu_stream();
+  const Values values{-1e4, -40, -12, -1e-30, 0, 1e-30, 12, 40, 1e4};
+  const auto count = static_cast<std::int64_t>(values.size());
+  const Tensors tensors{tensor_of(values, {count}, DType::kF32, host),
+                        tensor_of(Values(values.size(), 1), {count}, DType::kF32, host),
+                        tensor_of(values, {count}, DType::kF32, host)};
+  expect_like_cpu(tensors, 1e-6, "gelu of far numbers", [](const Tensors& t, const Stream& s) {
+    gelu_backward(t[0], t[1], t[2], s);
+    gelu_forward(t[1], t[2], s);
+  });
+  const Stream stream = cuda_stream();
+  const Tensor x = copy_to(tensor_of({std::nan("")}, {1}, DType::kF32, host), stream);
+  gelu_forward(x, x, stream);
+  EXPECT_TRUE(std::isnan(values_of(wait_for_host(x, stream))[0]));
+}
+
+TEST(CudaElementwise, DropsWhatTheProcessorDrops) {
+  for (const RandomKey& key : {RandomKey{1, 0, 5}, RandomKey{9, 1234567890123, 77}}) {
+    expect_like_cpu_everywhere("dropout", 0, [&](const Tensors& t, const Stream& s) {
+      dropout(t[0], t[1], 0.3f, key, {}, s);
+    });
+  }
+}
+
+TEST(CudaElementwise, DropoutDropsTheWantedShare) {
+  const Stream host = cpu_stream();
+  const Stream stream = cuda_stream();
+  const Tensor x = copy_to(tensor_of(Values(4096, 1), {4096}, DType::kF32, host), stream);
+  dropout(x, x, 0.25f, {3, 4, 5}, {}, stream);
+  double kept = 0;
+  for (double value : values_of(wait_for_host(x, stream))) kept += value > 0 ? 1 : 0;
+  EXPECT_NEAR(kept / 4096, 0.75, 0.03);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels

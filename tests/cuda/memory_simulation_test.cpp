@@ -1,0 +1,97 @@
+#include "hybrid_trainer/trainer/memory_simulation.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/trainer/model_trainable.h"
+#include "hybrid_trainer/trainer/presets.h"
+#include "tests/cuda/cuda_case.h"
+
+namespace hybrid_trainer {
+namespace {
+
+HybridTrainerConfig small_config() {
+  HybridTrainerConfig config;
+  config.model = {.layers = 2, .heads = 2, .width = 32, .context = 16, .vocabulary = 64};
+  config.data = {.batch_size = 4, .sequence_length = 16};
+  config.gradient_accumulation.micro_batches = 2;
+  config.mixed_precision.full = "bf16";
+  return config;
+}
+
+TEST(MemorySimulation, AStepTakesNoMoreThanItSays) {
+  const HybridTrainerConfig config = small_config();
+  const std::size_t bytes = simulated_step_bytes(config);
+  const Stream stream = cuda_stream();
+  stream.pool()->reserve(bytes, "a step");
+  const std::size_t fresh = stream.pool()->use().fresh_total;
+  EXPECT_LT(fresh, bytes + 4096);
+  Gpt2 model(config.model, 0, stream);
+  ModelTrainable trainable(model, config, stream, MemoryPool::create("host"),
+                           [](const std::string&) {});
+  const Stream host = kernels::cpu_stream();
+  const Tensor ids = copy_to(kernels::random_ids({8, 16}, 64, 1, host), stream);
+  for (Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
+    trainable.enter_phase(phase);
+    trainable.wait_for_gradient({ids, ids});
+    trainable.apply_gradient();
+  }
+  EXPECT_EQ(stream.pool()->use().fresh_total, fresh);
+}
+
+TEST(MemorySimulation, GrowsWithTheBatch) {
+  HybridTrainerConfig config = small_config();
+  const std::size_t small = simulated_step_bytes(config);
+  config.data.batch_size = 64;
+  EXPECT_GT(simulated_step_bytes(config), small + (1 << 20));
+}
+
+HybridTrainerConfig gpt2_config(const std::string& preset, std::int64_t batch) {
+  HybridTrainerConfig config = preset_config(preset);
+  config.model.vocabulary = 50257;
+  config.data = {.batch_size = batch, .sequence_length = 1024};
+  config.gradient_accumulation.micro_batches = 1;
+  auto& precision = config.mixed_precision;
+  precision.warmup = precision.full = precision.predict = precision.correct = "bf16";
+  return config;
+}
+
+/// Live bytes of Predict, with a predictor's direction, over the peak of Full.
+double predict_share(const HybridTrainerConfig& config) {
+  const Stream stream(MemoryPool::create("device", {}, simulated_memory()));
+  Gpt2 model(config.model, 0, stream);
+  ModelTrainable trainable(model, config, stream, MemoryPool::create("host"),
+                           [](const std::string&) {});
+  const Shape shape{config.data.batch_size, config.data.sequence_length};
+  const Tensor ids = Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream);
+  trainable.enter_phase(Phase::kFull);
+  trainable.wait_for_gradient({ids, ids});
+  const std::size_t in_full = stream.pool()->use().peak_total;
+  Tensors direction;
+  for (const WeightView& weight : trainable.weights()) {
+    direction.push_back(Tensor::empty_like(weight.value, MemoryKind::kPredictor, stream));
+  }
+  trainable.enter_phase(Phase::kPredict);
+  trainable.wait_for_loss({ids, ids});
+  return static_cast<double>(stream.pool()->use().live_total) / static_cast<double>(in_full);
+}
+
+TEST(MemorySimulation, PredictKeepsASmallShareOfFull) {
+  const double small = predict_share(gpt2_config("gpt2-124m", 64));
+  const double large = predict_share(gpt2_config("gpt2-1558m", 32));
+  RecordProperty("share_124m_batch_64", std::to_string(small));
+  RecordProperty("share_1558m_batch_32", std::to_string(large));
+  EXPECT_LT(small, 0.08);
+  EXPECT_LT(large, 0.18);  // f32 masters, bf16 copies and an f32 direction: 10 bytes a parameter
+}
+
+TEST(MemorySimulation, Gpt2InTheBatchOfTheBenchmarkFitsIn19GiB) {
+  const HybridTrainerConfig config = gpt2_config("gpt2-124m", 64);
+  const double gibibytes = static_cast<double>(simulated_step_bytes(config)) / (1 << 30);
+  RecordProperty("gibibytes", std::to_string(gibibytes));
+  EXPECT_LT(gibibytes, 19);
+  EXPECT_GT(gibibytes, 10);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,118 @@
+#include <chrono>
+#include <thread>
+
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/memory/offload_strategy.h"
+#include "hybrid_trainer/memory/weight_snapshot.h"
+#include "tests/cuda/cuda_case.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using kernels::random_tensor;
+
+/// Optimizer state on the device that is moved out and back while the stream goes on working.
+class CudaOffload : public ::testing::Test {
+ protected:
+  CudaOffload() {
+    const Stream host = kernels::cpu_stream();
+    for (const std::int64_t elements : {70001, 5, 4096}) {
+      wanted_.push_back(random_tensor({elements}, DType::kF32, 3, host));
+      Tensor there = Tensor::empty_like(wanted_.back(), MemoryKind::kOptimizerState, stream_);
+      wait_for_copy(there, wanted_.back(), stream_);
+      tensors_.push_back(there);
+    }
+  }
+  std::vector<OffloadSlot> slots() {
+    std::vector<OffloadSlot> slots;
+    for (Tensor& tensor : tensors_) slots.push_back({"slot", &tensor});
+    return slots;
+  }
+  /// Work that takes memory, writes it and gives it back, as the passes of Predict do.
+  void work() {
+    for (const std::int64_t elements : {70001, 4096, 5}) {
+      const Tensor x = Tensor::zeros({elements}, DType::kF32, MemoryKind::kActivations, stream_);
+      kernels::add(x, x, x, stream_);
+    }
+  }
+  void expect_content() {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      kernels::expect_same_bits(wait_for_host(tensors_[i], stream_), wanted_[i]);
+    }
+  }
+  std::size_t live_state() const {
+    return stream_.pool()->use().live[static_cast<std::size_t>(MemoryKind::kOptimizerState)];
+  }
+
+  const Stream stream_ = cuda_stream();
+  std::shared_ptr<MemoryPool> host_ = make_host_pool(stream_.device());
+  std::vector<Tensor> wanted_, tensors_;
+  TemporaryFolder scratch_;
+};
+
+TEST_F(CudaOffload, BringsTheSameBitsBackFromMemoryAndFile) {
+  for (const std::string& target : {std::string("memory"), scratch_.path().string()}) {
+    for (const bool async : {true, false}) {
+      SCOPED_TRACE(concat(target, async ? " async" : ""));
+      const auto strategy =
+          make_offload_strategy({.offload_target = target, .async_restore = async}, host_);
+      for (int cycle = 0; cycle < 3; ++cycle) {
+        kernels::scale(tensors_[0], tensors_[0], 2, stream_);
+        kernels::scale(tensors_[0], tensors_[0], 0.5f, stream_);
+        ASSERT_EQ(strategy->move_out(slots(), stream_).problem, "");
+        EXPECT_FALSE(tensors_[0].defined());
+        work();
+        stream_.synchronize();
+        strategy->begin_restore();
+        work();
+        strategy->wait_until_restored();
+        kernels::scale(tensors_[1], tensors_[1], 2, stream_);
+        kernels::scale(tensors_[1], tensors_[1], 0.5f, stream_);
+        expect_content();
+      }
+    }
+  }
+}
+
+TEST_F(CudaOffload, FreesDeviceMemoryOnceTheCopiesAreMade) {
+  const auto strategy = make_offload_strategy({}, host_);
+  const std::size_t before = live_state();
+  EXPECT_GE(strategy->move_out(slots(), stream_).freed_bytes, 296000u);
+  for (int i = 0; i < 2000 && live_state() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    strategy->release_moved_out();
+  }
+  EXPECT_EQ(live_state(), 0u);
+  strategy->wait_until_restored();
+  EXPECT_EQ(live_state(), before);
+  expect_content();
+}
+
+TEST_F(CudaOffload, DroppedStateComesBackAsZeros) {
+  const auto strategy = make_offload_strategy({.offload_strategy = "drop_and_reinitialize"}, host_);
+  strategy->move_out(slots(), stream_);
+  work();
+  strategy->begin_restore();
+  strategy->wait_until_restored();
+  for (const Tensor& tensor : tensors_) {
+    EXPECT_EQ(kernels::wait_for_sum_of_squares(tensor, stream_), 0);
+  }
+}
+
+TEST_F(CudaOffload, ASnapshotReturnsAndGoesWhileTheStreamWorks) {
+  WeightSnapshot snapshot(host_);
+  for (int cycle = 0; cycle < 3; ++cycle) {
+    snapshot.take(tensors_, stream_);
+    for (const Tensor& tensor : tensors_) fill_zero(tensor, stream_);
+    snapshot.restore(stream_);
+    snapshot.drop();
+    EXPECT_EQ(host_->use().live_total, 0u);
+    expect_content();
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

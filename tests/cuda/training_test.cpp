@@ -1,0 +1,120 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/observability/jsonl_sink.h"
+#include "tests/cuda/orders.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::vector<StepRecord> records_of(const std::filesystem::path& run) {
+  std::vector<StepRecord> records;
+  for_each_record(run / "metrics.jsonl",
+                  [&](const StepRecord& record) { records.push_back(record); });
+  return records;
+}
+
+/// All in one precision: "auto" is chosen by timing.
+HybridTrainerConfig fixed_config() {
+  HybridTrainerConfig config = tiny_config();
+  config.mixed_precision.predict = "fp32";
+  return config;
+}
+
+/// Whole runs through all phases, with `hybrid train`'s own code.
+class CudaTraining : public ::testing::Test {
+ protected:
+  void SetUp() override { prepare_tiny_data(scratch_ / "data"); }
+
+  std::filesystem::path train(HybridTrainerConfig config, const std::string& device,
+                              const std::string& name, bool resume = false) {
+    config.device = device;
+    const auto run = scratch_ / name;
+    train_tiny(config, scratch_ / "data", run, resume);
+    return run;
+  }
+
+  TemporaryFolder scratch_;
+};
+
+TEST_F(CudaTraining, GoesThroughAllPhasesAsTheProcessorDoes) {
+  const auto wanted = records_of(train(fixed_config(), "cpu", "cpu"));
+  const auto found = records_of(train(fixed_config(), "cuda", "cuda"));
+  ASSERT_EQ(found.size(), wanted.size());
+  std::array<int, 4> steps{};
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_EQ(found[i].phase, wanted[i].phase) << "step " << i + 1;
+    EXPECT_NEAR(found[i].loss, wanted[i].loss, 1e-5 * wanted[i].loss) << "step " << i + 1;
+    ++steps[static_cast<std::size_t>(found[i].phase)];
+  }
+  for (const int count : steps) EXPECT_GT(count, 0);
+  EXPECT_NEAR(*found.back().validation_loss, *wanted.back().validation_loss, 1e-4);
+}
+
+TEST_F(CudaTraining, PredictKeepsTheOptimizerStateAway) {
+  HybridTrainerConfig config = fixed_config();
+  config.predict_aware_memory.async_restore_lookahead = 1;
+  const auto records = records_of(train(config, "cuda", "cuda"));
+  const auto state = static_cast<std::size_t>(MemoryKind::kOptimizerState);
+  std::size_t in_full = 0, in_predict = SIZE_MAX;
+  for (const StepRecord& record : records) {
+    if (record.phase == Phase::kFull) in_full = record.device_memory.live[state];
+    if (record.phase == Phase::kPredict)
+      in_predict = std::min(in_predict, record.device_memory.live[state]);
+  }
+  EXPECT_GT(in_full, 0u);
+  EXPECT_EQ(in_predict, 0u);
+}
+
+TEST_F(CudaTraining, GivesTheSameBitsEachTime) {
+  HybridTrainerConfig config = fixed_config();
+  config.model.dropout = 0.1;
+  config.mixed_precision.full = "bf16";
+  std::string first;
+  int count = 0;
+  in_several_orders([&] {
+    const std::string digest =
+        newest_checkpoint_digest(train(config, "cuda", concat("run", count++)));
+    if (first.empty()) first = digest;
+    EXPECT_EQ(digest, first);
+  });
+}
+
+TEST_F(CudaTraining, RecordedStepsGiveTheBitsOfLaunchedOnes) {
+  HybridTrainerConfig config = fixed_config();
+  config.model.dropout = 0.1;
+  config.gradient_accumulation.micro_batches = 2;
+  const auto launched = train(config, "cuda", "launched");
+  config.training.cuda_graphs = true;
+  const int before = recordings_replayed();
+  const auto recorded = train(config, "cuda", "recorded");
+  EXPECT_EQ(newest_checkpoint_digest(recorded), newest_checkpoint_digest(launched));
+  if (before >= 0) {
+    EXPECT_GT(recordings_replayed(), before + 10);
+  }
+}
+
+TEST_F(CudaTraining, ResumesBitForBit) {
+  namespace fs = std::filesystem;
+  HybridTrainerConfig config = fixed_config();
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  const fs::path whole = train(config, "cuda", "whole");
+  for (const int stop : {7, 16, 21, 29}) {
+    const fs::path run = scratch_ / concat("stopped", stop);
+    fs::copy(whole, run, fs::copy_options::recursive);
+    for (int step = stop + 1; step <= 40; ++step) {
+      std::string name = std::to_string(step);
+      name.insert(0, 10 - name.size(), '0');
+      fs::remove_all(run / "checkpoints" / ("step-" + name));
+    }
+    train(config, "cuda", run.filename(), true);
+    EXPECT_EQ(newest_checkpoint_digest(run), newest_checkpoint_digest(whole)) << stop;
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,31 @@
+# test_cuda runs the CUDA backend's code without a device: kernels as blocks of fibers, streams as threads. Where there is CUDA,
+# test_cuda_device is the same tests on the device.
+find_package(Boost 1.81 REQUIRED COMPONENTS context)
+file(GLOB cuda_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*_test.cpp)
+list(APPEND cuda_tests trainer/tiny_run.cpp)
+file(GLOB emulation CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*.cpp)
+file(GLOB emulation_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*_test.cpp)
+list(REMOVE_ITEM emulation ${emulation_tests})
+file(GLOB dispatch CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cpp)
+file(GLOB device_code CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
+set_source_files_properties(${device_code} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -Wno-unknown-pragmas)
+
+if(HT_SANITIZE STREQUAL "thread")
+  # The sanitizer counts calls and returns by thread; fibers begin and end elsewhere than they are called.
+  set_source_files_properties(emulation/block.cpp PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
+endif()
+
+# Objects, not a library: they stand before the product's own of the same names.
+add_library(cuda_emulation OBJECT ${emulation} ${dispatch} ${device_code}
+            ${PROJECT_SOURCE_DIR}/kernels/cuda/algorithm_cache.cpp)
+target_compile_definitions(cuda_emulation PRIVATE HT_WITH_CUDA)
+target_compile_features(cuda_emulation PRIVATE cxx_std_20)
+target_include_directories(cuda_emulation PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(cuda_emulation PRIVATE hybrid_trainer::core Boost::context)
+ht_compile_options(cuda_emulation)
+
+ht_add_test_program(test_cuda SOURCES ${cuda_tests} ${emulation_tests} $<TARGET_OBJECTS:cuda_emulation>
+                    LIBRARIES hybrid_trainer::trainer Boost::context)
+if(HT_WITH_CUDA)
+  ht_add_test_program(test_cuda_device AS_ONE SOURCES ${cuda_tests} cuda/device/environment.cpp LIBRARIES hybrid_trainer::trainer)
+endif()

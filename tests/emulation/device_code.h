@@ -1,0 +1,118 @@
+#pragma once
+
+// The words of CUDA C++ that the kernels use, for a processor. A block's threads are fibers of one
+// thread of the operating system, so what a block shares is that thread's own.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __shared__ static thread_local
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+
+struct uint3 {
+  unsigned int x = 0, y = 0, z = 0;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) uint4 {
+  unsigned int x, y, z, w;
+};
+
+namespace hybrid_trainer::emulation {
+
+/// Where the running thread stands; set before each of its turns.
+struct Place {
+  uint3 thread, block, threads, blocks;
+};
+Place& place();
+
+/// All threads of the block wait for each other here.
+void synchronize_block();
+/// Lanes of the mask wait for each other; then `bytes` of the value of `lane` are copied out.
+void exchange(unsigned int mask, const void* mine, std::size_t bytes, void* all);
+/// The block's dynamic shared memory.
+void* shared_memory();
+
+constexpr int kLanes = 32;
+
+/// Every lane's value of one warp operation.
+template <class T>
+struct Exchanged {
+  T of[kLanes];
+};
+
+template <class T>
+Exchanged<T> exchange(unsigned int mask, const T& mine) {
+  Exchanged<T> all{};
+  exchange(mask, &mine, sizeof(T), all.of);
+  return all;
+}
+
+inline int lane() { return static_cast<int>(place().thread.x) % kLanes; }
+
+}  // namespace hybrid_trainer::emulation
+
+#define threadIdx (::hybrid_trainer::emulation::place().thread)
+#define blockIdx (::hybrid_trainer::emulation::place().block)
+#define blockDim (::hybrid_trainer::emulation::place().threads)
+#define gridDim (::hybrid_trainer::emulation::place().blocks)
+
+inline void __syncthreads() { hybrid_trainer::emulation::synchronize_block(); }
+inline void __syncwarp(unsigned int mask = 0xFFFFFFFFu) {
+  hybrid_trainer::emulation::exchange(mask, char{});
+}
+template <class T>
+T __shfl_sync(unsigned int mask, T value, int from) {
+  return hybrid_trainer::emulation::exchange(mask, value).of[from & 31];
+}
+template <class T>
+T __shfl_xor_sync(unsigned int mask, T value, int distance) {
+  return hybrid_trainer::emulation::exchange(mask, value)
+      .of[hybrid_trainer::emulation::lane() ^ distance];
+}
+template <class T>
+T __shfl_down_sync(unsigned int mask, T value, int distance) {
+  const int from = hybrid_trainer::emulation::lane() + distance;
+  const auto all = hybrid_trainer::emulation::exchange(mask, value);
+  return from < 32 ? all.of[from] : value;
+}
+template <class T>
+T __shfl_up_sync(unsigned int mask, T value, int distance) {
+  const int from = hybrid_trainer::emulation::lane() - distance;
+  const auto all = hybrid_trainer::emulation::exchange(mask, value);
+  return from >= 0 ? all.of[from] : value;
+}
+inline unsigned int __ballot_sync(unsigned int mask, bool vote) {
+  const auto all = hybrid_trainer::emulation::exchange(mask, vote);
+  unsigned int votes = 0;
+  for (int i = 0; i < 32; ++i) votes |= all.of[i] && ((mask >> i) & 1u) ? 1u << i : 0u;
+  return votes;
+}
+inline bool __any_sync(unsigned int mask, bool vote) { return __ballot_sync(mask, vote) != 0; }
+inline bool __all_sync(unsigned int mask, bool vote) { return !__any_sync(mask, !vote); }
+inline int __popc(unsigned int bits) { return __builtin_popcount(bits); }
+
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline float __expf(float x) { return std::exp(x); }
+inline float __fdividef(float x, float y) { return x / y; }
+template <class T>
+T __ldg(const T* from) {
+  return *from;
+}
+/// Blocks of one launch run one after the other, so a plain addition is atomic enough.
+inline int atomicAdd(int* to, int value) {
+  const int before = *to;
+  *to += value;
+  return before;
+}
+inline void __threadfence() {}

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+
+struct CUstream_st;
+
+namespace hybrid_trainer::emulation {
+
+/// What the tests set on the emulated device.
+struct EmulatedDevice {
+  std::size_t memory_bytes = std::size_t{4} << 30;
+  std::size_t taken_bytes = 0;
+  int replays = 0;      // of recordings
+  std::string refuses;  // the name of a kernel whose launch fails
+
+  void* take(std::size_t bytes);
+  void give(void* data);
+
+ private:
+  std::mutex mutex_;
+  std::map<void*, std::size_t> blocks_;
+};
+EmulatedDevice& device();
+
+/// Enqueues work on an emulated stream.
+void enqueue(CUstream_st* stream, std::function<void()> work);
+
+}  // namespace hybrid_trainer::emulation

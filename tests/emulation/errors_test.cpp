@@ -1,0 +1,79 @@
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/pools.h"
+#include "tests/emulation/emulated_device.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// What goes wrong on a device, and that the processor is there all the same.
+class CudaErrors : public ::testing::Test {
+ protected:
+  void SetUp() override { prepare_tiny_data(scratch_ / "data"); }
+  void TearDown() override {
+    emulation::device().refuses.clear();
+    emulation::device().memory_bytes = std::size_t{4} << 30;
+  }
+
+  /// Trains and returns the error that ends it.
+  template <class Wanted>
+  std::string error_of(const std::string& device, ExitCode code) {
+    HybridTrainerConfig config = tiny_config();
+    config.device = device;
+    try {
+      train_tiny(config, scratch_ / "data", scratch_ / concat("run", ++runs_));
+    } catch (const Wanted& error) {
+      EXPECT_EQ(error.code(), code);
+      return error.what();
+    }
+    ADD_FAILURE() << "no error";
+    return "";
+  }
+  void expect_processor_works() {
+    HybridTrainerConfig config = tiny_config();
+    config.device = "cpu";
+    EXPECT_EQ(train_tiny(config, scratch_ / "data", scratch_ / "cpu").end, RunEnd::kFinished);
+  }
+
+  TemporaryFolder scratch_;
+  int runs_ = 0;
+};
+
+void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    EXPECT_NE(text.find(part), std::string::npos) << text << " lacks " << part;
+  }
+  EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+}
+
+TEST_F(CudaErrors, TooLittleMemoryIsSaidBeforeTheFirstStep) {
+  emulation::device().memory_bytes = std::size_t{1} << 20;
+  expect_parts(error_of<OutOfMemory>("cuda", ExitCode::kMemory),
+               {"device memory", "the parts of one step", "data.batch_size"});
+  expect_processor_works();
+}
+
+TEST_F(CudaErrors, ALaunchThatFailsNamesTheKernel) {
+  emulation::device().refuses = "layer_norm_forward";
+  expect_parts(error_of<DeviceError>("cuda", ExitCode::kDevice), {"CUDA", "layer_norm_forward"});
+  expect_processor_works();
+}
+
+TEST_F(CudaErrors, ADeviceThatIsNotThereIsNamedWithThoseThatAre) {
+  expect_parts(error_of<DeviceError>("cuda:7", ExitCode::kDevice), {"cuda:7", "1 CUDA device"});
+}
+
+TEST(FindDevice, KnowsItsNames) {
+  EXPECT_EQ(find_device("cpu"), Device{});
+  EXPECT_EQ(find_device("auto"), (Device{DeviceType::kCuda, 0}));
+  EXPECT_EQ(find_device("cuda"), find_device("cuda:0"));
+  for (const char* name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "CUDA", ""}) {
+    EXPECT_THROW(find_device(name), ConfigError) << name;
+    EXPECT_FALSE(names_a_device(name)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

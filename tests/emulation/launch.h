@@ -1,0 +1,34 @@
+#pragma once
+
+// launch and dynamic_shared of kernels/cuda/launch.cuh for a processor.
+
+#include <functional>
+#include <tuple>
+
+#include "tests/emulation/device_code.h"
+
+namespace hybrid_trainer::emulation {
+
+/// Enqueues the launch on the emulated stream.
+void enqueue_launch(CUstream_st* stream, const char* name, const kernels::Grid& grid,
+                    std::function<void()> body);
+
+}  // namespace hybrid_trainer::emulation
+
+namespace hybrid_trainer::kernels {
+
+template <class T>
+T* dynamic_shared() {
+  return static_cast<T*>(emulation::shared_memory());
+}
+
+template <class... Parameters>
+void launch(Cuda cuda, const char* name, void (*kernel)(Parameters...), const Grid& grid,
+            std::type_identity_t<Parameters>... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || cuda.simulated()) return;
+  emulation::enqueue_launch(
+      cuda.stream.native(), name, grid,
+      [kernel, values = std::tuple<Parameters...>(arguments...)] { std::apply(kernel, values); });
+}
+
+}  // namespace hybrid_trainer::kernels

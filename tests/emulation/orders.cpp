@@ -1,0 +1,19 @@
+#include "tests/cuda/orders.h"
+
+#include "tests/emulation/block.h"
+#include "tests/emulation/emulated_device.h"
+
+namespace hybrid_trainer {
+
+void in_several_orders(const std::function<void()>& run) {
+  using emulation::Order;
+  for (const Order order : {Order::kForward, Order::kBackward, Order::kShuffled}) {
+    emulation::set_order(order);
+    run();
+  }
+  emulation::set_order(Order::kForward);
+}
+
+int recordings_replayed() { return emulation::device().replays; }
+
+}  // namespace hybrid_trainer

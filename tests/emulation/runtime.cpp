@@ -1,0 +1,176 @@
+// The CUDA runtime of the tests: each stream is a thread, device memory is the process's own. It is
+// linked in place of NVIDIA's and never part of what users get.
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "hybrid_trainer/core/cuda_runtime.h"
+#include "hybrid_trainer/core/error.h"
+#include "tests/emulation/block.h"
+#include "tests/emulation/emulated_device.h"
+#include "tests/emulation/stream_queue.h"
+
+struct CUstream_st {
+  hybrid_trainer::emulation::StreamQueue queue;
+};
+struct CUevent_st {
+  std::shared_ptr<hybrid_trainer::emulation::EventState> state =
+      std::make_shared<hybrid_trainer::emulation::EventState>();
+};
+struct CUgraphExec_st {
+  std::vector<hybrid_trainer::emulation::Work> work;
+};
+
+namespace hybrid_trainer {
+namespace {
+
+using emulation::device;
+
+class EmulatedRuntime final : public CudaRuntime {
+ public:
+  int device_count() const override { return 1; }
+  CudaProperties properties(int) const override {
+    return {.name = "emulated",
+            .major = 8,
+            .minor = 0,
+            .processors = 2,
+            .memory_bytes = device().memory_bytes,
+            .free_bytes = device().memory_bytes - device().taken_bytes,
+            .cache_bytes = 1 << 20,
+            .shared_bytes_per_block = 99 << 10};
+  }
+  void use(int) override {}
+
+  void* allocate(int, std::size_t bytes) noexcept override { return device().take(bytes); }
+  /// As cudaFree: all work that might use the memory is done first.
+  void release(int, void* data) noexcept override {
+    {
+      std::lock_guard lock(mutex_);
+      for (CUstream_st* stream : streams_) stream->queue.drain();
+    }
+    device().give(data);
+  }
+  void* allocate_pinned(std::size_t bytes) noexcept override {
+    return std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  }
+  void release_pinned(void* data) noexcept override { std::free(data); }
+
+  CUstream_st* create_stream(int) override {
+    std::lock_guard lock(mutex_);
+    return *streams_.insert(new CUstream_st).first;
+  }
+  void destroy(CUstream_st* stream) noexcept override {
+    std::lock_guard lock(mutex_);
+    streams_.erase(stream);
+    delete stream;
+  }
+  void synchronize(CUstream_st* stream) override { stream->queue.synchronize(); }
+  void copy(void* to, const void* from, std::size_t bytes, CUstream_st* stream) override {
+    stream->queue.enqueue([=] { std::memcpy(to, from, bytes); });
+  }
+  void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                 std::size_t bytes, std::size_t rows, CUstream_st* stream) override {
+    stream->queue.enqueue([=] {
+      for (std::size_t i = 0; i < rows; ++i) {
+        std::memcpy(static_cast<char*>(to) + i * to_pitch,
+                    static_cast<const char*>(from) + i * from_pitch, bytes);
+      }
+    });
+  }
+  void fill_zero(void* data, std::size_t bytes, CUstream_st* stream) override {
+    stream->queue.enqueue([=] { std::memset(data, 0, bytes); });
+  }
+
+  CUevent_st* create_event() override { return new CUevent_st; }
+  void destroy(CUevent_st* event) noexcept override { delete event; }
+  void record(CUevent_st* event, CUstream_st* stream) override {
+    event->state->recorded();
+    stream->queue.enqueue([state = event->state] { state->reach(); });
+  }
+  void order_after(CUstream_st* stream, CUevent_st* event) override {
+    stream->queue.enqueue([state = event->state] { state->wait(); });
+  }
+  bool reached(CUevent_st* event) override { return event->state->reached(); }
+  void synchronize(CUevent_st* event) override { event->state->wait(); }
+  double seconds_between(CUevent_st* begin, CUevent_st* end) override {
+    return end->state->reached_at_seconds() - begin->state->reached_at_seconds();
+  }
+
+  void begin_capture(CUstream_st* stream) override { stream->queue.begin_capture(); }
+  CUgraphExec_st* end_capture(CUstream_st* stream) override {
+    return new CUgraphExec_st{stream->queue.end_capture()};
+  }
+  void launch(CUgraphExec_st* graph, CUstream_st* stream) override {
+    ++device().replays;
+    stream->queue.enqueue([work = graph->work] {
+      for (const emulation::Work& one : work) one();
+    });
+  }
+  void destroy(CUgraphExec_st* graph) noexcept override { delete graph; }
+
+  std::string driver_version() const override { return "none"; }
+  std::string runtime_version() const override { return "emulated"; }
+
+ private:
+  std::mutex mutex_;
+  std::set<CUstream_st*> streams_;
+};
+
+}  // namespace
+
+const CudaLookup& look_for_cuda() {
+  static EmulatedRuntime runtime;
+  static const CudaLookup found{&runtime, ""};
+  return found;
+}
+
+}  // namespace hybrid_trainer
+
+namespace hybrid_trainer::emulation {
+
+EmulatedDevice& device() {
+  static EmulatedDevice one;
+  return one;
+}
+
+void* EmulatedDevice::take(std::size_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (taken_bytes + bytes > memory_bytes) return nullptr;
+  void* data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  // NaN in any float type, so that reading what nobody wrote is seen; the rest would only cost
+  // time.
+  std::memset(data, 0xFF, std::min(bytes, std::size_t{4} << 20));
+  taken_bytes += bytes;
+  blocks_[data] = bytes;
+  return data;
+}
+
+void EmulatedDevice::give(void* data) {
+  std::lock_guard lock(mutex_);
+  taken_bytes -= blocks_.at(data);
+  blocks_.erase(data);
+  std::free(data);
+}
+
+void enqueue(CUstream_st* stream, std::function<void()> work) {
+  stream->queue.enqueue(std::move(work));
+}
+
+void enqueue_launch(CUstream_st* stream, const char* name, const kernels::Grid& grid,
+                    std::function<void()> body) {
+  if (device().refuses == name) {
+    throw DeviceError(concat("CUDA: launch of ", name, " was refused by the test"));
+  }
+  stream->queue.enqueue([=] {
+    try {
+      run_grid(name, grid, body);
+    } catch (const std::exception& error) {
+      throw DeviceError(concat("CUDA: ", name, " failed: ", error.what()));
+    }
+  });
+}
+
+}  // namespace hybrid_trainer::emulation

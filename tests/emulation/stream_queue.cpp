@@ -1,0 +1,110 @@
+#include "tests/emulation/stream_queue.h"
+
+#include <chrono>
+#include <utility>
+
+namespace hybrid_trainer::emulation {
+
+StreamQueue::StreamQueue() : thread_([this] { run(); }) {}
+
+StreamQueue::~StreamQueue() {
+  {
+    std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void StreamQueue::enqueue(Work work) {
+  {
+    std::lock_guard lock(mutex_);
+    if (captures_) {
+      captured_.push_back(std::move(work));
+      return;
+    }
+    queue_.push_back(std::move(work));
+  }
+  changed_.notify_all();
+}
+
+void StreamQueue::synchronize() {
+  std::unique_lock lock(mutex_);
+  if (captures_) throw std::logic_error("emulation: synchronize during a capture");
+  changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void StreamQueue::drain() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
+}
+
+void StreamQueue::begin_capture() {
+  std::lock_guard lock(mutex_);
+  captures_ = true;
+  captured_.clear();
+}
+
+std::vector<Work> StreamQueue::end_capture() {
+  std::lock_guard lock(mutex_);
+  captures_ = false;
+  return std::exchange(captured_, {});
+}
+
+void StreamQueue::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return ends_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    const Work work = std::move(queue_.front());
+    queue_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    busy_ = false;
+    if (failure) {
+      failure_ = failure;
+      queue_.clear();
+    }
+    changed_.notify_all();
+  }
+}
+
+void EventState::recorded() {
+  std::lock_guard lock(mutex_);
+  ++pending_;
+}
+
+void EventState::reach() {
+  {
+    std::lock_guard lock(mutex_);
+    --pending_;
+    seconds_ =
+        std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+  changed_.notify_all();
+}
+
+bool EventState::reached() const {
+  std::lock_guard lock(mutex_);
+  return pending_ == 0;
+}
+
+void EventState::wait() const {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return pending_ == 0; });
+}
+
+double EventState::reached_at_seconds() const {
+  std::lock_guard lock(mutex_);
+  return seconds_;
+}
+
+}  // namespace hybrid_trainer::emulation

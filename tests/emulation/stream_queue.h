@@ -1,0 +1,61 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace hybrid_trainer::emulation {
+
+using Work = std::function<void()>;
+
+/// A stream: a thread that works off its queue in order. After a failure the rest is dropped, and
+/// every synchronize tells of it, as a CUDA context does.
+class StreamQueue {
+ public:
+  StreamQueue();
+  ~StreamQueue();
+  StreamQueue(const StreamQueue&) = delete;
+  StreamQueue& operator=(const StreamQueue&) = delete;
+
+  void enqueue(Work work);
+  void synchronize();
+  /// Waits as synchronize does and tells of no failure.
+  void drain();
+  void begin_capture();
+  std::vector<Work> end_capture();
+
+ private:
+  void run();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Work> queue_;
+  bool busy_ = false;
+  bool ends_ = false;
+  bool captures_ = false;
+  std::vector<Work> captured_;
+  std::exception_ptr failure_;
+  std::thread thread_;
+};
+
+/// An event: reached once the work recorded last is done.
+class EventState {
+ public:
+  void recorded();  // by the host, when it is enqueued
+  void reach();     // by the stream's thread
+  bool reached() const;
+  void wait() const;
+  double reached_at_seconds() const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  int pending_ = 0;
+  double seconds_ = 0;
+};
+
+}  // namespace hybrid_trainer::emulation
