@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Runs what works in several threads under the thread sanitizer: offloading, batch loading, and a whole training run of the CUDA
+# backend in the tests' emulation, where each stream is a thread, so that a missing event shows as a data race. Exit code 0: none.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+"$root/scripts/install_dependencies.sh"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+programs=(test_cuda test_memory test_data)
+(cd "$root" && cmake --preset cpu-tsan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+cmake --build "$root/build/cpu-tsan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }
+
+failed=0
+check() {
+  local name=$1 filter=$2
+  if "$root/build/cpu-tsan/tests/$name" --gtest_brief=1 --gtest_filter="$filter" >"$log" 2>&1; then
+    echo "$name ($filter): no races"
+  else
+    cat "$log"
+    echo "$name ($filter): FAILED"
+    failed=1
+  fi
+}
+check test_cuda 'CudaOffload*:CudaTraining.GoesThroughAllPhases*'
+check test_memory '*'
+check test_data 'BatchLoader*'
+exit $failed
