@@ -8,6 +8,9 @@ namespace hybrid_trainer {
 /// orders. All must give the same bits.
 void in_several_orders(const std::function<void()>& run);
 
+/// How far losses may be from the processor's, relative: a device adds in orders of its own.
+double loss_tolerance();
+
 /// Recordings replayed so far; -1 where nobody counts.
 int recordings_replayed();
 

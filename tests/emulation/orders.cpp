@@ -14,6 +14,8 @@ void in_several_orders(const std::function<void()>& run) {
   emulation::set_order(Order::kForward);
 }
 
+double loss_tolerance() { return 1e-5; }
+
 int recordings_replayed() { return emulation::device().replays; }
 
 }  // namespace hybrid_trainer

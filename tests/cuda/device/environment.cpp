@@ -26,6 +26,8 @@ void in_several_orders(const std::function<void()>& run) {
   for (int i = 0; i < 3; ++i) run();
 }
 
+double loss_tolerance() { return 1e-4; }
+
 int recordings_replayed() { return -1; }
 
 }  // namespace hybrid_trainer
