@@ -29,3 +29,16 @@ ht_add_test_program(test_cuda SOURCES ${cuda_tests} ${emulation_tests} $<TARGET_
 if(HT_WITH_CUDA)
   ht_add_test_program(test_cuda_device AS_ONE SOURCES ${cuda_tests} cuda/device/environment.cpp LIBRARIES hybrid_trainer::trainer)
 endif()
+
+# The device's benchmarks at tiny sizes, so that every line of them is run.
+include(benchmarks/cuda_benchmarks.cmake)
+ht_add_cuda_benchmarks(_emulated $<TARGET_OBJECTS:cuda_emulation> Boost::context)
+add_test(NAME CudaBenchmark.TimesEveryKernel COMMAND cuda_benchmark_emulated --scale small)
+add_test(NAME CudaBenchmark.TimesAPhaseCycle COMMAND phase_cycle_benchmark_emulated --scale small)
+set_tests_properties(CudaBenchmark.TimesEveryKernel CudaBenchmark.TimesAPhaseCycle PROPERTIES TIMEOUT 120 LABELS cuda)
+find_program(HT_PYTHON python3)  # which scripts/gpu_check.sh itself needs, on a GPU machine
+if(HT_PYTHON)
+  add_test(NAME GpuCheck.GoesThroughItsParts COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/check_gpu_check.sh
+           $<TARGET_FILE:cuda_benchmark_emulated> $<TARGET_FILE:phase_cycle_benchmark_emulated>)
+  set_tests_properties(GpuCheck.GoesThroughItsParts PROPERTIES TIMEOUT 120 LABELS tools)
+endif()

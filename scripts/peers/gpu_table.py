@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Puts the results in a folder of gpu_check.sh or bench_gpu_peers.sh into summary.md and summary.json, and prints the table.
+
+  gpu_table.py FOLDER [PART...]   parts that the folder has no result of are named as missing
+  gpu_table.py --with-shape BATCH SEQUENCE   adds both to what `hybrid bench --json` prints on standard input
+  gpu_table.py --self-test
+
+MFU counts 6 N + 6 L C T floating-point operations a token (N with the head's table once and padded to 50304 rows,
+attention causal), for every program alike, over the device's peak of dense bf16 products.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+MODELS = {"124m": (12, 768), "350m": (24, 1024), "774m": (36, 1280), "1558m": (48, 1600)}
+PADDED_VOCABULARY, CONTEXT = 50304, 1024
+PEAKS = (("H200", 989.4e12), ("GH200", 989.4e12), ("H100 PCIe", 756e12), ("H100 NVL", 835e12), ("H100", 989.4e12),
+         ("A100", 312e12))  # fmt: skip  # dense bf16; the first that the device's name holds
+PEERS = (("ours", "HybridTrainer"), ("pytorch", "PyTorch"), ("llm_c", "llm.c"))
+
+
+def parameters(size):
+    layers, width = MODELS[size]
+    return (PADDED_VOCABULARY + CONTEXT) * width + layers * (12 * width**2 + 13 * width) + 2 * width
+
+
+def flops_of_token(size, sequence):
+    layers, width = MODELS[size]
+    return 6 * parameters(size) + 6 * layers * width * sequence
+
+
+def peak_of(device):
+    return next((peak for name, peak in PEAKS if name in device), None)
+
+
+def row_of(peer, size, result, device):
+    sequence = result.get("sequence", CONTEXT)
+    row = {
+        "peer": peer, "model": size, "batch": result.get("batch"), "sequence": sequence,
+        "tokens_per_second": result["tokens_per_second"], "step_seconds": result["step_seconds"],
+        "peak_total_bytes": result.get("peak_total_bytes"),
+    }  # fmt: skip
+    peak = peak_of(result.get("device") or device)
+    if peak:
+        row["mfu"] = row["tokens_per_second"] * flops_of_token(size, sequence) / peak
+    for key in ("variant", "share_of_product_rate", "peak_bytes", "left_out"):
+        if result.get(key):
+            row[key] = result[key]
+    return row
+
+
+def summary_of(results, failures, parts):
+    """Everything that there is, as one object."""
+    device = results.get("device", {}).get("name", "")
+    device = device or next((result["device"] for result in results.values() if "device" in result), "")
+    summary = {"device": device, "peak_flops_per_second": peak_of(device), "rows": []}
+    for size in MODELS:
+        for prefix, _ in PEERS:
+            if f"{prefix}-{size}" in results:
+                summary["rows"].append(row_of(prefix, size, results[f"{prefix}-{size}"], device))
+    for name in ("tests", "memcheck", "racecheck", "kernels", "cycle"):
+        if name in results:
+            summary[name] = results[name]
+    if "tests" in summary:
+        summary["tests"] = tests_of(summary["tests"])
+    summary["failed"] = failures
+    summary["missing"] = [part for part in parts if part not in results and part not in failures]
+    return summary
+
+
+def tests_of(report):
+    """Counts of a GoogleTest report, and the names of what failed."""
+    if "testsuites" not in report:
+        return report
+    cases = [(suite["name"], case) for suite in report["testsuites"] for case in suite["testsuite"]]
+    return {
+        "tests": len(cases),
+        "failed": [f"{suite}.{case['name']}" for suite, case in cases if case.get("failures")],
+        "skipped": sum(case.get("result") == "SKIPPED" for _, case in cases),
+        "time": report.get("time"),
+    }
+
+
+def gigabytes(count):
+    return "-" if count is None else f"{count / 1e9:.2f}"
+
+
+def model_table(summary):
+    lines = ["| model | program | batch × T | tokens/s | step ms | MFU | peak GB | to PyTorch |", "|" + " --- |" * 8]
+    for row in summary["rows"]:
+        name = dict(PEERS)[row["peer"]] + (f" ({row['variant']})" if "variant" in row else "")
+        torch = [other for other in summary["rows"] if other["model"] == row["model"] and other["peer"] == "pytorch"]
+        ratio = f"{row['tokens_per_second'] / torch[0]['tokens_per_second']:.2f} ×" if torch else "-"
+        mfu = f"{100 * row['mfu']:.1f} %" if "mfu" in row else "-"
+        lines.append(
+            f"| {row['model']} | {name} | {row['batch'] or '-'} × {row['sequence']} | {row['tokens_per_second']:,.0f} | "
+            f"{1e3 * row['step_seconds']:.1f} | {mfu} | {gigabytes(row['peak_total_bytes'])} | {ratio} |"
+        )
+    return lines
+
+
+def memory_table(rows):
+    ours = [row for row in rows if "peak_bytes" in row]
+    kinds = [kind for kind in (ours[0]["peak_bytes"] if ours else ()) if any(row["peak_bytes"][kind] for row in ours)]
+    if not ours:
+        return []
+    lines = ["", "Peak of each kind of memory, GB:", "", "| model | " + " | ".join(kinds) + " |"]
+    lines.append("|" + " --- |" * (len(kinds) + 1))
+    for row in ours:
+        lines.append(f"| {row['model']} | " + " | ".join(gigabytes(row["peak_bytes"][kind]) for kind in kinds) + " |")
+    return lines
+
+
+def kernel_table(kernels):
+    rates = kernels["rates"]
+    lines = ["", f"Kernels at B = {kernels['batch']}, T = {kernels['sequence']}; in this run bf16 products reach "
+             f"{rates['bf16_product_flops_per_second'] / 1e12:.0f} TFLOP/s, copies "
+             f"{rates['copy_bytes_per_second'] / 1e9:.0f} GB/s, reads {rates['read_bytes_per_second'] / 1e9:.0f} GB/s:",
+             "", "| kernel | dtype | µs | rate | share of |", "|" + " --- |" * 5]  # fmt: skip
+    for kernel in kernels["kernels"]:
+        rate = f"{kernel['rate'] / 1e12:.1f} TFLOP/s" if kernel["limit"] == "product" else f"{kernel['rate'] / 1e9:.0f} GB/s"
+        lines.append(f"| {kernel['name']} | {kernel['dtype']} | {1e6 * kernel['seconds']:.1f} | {rate} | "
+                     f"{100 * kernel['share']:.0f} % {kernel['limit']} |")  # fmt: skip
+    return lines
+
+
+def cycle_lines(cycle):
+    return ["", f"Phase cycle: {gigabytes(cycle['full_live_bytes'])} GB live in Full, "
+            f"{gigabytes(cycle['predict_live_bytes'])} GB in Predict; out in {1e3 * cycle['copy_out_seconds']:.1f} ms, restore "
+            f"alone {1e3 * cycle['restore_alone_seconds']:.1f} ms, {cycle['passes']} passes "
+            f"{1e3 * cycle['passes_without_seconds']:.1f} ms, beside a restore {1e3 * cycle['passes_with_seconds']:.1f} ms: "
+            f"{100 * cycle['hidden_share']:.0f} % hidden."]  # fmt: skip
+
+
+def markdown_of(summary):
+    lines = [f"# {summary['device'] or 'unknown device'}", ""]
+    if summary["rows"]:
+        lines += model_table(summary) + memory_table(summary["rows"])
+    if "tests" in summary:
+        tests = summary["tests"]
+        lines += ["", f"Tests on the device: {tests['tests']}, failed {len(tests['failed'])}, skipped {tests['skipped']}"
+                  + "".join(f"\n- {name}" for name in tests["failed"])]  # fmt: skip
+    for tool in ("memcheck", "racecheck"):
+        if tool in summary:
+            groups = "; ".join(f"{group['tests']} {group['result']}" for group in summary[tool]["groups"])
+            lines += ["", f"{tool}: {groups}"]
+    if "kernels" in summary:
+        lines += kernel_table(summary["kernels"])
+    if "cycle" in summary:
+        lines += cycle_lines(summary["cycle"])
+    for part, reason in summary["failed"].items():
+        lines += ["", f"failed: {part}: {reason}"]
+    if summary["missing"]:
+        lines += ["", "missing: " + ", ".join(summary["missing"])]
+    return "\n".join(lines) + "\n"
+
+
+def self_test():
+    assert parameters("124m") == 124_475_904
+    assert abs(flops_of_token("124m", 1024) / 0.803e9 - 1) < 1e-3
+    assert abs(flops_of_token("1558m", 1024) / 9.818e9 - 1) < 1e-3
+    assert peak_of("NVIDIA H100 80GB HBM3") == peak_of("NVIDIA H200") == 989.4e12
+    assert peak_of("NVIDIA H100 PCIe") == 756e12 and peak_of("emulated") is None
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    if sys.argv[1:2] == ["--with-shape"]:
+        batch, sequence = map(int, sys.argv[2:4])
+        return print(json.dumps({**json.load(sys.stdin), "batch": batch, "sequence": sequence}))
+    if len(sys.argv) < 2 or not Path(sys.argv[1]).is_dir():
+        sys.exit(__doc__)
+    folder, parts = Path(sys.argv[1]), sys.argv[2:]
+    files = sorted(path for path in folder.glob("*.json") if path.stem != "summary")
+    results = {path.stem: json.loads(path.read_text()) for path in files}
+    failures = {path.stem: path.read_text().strip() for path in sorted(folder.glob("*.failed"))}
+    summary = summary_of(results, failures, parts or list(results))
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    (folder / "summary.md").write_text(markdown_of(summary))
+    print(markdown_of(summary), end="")
+
+
+if __name__ == "__main__":
+    main()

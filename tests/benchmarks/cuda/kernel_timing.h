@@ -1,0 +1,100 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/stream.h"
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer::benchmarks {
+
+/// The step whose kernels are timed.
+struct Sizes {
+  std::int64_t batch, length, layers, channels, vocabulary, padded_vocabulary, parameters;
+  std::vector<std::int64_t>
+      head_rows;  // rows of one chunk of logits: of a bf16 step, of an f32 step, fewer
+  std::int64_t rows() const { return batch * length; }
+};
+
+/// "full": GPT-2 124M at B = 64, T = 1024; "small": everything tiny, for an emulated device.
+Sizes sizes_of(const std::string& scale);
+
+/// One launch on tensors of its own, which it keeps.
+struct Work {
+  double amount = 0;                // bytes that must be read and written, or operations
+  std::size_t footprint_bytes = 0;  // of its tensors
+  std::function<void()> run;
+};
+
+/// The rate that a kernel is held against.
+enum class Limit { kProduct, kCopy, kRead };
+const char* name_of(Limit limit);
+
+struct Kernel {
+  std::string name;
+  DType dtype;
+  Limit limit;
+  double calls_per_step;  // of the 124M step; 0 where it is not part of it
+};
+
+struct Timing {
+  Kernel kernel;
+  double seconds = 0;     // of one launch, the median of several rows of launches
+  double spread = 0;      // (longest - shortest) / median of the rows
+  double rate = 0;        // amount / seconds
+  double limit_rate = 0;  // of this run
+  double share() const { return rate / limit_rate; }
+};
+
+struct Rates {
+  double bf16_product = 0, f32_product = 0;  // operations a second
+  double copy = 0, read = 0;                 // bytes a second
+};
+
+/// Times kernels one after the other by the device's own clock. Launches follow each other without
+/// a gap, over so many sets of tensors that the second-level cache holds none of the next one.
+class KernelTimer {
+ public:
+  /// Measures the rates of the device first. Throws DeviceError.
+  KernelTimer(const std::string& scale, std::string only, const Stream& stream);
+
+  const Stream& stream() const { return stream_; }
+  const Sizes& sizes() const { return sizes_; }
+  const Rates& rates() const { return rates_; }
+  const std::vector<Timing>& timings() const { return timings_; }
+
+  /// Numbers in (-1, 1) without a pattern.
+  Tensor random(const Shape& shape, DType dtype) const;
+  Tensor tokens(const Shape& shape) const;
+
+  /// Calls `make` for each set of tensors, and lets them go afterwards.
+  void time(const Kernel& kernel, const std::function<Work()>& make);
+
+ private:
+  void measure_rates();
+  double seconds_of_launch(const std::vector<Work>& sets, std::size_t launches) const;
+  double limit_of(const Kernel& kernel) const;
+
+  bool small_;
+  Sizes sizes_;
+  std::string only_;
+  const Stream& stream_;
+  std::size_t cache_bytes_;
+  Tensor noise_;  // f32, what random tensors are made of
+  Rates rates_;
+  std::vector<Timing> timings_;
+};
+
+/// Bytes of all together.
+double bytes_of(std::initializer_list<Tensor> tensors);
+
+// The kernels, by what they work on. All of one dtype, but time_updates, which has its own.
+void time_products(KernelTimer& timer, DType dtype);
+void time_head(KernelTimer& timer, DType dtype);
+void time_rows(KernelTimer& timer, DType dtype);
+void time_embedding(KernelTimer& timer, DType dtype);
+void time_attention(KernelTimer& timer, DType dtype);
+void time_updates(KernelTimer& timer);
+
+}  // namespace hybrid_trainer::benchmarks

@@ -1,0 +1,166 @@
+// The time line of one phase cycle; see kHelp.
+#include <cstdio>
+
+#include "hybrid_trainer/core/cuda_runtime.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/memory/memory_report.h"
+#include "hybrid_trainer/observability/json_writer.h"
+#include "hybrid_trainer/trainer/presets.h"
+#include "tests/benchmarks/cuda/phase_cycle.h"
+#include "tests/benchmarks/program.h"
+
+namespace hybrid_trainer::benchmarks {
+namespace {
+
+constexpr const char* kHelp =
+    R"(usage: phase_cycle_benchmark [--preset gpt2-124m] [--batch 64] [--sequence 1024] [--precision bf16|fp32]
+                             [--passes 10] [--lookahead 5] [--rounds 3] [--device cuda] [--scale full|small] [--json]
+
+Lets a GPT-2 go through Full, Predict and Correct with its optimizer state moved to pinned host memory in Predict,
+and prints what is live when, how long the copies take alone and which share of a restore forward passes hide:
+1 - (passes beside a restore - passes) / restore alone.
+
+  --passes N          forward passes in Predict, and beside a timed restore
+  --lookahead N       passes of Predict that are left when the restore begins; below --passes
+  --rounds N          times the copies are timed; medians count
+  --device NAME       cuda or cuda:N; full scale needs an NVIDIA GPU and host memory for twice the state (2 GB at 124M)
+  --scale small       a tiny model, for an emulated device; its times mean nothing
+  --json              one JSON object
+)";
+
+CycleSettings settings_of(const Options& options) {
+  CycleSettings settings;
+  const bool small = options.choice("--scale", "full", {"full", "small"}) == "small";
+  settings.model = preset_config(options.text("--preset", "gpt2-124m")).model;
+  settings.model.vocabulary = 50257;
+  if (small)
+    settings.model = {.layers = 1, .heads = 2, .width = 16, .context = 16, .vocabulary = 64};
+  settings.batch = options.number("--batch", small ? 2 : 64);
+  settings.sequence = options.number("--sequence", small ? 16 : 1024);
+  settings.bf16 = options.choice("--precision", "bf16", {"bf16", "fp32"}) == "bf16";
+  settings.passes = options.number("--passes", small ? 3 : 10);
+  settings.lookahead = options.number("--lookahead", small ? 1 : 5);
+  settings.rounds = options.number("--rounds", small ? 1 : 3);
+  if (settings.lookahead >= settings.passes)
+    throw UsageError("--lookahead must be smaller than --passes");
+  if (settings.sequence > settings.model.context)
+    throw UsageError(concat("--sequence ", settings.sequence, "; the model knows ",
+                            settings.model.context, " positions"));
+  return settings;
+}
+
+/// The first span with this name.
+const Mark& mark_of(const std::vector<Mark>& marks, const std::string& what) {
+  for (const Mark& mark : marks) {
+    if (mark.what == what) return mark;
+  }
+  throw Error(ExitCode::kInternal, "no span " + what);
+}
+
+struct Result {
+  std::vector<Mark> marks;
+  CopyTimes copies;
+  std::string device;
+  const Mark& full() const { return mark_of(marks, "Full step"); }
+  const Mark& predict() const { return mark_of(marks, "first Predict pass"); }
+};
+
+void write(JsonWriter& json, const Mark& mark) {
+  json.begin_object();
+  json.string("what", mark.what);
+  json.number("begin_seconds", mark.begin_seconds, 6);
+  json.number("seconds", mark.seconds, 6);
+  json.begin_object("live_bytes");
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
+    json.number(name_of(static_cast<MemoryKind>(kind)), mark.device.live[kind]);
+  json.end_object();
+  json.number("live_total_bytes", mark.device.live_total);
+  json.number("peak_total_bytes", mark.device.peak_total);
+  json.number("host_bytes", mark.host_bytes);
+  json.end_object();
+}
+
+std::string as_json(const Result& result, const CycleSettings& settings) {
+  const CopyTimes& copies = result.copies;
+  JsonWriter json;
+  json.begin_object();
+  json.string("device", result.device);
+  json.number("layers", settings.model.layers);
+  json.number("width", settings.model.width);
+  json.number("batch", settings.batch);
+  json.number("sequence", settings.sequence);
+  json.string("precision", settings.bf16 ? "bf16" : "fp32");
+  json.number("full_live_bytes", result.full().device.live_total);
+  json.number("predict_live_bytes", result.predict().device.live_total);
+  json.number("full_peak_bytes", result.full().device.peak_total);
+  json.number("predict_peak_bytes", result.predict().device.peak_total);
+  json.number("state_bytes", copies.state_bytes);
+  json.number("copy_out_call_seconds", copies.out_call, 6);
+  json.number("copy_out_seconds", copies.out, 6);
+  json.number("restore_call_seconds", copies.restore_call, 6);
+  json.number("restore_alone_seconds", copies.restore_alone, 6);
+  json.number("passes", settings.passes);
+  json.number("passes_without_seconds", copies.passes_without, 6);
+  json.number("passes_with_seconds", copies.passes_with, 6);
+  json.number("hidden_share", copies.hidden_share(), 4);
+  json.begin_array("time_line");
+  for (const Mark& mark : result.marks) write(json, mark);
+  json.end_array();
+  json.end_object();
+  return json.text();
+}
+
+void print(const Result& result, const CycleSettings& settings) {
+  std::printf("%s\n%10s %10s  %-20s %s\n", result.device.c_str(), "at ms", "took ms", "",
+              "live on the device");
+  for (const Mark& mark : result.marks) {
+    std::printf("%10.2f %10.2f  %-20s %s; host %s\n", 1e3 * mark.begin_seconds, 1e3 * mark.seconds,
+                mark.what.c_str(), memory_line(mark.device).c_str(),
+                bytes_text(mark.host_bytes).c_str());
+  }
+  const CopyTimes& copies = result.copies;
+  const double bytes = static_cast<double>(copies.state_bytes);
+  std::printf("state of %s: out in %.2f ms (the call %.2f), %.1f GB/s\n",
+              bytes_text(copies.state_bytes).c_str(), 1e3 * copies.out, 1e3 * copies.out_call,
+              1e-9 * bytes / copies.out);
+  std::printf("restore alone %.2f ms (the call %.2f), %.1f GB/s\n", 1e3 * copies.restore_alone,
+              1e3 * copies.restore_call, 1e-9 * bytes / copies.restore_alone);
+  std::printf(
+      "%ld forward passes: %.2f ms, beside a restore %.2f ms; %.0f %% of the restore hidden\n",
+      static_cast<long>(settings.passes), 1e3 * copies.passes_without, 1e3 * copies.passes_with,
+      100 * copies.hidden_share());
+}
+
+void run(const std::vector<std::string>& arguments) {
+  const Options options(arguments,
+                        {"--preset", "--batch", "--sequence", "--precision", "--passes",
+                         "--lookahead", "--rounds", "--device", "--scale"},
+                        {"--json"});
+  const CycleSettings settings = settings_of(options);
+  const Device device = find_device(options.text("--device", "cuda"));
+  if (device.type != DeviceType::kCuda) throw UsageError("--device: want cuda or cuda:N");
+  set_threads(processor_info().cores);
+  const Stream stream(make_device_pool(device));
+  PhaseCycle cycle(settings, stream);
+  Result result;
+  result.device = cuda_runtime().properties(device.index).name;
+  result.marks = cycle.run();
+  result.copies = cycle.time_copies();
+  const auto state = static_cast<std::size_t>(MemoryKind::kOptimizerState);
+  require(result.full().device.live[state] > 0, "no optimizer state in Full");
+  if (options.flag("--json")) {
+    std::printf("%s\n", as_json(result, settings).c_str());
+  } else {
+    print(result, settings);
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::benchmarks
+
+int main(int count, char** arguments) {
+  using namespace hybrid_trainer::benchmarks;
+  return run_program(count, arguments, kHelp, run);
+}

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace hybrid_trainer::benchmarks {
+
+/// What a benchmark's command line holds: "--name value" pairs and flags.
+class Options {
+ public:
+  /// Throws UsageError where an argument is neither in `valued` nor in `flags`, or lacks its value.
+  Options(const std::vector<std::string>& arguments, const std::vector<std::string>& valued,
+          const std::vector<std::string>& flags);
+  bool flag(const std::string& name) const { return given_.contains(name); }
+  std::string text(const std::string& name, const std::string& otherwise) const;
+  /// A whole number from 1. Throws UsageError.
+  std::int64_t number(const std::string& name, std::int64_t otherwise) const;
+  /// One of `choices`. Throws UsageError.
+  std::string choice(const std::string& name, const std::string& otherwise,
+                     const std::vector<std::string>& choices) const;
+
+ private:
+  std::map<std::string, std::string> given_;
+};
+
+/// Runs `body` on the arguments after the program's name. An error becomes one line and its exit
+/// code; "--help" prints `help`.
+int run_program(int count, char** arguments, const char* help,
+                const std::function<void(const std::vector<std::string>&)>& body);
+
+double median(std::vector<double> values);
+
+}  // namespace hybrid_trainer::benchmarks
