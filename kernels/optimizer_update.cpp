@@ -1,5 +1,6 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
 
+#include "hybrid_trainer/kernels/quantization.h"
 #include "kernels/check.h"
 #include "kernels/cpu/optimizer_update.h"
 #include "kernels/cuda/optimizer_update.h"
@@ -10,6 +11,20 @@ namespace {
 void check_working(const char* kernel, const Tensor& working, const Tensor& w) {
   check_optional_shape(kernel, {"working", working}, w.shape());
   if (working) check_dtype(kernel, {"working", working}, DType::kBF16);
+}
+
+void check_moments(const char* kernel, const QuantizedMoments& moments, const Tensor& w) {
+  const Shape scales{quantization_blocks(w.elements())};
+  for (const NamedTensor& codes :
+       {NamedTensor{"m_codes", moments.m_codes}, NamedTensor{"v_codes", moments.v_codes}}) {
+    check_shape(kernel, codes, w.shape());
+    check_dtype(kernel, codes, DType::kU8);
+  }
+  for (const NamedTensor& scale :
+       {NamedTensor{"m_scales", moments.m_scales}, NamedTensor{"v_scales", moments.v_scales}}) {
+    check_shape(kernel, scale, scales);
+    check_dtype(kernel, scale, DType::kF32);
+  }
 }
 
 }  // namespace
@@ -30,6 +45,26 @@ void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
   check_alike("adamw_direction", {{"direction", direction}, {"m", m}, {"v", v}});
   require(settings.step >= 1, "adamw_direction: step must be at least 1");
   visit_backend(stream, [&](auto backend) { adamw_direction(backend, direction, m, v, settings); });
+}
+
+void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
+                       const Tensor& working, const AdamWSettings& settings, const Stream& stream) {
+  check_dtype("adamw_update_8bit", {"w", w}, DType::kF32);
+  check_alike("adamw_update_8bit", {{"w", w}, {"g", g}});
+  check_moments("adamw_update_8bit", moments, w);
+  check_working("adamw_update_8bit", working, w);
+  require(settings.step >= 1, "adamw_update_8bit: step must be at least 1");
+  visit_backend(
+      stream, [&](auto backend) { adamw_update_8bit(backend, w, moments, g, working, settings); });
+}
+
+void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& moments,
+                          const AdamWSettings& settings, const Stream& stream) {
+  check_dtype("adamw_direction_8bit", {"direction", direction}, DType::kF32);
+  check_moments("adamw_direction_8bit", moments, direction);
+  require(settings.step >= 1, "adamw_direction_8bit: step must be at least 1");
+  visit_backend(stream,
+                [&](auto backend) { adamw_direction_8bit(backend, direction, moments, settings); });
 }
 
 void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,

@@ -1,7 +1,6 @@
 #include "kernels/cpu/optimizer_update.h"
 
-#include <cmath>
-
+#include "kernels/cpu/adam_step.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -9,23 +8,6 @@ namespace hybrid_trainer::kernels {
 namespace {
 
 using namespace cpu;
-
-/// What Adam's two bias corrections come to in one step.
-struct AdamFactors {
-  explicit AdamFactors(const AdamWSettings& s)
-      : step_size(static_cast<float>(s.learning_rate / correction(s.beta1, s.step))),
-        variance_scale(static_cast<float>(1.0 / correction(s.beta2, s.step))),
-        epsilon(s.epsilon) {}
-  static double correction(double beta, std::int64_t step) {
-    return 1.0 - std::pow(beta, static_cast<double>(step));
-  }
-  float change(float m, float v) const {
-    return -step_size * m / (__builtin_sqrtf(v * variance_scale) + epsilon);
-  }
-  float step_size;
-  float variance_scale;
-  float epsilon;
-};
 
 /// Sets w[i] to next(i), and its bf16 copy where there is one.
 template <class Next>
@@ -53,21 +35,12 @@ void update_weights(const Tensor& w, const Tensor& working, const Next& next) {
 
 void adamw_update(Cpu, const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& working, const AdamWSettings& settings) {
-  const AdamFactors factors(settings);
-  const float kept = 1.0f - settings.learning_rate * settings.weight_decay;
-  const float beta1 = settings.beta1;
-  const float beta2 = settings.beta2;
-  const float gradient_scale = settings.gradient_scale;
+  const AdamWStep step(settings);
   float* const first = m.data<float>();
   float* const second = v.data<float>();
   const float* const gradient = g.data<float>();
   update_weights(w, working, [=](float weight, std::int64_t i) {
-    const float scaled = gradient[i] * gradient_scale;
-    const float mean = beta1 * first[i] + (1.0f - beta1) * scaled;
-    const float square = beta2 * second[i] + (1.0f - beta2) * scaled * scaled;
-    first[i] = mean;
-    second[i] = square;
-    return weight * kept + factors.change(mean, square);
+    return step(weight, gradient[i], first[i], second[i]);
   });
 }
 

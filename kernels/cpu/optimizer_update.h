@@ -9,6 +9,10 @@ void adamw_update(Cpu cpu, const Tensor& w, const Tensor& m, const Tensor& v, co
                   const Tensor& working, const AdamWSettings& settings);
 void adamw_direction(Cpu cpu, const Tensor& direction, const Tensor& m, const Tensor& v,
                      const AdamWSettings& settings);
+void adamw_update_8bit(Cpu cpu, const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
+                       const Tensor& working, const AdamWSettings& settings);
+void adamw_direction_8bit(Cpu cpu, const Tensor& direction, const QuantizedMoments& moments,
+                          const AdamWSettings& settings);
 void sgd_update(Cpu cpu, const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,
                 float learning_rate, float momentum, float weight_decay, float gradient_scale);
 void muon_momentum(Cpu cpu, const Tensor& u, const Tensor& m, const Tensor& g, float momentum,

@@ -1,30 +1,12 @@
 #include "kernels/cuda/optimizer_update.h"
 
-#include <cmath>
-
+#include "kernels/cuda/adam_step.cuh"
 #include "kernels/cuda/for_packs.cuh"
 
 namespace hybrid_trainer::kernels {
 namespace {
 
 constexpr int kPack = kPackSize<float>;
-
-/// What Adam's two bias corrections come to in one step.
-struct AdamFactors {
-  explicit AdamFactors(const AdamWSettings& s)
-      : step_size(static_cast<float>(s.learning_rate / correction(s.beta1, s.step))),
-        variance_scale(static_cast<float>(1.0 / correction(s.beta2, s.step))),
-        epsilon(s.epsilon) {}
-  static double correction(double beta, std::int64_t step) {
-    return 1.0 - std::pow(beta, static_cast<double>(step));
-  }
-  __device__ float change(float m, float v) const {
-    return -step_size * m / (sqrtf(v * variance_scale) + epsilon);
-  }
-  float step_size;
-  float variance_scale;
-  float epsilon;
-};
 
 /// Sets weights to what `next` makes of them, and their bf16 copy where there is one.
 template <class Next>
@@ -54,23 +36,14 @@ struct AdamW {
   float* m;
   float* v;
   const float* g;
-  float beta1;
-  float beta2;
-  float gradient_scale;
-  float kept;  // of the weight, by its decay
-  AdamFactors factors;
+  AdamWStep step;
   template <int N>
   __device__ void operator()(float (&weights)[N], std::int64_t i) const {
     float mean[N], square[N], gradient[N];
     load_pack(mean, m + i);
     load_pack(square, v + i);
     load_pack(gradient, g + i);
-    for (int k = 0; k < N; ++k) {
-      const float scaled = gradient[k] * gradient_scale;
-      mean[k] = beta1 * mean[k] + (1.0f - beta1) * scaled;
-      square[k] = beta2 * square[k] + (1.0f - beta2) * scaled * scaled;
-      weights[k] = weights[k] * kept + factors.change(mean[k], square[k]);
-    }
+    for (int k = 0; k < N; ++k) weights[k] = step(weights[k], gradient[k], mean[k], square[k]);
     store_pack(m + i, mean);
     store_pack(v + i, square);
   }
@@ -150,14 +123,7 @@ struct DecayedStep {
 
 void adamw_update(Cuda cuda, const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& working, const AdamWSettings& settings) {
-  const AdamW next{m.data<float>(),
-                   v.data<float>(),
-                   g.data<float>(),
-                   settings.beta1,
-                   settings.beta2,
-                   settings.gradient_scale,
-                   1.0f - settings.learning_rate * settings.weight_decay,
-                   AdamFactors(settings)};
+  const AdamW next{m.data<float>(), v.data<float>(), g.data<float>(), AdamWStep(settings)};
   update_weights(cuda, "adamw_update", w, working, next, next.m, next.v, next.g);
 }
 

@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "hybrid_trainer/kernels/optimizer_update.h"
+#include "hybrid_trainer/kernels/quantization.h"
+#include "optimizer_slots.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -25,29 +27,60 @@ double shrinkage(double beta, std::int64_t t) {
   return beta * (1 - std::pow(beta, steps)) / (1 - std::pow(beta, steps + 1));
 }
 
+constexpr std::int64_t kLeastEightBitElements = 4096;
+
 }  // namespace
+
+AdamW::Slot AdamW::make_slot(Parameter* parameter, std::int64_t state_bits, const Stream& stream) {
+  const Tensor& value = parameter->value;
+  const bool eight_bit = state_bits == 8 && value.elements() >= kLeastEightBitElements;
+  if (!eight_bit) {
+    return {parameter, false, make_state(value, stream), make_state(value, stream), {}, {}};
+  }
+  const auto zeros = [&](const Shape& shape, DType dtype) {
+    return Tensor::zeros(shape, dtype, MemoryKind::kOptimizerState, stream);
+  };
+  const Shape blocks{kernels::quantization_blocks(value.elements())};
+  return {parameter,
+          true,
+          zeros(value.shape(), DType::kU8),
+          zeros(value.shape(), DType::kU8),
+          zeros(blocks, DType::kF32),
+          zeros(blocks, DType::kF32)};
+}
+
+void AdamW::require_slot(const Slot& slot) {
+  require_state(*slot.parameter, slot.v);
+  if (slot.eight_bit) require_state(*slot.parameter, slot.v_scales);
+}
 
 AdamW::AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters,
              const Stream& stream)
     : config_(config), parameters_(std::move(parameters)) {
   require(config_.betas.size() == 2 && config_.betas[1] > 0,
           "optimizer.betas must hold two numbers, the second above 0");
+  require(config_.state_bits == 32 || config_.state_bits == 8,
+          "optimizer.state_bits must be 8 or 32");
   for (Parameter* parameter : parameters_) {
-    slots_.push_back(
-        {parameter, make_state(parameter->value, stream), make_state(parameter->value, stream)});
+    slots_.push_back(make_slot(parameter, config_.state_bits, stream));
   }
 }
 
 void AdamW::step(float learning_rate, float gradient_scale, const Stream& stream) {
-  for (const OptimizerSlot& slot : slots_) require_state(slot, slot.v);
+  for (const Slot& slot : slots_) require_slot(slot);
   kernels::AdamWSettings settings = settings_of(config_, learning_rate, ++steps_);
   settings.gradient_scale = gradient_scale;
-  for (const OptimizerSlot& slot : slots_) {
+  for (const Slot& slot : slots_) {
     const Parameter& parameter = *slot.parameter;
     if (!parameter.has_gradient) continue;
     settings.weight_decay = decay_of(parameter, config_.weight_decay);
-    kernels::adamw_update(parameter.value, slot.m, slot.v, parameter.gradient, parameter.working,
-                          settings, stream);
+    if (slot.eight_bit) {
+      kernels::adamw_update_8bit(parameter.value, {slot.m, slot.m_scales, slot.v, slot.v_scales},
+                                 parameter.gradient, parameter.working, settings, stream);
+    } else {
+      kernels::adamw_update(parameter.value, slot.m, slot.v, parameter.gradient, parameter.working,
+                            settings, stream);
+    }
   }
 }
 
@@ -65,15 +98,25 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
       settings_of(config_, learning_rate * shrinkage(config_.betas[0], steps_) / root, steps_);
   settings.epsilon = static_cast<float>(config_.epsilon / root);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    require_state(slots_[i], slots_[i].v);
-    kernels::adamw_direction(directions[i], slots_[i].m, slots_[i].v, settings, stream);
+    const Slot& slot = slots_[i];
+    require_slot(slot);
+    if (slot.eight_bit) {
+      kernels::adamw_direction_8bit(directions[i], {slot.m, slot.m_scales, slot.v, slot.v_scales},
+                                    settings, stream);
+    } else {
+      kernels::adamw_direction(directions[i], slot.m, slot.v, settings, stream);
+    }
   }
 }
 
 void AdamW::visit_state(const StateVisitor& visit) {
-  for (OptimizerSlot& slot : slots_) {
-    visit(slot.parameter->name + ".m", slot.m);
-    visit(slot.parameter->name + ".v", slot.v);
+  for (Slot& slot : slots_) {
+    const std::string& name = slot.parameter->name;
+    const std::string codes = slot.eight_bit ? ".codes" : "";
+    visit(name + ".m" + codes, slot.m);
+    if (slot.eight_bit) visit(name + ".m.scales", slot.m_scales);
+    visit(name + ".v" + codes, slot.v);
+    if (slot.eight_bit) visit(name + ".v.scales", slot.v_scales);
   }
 }
 

@@ -4,12 +4,13 @@
 
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
-#include "optimizer_slots.h"
 
 namespace hybrid_trainer {
 
-/// Adam with decoupled weight decay. State: m and v for each parameter.
-/// Source: Loshchilov & Hutter 2019, algorithm 2.
+/// Adam with decoupled weight decay. State: m and v for each parameter, in f32; with state_bits 8
+/// those of parameters with at least 4,096 elements are codes and scales ("h.0.mlp.c_fc.weight.m"
+/// is then "….m.codes" and "….m.scales"). Source: Loshchilov & Hutter 2019, algorithm 2; for 8 bits
+/// Dettmers et al. 2022, "8-bit optimizers via block-wise quantization".
 class AdamW final : public Optimizer {
  public:
   AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream);
@@ -21,9 +22,18 @@ class AdamW final : public Optimizer {
   void set_steps_taken(std::int64_t steps) override { steps_ = steps; }
 
  private:
+  struct Slot {
+    Parameter* parameter;
+    bool eight_bit;
+    Tensor m, v;                // f32, or the codes; undefined while moved away
+    Tensor m_scales, v_scales;  // of codes
+  };
+  static Slot make_slot(Parameter* parameter, std::int64_t state_bits, const Stream& stream);
+  static void require_slot(const Slot& slot);
+
   OptimizerConfig config_;
   std::vector<Parameter*> parameters_;
-  std::vector<OptimizerSlot> slots_;
+  std::vector<Slot> slots_;
   std::int64_t steps_ = 0;
 };
 

@@ -49,7 +49,7 @@ Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, co
 }
 
 void Muon::step(float learning_rate, float gradient_scale, const Stream& stream) {
-  for (const OptimizerSlot& slot : matrices_) require_state(slot, slot.m);
+  for (const OptimizerSlot& slot : matrices_) require_state(*slot.parameter, slot.m);
   others_.step(learning_rate, gradient_scale, stream);
   for (const OptimizerSlot& slot : matrices_) {
     const Parameter& parameter = *slot.parameter;
@@ -75,7 +75,7 @@ void Muon::write_momentum_directions(const std::vector<Tensor>& directions, floa
       others.push_back(directions[i]);
       continue;
     }
-    require_state(*slot, slot->m);
+    require_state(*slot->parameter, slot->m);
     const Shape& shape = parameters_[i]->value.shape();
     const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
     const float momentum = static_cast<float>(config_.momentum);

@@ -8,9 +8,9 @@ Tensor make_state(const Tensor& like, const Stream& stream) {
   return Tensor::zeros(like.shape(), DType::kF32, MemoryKind::kOptimizerState, stream);
 }
 
-void require_state(const OptimizerSlot& slot, const Tensor& state) {
+void require_state(const Parameter& parameter, const Tensor& state) {
   if (state.defined()) return;
-  throw Error(ExitCode::kInternal, concat("the optimizer state of ", slot.parameter->name,
+  throw Error(ExitCode::kInternal, concat("the optimizer state of ", parameter.name,
                                           " is moved away; wait until it is restored"));
 }
 

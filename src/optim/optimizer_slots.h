@@ -18,7 +18,7 @@ struct OptimizerSlot {
 Tensor make_state(const Tensor& like, const Stream& stream);
 
 /// Throws Error that names the parameter where its state is moved away.
-void require_state(const OptimizerSlot& slot, const Tensor& state);
+void require_state(const Parameter& parameter, const Tensor& state);
 
 /// Throws ShapeMismatch unless there is one f32 tensor of the right shape for each of the
 /// parameters.

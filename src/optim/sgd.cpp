@@ -15,7 +15,7 @@ Sgd::Sgd(const OptimizerConfig& config, std::vector<Parameter*> parameters, cons
 
 void Sgd::step(float learning_rate, float gradient_scale, const Stream& stream) {
   if (has_momentum()) {
-    for (const OptimizerSlot& slot : slots_) require_state(slot, slot.m);
+    for (const OptimizerSlot& slot : slots_) require_state(*slot.parameter, slot.m);
   }
   ++steps_;
   for (const OptimizerSlot& slot : slots_) {
@@ -33,7 +33,7 @@ void Sgd::write_momentum_directions(const std::vector<Tensor>& directions, float
   const float factor = -learning_rate * static_cast<float>(config_.momentum);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (has_momentum()) {
-      require_state(slots_[i], slots_[i].m);
+      require_state(*slots_[i].parameter, slots_[i].m);
       kernels::scale(directions[i], slots_[i].m, factor, stream);
     } else {
       fill_zero(directions[i], stream);

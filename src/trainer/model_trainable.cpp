@@ -266,7 +266,13 @@ void ModelTrainable::load(const State& state) {
   const bool has_moments = state.tensors.lower_bound("optimizer.") != state.tensors.end() &&
                            state.tensors.lower_bound("optimizer.")->first.starts_with("optimizer.");
   optimizer_->visit_state([&](const std::string& name, Tensor& tensor) {
-    if (has_moments) copy_from(tensor, state, "optimizer." + name, stream_);
+    if (!has_moments) return;
+    if (!state.tensors.contains("optimizer." + name)) {
+      throw DataError(concat("the checkpoint is of another optimizer: it has no optimizer.", name,
+                             "; use optimizer.name, momentum and state_bits of the run's "
+                             "config.json"));
+    }
+    copy_from(tensor, state, "optimizer." + name, stream_);
   });
   optimizer_->set_steps_taken(state.integer("optimizer.steps_taken"));
   precision_.load(state);

@@ -19,6 +19,7 @@
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/kernels/normalization.h"
 #include "hybrid_trainer/kernels/optimizer_update.h"
+#include "hybrid_trainer/kernels/quantization.h"
 #include "hybrid_trainer/kernels/reductions.h"
 
 namespace {
@@ -221,6 +222,17 @@ void optimizer(Benchmark& b) {
   const double written = working ? bytes_of({working}) : 0;
   b.traffic("adamw_update", 1, bytes_of({w, w, m, m, v, v, g}) + written, [&] {
     adamw_update(w, m, v, g, working, {.learning_rate = 1e-4f, .weight_decay = 0.1f}, b.stream());
+  });
+  const auto state = [&](const Shape& shape, DType dtype) {
+    return Tensor::zeros(shape, dtype, MemoryKind::kOptimizerState, b.stream());
+  };
+  const Shape blocks{quantization_blocks(w.elements())};
+  const QuantizedMoments moments{state(w.shape(), DType::kU8), state(blocks, DType::kF32),
+                                 state(w.shape(), DType::kU8), state(blocks, DType::kF32)};
+  const Tensor &mc = moments.m_codes, &vc = moments.v_codes;
+  b.traffic("adamw_update_8bit", 0, bytes_of({w, w, mc, mc, vc, vc, g}) + written, [&] {
+    adamw_update_8bit(w, moments, g, working, {.learning_rate = 1e-4f, .weight_decay = 0.1f},
+                      b.stream());
   });
   b.reading("sum_of_squares", 1, bytes_of({g}), [&] { wait_for_sum_of_squares(g, b.stream()); });
 }

@@ -55,6 +55,21 @@ TEST_F(CudaTraining, GoesThroughAllPhasesAsTheProcessorDoes) {
   EXPECT_NEAR(*found.back().validation_loss, *wanted.back().validation_loss, 10 * loss_tolerance());
 }
 
+TEST_F(CudaTraining, TrainsOnEightBitStateAsTheProcessorDoes) {
+  HybridTrainerConfig config = tiny_config();
+  config.model.width = 32;  // the two of the feed-forward then have 4,096 elements
+  config.training.steps = 24;
+  config.optimizer.state_bits = 8;
+  const auto wanted = records_of(train(config, "cpu", "cpu"));
+  const auto found = records_of(train(config, "cuda", "cuda"));
+  ASSERT_EQ(found.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_EQ(found[i].phase, wanted[i].phase) << "step " << i + 1;
+    // A rounding can move a moment to the next code.
+    EXPECT_NEAR(found[i].loss, wanted[i].loss, 1e-3 * wanted[i].loss) << "step " << i + 1;
+  }
+}
+
 TEST_F(CudaTraining, PredictKeepsTheOptimizerStateAway) {
   HybridTrainerConfig config = fixed_config();
   config.predict_aware_memory.async_restore_lookahead = 1;

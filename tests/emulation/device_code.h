@@ -98,6 +98,14 @@ inline unsigned int __ballot_sync(unsigned int mask, bool vote) {
   for (int i = 0; i < 32; ++i) votes |= all.of[i] && ((mask >> i) & 1u) ? 1u << i : 0u;
   return votes;
 }
+inline unsigned int __reduce_max_sync(unsigned int mask, unsigned int value) {
+  const auto all = hybrid_trainer::emulation::exchange(mask, value);
+  unsigned int largest = 0;
+  for (int i = 0; i < 32; ++i) {
+    if (((mask >> i) & 1u) && all.of[i] > largest) largest = all.of[i];
+  }
+  return largest;
+}
 inline bool __any_sync(unsigned int mask, bool vote) { return __ballot_sync(mask, vote) != 0; }
 inline bool __all_sync(unsigned int mask, bool vote) { return !__any_sync(mask, !vote); }
 inline int __popc(unsigned int bits) { return __builtin_popcount(bits); }

@@ -16,7 +16,8 @@ TEST(GradientNorm, IsThatOfAllGradientsAsOneVector) {
   parameters.set_gradients(3);
   parameters[1].has_gradient = false;
   double sum = 0;
-  for (const std::size_t i : {0u, 2u, 3u, 4u}) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (i == 1) continue;
     for (const float g : testing::numbers(parameters[i].gradient)) sum += double{g} * g;
   }
   EXPECT_NEAR(wait_for_gradient_norm(parameters.pointers(), stream), std::sqrt(sum), 1e-9);

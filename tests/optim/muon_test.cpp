@@ -81,8 +81,9 @@ TEST_F(MuonOnAllSorts, KeepsOneTensorForAMatrixAndTwoForTheRest) {
   Muon muon(OptimizerConfig{}, parameters_.pointers(), stream_);
   std::vector<std::string> names;
   muon.visit_state([&](const std::string& name, Tensor&) { names.push_back(name); });
-  EXPECT_EQ(names, (std::vector<std::string>{"wide.m", "tall.m", "square.m", "embedding.m",
-                                             "embedding.v", "bias.m", "bias.v"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"wide.m", "tall.m", "square.m", "embedding.m", "embedding.v",
+                                      "bias.m", "bias.v", "large.m", "large.v"}));
 }
 
 TEST(Muon, WorksWithoutAnyMatrixAndRefusesMatricesOfAnotherRank) {

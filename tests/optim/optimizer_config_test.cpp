@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/optim/learning_rate_schedule.h"
 
 namespace hybrid_trainer {
@@ -38,6 +39,21 @@ TEST(OptimizerConfig, WantsASecondBetaAboveZeroAndEachBelowOne) {
   EXPECT_EQ(problems_of(config).size(), 1u);
   config.betas = {0.9, 1.0};
   EXPECT_EQ(problems_of(config).size(), 1u);
+}
+
+TEST(OptimizerConfig, WantsStateOf8Or32BitsAnd32ForSgd) {
+  OptimizerConfig config;
+  for (const std::int64_t bits : {4, 16, 64}) {
+    config.state_bits = bits;
+    const auto problems = problems_of(config);
+    ASSERT_EQ(problems.size(), 1u) << bits;
+    EXPECT_EQ(problems[0].rfind(concat("optimizer.state_bits: got ", bits), 0), 0u) << problems[0];
+  }
+  config.state_bits = 8;
+  for (const std::string& name : optimizer_names()) {
+    config.name = name;
+    EXPECT_EQ(problems_of(config).size(), name == "sgd" ? 1u : 0u) << name;
+  }
 }
 
 }  // namespace

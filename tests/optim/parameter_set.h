@@ -34,7 +34,7 @@ inline Tensor clone(const Tensor& tensor, const Stream& stream) {
 }
 
 /// One of each sort of parameter: a wide, a tall and a square matrix, an embedding table and a
-/// vector.
+/// vector; and an embedding table that is large enough for 8-bit moments.
 class ParameterSet {
  public:
   explicit ParameterSet(const Stream& stream) : stream_(stream) {
@@ -43,6 +43,7 @@ class ParameterSet {
     add("tall", {24, 8}, true, false);
     add("bias", {19}, false, false);
     add("square", {9, 9}, true, false);
+    add("large", {41, 101}, true, true);
   }
 
   std::vector<Parameter*> pointers() {

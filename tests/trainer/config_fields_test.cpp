@@ -62,6 +62,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"optimizer.momentum", {{"optimizer.momentum", "0.5"}}},
       {"optimizer.weight_decay", {{"optimizer.weight_decay", "0"}}},
       {"optimizer.clip_norm", {{"optimizer.clip_norm", "0.01"}}},
+      {"optimizer.state_bits", {{"optimizer.state_bits", "8"}}},
       {"schedule.name", {{"schedule.name", "constant"}}},
       {"schedule.warmup_steps", {{"schedule.warmup_steps", "8"}}},
       {"schedule.final_fraction", {{"schedule.final_fraction", "0.5"}}},
@@ -84,6 +85,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
 /// Settings under which a field can matter at all, applied to both sides.
 std::vector<std::pair<std::string, std::string>> ground(const std::string& field) {
   if (field == "optimizer.momentum") return {{"optimizer.name", "sgd"}};
+  if (field == "optimizer.state_bits") return {{"model.width", "64"}};
   if (field == "schedule.decay_share") return {{"schedule.name", "wsd"}};
   if (field == "training.memory_budget_mb") return {{"model.width", "256"}};
   if (field.starts_with("mixed_precision.")) return {{"mixed_precision.predict", "fp32"}};

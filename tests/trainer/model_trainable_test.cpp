@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -132,6 +133,30 @@ TEST(ModelTrainable, PredictFreesGradientsAndMovesTheOptimizerStateOutAndBackBit
     each->trainable.apply_gradient();
   }
   EXPECT_EQ(largest_difference(setup, stayed), 0.0);
+}
+
+TEST(ModelTrainable, EightBitStateThatWasDroppedIsThatOfANewOptimizer) {
+  HybridTrainerConfig config = config_of("adamw", 4, 1);
+  config.model.width = 64;
+  config.optimizer.state_bits = 8;
+  config.predict_aware_memory.offload_strategy = "drop_and_reinitialize";
+  Subject setup(config);
+  setup.trainable.enter_phase(Phase::kFull);
+  setup.trainable.wait_for_gradient(setup.batch(0));
+  setup.trainable.apply_gradient();
+  setup.trainable.enter_phase(Phase::kPredict);
+  setup.trainable.enter_phase(Phase::kCorrect);
+  State state;
+  setup.trainable.save(state);
+  EXPECT_EQ(state.integers["optimizer.steps_taken"], 0);
+  int codes = 0;
+  for (const auto& [name, tensor] : state.tensors) {
+    if (!name.starts_with("optimizer.")) continue;
+    codes += tensor.dtype() == DType::kU8;
+    const auto* const bytes = static_cast<const std::uint8_t*>(tensor.raw());
+    EXPECT_TRUE(std::all_of(bytes, bytes + tensor.bytes(), [](auto b) { return b == 0; })) << name;
+  }
+  EXPECT_GT(codes, 0);
 }
 
 TEST(ModelTrainable, KeepsNoBf16CopyOutsideABf16Phase) {

@@ -62,6 +62,28 @@ TEST_F(TrainingRunTest, StoppedAtAnyStepAndResumedGivesTheSameBits) {
   }
 }
 
+TEST_F(TrainingRunTest, ResumesWithEightBitStateToTheSameBitsAndNotWithAnother) {
+  HybridTrainerConfig config = tiny_config();
+  config.model.width = 64;
+  config.optimizer.state_bits = 8;
+  train_tiny(config, data_, scratch_ / "whole");
+  const std::string wanted = newest_checkpoint_digest(scratch_ / "whole");
+  const auto run = scratch_ / "cut";
+  std::filesystem::copy(scratch_ / "whole", run, std::filesystem::copy_options::recursive);
+  for (const char* step : {"step-0000000030", "step-0000000040"})
+    std::filesystem::remove_all(run / "checkpoints" / step);
+  train_tiny(config, data_, run, true);
+  EXPECT_EQ(newest_checkpoint_digest(run), wanted);
+  config.optimizer.state_bits = 32;
+  config.training.steps = 50;
+  try {
+    train_tiny(config, data_, run, true);
+    FAIL() << "8-bit state was resumed as 32-bit state";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("state_bits"), std::string::npos) << error.what();
+  }
+}
+
 TEST_F(TrainingRunTest, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
   HybridTrainerConfig config = tiny_config();
   config.model.dropout = 0.1;

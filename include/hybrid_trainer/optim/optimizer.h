@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// Turns gradients into weight changes. Its state (moments) is a list of named f32 tensors that
+/// Turns gradients into weight changes. Its state (moments) is a list of named tensors that
 /// others may move away and bring back; the counters stay. Weight decay acts on matrices only.
 /// While state is away, step and write_momentum_directions throw.
 class Optimizer {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct OptimizerConfig {
   double momentum = 0.95;
   double weight_decay = 0.1;
   double clip_norm = 1.0;
+  std::int64_t state_bits = 32;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -40,6 +42,11 @@ struct OptimizerConfig {
     visit(Field{"clip_norm", self.clip_norm,
                 "Gradients with a longer global norm are scaled down to it; 0 never does.",
                 Range::at_least(0)});
+    visit(Field{"state_bits", self.state_bits,
+                "Bits of each of AdamW's moments, 32 or 8: 8 takes a quarter of the memory, in "
+                "blocks of 256 with a scale each; parameters below 4,096 elements and the momentum "
+                "of muon's matrices keep 32.",
+                Range::between(8, 32)});
   }
 
   /// Appends what the fields' ranges cannot say, as "path.field: ...".

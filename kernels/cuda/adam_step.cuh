@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cmath>
+
+#include "hybrid_trainer/kernels/optimizer_update.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace hybrid_trainer::kernels {
+
+/// What Adam's two bias corrections come to in one step.
+struct AdamFactors {
+  explicit AdamFactors(const AdamWSettings& s)
+      : step_size(static_cast<float>(s.learning_rate / correction(s.beta1, s.step))),
+        variance_scale(static_cast<float>(1.0 / correction(s.beta2, s.step))),
+        epsilon(s.epsilon) {}
+  static double correction(double beta, std::int64_t step) {
+    return 1.0 - std::pow(beta, static_cast<double>(step));
+  }
+  __device__ float change(float m, float v) const {
+    return -step_size * m / (sqrtf(v * variance_scale) + epsilon);
+  }
+  float step_size;
+  float variance_scale;
+  float epsilon;
+};
+
+/// One AdamW step of one weight.
+struct AdamWStep {
+  explicit AdamWStep(const AdamWSettings& s)
+      : factors(s),
+        beta1(s.beta1),
+        beta2(s.beta2),
+        gradient_scale(s.gradient_scale),
+        kept(1.0f - s.learning_rate * s.weight_decay) {}
+  /// The new weight; the moments m and v become those after the gradient.
+  __device__ float operator()(float weight, float gradient, float& m, float& v) const {
+    const float scaled = gradient * gradient_scale;
+    m = beta1 * m + (1.0f - beta1) * scaled;
+    v = beta2 * v + (1.0f - beta2) * scaled * scaled;
+    return weight * kept + factors.change(m, v);
+  }
+  AdamFactors factors;
+  float beta1;
+  float beta2;
+  float gradient_scale;
+  float kept;  // of the weight, by its decay
+};
+
+}  // namespace hybrid_trainer::kernels

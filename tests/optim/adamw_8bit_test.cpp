@@ -1,0 +1,142 @@
+// AdamW with state_bits 8 beside AdamW with 32.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/optim/adamw.h"
+#include "tests/optim/parameter_set.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::numbers;
+
+OptimizerConfig config_of(std::int64_t state_bits) {
+  OptimizerConfig config;
+  config.state_bits = state_bits;
+  config.weight_decay = 0;
+  return config;
+}
+
+/// One matrix of 8,256 elements, and its optimizer.
+struct Trained {
+  Trained(std::int64_t state_bits, const Stream& given) : stream(given) {
+    parameter.name = std::string("w");
+    parameter.value = testing::normal_tensor({64, 129}, 1, stream);
+    parameter.gradient = Tensor::zeros({64, 129}, DType::kF32, MemoryKind::kGradients, stream);
+    parameter.is_matrix = true;
+    parameter.has_gradient = true;
+    optimizer.emplace(config_of(state_bits), std::vector<Parameter*>{&parameter}, stream);
+  }
+  std::size_t state_bytes() {
+    std::size_t bytes = 0;
+    optimizer->visit_state([&](const std::string&, Tensor& tensor) { bytes += tensor.bytes(); });
+    return bytes;
+  }
+  const Stream& stream;
+  Parameter parameter;
+  std::optional<AdamW> optimizer;
+};
+
+/// Gradients of a bowl with noise, whose curvatures span two decades in each block and second
+/// moments so four, the span that Dettmers et al. report.
+void set_gradients(Trained& trained, std::uint64_t step) {
+  const Tensor noise =
+      testing::normal_tensor(trained.parameter.value.shape(), step, trained.stream);
+  const float* const w = trained.parameter.value.data<float>();
+  float* const g = trained.parameter.gradient.data<float>();
+  for (std::int64_t i = 0; i < noise.elements(); ++i) {
+    const float curvature = std::pow(10.0f, -static_cast<float>(i % 17) / 8);
+    g[i] = curvature * (w[i] + 0.3f * noise.data<float>()[i]);
+  }
+}
+
+TEST(AdamW8Bit, FollowsAdamWWithinAFewPercentOfTheWay) {
+  const Stream stream(MemoryPool::create("device"));
+  Trained exact(32, stream), rounded(8, stream);
+  const auto begin = numbers(exact.parameter.value);
+  for (std::uint64_t t = 1; t <= 50; ++t) {
+    for (Trained* each : {&exact, &rounded}) {
+      set_gradients(*each, t);
+      each->optimizer->step(0.01f, 1, stream);
+    }
+  }
+  const auto wanted = numbers(exact.parameter.value), got = numbers(rounded.parameter.value);
+  double way = 0, error = 0, worst = 0;
+  for (std::size_t i = 0; i < begin.size(); ++i) {
+    way += std::pow(wanted[i] - begin[i], 2);
+    error += std::pow(got[i] - wanted[i], 2);
+    worst = std::max(worst, std::abs(static_cast<double>(got[i] - wanted[i])));
+  }
+  EXPECT_LT(std::sqrt(error / way), 0.08);
+  EXPECT_GT(error, 0);
+  EXPECT_LT(worst, 0.15);  // of 50 steps of at most 0.01 each
+}
+
+TEST(AdamW8Bit, TakesAQuarterOfTheMemory) {
+  const Stream stream(MemoryPool::create("device"));
+  Trained exact(32, stream), rounded(8, stream);
+  const double share =
+      static_cast<double>(rounded.state_bytes()) / static_cast<double>(exact.state_bytes());
+  EXPECT_NEAR(share, 0.25 + 1.0 / 256, 1e-3);
+}
+
+TEST(AdamW8Bit, NamesCodesAndScalesAndKeepsSmallParametersInF32) {
+  const Stream stream(MemoryPool::create("device"));
+  testing::ParameterSet parameters(stream);
+  AdamW optimizer(config_of(8), {&parameters[3], &parameters[5]}, stream);
+  std::vector<std::string> names;
+  optimizer.visit_state([&](const std::string& name, Tensor& tensor) {
+    names.push_back(concat(name, " ", name_of(tensor.dtype()), " ", tensor.shape().text()));
+  });
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"bias.m f32 (19)", "bias.v f32 (19)",
+                                      "large.m.codes u8 (41, 101)", "large.m.scales f32 (17)",
+                                      "large.v.codes u8 (41, 101)", "large.v.scales f32 (17)"}));
+}
+
+TEST(AdamW8Bit, ZeroBytesAreZeroMoments) {
+  const Stream stream(MemoryPool::create("device"));
+  Trained used(8, stream), fresh(8, stream);
+  set_gradients(used, 1);
+  used.optimizer->step(0.01f, 1, stream);
+  copy(used.parameter.value, fresh.parameter.value, stream);
+  used.optimizer->visit_state(
+      [&](const std::string&, Tensor& tensor) { fill_zero(tensor, stream); });
+  used.optimizer->set_steps_taken(0);
+  for (std::uint64_t t = 1; t <= 3; ++t) {
+    for (Trained* each : {&used, &fresh}) {
+      set_gradients(*each, t);
+      each->optimizer->step(0.01f, 1, stream);
+    }
+  }
+  EXPECT_TRUE(testing::same_bits(used.parameter.value, fresh.parameter.value));
+}
+
+/// Second moments far below the largest of their block must not round to 0, under which a step
+/// would be divided by epsilon alone.
+TEST(AdamW8Bit, StepsStaySmallWhereGradientsAreTinyBesideOthers) {
+  const Stream stream(MemoryPool::create("device"));
+  Trained rounded(8, stream);
+  for (int t = 0; t < 20; ++t) {
+    const auto before = numbers(rounded.parameter.value);
+    float* const g = rounded.parameter.gradient.data<float>();
+    for (std::int64_t i = 0; i < rounded.parameter.gradient.elements(); ++i) {
+      g[i] = i % 2 == 0 ? 1.0f : t < 10 ? 1e-4f : 0.0f;
+    }
+    rounded.optimizer->step(0.01f, 1, stream);
+    const auto after = numbers(rounded.parameter.value);
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      ASSERT_LT(std::abs(after[i] - before[i]), 0.0102) << "step " << t << ", element " << i;
+    }
+  }
+}
+
+TEST(AdamW8Bit, RejectsOtherWidths) {
+  const Stream stream(MemoryPool::create("device"));
+  EXPECT_THROW(AdamW(config_of(16), {}, stream), Error);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
