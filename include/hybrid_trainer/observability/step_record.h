@@ -14,18 +14,22 @@ namespace hybrid_trainer {
 struct StepRecord {
   std::int64_t step = 0;  // from 1
   Phase phase = Phase::kWarmup;
-  double loss = 0;                      // nats per token, mean over the batch
+  double loss = 0;  // nats per token, mean over the batch
   double learning_rate = 0;
-  std::optional<double> gradient_norm;  // global L2 norm before clipping; absent where no gradient was taken
-  std::int64_t tokens = 0;              // in this step's batch
-  double seconds = 0;                   // wall-clock time of this step
+  /// Global L2 norm before clipping; absent where no gradient was taken.
+  std::optional<double> gradient_norm;
+  std::int64_t tokens = 0;  // in this step's batch
+  double seconds = 0;       // wall-clock time of this step
   double tokens_per_second = 0;
-  MemoryUse device_memory;              // at the end of the step; peaks since the step began
-  MemoryUse host_memory;                // the pool that offloaded things lie in
-  std::optional<double> predicted_loss; // what the predictor expected `loss` to be
-  std::optional<double> confidence;     // probability in [0, 1] that the predictor gives its own direction
-  std::string event;                    // "" or why the phase or the weights changed: "accepted: ...", "reverted: ..."
-  std::optional<double> validation_loss; // where this step was followed by an evaluation
+  MemoryUse device_memory;               // at the end of the step; peaks since the step began
+  MemoryUse host_memory;                 // the pool that offloaded things lie in
+  std::optional<double> predicted_loss;  // what the predictor expected `loss` to be
+  /// Probability in [0, 1] that the predictor gives its own direction.
+  std::optional<double> confidence;
+  /// "" or why the phase or the weights changed: "accepted: ...", "reverted: ...".
+  std::string event;
+  /// Where this step was followed by an evaluation.
+  std::optional<double> validation_loss;
 };
 
 }  // namespace hybrid_trainer
