@@ -18,6 +18,15 @@ void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {
   visit_backend(stream, [&](auto backend) { scale(backend, y, x, a); });
 }
 
+void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
+               const Stream& stream) {
+  check_dtype("normalize", {"y", y}, DType::kF32);
+  check_alike("normalize", {{"y", y}, {"x", x}});
+  check_dtype("normalize", {"squares", squares}, DType::kF64);
+  check_shape("normalize", {"squares", squares}, {1});
+  visit_backend(stream, [&](auto backend) { normalize(backend, y, x, squares, floor); });
+}
+
 void axpy(const Tensor& y, float a, const Tensor& x, const Stream& stream) {
   move_along(y, y, a, x, stream);
 }

@@ -1,5 +1,7 @@
 #include "kernels/cpu/elementwise.h"
 
+#include <cmath>
+
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/share_sums.h"
 #include "kernels/cpu/vector_math.h"
@@ -38,6 +40,10 @@ void scale(Cpu, const Tensor& y, const Tensor& x, float a) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) out[i] = a * in[i];
   });
+}
+
+void normalize(Cpu cpu, const Tensor& y, const Tensor& x, const Tensor& squares, double floor) {
+  scale(cpu, y, x, static_cast<float>(1 / (std::sqrt(*squares.data<double>()) + floor)));
 }
 
 void cast(Cpu, const Tensor& y, const Tensor& x) {

@@ -67,6 +67,14 @@ struct Scale {
   __device__ float operator()(float x) const { return a * x; }
 };
 
+struct Normalize {
+  const double* squares;
+  double floor;
+  __device__ float operator()(float x) const {
+    return static_cast<float>(1 / (sqrt(*squares) + floor)) * x;
+  }
+};
+
 struct Same {
   __device__ float operator()(float x) const { return x; }
 };
@@ -139,6 +147,10 @@ void move_along(Cuda cuda, const Tensor& y, const Tensor& from, float a, const T
 
 void scale(Cuda cuda, const Tensor& y, const Tensor& x, float a) {
   map<float, float>(cuda, "scale", y, x, Scale{a});
+}
+
+void normalize(Cuda cuda, const Tensor& y, const Tensor& x, const Tensor& squares, double floor) {
+  map<float, float>(cuda, "normalize", y, x, Normalize{squares.data<double>(), floor});
 }
 
 void cast(Cuda cuda, const Tensor& y, const Tensor& x) {

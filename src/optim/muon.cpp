@@ -58,7 +58,7 @@ void Muon::step(float learning_rate, float gradient_scale, const Stream& stream)
     const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
     kernels::muon_momentum(u, slot.m, parameter.gradient, static_cast<float>(config_.momentum),
                            gradient_scale, stream);
-    const Tensor update = orthogonalizer_->wait_for_orthogonal(u, stream);
+    const Tensor update = orthogonalizer_->orthogonal(u, stream);
     kernels::decayed_step(parameter.value, update, parameter.working,
                           learning_rate * update_scale(shape),
                           1 - learning_rate * decay_of(parameter, config_.weight_decay), stream);
@@ -80,7 +80,7 @@ void Muon::write_momentum_directions(const std::vector<Tensor>& directions, floa
     const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
     const float momentum = static_cast<float>(config_.momentum);
     kernels::scale(u, slot->m, momentum * momentum, stream);  // Nesterov's momentum with g = 0
-    kernels::scale(directions[i], orthogonalizer_->wait_for_orthogonal(u, stream),
+    kernels::scale(directions[i], orthogonalizer_->orthogonal(u, stream),
                    -learning_rate * update_scale(shape), stream);
     ++slot;
   }

@@ -1,7 +1,6 @@
 #include "orthogonalizer.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/matmul.h"
@@ -40,15 +39,16 @@ Tensor Orthogonalizer::input(std::int64_t rows, std::int64_t columns) const {
   return part(input_, rows, columns);
 }
 
-Tensor Orthogonalizer::wait_for_orthogonal(const Tensor& matrix, const Stream& stream) const {
+Tensor Orthogonalizer::orthogonal(const Tensor& matrix, const Stream& stream) const {
   const std::int64_t rows = matrix.size(0), columns = matrix.size(1);
   const std::int64_t side = std::min(rows, columns);
   const bool wide = rows <= columns;  // the smaller of X·Xᵀ and Xᵀ·X is worked with
   const Tensor gram = part(gram_, side, side), polynomial = part(polynomial_, side, side);
   Tensor x = matrix, next = part(other_, rows, columns);
 
-  const double norm = std::sqrt(kernels::wait_for_sum_of_squares(x, stream));
-  kernels::scale(x, x, static_cast<float>(1 / (norm + kNormFloor)), stream);
+  const Tensor squares = kernels::empty_result(stream);
+  kernels::sum_of_squares(squares, {&x, 1}, stream);
+  kernels::normalize(x, x, squares, kNormFloor, stream);
   for (int step = 0; step < kSteps; ++step) {
     kernels::matmul(gram, x, wide ? Transpose::kNo : Transpose::kYes, x,
                     wide ? Transpose::kYes : Transpose::kNo, GradientMode::kOverwrite, stream);

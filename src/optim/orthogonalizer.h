@@ -19,9 +19,9 @@ class Orthogonalizer {
   /// An f32 (rows, columns) view of the workspace for the caller to fill; valid until the next
   /// call.
   Tensor input(std::int64_t rows, std::int64_t columns) const;
-  /// The orthogonalised `matrix`, which came from input() and is overwritten. Blocks for its norm.
+  /// The orthogonalised `matrix`, which came from input() and is overwritten. Does not block.
   /// Zeros stay zeros.
-  Tensor wait_for_orthogonal(const Tensor& matrix, const Stream& stream) const;
+  Tensor orthogonal(const Tensor& matrix, const Stream& stream) const;
 
  private:
   Tensor input_;

@@ -113,5 +113,17 @@ TEST(CudaElementwise, DropoutDropsTheWantedShare) {
   EXPECT_NEAR(kept / 4096, 0.75, 0.03);
 }
 
+TEST(CudaElementwise, NormalizesByANumberOfTheDevice) {
+  const Stream host = cpu_stream();
+  for (const double squares : {0.0, 2.5}) {
+    const Tensor sum = Tensor::empty({1}, DType::kF64, MemoryKind::kActivations, host);
+    *sum.data<double>() = squares;
+    const Tensors tensors{random_tensor({1023}, DType::kF32, 1, host), sum};
+    expect_like_cpu(
+        tensors, 1e-6, concat("normalize ", squares),
+        [](const Tensors& t, const Stream& s) { normalize(t[0], t[0], t[1], 1e-7, s); });
+  }
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::kernels

@@ -152,5 +152,18 @@ TEST(Elementwise, ThrowsOnOtherShapesAndDtypes) {
   EXPECT_THROW(add(x, x, Tensor(), stream), ShapeMismatch);
 }
 
+TEST(Normalize, DividesByTheRootAndTheFloor) {
+  const Stream stream = cpu_stream();
+  const Tensor x = tensor_of({3, -4, 0}, {3}, DType::kF32, stream);
+  const Tensor squares = empty_result(stream);
+  sum_of_squares(squares, {&x, 1}, stream);
+  normalize(x, x, squares, 0.0, stream);
+  expect_close(x, {0.6, -0.8, 0}, 1e-7);
+  fill_zero(x, stream);
+  sum_of_squares(squares, {&x, 1}, stream);
+  normalize(x, x, squares, 1e-7, stream);
+  expect_close(x, {0, 0, 0}, 0);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::kernels

@@ -36,7 +36,7 @@ TEST_P(OrthogonalizerOfShape, BringsSingularValuesNearOneAndKeepsSingularVectors
   const Tensor u = orthogonalizer.input(rows, columns);
   copy(u, testing::normal_tensor({rows, columns}, 5, stream), stream);
   const Matrix before = to_eigen(u);
-  const Matrix after = to_eigen(orthogonalizer.wait_for_orthogonal(u, stream));
+  const Matrix after = to_eigen(orthogonalizer.orthogonal(u, stream));
   const Eigen::JacobiSVD<Matrix> svd(after);
   EXPECT_LT(svd.singularValues().maxCoeff(), 1.25);
   EXPECT_GT(svd.singularValues().minCoeff(), 0.6);
@@ -57,7 +57,7 @@ TEST(Orthogonalizer, DoesNotDependOnTheLengthAndLeavesZerosZero) {
     const Tensor u = orthogonalizer.input(6, 10);
     const auto values = testing::numbers(testing::normal_tensor({6, 10}, 5, stream));
     for (std::size_t i = 0; i < values.size(); ++i) u.data<float>()[i] = length * values[i];
-    results.push_back(testing::numbers(orthogonalizer.wait_for_orthogonal(u, stream)));
+    results.push_back(testing::numbers(orthogonalizer.orthogonal(u, stream)));
   }
   for (std::size_t i = 0; i < 60; ++i) {
     EXPECT_NEAR(results[0][i], results[1][i], 1e-5);

@@ -9,6 +9,10 @@ namespace hybrid_trainer::kernels {
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream);
 /// y = a·x. May alias. f32.
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream);
+/// y = x/(√squares + floor), where `squares`, (1) f64 on the stream's device, is read when the work
+/// runs. May alias. f32.
+void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
+               const Stream& stream);
 /// y += a·x. f32.
 void axpy(const Tensor& y, float a, const Tensor& x, const Stream& stream);
 /// y = from + a·direction; y may alias `from`. f32.
