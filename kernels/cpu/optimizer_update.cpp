@@ -1,6 +1,6 @@
 #include "kernels/cpu/optimizer_update.h"
 
-#include "kernels/cpu/adam_step.h"
+#include "kernels/adam_step.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
 

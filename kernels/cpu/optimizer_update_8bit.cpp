@@ -1,4 +1,4 @@
-#include "kernels/cpu/adam_step.h"
+#include "kernels/adam_step.h"
 #include "kernels/cpu/optimizer_update.h"
 #include "kernels/cpu/quantized_block.h"
 #include "kernels/cpu/vector_math.h"

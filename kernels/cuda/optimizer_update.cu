@@ -1,6 +1,6 @@
 #include "kernels/cuda/optimizer_update.h"
 
-#include "kernels/cuda/adam_step.cuh"
+#include "kernels/adam_step.h"
 #include "kernels/cuda/for_packs.cuh"
 
 namespace hybrid_trainer::kernels {

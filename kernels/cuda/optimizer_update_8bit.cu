@@ -1,4 +1,4 @@
-#include "kernels/cuda/adam_step.cuh"
+#include "kernels/adam_step.h"
 #include "kernels/cuda/optimizer_update.h"
 #include "kernels/cuda/quantized_block.cuh"
 

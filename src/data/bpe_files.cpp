@@ -107,7 +107,7 @@ void refuse_unless_neutral(const ModelBuilder& builder, const json::object& obje
                            const json::value& neutral) {
   const json::value* value = object.if_contains(key);
   if (value == nullptr || value->is_null() || *value == neutral) return;
-  builder.fail(key, " ", json::serialize(*value), " is not implemented; want ",
+  builder.fail(key, " ", json::serialize(*value), " is not supported; want ",
                json::serialize(neutral));
 }
 
@@ -115,7 +115,7 @@ void read_pre_tokenizer(ModelBuilder& builder, const json::object& root, const f
   const json::object& object = object_member(root, "pre_tokenizer", file);
   const std::string type = string_member(object, "type", file);
   if (type != "ByteLevel") {
-    builder.fail("pre_tokenizer \"", type, "\" is not implemented; want ByteLevel");
+    builder.fail("pre_tokenizer \"", type, "\" is not supported; want ByteLevel");
   }
   refuse_unless_neutral(builder, object, "use_regex", true);
   const json::value* add = object.if_contains("add_prefix_space");
@@ -129,7 +129,7 @@ void read_added_tokens(ModelBuilder& builder, const json::object& root, const fs
     const json::object& token = value.as_object();
     const std::string content = string_member(token, "content", file);
     if (!token.contains("special") || token.at("special") != json::value(true)) {
-      builder.fail("added token \"", content, "\" is not special: that is not implemented");
+      builder.fail("added token \"", content, "\" is not special: such tokens are not supported");
     }
     builder.add_special(content, count_member(token, "id", file));
   }
@@ -174,7 +174,7 @@ std::unique_ptr<Tokenizer> load_hugging_face_file(const json::object& root, cons
   const json::object& model = object_member(root, "model", file);
   const json::value* type = model.if_contains("type");
   if (type != nullptr && *type != json::value("BPE")) {
-    builder.fail("model type ", json::serialize(*type), " is not implemented; want \"BPE\"");
+    builder.fail("model type ", json::serialize(*type), " is not supported; want \"BPE\"");
   }
   read_pre_tokenizer(builder, root, file);
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {

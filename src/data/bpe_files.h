@@ -16,7 +16,7 @@ std::unique_ptr<Tokenizer> load_gpt2_files(const std::filesystem::path& vocab,
                                            const std::filesystem::path& merges);
 
 /// Hugging Face's `tokenizer.json` of a byte-level BPE; `object` is the content of `file`. Throws
-/// DataError, also for everything that would change the ids and is not implemented, by its name.
+/// DataError, also for everything that would change the ids and is not supported, by its name.
 std::unique_ptr<Tokenizer> load_hugging_face_file(const boost::json::object& object,
                                                   const std::filesystem::path& file);
 

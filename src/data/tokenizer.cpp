@@ -63,9 +63,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   const std::string type = string_member(object, "type", file);
   if (type == "bytes") return make_byte_tokenizer();
   if (type == "characters") return load_character_tokenizer(object, file);
-  throw DataError(
-      concat(file.string(), ": tokenizer type \"", type,
-             "\" is not implemented; want bytes, characters, or a file of Hugging Face"));
+  throw DataError(concat(file.string(), ": tokenizer type \"", type,
+                         "\" is not supported; want bytes, characters, or a file of Hugging Face"));
 }
 
 }  // namespace hybrid_trainer

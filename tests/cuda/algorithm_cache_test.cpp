@@ -83,12 +83,12 @@ TEST_F(AlgorithmCache, FolderIsThatOfTheEnvironment) {
   const std::string kept = home == nullptr ? "" : home;
   setenv("HYBRID_CACHE_DIR", "/cache", 1);
   setenv("XDG_CACHE_HOME", "/xdg", 1);
-  setenv("HOME", "/home/me", 1);
+  setenv("HOME", folder_.c_str(), 1);
   EXPECT_EQ(cache_folder(), "/cache");
   unsetenv("HYBRID_CACHE_DIR");
   EXPECT_EQ(cache_folder(), "/xdg/hybrid_trainer");
   unsetenv("XDG_CACHE_HOME");
-  EXPECT_EQ(cache_folder(), "/home/me/.cache/hybrid_trainer");
+  EXPECT_EQ(cache_folder(), folder_ + "/.cache/hybrid_trainer");
   unsetenv("HOME");
   EXPECT_EQ(cache_folder(), "");
   if (home != nullptr) setenv("HOME", kept.c_str(), 1);

@@ -70,7 +70,7 @@ std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
 
 /// Reads a tokenizer.json (ours, or Hugging Face's byte-level BPE), or a folder that holds one or
 /// GPT-2's `vocab.json` and `merges.txt`. Throws MissingInput where there is none, DataError for a
-/// file that is damaged or asks for a normalizer, pre-tokenizer or model that is not implemented,
+/// file that is damaged or asks for a normalizer, pre-tokenizer or model that is not supported,
 /// naming it.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 

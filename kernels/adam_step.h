@@ -3,9 +3,10 @@
 #include <cmath>
 
 #include "hybrid_trainer/kernels/optimizer_update.h"
-#include "kernels/cuda/launch.cuh"
 
 namespace hybrid_trainer::kernels {
+
+// The same step on every backend: constexpr functions are device code too.
 
 /// What Adam's two bias corrections come to in one step.
 struct AdamFactors {
@@ -16,8 +17,8 @@ struct AdamFactors {
   static double correction(double beta, std::int64_t step) {
     return 1.0 - std::pow(beta, static_cast<double>(step));
   }
-  __device__ float change(float m, float v) const {
-    return -step_size * m / (sqrtf(v * variance_scale) + epsilon);
+  constexpr float change(float m, float v) const {
+    return -step_size * m / (std::sqrt(v * variance_scale) + epsilon);
   }
   float step_size;
   float variance_scale;
@@ -33,11 +34,13 @@ struct AdamWStep {
         gradient_scale(s.gradient_scale),
         kept(1.0f - s.learning_rate * s.weight_decay) {}
   /// The new weight; the moments m and v become those after the gradient.
-  __device__ float operator()(float weight, float gradient, float& m, float& v) const {
+  constexpr float operator()(float weight, float gradient, float& m, float& v) const {
     const float scaled = gradient * gradient_scale;
-    m = beta1 * m + (1.0f - beta1) * scaled;
-    v = beta2 * v + (1.0f - beta2) * scaled * scaled;
-    return weight * kept + factors.change(m, v);
+    const float mean = beta1 * m + (1.0f - beta1) * scaled;
+    const float square = beta2 * v + (1.0f - beta2) * scaled * scaled;
+    m = mean;
+    v = square;
+    return weight * kept + factors.change(mean, square);
   }
   AdamFactors factors;
   float beta1;
