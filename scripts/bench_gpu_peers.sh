@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Times training steps of GPT-2 on the GPU here, in PyTorch and, if given, in llm.c, in turn, and prints one JSON object.
-set -euo pipefail
-cd "$(dirname "$0")/.."
+. "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
   cat <<'TEXT'

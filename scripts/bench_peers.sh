@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Times a training step of GPT-2 124M here, in PyTorch and, if given, in llm.c, in turn, and prints one table.
-set -euo pipefail
-cd "$(dirname "$0")/.."
+. "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
   cat <<'TEXT'

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Builds the command-line tool, optimised, into build/bin/hybrid; installs what is missing first.
-set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-"$root/scripts/install_dependencies.sh"
+"$root/scripts/install_dependencies.sh" || exit
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-(cd "$root" && cmake --preset cpu-release) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+(cd "$root" && cmake --preset cpu-release) >"$log" 2>&1 || { cat "$log" >&2; echo "error: cmake could not configure the build" >&2; exit 1; }
 cmake --build "$root/build" --target hybrid
 echo "built: build/bin/hybrid"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs what works in several threads under the thread sanitizer: offloading, batch loading, and a whole training run of the CUDA
 # backend in the tests' emulation, where each stream is a thread, so that a missing event shows as a data race. Exit code 0: none.
-set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-"$root/scripts/install_dependencies.sh"
+"$root/scripts/install_dependencies.sh" || exit
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 programs=(test_cuda test_memory test_data)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From text to a language model that writes such text, in about four minutes of training on two cores.
 # usage: scripts/demo.sh [TEXT...]   files or folders; without any, the C++ headers of this machine
-set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 hybrid=$root/build/bin/hybrid
 train_seconds=215  # what the number of steps is made for
@@ -21,7 +21,7 @@ done
 title() { printf '\n== %s\n' "$*" >&2; }
 
 title "building"
-"$root/scripts/build.sh" >&2
+"$root/scripts/build.sh" >&2 || exit
 cd "$root"
 
 run=runs/demo

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests and measures HybridTrainer on a machine with an NVIDIA GPU, in parts that can be gone on with; see --help.
-set -euo pipefail
-cd "$(dirname "$0")/.."
+. "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
   cat <<'TEXT'

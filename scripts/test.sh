@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Builds everything and runs all tests; then the computing layers once more with the kernels of processors that have no
 # AVX-512. The last line says how many passed and failed; the exit code is 0 where none failed.
-set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-"$root/scripts/install_dependencies.sh"
+"$root/scripts/install_dependencies.sh" || exit
 no_build() { printf '%s\n' "the build failed, so no test ran" "" "0 passed, 1 failed"; exit 1; }
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
@@ -45,4 +45,4 @@ HYBRID_MAX_ISA=avx2 run_tests avx2 --label-regex '^(kernels|nn|models)$'
 
 echo
 echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+[ "$failed" -eq 0 ] || exit 1

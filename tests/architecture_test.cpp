@@ -215,4 +215,20 @@ TEST(Architecture, EveryHeaderIsGuardedAndInTheNamespace) {
   }
 }
 
+TEST(Architecture, EveryScriptSaysWhichOfItsLinesFailed) {
+  int scripts = 0;
+  for (const fs::path& folder : {kRoot / "scripts", kRoot / ".ci"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      if (!entry.is_regular_file()) continue;
+      std::ifstream in(entry.path());
+      const std::string text{std::istreambuf_iterator<char>(in), {}};
+      if (!text.starts_with("#!/usr/bin/env bash")) continue;
+      ++scripts;
+      EXPECT_NE(text.find("strict.sh\"\n"), std::string::npos)
+          << entry.path() << " does not source scripts/strict.sh";
+    }
+  }
+  EXPECT_GE(scripts, 10);
+}
+
 }  // namespace

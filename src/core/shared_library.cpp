@@ -44,7 +44,7 @@ SharedLibrary SharedLibrary::look_for(const WantedLibrary& wanted) {
   library.way_out_ = wanted.way_out;
   std::vector<std::string> failures;
   const auto opens = [&](const std::string& file) {
-    library.handle_.reset(dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL));
+    library.handle_.reset(dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE));
     if (library.opened()) library.path_ = path_of(library.handle_.get(), file);
     return library.opened();
   };

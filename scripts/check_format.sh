@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Whether every source file is as clang-format 14 (Debian 12's) leaves it; with --fix, makes it so.
+. "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+mode=(--dry-run --Werror)
+case ${1:-} in
+  "") ;;
+  --fix) mode=(-i) ;;
+  *) echo "usage: scripts/check_format.sh [--fix]" >&2 && exit 64 ;;
+esac
+command -v clang-format >/dev/null || { echo "error: clang-format is missing; as root: apt-get install clang-format" >&2; exit 69; }
+git ls-files -z -- '*.h' '*.cpp' '*.cu' '*.cuh' | xargs -0 clang-format "${mode[@]}" ||
+  { echo "error: the files above are not formatted; scripts/check_format.sh --fix does it" >&2; exit 1; }
+echo "formatted: $(git ls-files -- '*.h' '*.cpp' '*.cu' '*.cuh' | wc -l) files"

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# What a newcomer meets: a bare Debian 12 root that has nothing installed, a clean clone of HEAD in it, and the README's first
+# commands. Needs root or user namespaces; without either it says so and ends with 0.
+. "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+usage() {
+  cat <<'TEXT'
+usage: scripts/check_fresh_machine.sh [--full]
+
+Makes a bare root file system of Debian 12 with mmdebstrap from this machine's package source (kept for the next time in
+$HT_FRESH_CACHE, by default ~/.cache/hybrid_trainer), copies a clean clone of HEAD into it, and there, with nothing else
+on the path, tries what scripts/install_dependencies.sh says without root, without a network and with a broken dpkg; then
+scripts/build.sh, hybrid --version, prepare of a small text, 20 training steps and sample; then scripts/build.sh again with
+a package gone, as after a git pull that needs a new one.
+
+  --full   also runs scripts/test.sh there
+TEXT
+}
+
+full=""
+case ${1:-} in
+  "") ;;
+  --full) full=1 ;;
+  -h | --help) usage && exit 0 ;;
+  *) echo "error: unknown option $1; see --help" >&2 && exit 64 ;;
+esac
+fail() { echo "error: $1" >&2; exit "${2:-1}"; }
+
+# A mount namespace of our own, so that nothing has to be unmounted; as another user, with that user as its root.
+if [ -z "${HT_IN_NAMESPACE:-}" ]; then
+  namespace=(unshare --mount --pid --fork --kill-child)
+  [ "$(id -u)" -eq 0 ] || namespace+=(--map-root-user --map-auto)
+  if ! problem=$("${namespace[@]}" mount -t tmpfs none /mnt 2>&1); then
+    echo "SKIPPED check_fresh_machine.sh: neither root nor user namespaces are allowed here (${problem:-unshare failed})"
+    exit 0
+  fi
+  if ! command -v mmdebstrap >/dev/null; then
+    [ "$(id -u)" -eq 0 ] || fail "mmdebstrap is missing; as root: apt-get install --no-install-recommends mmdebstrap" 69
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends mmdebstrap >/dev/null 2>&1 ||
+      { apt-get update >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends mmdebstrap >/dev/null; }
+  fi
+  HT_IN_NAMESPACE=1 exec "${namespace[@]}" "$0" "$@"
+fi
+
+cache=${HT_FRESH_CACHE:-$HOME/.cache/hybrid_trainer}
+work=$(mktemp -d "${TMPDIR:-/var/tmp}/hybrid-fresh.XXXXXX")
+root=$work/root
+clean_up() {
+  if [ -d "$root/proc" ]; then umount -R -l "$root/proc" "$root/dev" 2>/dev/null || true; fi
+  rm -rf --one-file-system "$work"
+}
+trap clean_up EXIT
+
+# The Debian 12 archives among this machine's own, one line each.
+package_sources() {
+  apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Packages' | sort -u |
+    sed -nE 's/^([^ ]+) (bookworm(-updates|-security)?)$/deb \1 \2 main/p'
+}
+
+make_bare_root() {
+  local image=$cache/debian-12-minbase.tar
+  mkdir -p "$cache" "$root"
+  package_sources >"$work/sources.list"
+  [ -s "$work/sources.list" ] || fail "this machine's apt knows no archive of Debian 12 (bookworm) to make a root from" 69
+  apt-config dump Acquire >"$work/acquire"
+  if [ ! -s "$image" ]; then
+    echo "== making a bare root ($image)"
+    mmdebstrap --quiet --variant=minbase --aptopt="$work/acquire" bookworm "$image.partial" "$work/sources.list" --format=tar \
+      >"$work/log" 2>&1 || fail "mmdebstrap failed: $(grep -E '^E:' "$work/log" | tail -n 1)" 69
+    mv "$image.partial" "$image"
+  fi
+  tar -C "$root" --exclude=./dev/\* -xf "$image"
+  cp "$work/sources.list" "$root/etc/apt/sources.list"
+  # How this machine reaches the archive: proxies, certificates, names.
+  cp "$work/acquire" "$root/etc/apt/apt.conf.d/99acquire"
+  cp /etc/resolv.conf /etc/hosts "$root/etc/"
+  mkdir -p "$root/etc/ssl/certs"
+  if [ -e /etc/ssl/certs/ca-certificates.crt ]; then cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"; fi
+  mount -t proc proc "$root/proc"
+  mount --rbind /dev "$root/dev"
+  git clone --quiet --no-local --depth 1 "file://$PWD" "$root/hybrid"
+}
+
+bare() {
+  chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 TERM=dumb \
+    ${https_proxy:+https_proxy="$https_proxy"} ${http_proxy:+http_proxy="$http_proxy"} bash -c "cd /hybrid && $1"
+}
+
+# A command that must work; its last line is shown.
+step() {
+  local begin=$SECONDS
+  if ! bare "$1" >"$work/log" 2>&1; then
+    tail -n 15 "$work/log"
+    fail "on a bare machine this fails: $1"
+  fi
+  printf '%5d s  %s\n         %s\n' $((SECONDS - begin)) "$1" "$(grep -v '^$' "$work/log" | tail -n 1)"
+}
+
+# A command that must fail, with one line that holds a text.
+refusal() {
+  local name=$1 text=$2 command=$3
+  if bare "$command" >"$work/log" 2>&1; then fail "$name: it did not fail: $command"; fi
+  local lines
+  lines=$(grep -c '^error:' "$work/log" || true)
+  if [ "$lines" -ne 1 ] || ! grep -q "^error:.*$text" "$work/log"; then
+    cat "$work/log"
+    fail "$name: want one line \"error: ... $text ...\", got $lines"
+  fi
+  printf '   told  %s: %s\n' "$name" "$(grep '^error:' "$work/log")"
+}
+
+make_bare_root
+echo "== what is said where nothing can be installed"
+refusal "without root" "neither root nor sudo" "setpriv --reuid=65534 --regid=65534 --clear-groups scripts/build.sh"
+refusal "without a network" "does not reach its package source" "unshare --net scripts/build.sh"
+bare 'mkdir -p /var/lib/dpkg/updates && printf "Package: x\n" >/var/lib/dpkg/updates/0001'
+refusal "an interrupted dpkg" "dpkg --configure -a" "scripts/build.sh"
+bare 'rm /var/lib/dpkg/updates/0001 && cp /var/lib/dpkg/status /tmp/status
+      printf "\nPackage: broken\nStatus: install ok installed\nArchitecture: all\nVersion: 1\nMaintainer: x\nDepends: absent\nDescription: x\n" >>/var/lib/dpkg/status'
+refusal "packages that contradict each other" "apt-get --fix-broken install" "scripts/build.sh"
+bare 'cp /tmp/status /var/lib/dpkg/status'
+
+echo "== what a newcomer runs"
+step 'scripts/build.sh'
+step 'build/bin/hybrid --version'
+step 'for i in $(seq 400); do echo "line $i: the quick brown fox jumps over the lazy dog"; done >/tmp/text.txt; build/bin/hybrid prepare /tmp/text.txt --output /tmp/data --tokenizer characters'
+step 'build/bin/hybrid train --preset tiny --data /tmp/data --run /tmp/run --set training.steps=20 --set data.sequence_length=32'
+step 'build/bin/hybrid sample /tmp/run --prompt the --tokens 20'
+echo "== after a git pull that needs a package more"
+bare 'dpkg --purge --force-depends libxxhash-dev >/dev/null'
+step 'scripts/build.sh'
+if [ -n "$full" ]; then
+  echo "== all tests"
+  step 'scripts/test.sh'
+fi
+echo "check_fresh_machine.sh: passed in $SECONDS s"

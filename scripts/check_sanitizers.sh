@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Runs the fast tests, all but the CUDA emulation's, under the address and undefined-behaviour sanitizers. Exit code 0: clean.
+. "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+"$root/scripts/install_dependencies.sh" || exit
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+programs=(test_core test_kernels test_nn test_models test_optim test_phases test_memory test_data test_io test_observability
+  test_trainer)
+(cd "$root" && cmake --preset cpu-asan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+cmake --build "$root/build/cpu-asan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }
+
+export OMP_WAIT_POLICY=passive UBSAN_OPTIONS=print_stacktrace=1
+failed=0
+for program in "${programs[@]}"; do
+  if (cd "$root/build/cpu-asan/tests" && "./$program" --gtest_brief=1) >"$log" 2>&1; then
+    echo "$program: clean ($(sed -nE 's/^\[==========\] ([0-9]+ tests?) .*/\1/p' "$log" | tail -n 1))"
+  else
+    tail -n 60 "$log"
+    echo "$program: FAILED"
+    failed=1
+  fi
+done
+exit $failed
