@@ -16,18 +16,13 @@ double parabola_minimum(double rise, double end_slope) {
 
 }  // namespace
 
-PhaseOutcome CorrectExecutor::run(const Batch& batch) {
-  PhaseOutcome outcome;
-  outcome.phase = Phase::kCorrect;
+void CorrectExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   if (parts_.jump.open) {
-    outcome.predicted_loss = parts_.jump.expected_loss(parts_.line.position());
-    outcome.confidence = parts_.jump.confidence;
+    update(parts_, decide(batch, outcome), outcome);
+    return;
   }
-  GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
-  outcome.cost = 1;
-  if (parts_.jump.open) decide(batch, measurement, outcome);
-  update(parts_, measurement, outcome);
-  return outcome;
+  outcome.cost += 1;
+  update(parts_, parts_.model.wait_for_gradient(batch), outcome);
 }
 
 std::size_t CorrectExecutor::probe_count() const {
@@ -81,7 +76,9 @@ double CorrectExecutor::choose(const Comparison& losses, double& kept_loss, Phas
   return 0;
 }
 
+/// Trains on the batches of Predict as Full would have.
 void CorrectExecutor::replay(PhaseOutcome& outcome) {
+  parts_.enter_model(Phase::kFull);
   const auto count = static_cast<std::int64_t>(parts_.jump.batches.size());
   for (std::int64_t i = 0; i < count; ++i) {
     parts_.model.rewind(count - i);
@@ -92,35 +89,61 @@ void CorrectExecutor::replay(PhaseOutcome& outcome) {
   parts_.model.rewind(0);
 }
 
-void CorrectExecutor::decide(const Batch& batch, GradientMeasurement& measurement,
-                             PhaseOutcome& outcome) {
+/// Compares before and after, says what is kept and leaves the weights there.
+void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome& outcome,
+                            PredictGate::Jump& jump) {
   const Comparison losses = compare(measurement, outcome);
   double kept_loss = losses.before;
-  outcome.kept_fraction = choose(losses, kept_loss, outcome);
-  outcome.decision = outcome.kept_fraction == 1  ? Decision::kAccepted
-                     : outcome.kept_fraction > 0 ? Decision::kShrunk
-                                                 : Decision::kReverted;
+  jump.kept_fraction = choose(losses, kept_loss, outcome);
+  jump.paired_drop = losses.before - kept_loss;
   const std::string change =
       concat("loss ", brief(losses.before), " -> ", brief(losses.after), " on ", probe_count(),
              " batches after ", parts_.jump.steps, " predicted steps");
-  if (outcome.decision == Decision::kAccepted) say(outcome, "accepted: " + change);
-  if (outcome.decision == Decision::kShrunk) {
-    say(outcome, concat("shrunk to ", brief(outcome.kept_fraction), ": ", change, ", then ",
+  if (jump.kept_fraction == 1) {
+    say(outcome, "accepted: " + change);
+  } else if (jump.kept_fraction > 0) {
+    say(outcome, concat("shrunk to ", brief(jump.kept_fraction), ": ", change, ", then ",
                         brief(kept_loss)));
+  } else {
+    say(outcome,
+        concat("reverted: ", losses.alarm.empty() ? "" : losses.alarm + ", ", change));
   }
-  if (outcome.decision == Decision::kReverted) {
-    const bool alarmed = !losses.alarm.empty();
-    say(outcome, concat("reverted: ", alarmed ? losses.alarm + ", " : "", change));
-  }
-  if (outcome.decision == Decision::kReverted) replay(outcome);
-  if (outcome.kept_fraction != 1) {  // the gradient is of another point
+}
+
+/// The measurement at the point that is kept. The prediction is charged all but this one and the
+/// replayed ones, which are updates as Full's are.
+GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& outcome) {
+  const Jump& made = parts_.jump;
+  PredictGate::Jump jump;
+  jump.moved = parts_.line.position() > 0;
+  outcome.predicted_loss = made.mean_loss + made.expected_change(parts_.line.position());
+  outcome.confidence = made.confidence;
+  GradientMeasurement measurement;
+  if (jump.moved && !made.failed) {
     measurement = parts_.model.wait_for_gradient(batch);
     outcome.cost += 1;
+    judge(measurement, outcome, jump);
+  } else {
+    parts_.line.return_to(parts_.model, 0);
+    say(outcome, concat("reverted: ", made.failed ? "a loss was not finite" : "nothing moved",
+                        " in ", made.steps, " predicted steps"));
   }
-  const double charged = parts_.jump.cost + outcome.cost - 1;  // the update itself is a Full step's
-  parts_.close_jump({charged, losses.before - kept_loss,
-                     outcome.updates + parts_.config().correct_steps, outcome.decision,
-                     outcome.kept_fraction});
+  jump.decision = jump.kept_fraction == 1  ? Decision::kAccepted
+                  : jump.kept_fraction > 0 ? Decision::kShrunk
+                                           : Decision::kReverted;
+  jump.cost = made.cost + outcome.cost;
+  if (jump.decision == Decision::kReverted) replay(outcome);
+  if (jump.kept_fraction != 1) {  // what was measured is of another point
+    measurement = parts_.model.wait_for_gradient(batch);
+    outcome.cost += 1;
+  } else {
+    jump.cost -= 1;
+  }
+  jump.updates = outcome.updates + parts_.config().correct_steps;
+  outcome.decision = jump.decision;
+  outcome.kept_fraction = jump.kept_fraction;
+  parts_.close_jump(jump);
+  return measurement;
 }
 
 }  // namespace hybrid_trainer

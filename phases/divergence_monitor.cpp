@@ -65,14 +65,14 @@ Verdict DivergenceMonitor::assess(const GradientMeasurement& measurement) const 
                                        measurement.norm, ": not finite")};
   }
   if (!ready()) return {};
-  const Verdict loss = assess_loss(measurement.loss, mean_loss());
-  if (!loss.normal()) return loss;
   const double baseline = median_of(norms_);
   if (measurement.norm > config_.gradient_factor * baseline) {
     return {Signal::kExplosion,
             concat("gradient norm ", brief(measurement.norm), " is over ", config_.gradient_factor,
                    " times its median ", brief(baseline))};
   }
+  const Verdict loss = assess_loss(measurement.loss, mean_loss());
+  if (!loss.normal()) return loss;
   if (measurement.norm < config_.vanishing_factor * baseline) {
     return {Signal::kVanishing, concat("gradient norm ", brief(measurement.norm),
                                        " vanished: its median is ", brief(baseline))};

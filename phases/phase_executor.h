@@ -12,8 +12,9 @@ class PhaseExecutor {
   explicit PhaseExecutor(PhaseParts& parts) : parts_(parts) {}
   virtual ~PhaseExecutor() = default;
   /// Before the first step of the phase.
-  virtual void enter() = 0;
-  virtual PhaseOutcome run(const Batch& batch) = 0;
+  virtual void enter(PhaseOutcome& outcome) = 0;
+  /// One step. `outcome` has its phase and what enter charged; all else is added to it.
+  virtual void run(const Batch& batch, PhaseOutcome& outcome) = 0;
 
  protected:
   PhaseParts& parts_;
@@ -24,8 +25,8 @@ class PhaseExecutor {
 class UpdateExecutor : public PhaseExecutor {
  public:
   UpdateExecutor(PhaseParts& parts, Phase phase) : PhaseExecutor(parts), phase_(phase) {}
-  void enter() override { parts_.model.enter_phase(phase_); }
-  PhaseOutcome run(const Batch& batch) override;
+  void enter(PhaseOutcome&) override { parts_.enter_model(phase_); }
+  void run(const Batch& batch, PhaseOutcome& outcome) override;
 
  private:
   bool wants_slope() const;
@@ -33,29 +34,31 @@ class UpdateExecutor : public PhaseExecutor {
 };
 
 /// Predict: forward only. Watches the loss and moves along the line; every correction_interval
-/// steps a true gradient tells how far the line still goes down.
+/// steps a true gradient tells how far the line still goes down. The loss is held against that of
+/// the first forward, which is at the snapshot.
 class PredictExecutor : public PhaseExecutor {
  public:
   using PhaseExecutor::PhaseExecutor;
-  void enter() override;
-  PhaseOutcome run(const Batch& batch) override;
+  void enter(PhaseOutcome& outcome) override;
+  void run(const Batch& batch, PhaseOutcome& outcome) override;
 
  private:
   Verdict forward(const Batch& batch, PhaseOutcome& outcome);
   Verdict micro_correct(const Batch& batch, PhaseOutcome& outcome);
   void take_slope(double slope, PhaseOutcome& outcome);
   void advance();
-  void roll_back(PhaseOutcome& outcome);
 };
 
 /// Correct: its first step decides on the prediction, then each step is an update. After a revert
-/// it first trains on the batches of Predict, each as the step that it was, so that the weights are
-/// bit for bit those of a run that never predicted; that too is charged to the prediction.
+/// it first trains on the batches of Predict, each as the step that it was, and all up to its end
+/// runs in Full's precision, so that the weights are bit for bit those of a run that never
+/// predicted; an optimizer state that was dropped is the exception. A prediction that met a loss
+/// that is not finite, or never moved, is reverted without comparison.
 class CorrectExecutor : public PhaseExecutor {
  public:
   using PhaseExecutor::PhaseExecutor;
-  void enter() override { parts_.model.enter_phase(Phase::kCorrect); }
-  PhaseOutcome run(const Batch& batch) override;
+  void enter(PhaseOutcome&) override { parts_.enter_model(Phase::kCorrect); }
+  void run(const Batch& batch, PhaseOutcome& outcome) override;
 
  private:
   struct Comparison {
@@ -68,8 +71,9 @@ class CorrectExecutor : public PhaseExecutor {
   double probe_loss(PhaseOutcome& outcome);
   Comparison compare(const GradientMeasurement& measurement, PhaseOutcome& outcome);
   double choose(const Comparison& losses, double& kept_loss, PhaseOutcome& outcome);
+  void judge(const GradientMeasurement& measurement, PhaseOutcome& outcome, PredictGate::Jump& jump);
   void replay(PhaseOutcome& outcome);
-  void decide(const Batch& batch, GradientMeasurement& measurement, PhaseOutcome& outcome);
+  GradientMeasurement decide(const Batch& batch, PhaseOutcome& outcome);
 };
 
 /// Judges the measurement and applies its gradient, or skips the update where it is not finite.

@@ -30,6 +30,8 @@ PhaseMachine& PhaseMachine::operator=(PhaseMachine&&) noexcept = default;
 
 Phase PhaseMachine::phase() const { return parts_->phase; }
 
+bool PhaseMachine::undecided() const { return parts_->jump.open; }
+
 const PhaseStatistics& PhaseMachine::statistics() const { return parts_->statistics; }
 
 void PhaseMachine::save(State& state) const { parts_->save(state); }
@@ -40,21 +42,34 @@ PhaseOutcome PhaseMachine::step(const Batch& batch) {
   const auto start = std::chrono::steady_clock::now();
   PhaseParts& parts = *parts_;
   PhaseExecutor& executor = *executors_[static_cast<std::size_t>(parts.phase)];
+  PhaseOutcome outcome;
+  outcome.phase = parts.phase;
   if (!parts.has_entered || parts.entered != parts.phase) {
-    executor.enter();
+    executor.enter(outcome);
     parts.entered = parts.phase;
     parts.has_entered = true;
   }
-  PhaseOutcome outcome = executor.run(batch);
+  executor.run(batch, outcome);
   outcome.tokens = batch.tokens();
-  advance(outcome);
-  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   PhaseTotals& totals = parts.statistics.of(outcome.phase);
   ++totals.steps;
   totals.tokens += outcome.tokens;
-  totals.seconds += outcome.seconds;
   totals.cost += outcome.cost;
+  advance(outcome);
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  totals.seconds += outcome.seconds;
   return outcome;
+}
+
+/// One line when what the gate measured says something else than before: why Predict is entered or
+/// not.
+void PhaseMachine::tell_verdict(PhaseOutcome& outcome) {
+  PhaseParts& parts = *parts_;
+  if (outcome.phase != Phase::kFull || !parts.predicts() || !parts.gate.ready()) return;
+  const PredictGate::Verdict verdict = parts.gate.verdict();
+  if (verdict == parts.verdict) return;
+  parts.verdict = verdict;
+  say(outcome, parts.gate.explanation());
 }
 
 /// Chooses the phase of the next step.
@@ -65,16 +80,18 @@ void PhaseMachine::advance(PhaseOutcome& outcome) {
   signals.steps_in_phase = ++parts.steps_in_phase;
   signals.planned_predict = parts.jump.planned_steps;
   const PredictGate::Grant grant = parts.gate.grant();
-  signals.may_predict = grant.open && parts.trust.count() >= parts.slopes_needed();
+  signals.steps_to_come = parts.steps_to_come();
+  signals.may_predict =
+      grant.open && parts.gate.ready() && parts.trust.count() >= parts.slopes_needed();
   signals.trial_overdue = grant.overdue;
   signals.healthy = parts.signal == Signal::kNone;
   signals.confidence = parts.trust.confidence();
   signals.stop_predict = parts.jump.stop;
-  signals.rolled_back = outcome.phase == Phase::kPredict && outcome.decision == Decision::kReverted;
   const Phase next = next_phase(parts.phase, signals, parts.config());
   const bool refused = next == Phase::kFull && parts.phase == Phase::kFull && signals.may_predict &&
                        signals.steps_in_phase >= parts.config().full_steps;
   if (refused) say(outcome, refusal(parts, signals));
+  tell_verdict(outcome);
   if (refused || next != parts.phase) parts.steps_in_phase = 0;
   parts.phase = next;
 }

@@ -1,6 +1,7 @@
 #include "phases/phase_parts.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "phases/state_fields.h"
 #include "phases/state_tensors.h"
@@ -12,22 +13,27 @@ template <class Parts, class Visit>
 void visit_state(Parts& parts, const Visit& visit) {
   visit("phases.phase", parts.phase);
   visit("phases.entered", parts.entered);
+  visit("phases.model_phase", parts.model_phase, Since::kLater);
   visit("phases.has_entered", parts.has_entered);
   visit("phases.steps_in_phase", parts.steps_in_phase);
   visit("phases.skipped_in_a_row", parts.skipped_in_a_row);
   visit("phases.signal", parts.signal);
+  visit("phases.aim_cost", parts.aim_cost, Since::kLater);
+  visit("phases.verdict", parts.verdict, Since::kLater);
   visit("phases.jump.open", parts.jump.open);
   visit("phases.jump.planned_steps", parts.jump.planned_steps);
   visit("phases.jump.steps", parts.jump.steps);
   visit("phases.jump.step_length", parts.jump.step_length);
   visit("phases.jump.limit", parts.jump.limit);
   visit("phases.jump.start_loss", parts.jump.start_loss);
+  visit("phases.jump.mean_loss", parts.jump.mean_loss, Since::kLater);
   visit("phases.jump.slope", parts.jump.slope);
   visit("phases.jump.curvature", parts.jump.curvature);
   visit("phases.jump.confidence", parts.jump.confidence);
   visit("phases.jump.cost", parts.jump.cost);
   visit("phases.jump.trial", parts.jump.trial);
   visit("phases.jump.stop", parts.jump.stop);
+  visit("phases.jump.failed", parts.jump.failed, Since::kLater);
   visit("phases.jump.restoring", parts.jump.restoring);
 }
 
@@ -41,6 +47,24 @@ PhaseParts::PhaseParts(Trainable& trained, const PhaseMachine::Setup& given)
       trust(given.phases.confidence_window),
       gate(given.phases) {
   if (config().warmup_steps == 0) phase = Phase::kFull;
+}
+
+std::int64_t PhaseParts::steps_to_come() const {
+  if (setup.steps == 0) return std::numeric_limits<std::int64_t>::max();
+  return std::max<std::int64_t>(0, setup.steps - statistics.steps());
+}
+
+void PhaseParts::enter_model(Phase wanted) {
+  model.enter_phase(wanted);
+  model_phase = wanted;
+}
+
+bool PhaseParts::aim(PhaseOutcome& outcome) {
+  if (!line.aim(model, *predictor)) return false;
+  if (!line.moves()) return true;
+  outcome.cost += config().aim_cost;
+  aim_cost += config().aim_cost;
+  return true;
 }
 
 std::int64_t PhaseParts::slopes_needed() const {
@@ -80,6 +104,8 @@ void PhaseParts::save(State& state) const {
 void PhaseParts::load(const State& state) {
   const Stream& stream = model.stream();
   visit_state(*this, StateReader{state});
+  if (!state.integers.contains("phases.model_phase")) model_phase = entered;
+  if (!state.reals.contains("phases.jump.mean_loss")) jump.mean_loss = jump.start_loss;
   monitor.load(state);
   predictor = make_predictor(config());
   predictor->load(state, stream);
@@ -94,7 +120,7 @@ void PhaseParts::load(const State& state) {
     jump.batches.push_back({inputs[i], targets.at(i)});
   }
   if (!has_entered) return;
-  model.enter_phase(entered);
+  model.enter_phase(model_phase);
   if (jump.restoring) model.begin_restore();
 }
 

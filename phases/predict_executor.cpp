@@ -1,35 +1,37 @@
 #include <algorithm>
+#include <utility>
 
 #include "phases/phase_executor.h"
 #include "phases/state_tensors.h"
 
 namespace hybrid_trainer {
 
-void PredictExecutor::enter() {
-  const PredictGate::Grant grant = parts_.gate.grant();
-  parts_.line.aim(parts_.model, *parts_.predictor);
+void PredictExecutor::enter(PhaseOutcome& outcome) {
+  PredictGate::Grant grant = parts_.gate.grant();
+  grant.steps = std::min(grant.steps, parts_.steps_to_come() - 1);  // the last step decides
+  parts_.aim(outcome);
   parts_.line.start(parts_.model);
   Jump jump;
   jump.open = true;
   jump.planned_steps = grant.steps;
   jump.trial = grant.trial;
   jump.step_length = grant.step_length;
-  jump.start_loss = parts_.monitor.mean_loss();
+  jump.mean_loss = parts_.monitor.mean_loss();
+  jump.start_loss = jump.mean_loss;
   jump.slope = parts_.trust.mean_slope();
   jump.confidence = parts_.trust.confidence();
+  jump.cost = std::exchange(parts_.aim_cost, 0.0);
   parts_.jump = jump;
   parts_.gate.begin_jump(grant);
   ++parts_.statistics.predictions.made;
   parts_.statistics.trials += grant.trial;
-  parts_.model.enter_phase(Phase::kPredict);
+  parts_.enter_model(Phase::kPredict);
 }
 
-PhaseOutcome PredictExecutor::run(const Batch& batch) {
+void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   Jump& jump = parts_.jump;
-  PhaseOutcome outcome;
-  outcome.phase = Phase::kPredict;
+  const double cost_of_aiming = outcome.cost;  // is in jump.cost
   outcome.confidence = jump.confidence;
-  outcome.predicted_loss = jump.expected_loss(parts_.line.position());
   if (jump.steps == 0) {
     say(outcome, concat(jump.trial ? "trial: " : "", "predicting ", jump.planned_steps,
                         " steps, confidence ", brief(jump.confidence)));
@@ -43,32 +45,33 @@ PhaseOutcome PredictExecutor::run(const Batch& batch) {
   const std::int64_t interval = parts_.config().correction_interval;
   const bool micro = interval > 0 && jump.steps > 0 && jump.steps % interval == 0;
   const Verdict verdict = micro ? micro_correct(batch, outcome) : forward(batch, outcome);
-  jump.cost += outcome.cost;
+  jump.cost += outcome.cost - cost_of_aiming;
   ++jump.steps;
-  if (verdict.signal == Signal::kNotFinite) {
-    say(outcome, verdict.reason);
-    roll_back(outcome);
-    return outcome;
-  }
   if (!verdict.normal()) {
     say(outcome, "prediction ends early: " + verdict.reason);
     jump.stop = true;
+    jump.failed = verdict.signal == Signal::kNotFinite;
   }
   if (!jump.stop) advance();
-  return outcome;
 }
 
 Verdict PredictExecutor::forward(const Batch& batch, PhaseOutcome& outcome) {
+  Jump& jump = parts_.jump;
+  const double change = jump.expected_change(parts_.line.position());
+  outcome.predicted_loss = jump.start_loss + change;
   outcome.loss = parts_.model.wait_for_loss(batch);
-  outcome.cost = parts_.config().forward_cost;
-  return parts_.monitor.assess_loss(outcome.loss, *outcome.predicted_loss);
+  outcome.cost += parts_.config().forward_cost;
+  if (jump.steps == 0) jump.start_loss = outcome.loss;
+  return parts_.monitor.assess_loss(outcome.loss, jump.start_loss + change);
 }
 
 Verdict PredictExecutor::micro_correct(const Batch& batch, PhaseOutcome& outcome) {
   const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
+  outcome.predicted_loss =
+      parts_.jump.mean_loss + parts_.jump.expected_change(parts_.line.position());
   outcome.loss = measurement.loss;
   outcome.gradient_norm = measurement.norm;
-  outcome.cost = 1;
+  outcome.cost += 1;
   ++parts_.statistics.micro_corrections;
   if (!measurement.finite()) return parts_.monitor.assess(measurement);
   take_slope(parts_.line.wait_for_slope(parts_.model), outcome);
@@ -99,13 +102,6 @@ void PredictExecutor::advance() {
     return;
   }
   parts_.line.advance(parts_.model, length);
-}
-
-void PredictExecutor::roll_back(PhaseOutcome& outcome) {
-  parts_.line.return_to(parts_.model, 0);
-  outcome.decision = Decision::kReverted;
-  say(outcome, concat("rolled back ", parts_.jump.steps, " predicted steps"));
-  parts_.close_jump({parts_.jump.cost, 0.0, 0, Decision::kReverted, 0.0});
 }
 
 }  // namespace hybrid_trainer

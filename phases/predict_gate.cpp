@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hybrid_trainer/core/error.h"
 #include "phases/least_squares.h"
 #include "phases/state_fields.h"
 
@@ -45,6 +46,25 @@ double PredictGate::advantage() const {
   return std::min(sure, sum.drop) - std::max(0.0, sum.price);
 }
 
+bool PredictGate::ready() const { return recent_.size() >= kLeastLosses; }
+
+PredictGate::Verdict PredictGate::verdict() const {
+  if (jumps_ == 0) return Verdict::kUntried;
+  return advantage() > 0 ? Verdict::kAhead : Verdict::kBehind;
+}
+
+std::string PredictGate::explanation() const {
+  if (jumps_ == 0) return "no prediction was tried yet";
+  const double ahead = advantage();
+  if (ahead > 0) return concat("predictions pay: their loss is ", brief(ahead), " below Full's");
+  const std::string behind =
+      concat("predictions do not pay: their loss is ", brief(-ahead), " above Full's at their cost");
+  if (config_.trial_share == 0) return behind + ", and phases.trial_share 0 allows no trial";
+  const double next = static_cast<double>(trial_steps_ + length_) / config_.trial_share;
+  return concat(behind, "; the next trial from step ",
+                std::max(steps_ + 1, static_cast<std::int64_t>(std::ceil(next))), " on");
+}
+
 void PredictGate::add_full_loss(double loss) {
   if (after_.size() < window_) after_.push_back(loss);
   if (recent_.size() == window_) recent_.erase(recent_.begin());
@@ -63,6 +83,7 @@ void PredictGate::begin_jump(const Grant& grant) {
 
 void PredictGate::finish_jump(const Jump& jump) {
   last_ = jump;
+  if (!jump.moved) return;
   const std::int64_t shortest = std::min(config_.trial_steps, config_.max_predict_steps);
   if (jump.decision == Decision::kAccepted) {
     length_ *= 2;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "hybrid_trainer/core/state.h"
@@ -26,8 +27,12 @@ namespace hybrid_trainer {
 /// few long jumps stand out of the noise better than many short ones. The first trial, and trials
 /// within half of the share, are made whatever the confidence; the others wait for it.
 ///
+/// No Predict begins before four Full losses since the one before: with fewer the jump between could
+/// not be judged, and would never be charged.
+///
 /// Step lengths learn from Correct: what it shrank to is where the next jump aims, a reverted jump
-/// halves them, an accepted one doubles them up to one predicted step.
+/// halves them, an accepted one doubles them up to one predicted step. A jump that never moved
+/// teaches no length.
 class PredictGate {
  public:
   struct Grant {
@@ -43,7 +48,10 @@ class PredictGate {
     std::int64_t updates = 0;  // of Correct
     Decision decision = Decision::kNone;
     double kept_fraction = 0;
+    bool moved = true;
   };
+  /// What the measured progress says of prediction.
+  enum class Verdict { kUntried, kBehind, kAhead };
 
   explicit PredictGate(const PhaseConfig& config);
   /// What a Predict that begins now would get.
@@ -51,6 +59,11 @@ class PredictGate {
   /// Loss saved by the jumps so far less what Full would have saved at their cost; 0 without
   /// evidence.
   double advantage() const;
+  /// Losses enough since the last jump to judge it by.
+  bool ready() const;
+  Verdict verdict() const;
+  /// The verdict in words: "predictions are behind Full by …".
+  std::string explanation() const;
 
   void add_step() { ++steps_; }
   void add_full_loss(double loss);

@@ -17,6 +17,8 @@ class PredictionLine {
   /// Fixes the snapshot at the present weights, position 0. Needs a successful aim.
   void start(Trainable& model);
   bool started() const { return started_; }
+  /// False for the control, whose direction changes nothing.
+  bool moves() const { return !directions_.empty(); }
 
   /// Moves the weights on by a length.
   void advance(Trainable& model, double length);

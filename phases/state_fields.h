@@ -9,13 +9,16 @@
 
 namespace hybrid_trainer {
 
+/// Whether checkpoints of earlier versions have a member; one that they lack stays as it is.
+enum class Since { kEver, kLater };
+
 /// A class that lists its members once, as visit_state(self, visit) with visit("name", member), is
 /// saved with a StateWriter and loaded with a StateReader. Members are bool, enum, std::int64_t,
 /// double or std::vector<double>.
 struct StateWriter {
   State& state;
   template <class T>
-  void operator()(const std::string& name, const T& value) const {
+  void operator()(const std::string& name, const T& value, Since = Since::kEver) const {
     if constexpr (std::is_same_v<T, double>) {
       state.reals[name] = value;
     } else if constexpr (std::is_same_v<T, std::vector<double>>) {
@@ -26,18 +29,27 @@ struct StateWriter {
   }
 };
 
-struct StateReader {
-  const State& state;
+class StateReader {
+ public:
+  explicit StateReader(const State& from) : state_(from) {}
   template <class T>
-  void operator()(const std::string& name, T& value) const {
+  void operator()(const std::string& name, T& value, Since since = Since::kEver) const {
+    if (since == Since::kLater && !holds(name)) return;
     if constexpr (std::is_same_v<T, double>) {
-      value = state.real(name);
+      value = state_.real(name);
     } else if constexpr (std::is_same_v<T, std::vector<double>>) {
-      value = state.reals_of(name);
+      value = state_.reals_of(name);
     } else {
-      value = static_cast<T>(state.integer(name));
+      value = static_cast<T>(state_.integer(name));
     }
   }
+
+ private:
+  bool holds(const std::string& name) const {
+    return state_.integers.contains(name) || state_.reals.contains(name) ||
+           state_.series.contains(name);
+  }
+  const State& state_;
 };
 
 }  // namespace hybrid_trainer

@@ -40,16 +40,14 @@ bool UpdateExecutor::wants_slope() const {
   return to_come <= parts_.slopes_needed() && parts_.gate.grant().open;
 }
 
-PhaseOutcome UpdateExecutor::run(const Batch& batch) {
-  PhaseOutcome outcome;
-  outcome.phase = phase_;
-  const bool aimed = wants_slope() && parts_.line.aim(parts_.model, *parts_.predictor);
+void UpdateExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
+  const bool aimed = wants_slope() && parts_.aim(outcome);
   if (!aimed) {  // slopes of another time would say nothing
     parts_.line.release(parts_.model);
     parts_.trust.clear();
   }
   const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
-  outcome.cost = 1;
+  outcome.cost += 1;
   if (aimed && measurement.finite()) {
     parts_.trust.add(parts_.line.wait_for_slope(parts_.model));
     outcome.confidence = parts_.trust.confidence();
@@ -58,7 +56,6 @@ PhaseOutcome UpdateExecutor::run(const Batch& batch) {
   if (phase_ == Phase::kFull && outcome.updates > 0 && parts_.predicts()) {
     parts_.gate.add_full_loss(outcome.loss);
   }
-  return outcome;
 }
 
 }  // namespace hybrid_trainer

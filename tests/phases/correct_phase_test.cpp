@@ -68,6 +68,41 @@ TEST(Correct, RevertsBitForBitAndTrainsOnTheBatchesOfPredictAfterAll) {
   EXPECT_GT(run.bowl.rewinds.front(), 0) << "each batch is trained on as the step that it was";
 }
 
+TEST(Correct, RunsInFullsPrecisionFromARevertToItsEnd) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.correct_steps = 3;
+  BowlRun run = before_correct(-1, setup);
+  EXPECT_EQ(run.step().decision, Decision::kReverted);
+  const std::vector<std::string> end(run.bowl.log.end() - 2, run.bowl.log.end());
+  EXPECT_EQ(end, (std::vector<std::string>{"correct", "full"}));
+  State state;
+  run.machine.save(state);
+  BowlRun resumed({}, setup, 0);
+  resumed.bowl.load(run.bowl.save());
+  resumed.machine.load(state);
+  EXPECT_EQ(resumed.bowl.log, std::vector<std::string>{"full"});
+  EXPECT_EQ(resumed.step().phase, Phase::kCorrect);
+  EXPECT_EQ(resumed.bowl.log, std::vector<std::string>{"full"}) << "until Correct ends";
+
+  BowlRun kept = before_correct(1, setup);
+  EXPECT_EQ(kept.step().decision, Decision::kAccepted);
+  EXPECT_EQ(kept.bowl.log.back(), "correct");
+}
+
+TEST(Correct, ChargesARevertedJumpWithoutTheUpdatesThatCountAnyway) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.max_shrinks = 0;
+  BowlRun run = before_correct(-1, setup);
+  const PhaseOutcome outcome = run.step();
+  ASSERT_EQ(outcome.decision, Decision::kReverted);
+  EXPECT_EQ(outcome.updates, 5);
+  State state;
+  run.machine.save(state);
+  const double aims = 0.3 * static_cast<double>(run.bowl.directions_asked);
+  // Four forwards in Predict, two probes before and two after, and the gradient of another point.
+  EXPECT_NEAR(state.real("phases.gate.last.cost"), aims + 8 * 0.35 + 1, 1e-9);
+}
+
 TEST(Correct, ShrinksAnOvershootToTheBottomOfTheLine) {
   BowlRun run = before_correct(60);
   const auto snapshot = run.bowl.snapshot();

@@ -65,6 +65,12 @@ TEST(DivergenceMonitor, SeesExplodingAndVanishingGradients) {
   EXPECT_EQ(monitor.assess({3.0, 3e-4}).signal, Signal::kNone);
 }
 
+TEST(DivergenceMonitor, NamesAnExplosionBeforeTheLossThatItRaises) {
+  const DivergenceMonitor monitor = after(32, noisy);
+  EXPECT_EQ(monitor.assess({1000.0, 2000.0}).signal, Signal::kExplosion);
+  EXPECT_EQ(monitor.assess({1000.0, 2.0}).signal, Signal::kLoss);
+}
+
 TEST(DivergenceMonitor, SeesAnOscillatingLoss) {
   const auto alternating = [](int i) { return 3 + (i % 2 ? 0.5 : -0.5) + 0.05 * normal(i); };
   EXPECT_EQ(after(100, alternating).assess({3, 2}).signal, Signal::kOscillation);

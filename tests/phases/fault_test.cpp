@@ -24,9 +24,7 @@ TEST(NonFiniteBatch, NeverReachesTheWeightsInAnyStep) {
     for (int i = 0; i < 60; ++i) {
       const bool broken = i == broken_at;
       const Phase phase = run.machine.phase();
-      const auto start = phase == Phase::kPredict && !run.bowl.snapshot().empty()
-                             ? run.bowl.snapshot()
-                             : run.bowl.flat();
+      const auto start = run.bowl.flat();
       const auto moments = run.bowl.moments();
       const PhaseOutcome outcome =
           run.machine.step(broken ? run.bowl.broken_batch() : run.bowl.batch(i, 0));
@@ -42,17 +40,51 @@ TEST(NonFiniteBatch, NeverReachesTheWeightsInAnyStep) {
   }
 }
 
-TEST(NonFiniteBatch, RollsPredictBackToTheSnapshotAndGoesOnInFull) {
-  BowlRun run({}, eager_setup(), 0);
+TEST(NonFiniteBatch, InPredictCostsNoBit) {
+  PhaseMachine::Setup plain_setup = eager_setup();
+  plain_setup.phases.max_predict_steps = 0;
+  for (int broken_at = 0; broken_at < 4; ++broken_at) {
+    BowlRun run({}, eager_setup(), 0.1), plain({}, plain_setup, 0.1);
+    run.run_until(Phase::kPredict);
+    plain.run(run.steps);
+    std::string events;
+    for (int i = 0; run.machine.phase() == Phase::kPredict || i <= broken_at; ++i) {
+      const Batch batch =
+          i == broken_at ? run.bowl.broken_batch() : run.bowl.batch(run.steps, run.noise);
+      events += run.machine.step(batch).event;
+      plain.machine.step(batch);
+      ++run.steps, ++plain.steps;
+    }
+    EXPECT_EQ(run.machine.phase(), Phase::kCorrect);
+    const PhaseOutcome outcome = run.step();
+    plain.step();
+    EXPECT_EQ(outcome.decision, Decision::kReverted) << "broken at " << broken_at;
+    EXPECT_NE(outcome.event.find("reverted: a loss was not finite in "), std::string::npos);
+    EXPECT_EQ(run.bowl.flat(), plain.bowl.flat());
+    EXPECT_EQ(run.bowl.moments(), plain.bowl.moments());
+    EXPECT_EQ(run.machine.statistics().skipped_updates, 1);
+  }
+}
+
+TEST(NonFiniteBatch, AtTheSnapshotSaysNothingOfTheJump) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.trial_steps = 1;
+  BowlRun run({}, setup, 0);
+  const auto of_gate = [&](const char* name) {
+    State state;
+    run.machine.save(state);
+    return state.integer(name);
+  };
+  run.run_until(Phase::kCorrect);
+  run.step();  // accepted
+  const std::int64_t length = of_gate("phases.gate.length");
+  EXPECT_EQ(length, 2);
   run.run_until(Phase::kPredict);
-  run.step();
-  run.step();
-  const auto snapshot = run.bowl.snapshot();
-  const PhaseOutcome outcome = run.machine.step(run.bowl.broken_batch());
+  run.machine.step(run.bowl.broken_batch());
+  const PhaseOutcome outcome = run.step();
   EXPECT_EQ(outcome.decision, Decision::kReverted);
-  EXPECT_EQ(run.bowl.flat(), snapshot);
-  EXPECT_EQ(run.machine.phase(), Phase::kFull);
-  EXPECT_NE(outcome.event.find("rolled back 3 predicted steps"), std::string::npos);
+  EXPECT_EQ(of_gate("phases.gate.length"), length) << "it never moved";
+  EXPECT_EQ(of_gate("phases.gate.last.decision"), static_cast<int>(Decision::kReverted));
   EXPECT_EQ(run.machine.statistics().predictions.reverted, 1);
 }
 

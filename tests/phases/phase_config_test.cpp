@@ -61,8 +61,9 @@ const Flip kFlips[] = {
     {"max_shrinks", [](auto& c) { c.max_shrinks = 0; }, kNothing, 60},
     {"trial_share", [](auto& c) { c.trial_share = 0.05; }},
     {"trial_steps", [](auto& c) { c.trial_steps = 5; }},
-    {"evidence_sigmas", [](auto& c) { c.evidence_sigmas = 0; }},
+    {"evidence_sigmas", [](auto& c) { c.evidence_sigmas = 0; }, [](auto& c) { c.aim_cost = 0; }},
     {"forward_cost", [](auto& c) { c.forward_cost = 0.9; }},
+    {"aim_cost", [](auto& c) { c.aim_cost = 0; }},
 };
 
 TEST(PhaseConfig, EveryFieldActs) {

@@ -51,8 +51,12 @@ const Row kRows[] = {
     {"predict ends as planned", Phase::kPredict, good(7), Phase::kCorrect},
     {"predict stopped", Phase::kPredict, good_but(1, [](auto& s) { s.stop_predict = true; }),
      Phase::kCorrect},
-    {"rolled back", Phase::kPredict, good_but(7, [](auto& s) { s.rolled_back = true; }),
+    {"no step left to decide in", Phase::kFull, good_but(20, [](auto& s) { s.steps_to_come = 1; }),
      Phase::kFull},
+    {"one step to predict, one to decide", Phase::kFull,
+     good_but(20, [](auto& s) { s.steps_to_come = 2; }), Phase::kPredict},
+    {"the last step decides", Phase::kPredict, good_but(1, [](auto& s) { s.steps_to_come = 1; }),
+     Phase::kCorrect},
     {"correct ends", Phase::kCorrect, good(1), Phase::kFull},
 };
 

@@ -55,7 +55,9 @@ TEST(PhaseMachine, ChargesWhatItMeasures) {
   BowlRun run({}, eager_setup(), 0.1);
   double cost = 0;
   for (const PhaseOutcome& outcome : run.run(200)) cost += outcome.cost;
-  EXPECT_NEAR(cost, static_cast<double>(run.bowl.measurements) + 0.35 * run.bowl.forwards, 1e-9);
+  const double aims = 0.3 * static_cast<double>(run.bowl.directions_asked);
+  EXPECT_GT(aims, 0);
+  EXPECT_NEAR(cost, run.bowl.measurements + 0.35 * run.bowl.forwards + aims, 1e-9);
   double total = 0;
   for (const PhaseTotals& totals : run.machine.statistics().phases) total += totals.cost;
   EXPECT_NEAR(total, cost, 1e-9);
@@ -119,6 +121,78 @@ TEST(PhaseMachine, KeepsPredictToTrialsWhereItHarms) {
   EXPECT_EQ(statistics.trials, statistics.predictions.made);
   EXPECT_GT(statistics.predictions.made, 2);
   EXPECT_LE(statistics.of(Phase::kPredict).steps, 0.02 * 2000 + 3);
+}
+
+TEST(PhaseMachine, ClosesTheGateOnceItHarmsHoweverShortFullIs) {
+  for (const std::int64_t full_steps : {1, 2, 3, 10}) {
+    PhaseMachine::Setup setup;
+    setup.phases.warmup_steps = 20;
+    setup.phases.full_steps = full_steps;
+    setup.phases.decay = 1;
+    setup.phases.trial_share = 0.05;
+    setup.phases.evidence_sigmas = 0;
+    setup.phases.forward_cost = 0.01;
+    setup.phases.aim_cost = 0;
+    QuadraticBowl::Options slow;
+    slow.learning_rate = 0.001;
+    BowlRun run(slow, setup, 0);
+    run.run(400);
+    const auto predicted = [&] { return run.machine.statistics().of(Phase::kPredict).steps; };
+    const std::int64_t helpful = predicted();
+    EXPECT_GT(helpful, 60) << "it must have been open, full_steps " << full_steps;
+    run.bowl.options().direction_scale = -1;
+    run.run(400);
+    EXPECT_LT(predicted() - helpful, 0.05 * 800 + 60) << "full_steps " << full_steps;
+  }
+}
+
+TEST(PhaseMachine, TakesFourFullLossesBetweenTwoPredictions) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.full_steps = 1;
+  BowlRun run({}, setup, 0);
+  const std::string phases = phases_of(run.run(40));
+  EXPECT_EQ(phases.substr(0, 23), "WWWWWFFFFPPPPCFFFFPPPPC");
+}
+
+TEST(PhaseMachine, DecidesOnEachPredictionBeforeTheRunEnds) {
+  std::int64_t made = 0, shortened = 0;
+  for (std::int64_t steps = 1; steps <= 60; ++steps) {
+    PhaseMachine::Setup setup = eager_setup();
+    setup.steps = steps;
+    BowlRun run({}, setup, 0);
+    const auto outcomes = run.run(steps);
+    const PredictionCounts& counts = run.machine.statistics().predictions;
+    EXPECT_EQ(counts.made, counts.accepted + counts.shrunk + counts.reverted) << steps << " steps";
+    EXPECT_FALSE(run.machine.undecided());
+    EXPECT_NE(outcomes.back().phase, Phase::kPredict);
+    made += counts.made;
+    shortened += run.machine.statistics().of(Phase::kPredict).steps % 4 != 0;
+  }
+  EXPECT_GT(made, 60);
+  EXPECT_GT(shortened, 5) << "what remains is used";
+}
+
+TEST(PhaseMachine, IsUndecidedFromTheFirstMoveToTheDecision) {
+  BowlRun run({}, eager_setup(), 0);
+  for (int i = 0; i < 60; ++i) {
+    const Phase phase = run.step().phase;
+    EXPECT_EQ(run.machine.undecided(), phase == Phase::kPredict);
+    EXPECT_EQ(run.machine.undecided(), !run.bowl.snapshot().empty());
+  }
+}
+
+TEST(PhaseMachine, SaysOnceWhyPredictIsNotEntered) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.trial_share = 0.02;
+  QuadraticBowl::Options uphill;
+  uphill.direction_scale = -1;
+  BowlRun run(uphill, setup, 0.2);
+  std::string events;
+  for (const PhaseOutcome& outcome : run.run(150)) events += outcome.event + "\n";
+  const auto first = events.find("predictions do not pay: their loss is ");
+  ASSERT_NE(first, events.npos) << events;
+  EXPECT_NE(events.find("; the next trial from step ", first), events.npos);
+  EXPECT_EQ(events.find("predictions do not pay", first + 1), events.npos) << events;
 }
 
 TEST(PhaseMachine, KeepsPredictOnWhereItHelps) {

@@ -98,6 +98,26 @@ TEST(PredictGate, ChargesRevertedJumps) {
   EXPECT_NEAR(run.gate.advantage(), 0.9 * before - 0.03, 1e-9);
 }
 
+TEST(PredictGate, ClosesAfterRejectedJumpsHoweverShortFullIs) {
+  for (const std::int64_t full_steps : {1, 2, 3}) {
+    PhaseConfig config = config_with(0);
+    config.full_steps = full_steps;
+    MadeUpRun run(config);
+    const auto be_ready = [&] {
+      for (int i = 0; i < full_steps || !run.gate.ready(); ++i) run.full(1);
+    };
+    be_ready();
+    run.jump(0.05, 1.0);
+    be_ready();
+    EXPECT_GT(run.gate.advantage(), 0);
+    for (int i = 0; i < 3; ++i) {
+      run.jump(0, 0, Decision::kReverted);
+      be_ready();
+    }
+    EXPECT_LT(run.gate.advantage(), 0) << "full_steps " << full_steps;
+  }
+}
+
 TEST(PredictGate, WantsEvidenceBeyondTheNoise) {
   const auto advantage = [](double sigmas) {
     PhaseConfig config = config_with(0);

@@ -49,7 +49,27 @@ TEST(Predict, ForetellsTheLossOfASmoothBowl) {
   ASSERT_TRUE(first.predicted_loss && second.predicted_loss);
   const double change = second.loss - first.loss;
   EXPECT_LT(change, 0);
-  EXPECT_NEAR(*second.predicted_loss - *first.predicted_loss, change, 0.3 * std::abs(change));
+  EXPECT_NEAR(*second.predicted_loss - first.loss, change, 0.3 * std::abs(change));
+}
+
+TEST(Predict, HoldsLossesAgainstThoseOfItsOwnForwards) {
+  for (const std::int64_t micro_corrections : {0, 2}) {
+    for (const double offset : {-50.0, 50.0}) {  // dropout is off, and the precision another one
+      PhaseMachine::Setup setup = eager_setup();
+      setup.divergence.window = 4;
+      setup.phases.correction_interval = micro_corrections;
+      QuadraticBowl::Options options;
+      options.learning_rate = 0.002;
+      options.forward_offset = offset;
+      BowlRun run(options, setup, 0);
+      run.run_until(Phase::kPredict);
+      std::string events;
+      while (run.machine.phase() == Phase::kPredict) events += run.step().event;
+      EXPECT_EQ(run.machine.statistics().of(Phase::kPredict).steps, 4) << offset << events;
+      const PhaseOutcome decided = run.step();
+      EXPECT_NEAR(*decided.predicted_loss, decided.loss, 5) << "of gradients, not of forwards";
+    }
+  }
 }
 
 TEST(Predict, EndsEarlyWhereTheLossLeavesItsBand) {

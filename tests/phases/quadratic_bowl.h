@@ -24,6 +24,7 @@ class QuadraticBowl final : public Trainable {
     double momentum = 0.9;
     double direction_scale = 1;  // of what write_momentum_directions gives; negative: uphill
     double floor = 1;
+    double forward_offset = 0;  // of wait_for_loss, as where dropout is off
   };
 
   explicit QuadraticBowl(const Options& options) : options_(options) {
@@ -49,7 +50,7 @@ class QuadraticBowl final : public Trainable {
   double wait_for_loss(const Batch& batch) override {
     ++forwards;
     if (phase_ == Phase::kPredict) gradients_.clear();
-    return loss_of(batch);
+    return loss_of(batch) + options_.forward_offset;
   }
   GradientMeasurement wait_for_gradient(const Batch& batch) override {
     ++measurements;

@@ -29,6 +29,7 @@ struct PhaseConfig {
   std::int64_t trial_steps = 2;
   double evidence_sigmas = 2.0;
   double forward_cost = 0.35;
+  double aim_cost = 0.3;
 
   /// Short jumps, checked often and on more batches.
   static PhaseConfig conservative();
@@ -41,7 +42,7 @@ struct PhaseConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"warmup_steps", self.warmup_steps, "Steps before any prediction.",
                 Range::at_least(0)});
-    visit(Field{"full_steps", self.full_steps, "Fewest Full steps between two predictions.",
+    visit(Field{"full_steps", self.full_steps, "Fewest Full steps between two predictions; there are always at least four.",
                 Range::at_least(1)});
     visit(Field{"max_predict_steps", self.max_predict_steps,
                 "Longest Predict phase in steps; 0 is plain training.", Range::at_least(0)});
@@ -82,6 +83,10 @@ struct PhaseConfig {
     visit(Field{"forward_cost", self.forward_cost,
                 "What a forward pass is charged, as a share of a Full step.",
                 Range{0, 1, true, false}});
+    visit(Field{"aim_cost", self.aim_cost,
+                "What predicting a direction is charged, in Full steps; the default is Muon's, "
+                "whose direction takes an orthogonalisation of its own.",
+                Range::at_least(0)});
   }
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/phases/phase_config.h"
@@ -11,15 +12,16 @@ namespace hybrid_trainer {
 struct PhaseSignals {
   std::int64_t steps_in_phase = 0;   // done in the present phase
   std::int64_t planned_predict = 0;  // steps granted to the present Predict
+  std::int64_t steps_to_come = std::numeric_limits<std::int64_t>::max();  // of the run
   bool may_predict = false;          // direction measured, and the gate open or a trial due
   bool trial_overdue = false;        // a trial waited long for a confident direction
   bool healthy = true;               // the divergence monitor sees nothing
   double confidence = 0;             // probability that the direction lowers the loss
   bool stop_predict = false;         // the loss left its band or the slope changed its sign
-  bool rolled_back = false;          // the step went back to the snapshot
 };
 
-/// The state machine: Warmup → Full → Predict → Correct → Full …; pure.
+/// The state machine: Warmup → Full → Predict → Correct → Full …; pure. The last step of a run is
+/// never one of Predict, so that each prediction is decided on.
 constexpr Phase next_phase(Phase now, const PhaseSignals& signals, const PhaseConfig& config) {
   switch (now) {
     case Phase::kWarmup:
@@ -29,11 +31,12 @@ constexpr Phase next_phase(Phase now, const PhaseSignals& signals, const PhaseCo
       const bool good =
           signals.may_predict && signals.healthy &&
           (signals.trial_overdue || signals.confidence >= config.confidence_threshold);
-      return due && good ? Phase::kPredict : Phase::kFull;
+      const bool room = signals.steps_to_come >= 2;
+      return due && good && room ? Phase::kPredict : Phase::kFull;
     }
     case Phase::kPredict: {
-      if (signals.rolled_back) return Phase::kFull;
-      const bool over = signals.stop_predict || signals.steps_in_phase >= signals.planned_predict;
+      const bool over = signals.stop_predict || signals.steps_to_come <= 1 ||
+                        signals.steps_in_phase >= signals.planned_predict;
       return over ? Phase::kCorrect : Phase::kPredict;
     }
     case Phase::kCorrect:

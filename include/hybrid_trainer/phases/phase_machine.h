@@ -26,6 +26,7 @@ class PhaseMachine {
     PhaseConfig phases;
     DivergenceConfig divergence;
     std::int64_t restore_lookahead = 0;  // Predict steps before Correct to begin_restore; 0: never
+    std::int64_t steps = 0;  // of the whole run, of which the last decides at the latest; 0: no end
   };
 
   /// `model` must outlive the machine. Throws ConfigError for an unknown predictor.
@@ -39,6 +40,9 @@ class PhaseMachine {
   PhaseOutcome step(const Batch& batch);
   /// The phase of the step to come.
   Phase phase() const;
+  /// A prediction is under way: the weights moved and Correct has not decided on them. What was
+  /// there before is the model's snapshot.
+  bool undecided() const;
   const PhaseStatistics& statistics() const;
 
   /// Writes "phases.…". Tensors are views that stay valid until the next step: in Predict the
@@ -51,6 +55,7 @@ class PhaseMachine {
 
  private:
   void advance(PhaseOutcome& outcome);
+  void tell_verdict(PhaseOutcome& outcome);
   std::unique_ptr<PhaseParts> parts_;
   std::array<std::unique_ptr<PhaseExecutor>, kPhases> executors_;
 };
