@@ -57,13 +57,13 @@ void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const St
   visit_backend(stream, [&](auto backend) { gelu_backward(backend, dx, dy, x); });
 }
 
-void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key,
-             const Tensor& step_words, const Stream& stream) {
+void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
+             const Stream& stream) {
   check_real("dropout", {"y", y});
   check_alike("dropout", {{"y", y}, {"x", x}});
   require(p >= 0 && p < 1, "dropout: p must be in [0, 1)");
-  check_optional_shape("dropout", {"step_words", step_words}, {2});
-  visit_backend(stream, [&](auto backend) { dropout(backend, y, x, p, key, step_words); });
+  check_optional_shape("dropout", {"step_words", numbers.step_words}, {2});
+  visit_backend(stream, [&](auto backend) { dropout(backend, y, x, p, numbers); });
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -56,29 +56,31 @@ RandomKey at_step_of(const Tensor& step_words, RandomKey key) {
 
 }  // namespace
 
-void dropout(Cpu, const Tensor& y, const Tensor& x, float p, const RandomKey& asked,
-             const Tensor& step_words) {
-  const RandomKey key = step_words ? at_step_of(step_words, asked) : asked;
+void dropout(Cpu, const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers) {
+  const RandomKey key =
+      numbers.step_words ? at_step_of(numbers.step_words, numbers.key) : numbers.key;
+  const std::uint64_t first_block = numbers.first / 4;
+  const auto skipped = static_cast<std::int64_t>(numbers.first % 4);  // numbers of that block
   const float kept_scale = 1.0f / (1.0f - p);
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
     T* const out = y.data<T>();
     const T* const in = x.data<T>();
     const std::int64_t elements = y.elements();
-    parallel_rows((elements + kDrawn - 1) / kDrawn, kDrawn,
-                  [=](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-                      std::uint32_t words[kDrawn];
-                      draw(words, key, static_cast<std::uint64_t>(chunk * kBlocks));
-                      const std::int64_t first = chunk * kDrawn;
-                      const std::int64_t count = std::min(kDrawn, elements - first);
+    const std::int64_t chunks = (elements + skipped + kDrawn - 1) / kDrawn;
+    parallel_rows(chunks, kDrawn, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+        std::uint32_t words[kDrawn];
+        draw(words, key, first_block + static_cast<std::uint64_t>(chunk * kBlocks));
+        const std::int64_t first = chunk * kDrawn - skipped;  // element of words[0]
+        const std::int64_t count = std::min(kDrawn, elements - first);
 #pragma omp simd
-                      for (std::int64_t i = 0; i < count; ++i) {
-                        const float value = load(in + first + i) * kept_scale;
-                        store(out + first + i, to_unit_float(words[i]) >= p ? value : 0.0f);
-                      }
-                    }
-                  });
+        for (std::int64_t i = chunk == 0 ? skipped : 0; i < count; ++i) {
+          const float value = load(in + first + i) * kept_scale;
+          store(out + first + i, to_unit_float(words[i]) >= p ? value : 0.0f);
+        }
+      }
+    });
   });
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/backend.h"
 
 namespace hybrid_trainer::kernels {
@@ -12,7 +12,6 @@ void normalize(Cpu cpu, const Tensor& y, const Tensor& x, const Tensor& squares,
 void cast(Cpu cpu, const Tensor& y, const Tensor& x);
 void gelu_forward(Cpu cpu, const Tensor& y, const Tensor& x);
 void gelu_backward(Cpu cpu, const Tensor& dx, const Tensor& dy, const Tensor& x);
-void dropout(Cpu cpu, const Tensor& y, const Tensor& x, float p, const RandomKey& key,
-             const Tensor& step_words);
+void dropout(Cpu cpu, const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers);
 
 }  // namespace hybrid_trainer::kernels

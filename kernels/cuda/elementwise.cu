@@ -104,15 +104,18 @@ struct Dropout {
   float p;
   float kept_scale;
   RandomKey asked;
+  std::uint64_t first_number;      // of element 0
   const std::int32_t* step_words;  // in place of asked.step, or nullptr
   template <int N>
   __device__ void at(std::int64_t i) const {
     const RandomKey key = this->key();
-    const auto first = static_cast<std::uint64_t>(i);
+    const std::uint64_t first = first_number + static_cast<std::uint64_t>(i);
     float values[N];
     load_pack(values, x + i);
-    if constexpr (N == 1) {
-      values[0] = dropped(values[0], random_word(key, first));
+    if (N == 1 || first % 4 != 0) {
+      for (int k = 0; k < N; ++k) {
+        values[k] = dropped(values[k], random_word(key, first + static_cast<std::uint64_t>(k)));
+      }
     } else {
       for (int k = 0; k < N; k += 4) {
         const auto words = philox(key, (first + static_cast<std::uint64_t>(k)) / 4);
@@ -172,15 +175,16 @@ void gelu_backward(Cuda cuda, const Tensor& dx, const Tensor& dy, const Tensor& 
   });
 }
 
-void dropout(Cuda cuda, const Tensor& y, const Tensor& x, float p, const RandomKey& key,
-             const Tensor& step_words) {
+void dropout(Cuda cuda, const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers) {
+  const Tensor& step_words = numbers.step_words;
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
     const Dropout<T> body{.y = y.data<T>(),
                           .x = x.data<T>(),
                           .p = p,
                           .kept_scale = 1.0f / (1.0f - p),
-                          .asked = key,
+                          .asked = numbers.key,
+                          .first_number = numbers.first,
                           .step_words = step_words ? step_words.data<std::int32_t>() : nullptr};
     for_packs<kPackSize<T>>(cuda, "dropout", y.elements(), body, body.y, body.x);
   });

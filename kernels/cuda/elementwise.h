@@ -1,6 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/backend.h"
 
 namespace hybrid_trainer::kernels {
@@ -12,7 +12,6 @@ void normalize(Cuda cuda, const Tensor& y, const Tensor& x, const Tensor& square
 void cast(Cuda cuda, const Tensor& y, const Tensor& x);
 void gelu_forward(Cuda cuda, const Tensor& y, const Tensor& x);
 void gelu_backward(Cuda cuda, const Tensor& dx, const Tensor& dy, const Tensor& x);
-void dropout(Cuda cuda, const Tensor& y, const Tensor& x, float p, const RandomKey& key,
-             const Tensor& step_words);
+void dropout(Cuda cuda, const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers);
 
 }  // namespace hybrid_trainer::kernels

@@ -75,11 +75,12 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
 
 ModelTrainable::~ModelTrainable() = default;
 
-Pass ModelTrainable::pass(bool training) const {
+Pass ModelTrainable::pass(bool training, std::int64_t first_token) const {
   return {.training = training,
           .dtype = precision_.of(phase_),
           .seed = static_cast<std::uint64_t>(config_.training.seed),
           .step = static_cast<std::uint64_t>(steps_done_ - rewound_),
+          .first_token = first_token,
           .step_words = records() ? step_words_ : Tensor{}};
 }
 
@@ -108,6 +109,7 @@ std::vector<OffloadSlot> ModelTrainable::state_slots() {
 
 void ModelTrainable::move_state_out() {
   if (state_is_out_) return;
+  restore_begun_ = false;
   const MoveOutResult result = offload_->move_out(state_slots(), stream_);
   if (!result.problem.empty()) note_("the optimizer state stays where it is: " + result.problem);
   state_is_out_ = result.problem.empty();
@@ -121,6 +123,7 @@ void ModelTrainable::bring_state_back() {
 }
 
 void ModelTrainable::begin_restore() {
+  restore_begun_ = true;
   if (state_is_out_) offload_->begin_restore();
 }
 
@@ -184,8 +187,8 @@ PendingGradient ModelTrainable::enqueue_gradient(const Batch& batch, const Strea
                      size = batch.size() / parts;
   PendingGradient pending;
   for (std::int64_t i = 0; i < parts; ++i) {
-    PlainTape tape(pass(true));
     const Batch part = batch.examples(i * size, (i + 1) * size);
+    PlainTape tape(pass(true, i * part.tokens()));
     pending.losses.push_back(model_.forward(part, 1.0f / static_cast<float>(parts), tape, stream));
     model_.backward(part, tape, stream);
   }
@@ -254,7 +257,7 @@ void ModelTrainable::save(State& state) {
 }
 
 void ModelTrainable::release_after_save() {
-  if (phase_ != Phase::kPredict) return;
+  if (phase_ != Phase::kPredict || restore_begun_) return;
   move_state_out();
   stream_.pool()->trim();
 }

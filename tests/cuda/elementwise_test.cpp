@@ -97,9 +97,11 @@ TEST(CudaElementwise, GeluOfFarNumbersIsFiniteAndOfNanIsNan) {
 
 TEST(CudaElementwise, DropsWhatTheProcessorDrops) {
   for (const RandomKey& key : {RandomKey{1, 0, 5}, RandomKey{9, 1234567890123, 77}}) {
-    expect_like_cpu_everywhere("dropout", 0, [&](const Tensors& t, const Stream& s) {
-      dropout(t[0], t[1], 0.3f, key, {}, s);
-    });
+    for (const std::uint64_t first : {0, 3, 1000}) {
+      expect_like_cpu_everywhere("dropout", 0, [&](const Tensors& t, const Stream& s) {
+        dropout(t[0], t[1], 0.3f, {.key = key, .first = first}, s);
+      });
+    }
   }
 }
 
@@ -107,7 +109,7 @@ TEST(CudaElementwise, DropoutDropsTheWantedShare) {
   const Stream host = cpu_stream();
   const Stream stream = cuda_stream();
   const Tensor x = copy_to(tensor_of(Values(4096, 1), {4096}, DType::kF32, host), stream);
-  dropout(x, x, 0.25f, {3, 4, 5}, {}, stream);
+  dropout(x, x, 0.25f, {.key = {3, 4, 5}}, stream);
   double kept = 0;
   for (double value : values_of(wait_for_host(x, stream))) kept += value > 0 ? 1 : 0;
   EXPECT_NEAR(kept / 4096, 0.75, 0.03);

@@ -96,8 +96,8 @@ TEST(Dropout, KeepsTheWantedShareAndRepeatsByKey) {
   const Tensor x = tensor_of(Values(40001, 1.0), {40001}, DType::kF32, stream);
   const Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
   const Tensor again = Tensor::empty_like(x, MemoryKind::kActivations, stream);
-  dropout(y, x, 0.25f, {9, 3, 1}, {}, stream);
-  dropout(again, x, 0.25f, {9, 3, 1}, {}, stream);
+  dropout(y, x, 0.25f, {.key = {9, 3, 1}}, stream);
+  dropout(again, x, 0.25f, {.key = {9, 3, 1}}, stream);
   expect_same_bits(y, again);
   double kept = 0;
   for (const double value : values_of(y)) {
@@ -105,15 +105,29 @@ TEST(Dropout, KeepsTheWantedShareAndRepeatsByKey) {
     kept += value != 0;
   }
   EXPECT_NEAR(kept / 40001, 0.75, 0.01);
-  dropout(again, x, 0.25f, {9, 4, 1}, {}, stream);
+  dropout(again, x, 0.25f, {.key = {9, 4, 1}}, stream);
   EXPECT_NE(std::memcmp(y.raw(), again.raw(), y.bytes()), 0);
+}
+
+TEST(Dropout, PartsOfATensorDropWhatTheWholeDrops) {
+  const Stream stream = cpu_stream();
+  for (const std::int64_t cut : {1, 2, 3, 4, 255, 256, 1026}) {
+    const Tensor whole = tensor_of(Values(2000, 1.0), {2000}, DType::kF32, stream);
+    const Tensor parts = tensor_of(Values(2000, 1.0), {2000}, DType::kF32, stream);
+    dropout(whole, whole, 0.25f, {.key = {9, 3, 1}}, stream);
+    const Tensor left = parts.rows(0, cut), right = parts.rows(cut, 2000);
+    dropout(left, left, 0.25f, {.key = {9, 3, 1}}, stream);
+    dropout(right, right, 0.25f, {.key = {9, 3, 1}, .first = static_cast<std::uint64_t>(cut)},
+            stream);
+    expect_same_bits(whole, parts);
+  }
 }
 
 TEST(Dropout, ElementUsesItsOwnNumber) {
   const Stream stream = cpu_stream();
   const RandomKey key{1, 2, 3};
   const Tensor x = tensor_of(Values(30, 1.0), {30}, DType::kF32, stream);
-  dropout(x, x, 0.5f, key, {}, stream);
+  dropout(x, x, 0.5f, {.key = key}, stream);
   for (std::uint64_t i = 0; i < 30; ++i) {
     EXPECT_EQ(x.data<float>()[i], to_unit_float(random_word(key, i)) >= 0.5f ? 2.0f : 0.0f) << i;
   }
@@ -148,7 +162,7 @@ TEST(Elementwise, ThrowsOnOtherShapesAndDtypes) {
   EXPECT_THROW(gelu_forward(x, half, stream), Error);
   EXPECT_THROW(scale(half, half, 2, stream), Error);
   EXPECT_THROW(cast(small, x, stream), ShapeMismatch);
-  EXPECT_THROW(dropout(x, x, 1.0f, {}, {}, stream), Error);
+  EXPECT_THROW(dropout(x, x, 1.0f, {}, stream), Error);
   EXPECT_THROW(add(x, x, Tensor(), stream), ShapeMismatch);
 }
 

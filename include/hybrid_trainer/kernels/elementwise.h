@@ -27,12 +27,19 @@ void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream);
 /// dx = dy · gelu'(x); dx may alias dy.
 void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream);
 
+/// The random numbers that dropout draws.
+struct DropoutNumbers {
+  RandomKey key{};
+  std::uint64_t first = 0;  // the number of element 0: where x begins in a larger tensor
+  /// Where defined, (2) i32 on the stream's device: the step in place of key.step, low word first,
+  /// read when the work runs.
+  Tensor step_words{};
+};
+
 /// y = x with each element kept with probability 1 − p and scaled by 1/(1 − p), else 0. Element i
-/// uses number i of `key`, so that backward (the same call on the gradient) and recomputation drop
-/// the same elements. May alias.
-/// Where `step_words`, (2) i32 on the stream's device, is defined, it holds the step in place of
-/// key.step, low word first, and is read when the work runs.
-void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key,
-             const Tensor& step_words, const Stream& stream);
+/// uses number first + i, so that backward (the same call on the gradient) and recomputation drop
+/// the same elements, and parts of a tensor those that the whole would. May alias.
+void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
+             const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

@@ -13,6 +13,7 @@ struct Pass {
   DType dtype = DType::kF32;  // of activations and products: f32 or bf16
   std::uint64_t seed = 0;     // dropout draws from (seed, step, layer)
   std::uint64_t step = 0;
+  std::int64_t first_token = 0;  // of the whole batch, where this is one of its micro-batches
   /// Where defined, the step lies here, (2) i32 on the stream's device, low word first: recorded
   /// work then draws anew in each replay.
   Tensor step_words{};

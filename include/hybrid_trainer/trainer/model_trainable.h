@@ -47,7 +47,7 @@ class ModelTrainable final : public Trainable {
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   DType dtype_of(Phase phase) const { return precision_.of(phase); }
   /// Weights, optimizer state and the snapshot if there is one, as views. Brings state that is out
-  /// back first; release_after_save moves it out again.
+  /// back first; release_after_save moves it out again, unless its return had begun.
   void save(State& state);
   void release_after_save();
   /// The reverse. Throws DataError where the state is of another model.
@@ -61,7 +61,7 @@ class ModelTrainable final : public Trainable {
   void refresh_working_copies();
   void move_state_out();
   void bring_state_back();
-  Pass pass(bool training) const;
+  Pass pass(bool training, std::int64_t first_token = 0) const;
   std::vector<OffloadSlot> state_slots();
 
   LossModel& model_;
@@ -79,6 +79,7 @@ class ModelTrainable final : public Trainable {
   Tensor host_step_words_;
   Phase phase_ = Phase::kWarmup;
   bool state_is_out_ = false;
+  bool restore_begun_ = false;  // in this Predict
   double gradient_norm_ = 0;
   std::int64_t steps_done_ = 0;
   std::int64_t rewound_ = 0;  // steps
