@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <vector>
 
 #include "phases/phase_executor.h"
 
@@ -77,16 +79,16 @@ double CorrectExecutor::choose(const Comparison& losses, double& kept_loss, Phas
 }
 
 /// Trains on the batches of Predict as Full would have.
-void CorrectExecutor::replay(PhaseOutcome& outcome) {
+void CorrectExecutor::replay(const std::vector<Batch>& batches, PhaseOutcome& outcome) {
+  const std::unique_ptr<Trainable, void (*)(Trainable*)> rewound(
+      &parts_.model, [](Trainable* model) { model->rewind(0); });
   parts_.enter_model(Phase::kFull);
-  const auto count = static_cast<std::int64_t>(parts_.jump.batches.size());
-  for (std::int64_t i = 0; i < count; ++i) {
-    parts_.model.rewind(count - i);
-    const Batch& batch = parts_.jump.batches[static_cast<std::size_t>(i)];
+  auto steps_ago = static_cast<std::int64_t>(batches.size());
+  for (const Batch& batch : batches) {
+    parts_.model.rewind(steps_ago--);
     update(parts_, parts_.model.wait_for_gradient(batch), outcome);
     outcome.cost += 1;
   }
-  parts_.model.rewind(0);
 }
 
 /// Compares before and after, says what is kept and leaves the weights there.
@@ -102,11 +104,10 @@ void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome
   if (jump.kept_fraction == 1) {
     say(outcome, "accepted: " + change);
   } else if (jump.kept_fraction > 0) {
-    say(outcome, concat("shrunk to ", brief(jump.kept_fraction), ": ", change, ", then ",
-                        brief(kept_loss)));
-  } else {
     say(outcome,
-        concat("reverted: ", losses.alarm.empty() ? "" : losses.alarm + ", ", change));
+        concat("shrunk to ", brief(jump.kept_fraction), ": ", change, ", then ", brief(kept_loss)));
+  } else {
+    say(outcome, concat("reverted: ", losses.alarm.empty() ? "" : losses.alarm + ", ", change));
   }
 }
 
@@ -131,19 +132,18 @@ GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& ou
   jump.decision = jump.kept_fraction == 1  ? Decision::kAccepted
                   : jump.kept_fraction > 0 ? Decision::kShrunk
                                            : Decision::kReverted;
-  jump.cost = made.cost + outcome.cost;
-  if (jump.decision == Decision::kReverted) replay(outcome);
-  if (jump.kept_fraction != 1) {  // what was measured is of another point
-    measurement = parts_.model.wait_for_gradient(batch);
-    outcome.cost += 1;
-  } else {
-    jump.cost -= 1;
-  }
-  jump.updates = outcome.updates + parts_.config().correct_steps;
+  const bool kept_whole = jump.kept_fraction == 1;
+  std::vector<Batch> to_replay;
+  if (jump.decision == Decision::kReverted) to_replay = made.batches;
+  jump.cost = made.cost + outcome.cost - (kept_whole ? 1 : 0);
+  jump.updates = static_cast<std::int64_t>(to_replay.size()) + parts_.config().correct_steps;
   outcome.decision = jump.decision;
   outcome.kept_fraction = jump.kept_fraction;
   parts_.close_jump(jump);
-  return measurement;
+  if (!to_replay.empty()) replay(to_replay, outcome);
+  if (kept_whole) return measurement;
+  outcome.cost += 1;  // what was measured is of another point
+  return parts_.model.wait_for_gradient(batch);
 }
 
 }  // namespace hybrid_trainer

@@ -30,7 +30,9 @@ PhaseMachine& PhaseMachine::operator=(PhaseMachine&&) noexcept = default;
 
 Phase PhaseMachine::phase() const { return parts_->phase; }
 
-bool PhaseMachine::undecided() const { return parts_->jump.open; }
+std::int64_t PhaseMachine::undecided_steps() const {
+  return parts_->jump.open ? parts_->jump.steps : 0;
+}
 
 const PhaseStatistics& PhaseMachine::statistics() const { return parts_->statistics; }
 

@@ -51,8 +51,8 @@ struct PhaseParts {
   Jump jump;
   PhaseStatistics statistics;
 
-  Phase phase = Phase::kWarmup;    // of the step to come
-  Phase entered = Phase::kWarmup;  // whose executor was entered last
+  Phase phase = Phase::kWarmup;        // of the step to come
+  Phase entered = Phase::kWarmup;      // whose executor was entered last
   Phase model_phase = Phase::kWarmup;  // that the model is in: Full's in Correct after a revert
   bool has_entered = false;
   std::int64_t steps_in_phase = 0;

@@ -27,8 +27,8 @@ namespace hybrid_trainer {
 /// few long jumps stand out of the noise better than many short ones. The first trial, and trials
 /// within half of the share, are made whatever the confidence; the others wait for it.
 ///
-/// No Predict begins before four Full losses since the one before: with fewer the jump between could
-/// not be judged, and would never be charged.
+/// No Predict begins before four Full losses since the one before: with fewer the jump between
+/// could not be judged, and would never be charged.
 ///
 /// Step lengths learn from Correct: what it shrank to is where the next jump aims, a reverted jump
 /// halves them, an accepted one doubles them up to one predicted step. A jump that never moved

@@ -107,9 +107,11 @@ State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream, Ch
       if (checksum_of(bytes) != digest.checksum)
         throw DataError(path + ": changed while it was read");
       read_state_bytes(bytes, state);
-    } else if (part == CheckpointPart::kAll || name == kModelName) {
+    } else if (part == CheckpointPart::kAll || name == kModelName || name == kTrainerName) {
       const SafetensorsFile file(path);
       for (const SafetensorsEntry& entry : file.entries()) {
+        const bool weight = name == kModelName || entry.name.rfind("snapshot.", 0) == 0;
+        if (part == CheckpointPart::kWeights && !weight) continue;
         state.tensors[entry.name] = file.load(entry.name, kind_of(name), stream);
       }
     }

@@ -178,9 +178,19 @@ struct FileReading {
 }  // namespace
 
 void read_fields(const FieldNode& root, const std::string& file) {
+  std::string text;
+  try {
+    text = read_file(file, JsonLimits{}.max_bytes);
+  } catch (const DataError& error) {
+    throw ConfigError({error.what()});
+  }
+  read_fields_text(root, text, file);
+}
+
+void read_fields_text(const FieldNode& root, const std::string& text, const std::string& file) {
   JsonDocument document;
   try {
-    document = parse_json_document(read_file(file, JsonLimits{}.max_bytes), file);
+    document = parse_json_document(text, file);
   } catch (const DataError& error) {
     throw ConfigError({error.what()});
   }

@@ -3,6 +3,7 @@
 #include <cereal/types/vector.hpp>
 #include <sstream>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
 
 namespace hybrid_trainer {
@@ -34,6 +35,18 @@ std::string fields_json(const FieldNode& root) {
     save(archive, root);
   }
   return out.str() + "\n";
+}
+
+std::string field_text(const FieldValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* list = std::get_if<std::vector<double>>(&value)) {
+    std::string text;
+    for (const double number : *list) text += concat(text.empty() ? "[" : ", ", number);
+    return text.empty() ? "[]" : text + "]";
+  }
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (const auto* count = std::get_if<std::int64_t>(&value)) return concat(*count);
+  return concat(std::get<double>(value));
 }
 
 }  // namespace hybrid_trainer

@@ -21,12 +21,20 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
-/// Name of the first file that a folder holds besides the lock and unfinished temporaries, or "".
+/// Whether a run that was killed before its first step may have left it.
+bool is_of_a_start(const fs::path& path) {
+  const std::string name = path.filename().string();
+  std::error_code ignored;
+  if (name == "metrics.jsonl") return fs::file_size(path, ignored) == 0;
+  return name == ".lock" || name == "data.json" || name == "tokenizer" ||
+         name.rfind(".tmp-", 0) == 0;
+}
+
+/// Name of the first file that a folder holds besides what a killed start leaves, or "".
 std::string first_file(const std::string& root) {
   std::error_code absent;
   for (const auto& entry : fs::directory_iterator(root, absent)) {
-    const std::string name = entry.path().filename().string();
-    if (name != ".lock" && name.rfind(".tmp-", 0) != 0) return name;
+    if (!is_of_a_start(entry.path())) return entry.path().filename().string();
   }
   return "";
 }

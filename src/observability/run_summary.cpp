@@ -60,6 +60,7 @@ std::string to_json(const RunSummary& summary) {
   out.end_object();
   out.number("parameters", summary.parameters);
   out.number("effective_batch", summary.effective_batch);
+  out.string("end", summary.end);
   out.string("command", summary.command);
   out.string("version", summary.version);
   out.end_object();

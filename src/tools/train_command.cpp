@@ -1,6 +1,7 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/trainer/run_files.h"
 #include "hybrid_trainer/trainer/training_run.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
@@ -13,6 +14,21 @@ std::string as_typed(const std::vector<std::string>& arguments) {
   std::string text = "hybrid train";
   for (const std::string& argument : arguments) text += " " + argument;
   return text;
+}
+
+struct Given {
+  std::string run;
+  bool resume = false, init_from = false;
+};
+
+/// A resumed run's own configuration and data stand in for what the command line leaves out.
+void take_from_run(ConfigArguments& source, std::string& data, const Given& given) {
+  if (given.resume && !source.names_a_source() && !given.init_from)
+    source.file = existing_run(given.run).config();
+  if (!source.names_a_source() && !given.init_from)
+    throw UsageError("train: give --preset NAME, --config FILE or --init-from HF_DIR");
+  if (data.empty() && given.resume) data = data_of_run(existing_run(given.run)).folder.string();
+  if (data.empty()) throw UsageError("train: --data is missing: the folder of `hybrid prepare`");
 }
 
 void print_end(const RunSummary& summary, const std::string& run) {
@@ -34,26 +50,27 @@ int train_command(const std::vector<std::string>& arguments) {
   bool resume = false, json = false;
   CommandSyntax syntax{
       .name = "train",
-      .usage = "(--preset NAME | --config FILE) --data DATA --run RUN [options]",
+      .usage =
+          "(--preset NAME | --config FILE) --data DATA --run RUN [options]\n"
+          "       hybrid train --resume --run RUN [--set KEY=VALUE]",
       .description =
           "Trains a GPT-2 in phases. RUN gets config.json, metrics.jsonl, summary.json,\n"
           "report.html and checkpoints/. Ctrl-C finishes the step, saves and exits.",
       .operands = {}};
   add_config_options(syntax.options, source);
   auto add = syntax.options.add_options();
-  add("data", po::value(&data)->required()->value_name("DATA"),
-      "Folder that `hybrid prepare` wrote.");
+  add("data", po::value(&data)->value_name("DATA"),
+      "Folder that `hybrid prepare` wrote; with --resume the run's own where left out.");
   add("run", po::value(&run)->required()->value_name("RUN"), "Folder for what the run leaves.");
   add("resume", po::bool_switch(&resume),
-      "Go on from the run's newest checkpoint, or start where there is none.");
+      "Go on from the run's newest checkpoint, or start where there is none. Without --preset and\n"
+      "--config the run's own configuration holds.");
   add("init-from", po::value(&init_from)->value_name("HF_DIR"),
       "Take model and first weights from a Hugging Face folder.");
   add_device_option(syntax.options, device);
   add("json", po::bool_switch(&json), "Print the summary as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
-  if (!source.names_a_source() && init_from.empty()) {
-    throw UsageError("train: give --preset NAME, --config FILE or --init-from HF_DIR");
-  }
+  take_from_run(source, data, {run, resume, !init_from.empty()});
 
   TrainingRunSettings settings{.config = build_config(source),
                                .data = data,
@@ -65,7 +82,7 @@ int train_command(const std::vector<std::string>& arguments) {
   if (!device.empty()) settings.config.device = checked_device_name(device);
   const TrainingRunResult result = run_training(settings, std::cerr);
   if (json) {
-    std::cout << to_json(result.summary);
+    std::cout << result.summary_json;
   } else if (result.end == RunEnd::kFinished) {
     print_end(result.summary, run);
   }

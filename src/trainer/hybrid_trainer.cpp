@@ -1,12 +1,14 @@
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 
 #include <chrono>
+#include <utility>
 
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
 #include "src/trainer/batch_upload.h"
+#include "src/trainer/config_changes.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -14,29 +16,28 @@ namespace {
 PhaseMachine::Setup machine_setup(const HybridTrainerConfig& config) {
   const PredictAwareMemoryConfig& memory = config.predict_aware_memory;
   return {config.phases, config.divergence,
-          memory.async_restore ? memory.async_restore_lookahead : 0};
+          memory.async_restore ? memory.async_restore_lookahead : 0, config.training.steps};
 }
 
-/// Identifies the settings that a checkpoint depends on.
-std::string hash_of(const HybridTrainerConfig& config) {
-  const std::string model =
-      config_json(config.model) + config_json(config.optimizer) + config_json(config.phases);
-  return checksum_of(model);
+constexpr const char* kConfig = "trainer.config";
+
+const HybridTrainerConfig& validated(const HybridTrainerConfig& config) {
+  config.validate();
+  return config;
 }
 
 }  // namespace
 
 HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config,
                              const Stream& stream, std::shared_ptr<MemoryPool> host_pool)
-    : config_(config),
+    : config_(validated(config)),
       stream_(stream),
       host_pool_(host_pool ? std::move(host_pool) : make_host_pool(stream.device())),
       upload_(std::make_unique<BatchUpload>()),
-      trainable_(std::make_unique<ModelTrainable>(model, config, stream, host_pool_,
-                                                  [this](const std::string& text) { tell(text); })),
-      machine_(*trainable_, machine_setup(config)) {
-  config.validate();
-}
+      trainable_(
+          std::make_unique<ModelTrainable>(model, config, stream, host_pool_,
+                                           [this](const std::string& text) { tell_mishap(text); })),
+      machine_(*trainable_, machine_setup(config)) {}
 
 HybridTrainer::~HybridTrainer() = default;
 
@@ -44,6 +45,12 @@ DType HybridTrainer::dtype_of(Phase phase) const { return trainable_->dtype_of(p
 
 void HybridTrainer::tell(const std::string& text) const {
   if (listener_) listener_(text);
+}
+
+void HybridTrainer::tell_mishap(const std::string& text) {
+  mishaps_ += (mishaps_.empty() ? "" : "; ") + text;
+  if (mishap_listener_) mishap_listener_(text);
+  tell(text);
 }
 
 StepRecord HybridTrainer::step(const Batch& batch) {
@@ -70,6 +77,9 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   if (outcome.phase != before)
     tell(concat("step ", record.step, ": ", name_of(before), " -> ", name_of(outcome.phase)));
   if (!outcome.event.empty()) tell(concat("step ", record.step, ": ", outcome.event));
+  if (!mishaps_.empty()) {
+    record.event += (record.event.empty() ? "" : "; ") + std::exchange(mishaps_, "");
+  }
   return record;
 }
 
@@ -80,20 +90,41 @@ std::string HybridTrainer::save(const std::string& folder) {
   for (auto& [name, tensor] : state.tensors) tensor = wait_for_host(tensor, stream_);
   state.integers["trainer.steps_done"] = steps_done_;
   state.integers["trainer.last_phase"] = static_cast<std::int64_t>(last_phase_);
-  const SavedCheckpoint saved =
-      save_checkpoint(folder, steps_done_, state,
-                      {.keep = config_.checkpoint.keep, .config_hash = hash_of(config_)});
-  trainable_->release_after_save();
-  return saved.path;
+  const std::string config = config_json(config_);
+  state.texts[kConfig] = config;
+  try {
+    const SavedCheckpoint saved =
+        save_checkpoint(folder, steps_done_, state,
+                        {.keep = config_.checkpoint.keep, .config_hash = checksum_of(config)});
+    trainable_->release_after_save();
+    return saved.path;
+  } catch (const IoError&) {
+    trainable_->release_after_save();
+    throw;
+  }
 }
 
-bool HybridTrainer::resume(const std::string& folder) {
+void HybridTrainer::check_config_of(const State& state,
+                                    const std::optional<HybridTrainerConfig>& older) const {
+  HybridTrainerConfig saved = older.value_or(config_);
+  if (state.texts.contains(kConfig)) {
+    saved = {};
+    read_config_text(saved, state.text(kConfig), "the checkpoint's configuration");
+  }
+  const ConfigChanges changes = config_changes(saved, config_);
+  check_changes(changes);
+  for (const std::string& change : changes.told) tell(change);
+}
+
+bool HybridTrainer::resume(const std::string& folder,
+                           const std::optional<HybridTrainerConfig>& older) {
   const FoundCheckpoint found = find_newest_checkpoint(folder);
   for (const std::string& warning : found.warnings) tell(warning);
   if (!found.checkpoint) return false;
   const Stream host(MemoryPool::create("host"));
   {
     const State state = load_checkpoint(*found.checkpoint, host);
+    check_config_of(state, older);
     steps_done_ = state.integer("trainer.steps_done");
     last_phase_ = static_cast<Phase>(state.integer("trainer.last_phase"));
     trainable_->set_steps_done(steps_done_);

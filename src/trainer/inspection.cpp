@@ -126,11 +126,12 @@ json::object inspect_checkpoint(const fs::path& path) {
           {"files", std::move(files)}};
 }
 
-/// Checkpoints of a run by step; whether a damaged manifest hides one is said, files are not read.
-json::array checkpoints_of(const RunPaths& paths) {
+/// Checkpoints of a folder by step; whether a damaged manifest hides one is said, files are not
+/// read.
+json::array checkpoints_in(const fs::path& folder) {
   std::vector<fs::path> folders;
   std::error_code absent;
-  for (const auto& entry : fs::directory_iterator(paths.checkpoints(), absent)) {
+  for (const auto& entry : fs::directory_iterator(folder, absent)) {
     if (entry.path().filename().string().starts_with("step-")) folders.push_back(entry.path());
   }
   std::sort(folders.begin(), folders.end());
@@ -172,7 +173,7 @@ json::object inspect_run(const RunPaths& paths) {
           {"optimizer", config.optimizer.name},
           {"model", model_object(config.model)},
           {"phases", std::move(phases)},
-          {"checkpoints", checkpoints_of(paths)}};
+          {"checkpoints", checkpoints_in(paths.checkpoints())}};
 }
 
 json::object inspect_folder(const fs::path& path) {
@@ -181,6 +182,8 @@ json::object inspect_folder(const fs::path& path) {
   if (fs::exists(path / "manifest.json")) return inspect_checkpoint(path);
   if (fs::exists(path / "data.json")) return inspect_data(path);
   if (fs::exists(path / "model.safetensors")) return inspect_hugging_face(path);
+  if (json::array found = checkpoints_in(path); !found.empty())
+    return {{"kind", "checkpoints"}, {"path", path.string()}, {"checkpoints", std::move(found)}};
   throw DataError(concat(path.string(), " holds no run, checkpoint, data or Hugging Face model"));
 }
 

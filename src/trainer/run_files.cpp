@@ -15,13 +15,10 @@ namespace fs = std::filesystem;
 std::string data_file(const RunPaths& paths) { return paths.root + "/data.json"; }
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
 
-fs::path data_of_run(const RunPaths& paths) {
-  const boost::json::value value =
-      parse_json_text(read_file(data_file(paths), 1 << 16), data_file(paths));
-  const auto* folder = value.is_object() ? value.get_object().if_contains("folder") : nullptr;
-  if (folder == nullptr || !folder->is_string())
-    throw DataError(data_file(paths) + ": want {\"folder\": \"...\"}");
-  return fs::path(std::string(folder->get_string()));
+/// A checkpoint's weight of this name; where it was taken in Predict, the one before.
+const Tensor& accepted_weight(const State& state, const std::string& name) {
+  const auto snapshot = state.tensors.find("snapshot." + name);
+  return snapshot == state.tensors.end() ? state.tensor("model." + name) : snapshot->second;
 }
 
 }  // namespace
@@ -29,41 +26,42 @@ fs::path data_of_run(const RunPaths& paths) {
 std::string project_version() { return HT_VERSION; }
 
 void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
-                     const fs::path& data) {
-  write_file_atomically(paths.config(), config_json(config));
-  const boost::json::object source{{"folder", fs::absolute(data).lexically_normal().string()}};
+                     const RunData& data) {
+  const boost::json::object source{
+      {"folder", fs::absolute(data.folder).lexically_normal().string()},
+      {"train_tokens", data.train_tokens}};
   write_file_atomically(data_file(paths), boost::json::serialize(source) + "\n");
   for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"}) {
-    const fs::path from = data / name;
+    const fs::path from = data.folder / name;
     if (!fs::exists(from)) continue;
     fs::create_directories(tokenizer_folder(paths));
     write_file_atomically(tokenizer_folder(paths) + "/" + name,
                           read_file(from.string(), std::size_t{1} << 28));
   }
+  write_file_atomically(paths.config(), config_json(config));
 }
 
-void check_same_model(const RunPaths& paths, const HybridTrainerConfig& config) {
-  HybridTrainerConfig before;
-  read_config(before, paths.config());
-  const FieldNode then = field_tree(std::as_const(before.model)), now = field_tree(config.model);
-  std::vector<std::string> problems;
-  for (std::size_t i = 0; i < now.fields.size(); ++i) {
-    if (then.fields[i].value == now.fields[i].value) continue;
-    const auto text = [](const FieldNode& node) {
-      if (const auto* integer = std::get_if<std::int64_t>(&node.value)) return concat(*integer);
-      return concat(std::get<double>(node.value));
-    };
-    problems.push_back(concat("model.", now.fields[i].name, ": the run in ", paths.root, " has ",
-                              text(then.fields[i]), ", got ", text(now.fields[i]),
-                              "; a run keeps its model, another one needs another --run"));
-  }
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+HybridTrainerConfig config_of_run(const RunPaths& paths) {
+  HybridTrainerConfig config;
+  read_config(config, paths.config());
+  return config;
+}
+
+RunData data_of_run(const RunPaths& paths) {
+  const std::string file = data_file(paths);
+  const boost::json::value value = parse_json_text(read_file(file, 1 << 16), file);
+  const auto* folder = value.is_object() ? value.get_object().if_contains("folder") : nullptr;
+  if (folder == nullptr || !folder->is_string())
+    throw DataError(file + ": want {\"folder\": \"...\", \"train_tokens\": ...}");
+  const auto* tokens = value.get_object().if_contains("train_tokens");
+  return {std::string(folder->get_string()),
+          tokens != nullptr && tokens->is_int64() ? tokens->get_int64() : 0};
 }
 
 TrainedRun load_trained_run(const fs::path& root, const Stream& stream) {
   const RunPaths paths = existing_run(root.string());
   TrainedRun run;
-  read_config(run.config, paths.config());
+  run.config = config_of_run(paths);
   run.config.validate();
   const FoundCheckpoint found = find_newest_checkpoint(paths.checkpoints());
   run.warnings = found.warnings;
@@ -73,15 +71,15 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream) {
                               root.string(), ")"));
   }
   run.step = found.checkpoint->step;
-  run.data = data_of_run(paths);
+  run.data = data_of_run(paths).folder;
   if (fs::exists(tokenizer_folder(paths))) run.tokenizer = load_tokenizer(tokenizer_folder(paths));
   run.model = std::make_unique<Gpt2>(run.config.model, 0, stream);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;
   const State state =
-      load_checkpoint(*found.checkpoint, in_place ? stream : host, CheckpointPart::kModel);
+      load_checkpoint(*found.checkpoint, in_place ? stream : host, CheckpointPart::kWeights);
   run.model->visit_parameters([&](Parameter& parameter) {
-    const Tensor& saved = state.tensor("model." + parameter.name);
+    const Tensor& saved = accepted_weight(state, parameter.name);
     if (saved.shape() != parameter.value.shape()) {
       throw DataError(concat(found.checkpoint->path, ": ", parameter.name, " is ",
                              saved.shape().text(), ", the run's config wants ",

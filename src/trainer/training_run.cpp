@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/nn/master_weights_scope.h"
 #include "hybrid_trainer/trainer/evaluation.h"
@@ -16,6 +17,7 @@
 #include "hybrid_trainer/trainer/phase_precision.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "hybrid_trainer/trainer/text_generation.h"
+#include "src/trainer/config_changes.h"
 #include "src/trainer/run_records.h"
 #include "src/trainer/settings_table.h"
 
@@ -23,6 +25,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::int64_t kSampleTokens = 120;
+constexpr std::size_t kMostSummaryBytes = 1 << 20;
 
 std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config) {
   const auto budget_mb = static_cast<std::size_t>(config.training.memory_budget_mb);
@@ -67,7 +70,7 @@ class TrainingRun {
         windows_(validation_, config_.data.batch_size, config_.data.sequence_length,
                  batches_stream()),
         directory_(settings.run.string(), settings.resume ? RunMode::kResume : RunMode::kNew) {
-    if (directory_.resumes()) check_same_model(directory_.paths(), config_);
+    if (directory_.resumes()) check_same_run();
   }
 
   TrainingRunResult train();
@@ -87,11 +90,17 @@ class TrainingRun {
   const Stream& batches_stream() const {
     return stream_.device().type == DeviceType::kCpu ? stream_ : host_;
   }
+  void check_same_run();
   void describe(Gpt2& model, const HybridTrainer& trainer, RunRecords& records);
   double validation_loss(Gpt2& model);
-  void save(HybridTrainer& trainer, RunRecords& records);
-  std::string sample(Gpt2& model);
+  bool evaluates_after(std::int64_t step, std::int64_t undecided_before,
+                       const HybridTrainer& trainer) const;
+  bool save(HybridTrainer& trainer, RunRecords& records);
+  void save_at_the_end(HybridTrainer& trainer, RunRecords& records);
+  StepRecord step(HybridTrainer& trainer, RunRecords& records);
   RunEnd step_to_end(Gpt2& model, HybridTrainer& trainer, RunRecords& records);
+  RunEnd step_and_record(Gpt2& model, HybridTrainer& trainer, RunRecords& records);
+  std::string sample(Gpt2& model);
 
   TrainingRunSettings settings_;
   std::ostream& console_;
@@ -102,7 +111,21 @@ class TrainingRun {
   BatchLoader loader_;
   EvaluationWindows windows_;
   RunDirectory directory_;
+  std::optional<HybridTrainerConfig> config_before_;  // of the run that goes on
+  std::string save_problem_;                          // of the last checkpoint, if it failed
 };
+
+/// Throws where the run in the folder cannot go on with this configuration or these data.
+void TrainingRun::check_same_run() {
+  config_before_ = config_of_run(directory_.paths());
+  check_changes(config_changes(*config_before_, config_));
+  const RunData data = data_of_run(directory_.paths());
+  if (data.train_tokens == 0 || data.train_tokens == train_.tokens()) return;
+  throw DataError(concat(settings_.data.string(), " has ", train_.tokens(),
+                         " training tokens, and the run was trained on ", data.train_tokens,
+                         ", where its position means another place; give --data the run's own, ",
+                         data.folder.string()));
+}
 
 void TrainingRun::describe(Gpt2& model, const HybridTrainer& trainer, RunRecords& records) {
   console_ << settings_table(config_, model, trainer, train_.tokens(), settings_.data.string(),
@@ -122,39 +145,99 @@ double TrainingRun::validation_loss(Gpt2& model) {
   return evaluate(model, windows_, DType::kF32, stream_).loss;
 }
 
-/// A checkpoint that cannot be written is told and training goes on; the ones before it stay.
-void TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
+/// An evaluation that falls due in Predict waits for the decision.
+bool TrainingRun::evaluates_after(std::int64_t step, std::int64_t undecided_before,
+                                  const HybridTrainer& trainer) const {
+  if (trainer.undecided_steps() > 0) return false;
+  const std::int64_t every = config_.training.evaluate_every_steps;
+  const bool due = every > 0 && step / every > (step - 1 - undecided_before) / every;
+  return due || step == config_.training.steps;
+}
+
+/// Whether the present step is saved now. What cannot be written is told once; the ones before
+/// stay.
+bool TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
+  const bool failed_before = !save_problem_.empty();
   try {
     trainer.save(directory_.paths().checkpoints());
   } catch (const IoError& error) {
-    if (trainer.steps_done() >= config_.training.steps) throw;
-    records.note(concat("no checkpoint at step ", trainer.steps_done(), ": ", error.what(),
-                        "; training goes on"));
+    save_problem_ = error.what();
+    if (!failed_before) {
+      records.note(concat("no checkpoint at step ", trainer.steps_done(), ": ", save_problem_,
+                          "; training goes on, and each step tries again"));
+    }
+    return false;
+  }
+  save_problem_.clear();
+  if (failed_before) records.note(concat("saved at step ", trainer.steps_done(), " after all"));
+  return true;
+}
+
+/// Throws IoError that names what a resumed run would go on from.
+void TrainingRun::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
+  if (save(trainer, records)) return;
+  const FoundCheckpoint found = find_newest_checkpoint(directory_.paths().checkpoints());
+  const std::string rest = found.checkpoint
+                               ? concat("the newest good checkpoint is ", found.checkpoint->path,
+                                        ", from which --resume goes on")
+                               : std::string("there is no checkpoint, and --resume begins anew");
+  throw IoError(concat("the run stopped after step ", trainer.steps_done(),
+                       ", which is not saved: ", save_problem_, "; ", rest));
+}
+
+/// Where training diverges, what the last good update left is saved.
+StepRecord TrainingRun::step(HybridTrainer& trainer, RunRecords& records) {
+  try {
+    return trainer.step(loader_.next());
+  } catch (const Diverged&) {
+    save(trainer, records);
+    throw;
   }
 }
 
 RunEnd TrainingRun::step_to_end(Gpt2& model, HybridTrainer& trainer, RunRecords& records) {
   const Interruption interruption;
-  const std::int64_t steps = config_.training.steps,
-                     evaluate_every = config_.training.evaluate_every_steps;
+  const std::int64_t steps = config_.training.steps, save_every = config_.checkpoint.every_steps;
   std::int64_t saved_at = trainer.steps_done();
+  bool save_is_due = false;
   while (trainer.steps_done() < steps && !interruption.requested()) {
-    StepRecord record = trainer.step(loader_.next());
-    const bool last = record.step == steps;
-    if (last || (evaluate_every > 0 && record.step % evaluate_every == 0))
+    const std::int64_t undecided_before = trainer.undecided_steps();
+    StepRecord record = step(trainer, records);
+    if (evaluates_after(record.step, undecided_before, trainer))
       record.validation_loss = validation_loss(model);
     records.write(record);
-    if (last ||
-        (config_.checkpoint.every_steps > 0 && record.step % config_.checkpoint.every_steps == 0)) {
-      save(trainer, records);
-      saved_at = record.step;
-    }
+    save_is_due |= save_every > 0 && record.step % save_every == 0;
+    if (!save_is_due || !save(trainer, records)) continue;
+    save_is_due = false;
+    saved_at = record.step;
   }
+  if (saved_at != trainer.steps_done()) save_at_the_end(trainer, records);
   if (trainer.steps_done() == steps) return RunEnd::kFinished;
-  if (saved_at != trainer.steps_done()) save(trainer, records);
   records.note(concat("stopped after step ", trainer.steps_done(), " of ", steps,
                       "; --resume goes on from here"));
   return RunEnd::kInterrupted;
+}
+
+/// Leaves summary.json and report.html however it ends.
+RunEnd TrainingRun::step_and_record(Gpt2& model, HybridTrainer& trainer, RunRecords& records) {
+  const auto finish = [&](const char* end, const std::string& sampled) {
+    records.summary().end = end;
+    records.summary().predictions = trainer.statistics().predictions;
+    records.finish(config_json(config_), sampled);
+  };
+  try {
+    const RunEnd end = step_to_end(model, trainer, records);
+    const bool finished = end == RunEnd::kFinished;
+    finish(finished ? "finished" : "interrupted", finished ? sample(model) : "");
+    return end;
+  } catch (const Error& error) {
+    try {
+      finish(error.code() == ExitCode::kDiverged ? "diverged" : "failed", "");
+    } catch (const IoError& problem) {
+      records.note(concat("neither summary nor report: ", problem.what()));
+    }
+    throw;
+  }
 }
 
 std::string TrainingRun::sample(Gpt2& model) {
@@ -179,27 +262,26 @@ TrainingRunResult TrainingRun::train() {
   HybridTrainer trainer(model, config_, stream_, host_.pool());
   std::vector<std::string> early;  // told while there is no console of records yet
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
-  const bool resumed = directory_.resumes() && trainer.resume(paths.checkpoints());
+  const bool resumed = directory_.resumes() && trainer.resume(paths.checkpoints(), config_before_);
   loader_.seek(trainer.steps_done());
 
+  const bool was_finished = resumed && trainer.steps_done() >= config_.training.steps;
+  if (!was_finished) write_run_files(paths, config_, {settings_.data, train_.tokens()});
   RunRecords records(paths, config_.training.steps, console_);
   records.resume_after(trainer.steps_done());
   for (const std::string& text : early) records.note(text);
-  trainer.on_event([](const std::string&) {});
-  if (resumed && trainer.steps_done() >= config_.training.steps) {
+  trainer.on_event({});
+  trainer.on_mishap([&](const std::string& text) { records.note(text); });
+  if (was_finished) {
     records.note(concat("the run is finished: ", trainer.steps_done(),
                         " steps; a larger training.steps goes on"));
-    return {RunEnd::kWasFinished, records.summary()};
+    if (std::filesystem::exists(paths.summary()))
+      return {RunEnd::kWasFinished, {}, read_file(paths.summary(), kMostSummaryBytes)};
   }
-  write_run_files(paths, config_, settings_.data);
   describe(model, trainer, records);
   if (resumed) records.note(concat("goes on after step ", trainer.steps_done()));
-
-  const RunEnd end = step_to_end(model, trainer, records);
-  const PhaseStatistics& statistics = trainer.statistics();
-  records.summary().predictions = statistics.predictions;
-  records.finish(config_json(config_), end == RunEnd::kFinished ? sample(model) : "");
-  return {end, records.summary()};
+  const RunEnd end = step_and_record(model, trainer, records);
+  return {was_finished ? RunEnd::kWasFinished : end, records.summary(), to_json(records.summary())};
 }
 
 }  // namespace

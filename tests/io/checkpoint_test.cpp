@@ -87,7 +87,7 @@ TEST_F(Checkpoint, ComesBackBitForBit) {
 TEST_F(Checkpoint, LoadsTheModelAlone) {
   save(20);
   const State model =
-      load_checkpoint(*find_newest_checkpoint(root_).checkpoint, stream_, CheckpointPart::kModel);
+      load_checkpoint(*find_newest_checkpoint(root_).checkpoint, stream_, CheckpointPart::kWeights);
   EXPECT_EQ(model.tensors.size(), 1u);
   EXPECT_EQ(model.integer("step"), 20);
 }

@@ -43,7 +43,33 @@ TEST(TrainedRun, JsonOutputIsOneObjectAndNothingElse) {
   only_object(in_trained_folder({"inspect", "data", "--json"}).output);
   const auto finished =
       only_object(in_trained_folder(tiny_training("run", {"--resume", "--json"})).output);
-  EXPECT_TRUE(finished.contains("final_validation_loss"));
+  EXPECT_EQ(finished, only_object(read_text(trained_folder() / "run/summary.json")));
+  EXPECT_EQ(finished.at("steps").as_int64(), 6);
+  EXPECT_EQ(finished.at("end").as_string(), "finished");
+  const auto found =
+      only_object(in_trained_folder({"inspect", "run/checkpoints", "--json"}).output);
+  EXPECT_EQ(found.at("kind").as_string(), "checkpoints");
+  EXPECT_EQ(found.at("checkpoints").as_array().size(), 3u);
+}
+
+TEST(TrainedRun, ResumeAloneTakesTheRunsOwnConfigurationAndData) {
+  fs::remove_all(trained_folder() / "longer");
+  fs::copy(trained_folder() / "run", trained_folder() / "longer", fs::copy_options::recursive);
+  const auto finished =
+      only_object(in_trained_folder({"train", "--resume", "--run", "longer", "--json"}).output);
+  EXPECT_EQ(finished.at("steps").as_int64(), 6);
+  const auto longer = only_object(in_trained_folder({"train", "--resume", "--run", "longer",
+                                                     "--set", "training.steps=8", "--json"})
+                                      .output);
+  EXPECT_EQ(longer.at("steps").as_int64(), 8);
+  const ProcessResult nowhere =
+      run_hybrid(trained_folder(), {"train", "--resume", "--run", "none"});
+  EXPECT_EQ(nowhere.exit_code, 66) << nowhere.errors;
+  EXPECT_EQ(run_hybrid(trained_folder(), {"train", "--run", "new"}).exit_code, 64);
+  const ProcessResult other = run_hybrid(
+      trained_folder(), {"train", "--resume", "--run", "longer", "--set", "training.seed=5"});
+  EXPECT_EQ(other.exit_code, 78);
+  EXPECT_NE(other.errors.find("training.seed"), std::string::npos) << other.errors;
 }
 
 TEST(TrainedRun, SampleStartsWithThePromptAndRepeatsItself) {

@@ -12,13 +12,14 @@ namespace hybrid_trainer {
 
 namespace fs = std::filesystem;
 
-void prepare_tiny_data(const fs::path& folder) {
+void prepare_tiny_data(const fs::path& folder, int count) {
   const fs::path text = folder.string() + ".txt";
   const std::vector<std::string> words{"the ",  "cat ", "sat ", "on ",  "a ",
                                        "mat\n", "and ", "saw ", "two ", "birds. "};
   {
     std::ofstream out(text);
-    for (std::uint64_t i = 0; i < 1500; ++i) out << words[random_below({7}, i, words.size())];
+    for (int i = 0; i < count; ++i)
+      out << words[random_below({7}, static_cast<std::uint64_t>(i), words.size())];
   }
   prepare_data({.inputs = {text}, .output = folder, .tokenizer = "characters"}, {});
 }
@@ -44,15 +45,23 @@ HybridTrainerConfig tiny_config() {
 TrainingRunResult train_tiny(const HybridTrainerConfig& config, const fs::path& data,
                              const fs::path& run, bool resume, std::string* console) {
   std::ostringstream progress;
-  const TrainingRunResult result = run_training({.config = config,
-                                                 .data = data,
-                                                 .run = run,
-                                                 .resume = resume,
-                                                 .init_from = {},
-                                                 .command = "test"},
-                                                progress);
-  if (console != nullptr) *console = progress.str();
-  return result;
+  const auto show = [&] {
+    if (console != nullptr) *console = progress.str();
+  };
+  try {
+    const TrainingRunResult result = run_training({.config = config,
+                                                   .data = data,
+                                                   .run = run,
+                                                   .resume = resume,
+                                                   .init_from = {},
+                                                   .command = "test"},
+                                                  progress);
+    show();
+    return result;
+  } catch (...) {
+    show();
+    throw;
+  }
 }
 
 std::string newest_checkpoint_digest(const fs::path& run) {

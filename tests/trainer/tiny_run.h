@@ -9,8 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// About 6,000 characters with some structure, prepared as character tokens under `folder`.
-void prepare_tiny_data(const std::filesystem::path& folder);
+/// Words of four characters with some structure, prepared as character tokens under `folder`.
+void prepare_tiny_data(const std::filesystem::path& folder, int words = 1500);
 
 /// A GPT-2 of one layer and width 16 that goes through all four phases in 40 steps.
 HybridTrainerConfig tiny_config();

@@ -1,19 +1,28 @@
 #include "hybrid_trainer/trainer/training_run.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <csignal>
-#include <fstream>
+#include <cstring>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
+#include "hybrid_trainer/trainer/run_files.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {
+
+/// A copy of a run as it was after step `last`; it had saved each of `steps` steps.
+void copy_up_to(const std::filesystem::path& run, const std::filesystem::path& copy,
+                std::int64_t last, std::int64_t steps) {
+  std::filesystem::copy(run, copy, std::filesystem::copy_options::recursive);
+  for (std::int64_t step = last + 1; step <= steps; ++step) {
+    char name[32];
+    std::snprintf(name, sizeof name, "step-%010lld", static_cast<long long>(step));
+    std::filesystem::remove_all(copy / "checkpoints" / name);
+  }
+}
 
 class TrainingRunTest : public ::testing::Test {
  protected:
@@ -47,12 +56,7 @@ TEST_F(TrainingRunTest, StoppedAtAnyStepAndResumedGivesTheSameBits) {
   const std::string wanted = newest_checkpoint_digest(scratch_ / "whole");
   for (int stop = 1; stop < 40; stop += 3) {
     const auto run = scratch_ / ("cut" + std::to_string(stop));
-    std::filesystem::copy(scratch_ / "whole", run, std::filesystem::copy_options::recursive);
-    for (int step = stop + 1; step <= 40; ++step) {
-      char name[32];
-      std::snprintf(name, sizeof name, "step-%010d", step);
-      std::filesystem::remove_all(run / "checkpoints" / name);
-    }
+    copy_up_to(scratch_ / "whole", run, stop, 40);
     train_tiny(config, data_, run, true);
     EXPECT_EQ(newest_checkpoint_digest(run), wanted) << "stopped after step " << stop;
     int records = 0;
@@ -79,7 +83,7 @@ TEST_F(TrainingRunTest, ResumesWithEightBitStateToTheSameBitsAndNotWithAnother) 
   try {
     train_tiny(config, data_, run, true);
     FAIL() << "8-bit state was resumed as 32-bit state";
-  } catch (const DataError& error) {
+  } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("state_bits"), std::string::npos) << error.what();
   }
 }
@@ -98,16 +102,84 @@ TEST_F(TrainingRunTest, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
   EXPECT_EQ(*result.summary.final_validation_loss, *plain.summary.final_validation_loss);
 }
 
-TEST_F(TrainingRunTest, ResumeOfAFinishedRunChangesNothingAndMoreStepsGoOn) {
+TEST_F(TrainingRunTest, RevertedPredictionsLeaveThoseBitsWhereCorrectHasAPrecisionOfItsOwn) {
   HybridTrainerConfig config = tiny_config();
+  config.mixed_precision = {"bf16", "bf16", "fp32", "fp32"};
+  config.phases.correct_steps = 2;
+  config.phases.max_shrinks = 0;
+  config.phases.decay = 1;
+  config.optimizer.learning_rate = 3;
+  config.training.steps = 32;
+  const TrainingRunResult result = train_tiny(config, data_, scratch_ / "reverted");
+  ASSERT_GT(result.summary.predictions.made, 0);
+  ASSERT_EQ(result.summary.predictions.reverted, result.summary.predictions.made);
+  config.phases.max_predict_steps = 0;
+  const TrainingRunResult plain = train_tiny(config, data_, scratch_ / "plain");
+  EXPECT_EQ(*result.summary.final_validation_loss, *plain.summary.final_validation_loss);
+}
+
+TEST_F(TrainingRunTest, LeavesNoPredictionUndecidedHoweverManyStepsItHas) {
+  std::int64_t made = 0;
+  for (std::int64_t steps = 15; steps < 45; steps += 2) {
+    HybridTrainerConfig config = tiny_config();
+    config.training.steps = steps;
+    const auto result = train_tiny(config, data_, scratch_ / concat("run", steps));
+    const PredictionCounts& counts = result.summary.predictions;
+    EXPECT_EQ(counts.made, counts.accepted + counts.shrunk + counts.reverted) << steps << " steps";
+    made += counts.made;
+  }
+  EXPECT_GT(made, 15);
+}
+
+TEST_F(TrainingRunTest, AnEvaluationThatFallsDueInPredictWaitsForTheDecision) {
+  HybridTrainerConfig config = tiny_config();
+  config.training.evaluate_every_steps = 1;
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
   train_tiny(config, data_, scratch_ / "run");
-  const std::string before = newest_checkpoint_digest(scratch_ / "run");
-  std::string console;
-  EXPECT_EQ(train_tiny(config, data_, scratch_ / "run", true, &console).end, RunEnd::kWasFinished);
-  EXPECT_NE(console.find("finished"), std::string::npos);
-  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "run"), before);
-  config.training.steps = 50;
-  EXPECT_EQ(train_tiny(config, data_, scratch_ / "run", true).summary.steps, 50);
+  const auto evaluated = [](const std::filesystem::path& run) {
+    std::string steps;
+    for_each_record(run / "metrics.jsonl", [&](const StepRecord& record) {
+      EXPECT_EQ(record.validation_loss.has_value(), record.phase != Phase::kPredict)
+          << "step " << record.step;
+      if (record.validation_loss) steps += concat(record.step, ' ', *record.validation_loss, '\n');
+    });
+    return steps;
+  };
+  const std::string wanted = evaluated(scratch_ / "run");
+  for (int stop = 12; stop < 24; ++stop) {  // in Predict too
+    const auto cut = scratch_ / concat("cut", stop);
+    copy_up_to(scratch_ / "run", cut, stop, 40);
+    train_tiny(config, data_, cut, true);
+    EXPECT_EQ(evaluated(cut), wanted) << "stopped after step " << stop;
+  }
+}
+
+TEST_F(TrainingRunTest, ACheckpointTakenInPredictIsReadAsWhatWasAcceptedBefore) {
+  HybridTrainerConfig config = tiny_config();
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  train_tiny(config, data_, scratch_ / "run");
+  std::int64_t in_predict = 0;
+  for_each_record(scratch_ / "run" / "metrics.jsonl", [&](const StepRecord& record) {
+    if (record.phase == Phase::kPredict) in_predict = record.step;
+  });
+  ASSERT_GT(in_predict, 0);
+  copy_up_to(scratch_ / "run", scratch_ / "cut", in_predict, 40);
+  const Stream stream(MemoryPool::create("host"));
+  const TrainedRun trained = load_trained_run(scratch_ / "cut", stream);
+  const State saved = load_checkpoint(
+      *find_newest_checkpoint((scratch_ / "cut" / "checkpoints").string()).checkpoint, stream);
+  std::int64_t moved = 0;
+  trained.model->visit_parameters([&](Parameter& parameter) {
+    const auto equals = [&](const std::string& name) {
+      return std::memcmp(parameter.value.raw(), saved.tensor(name).raw(),
+                         parameter.value.bytes()) == 0;
+    };
+    EXPECT_TRUE(equals("snapshot." + parameter.name)) << parameter.name;
+    moved += !equals("model." + parameter.name);
+  });
+  EXPECT_GT(moved, 0) << "the prediction had moved nothing";
 }
 
 TEST_F(TrainingRunTest, ResumeWithoutACheckpointStartsFromTheBeginning) {
@@ -144,29 +216,6 @@ TEST_F(TrainingRunTest, LeavesNoFolderWhereDataOrConfigAreWrong) {
   EXPECT_THROW(train_tiny(config, data_, scratch_ / "a"), ConfigError);
   EXPECT_THROW(train_tiny(tiny_config(), scratch_ / "nowhere", scratch_ / "a"), MissingInput);
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "a"));
-}
-
-TEST_F(TrainingRunTest, SignalSavesAndTheRunGoesOnToTheSameBits) {
-  HybridTrainerConfig config = tiny_config();
-  config.training.steps = 400;
-  train_tiny(config, data_, scratch_ / "whole");
-  omp_pause_resource_all(omp_pause_hard);  // a child has none of its parent's threads to wait for
-  const pid_t child = fork();
-  if (child == 0) {
-    const bool stopped = train_tiny(config, data_, scratch_ / "cut").end == RunEnd::kInterrupted;
-    _exit(stopped ? 130 : 0);
-  }
-  const auto metrics = scratch_ / "cut" / "metrics.jsonl";
-  while (!std::filesystem::exists(metrics) || std::filesystem::file_size(metrics) < 3000)
-    usleep(1000);
-  kill(child, SIGTERM);
-  int status = 0;
-  waitpid(child, &status, 0);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 130);
-  train_tiny(config, data_, scratch_ / "cut", true);
-  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "cut"),
-            newest_checkpoint_digest(scratch_ / "whole"));
 }
 
 }  // namespace

@@ -68,10 +68,11 @@ CheckpointInfo read_checkpoint_info(const std::string& path);
 /// "" or what is damaged: "model.safetensors has CHECKSUM, want CHECKSUM". Reads every file.
 std::string checkpoint_damage(const CheckpointInfo& checkpoint);
 
-enum class CheckpointPart { kAll, kModel };
+enum class CheckpointPart { kAll, kWeights };
 
-/// Everything of a checkpoint that verified; new tensors from the stream's pool. kModel leaves out
-/// all tensors but "model."...
+/// Everything of a checkpoint that verified; new tensors from the stream's pool. kWeights leaves
+/// out all tensors but "model."... and "snapshot."...: a checkpoint taken in Predict has both, and
+/// there the snapshot is what was accepted.
 State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream,
                       CheckpointPart part = CheckpointPart::kAll);
 

@@ -112,6 +112,8 @@ FieldNode field_tree(T& config) {
 /// JSON of all fields, in their order, two spaces a level; doubles so that they read back the same
 /// bits.
 std::string fields_json(const FieldNode& root);
+/// A value as people write it: adamw, 0.001, [0.9, 0.95].
+std::string field_text(const FieldValue& value);
 /// JSON Schema (draft 2020-12): types, defaults, ranges, choices and help; no other keys allowed
 /// but "$schema".
 std::string fields_schema(const FieldNode& root);
@@ -121,6 +123,8 @@ std::string fields_markdown(const FieldNode& root);
 /// file is safe to give. Throws MissingInput, or one ConfigError with every problem as "file:line:
 /// path: what is wrong"; the struct may then hold some of the values.
 void read_fields(const FieldNode& root, const std::string& file);
+/// The same of a text; `name` is what problems call it.
+void read_fields_text(const FieldNode& root, const std::string& text, const std::string& name);
 /// Writes one value, as `--set path=text` gives it: a number, true or false, a text, or a list
 /// [0.9, 0.95]. Throws ConfigError.
 void set_field(const FieldNode& root, const std::string& path, const std::string& text);
@@ -140,6 +144,10 @@ std::string config_markdown(const T& config) {
 template <FieldStruct T>
 void read_config(T& config, const std::string& file) {
   read_fields(field_tree(config), file);
+}
+template <FieldStruct T>
+void read_config_text(T& config, const std::string& text, const std::string& name) {
+  read_fields_text(field_tree(config), text, name);
 }
 template <FieldStruct T>
 void set_field(T& config, const std::string& path, const std::string& text) {

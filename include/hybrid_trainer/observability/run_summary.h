@@ -34,6 +34,7 @@ struct RunSummary {
   double seconds = 0;  // sum of the steps' seconds
   std::array<PhaseUse, kPhases> phases;
   PredictionCounts predictions;
+  std::string end;  // "finished", "interrupted", "diverged", "failed"
 
   /// Counts a step in: steps, tokens, seconds, the phase's use and the last losses. A resumed run
   /// adds the records that metrics.jsonl already holds first.

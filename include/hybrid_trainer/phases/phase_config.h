@@ -42,7 +42,8 @@ struct PhaseConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"warmup_steps", self.warmup_steps, "Steps before any prediction.",
                 Range::at_least(0)});
-    visit(Field{"full_steps", self.full_steps, "Fewest Full steps between two predictions; there are always at least four.",
+    visit(Field{"full_steps", self.full_steps,
+                "Fewest Full steps between two predictions; there are always at least four.",
                 Range::at_least(1)});
     visit(Field{"max_predict_steps", self.max_predict_steps,
                 "Longest Predict phase in steps; 0 is plain training.", Range::at_least(0)});

@@ -13,11 +13,11 @@ struct PhaseSignals {
   std::int64_t steps_in_phase = 0;   // done in the present phase
   std::int64_t planned_predict = 0;  // steps granted to the present Predict
   std::int64_t steps_to_come = std::numeric_limits<std::int64_t>::max();  // of the run
-  bool may_predict = false;          // direction measured, and the gate open or a trial due
-  bool trial_overdue = false;        // a trial waited long for a confident direction
-  bool healthy = true;               // the divergence monitor sees nothing
-  double confidence = 0;             // probability that the direction lowers the loss
-  bool stop_predict = false;         // the loss left its band or the slope changed its sign
+  bool may_predict = false;    // direction measured, and the gate open or a trial due
+  bool trial_overdue = false;  // a trial waited long for a confident direction
+  bool healthy = true;         // the divergence monitor sees nothing
+  double confidence = 0;       // probability that the direction lowers the loss
+  bool stop_predict = false;   // the loss left its band or the slope changed its sign
 };
 
 /// The state machine: Warmup → Full → Predict → Correct → Full …; pure. The last step of a run is

@@ -40,9 +40,9 @@ class PhaseMachine {
   PhaseOutcome step(const Batch& batch);
   /// The phase of the step to come.
   Phase phase() const;
-  /// A prediction is under way: the weights moved and Correct has not decided on them. What was
-  /// there before is the model's snapshot.
-  bool undecided() const;
+  /// Steps since the weights were last decided on: 0 but in Predict, where what was there before is
+  /// the model's snapshot.
+  std::int64_t undecided_steps() const;
   const PhaseStatistics& statistics() const;
 
   /// Writes "phases.…". Tensors are views that stay valid until the next step: in Predict the

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,25 +41,38 @@ class HybridTrainer {
   Phase phase() const { return machine_.phase(); }
   const PhaseStatistics& statistics() const { return machine_.statistics(); }
   DType dtype_of(Phase phase) const;
+  /// Steps since the weights were last decided on: 0 but in Predict, whose weights no one should
+  /// use. The last of training.steps always decides.
+  std::int64_t undecided_steps() const { return machine_.undecided_steps(); }
   /// Called with one line for each phase change, decision and mishap.
   void on_event(std::function<void(const std::string&)> listener) {
     listener_ = std::move(listener);
+  }
+  /// Called with one line for each mishap alone: what was asked for and could not be done. It also
+  /// stands in the `event` of the next record.
+  void on_mishap(std::function<void(const std::string&)> listener) {
+    mishap_listener_ = std::move(listener);
   }
 
   /// Commits a checkpoint below `folder` (see io/checkpoint.h); returns its path. Throws IoError;
   /// training may go on.
   std::string save(const std::string& folder);
   /// Goes on from the newest sound checkpoint below `folder`, bit for bit; false where there is
-  /// none. What was damaged is told to the listener. Throws DataError where all are damaged or of
-  /// another model.
-  bool resume(const std::string& folder);
+  /// none. What was damaged, and each setting that differs from the checkpoint's, is told to the
+  /// listener. `older` is the configuration of checkpoints that hold none, as those of version
+  /// 0.1.0. Throws ConfigError where a setting differs on which the saved state depends, DataError
+  /// where all checkpoints are damaged.
+  bool resume(const std::string& folder, const std::optional<HybridTrainerConfig>& older = {});
 
  private:
   void tell(const std::string& text) const;
+  void tell_mishap(const std::string& text);
+  void check_config_of(const State& state, const std::optional<HybridTrainerConfig>& older) const;
   HybridTrainerConfig config_;
   const Stream& stream_;
   std::shared_ptr<MemoryPool> host_pool_;
-  std::function<void(const std::string&)> listener_;
+  std::function<void(const std::string&)> listener_, mishap_listener_;
+  std::string mishaps_;  // for the next record
   std::unique_ptr<BatchUpload> upload_;
   std::unique_ptr<ModelTrainable> trainable_;
   PhaseMachine machine_;

@@ -15,14 +15,19 @@ namespace hybrid_trainer {
 /// "0.1.0".
 std::string project_version();
 
-/// Writes what makes a run's folder complete in itself: config.json, data.json (where its data
-/// lies) and a copy of the data's tokenizer in tokenizer/. Throws IoError.
-void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
-                     const std::filesystem::path& data);
+/// Where a run's training data lies, and how long it is.
+struct RunData {
+  std::filesystem::path folder;
+  std::int64_t train_tokens = 0;  // 0: a run of before this was written
+};
 
-/// Throws ConfigError that lists each field of `model` in which the run's config.json and `config`
-/// differ.
-void check_same_model(const RunPaths& paths, const HybridTrainerConfig& config);
+/// Writes what makes a run's folder complete in itself: a copy of the data's tokenizer in
+/// tokenizer/, data.json and, last, config.json. Throws IoError.
+void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, const RunData& data);
+
+/// What write_run_files wrote. Throw MissingInput where there is none, ConfigError, DataError.
+HybridTrainerConfig config_of_run(const RunPaths& paths);
+RunData data_of_run(const RunPaths& paths);
 
 /// A trained model as `eval`, `sample` and `export` use it.
 struct TrainedRun {
@@ -34,7 +39,8 @@ struct TrainedRun {
   std::vector<std::string> warnings;  // damaged checkpoints that were passed over
 };
 
-/// The newest sound checkpoint's weights. `stream` must outlive the model. Throws MissingInput
+/// The newest sound checkpoint's weights; of one taken in Predict those that were accepted, before
+/// the prediction. `stream` must outlive the model. Throws MissingInput
 /// where there is no run or no checkpoint, ConfigError, DataError.
 TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream);
 

@@ -1,0 +1,155 @@
+#include "src/trainer/config_changes.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/data/token_dataset.h"
+#include "hybrid_trainer/io/checkpoint.h"
+#include "hybrid_trainer/io/files.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+HybridTrainerConfig with(const std::string& path, const std::string& value) {
+  HybridTrainerConfig config = tiny_config();
+  set_field(config, path, value);
+  return config;
+}
+
+TEST(ConfigChanges, AreNoneBetweenEqualConfigs) {
+  const ConfigChanges changes = config_changes(tiny_config(), tiny_config());
+  EXPECT_TRUE(changes.told.empty() && changes.refused.empty());
+  check_changes(changes);
+}
+
+TEST(ConfigChanges, AreToldWhereTheSavedStateMeansTheSame) {
+  for (const auto& [path, value] : std::vector<std::pair<std::string, std::string>>{
+           {"training.steps", "99"},
+           {"training.evaluate_every_steps", "7"},
+           {"training.threads", "1"},
+           {"training.memory_budget_mb", "100"},
+           {"checkpoint.every_steps", "3"},
+           {"checkpoint.keep", "9"},
+           {"device", "cpu"},
+           {"optimizer.learning_rate", "0.5"},
+           {"schedule.name", "constant"},
+           {"divergence.loss_sigmas", "9"},
+           {"predict_aware_memory.offload_strategy", "none"}}) {
+    const ConfigChanges changes = config_changes(tiny_config(), with(path, value));
+    EXPECT_TRUE(changes.refused.empty()) << path;
+    ASSERT_EQ(changes.told.size(), 1u) << path;
+    EXPECT_EQ(changes.told.front().find(path + ": "), 0u) << changes.told.front();
+    EXPECT_NE(changes.told.front().find(value + " from here on"), std::string::npos)
+        << changes.told.front();
+  }
+}
+
+TEST(ConfigChanges, OfPrecisionAreToldAsTheRunsOwnChoice) {
+  const ConfigChanges changes = config_changes(tiny_config(), with("mixed_precision.full", "bf16"));
+  ASSERT_EQ(changes.told.size(), 1u);
+  EXPECT_NE(changes.told.front().find("the run's choice stays"), std::string::npos);
+}
+
+TEST(ConfigChanges, AreRefusedByNameWhereTheSavedStateMeansSomethingElse) {
+  for (const auto& [path, value] : std::vector<std::pair<std::string, std::string>>{
+           {"optimizer.name", "muon"},
+           {"optimizer.betas", "[0.8, 0.9]"},
+           {"optimizer.state_bits", "8"},
+           {"optimizer.momentum", "0.5"},
+           {"training.seed", "7"},
+           {"data.batch_size", "8"},
+           {"data.sequence_length", "8"},
+           {"data.shuffle", "false"},
+           {"gradient_accumulation.micro_batches", "2"},
+           {"divergence.window", "16"},
+           {"phases.confidence_window", "5"},
+           {"phases.predictor", "linear"},
+           {"model.width", "32"},
+           {"model.dropout", "0.1"}}) {
+    const ConfigChanges changes = config_changes(tiny_config(), with(path, value));
+    EXPECT_TRUE(changes.told.empty()) << path;
+    try {
+      check_changes(changes);
+      FAIL() << path << " was let through";
+    } catch (const ConfigError& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find(path + ": the run was saved with "), std::string::npos) << text;
+      EXPECT_NE(text.find(", got " + value), std::string::npos) << text;
+      EXPECT_NE(text.find("--resume"), std::string::npos) << text;
+    }
+  }
+}
+
+class ResumeWithAnotherConfig : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    prepare_tiny_data(scratch_ / "data");
+    train_tiny(tiny_config(), scratch_ / "data", scratch_ / "run");
+  }
+  void expect_refused(const std::string& path, const std::string& value) {
+    HybridTrainerConfig config = with(path, value);
+    config.training.steps = 60;
+    try {
+      train_tiny(config, scratch_ / "data", scratch_ / "run", true);
+      FAIL() << path << " was let through";
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+    }
+  }
+  TemporaryFolder scratch_;
+};
+
+TEST_F(ResumeWithAnotherConfig, IsRefusedAndTheRunStaysSound) {
+  const std::string before = newest_checkpoint_digest(scratch_ / "run");
+  for (const auto& [path, value] : std::vector<std::pair<std::string, std::string>>{
+           {"optimizer.name", "muon"}, {"training.seed", "7"}, {"divergence.window", "16"}}) {
+    expect_refused(path, value);
+  }
+  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "run"), before);
+  HybridTrainerConfig longer = tiny_config();
+  longer.training.steps = 60;
+  std::string console;
+  train_tiny(longer, scratch_ / "data", scratch_ / "run", true, &console);
+  EXPECT_NE(console.find("training.steps: 40 until now, 60 from here on"), std::string::npos)
+      << console;
+}
+
+/// A checkpoint of a version that stored no configuration.
+TEST_F(ResumeWithAnotherConfig, IsRefusedForOlderCheckpointsByTheRunsConfigFile) {
+  const std::string folder = (scratch_ / "run" / "checkpoints").string();
+  const Stream stream(MemoryPool::create("host"));
+  State state = load_checkpoint(*find_newest_checkpoint(folder).checkpoint, stream);
+  ASSERT_EQ(state.texts.erase("trainer.config"), 1u);
+  save_checkpoint(folder, 40, state, {});
+  expect_refused("optimizer.name", "muon");
+  HybridTrainerConfig longer = tiny_config();
+  longer.training.steps = 60;
+  std::string console;
+  train_tiny(longer, scratch_ / "data", scratch_ / "run", true, &console);
+  EXPECT_NE(console.find("training.steps: 40 until now"), std::string::npos) << console;
+}
+
+TEST_F(ResumeWithAnotherConfig, IsRefusedWhereTheCheckpointAndTheConfigFileDiffer) {
+  HybridTrainerConfig other = with("optimizer.name", "muon");
+  other.model.vocabulary = read_data_info(scratch_ / "data")->vocabulary_size;
+  write_file_atomically((scratch_ / "run" / "config.json").string(), config_json(other));
+  expect_refused("optimizer.name", "muon");
+}
+
+TEST_F(ResumeWithAnotherConfig, WithOtherDataIsRefusedToo) {
+  prepare_tiny_data(scratch_ / "other", 900);
+  HybridTrainerConfig longer = tiny_config();
+  longer.training.steps = 60;
+  try {
+    train_tiny(longer, scratch_ / "other", scratch_ / "run", true);
+    FAIL() << "other data were taken";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("training tokens"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find((scratch_ / "data").string()), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,60 @@
+#include "hybrid_trainer/trainer/hybrid_trainer.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/gpt2.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+struct Parts {
+  HybridTrainerConfig config = tiny_config();
+  Stream stream{MemoryPool::create("device")};
+  std::shared_ptr<MemoryPool> host = MemoryPool::create("host");
+  Batch batch{Tensor::zeros({4, 16}, DType::kI32, MemoryKind::kData, stream),
+              Tensor::zeros({4, 16}, DType::kI32, MemoryKind::kData, stream)};
+  Parts() { config.model.vocabulary = 20; }
+  std::size_t live_state() const {
+    return stream.pool()->use().live[static_cast<std::size_t>(MemoryKind::kOptimizerState)];
+  }
+};
+
+TEST(HybridTrainer, ChecksItsConfigBeforeItTakesAnything) {
+  Parts parts;
+  Gpt2 model(parts.config.model, 0, parts.stream);
+  const std::size_t before = parts.stream.pool()->use().live_total;
+  parts.config.phases.full_steps = 0;
+  parts.config.optimizer.name = "adam";
+  parts.config.predict_aware_memory.offload_target = "/nowhere/at/all";
+  try {
+    const HybridTrainer trainer(model, parts.config, parts.stream, parts.host);
+    FAIL() << "a bad configuration was taken";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.problems().size(), 2u) << error.what();
+  }
+  EXPECT_EQ(parts.stream.pool()->use().live_total, before);
+}
+
+TEST(HybridTrainer, ASaveThatFailsLeavesPredictWithTheMemoryItHad) {
+  Parts parts;
+  parts.config.predict_aware_memory.async_restore = false;
+  Gpt2 model(parts.config.model, 0, parts.stream);
+  HybridTrainer trainer(model, parts.config, parts.stream, parts.host);
+  while (trainer.undecided_steps() == 0) trainer.step(parts.batch);
+  EXPECT_EQ(parts.live_state(), 0u);
+  const std::filesystem::path in_the_way =
+      std::filesystem::temp_directory_path() / ("in_the_way_" + std::to_string(getpid()));
+  std::ofstream(in_the_way) << "a file";
+  EXPECT_THROW(trainer.save((in_the_way / "checkpoints").string()), IoError);
+  EXPECT_EQ(parts.live_state(), 0u);
+  std::filesystem::remove(in_the_way);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,191 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <omp.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/io/checkpoint.h"
+#include "hybrid_trainer/observability/jsonl_sink.h"
+#include "hybrid_trainer/trainer/training_run.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::string file_text(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+class TrainingRunEnd : public ::testing::Test {
+ protected:
+  void SetUp() override { prepare_tiny_data(data_); }
+  TemporaryFolder scratch_;
+  std::filesystem::path data_ = scratch_ / "data";
+};
+
+TEST_F(TrainingRunEnd, TellsAFailedOffloadOnTheConsoleAndInTheMetrics) {
+  HybridTrainerConfig config = tiny_config();
+  config.model.width = 64;
+  config.predict_aware_memory.offload_target = scratch_.path().string();
+  config.checkpoint.every_steps = 0;
+  std::string console, events;
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{100'000, before.rlim_max};  // records fit, the optimizer state does not
+  setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THROW(train_tiny(config, data_, scratch_ / "run", false, &console), IoError);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, SIG_DFL);
+  for_each_record(scratch_ / "run" / "metrics.jsonl",
+                  [&](const StepRecord& record) { events += record.event + "\n"; });
+  for (const std::string& text : {console, events})
+    EXPECT_NE(text.find("the optimizer state stays where it is: "), std::string::npos) << text;
+}
+
+TEST_F(TrainingRunEnd, ARunThatDivergesLeavesCheckpointSummaryAndReport) {
+  HybridTrainerConfig config = tiny_config();
+  config.optimizer.learning_rate = 1e30;
+  config.optimizer.clip_norm = 0;
+  config.checkpoint.every_steps = 0;
+  EXPECT_THROW(train_tiny(config, data_, scratch_ / "run"), Diverged);
+  EXPECT_NE(file_text(scratch_ / "run" / "summary.json").find("\"end\":\"diverged\""),
+            std::string::npos)
+      << file_text(scratch_ / "run" / "summary.json");
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "run" / "report.html"));
+  EXPECT_NE(newest_checkpoint_digest(scratch_ / "run"), "none");
+}
+
+TEST_F(TrainingRunEnd, ResumeOfAFinishedRunChangesNothingAndMoreStepsGoOn) {
+  HybridTrainerConfig config = tiny_config();
+  train_tiny(config, data_, scratch_ / "run");
+  const std::string before = newest_checkpoint_digest(scratch_ / "run");
+  std::string console;
+  const TrainingRunResult again = train_tiny(config, data_, scratch_ / "run", true, &console);
+  EXPECT_EQ(again.end, RunEnd::kWasFinished);
+  EXPECT_EQ(again.summary_json, file_text(scratch_ / "run" / "summary.json"));
+  EXPECT_NE(again.summary_json.find("\"steps\":40"), std::string::npos) << again.summary_json;
+  EXPECT_NE(console.find("finished"), std::string::npos);
+  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "run"), before);
+  std::filesystem::remove(scratch_ / "run" / "summary.json");  // a kill before it was written
+  EXPECT_NE(train_tiny(config, data_, scratch_ / "run", true).summary_json.find("\"steps\":40"),
+            std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "run" / "summary.json"));
+  config.training.steps = 50;
+  EXPECT_EQ(train_tiny(config, data_, scratch_ / "run", true).summary.steps, 50);
+}
+
+TEST_F(TrainingRunEnd, AStartThatWasKilledBeforeItsFirstStepIsInNobodysWay) {
+  for (const bool resume : {false, true}) {
+    const auto run = scratch_ / concat("killed", resume);
+    std::filesystem::create_directories(run / "tokenizer");
+    for (const char* name : {".lock", "metrics.jsonl"}) std::ofstream(run / name);
+    std::ofstream(run / "data.json") << "{\"fol";
+    EXPECT_EQ(train_tiny(tiny_config(), data_, run, resume).end, RunEnd::kFinished);
+  }
+}
+
+/// Trains in a process of its own, whose exit code is what the tool's would be and whose last error
+/// is left in `error`.
+pid_t train_apart(const HybridTrainerConfig& config, const std::filesystem::path& data,
+                  const std::filesystem::path& run, const std::filesystem::path& error) {
+  omp_pause_resource_all(omp_pause_hard);  // a child has none of its parent's threads to wait for
+  const pid_t child = fork();
+  if (child != 0) return child;
+  const int said = ::open(error.c_str(), O_WRONLY);
+  std::signal(SIGXFSZ, SIG_IGN);
+  try {
+    _exit(train_tiny(config, data, run).end == RunEnd::kInterrupted ? 130 : 0);
+  } catch (const Error& problem) {
+    const std::string text = problem.what();
+    if (::write(said, text.data(), text.size()) < 0) _exit(1);
+    _exit(static_cast<int>(problem.code()));
+  }
+}
+
+int exit_code_of(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(TrainingRunEnd, SignalSavesAndTheRunGoesOnToTheSameBits) {
+  HybridTrainerConfig config = tiny_config();
+  config.training.steps = 400;
+  train_tiny(config, data_, scratch_ / "whole");
+  const pid_t child = train_apart(config, data_, scratch_ / "cut", "/dev/null");
+  const auto metrics = scratch_ / "cut" / "metrics.jsonl";
+  while (!std::filesystem::exists(metrics) || std::filesystem::file_size(metrics) < 3000)
+    usleep(1000);
+  kill(child, SIGTERM);
+  EXPECT_EQ(exit_code_of(child), 130);
+  train_tiny(config, data_, scratch_ / "cut", true);
+  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "cut"),
+            newest_checkpoint_digest(scratch_ / "whole"));
+}
+
+TEST_F(TrainingRunEnd, SignalWhereNothingCanBeSavedNamesTheNewestCheckpoint) {
+  HybridTrainerConfig config = tiny_config();
+  config.training.steps = 100000;
+  const auto error = scratch_ / "error";
+  ASSERT_EQ(mkfifo(error.c_str(), 0600), 0);
+  const int said = ::open(error.c_str(), O_RDWR);  // both ends, so that nobody waits for the other
+  const pid_t child = train_apart(config, data_, scratch_ / "cut", error);
+  while (newest_checkpoint_digest(scratch_ / "cut") == "none") usleep(1000);
+  const rlimit no_bytes{0, 0};
+  ASSERT_EQ(prlimit(child, RLIMIT_FSIZE, &no_bytes, nullptr), 0);  // every write fails from now on
+  kill(child, SIGTERM);
+  EXPECT_EQ(exit_code_of(child), static_cast<int>(ExitCode::kIo));
+  char text[1000] = {};
+  ASSERT_GT(::read(said, text, sizeof text - 1), 0);
+  ::close(said);
+  EXPECT_NE(std::string(text).find("not saved"), std::string::npos) << text;
+  EXPECT_NE(std::string(text).find("the newest good checkpoint is "), std::string::npos) << text;
+  const auto found = find_newest_checkpoint((scratch_ / "cut" / "checkpoints").string());
+  EXPECT_NE(std::string(text).find(found.checkpoint->path), std::string::npos) << text;
+}
+
+TEST_F(TrainingRunEnd, AFailedCheckpointIsTriedAgainAtTheNextStep) {
+  HybridTrainerConfig config = tiny_config();
+  config.checkpoint.keep = 100;
+  const auto checkpoints = scratch_ / "run" / "checkpoints";
+  class InTheWay : public std::stringbuf {  // a file where the folder should be, until it is told
+   public:
+    explicit InTheWay(std::filesystem::path path) : path_(std::move(path)) {}
+    int sync() override {
+      if (str().find("vocabulary") != std::string::npos && !put_) {
+        put_ = true;
+        std::ofstream(path_) << "in the way";
+      }
+      if (str().find("no checkpoint at step 10: ") != std::string::npos && !removed_)
+        removed_ = std::filesystem::remove(path_);
+      return 0;
+    }
+
+   private:
+    std::filesystem::path path_;
+    bool put_ = false, removed_ = false;
+  } buffer(checkpoints);
+  std::ostream console(&buffer);
+  console << std::unitbuf;
+  run_training({.config = config,
+                .data = data_,
+                .run = scratch_ / "run",
+                .resume = false,
+                .init_from = {},
+                .command = "test"},
+               console);
+  EXPECT_NE(buffer.str().find("saved at step 11 after all"), std::string::npos) << buffer.str();
+  EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-0000000011"));
+  EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-0000000020"));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
