@@ -34,7 +34,7 @@ void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor&
   check_shape(kKernel, {"y", y}, {qkv.size(0), qkv.size(1), channels});
   check_dtype(kKernel, {"y", y}, qkv.dtype());
   if (log_sum_exp) check_log_sum_exp(kKernel, log_sum_exp, qkv, heads);
-  visit_backend(stream,
+  visit_backend(stream, Work::kAttention,
                 [&](auto backend) { attention_forward(backend, y, log_sum_exp, qkv, heads); });
 }
 
@@ -48,7 +48,7 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
   check_dtype(kKernel, {"y", y}, qkv.dtype());
   check_alike(kKernel, {{"y", y}, {"dy", dy}});
   check_log_sum_exp(kKernel, log_sum_exp, qkv, heads);
-  visit_backend(stream, [&](auto backend) {
+  visit_backend(stream, Work::kAttention, [&](auto backend) {
     attention_backward(backend, dqkv, dy, y, log_sum_exp, qkv, heads);
   });
 }
@@ -65,7 +65,7 @@ void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const
     throw ShapeMismatch(concat(kKernel, ": qkv is ", qkv.shape().text(), ", key_cache is ",
                                key_cache.shape().text(), "; want as many rows at least"));
   }
-  visit_backend(stream,
+  visit_backend(stream, Work::kAttention,
                 [&](auto backend) { store_keys_values(backend, key_cache, value_cache, qkv); });
 }
 
@@ -83,7 +83,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
     throw ShapeMismatch(concat(kKernel, ": position is ", position, ", key_cache is ",
                                key_cache.shape().text(), "; want 0 to ", key_cache.size(1) - 1));
   }
-  visit_backend(stream, [&](auto backend) {
+  visit_backend(stream, Work::kAttention, [&](auto backend) {
     attention_decode(backend, y, key_cache, value_cache, qkv, position, heads);
   });
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/profile.h"
 #include "hybrid_trainer/core/tensor.h"
 
 namespace hybrid_trainer::kernels {
@@ -28,10 +29,12 @@ struct Cuda {
   }
 };
 
-/// Calls `function` with the tag of the backend that runs the stream's work. HT_WITH_CUDA is set
-/// for this layer's sources alone; without it the CUDA overloads are declared and never used.
+/// Calls `function` with the tag of the backend that runs the stream's work; a profile of the
+/// stream counts the call as `work`. HT_WITH_CUDA is set for this layer's sources alone; without it
+/// the CUDA overloads are declared and never used.
 template <class Function>
-decltype(auto) visit_backend(const Stream& stream, Function&& function) {
+decltype(auto) visit_backend(const Stream& stream, Work work, Function&& function) {
+  const KernelTimer timer(stream, work);
   switch (stream.device().type) {
     case DeviceType::kCpu:
       return std::forward<Function>(function)(Cpu{stream});

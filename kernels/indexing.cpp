@@ -38,7 +38,7 @@ void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& toke
   check_real(kKernel, {"y", y});
   check_dtype(kKernel, {"token_table", token_table}, y.dtype());
   check_dtype(kKernel, {"position_table", position_table}, y.dtype());
-  visit_backend(stream, [&](auto backend) {
+  visit_backend(stream, Work::kEmbedding, [&](auto backend) {
     embedding_forward(backend, y, tokens, token_table, position_table, first_position);
   });
 }
@@ -52,7 +52,7 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
   check_real(kKernel, {"dy", dy});
   check_dtype(kKernel, {"dtoken_table", dtoken_table}, DType::kF32);
   check_dtype(kKernel, {"dposition_table", dposition_table}, DType::kF32);
-  visit_backend(stream, [&](auto backend) {
+  visit_backend(stream, Work::kEmbedding, [&](auto backend) {
     embedding_backward(backend, dtoken_table, token_mode, dposition_table, position_mode, dy,
                        tokens);
   });

@@ -19,7 +19,7 @@ void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Ten
     throw ShapeMismatch(concat(kKernel, ": logits is ", logits.shape().text(), ", vocabulary is ",
                                vocabulary, "; want 1 to ", logits.size(1)));
   }
-  visit_backend(stream, [&](auto backend) {
+  visit_backend(stream, Work::kLoss, [&](auto backend) {
     softmax_cross_entropy(backend, losses, logits, targets, vocabulary, gradient_scale);
   });
 }

@@ -119,7 +119,8 @@ double measure_read_rate(const Stream& stream) {
       Tensor::zeros({large_elements(stream)}, DType::kF32, MemoryKind::kWorkspace, stream);
   const Tensor bits = Tensor::empty({1}, DType::kI32, MemoryKind::kWorkspace, stream);
   const double seconds = best_seconds(stream, 5, [&] {
-    visit_backend(stream, [&](auto backend) { find_all_bits(backend, bits, from); });
+    visit_backend(stream, Work::kReduction,
+                  [&](auto backend) { find_all_bits(backend, bits, from); });
   });
   require(*wait_for_host(bits, stream).data<std::int32_t>() == 0,
           "measure_read_rate: zeros were read as something else");

@@ -48,7 +48,7 @@ void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tenso
   }
   check_shape("matmul", {"C", c}, {left.rows, right.columns});
   if (c.dtype() != DType::kF32) check_dtype("matmul", {"C", c}, a.dtype());
-  visit_backend(stream,
+  visit_backend(stream, Work::kProduct,
                 [&](auto backend) { matmul(backend, c, a, transpose_a, b, transpose_b, mode); });
 }
 
@@ -58,7 +58,8 @@ void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Ten
   check_linear(kKernel, {"y", y}, x, w, bias);
   check_optional_shape(kKernel, {"residual", residual}, y.shape());
   if (residual) check_dtype(kKernel, {"residual", residual}, x.dtype());
-  visit_backend(stream, [&](auto backend) { linear_forward(backend, y, x, w, bias, residual); });
+  visit_backend(stream, Work::kProduct,
+                [&](auto backend) { linear_forward(backend, y, x, w, bias, residual); });
 }
 
 void linear_gelu_forward(const Tensor& active, const Tensor& wide, const Tensor& x, const Tensor& w,
@@ -67,7 +68,7 @@ void linear_gelu_forward(const Tensor& active, const Tensor& wide, const Tensor&
   check_linear(kKernel, {"active", active}, x, w, bias);
   check_optional_shape(kKernel, {"wide", wide}, active.shape());
   if (wide) check_dtype(kKernel, {"wide", wide}, x.dtype());
-  visit_backend(stream,
+  visit_backend(stream, Work::kProduct,
                 [&](auto backend) { linear_gelu_forward(backend, active, wide, x, w, bias); });
 }
 
@@ -82,7 +83,7 @@ void linear_gelu_backward_input(const Tensor& dwide, const Tensor& dy, const Ten
   check_shape(kKernel, {"dwide", dwide}, {dy.size(0), w.size(1)});
   check_dtype(kKernel, {"dwide", dwide}, dy.dtype());
   check_alike(kKernel, {{"dwide", dwide}, {"wide", wide}});
-  visit_backend(stream,
+  visit_backend(stream, Work::kProduct,
                 [&](auto backend) { linear_gelu_backward_input(backend, dwide, dy, w, wide); });
 }
 
@@ -102,7 +103,8 @@ void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, con
   check_real("bias_backward", {"dy", dy});
   check_shape("bias_backward", {"dbias", dbias}, {dy.size(1)});
   check_dtype("bias_backward", {"dbias", dbias}, DType::kF32);
-  visit_backend(stream, [&](auto backend) { bias_backward(backend, dbias, dy, mode); });
+  visit_backend(stream, Work::kElementwise,
+                [&](auto backend) { bias_backward(backend, dbias, dy, mode); });
 }
 
 }  // namespace hybrid_trainer::kernels

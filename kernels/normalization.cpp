@@ -16,7 +16,7 @@ void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
   check_shape(kKernel, {"bias", bias}, {x.size(1)});
   check_optional_shape(kKernel, {"mean", mean}, {x.size(0)});
   check_optional_shape(kKernel, {"rstd", rstd}, {x.size(0)});
-  visit_backend(stream,
+  visit_backend(stream, Work::kNormalization,
                 [&](auto backend) { layer_norm_forward(backend, y, mean, rstd, x, weight, bias); });
 }
 
@@ -34,7 +34,7 @@ void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor
   }
   check_shape(kKernel, {"mean", mean}, {x.size(0)});
   check_shape(kKernel, {"rstd", rstd}, {x.size(0)});
-  visit_backend(stream, [&](auto backend) {
+  visit_backend(stream, Work::kNormalization, [&](auto backend) {
     layer_norm_backward(backend, dx, input_mode, dweight, dbias, parameter_mode, dy, x, mean, rstd,
                         weight);
   });

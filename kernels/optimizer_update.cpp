@@ -35,7 +35,7 @@ void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tenso
   check_alike("adamw_update", {{"w", w}, {"m", m}, {"v", v}, {"g", g}});
   check_working("adamw_update", working, w);
   require(settings.step >= 1, "adamw_update: step must be at least 1");
-  visit_backend(stream,
+  visit_backend(stream, Work::kOptimizer,
                 [&](auto backend) { adamw_update(backend, w, m, v, g, working, settings); });
 }
 
@@ -44,7 +44,8 @@ void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
   check_dtype("adamw_direction", {"direction", direction}, DType::kF32);
   check_alike("adamw_direction", {{"direction", direction}, {"m", m}, {"v", v}});
   require(settings.step >= 1, "adamw_direction: step must be at least 1");
-  visit_backend(stream, [&](auto backend) { adamw_direction(backend, direction, m, v, settings); });
+  visit_backend(stream, Work::kOptimizer,
+                [&](auto backend) { adamw_direction(backend, direction, m, v, settings); });
 }
 
 void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
@@ -54,8 +55,9 @@ void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const T
   check_moments("adamw_update_8bit", moments, w);
   check_working("adamw_update_8bit", working, w);
   require(settings.step >= 1, "adamw_update_8bit: step must be at least 1");
-  visit_backend(
-      stream, [&](auto backend) { adamw_update_8bit(backend, w, moments, g, working, settings); });
+  visit_backend(stream, Work::kOptimizer, [&](auto backend) {
+    adamw_update_8bit(backend, w, moments, g, working, settings);
+  });
 }
 
 void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& moments,
@@ -63,7 +65,7 @@ void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& momen
   check_dtype("adamw_direction_8bit", {"direction", direction}, DType::kF32);
   check_moments("adamw_direction_8bit", moments, direction);
   require(settings.step >= 1, "adamw_direction_8bit: step must be at least 1");
-  visit_backend(stream,
+  visit_backend(stream, Work::kOptimizer,
                 [&](auto backend) { adamw_direction_8bit(backend, direction, moments, settings); });
 }
 
@@ -74,7 +76,7 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
   check_alike("sgd_update", {{"w", w}, {"g", g}});
   if (momentum != 0.0f) check_alike("sgd_update", {{"w", w}, {"m", m}});
   check_working("sgd_update", working, w);
-  visit_backend(stream, [&](auto backend) {
+  visit_backend(stream, Work::kOptimizer, [&](auto backend) {
     sgd_update(backend, w, m, g, working, learning_rate, momentum, weight_decay, gradient_scale);
   });
 }
@@ -83,7 +85,7 @@ void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float mome
                    float gradient_scale, const Stream& stream) {
   check_dtype("muon_momentum", {"u", u}, DType::kF32);
   check_alike("muon_momentum", {{"u", u}, {"m", m}, {"g", g}});
-  visit_backend(stream,
+  visit_backend(stream, Work::kOptimizer,
                 [&](auto backend) { muon_momentum(backend, u, m, g, momentum, gradient_scale); });
 }
 
@@ -92,8 +94,9 @@ void decayed_step(const Tensor& w, const Tensor& u, const Tensor& working, float
   check_dtype("decayed_step", {"w", w}, DType::kF32);
   check_alike("decayed_step", {{"w", w}, {"u", u}});
   check_working("decayed_step", working, w);
-  visit_backend(
-      stream, [&](auto backend) { decayed_step(backend, w, u, working, step_size, decay_factor); });
+  visit_backend(stream, Work::kOptimizer, [&](auto backend) {
+    decayed_step(backend, w, u, working, step_size, decay_factor);
+  });
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -21,13 +21,15 @@ void check_quantized(const char* kernel, const Tensor& codes, const Tensor& scal
 void quantize(const Tensor& codes, const Tensor& scales, const Tensor& x, QuantizationMap map,
               const Stream& stream) {
   check_quantized("quantize", codes, scales, x);
-  visit_backend(stream, [&](auto backend) { quantize(backend, codes, scales, x, map); });
+  visit_backend(stream, Work::kElementwise,
+                [&](auto backend) { quantize(backend, codes, scales, x, map); });
 }
 
 void dequantize(const Tensor& x, const Tensor& codes, const Tensor& scales, QuantizationMap map,
                 const Stream& stream) {
   check_quantized("dequantize", codes, scales, x);
-  visit_backend(stream, [&](auto backend) { dequantize(backend, x, codes, scales, map); });
+  visit_backend(stream, Work::kElementwise,
+                [&](auto backend) { dequantize(backend, x, codes, scales, map); });
 }
 
 }  // namespace hybrid_trainer::kernels

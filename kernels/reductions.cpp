@@ -22,7 +22,7 @@ void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor
     check_real("dot", {"x", x[k]});
     check_alike("dot", {{"x", x[k]}, {"y", y[k]}});
   }
-  visit_backend(stream, [&](auto backend) { dot(backend, result, x, y); });
+  visit_backend(stream, Work::kReduction, [&](auto backend) { dot(backend, result, x, y); });
 }
 
 void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Stream& stream) {
@@ -33,7 +33,7 @@ void mean(const Tensor& result, const Tensor& x, const Stream& stream) {
   check_result("mean", result);
   check_dtype("mean", {"x", x}, DType::kF32);
   require(x.elements() > 0, "mean: x has no elements");
-  visit_backend(stream, [&](auto backend) { mean(backend, result, x); });
+  visit_backend(stream, Work::kReduction, [&](auto backend) { mean(backend, result, x); });
 }
 
 Tensor empty_result(const Stream& stream) {

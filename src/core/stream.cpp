@@ -15,7 +15,10 @@ Stream::Stream(std::shared_ptr<MemoryPool> pool) : pool_(std::move(pool)) {
 }
 
 Stream::Stream(const Stream& queue, std::shared_ptr<MemoryPool> pool)
-    : pool_(std::move(pool)), native_(queue.native_), mailbox_(queue.mailbox_) {
+    : pool_(std::move(pool)),
+      native_(queue.native_),
+      mailbox_(queue.mailbox_),
+      profile_(queue.profile_) {
   require(queue.device() == device(), "stream: the pool lies on another device than the queue");
 }
 
@@ -29,13 +32,15 @@ Stream::Stream(Stream&& other) noexcept
     : pool_(std::move(other.pool_)),
       native_(std::exchange(other.native_, nullptr)),
       mailbox_(std::exchange(other.mailbox_, nullptr)),
-      owns_native_(std::exchange(other.owns_native_, false)) {}
+      owns_native_(std::exchange(other.owns_native_, false)),
+      profile_(other.profile_) {}
 
 Stream& Stream::operator=(Stream&& other) noexcept {
   std::swap(pool_, other.pool_);
   std::swap(native_, other.native_);
   std::swap(mailbox_, other.mailbox_);
   std::swap(owns_native_, other.owns_native_);
+  std::swap(profile_, other.profile_);
   return *this;
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cstdio>
 #include <iostream>
@@ -18,7 +19,45 @@ namespace {
 
 constexpr std::int64_t kGpt2Vocabulary = 50257;
 
-boost::json::object as_json(const BenchmarkResult& result, const std::string& precision) {
+boost::json::array profile_json(const BenchmarkResult& result) {
+  boost::json::array rows;
+  for (std::size_t p = 0; p < kStepParts; ++p) {
+    for (std::size_t w = 0; w < kWorks; ++w) {
+      const auto part = static_cast<StepPart>(p);
+      const auto work = static_cast<Work>(w);
+      const Profile::Entry& entry = result.profile.of(part, work);
+      if (entry.calls == 0) continue;
+      rows.push_back({{"part", name_of(part)},
+                      {"work", name_of(work)},
+                      {"seconds", entry.seconds / result.profiled_steps},
+                      {"calls", entry.calls / result.profiled_steps}});
+    }
+  }
+  return rows;
+}
+
+/// Milliseconds of a step by work and part; what no kernel took is the rest.
+void print_profile(const BenchmarkResult& result) {
+  const double per_step = 1e3 / result.profiled_steps, step = per_step * result.profiled_seconds;
+  std::printf("\n%-14s%10s%10s%10s%10s%8s%8s\n", "ms a step", "forward", "backward", "update",
+              "together", "share", "calls");
+  double known = 0;
+  for (std::size_t w = 0; w < kWorks; ++w) {
+    const auto work = static_cast<Work>(w);
+    const Profile::Entry sum = result.profile.of(work);
+    if (sum.calls == 0) continue;
+    known += per_step * sum.seconds;
+    std::printf("%-14s", name_of(work));
+    for (const StepPart part : {StepPart::kForward, StepPart::kBackward, StepPart::kUpdate})
+      std::printf("%10.2f", per_step * result.profile.of(part, work).seconds);
+    std::printf("%10.2f%7.1f%%%8lld\n", per_step * sum.seconds, 100 * per_step * sum.seconds / step,
+                static_cast<long long>(sum.calls / result.profiled_steps));
+  }
+  std::printf("%-14s%30s%10.2f%7.1f%%\n", "rest", "", step - known, 100 * (step - known) / step);
+  std::printf("%-14s%30s%10.2f\n", "step", "", step);
+}
+
+boost::json::object as_json(const BenchmarkResult& result) {
   boost::json::object peaks;
   for (std::size_t k = 0; k < kMemoryKinds; ++k)
     peaks[name_of(static_cast<MemoryKind>(k))] = result.memory.peak[k];
@@ -35,7 +74,7 @@ boost::json::object as_json(const BenchmarkResult& result, const std::string& pr
           {"bytes_allocated_after_first_step", result.bytes_allocated_after_first_step},
           {"peak_bytes", peaks},
           {"peak_total_bytes", result.memory.peak_total},
-          {"precision", precision},
+          {"precision", result.precision},
           {"device", result.device},
           {"threads", threads()},
           {"instruction_set", name_of(instruction_set())}};
@@ -66,10 +105,10 @@ void print(const BenchmarkResult& result) {
 int bench_command(const std::vector<std::string>& arguments) {
   BenchmarkSettings settings;
   std::string preset, precision = "fp32", optimizer = "adamw", device = "auto";
-  bool json = false;
+  bool json = false, profile = false;
   CommandSyntax syntax{
       .name = "bench",
-      .usage = "--preset NAME [--batch 4] [--sequence 256] [--precision fp32|bf16] [options]",
+      .usage = "--preset NAME [--batch 4] [--sequence 256] [--precision fp32|bf16|auto] [options]",
       .description =
           "Times real training steps on random tokens against this machine's best matrix product.\n"
           "Forward includes the gradient of the output head, which is taken with its loss.",
@@ -79,11 +118,14 @@ int bench_command(const std::vector<std::string>& arguments) {
       "Model, as for `hybrid train`.");
   add("batch", po::value(&settings.batch)->value_name("B"), "Sequences a step (4).");
   add("sequence", po::value(&settings.sequence)->value_name("T"), "Tokens a sequence (256).");
-  add("precision", po::value(&precision)->value_name("P"), "fp32 or bf16 (fp32).");
+  add("precision", po::value(&precision)->value_name("P"),
+      "fp32, bf16, or auto: what training takes on this machine (fp32).");
   add("optimizer", po::value(&optimizer)->value_name("NAME"), "adamw, sgd or muon (adamw).");
   add_device_option(syntax.options, device);
   add("steps", po::value(&settings.steps)->value_name("N"),
       "Steps to time, after one that is not (10).");
+  add("profile", po::bool_switch(&profile),
+      "Also print where the time of a step goes, each kernel waited for.");
   add("json", po::bool_switch(&json), "Print one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
 
@@ -92,23 +134,26 @@ int bench_command(const std::vector<std::string>& arguments) {
   config.data.sequence_length = settings.sequence;
   config.optimizer.name = optimizer;
   config.validate();
-  if (precision != "fp32" && precision != "bf16") {
-    throw UsageError("bench: --precision " + precision + name_hint(precision, {"fp32", "bf16"}));
-  }
+  const std::vector<std::string> precisions{"fp32", "bf16", "auto"};
+  if (std::find(precisions.begin(), precisions.end(), precision) == precisions.end())
+    throw UsageError("bench: --precision " + precision + name_hint(precision, precisions));
   if (settings.steps < 1)
     throw UsageError(concat("bench: --steps ", settings.steps, "; want at least 1"));
   settings.model = config.model;
   if (settings.model.vocabulary == 0)
     settings.model.vocabulary = preset.starts_with("gpt2") ? kGpt2Vocabulary : 4096;
   settings.optimizer = config.optimizer;
-  settings.bf16 = precision == "bf16";
+  settings.precision = precision;
   set_threads(processor_info().cores);
-  const Stream stream(make_device_pool(device_of_option(device)));
+  Stream stream(make_device_pool(device_of_option(device)));
   const BenchmarkResult result = run_throughput_benchmark(settings, stream);
   if (json) {
-    std::cout << boost::json::serialize(as_json(result, precision)) << "\n";
+    boost::json::object object = as_json(result);
+    if (profile) object["profile"] = profile_json(result);
+    std::cout << boost::json::serialize(object) << "\n";
   } else {
     print(result);
+    if (profile) print_profile(result);
   }
   return 0;
 }

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/profile.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/nn/initialization.h"
@@ -189,9 +190,15 @@ PendingGradient ModelTrainable::enqueue_gradient(const Batch& batch, const Strea
   for (std::int64_t i = 0; i < parts; ++i) {
     const Batch part = batch.examples(i * size, (i + 1) * size);
     PlainTape tape(pass(true, i * part.tokens()));
-    pending.losses.push_back(model_.forward(part, 1.0f / static_cast<float>(parts), tape, stream));
+    {
+      const StepPartTimer timer(stream, StepPart::kForward);
+      pending.losses.push_back(
+          model_.forward(part, 1.0f / static_cast<float>(parts), tape, stream));
+    }
+    const StepPartTimer timer(stream, StepPart::kBackward);
     model_.backward(part, tape, stream);
   }
+  const StepPartTimer timer(stream, StepPart::kUpdate);
   pending.squares = gradient_square_sum(parameters_, stream);
   std::copy_if(parameters_.begin(), parameters_.end(), std::back_inserter(pending.written),
                [](const Parameter* parameter) { return parameter->has_gradient; });
@@ -199,9 +206,10 @@ PendingGradient ModelTrainable::enqueue_gradient(const Batch& batch, const Strea
 }
 
 /// Recordings hold memory of a backward pass, so there is none in Predict, whose few gradients are
-/// those of micro-corrections.
+/// those of micro-corrections; nor where each kernel is waited for to be timed.
 bool ModelTrainable::records() const {
-  return config_.training.cuda_graphs && stream_.native() != nullptr && phase_ != Phase::kPredict;
+  return config_.training.cuda_graphs && stream_.native() != nullptr &&
+         stream_.profile() == nullptr && phase_ != Phase::kPredict;
 }
 
 /// Makes the step known to the device. The copy is done before the next one: every step blocks.
@@ -214,6 +222,7 @@ void ModelTrainable::upload_step() {
 }
 
 void ModelTrainable::apply_gradient() {
+  const StepPartTimer timer(stream_, StepPart::kUpdate);
   const float scale = clip_scale(gradient_norm_, config_.optimizer.clip_norm);
   optimizer_->step(static_cast<float>(learning_rate()), scale, stream_);
 }

@@ -1,17 +1,17 @@
 #include "hybrid_trainer/trainer/throughput_benchmark.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <vector>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/models/gpt2.h"
-#include "hybrid_trainer/nn/initialization.h"
-#include "hybrid_trainer/optim/gradient_norm.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
+#include "hybrid_trainer/nn/activation_tape.h"
+#include "hybrid_trainer/trainer/hybrid_trainer.h"
+#include "hybrid_trainer/trainer/phase_precision.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -44,91 +44,111 @@ Batch random_batch(const BenchmarkSettings& settings, const Stream& stream) {
   return {wait_for_device(batch.inputs, stream), wait_for_device(batch.targets, stream)};
 }
 
-/// The model under test with everything one step needs.
+/// Plain training at one learning rate, and no two steps alike in what they cost.
+HybridTrainerConfig config_of(const BenchmarkSettings& settings) {
+  HybridTrainerConfig config;
+  config.model = settings.model;
+  config.optimizer = settings.optimizer;
+  config.optimizer.learning_rate = 1e-4;
+  config.schedule.name = "constant";
+  config.data.batch_size = settings.batch;
+  config.data.sequence_length = settings.sequence;
+  config.phases.max_predict_steps = 0;
+  config.phases.warmup_steps = 0;
+  config.mixed_precision = {settings.precision, settings.precision, settings.precision,
+                            settings.precision};
+  return config;
+}
+
+double wait_for_forward_only(Gpt2& model, const Batch& batch, DType dtype, const Stream& stream) {
+  const auto begin = Clock::now();
+  ForwardOnlyTape tape({.training = false, .dtype = dtype});
+  model.forward(batch, 1.0f, tape, stream);
+  stream.synchronize();
+  return seconds_since(begin);
+}
+
+/// Steps of the trainer, timed as a whole and then part by part.
 class Subject {
  public:
-  Subject(const BenchmarkSettings& settings, const Stream& stream)
-      : pass_{.training = true, .dtype = settings.bf16 ? DType::kBF16 : DType::kF32},
-        clip_norm_(settings.optimizer.clip_norm),
+  Subject(const BenchmarkSettings& settings, Stream& stream)
+      : stream_(stream),
         model_(settings.model, 0, stream),
-        batch_(random_batch(settings, stream)),
-        stream_(stream) {
-    allocate_gradients([&](const ParameterVisitor& visit) { model_.visit_parameters(visit); },
-                       stream);
-    model_.visit_parameters([&](Parameter& parameter) {
-      parameters_.push_back(&parameter);
-      if (!settings.bf16 || !parameter.is_matrix) return;
-      parameter.working =
-          Tensor::empty(parameter.value.shape(), DType::kBF16, MemoryKind::kParameters, stream);
-      kernels::cast(parameter.working, parameter.value, stream);
-    });
-    optimizer_ = make_optimizer(settings.optimizer, parameters_, stream);
+        trainer_(model_, config_of(settings), stream),
+        batch_(random_batch(settings, stream)) {}
+
+  /// Seconds of `count` steps; counts their peaks in.
+  std::vector<double> step(int count) {
+    std::vector<double> seconds;
+    for (int i = 0; i < count; ++i) {
+      const auto begin = Clock::now();
+      const MemoryUse use = trainer_.step(batch_).device_memory;
+      seconds.push_back(seconds_since(begin));
+      memory_.peak_total = std::max(memory_.peak_total, use.peak_total);
+      for (std::size_t k = 0; k < kMemoryKinds; ++k)
+        memory_.peak[k] = std::max(memory_.peak[k], use.peak[k]);
+    }
+    return seconds;
   }
 
-  void step() {
-    PlainTape tape(pass_);
-    for (Parameter* parameter : parameters_) parameter->clear_gradient();
-    const auto begin = Clock::now();
-    model_.forward(batch_, 1.0f, tape, stream_);
-    stream_.synchronize();
-    forward.push_back(seconds_since(begin));
-    model_.backward(batch_, tape, stream_);
-    stream_.synchronize();
-    backward.push_back(seconds_since(begin) - forward.back());
-    const float scale = clip_scale(wait_for_gradient_norm(parameters_, stream_), clip_norm_);
-    optimizer_->step(1e-4f, scale, stream_);
-    stream_.synchronize();
-    total.push_back(seconds_since(begin));
-    optimizer.push_back(total.back() - forward.back() - backward.back());
+  /// Times the parts of `count` more steps, whose kernels are each waited for.
+  void time_parts(int count, BenchmarkResult& result) {
+    std::vector<double> parts[kStepParts];
+    stream_.set_profile(&profile_);
+    for (int i = 0; i < count; ++i) {
+      std::array<double, kStepParts> before{};
+      for (std::size_t part = 0; part < kStepParts; ++part) before[part] = seconds_of(part);
+      result.profiled_seconds += step(1).front();
+      for (std::size_t part = 0; part < kStepParts; ++part)
+        parts[part].push_back(seconds_of(part) - before[part]);
+    }
+    stream_.set_profile(nullptr);
+    result.profile = profile_;
+    result.profiled_steps = count;
+    result.forward_seconds = median(parts[0]);
+    result.backward_seconds = median(parts[1]);
+    result.optimizer_seconds = median(parts[2]);
   }
 
-  double wait_for_forward_only() {
-    const auto begin = Clock::now();
-    ForwardOnlyTape tape(pass_);
-    model_.forward(batch_, 1.0f, tape, stream_);
-    stream_.synchronize();
-    return seconds_since(begin);
+  double forward_only(int count) {
+    std::vector<double> seconds;
+    for (int i = 0; i < count; ++i)
+      seconds.push_back(wait_for_forward_only(model_, batch_, dtype(), stream_));
+    return median(seconds);
   }
 
-  void forget_times() {
-    for (auto* times : {&forward, &backward, &optimizer, &total}) times->clear();
-  }
-  std::vector<double> forward, backward, optimizer, total;
+  DType dtype() const { return trainer_.dtype_of(Phase::kFull); }
+  const MemoryUse& memory() const { return memory_; }
 
  private:
-  Pass pass_;
-  double clip_norm_;
+  double seconds_of(std::size_t part) const {
+    return profile_.seconds_of(static_cast<StepPart>(part));
+  }
+  Stream& stream_;
   Gpt2 model_;
+  HybridTrainer trainer_;
   Batch batch_;
-  std::vector<Parameter*> parameters_;
-  std::unique_ptr<Optimizer> optimizer_;
-  const Stream& stream_;
+  Profile profile_;
+  MemoryUse memory_;
 };
 
 }  // namespace
 
-BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, const Stream& stream) {
+BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stream& stream) {
   BenchmarkResult result;
-  const DType dtype = settings.bf16 ? DType::kBF16 : DType::kF32;
-  const double rate_before = kernels::measure_product_rate(dtype, stream);
   Subject subject(settings, stream);
+  const DType dtype = subject.dtype();
+  result.precision = precision_name(dtype);
+  const double rate_before = kernels::measure_product_rate(dtype, stream);
   stream.pool()->trim();
-  stream.pool()->reset_peaks();
-  subject.step();
-  subject.forget_times();
+  subject.step(1);
   const std::size_t fresh = stream.pool()->use().fresh_total;
-  for (int i = 0; i < settings.steps; ++i) subject.step();
-  result.memory = stream.pool()->use();
-  result.bytes_allocated_after_first_step = result.memory.fresh_total - fresh;
-  std::vector<double> forward_only;
-  for (int i = 0; i <= settings.steps / 2; ++i)
-    forward_only.push_back(subject.wait_for_forward_only());
+  result.step_seconds = median(subject.step(settings.steps));
+  result.bytes_allocated_after_first_step = stream.pool()->use().fresh_total - fresh;
+  subject.time_parts(std::max(3, settings.steps / 2), result);
+  result.memory = subject.memory();
+  result.forward_only_seconds = subject.forward_only(settings.steps / 2 + 1);
 
-  result.forward_seconds = median(subject.forward);
-  result.backward_seconds = median(subject.backward);
-  result.optimizer_seconds = median(subject.optimizer);
-  result.forward_only_seconds = median(forward_only);
-  result.step_seconds = median(subject.total);
   result.tokens_per_second =
       static_cast<double>(settings.batch * settings.sequence) / result.step_seconds;
   result.model_flops_per_second =

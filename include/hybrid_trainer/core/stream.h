@@ -10,6 +10,7 @@ struct CUevent_st;
 namespace hybrid_trainer {
 
 class Event;
+class Profile;
 
 /// An ordered queue of work on one device, together with the pool its tensors come from. Moves,
 /// never copies. On a processor each call has run when it returns. On CUDA a call returns when its
@@ -38,12 +39,17 @@ class Stream {
   /// 4 KiB of pinned memory that small copies to and from the host go through; nullptr but on CUDA.
   void* mailbox() const { return mailbox_; }
   static constexpr std::size_t kMailboxBytes = 4096;
+  /// Times what runs on the stream from now on, see core/profile.h; nullptr ends it. It must
+  /// outlive what it times.
+  void set_profile(Profile* profile) { profile_ = profile; }
+  Profile* profile() const { return profile_; }
 
  private:
   std::shared_ptr<MemoryPool> pool_;
   CUstream_st* native_ = nullptr;
   void* mailbox_ = nullptr;
   bool owns_native_ = false;  // and the mailbox
+  Profile* profile_ = nullptr;
 };
 
 /// A point in a stream's work. Moves, never copies. Before the first record it counts as reached.

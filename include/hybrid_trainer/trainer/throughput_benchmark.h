@@ -1,6 +1,8 @@
 #pragma once
 
-#include "hybrid_trainer/core/stream.h"
+#include <string>
+
+#include "hybrid_trainer/core/profile.h"
 #include "hybrid_trainer/models/model_config.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 
@@ -11,12 +13,13 @@ struct BenchmarkSettings {
   OptimizerConfig optimizer;
   std::int64_t batch = 4;
   std::int64_t sequence = 256;
-  bool bf16 = false;
+  std::string precision = "fp32";  // "bf16", or "auto" as training would choose
   int steps = 10;
 };
 
-/// Medians over the steps after the first. Forward includes the head's gradient, which is taken
-/// chunk by chunk with its loss.
+/// Medians over the steps after the first. Forward, backward and optimizer are of further steps, in
+/// which a profile waits for each kernel; forward includes the head's gradient, which is taken chunk
+/// by chunk with its loss.
 struct BenchmarkResult {
   double tokens_per_second = 0;
   double step_seconds = 0;
@@ -30,11 +33,14 @@ struct BenchmarkResult {
   double copy_bytes_per_second = 0;     // of the device, read and written
   double share_of_product_rate = 0;
   std::size_t bytes_allocated_after_first_step = 0;
-  MemoryUse memory;  // peaks of the whole benchmark
+  MemoryUse memory;       // peaks of the whole benchmark
+  std::string precision;  // "fp32" or "bf16"
+  Profile profile;        // of profiled_steps steps, which took profiled_seconds
+  int profiled_steps = 0;
+  double profiled_seconds = 0;
 };
 
-/// Real steps on random tokens: forward, backward, gradient norm and optimizer. `stream`'s pool is
-/// measured too.
-BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, const Stream& stream);
+/// Steps of HybridTrainer in plain training, on random tokens. `stream`'s pool is measured too.
+BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stream& stream);
 
 }  // namespace hybrid_trainer
