@@ -16,8 +16,8 @@ struct CommandSyntax {
   std::string name;         // "prepare"
   std::string usage;        // what follows the name: "INPUT... --output DATA [options]"
   std::string description;  // for --help, lines of at most 100 columns
-  std::vector<std::string>
-      operands;  // arguments that are not options, all wanted; "INPUT..." takes one or more
+  /// Arguments that are not options, all wanted; "INPUT..." takes one or more.
+  std::vector<std::string> operands;
   po::options_description options{"Options"};
 };
 

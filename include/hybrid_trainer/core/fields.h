@@ -33,8 +33,8 @@ struct Range {
 /// One member of a config struct: its JSON key, the member, one sentence for people, and what it
 /// may hold. A struct lists its members once:
 ///   template <class Self, class Visitor> static void visit_fields(Self& self, Visitor&& visit) {
-///     visit(Field{"warmup_steps", self.warmup_steps, "Full steps before any prediction.",
-///     Range::at_least(0)});
+///     visit(Field{"warmup_steps", self.warmup_steps, "Steps before any prediction.",
+///                 Range::at_least(0)});
 ///   }
 /// and JSON, command line, validation, help and docs/CONFIG.md follow from that list. T is bool, an
 /// integer, double, std::string, std::vector<double>, an enum with enum_names(), or another struct

@@ -28,14 +28,14 @@ const char* name_of(MemoryKind kind);  // "parameters", "gradients", "optimizer_
 
 struct MemoryUse {
   std::array<std::size_t, kMemoryKinds> live{};  // bytes in use now, by kind
-  std::array<std::size_t, kMemoryKinds>
-      peak{};  // highest live bytes since the last reset_peaks, by kind
+  /// Highest live bytes of each kind since the last reset_peaks.
+  std::array<std::size_t, kMemoryKinds> peak{};
   std::size_t live_total = 0;
   std::size_t peak_total = 0;  // highest live_total since the last reset_peaks
   std::size_t extent = 0;      // most bytes of a slab ever in use, with the gaps between blocks
   std::size_t cached = 0;      // freed bytes kept for reuse
-  std::size_t fresh_total =
-      0;  // bytes ever taken from the system: unchanged over a step that allocates nothing
+  /// Bytes ever taken from the system: unchanged over a step that allocates nothing.
+  std::size_t fresh_total = 0;
 };
 
 class MemoryPool;

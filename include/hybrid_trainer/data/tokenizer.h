@@ -20,11 +20,12 @@ enum class TextStart { kDocument, kContinuation };
 /// Turns bytes into token ids 0 … vocabulary_size - 1 and back. Texts are bytes, not necessarily
 /// UTF-8, and decode(encode(x)) == x for every x that encode takes. A text that spells a special
 /// token, such as "<|endoftext|>", is encoded as the text it is, never as the special id.
-///   bytes       the 256 byte values.
-///   characters  the distinct code points of a corpus in increasing order, then its bytes that are
-///   not UTF-8. bpe         byte-level byte-pair encoding as GPT-2's; bytes that are not UTF-8 are
-///   words of their own. Unicode
-///               classes are those of the PCRE2 that the program runs with (Debian 12: Unicode 14).
+///   bytes       the 256 byte values
+///   characters  the distinct code points of a corpus in increasing order, then those of its bytes
+///               that are not UTF-8
+///   bpe         byte-level byte-pair encoding, as GPT-2's; bytes that are not UTF-8 are words of
+///               their own. Unicode classes are those of the PCRE2 that the program runs with
+///               (Debian 12: Unicode 14).
 /// All const calls may come from several threads at once.
 class Tokenizer {
  public:

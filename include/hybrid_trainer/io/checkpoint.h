@@ -51,10 +51,10 @@ SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, co
 void remove_checkpoint_leftovers(const std::string& folder);
 
 struct FoundCheckpoint {
-  std::optional<CheckpointInfo>
-      checkpoint;  // none where the folder holds no checkpoint or does not exist
-  std::vector<std::string>
-      warnings;  // "checkpoint step-… is damaged (checksum check: …); using step-…"
+  /// None where the folder holds no checkpoint or does not exist.
+  std::optional<CheckpointInfo> checkpoint;
+  /// "checkpoint step-… is damaged (checksum check: …); using step-…"
+  std::vector<std::string> warnings;
 };
 
 /// The newest checkpoint whose manifest and files verify. Throws DataError, which names all, where

@@ -18,8 +18,8 @@ struct OffloadSlot {
 
 struct MoveOutResult {
   std::size_t freed_bytes = 0;  // of device memory; on CUDA once the copies are made
-  std::string
-      problem;  // why all slots stayed as they were (disk full, host memory over its budget), or ""
+  /// Why all slots stayed as they were (disk full, host memory over its budget), or "".
+  std::string problem;
 };
 
 /// What happens to optimizer state (all bytes count as MemoryKind::kOptimizerState) while a phase

@@ -16,8 +16,8 @@ struct PhaseUse {
   double seconds = 0;
   std::int64_t tokens = 0;
   std::size_t peak_bytes = 0;  // highest total of device memory
-  std::array<std::size_t, kMemoryKinds>
-      peak_by_kind{};     // each kind's own highest, not at one moment
+  /// The highest of each kind, not all at one moment.
+  std::array<std::size_t, kMemoryKinds> peak_by_kind{};
   std::string precision;  // "fp32", "bf16"
 };
 

@@ -36,9 +36,10 @@ struct ScheduleConfig {
 
 /// The learning rate of the step that follows `step` finished ones, of `total_steps`; `peak` is the
 /// highest. Step s < warmup_steps has peak·(s + 1)/warmup_steps. After it, with f = final_fraction:
-///   cosine:   peak·(f + (1 − f)·(1 + cos(π·p))/2), p from 0 at the end of the warm-up to 1 at
-///   total_steps; wsd:      peak, then a line to f·peak over the last decay_share·total_steps
-///   steps; constant: peak.
+///   cosine    peak·(f + (1 − f)·(1 + cos(π·p))/2), p from 0 at the end of the warm-up to 1 at
+///             total_steps
+///   wsd       peak, then a line down to f·peak over the last decay_share·total_steps steps
+///   constant  peak
 /// From total_steps on the value stays. Throws ConfigError on an unknown name.
 /// Sources: Loshchilov & Hutter 2017, eq. 5; Hu et al. 2024 (MiniCPM), section 4.2.
 double learning_rate(const ScheduleConfig& config, double peak, std::int64_t step,

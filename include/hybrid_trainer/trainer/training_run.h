@@ -14,11 +14,11 @@ namespace hybrid_trainer {
 struct TrainingRunSettings {
   HybridTrainerConfig config;
   std::filesystem::path data;  // as `hybrid prepare` writes it, or llm.c's shards
-  std::filesystem::path
-      run;              // gets config.json, metrics.jsonl, summary.json, report.html, checkpoints/
+  /// Gets config.json, metrics.jsonl, summary.json, report.html and checkpoints/.
+  std::filesystem::path run;
   bool resume = false;  // go on from the newest checkpoint of `run`, or start where there is none
-  std::optional<std::filesystem::path>
-      init_from;        // a Hugging Face folder to take the first weights from
+  /// A Hugging Face folder to take the first weights from.
+  std::optional<std::filesystem::path> init_from;
   std::string command;  // as it was typed, for the summary
 };
 

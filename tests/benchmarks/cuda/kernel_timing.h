@@ -12,8 +12,8 @@ namespace hybrid_trainer::benchmarks {
 /// The step whose kernels are timed.
 struct Sizes {
   std::int64_t batch, length, layers, channels, vocabulary, padded_vocabulary, parameters;
-  std::vector<std::int64_t>
-      head_rows;  // rows of one chunk of logits: of a bf16 step, of an f32 step, fewer
+  /// Rows of one chunk of logits: of a bf16 step, of an f32 step, fewer.
+  std::vector<std::int64_t> head_rows;
   std::int64_t rows() const { return batch * length; }
 };
 
