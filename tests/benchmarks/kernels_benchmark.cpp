@@ -183,7 +183,7 @@ void rows(Benchmark& b) {
             [&] { gelu_backward(wide_y, wide_y, wide, b.stream()); });
   b.traffic("add", 0, bytes_of({x, y, dx}), [&] { add(y, x, dx, b.stream()); });
   b.traffic("dropout", 0, bytes_of({x, y}), [&] {
-    dropout(y, x, 0.1f, {1, 2, 3}, {}, b.stream());
+    dropout(y, x, 0.1f, {.key = {1, 2, 3}}, b.stream());
   });
   const Tensor table = b.real({kVocabulary, kChannels}), positions = b.real({1024, kChannels});
   const Tensor dtable = b.f32({kVocabulary, kChannels}), dpositions = b.f32({1024, kChannels});

@@ -52,7 +52,7 @@ void time_rows(KernelTimer& timer, DType dtype) {
   });
   timer.time({"dropout", dtype, Limit::kCopy, 0}, [&] {
     const Tensor x = timer.random({n, c}, dtype), y = timer.random({n, c}, dtype);
-    return moves({x, y}, [=, &stream] { dropout(y, x, 0.1f, {1, 2, 3}, {}, stream); });
+    return moves({x, y}, [=, &stream] { dropout(y, x, 0.1f, {.key = {1, 2, 3}}, stream); });
   });
   timer.time({"gelu_forward", dtype, Limit::kCopy, 0}, [&] {
     const Tensor x = timer.random({n, 4 * c}, dtype), y = timer.random({n, 4 * c}, dtype);
