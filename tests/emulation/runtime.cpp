@@ -101,7 +101,11 @@ class EmulatedRuntime final : public CudaRuntime {
 
   void begin_capture(CUstream_st* stream) override { stream->queue.begin_capture(); }
   CUgraphExec_st* end_capture(CUstream_st* stream) override {
-    return new CUgraphExec_st{stream->queue.end_capture()};
+    try {
+      return new CUgraphExec_st{stream->queue.end_capture()};
+    } catch (const std::runtime_error& error) {
+      throw DeviceError(concat("CUDA: cudaStreamEndCapture answered ", error.what()));
+    }
   }
   void launch(CUgraphExec_st* graph, CUstream_st* stream) override {
     ++device().replays;
@@ -162,6 +166,7 @@ void enqueue(CUstream_st* stream, std::function<void()> work) {
 void enqueue_launch(CUstream_st* stream, const char* name, const kernels::Grid& grid,
                     std::function<void()> body) {
   if (device().refuses == name) {
+    stream->queue.invalidate_capture();
     throw DeviceError(concat("CUDA: launch of ", name, " was refused by the test"));
   }
   stream->queue.enqueue([=] {

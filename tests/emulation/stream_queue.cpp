@@ -1,6 +1,7 @@
 #include "tests/emulation/stream_queue.h"
 
 #include <chrono>
+#include <stdexcept>
 #include <utility>
 
 namespace hybrid_trainer::emulation {
@@ -43,12 +44,19 @@ void StreamQueue::drain() {
 void StreamQueue::begin_capture() {
   std::lock_guard lock(mutex_);
   captures_ = true;
+  capture_is_valid_ = true;
   captured_.clear();
+}
+
+void StreamQueue::invalidate_capture() {
+  std::lock_guard lock(mutex_);
+  capture_is_valid_ = false;
 }
 
 std::vector<Work> StreamQueue::end_capture() {
   std::lock_guard lock(mutex_);
   captures_ = false;
+  if (!capture_is_valid_) throw std::runtime_error("cudaErrorStreamCaptureInvalidated");
   return std::exchange(captured_, {});
 }
 

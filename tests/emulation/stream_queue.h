@@ -27,6 +27,9 @@ class StreamQueue {
   /// Waits as synchronize does and tells of no failure.
   void drain();
   void begin_capture();
+  /// A call during the capture failed: end_capture will refuse it, as CUDA does.
+  void invalidate_capture();
+  /// Throws std::runtime_error where the capture is not valid.
   std::vector<Work> end_capture();
 
  private:
@@ -37,6 +40,7 @@ class StreamQueue {
   bool busy_ = false;
   bool ends_ = false;
   bool captures_ = false;
+  bool capture_is_valid_ = true;
   std::vector<Work> captured_;
   std::exception_ptr failure_;
   std::thread thread_;
