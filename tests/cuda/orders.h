@@ -1,8 +1,15 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+
+#include "hybrid_trainer/core/memory_source.h"
 
 namespace hybrid_trainer {
+
+/// Device memory for the tensors of a test. In the emulation, and on a device where the variable
+/// HT_TEST_MEMORY is "apart", each tensor is a block of its own, so that going past one is seen.
+std::unique_ptr<MemorySource> test_memory();
 
 /// Calls `run` several times, where the device is emulated with its threads and blocks in several
 /// orders. All must give the same bits.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -10,12 +11,14 @@ struct CUstream_st;
 
 namespace hybrid_trainer::emulation {
 
-/// What the tests set on the emulated device.
+/// What the tests set on the emulated device. Behind each block lie bytes that are nobody's: NaN
+/// where they are read, and looked at when the block is given back.
 struct EmulatedDevice {
   std::size_t memory_bytes = std::size_t{4} << 30;
   std::size_t taken_bytes = 0;
-  int replays = 0;      // of recordings
-  std::string refuses;  // the name of a kernel whose launch fails
+  int replays = 0;                // of recordings
+  std::atomic<int> overruns = 0;  // blocks behind whose end something was written
+  std::string refuses;            // the name of a kernel whose launch fails
 
   void* take(std::size_t bytes);
   void give(void* data);

@@ -1,5 +1,6 @@
 #include "tests/cuda/orders.h"
 
+#include "tests/cuda/apart_memory.h"
 #include "tests/emulation/block.h"
 #include "tests/emulation/emulated_device.h"
 
@@ -12,6 +13,10 @@ void in_several_orders(const std::function<void()>& run) {
     run();
   }
   emulation::set_order(Order::kForward);
+}
+
+std::unique_ptr<MemorySource> test_memory() {
+  return std::make_unique<ApartMemory>(find_device("cuda"));
 }
 
 double loss_tolerance() { return 1e-5; }

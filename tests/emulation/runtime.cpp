@@ -134,6 +134,12 @@ const CudaLookup& look_for_cuda() {
 }  // namespace hybrid_trainer
 
 namespace hybrid_trainer::emulation {
+namespace {
+
+constexpr std::size_t kGuard = 512;
+constexpr int kNobodys = 0xFF;
+
+}  // namespace
 
 EmulatedDevice& device() {
   static EmulatedDevice one;
@@ -143,10 +149,12 @@ EmulatedDevice& device() {
 void* EmulatedDevice::take(std::size_t bytes) {
   std::lock_guard lock(mutex_);
   if (taken_bytes + bytes > memory_bytes) return nullptr;
-  void* data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  auto* const data =
+      static_cast<unsigned char*>(std::aligned_alloc(256, (bytes + kGuard + 255) / 256 * 256));
   // NaN in any float type, so that reading what nobody wrote is seen; the rest would only cost
   // time.
-  std::memset(data, 0xFF, std::min(bytes, std::size_t{4} << 20));
+  std::memset(data, kNobodys, std::min(bytes, std::size_t{4} << 20));
+  std::memset(data + bytes, kNobodys, kGuard);
   taken_bytes += bytes;
   blocks_[data] = bytes;
   return data;
@@ -154,7 +162,10 @@ void* EmulatedDevice::take(std::size_t bytes) {
 
 void EmulatedDevice::give(void* data) {
   std::lock_guard lock(mutex_);
-  taken_bytes -= blocks_.at(data);
+  const std::size_t bytes = blocks_.at(data);
+  const unsigned char* const guard = static_cast<unsigned char*>(data) + bytes;
+  overruns += std::any_of(guard, guard + kGuard, [](int byte) { return byte != kNobodys; }) ? 1 : 0;
+  taken_bytes -= bytes;
   blocks_.erase(data);
   std::free(data);
 }
