@@ -68,6 +68,7 @@ if [ -n "$llm_c" ]; then
 fi
 
 source scripts/peers/gpu_parts.sh
+source scripts/peers/gpu_pack.sh
 
 chosen=()
 choose() {
@@ -100,6 +101,7 @@ if [ -z "$dry" ]; then
     can_build || fail "no $programs/hybrid; run scripts/gpu_check.sh --pack where the packages of scripts/install_dependencies.sh are, and bring build/gpu here" 66
     pack
   fi
+  unpack_libraries
   mkdir -p "$out"
   [ -z "$from" ] || cp -n "$from"/*.json "$out"/ 2>/dev/null || true
 fi

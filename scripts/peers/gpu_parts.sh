@@ -125,35 +125,3 @@ part_pytorch() {
 part_llm_c() {
   limited python3 scripts/peers/bench_llm_c_gpu.py "$llm_c" --model "$1" --batch "${batch[$1]}" --sequence 1024
 }
-
-can_build() {
-  command -v cmake >/dev/null && command -v c++ >/dev/null && [ -f /usr/include/dnnl.h ] &&
-    { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
-}
-
-# build/gpu: four programs for compute capability 9.0 and the shared libraries that a bare machine lacks.
-pack() {
-  can_build || fail "--pack needs the packages of scripts/install_dependencies.sh and nvcc" 69
-  local tree=build/gpu-tree to=build/gpu library pcre2 program
-  pcre2=$(find /usr/lib -name libpcre2-8.a | head -n 1)
-  mkdir -p "$tree"
-  cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHT_CUDA=ON -DHT_TESTS=ON -DHT_BENCHMARKS=ON \
-    -DHT_EXAMPLES=OFF -DCMAKE_CUDA_ARCHITECTURES=90-real -DBoost_USE_STATIC_LIBS=ON ${pcre2:+"-DPCRE2_LIBRARY=$pcre2"} \
-    '-DCMAKE_BUILD_RPATH=$ORIGIN/lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags >"$tree/configure.log" 2>&1 ||
-    { cat "$tree/configure.log" >&2 && fail "cmake failed" 70; }
-  cmake --build "$tree" --parallel "$(nproc)" --target hybrid test_cuda_device cuda_benchmark phase_cycle_benchmark ||
-    fail "the build failed" 70
-  rm -rf "$to"
-  mkdir -p "$to/lib"
-  for program in bin/hybrid tests/test_cuda_device tests/benchmarks/cuda_benchmark tests/benchmarks/phase_cycle_benchmark; do
-    strip -o "$to/${program##*/}" "$tree/$program"
-  done
-  # What the programs load, but for the C and C++ libraries, which belong to the machine: those of Debian 12 would ask for
-  # a newer C library than the programs do (2.34).
-  for program in "$to"/*; do [ -d "$program" ] || ldd "$program"; done | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
-    grep -vE '/(libc|libm|libstdc\+\+|libgcc_s)\.so' | while read -r library; do
-    cp -L "$library" "$to/lib/"
-  done
-  echo "packed: $(du -sm "$to" | cut -f 1) MiB in $to:"
-  (cd "$to" && du -m -- * lib/*)
-}

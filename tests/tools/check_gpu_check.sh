@@ -65,7 +65,10 @@ program path/python_with_torch <<'STUB'
 echo '{"device": "NVIDIA H200", "batch": 64, "sequence": 1024, "variant": "bf16", "tokens_per_second": 400000, "step_seconds": 0.164, "peak_total_bytes": 3}'
 STUB
 
+mkdir "$HT_GPU_PROGRAMS/lib"
+gzip <<<"a library" >"$HT_GPU_PROGRAMS/lib/libx.so.1.gz"
 check 0 --only device,tests,kernels,cycle,memcheck
+[ "$(cat "$HT_GPU_PROGRAMS/lib/libx.so.1")" = "a library" ] || die "a packed library was not unpacked"
 says "Tests on the device: 1, failed 0"
 says "Kernels at B = 2"
 says "Phase cycle:"
