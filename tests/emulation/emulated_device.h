@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 struct CUstream_st;
 
@@ -19,6 +20,9 @@ struct EmulatedDevice {
   int replays = 0;                // of recordings
   std::atomic<int> overruns = 0;  // blocks behind whose end something was written
   std::string refuses;            // the name of a kernel whose launch fails
+  /// What each algorithm of a product takes, negative for one that does not run; each adds in an
+  /// order of its own. Empty: there is one, and none is chosen.
+  std::vector<double> algorithm_seconds;
 
   void* take(std::size_t bytes);
   void give(void* data);
@@ -31,5 +35,10 @@ EmulatedDevice& device();
 
 /// Enqueues work on an emulated stream.
 void enqueue(CUstream_st* stream, std::function<void()> work);
+/// Makes the stream's clock, which its events show, go on by so much.
+void spend(CUstream_st* stream, double seconds);
+
+/// Forgets which algorithms products have, as a new process has.
+void restart_products();
 
 }  // namespace hybrid_trainer::emulation

@@ -15,6 +15,7 @@
 
 struct CUstream_st {
   hybrid_trainer::emulation::StreamQueue queue;
+  double spent_seconds = 0;  // beside what the clock says; of the queue's thread
 };
 struct CUevent_st {
   std::shared_ptr<hybrid_trainer::emulation::EventState> state =
@@ -88,7 +89,7 @@ class EmulatedRuntime final : public CudaRuntime {
   void destroy(CUevent_st* event) noexcept override { delete event; }
   void record(CUevent_st* event, CUstream_st* stream) override {
     event->state->recorded();
-    stream->queue.enqueue([state = event->state] { state->reach(); });
+    stream->queue.enqueue([state = event->state, stream] { state->reach(stream->spent_seconds); });
   }
   void order_after(CUstream_st* stream, CUevent_st* event) override {
     stream->queue.enqueue([state = event->state] { state->wait(); });
@@ -107,6 +108,7 @@ class EmulatedRuntime final : public CudaRuntime {
       throw DeviceError(concat("CUDA: cudaStreamEndCapture answered ", error.what()));
     }
   }
+  bool captures(CUstream_st* stream) override { return stream->queue.captures(); }
   void launch(CUgraphExec_st* graph, CUstream_st* stream) override {
     ++device().replays;
     stream->queue.enqueue([work = graph->work] {
@@ -172,6 +174,10 @@ void EmulatedDevice::give(void* data) {
 
 void enqueue(CUstream_st* stream, std::function<void()> work) {
   stream->queue.enqueue(std::move(work));
+}
+
+void spend(CUstream_st* stream, double seconds) {
+  stream->queue.enqueue([=] { stream->spent_seconds += seconds; });
 }
 
 void enqueue_launch(CUstream_st* stream, const char* name, const kernels::Grid& grid,

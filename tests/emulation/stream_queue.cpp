@@ -48,6 +48,11 @@ void StreamQueue::begin_capture() {
   captured_.clear();
 }
 
+bool StreamQueue::captures() const {
+  std::lock_guard lock(mutex_);
+  return captures_;
+}
+
 void StreamQueue::invalidate_capture() {
   std::lock_guard lock(mutex_);
   capture_is_valid_ = false;
@@ -90,12 +95,12 @@ void EventState::recorded() {
   ++pending_;
 }
 
-void EventState::reach() {
+void EventState::reach(double spent_seconds) {
   {
     std::lock_guard lock(mutex_);
     --pending_;
-    seconds_ =
-        std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    seconds_ = std::chrono::duration<double>(now).count() + spent_seconds;
   }
   changed_.notify_all();
 }
