@@ -19,8 +19,7 @@ Tensor make_noise(const Stream& stream) {
   const Stream host(MemoryPool::create("noise"));
   const Tensor numbers = Tensor::empty({kNoise}, DType::kF32, MemoryKind::kWorkspace, host);
   for (std::int64_t i = 0; i < kNoise; ++i) {
-    numbers.data<float>()[i] =
-        2 * to_unit_float(static_cast<std::uint32_t>(i) * 2654435761u) - 1;
+    numbers.data<float>()[i] = 2 * to_unit_float(static_cast<std::uint32_t>(i) * 2654435761u) - 1;
   }
   return wait_for_device(numbers, stream);
 }

@@ -1,5 +1,5 @@
-// How products come to their algorithms, with a stand-in for cuBLASLt whose algorithms add in orders
-// of their own and take the time that a test gives them.
+// How products come to their algorithms, with a stand-in for cuBLASLt whose algorithms add in
+// orders of their own and take the time that a test gives them.
 
 #include "kernels/cuda/algorithm_choice.h"
 
@@ -33,7 +33,9 @@ TEST(FastestOf, IsTheOneWithTheLeastMedian) {
   EXPECT_EQ(constant({kNever, kNever}), 0u);
   EXPECT_EQ(constant({5}), 0u);
   int calls = 0;
-  const auto disturbed = [&](std::size_t i) { return i == 0 ? 2.0 : ++calls % 3 == 0 ? 50.0 : 1.0; };
+  const auto disturbed = [&](std::size_t i) {
+    return i == 0 ? 2.0 : ++calls % 3 == 0 ? 50.0 : 1.0;
+  };
   EXPECT_EQ(fastest_of(2, disturbed), 1u);
 }
 

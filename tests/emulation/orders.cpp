@@ -19,6 +19,8 @@ std::unique_ptr<MemorySource> test_memory() {
   return std::make_unique<ApartMemory>(find_device("cuda"));
 }
 
+StepSizes step_sizes() { return {2, 80, 2, 64, 150, 192, 40}; }
+
 double loss_tolerance() { return 1e-5; }
 
 int recordings_replayed() { return emulation::device().replays; }

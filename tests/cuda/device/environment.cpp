@@ -36,6 +36,8 @@ std::unique_ptr<MemorySource> test_memory() {
   return std::make_unique<ApartMemory>(device);
 }
 
+StepSizes step_sizes() { return {64, 1024, 12, 64, 50257, 50304, 8192}; }
+
 double loss_tolerance() { return 1e-4; }
 
 int recordings_replayed() { return -1; }
