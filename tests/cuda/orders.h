@@ -32,6 +32,9 @@ StepSizes step_sizes();
 /// How far losses may be from the processor's, relative: a device adds in orders of its own.
 double loss_tolerance();
 
+/// How far a product's own GELU may be from the formula in f32: PyTorch allows cuBLASLt's 1e-4.
+double gelu_tolerance();
+
 /// Recordings replayed so far; -1 where nobody counts.
 int recordings_replayed();
 

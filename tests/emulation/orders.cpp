@@ -23,6 +23,8 @@ StepSizes step_sizes() { return {2, 80, 2, 64, 150, 192, 40}; }
 
 double loss_tolerance() { return 1e-5; }
 
+double gelu_tolerance() { return 2e-5; }
+
 int recordings_replayed() { return emulation::device().replays; }
 
 }  // namespace hybrid_trainer

@@ -40,6 +40,8 @@ StepSizes step_sizes() { return {64, 1024, 12, 64, 50257, 50304, 8192}; }
 
 double loss_tolerance() { return 1e-4; }
 
+double gelu_tolerance() { return 1e-4; }
+
 int recordings_replayed() { return -1; }
 
 }  // namespace hybrid_trainer
