@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 usage() {
   cat <<'TEXT'
 usage: scripts/bench_gpu_peers.sh [--models 124m,350m] [--batch 64] [--sequence 1024] [--steps 10] [--llm-c PROGRAM]
-                                  [--hybrid build/bin/hybrid] [--python python3] [--variants autocast,bf16]
+                                  [--hybrid build/bin/hybrid] [--python python3] [--variants bf16,autocast]
                                   [--device cuda] [--tiny] [--table]
 
   --models NAME,...  of 124m, 350m, 774m, 1558m (124m)
@@ -15,7 +15,7 @@ usage: scripts/bench_gpu_peers.sh [--models 124m,350m] [--batch 64] [--sequence 
                      of above and random tokens in its own file format, and its step times are read from its output
   --hybrid PROGRAM   the tool of this project; "" leaves it out
   --python PROGRAM   a Python that has PyTorch; "" leaves it out
-  --variants V,...   of PyTorch: autocast (f32 weights) and bf16 (no f32 at all); the faster one counts
+  --variants V,...   of PyTorch: bf16 (no f32 at all) and autocast (f32 weights); the faster one counts
   --device NAME      for PyTorch; with --tiny, cpu tries the program without a GPU
   --table            print a Markdown table instead of the JSON object
 
@@ -28,7 +28,7 @@ fail() {
   exit "${2:-64}"
 }
 
-models=124m batch=64 sequence=1024 steps=10 llm_c="" hybrid=build/bin/hybrid python=python3 variants=autocast,bf16
+models=124m batch=64 sequence=1024 steps=10 llm_c="" hybrid=build/bin/hybrid python=python3 variants=bf16,autocast
 device=cuda tiny=() table=""
 while [ $# -gt 0 ]; do
   case $1 in
@@ -60,12 +60,12 @@ for model in ${models//,/ }; do
   if [ -n "$hybrid" ]; then
     echo "HybridTrainer: $model" >&2
     "$hybrid" bench --device "$device" --preset "gpt2-$model" --precision bf16 "${shape[@]}" --json |
-      python3 scripts/peers/gpu_table.py --with-shape "$batch" "$sequence" >"$results/ours-$model.json"
+      python3 scripts/peers/gpu_gather.py shape "$batch" "$sequence" >"$results/ours-$model.json"
   fi
   if [ -n "$python" ]; then
     echo "PyTorch: $model" >&2
     "$python" scripts/peers/bench_pytorch_gpu.py --model "$model" --device "$device" --variants "$variants" \
-      "${shape[@]}" "${tiny[@]}" >"$results/pytorch-$model.json"
+      "${shape[@]}" "${tiny[@]}" | tail -n 1 >"$results/pytorch-$model.json"
   fi
   if [ -n "$llm_c" ]; then
     echo "llm.c: $model" >&2

@@ -5,29 +5,31 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
   cat <<'TEXT'
-usage: scripts/gpu_check.sh [--only PART[,PART]] [--minutes 9] [--from FOLDER] [--again] [--python PROGRAM]
+usage: scripts/gpu_check.sh [--only PART[,PART]] [--minutes 9] [--from ARCHIVE_OR_FOLDER] [--again] [--python PROGRAM]
                             [--llm-c PROGRAM] [--dry-run]
        scripts/gpu_check.sh --pack      builds what the GPU machine needs into build/gpu; needs no GPU
-       scripts/gpu_check.sh --list      the parts with their time limits
+       scripts/gpu_check.sh --list      the parts in their order with their time limits
 
-Tests on the device, compute-sanitizer, kernel benchmarks, training steps of four GPT-2 sizes here and in PyTorch, and
-the time line of a phase cycle. Each part leaves a file in $OUT (runs/gpu_check where OUT is not set); a second call
-goes on with the parts that have none. The end is one table, summary.md, and one object, summary.json, of what is there.
+A training step on the device, then training steps of GPT-2 124M here and in PyTorch, kernel benchmarks, tests on the device,
+the larger models, the time line of a phase cycle and, last, compute-sanitizer. One call takes at most nine minutes; the same
+command goes on with what is left. It leaves gpu_check.tar.gz, summary.md and summary.json in $OUT (runs/gpu_check where OUT is not
+set), anew after each part; --from takes the archive on another machine. Parts that failed are tried again after all others.
 
 Needs: NVIDIA's driver for CUDA 13 (580 or newer), libcublasLt 13 (the toolkit's, or that of PyTorch's Python packages),
 Python 3 with PyTorch for its parts, compute-sanitizer for its parts. Either build/gpu, packed before on Debian 12 or a
 system of its age, or else the packages of scripts/install_dependencies.sh and nvcc, with which it packs itself first.
 
-  --only PART,...    these parts alone; "ours" means all of ours-124m, ours-350m, ...
-  --minutes N        time for all parts together; what does not fit is left for the next call (9)
-  --from FOLDER      take over the results in FOLDER first, of an earlier call on another machine of the same kind
+  --only PART,...    these parts alone, in this order; "ours" means all of ours-124m, ours-350m, ...
+  --minutes N        time for one call; what does not fit is left for the next one (9)
+  --from PATH        take over the results of an earlier call on another machine of the same kind: its archive, or a folder
   --again            do parts again that have a result
   --python PROGRAM   a Python that has PyTorch (python3)
   --llm-c PROGRAM    also time this train_gpt2cu of llm.c (see scripts/peers/bench_llm_c_gpu.py)
   --dry-run          print what each part would run
 
-HT_GPU_PROGRAMS=FOLDER takes the programs from there instead of build/gpu; HT_GPU_SECONDS=N cuts every part's time.
-Exit code: 0 all parts asked for are there, 1 tests or a part failed, 75 time ran out, 64, 66, 69 as in docs/EXIT_CODES.md.
+HT_GPU_PROGRAMS=FOLDER takes the programs from there instead of build/gpu; HT_GPU_RESULTS=FOLDER keeps the parts' results there
+(runs/gpu_parts); HT_GPU_SECONDS=N cuts every part's time. Exit code: 0 all parts asked for are there (a sanitizer that the machine
+refuses counts as there), 1 tests or a part failed, 75 time ran out, 64, 66, 69 as in docs/EXIT_CODES.md.
 TEXT
 }
 
@@ -37,12 +39,13 @@ fail() {
 }
 
 sizes=(124m 350m 774m 1558m)
-declare -A batch=([124m]=64 [350m]=32 [774m]=16 [1558m]=8)
-# Seconds; together nine minutes.
-declare -A limit=([device]=10 [tests]=60 [memcheck]=35 [racecheck]=35 [kernels]=40
-  [ours-124m]=20 [ours-350m]=25 [ours-774m]=30 [ours-1558m]=35
-  [pytorch-124m]=40 [pytorch-350m]=50 [pytorch-774m]=65 [pytorch-1558m]=75 [cycle]=20)
-parts=(device tests memcheck racecheck kernels "${sizes[@]/#/ours-}" "${sizes[@]/#/pytorch-}" cycle)
+declare -A batch=([124m]=64 [350m]=64 [774m]=32 [1558m]=16)
+# Seconds; up to tests they fit into one call of nine minutes.
+declare -A limit=([smoke]=40 [kernels]=100 [tests]=110 [cycle]=60 [memcheck]=150 [racecheck]=150
+  [ours-124m]=60 [ours-350m]=60 [ours-774m]=90 [ours-1558m]=120
+  [pytorch-124m]=170 [pytorch-350m]=200 [pytorch-774m]=150 [pytorch-1558m]=180)
+parts=(smoke ours-124m pytorch-124m kernels tests ours-350m pytorch-350m ours-774m pytorch-774m ours-1558m pytorch-1558m cycle
+  memcheck racecheck)
 
 only="" minutes=9 from="" again="" python=python3 llm_c="" dry="" action=check
 while [ $# -gt 0 ]; do
@@ -64,10 +67,12 @@ done
 [[ $minutes =~ ^[1-9][0-9]*$ ]] || fail "--minutes $minutes; want a whole number from 1"
 if [ -n "$llm_c" ]; then
   parts+=("${sizes[@]/#/llm_c-}")
-  for size in "${sizes[@]}"; do limit[llm_c-$size]=40; done
+  for size in "${sizes[@]}"; do limit[llm_c-$size]=60; done
 fi
 
 source scripts/peers/gpu_parts.sh
+source scripts/peers/gpu_results.sh
+source scripts/peers/gpu_pack.sh
 
 chosen=()
 choose() {
@@ -82,6 +87,12 @@ choose() {
   done
 }
 
+# The least time with which a part is begun: PyTorch's is lost where compiling does not come to its end.
+least() {
+  local most=$1 part=$2
+  if [[ $part == pytorch-* ]] && ((most > 150)); then echo 150; else echo $((most / 2)); fi
+}
+
 case $action in
   pack) pack && exit 0 ;;
   list)
@@ -91,41 +102,55 @@ case $action in
 esac
 choose
 
-out=${OUT:-runs/gpu_check}
-programs=${HT_GPU_PROGRAMS:-build/gpu}
-if [ -z "$dry" ]; then
-  nvidia-smi -L >/dev/null 2>&1 || fail "no NVIDIA driver or device here: nvidia-smi -L does not work" 69
-  [ -z "$from" ] || [ -d "$from" ] || fail "--from $from: no such folder" 66
-  if [ ! -x "$programs/hybrid" ]; then
-    can_build || fail "no $programs/hybrid; run scripts/gpu_check.sh --pack where the packages of scripts/install_dependencies.sh are, and bring build/gpu here" 66
-    pack
-  fi
-  mkdir -p "$out"
-  [ -z "$from" ] || cp -n "$from"/*.json "$out"/ 2>/dev/null || true
-fi
-export HYBRID_CACHE_DIR=${HYBRID_CACHE_DIR:-$(realpath -m "$out")/cache}  # of measured algorithms, for all parts
-
-exec 3>&1  # where --dry-run prints to
 deadline=$((SECONDS + 60 * minutes))
-left_out=()
-for part in "${chosen[@]}"; do
-  seconds=${HT_GPU_SECONDS:-${limit[$part]}}
-  if [ -n "$dry" ]; then
+out=${OUT:-runs/gpu_check}
+results=$(realpath -m "${HT_GPU_RESULTS:-runs/gpu_parts}")
+programs=${HT_GPU_PROGRAMS:-build/gpu}
+exec 3>&1 # where --dry-run prints to
+if [ -n "$dry" ]; then
+  for part in "${chosen[@]}"; do
+    seconds=${HT_GPU_SECONDS:-${limit[$part]}}
     echo "$part (at most $seconds s):"
     "part_${part%%-*}" "${part#*-}"
-    continue
-  fi
-  if [ -s "$out/$part.json" ] && [ -z "$again" ]; then echo "$part: kept" && continue; fi
-  if ((deadline - SECONDS < seconds / 2)); then left_out+=("$part") && continue; fi
+  done
+  exit 0
+fi
+
+nvidia-smi -L >/dev/null 2>&1 || fail "no NVIDIA driver or device here: nvidia-smi -L does not work" 69
+[ -z "$from" ] || [ -e "$from" ] || fail "--from $from: there is no such folder or archive" 66
+if [ ! -x "$programs/hybrid" ]; then
+  can_build || fail "no $programs/hybrid; run scripts/gpu_check.sh --pack where the packages of scripts/install_dependencies.sh are, and bring build/gpu here" 66
+  pack
+fi
+unpack_libraries
+mkdir -p "$results"
+[ -z "$from" ] || take_over "$from"
+export HYBRID_CACHE_DIR=${HYBRID_CACHE_DIR:-$results/cache} # of algorithms measured on the device, for all parts
+
+# First what nothing is known of, then what an earlier call failed at.
+fresh=() later=() left_out=()
+for part in "${chosen[@]}"; do
+  case $(state_of "$part") in
+    fresh) fresh+=("$part") ;;
+    later) later+=("$part") ;;
+    kept) echo "$part: kept" ;;
+  esac
+done
+[ $((${#fresh[@]} + ${#later[@]})) -eq 0 ] || load_libraries
+for part in "${fresh[@]}" "${later[@]}"; do
+  seconds=${HT_GPU_SECONDS:-${limit[$part]}}
+  if ((deadline - SECONDS < $(least "$seconds" "$part"))); then left_out+=("$part") && continue; fi
   ((deadline - SECONDS >= seconds)) || seconds=$((deadline - SECONDS))
   run_part "$part"
+  publish
 done
-[ -z "$dry" ] || exit 0
+publish
 
-python3 scripts/peers/gpu_table.py "$out" "${parts[@]}"
-echo "written: $out/summary.md, $out/summary.json"
+[ ! -e "$out/summary.md" ] || cat "$out/summary.md"
+echo "written: $out/gpu_check.tar.gz, $out/summary.md, $out/summary.json"
 if [ ${#left_out[@]} -gt 0 ]; then
-  echo "no time was left for: ${left_out[*]}; the same command goes on with them"
+  echo "no time was left for: ${left_out[*]}; the same command goes on with them (elsewhere with --from gpu_check.tar.gz)"
   exit 75
 fi
-for part in "${chosen[@]}"; do [ ! -e "$out/$part.failed" ] || exit 1; done
+[ -z "$summary_failed" ] || exit 1
+for part in "${chosen[@]}"; do [ ! -e "$results/$part.failed" ] || exit 1; done

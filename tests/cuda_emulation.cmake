@@ -8,6 +8,9 @@ file(GLOB emulation_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulatio
 list(REMOVE_ITEM emulation ${emulation_tests})
 file(GLOB dispatch CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cpp)
 file(GLOB device_code CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
+# All of a product but cuBLASLt itself.
+set(product_choice algorithm_cache.cpp algorithm_choice.cpp product_kind.cpp product_trial.cpp)
+list(TRANSFORM product_choice PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)
 set_source_files_properties(${device_code} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -Wno-unknown-pragmas)
 
 if(HT_SANITIZE STREQUAL "thread")
@@ -17,7 +20,7 @@ endif()
 
 # Objects, not a library: they stand before the product's own of the same names.
 add_library(cuda_emulation OBJECT ${emulation} ${dispatch} ${device_code}
-            ${PROJECT_SOURCE_DIR}/kernels/cuda/algorithm_cache.cpp)
+            ${product_choice})
 target_compile_definitions(cuda_emulation PRIVATE HT_WITH_CUDA)
 target_compile_features(cuda_emulation PRIVATE cxx_std_20)
 target_include_directories(cuda_emulation PRIVATE ${PROJECT_SOURCE_DIR})
@@ -40,5 +43,5 @@ find_program(HT_PYTHON python3)  # which scripts/gpu_check.sh itself needs, on a
 if(HT_PYTHON)
   add_test(NAME GpuCheck.GoesThroughItsParts COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/check_gpu_check.sh
            $<TARGET_FILE:cuda_benchmark_emulated> $<TARGET_FILE:phase_cycle_benchmark_emulated>)
-  set_tests_properties(GpuCheck.GoesThroughItsParts PROPERTIES TIMEOUT 120 LABELS tools)
+  set_tests_properties(GpuCheck.GoesThroughItsParts PROPERTIES TIMEOUT 300 LABELS tools)
 endif()

@@ -1,13 +1,15 @@
 #include "kernels/cuda/algorithm_cache.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
@@ -17,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFormat = "hybrid_trainer algorithms 1";
+constexpr const char* kFormat = "hybrid_trainer algorithms 2";
 constexpr std::size_t kMostLines = 100'000;
 
 /// The first lines of a file of this owner.
@@ -59,6 +61,38 @@ std::string text_of(const AlgorithmOwner& owner, const Algorithms& algorithms) {
   return out.str();
 }
 
+/// Held by one process, and one thread of it, at a time. Where a file system has no locks the worst
+/// is that one of two processes' algorithms are measured again.
+class Lock {
+ public:
+  explicit Lock(const std::string& path)
+      : file_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    while (file_ >= 0 && flock(file_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  ~Lock() {
+    if (file_ >= 0) close(file_);
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  int file_;
+};
+
+/// By a rename, so that there is the old file or the new one.
+bool replace(const fs::path& path, const std::string& text) {
+  const fs::path fresh = concat(path.native(), ".", getpid());
+  std::error_code failure;
+  std::ofstream out(fresh);
+  out << text;
+  out.close();
+  if (out) fs::rename(fresh, path, failure);
+  if (out && !failure) return true;
+  fs::remove(fresh, failure);
+  return false;
+}
+
 }  // namespace
 
 std::string cache_folder() {
@@ -74,38 +108,41 @@ std::string cache_folder() {
   return home.empty() ? "" : fs::path(home) / ".cache" / "hybrid_trainer";
 }
 
-Algorithms read_algorithms(const std::string& folder, const AlgorithmOwner& owner) {
+StoredAlgorithms read_algorithms(const std::string& folder, const AlgorithmOwner& owner) {
   std::error_code unknown;
   if (folder.empty() || !fs::is_regular_file(path_of(folder, owner), unknown)) return {};
   std::ifstream in(path_of(folder, owner));
   std::string header;
   std::string line;
   for (int i = 0; i < 3 && std::getline(in, line); ++i) header += line + "\n";
-  if (header != header_of(owner)) return {};
-  Algorithms found;
-  while (found.size() < kMostLines && std::getline(in, line)) {
-    if (line == concat("end ", found.size())) return found;
-    const auto entry = parsed(line);
-    if (!entry) return {};
-    found.insert(*entry);
+  StoredAlgorithms found;
+  if (header == header_of(owner)) {
+    while (found.algorithms.size() < kMostLines && std::getline(in, line)) {
+      if (line == concat("end ", found.algorithms.size())) return found;
+      const auto entry = parsed(line);
+      if (!entry) break;
+      found.algorithms.insert(*entry);
+    }
   }
-  return {};  // cut off
+  return {{},
+          concat(path_of(folder, owner).native(),
+                 " is damaged or of another device or version; algorithms are timed anew")};
 }
 
-bool write_algorithms(const std::string& folder, const AlgorithmOwner& owner,
-                      const Algorithms& algorithms) {
-  if (folder.empty()) return false;
-  const fs::path path = path_of(folder, owner);
-  const fs::path fresh = concat(path.native(), ".", getpid());
+std::optional<AlgorithmBits> store_algorithm(const std::string& folder, const AlgorithmOwner& owner,
+                                             const std::string& kind, const AlgorithmBits& bits,
+                                             const AlgorithmBits* useless) {
+  if (folder.empty()) return {};
   std::error_code failure;
   fs::create_directories(folder, failure);
-  std::ofstream out(fresh);
-  out << text_of(owner, algorithms);
-  out.close();
-  if (out) fs::rename(fresh, path, failure);
-  if (out && !failure) return true;
-  fs::remove(fresh, failure);
-  return false;
+  const Lock lock(path_of(folder, owner).native() + ".lock");
+  Algorithms all = read_algorithms(folder, owner).algorithms;
+  const auto [entry, added] = all.try_emplace(kind, bits);
+  const bool replaced = !added && useless != nullptr && entry->second == *useless;
+  if (!added && !replaced) return entry->second;
+  entry->second = bits;
+  if (!replace(path_of(folder, owner), text_of(owner, all))) return {};
+  return bits;
 }
 
 }  // namespace hybrid_trainer::kernels

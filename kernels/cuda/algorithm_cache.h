@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 namespace hybrid_trainer::kernels {
@@ -24,13 +25,21 @@ struct AlgorithmOwner {
 /// where none of the variables is set.
 std::string cache_folder();
 
+struct StoredAlgorithms {
+  Algorithms algorithms;
+  std::string problem;  // of a file that is there and of no use; one line
+};
+
 /// What the folder holds for this owner. A file of another owner or version, a damaged or
 /// unreadable one counts as none. Throws nothing.
-Algorithms read_algorithms(const std::string& folder, const AlgorithmOwner& owner);
+StoredAlgorithms read_algorithms(const std::string& folder, const AlgorithmOwner& owner);
 
-/// Replaces what the folder holds for this owner, by a rename, so that readers see the old file or
-/// the new one. False where that is impossible, a full disk for example; a cache may fail.
-bool write_algorithms(const std::string& folder, const AlgorithmOwner& owner,
-                      const Algorithms& algorithms);
+/// Adds one kind's algorithm to what the folder holds for this owner, and says which one holds from
+/// now on: that of another process, if it was faster to store one, but for `useless`, which is
+/// replaced. Processes wait for each other, and readers see the old file or the new one. Nothing
+/// where it cannot be stored, for a full disk for example; a cache may fail.
+std::optional<AlgorithmBits> store_algorithm(const std::string& folder, const AlgorithmOwner& owner,
+                                             const std::string& kind, const AlgorithmBits& bits,
+                                             const AlgorithmBits* useless = nullptr);
 
 }  // namespace hybrid_trainer::kernels

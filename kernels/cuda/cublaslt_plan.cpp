@@ -8,11 +8,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-int alignment_of(const Tensor& tensor) {
-  constexpr std::uintptr_t kMost = 16;
-  const auto address = reinterpret_cast<std::uintptr_t>(tensor.raw()) | kMost;
-  return static_cast<int>(address & (~address + 1));
-}
+constexpr int kMostCandidates = 16;
 
 cudaDataType_t type_of(DType dtype) { return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF; }
 
@@ -76,45 +72,15 @@ class Preference {
 
 }  // namespace
 
-ProductKind::ProductKind(const Product& product)
-    : m(product.m()),
-      n(product.n()),
-      k(product.k()),
-      transpose_a(product.transpose_a),
-      transpose_b(product.transpose_b),
-      inputs(product.a.dtype()),
-      output(product.c.dtype()),
-      adds(product.addend.defined()),
-      has_bias(product.bias.defined()),
-      has_aux(product.aux.defined()),
-      epilogue(product.epilogue),
-      alignments{alignment_of(product.a),    alignment_of(product.b),
-                 alignment_of(product.c),    alignment_of(product.addend),
-                 alignment_of(product.bias), alignment_of(product.aux)} {}
-
-std::string ProductKind::text() const {
-  std::string all =
-      concat(m, " ", n, " ", k, transpose_a == Transpose::kYes ? " t" : " n",
-             transpose_b == Transpose::kYes ? "t " : "n ", name_of(inputs), " ", name_of(output),
-             adds ? " adds" : "", has_bias ? " bias" : "", has_aux ? " aux" : "", " epilogue ",
-             static_cast<int>(epilogue), " aligned");
-  for (const int alignment : alignments) all += concat(" ", alignment);
-  return all;
-}
-
 /// cuBLASLt's matrices are column-major, so that it sees all of ours transposed: it is asked for
 /// Cᵀ = op(B)ᵀ·op(A)ᵀ, with B as its first operand.
-ProductPlan::ProductPlan(cublasLtHandle_t handle, const Product& product,
-                         const AlgorithmBits* measured)
-    : operation_(operation_for(product)),
+ProductPlan::ProductPlan(const Product& product)
+    : kind_(product),
+      operation_(operation_for(product)),
       a_(layout_of(product.a)),
       b_(layout_of(product.b)),
       c_(layout_of(product.c)) {
-  // The auxiliary matrix has rows of multiples of 8 elements.
-  if (product.aux && product.n() % 8 != 0) return;
   point_to(product);
-  if (measured != nullptr && take(handle, *measured)) return;
-  choose(handle, ProductKind(product));
 }
 
 ProductPlan::Operation ProductPlan::operation_for(const Product& product) {
@@ -147,33 +113,42 @@ void ProductPlan::point_to(const Product& product) {
   }
 }
 
-void ProductPlan::choose(cublasLtHandle_t handle, const ProductKind& kind) {
-  cublasLtMatmulHeuristicResult_t best{};
+std::vector<AlgorithmBits> ProductPlan::candidates(cublasLtHandle_t handle) {
+  // The auxiliary matrix has rows of multiples of 8 elements.
+  if (kind_.has_aux && kind_.n % 8 != 0) return {};
+  proposed_.resize(kMostCandidates);
   int found = 0;
   const cublasStatus_t answer =
       cublaslt().choose(handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(),
-                        Preference(kind).get(), 1, &best, &found);
-  const bool plain = !kind.has_bias && kind.epilogue == Epilogue::kNone;
+                        Preference(kind_).get(), kMostCandidates, proposed_.data(), &found);
+  proposed_.resize(static_cast<std::size_t>(found));
+  const bool plain = !kind_.has_bias && kind_.epilogue == Epilogue::kNone;
   const bool refused = answer == CUBLAS_STATUS_INVALID_VALUE && !plain;
-  if (answer == CUBLAS_STATUS_NOT_SUPPORTED || refused) return;
+  if (answer == CUBLAS_STATUS_NOT_SUPPORTED || refused) return {};
   cublaslt().check(answer, "cublasLtMatmulAlgoGetHeuristic");
-  if (found == 0 || best.state != CUBLAS_STATUS_SUCCESS) return;
-  algorithm_ = best.algo;
-  workspace_bytes_ = best.workspaceSize;
-  usable_ = true;
+  std::erase_if(proposed_, [](const auto& one) { return one.state != CUBLAS_STATUS_SUCCESS; });
+  std::vector<AlgorithmBits> all;
+  for (const auto& one : proposed_) all.push_back(std::bit_cast<AlgorithmBits>(one.algo));
+  return all;
 }
 
-bool ProductPlan::take(cublasLtHandle_t handle, const AlgorithmBits& measured) {
-  static_assert(sizeof(measured) == sizeof(cublasLtMatmulAlgo_t));
-  const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(measured);
+bool ProductPlan::take(cublasLtHandle_t handle, const AlgorithmBits& bits) {
+  static_assert(sizeof(bits) == sizeof(cublasLtMatmulAlgo_t));
+  const auto known = std::find_if(proposed_.begin(), proposed_.end(), [&](const auto& one) {
+    return std::bit_cast<AlgorithmBits>(one.algo) == bits;
+  });
   cublasLtMatmulHeuristicResult_t result{};
-  const cublasStatus_t answer = cublaslt().check_algorithm(
-      handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), &algorithm, &result);
-  usable_ = answer == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kMostWorkspaceBytes;
-  if (!usable_) return false;
-  algorithm_ = algorithm;
+  if (known != proposed_.end()) {
+    result = *known;
+  } else {
+    const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(bits);
+    const cublasStatus_t answer = cublaslt().check_algorithm(
+        handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), &algorithm, &result);
+    if (answer != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kMostWorkspaceBytes) return false;
+  }
+  algorithm_ = std::bit_cast<cublasLtMatmulAlgo_t>(bits);
   workspace_bytes_ = result.workspaceSize;
-  return true;
+  return usable_ = true;
 }
 
 void ProductPlan::run(cublasLtHandle_t handle, Cuda cuda, const Product& product) {

@@ -1,42 +1,28 @@
 #pragma once
 
-#include <array>
-#include <compare>
 #include <memory>
-#include <string>
+#include <vector>
 
 #include "kernels/cuda/algorithm_cache.h"
 #include "kernels/cuda/cublaslt.h"
-#include "kernels/cuda/product.h"
+#include "kernels/cuda/product_kind.h"
 
 namespace hybrid_trainer::kernels {
-
-/// What distinguishes one prepared product from another.
-struct ProductKind {
-  explicit ProductKind(const Product& product);
-  std::string text() const;  // its name in the file of measured algorithms
-  auto operator<=>(const ProductKind&) const = default;
-
-  std::int64_t m, n, k;
-  Transpose transpose_a, transpose_b;
-  DType inputs, output;
-  bool adds, has_bias, has_aux;
-  Epilogue epilogue;
-  /// Of A, B, C, addend, bias and aux, in bytes, 16 at most: no kernel asks for more, and where a
-  /// pool puts its blocks must not change which kernel runs, nor with that the bits.
-  std::array<int, 6> alignments;
-};
 
 /// A product whose descriptors and algorithm are ready; only the pointers change from call to call.
 class ProductPlan {
  public:
-  /// Takes the measured algorithm if there is one that still fits, else what cuBLASLt holds for
-  /// best. Throws DeviceError.
-  ProductPlan(cublasLtHandle_t handle, const Product& product, const AlgorithmBits* measured);
+  /// Throws DeviceError.
+  explicit ProductPlan(const Product& product);
 
-  /// False where the library has no kernel for this product.
+  /// What cuBLASLt proposes, the best by its own estimate first; none where it has no kernel for
+  /// this product. Throws DeviceError.
+  std::vector<AlgorithmBits> candidates(cublasLtHandle_t handle);
+  /// Makes `run` use this algorithm. False where it does not fit this product.
+  bool take(cublasLtHandle_t handle, const AlgorithmBits& bits);
+  /// False until an algorithm was taken.
   bool usable() const { return usable_; }
-  /// Enqueues it. One thread at a time. Throws DeviceError.
+  /// Enqueues a product of this kind. One thread at a time. Throws DeviceError.
   void run(cublasLtHandle_t handle, Cuda cuda, const Product& product);
 
  private:
@@ -52,11 +38,11 @@ class ProductPlan {
   static Operation operation_for(const Product& product);
   static Layout layout_of(const Tensor& matrix);
   void point_to(const Product& product);
-  void choose(cublasLtHandle_t handle, const ProductKind& kind);
-  bool take(cublasLtHandle_t handle, const AlgorithmBits& measured);
 
+  ProductKind kind_;
   Operation operation_;
   Layout a_, b_, c_;
+  std::vector<cublasLtMatmulHeuristicResult_t> proposed_;
   cublasLtMatmulAlgo_t algorithm_{};
   std::size_t workspace_bytes_ = 0;
   bool usable_ = false;

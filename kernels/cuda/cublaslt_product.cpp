@@ -2,6 +2,7 @@
 #include <mutex>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
+#include "kernels/cuda/algorithm_choice.h"
 #include "kernels/cuda/cublaslt_plan.h"
 
 namespace hybrid_trainer::kernels {
@@ -10,33 +11,36 @@ namespace {
 /// What is kept of one device: how to multiply there, never a value.
 class Multiplier {
  public:
-  explicit Multiplier(int device) {
+  explicit Multiplier(int device)
+      : chooser_(AlgorithmChooser::environment(),
+                 {cublaslt().version(), cuda_runtime().properties(device).name}) {
     cuda_runtime().use(device);
     cublaslt().check(cublaslt().create(&handle_), "cublasLtCreate");
-    measured_ = read_algorithms(cache_folder(),
-                                {cublaslt().version(), cuda_runtime().properties(device).name});
   }
 
   bool try_multiply(Cuda cuda, const Product& product) {
     std::lock_guard lock(mutex_);
-    ProductPlan& plan = plan_for(product);
+    ProductPlan& plan = plan_for(cuda, product);
     if (plan.usable()) plan.run(handle_, cuda, product);
     return plan.usable();
   }
 
  private:
-  ProductPlan& plan_for(const Product& product) {
+  ProductPlan& plan_for(Cuda cuda, const Product& product) {
     const ProductKind kind(product);
     const auto found = plans_.find(kind);
     if (found != plans_.end()) return found->second;
-    const auto known = measured_.find(kind.text());
-    const AlgorithmBits* const measured = known == measured_.end() ? nullptr : &known->second;
-    return plans_.emplace(kind, ProductPlan(handle_, product, measured)).first->second;
+    ProductPlan plan(product);
+    chooser_.choose(cuda, product,
+                    {.candidates = [&] { return plan.candidates(handle_); },
+                     .take = [&](const AlgorithmBits& bits) { return plan.take(handle_, bits); },
+                     .run = [&](Cuda on, const Product& trial) { plan.run(handle_, on, trial); }});
+    return plans_.emplace(kind, std::move(plan)).first->second;
   }
 
   std::mutex mutex_;
   cublasLtHandle_t handle_ = nullptr;
-  Algorithms measured_;
+  AlgorithmChooser chooser_;
   std::map<ProductKind, ProductPlan> plans_;
 };
 

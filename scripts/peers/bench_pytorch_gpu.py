@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Times a training step of GPT-2 in PyTorch on a CUDA device, as its users write it, and prints one JSON object.
+"""Times a training step of GPT-2 in PyTorch on a CUDA device, as its users write it, and prints JSON.
 
 The model is compiled, attention is F.scaled_dot_product_attention, AdamW is fused, the vocabulary is padded to 50304
 and the gradient is clipped. Two variants are timed and the faster one counts:
-  autocast  f32 weights and moments, bf16 by torch.autocast, which keeps training as exact as HybridTrainer's bf16
   bf16      all weights, gradients and moments in bf16: less memory traffic, and no f32 master
+  autocast  f32 weights and moments, bf16 by torch.autocast, which keeps training as exact as HybridTrainer's bf16
+After each variant there is one line with all results so far, so that a run that is cut off keeps what it had.
 Needs an NVIDIA GPU and PyTorch 2.1 or newer. --device cpu --tiny runs all of it in seconds without either's speed.
 Exit code 71: the batch does not fit into the device's memory.
 """
@@ -56,6 +57,9 @@ class GPT2(nn.Module):
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
+        return self.loss(x, targets)
+
+    def loss(self, x, targets):
         logits = F.linear(self.ln_f(x), self.wte.weight)
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
@@ -98,6 +102,7 @@ def make_step(arguments, shape, variant, device):
     if arguments.compile == "blocks":
         for block in model.blocks:
             block.compile()
+        model.loss = torch.compile(model.loss)
     run = torch.compile(model) if arguments.compile == "model" else model
     tokens = torch.randint(drawn, (arguments.batch, arguments.sequence + 1), device=device)
     inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
@@ -154,7 +159,7 @@ def parsed():
     parser.add_argument("--sequence", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=10, help="timed steps; the median counts")
     parser.add_argument("--warm-up", type=int, default=3, help="steps before, the first of which compiles")
-    parser.add_argument("--variants", default="autocast,bf16")
+    parser.add_argument("--variants", default="bf16,autocast")
     parser.add_argument("--compile", choices=("model", "blocks", "none"), default="model",
                         help="what torch.compile is given; blocks compiles faster and runs slower")  # fmt: skip
     parser.add_argument("--seconds", type=float, default=0,
@@ -171,30 +176,9 @@ def parsed():
     return arguments
 
 
-def main():
-    arguments = parsed()
-    begin = time.perf_counter()
-    device = torch.device(arguments.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        print("bench_pytorch_gpu.py: PyTorch sees no CUDA device; --device cpu --tiny tries the program", file=sys.stderr)
-        return 69
-    torch.set_float32_matmul_precision("high")
-    shape = (2, 2, 32, 64, 60) if arguments.tiny else (*MODELS[arguments.model], PADDED_VOCABULARY, VOCABULARY)
-    results, left_out = [], {}
-    for variant in arguments.variants:
-        spent = time.perf_counter() - begin
-        if results and arguments.seconds and spent + results[-1]["ready_seconds"] * 1.2 > arguments.seconds:
-            left_out[variant] = f"{spent:.0f} of {arguments.seconds:.0f} s were gone"
-            continue
-        try:
-            results.append(timed(arguments, shape, variant, device))
-        except torch.cuda.OutOfMemoryError:
-            left_out[variant] = "out of memory"
-    if not results:
-        print(f"bench_pytorch_gpu.py: {left_out}", file=sys.stderr)
-        return OUT_OF_MEMORY
+def report_of(results, left_out, arguments, device):
     fastest = max(results, key=lambda result: result["tokens_per_second"])
-    report = {
+    return {
         "peer": f"PyTorch {torch.__version__.split('+')[0]}",
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "cuda": torch.version.cuda,
@@ -206,7 +190,33 @@ def main():
         "variants": results,
         "left_out": left_out,
     }
-    print(json.dumps(report))
+
+
+def main():
+    arguments = parsed()
+    begin = time.perf_counter()
+    device = torch.device(arguments.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        print("bench_pytorch_gpu.py: PyTorch sees no CUDA device; --device cpu --tiny tries the program", file=sys.stderr)
+        return 69
+    torch.set_float32_matmul_precision("high")
+    shape = (2, 2, 32, 64, 60) if arguments.tiny else (*MODELS[arguments.model], PADDED_VOCABULARY, VOCABULARY)
+    results, left_out = [], {variant: "not reached" for variant in arguments.variants}
+    for variant in arguments.variants:
+        spent = time.perf_counter() - begin
+        if results and arguments.seconds and spent + results[-1]["ready_seconds"] * 1.2 > arguments.seconds:
+            left_out[variant] = f"{spent:.0f} of {arguments.seconds:.0f} s were gone"
+        else:
+            try:
+                results.append(timed(arguments, shape, variant, device))
+                del left_out[variant]
+            except torch.cuda.OutOfMemoryError:
+                left_out[variant] = "out of memory"
+        if results:
+            print(json.dumps(report_of(results, left_out, arguments, device)), flush=True)
+    if not results:
+        print(f"bench_pytorch_gpu.py: {left_out}", file=sys.stderr)
+        return OUT_OF_MEMORY
     return 0
 
 

@@ -2,7 +2,6 @@
 """Puts the results in a folder of gpu_check.sh or bench_gpu_peers.sh into summary.md and summary.json, and prints the table.
 
   gpu_table.py FOLDER [PART...]   parts that the folder has no result of are named as missing
-  gpu_table.py --with-shape BATCH SEQUENCE   adds both to what `hybrid bench --json` prints on standard input
   gpu_table.py --self-test
 
 MFU counts 6 N + 6 L C T floating-point operations a token (N with the head's table once and padded to 50304 rows,
@@ -17,6 +16,8 @@ MODELS = {"124m": (12, 768), "350m": (24, 1024), "774m": (36, 1280), "1558m": (4
 PADDED_VOCABULARY, CONTEXT = 50304, 1024
 PEAKS = (("H200", 989.4e12), ("GH200", 989.4e12), ("H100 PCIe", 756e12), ("H100 NVL", 835e12), ("H100", 989.4e12),
          ("A100", 312e12))  # fmt: skip  # dense bf16; the first that the device's name holds
+BANDWIDTHS = (("H200", 4.8e12), ("GH200", 4.9e12), ("H100 PCIe", 2.0e12), ("H100 NVL", 3.9e12), ("H100", 3.35e12),
+              ("A100", 2.0e12))  # fmt: skip  # bytes a second of device memory, by the vendor
 PEERS = (("ours", "HybridTrainer"), ("pytorch", "PyTorch"), ("llm_c", "llm.c"))
 
 
@@ -30,8 +31,8 @@ def flops_of_token(size, sequence):
     return 6 * parameters(size) + 6 * layers * width * sequence
 
 
-def peak_of(device):
-    return next((peak for name, peak in PEAKS if name in device), None)
+def peak_of(device, of=PEAKS):
+    return next((peak for name, peak in of if name in device), None)
 
 
 def row_of(peer, size, result, device):
@@ -52,33 +53,32 @@ def row_of(peer, size, result, device):
 
 def summary_of(results, failures, parts):
     """Everything that there is, as one object."""
-    device = results.get("device", {}).get("name", "")
+    device = results.get("smoke", {}).get("name", "")
     device = device or next((result["device"] for result in results.values() if "device" in result), "")
     summary = {"device": device, "peak_flops_per_second": peak_of(device), "rows": []}
     for size in MODELS:
         for prefix, _ in PEERS:
             if f"{prefix}-{size}" in results:
                 summary["rows"].append(row_of(prefix, size, results[f"{prefix}-{size}"], device))
-    for name in ("tests", "memcheck", "racecheck", "kernels", "cycle"):
+    for name in ("smoke", "tests", "memcheck", "racecheck", "kernels", "cycle"):
         if name in results:
             summary[name] = results[name]
-    if "tests" in summary:
-        summary["tests"] = tests_of(summary["tests"])
+    if "kernels" in summary:
+        summary["kernels"] = with_step(summary["kernels"], summary["rows"])
     summary["failed"] = failures
     summary["missing"] = [part for part in parts if part not in results and part not in failures]
     return summary
 
 
-def tests_of(report):
-    """Counts of a GoogleTest report, and the names of what failed."""
-    if "testsuites" not in report:
-        return report
-    cases = [(suite["name"], case) for suite in report["testsuites"] for case in suite["testsuite"]]
+def with_step(kernels, rows):
+    """The kernels with the sum of their calls in one bf16 step, and the step measured at the same batch."""
+    timed = [kernel for kernel in kernels["kernels"] if kernel.get("in_bf16_step") and "seconds" in kernel]
+    step = [row for row in rows if row["peer"] == "ours" and row["model"] == "124m"]
+    same = step and (step[0]["batch"], step[0]["sequence"]) == (kernels["batch"], kernels["sequence"])
     return {
-        "tests": len(cases),
-        "failed": [f"{suite}.{case['name']}" for suite, case in cases if case.get("failures")],
-        "skipped": sum(case.get("result") == "SKIPPED" for _, case in cases),
-        "time": report.get("time"),
+        **kernels,
+        "sum_of_step_seconds": sum(kernel["calls_per_step"] * kernel["seconds"] for kernel in timed),
+        "measured_step_seconds": step[0]["step_seconds"] if same else None,
     }
 
 
@@ -114,15 +114,37 @@ def memory_table(rows):
 
 def kernel_table(kernels):
     rates = kernels["rates"]
+    copies = f"{rates['copy_bytes_per_second'] / 1e9:.0f} GB/s (cudaMemcpyAsync {rates['memcpy_bytes_per_second'] / 1e9:.0f}"
+    specified = peak_of(kernels["device"], BANDWIDTHS)
+    if specified:
+        copies += f"; {100 * rates['memcpy_bytes_per_second'] / specified:.0f} % of the card's {specified / 1e9:.0f}"
     lines = ["", f"Kernels at B = {kernels['batch']}, T = {kernels['sequence']}; in this run bf16 products reach "
-             f"{rates['bf16_product_flops_per_second'] / 1e12:.0f} TFLOP/s, copies "
-             f"{rates['copy_bytes_per_second'] / 1e9:.0f} GB/s, reads {rates['read_bytes_per_second'] / 1e9:.0f} GB/s:",
-             "", "| kernel | dtype | µs | rate | share of |", "|" + " --- |" * 5]  # fmt: skip
+             f"{rates['bf16_product_flops_per_second'] / 1e12:.0f} TFLOP/s, copies {copies}), "
+             f"reads {rates['read_bytes_per_second'] / 1e9:.0f} GB/s:",
+             "", "| kernel | dtype | µs | calls | rate | share of |", "|" + " --- |" * 6]  # fmt: skip
     for kernel in kernels["kernels"]:
+        if "problem" in kernel:
+            lines.append(f"| {kernel['name']} | {kernel['dtype']} | - | - | {kernel['problem']} | - |")
+            continue
         rate = f"{kernel['rate'] / 1e12:.1f} TFLOP/s" if kernel["limit"] == "product" else f"{kernel['rate'] / 1e9:.0f} GB/s"
-        lines.append(f"| {kernel['name']} | {kernel['dtype']} | {1e6 * kernel['seconds']:.1f} | {rate} | "
-                     f"{100 * kernel['share']:.0f} % {kernel['limit']} |")  # fmt: skip
-    return lines
+        lines.append(f"| {kernel['name']} | {kernel['dtype']} | {1e6 * kernel['seconds']:.1f} | "
+                     f"{kernel['calls_per_step']:g} | {rate} | {100 * kernel['share']:.0f} % {kernel['limit']} |")  # fmt: skip
+    step = kernels.get("measured_step_seconds")
+    beside = f"the measured step {1e3 * step:.1f} ms" if step else "no step of this batch was measured"
+    return lines + ["", f"Σ (calls × kernel time) of a bf16 step: {1e3 * kernels['sum_of_step_seconds']:.1f} ms; {beside}."]
+
+
+def test_lines(tests):
+    lines = ["", f"Tests on the device: {tests['tests']}, failed {len(tests['failed'])}, skipped {tests['skipped']}"
+             + "".join(f"\n- {name}" for name in tests["failed"])]  # fmt: skip
+    lines += [f"- {suite}: {result}" for suite, result in tests["bad_suites"].items() if result != "failed"]
+    return lines + ([f"- not run yet: {', '.join(tests['not_run'])}"] if tests["not_run"] else [])
+
+
+def sanitizer_line(tool, result):
+    if "unavailable" in result:
+        return f"{tool}: unavailable: {result['unavailable']}"
+    return f"{tool}: " + "; ".join(f"{group['tests']} {group['result']}" for group in result["groups"])
 
 
 def cycle_lines(cycle):
@@ -138,13 +160,10 @@ def markdown_of(summary):
     if summary["rows"]:
         lines += model_table(summary) + memory_table(summary["rows"])
     if "tests" in summary:
-        tests = summary["tests"]
-        lines += ["", f"Tests on the device: {tests['tests']}, failed {len(tests['failed'])}, skipped {tests['skipped']}"
-                  + "".join(f"\n- {name}" for name in tests["failed"])]  # fmt: skip
+        lines += test_lines(summary["tests"])
     for tool in ("memcheck", "racecheck"):
         if tool in summary:
-            groups = "; ".join(f"{group['tests']} {group['result']}" for group in summary[tool]["groups"])
-            lines += ["", f"{tool}: {groups}"]
+            lines += ["", sanitizer_line(tool, summary[tool])]
     if "kernels" in summary:
         lines += kernel_table(summary["kernels"])
     if "cycle" in summary:
@@ -167,9 +186,6 @@ def self_test():
 def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
-    if sys.argv[1:2] == ["--with-shape"]:
-        batch, sequence = map(int, sys.argv[2:4])
-        return print(json.dumps({**json.load(sys.stdin), "batch": batch, "sequence": sequence}))
     if len(sys.argv) < 2 or not Path(sys.argv[1]).is_dir():
         sys.exit(__doc__)
     folder, parts = Path(sys.argv[1]), sys.argv[2:]

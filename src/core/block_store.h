@@ -54,6 +54,18 @@ class BlockCache final : public BlockStore {
   std::map<std::size_t, std::vector<void*>> free_;  // by size
 };
 
+/// Each block is taken from the source alone and goes back at once.
+class SingleBlocks final : public BlockStore {
+ public:
+  explicit SingleBlocks(BudgetedSource& source) : source_(source) {}
+  void* allocate(std::size_t bytes) override { return source_.take(bytes); }
+  void release(void* data, std::size_t bytes) override { source_.give(data, bytes); }
+  void trim() noexcept override {}
+
+ private:
+  BudgetedSource& source_;
+};
+
 /// Blocks are cut from few large slabs, the smallest free piece that fits first, and merged with
 /// their free neighbours when they come back.
 class Arena final : public BlockStore {

@@ -19,6 +19,7 @@ std::size_t rounded(std::size_t bytes) {
 }
 
 std::unique_ptr<BlockStore> make_store(const MemorySource& source, BudgetedSource& budgeted) {
+  if (source.keeps_blocks_apart()) return std::make_unique<SingleBlocks>(budgeted);
   if (source.prefers_slabs()) return std::make_unique<Arena>(budgeted);
   return std::make_unique<BlockCache>(budgeted);
 }
@@ -92,7 +93,8 @@ void MemoryPool::throw_out_of_memory(std::size_t size, const char* what) const {
 }
 
 Buffer MemoryPool::allocate(std::size_t bytes, MemoryKind kind) {
-  const std::size_t size = rounded(bytes == 0 ? 1 : bytes);
+  const std::size_t wanted = bytes == 0 ? 1 : bytes;
+  const std::size_t size = source_->keeps_blocks_apart() ? wanted : rounded(wanted);
   std::lock_guard lock(blocks_->mutex);
   void* data = find(size);
   if (data == nullptr) throw_out_of_memory(size, name_of(kind));

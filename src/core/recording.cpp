@@ -1,14 +1,19 @@
 #include "hybrid_trainer/core/recording.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
+#include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
 namespace {
 
 /// More than any device has, so that all is laid out in one piece.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
+
+/// What a pool of slabs cuts at least, for work that takes no memory.
+constexpr std::size_t kSmallestBlock = 256;
 
 /// One block of another pool, given out as a slab.
 class OneBlock final : public MemorySource {
@@ -35,10 +40,19 @@ std::size_t bytes_of(const std::function<void(const Stream&)>& enqueue) {
   return simulated.pool()->use().extent;
 }
 
+/// Ends a capture whose work could not all be enqueued. CUDA may hold it for invalid and say so;
+/// the caller has the cause.
+void give_up_capture(CudaRuntime& runtime, const Stream& stream) {
+  try {
+    runtime.destroy(runtime.end_capture(stream.native()));
+  } catch (const DeviceError&) {
+  }
+}
+
 }  // namespace
 
 Recording::Recording(const Stream& stream, const std::function<void(const Stream&)>& enqueue) {
-  const std::size_t bytes = bytes_of(enqueue);
+  const std::size_t bytes = std::max(bytes_of(enqueue), kSmallestBlock);
   Buffer block = stream.pool()->allocate(bytes, MemoryKind::kActivations);
   const std::size_t block_bytes = block.bytes();
   pool_ = MemoryPool::create("recording", {}, std::make_unique<OneBlock>(std::move(block)));
@@ -48,7 +62,7 @@ Recording::Recording(const Stream& stream, const std::function<void(const Stream
   try {
     enqueue(Stream(stream, pool_));
   } catch (...) {
-    runtime.destroy(runtime.end_capture(stream.native()));
+    give_up_capture(runtime, stream);
     throw;
   }
   graph_ = runtime.end_capture(stream.native());

@@ -57,6 +57,40 @@ TEST(MemoryPool, ReusesAFreedBlockWithoutFreshBytes) {
   }
 }
 
+/// The process's memory, block by block, with the sizes that were asked for.
+class ApartMemory final : public MemorySource {
+ public:
+  explicit ApartMemory(std::vector<std::size_t>& taken) : taken_(taken) {}
+  void* take(std::size_t bytes) noexcept override {
+    taken_.push_back(bytes);
+    return memory_->take(bytes);
+  }
+  void give(void* data, std::size_t bytes) noexcept override {
+    std::erase(taken_, bytes);
+    memory_->give(data, bytes);
+  }
+  Device device() const override { return {}; }
+  bool prefers_slabs() const override { return true; }
+  bool keeps_blocks_apart() const override { return true; }
+
+ private:
+  std::unique_ptr<MemorySource> memory_ = system_memory();
+  std::vector<std::size_t>& taken_;
+};
+
+TEST(MemoryPool, TakesEachBlockInItsVerySizeWhereBlocksAreKeptApart) {
+  std::vector<std::size_t> taken;
+  const auto pool = MemoryPool::create("device", {}, std::make_unique<ApartMemory>(taken));
+  {
+    const Buffer first = pool->allocate(5, MemoryKind::kActivations);
+    const Buffer second = pool->allocate(100'001, MemoryKind::kActivations);
+    EXPECT_EQ(taken, (std::vector<std::size_t>{5, 100'001}));
+    EXPECT_EQ(pool->use().live_total, 100'006u);
+  }
+  EXPECT_TRUE(taken.empty());
+  EXPECT_EQ(pool->use().cached, 0u);
+}
+
 TEST(MemoryPool, AlignsToLinesAndHugePages) {
   const auto pool = MemoryPool::create("device");
   const Buffer line = pool->allocate(1, MemoryKind::kData);

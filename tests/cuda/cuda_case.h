@@ -11,9 +11,7 @@ namespace hybrid_trainer {
 
 using Tensors = std::vector<Tensor>;
 
-inline Stream cuda_stream() {
-  return Stream(MemoryPool::create("device", {}, cuda_memory(find_device("cuda"))));
-}
+inline Stream cuda_stream() { return Stream(MemoryPool::create("device", {}, test_memory())); }
 
 inline Tensor copy_to(const Tensor& tensor, const Stream& stream) {
   if (!tensor) return tensor;

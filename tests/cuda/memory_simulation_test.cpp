@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/models/gpt2.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
 #include "hybrid_trainer/trainer/presets.h"
@@ -22,7 +23,7 @@ HybridTrainerConfig small_config() {
 TEST(MemorySimulation, AStepTakesNoMoreThanItSays) {
   const HybridTrainerConfig config = small_config();
   const std::size_t bytes = simulated_step_bytes(config);
-  const Stream stream = cuda_stream();
+  const Stream stream(make_device_pool(find_device("cuda")));
   stream.pool()->reserve(bytes, "a step");
   const std::size_t fresh = stream.pool()->use().fresh_total;
   EXPECT_LT(fresh, bytes + 4096);

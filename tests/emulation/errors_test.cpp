@@ -2,6 +2,9 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/recording.h"
+#include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/trainer/tiny_run.h"
 
@@ -59,6 +62,26 @@ TEST_F(CudaErrors, ALaunchThatFailsNamesTheKernel) {
   emulation::device().refuses = "layer_norm_forward";
   expect_parts(error_of<DeviceError>("cuda", ExitCode::kDevice), {"CUDA", "layer_norm_forward"});
   expect_processor_works();
+}
+
+TEST_F(CudaErrors, AFailedRecordingTellsItsCauseAndTheStreamGoesOn) {
+  const Stream stream(make_device_pool({DeviceType::kCuda, 0}));
+  const Tensor from = Tensor::zeros({8}, DType::kF32, MemoryKind::kActivations, stream);
+  const Tensor to = Tensor::empty({8}, DType::kBF16, MemoryKind::kActivations, stream);
+  const auto record = [&] {
+    return Recording(stream, [&](const Stream& recorded) { kernels::cast(to, from, recorded); });
+  };
+  emulation::device().refuses = "cast";
+  try {
+    record();
+    ADD_FAILURE() << "no error";
+  } catch (const DeviceError& error) {
+    expect_parts(error.what(), {"launch of cast"});
+  }
+  emulation::device().refuses.clear();
+  record().replay(stream);
+  stream.synchronize();
+  EXPECT_EQ(to_float(wait_for_host(to, stream).data<BFloat16>()[7]), 0.0f);
 }
 
 TEST_F(CudaErrors, ADeviceThatIsNotThereIsNamedWithThoseThatAre) {

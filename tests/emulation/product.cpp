@@ -1,10 +1,15 @@
 // The products of the tests: what kernels/cuda/product.h promises, by plain loops in the order of
-// the stream. It is linked in place of cuBLASLt.
+// the stream. It is linked in place of cuBLASLt, and offers algorithms that add in different
+// orders.
 
 #include "kernels/cuda/product.h"
 
 #include <cmath>
+#include <map>
+#include <memory>
 #include <vector>
+
+#include "kernels/cuda/algorithm_choice.h"
 
 #include "tests/emulation/emulated_device.h"
 
@@ -38,8 +43,9 @@ struct Matrix {
 };
 
 struct Enqueued {
-  explicit Enqueued(const Product& p)
-      : transpose_a(p.transpose_a),
+  Enqueued(const Product& p, std::size_t chosen)
+      : algorithm(chosen),
+        transpose_a(p.transpose_a),
         transpose_b(p.transpose_b),
         epilogue(p.epilogue),
         k(p.k()),
@@ -49,6 +55,7 @@ struct Enqueued {
         addend(p.addend),
         bias(p.bias),
         aux(p.aux) {}
+  std::size_t algorithm;
   Transpose transpose_a, transpose_b;
   Epilogue epilogue;
   std::int64_t k;
@@ -87,6 +94,13 @@ void finish(const Enqueued& p, std::int64_t i, float sum) {
   p.c.put(i, sum);
 }
 
+/// The element of a sum of k that an algorithm adds in its step-th step: from the front, from the
+/// back, or from a place of its own on.
+std::size_t place_of(std::size_t step, std::size_t k, std::size_t algorithm) {
+  if (algorithm == 0) return step;
+  return algorithm == 1 ? k - 1 - step : (step + k * algorithm / 7) % k;
+}
+
 void multiply(const Enqueued& p) {
   const std::vector<float> a = laid_out(p.a, p.transpose_a);
   const std::vector<float> b = laid_out(p.b, p.transpose_b);
@@ -95,7 +109,8 @@ void multiply(const Enqueued& p) {
   std::vector<float> sums(n);
   for (std::size_t row = 0; row < static_cast<std::size_t>(p.c.rows); ++row) {
     sums.assign(n, 0.0f);
-    for (std::size_t l = 0; l < k; ++l) {
+    for (std::size_t step = 0; step < k; ++step) {
+      const std::size_t l = place_of(step, k, p.algorithm);
       const float factor = a[row * k + l];
       for (std::size_t j = 0; j < n; ++j) sums[j] += factor * b[l * n + j];
     }
@@ -115,14 +130,61 @@ void check(const Product& p) {
 
 bool has_epilogue(const Product& p) { return p.bias || p.epilogue != Epilogue::kNone; }
 
+void enqueue(Cuda cuda, const Product& product, std::size_t algorithm) {
+  emulation::enqueue(cuda.stream.native(),
+                     [enqueued = Enqueued(product, algorithm)] { multiply(enqueued); });
+}
+
+/// What the product keeps of a process.
+struct Library {
+  AlgorithmChooser chooser{{.folder = cache_folder(),
+                            .times = AlgorithmChooser::environment().times,
+                            .least_operations = 0},
+                           {1, "emulated"}};
+  std::map<ProductKind, std::size_t> chosen;
+};
+std::unique_ptr<Library> library;
+
+/// The algorithm for this product, by the chooser that the device's own products have, with times
+/// of the test's making.
+std::size_t algorithm_for(Cuda cuda, const Product& product) {
+  const std::vector<double>& seconds = emulation::device().algorithm_seconds;
+  if (seconds.empty()) return 0;
+  if (!library) library = std::make_unique<Library>();
+  const auto [entry, is_new] = library->chosen.try_emplace(ProductKind(product), 0);
+  std::size_t& chosen = entry->second;
+  if (!is_new) return chosen;
+  library->chooser.choose(cuda, product,
+                          {.candidates =
+                               [&] {
+                                 std::vector<AlgorithmBits> all(seconds.size());
+                                 for (std::size_t i = 0; i < all.size(); ++i) all[i][0] = i;
+                                 return all;
+                               },
+                           .take =
+                               [&](const AlgorithmBits& bits) {
+                                 chosen = static_cast<std::size_t>(bits[0]);
+                                 return chosen < seconds.size();
+                               },
+                           .run =
+                               [&](Cuda on, const Product& trial) {
+                                 if (seconds[chosen] < 0) throw DeviceError("does not run");
+                                 enqueue(on, trial, chosen);
+                                 emulation::spend(on.stream.native(), seconds[chosen]);
+                               }});
+  return chosen;
+}
+
 }  // namespace
 
 bool try_multiply(Cuda cuda, const Product& product) {
   check(product);
   const bool refused = emulation::device().refuses == "epilogue" && has_epilogue(product);
   if (refused || (product.aux && product.n() % 8 != 0)) return false;
-  emulation::enqueue(cuda.stream.native(), [enqueued = Enqueued(product)] { multiply(enqueued); });
+  enqueue(cuda, product, algorithm_for(cuda, product));
   return true;
 }
 
 }  // namespace hybrid_trainer::kernels
+
+void hybrid_trainer::emulation::restart_products() { kernels::library.reset(); }

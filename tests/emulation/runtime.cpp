@@ -15,6 +15,7 @@
 
 struct CUstream_st {
   hybrid_trainer::emulation::StreamQueue queue;
+  double spent_seconds = 0;  // beside what the clock says; of the queue's thread
 };
 struct CUevent_st {
   std::shared_ptr<hybrid_trainer::emulation::EventState> state =
@@ -88,7 +89,7 @@ class EmulatedRuntime final : public CudaRuntime {
   void destroy(CUevent_st* event) noexcept override { delete event; }
   void record(CUevent_st* event, CUstream_st* stream) override {
     event->state->recorded();
-    stream->queue.enqueue([state = event->state] { state->reach(); });
+    stream->queue.enqueue([state = event->state, stream] { state->reach(stream->spent_seconds); });
   }
   void order_after(CUstream_st* stream, CUevent_st* event) override {
     stream->queue.enqueue([state = event->state] { state->wait(); });
@@ -101,8 +102,13 @@ class EmulatedRuntime final : public CudaRuntime {
 
   void begin_capture(CUstream_st* stream) override { stream->queue.begin_capture(); }
   CUgraphExec_st* end_capture(CUstream_st* stream) override {
-    return new CUgraphExec_st{stream->queue.end_capture()};
+    try {
+      return new CUgraphExec_st{stream->queue.end_capture()};
+    } catch (const std::runtime_error& error) {
+      throw DeviceError(concat("CUDA: cudaStreamEndCapture answered ", error.what()));
+    }
   }
+  bool captures(CUstream_st* stream) override { return stream->queue.captures(); }
   void launch(CUgraphExec_st* graph, CUstream_st* stream) override {
     ++device().replays;
     stream->queue.enqueue([work = graph->work] {
@@ -130,6 +136,12 @@ const CudaLookup& look_for_cuda() {
 }  // namespace hybrid_trainer
 
 namespace hybrid_trainer::emulation {
+namespace {
+
+constexpr std::size_t kGuard = 512;
+constexpr int kNobodys = 0xFF;
+
+}  // namespace
 
 EmulatedDevice& device() {
   static EmulatedDevice one;
@@ -139,10 +151,12 @@ EmulatedDevice& device() {
 void* EmulatedDevice::take(std::size_t bytes) {
   std::lock_guard lock(mutex_);
   if (taken_bytes + bytes > memory_bytes) return nullptr;
-  void* data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  auto* const data =
+      static_cast<unsigned char*>(std::aligned_alloc(256, (bytes + kGuard + 255) / 256 * 256));
   // NaN in any float type, so that reading what nobody wrote is seen; the rest would only cost
   // time.
-  std::memset(data, 0xFF, std::min(bytes, std::size_t{4} << 20));
+  std::memset(data, kNobodys, std::min(bytes, std::size_t{4} << 20));
+  std::memset(data + bytes, kNobodys, kGuard);
   taken_bytes += bytes;
   blocks_[data] = bytes;
   return data;
@@ -150,7 +164,10 @@ void* EmulatedDevice::take(std::size_t bytes) {
 
 void EmulatedDevice::give(void* data) {
   std::lock_guard lock(mutex_);
-  taken_bytes -= blocks_.at(data);
+  const std::size_t bytes = blocks_.at(data);
+  const unsigned char* const guard = static_cast<unsigned char*>(data) + bytes;
+  overruns += std::any_of(guard, guard + kGuard, [](int byte) { return byte != kNobodys; }) ? 1 : 0;
+  taken_bytes -= bytes;
   blocks_.erase(data);
   std::free(data);
 }
@@ -159,9 +176,14 @@ void enqueue(CUstream_st* stream, std::function<void()> work) {
   stream->queue.enqueue(std::move(work));
 }
 
+void spend(CUstream_st* stream, double seconds) {
+  stream->queue.enqueue([=] { stream->spent_seconds += seconds; });
+}
+
 void enqueue_launch(CUstream_st* stream, const char* name, const kernels::Grid& grid,
                     std::function<void()> body) {
   if (device().refuses == name) {
+    stream->queue.invalidate_capture();
     throw DeviceError(concat("CUDA: launch of ", name, " was refused by the test"));
   }
   stream->queue.enqueue([=] {

@@ -1,6 +1,7 @@
 #include "tests/emulation/stream_queue.h"
 
 #include <chrono>
+#include <stdexcept>
 #include <utility>
 
 namespace hybrid_trainer::emulation {
@@ -43,12 +44,24 @@ void StreamQueue::drain() {
 void StreamQueue::begin_capture() {
   std::lock_guard lock(mutex_);
   captures_ = true;
+  capture_is_valid_ = true;
   captured_.clear();
+}
+
+bool StreamQueue::captures() const {
+  std::lock_guard lock(mutex_);
+  return captures_;
+}
+
+void StreamQueue::invalidate_capture() {
+  std::lock_guard lock(mutex_);
+  capture_is_valid_ = false;
 }
 
 std::vector<Work> StreamQueue::end_capture() {
   std::lock_guard lock(mutex_);
   captures_ = false;
+  if (!capture_is_valid_) throw std::runtime_error("cudaErrorStreamCaptureInvalidated");
   return std::exchange(captured_, {});
 }
 
@@ -82,12 +95,12 @@ void EventState::recorded() {
   ++pending_;
 }
 
-void EventState::reach() {
+void EventState::reach(double spent_seconds) {
   {
     std::lock_guard lock(mutex_);
     --pending_;
-    seconds_ =
-        std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    seconds_ = std::chrono::duration<double>(now).count() + spent_seconds;
   }
   changed_.notify_all();
 }

@@ -27,16 +27,21 @@ class StreamQueue {
   /// Waits as synchronize does and tells of no failure.
   void drain();
   void begin_capture();
+  bool captures() const;
+  /// A call during the capture failed: end_capture will refuse it, as CUDA does.
+  void invalidate_capture();
+  /// Throws std::runtime_error where the capture is not valid.
   std::vector<Work> end_capture();
 
  private:
   void run();
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> queue_;
   bool busy_ = false;
   bool ends_ = false;
   bool captures_ = false;
+  bool capture_is_valid_ = true;
   std::vector<Work> captured_;
   std::exception_ptr failure_;
   std::thread thread_;
@@ -45,8 +50,8 @@ class StreamQueue {
 /// An event: reached once the work recorded last is done.
 class EventState {
  public:
-  void recorded();  // by the host, when it is enqueued
-  void reach();     // by the stream's thread
+  void recorded();                   // by the host, when it is enqueued
+  void reach(double spent_seconds);  // by the stream's thread, with what its time is ahead
   bool reached() const;
   void wait() const;
   double reached_at_seconds() const;

@@ -58,6 +58,8 @@ class CudaRuntime {
   /// From here to end_capture the stream's work is recorded and not run.
   virtual void begin_capture(CUstream_st* stream) = 0;
   virtual CUgraphExec_st* end_capture(CUstream_st* stream) = 0;
+  /// Whether the stream is between the two, where it must not be waited for.
+  virtual bool captures(CUstream_st* stream) = 0;
   virtual void launch(CUgraphExec_st* graph, CUstream_st* stream) = 0;
   virtual void destroy(CUgraphExec_st* graph) noexcept = 0;
 

@@ -70,7 +70,8 @@ class Buffer {
 /// "Device memory" on a processor is one such pool, "host memory" that things are offloaded to is
 /// another. Blocks are aligned to 64 bytes (2 MiB from 2 MiB on) and count in whole pages from 4
 /// KiB on. A source that prefers slabs is asked for large ones, which blocks are cut from and
-/// merged in again. All calls may come from any thread.
+/// merged in again; of one that keeps blocks apart each has its very size. All calls may come from
+/// any thread.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   /// `budget_bytes`: live and cached bytes never exceed it; none means no limit.

@@ -21,6 +21,9 @@ class MemorySource {
   virtual bool pinned() const { return false; }
   /// True where taking is slow or blocks the device, so that pools had better take much at once.
   virtual bool prefers_slabs() const { return false; }
+  /// True where each block is to be taken by itself, of the very size that was asked for, and given
+  /// back at once: what goes past its end, or comes after it, is then found by a memory checker.
+  virtual bool keeps_blocks_apart() const { return false; }
 };
 
 /// The process's memory; from 2 MiB on mappings of their own.

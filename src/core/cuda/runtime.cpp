@@ -135,6 +135,11 @@ class Runtime final : public CudaRuntime {
     check(answer, "cudaGraphInstantiate");
     return executable;
   }
+  bool captures(CUstream_st* stream) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
+  }
   void launch(CUgraphExec_st* graph, CUstream_st* stream) override {
     check(cudaGraphLaunch(graph, stream), "cudaGraphLaunch");
   }

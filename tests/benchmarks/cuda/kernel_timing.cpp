@@ -17,6 +17,7 @@ namespace {
 constexpr int kTimedRows = 5;               // of launches
 constexpr double kRowSeconds = 0.015;       // what one row is to take
 constexpr std::size_t kCachesPerRound = 4;  // bytes of all sets, in second-level caches
+constexpr std::size_t kFarBeyondCaches = 20;
 constexpr std::size_t kMostSets = 16;
 constexpr std::size_t kMostLaunches = 400;
 
@@ -29,6 +30,11 @@ Sizes sizes_of(const std::string& scale) {
 
 const char* name_of(Limit limit) {
   return limit == Limit::kProduct ? "product" : limit == Limit::kCopy ? "copy" : "read";
+}
+
+bool in_bf16_step(const Kernel& kernel) {
+  return kernel.dtype == DType::kBF16 || kernel.name.starts_with("adamw") ||
+         kernel.name == "sum_of_squares";
 }
 
 double bytes_of(std::initializer_list<Tensor> tensors) {
@@ -77,6 +83,15 @@ Tensor KernelTimer::tokens(const Shape& shape) const {
 
 void KernelTimer::time(const Kernel& kernel, const std::function<Work()>& make) {
   if (kernel.name.find(only_) == std::string::npos) return;
+  try {
+    timings_.push_back(timed(kernel, make));
+  } catch (const Error& error) {
+    timings_.push_back({.kernel = kernel, .problem = error.what()});
+  }
+  if (listener_) listener_(timings_.back());
+}
+
+Timing KernelTimer::timed(const Kernel& kernel, const std::function<Work()>& make) const {
   std::vector<Work> sets;
   std::size_t bytes = 0;
   do {
@@ -92,12 +107,12 @@ void KernelTimer::time(const Kernel& kernel, const std::function<Work()>& make) 
   for (int row = 0; row < (small_ ? 1 : kTimedRows); ++row)
     rows.push_back(seconds_of_launch(sets, launches));
   const auto [shortest, longest] = std::minmax_element(rows.begin(), rows.end());
-  Timing timing{.kernel = kernel, .seconds = median(rows)};
+  Timing timing{.kernel = kernel, .problem = "", .seconds = median(rows)};
   timing.spread = (*longest - *shortest) / timing.seconds;
   timing.rate = sets.front().amount / timing.seconds;
   timing.limit_rate = limit_of(kernel);
   require(std::isfinite(timing.rate) && timing.rate > 0, "a kernel took no time");
-  timings_.push_back(timing);
+  return timing;
 }
 
 double KernelTimer::seconds_of_launch(const std::vector<Work>& sets, std::size_t launches) const {
@@ -115,13 +130,27 @@ double KernelTimer::limit_of(const Kernel& kernel) const {
   return kernel.dtype == DType::kBF16 ? rates_.bf16_product : rates_.f32_product;
 }
 
+/// Of copies between numbers without a pattern, much larger than the cache.
+double KernelTimer::measure_memcpy_rate() const {
+  const auto elements = static_cast<std::int64_t>(kFarBeyondCaches * cache_bytes_ / sizeof(float));
+  const Tensor from = random({small_ ? 256 : elements}, DType::kF32);
+  const Tensor to = random(from.shape(), DType::kF32);
+  const Work work{bytes_of({from, to}), 0, [&] { copy(to, from, stream_); }};
+  double best = 1e30;
+  for (int row = 0; row < (small_ ? 1 : kTimedRows); ++row)
+    best = std::min(best, seconds_of_launch({work}, small_ ? 1 : 10));
+  return work.amount / best;
+}
+
 /// Those of kernels/machine_rates.h; at the small scale, whose numbers mean nothing, of one tiny
 /// copy and product.
 void KernelTimer::measure_rates() {
+  rates_.memcpy = measure_memcpy_rate();
   if (!small_) {
-    rates_ = {kernels::measure_product_rate(DType::kBF16, stream_),
-              kernels::measure_product_rate(DType::kF32, stream_),
-              kernels::measure_copy_rate(stream_), kernels::measure_read_rate(stream_)};
+    rates_.bf16_product = kernels::measure_product_rate(DType::kBF16, stream_);
+    rates_.f32_product = kernels::measure_product_rate(DType::kF32, stream_);
+    rates_.copy = kernels::measure_copy_rate(stream_);
+    rates_.read = kernels::measure_read_rate(stream_);
     return;
   }
   const Tensor x = random({16, 16}, DType::kF32), y = random({16, 16}, DType::kF32);

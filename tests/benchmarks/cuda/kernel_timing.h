@@ -38,18 +38,23 @@ struct Kernel {
   double calls_per_step;  // of the 124M step; 0 where it is not part of it
 };
 
+/// Whether its calls are those of a step in bf16: the update has f32 tensors there too.
+bool in_bf16_step(const Kernel& kernel);
+
 struct Timing {
   Kernel kernel;
+  std::string problem;    // why it could not be timed; the rest is 0 then
   double seconds = 0;     // of one launch, the median of several rows of launches
   double spread = 0;      // (longest - shortest) / median of the rows
   double rate = 0;        // amount / seconds
   double limit_rate = 0;  // of this run
-  double share() const { return rate / limit_rate; }
+  double share() const { return problem.empty() ? rate / limit_rate : 0; }
 };
 
 struct Rates {
   double bf16_product = 0, f32_product = 0;  // operations a second
   double copy = 0, read = 0;                 // bytes a second
+  double memcpy = 0;                         // of cudaMemcpyAsync, read and written
 };
 
 /// Times kernels one after the other by the device's own clock. Launches follow each other without
@@ -68,11 +73,17 @@ class KernelTimer {
   Tensor random(const Shape& shape, DType dtype) const;
   Tensor tokens(const Shape& shape) const;
 
-  /// Calls `make` for each set of tensors, and lets them go afterwards.
+  /// Calls `listener` with each timing as it comes.
+  void report_to(std::function<void(const Timing&)> listener) { listener_ = std::move(listener); }
+
+  /// Calls `make` for each set of tensors, and lets them go afterwards. An Error becomes the
+  /// timing's problem.
   void time(const Kernel& kernel, const std::function<Work()>& make);
 
  private:
   void measure_rates();
+  double measure_memcpy_rate() const;
+  Timing timed(const Kernel& kernel, const std::function<Work()>& make) const;
   double seconds_of_launch(const std::vector<Work>& sets, std::size_t launches) const;
   double limit_of(const Kernel& kernel) const;
 
@@ -84,6 +95,7 @@ class KernelTimer {
   Tensor noise_;  // f32, what random tensors are made of
   Rates rates_;
   std::vector<Timing> timings_;
+  std::function<void(const Timing&)> listener_;
 };
 
 /// Bytes of all together.

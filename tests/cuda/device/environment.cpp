@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
+#include "tests/cuda/apart_memory.h"
 #include "tests/cuda/orders.h"
 
 namespace hybrid_trainer {
@@ -26,7 +29,18 @@ void in_several_orders(const std::function<void()>& run) {
   for (int i = 0; i < 3; ++i) run();
 }
 
+std::unique_ptr<MemorySource> test_memory() {
+  const char* const wish = std::getenv("HT_TEST_MEMORY");
+  const Device device = find_device("cuda");
+  if (wish == nullptr || std::string_view(wish) != "apart") return cuda_memory(device);
+  return std::make_unique<ApartMemory>(device);
+}
+
+StepSizes step_sizes() { return {64, 1024, 12, 64, 50257, 50304, 8192}; }
+
 double loss_tolerance() { return 1e-4; }
+
+double gelu_tolerance() { return 1e-4; }
 
 int recordings_replayed() { return -1; }
 

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <functional>
+
+#include "kernels/cuda/product.h"
+
+namespace hybrid_trainer::kernels {
+
+/// A product of the shapes of another one on random numbers, in device memory that goes with it, to
+/// time algorithms on. The other one's operands are left alone.
+class ProductTrial {
+ public:
+  /// Throws OutOfMemory.
+  ProductTrial(Cuda cuda, const Product& like);
+
+  /// Seconds on the device of what `run` enqueues for the trial's product, with nothing of it in
+  /// the second-level cache; infinity where `run` throws DeviceError. Waits for the device.
+  double seconds_of(const std::function<void(Cuda, const Product&)>& run) const;
+
+ private:
+  Tensor random_like(const Tensor& tensor) const;
+
+  Stream stream_;  // the same queue, with a pool of the trial's own
+  Tensor noise_;   // f32
+  Tensor flush_;   // larger than the cache
+  Product product_;
+};
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,67 @@
+# The results of gpu_check.sh: what is known of a part, what comes from an earlier call, what is left for the next; sourced by it.
+# In $results lie PART.json (its result), PART.failed (why it has none, or not all), PART.log, tests/ (a result a suite), cache/
+# (algorithms measured on the device) and compiled.tar.gz (what PyTorch compiled).
+
+largest_archive=$((15 << 20)) # bytes; with two summaries it must fit into what a lent machine gives back
+largest_compiled=$((11 << 20))
+
+# fresh, kept (it has its result) or later: an earlier call failed at it, ran out of time or had no device.
+state_of() {
+  local part=$1
+  if [ -n "$again" ]; then
+    echo fresh
+  elif [ ! -e "$results/$part.failed" ]; then
+    [ -s "$results/$part.json" ] && echo kept || echo fresh
+  elif [ -s "$results/$part.json" ] && ! grep -qE '^exit code (69|124|137):' "$results/$part.failed"; then
+    echo kept
+  else
+    echo later
+  fi
+}
+
+# Takes over what an earlier call left, as a folder or an archive, but for parts of which something is known here.
+take_over() {
+  local from=$1 taken part end
+  taken=$(mktemp -d)
+  if [ -d "$from" ]; then
+    cp -r "$from/." "$taken/"
+  else
+    tar -C "$taken" -xzf "$from" 2>/dev/null || fail "--from $from: not an archive that this script left" 66
+  fi
+  [ ! -f "$taken/gpu_check.tar.gz" ] || tar -C "$taken" -xzf "$taken/gpu_check.tar.gz"
+  for part in "${parts[@]}"; do
+    [ ! -e "$results/$part.json" ] && [ ! -e "$results/$part.failed" ] || continue
+    for end in json failed log; do [ ! -e "$taken/$part.$end" ] || cp "$taken/$part.$end" "$results/"; done
+  done
+  for part in tests cache; do [ ! -d "$taken/$part" ] || cp -rn "$taken/$part" "$results/"; done
+  if [ -f "$taken/compiled.tar.gz" ] && [ ! -d "$results/compiled" ]; then
+    cp "$taken/compiled.tar.gz" "$results/"
+    tar -C "$results" -xzf "$results/compiled.tar.gz"
+  fi
+  rm -rf "$taken"
+}
+
+# Packs what PyTorch compiled, for a call that goes on elsewhere.
+keep_compiled() {
+  rm -f "$results/compiled.tar.gz"
+  [ -n "$(ls -A "$results/compiled" 2>/dev/null)" ] || return 0
+  tar -C "$results" -czf "$results/compiled.tar.gz" compiled
+  [ "$(stat -c %s "$results/compiled.tar.gz")" -le "$largest_compiled" ] ||
+    { echo "what PyTorch compiled is too large to keep" && rm "$results/compiled.tar.gz"; }
+}
+
+summary_failed=""
+# Leaves everything in $out: one archive, summary.md and summary.json. After each part, since a call may be ended from outside.
+publish() {
+  local archive=$out/gpu_check.tar.gz name
+  mkdir -p "$out"
+  python3 scripts/peers/gpu_table.py "$results" "${parts[@]}" >/dev/null ||
+    { summary_failed=1 && echo "no summary could be made of these results"; }
+  for name in summary.md summary.json; do [ ! -e "$results/$name" ] || cp "$results/$name" "$out/"; done
+  tar -C "$results" --exclude=./compiled -czf "$archive.new" .
+  if [ "$(stat -c %s "$archive.new")" -gt "$largest_archive" ]; then
+    echo "the archive is too large: logs and what PyTorch compiled are left out"
+    tar -C "$results" --exclude=./compiled --exclude=./compiled.tar.gz --exclude='*.log' -czf "$archive.new" .
+  fi
+  mv "$archive.new" "$archive"
+}

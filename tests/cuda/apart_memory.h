@@ -1,0 +1,20 @@
+#pragma once
+
+#include "hybrid_trainer/core/memory_source.h"
+
+namespace hybrid_trainer {
+
+/// Memory of a CUDA device, block by block.
+class ApartMemory final : public MemorySource {
+ public:
+  explicit ApartMemory(Device device) : memory_(cuda_memory(device)) {}
+  void* take(std::size_t bytes) noexcept override { return memory_->take(bytes); }
+  void give(void* data, std::size_t bytes) noexcept override { memory_->give(data, bytes); }
+  Device device() const override { return memory_->device(); }
+  bool keeps_blocks_apart() const override { return true; }
+
+ private:
+  std::unique_ptr<MemorySource> memory_;
+};
+
+}  // namespace hybrid_trainer

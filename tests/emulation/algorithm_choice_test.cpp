@@ -1,0 +1,217 @@
+// How products come to their algorithms, with a stand-in for cuBLASLt whose algorithms add in
+// orders of their own and take the time that a test gives them.
+
+#include "kernels/cuda/algorithm_choice.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "hybrid_trainer/core/recording.h"
+#include "hybrid_trainer/kernels/matmul.h"
+#include "tests/cuda/cuda_case.h"
+#include "tests/emulation/emulated_device.h"
+#include "tests/trainer/temporary_folder.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+TEST(FastestOf, IsTheOneWithTheLeastMedian) {
+  const auto constant = [](std::vector<double> seconds) {
+    return fastest_of(seconds.size(), [=](std::size_t i) { return seconds[i]; });
+  };
+  EXPECT_EQ(constant({3, 1, 2}), 1u);
+  EXPECT_EQ(constant({1, 3, 2}), 0u);
+  EXPECT_EQ(constant({1, 0.995}), 0u) << "less than noise";
+  EXPECT_EQ(constant({kNever, 2, 1}), 2u);
+  EXPECT_EQ(constant({kNever, kNever}), 0u);
+  EXPECT_EQ(constant({5}), 0u);
+  int calls = 0;
+  const auto disturbed = [&](std::size_t i) {
+    return i == 0 ? 2.0 : ++calls % 3 == 0 ? 50.0 : 1.0;
+  };
+  EXPECT_EQ(fastest_of(2, disturbed), 1u);
+}
+
+TEST(FastestOf, DoesNotTimeAgainWhatIsFarSlower) {
+  std::vector<int> calls(3);
+  const std::vector<double> seconds{9, 1, 1.9};
+  EXPECT_EQ(fastest_of(3, [&](std::size_t i) { return ++calls[i], seconds[i]; }), 1u);
+  EXPECT_EQ(calls, (std::vector<int>{3, 6, 6}));
+}
+
+TEST(FastestOf, DoesNotTimeAgainWhatDoesNotRun) {
+  int calls = 0;
+  fastest_of(2, [&](std::size_t i) { return i == 0 ? 1.0 : (++calls, kNever); });
+  EXPECT_EQ(calls, 1);
+}
+
+/// Products with three algorithms, in a folder of the test's own.
+class AlgorithmChoice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("HYBRID_CACHE_DIR", folder_.c_str(), 1);
+    as_new_process({3000, 1000, 2000});
+  }
+  void TearDown() override {
+    as_new_process({});
+    unsetenv("HYBRID_CACHE_DIR");
+    unsetenv("HYBRID_TIME_ALGORITHMS");
+    emulation::device().memory_bytes = std::size_t{4} << 30;
+  }
+
+  void as_new_process(std::vector<double> algorithm_seconds) {
+    emulation::device().algorithm_seconds = std::move(algorithm_seconds);
+    emulation::restart_products();
+  }
+  /// A product of f32 numbers whose bits tell the order of adding.
+  Tensor product(GradientMode mode = GradientMode::kOverwrite) {
+    const Stream host = cpu_stream(), stream = cuda_stream();
+    const Tensor a = copy_to(random_tensor({4, 64}, DType::kF32, 1, host), stream);
+    const Tensor b = copy_to(random_tensor({64, 8}, DType::kF32, 2, host), stream);
+    const Tensor c = copy_to(random_tensor({4, 8}, DType::kF32, 3, host), stream);
+    matmul(c, a, Transpose::kNo, b, Transpose::kNo, mode, stream);
+    return wait_for_host(c, stream);
+  }
+  /// The same with one algorithm alone and nothing timed.
+  Tensor product_by(std::size_t algorithm) {
+    std::vector<double> only(3, -1);
+    only[algorithm] = 1;
+    const TemporaryFolder scratch;
+    setenv("HYBRID_CACHE_DIR", (scratch / "cache").c_str(), 1);
+    const auto kept = emulation::device().algorithm_seconds;
+    as_new_process(only);
+    const Tensor result = product();
+    as_new_process(kept);
+    setenv("HYBRID_CACHE_DIR", folder_.c_str(), 1);
+    return result;
+  }
+  fs::path file() const { return fs::path(folder_) / "cublaslt-1-emulated.txt"; }
+  std::string note_of(const std::function<void()>& work) {
+    testing::internal::CaptureStderr();
+    work();
+    return testing::internal::GetCapturedStderr();
+  }
+
+  TemporaryFolder scratch_;
+  std::string folder_ = scratch_ / "cache";
+};
+
+TEST_F(AlgorithmChoice, TakesTheFastestAndStoresIt) {
+  const Tensor by_first = product_by(0), by_second = product_by(1), by_third = product_by(2);
+  ASSERT_NE(std::memcmp(by_first.raw(), by_second.raw(), by_first.bytes()), 0);
+  ASSERT_NE(std::memcmp(by_second.raw(), by_third.raw(), by_first.bytes()), 0);
+  expect_same_bits(product(), by_second);
+  EXPECT_TRUE(fs::is_regular_file(file()));
+  // A later run would time another one as the fastest, and has the stored one all the same.
+  as_new_process({3000, 2000, 1000});
+  expect_same_bits(product(), by_second);
+  // Where the cache is lost it may come to another one.
+  fs::remove_all(folder_);
+  as_new_process({3000, 2000, 1000});
+  expect_same_bits(product(), by_third);
+}
+
+TEST_F(AlgorithmChoice, LeavesTheOperandsAlone) {
+  for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
+    const Tensor timed = product(mode);
+    as_new_process({3000, 1000, 2000});  // reads the choice
+    expect_same_bits(product(mode), timed);
+  }
+}
+
+TEST_F(AlgorithmChoice, PassesOverWhatDoesNotRun) {
+  const Tensor by_third = product_by(2);
+  as_new_process({3000, -1, 2000});
+  expect_same_bits(product(), by_third);
+}
+
+TEST_F(AlgorithmChoice, ReplacesADamagedFileAndSaysSo) {
+  product();
+  std::ofstream(file()) << "nonsense";
+  as_new_process({3000, 2000, 1000});
+  const std::string note = note_of([&] { product(); });
+  EXPECT_NE(note.find("note: " + file().native() + " is damaged"), std::string::npos) << note;
+  const Tensor again = product();
+  as_new_process({1000, 2000, 3000});
+  EXPECT_EQ(note_of([&] { expect_same_bits(product(), again); }), "");
+}
+
+TEST_F(AlgorithmChoice, ReplacesAnAlgorithmThatDoesNotFit) {
+  as_new_process({4000, 3000, 2000, 1000});
+  product();  // the fourth, which the next process does not have
+  const Tensor by_second = product_by(1);
+  as_new_process({3000, 1000, 2000});
+  expect_same_bits(product(), by_second);
+  as_new_process({1000, 2000, 3000});
+  expect_same_bits(product(), by_second);
+}
+
+TEST_F(AlgorithmChoice, WhatCannotBeStoredStaysWithTheLibrarysBest) {
+  const Tensor by_first = product_by(0);
+  std::ofstream(folder_) << "a file where the folder should be";
+  const std::string note = note_of([&] { expect_same_bits(product(), by_first); });
+  EXPECT_NE(note.find("HYBRID_CACHE_DIR"), std::string::npos) << note;
+}
+
+TEST_F(AlgorithmChoice, TheEnvironmentTurnsItOff) {
+  const Tensor by_first = product_by(0);
+  setenv("HYBRID_TIME_ALGORITHMS", "0", 1);
+  as_new_process({3000, 1000, 2000});
+  expect_same_bits(product(), by_first);
+  EXPECT_FALSE(fs::exists(file()));
+}
+
+TEST_F(AlgorithmChoice, WithoutMemoryForItNothingIsTimedButTheChoiceIsKept) {
+  const Tensor by_first = product_by(0);
+  emulation::device().memory_bytes = 1 << 20;  // the trial's noise alone takes it
+  expect_same_bits(product(), by_first);
+  emulation::device().memory_bytes = std::size_t{4} << 30;
+  as_new_process({3000, 1000, 2000});
+  expect_same_bits(product(), by_first);
+}
+
+TEST_F(AlgorithmChoice, NothingIsTimedWhileAStreamIsRecorded) {
+  const Stream host = cpu_stream(), stream = cuda_stream();
+  const Tensor a = copy_to(random_tensor({4, 4}, DType::kF32, 1, host), stream);
+  const Tensor c = Tensor::empty_like(a, MemoryKind::kActivations, stream);
+  const Recording recording(stream, [&](const Stream& recorded) {
+    matmul(c, a, Transpose::kNo, a, Transpose::kNo, GradientMode::kOverwrite, recorded);
+  });
+  recording.replay(stream);
+  stream.synchronize();
+  EXPECT_TRUE(fs::is_regular_file(file()));
+}
+
+TEST_F(AlgorithmChoice, AResumedRunKeepsItsBits) {
+  prepare_tiny_data(scratch_ / "data");
+  HybridTrainerConfig config = tiny_config();
+  config.device = "cuda";
+  config.training.steps = 10;
+  config.mixed_precision.predict = "fp32";
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  train_tiny(config, scratch_ / "data", scratch_ / "whole");
+  const std::string whole = newest_checkpoint_digest(scratch_ / "whole");
+  const auto resume = [&](const std::string& name) {
+    as_new_process({3000, 2000, 1000});
+    fs::copy(scratch_ / "whole", scratch_ / name, fs::copy_options::recursive);
+    for (const auto& checkpoint : fs::directory_iterator(scratch_ / name / "checkpoints")) {
+      if (checkpoint.path().filename() > "step-0000000007") fs::remove_all(checkpoint);
+    }
+    train_tiny(config, scratch_ / "data", scratch_ / name, true);
+    return newest_checkpoint_digest(scratch_ / name);
+  };
+  EXPECT_EQ(resume("resumed"), whole);
+  fs::remove_all(folder_);
+  EXPECT_NE(resume("lost"), whole) << "with the cache lost another algorithm is the fastest";
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,40 @@
+// No kernel writes past a tensor: looked at after every test of this program.
+
+#include <gtest/gtest.h>
+
+#include "tests/cuda/cuda_case.h"
+#include "tests/emulation/emulated_device.h"
+
+namespace hybrid_trainer::emulation {
+namespace {
+
+class AfterEachTest final : public ::testing::EmptyTestEventListener {
+  void OnTestEnd(const ::testing::TestInfo&) override {
+    EXPECT_EQ(device().overruns.exchange(0), 0) << "blocks were written past their end";
+  }
+};
+
+class Listening final : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    ::testing::UnitTest::GetInstance()->listeners().Append(new AfterEachTest);
+  }
+};
+const auto* const registered = ::testing::AddGlobalTestEnvironment(new Listening);
+
+TEST(EmulatedDevice, SeesWritesPastATensor) {
+  const Stream stream = cuda_stream();
+  for (const std::int64_t written : {3, 4}) {
+    {
+      const Tensor x = Tensor::empty({3}, DType::kF32, MemoryKind::kActivations, stream);
+      float* const data = x.data<float>();
+      enqueue(stream.native(), [=] {
+        for (std::int64_t i = 0; i < written; ++i) data[i] = 1;
+      });
+    }
+    EXPECT_EQ(device().overruns.exchange(0), written - 3);
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::emulation
