@@ -11,11 +11,17 @@ namespace {
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kLine = 64;
 
+/// Of any size, which aligned_alloc does not promise.
+void* take_lines(std::size_t bytes) noexcept {
+  void* data = nullptr;
+  return posix_memalign(&data, kLine, bytes) == 0 ? data : nullptr;
+}
+
 /// Large blocks are mappings of their own, so that what is given back really leaves the process.
 class SystemMemory final : public MemorySource {
  public:
   void* take(std::size_t bytes) noexcept override {
-    if (bytes < kHugePage) return std::aligned_alloc(kLine, bytes);
+    if (bytes < kHugePage) return take_lines(bytes);
     void* mapped = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) return nullptr;
