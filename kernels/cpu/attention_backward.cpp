@@ -1,5 +1,6 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/tile_attention.h"
 
 namespace hybrid_trainer::kernels {
 namespace {
@@ -124,6 +125,8 @@ inline void backward_head(T* dqkv, const T* dy, const T* y, const float* log_sum
 void attention_backward(Cpu cpu, const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                         const Tensor& log_sum_exp, const Tensor& qkv, int heads) {
   const AttentionSizes sizes(qkv, heads);
+  if (fits_tiles(sizes, qkv.dtype()))
+    return attention_backward_by_tiles(cpu, dqkv, dy, y, log_sum_exp, qkv, sizes);
   const std::int64_t scratch_elements = BackwardScratch::elements(sizes);
   const Tensor scratch = cpu.workspace(threads() * scratch_elements);
   float* const scratch_base = scratch.data<float>();

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/tile_attention.h"
 
 namespace hybrid_trainer::kernels {
 namespace {
@@ -107,6 +108,8 @@ inline void forward_head(T* y, float* log_sum_exp, const T* qkv, const Attention
 void attention_forward(Cpu cpu, const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                        int heads) {
   const AttentionSizes sizes(qkv, heads);
+  if (fits_tiles(sizes, qkv.dtype()))
+    return attention_forward_by_tiles(cpu, y, log_sum_exp, qkv, sizes);
   const std::int64_t scratch_elements = ForwardScratch::elements(sizes);
   const Tensor scratch = cpu.workspace(threads() * scratch_elements);
   float* const scratch_base = scratch.data<float>();

@@ -22,8 +22,14 @@ void check_targets(const std::int32_t* targets, std::int64_t rows, std::int64_t 
   }
 }
 
+/// e^(logit − highest) of a row, and what they sum up to.
+struct RowExponentials {
+  float highest, sum;
+};
+
 template <class T>
-inline float log_sum_exp_of_row(const T* logits, std::int64_t columns) {
+inline RowExponentials exponentials_of_row(float* exponentials, const T* logits,
+                                           std::int64_t columns) {
   float highest = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : highest)
   for (std::int64_t i = 0; i < columns; ++i) {
@@ -32,34 +38,39 @@ inline float log_sum_exp_of_row(const T* logits, std::int64_t columns) {
   }
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < columns; ++i) sum += exponential(load(logits + i) - highest);
-  return highest + std::log(sum);
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const float power = exponential(load(logits + i) - highest);
+    exponentials[i] = power;
+    sum += power;
+  }
+  return {highest, sum};
 }
 
 }  // namespace
 
-void softmax_cross_entropy(Cpu, const Tensor& losses, const Tensor& logits, const Tensor& targets,
-                           std::int64_t vocabulary, float gradient_scale) {
-  const std::int64_t stride = logits.size(1);
+void softmax_cross_entropy(Cpu cpu, const Tensor& losses, const Tensor& logits,
+                           const Tensor& targets, std::int64_t vocabulary, float gradient_scale) {
+  const std::int64_t rows = logits.size(0), stride = logits.size(1);
   const std::int32_t* const wanted = targets.data<std::int32_t>();
   float* const loss = losses.data<float>();
-  check_targets(wanted, logits.size(0), vocabulary);
+  check_targets(wanted, rows, vocabulary);
+  const std::int64_t least = kMinElementsPerThread / stride;
+  const Tensor scratch = cpu.workspace(share_count(rows, least) * stride);
+  float* const lines = scratch.data<float>();
   visit_real(logits.dtype(), [&](auto real) {
     using T = decltype(real);
     T* const base = logits.data<T>();
-    parallel_rows(logits.size(0), stride, [=](std::int64_t begin, std::int64_t end) {
+    parallel_shares(rows, least, [=](std::int64_t share, std::int64_t begin, std::int64_t end) {
+      float* const exponentials = lines + share * stride;
       for (std::int64_t n = begin; n < end; ++n) {
         T* const row = base + n * stride;
-        const float log_sum = log_sum_exp_of_row(row, vocabulary);
-        const float target_logit = load(row + wanted[n]);
-        loss[n] = log_sum - target_logit;
+        const auto [highest, sum] = exponentials_of_row(exponentials, row, vocabulary);
+        loss[n] = std::log(sum) - (load(row + wanted[n]) - highest);
         if (gradient_scale == 0.0f) continue;
+        const float factor = gradient_scale / sum;
 #pragma omp simd
-        for (std::int64_t i = 0; i < vocabulary; ++i) {
-          store(row + i, exponential(load(row + i) - log_sum) * gradient_scale);
-        }
-        const float target_gradient = (exponential(target_logit - log_sum) - 1.0f) * gradient_scale;
-        store(row + wanted[n], target_gradient);
+        for (std::int64_t i = 0; i < vocabulary; ++i) store(row + i, exponentials[i] * factor);
+        store(row + wanted[n], exponentials[wanted[n]] * factor - gradient_scale);
         for (std::int64_t i = vocabulary; i < stride; ++i) store(row + i, 0.0f);
       }
     });

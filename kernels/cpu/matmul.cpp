@@ -4,6 +4,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/product.h"
+#include "kernels/cpu/tile_product.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace hybrid_trainer::kernels {
@@ -88,9 +89,9 @@ void matmul(Cpu cpu, const Tensor& c, const Tensor& a, Transpose transpose_a, co
   }
   ProductKind kind = kind_of(c, a, transpose_a, transpose_b);
   kind.accumulate = accumulate;
-  if (prefers_prepared(kind)) {
-    return multiply_prepared(cpu, kind, {.a = a.raw(), .b = b.raw(), .c = c.raw()});
-  }
+  const ProductArrays arrays{.a = a.raw(), .b = b.raw(), .c = c.raw()};
+  if (fits_tiles(kind)) return multiply_by_tiles(cpu, kind, arrays);
+  if (prefers_prepared(kind)) return multiply_prepared(cpu, kind, arrays);
   const Tensor sum = c.dtype() == DType::kF32 ? c : cpu.workspace(c.elements()).view(c.shape());
   if (accumulate && c.dtype() != DType::kF32) cast(cpu, sum, c);
   multiply_f32(sum, as_f32(cpu, a), transpose_a, as_f32(cpu, b), transpose_b, accumulate);
@@ -106,14 +107,13 @@ void linear_forward(Cpu cpu, const Tensor& y, const Tensor& x, const Tensor& w, 
   kind.bias = bias.defined();
   kind.accumulate = in_place;
   kind.residual = residual && !in_place;
-  if (prefers_prepared(kind)) {
-    return multiply_prepared(cpu, kind,
-                             {.a = x.raw(),
-                              .b = w.raw(),
-                              .c = y.raw(),
-                              .bias = bias ? bias.data<float>() : nullptr,
-                              .residual = residual.raw()});
-  }
+  const ProductArrays arrays{.a = x.raw(),
+                             .b = w.raw(),
+                             .c = y.raw(),
+                             .bias = bias ? bias.data<float>() : nullptr,
+                             .residual = residual.raw()};
+  if (fits_tiles(kind)) return multiply_by_tiles(cpu, kind, arrays);
+  if (prefers_prepared(kind)) return multiply_prepared(cpu, kind, arrays);
   const bool starts = bias || residual;
   const Tensor sum = y.dtype() == DType::kF32 ? y : cpu.workspace(y.elements()).view(y.shape());
   if (starts) start_from_sums(sum, bias, residual);

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cpuid.h>
@@ -29,8 +30,10 @@ InstructionSet held_down() {
   if (wish == nullptr) return best;
   for (auto set : {InstructionSet::kBaseline, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
     if (std::strcmp(wish, name_of(set)) == 0) {
-      if (set < InstructionSet::kAvx512)
-        setenv("ONEDNN_MAX_CPU_ISA", set == InstructionSet::kAvx2 ? "AVX2" : "SSE41", 0);
+      const char* const onednn = set == InstructionSet::kAvx512 ? "AVX512_CORE_BF16"
+                                 : set == InstructionSet::kAvx2 ? "AVX2"
+                                                                : "SSE41";
+      setenv("ONEDNN_MAX_CPU_ISA", onednn, 0);
       return std::min(best, set);
     }
   }
@@ -42,6 +45,18 @@ bool has_bfloat16_instructions() {
   const bool avx512_bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 5)) != 0;
   const bool amx_bf16 = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & (1u << 22)) != 0;
   return avx512_bf16 || amx_bf16;
+}
+
+bool has_tile_instructions() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kTiles = 1u << 24, kBFloat16 = 1u << 22;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTiles) != 0 && (d & kBFloat16) != 0;
+}
+
+/// Linux gives a process the tiles' large state only where it asks.
+bool may_use_tiles() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 }  // namespace
@@ -65,6 +80,12 @@ InstructionSet instruction_set() {
 
 bool multiplies_bfloat16() {
   return instruction_set() == InstructionSet::kAvx512 && has_bfloat16_instructions();
+}
+
+bool multiplies_tiles() {
+  static const bool taken = multiplies_bfloat16() && std::getenv("HYBRID_MAX_ISA") == nullptr &&
+                            has_tile_instructions() && may_use_tiles();
+  return taken;
 }
 
 ProcessorInfo processor_info() {

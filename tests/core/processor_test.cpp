@@ -46,11 +46,16 @@ TEST(InstructionSet, HoldsTheProductLibraryDownToo) {
   };
   EXPECT_EQ(in_child("avx2", has("AVX2")), 0);
   EXPECT_EQ(in_child("baseline", has("SSE41")), 0);
-  EXPECT_EQ(in_child("avx512", has("")), 0);
+  EXPECT_EQ(in_child("avx512", has("AVX512_CORE_BF16")), 0);
 }
 
 TEST(InstructionSet, MultipliesNoBFloat16WhereHeldDown) {
   EXPECT_EQ(in_child("avx2", [] { return multiplies_bfloat16() ? 1 : 0; }), 0);
+}
+
+TEST(InstructionSet, MultipliesNoTilesWhereHeldDown) {
+  for (const char* set : {"avx512", "avx2"})
+    EXPECT_EQ(in_child(set, [] { return multiplies_tiles() ? 1 : 0; }), 0) << set;
 }
 
 TEST(InstructionSet, RefusesAnUnknownName) {

@@ -13,8 +13,10 @@ struct AttentionCase {
   std::int64_t head_size;
   std::int64_t channels() const { return heads * head_size; }
 };
-constexpr AttentionCase kCases[] = {{1, 1, 1, 1},   {2, 7, 3, 5},    {1, 64, 2, 16}, {2, 65, 1, 33},
-                                    {1, 200, 2, 8}, {1, 256, 1, 64}, {1, 330, 2, 12}};
+constexpr AttentionCase kCases[] = {{1, 1, 1, 1},    {2, 7, 3, 5},   {1, 64, 2, 16},
+                                    {2, 65, 1, 33},  {1, 200, 2, 8}, {1, 256, 1, 64},
+                                    {1, 330, 2, 12}, {1, 31, 2, 32}, {2, 96, 1, 64},
+                                    {1, 300, 2, 64}, {1, 390, 1, 96}};
 
 std::string text(const AttentionCase& c, DType dtype) {
   return concat("B ", c.batch, " T ", c.length, " H ", c.heads, " head ", c.head_size, " ",

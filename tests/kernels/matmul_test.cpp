@@ -16,19 +16,25 @@ Shape stored(Transpose transpose, std::int64_t rows, std::int64_t columns) {
   return transpose == Transpose::kNo ? Shape{rows, columns} : Shape{columns, rows};
 }
 
+Values transposed(const Values& values, std::int64_t rows, std::int64_t columns) {
+  Values result(values.size());
+  for (std::int64_t i = 0; i < rows * columns; ++i)
+    result[static_cast<std::size_t>(i % columns * rows + i / columns)] =
+        values[static_cast<std::size_t>(i)];
+  return result;
+}
+
 /// op(A)·op(B) + start.
 Values reference(const Product& p, const Tensor& a, Transpose ta, const Tensor& b, Transpose tb,
                  Values start) {
-  const Values left = values_of(a), right = values_of(b);
+  const Values left = ta == Transpose::kNo ? values_of(a) : transposed(values_of(a), p.k, p.m);
+  const Values right = tb == Transpose::kNo ? values_of(b) : transposed(values_of(b), p.n, p.k);
   for (std::int64_t i = 0; i < p.m; ++i) {
-    for (std::int64_t j = 0; j < p.n; ++j) {
-      for (std::int64_t l = 0; l < p.k; ++l) {
-        const auto at_a =
-            static_cast<std::size_t>(ta == Transpose::kNo ? i * p.k + l : l * p.m + i);
-        const auto at_b =
-            static_cast<std::size_t>(tb == Transpose::kNo ? l * p.n + j : j * p.k + l);
-        start[static_cast<std::size_t>(i * p.n + j)] += left[at_a] * right[at_b];
-      }
+    double* const to = start.data() + i * p.n;
+    for (std::int64_t l = 0; l < p.k; ++l) {
+      const double factor = left[static_cast<std::size_t>(i * p.k + l)];
+      const double* const row = right.data() + l * p.n;
+      for (std::int64_t j = 0; j < p.n; ++j) to[j] += factor * row[j];
     }
   }
   return start;
@@ -37,8 +43,8 @@ Values reference(const Product& p, const Tensor& a, Transpose ta, const Tensor& 
 void expect_product(const Product& p, Transpose ta, Transpose tb, DType inputs, DType output,
                     GradientMode mode) {
   const Stream stream = cpu_stream();
-  const Tensor a = random_tensor(stored(ta, p.m, p.k), inputs, 1, stream);
-  const Tensor b = random_tensor(stored(tb, p.k, p.n), inputs, 2, stream);
+  const Tensor a = random_tensor(stored(ta, p.m, p.k), inputs, 1, stream, 0.3);
+  const Tensor b = random_tensor(stored(tb, p.k, p.n), inputs, 2, stream, 0.3);
   const Tensor c = random_tensor({p.m, p.n}, output, 3, stream);
   Values start = values_of(c);
   if (mode == GradientMode::kOverwrite) start.assign(start.size(), 0.0);
@@ -65,6 +71,26 @@ TEST(Matmul, MatchesReferenceInAllLayoutsModesAndDtypes) {
       }
     }
   }
+}
+
+/// Multiples of the processor's tiles, and sizes at which it cuts operands into parts and writes past
+/// the caches.
+TEST(Matmul, MatchesReferenceInWholeTiles) {
+  constexpr auto kNo = Transpose::kNo, kYes = Transpose::kYes;
+  for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
+    for (const DType output : kRealTypes) {
+      for (const std::int64_t rows : {5, 32, 300}) {
+        expect_product({rows, 160, 96}, kNo, kNo, DType::kBF16, output, mode);
+        expect_product({rows, 160, 96}, kNo, kYes, DType::kBF16, output, mode);
+      }
+      expect_product({320, 160, 64}, kYes, kNo, DType::kBF16, output, mode);
+      expect_product({320, 160, 64}, kYes, kYes, DType::kBF16, output, mode);
+      expect_product({7, 800, 4096}, kNo, kYes, DType::kBF16, output, mode);
+      expect_product({7, 512, 8320}, kNo, kNo, DType::kBF16, output, mode);
+    }
+  }
+  expect_product({1056, 8000, 32}, kNo, kYes, DType::kBF16, DType::kBF16, GradientMode::kOverwrite);
+  expect_product({1056, 256, 32}, kYes, kNo, DType::kBF16, DType::kF32, GradientMode::kOverwrite);
 }
 
 TEST(Matmul, OverwritesWhatWasNotANumber) {
@@ -109,8 +135,9 @@ TEST(Matmul, ThrowsOnInnerSizesThatDiffer) {
 TEST(Linear, ForwardAddsBiasAndResidual) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
-    for (const std::int64_t rows : {1, 3, 4, 5, 66}) {
-      const Product p{rows, 45, 31};
+    for (const Product& p : {Product{1, 45, 31}, Product{3, 45, 31}, Product{4, 45, 31},
+                             Product{5, 45, 31}, Product{66, 45, 31}, Product{66, 160, 32}}) {
+      const std::int64_t rows = p.m;
       const Tensor x = random_tensor({rows, p.k}, dtype, 1, stream);
       const Tensor w = random_tensor({p.n, p.k}, dtype, 2, stream);
       const Tensor bias = random_tensor({p.n}, DType::kF32, 3, stream);

@@ -10,12 +10,16 @@ enum class InstructionSet { kBaseline, kAvx2, kAvx512 };
 const char* name_of(InstructionSet set);
 
 /// The best set that this processor has, held down by the environment variable HYBRID_MAX_ISA
-/// (baseline, avx2, avx512). The same variable holds oneDNN down where ONEDNN_MAX_CPU_ISA is not
-/// set.
+/// (baseline, avx2, avx512: without matrix tiles). The same variable holds oneDNN down where
+/// ONEDNN_MAX_CPU_ISA is not set.
 InstructionSet instruction_set();
 
 /// True where the processor multiplies BF16 (AVX-512 BF16 or AMX) and instruction_set() is kAvx512.
 bool multiplies_bfloat16();
+
+/// True where the processor has matrix tiles for BF16 (AMX), the system lets this process use them,
+/// and HYBRID_MAX_ISA does not hold it to avx512 or less.
+bool multiplies_tiles();
 
 struct ProcessorInfo {
   std::string name;              // as the processor calls itself

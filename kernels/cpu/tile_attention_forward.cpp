@@ -1,0 +1,131 @@
+#include <limits>
+
+#include "kernels/cpu/tile_attention.h"
+#include "kernels/cpu/tile_attention_rows.h"
+
+namespace hybrid_trainer::kernels::cpu {
+namespace {
+
+/// Scratch of one worker.
+struct ForwardScratch {
+  ForwardScratch(float* base, const AttentionSizes& sizes) {
+    ScratchCutter cutter(base);
+    const std::int64_t length = padded_length(sizes), rows = length * sizes.head_size;
+    query = cutter.take<BFloat16>(rows);
+    copied = cutter.take<BFloat16>(rows);
+    key = cutter.take<BFloat16>(rows);
+    value = cutter.take<BFloat16>(rows);
+    scores = cutter.take<float>(kPanel * length);
+    weights = cutter.take<BFloat16>(kPanel * length);
+    output = cutter.take<float>(kPanel * sizes.head_size);
+    floats = cutter.floats();
+  }
+  BFloat16* query;    // rows
+  BFloat16* copied;   // rows of keys, then of values
+  BFloat16* key;      // packed columns of keysᵀ
+  BFloat16* value;    // packed columns
+  float* scores;      // (kPanel, T), before scaling
+  BFloat16* weights;  // (kPanel, T)
+  float* output;      // (kPanel, head_size)
+  std::int64_t floats;
+};
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prefer-vector-width=512")
+
+/// Of one query: the highest scaled score and the sum of the weights e^(score − highest).
+struct Softmax {
+  float highest, total;
+};
+
+/// Scores of one query become weights, 0 from `visible` to `keys`.
+inline Softmax weigh_row(BFloat16* weights, const float* scores, std::int64_t visible,
+                         std::int64_t keys, float scale) {
+  float highest = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : highest)
+  for (std::int64_t i = 0; i < visible; ++i) highest = scores[i] > highest ? scores[i] : highest;
+  highest *= scale;
+  float total = 0;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < visible; ++i) {
+    const float weight = exponential(scores[i] * scale - highest);
+    store(weights + i, weight);
+    total += weight;
+  }
+  std::fill(weights + visible, weights + keys, BFloat16{});
+  return {highest, total};
+}
+
+/// Attention of 32 queries over the keys up to the last of them.
+void attend(const ForwardScratch& scratch, BFloat16* y, float* log_sum_exp, std::int64_t first,
+            const AttentionSizes& sizes) {
+  const std::int64_t length = padded_length(sizes), size = sizes.head_size, keys = first + kPanel;
+  const RowPanel queries = RowPanel::in_place(scratch.query + first * size, size);
+  for (std::int64_t key = 0; key < keys; key += kPanel) {
+    const BFloat16* const panel = scratch.key + key * size;
+    multiply_panels<Sum::kNew>(scratch.scores + key, length, queries, panel, size,
+                               panel + kPanel * size);
+  }
+  Softmax softmax[kPanel];
+  const std::int64_t rows = std::min(kPanel, sizes.length - first);
+  for (std::int64_t row = 0; row < kPanel; ++row) {
+    softmax[row] = weigh_row(scratch.weights + row * length, scratch.scores + row * length,
+                             first + row + 1, keys, sizes.scale);
+  }
+  const RowPanel weights = RowPanel::in_place(scratch.weights, length);
+  for (std::int64_t column = 0; column < size; column += kPanel) {
+    const BFloat16* const panel = scratch.value + column * length;
+    multiply_panels<Sum::kNew>(scratch.output + column, size, weights, panel, keys,
+                               panel + kPanel * length);
+  }
+  for (std::int64_t row = 0; row < rows; ++row) {
+    BFloat16* const to = y + (first + row) * sizes.channels;
+    const float* const from = scratch.output + row * size;
+    const float factor = 1.0f / softmax[row].total;
+#pragma omp simd
+    for (std::int64_t i = 0; i < size; ++i) store(to + i, from[i] * factor);
+    if (log_sum_exp != nullptr)
+      log_sum_exp[first + row] = softmax[row].highest + std::log(softmax[row].total);
+  }
+}
+
+void forward_head(BFloat16* y, float* log_sum_exp, const BFloat16* qkv, const AttentionSizes& sizes,
+                  const ForwardScratch& scratch) {
+  const TileRegisters registers;
+  const std::int64_t stride = 3 * sizes.channels, size = sizes.head_size;
+  const std::int64_t length = padded_length(sizes);
+  copy_head(scratch.query, qkv, stride, sizes);
+  copy_head(scratch.copied, qkv + sizes.channels, stride, sizes);
+  pack_columns_of_transposed(scratch.key, scratch.copied, size, length / kPanel, size);
+  copy_head(scratch.copied, qkv + 2 * sizes.channels, stride, sizes);
+  pack_columns(scratch.value, scratch.copied, size, size / kPanel, length);
+  for (std::int64_t first = 0; first < sizes.length; first += kPanel)
+    attend(scratch, y, log_sum_exp, first, sizes);
+}
+
+#pragma GCC pop_options
+
+}  // namespace
+
+bool fits_tiles(const AttentionSizes& sizes, DType dtype) {
+  return multiplies_tiles() && dtype == DType::kBF16 && sizes.head_size % kPanel == 0;
+}
+
+void attention_forward_by_tiles(Cpu cpu, const Tensor& y, const Tensor& log_sum_exp,
+                                const Tensor& qkv, const AttentionSizes& sizes) {
+  const std::int64_t floats = ForwardScratch(nullptr, sizes).floats;
+  const Tensor scratch = cpu.workspace(threads() * floats);
+  float* const base = scratch.data<float>();
+  float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
+  auto* const out = y.data<BFloat16>();
+  const auto* const in = qkv.data<BFloat16>();
+  parallel_items(sizes.batch * sizes.heads, [=](std::int64_t worker, std::int64_t item) {
+    const std::int64_t row = item / sizes.heads * sizes.length;
+    const std::int64_t column = item % sizes.heads * sizes.head_size;
+    forward_head(out + row * sizes.channels + column, sums ? sums + item * sizes.length : nullptr,
+                 in + row * 3 * sizes.channels + column, sizes,
+                 ForwardScratch(base + worker * floats, sizes));
+  });
+}
+
+}  // namespace hybrid_trainer::kernels::cpu
