@@ -40,11 +40,9 @@ InstructionSet held_down() {
   throw UsageError(concat("HYBRID_MAX_ISA is ", wish, "; want baseline, avx2 or avx512"));
 }
 
-bool has_bfloat16_instructions() {
+bool has_bfloat16_vectors() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  const bool avx512_bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 5)) != 0;
-  const bool amx_bf16 = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & (1u << 22)) != 0;
-  return avx512_bf16 || amx_bf16;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 5)) != 0;
 }
 
 bool has_tile_instructions() {
@@ -79,12 +77,15 @@ InstructionSet instruction_set() {
 }
 
 bool multiplies_bfloat16() {
-  return instruction_set() == InstructionSet::kAvx512 && has_bfloat16_instructions();
+  if (instruction_set() != InstructionSet::kAvx512) return false;
+  // Beside tiles, BF16 vectors are multiplied at half of FP32's rate.
+  return has_tile_instructions() ? multiplies_tiles() : has_bfloat16_vectors();
 }
 
 bool multiplies_tiles() {
-  static const bool taken = multiplies_bfloat16() && std::getenv("HYBRID_MAX_ISA") == nullptr &&
-                            has_tile_instructions() && may_use_tiles();
+  static const bool taken = instruction_set() == InstructionSet::kAvx512 &&
+                            std::getenv("HYBRID_MAX_ISA") == nullptr && has_tile_instructions() &&
+                            may_use_tiles();
   return taken;
 }
 

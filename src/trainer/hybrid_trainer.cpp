@@ -41,7 +41,7 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
 
 HybridTrainer::~HybridTrainer() = default;
 
-DType HybridTrainer::dtype_of(Phase phase) const { return trainable_->dtype_of(phase); }
+const PhasePrecision& HybridTrainer::precision() const { return trainable_->precision(); }
 
 void HybridTrainer::tell(const std::string& text) const {
   if (listener_) listener_(text);

@@ -9,14 +9,8 @@ namespace {
 /// More than any device has, in one piece, so that the extent is what one slab would need.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
 
-/// Nothing can be timed on a simulated device; with bf16 as the faster one, "auto" keeps f32
-/// masters and bf16 copies at once, which is the larger need.
-HybridTrainerConfig without_timing(HybridTrainerConfig config) {
-  for (std::string* precision :
-       {&config.mixed_precision.warmup, &config.mixed_precision.full,
-        &config.mixed_precision.predict, &config.mixed_precision.correct}) {
-    if (*precision == "auto") *precision = "bf16";
-  }
+/// What is moved out comes back into the same place.
+HybridTrainerConfig without_offload(HybridTrainerConfig config) {
   config.predict_aware_memory.offload_strategy = "none";
   return config;
 }
@@ -24,7 +18,7 @@ HybridTrainerConfig without_timing(HybridTrainerConfig config) {
 }  // namespace
 
 std::size_t simulated_step_bytes(const HybridTrainerConfig& asked) {
-  const HybridTrainerConfig config = without_timing(asked);
+  const HybridTrainerConfig config = without_offload(asked);
   const Stream stream(MemoryPool::create("device", {}, simulated_memory()));
   stream.pool()->reserve(kEndless, "simulation");
   Gpt2 model(config.model, 0, stream);

@@ -40,10 +40,11 @@ std::string phases_line(const PhaseConfig& phases) {
 std::string precision_line(const HybridTrainer& trainer) {
   std::string text;
   for (Phase phase : kAllPhases) {
-    const char* name = trainer.dtype_of(phase) == DType::kBF16 ? "bf16" : "fp32";
+    const char* const name = precision_name(trainer.dtype_of(phase));
     text += concat(text.empty() ? "" : ", ", name_of(phase), " ", name);
   }
-  return text;
+  const std::string& reason = trainer.precision().reason();
+  return reason.empty() ? text : concat(text, "; auto is ", reason);
 }
 
 std::string device_line(const Stream& stream) {

@@ -14,7 +14,8 @@ const char* name_of(InstructionSet set);
 /// ONEDNN_MAX_CPU_ISA is not set.
 InstructionSet instruction_set();
 
-/// True where the processor multiplies BF16 (AVX-512 BF16 or AMX) and instruction_set() is kAvx512.
+/// True where the processor multiplies BF16 faster than FP32 and instruction_set() is kAvx512: on
+/// matrix tiles (AMX), or on AVX-512 BF16 of a processor without tiles.
 bool multiplies_bfloat16();
 
 /// True where the processor has matrix tiles for BF16 (AMX), the system lets this process use them,

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/observability/step_record.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+#include "hybrid_trainer/trainer/phase_precision.h"
 
 namespace hybrid_trainer {
 
@@ -40,7 +41,8 @@ class HybridTrainer {
   /// The phase of the step to come.
   Phase phase() const { return machine_.phase(); }
   const PhaseStatistics& statistics() const { return machine_.statistics(); }
-  DType dtype_of(Phase phase) const;
+  DType dtype_of(Phase phase) const { return precision().of(phase); }
+  const PhasePrecision& precision() const;
   /// Steps since the weights were last decided on: 0 but in Predict, whose weights no one should
   /// use. The last of training.steps always decides.
   std::int64_t undecided_steps() const { return machine_.undecided_steps(); }

@@ -45,7 +45,7 @@ class ModelTrainable final : public Trainable {
 
   /// Steps of all phases that are done; the schedule and dropout go by it.
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
-  DType dtype_of(Phase phase) const { return precision_.of(phase); }
+  const PhasePrecision& precision() const { return precision_; }
   /// Weights, optimizer state and the snapshot if there is one, as views. Brings state that is out
   /// back first; release_after_save moves it out again, unless its return had begun.
   void save(State& state);
