@@ -11,6 +11,7 @@
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/cuda_diagnosis.h"
+#include "src/tools/waiting_threads.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -57,6 +58,7 @@ std::string as_json(const Diagnosis& found) {
   out.string("processor", found.processor.name);
   out.number("cores", found.processor.cores);
   out.number("threads", threads());
+  out.string("waiting", waiting_of_threads());
   out.string("instruction_set", name_of(instruction_set()));
   out.boolean("multiplies_bfloat16", multiplies_bfloat16());
   out.number("fp32_product_flops_per_second", found.fp32_flops_per_second);
@@ -79,7 +81,8 @@ void print(const Diagnosis& found) {
                                            : "converted to FP32: no BF16 instructions in use";
   std::printf("hybrid            %s\n", project_version().c_str());
   std::printf("processor         %s\n", found.processor.name.c_str());
-  std::printf("threads           %d of %d cores\n", threads(), found.processor.cores);
+  std::printf("threads           %d of %d cores, waiting %s\n", threads(), found.processor.cores,
+              waiting_of_threads().c_str());
   std::printf("instruction set   %s (HYBRID_MAX_ISA holds it down)\n", name_of(instruction_set()));
   std::printf("FP32 products     %.1f GFLOP/s\n", 1e-9 * found.fp32_flops_per_second);
   std::printf("BF16 products     %.1f GFLOP/s (%s)\n", 1e-9 * found.bf16_flops_per_second, bf16);

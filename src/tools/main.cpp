@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <iostream>
@@ -8,6 +9,7 @@
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "src/tools/commands.h"
+#include "src/tools/waiting_threads.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -16,20 +18,21 @@ struct Command {
   const char* name;
   int (*run)(const std::vector<std::string>&);
   const char* summary;
+  bool computes = false;  // with several threads that wait for one another
 };
 
 constexpr Command kCommands[] = {
     {"prepare", prepare_command, "make token shards and a tokenizer from text files and folders"},
-    {"train", train_command, "train a model; resume a run"},
-    {"eval", eval_command, "loss and perplexity over the whole validation split"},
-    {"sample", sample_command, "continue a text with a trained model"},
+    {"train", train_command, "train a model; resume a run", true},
+    {"eval", eval_command, "loss and perplexity over the whole validation split", true},
+    {"sample", sample_command, "continue a text with a trained model", true},
     {"inspect", inspect_command,
      "say what a run, checkpoint, safetensors file or token shard holds"},
     {"export", export_command, "write a run's model as a Hugging Face folder"},
     {"config", config_command,
      "print the full configuration, its JSON schema or its documentation"},
-    {"bench", bench_command, "measure real training steps on this machine"},
-    {"doctor", doctor_command, "processor, measured speeds, libraries, memory and disk"},
+    {"bench", bench_command, "measure real training steps on this machine", true},
+    {"doctor", doctor_command, "processor, measured speeds, libraries, memory and disk", true},
 };
 
 void print_help() {
@@ -41,6 +44,13 @@ void print_help() {
   }
   std::cout
       << "\nhybrid COMMAND --help says more about each; hybrid --version prints the version.\n";
+}
+
+bool computes(const std::vector<std::string>& arguments) {
+  return !arguments.empty() &&
+         std::any_of(std::begin(kCommands), std::end(kCommands), [&](const Command& command) {
+           return command.computes && arguments.front() == command.name;
+         });
 }
 
 int dispatch(const std::vector<std::string>& arguments) {
@@ -93,4 +103,8 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace hybrid_trainer
 
-int main(int count, char** values) { return hybrid_trainer::run({values + 1, values + count}); }
+int main(int count, char** values) {
+  const std::vector<std::string> arguments(values + std::min(count, 1), values + count);
+  if (hybrid_trainer::computes(arguments)) hybrid_trainer::let_waiting_threads_sleep(values);
+  return hybrid_trainer::run(arguments);
+}

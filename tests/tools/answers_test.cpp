@@ -79,5 +79,24 @@ TEST(Answers, DoctorMeasuresTheMachine) {
   EXPECT_FALSE(found.at("libraries").at("oneDNN").as_string().empty());
 }
 
+std::string waiting(const TemporaryFolder& folder) {
+  const ProcessResult result = run_hybrid(folder.path(), {"doctor", "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  return boost::json::parse(result.output).at("waiting").as_string().c_str();
+}
+
+TEST(Answers, WaitingThreadsSleepUnlessTheUserSaysOtherwise) {
+  const TemporaryFolder folder;
+  unsetenv("GOMP_SPINCOUNT");
+  unsetenv("OMP_WAIT_POLICY");
+  EXPECT_EQ(waiting(folder), "GOMP_SPINCOUNT=1000");
+  setenv("GOMP_SPINCOUNT", "77", 1);
+  EXPECT_EQ(waiting(folder), "GOMP_SPINCOUNT=77");
+  unsetenv("GOMP_SPINCOUNT");
+  setenv("OMP_WAIT_POLICY", "active", 1);
+  EXPECT_EQ(waiting(folder), "OMP_WAIT_POLICY=active");
+  unsetenv("OMP_WAIT_POLICY");
+}
+
 }  // namespace
 }  // namespace hybrid_trainer
