@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
+#include "text_cuts.h"
+#include "utf8.h"
 
 namespace hybrid_trainer {
 
@@ -46,8 +48,6 @@ void add_folder(Corpus& corpus, const fs::path& folder) {
   }
 }
 
-bool is_inside_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
-
 /// `offset` of a file, moved back to the start of the UTF-8 character it lies in.
 std::int64_t character_start(const fs::path& path, std::int64_t offset) {
   constexpr std::int64_t kLongestTail = 3;
@@ -57,7 +57,7 @@ std::int64_t character_start(const fs::path& path, std::int64_t offset) {
   file.seekg(begin);
   file.read(bytes.data(), offset - begin + 1);
   std::int64_t start = offset;
-  while (start > begin && is_inside_character(bytes[static_cast<std::size_t>(start - begin)])) {
+  while (start > begin && is_continuation(bytes[static_cast<std::size_t>(start - begin)])) {
     --start;
   }
   return start;
@@ -81,15 +81,6 @@ CorpusSplit cut_at(const Corpus& corpus, std::int64_t cut) {
     begin = end;
   }
   return split;
-}
-
-/// The last place from `first` on that lies between a visible ASCII character and a line feed, or
-/// 0.
-std::size_t last_cut(const std::string& text, std::size_t first) {
-  for (std::size_t i = text.size() - 1; i > 0 && i >= first; --i) {
-    if (text[i] == '\n' && text[i - 1] > ' ' && text[i - 1] <= '~') return i;
-  }
-  return 0;
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ TEST(Corpus, DocumentsThatCannotBeSharedOutAreCut) {
   EXPECT_EQ(split.validation[0].begin, 400);
 }
 
-TEST(SegmentReader, SegmentsMakeUpTheTextAndAreCutBeforeLineFeeds) {
+TEST(SegmentReader, SegmentsMakeUpTheTextAndAreCutBeforeWhiteSpace) {
   const TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 2000; ++i) {
@@ -114,7 +114,7 @@ TEST(SegmentReader, SegmentsMakeUpTheTextAndAreCutBeforeLineFeeds) {
       ++segments;
       starts += segment.starts_document ? 1 : 0;
       if (!segment.starts_document) {
-        EXPECT_EQ(segment.text[0], '\n');
+        EXPECT_TRUE(segment.text[0] == '\n' || segment.text[0] == ' ');
         EXPECT_GT(joined.back(), ' ');
       }
       joined += segment.text;
@@ -123,6 +123,19 @@ TEST(SegmentReader, SegmentsMakeUpTheTextAndAreCutBeforeLineFeeds) {
   EXPECT_EQ(joined, text + "short");
   EXPECT_EQ(starts, 2u);
   EXPECT_GT(segments, 100u);
+}
+
+TEST(SegmentReader, AnyLineBreakAfterAnyCharacterIsAPlaceToCut) {
+  for (const char* line : {"a line\r\n", "一行文字。\n", "一行文字\r\n", "строка\n\n", "line \n"}) {
+    const TemporaryFolder folder;
+    std::string text;
+    while (text.size() < 3'000'000) text += line;
+    const auto file = folder.write("text", text);
+    SegmentReader reader(find_corpus({file}).documents);
+    const auto segments = reader.next(static_cast<std::int64_t>(text.size()));
+    EXPECT_GT(segments.size(), 10u) << line;
+    for (const TextSegment& segment : segments) EXPECT_LT(segment.text.size(), 600'000u) << line;
+  }
 }
 
 TEST(SegmentReader, TextWithoutAPlaceToCutComesWhole) {

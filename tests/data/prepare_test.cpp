@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "temporary_folder.h"
 
@@ -69,6 +70,25 @@ TEST(Prepare, ParallelSegmentsGiveTheTokensOfTheWholeText) {
   const auto tokenizer = load_tokenizer(folder / "data");
   const auto train = tokens_of(folder, Split::kTrain);
   EXPECT_EQ(train, tokenizer->encode(tokenizer->decode(train)));
+}
+
+TEST(Prepare, FilesDoNotDependOnTheThreads) {
+  const TemporaryFolder folder;
+  std::string text;
+  while (text.size() < 2'000'000) text += sample_text(1000) + std::string(100'000, '=');
+  folder.write("text", text);
+  const int before = threads();
+  set_threads(1);
+  auto settings = settings_for(folder, "bpe");
+  const PrepareResult result = prepare_data(settings);
+  EXPECT_GT(result.divided_bytes, 1'000'000);
+  settings.output = folder / "again";
+  set_threads(processor_info().cores);
+  prepare_data(settings);
+  set_threads(before);
+  for (const char* name : {"train_000000.bin", "val_000000.bin", "tokenizer.json", "data.json"}) {
+    EXPECT_EQ(content_of(folder / "data" / name), content_of(folder / "again" / name)) << name;
+  }
 }
 
 TEST(Prepare, EveryDocumentOfSeveralFollowsAnEndOfText) {

@@ -52,12 +52,12 @@ struct TextSegment {
   std::int64_t begin = 0;  // of the text in the file
 };
 
-/// Reads pieces in order as segments of about `segment_bytes`. A document is cut only between a
-/// visible ASCII character and a line feed, where no word of any tokenizer is cut, so its segments'
-/// tokens are the document's tokens.
+/// Reads pieces in order as segments of about `segment_bytes`. A document is cut where no word of
+/// any tokenizer is, or where an overlong one is cut anyway, so its segments' tokens are the
+/// document's tokens.
 class SegmentReader {
  public:
-  static constexpr std::int64_t kSegmentBytes = 4 << 20;
+  static constexpr std::int64_t kSegmentBytes = 256 << 10;
   explicit SegmentReader(std::vector<TextPiece> pieces, std::int64_t segment_bytes = kSegmentBytes);
   /// The next segments, together about `bytes` long; empty at the end. Throws IoError.
   std::vector<TextSegment> next(std::int64_t bytes);

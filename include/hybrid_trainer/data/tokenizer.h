@@ -40,10 +40,11 @@ class Tokenizer {
   /// The bytes of one token. Throws DataError where the id is not in the vocabulary.
   std::string_view token_bytes(std::int32_t id) const;
 
-  /// Appends the ids of `text`. Throws DataError where a character is not in a characters
+  /// Appends the ids of `text`. A word over 64 KiB of a BPE is encoded in pieces of that size;
+  /// gives the bytes of such words. Throws DataError where a character is not in a characters
   /// vocabulary.
-  virtual void append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
-                             TextStart start = TextStart::kDocument) const = 0;
+  virtual std::int64_t append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
+                                     TextStart start = TextStart::kDocument) const = 0;
   std::vector<std::int32_t> encode(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> ids) const;
 
