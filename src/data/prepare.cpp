@@ -159,6 +159,7 @@ PrepareResult prepare_data(const PrepareSettings& settings, const Progress& prog
   const CorpusSplit split = split_corpus(corpus, settings.validation);
   PrepareResult result;
   result.skipped_binary_files = corpus.skipped_binary_files;
+  result.repeated_files = corpus.repeated_files;
   const auto start = Clock::now();
   const auto tokenizer = make_tokenizer(settings, corpus, progress, result);
   result.tokenizer_seconds = seconds_since(start);

@@ -57,6 +57,10 @@ void print(const PrepareResult& result, const std::string& output) {
     std::fprintf(stderr, "%ld binary files were left out\n",
                  static_cast<long>(result.skipped_binary_files));
   }
+  if (result.repeated_files > 0) {
+    std::fprintf(stderr, "%ld files were given again and count once\n",
+                 static_cast<long>(result.repeated_files));
+  }
   if (result.missing_merges > 0) {
     std::fprintf(
         stderr,

@@ -39,6 +39,34 @@ TEST(Corpus, NamedFileIsTakenEvenIfBinary) {
   EXPECT_EQ(find_corpus({file}).documents.size(), 1u);
 }
 
+TEST(Corpus, AFileThatComesAgainCountsOnce) {
+  const TemporaryFolder folder;
+  const auto a = folder.write("books/a.txt", "aaaa");
+  const auto b = folder.write("books/b.txt", "bb");
+  const auto link = folder / "books" / "c.txt";
+  std::filesystem::create_symlink(a, link);
+  std::filesystem::create_hard_link(b, folder / "other.txt");
+  std::filesystem::create_directory_symlink(folder / "books", folder / "shelf");
+  const Corpus corpus = find_corpus({folder / "books", a, folder / "books/../books/./b.txt", link,
+                                     folder / "other.txt", folder / "shelf"});
+  EXPECT_EQ(names_of(corpus.documents), (std::vector<std::string>{"a.txt", "b.txt"}));
+  EXPECT_EQ(corpus.bytes, 6);
+  EXPECT_EQ(corpus.repeated_files, 1 + 4 + 3);
+  EXPECT_EQ(find_corpus({folder / "books" / "b.txt", a}).repeated_files, 0);
+}
+
+TEST(Corpus, NamedBinaryFileIsTakenOnceBesideItsFolder) {
+  const TemporaryFolder folder;
+  folder.write("books/a.txt", "aaaa");
+  const auto binary = folder.write("books/binary", std::string_view("x\0y", 3));
+  for (const auto& inputs :
+       {std::vector{folder / "books", binary}, std::vector{binary, folder / "books"}}) {
+    const Corpus corpus = find_corpus(inputs);
+    EXPECT_EQ(corpus.bytes, 7);
+    EXPECT_EQ(corpus.skipped_binary_files, 0);
+  }
+}
+
 TEST(Corpus, MissingAndEmptyInputsAreNamed) {
   const TemporaryFolder folder;
   const auto empty = folder.write("void.txt", "");

@@ -106,6 +106,23 @@ TEST(Prepare, EveryDocumentOfSeveralFollowsAnEndOfText) {
   EXPECT_EQ(documents, 30);
 }
 
+TEST(Prepare, NoTextIsInBothSplits) {
+  const TemporaryFolder folder;
+  const auto a = folder.write("books/a.txt", "first " + sample_text(40));
+  folder.write("books/b.txt", sample_text(40));
+  auto settings = settings_for(folder, "bytes");
+  settings.inputs = {a, folder / "books"};
+  settings.validation = 0.4;
+  const PrepareResult result = prepare_data(settings);
+  EXPECT_EQ(result.repeated_files, 1);
+  EXPECT_EQ(result.info.documents, 2);
+  const auto tokenizer = make_byte_tokenizer();
+  int places = 0;
+  for (const Split split : {Split::kTrain, Split::kValidation})
+    places += tokenizer->decode(tokens_of(folder, split)).find("first ") != std::string::npos;
+  EXPECT_EQ(places, 1);
+}
+
 TEST(Prepare, SavedTokenizerMayBeUsedAgain) {
   const TemporaryFolder folder;
   folder.write("text", sample_text(300));
