@@ -112,6 +112,9 @@ void publish(const std::string& temporary, const std::string& folder, const std:
       return;
     const bool moved = std::rename(path.c_str(), trash.c_str()) == 0;
     if (moved && std::rename(temporary.c_str(), path.c_str()) == 0) return;
+    const int error = errno;
+    if (moved) std::rename(trash.c_str(), path.c_str());
+    errno = error;
   }
   throw IoError(system_problem(path, "cannot rename the finished checkpoint"));
 }
@@ -187,7 +190,7 @@ SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, co
   SavedCheckpoint saved;
   saved.path = folder + "/" + name;
   try {
-    fs::create_directories(folder);
+    if (fs::create_directories(folder)) sync_folder(fs::absolute(folder).parent_path());
     remove_checkpoint_leftovers(folder);
     check_free_space(folder, state);
     const TemporaryFolder temporary(concat(folder, "/", kTemporary, step, "-", ::getpid()));

@@ -8,14 +8,22 @@ namespace hybrid_trainer {
 /// the code under test and the C++ library call.
 enum class FileCall { kOpen, kWrite, kSync, kClose, kRename, kMakeFolder, kRemove, kList };
 
-/// While it lives, counts the calls of one kind, or of all, and lets the one of number `at` fail
-/// with `error`. One at a time.
+/// What happens at a call in place of it: it fails; the process is killed, in the midst of the call
+/// where it is a write; or the power is cut, which takes content that was not synced, and names
+/// that were not synced or not.
+enum class FileAction { kFail, kKill, kPowerCut, kPowerCutWithNames };
+
+/// While it lives, counts the calls of one kind, or of all, and does `action` at the one of number
+/// `at`. One at a time. Whoever kills does so in a process of its own.
 class FileFault {
  public:
+  static constexpr int kKilled = 42;  // what the killed process answers with
   struct Plan {
-    int at = -1;  // from 0; -1: only counts
-    int error = 0;
+    int at = -1;    // from 0; -1: only counts
+    int error = 0;  // errno of kFail
     std::optional<FileCall> only;
+    FileAction action = FileAction::kFail;
+    bool can_exchange = true;  // false: renameat2 is not known, as on some file systems
   };
   explicit FileFault(const Plan& plan);
   ~FileFault();

@@ -45,8 +45,8 @@ struct CheckpointSaveOptions {
 /// before one rename shows it, so a kill or a power cut leaves the old checkpoints or the old ones
 /// and the new one. Then removes the oldest over `keep` and the leftovers of killed savers; where
 /// that fails, the next save tries it again. Only one process may save to a folder at a time.
-/// Throws IoError (disk full, for example): nothing of the new checkpoint is left then, all others
-/// are, and training may go on.
+/// Throws IoError (disk full, for example): nothing of the new checkpoint is left then, or all of
+/// it where only the last fsync failed; all others are left, and training may go on.
 SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, const State& state,
                                 const CheckpointSaveOptions& options);
 
