@@ -28,9 +28,14 @@ UnsyncedFiles unsynced;
   ::_exit(FileFault::kKilled);
 }
 
+/// Whether this is the call that something is planned for, other than what happens before it.
 bool is_planned(FileCall call) {
-  if (!is_armed || (plan.only && *plan.only != call)) return false;
-  return counted++ == plan.at;
+  if (!is_armed || (plan.only && *plan.only != call) || counted++ != plan.at) return false;
+  if (plan.action != FileAction::kMeanwhile) return true;
+  is_armed = false;
+  plan.meanwhile();
+  is_armed = true;
+  return false;
 }
 
 /// Whether this call fails; then errno is set.

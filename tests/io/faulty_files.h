@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 
 namespace hybrid_trainer {
@@ -10,8 +11,8 @@ enum class FileCall { kOpen, kWrite, kSync, kClose, kRename, kMakeFolder, kRemov
 
 /// What happens at a call in place of it: it fails; the process is killed, in the midst of the call
 /// where it is a write; or the power is cut, which takes content that was not synced, and names
-/// that were not synced or not.
-enum class FileAction { kFail, kKill, kPowerCut, kPowerCutWithNames };
+/// that were not synced or not. Or something else happens just before it.
+enum class FileAction { kFail, kKill, kPowerCut, kPowerCutWithNames, kMeanwhile };
 
 /// While it lives, counts the calls of one kind, or of all, and does `action` at the one of number
 /// `at`. One at a time. Whoever kills does so in a process of its own.
@@ -23,6 +24,7 @@ class FileFault {
     int error = 0;  // errno of kFail
     std::optional<FileCall> only;
     FileAction action = FileAction::kFail;
+    std::function<void()> meanwhile = {};
     bool can_exchange = true;  // false: renameat2 is not known, as on some file systems
   };
   explicit FileFault(const Plan& plan);
