@@ -44,7 +44,7 @@ std::int64_t BpeTokenizer::append_tokens(std::string_view text, std::vector<std:
                                          TextStart start) const {
   if (text.empty()) return 0;
   std::string prefixed;
-  if (model_.add_prefix_space && start == TextStart::kDocument && text.front() != ' ') {
+  if (model_.adds_prefix_space && start == TextStart::kDocument && text.front() != ' ') {
     prefixed = concat(' ', text);
     text = prefixed;
   }

@@ -82,8 +82,9 @@ void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
   const auto id = tokenizer.end_of_text();
   const std::string end_of_text(id ? tokenizer.token_bytes(*id) : "");
   tokenizer.save(folder);
-  write_file_atomically(folder + "/tokenizer_config.json",
-                        hugging_face_tokenizer_config_text(model, end_of_text));
+  write_file_atomically(
+      folder + "/tokenizer_config.json",
+      hugging_face_tokenizer_config_text(model, end_of_text, tokenizer.adds_prefix_space()));
   write_file_atomically(folder + "/special_tokens_map.json",
                         hugging_face_special_tokens_text(end_of_text));
 }
