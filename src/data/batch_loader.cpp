@@ -59,6 +59,7 @@ class BatchLoader::Prefetch {
     }
     const Batch& batch = batches_[filling_];
     filling_ = 1 - filling_;
+    filled_ = kNone;  // what is there now is an older batch
     request(index + 1);
     return batch;
   }
@@ -76,6 +77,7 @@ class BatchLoader::Prefetch {
     while (changed_.wait(lock, stop, [&] { return wanted_ != filled_; })) {
       const std::int64_t index = wanted_;
       const Batch& batch = batches_[filling_];
+      filled_ = kNone;
       lock.unlock();
       std::exception_ptr failure;
       try {
@@ -96,7 +98,7 @@ class BatchLoader::Prefetch {
   std::condition_variable_any changed_;
   std::size_t filling_ = 0;      // the batch that the thread may write
   std::int64_t wanted_ = kNone;  // index of the batch that belongs there
-  std::int64_t filled_ = kNone;  // index of the batch that is there
+  std::int64_t filled_ = kNone;  // index of the batch that is there, whole
   std::exception_ptr failure_;   // of filling it
   std::jthread thread_;
 };

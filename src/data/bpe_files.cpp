@@ -57,7 +57,7 @@ class ModelBuilder {
     add_merge(line.substr(0, space), line.substr(space + 1));
   }
 
-  void set_add_prefix_space(bool value) { model_.add_prefix_space = value; }
+  void set_adds_prefix_space(bool value) { model_.adds_prefix_space = value; }
   bool knows(const std::string& symbols) const { return id_of_.contains(symbols); }
   std::int64_t id(const std::string& symbols) const { return id_of_.at(symbols); }
 
@@ -111,6 +111,20 @@ void refuse_unless_neutral(const ModelBuilder& builder, const json::object& obje
                json::serialize(neutral));
 }
 
+/// Transformers sets what its tokenizer_config.json says over what the tokenizer's own file says.
+void read_tokenizer_config(ModelBuilder& builder, const fs::path& folder) {
+  const fs::path file = folder / "tokenizer_config.json";
+  if (!fs::exists(file)) return;
+  const json::object config = read_json_object(file);
+  const json::value* add = config.if_contains("add_prefix_space");
+  if (add == nullptr || add->is_null()) return;
+  if (!add->is_bool()) {
+    throw DataError(concat(file.string(), ": key \"add_prefix_space\" is ",
+                           json::serialize(*add).substr(0, 40), "; want true or false"));
+  }
+  builder.set_adds_prefix_space(add->as_bool());
+}
+
 void read_pre_tokenizer(ModelBuilder& builder, const json::object& root, const fs::path& file) {
   const json::object& object = object_member(root, "pre_tokenizer", file);
   const std::string type = string_member(object, "type", file);
@@ -119,7 +133,7 @@ void read_pre_tokenizer(ModelBuilder& builder, const json::object& root, const f
   }
   refuse_unless_neutral(builder, object, "use_regex", true);
   const json::value* add = object.if_contains("add_prefix_space");
-  builder.set_add_prefix_space(add == nullptr || *add != json::value(false));
+  builder.set_adds_prefix_space(add == nullptr || *add != json::value(false));
 }
 
 void read_added_tokens(ModelBuilder& builder, const json::object& root, const fs::path& file) {
@@ -155,6 +169,7 @@ std::unique_ptr<Tokenizer> load_gpt2_files(const fs::path& vocab, const fs::path
   builder.add_vocabulary(read_json_object(vocab));
   const std::string end_of_text(kEndOfText);
   if (builder.knows(end_of_text)) builder.add_special(end_of_text, builder.id(end_of_text));
+  read_tokenizer_config(builder, vocab.parent_path());
   const std::string text = read_file(merges, kLargestMergesFile);
   bool first = true;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -177,6 +192,7 @@ std::unique_ptr<Tokenizer> load_hugging_face_file(const json::object& root, cons
     builder.fail("model type ", json::serialize(*type), " is not supported; want \"BPE\"");
   }
   read_pre_tokenizer(builder, root, file);
+  read_tokenizer_config(builder, file.parent_path());
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     refuse_unless_neutral(builder, model, key, "");
   }
@@ -218,7 +234,7 @@ void save_bpe_files(const BpeModel& model, const std::vector<std::string>& token
     lines += line + "\n";
   }
   const json::object byte_level{{"type", "ByteLevel"},
-                                {"add_prefix_space", model.add_prefix_space},
+                                {"add_prefix_space", model.adds_prefix_space},
                                 {"trim_offsets", true},
                                 {"use_regex", true}};
   write_json(vocab, folder / "vocab.json");

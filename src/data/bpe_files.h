@@ -10,13 +10,14 @@
 
 namespace hybrid_trainer {
 
-/// GPT-2's `vocab.json` and `merges.txt`. A token "<|endoftext|>" is the end-of-text token. Throws
-/// DataError.
+/// GPT-2's `vocab.json` and `merges.txt`. A token "<|endoftext|>" is the end-of-text token; a
+/// `tokenizer_config.json` beside them says whether a prefix space is added. Throws DataError.
 std::unique_ptr<Tokenizer> load_gpt2_files(const std::filesystem::path& vocab,
                                            const std::filesystem::path& merges);
 
-/// Hugging Face's `tokenizer.json` of a byte-level BPE; `object` is the content of `file`. Throws
-/// DataError, also for everything that would change the ids and is not supported, by its name.
+/// Hugging Face's `tokenizer.json` of a byte-level BPE, and the `tokenizer_config.json` beside it;
+/// `object` is the content of `file`. Throws DataError, also for everything that would change the
+/// ids and is not supported, by its name.
 std::unique_ptr<Tokenizer> load_hugging_face_file(const boost::json::object& object,
                                                   const std::filesystem::path& file);
 

@@ -27,8 +27,7 @@ struct BpeModel {
   std::vector<BpeMerge> merges;
   std::vector<std::int32_t> special;  // ids that no text is encoded to
   std::optional<std::int32_t> end_of_text;
-  bool add_prefix_space =
-      false;  // a document that does not begin with a space is encoded as if it did
+  bool adds_prefix_space = false;
 };
 
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";

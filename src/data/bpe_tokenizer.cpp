@@ -40,11 +40,11 @@ void BpeTokenizer::give_back(std::unique_ptr<Scratch> scratch) const {
   idle_.push_back(std::move(scratch));
 }
 
-void BpeTokenizer::append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
-                                 TextStart start) const {
-  if (text.empty()) return;
+std::int64_t BpeTokenizer::append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
+                                         TextStart start) const {
+  if (text.empty()) return 0;
   std::string prefixed;
-  if (model_.add_prefix_space && start == TextStart::kDocument && text.front() != ' ') {
+  if (model_.adds_prefix_space && start == TextStart::kDocument && text.front() != ' ') {
     prefixed = concat(' ', text);
     text = prefixed;
   }
@@ -53,7 +53,9 @@ void BpeTokenizer::append_tokens(std::string_view text, std::vector<std::int32_t
   for (auto word = scratch->splitter.next(); !word.empty(); word = scratch->splitter.next()) {
     scratch->encoder.append(word, ids);
   }
+  const std::int64_t divided = scratch->splitter.divided_bytes();
   give_back(std::move(scratch));
+  return divided;
 }
 
 void BpeTokenizer::save(const std::filesystem::path& folder) const {

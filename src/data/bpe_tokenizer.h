@@ -15,8 +15,9 @@ class BpeTokenizer : public Tokenizer {
   explicit BpeTokenizer(BpeModel model);
   ~BpeTokenizer() override;
   TokenizerKind kind() const override { return TokenizerKind::kBpe; }
-  void append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
-                     TextStart start) const override;
+  bool adds_prefix_space() const override { return model_.adds_prefix_space; }
+  std::int64_t append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
+                             TextStart start) const override;
   void save(const std::filesystem::path& folder) const override;
 
  private:

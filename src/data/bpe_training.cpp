@@ -1,9 +1,7 @@
 #include "hybrid_trainer/data/bpe_training.h"
 
-#include <algorithm>
-#include <functional>
+#include <array>
 #include <string>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "bpe_model.h"
@@ -11,33 +9,32 @@
 #include "hybrid_trainer/core/error.h"
 #include "pair_counts.h"
 #include "parallel.h"
+#include "utf8.h"
+#include "word_counts.h"
 #include "word_splitter.h"
 
 namespace hybrid_trainer {
 
 namespace {
 
-/// Longer words, such as a line of one million dashes, are counted as several.
-constexpr std::size_t kLongestWord = 256;
+/// Longer words are counted as several.
+constexpr std::size_t kLongestPart = 256;
 /// A token for a pair that comes once only remembers the corpus.
 constexpr std::int64_t kSmallestCount = 2;
 
-struct TextHash {
-  using is_transparent = void;
-  std::size_t operator()(std::string_view text) const {
-    return std::hash<std::string_view>()(text);
+/// Words by their hash, so that threads may add up their counts part by part.
+class PartedCounts {
+ public:
+  static constexpr std::size_t kParts = 16;
+  void add(std::string_view word) {
+    const std::uint32_t hash = WordCounts::hash_of(word);
+    parts_[hash >> 28].add(word, hash, 1);
   }
-};
-using WordCounts = std::unordered_map<std::string, std::int64_t, TextHash, std::equal_to<>>;
+  WordCounts& part(std::size_t i) { return parts_[i]; }
 
-void add_word(WordCounts& counts, std::string_view word, std::int64_t count) {
-  const auto found = counts.find(word);
-  if (found != counts.end()) {
-    found->second += count;
-  } else {
-    counts.emplace(word, count);
-  }
-}
+ private:
+  std::array<WordCounts, kParts> parts_;
+};
 
 BpeModel model_of_bytes() {
   BpeModel model;
@@ -69,12 +66,20 @@ std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wante
 
 }  // namespace
 
-struct BpeTrainer::Words {
+/// What one thread needs to count.
+struct BpeTrainer::Counter {
   WordSplitter splitter;
-  WordCounts counts;
+  PartedCounts counts;
 };
 
-BpeTrainer::BpeTrainer(std::int64_t vocabulary_size) : vocabulary_size_(vocabulary_size) {
+struct BpeTrainer::Words {
+  PartedCounts counts;
+};
+
+BpeTrainer::BpeTrainer(std::int64_t vocabulary_size, std::size_t word_bytes)
+    : vocabulary_size_(vocabulary_size),
+      word_bytes_(word_bytes),
+      words_(std::make_unique<Words>()) {
   if (vocabulary_size < kSmallestVocabulary || vocabulary_size > kLargestVocabulary) {
     throw UsageError(concat("vocabulary size (--vocab-size) is ", vocabulary_size, "; want ",
                             kSmallestVocabulary, " (256 bytes and ", kEndOfText, ") to ",
@@ -85,33 +90,53 @@ BpeTrainer::BpeTrainer(std::int64_t vocabulary_size) : vocabulary_size_(vocabula
 BpeTrainer::~BpeTrainer() = default;
 
 void BpeTrainer::add(std::span<const std::string_view> texts) {
-  while (words_.size() < static_cast<std::size_t>(threads())) {
-    words_.push_back(std::make_unique<Words>());
+  while (counters_.size() < static_cast<std::size_t>(threads())) {
+    counters_.push_back(std::make_unique<Counter>());
   }
   parallel_for(static_cast<std::int64_t>(texts.size()), [&](std::int64_t i, int worker) {
-    Words& words = *words_[static_cast<std::size_t>(worker)];
-    words.splitter.start(texts[static_cast<std::size_t>(i)]);
-    for (auto word = words.splitter.next(); !word.empty(); word = words.splitter.next()) {
-      for (std::size_t begin = 0; begin < word.size(); begin += kLongestWord) {
-        add_word(words.counts, word.substr(begin, kLongestWord), 1);
+    Counter& counter = *counters_[static_cast<std::size_t>(worker)];
+    counter.splitter.start(texts[static_cast<std::size_t>(i)]);
+    for (auto word = counter.splitter.next(); !word.empty(); word = counter.splitter.next()) {
+      while (!word.empty()) {
+        const std::size_t bytes = whole_characters(word, kLongestPart);
+        counter.counts.add(word.substr(0, bytes));
+        word.remove_prefix(bytes);
       }
     }
   });
+  add_up();
 }
 
-BpeTrainingResult BpeTrainer::train() const {
-  WordCounts counts;
-  for (const auto& words : words_) {
-    for (const auto& [word, count] : words->counts) add_word(counts, word, count);
-  }
+/// Whatever the number of threads, all words stand together before the rarest are forgotten.
+void BpeTrainer::add_up() {
+  constexpr std::size_t kParts = PartedCounts::kParts;
+  std::array<std::int64_t, kParts> forgotten{};
+  parallel_for(kParts, [&](std::int64_t i, int) {
+    const auto place = static_cast<std::size_t>(i);
+    WordCounts& words = words_->counts.part(place);
+    for (const auto& counter : counters_) {
+      words.add(counter->counts.part(place));
+      counter->counts.part(place).clear();
+    }
+    if (words.weight() <= word_bytes_ / kParts) return;
+    forgotten[place] = words.forget_rarest(word_bytes_ / kParts / 2);
+  });
+  for (const std::int64_t words : forgotten) forgotten_words_ += words;
+}
+
+BpeTrainingResult BpeTrainer::train() {
+  counters_.clear();
+  BpeTrainingResult result;
   BpeModel model = model_of_bytes();
   PairCounts pairs(model.byte_ids);
-  for (const auto& [word, count] : counts) pairs.add_word(word, count);
-
+  for (std::size_t i = 0; i < PartedCounts::kParts; ++i) {
+    const WordCounts words = std::move(words_->counts.part(i));
+    words.for_each([&](std::string_view word, std::int64_t count) { pairs.add_word(word, count); });
+    result.distinct_words += words.words();
+  }
   const std::int64_t wanted = vocabulary_size_ - kSmallestVocabulary;
-  BpeTrainingResult result;
   result.missing_merges = wanted - learn_merges(model, pairs, wanted);
-  result.distinct_words = static_cast<std::int64_t>(counts.size());
+  result.forgotten_words = forgotten_words_;
   model.end_of_text = static_cast<std::int32_t>(model.tokens.size());
   model.special = {*model.end_of_text};
   model.tokens.emplace_back(kEndOfText);

@@ -15,10 +15,11 @@ class ByteTokenizer : public Tokenizer {
  public:
   ByteTokenizer() : Tokenizer(all_bytes(), {}) {}
   TokenizerKind kind() const override { return TokenizerKind::kBytes; }
-  void append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
-                     TextStart) const override {
+  std::int64_t append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
+                             TextStart) const override {
     ids.reserve(ids.size() + text.size());
     for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
+    return 0;
   }
   void save(const std::filesystem::path& folder) const override {
     write_json({{"type", "bytes"}}, folder / "tokenizer.json");

@@ -36,8 +36,8 @@ class CharacterTokenizer : public Tokenizer {
 
   TokenizerKind kind() const override { return TokenizerKind::kCharacters; }
 
-  void append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
-                     TextStart) const override {
+  std::int64_t append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
+                             TextStart) const override {
     for (std::size_t i = 0; i < text.size();) {
       const CodePoint found = decode_utf8(text, i);
       std::int32_t id = kUnknown;
@@ -50,6 +50,7 @@ class CharacterTokenizer : public Tokenizer {
       ids.push_back(id);
       i += std::max<std::size_t>(found.bytes, 1);
     }
+    return 0;
   }
 
   void save(const std::filesystem::path& folder) const override {

@@ -1,12 +1,17 @@
 #include "hybrid_trainer/data/corpus.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
+#include "text_cuts.h"
+#include "utf8.h"
 
 namespace hybrid_trainer {
 
@@ -22,31 +27,56 @@ bool is_binary(const fs::path& path) {
   return std::memchr(start.data(), 0, static_cast<std::size_t>(file.gcount())) != nullptr;
 }
 
-void add_file(Corpus& corpus, const fs::path& path) {
-  const auto bytes = static_cast<std::int64_t>(fs::file_size(path));
-  if (bytes == 0) return;
-  corpus.documents.push_back({path, 0, bytes});
-  corpus.bytes += bytes;
-}
-
-void add_folder(Corpus& corpus, const fs::path& folder) {
-  std::vector<fs::path> paths;
-  const auto options = fs::directory_options::skip_permission_denied;
-  for (const auto& entry : fs::recursive_directory_iterator(folder, options)) {
-    std::error_code dangling_link;
-    if (entry.is_regular_file(dangling_link)) paths.push_back(entry.path());
+/// Gathers files in the order in which they come, each once, by whatever name and link.
+class CorpusFinder {
+ public:
+  void add_file(const fs::path& path) {
+    const struct stat file = status_of(path);
+    if (file.st_size == 0) return;
+    skipped_.erase(key_of(file));
+    if (!taken_.insert(key_of(file)).second) {
+      ++corpus_.repeated_files;
+      return;
+    }
+    corpus_.documents.push_back({path, 0, file.st_size});
+    corpus_.bytes += file.st_size;
   }
-  std::ranges::sort(paths);
-  for (const fs::path& path : paths) {
-    if (is_binary(path)) {
-      ++corpus.skipped_binary_files;
-    } else {
-      add_file(corpus, path);
+
+  void add_folder(const fs::path& folder) {
+    std::vector<fs::path> paths;
+    const auto options = fs::directory_options::skip_permission_denied;
+    for (const auto& entry : fs::recursive_directory_iterator(folder, options)) {
+      std::error_code dangling_link;
+      if (entry.is_regular_file(dangling_link)) paths.push_back(entry.path());
+    }
+    std::ranges::sort(paths);
+    for (const fs::path& path : paths) {
+      const Key key = key_of(status_of(path));
+      if (taken_.contains(key) || !is_binary(path)) {
+        add_file(path);
+      } else {
+        skipped_.insert(key);
+      }
     }
   }
-}
 
-bool is_inside_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+  Corpus take() {
+    corpus_.skipped_binary_files = static_cast<std::int64_t>(skipped_.size());
+    return std::move(corpus_);
+  }
+
+ private:
+  using Key = std::pair<dev_t, ino_t>;
+  static Key key_of(const struct stat& file) { return {file.st_dev, file.st_ino}; }
+  static struct stat status_of(const fs::path& path) {
+    struct stat file {};
+    if (::stat(path.c_str(), &file) == 0) return file;
+    throw MissingInput(concat("cannot read ", path.string(), ": ", std::strerror(errno)));
+  }
+
+  Corpus corpus_;
+  std::set<Key> taken_, skipped_;
+};
 
 /// `offset` of a file, moved back to the start of the UTF-8 character it lies in.
 std::int64_t character_start(const fs::path& path, std::int64_t offset) {
@@ -57,7 +87,7 @@ std::int64_t character_start(const fs::path& path, std::int64_t offset) {
   file.seekg(begin);
   file.read(bytes.data(), offset - begin + 1);
   std::int64_t start = offset;
-  while (start > begin && is_inside_character(bytes[static_cast<std::size_t>(start - begin)])) {
+  while (start > begin && is_continuation(bytes[static_cast<std::size_t>(start - begin)])) {
     --start;
   }
   return start;
@@ -83,32 +113,24 @@ CorpusSplit cut_at(const Corpus& corpus, std::int64_t cut) {
   return split;
 }
 
-/// The last place from `first` on that lies between a visible ASCII character and a line feed, or
-/// 0.
-std::size_t last_cut(const std::string& text, std::size_t first) {
-  for (std::size_t i = text.size() - 1; i > 0 && i >= first; --i) {
-    if (text[i] == '\n' && text[i - 1] > ' ' && text[i - 1] <= '~') return i;
-  }
-  return 0;
-}
-
 }  // namespace
 
 Corpus find_corpus(const std::vector<fs::path>& inputs) {
   if (inputs.empty()) throw UsageError("no input; want at least one text file or folder");
-  Corpus corpus;
-  corpus.name = inputs.front().string();
-  if (inputs.size() > 1) corpus.name += concat(" and ", inputs.size() - 1, " more");
+  CorpusFinder finder;
   for (const fs::path& input : inputs) {
     if (!fs::exists(input)) throw MissingInput(concat("input ", input.string(), " does not exist"));
     if (fs::is_directory(input)) {
-      add_folder(corpus, input);
+      finder.add_folder(input);
     } else if (fs::is_regular_file(input)) {
-      add_file(corpus, input);
+      finder.add_file(input);
     } else {
       throw MissingInput(concat("input ", input.string(), " is neither a file nor a folder"));
     }
   }
+  Corpus corpus = finder.take();
+  corpus.name = inputs.front().string();
+  if (inputs.size() > 1) corpus.name += concat(" and ", inputs.size() - 1, " more");
   if (corpus.bytes == 0) {
     const std::string skipped = concat(", only ", corpus.skipped_binary_files, " binary files");
     throw DataError(concat(corpus.name, " is empty: it holds no text",

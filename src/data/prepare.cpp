@@ -19,19 +19,23 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Progress = std::function<void(const PrepareProgress&)>;
 constexpr std::int64_t kFewestTokens = 2;  // an input and its target
+/// Of text in memory at once, in segments for all threads. The same on every machine, since words
+/// are forgotten batch by batch.
+constexpr std::int64_t kBatchBytes = 16 << 20;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Calls f(segments) for all text of the pieces, some segments per thread at a time, and reports
-/// after each call.
+/// Calls f(segments) for all text of the pieces, kBatchBytes at a time, and reports after each
+/// call.
+
 template <class F>
 void for_each_batch(const std::vector<TextPiece>& pieces, PrepareProgress report,
                     const Progress& progress, const F& f) {
   SegmentReader reader(pieces);
   while (true) {
-    const auto segments = reader.next(2 * SegmentReader::kSegmentBytes * threads());
+    const auto segments = reader.next(kBatchBytes);
     if (segments.empty()) return;
     f(segments);
     for (const auto& segment : segments) {
@@ -78,8 +82,14 @@ std::unique_ptr<Tokenizer> make_tokenizer(const PrepareSettings& settings, const
   });
   BpeTrainingResult trained = trainer.train();
   result.missing_merges = trained.missing_merges;
+  result.forgotten_words = trained.forgotten_words;
   return std::move(trained.tokenizer);
 }
+
+struct EncodedSegment {
+  std::vector<std::int32_t> ids;
+  std::int64_t divided_bytes = 0;
+};
 
 /// Writes the shards of one split; gives the number of tokens.
 class SplitEncoder {
@@ -88,36 +98,42 @@ class SplitEncoder {
       : tokenizer_(tokenizer), separator_(separator) {}
 
   std::int64_t encode(const std::vector<TextPiece>& pieces, ShardWriter::Settings shards,
-                      const PrepareProgress& report, const Progress& progress) const {
+                      const PrepareProgress& report, const Progress& progress) {
     ShardWriter writer(std::move(shards));
     for_each_batch(pieces, report, progress, [&](const std::vector<TextSegment>& segments) {
-      std::vector<std::vector<std::int32_t>> ids(segments.size());
+      std::vector<EncodedSegment> encoded(segments.size());
       parallel_for(static_cast<std::int64_t>(segments.size()), [&](std::int64_t i, int) {
         const auto place = static_cast<std::size_t>(i);
-        ids[place] = encode_segment(segments[place]);
+        encoded[place] = encode_segment(segments[place]);
       });
-      for (const auto& part : ids) writer.append(part);
+      for (const EncodedSegment& segment : encoded) {
+        writer.append(segment.ids);
+        divided_bytes_ += segment.divided_bytes;
+      }
     });
     writer.finish();
     return writer.tokens();
   }
+  /// Of all splits so far.
+  std::int64_t divided_bytes() const { return divided_bytes_; }
 
  private:
-  std::vector<std::int32_t> encode_segment(const TextSegment& segment) const {
-    std::vector<std::int32_t> ids;
-    if (separator_ && segment.starts_document) ids.push_back(*separator_);
+  EncodedSegment encode_segment(const TextSegment& segment) const {
+    EncodedSegment encoded;
+    if (separator_ && segment.starts_document) encoded.ids.push_back(*separator_);
     try {
-      tokenizer_.append_tokens(
-          segment.text, ids,
+      encoded.divided_bytes = tokenizer_.append_tokens(
+          segment.text, encoded.ids,
           segment.starts_document ? TextStart::kDocument : TextStart::kContinuation);
     } catch (const DataError& error) {
       throw DataError(
           concat(segment.path.string(), " from byte ", segment.begin, " on: ", error.what()));
     }
-    return ids;
+    return encoded;
   }
   const Tokenizer& tokenizer_;
   std::optional<std::int32_t> separator_;
+  std::int64_t divided_bytes_ = 0;
 };
 
 std::int64_t total_bytes(const std::vector<TextPiece>& pieces) {
@@ -143,6 +159,7 @@ PrepareResult prepare_data(const PrepareSettings& settings, const Progress& prog
   const CorpusSplit split = split_corpus(corpus, settings.validation);
   PrepareResult result;
   result.skipped_binary_files = corpus.skipped_binary_files;
+  result.repeated_files = corpus.repeated_files;
   const auto start = Clock::now();
   const auto tokenizer = make_tokenizer(settings, corpus, progress, result);
   result.tokenizer_seconds = seconds_since(start);
@@ -150,7 +167,7 @@ PrepareResult prepare_data(const PrepareSettings& settings, const Progress& prog
   const std::filesystem::path& folder = output.create();
   const auto encode_start = Clock::now();
   const bool separates = corpus.documents.size() > 1;
-  const SplitEncoder encoder(*tokenizer, separates ? tokenizer->end_of_text() : std::nullopt);
+  SplitEncoder encoder(*tokenizer, separates ? tokenizer->end_of_text() : std::nullopt);
   const auto encode = [&](Split part, const std::vector<TextPiece>& pieces, std::int64_t done) {
     return encoder.encode(
         pieces, {folder, name_of(part), tokenizer->vocabulary_size(), settings.shard_tokens},
@@ -165,6 +182,7 @@ PrepareResult prepare_data(const PrepareSettings& settings, const Progress& prog
   info.validation_tokens = encode(Split::kValidation, split.validation, info.train_bytes);
   info.documents = static_cast<std::int64_t>(corpus.documents.size());
   info.validation_fraction = settings.validation;
+  result.divided_bytes = encoder.divided_bytes();
   check_length(corpus, info);
   result.encode_seconds = seconds_since(encode_start);
   tokenizer->save(folder);

@@ -13,16 +13,26 @@ namespace fs = std::filesystem;
 constexpr const char* kInfoFile = "data.json";
 constexpr std::int64_t kInfoVersion = 1;
 
+/// Whether a token file that data.json says nothing of is of the split, by its name.
+bool names_split(const fs::path& path, Split split) {
+  const std::string name = path.filename().string();
+  const auto names = [&](Split part) { return name.find(name_of(part)) != std::string::npos; };
+  if (names(Split::kTrain) && names(Split::kValidation)) {
+    throw DataError(concat(path.string(), R"(: its name holds "train" and "val", want one of the )",
+                           "two; rename it, as NAME_train_000000.bin or NAME_val_000000.bin"));
+  }
+  return names(split);
+}
+
 /// Token files of a split, sorted: with data.json "train_….bin", else every .bin with "train" in
 /// its name.
 std::vector<fs::path> shard_paths(const fs::path& folder, Split split, bool has_info) {
   const std::string prefix = std::string(name_of(split)) + "_";
   std::vector<fs::path> paths;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
     if (entry.path().extension() != ".bin") continue;
-    const bool belongs =
-        has_info ? name.starts_with(prefix) : name.find(name_of(split)) != std::string::npos;
+    const bool belongs = has_info ? entry.path().filename().string().starts_with(prefix)
+                                  : names_split(entry.path(), split);
     if (belongs) paths.push_back(entry.path());
   }
   std::ranges::sort(paths);

@@ -9,7 +9,6 @@
 
 #include "file.h"
 #include "hybrid_trainer/core/error.h"
-#include "mapped_file.h"
 
 namespace hybrid_trainer {
 
@@ -39,20 +38,51 @@ void write_as(OutputFile& file, std::span<const std::int32_t> tokens) {
   file.write(ids.data(), ids.size() * sizeof(Id));
 }
 
-/// Place of the first id >= limit, or -1. The inner loop has no branch, so that it becomes vector
-/// code.
-template <class Id>
-std::int64_t first_at_least(const Id* ids, std::int64_t count, std::int64_t limit) {
-  constexpr std::int64_t kBlock = 1 << 14;
-  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, count);
-    Id largest = 0;
-    for (std::int64_t i = begin; i < end; ++i) largest = std::max(largest, ids[i]);
-    if (static_cast<std::int64_t>(largest) < limit) continue;
-    return std::find_if(ids + begin, ids + end, [&](Id id) { return std::int64_t{id} >= limit; }) -
-           ids;
+/// Calls f(ids, first) for the tokens [start, start + count) of a file, some at a time, `first`
+/// being the place of ids[0]; until f says false.
+template <class Id, class F>
+void read_pieces(const InputFile& file, std::int64_t start, std::int64_t count, const F& f) {
+  constexpr std::int64_t kPiece = 1 << 14;
+  std::array<Id, kPiece> ids;
+  const std::int64_t end = start + count;
+  for (std::int64_t first = start; first < end; first += kPiece) {
+    const auto size = static_cast<std::size_t>(std::min(kPiece, end - first));
+    file.read_at(ids.data(), size * sizeof(Id),
+                 kHeaderBytes + static_cast<std::size_t>(first) * sizeof(Id));
+    if (!f(std::span<const Id>(ids.data(), size), first)) return;
   }
-  return -1;
+}
+
+template <class Id>
+void read_as(const InputFile& file, std::int64_t start, std::span<std::int32_t> out) {
+  auto to = out.begin();
+  read_pieces<Id>(file, start, static_cast<std::int64_t>(out.size()),
+                  [&](std::span<const Id> ids, std::int64_t) {
+                    to = std::ranges::copy(ids, to).out;
+                    return true;
+                  });
+}
+
+struct PlacedToken {
+  std::int64_t place;
+  std::int64_t id;
+};
+
+/// The first token of `count` that is >= limit. The inner loop has no branch, so that it becomes
+/// vector code.
+template <class Id>
+std::optional<PlacedToken> first_at_least(const InputFile& file, std::int64_t count,
+                                          std::int64_t limit) {
+  std::optional<PlacedToken> found;
+  read_pieces<Id>(file, 0, count, [&](std::span<const Id> ids, std::int64_t first) {
+    Id largest = 0;
+    for (const Id id : ids) largest = std::max(largest, id);
+    if (std::int64_t{largest} < limit) return true;
+    const auto place = std::ranges::find_if(ids, [&](Id id) { return std::int64_t{id} >= limit; });
+    found = {first + (place - ids.begin()), *place};
+    return false;
+  });
+  return found;
 }
 
 }  // namespace
@@ -123,13 +153,14 @@ void ShardWriter::finish() {
 }
 
 TokenShard::TokenShard(const std::filesystem::path& path)
-    : path_(path), mapping_(std::make_unique<MappedFile>(path)) {
-  const std::size_t bytes = mapping_->bytes();
+    : path_(path), file_(std::make_unique<InputFile>(path)) {
+  const std::size_t bytes = file_->bytes();
   if (bytes < kHeaderBytes) {
     throw DataError(concat(path.string(), " has ", bytes,
                            " bytes; a token file begins with a header of ", kHeaderBytes));
   }
-  const auto* header = static_cast<const std::int32_t*>(mapping_->data());
+  Header header;
+  file_->read_at(header.data(), kHeaderBytes, 0);
   const bool wide = header[0] == kWide.magic;
   const Format& format = wide ? kWide : kNarrow;
   if (header[0] != format.magic || header[1] != format.version) {
@@ -154,24 +185,19 @@ TokenShard& TokenShard::operator=(TokenShard&&) noexcept = default;
 void TokenShard::read(std::int64_t start, std::span<std::int32_t> out) const {
   require(start >= 0 && start + static_cast<std::int64_t>(out.size()) <= tokens_,
           "read beyond the end of a token shard");
-  const char* data = static_cast<const char*>(mapping_->data()) + kHeaderBytes;
   if (bytes_per_token_ == 2) {
-    std::copy_n(reinterpret_cast<const std::uint16_t*>(data) + start, out.size(), out.begin());
+    read_as<std::uint16_t>(*file_, start, out);
   } else {
-    std::copy_n(reinterpret_cast<const std::uint32_t*>(data) + start, out.size(), out.begin());
+    read_as<std::uint32_t>(*file_, start, out);
   }
 }
 
 void TokenShard::check_tokens(std::int64_t vocabulary_size) const {
-  const char* data = static_cast<const char*>(mapping_->data()) + kHeaderBytes;
-  const auto* narrow = reinterpret_cast<const std::uint16_t*>(data);
-  const auto* wide = reinterpret_cast<const std::uint32_t*>(data);
-  const bool is_narrow = bytes_per_token_ == 2;
-  const std::int64_t place = is_narrow ? first_at_least(narrow, tokens_, vocabulary_size)
-                                       : first_at_least(wide, tokens_, vocabulary_size);
-  if (place < 0) return;
-  const std::uint32_t id = is_narrow ? narrow[place] : wide[place];
-  throw DataError(concat(path_.string(), ": token ", id, " at position ", place,
+  const auto found = bytes_per_token_ == 2
+                         ? first_at_least<std::uint16_t>(*file_, tokens_, vocabulary_size)
+                         : first_at_least<std::uint32_t>(*file_, tokens_, vocabulary_size);
+  if (!found) return;
+  throw DataError(concat(path_.string(), ": token ", found->id, " at position ", found->place,
                          " is outside the vocabulary of ", vocabulary_size,
                          "; the file is damaged or was made with another tokenizer"));
 }

@@ -44,6 +44,14 @@ void append_utf8(char32_t value, std::string& text) {
   }
 }
 
+std::size_t whole_characters(std::string_view text, std::size_t limit) {
+  constexpr std::size_t kLongestTail = 3;
+  if (text.size() <= limit) return text.size();
+  std::size_t end = limit;
+  while (end > 0 && limit - end < kLongestTail && is_continuation(text[end])) --end;
+  return end == 0 || is_continuation(text[end]) ? limit : end;
+}
+
 std::size_t valid_utf8_bytes(std::string_view text, std::size_t position) {
   std::size_t i = position;
   while (i < text.size()) {

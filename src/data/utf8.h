@@ -16,6 +16,12 @@ struct CodePoint {
 CodePoint decode_utf8(std::string_view text, std::size_t position);
 void append_utf8(char32_t value, std::string& text);
 
+/// Whether a byte can only stand within a UTF-8 character, not begin one.
+inline bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+/// Bytes of the longest start of `text` of at most `limit` bytes that cuts no character apart;
+/// where the bytes there are not UTF-8, just `limit`.
+std::size_t whole_characters(std::string_view text, std::size_t limit);
+
 /// Bytes from `position` up to the first that is not UTF-8, or the end.
 std::size_t valid_utf8_bytes(std::string_view text, std::size_t position);
 /// Bytes from `position` up to the first place where a code point can be read, or the end.

@@ -4,15 +4,12 @@
 #include <bit>
 #include <cstring>
 
-#include "hybrid_trainer/core/error.h"
-
 namespace hybrid_trainer {
 
 namespace {
 
 constexpr std::size_t kShortWord = 32;  // from here on a heap is faster than looking at all pairs
-constexpr std::size_t kLongestWord = std::size_t{1} << 30;
-constexpr std::int32_t kGone = -1;  // id of a symbol that its left neighbour has taken in
+constexpr std::int32_t kGone = -1;      // id of a symbol that its left neighbour has taken in
 
 std::uint64_t hash_of(std::string_view word) {
   std::uint64_t hash = word.size() * 0x9E3779B97F4A7C15u;
@@ -103,10 +100,6 @@ void WordEncoder::push_candidate(std::int32_t position) {
 }
 
 void WordEncoder::append_long(std::string_view word, std::vector<std::int32_t>& ids) {
-  if (word.size() > kLongestWord) {
-    throw DataError(concat("a word of ", word.size(), " bytes without a break; at most ",
-                           kLongestWord, " are encoded"));
-  }
   const auto count = static_cast<std::int32_t>(word.size());
   symbols_.clear();
   heap_.clear();

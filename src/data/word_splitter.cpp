@@ -23,6 +23,23 @@ std::string pattern_text() {
 
 }  // namespace
 
+bool is_white_space(char32_t value) {
+  switch (value) {
+    case U' ':
+    case 0x85:
+    case 0xA0:
+    case 0x1680:
+    case 0x2028:
+    case 0x2029:
+    case 0x202F:
+    case 0x205F:
+    case 0x3000:
+      return true;
+    default:
+      return (value >= U'\t' && value <= U'\r') || (value >= 0x2000 && value <= 0x200A);
+  }
+}
+
 struct WordSplitter::Pattern {
   pcre2_code* code = nullptr;
   pcre2_match_data* match = nullptr;
@@ -49,29 +66,41 @@ WordSplitter::~WordSplitter() = default;
 
 void WordSplitter::start(std::string_view text) {
   text_ = text;
-  position_ = run_begin_ = run_end_ = 0;
+  position_ = word_end_ = run_begin_ = run_end_ = 0;
+  divided_bytes_ = 0;
 }
 
 std::string_view WordSplitter::next() {
-  const std::size_t begin = position_;
-  if (begin == text_.size()) return {};
-  if (begin == run_end_) {
-    run_begin_ = begin;
-    run_end_ = begin + valid_utf8_bytes(text_, begin);
-    if (run_end_ == begin) {
-      run_end_ = position_ = begin + invalid_utf8_bytes(text_, begin);
-      return text_.substr(begin, position_ - begin);
+  if (!goes_on()) {
+    word_end_ = find_word_end();
+    const std::size_t bytes = word_end_ - position_;
+    if (bytes > kLongestWord) divided_bytes_ += static_cast<std::int64_t>(bytes);
+  }
+  const std::string_view rest = text_.substr(position_, word_end_ - position_);
+  const std::size_t most = kLongestWord + (rest.starts_with(' ') ? 1 : 0);
+  const std::string_view word = rest.substr(0, whole_characters(rest, most));
+  position_ += word.size();
+  return word;
+}
+
+std::size_t WordSplitter::find_word_end() {
+  if (position_ == text_.size()) return position_;
+  if (position_ == run_end_) {
+    run_begin_ = position_;
+    run_end_ = position_ + valid_utf8_bytes(text_, position_);
+    if (run_end_ == position_) {
+      run_end_ = position_ + invalid_utf8_bytes(text_, position_);
+      return run_end_;
     }
   }
   const int found = pcre2_match(
       pattern_->code, reinterpret_cast<PCRE2_SPTR>(text_.data() + run_begin_),
-      run_end_ - run_begin_, begin - run_begin_, PCRE2_NO_UTF_CHECK, pattern_->match, nullptr);
+      run_end_ - run_begin_, position_ - run_begin_, PCRE2_NO_UTF_CHECK, pattern_->match, nullptr);
   if (found < 1) {
-    throw Error(ExitCode::kInternal, concat("PCRE2 failed with ", found, " at byte ", begin,
+    throw Error(ExitCode::kInternal, concat("PCRE2 failed with ", found, " at byte ", position_,
                                             " of a text of ", text_.size()));
   }
-  position_ = run_begin_ + pcre2_get_ovector_pointer(pattern_->match)[1];
-  return text_.substr(begin, position_ - begin);
+  return run_begin_ + pcre2_get_ovector_pointer(pattern_->match)[1];
 }
 
 }  // namespace hybrid_trainer

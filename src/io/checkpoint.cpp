@@ -92,6 +92,16 @@ std::size_t write_files(const std::string& folder, std::int64_t step, const Stat
   return info.bytes();
 }
 
+/// Throws IoError.
+std::vector<std::string> names_in(const std::string& folder) try {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  return names;
+} catch (const fs::filesystem_error& problem) {
+  throw IoError(concat(folder, ": cannot list it: ", problem.code().message()));
+}
+
 /// Shows the finished folder under its name. A checkpoint of that step that is there already
 /// changes places with it, or goes to the trash where the file system cannot exchange.
 void publish(const std::string& temporary, const std::string& folder, const std::string& name) {
@@ -102,24 +112,57 @@ void publish(const std::string& temporary, const std::string& folder, const std:
       return;
     const bool moved = std::rename(path.c_str(), trash.c_str()) == 0;
     if (moved && std::rename(temporary.c_str(), path.c_str()) == 0) return;
+    const int error = errno;
+    if (moved) std::rename(trash.c_str(), path.c_str());
+    errno = error;
   }
   throw IoError(system_problem(path, "cannot rename the finished checkpoint"));
 }
 
-/// Removes the checkpoints up to `step` over the newest `keep`. Those of later steps are another
-/// run's or damaged: they stay.
+/// Moves the checkpoints up to `step` over the newest `keep` to the trash. Those of later steps are
+/// another run's or damaged: they stay. Throws IoError where one could not be moved, after all
+/// others are.
 void rotate(const std::string& folder, std::int64_t step, std::int64_t keep) {
   std::vector<std::int64_t> steps;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::int64_t found = step_of_checkpoint_name(entry.path().filename().string());
+  for (const std::string& name : names_in(folder)) {
+    const std::int64_t found = step_of_checkpoint_name(name);
     if (found >= 0 && found <= step) steps.push_back(found);
   }
   std::sort(steps.rbegin(), steps.rend());
+  std::string problem;
   for (std::size_t i = static_cast<std::size_t>(keep); i < steps.size(); ++i) {
-    const std::string name = checkpoint_name(steps[i]);
-    std::error_code ignored;  // what cannot be removed now is tried again after the next save
-    fs::rename(folder + "/" + name, folder + "/" + kTrash + name, ignored);
+    const std::string name = checkpoint_name(steps[i]), path = folder + "/" + name;
+    if (std::rename(path.c_str(), (folder + "/" + kTrash + name).c_str()) != 0)
+      problem = system_problem(path, "cannot move it to the trash");
   }
+  if (!problem.empty()) throw IoError(problem);
+}
+
+/// Throws IoError where something could not be removed, after everything else is.
+void remove_leftovers(const std::string& folder) {
+  std::string problem;
+  for (const std::string& name : names_in(folder)) {
+    if (!begins_with(name, kTemporary) && !begins_with(name, kTrash)) continue;
+    std::error_code error;
+    fs::remove_all(folder + "/" + name, error);
+    if (error) problem = concat(folder, "/", name, ": cannot remove it: ", error.message());
+  }
+  if (!problem.empty()) throw IoError(problem);
+}
+
+/// The checkpoint of `step` is safe by now: what fails here must not end the training.
+void clean_up(const std::string& folder, std::int64_t step, std::int64_t keep,
+              std::vector<std::string>& warnings) {
+  const auto try_to = [&](const auto& action) {
+    try {
+      action();
+    } catch (const IoError& problem) {
+      warnings.push_back(concat("old checkpoints are left behind (", problem.what(),
+                                "); the next save tries to remove them again"));
+    }
+  };
+  try_to([&] { rotate(folder, step, keep); });
+  try_to([&] { remove_leftovers(folder); });
 }
 
 }  // namespace
@@ -131,11 +174,10 @@ std::size_t CheckpointInfo::bytes() const {
 }
 
 void remove_checkpoint_leftovers(const std::string& folder) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (begins_with(name, kTemporary) || begins_with(name, kTrash))
-      fs::remove_all(entry.path(), ignored);
+  try {
+    remove_leftovers(folder);
+  } catch (const IoError&) {
+    // They only take room, and every save tries again.
   }
 }
 
@@ -148,7 +190,7 @@ SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, co
   SavedCheckpoint saved;
   saved.path = folder + "/" + name;
   try {
-    fs::create_directories(folder);
+    if (fs::create_directories(folder)) sync_folder(fs::absolute(folder).parent_path());
     remove_checkpoint_leftovers(folder);
     check_free_space(folder, state);
     const TemporaryFolder temporary(concat(folder, "/", kTemporary, step, "-", ::getpid()));
@@ -161,8 +203,7 @@ SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, co
   } catch (const fs::filesystem_error& problem) {
     throw not_written(step, problem);
   }
-  rotate(folder, step, options.keep);
-  remove_checkpoint_leftovers(folder);
+  clean_up(folder, step, options.keep, saved.warnings);
   saved.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return saved;
 }

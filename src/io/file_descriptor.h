@@ -59,7 +59,8 @@ class FileWriter {
 };
 
 /// Replaces `path` by what `write` appends: temporary file beside it, fsync, rename, fsync of the
-/// folder. Throws IoError and then leaves an old file at `path` as it was.
+/// folder. Throws IoError and then leaves an old file at `path` as it was, or the new one where
+/// only the last fsync failed.
 FileDigest write_atomically(const std::string& path, const std::function<void(FileWriter&)>& write);
 
 /// Size and checksum of a file as it is now.

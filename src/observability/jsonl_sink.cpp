@@ -28,6 +28,19 @@ void visit_records(const std::filesystem::path& path, const Visit& visit) {
   }
 }
 
+[[noreturn]] void throw_not_durable(const std::filesystem::path& path) {
+  throw IoError(concat("cannot make ", path.string(), " durable: ", std::strerror(errno)));
+}
+
+/// Makes the names within a folder durable.
+void sync_folder(const std::filesystem::path& path) {
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) throw_not_durable(path);
+  const bool synced = ::fsync(folder) == 0;
+  ::close(folder);
+  if (!synced) throw_not_durable(path);
+}
+
 }  // namespace
 
 JsonlSink::JsonlSink(std::filesystem::path path) : path_(std::move(path)) {
@@ -63,6 +76,13 @@ void JsonlSink::write(const StepRecord& record) {
   }
   throw IoError(concat("cannot write step ", record.step, " to ", path_.string(), ": ", why,
                        "; free some space and go on with --resume"));
+}
+
+void JsonlSink::sync() {
+  if (::fsync(file_) != 0) throw_not_durable(path_);
+  if (name_is_durable_) return;
+  sync_folder(std::filesystem::absolute(path_).parent_path());
+  name_is_durable_ = true;
 }
 
 void for_each_record(const std::filesystem::path& path,

@@ -57,11 +57,25 @@ void print(const PrepareResult& result, const std::string& output) {
     std::fprintf(stderr, "%ld binary files were left out\n",
                  static_cast<long>(result.skipped_binary_files));
   }
+  if (result.repeated_files > 0) {
+    std::fprintf(stderr, "%ld files were given again and count once\n",
+                 static_cast<long>(result.repeated_files));
+  }
   if (result.missing_merges > 0) {
     std::fprintf(
         stderr,
         "the vocabulary is %ld smaller than asked for: the text has no more pairs that repeat\n",
         static_cast<long>(result.missing_merges));
+  }
+  if (result.forgotten_words > 0) {
+    std::fprintf(stderr,
+                 "rare words were left out of learning the vocabulary: the text has too many "
+                 "different ones\n");
+  }
+  if (result.divided_bytes > 0) {
+    std::fprintf(stderr,
+                 "words over 64 KiB without a break, %s of the text, were encoded in pieces\n",
+                 bytes_text(static_cast<std::size_t>(result.divided_bytes)).c_str());
   }
 }
 

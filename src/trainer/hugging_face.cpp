@@ -12,6 +12,7 @@
 #include "hybrid_trainer/io/files.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "src/trainer/hugging_face_files.h"
+#include "src/trainer/hugging_face_weights.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -81,8 +82,9 @@ void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
   const auto id = tokenizer.end_of_text();
   const std::string end_of_text(id ? tokenizer.token_bytes(*id) : "");
   tokenizer.save(folder);
-  write_file_atomically(folder + "/tokenizer_config.json",
-                        hugging_face_tokenizer_config_text(model, end_of_text));
+  write_file_atomically(
+      folder + "/tokenizer_config.json",
+      hugging_face_tokenizer_config_text(model, end_of_text, tokenizer.adds_prefix_space()));
   write_file_atomically(folder + "/special_tokens_map.json",
                         hugging_face_special_tokens_text(end_of_text));
 }
@@ -112,39 +114,46 @@ bool is_mask(const std::string& name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
 }
 
-/// Whether both tensors of the file hold the same numbers.
-bool equal(const SafetensorsFile& file, const std::string& a, const std::string& b) {
+/// Whether both tensors hold the same numbers.
+bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::string& b) {
+  const SafetensorsFile &of_a = weights.file_of(a), &of_b = weights.file_of(b);
   const Stream stream(MemoryPool::create("host"));
-  if (file.entry(a).shape != file.entry(b).shape) return false;
+  if (of_a.entry(a).shape != of_b.entry(b).shape) return false;
   const Tensor x =
-      Tensor::empty(file.entry(a).tensor_shape(), DType::kF32, MemoryKind::kWorkspace, stream);
+      Tensor::empty(of_a.entry(a).tensor_shape(), DType::kF32, MemoryKind::kWorkspace, stream);
   const Tensor y = Tensor::empty_like(x, MemoryKind::kWorkspace, stream);
-  file.read(a, x);
-  file.read(b, y);
+  of_a.read(a, x);
+  of_b.read(b, y);
   return std::memcmp(x.raw(), y.raw(), x.bytes()) == 0;
 }
 
-/// Every tensor of the file is a wanted one, a mask or a copy of the token table.
-void check_names(const SafetensorsFile& file, const std::set<std::string>& wanted,
+/// Every tensor of the folder is a wanted one, a mask or a copy of the token table.
+void check_names(const HuggingFaceWeights& weights, const std::set<std::string>& wanted,
                  const std::string& prefix) {
-  for (const SafetensorsEntry& entry : file.entries()) {
-    if (wanted.count(entry.name) || is_mask(entry.name)) continue;
-    if (entry.name != "lm_head.weight") {
-      throw DataError(concat(file.path(), ": the tensor ", entry.name,
-                             " belongs to no part of the model that config.json tells", " of",
-                             name_hint(entry.name, {wanted.begin(), wanted.end()}).substr(0, 200)));
-    }
-    if (!equal(file, entry.name, prefix + "wte.weight")) {
-      throw DataError(
-          concat(file.path(), ": lm_head.weight differs from ", prefix,
-                 "wte.weight; only a head that is tied to the token table can be read"));
+  for (const std::string& name : wanted) weights.file_of(name);  // throws where one is missing
+  for (const SafetensorsFile& file : weights.files()) {
+    for (const SafetensorsEntry& entry : file.entries()) {
+      if (wanted.count(entry.name) || is_mask(entry.name)) continue;
+      if (entry.name != "lm_head.weight") {
+        throw DataError(
+            concat(file.path(), ": the tensor ", entry.name,
+                   " belongs to no part of the model that config.json tells of",
+                   name_hint(entry.name, {wanted.begin(), wanted.end()}).substr(0, 200)));
+      }
+      if (!equal(weights, entry.name, prefix + "wte.weight")) {
+        throw DataError(
+            concat(file.path(), ": lm_head.weight differs from ", prefix,
+                   "wte.weight; only a head that is tied to the token table can be read"));
+      }
     }
   }
 }
 
-void read_parameter(Parameter& parameter, const FileTensor& in_file, const SafetensorsFile& file,
-                    const std::string& prefix, const Stream& stream) {
+void read_parameter(Parameter& parameter, const FileTensor& in_file,
+                    const HuggingFaceWeights& weights, const std::string& prefix,
+                    const Stream& stream) {
   const std::string name = prefix + in_file.name;
+  const SafetensorsFile& file = weights.file_of(name);
   const Shape found = file.entry(name).tensor_shape();
   if (found != in_file.shape) {
     throw DataError(
@@ -221,16 +230,15 @@ ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropou
 
 void read_hugging_face_weights(const fs::path& folder, Gpt2& model, const Stream& stream) {
   check_sizes(read_hugging_face_model_config(folder, 0), model.config(), folder.string());
-  const SafetensorsFile file((folder / "model.safetensors").string());
-  const std::string prefix = file.contains(std::string(kPrefix) + "wte.weight") ? kPrefix : "";
+  const HuggingFaceWeights weights(folder);
+  const std::string prefix = weights.contains(std::string(kPrefix) + "wte.weight") ? kPrefix : "";
   std::set<std::string> wanted;
   model.visit_parameters([&](Parameter& parameter) {
     wanted.insert(prefix + file_tensor(parameter, model.config()).name);
   });
-  for (const std::string& name : wanted) file.entry(name);  // throws where one is missing
-  check_names(file, wanted, prefix);
+  check_names(weights, wanted, prefix);
   model.visit_parameters([&](Parameter& parameter) {
-    read_parameter(parameter, file_tensor(parameter, model.config()), file, prefix, stream);
+    read_parameter(parameter, file_tensor(parameter, model.config()), weights, prefix, stream);
   });
 }
 

@@ -116,9 +116,10 @@ std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text
 }
 
 std::string hugging_face_tokenizer_config_text(const ModelConfig& model,
-                                               const std::string& end_of_text) {
+                                               const std::string& end_of_text,
+                                               bool add_prefix_space) {
   json::object config{
-      {"add_prefix_space", false},
+      {"add_prefix_space", add_prefix_space},
       {"clean_up_tokenization_spaces", false},
       {"model_max_length", model.context},
       {"tokenizer_class", end_of_text.empty() ? "PreTrainedTokenizerFast" : "GPT2Tokenizer"}};

@@ -13,7 +13,8 @@ std::string hugging_face_config_text(const ModelConfig& model,
                                      std::optional<std::int32_t> end_of_text);
 std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text);
 std::string hugging_face_tokenizer_config_text(const ModelConfig& model,
-                                               const std::string& end_of_text);
+                                               const std::string& end_of_text,
+                                               bool add_prefix_space);
 std::string hugging_face_special_tokens_text(const std::string& end_of_text);
 
 /// The model that the text of a config.json describes, without dropout. `name` is what messages

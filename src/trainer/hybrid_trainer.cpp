@@ -97,6 +97,7 @@ std::string HybridTrainer::save(const std::string& folder) {
         save_checkpoint(folder, steps_done_, state,
                         {.keep = config_.checkpoint.keep, .config_hash = checksum_of(config)});
     trainable_->release_after_save();
+    for (const std::string& warning : saved.warnings) tell_mishap(warning);
     return saved.path;
   } catch (const IoError&) {
     trainable_->release_after_save();

@@ -15,6 +15,7 @@
 #include "hybrid_trainer/trainer/hugging_face.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "src/io/strict_json.h"
+#include "src/trainer/hugging_face_weights.h"
 #include "src/trainer/json_as_text.h"
 
 namespace hybrid_trainer {
@@ -38,17 +39,21 @@ std::int64_t elements_of(const SafetensorsEntry& entry) {
   return count;
 }
 
-json::object inspect_safetensors(const fs::path& path) {
-  const SafetensorsFile file(path.string());
-  json::array tensors;
-  std::int64_t elements = 0;
+void append_tensors(json::array& tensors, const SafetensorsFile& file) {
   for (const SafetensorsEntry& entry : file.entries()) {
-    elements += elements_of(entry);
     tensors.push_back(json::object{{"name", entry.name},
                                    {"dtype", entry.dtype},
                                    {"shape", json::array(entry.shape.begin(), entry.shape.end())},
                                    {"bytes", entry.bytes}});
   }
+}
+
+json::object inspect_safetensors(const fs::path& path) {
+  const SafetensorsFile file(path.string());
+  json::array tensors;
+  append_tensors(tensors, file);
+  std::int64_t elements = 0;
+  for (const SafetensorsEntry& entry : file.entries()) elements += elements_of(entry);
   json::object metadata;
   for (const auto& [key, value] : file.metadata()) metadata[key] = value;
   return {{"kind", "safetensors"},           {"path", path.string()},
@@ -95,12 +100,18 @@ json::object inspect_data(const fs::path& path) {
 }
 
 json::object inspect_hugging_face(const fs::path& path) {
-  json::object weights = inspect_safetensors(path / "model.safetensors");
+  const HuggingFaceWeights weights(path);
+  json::array tensors;
+  std::uintmax_t bytes = 0;
+  for (const SafetensorsFile& file : weights.files()) {
+    append_tensors(tensors, file);
+    bytes += fs::file_size(file.path());
+  }
   return {{"kind", "hugging_face"},
           {"path", path.string()},
           {"model", model_object(read_hugging_face_model_config(path, 0))},
-          {"bytes", weights["bytes"]},
-          {"tensors", std::move(weights["tensors"])}};
+          {"bytes", bytes},
+          {"tensors", std::move(tensors)}};
 }
 
 json::object inspect_checkpoint(const fs::path& path) {
@@ -181,7 +192,7 @@ json::object inspect_folder(const fs::path& path) {
   if (run.hold_a_run()) return inspect_run(run);
   if (fs::exists(path / "manifest.json")) return inspect_checkpoint(path);
   if (fs::exists(path / "data.json")) return inspect_data(path);
-  if (fs::exists(path / "model.safetensors")) return inspect_hugging_face(path);
+  if (HuggingFaceWeights::are_in(path)) return inspect_hugging_face(path);
   if (json::array found = checkpoints_in(path); !found.empty())
     return {{"kind", "checkpoints"}, {"path", path.string()}, {"checkpoints", std::move(found)}};
   throw DataError(concat(path.string(), " holds no run, checkpoint, data or Hugging Face model"));

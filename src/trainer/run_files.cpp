@@ -31,7 +31,7 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
       {"folder", fs::absolute(data.folder).lexically_normal().string()},
       {"train_tokens", data.train_tokens}};
   write_file_atomically(data_file(paths), boost::json::serialize(source) + "\n");
-  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"}) {
     const fs::path from = data.folder / name;
     if (!fs::exists(from)) continue;
     fs::create_directories(tokenizer_folder(paths));

@@ -31,6 +31,16 @@ void RunRecords::write(const StepRecord& record) {
   }
 }
 
+void RunRecords::sync() {
+  if (metrics_failed_ || sync_failed_) return;
+  try {
+    metrics_.sync();
+  } catch (const IoError& error) {
+    sync_failed_ = true;
+    note(concat(error.what(), "; a power cut may take the newest records"));
+  }
+}
+
 void RunRecords::finish(const std::string& settings_text, const std::string& sample) {
   console_.finish();
   write_file_atomically(paths_.summary(), to_json(summary_));

@@ -19,6 +19,9 @@ class RunRecords {
   /// Makes the records those of a run that goes on after `step`.
   void resume_after(std::int64_t step);
   void write(const StepRecord& record);
+  /// Makes all records so far durable. Comes before a checkpoint is saved: whatever happens then, a
+  /// run that is resumed from it finds every record up to its step.
+  void sync();
   void note(const std::string& text) { console_.note(text); }
   RunSummary& summary() { return summary_; }
   /// Writes summary.json and report.html.
@@ -30,6 +33,7 @@ class RunRecords {
   ConsoleSink console_;
   RunSummary summary_;
   bool metrics_failed_ = false;
+  bool sync_failed_ = false;
 };
 
 }  // namespace hybrid_trainer

@@ -158,6 +158,7 @@ bool TrainingRun::evaluates_after(std::int64_t step, std::int64_t undecided_befo
 /// stay.
 bool TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
   const bool failed_before = !save_problem_.empty();
+  records.sync();
   try {
     trainer.save(directory_.paths().checkpoints());
   } catch (const IoError& error) {

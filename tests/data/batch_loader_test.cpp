@@ -68,6 +68,18 @@ TEST_F(BatchLoaderTest, SeekGoesOnAsIfNeverStopped) {
   }
 }
 
+TEST_F(BatchLoaderTest, SeekBackToTheBatchJustTakenGivesItAgain) {
+  const TokenDataset dataset = open(Split::kTrain);
+  BatchLoader loader(dataset, {512, 64, true, 5}, stream_);  // so large that filling takes a while
+  for (std::int64_t i = 0; i < 20; ++i) {
+    const Rows wanted = values(loader.next().inputs);
+    for (int again = 0; again < 3; ++again) {
+      loader.seek(i);
+      ASSERT_EQ(values(loader.next().inputs), wanted) << i;
+    }
+  }
+}
+
 TEST_F(BatchLoaderTest, BatchStaysWhileTheNextOneIsFilled) {
   const TokenDataset dataset = open(Split::kTrain);
   BatchLoader loader(dataset, {3, 16, true, 5}, stream_);

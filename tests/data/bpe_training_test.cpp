@@ -5,6 +5,7 @@
 #include <map>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/random.h"
 #include "src/data/byte_symbols.h"
 #include "temporary_folder.h"
@@ -98,6 +99,29 @@ TEST(BpeTraining, BytesComeFirstAndEndOfTextLast) {
   EXPECT_EQ(result.tokenizer->token_bytes(257), "<|endoftext|>");
   EXPECT_EQ(result.tokenizer->end_of_text(), 257);
   EXPECT_EQ(result.missing_merges, 0);
+}
+
+TEST(BpeTraining, ForgettingRareWordsDoesNotDependOnTheThreads) {
+  const auto texts = random_words(20'000);
+  const auto train = [&](int count) {
+    set_threads(count);
+    BpeTrainer trainer(500, 30'000);
+    for (std::size_t first = 0; first < texts.size(); first += 5) {
+      trainer.add(
+          std::vector<std::string_view>(texts.begin() + static_cast<std::ptrdiff_t>(first),
+                                        texts.begin() + static_cast<std::ptrdiff_t>(first + 5)));
+    }
+    const auto result = trainer.train();
+    EXPECT_GT(result.forgotten_words, 1000) << count;
+    EXPECT_GT(result.distinct_words, 500) << count;
+    std::string all = std::to_string(result.forgotten_words);
+    for (std::int32_t id = 0; id < 500; ++id) all += concat(' ', result.tokenizer->token_bytes(id));
+    return all;
+  };
+  const int before = threads();
+  const std::string wanted = train(1);
+  EXPECT_EQ(train(processor_info().cores), wanted);
+  set_threads(before);
 }
 
 TEST(BpeTraining, SmallCorpusGivesASmallerVocabularyAndSaysSo) {

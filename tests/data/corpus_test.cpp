@@ -39,6 +39,34 @@ TEST(Corpus, NamedFileIsTakenEvenIfBinary) {
   EXPECT_EQ(find_corpus({file}).documents.size(), 1u);
 }
 
+TEST(Corpus, AFileThatComesAgainCountsOnce) {
+  const TemporaryFolder folder;
+  const auto a = folder.write("books/a.txt", "aaaa");
+  const auto b = folder.write("books/b.txt", "bb");
+  const auto link = folder / "books" / "c.txt";
+  std::filesystem::create_symlink(a, link);
+  std::filesystem::create_hard_link(b, folder / "other.txt");
+  std::filesystem::create_directory_symlink(folder / "books", folder / "shelf");
+  const Corpus corpus = find_corpus({folder / "books", a, folder / "books/../books/./b.txt", link,
+                                     folder / "other.txt", folder / "shelf"});
+  EXPECT_EQ(names_of(corpus.documents), (std::vector<std::string>{"a.txt", "b.txt"}));
+  EXPECT_EQ(corpus.bytes, 6);
+  EXPECT_EQ(corpus.repeated_files, 1 + 4 + 3);
+  EXPECT_EQ(find_corpus({folder / "books" / "b.txt", a}).repeated_files, 0);
+}
+
+TEST(Corpus, NamedBinaryFileIsTakenOnceBesideItsFolder) {
+  const TemporaryFolder folder;
+  folder.write("books/a.txt", "aaaa");
+  const auto binary = folder.write("books/binary", std::string_view("x\0y", 3));
+  for (const auto& inputs :
+       {std::vector{folder / "books", binary}, std::vector{binary, folder / "books"}}) {
+    const Corpus corpus = find_corpus(inputs);
+    EXPECT_EQ(corpus.bytes, 7);
+    EXPECT_EQ(corpus.skipped_binary_files, 0);
+  }
+}
+
 TEST(Corpus, MissingAndEmptyInputsAreNamed) {
   const TemporaryFolder folder;
   const auto empty = folder.write("void.txt", "");
@@ -95,7 +123,7 @@ TEST(Corpus, DocumentsThatCannotBeSharedOutAreCut) {
   EXPECT_EQ(split.validation[0].begin, 400);
 }
 
-TEST(SegmentReader, SegmentsMakeUpTheTextAndAreCutBeforeLineFeeds) {
+TEST(SegmentReader, SegmentsMakeUpTheTextAndAreCutBeforeWhiteSpace) {
   const TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 2000; ++i) {
@@ -114,7 +142,7 @@ TEST(SegmentReader, SegmentsMakeUpTheTextAndAreCutBeforeLineFeeds) {
       ++segments;
       starts += segment.starts_document ? 1 : 0;
       if (!segment.starts_document) {
-        EXPECT_EQ(segment.text[0], '\n');
+        EXPECT_TRUE(segment.text[0] == '\n' || segment.text[0] == ' ');
         EXPECT_GT(joined.back(), ' ');
       }
       joined += segment.text;
@@ -123,6 +151,19 @@ TEST(SegmentReader, SegmentsMakeUpTheTextAndAreCutBeforeLineFeeds) {
   EXPECT_EQ(joined, text + "short");
   EXPECT_EQ(starts, 2u);
   EXPECT_GT(segments, 100u);
+}
+
+TEST(SegmentReader, AnyLineBreakAfterAnyCharacterIsAPlaceToCut) {
+  for (const char* line : {"a line\r\n", "一行文字。\n", "一行文字\r\n", "строка\n\n", "line \n"}) {
+    const TemporaryFolder folder;
+    std::string text;
+    while (text.size() < 3'000'000) text += line;
+    const auto file = folder.write("text", text);
+    SegmentReader reader(find_corpus({file}).documents);
+    const auto segments = reader.next(static_cast<std::int64_t>(text.size()));
+    EXPECT_GT(segments.size(), 10u) << line;
+    for (const TextSegment& segment : segments) EXPECT_LT(segment.text.size(), 600'000u) << line;
+  }
 }
 
 TEST(SegmentReader, TextWithoutAPlaceToCutComesWhole) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "temporary_folder.h"
 
@@ -71,6 +72,25 @@ TEST(Prepare, ParallelSegmentsGiveTheTokensOfTheWholeText) {
   EXPECT_EQ(train, tokenizer->encode(tokenizer->decode(train)));
 }
 
+TEST(Prepare, FilesDoNotDependOnTheThreads) {
+  const TemporaryFolder folder;
+  std::string text;
+  while (text.size() < 2'000'000) text += sample_text(1000) + std::string(100'000, '=');
+  folder.write("text", text);
+  const int before = threads();
+  set_threads(1);
+  auto settings = settings_for(folder, "bpe");
+  const PrepareResult result = prepare_data(settings);
+  EXPECT_GT(result.divided_bytes, 1'000'000);
+  settings.output = folder / "again";
+  set_threads(processor_info().cores);
+  prepare_data(settings);
+  set_threads(before);
+  for (const char* name : {"train_000000.bin", "val_000000.bin", "tokenizer.json", "data.json"}) {
+    EXPECT_EQ(content_of(folder / "data" / name), content_of(folder / "again" / name)) << name;
+  }
+}
+
 TEST(Prepare, EveryDocumentOfSeveralFollowsAnEndOfText) {
   const TemporaryFolder folder;
   for (int i = 0; i < 30; ++i) folder.write("text/" + std::to_string(i), sample_text(20));
@@ -84,6 +104,23 @@ TEST(Prepare, EveryDocumentOfSeveralFollowsAnEndOfText) {
     documents += std::ranges::count(tokens, end_of_text);
   }
   EXPECT_EQ(documents, 30);
+}
+
+TEST(Prepare, NoTextIsInBothSplits) {
+  const TemporaryFolder folder;
+  const auto a = folder.write("books/a.txt", "first " + sample_text(40));
+  folder.write("books/b.txt", sample_text(40));
+  auto settings = settings_for(folder, "bytes");
+  settings.inputs = {a, folder / "books"};
+  settings.validation = 0.4;
+  const PrepareResult result = prepare_data(settings);
+  EXPECT_EQ(result.repeated_files, 1);
+  EXPECT_EQ(result.info.documents, 2);
+  const auto tokenizer = make_byte_tokenizer();
+  int places = 0;
+  for (const Split split : {Split::kTrain, Split::kValidation})
+    places += tokenizer->decode(tokens_of(folder, split)).find("first ") != std::string::npos;
+  EXPECT_EQ(places, 1);
 }
 
 TEST(Prepare, SavedTokenizerMayBeUsedAgain) {

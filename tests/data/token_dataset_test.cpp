@@ -72,6 +72,22 @@ TEST(TokenDataset, TakesFoldersOfLlmCWithoutInfo) {
   expect_words(message, {"fineweb_train_000002.bin", "token 24", "position 4"});
 }
 
+TEST(TokenDataset, NameOfBothSplitsIsRefusedWithoutInfo) {
+  const TemporaryFolder folder;
+  write_split(folder, "web_train", 25);
+  write_split(folder, "web_val", 5);
+  write_split(folder, "retrieval_train", 7);
+  for (const Split split : {Split::kTrain, Split::kValidation}) {
+    const auto message = message_of<DataError>([&] { TokenDataset(folder.path(), split); });
+    expect_words(message, {"retrieval_train_000000.bin", "\"train\" and \"val\"",
+                           "NAME_train_000000.bin", "NAME_val_000000.bin"});
+  }
+  std::filesystem::rename(folder / "retrieval_train_000000.bin",
+                          folder / "lookup_train_000000.bin");
+  EXPECT_EQ(TokenDataset(folder.path(), Split::kTrain).tokens(), 32);
+  EXPECT_EQ(TokenDataset(folder.path(), Split::kValidation).tokens(), 5);
+}
+
 TEST(TokenDataset, MissingFolderOrSplitIsNamed) {
   const TemporaryFolder folder;
   const auto open = [](const std::filesystem::path& path) {

@@ -1,6 +1,7 @@
 #include "hybrid_trainer/data/token_shards.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <numeric>
@@ -104,6 +105,36 @@ TEST(TokenShards, DamagedFilesAreNamedWithWhatIsWrong) {
   expect_words(message(), {"-1 tokens"});
   overwrite(path, 4, std::string_view("\x02\0\0\0", 4));
   expect_words(message(), {"version 2"});
+}
+
+TEST(TokenShards, FileCutShortWhileItIsOpenIsAnError) {
+  const TemporaryFolder folder;
+  write_shards(folder, counting(60000), 65000);
+  const auto path = folder / "train_000000.bin";
+  const TokenShard shard(path);
+  std::filesystem::resize_file(path, 50000);  // a mapping would end the process with SIGBUS
+  std::vector<std::int32_t> tokens(100);
+  shard.read(24000, tokens);
+  EXPECT_EQ(tokens.front(), 24000);
+  const std::initializer_list<const char*> words{"train_000000.bin", "byte 50000", "121024"};
+  expect_words(message_of<IoError>([&] { shard.read(40000, tokens); }), {"train_000000.bin"});
+  expect_words(message_of<IoError>([&] { shard.read(24450, tokens); }), words);
+  expect_words(message_of<IoError>([&] { shard.check_tokens(65000); }), words);
+}
+
+TEST(TokenShards, MoreFilesMayBeOpenThanIsTheDefault) {
+  const TemporaryFolder folder;
+  write_shards(folder, counting(200), 200, 1);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_GT(before.rlim_max, 300u);
+  const rlimit few{100, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<TokenShard> shards;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    shards.emplace_back(entry.path());
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(shards.size(), 200u);
 }
 
 TEST(TokenShards, MissingFileIsNamed) {

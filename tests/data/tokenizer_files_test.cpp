@@ -77,6 +77,30 @@ TEST(TokenizerFiles, PrefixSpaceIsHonouredOncePerDocument) {
   EXPECT_EQ(rest, trained()->encode("the"));
 }
 
+TEST(TokenizerFiles, TokenizerConfigDecidesOnThePrefixSpace) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  const auto has_prefix = [&](const std::string& config) {
+    folder.write("tokenizer_config.json", config);
+    return load_tokenizer(folder.path())->encode("the") == trained()->encode(" the");
+  };
+  const std::string on = "{\"add_prefix_space\":true}", off = "{\"add_prefix_space\":false}";
+  EXPECT_TRUE(has_prefix(on));
+  EXPECT_FALSE(has_prefix("{\"model_max_length\":1024}"));
+  folder.write("tokenizer.json",
+               replaced(content_of(folder / "tokenizer.json"), "\"add_prefix_space\":false",
+                        "\"add_prefix_space\":true"));
+  EXPECT_FALSE(has_prefix(off));
+  EXPECT_TRUE(has_prefix("{\"add_prefix_space\":null}"));
+  std::filesystem::remove(folder / "tokenizer.json");  // so that vocab.json and merges.txt are read
+  EXPECT_TRUE(has_prefix(on));
+  EXPECT_FALSE(has_prefix(off));
+
+  folder.write("tokenizer_config.json", "{\"add_prefix_space\":\"yes\"}");
+  expect_words(message_of<DataError>([&] { load_tokenizer(folder.path()); }),
+               {"tokenizer_config.json", "add_prefix_space", "\"yes\"", "true or false"});
+}
+
 TEST(TokenizerFiles, WhatIsNotImplementedIsRefusedByName) {
   expect_words(refusal("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}"),
                {"normalizer", "NFC"});

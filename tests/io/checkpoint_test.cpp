@@ -9,6 +9,7 @@
 #include <cstring>
 #include <random>
 
+#include "tests/io/faulty_files.h"
 #include "tests/io/io_testing.h"
 
 namespace hybrid_trainer {
@@ -133,6 +134,29 @@ TEST_F(Checkpoint, RotationNeverRemovesTheOneJustWritten) {
   fs::resize_file(root_ + "/step-0000000030/model.safetensors", 10);
   save(25, 1);
   EXPECT_EQ(newest_step(), 25);
+}
+
+TEST_F(Checkpoint, ACleaningUpThatFailsIsAWarningAndIsTriedAgain) {
+  for (const FileCall call : {FileCall::kList, FileCall::kRename, FileCall::kRemove}) {
+    int warnings = 0;
+    for (int at = call == FileCall::kRename ? 1 : 0;; ++at) {  // the first one shows the checkpoint
+      fs::remove_all(root_);
+      for (std::int64_t step : {5, 10, 20}) save(step, 3);
+      SavedCheckpoint saved;
+      {
+        const FileFault fault({at, EIO, call});
+        ASSERT_NO_THROW(saved = save(30, 1)) << at;
+        if (fault.calls() <= at) break;
+      }
+      warnings += static_cast<int>(saved.warnings.size());
+      for (const std::string& warning : saved.warnings)
+        EXPECT_TRUE(contains(warning, "Input/output error")) << at;
+      EXPECT_EQ(newest_step(), 30);
+      EXPECT_TRUE(save(40, 1).warnings.empty());
+      EXPECT_EQ(names(), std::vector<std::string>{"step-0000000040"});
+    }
+    EXPECT_GT(warnings, 0) << static_cast<int>(call);
+  }
 }
 
 TEST_F(Checkpoint, IgnoresAndRemovesWhatAKilledSaverLeft) {

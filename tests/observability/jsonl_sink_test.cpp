@@ -1,12 +1,29 @@
 #include "hybrid_trainer/observability/jsonl_sink.h"
 
+#include <unistd.h>
+
 #include <boost/json.hpp>
+#include <cerrno>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "observability/records.h"
+
+namespace {
+
+std::vector<std::string> synced_paths;
+int sync_error = 0;
+
+}  // namespace
+
+/// Takes the system's place in this program: notes what is made durable, or fails with sync_error.
+extern "C" int fsync(int file) {
+  synced_paths.push_back(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(file)));
+  errno = sync_error;
+  return sync_error == 0 ? 0 : -1;
+}
 
 namespace hybrid_trainer {
 namespace {
@@ -117,6 +134,36 @@ TEST_F(JsonlSinkTest, SaysThatTheDiskIsFull) {
     EXPECT_NE(std::string(error.what()).find("No space left"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("step 5"), std::string::npos) << error.what();
   }
+}
+
+TEST_F(JsonlSinkTest, MakesTheFileAndOnceItsNameDurable) {
+  const std::string path = std::filesystem::canonical(file("")) / "metrics.jsonl";
+  const std::string folder = std::filesystem::path(path).parent_path();
+  JsonlSink sink(metrics());
+  synced_paths.clear();
+  sink.write(full_record(1));
+  EXPECT_EQ(synced_paths, std::vector<std::string>{});
+  sink.sync();
+  EXPECT_EQ(synced_paths, (std::vector{path, folder}));
+  EXPECT_EQ(steps(), std::vector<std::int64_t>{1});
+  sink.write(full_record(2));
+  sink.sync();
+  EXPECT_EQ(synced_paths, (std::vector{path, folder, path}));
+}
+
+TEST_F(JsonlSinkTest, SaysThatItIsNotDurable) {
+  JsonlSink sink(metrics());
+  sync_error = EIO;
+  try {
+    sink.sync();
+    ADD_FAILURE() << "no error";
+  } catch (const IoError& error) {
+    EXPECT_NE(std::string(error.what()).find("metrics.jsonl durable: Input/output"),
+              std::string::npos)
+        << error.what();
+  }
+  sync_error = 0;
+  sink.sync();
 }
 
 TEST_F(JsonlSinkTest, SaysWhichFileItCannotOpen) {

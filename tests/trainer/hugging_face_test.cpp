@@ -151,6 +151,29 @@ TEST_F(HuggingFace, ExportWritesWhatTransformersReads) {
   EXPECT_FALSE(weights.contains("lm_head.weight"));
 }
 
+TEST_F(HuggingFace, ImportAndExportKeepThePrefixSpaceOfTheTokenizer) {
+  const auto plain = load_tokenizer(file("bpe_small"));
+  Gpt2 model({.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 600}, 7, stream_);
+  for (const bool prefix : {false, true}) {
+    const fs::path in = folder_ / concat("in", prefix), out = folder_ / concat("out", prefix);
+    fs::create_directories(in);
+    for (const char* name : {"vocab.json", "merges.txt"})
+      fs::copy(fs::path(file("bpe_small")) / name, in);
+    write_text(in / "tokenizer_config.json",
+               concat("{\"add_prefix_space\": ", prefix ? "true" : "false", "}"));
+    export_hugging_face(model, load_tokenizer(in).get(), out, stream_);
+
+    const auto written = [&](const char* name) {
+      return boost::json::parse(read_text(out / name));
+    };
+    EXPECT_EQ(written("tokenizer_config.json").at("add_prefix_space").as_bool(), prefix);
+    EXPECT_EQ(written("tokenizer.json").at("pre_tokenizer").at("add_prefix_space").as_bool(),
+              prefix);
+    EXPECT_EQ(load_tokenizer(out)->encode("Call me"),
+              plain->encode(prefix ? " Call me" : "Call me"));
+  }
+}
+
 TEST_F(HuggingFace, ExportOfACharactersModelLeavesTheTokenizerOut) {
   Gpt2 model(kSmall, 7, stream_);
   export_hugging_face(model, make_character_tokenizer("abc\n").get(), folder_ / "a", stream_);

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/gpt2.h"
+#include "tests/io/faulty_files.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
@@ -54,6 +56,25 @@ TEST(HybridTrainer, ASaveThatFailsLeavesPredictWithTheMemoryItHad) {
   EXPECT_THROW(trainer.save((in_the_way / "checkpoints").string()), IoError);
   EXPECT_EQ(parts.live_state(), 0u);
   std::filesystem::remove(in_the_way);
+}
+
+TEST(HybridTrainer, TellsOfOldCheckpointsThatStay) {
+  Parts parts;
+  const TemporaryFolder folder;
+  parts.config.checkpoint.keep = 1;
+  Gpt2 model(parts.config.model, 0, parts.stream);
+  HybridTrainer trainer(model, parts.config, parts.stream, parts.host);
+  std::string told;
+  trainer.on_mishap([&](const std::string& text) { told += text; });
+  trainer.step(parts.batch);
+  trainer.save(folder.path().string());
+  trainer.step(parts.batch);
+  {
+    const FileFault fault({.at = 1, .error = EACCES, .only = FileCall::kRename});  // the rotation's
+    trainer.save(folder.path().string());
+  }
+  EXPECT_NE(told.find("old checkpoints are left behind"), std::string::npos) << told;
+  EXPECT_EQ(trainer.step(parts.batch).event, told);
 }
 
 }  // namespace

@@ -8,11 +8,13 @@
 
 #include <csignal>
 #include <fstream>
+#include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/trainer/training_run.h"
+#include "tests/io/faulty_files.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
@@ -185,6 +187,32 @@ TEST_F(TrainingRunEnd, AFailedCheckpointIsTriedAgainAtTheNextStep) {
   EXPECT_NE(buffer.str().find("saved at step 11 after all"), std::string::npos) << buffer.str();
   EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-0000000011"));
   EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-0000000020"));
+}
+
+TEST_F(TrainingRunEnd, TheRecordsAreMadeDurableBeforeACheckpointIsSaved) {
+  class FirstSyncFails : public std::stringbuf {  // the first one of the steps
+   public:
+    int sync() override {
+      if (!fault_ && str().find("vocabulary") != std::string::npos)
+        fault_.emplace(FileFault::Plan{.at = 0, .error = EIO, .only = FileCall::kSync});
+      return 0;
+    }
+
+   private:
+    std::optional<FileFault> fault_;
+  } buffer;
+  std::ostream console(&buffer);
+  console << std::unitbuf;
+  const TrainingRunResult result = run_training({.config = tiny_config(),
+                                                 .data = data_,
+                                                 .run = scratch_ / "run",
+                                                 .resume = false,
+                                                 .init_from = {},
+                                                 .command = "test"},
+                                                console);
+  EXPECT_EQ(result.end, RunEnd::kFinished);
+  EXPECT_NE(buffer.str().find("metrics.jsonl durable: "), std::string::npos) << buffer.str();
+  EXPECT_EQ(buffer.str().find("no checkpoint"), std::string::npos) << buffer.str();
 }
 
 }  // namespace

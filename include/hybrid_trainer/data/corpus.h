@@ -22,15 +22,16 @@ struct Corpus {
   std::vector<TextPiece> documents;  // none is empty
   std::int64_t bytes = 0;
   std::int64_t skipped_binary_files = 0;  // in folders: a NUL in the first 8 KB
-
+  std::int64_t repeated_files = 0;        // how often a file came again; it counts once
   /// How messages call it: the first input, and how many more there are.
   std::string name;
 };
 
 /// The files named, and all files below the folders named, sorted within each folder. A named file
-/// is always taken, a file in a folder is skipped where it is binary. Links to folders inside a
-/// folder are not followed. Throws MissingInput that names an input that is not there, DataError
-/// where there is no text at all.
+/// is always taken, a file in a folder is skipped where it is binary. A file that comes again, by
+/// another spelling or a link too, counts once, so that it is in one split only. Links to folders
+/// inside a folder are not followed. Throws MissingInput that names an input that is not there,
+/// DataError where there is no text at all.
 Corpus find_corpus(const std::vector<std::filesystem::path>& inputs);
 
 struct CorpusSplit {
@@ -52,12 +53,12 @@ struct TextSegment {
   std::int64_t begin = 0;  // of the text in the file
 };
 
-/// Reads pieces in order as segments of about `segment_bytes`. A document is cut only between a
-/// visible ASCII character and a line feed, where no word of any tokenizer is cut, so its segments'
-/// tokens are the document's tokens.
+/// Reads pieces in order as segments of about `segment_bytes`. A document is cut where no word of
+/// any tokenizer is, or where an overlong one is cut anyway, so its segments' tokens are the
+/// document's tokens.
 class SegmentReader {
  public:
-  static constexpr std::int64_t kSegmentBytes = 4 << 20;
+  static constexpr std::int64_t kSegmentBytes = 256 << 10;
   explicit SegmentReader(std::vector<TextPiece> pieces, std::int64_t segment_bytes = kSegmentBytes);
   /// The next segments, together about `bytes` long; empty at the end. Throws IoError.
   std::vector<TextSegment> next(std::int64_t bytes);

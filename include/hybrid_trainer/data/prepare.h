@@ -29,7 +29,10 @@ struct PrepareProgress {
 struct PrepareResult {
   DataInfo info;
   std::int64_t skipped_binary_files = 0;
-  std::int64_t missing_merges = 0;  // by how much the vocabulary is smaller than asked for
+  std::int64_t repeated_files = 0;   // given more than once; each counts once
+  std::int64_t missing_merges = 0;   // by how much the vocabulary is smaller than asked for
+  std::int64_t forgotten_words = 0;  // rare ones, while the vocabulary was learnt
+  std::int64_t divided_bytes = 0;    // of words over 64 KiB, which are encoded in pieces
   double tokenizer_seconds = 0;
   double encode_seconds = 0;
 };

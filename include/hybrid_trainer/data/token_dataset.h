@@ -33,7 +33,7 @@ std::optional<DataInfo> read_data_info(const std::filesystem::path& folder);
 
 /// The tokens of one split of a data folder, over all its shards in order of their names. A folder
 /// without data.json is taken too where it holds token files with "train" or "val" in their names,
-/// as llm.c writes them.
+/// as llm.c writes them; a name with both is refused.
 class TokenDataset {
  public:
   /// Every token is checked against `vocabulary_size` and data.json's, where they are given. Throws

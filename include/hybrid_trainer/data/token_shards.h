@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-class MappedFile;
+class InputFile;
 
 /// Token files of llm.c: int32 header[256] = {magic, version, tokens, 0, …}, then the ids,
 /// little-endian. u16: magic 20240520, version 1. u32: magic 20240801, version 7; written where the
@@ -43,7 +43,7 @@ class ShardWriter {
   std::int64_t tokens_ = 0;
 };
 
-/// One token file, mapped into memory.
+/// One token file, open to read windows of it.
 class TokenShard {
  public:
   /// Throws MissingInput, or DataError where magic, version or length are wrong.
@@ -55,7 +55,8 @@ class TokenShard {
   std::int64_t tokens() const { return tokens_; }
   int bytes_per_token() const { return bytes_per_token_; }
   const std::filesystem::path& path() const { return path_; }
-  /// Copies the tokens [start, start + out.size()).
+  /// Copies the tokens [start, start + out.size()). Throws IoError, also where the file has become
+  /// shorter since it was opened.
   void read(std::int64_t start, std::span<std::int32_t> out) const;
   /// Reads the whole file; throws DataError that names file, position and value of the first token
   /// >= vocabulary_size.
@@ -63,7 +64,7 @@ class TokenShard {
 
  private:
   std::filesystem::path path_;
-  std::unique_ptr<MappedFile> mapping_;
+  std::unique_ptr<InputFile> file_;
   std::int64_t tokens_ = 0;
   int bytes_per_token_ = 2;
 };

@@ -18,8 +18,9 @@ const char* name_of(TokenizerKind kind);  // "bytes", "characters", "bpe"
 enum class TextStart { kDocument, kContinuation };
 
 /// Turns bytes into token ids 0 … vocabulary_size - 1 and back. Texts are bytes, not necessarily
-/// UTF-8, and decode(encode(x)) == x for every x that encode takes. A text that spells a special
-/// token, such as "<|endoftext|>", is encoded as the text it is, never as the special id.
+/// UTF-8, and decode(encode(x)) == x for every x that encode takes, a prefix space aside. A text
+/// that spells a special token, such as "<|endoftext|>", is encoded as the text it is, never as the
+/// special id.
 ///   bytes       the 256 byte values
 ///   characters  the distinct code points of a corpus in increasing order, then those of its bytes
 ///               that are not UTF-8
@@ -37,13 +38,17 @@ class Tokenizer {
   std::int64_t vocabulary_size() const { return static_cast<std::int64_t>(tokens_.size()); }
   /// The id that separates documents; only a BPE tokenizer may have one.
   std::optional<std::int32_t> end_of_text() const { return end_of_text_; }
+  /// Whether a document that does not begin with a space is encoded as if it did, as a BPE of
+  /// Hugging Face with add_prefix_space does; its decoded text then begins with that space.
+  virtual bool adds_prefix_space() const { return false; }
   /// The bytes of one token. Throws DataError where the id is not in the vocabulary.
   std::string_view token_bytes(std::int32_t id) const;
 
-  /// Appends the ids of `text`. Throws DataError where a character is not in a characters
+  /// Appends the ids of `text`. A word over 64 KiB of a BPE is encoded in pieces of that size;
+  /// gives the bytes of such words. Throws DataError where a character is not in a characters
   /// vocabulary.
-  virtual void append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
-                             TextStart start = TextStart::kDocument) const = 0;
+  virtual std::int64_t append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
+                                     TextStart start = TextStart::kDocument) const = 0;
   std::vector<std::int32_t> encode(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> ids) const;
 
@@ -70,9 +75,10 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
 
 /// Reads a tokenizer.json (ours, or Hugging Face's byte-level BPE), or a folder that holds one or
-/// GPT-2's `vocab.json` and `merges.txt`. Throws MissingInput where there is none, DataError for a
-/// file that is damaged or asks for a normalizer, pre-tokenizer or model that is not supported,
-/// naming it.
+/// GPT-2's `vocab.json` and `merges.txt`. Where a `tokenizer_config.json` beside them has
+/// add_prefix_space, that holds, as in transformers. Throws MissingInput where there is none,
+/// DataError for a file that is damaged or asks for a normalizer, pre-tokenizer or model that is
+/// not supported, naming it.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
 }  // namespace hybrid_trainer

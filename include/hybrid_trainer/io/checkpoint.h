@@ -29,6 +29,8 @@ struct SavedCheckpoint {
   std::string path;
   std::size_t bytes = 0;
   double seconds = 0;
+  /// What failed after the checkpoint was safe: older ones or leftovers that could not be removed.
+  std::vector<std::string> warnings;
   double megabytes_per_second() const {
     return seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0;
   }
@@ -41,9 +43,10 @@ struct CheckpointSaveOptions {
 
 /// Commits `state` as `folder`/step-NNNNNNNNNN: everything is written beside it and made durable
 /// before one rename shows it, so a kill or a power cut leaves the old checkpoints or the old ones
-/// and the new one. Then removes the oldest over `keep` and the leftovers of killed savers. Only
-/// one process may save to a folder at a time. Throws IoError (disk full, for example): nothing of
-/// the new checkpoint is left then, all others are, and training may go on.
+/// and the new one. Then removes the oldest over `keep` and the leftovers of killed savers; where
+/// that fails, the next save tries it again. Only one process may save to a folder at a time.
+/// Throws IoError (disk full, for example): nothing of the new checkpoint is left then, or all of
+/// it where only the last fsync failed; all others are left, and training may go on.
 SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, const State& state,
                                 const CheckpointSaveOptions& options);
 

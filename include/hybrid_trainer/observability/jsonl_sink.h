@@ -27,12 +27,16 @@ class JsonlSink : public MetricSink {
   /// Throws IoError where the line cannot be written whole; the file then ends with the record
   /// before.
   void write(const StepRecord& record) override;
+  /// Makes every record written so far durable, so that a power cut takes none of them. Throws
+  /// IoError.
+  void sync();
   void note(const std::string&) override {}
   void finish() override {}
 
  private:
   std::filesystem::path path_;
   int file_ = -1;
+  bool name_is_durable_ = false;
 };
 
 /// Calls `visit` with each record of a metrics.jsonl in order, up to its end or its first damaged

@@ -23,10 +23,11 @@ void export_hugging_face(Gpt2& model, const Tokenizer* tokenizer,
 /// than this GPT-2's.
 ModelConfig read_hugging_face_model_config(const std::filesystem::path& folder, double dropout);
 
-/// Takes all weights from a folder's model.safetensors, names with or without "transformer.". Masks
-/// are ignored, an "lm_head.weight" must equal the token table. Throws MissingInput, or DataError
-/// that names what is missing, unknown or of another shape; the model may then hold some of the
-/// weights. Working copies are the caller's to refresh.
+/// Takes all weights from a folder's model.safetensors or, where there is none, from the shards
+/// that model.safetensors.index.json names; names with or without "transformer.". Masks are
+/// ignored, an "lm_head.weight" must equal the token table. Throws MissingInput, or DataError that
+/// names what is missing, unknown or of another shape; the model may then hold some of the weights.
+/// Working copies are the caller's to refresh.
 void read_hugging_face_weights(const std::filesystem::path& folder, Gpt2& model,
                                const Stream& stream);
 

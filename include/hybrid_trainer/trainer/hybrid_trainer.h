@@ -56,8 +56,8 @@ class HybridTrainer {
     mishap_listener_ = std::move(listener);
   }
 
-  /// Commits a checkpoint below `folder` (see io/checkpoint.h); returns its path. Throws IoError;
-  /// training may go on.
+  /// Commits a checkpoint below `folder` (see io/checkpoint.h); returns its path. Old ones that
+  /// could not be removed are a mishap. Throws IoError; training may go on.
   std::string save(const std::string& folder);
   /// Goes on from the newest sound checkpoint below `folder`, bit for bit; false where there is
   /// none. What was damaged, and each setting that differs from the checkpoint's, is told to the

@@ -1,0 +1,166 @@
+#include "src/data/text_cuts.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/data/bpe_training.h"
+#include "hybrid_trainer/data/corpus.h"
+#include "src/data/utf8.h"
+#include "src/data/word_splitter.h"
+#include "temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using namespace std::string_view_literals;
+
+/// A text of `pieces` out of a few that the seed chooses, so that some texts have no white space.
+std::string random_text(std::uint64_t seed, std::size_t pieces) {
+  static const std::array kPieces{"a"sv,           "s"sv,
+                                  "ll"sv,          "re"sv,
+                                  "'"sv,           "''"sv,
+                                  "é"sv,           "漢"sv,
+                                  "。"sv,          "1"sv,
+                                  "２"sv,          "-"sv,
+                                  " "sv,           "  "sv,
+                                  "\n"sv,          "\r\n"sv,
+                                  "\t"sv,          "x y"sv,
+                                  "\0"sv,          "\xFF"sv,
+                                  "\xE6\xBC"sv,    "\xF0\x9F\x98"sv,
+                                  "\xC2\x85"sv,    "\u3000"sv,
+                                  "😀"sv,           "\r"sv,
+                                  "'s"sv,          "\u00A0"sv,
+                                  "\u2028"sv,      "\x80\x80\x80"sv,
+                                  ".\n\n  word"sv, "x"sv};
+  const std::size_t kinds = 1 + random_word({seed, 1, 0}, 0) % 7;
+  std::string text;
+  for (std::size_t i = 0; i < pieces; ++i) {
+    const std::size_t kind = random_word({seed, 2, 0}, i) % kinds;
+    text += kPieces[random_word({seed, 3, 0}, kind) % kPieces.size()];
+  }
+  return text;
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+  WordSplitter splitter;
+  splitter.start(text);
+  std::vector<std::string> words;
+  for (auto word = splitter.next(); !word.empty(); word = splitter.next()) words.emplace_back(word);
+  return words;
+}
+
+std::vector<TextSegment> segments_of(const std::string& text, std::int64_t segment_bytes) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("text", text);
+  SegmentReader reader({{file, 0, static_cast<std::int64_t>(text.size())}}, segment_bytes);
+  return reader.next(static_cast<std::int64_t>(text.size()));
+}
+
+std::vector<std::unique_ptr<Tokenizer>> all_tokenizers(const std::string& text) {
+  BpeTrainer trainer(700);
+  trainer.add(std::array{std::string_view(text)});
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers;
+  tokenizers.push_back(trainer.train().tokenizer);
+  tokenizers.push_back(make_byte_tokenizer());
+  tokenizers.push_back(make_character_tokenizer(text));
+
+  const TemporaryFolder folder;
+  tokenizers.front()->save(folder.path());
+  std::string file = content_of(folder / "tokenizer.json");
+  const std::string_view before = "\"add_prefix_space\":false";
+  file.replace(file.find(before), before.size(), "\"add_prefix_space\":true");
+  folder.write("tokenizer.json", file);
+  tokenizers.push_back(load_tokenizer(folder.path()));
+  return tokenizers;
+}
+
+/// Words and tokens of the segments, one after the other, are those of the whole text.
+void expect_equal_apart(const std::string& text, std::int64_t segment_bytes) {
+  const auto segments = segments_of(text, segment_bytes);
+  std::vector<std::string> words;
+  for (const TextSegment& segment : segments) {
+    for (auto& word : words_of(segment.text)) words.push_back(std::move(word));
+  }
+  ASSERT_EQ(words, words_of(text));
+  for (const auto& tokenizer : all_tokenizers(text)) {
+    std::vector<std::int32_t> ids;
+    for (const TextSegment& segment : segments) {
+      tokenizer->append_tokens(
+          segment.text, ids,
+          segment.starts_document ? TextStart::kDocument : TextStart::kContinuation);
+    }
+    ASSERT_EQ(ids, tokenizer->encode(text)) << name_of(tokenizer->kind());
+  }
+}
+
+TEST(TextCuts, SegmentsApartGiveTheTokensOfTheWholeText) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    expect_equal_apart(random_text(seed, 300), 16 + static_cast<std::int64_t>(seed % 50));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(TextCuts, OverlongWordsApartGiveTheTokensOfTheWholeText) {
+  const std::array runs{"a"sv, "漢"sv, " "sv, "\n"sv,   "\u3000"sv,
+                        "'"sv, "-'"sv, "7"sv, "\xFF"sv, "\x80"sv};
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    SCOPED_TRACE(seed);
+    std::string text;
+    for (std::uint64_t i = 0; i < 5; ++i) {
+      const std::uint32_t random = random_word({seed, 9, 0}, i);
+      const std::size_t wanted = text.size() + 40'000 + random % 100'000;
+      while (text.size() < wanted) text += runs[random / 7 % runs.size()];
+      text += random_text(random, 3);
+    }
+    expect_equal_apart(text, 90'000);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(TextCuts, NoPieceOfAWordBeginsAContraction) {
+  // The first piece ends before the apostrophe, which would become 's with the letters behind it.
+  const std::string text = std::string(WordSplitter::kLongestWord, '-') + "'sabcdefghijklmnopqrst";
+  expect_equal_apart(text, WordSplitter::kLongestWord + 8);
+}
+
+TEST(TextCuts, OverlongWordsAreCutInPiecesOfWholeCharacters) {
+  for (const std::string_view letter : {"a"sv, "é"sv, "漢"sv, "😀"sv, " "sv, "\xFF"sv}) {
+    std::string text;
+    while (text.size() < 500'000) text += letter;
+    const auto segments = segments_of(text, 200'000);
+    EXPECT_GE(segments.size(), 2u);
+    for (const TextSegment& segment : segments) EXPECT_EQ(segment.text.size() % letter.size(), 0u);
+    for (const std::string& word : words_of(text)) {
+      EXPECT_LE(word.size(), WordSplitter::kLongestWord + 1);
+      EXPECT_EQ(word.size() % letter.size(), 0u);
+    }
+  }
+}
+
+TEST(TextCuts, BytesOfDividedWordsAreCounted) {
+  WordSplitter splitter;
+  const std::string text = "short " + std::string(70'000, 'a') + " " + std::string(65'535, 'b');
+  splitter.start(text);
+  while (!splitter.next().empty()) continue;
+  EXPECT_EQ(splitter.divided_bytes(), 70'001);  // with the space before
+}
+
+TEST(TextCuts, WhiteSpaceIsWhatThePatternTakesForIt) {
+  WordSplitter splitter;
+  for (char32_t value = 0; value < 0x110000; ++value) {
+    if (value >= 0xD800 && value < 0xE000) continue;  // surrogates
+    std::string text;
+    append_utf8(value, text);
+    const std::size_t bytes = text.size();
+    text += text + "!";
+    splitter.start(text);
+    // Of white space before something else, the last one is left out of the word.
+    ASSERT_EQ(splitter.next().size() == bytes, is_white_space(value)) << std::uint32_t{value};
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,164 @@
+#include "tests/io/faulty_files.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <string>
+
+#include "tests/io/unsynced_files.h"
+
+namespace hybrid_trainer {
+namespace {
+
+FileFault::Plan plan;
+bool is_armed = false;
+int counted = 0;
+UnsyncedFiles unsynced;
+
+[[noreturn]] void stop() {
+  is_armed = false;
+  if (plan.action == FileAction::kPowerCut) unsynced.lose(UnsyncedFiles::Names::kKept);
+  if (plan.action == FileAction::kPowerCutWithNames) unsynced.lose(UnsyncedFiles::Names::kLost);
+  ::_exit(FileFault::kKilled);
+}
+
+/// Whether this is the call that something is planned for, other than what happens before it.
+bool is_planned(FileCall call) {
+  if (!is_armed || (plan.only && *plan.only != call) || counted++ != plan.at) return false;
+  if (plan.action != FileAction::kMeanwhile) return true;
+  is_armed = false;
+  plan.meanwhile();
+  is_armed = true;
+  return false;
+}
+
+/// Whether this call fails; then errno is set.
+bool fails(FileCall call) {
+  if (!is_planned(call)) return false;
+  if (plan.action != FileAction::kFail) stop();
+  errno = plan.error;
+  return true;
+}
+
+std::string path_of(int file) {
+  char path[4096];
+  const std::string link = "/proc/self/fd/" + std::to_string(file);
+  const ssize_t size = ::readlink(link.c_str(), path, sizeof path);
+  return std::string(path, size > 0 ? static_cast<std::size_t>(size) : 0);
+}
+
+int rename_noted(const char* from, const char* to, unsigned flags) {
+  const std::string replaced = is_armed && flags == 0 ? unsynced.keep_aside(to) : "";
+  const long result = ::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags);
+  if (is_armed && result == 0) unsynced.renamed(from, to, replaced, flags == RENAME_EXCHANGE);
+  return static_cast<int>(result);
+}
+
+}  // namespace
+
+FileFault::FileFault(const Plan& wanted) {
+  plan = wanted;
+  counted = 0;
+  unsynced = {};
+  is_armed = true;
+}
+
+FileFault::~FileFault() { is_armed = false; }
+
+int FileFault::calls() const { return counted; }
+
+}  // namespace hybrid_trainer
+
+using hybrid_trainer::fails;
+using hybrid_trainer::FileAction;
+using hybrid_trainer::FileCall;
+using hybrid_trainer::is_armed;
+using hybrid_trainer::is_planned;
+using hybrid_trainer::path_of;
+using hybrid_trainer::plan;
+using hybrid_trainer::rename_noted;
+using hybrid_trainer::stop;
+using hybrid_trainer::unsynced;
+
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+  if (fails(FileCall::kOpen)) return -1;
+  std::va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+  va_end(arguments);
+  if (is_armed && (flags & O_CREAT) != 0 && ::access(path, F_OK) != 0) unsynced.created(path);
+  return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
+}
+
+ssize_t write(int file, const void* data, size_t bytes) {
+  if (is_armed) unsynced.wrote(path_of(file));
+  if (is_planned(FileCall::kWrite)) {
+    if (plan.action != FileAction::kFail) {
+      ::syscall(SYS_write, file, data, bytes / 2);
+      stop();
+    }
+    errno = plan.error;
+    return -1;
+  }
+  return ::syscall(SYS_write, file, data, bytes);
+}
+
+int fsync(int file) {
+  if (fails(FileCall::kSync)) return -1;
+  if (is_armed) unsynced.synced(path_of(file));
+  return static_cast<int>(::syscall(SYS_fsync, file));
+}
+
+/// A file whose closing fails is closed all the same.
+int close(int file) {
+  const bool failing = fails(FileCall::kClose);
+  const auto result = static_cast<int>(::syscall(SYS_close, file));
+  if (!failing) return result;
+  errno = plan.error;
+  return -1;
+}
+
+int rename(const char* from, const char* to) noexcept {
+  return fails(FileCall::kRename) ? -1 : rename_noted(from, to, 0);
+}
+
+/// Only paths that need no folder are given here.
+int renameat2(int, const char* from, int, const char* to, unsigned flags) noexcept {
+  if (is_armed && !plan.can_exchange) {
+    errno = EINVAL;
+    return -1;
+  }
+  return fails(FileCall::kRename) ? -1 : rename_noted(from, to, flags);
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  if (fails(FileCall::kMakeFolder)) return -1;
+  if (is_armed) unsynced.created(path);
+  return static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+}
+
+int unlinkat(int folder, const char* path, int flags) noexcept {
+  if (fails(FileCall::kRemove)) return -1;
+  return static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
+}
+
+int unlink(const char* path) noexcept {
+  if (fails(FileCall::kRemove)) return -1;
+  return static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+}
+
+dirent* readdir(DIR* folder) {
+  static const auto real = reinterpret_cast<dirent* (*)(DIR*)>(::dlsym(RTLD_NEXT, "readdir"));
+  if (fails(FileCall::kList)) return nullptr;
+  return real(folder);
+}
+
+}  // extern "C"

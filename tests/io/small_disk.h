@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+namespace hybrid_trainer {
+
+/// Calls `test` in a process of its own that sees an empty disk of `bytes` at `folder`: a tmpfs in
+/// a mount namespace, which no other process sees. What fails there fails here. Gives the reason
+/// where the system allows no such disk, else "".
+std::string run_on_small_disk(const std::string& folder, std::size_t bytes,
+                              const std::function<void()>& test);
+
+/// Makes `file` as large as its disk allows, to the last page.
+void fill_disk(const std::string& file);
+
+}  // namespace hybrid_trainer
