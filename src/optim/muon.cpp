@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/optimizer_update.h"
 
@@ -25,6 +26,12 @@ std::vector<Parameter*> others_of(const std::vector<Parameter*>& parameters) {
 /// update about 0.2.
 float update_scale(const Shape& shape) {
   return 0.2f * std::sqrt(static_cast<float>(std::max(shape[0], shape[1])));
+}
+
+/// As the phase computes: in bf16 where weights have bf16 copies, unless bf16 is slower here.
+DType products_of(const Parameter& parameter, const Stream& stream) {
+  const bool fast = stream.device().type != DeviceType::kCpu || multiplies_bfloat16();
+  return parameter.working && fast ? DType::kBF16 : DType::kF32;
 }
 
 }  // namespace
@@ -58,7 +65,7 @@ void Muon::step(float learning_rate, float gradient_scale, const Stream& stream)
     const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
     kernels::muon_momentum(u, slot.m, parameter.gradient, static_cast<float>(config_.momentum),
                            gradient_scale, stream);
-    const Tensor update = orthogonalizer_->orthogonal(u, stream);
+    const Tensor update = orthogonalizer_->orthogonal(u, products_of(parameter, stream), stream);
     kernels::decayed_step(parameter.value, update, parameter.working,
                           learning_rate * update_scale(shape),
                           1 - learning_rate * decay_of(parameter, config_.weight_decay), stream);
@@ -80,7 +87,8 @@ void Muon::write_momentum_directions(const std::vector<Tensor>& directions, floa
     const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
     const float momentum = static_cast<float>(config_.momentum);
     kernels::scale(u, slot->m, momentum * momentum, stream);  // Nesterov's momentum with g = 0
-    kernels::scale(directions[i], orthogonalizer_->orthogonal(u, stream),
+    kernels::scale(directions[i],
+                   orthogonalizer_->orthogonal(u, products_of(*parameters_[i], stream), stream),
                    -learning_rate * update_scale(shape), stream);
     ++slot;
   }

@@ -18,8 +18,8 @@ constexpr float kB = -4.7750f;
 constexpr float kC = 2.0315f;
 constexpr double kNormFloor = 1e-7;
 
-Tensor workspace(std::int64_t elements, const Stream& stream) {
-  return Tensor::empty({elements}, DType::kF32, MemoryKind::kWorkspace, stream);
+Tensor workspace(std::int64_t elements, const Stream& stream, DType dtype = DType::kF32) {
+  return Tensor::empty({elements}, dtype, MemoryKind::kWorkspace, stream);
 }
 
 Tensor part(const Tensor& buffer, std::int64_t rows, std::int64_t columns) {
@@ -39,10 +39,26 @@ Tensor Orthogonalizer::input(std::int64_t rows, std::int64_t columns) const {
   return part(input_, rows, columns);
 }
 
-Tensor Orthogonalizer::orthogonal(const Tensor& matrix, const Stream& stream) const {
+/// What a product reads for `matrix`: its rounded copy, or itself where there is no room for one.
+Tensor Orthogonalizer::factor(const Tensor& matrix, const Tensor& rounded,
+                              const Stream& stream) const {
+  if (!rounded) return matrix;
+  const Tensor copy = part(rounded, matrix.size(0), matrix.size(1));
+  kernels::cast(copy, matrix, stream);
+  return copy;
+}
+
+Tensor Orthogonalizer::orthogonal(const Tensor& matrix, DType products, const Stream& stream) {
   const std::int64_t rows = matrix.size(0), columns = matrix.size(1);
   const std::int64_t side = std::min(rows, columns);
   const bool wide = rows <= columns;  // the smaller of X·Xᵀ and Xᵀ·X is worked with
+  const bool rounds = products == DType::kBF16;
+  if (rounds && !rounded_input_) {
+    rounded_input_ = workspace(input_.elements(), stream, DType::kBF16);
+    rounded_gram_ = workspace(gram_.elements(), stream, DType::kBF16);
+  }
+  const Tensor rounded_x = rounds ? rounded_input_ : Tensor{};
+  const Tensor rounded_square = rounds ? rounded_gram_ : Tensor{};
   const Tensor gram = part(gram_, side, side), polynomial = part(polynomial_, side, side);
   Tensor x = matrix, next = part(other_, rows, columns);
 
@@ -50,15 +66,19 @@ Tensor Orthogonalizer::orthogonal(const Tensor& matrix, const Stream& stream) co
   kernels::sum_of_squares(squares, {&x, 1}, stream);
   kernels::normalize(x, x, squares, kNormFloor, stream);
   for (int step = 0; step < kSteps; ++step) {
-    kernels::matmul(gram, x, wide ? Transpose::kNo : Transpose::kYes, x,
+    const Tensor x_factor = factor(x, rounded_x, stream);
+    kernels::matmul(gram, x_factor, wide ? Transpose::kNo : Transpose::kYes, x_factor,
                     wide ? Transpose::kYes : Transpose::kNo, GradientMode::kOverwrite, stream);
-    kernels::matmul(polynomial, gram, Transpose::kNo, gram, Transpose::kNo,
+    const Tensor gram_factor = factor(gram, rounded_square, stream);
+    kernels::matmul(polynomial, gram_factor, Transpose::kNo, gram_factor, Transpose::kNo,
                     GradientMode::kOverwrite, stream);
     kernels::scale(polynomial, polynomial, kC, stream);
     kernels::axpy(polynomial, kB, gram, stream);
     kernels::scale(next, x, kA, stream);
-    kernels::matmul(next, wide ? polynomial : x, Transpose::kNo, wide ? x : polynomial,
-                    Transpose::kNo, GradientMode::kAccumulate, stream);
+    const Tensor polynomial_factor = factor(polynomial, rounded_square, stream);
+    kernels::matmul(next, wide ? polynomial_factor : x_factor, Transpose::kNo,
+                    wide ? x_factor : polynomial_factor, Transpose::kNo, GradientMode::kAccumulate,
+                    stream);
     std::swap(x, next);
   }
   return x;

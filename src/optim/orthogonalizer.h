@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 
 /// Replaces a matrix by the nearest one whose singular values are all near 1 (0.7 to 1.2), with
 /// five Newton–Schulz steps X ← a·X + (b·G + c·G²)·X, G = X·Xᵀ, from X = U/‖U‖. Works in memory
-/// that it allocates once. Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers in
+/// that it allocates once, for bf16 with the first such matrix. Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers in
 /// neural networks".
 class Orthogonalizer {
  public:
@@ -20,14 +20,17 @@ class Orthogonalizer {
   /// call.
   Tensor input(std::int64_t rows, std::int64_t columns) const;
   /// The orthogonalised `matrix`, which came from input() and is overwritten. Does not block.
-  /// Zeros stay zeros.
-  Tensor orthogonal(const Tensor& matrix, const Stream& stream) const;
+  /// Zeros stay zeros. `products`: the dtype that factors of products are rounded to; sums are f32.
+  Tensor orthogonal(const Tensor& matrix, DType products, const Stream& stream);
 
  private:
+  Tensor factor(const Tensor& matrix, const Tensor& rounded, const Stream& stream) const;
+
   Tensor input_;
   Tensor other_;
   Tensor gram_;
   Tensor polynomial_;
+  Tensor rounded_input_, rounded_gram_;  // bf16
 };
 
 }  // namespace hybrid_trainer

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "hybrid_trainer/core/processor.h"
 #include "tests/optim/parameter_set.h"
 
 namespace hybrid_trainer {
@@ -41,7 +42,7 @@ TEST_F(MuonOnAllSorts, MovesMatricesByTheOrthogonalisedNesterovMomentum) {
   Muon muon(config, parameters_.pointers(), stream_);
   Parameter& tall = parameters_[2];
   const std::size_t count = static_cast<std::size_t>(tall.value.elements());
-  const Orthogonalizer orthogonalizer(tall.value.elements(), 8, stream_);
+  Orthogonalizer orthogonalizer(tall.value.elements(), 8, stream_);
   std::vector<double> m(count, 0.0);
   for (std::uint64_t t = 1; t <= 4; ++t) {
     const auto before = numbers(tall.value);
@@ -53,13 +54,28 @@ TEST_F(MuonOnAllSorts, MovesMatricesByTheOrthogonalisedNesterovMomentum) {
       m[j] = 0.95 * m[j] + 0.5 * g[j];
       u.data<float>()[j] = static_cast<float>(0.5 * g[j] + 0.95 * m[j]);
     }
-    const auto update = numbers(orthogonalizer.orthogonal(u, stream_));
+    const auto update = numbers(orthogonalizer.orthogonal(u, DType::kF32, stream_));
     const auto after = numbers(tall.value);
     for (std::size_t j = 0; j < count; ++j) {
       const double moved = 0.02 * (0.2 * std::sqrt(24.0) * update[j] + 0.1 * before[j]);
       EXPECT_NEAR(after[j], before[j] - moved, 1e-6);
     }
   }
+}
+
+TEST_F(MuonOnAllSorts, OrthogonalisesInThePrecisionOfThePhase) {
+  ParameterSet twins(stream_);
+  Muon muon({}, parameters_.pointers(), stream_), twin({}, twins.pointers(), stream_);
+  Parameter& tall = parameters_[2];
+  tall.working =
+      Tensor::empty(tall.value.shape(), DType::kBF16, MemoryKind::kParameters, stream_);
+  parameters_.set_gradients(1);
+  twins.set_gradients(1);
+  muon.step(0.02f, 1, stream_);
+  twin.step(0.02f, 1, stream_);
+  EXPECT_EQ(testing::same_bits(tall.value, twins[2].value), !multiplies_bfloat16());
+  const auto rounded = numbers(tall.value), exact = numbers(twins[2].value);
+  for (std::size_t j = 0; j < exact.size(); ++j) EXPECT_NEAR(rounded[j], exact[j], 1e-3);
 }
 
 TEST_F(MuonOnAllSorts, UpdatesHaveTheSizeOfAdamWs) {

@@ -32,11 +32,11 @@ class OrthogonalizerOfShape : public ::testing::TestWithParam<std::pair<int, int
 TEST_P(OrthogonalizerOfShape, BringsSingularValuesNearOneAndKeepsSingularVectors) {
   const auto [rows, columns] = GetParam();
   const Stream stream(MemoryPool::create("device"));
-  const Orthogonalizer orthogonalizer(2000, 32, stream);  // roomier than any of the shapes
+  Orthogonalizer orthogonalizer(4000, 64, stream);  // roomier than any of the shapes
   const Tensor u = orthogonalizer.input(rows, columns);
   copy(u, testing::normal_tensor({rows, columns}, 5, stream), stream);
   const Matrix before = to_eigen(u);
-  const Matrix after = to_eigen(orthogonalizer.orthogonal(u, stream));
+  const Matrix after = to_eigen(orthogonalizer.orthogonal(u, DType::kF32, stream));
   const Eigen::JacobiSVD<Matrix> svd(after);
   EXPECT_LT(svd.singularValues().maxCoeff(), 1.25);
   EXPECT_GT(svd.singularValues().minCoeff(), 0.6);
@@ -45,19 +45,37 @@ TEST_P(OrthogonalizerOfShape, BringsSingularValuesNearOneAndKeepsSingularVectors
   EXPECT_LT((after - want).cwiseAbs().maxCoeff(), 1e-5);
 }
 
+TEST_P(OrthogonalizerOfShape, RoundsOnlyFactorsInBF16) {
+  const auto [rows, columns] = GetParam();
+  const Stream stream(MemoryPool::create("device"));
+  Orthogonalizer orthogonalizer(4000, 64, stream);
+  const auto run = [&, rows = rows, columns = columns](DType products) {
+    const Tensor u = orthogonalizer.input(rows, columns);
+    copy(u, testing::normal_tensor({rows, columns}, 5, stream), stream);
+    return to_eigen(orthogonalizer.orthogonal(u, products, stream));
+  };
+  const Matrix exact = run(DType::kF32), rounded = run(DType::kBF16);
+  EXPECT_LT((rounded - exact).cwiseAbs().maxCoeff(), 0.03);
+  EXPECT_NE(rounded, exact);
+  EXPECT_EQ(run(DType::kBF16), rounded);
+  const std::size_t fresh = stream.pool()->use().fresh_total;
+  run(DType::kBF16);
+  EXPECT_EQ(stream.pool()->use().fresh_total, fresh);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, OrthogonalizerOfShape,
                          ::testing::Values(std::pair{20, 48}, std::pair{48, 20}, std::pair{1, 9},
-                                           std::pair{9, 1}, std::pair{16, 17}));
+                                           std::pair{9, 1}, std::pair{16, 17}, std::pair{32, 64}));
 
 TEST(Orthogonalizer, DoesNotDependOnTheLengthAndLeavesZerosZero) {
   const Stream stream(MemoryPool::create("device"));
-  const Orthogonalizer orthogonalizer(60, 6, stream);
+  Orthogonalizer orthogonalizer(60, 6, stream);
   std::vector<std::vector<float>> results;
   for (const float length : {1.0f, 1024.0f, 0.0f}) {
     const Tensor u = orthogonalizer.input(6, 10);
     const auto values = testing::numbers(testing::normal_tensor({6, 10}, 5, stream));
     for (std::size_t i = 0; i < values.size(); ++i) u.data<float>()[i] = length * values[i];
-    results.push_back(testing::numbers(orthogonalizer.orthogonal(u, stream)));
+    results.push_back(testing::numbers(orthogonalizer.orthogonal(u, DType::kF32, stream)));
   }
   for (std::size_t i = 0; i < 60; ++i) {
     EXPECT_NEAR(results[0][i], results[1][i], 1e-5);
