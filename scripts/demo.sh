@@ -46,7 +46,7 @@ fi
 "$hybrid" prepare "${texts[@]}" --output "$data" --tokenizer bpe --vocab-size 4096 --validation "$validation" >&2
 
 title "measuring this machine"
-measured=$("$hybrid" bench --preset small --batch 8 --sequence 256 --optimizer muon --steps 8 --json)
+measured=$("$hybrid" bench --preset small --batch 8 --sequence 256 --optimizer muon --precision auto --steps 8 --json)
 number() { sed -n "s/.*\"$1\": *\([0-9.eE+-]*\).*/\1/p" <<<"$2" | head -n 1; }
 data_info=$(cat "$data/data.json")
 steps=$(awk -v step="$(number step_seconds "$measured")" -v forward="$(number forward_only_seconds "$measured")" \

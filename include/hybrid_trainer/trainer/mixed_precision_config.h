@@ -11,17 +11,18 @@ namespace hybrid_trainer {
 const std::vector<std::string>& precision_names();  // "fp32", "bf16", "auto"
 
 /// Precision of activations and products in each phase; weights keep their fp32 master and sums are
-/// fp32 in all of them. "auto" is bf16 where this processor's bf16 products are faster, else fp32.
+/// fp32 in all of them. "auto" is bf16 where that is faster (automatic_precision), else fp32; in
+/// Correct, which judges a jump and is a few steps only, fp32 is the default.
 /// JSON group `mixed_precision`.
 struct MixedPrecisionConfig {
-  std::string warmup = "fp32";
-  std::string full = "fp32";
+  std::string warmup = "auto";
+  std::string full = "auto";
   std::string predict = "auto";
   std::string correct = "fp32";
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"warmup", self.warmup, "Precision in Warmup: fp32, bf16 or auto.", Range{},
+    visit(Field{"warmup", self.warmup, "Precision in Warmup: fp32, bf16, or auto: bf16 where it is faster.", Range{},
                 precision_names()});
     visit(Field{"full", self.full, "Precision in Full.", Range{}, precision_names()});
     visit(Field{"predict", self.predict, "Precision in Predict.", Range{}, precision_names()});
