@@ -6,7 +6,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Narrower models lose more than 5 % of a step's speed by bf16, docs/RESULTS.md.
+/// Narrower models gain little by bf16, docs/RESULTS.md; on processors without tiles they may lose.
 constexpr std::int64_t kLeastWidth = 64;
 
 }  // namespace
@@ -15,7 +15,7 @@ AutomaticPrecision automatic_precision(std::int64_t width, Device device) {
   if (device.type != DeviceType::kCpu) return {DType::kBF16, "bf16, as on every CUDA device"};
   if (!multiplies_bfloat16()) return {DType::kF32, "fp32, as this processor multiplies no bf16"};
   if (width < kLeastWidth)
-    return {DType::kF32, concat("fp32, as bf16 is slower below a width of ", kLeastWidth)};
+    return {DType::kF32, concat("fp32, as bf16 gains little below a width of ", kLeastWidth)};
   return {DType::kBF16, multiplies_tiles() ? "bf16, which this processor's matrix tiles multiply"
                                            : "bf16, which this processor multiplies"};
 }

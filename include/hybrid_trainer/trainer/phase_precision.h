@@ -18,9 +18,8 @@ struct AutomaticPrecision {
   std::string reason;  // one line for the user
 };
 
-/// bf16 on CUDA, and where the processor multiplies bf16 and the model is not so narrow that
-/// converting costs more than multiplying saves; else fp32. Depends on the machine and the width of
-/// the model's matrices only, never on a clock.
+/// bf16 on CUDA, and where the processor multiplies bf16 and the model is at least 64 wide; else
+/// fp32. Depends on the machine and on the width of the model's matrices only, never on a clock.
 AutomaticPrecision automatic_precision(std::int64_t width, Device device);
 
 /// The dtype that each phase computes in, with every "auto" decided. The decision is part of the
