@@ -8,8 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// Writes JSON text from left to right and puts the commas. The caller opens and closes in pairs. A
-/// key "" is left out, as the elements of an array need it.
+/// Writes JSON text from left to right and inserts the commas. The caller matches begin with end. A
+/// key "" is omitted, as for the elements of an array.
 class JsonWriter {
  public:
   void begin_object(std::string_view key = "") { open(key, '{'); }
