@@ -31,9 +31,9 @@ double spread_of(const std::vector<double>& values) {
   return std::max(deviation, 1e-4 * std::abs(mean));
 }
 
-/// Correlation of neighbouring residuals around the trend line, −1 for a strict up and down, 0 for
-/// noise (sign changes alone would not do: noise changes sign in two of three steps). 0 where the
-/// residuals are rounding.
+/// Correlation of neighbouring residuals around the trend line, −1 for a strict alternation, 0 for
+/// noise (sign changes alone would not do: noise changes sign in two of three steps). 0 if the
+/// residuals are rounding errors.
 double neighbour_correlation(const std::vector<double>& values) {
   std::vector<double> ones(values.size(), 1.0), times(values.size());
   std::iota(times.begin(), times.end(), 0.0);
