@@ -47,8 +47,8 @@ inline void differentiate_row(float* weights, float* dweights, std::int64_t visi
   }
 }
 
-/// Adds what the queries of one block give. Blocks run from the last to the first: the last sees
-/// all keys and overwrites.
+/// Adds the contributions of one block's queries. Blocks run from the last to the first: the last
+/// sees all keys and overwrites.
 inline void backward_block(const HeadGradients& head, const BackwardScratch& scratch,
                            const float* corrections, const float* log_sum_exp,
                            std::int64_t first_query, std::int64_t queries,

@@ -8,11 +8,11 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Elements below which a second thread costs more than it brings.
+/// Number of elements below which a second thread costs more than it gains.
 inline constexpr std::int64_t kMinElementsPerThread = 8192;
 
-/// The same body compiled for each instruction set: `flatten` puts all that it calls into it. It
-/// comes by value, so that what it captured can live in registers.
+/// The same body compiled for each instruction set: `flatten` inlines all that it calls. It is
+/// passed by value, so that its captures can live in registers.
 template <class Body, class... Indices>
 [[gnu::noinline, gnu::flatten, gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void
 run_avx512(Body body, Indices... indices) {
@@ -39,14 +39,14 @@ void run_on(InstructionSet set, const Body& body, Indices... indices) {
   }
 }
 
-/// Parts into which parallel_shares cuts n things: depends on n, the least size and threads() only.
+/// Parts into which parallel_shares cuts n items: depends on n, the least size and threads() only.
 inline std::int64_t share_count(std::int64_t n, std::int64_t least) {
   return std::clamp<std::int64_t>(n / std::max<std::int64_t>(least, 1), 1, threads());
 }
 
-/// body(share, begin, end) for share_count(n, least) contiguous parts of [0, n), each part by one
-/// thread. What a share covers never depends on timing, so sums by share, combined in order, repeat
-/// bit for bit.
+/// body(share, begin, end) for share_count(n, least) contiguous parts of [0, n), each run by one
+/// thread. What a share covers never depends on timing, so sums by share, combined in order, are
+/// reproducible bit for bit.
 template <class Body>
 void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
   const InstructionSet set = instruction_set();
