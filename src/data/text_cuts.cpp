@@ -22,8 +22,7 @@ bool begins_contraction(std::string_view text, std::size_t place) {
 }
 
 /// Whether the words on both sides of a cut at a word's end stay the same. White space before
-/// something else would become one word, and an apostrophe after the cut a contraction with its
-/// letter.
+/// something else would become one word, an apostrophe after the cut could begin a contraction.
 bool is_cut(std::string_view text, std::size_t end, bool within_word) {
   if (within_word) return !begins_contraction(text, end);
   return !follows_white_space(text, end) || is_white_space(decode_utf8(text, end).value);

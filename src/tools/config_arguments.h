@@ -17,9 +17,9 @@ struct ConfigArguments {
 /// parsed.
 void add_config_options(po::options_description& options, ConfigArguments& arguments);
 
-/// The preset or the file over the defaults, or the defaults alone; then each setting in turn; then
-/// checked as a whole. Throws UsageError where preset and file are both given or a setting has no
-/// "=", MissingInput, or one ConfigError with the problems of all settings and fields.
+/// The preset or the file on top of the defaults, or the defaults alone; then each setting in turn;
+/// then validated as a whole. Throws UsageError if preset and file are both given or a setting has
+/// no "=", MissingInput, or one ConfigError with the problems of all settings and fields.
 HybridTrainerConfig build_config(const ConfigArguments& arguments);
 
 }  // namespace hybrid_trainer

@@ -6,7 +6,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Narrower models lose more than 5 % of a step's speed by bf16, docs/RESULTS.md.
+/// In bf16, narrower models lose more than 5 % of a step's speed, docs/RESULTS.md.
 constexpr std::int64_t kLeastWidth = 64;
 
 }  // namespace
