@@ -12,11 +12,9 @@ namespace hybrid_trainer {
 class ContentStore {
  public:
   virtual ~ContentStore() = default;
-  /// Keeps a copy of all, made in stream order. Throws OutOfMemory or IoError, and then holds
-  /// nothing.
+  /// Keeps a copy of all, made in stream order. Throws OutOfMemory or IoError, then holds nothing.
   virtual void keep(const std::vector<Tensor>& tensors, const Stream& stream) = 0;
-  /// Writes what keep was given into tensors of the same shapes. May run in another thread. Throws
-  /// IoError.
+  /// Writes what keep was given into tensors of the same shapes, in any thread. Throws IoError.
   virtual void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const = 0;
   /// False where write_to only enqueues on such a stream.
   virtual bool blocks(const Stream& stream) const {

@@ -21,8 +21,7 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-/// Standard deviation around the mean, at least a ten-thousandth of the mean: rounding is no
-/// signal.
+/// Standard deviation around the mean, but at least 1e-4 of the mean: rounding is no signal.
 double spread_of(const std::vector<double>& values) {
   const double mean = mean_of(values);
   double sum = 0;

@@ -56,8 +56,7 @@ class PredictGate {
   explicit PredictGate(const PhaseConfig& config);
   /// What a Predict that begins now would be granted.
   Grant grant() const;
-  /// Loss saved by the jumps so far less what Full would have saved at their cost; 0 without
-  /// evidence.
+  /// Loss saved by the jumps so far minus what Full would have saved at their cost; 0 if unknown.
   double advantage() const;
   /// Whether there are enough losses since the last jump to judge it by.
   bool ready() const;

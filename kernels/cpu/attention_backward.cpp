@@ -7,8 +7,7 @@ namespace {
 
 using namespace cpu;
 
-/// Scratch of one worker: seven (T, head_size) arrays for rows that are not f32, then two blocks of
-/// scores.
+/// Scratch of one worker: seven (T, head_size) arrays if rows are not f32, then two score blocks.
 struct BackwardScratch {
   static std::int64_t elements(const AttentionSizes& sizes) {
     return 7 * sizes.length * sizes.head_size + 2 * kQueryBlock * kKeyBlock;

@@ -29,8 +29,7 @@ bool packs(const ProductKind& kind) {
   return kind.inputs == DType::kBF16 && (kind.transpose_a == Transpose::kYes || kind.k >= kLong);
 }
 
-/// A primitive and the memories of its arguments; only the pointers in them change from call to
-/// call.
+/// A primitive and the memories of its arguments; only their pointers change between calls.
 class PreparedProduct {
  public:
   PreparedProduct(const ProductKind& kind, const dnnl::engine& engine) {

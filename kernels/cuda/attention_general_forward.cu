@@ -19,8 +19,7 @@ struct Softmax {
   float total[kR];    // over the thread's own keys
 };
 
-/// Scores become weights 2^(score − highest), 0 for keys after the query; previous sums are
-/// rescaled.
+/// Scores become weights 2^(score − highest), 0 for keys after the query; rescales earlier sums.
 template <int kR, int kColumns>
 __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&output)[kR][kColumns],
                       std::int64_t first_query, std::int64_t first_key, float scale) {

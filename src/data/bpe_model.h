@@ -12,8 +12,7 @@
 
 namespace hybrid_trainer {
 
-/// Joins the neighbours left and right into the token `joined`. A merge's rank is its place in the
-/// list.
+/// Joins the neighbours left and right into the token `joined`. The rank is the place in the list.
 struct BpeMerge {
   std::int32_t left = 0;
   std::int32_t right = 0;

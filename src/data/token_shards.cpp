@@ -68,8 +68,7 @@ struct PlacedToken {
   std::int64_t id;
 };
 
-/// The first of `count` tokens that is >= limit. The inner loop is branch-free, so that it
-/// vectorises.
+/// The first of `count` tokens that is >= limit. The inner loop has no branch, so it vectorises.
 template <class Id>
 std::optional<PlacedToken> first_at_least(const InputFile& file, std::int64_t count,
                                           std::int64_t limit) {

@@ -55,8 +55,7 @@ struct CurveEvent {
   std::string text;
 };
 
-/// A run's curves in bounded memory: once there are too many points, neighbours are merged in
-/// pairs.
+/// A run's curves in bounded memory: if points become too many, pairs of neighbours are merged.
 class Curves {
  public:
   static constexpr std::size_t kMostPoints = 1500;

@@ -16,8 +16,7 @@ class Orthogonalizer {
   /// is fewer.
   Orthogonalizer(std::int64_t max_elements, std::int64_t max_side, const Stream& stream);
 
-  /// An f32 (rows, columns) view of the workspace for the caller to fill; valid until the next
-  /// call.
+  /// An f32 (rows, columns) view of the workspace for the caller to fill, until the next call.
   Tensor input(std::int64_t rows, std::int64_t columns) const;
   /// The orthogonalised `matrix`, which came from input() and is overwritten. Does not block. Zeros
   /// stay zeros. `products`: the dtype that operands of products are rounded to; sums are f32.

@@ -13,8 +13,7 @@ struct ConfigArguments {
   bool names_a_source() const { return !preset.empty() || !file.empty(); }
 };
 
-/// Declares the three options, bound to `arguments`, which must live until the command line is
-/// parsed.
+/// Declares the three options, bound to `arguments`, which must outlive the parsing.
 void add_config_options(po::options_description& options, ConfigArguments& arguments);
 
 /// The preset or the file on top of the defaults, or the defaults alone; then each setting in turn;

@@ -26,8 +26,7 @@ struct CudaDiagnosis {
   std::vector<CudaLibrary> libraries;
 };
 
-/// Looks for driver, devices and libraries, and measures each device. Errors of a device do not
-/// throw.
+/// Looks for driver, devices and libraries, and measures each device. Device errors do not throw.
 CudaDiagnosis diagnose_cuda();
 void print(const CudaDiagnosis& found);
 /// Writes the object "cuda".

@@ -23,7 +23,7 @@ std::size_t utf8_length(unsigned char first) {
   return 0;
 }
 
-/// Whether `byte` may be at `index` > 0 of a character that starts with `first` (Unicode 15, table
+/// Whether `byte` may be at `index` > 0 of a character starting with `first` (Unicode 15, table
 /// 3-7).
 bool may_follow(unsigned char first, unsigned char byte, std::size_t index) {
   unsigned char low = 0x80, high = 0xBF;

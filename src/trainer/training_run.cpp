@@ -34,8 +34,7 @@ std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config) {
   return make_device_pool(device, budget_mb * 1'000'000);
 }
 
-/// The config, completed by what the data, the --init-from folder and the machine decide. Throws
-/// ConfigError.
+/// The config, completed from the data, the --init-from folder and the machine. Throws ConfigError.
 HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDataset& train) {
   HybridTrainerConfig config = settings.config;
   if (settings.init_from)
@@ -154,8 +153,7 @@ bool TrainingRun::evaluates_after(std::int64_t step, std::int64_t undecided_befo
   return due || step == config_.training.steps;
 }
 
-/// Saves the current step; false if that failed. A failure is reported once; earlier checkpoints
-/// stay.
+/// Saves the current step; false if that failed, which is reported once. Earlier checkpoints stay.
 bool TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
   const bool failed_before = !save_problem_.empty();
   records.sync();

@@ -11,8 +11,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// A module as a scalar function, all but its input and parameters fixed, and the gradients of that
-/// scalar.
+/// A module as a scalar function of its input and parameters, and the gradients of that scalar.
 struct Differentiable {
   Tensor x;  // the input, f32; undefined where it has no gradient
   std::function<double(ActivationTape&)> forward;   // what is differentiated
@@ -46,8 +45,7 @@ inline double loss_of(const Differentiable& f) {
   return f.forward(tape);
 }
 
-/// Derivative of f along `direction` at tensor t by the five-point rule, whose error falls with
-/// step⁴.
+/// Derivative of f along `direction` at tensor t by the five-point rule; its error falls as step⁴.
 inline double derivative_along(const Differentiable& f, const Tensor& t,
                                const std::vector<double>& direction, double step) {
   const std::vector<double> at = values_of(t);

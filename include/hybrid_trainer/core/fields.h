@@ -54,8 +54,8 @@ Field(const char*, T&, const char*, Range) -> Field<T>;
 template <class T>
 Field(const char*, T&, const char*, Range, std::vector<std::string>) -> Field<T>;
 
-/// An enum whose values have names in configs has, beside it, `const std::vector<std::string>&
-/// enum_names(E)`: the names in order of value.
+/// An enum whose values have names in configs comes with `enum_names(E)`, which returns the names
+/// in order of value as a const std::vector<std::string>&.
 template <class T>
 concept NamedEnum = std::is_enum_v<T> && requires(T value) {
   enum_names(value);

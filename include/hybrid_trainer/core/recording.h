@@ -17,7 +17,7 @@ class Recording {
   /// Records what `enqueue` enqueues on the stream it is given, without running it. `enqueue` is
   /// called twice, first on a simulated device to measure its memory, which becomes one block of
   /// MemoryKind::kActivations from the stream's pool. Tensors that it makes are in that block, and
-  /// hold after each replay what that replay wrote. It must not block. Throws OutOfMemory,
+  /// hold after each replay what that replay wrote. Must not block. Throws OutOfMemory,
   /// DeviceError.
   Recording(const Stream& stream, const std::function<void(const Stream&)>& enqueue);
   ~Recording();

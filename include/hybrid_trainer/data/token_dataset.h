@@ -27,8 +27,7 @@ struct DataInfo {
 };
 /// Throws IoError.
 void write_data_info(const DataInfo& info, const std::filesystem::path& folder);
-/// None where the folder has no data.json. Throws MissingInput where the folder does not exist,
-/// DataError.
+/// None if the folder has no data.json. Throws MissingInput if there is no folder, DataError.
 std::optional<DataInfo> read_data_info(const std::filesystem::path& folder);
 
 /// The tokens of one split of a data folder, over all its shards in order of their names. A folder

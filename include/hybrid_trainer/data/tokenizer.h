@@ -52,8 +52,7 @@ class Tokenizer {
   std::string decode(std::span<const std::int32_t> ids) const;
 
   /// Writes the tokenizer's files into an existing folder: for bpe `tokenizer.json`, `vocab.json`
-  /// and `merges.txt` as Hugging Face reads them for GPT-2; for the others our own
-  /// `tokenizer.json`,
+  /// and `merges.txt` as Hugging Face reads them for GPT-2; for others our own `tokenizer.json`,
   ///   {"type":"bytes"}
   ///   {"type":"characters","code_points":[10,32,…],"bytes":[255,…]}   (ids in this order)
   /// Throws IoError.

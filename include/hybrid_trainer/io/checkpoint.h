@@ -64,8 +64,7 @@ struct FoundCheckpoint {
 /// checkpoints, if all are damaged; IoError if the folder cannot be listed.
 FoundCheckpoint find_newest_checkpoint(const std::string& folder);
 
-/// Reads a checkpoint's manifest. Throws DataError if it is damaged; the other files are not
-/// checked.
+/// Reads a checkpoint's manifest alone. Throws DataError if it is damaged.
 CheckpointInfo read_checkpoint_info(const std::string& path);
 
 /// "" or what is damaged: "model.safetensors has CHECKSUM, want CHECKSUM". Reads every file.

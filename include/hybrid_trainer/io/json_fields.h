@@ -109,8 +109,7 @@ FieldNode field_tree(T& config) {
   return root;
 }
 
-/// JSON of all fields, in their order, indented by two spaces per level; doubles read back bit for
-/// bit.
+/// JSON of all fields, in their order, two spaces per level; doubles read back bit for bit.
 std::string fields_json(const FieldNode& root);
 /// A value as a person would write it: adamw, 0.001, [0.9, 0.95].
 std::string field_text(const FieldValue& value);

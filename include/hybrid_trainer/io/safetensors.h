@@ -32,7 +32,7 @@ struct SafetensorsEntry {
   std::vector<std::int64_t> shape;  // empty: a scalar
   std::size_t offset = 0;           // of its first byte in the file
   std::size_t bytes = 0;
-  /// Shape as a Tensor has it, (1) for a scalar. Throws DataError where the rank is over
+  /// Shape as a Tensor has it, (1) for a scalar. Throws DataError if the rank exceeds
   /// Shape::kMaxRank.
   Shape tensor_shape() const;
 };

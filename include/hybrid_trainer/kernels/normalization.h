@@ -12,8 +12,8 @@ void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
                         const Tensor& weight, const Tensor& bias, const Stream& stream);
 
 /// dx (+)= the gradient of x; dweight, dbias (+)= theirs as `parameter_mode` says, summed in a
-/// fixed order. With `input_mode` kAccumulate it is added to dx, which then holds the gradient of
-/// the residual stream.
+/// fixed order. `input_mode` kAccumulate adds to dx, which then holds the gradient of the residual
+/// stream.
 void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
                          const Tensor& dbias, GradientMode parameter_mode, const Tensor& dy,
                          const Tensor& x, const Tensor& mean, const Tensor& rstd,

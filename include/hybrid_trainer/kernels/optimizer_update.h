@@ -50,8 +50,7 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
 /// momentum·m (Nesterov).
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
                    float gradient_scale, const Stream& stream);
-/// w = w·decay_factor − step_size·u; refreshes `working` where defined. decay_factor is 1 −
-/// lr·decay.
+/// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay; refreshes `working` if defined.
 void decayed_step(const Tensor& w, const Tensor& u, const Tensor& working, float step_size,
                   float decay_factor, const Stream& stream);
 

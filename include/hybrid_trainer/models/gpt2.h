@@ -18,8 +18,7 @@ namespace hybrid_trainer {
 class Gpt2 final : public LossModel {
  public:
   /// Weights drawn from `seed`: standard deviation 0.02, for matrices other than the tables larger
-  /// by √(768/width) below width 768; residual projections divided by √(2·layers). Throws
-  /// OutOfMemory.
+  /// by √(768/width) below width 768; residual projections over √(2·layers). Throws OutOfMemory.
   Gpt2(const ModelConfig& config, std::uint64_t seed, const Stream& stream);
 
   Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,

@@ -24,11 +24,9 @@ class JsonlSink : public MetricSink {
   /// Drops records of later steps and a truncated or damaged end, so that a resumed run writes no
   /// step twice.
   void truncate_after(std::int64_t step);
-  /// Throws IoError if the line cannot be written completely; the file then ends with the previous
-  /// record.
+  /// Throws IoError if the line cannot be written whole; the file then ends with the record before.
   void write(const StepRecord& record) override;
-  /// Makes every record written so far durable, so that a power cut loses none of them. Throws
-  /// IoError.
+  /// Makes every record written so far durable against power cuts. Throws IoError.
   void sync();
   void note(const std::string&) override {}
   void finish() override {}

@@ -17,7 +17,7 @@ class Optimizer {
   using StateVisitor = std::function<void(const std::string& name, Tensor& tensor)>;
 
   virtual ~Optimizer() = default;
-  /// One step on all parameters that have a gradient, with the current learning rate.
+  /// One step on all parameters that have a gradient, with the given learning rate.
   /// `gradient_scale` multiplies gradients first (clipping). Refreshes Parameter::working where it
   /// is defined. Allocates nothing.
   virtual void step(float learning_rate, float gradient_scale, const Stream& stream) = 0;

@@ -12,8 +12,7 @@
 namespace hybrid_trainer {
 
 /// A text that grows token by token, with each layer's keys and values cached. When it outgrows the
-/// model's context, the last context/2 tokens are run through the model again and the older ones
-/// dropped.
+/// model's context, the last context/2 tokens are run through the model again, older ones dropped.
 class CachedDecoder {
  public:
   CachedDecoder(Gpt2& model, const Stream& stream);
@@ -33,8 +32,7 @@ class CachedDecoder {
   Tensor logits_;
 };
 
-/// Cuts a stream of bytes into pieces of whole UTF-8 characters. Bytes that belong to none become
-/// U+FFFD.
+/// Cuts a stream of bytes into pieces of whole UTF-8 characters. Stray bytes become U+FFFD.
 class Utf8Assembler {
  public:
   /// The characters that these bytes complete; an incomplete character is held back until its end.
@@ -64,8 +62,7 @@ struct GenerationResult {
 /// Continues a prompt and passes each piece of new text to `write` as it comes. An empty prompt
 /// starts from the end-of-text token or, if the tokenizer has none, from a newline. The end-of-text
 /// token ends the text. The same arguments give the same text. Throws UsageError (settings),
-/// DataError (the tokenizer does not know a character of the prompt, or does not belong to the
-/// model).
+/// DataError (the tokenizer lacks a character of the prompt, or does not belong to the model).
 GenerationResult generate_text(Gpt2& model, const Tokenizer& tokenizer, const std::string& prompt,
                                const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write,

@@ -16,7 +16,7 @@ struct TrainingRunSettings {
   std::filesystem::path data;  // as `hybrid prepare` writes it, or llm.c's shards
   /// Gets config.json, metrics.jsonl, summary.json, report.html and checkpoints/.
   std::filesystem::path run;
-  bool resume = false;  // go on from the newest checkpoint of `run`, or start where there is none
+  bool resume = false;  // resume from the newest checkpoint of `run`, or start if there is none
   /// A Hugging Face folder to take the first weights from.
   std::optional<std::filesystem::path> init_from;
   std::string command;  // as it was typed, for the summary

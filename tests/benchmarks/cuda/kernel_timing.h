@@ -76,8 +76,7 @@ class KernelTimer {
   /// Calls `listener` with each timing as it comes.
   void report_to(std::function<void(const Timing&)> listener) { listener_ = std::move(listener); }
 
-  /// Calls `make` for each set of tensors, and frees them afterwards. An Error becomes the timing's
-  /// problem.
+  /// Calls `make` for each set of tensors, then frees them. An Error becomes the timing's problem.
   void time(const Kernel& kernel, const std::function<Work()>& make);
 
  private:
