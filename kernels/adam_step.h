@@ -6,9 +6,9 @@
 
 namespace hybrid_trainer::kernels {
 
-// The same step on every backend: constexpr functions are device code too.
+// The same step on every backend: constexpr functions also compile as device code.
 
-/// What Adam's two bias corrections come to in one step.
+/// What Adam's two bias corrections amount to in one step.
 struct AdamFactors {
   explicit AdamFactors(const AdamWSettings& s)
       : step_size(static_cast<float>(s.learning_rate / correction(s.beta1, s.step))),
@@ -33,7 +33,7 @@ struct AdamWStep {
         beta2(s.beta2),
         gradient_scale(s.gradient_scale),
         kept(1.0f - s.learning_rate * s.weight_decay) {}
-  /// The new weight; the moments m and v become those after the gradient.
+  /// Returns the new weight and updates the moments m and v with the gradient.
   constexpr float operator()(float weight, float gradient, float& m, float& v) const {
     const float scaled = gradient * gradient_scale;
     const float mean = beta1 * m + (1.0f - beta1) * scaled;
@@ -46,7 +46,7 @@ struct AdamWStep {
   float beta1;
   float beta2;
   float gradient_scale;
-  float kept;  // of the weight, by its decay
+  float kept;  // share of the weight left by its decay
 };
 
 }  // namespace hybrid_trainer::kernels

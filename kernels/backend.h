@@ -8,29 +8,29 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Tag of the processor's overloads, with the stream whose pool their workspace comes from.
+/// Tag of the processor's overloads, with the stream whose pool provides their workspace.
 struct Cpu {
   const Stream& stream;
-  /// Uninitialised f32 workspace; from the second step on the pool reuses a block for it.
+  /// Uninitialised f32 workspace; from the second step on, the pool reuses a block for it.
   Tensor workspace(std::int64_t elements) const {
     return Tensor::empty({elements}, DType::kF32, MemoryKind::kWorkspace, stream);
   }
 };
 
-/// Tag of the CUDA overloads, which enqueue on the stream. On a simulated device they take their
-/// workspace and enqueue nothing.
+/// Tag of the CUDA overloads, which enqueue on the stream. On a simulated device they allocate
+/// their workspace and enqueue nothing.
 struct Cuda {
   const Stream& stream;
   bool simulated() const { return stream.native() == nullptr; }
-  /// Uninitialised workspace of any type. It may go when the calls that use it are enqueued: the
-  /// stream's order protects it.
+  /// Uninitialised workspace of any type. It may be freed once the calls that use it are enqueued:
+  /// stream order protects it.
   Tensor workspace(std::int64_t bytes) const {
     return Tensor::empty({bytes}, DType::kU8, MemoryKind::kWorkspace, stream);
   }
 };
 
-/// Calls `function` with the tag of the backend that runs the stream's work; a profile of the
-/// stream counts the call as `work`. HT_WITH_CUDA is set for this layer's sources alone; without it
+/// Calls `function` with the tag of the backend that runs the stream's work; the stream's profile,
+/// if any, counts the call as `work`. HT_WITH_CUDA is set for this layer's sources only; without it
 /// the CUDA overloads are declared and never used.
 template <class Function>
 decltype(auto) visit_backend(const Stream& stream, Work work, Function&& function) {

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer::kernels {
 
-/// An argument of a kernel under the name that its documentation gives it.
+/// A kernel's argument under the name that its documentation uses.
 struct NamedTensor {
   const char* name;
   const Tensor& tensor;
@@ -15,15 +15,15 @@ struct NamedTensor {
 
 /// Throws ShapeMismatch "KERNEL: NAME is (8, 64), want (8, 32)".
 void check_shape(const char* kernel, const NamedTensor& argument, const Shape& wanted);
-/// As check_shape, and nothing for an undefined tensor.
+/// Like check_shape, but accepts an undefined tensor.
 void check_optional_shape(const char* kernel, const NamedTensor& argument, const Shape& wanted);
-/// Throws ShapeMismatch where the rank differs.
+/// Throws ShapeMismatch if the rank differs.
 void check_rank(const char* kernel, const NamedTensor& argument, int wanted);
-/// Throws Error where the dtype differs.
+/// Throws Error if the dtype differs.
 void check_dtype(const char* kernel, const NamedTensor& argument, DType wanted);
-/// Throws Error where the dtype is not f32 or bf16.
+/// Throws Error if the dtype is neither f32 nor bf16.
 void check_real(const char* kernel, const NamedTensor& argument);
-/// Throws ShapeMismatch or Error where one differs from the first in shape or dtype.
+/// Throws ShapeMismatch or Error if one differs from the first in shape or dtype.
 void check_alike(const char* kernel, std::initializer_list<NamedTensor> arguments);
 
 }  // namespace hybrid_trainer::kernels

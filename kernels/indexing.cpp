@@ -7,7 +7,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Tables (V, C) and (max T, C) fit rows (B, T, C) at positions from `first_position`.
+/// Checks that tables (V, C) and (max T, C) fit rows (B, T, C) at positions from `first_position`.
 void check_tables(const char* kernel, const NamedTensor& rows, const Tensor& tokens,
                   const NamedTensor& token_table, const NamedTensor& position_table,
                   std::int64_t first_position) {

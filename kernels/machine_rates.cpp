@@ -17,8 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 bool on_cuda(const Stream& stream) { return stream.device().type == DeviceType::kCuda; }
 
-/// Seconds that `work` takes once: on CUDA by the device's own clock, in a row of calls that hides
-/// what it costs to start them.
+/// Seconds that `work` takes once: on CUDA by the device's own clock, over enough calls in a row to
+/// hide the launch overhead.
 template <class Work>
 double seconds_of(const Stream& stream, const Work& work) {
   const int calls = on_cuda(stream) ? 4 : 1;
@@ -33,7 +33,7 @@ double seconds_of(const Stream& stream, const Work& work) {
   return (on_cuda(stream) ? Event::seconds_between(begin, end) : on_host) / calls;
 }
 
-/// Shortest of several runs in seconds, after one that warms up.
+/// The shortest of several runs in seconds, after a warm-up run.
 template <class Work>
 double best_seconds(const Stream& stream, int runs, const Work& work) {
   work();
@@ -42,8 +42,8 @@ double best_seconds(const Stream& stream, int runs, const Work& work) {
   return best;
 }
 
-/// Numbers in (-1, 1) without a pattern: products of zeros would draw less power and could clock
-/// higher.
+/// Random numbers in (-1, 1): products of zeros would draw less power and could run at a higher
+/// clock rate.
 Tensor noise(const Shape& shape, DType dtype, const Stream& stream) {
   const Stream host(MemoryPool::create("noise"));
   const Tensor numbers =
@@ -75,7 +75,7 @@ struct ProductCase {
   Transpose transpose_b;
 };
 
-/// Products of a GPT-2 step; on CUDA, which only fills up with larger ones, also two of those.
+/// Products of a GPT-2 step; on CUDA also two larger ones, which it takes to fill the device.
 std::vector<ProductCase> product_cases(const Stream& stream) {
   std::vector<ProductCase> cases = {{1024, 2304, 768, Transpose::kYes},
                                     {1024, 768, 768, Transpose::kNo},

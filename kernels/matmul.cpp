@@ -17,7 +17,7 @@ MatrixSize size_after(Transpose transpose, const Tensor& x) {
   return {x.size(1), x.size(0)};
 }
 
-/// x (N, I), w (O, I), an f32 bias (O) or none, and the output (N, O), otherwise of one dtype.
+/// Checks x (N, I), w (O, I), an f32 bias (O) or none, and output (N, O), otherwise of one dtype.
 void check_linear(const char* kernel, const NamedTensor& y, const Tensor& x, const Tensor& w,
                   const Tensor& bias) {
   check_rank(kernel, {"x", x}, 2);

@@ -8,21 +8,19 @@
 
 namespace hybrid_trainer {
 
-/// Where the content of moved-out tensors lies meanwhile.
+/// Where the contents of offloaded tensors are kept.
 class ContentStore {
  public:
   virtual ~ContentStore() = default;
-  /// Keeps a copy of all, made in the order of the stream. Throws OutOfMemory or IoError, and then
-  /// holds nothing.
+  /// Keeps a copy of all, made in stream order. Throws OutOfMemory or IoError, then holds nothing.
   virtual void keep(const std::vector<Tensor>& tensors, const Stream& stream) = 0;
-  /// Writes what keep was given into tensors of the same shapes. May run in another thread. Throws
-  /// IoError.
+  /// Writes what keep was given into tensors of the same shapes, in any thread. Throws IoError.
   virtual void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const = 0;
   /// False where write_to only enqueues on such a stream.
   virtual bool blocks(const Stream& stream) const {
     return stream.device().type == DeviceType::kCpu;
   }
-  /// Gives the space back.
+  /// Frees the space.
   virtual void forget() = 0;
   /// False where write_to writes zeros.
   virtual bool keeps_content() const { return true; }
@@ -41,7 +39,7 @@ class PoolStore final : public ContentStore {
   std::vector<Tensor> copies_;
 };
 
-/// A temporary file without a name, which is gone with the process whatever happens.
+/// An unnamed temporary file, which disappears with the process in any case.
 class FileStore final : public ContentStore {
  public:
   /// Throws CannotCreate where no file can be made in `folder`.

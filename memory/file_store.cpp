@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kChunkBytes = std::size_t{16} << 20;
 
-/// A new file of the folder that has no name, or -1 with errno.
+/// A new unnamed file in the folder, or -1 with errno.
 int open_nameless(const std::string& folder) {
   const int file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
@@ -24,8 +24,8 @@ int open_nameless(const std::string& folder) {
   return named;
 }
 
-/// Runs `transfer(bytes done, bytes to do)`, a pread or pwrite, until all bytes are through. False
-/// with errno on failure.
+/// Runs `transfer(bytes done, bytes to do)`, a pread or pwrite, until all bytes are transferred.
+/// False with errno on failure.
 template <class Transfer>
 bool transfer_all(std::size_t bytes, const Transfer& transfer) {
   for (std::size_t done = 0; done < bytes;) {
@@ -87,7 +87,7 @@ void FileStore::write_to(const std::vector<Tensor>& tensors, const Stream& strea
 }
 
 void FileStore::forget() {
-  // A failure leaves the space taken until the strategy goes, and does no other harm.
+  // A failure leaves the space taken until the strategy is destroyed, and does no other harm.
   if (ftruncate(file_, 0) != 0) errno = 0;
 }
 

@@ -59,12 +59,12 @@ void StoredOffload::begin_restore() {
   if (!async_ || slots_.empty() || !returning_.empty()) return;
   try {
     start_restore(true);
-  } catch (const OutOfMemory&) {  // wait_until_restored tries again, and tells
+  } catch (const OutOfMemory&) {  // wait_until_restored tries again, and reports it
     returning_.clear();
   }
 }
 
-/// Takes memory in this thread, so that the copies come after all that used the memory before.
+/// Allocates in this thread, so that the copies come after all earlier uses of the memory.
 void StoredOffload::start_restore(bool in_background) {
   release_moved_out();
   for (const Origin& origin : origins_) {

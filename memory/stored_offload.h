@@ -11,8 +11,8 @@
 
 namespace hybrid_trainer {
 
-/// Moves tensors out to a ContentStore and back: where the store blocks, in a background thread
-/// when `async`; else by copies on a stream of its own.
+/// Offloads tensors to a ContentStore and restores them: if the store blocks, in a background
+/// thread when `async`; otherwise by copies on a stream of its own.
 class StoredOffload final : public OffloadStrategy {
  public:
   StoredOffload(std::unique_ptr<ContentStore> store, bool async)
@@ -33,11 +33,11 @@ class StoredOffload final : public OffloadStrategy {
 
   std::unique_ptr<ContentStore> store_;
   bool async_;
-  const Stream* stream_ = nullptr;  // that move_out got
-  std::optional<Stream> transfer_;  // of the copies
+  const Stream* stream_ = nullptr;  // the one given to move_out
+  std::optional<Stream> transfer_;  // for the copies
   Event ready_;                     // what the copies must come after
-  Event moved_out_;                 // the copies out are made
-  Event moved_in_;                  // the copies in are made
+  Event moved_out_;                 // the copies out are done
+  Event moved_in_;                  // the copies in are done
   std::vector<Tensor> leaving_;     // until moved_out_
   std::vector<OffloadSlot> slots_;
   std::vector<Origin> origins_;    // of the slots' tensors

@@ -91,7 +91,7 @@ void CorrectExecutor::replay(const std::vector<Batch>& batches, PhaseOutcome& ou
   }
 }
 
-/// Compares before and after, says what is kept and leaves the weights there.
+/// Compares before and after, decides what is kept and leaves the weights there.
 void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome& outcome,
                             PredictGate::Jump& jump) {
   const Comparison losses = compare(measurement, outcome);
@@ -111,8 +111,8 @@ void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome
   }
 }
 
-/// The measurement at the point that is kept. The prediction is charged all but this one and the
-/// replayed ones, which are updates as Full's are.
+/// Returns the measurement at the point that is kept. The prediction is charged for all others but
+/// the replayed ones, which are updates like Full's.
 GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& outcome) {
   const Jump& made = parts_.jump;
   PredictGate::Jump jump;
@@ -142,7 +142,7 @@ GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& ou
   parts_.close_jump(jump);
   if (!to_replay.empty()) replay(to_replay, outcome);
   if (kept_whole) return measurement;
-  outcome.cost += 1;  // what was measured is of another point
+  outcome.cost += 1;  // the last measurement was at another point
   return parts_.model.wait_for_gradient(batch);
 }
 

@@ -21,8 +21,7 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-/// Standard deviation around the mean, at least a ten-thousandth of the mean: rounding is no
-/// signal.
+/// Standard deviation around the mean, but at least 1e-4 of the mean: rounding is no signal.
 double spread_of(const std::vector<double>& values) {
   const double mean = mean_of(values);
   double sum = 0;
@@ -31,9 +30,9 @@ double spread_of(const std::vector<double>& values) {
   return std::max(deviation, 1e-4 * std::abs(mean));
 }
 
-/// Correlation of neighbouring residuals around the trend line, −1 for a strict up and down, 0 for
-/// noise (sign changes alone would not do: noise changes sign in two of three steps). 0 where the
-/// residuals are rounding.
+/// Correlation of neighbouring residuals around the trend line, −1 for a strict alternation, 0 for
+/// noise (sign changes alone would not do: noise changes sign in two of three steps). 0 if the
+/// residuals are rounding errors.
 double neighbour_correlation(const std::vector<double>& values) {
   std::vector<double> ones(values.size(), 1.0), times(values.size());
   std::iota(times.begin(), times.end(), 0.0);

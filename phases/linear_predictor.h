@@ -6,11 +6,11 @@ namespace hybrid_trainer {
 
 /// Least-squares extrapolation of the recent weight path.
 ///
-/// Every `interval` updates it keeps the weight change since the last time; from three neighbouring
-/// changes D1, D2, D3 the slope per step that fits the four points of each weight best is
-/// (0.3·D1 + 0.4·D2 + 0.3·D3)/interval. Per tensor it is multiplied by how much of a change is
-/// still there two intervals later, clip(<D3, D1>/<D1, D1>, 0, 1): a first-order autoregression
-/// fitted on the path itself, which is near 0 where the path is noise.
+/// Every `interval` updates it stores the weight change since the last time; from three consecutive
+/// changes D1, D2, D3 the slope per step that best fits the four points of each weight is (0.3·D1 +
+/// 0.4·D2 + 0.3·D3)/interval. Per tensor it is multiplied by how much of a change remains two
+/// intervals later, clip(<D3, D1>/<D1, D1>, 0, 1): a first-order autoregression fitted on the path
+/// itself, which is near 0 where the path is noise.
 ///
 /// Memory: four tensors of the weights' size, taken at the first update it sees.
 class LinearPredictor : public Predictor {

@@ -11,9 +11,9 @@ class PhaseExecutor {
  public:
   explicit PhaseExecutor(PhaseParts& parts) : parts_(parts) {}
   virtual ~PhaseExecutor() = default;
-  /// Before the first step of the phase.
+  /// Called before the first step of the phase.
   virtual void enter(PhaseOutcome& outcome) = 0;
-  /// One step. `outcome` has its phase and what enter charged; all else is added to it.
+  /// One step. `outcome` already has its phase and the cost of enter; the rest is added to it.
   virtual void run(const Batch& batch, PhaseOutcome& outcome) = 0;
 
  protected:
@@ -34,8 +34,8 @@ class UpdateExecutor : public PhaseExecutor {
 };
 
 /// Predict: forward only. Watches the loss and moves along the line; every correction_interval
-/// steps a true gradient tells how far the line still goes down. The loss is held against that of
-/// the first forward, which is at the snapshot.
+/// steps a true gradient tells how far the loss still falls along the line. The loss is compared
+/// with that of the first forward, which is at the snapshot.
 class PredictExecutor : public PhaseExecutor {
  public:
   using PhaseExecutor::PhaseExecutor;
@@ -50,10 +50,10 @@ class PredictExecutor : public PhaseExecutor {
 };
 
 /// Correct: its first step decides on the prediction, then each step is an update. After a revert
-/// it first trains on the batches of Predict, each as the step that it was, and all up to its end
-/// runs in Full's precision, so that the weights are bit for bit those of a run that never
-/// predicted; an optimizer state that was dropped is the exception. A prediction that met a loss
-/// that is not finite, or never moved, is reverted without comparison.
+/// it first trains on the batches of Predict, each as the step that it was, and stays in Full's
+/// precision to its end, so that the weights are bit for bit those of a run that never predicted,
+/// unless the optimizer state was dropped. A prediction that met a loss that is not finite, or
+/// never moved, is reverted without comparison.
 class CorrectExecutor : public PhaseExecutor {
  public:
   using PhaseExecutor::PhaseExecutor;
@@ -65,7 +65,7 @@ class CorrectExecutor : public PhaseExecutor {
     double position = 0;           // of the predicted point
     double before = 0, after = 0;  // mean losses of the probes at the snapshot and there
     double slope = 0;              // per position, there
-    std::string alarm;             // why that point is out of the question, or ""
+    std::string alarm;             // why that point is rejected at once, or ""
   };
   std::size_t probe_count() const;
   double probe_loss(PhaseOutcome& outcome);

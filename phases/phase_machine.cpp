@@ -63,8 +63,7 @@ PhaseOutcome PhaseMachine::step(const Batch& batch) {
   return outcome;
 }
 
-/// One line when what the gate measured says something else than before: why Predict is entered or
-/// not.
+/// Reports in one line when the gate's verdict has changed: why Predict is entered or not.
 void PhaseMachine::tell_verdict(PhaseOutcome& outcome) {
   PhaseParts& parts = *parts_;
   if (outcome.phase != Phase::kFull || !parts.predicts() || !parts.gate.ready()) return;

@@ -14,11 +14,11 @@ namespace hybrid_trainer {
 
 /// The prediction under way, from the first step of Predict to the decision in Correct.
 struct Jump {
-  bool open = false;  // there is one, and nothing was decided yet
+  bool open = false;  // there is one, and it is not decided on yet
   std::int64_t planned_steps = 0;
   std::int64_t steps = 0;  // done in Predict
   double step_length = 1;  // of the next move, in positions on the line
-  double limit = 0;        // position where a micro-correction saw the slope end; 0: none
+  double limit = 0;        // position where, by a micro-correction, the slope vanishes; 0: none
   double start_loss = 0;   // at the snapshot, of the first forward: no dropout, Predict's precision
   double mean_loss = 0;    // of the last gradients before: with dropout, in Full's precision
   double slope = 0;        // expected loss change per position at the snapshot
@@ -59,11 +59,11 @@ struct PhaseParts {
   std::int64_t skipped_in_a_row = 0;
   Signal signal = Signal::kNone;  // of the last update
   double aim_cost = 0;            // of the directions since the last prediction
-  PredictGate::Verdict verdict = PredictGate::Verdict::kUntried;  // told last
+  PredictGate::Verdict verdict = PredictGate::Verdict::kUntried;  // last reported
 
   const PhaseConfig& config() const { return setup.phases; }
   bool predicts() const { return config().max_predict_steps > 0; }
-  /// Steps of the run that are not done yet.
+  /// Remaining steps of the run.
   std::int64_t steps_to_come() const;
   /// Brings the model into a phase.
   void enter_model(Phase wanted);
@@ -71,7 +71,7 @@ struct PhaseParts {
   bool aim(PhaseOutcome& outcome);
   /// Slopes that the confidence needs; not more than a Full phase can give.
   std::int64_t slopes_needed() const;
-  /// Ends the prediction: tells the gate, frees the line, starts the predictor afresh.
+  /// Ends the prediction: informs the gate, frees the line, restarts the predictor.
   void close_jump(const PredictGate::Jump& result);
 
   void save(State& state) const;

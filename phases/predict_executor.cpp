@@ -30,7 +30,7 @@ void PredictExecutor::enter(PhaseOutcome& outcome) {
 
 void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   Jump& jump = parts_.jump;
-  const double cost_of_aiming = outcome.cost;  // is in jump.cost
+  const double cost_of_aiming = outcome.cost;  // included in jump.cost
   outcome.confidence = jump.confidence;
   if (jump.steps == 0) {
     say(outcome, concat(jump.trial ? "trial: " : "", "predicting ", jump.planned_steps,
@@ -78,7 +78,7 @@ Verdict PredictExecutor::micro_correct(const Batch& batch, PhaseOutcome& outcome
   return parts_.monitor.assess_loss(outcome.loss, *outcome.predicted_loss);
 }
 
-/// The secant through the slopes at the snapshot and here says where the slope ends.
+/// The secant through the slopes at the snapshot and here tells where the slope vanishes.
 void PredictExecutor::take_slope(double slope, PhaseOutcome& outcome) {
   Jump& jump = parts_.jump;
   const double position = parts_.line.position();

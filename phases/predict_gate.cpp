@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kForget = 0.9;
 constexpr double kShortestStep = 1.0 / 16;  // of step_length
-constexpr std::size_t kLeastLosses = 4;     // on one side of a jump, to say anything about it
-constexpr std::size_t kMostLosses = 200;    // a trend is straight for a while only
+constexpr std::size_t kLeastLosses = 4;     // on each side of a jump, for it to be judged
+constexpr std::size_t kMostLosses = 200;    // a trend stays straight only for a while
 
 }  // namespace
 
@@ -120,7 +120,7 @@ PredictGate::Evidence PredictGate::evidence_of_last_jump() const {
   if (!fit) return {};
   Evidence evidence;
   evidence.price = -fit->coefficients[1] * last_.cost;
-  if (!kept) return evidence;  // the weights are those of before: nothing gained, and that is sure
+  if (!kept) return evidence;  // the previous weights are back: nothing gained, for certain
   evidence.gain = -fit->coefficients[2];
   evidence.variance = fit->standard_errors[2] * fit->standard_errors[2];
   evidence.drop = last_.paired_drop;

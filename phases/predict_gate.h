@@ -10,35 +10,35 @@
 
 namespace hybrid_trainer {
 
-/// Decides whether Predict may begin and for how long: only while its measured progress for what it
-/// costs is not behind Full's, plus a share of trials.
+/// Decides whether Predict may begin and for how long: only while its measured progress for its
+/// cost is not behind Full's, plus a share of trials.
 ///
-/// A loss that is lower right after a jump is mostly noise taken out of the weights, and washes
-/// out. So the gain of a jump is read from the losses of the Full steps around it, each on a fresh
-/// batch before its update: loss = a + b·t + c·[after the jump], t in updates, fitted over windows
-/// of one length on both sides (a bent trend then cancels) without the quarter next to the jump.
-/// −c is what is left of the jump, its standard error comes with the fit, −b is the progress of one
-/// Full step. Over all jumps, older ones forgotten by 0.9 each:
+/// A loss that is lower right after a jump mostly comes from less noise in the weights, and does
+/// not last. So the gain of a jump is read from the losses of the Full steps around it, each on a
+/// fresh batch before its update: loss = a + b·t + c·[after the jump], t in updates, fitted over
+/// windows of equal length on both sides (so that a curved trend cancels) without the quarter next
+/// to the jump. −c is what remains of the jump's gain, its standard error comes with the fit, −b is
+/// the progress of one Full step. Over all jumps, older ones discounted by 0.9 each:
 ///   advantage = min(Σgain − sigmas·error, Σpaired drop) − Σcost·(progress of a Full step)
 /// Costs are counted in Full steps, not seconds, so that equal runs decide equally.
 ///
 /// Lengths begin at trial_steps, double with each accepted jump and halve with each reverted one;
-/// trials wait until their share has room for the length: of the same number of predicted steps a
-/// few long jumps stand out of the noise better than many short ones. The first trial, and trials
+/// trials wait until their share has room for the length: for the same number of predicted steps, a
+/// few long jumps stand out from the noise better than many short ones. The first trial, and trials
 /// within half of the share, are made whatever the confidence; the others wait for it.
 ///
 /// No Predict begins before four Full losses since the one before: with fewer the jump between
 /// could not be judged, and would never be charged.
 ///
-/// Step lengths learn from Correct: what it shrank to is where the next jump aims, a reverted jump
-/// halves them, an accepted one doubles them up to one predicted step. A jump that never moved
-/// teaches no length.
+/// Step lengths learn from Correct: the next jump aims where the last one was shrunk to, a reverted
+/// jump halves them, an accepted one doubles them up to one predicted step. A jump that never moved
+/// changes no length.
 class PredictGate {
  public:
   struct Grant {
     bool open = false;
     bool trial = false;
-    bool overdue = false;  // a trial that waits for no confidence
+    bool overdue = false;  // a trial that does not wait for confidence
     std::int64_t steps = 0;
     double step_length = 1;  // of the first step, in predicted steps
   };
@@ -50,16 +50,15 @@ class PredictGate {
     double kept_fraction = 0;
     bool moved = true;
   };
-  /// What the measured progress says of prediction.
+  /// What the measured progress says about prediction.
   enum class Verdict { kUntried, kBehind, kAhead };
 
   explicit PredictGate(const PhaseConfig& config);
-  /// What a Predict that begins now would get.
+  /// What a Predict that begins now would be granted.
   Grant grant() const;
-  /// Loss saved by the jumps so far less what Full would have saved at their cost; 0 without
-  /// evidence.
+  /// Loss saved by the jumps so far minus what Full would have saved at their cost; 0 if unknown.
   double advantage() const;
-  /// Losses enough since the last jump to judge it by.
+  /// Whether there are enough losses since the last jump to judge it by.
   bool ready() const;
   Verdict verdict() const;
   /// The verdict in words: "predictions are behind Full by …".

@@ -8,21 +8,21 @@
 
 namespace hybrid_trainer {
 
-/// The straight line w(x) = snapshot + x·direction that a prediction moves on. Position is counted
-/// in first predicted steps; at 0 the weights are the snapshot bit for bit.
+/// The straight line w(x) = snapshot + x·direction that a prediction moves on. Position is in units
+/// of the first predicted step; at 0 the weights are the snapshot bit for bit.
 class PredictionLine {
  public:
-  /// Points the line along the predictor's present direction. False where it has none yet.
+  /// Points the line along the predictor's current direction. False if it has none yet.
   bool aim(Trainable& model, Predictor& predictor);
-  /// Fixes the snapshot at the present weights, position 0. Needs a successful aim.
+  /// Fixes the snapshot at the current weights, position 0. Needs a successful aim.
   void start(Trainable& model);
   bool started() const { return started_; }
   /// False for the control, whose direction changes nothing.
   bool moves() const { return !directions_.empty(); }
 
-  /// Moves the weights on by a length.
+  /// Moves the weights forward by a length.
   void advance(Trainable& model, double length);
-  /// Moves the weights to a position by way of the snapshot.
+  /// Moves the weights to a position, starting from the snapshot.
   void return_to(Trainable& model, double position);
   double position() const { return position_; }
   /// Slope of the loss per unit of position: <gradient, direction> of the last measurement.

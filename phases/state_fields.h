@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// Whether checkpoints of earlier versions have a member; one that they lack stays as it is.
+/// Whether earlier versions' checkpoints have a member; one that they lack keeps its value.
 enum class Since { kEver, kLater };
 
 /// A class that lists its members once, as visit_state(self, visit) with visit("name", member), is

@@ -17,7 +17,7 @@ void save_tensors(State& state, const std::string& name, const std::vector<Tenso
 std::vector<Tensor> load_tensors(const State& state, const std::string& name, MemoryKind kind,
                                  const Stream& stream);
 
-/// A copy of the batch that stays when its loader reuses the memory.
+/// A copy of the batch that survives when its loader reuses the memory.
 Batch copy_of(const Batch& batch, const Stream& stream);
 
 }  // namespace hybrid_trainer

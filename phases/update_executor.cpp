@@ -42,7 +42,7 @@ bool UpdateExecutor::wants_slope() const {
 
 void UpdateExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   const bool aimed = wants_slope() && parts_.aim(outcome);
-  if (!aimed) {  // slopes of another time would say nothing
+  if (!aimed) {  // older slopes would mean nothing
     parts_.line.release(parts_.model);
     parts_.trust.clear();
   }

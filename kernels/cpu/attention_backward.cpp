@@ -7,8 +7,7 @@ namespace {
 
 using namespace cpu;
 
-/// Scratch of one worker: seven (T, head_size) arrays for rows that are not f32, then two blocks of
-/// scores.
+/// Scratch of one worker: seven (T, head_size) arrays if rows are not f32, then two score blocks.
 struct BackwardScratch {
   static std::int64_t elements(const AttentionSizes& sizes) {
     return 7 * sizes.length * sizes.head_size + 2 * kQueryBlock * kKeyBlock;
@@ -47,8 +46,8 @@ inline void differentiate_row(float* weights, float* dweights, std::int64_t visi
   }
 }
 
-/// Adds what the queries of one block give. Blocks run from the last to the first: the last sees
-/// all keys and overwrites.
+/// Adds the contributions of one block's queries. Blocks run from the last to the first: the last
+/// sees all keys and overwrites.
 inline void backward_block(const HeadGradients& head, const BackwardScratch& scratch,
                            const float* corrections, const float* log_sum_exp,
                            std::int64_t first_query, std::int64_t queries,

@@ -32,7 +32,7 @@ struct AttentionSizes {
   float scale;
 };
 
-/// Rows (T, head_size) of one head in f32: read as HeadRows, summed up as HeadSums.
+/// Rows (T, head_size) of one head in f32: read as HeadRows, accumulated as HeadSums.
 template <class Value>
 struct RowsOf {
   Value* data;
@@ -42,7 +42,7 @@ struct RowsOf {
 using HeadRows = RowsOf<const float>;
 using HeadSums = RowsOf<float>;
 
-/// The rows in place where they are f32, else their copy in scratch (T, head_size).
+/// The rows in place if they are f32, else their copy in scratch (T, head_size).
 inline HeadRows read_head(const float* rows, std::int64_t stride, std::int64_t, std::int64_t,
                           float*) {
   return {rows, stride};
@@ -58,7 +58,7 @@ inline HeadRows read_head(const BFloat16* rows, std::int64_t stride, std::int64_
   return {scratch, head_size};
 }
 
-/// Writes rows kept in scratch back; rows in place are there already.
+/// Writes rows kept in scratch back; rows in place need nothing.
 inline void write_head(float*, std::int64_t, std::int64_t, std::int64_t, const HeadSums&) {}
 inline void write_head(BFloat16* rows, std::int64_t stride, std::int64_t length,
                        std::int64_t head_size, const HeadSums& from) {
@@ -76,7 +76,7 @@ struct ScoreBlock {
   std::int64_t queries;
   std::int64_t first_key;
   std::int64_t keys;
-  /// Keys that query `row` of the block sees: itself and those before it.
+  /// Number of keys that query `row` of the block sees: its own and those before it.
   std::int64_t visible(std::int64_t row) const {
     return std::min(keys, first_query + row + 1 - first_key);
   }

@@ -16,13 +16,13 @@ struct DecodeHead {
   T* y;
   T* key_cache;  // row 0 of this head; rows are `channels` apart
   T* value_cache;
-  const T* qkv;    // the query; the key is `channels` on, the value twice that
+  const T* qkv;    // the query; the key is `channels` further on, the value twice that
   float* weights;  // one for each position
   float* output;   // (head_size) f32
 };
 
-/// weights[t] = softmax over t <= position of query · key[t] · scale; returns the sum that they are
-/// still to be divided by.
+/// weights[t] = e^(score − highest score) over t <= position, score = query · key[t] · scale;
+/// returns the sum by which they still have to be divided.
 template <class T>
 inline float weigh_positions(const DecodeHead<T>& head, std::int64_t position,
                              std::int64_t channels, std::int64_t head_size) {

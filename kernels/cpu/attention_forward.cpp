@@ -33,8 +33,8 @@ struct RunningSoftmax {
   float total;
 };
 
-/// Scores of one query become weights e^(score − highest), 0 beyond the visible keys; what was
-/// summed before is rescaled.
+/// Scores of one query become weights e^(score − highest), 0 beyond the visible keys; previous sums
+/// are rescaled.
 inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, float* output,
                       std::int64_t head_size, RunningSoftmax& softmax) {
   float highest = softmax.highest;

@@ -5,8 +5,8 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Column sums that threads gather over their own rows: one line of `columns` zeros per share,
-/// added in their order.
+/// Column sums that threads accumulate over their own rows: one row of `columns` zeros per share,
+/// added up in their order.
 class ColumnSums {
  public:
   ColumnSums(Cpu cpu, std::int64_t shares, std::int64_t columns)

@@ -8,10 +8,10 @@ namespace {
 using namespace cpu;
 
 constexpr std::int64_t kBlocks = 64;          // of the generator, drawn together
-constexpr std::int64_t kDrawn = 4 * kBlocks;  // numbers in them
+constexpr std::int64_t kDrawn = 4 * kBlocks;  // random numbers in them
 
-/// Numbers [4·first, 4·first + kDrawn) of the key: core's philox, one round after the other for all
-/// blocks.
+/// Random numbers [4·first, 4·first + kDrawn) of the key: core's philox, one round at a time for
+/// all blocks.
 inline void draw(std::uint32_t* words, const RandomKey& key, std::uint64_t first) {
   std::uint32_t c0[kBlocks], c1[kBlocks], c2[kBlocks], c3[kBlocks];
   for (std::int64_t i = 0; i < kBlocks; ++i) {

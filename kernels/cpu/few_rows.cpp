@@ -8,9 +8,9 @@
 namespace hybrid_trainer::kernels::cpu {
 namespace {
 
-/// x in f32 as dot_row wants it: in order for f32 weights; for bf16 weights the even elements
-/// of each row, then the odd ones, because two bf16 neighbours become floats by one shift and one
-/// mask.
+/// x in f32 in the order that dot_row needs: unchanged for f32 weights; for bf16 weights the even
+/// elements of each row, then the odd ones, because two bf16 neighbours become floats by one shift
+/// and one mask.
 const float* arrange(const float* x, std::int64_t, std::int64_t, float*) { return x; }
 const float* arrange(const BFloat16* x, std::int64_t rows, std::int64_t columns, float* arranged) {
   const std::int64_t pairs = columns / 2;
@@ -38,8 +38,8 @@ inline float product_at(const float* x, std::int64_t pairs, const BFloat16* w, s
 template <class T>
 constexpr std::int64_t kElementsAtOnce = 4 / static_cast<std::int64_t>(sizeof(T));
 
-/// x · w for one row of w. One row after the other reads memory fastest: 75 GB/s against 60 for
-/// four side by side.
+/// x · w for one row of w. One row at a time reads memory fastest: 75 GB/s against 60 for four side
+/// by side.
 template <class T>
 inline float dot_row(const float* x, const T* w, std::int64_t columns) {
   const std::int64_t count = columns / kElementsAtOnce<T>;

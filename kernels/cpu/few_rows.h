@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Rows of x up to which a product x·wᵀ is bound by reading w, so that one pass over w does best.
+/// Most rows of x for which x·wᵀ is bound by reading w, so that one pass over w is fastest.
 inline constexpr std::int64_t kFewRows = 4;
 
 /// y = x·wᵀ [+ y] [+ bias] [+ residual] for at most kFewRows rows: each row of w is read once.

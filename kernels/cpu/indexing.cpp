@@ -53,8 +53,7 @@ void embedding_forward(Cpu, const Tensor& y, const Tensor& tokens, const Tensor&
   });
 }
 
-/// Each thread adds all tokens for columns of its own, so that every sum runs in the order of the
-/// tokens.
+/// Each thread adds all tokens for its own columns, so that every sum is in token order.
 void embedding_backward(Cpu, const Tensor& dtoken_table, GradientMode token_mode,
                         const Tensor& dposition_table, GradientMode position_mode, const Tensor& dy,
                         const Tensor& tokens) {

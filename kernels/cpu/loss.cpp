@@ -22,7 +22,7 @@ void check_targets(const std::int32_t* targets, std::int64_t rows, std::int64_t 
   }
 }
 
-/// e^(logit − highest) of a row, and what they sum up to.
+/// e^(logit − highest) of a row, and their sum.
 struct RowExponentials {
   float highest, sum;
 };

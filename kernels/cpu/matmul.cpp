@@ -12,7 +12,7 @@ namespace {
 
 using namespace cpu;
 
-/// The same elements in f32, in workspace of the pool where they are bf16.
+/// The same elements in f32; for bf16 in a workspace of the pool.
 Tensor as_f32(Cpu cpu, const Tensor& x) {
   if (x.dtype() == DType::kF32) return x;
   const Tensor converted = cpu.workspace(x.elements()).view(x.shape());
@@ -36,7 +36,7 @@ void multiply_f32(const Tensor& c, const Tensor& a, Transpose transpose_a, const
             .accumulate = accumulate});
 }
 
-/// y = bias + residual, where they are defined, for each row.
+/// Each row of y = bias + residual, as far as they are defined.
 void start_from_sums(const Tensor& y, const Tensor& bias, const Tensor& residual) {
   const std::int64_t columns = y.size(1);
   float* const out = y.data<float>();
@@ -67,10 +67,10 @@ ProductKind kind_of(const Tensor& c, const Tensor& a, Transpose transpose_a,
           .threads = threads()};
 }
 
-/// Whether a prepared product is taken instead of converting to f32 and calling multiply. By shape
-/// alone, so that equal calls give equal bits. bf16: where the processor multiplies it. f32: for
-/// A·Bᵀ of few rows, as measured with AVX-512 (256x768x3072: 460 against 287 GF/s, 1024x768x3072:
-/// 446 against 360, 4096x2304x768: 429 against 473).
+/// Whether to use a prepared product instead of converting to f32 and calling multiply. Depends on
+/// the shape alone, so that equal calls give bit-identical results. bf16: if the processor
+/// multiplies it. f32: for A·Bᵀ of few rows, as measured with AVX-512 (256x768x3072: 460 against
+/// 287 GF/s, 1024x768x3072: 446 against 360, 4096x2304x768: 429 against 473).
 bool prefers_prepared(const ProductKind& kind) {
   if (kind.inputs == DType::kBF16) return multiplies_bfloat16();
   const bool few_rows = kind.m <= 768 || (kind.m <= 2048 && kind.n <= 768);
@@ -84,6 +84,10 @@ void matmul(Cpu cpu, const Tensor& c, const Tensor& a, Transpose transpose_a, co
             Transpose transpose_b, GradientMode mode) {
   const bool accumulate = mode == GradientMode::kAccumulate;
   if (c.elements() == 0) return;
+  if (a.elements() == 0) {
+    if (!accumulate) std::memset(c.raw(), 0, c.bytes());
+    return;
+  }
   if (transpose_a == Transpose::kNo && transpose_b == Transpose::kYes && a.size(0) <= kFewRows) {
     return multiply_few_rows(cpu, c, a, b, Tensor(), Tensor(), accumulate);
   }

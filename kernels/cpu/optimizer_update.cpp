@@ -9,7 +9,7 @@ namespace {
 
 using namespace cpu;
 
-/// Sets w[i] to next(i), and its bf16 copy where there is one.
+/// Sets w[i] to next(i), and its bf16 copy if there is one.
 template <class Next>
 void update_weights(const Tensor& w, const Tensor& working, const Next& next) {
   float* const weight = w.data<float>();

@@ -8,11 +8,11 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Elements below which a second thread costs more than it brings.
+/// Number of elements below which a second thread costs more than it gains.
 inline constexpr std::int64_t kMinElementsPerThread = 8192;
 
-/// The same body compiled for each instruction set: `flatten` puts all that it calls into it. It
-/// comes by value, so that what it captured can live in registers.
+/// The same body compiled for each instruction set: `flatten` inlines all that it calls. It is
+/// passed by value, so that its captures can live in registers.
 template <class Body, class... Indices>
 [[gnu::noinline, gnu::flatten, gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void
 run_avx512(Body body, Indices... indices) {
@@ -39,14 +39,14 @@ void run_on(InstructionSet set, const Body& body, Indices... indices) {
   }
 }
 
-/// Parts into which parallel_shares cuts n things: depends on n, the least size and threads() only.
+/// Parts into which parallel_shares cuts n items: depends on n, the least size and threads() only.
 inline std::int64_t share_count(std::int64_t n, std::int64_t least) {
   return std::clamp<std::int64_t>(n / std::max<std::int64_t>(least, 1), 1, threads());
 }
 
-/// body(share, begin, end) for share_count(n, least) contiguous parts of [0, n), each part by one
-/// thread. What a share covers never depends on timing, so sums by share, combined in order, repeat
-/// bit for bit.
+/// body(share, begin, end) for share_count(n, least) contiguous parts of [0, n), each run by one
+/// thread. What a share covers never depends on timing, so sums by share, combined in order, are
+/// reproducible bit for bit.
 template <class Body>
 void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
   const InstructionSet set = instruction_set();
@@ -58,18 +58,39 @@ void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
   }
 }
 
+/// body(begin, end) for contiguous parts of [0, n), several for each share. A thread takes those of
+/// its own share, which it may have in its cache, and then what others have not begun, so that a
+/// thread that waits for its processor delays nobody. The parts never depend on timing.
+template <class Body>
+void parallel_parts(std::int64_t n, std::int64_t least, const Body& body) {
+  constexpr std::int64_t kPartsPerShare = 4, kMostParts = 64;
+  const InstructionSet set = instruction_set();
+  const std::int64_t shares = std::min(share_count(n, least), kMostParts);
+  if (shares == 1) return run_on(set, body, std::int64_t{0}, n);
+  const std::int64_t parts =
+      std::min({kPartsPerShare * shares, n / std::max<std::int64_t>(least, 1), kMostParts});
+  std::atomic<std::uint64_t> taken = 0;  // one bit a part
+#pragma omp parallel for schedule(static, 1) num_threads(static_cast <int>(shares))
+  for (std::int64_t share = 0; share < shares; ++share) {
+    for (std::int64_t i = 0; i < parts; ++i) {
+      const std::int64_t part = (parts * share / shares + i) % parts;
+      const std::uint64_t bit = std::uint64_t{1} << part;
+      if ((taken.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) continue;
+      run_on(set, body, n * part / parts, n * (part + 1) / parts);
+    }
+  }
+}
+
 /// body(begin, end) for contiguous parts of n elements.
 template <class Body>
 void parallel_for(std::int64_t n, const Body& body) {
-  parallel_shares(n, kMinElementsPerThread,
-                  [body](std::int64_t, std::int64_t begin, std::int64_t end) { body(begin, end); });
+  parallel_parts(n, kMinElementsPerThread, body);
 }
 
 /// body(begin, end) for contiguous parts of n rows of `row_elements` elements.
 template <class Body>
 void parallel_rows(std::int64_t n, std::int64_t row_elements, const Body& body) {
-  parallel_shares(n, kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1),
-                  [body](std::int64_t, std::int64_t begin, std::int64_t end) { body(begin, end); });
+  parallel_parts(n, kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1), body);
 }
 
 /// body(worker, item) for each item, the next one to whichever of threads() workers is free: for

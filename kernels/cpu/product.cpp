@@ -21,16 +21,15 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype,
   return {{rows, columns}, dnnl_type(dtype), strides};
 }
 
-/// True where laying B out anew for the product costs less than it brings, as measured: where A is
+/// True where repacking B for the product costs less than it gains, as measured: where A is
 /// transposed (dw: B is the small operand) and where B is very long (dx of the head). Elsewhere the
-/// product reads B as it lies nearly as fast.
+/// product reads B in place nearly as fast.
 bool packs(const ProductKind& kind) {
   constexpr std::int64_t kLong = 8192;
   return kind.inputs == DType::kBF16 && (kind.transpose_a == Transpose::kYes || kind.k >= kLong);
 }
 
-/// A primitive and the memories of its arguments; only the pointers in them change from call to
-/// call.
+/// A primitive and the memories of its arguments; only their pointers change between calls.
 class PreparedProduct {
  public:
   PreparedProduct(const ProductKind& kind, const dnnl::engine& engine) {
@@ -99,12 +98,12 @@ class PreparedProduct {
 
   dnnl::matmul primitive_;
   Arguments arguments_;
-  dnnl::reorder packing_;  // empty where B is taken as it lies
+  dnnl::reorder packing_;  // empty if B is read in place
   dnnl::memory as_given_;
 };
 
-/// Everything that oneDNN keeps between calls, one for each calling thread. It remembers how to
-/// compute, never a value.
+/// Everything that oneDNN keeps between calls, one per calling thread. It holds how to compute,
+/// never a value.
 struct PreparedProducts {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
@@ -114,7 +113,7 @@ struct PreparedProducts {
 }  // namespace
 
 void multiply(const StridedProduct& p) {
-  instruction_set();  // holds oneDNN down too, if it must, before its first product
+  instruction_set();  // also limits oneDNN, if it must, before its first product
   dnnl_sgemm(p.transpose_a == Transpose::kYes ? 'T' : 'N',
              p.transpose_b == Transpose::kYes ? 'T' : 'N', p.m, p.n, p.k, p.scale, p.a, p.stride_a,
              p.b, p.stride_b, p.accumulate ? 1.0f : 0.0f, p.c, p.stride_c);

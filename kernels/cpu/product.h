@@ -8,8 +8,7 @@
 namespace hybrid_trainer::kernels::cpu {
 
 /// C (m, n) = scale · op(A) (m, k) · op(B) (k, n) [+ C] on row-major f32 arrays; the strides are
-/// those of the arrays as they lie in memory. Inside a parallel region it runs on the calling
-/// thread alone.
+/// those of the arrays in memory. Inside a parallel region it runs on the calling thread alone.
 struct StridedProduct {
   Transpose transpose_a = Transpose::kNo;
   Transpose transpose_b = Transpose::kNo;
@@ -51,7 +50,7 @@ struct ProductArrays {
   const void* residual = nullptr;
 };
 
-/// The product of contiguous arrays by a primitive that is prepared once per kind and kept.
+/// The product of contiguous arrays by a primitive that is prepared once per kind and cached.
 void multiply_prepared(Cpu cpu, const ProductKind& kind, const ProductArrays& arrays);
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -26,7 +26,7 @@ void for_quantized_blocks(std::int64_t elements, const Body& body) {
 }
 
 /// The largest magnitude of n elements: 0 where it is not a normal number, NaN where it is infinite
-/// or there is a NaN.
+/// or an element is NaN.
 inline float scale_of(const float* x, int n) {
   constexpr float kLeast = std::numeric_limits<float>::min();
   constexpr auto kInfinity = std::bit_cast<std::int32_t>(std::numeric_limits<float>::infinity());
@@ -40,8 +40,8 @@ inline float scale_of(const float* x, int n) {
   return scale < kLeast ? 0.0f : scale;
 }
 
-/// The codes of one block of n <= 256 elements, all 0 where its scale is 0 or NaN; returns the
-/// scale.
+/// Writes the codes of one block of n <= 256 elements, all 0 where its scale is 0 or NaN; returns
+/// the scale.
 template <QuantizationMap kMap>
 float encode_block(std::uint8_t* codes, const float* x, int n) {
   const float* const bounds = kTable<kMap>.bounds;

@@ -33,7 +33,7 @@ struct ForwardScratch {
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prefer-vector-width=512")
 
-/// Of one query: the highest scaled score and the sum of the weights e^(score − highest).
+/// Of one query: the highest score, scaled, and the sum of the weights e^(score − highest).
 struct Softmax {
   float highest, total;
 };
@@ -44,16 +44,15 @@ inline Softmax weigh_row(BFloat16* weights, const float* scores, std::int64_t vi
   float highest = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : highest)
   for (std::int64_t i = 0; i < visible; ++i) highest = scores[i] > highest ? scores[i] : highest;
-  highest *= scale;
   float total = 0;
 #pragma omp simd reduction(+ : total)
   for (std::int64_t i = 0; i < visible; ++i) {
-    const float weight = exponential(scores[i] * scale - highest);
+    const float weight = exponential((scores[i] - highest) * scale);
     store(weights + i, weight);
     total += weight;
   }
   std::fill(weights + visible, weights + keys, BFloat16{});
-  return {highest, total};
+  return {highest * scale, total};
 }
 
 /// Attention of 32 queries over the keys up to the last of them.

@@ -268,7 +268,7 @@ void TileProduct::multiply(const Part& part) const {
 }  // namespace
 
 bool fits_tiles(const ProductKind& kind) {
-  return multiplies_tiles() && kind.inputs == DType::kBF16 && kind.n % kPanel == 0 &&
+  return multiplies_tiles() && kind.inputs == DType::kBF16 && kind.n % kPanel == 0 && kind.k > 0 &&
          kind.k % kTileDepth == 0 && (kind.transpose_a == Transpose::kNo || kind.m % kPanel == 0);
 }
 

@@ -9,8 +9,8 @@ namespace hybrid_trainer::kernels::cpu {
 bool fits_tiles(const ProductKind& kind);
 
 /// The product of contiguous arrays on the processor's matrix tiles (AMX). Blocks of C go to
-/// whichever thread is free; each element is summed by one thread in the order of k, so that equal
-/// calls give equal bits.
+/// whichever thread is free; each element is summed in the order of k, so that equal calls give
+/// equal bits.
 void multiply_by_tiles(Cpu cpu, const ProductKind& kind, const ProductArrays& arrays);
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-// Scalar functions that the compiler turns into vector code inside a simd loop.
+// Scalar functions that the compiler vectorises inside a simd loop.
 
 inline float load(const float* x) { return *x; }
 inline float load(const BFloat16* x) {
@@ -24,9 +24,9 @@ inline void store(BFloat16* y, float value) {
 }
 
 /// e^x with a relative error below 2e-7 for |x| <= 87.3; beyond, the value at the nearer end. NaN
-/// stays NaN. x = n·ln 2 + r with |r| <= ln 2 / 2, e^r by the polynomial of Cephes' expf. The limit
-/// is set on the bits, because the compiler would turn two comparisons of floats into branches, and
-/// those into many masked instructions.
+/// stays NaN. x = n·ln 2 + r with |r| <= ln 2 / 2, e^r by the polynomial of Cephes' expf. x is
+/// clamped in its integer representation, because the compiler would turn two float comparisons
+/// into branches, and those into many masked instructions.
 inline float exponential(float x) {
   constexpr std::int32_t kSign = std::numeric_limits<std::int32_t>::min();
   constexpr std::int32_t kInfinity =
@@ -51,7 +51,7 @@ inline float exponential(float x) {
   return magnitude > kInfinity ? x : p * std::bit_cast<float>(power);
 }
 
-/// e^(-2u), u = √(2/π)·(x + 0.044715·x³): what GELU's tanh is made of.
+/// e^(-2u), u = √(2/π)·(x + 0.044715·x³), from which GELU's tanh is computed.
 inline float gelu_exponential(float x) {
   return exponential(x * (-1.5957691216f - 0.0713548163f * (x * x)));
 }

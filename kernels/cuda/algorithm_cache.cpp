@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr const char* kFormat = "hybrid_trainer algorithms 2";
 constexpr std::size_t kMostLines = 100'000;
 
-/// The first lines of a file of this owner.
+/// The first lines of this owner's file.
 std::string header_of(const AlgorithmOwner& owner) {
   return concat(kFormat, "\ncublaslt ", owner.library_version, "\ndevice ", owner.device, "\n");
 }
@@ -61,8 +61,8 @@ std::string text_of(const AlgorithmOwner& owner, const Algorithms& algorithms) {
   return out.str();
 }
 
-/// Held by one process, and one thread of it, at a time. Where a file system has no locks the worst
-/// is that one of two processes' algorithms are measured again.
+/// Held by one thread of one process at a time. On a file system without locks the worst case is
+/// that two processes measure the same algorithms.
 class Lock {
  public:
   explicit Lock(const std::string& path)
@@ -80,7 +80,7 @@ class Lock {
   int file_;
 };
 
-/// By a rename, so that there is the old file or the new one.
+/// By a rename, so that readers see the old file or the new one.
 bool replace(const fs::path& path, const std::string& text) {
   const fs::path fresh = concat(path.native(), ".", getpid());
   std::error_code failure;

@@ -15,8 +15,8 @@ namespace hybrid_trainer::kernels {
 namespace {
 
 constexpr int kRounds = 5;
-constexpr double kNoise = 0.01;  // less is no gain
-constexpr double kHopeless = 2;  // times the least time: twice in a row is enough of it
+constexpr double kNoise = 0.01;  // a smaller difference is no gain
+constexpr double kHopeless = 2;  // candidates always this much slower are dropped after two rounds
 
 void note(const std::string& text) { std::fprintf(stderr, "note: %s\n", text.c_str()); }
 
@@ -25,8 +25,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// The index of the fastest on random numbers; 0 where the device has no memory for them, or must
-/// not be waited for.
+/// The index of the fastest on random numbers; 0 if the device has no memory for them, or must not
+/// be waited for.
 std::size_t timed(Cuda cuda, const Product& product, const AlgorithmOffer& offer,
                   const std::vector<AlgorithmBits>& candidates) {
   if (cuda_runtime().captures(cuda.stream.native())) return 0;
@@ -93,8 +93,8 @@ bool AlgorithmChooser::choose(Cuda cuda, const Product& product, const Algorithm
   return offer.take(candidates.front());
 }
 
-/// Whatever is chosen is stored, so that a run that goes on has the same; what cannot be stored is
-/// not chosen by time.
+/// Whatever is chosen is stored, so that a resumed run has the same; what cannot be stored is not
+/// chosen by time.
 AlgorithmBits AlgorithmChooser::settle(Cuda cuda, const Product& product, const std::string& kind,
                                        const AlgorithmOffer& offer,
                                        const std::vector<AlgorithmBits>& candidates) {

@@ -8,25 +8,25 @@
 
 namespace hybrid_trainer::kernels {
 
-/// What a library can do for one product.
+/// What a library offers for one product.
 struct AlgorithmOffer {
-  /// Algorithms for it, what the library holds for best first; none where it has no kernel.
+  /// Algorithms for it, in the library's order of preference; none if it has no kernel.
   std::function<std::vector<AlgorithmBits>()> candidates;
-  /// Makes `run` use this one. False where it does not fit the product or this library.
+  /// Makes `run` use this one. False if it does not fit the product or this library.
   std::function<bool(const AlgorithmBits&)> take;
   /// Enqueues a product of this kind. Throws DeviceError.
   std::function<void(Cuda, const Product&)> run;
 };
 
 /// Which of `count` candidates is fastest, by the median of several rounds in which they take
-/// turns; one that is far slower leaves after two. `seconds` times one once,
-/// with infinity where it fails. The first, which is what the library itself would take, stays
-/// where no other gains more than noise.
+/// turns; one that is far slower is dropped after two. `seconds` times one candidate once and is
+/// infinity if it fails. The first, which is the library's own choice, wins unless another gains
+/// more than noise.
 std::size_t fastest_of(std::size_t count, const std::function<double(std::size_t)>& seconds);
 
-/// Chooses algorithms for one device. For large products what is offered is timed once, and the
-/// choice is stored in a folder for all later runs, since another algorithm gives other bits. What
-/// cannot be timed or stored stays with the library's own best.
+/// Chooses algorithms for one device. For large products the offered ones are timed once, and the
+/// choice is stored in a folder for all later runs, since another algorithm gives other last bits.
+/// What cannot be timed or stored gets the library's own choice.
 class AlgorithmChooser {
  public:
   struct Settings {
@@ -34,13 +34,13 @@ class AlgorithmChooser {
     bool times = true;
     double least_operations = 2e9;  // smaller products are not worth it
   };
-  /// Of the environment: cache_folder(), and HYBRID_TIME_ALGORITHMS=0 for no timing.
+  /// From the environment: cache_folder(), and HYBRID_TIME_ALGORITHMS=0 for no timing.
   static Settings environment();
 
-  /// Reads what the folder holds. A file of no use is noted on standard error.
+  /// Reads what the folder holds. A file that cannot be used is noted on standard error.
   AlgorithmChooser(Settings settings, AlgorithmOwner owner);
 
-  /// Makes the offer take an algorithm for the product. False where there is none.
+  /// Makes the offer take an algorithm for the product. False if there is none.
   bool choose(Cuda cuda, const Product& product, const AlgorithmOffer& offer);
 
  private:

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// How a block's threads share a head's keys: `lanes` neighbours take a key together, kPacks packs
-/// of kPack elements each, and the block takes kThreads / lanes keys at a time.
+/// How a block's threads share a head's keys: `lanes` neighbours process a key together, kPacks
+/// packs of kPack elements each, and the block processes kThreads / lanes keys at a time.
 struct DecodeSizes {
   std::int64_t position;
   std::int64_t heads;
@@ -31,7 +31,7 @@ struct DecodeTensors {
   const T* qkv;
 };
 
-/// What one group of lanes has summed up over its keys; `highest` is in units of log2.
+/// What one group of lanes has accumulated over its keys; `highest` is in units of log2.
 template <int kElements>
 struct DecodeSums {
   float highest = -INFINITY;
@@ -39,7 +39,7 @@ struct DecodeSums {
   float output[kElements] = {};
 };
 
-/// Reads kPacks packs, `apart` elements from one another; zeros beyond `end`.
+/// Reads kPacks packs, `apart` elements apart; zeros beyond `end`.
 template <int kPack, int kPacks, class T>
 __device__ void load_packs(float (&to)[kPack * kPacks], const T* from, int apart, int end) {
 #pragma unroll
@@ -60,7 +60,7 @@ __device__ void store_packs(T* to, const float (&from)[kPack * kPacks], int apar
   }
 }
 
-/// Adds one key. `visible` is the same for all lanes of the group; all lanes of the warp call it.
+/// Adds one key. `visible` is the same for all lanes of the group; the whole warp must call it.
 template <int kElements>
 __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kElements],
                         const float (&key)[kElements], const float (&value)[kElements],

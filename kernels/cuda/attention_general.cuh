@@ -1,9 +1,9 @@
 #pragma once
 
-// Tiles of a head in f32 in shared memory and their products on plain cores. A block is 16 x 16
-// threads; thread (v, u) owns rows v·kR to v·kR + kR − 1 of a tile of 16·kR rows. Tiles are kHead
-// wide, a head's columns and then zeros; rows are 4 elements longer, so that 16-byte reads of
-// neighbouring rows meet different banks.
+// Tiles of a head in f32 in shared memory and their products without tensor cores. A block is 16 x
+// 16 threads; thread (v, u) owns rows v·kR to v·kR + kR − 1 of a tile of 16·kR rows. Tiles are
+// kHead wide, a head's columns padded with zeros; rows are padded by 4 elements, so that 16-byte
+// reads of neighbouring rows use different banks.
 
 #include "kernels/cuda/attention_parts.cuh"
 
@@ -20,8 +20,8 @@ constexpr int kPitch = kWidth + kUnit;
 __device__ inline int thread_u() { return static_cast<int>(threadIdx.x) % kSide; }
 __device__ inline int thread_v() { return static_cast<int>(threadIdx.x) / kSide; }
 
-/// Rows [first, first + kRows) of a head to a tile; zeros where there are none. `units`: the head's
-/// rows can be read by four elements.
+/// Loads rows [first, first + kRows) of a head into a tile; zeros beyond the head's rows. `units`:
+/// the rows can be read four elements at a time.
 template <int kRows, int kHead, class T>
 __device__ void load_tile(float* tile, HeadRows<T> rows, std::int64_t first,
                           const AttentionSizes& sizes, bool units) {
@@ -98,8 +98,8 @@ __device__ void multiply_rows(float (&sums)[kR][kR], const float* left, const fl
   }
 }
 
-/// The thread's weights to their places in a tile of 16·kR columns: rows v·kR + i, columns u + 16
-/// j.
+/// Writes the thread's weights to their places in a tile of 16·kR columns: rows v·kR + i, columns u
+/// + 16 j.
 template <int kR>
 __device__ void store_weights(float* tile, const float (&weights)[kR][kR]) {
 #pragma unroll
@@ -146,7 +146,7 @@ void visit_tile_width(const AttentionSizes& sizes, Function&& function) {
   function(std::integral_constant<int, 256>{});
 }
 
-/// True where the rows of all heads can be read by four elements.
+/// True if the rows of all heads can be read four elements at a time.
 template <class... Pointers>
 bool units_fit(const AttentionSizes& sizes, Pointers... begins) {
   return packs_fit<float>(sizes.head_size, begins...);

@@ -3,8 +3,8 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-// One kernel for both halves. A block owns rows of one side and lets the tiles of the other side
-// pass: it owns keys and values and sums dkey and dvalue over the queries, or it owns queries and
+// One kernel for both halves. A block owns rows of one side and iterates over the tiles of the
+// other: it owns keys and values and sums dkey and dvalue over the queries, or it owns queries and
 // dy and sums dquery over the keys. Either way
 //   scores = own[0] · passing[0]ᵀ, dweights = own[1] · passing[1]ᵀ,
 //   gradient of own[0] = dscores · passing[0], of values: weights · passing[1].
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kGeneralThreads)
   constexpr int kNext = kRows * kPitch<kHead>;
 
   const std::int64_t item = blockIdx.x / blocks;
-  const unsigned int turn = blockIdx.x % blocks;  // those with most to do first
+  const unsigned int turn = blockIdx.x % blocks;  // those with most work first
   const std::int64_t first_own =
       static_cast<std::int64_t>(kKeys ? turn : blocks - 1 - turn) * kRows;
   const T* const row = qkv + sizes.qkv_at(item);

@@ -12,15 +12,14 @@ constexpr std::size_t kForwardShared =
     sizeof(float) * kSide* kForwardRows<kHead>*(2 * kPitch<kHead> +
                                                 kPitch<kSide * kForwardRows<kHead>>);
 
-/// Running softmax of the thread's queries; its 16 neighbours in u share them.
+/// Running softmax of the thread's queries, shared by its 16 neighbours in u.
 template <int kR>
 struct Softmax {
   float highest[kR];  // in units of log2
   float total[kR];    // over the thread's own keys
 };
 
-/// Scores become weights 2^(score − highest), 0 for keys after the query; what was summed before is
-/// rescaled.
+/// Scores become weights 2^(score − highest), 0 for keys after the query; rescales earlier sums.
 template <int kR, int kColumns>
 __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&output)[kR][kColumns],
                       std::int64_t first_query, std::int64_t first_key, float scale) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the kernels of attention share, and the two families of them: on the tensor cores for usual
-// shapes in bf16, on plain cores for any.
+// What the attention kernels share, and their two families: with tensor cores for usual shapes in
+// bf16, without for any.
 
 #include <cmath>
 
@@ -29,23 +29,23 @@ struct AttentionSizes {
   std::int64_t head_size;
   float scale;
 
-  /// Of row 0 of an item in qkv and dqkv; its keys are `channels` on, its values twice that.
+  /// Row 0 of an item in qkv and dqkv; its keys are `channels` further on, its values twice that.
   __device__ std::int64_t qkv_at(std::int64_t item) const {
     return item / heads * length * 3 * channels + item % heads * head_size;
   }
-  /// In y and dy.
+  /// The same in y and dy.
   __device__ std::int64_t y_at(std::int64_t item) const {
     return item / heads * length * channels + item % heads * head_size;
   }
   std::int64_t blocks(std::int64_t rows) const { return (length + rows - 1) / rows; }
 };
 
-/// Throws Error where the head is larger than these kernels take.
+/// Throws Error if the head is larger than these kernels support.
 void check_head_size(const char* kernel, std::int64_t head_size);
 
 /// What backward needs of each query: weight = 2^(score·log2(e) − exponent), dscore =
 /// weight·(dweight − correction). Two arrays (items, padded length) in a workspace; queries from
-/// `length` on have weight 0.
+/// `length` on get weight 0.
 struct QueryTerms {
   QueryTerms(Cuda cuda, const AttentionSizes& sizes);
   /// exponent = log_sum_exp·log2(e), correction = sum of dy·y over the head.

@@ -11,16 +11,16 @@ namespace hybrid_trainer::kernels {
 
 constexpr int kWarps = 4;
 constexpr unsigned int kCoreThreads = 32 * kWarps;
-constexpr int kChunk = 8;  // elements of 16 bytes
+constexpr int kChunk = 8;  // elements in 16 bytes
 
 __device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
 __device__ inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 32; }
 
-/// Rows of kHead elements. Chunk i of a row stands at i ^ (row % 8), so that the same chunk of
-/// eight neighbouring rows, which is a matrix of load_matrices, covers all banks once.
+/// Rows of kHead elements. Chunk i of a row is stored at i ^ (row % 8), so that the same chunk of
+/// eight neighbouring rows, which is one matrix of load_matrices, covers all banks once.
 template <int kHead>
 struct Tile {
-  int begin;  // elements from the begin of the block's shared memory
+  int begin;  // elements from the start of the block's shared memory
   __device__ int offset(int row, int chunk) const {
     return begin + row * kHead + (chunk ^ (row & 7)) * kChunk;
   }
@@ -33,7 +33,7 @@ struct Tile {
   }
 };
 
-/// Begins to copy rows [first, first + kRows) of a head; zeros from `length` on.
+/// Starts to copy rows [first, first + kRows) of a head; zeros from `length` on.
 template <int kRows, int kHead>
 __device__ void copy_rows_async(Tile<kHead> tile, HeadRows<const BFloat16> rows, std::int64_t first,
                                 std::int64_t length) {
@@ -56,12 +56,12 @@ __device__ void copy_rows_async(Tile<kHead> tile, HeadRows<const BFloat16> rows,
 }
 
 /// Rows [row, row + 16·kRowTiles) of a tile as the left operand, in steps of 16 columns: the first
-/// kKept steps are kept in registers, the others are read anew for each product.
+/// kKept steps are kept in registers, the others are read again for each product.
 template <int kRowTiles, int kHead, int kKept>
 class LeftRows {
  public:
   __device__ LeftRows(Tile<kHead> tile, int row) : tile_(tile), row_(row) {}
-  /// To be called once the tile is there.
+  /// To be called once the tile has arrived.
   __device__ void keep() {
 #pragma unroll
     for (int k = 0; k < kKept; ++k) read(kept_[k], k);

@@ -4,13 +4,13 @@ namespace hybrid_trainer::kernels {
 namespace {
 
 // One kernel for both halves, as in attention_general_backward.cu: a block owns keys and values and
-// lets queries and dy pass, or the other way round. Passing tiles have two buffers: the next ones
-// come while these are used.
+// iterates over queries and dy, or the other way round. The passing tiles are double-buffered: the
+// next ones are loaded while the current ones are used.
 enum class Owns { kKeys, kQueries };
 
 constexpr int kPassing = 64;  // rows of a passing tile
 
-/// How the registers of a thread are spent.
+/// How a thread's registers are used.
 template <Owns kOwns, int kHead>
 struct Plan {
   static constexpr bool kKeys = kOwns == Owns::kKeys;
@@ -46,8 +46,8 @@ struct Terms {
 };
 
 /// Scores become weights, dweights become dscores / scale, both 0 for keys after the query where
-/// `masked`. Query 0 stands `ahead` positions after key 0. passing_terms: exponents of the passing
-/// queries, corrections kPassing further on.
+/// `masked`. Query 0 is `ahead` positions after key 0. passing_terms: exponents of the passing
+/// queries, and kPassing further on their corrections.
 template <Owns kOwns, int kRowTiles, int kColumnTiles>
 __device__ void differentiate(Sums<kRowTiles, kColumnTiles>& scores,
                               Sums<kRowTiles, kColumnTiles>& dweights,
@@ -79,7 +79,7 @@ __device__ void differentiate(Sums<kRowTiles, kColumnTiles>& scores,
   }
 }
 
-/// Begins to copy kPassing floats each of exponents and corrections, 16-byte aligned.
+/// Starts to copy kPassing floats each of exponents and corrections, 16-byte aligned.
 __device__ void copy_terms_async(float* to, const float* exponents, const float* corrections) {
   constexpr int kCopies = kPassing / 4;
   const int i = static_cast<int>(threadIdx.x);
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
       reinterpret_cast<float*>(dynamic_shared<BFloat16>() + kPassingBegin + 4 * kPassing * kHead);
 
   const std::int64_t item = blockIdx.x / blocks;
-  const unsigned int turn = blockIdx.x % blocks;  // those with most to do first
+  const unsigned int turn = blockIdx.x % blocks;  // those with most work first
   const int first_own = static_cast<int>(kKeys ? turn : blocks - 1 - turn) * P::kRows;
   const int row = warp_of_block() * P::kWarpRows;
   const BFloat16* const begin = qkv + sizes.qkv_at(item);
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   int buffer = 0;
   for (int first = first_passing; first < end; first += kPassing, buffer ^= 1) {
     wait_for_copies<0>();
-    __syncthreads();  // this tile is there, the other buffer has been read
+    __syncthreads();  // this tile has arrived, the other buffer has been read
     if (first + kPassing < end) copy_passing(buffer ^ 1, first + kPassing);
 #pragma unroll 1
     for (int part = 0; part < kPassing; part += P::kPart) {

@@ -7,22 +7,20 @@ constexpr int kRowTiles = 2;  // of 16 queries each, for a warp
 constexpr int kWarpQueries = 16 * kRowTiles;
 constexpr int kQueries = kWarps * kWarpQueries;  // of a block
 
-/// Of a tile: as many as leave registers free of spills.
+/// Keys of a tile: as many as the registers hold without spills.
 template <int kHead>
 constexpr int kKeys = kHead == 64 ? 64 : 32;
 
 template <int kHead>
 constexpr std::size_t kShared = sizeof(BFloat16) * kHead*(kQueries + 2 * kKeys<kHead>);
 
-/// Running softmax of queries 16 m + 8 h + lane / 4 of the warp; the four lanes of a query share
-/// them.
+/// Running softmax of the warp's queries 16 m + 8 h + lane / 4; four lanes share a query.
 struct Softmax {
   float highest[kRowTiles][2];  // scores before scaling
   float total[kRowTiles][2];    // over the lane's own keys
 };
 
-/// Hides keys after the query; query 0 of the warp stands `ahead` positions after key 0 of the
-/// tile.
+/// Masks keys after the query; query 0 of the warp is `ahead` positions after key 0 of the tile.
 template <int kColumnTiles>
 __device__ void mask(Sums<kRowTiles, kColumnTiles>& scores, int ahead) {
   const int lane = lane_of_warp();
@@ -40,7 +38,7 @@ __device__ void mask(Sums<kRowTiles, kColumnTiles>& scores, int ahead) {
   }
 }
 
-/// Scores become weights 2^((score − highest)·scale); what was summed before is rescaled.
+/// Scores become weights 2^((score − highest)·scale); previous sums are rescaled.
 template <int kHead, int kColumnTiles>
 __device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax& softmax,
                       Sums<kRowTiles, kHead / 8>& output, float scale) {
@@ -77,8 +75,8 @@ __device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax& softmax,
   }
 }
 
-/// Keys and values have one buffer each: values come while scores are computed, the next keys while
-/// the values are summed.
+/// Keys and values have one buffer each: values are loaded while scores are computed, the next keys
+/// while the values are summed.
 template <int kHead>
 __global__ void __launch_bounds__(kCoreThreads, 2)
     forward_kernel(BFloat16* y, float* log_sum_exp, const BFloat16* qkv, AttentionSizes sizes,
@@ -119,13 +117,13 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
     const int ahead = static_cast<int>(first_query) + row - first_key;
     const bool visible = ahead + kWarpQueries - 1 >= 0;
     wait_for_copies<0>();
-    __syncthreads();  // keys are there, the last values have been read
+    __syncthreads();  // keys have arrived, the last values have been read
     copy_rows_async<kTile>(value_tile, values, first_key, sizes.length);
     commit_copies();
     Sums<kRowTiles, kTile / 8> scores;
     if (visible) multiply_rows<kRowTiles, kTile / 8>(scores, query, key_tile, 0);
     wait_for_copies<0>();
-    __syncthreads();  // values are there, keys have been read
+    __syncthreads();  // values have arrived, keys have been read
     if (first_key + kTile < block_end) {
       copy_rows_async<kTile>(key_tile, keys, first_key + kTile, sizes.length);
     }

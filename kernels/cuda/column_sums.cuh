@@ -1,6 +1,6 @@
 #pragma once
 
-// Sums over the rows of a matrix, in an order that its size alone decides.
+// Sums over the rows of a matrix, in an order that depends on its size alone.
 
 #include "kernels/cuda/real.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -56,8 +56,8 @@ void launch_column_sums(Cuda cuda, float* sums, const T* in, std::int64_t rows,
          grid, sums, in, rows, columns, chunk_rows, accumulate);
 }
 
-/// sums[column] (+)= sum of in[row, column] over all rows: in one launch where the columns alone
-/// fill a device, else by way of chunks of rows.
+/// sums[column] (+)= sum of in[row, column] over all rows: in one launch if the columns alone fill
+/// a device, else by chunks of rows.
 template <class T>
 void column_sums(Cuda cuda, float* sums, const T* in, std::int64_t rows, std::int64_t columns,
                  bool accumulate) {

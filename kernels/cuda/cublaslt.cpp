@@ -33,7 +33,7 @@ void CublasLt::check(cublasStatus_t answer, const char* call) const {
 }
 
 const CublasLt& cublaslt() {
-  // Never closed: at the program's end CUDA may be gone before.
+  // Never closed: at program exit CUDA may be gone already.
   static const CublasLt* const opened = new CublasLt;
   return *opened;
 }

@@ -6,9 +6,9 @@
 
 namespace hybrid_trainer::kernels {
 
-/// The functions of cuBLASLt that this project calls, from the library that is opened at run time.
+/// The cuBLASLt functions that this project calls, from the library opened at run time.
 struct CublasLt {
-  /// Throws DeviceError where the library is missing or too old.
+  /// Throws DeviceError if the library is missing or too old.
   CublasLt();
 
   SharedLibrary library;
@@ -27,11 +27,11 @@ struct CublasLt {
   decltype(cublasLtMatmulAlgoCheck)* check_algorithm;
   decltype(cublasLtMatmul)* multiply;
 
-  /// Throws DeviceError with the call and its answer.
+  /// Throws DeviceError with the call and its result.
   void check(cublasStatus_t answer, const char* call) const;
 };
 
-/// Opens the library at the first call. Any thread. Throws DeviceError.
+/// Opens the library on the first call. Thread-safe. Throws DeviceError.
 const CublasLt& cublaslt();
 
 }  // namespace hybrid_trainer::kernels

@@ -45,13 +45,13 @@ class Preference {
     cublaslt().check(cublaslt().create_preference(&made), "cublasLtMatmulPreferenceCreate");
     preference_.reset(made);
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspaceBytes);
-    // Parts of a sum that are added in a step of its own: the same bits each time.
+    // Split-K partial sums are added in a separate step: bit-identical each time.
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     const auto bytes = [&](std::size_t i) {
       return static_cast<std::uint32_t>(kind.alignments[i]);
     };
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes(1));  // operands are exchanged
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes(1));  // A and B are swapped
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes(0));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kind.adds ? bytes(3) : bytes(2));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes(2));
@@ -72,8 +72,8 @@ class Preference {
 
 }  // namespace
 
-/// cuBLASLt's matrices are column-major, so that it sees all of ours transposed: it is asked for
-/// Cᵀ = op(B)ᵀ·op(A)ᵀ, with B as its first operand.
+/// cuBLASLt's matrices are column-major, so that it sees all of ours transposed: it computes Cᵀ =
+/// op(B)ᵀ·op(A)ᵀ, with B as its first operand.
 ProductPlan::ProductPlan(const Product& product)
     : kind_(product),
       operation_(operation_for(product)),
@@ -114,7 +114,7 @@ void ProductPlan::point_to(const Product& product) {
 }
 
 std::vector<AlgorithmBits> ProductPlan::candidates(cublasLtHandle_t handle) {
-  // The auxiliary matrix has rows of multiples of 8 elements.
+  // cuBLASLt needs rows of the auxiliary matrix to be multiples of 8 elements.
   if (kind_.has_aux && kind_.n % 8 != 0) return {};
   proposed_.resize(kMostCandidates);
   int found = 0;

@@ -15,12 +15,12 @@ class ProductPlan {
   /// Throws DeviceError.
   explicit ProductPlan(const Product& product);
 
-  /// What cuBLASLt proposes, the best by its own estimate first; none where it has no kernel for
-  /// this product. Throws DeviceError.
+  /// What cuBLASLt proposes, in order of its own estimate; none if it has no kernel for this
+  /// product. Throws DeviceError.
   std::vector<AlgorithmBits> candidates(cublasLtHandle_t handle);
-  /// Makes `run` use this algorithm. False where it does not fit this product.
+  /// Makes `run` use this algorithm. False if it does not fit this product.
   bool take(cublasLtHandle_t handle, const AlgorithmBits& bits);
-  /// False until an algorithm was taken.
+  /// False until an algorithm has been taken.
   bool usable() const { return usable_; }
   /// Enqueues a product of this kind. One thread at a time. Throws DeviceError.
   void run(cublasLtHandle_t handle, Cuda cuda, const Product& product);

@@ -8,7 +8,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// What is kept of one device: how to multiply there, never a value.
+/// What is kept per device: how to multiply there, never a value.
 class Multiplier {
  public:
   explicit Multiplier(int device)
@@ -46,7 +46,7 @@ class Multiplier {
 
 Multiplier& multiplier_of(int device) {
   static std::mutex mutex;
-  // Never destroyed: at the program's end CUDA may be gone before.
+  // Never destroyed: at program exit CUDA may be gone already.
   static auto* const all = new std::map<int, Multiplier>;
   std::lock_guard lock(mutex);
   return all->try_emplace(device, device).first->second;

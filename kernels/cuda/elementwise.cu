@@ -104,8 +104,8 @@ struct Dropout {
   float p;
   float kept_scale;
   RandomKey asked;
-  std::uint64_t first_number;      // of element 0
-  const std::int32_t* step_words;  // in place of asked.step, or nullptr
+  std::uint64_t first_number;      // random number of element 0
+  const std::int32_t* step_words;  // replaces asked.step unless nullptr
   template <int N>
   __device__ void at(std::int64_t i) const {
     const RandomKey key = this->key();

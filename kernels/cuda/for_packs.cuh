@@ -1,6 +1,6 @@
 #pragma once
 
-// Element by element kernels: one thread per pack of elements.
+// Elementwise kernels: one thread per pack of elements.
 
 #include "kernels/cuda/real.cuh"
 
@@ -17,7 +17,7 @@ __global__ void for_packs_kernel(Body body, std::int64_t elements) {
 }
 
 /// Enqueues body.at<N>(i) for each pack [i, i + N) of the elements, and at<1>(i) for each element
-/// of the rest; at<1> for all where one of `begins`, the arrays that the body uses, is not aligned.
+/// left over; at<1> for all if one of `begins`, the arrays that the body uses, is not aligned.
 template <int N, class Body, class... Pointers>
 void for_packs(Cuda cuda, const char* name, std::int64_t elements, const Body& body,
                Pointers... begins) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kRowsPerBlock = 8;
 constexpr int kSegmentRows = 64;  // sorted rows that one block sums
-constexpr int kRowsAtOnce = 8;    // of them, read before they are added
+constexpr int kRowsAtOnce = 8;    // how many of them are read before they are added
 
 // ---- Forward: a warp for each row.
 
@@ -45,18 +45,18 @@ __global__ void embedding_forward_kernel(T* y, const std::int32_t* tokens, std::
   }
 }
 
-// ---- Gradient of the token table: rows of dy in the order of their tokens, in segments of equal
-// length whatever the tokens are. A token's rows within one segment are summed into the table; the
-// parts of a token whose rows cross a border go to lines that are added in order afterwards.
+// ---- Gradient of the token table: rows of dy sorted by their tokens, in segments of equal length
+// whatever the tokens are. A token's rows within one segment are summed into the table; partial
+// sums of a token whose rows cross a border go to extra rows, which are added in order afterwards.
 
 struct SegmentRows {
   const std::int32_t* tokens;     // sorted
   const std::int32_t* positions;  // of each in dy
   std::int64_t count;
-  std::int32_t vocabulary;  // what stands for a token that has no row
+  std::int32_t vocabulary;  // marks a token that has no row
 };
 
-/// to[i] (+)= from[i], by accesses of 16 bytes where N allows them.
+/// to[i] (+)= from[i], by 16-byte accesses where N allows.
 template <int N>
 __device__ void put(float* to, const float (&from)[N], bool accumulate) {
   constexpr int kStep = N < 4 ? N : 4;
@@ -74,15 +74,15 @@ struct TokenTable {
   bool accumulates;
 
   __device__ float* at(std::int32_t token) const { return rows + token * columns; }
-  /// Adds to elements of the table, or sets them.
+  /// Adds to elements of the table, or overwrites them.
   template <int N>
   __device__ void give(float* to, const float (&sum)[N]) const {
     put(to, sum, accumulates);
   }
 };
 
-/// Lines 2·segment (the token that goes on from the segment before) and 2·segment + 1 (the one that
-/// goes on after it) of `parts`. Grid: segments, columns / (threads · N).
+/// Rows 2·segment (the token continued from the previous segment) and 2·segment + 1 (the one
+/// continued in the next) of `parts`. Grid: segments, columns / (threads · N).
 template <class T, int N>
 __global__ void sum_segments_kernel(TokenTable table, float* parts, SegmentRows rows, const T* dy) {
   __shared__ std::int32_t tokens[kSegmentRows];
@@ -130,7 +130,7 @@ __global__ void sum_segments_kernel(TokenTable table, float* parts, SegmentRows 
   }
 }
 
-/// For each token whose rows cross a border, in the segment where they begin: its parts' sum. Grid:
+/// For each token whose rows cross a border, in the segment where they begin: sums its parts. Grid:
 /// segments, columns / (32·N).
 template <int N>
 __global__ void join_segments_kernel(TokenTable table, const float* parts, SegmentRows rows) {

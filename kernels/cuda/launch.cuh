@@ -1,7 +1,7 @@
 #pragma once
 
-// What every kernel file starts from: how a kernel is launched and where its dynamic shared memory
-// is. In the tests the same names are those of tests/emulation, which runs blocks on a processor.
+// What every kernel file needs: how a kernel is launched and where its dynamic shared memory is. In
+// the tests, tests/emulation provides the same names and runs blocks on a processor.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +35,7 @@ __device__ T* dynamic_shared() {
   return reinterpret_cast<T*>(bytes);
 }
 
-/// Enqueues kernel(arguments...) on the stream. Throws DeviceError that names kernel and grid.
+/// Enqueues kernel(arguments...) on the stream. Throws DeviceError, which names kernel and grid.
 template <class... Parameters>
 void launch(Cuda cuda, const char* name, void (*kernel)(Parameters...), const Grid& grid,
             std::type_identity_t<Parameters>... arguments) {
@@ -68,7 +68,7 @@ void launch(Cuda cuda, const char* name, void (*kernel)(Parameters...), const Gr
 
 namespace hybrid_trainer::kernels {
 
-/// Blocks for one thread per item.
+/// Grid with one thread per item.
 inline Grid grid_for(std::int64_t items, unsigned int threads = 256) {
   return {.x = static_cast<unsigned int>((items + threads - 1) / threads), .threads = threads};
 }

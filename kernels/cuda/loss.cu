@@ -9,9 +9,9 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// The sum of e^(x − highest) over what was seen so far.
+/// The sum of e^(x − highest) over the values seen so far.
 struct RunningSum {
-  float highest = -FLT_MAX;  // not −infinity, which taken from itself is NaN
+  float highest = -FLT_MAX;  // not −infinity, which minus itself is NaN
   float sum = 0;
 
   template <int N>
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(1024)
   T* const row = logits + blockIdx.x * stride;
   const std::int64_t target = targets[blockIdx.x];
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * N;
-  float target_logit = NAN;  // also of a target that there is not
+  float target_logit = NAN;  // stays for a target outside the vocabulary
   if (threadIdx.x == 0 && target >= 0 && target < vocabulary) target_logit = load(row + target);
 
   RunningSum running;

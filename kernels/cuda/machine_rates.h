@@ -4,8 +4,7 @@
 
 namespace hybrid_trainer::kernels {
 
-/// bits = the bits that are set in any element of x. x: f32, of which every element is read. bits:
-/// (1) i32.
+/// bits = the bitwise or of all elements of x, each of which is read. x: f32. bits: (1) i32.
 void find_all_bits(Cuda cuda, const Tensor& bits, const Tensor& x);
 
 }  // namespace hybrid_trainer::kernels

@@ -31,7 +31,7 @@ void add_bias(Cuda cuda, const Tensor& y, const Tensor& bias) {
   });
 }
 
-/// The product, and where the library cannot do its epilogue too, that by kernels after it.
+/// The product; if the library cannot do its epilogue too, further kernels do that.
 void multiply(Cuda cuda, const Product& product) {
   if (cuda.simulated()) {
     const Tensor workspace = cuda.workspace(kMostWorkspaceBytes);
@@ -51,7 +51,7 @@ void multiply(Cuda cuda, const Product& product) {
   }
 }
 
-/// The bias in the dtype of what it is added to, as products want it.
+/// The bias in the dtype of what it is added to, as products need it.
 Tensor bias_as(Cuda cuda, DType dtype, const Tensor& bias) {
   if (!bias || bias.dtype() == dtype) return bias;
   const Tensor rounded = Tensor::empty(bias.shape(), dtype, MemoryKind::kWorkspace, cuda.stream);

@@ -7,10 +7,10 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-constexpr int kRowsAtOnce = 4;             // of a block: their loads are under way together
+constexpr int kRowsAtOnce = 4;             // of a block: their loads are in flight together
 constexpr std::int64_t kMostBlocks = 512;  // each leaves a line of sums
 
-/// Threads of a block that goes down R rows at once, as its registers allow.
+/// Most threads of a block that processes R rows at once, as its registers allow.
 template <class T, int R>
 constexpr int kMostThreads = R == 1           ? 1024
                              : sizeof(T) == 2 ? 384
@@ -32,14 +32,14 @@ struct Backward {
   __device__ float* line() const { return lines + blockIdx.x * 2 * columns; }
 };
 
-/// What a row's dx needs to know of the whole row: sums of dy·weight, alone and times normalized.
+/// What a row's dx needs of the whole row: sums of dy·weight, alone and times normalized.
 struct RowSums {
   float gradient;
   float projection;
 };
 
 /// Sums over the block for several rows, in each thread. `turn` alternates from call to call, so
-/// that one wait is enough.
+/// that one barrier is enough.
 template <int R>
 __device__ void add_over_block(RowSums (&sums)[R], int turn) {
   __shared__ RowSums of_warp[2][kWarp][R];
@@ -59,7 +59,7 @@ __device__ void add_over_block(RowSums (&sums)[R], int turn) {
   }
 }
 
-/// A thread's columns of one row, kept as they are in memory.
+/// A thread's columns of one row, in their dtype in memory.
 template <class T>
 struct RowPart {
   static constexpr int N = kPackSize<T>;
@@ -88,7 +88,7 @@ struct RowPart {
   }
 };
 
-/// Each thread has one pack of columns and goes down the block's rows, R at once.
+/// Each thread has one pack of columns and goes through the block's rows, R at once.
 template <class T, int R>
 __global__ void __launch_bounds__(kMostThreads<T, R>) layer_norm_backward_kernel(Backward<T> at) {
   constexpr int N = kPackSize<T>;
@@ -129,8 +129,7 @@ __global__ void __launch_bounds__(kMostThreads<T, R>) layer_norm_backward_kernel
   store_pack(at.line() + at.columns + column, dbias);
 }
 
-/// The same for any number of columns and alignment, with the sums in the block's line from the
-/// first.
+/// The same for any number of columns and any alignment, summing in the block's line throughout.
 template <class T>
 __global__ void layer_norm_backward_any_kernel(Backward<T> at) {
   float* const dweight = at.line();
@@ -160,7 +159,7 @@ __global__ void layer_norm_backward_any_kernel(Backward<T> at) {
   }
 }
 
-/// dweight and dbias (+)= the sums over all lines: 32 columns a block, 32 threads a column.
+/// dweight and dbias (+)= the sums over all lines: 32 columns per block, 32 threads per column.
 __global__ void add_lines_kernel(float* dweight, float* dbias, const float* lines,
                                  std::int64_t count, std::int64_t columns, bool accumulate) {
   __shared__ float of_group[kWarp][kWarp + 1];
@@ -181,7 +180,7 @@ __global__ void add_lines_kernel(float* dweight, float* dbias, const float* line
   *to = accumulate ? *to + total : total;
 }
 
-/// Fills in the lines' sums and dx.
+/// Computes the lines' sums and dx.
 template <class T>
 void launch_rows(Cuda cuda, const Backward<T>& at, std::int64_t blocks) {
   const bool packed = packs_fit<T>(at.columns, at.dx, at.dy, at.x, at.weight);

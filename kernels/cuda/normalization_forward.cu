@@ -86,7 +86,7 @@ __global__ void layer_norm_forward_kernel(T* y, float* mean_out, float* rstd_out
   if (rstd_out != nullptr) rstd_out[n] = rstd;
 }
 
-/// The kernel whose lanes hold just enough of a row of packs.
+/// The kernel whose lanes hold just enough packs for a row.
 template <class T>
 auto kernel_for(std::int64_t columns) {
   constexpr int N = kPackSize<T>;

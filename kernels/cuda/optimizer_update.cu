@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kPack = kPackSize<float>;
 
-/// Sets weights to what `next` makes of them, and their bf16 copy where there is one.
+/// Sets weights to what `next` returns, and their bf16 copy if there is one.
 template <class Next>
 struct UpdateWeights {
   float* w;

@@ -5,11 +5,11 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Device memory that one product may take besides its matrices: twice what NVIDIA advises for
-/// Hopper, so that no kernel is ruled out by it.
+/// Device memory that one product may use besides its matrices: twice what NVIDIA recommends for
+/// Hopper, so that it rules no kernel out.
 constexpr std::size_t kMostWorkspaceBytes = std::size_t{64} << 20;
 
-/// What is done to each element of a product, in f32, before it is rounded and written.
+/// What is applied to each element of a product, in f32, before it is rounded and written.
 enum class Epilogue {
   kNone,
   kGelu,      // written to `aux` if that is defined, then GELU
@@ -29,15 +29,15 @@ struct Product {
   Tensor addend = {};  // undefined for none; may be C itself
   Tensor bias = {};    // undefined for none; none with kGeluSlope
   Epilogue epilogue = Epilogue::kNone;
-  Tensor aux = {};  // undefined, or what the epilogue says
+  Tensor aux = {};  // undefined, or what the epilogue needs
 
   std::int64_t m() const { return c.size(0); }
   std::int64_t n() const { return c.size(1); }
   std::int64_t k() const { return a.size(transpose_a == Transpose::kNo ? 1 : 0); }
 };
 
-/// Enqueues the product, with equal bits for equal inputs. False, and nothing is done, where the
-/// library has no kernel for this epilogue or bias and these sizes. Throws DeviceError, and where
+/// Enqueues the product; equal inputs give bit-identical results. False, without doing anything, if
+/// the library has no kernel for this epilogue or bias and these sizes. Throws DeviceError, also if
 /// there is none for a product without either.
 [[nodiscard]] bool try_multiply(Cuda cuda, const Product& product);
 

@@ -21,8 +21,8 @@ struct ProductKind {
   DType inputs, output;
   bool adds, has_bias, has_aux;
   Epilogue epilogue;
-  /// Of A, B, C, addend, bias and aux, in bytes, 256 at most, which every block of device memory
-  /// has: where a pool puts its blocks must not change which kernel runs, nor with that the bits.
+  /// Of A, B, C, addend, bias and aux, in bytes, at most 256, which every block of device memory
+  /// has: where a pool puts its blocks must not change which kernel runs, nor the last bits.
   std::array<int, 6> alignments;
 };
 

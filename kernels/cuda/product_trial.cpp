@@ -13,8 +13,7 @@ namespace {
 
 constexpr std::int64_t kNoise = 1 << 18;
 
-/// Numbers in (-1, 1) without a pattern: zeros draw less power, so that their products run at
-/// another clock.
+/// Random numbers in (-1, 1): zeros draw less power, so that their products clock differently.
 Tensor make_noise(const Stream& stream) {
   const Stream host(MemoryPool::create("noise"));
   const Tensor numbers = Tensor::empty({kNoise}, DType::kF32, MemoryKind::kWorkspace, host);

@@ -6,15 +6,15 @@
 
 namespace hybrid_trainer::kernels {
 
-/// A product of the shapes of another one on random numbers, in device memory that goes with it, to
-/// time algorithms on. The other one's operands are left alone.
+/// A product of the shapes of another one on random numbers, in device memory of its own, for
+/// timing algorithms. The other one's operands are left alone.
 class ProductTrial {
  public:
   /// Throws OutOfMemory.
   ProductTrial(Cuda cuda, const Product& like);
 
   /// Seconds on the device of what `run` enqueues for the trial's product, with nothing of it in
-  /// the second-level cache; infinity where `run` throws DeviceError. Waits for the device.
+  /// the L2 cache; infinity if `run` throws DeviceError. Waits for the device.
   double seconds_of(const std::function<void(Cuda, const Product&)>& run) const;
 
  private:

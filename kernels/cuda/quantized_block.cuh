@@ -1,7 +1,7 @@
 #pragma once
 
-// Quantisation blocks, each by one warp: a lane holds 8 of the 256 elements, in packs of N that
-// neighbouring lanes read side by side.
+// Quantisation blocks, one per warp: a lane holds 8 of the 256 elements, in packs of N;
+// neighbouring lanes read neighbouring packs.
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ namespace hybrid_trainer::kernels {
 constexpr int kPerLane = kQuantizationBlock / kWarp;
 constexpr int kQuantizingThreads = 256;
 constexpr int kQuantizingWarps = kQuantizingThreads / kWarp;
-/// Enough for any device; with more, reading the tables would count.
+/// Enough for any device; with more, reading the tables would cost noticeable time.
 constexpr std::int64_t kMostQuantizingBlocks = 4096;
 
 namespace {
@@ -23,14 +23,14 @@ __device__ const QuantizationTable kUnsignedTable =
     make_quantization_table(QuantizationMap::kUnsigned);
 }  // namespace
 
-/// A map in the block's shared memory.
+/// A map's table in the block's shared memory.
 template <QuantizationMap kMap>
 struct SharedTable {
   const float* values;
   const float* bounds;
 };
 
-/// All threads of the block call it.
+/// All threads of the block must call it.
 template <QuantizationMap kMap>
 __device__ SharedTable<kMap> load_table() {
   __shared__ float values[kCodes];
@@ -49,7 +49,7 @@ struct SharedTables {
   SharedTable<QuantizationMap::kUnsigned> of_unsigned;
 };
 
-/// Where the lane's pack `pack` begins in the quantisation block.
+/// Where the lane's pack number `pack` begins in the quantisation block.
 template <int N>
 __device__ int pack_begin(int pack) {
   return (pack * kWarp + static_cast<int>(threadIdx.x) % kWarp) * N;
@@ -88,7 +88,7 @@ __device__ void decode_lane(float (&to)[kPerLane], const std::uint8_t* codes, fl
 }
 
 /// The largest magnitude of the warp's elements: 0 where it is not a normal number, NaN where it is
-/// infinite or there is a NaN.
+/// infinite or an element is NaN.
 __device__ inline float scale_of_warp(const float (&x)[kPerLane]) {
   constexpr unsigned int kInfinity = 0x7F800000u;
   constexpr unsigned int kLeastNormal = 0x00800000u;
@@ -103,7 +103,7 @@ __device__ inline float scale_of_warp(const float (&x)[kPerLane]) {
   return largest < kLeastNormal ? 0.0f : std::bit_cast<float>(largest);
 }
 
-/// Writes the codes, all 0 where the scale is 0 or NaN, and the scale. All lanes call it.
+/// Writes the codes, all 0 where the scale is 0 or NaN, and the scale. All lanes must call it.
 template <int N, QuantizationMap kMap>
 __device__ void encode_lane(std::uint8_t* codes, float* scale_to, const float (&x)[kPerLane],
                             int count, const SharedTable<kMap>& table) {
@@ -143,8 +143,8 @@ __global__ void __launch_bounds__(kQuantizingThreads)
   }
 }
 
-/// Enqueues body.at<N>(block, first element, elements of the block, tables) by a warp for each
-/// quantisation block; with packs where all of `begins`, the arrays of the body, are aligned.
+/// Enqueues body.at<N>(block, first element, elements of the block, tables), one warp per
+/// quantisation block; with packs if all of `begins`, the arrays of the body, are aligned.
 template <class Body, class... Pointers>
 void for_quantized_blocks(Cuda cuda, const char* name, std::int64_t elements, const Body& body,
                           Pointers... begins) {

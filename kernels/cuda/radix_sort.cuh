@@ -10,10 +10,10 @@ namespace hybrid_trainer::kernels {
 constexpr int kDigits = 256;  // values of a digit
 constexpr int kDigitBits = 8;
 constexpr int kSortWarps = 8;
-constexpr int kSortStrips = 8;  // of 32 items, that each warp takes one after the other
+constexpr int kSortStrips = 8;  // of 32 items, which each warp takes one after the other
 constexpr int kSortTile = kSortWarps * kSortStrips * kWarp;
 
-/// Items to sort. Where `positions` is null, item i is at position i, and a key outside [0, bound)
+/// Items to sort. If `positions` is null, item i is at position i, and a key outside [0, bound)
 /// counts as `bound`.
 struct SortItems {
   const std::int32_t* keys;
@@ -30,7 +30,7 @@ struct SortItems {
   }
 };
 
-/// Lanes of the warp that hold the same digit; `holds` is false for a lane without an item.
+/// Lanes of the warp with the same digit; `holds` is false for a lane without an item.
 __device__ inline unsigned int lanes_of_digit(int digit, bool holds) {
   unsigned int lanes = __ballot_sync(kAllLanes, holds);
   for (int bit = 0; bit < kDigitBits; ++bit) {
@@ -56,7 +56,7 @@ __device__ void walk_items(const SortItems& items, int shift, int* counters, Use
     const unsigned int peers = lanes_of_digit(digit, holds);
     const int rank = __popc(peers & ((1u << lane) - 1));
     const int place = holds ? counters[digit] + rank : 0;
-    __syncwarp();  // all have read before one counts, and it has counted before the next strip
+    __syncwarp();  // all have read before one adds, and it has added before the next strip
     if (holds && rank == 0) counters[digit] += __popc(peers);
     if (holds) use(i, place);
     __syncwarp();
@@ -93,8 +93,8 @@ __device__ inline int sum_before(int value, int& total) {
   return sum - value;
 }
 
-/// Replaces counts[digit, tile] by the number of items with a smaller digit, or with this one in a
-/// tile before. One block of 1024 threads; a warp takes the lines of its digits.
+/// Replaces counts[digit, tile] by the number of items with a smaller digit, or with this one in an
+/// earlier tile. One block of 1024 threads; a warp takes the rows of its digits.
 static __global__ void scan_kernel(std::int32_t* counts, std::int64_t tiles) {
   __shared__ int of_digit[kDigits];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -147,9 +147,9 @@ static __global__ void scatter_kernel(std::int32_t* keys, std::int32_t* position
   });
 }
 
-/// A batch's tokens and where each was, by token and then by position.
+/// A batch's tokens and their positions, sorted by token and then by position.
 struct SortedTokens {
-  Tensor space;  // that the pointers are into
+  Tensor space;  // that the pointers point into
   const std::int32_t* tokens;
   const std::int32_t* positions;
 };

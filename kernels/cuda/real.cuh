@@ -44,13 +44,13 @@ __device__ inline void store_pack(T* to, const float (&from)[N]) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
-/// True where packs can be read from all of these on.
+/// True if packs can be read starting at each of these.
 template <class... Pointers>
 bool packs_aligned(Pointers... begins) {
   return ((reinterpret_cast<std::uintptr_t>(begins) % 16 == 0) && ...);
 }
 
-/// True where all rows of `columns` elements from these begins on can be read by packs.
+/// True if all rows of `columns` elements starting at these can be read in packs.
 template <class T, class... Pointers>
 bool packs_fit(std::int64_t columns, Pointers... begins) {
   return columns % kPackSize<T> == 0 && packs_aligned(begins...);

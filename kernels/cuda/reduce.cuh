@@ -30,7 +30,7 @@ __device__ T reduce_warp(T value, Combine combine) {
 }
 
 /// The combination of all threads' values, in each thread. The block's size is a multiple of 32;
-/// every thread calls it. `none` leaves any value as it is.
+/// every thread must call it. `none` is the neutral value.
 template <class T, class Combine>
 __device__ T reduce_block(T value, Combine combine, T none) {
   __shared__ T of_warp[kWarp];

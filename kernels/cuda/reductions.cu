@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned int kThreads = 256;
 constexpr std::int64_t kChunk = 16384;  // elements that one block adds up
-constexpr int kMostPairs = 64;          // of one launch, whose arguments have room for 4 KiB
+constexpr int kMostPairs = 64;          // per launch, whose arguments may take 4 KiB
 
 /// One pair, cut into chunks. Where y is null the sum is that of x.
 struct Pair {
@@ -40,7 +40,7 @@ __device__ void load_some(float (&to)[N], const T* from, std::int64_t i, std::in
   }
 }
 
-/// What a thread adds up is the same for aligned and other arrays, so the sum is too.
+/// What a thread adds up is the same for aligned and unaligned arrays, so the sum is too.
 template <class T>
 __global__ void sum_chunks_kernel(Pairs pairs) {
   constexpr int N = kPackSize<T>;

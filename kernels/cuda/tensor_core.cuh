@@ -1,12 +1,12 @@
 #pragma once
 
-// The tensor cores' instructions, as far as the kernels use them. Fragments are laid out as the PTX
-// ISA documents them (9.7.14, mma.m16n8k16 with .bf16); with g = lane / 4 and t = lane % 4 a lane
-// holds, two elements in each register, the lower one in the lower half:
-//   left  (16, 16): rows g and g + 8 of columns 2t, 2t + 1, then the same of columns 2t + 8, 2t +
-//   9; right (16, 8):  rows 2t, 2t + 1 of column g, then rows 2t + 8, 2t + 9; sums  (16, 8):
-//   columns 2t, 2t + 1 of row g, then of row g + 8, one in each register.
-// All lanes of a warp call each of these together. In the tests tests/emulation stands in.
+// The tensor core instructions that the kernels use. Fragments are laid out as in the PTX ISA
+// (9.7.14, mma.m16n8k16 with .bf16); with g = lane / 4 and t = lane % 4 a lane holds, two elements
+// per register, the lower one in the lower half:
+//   left (16, 16): rows g and g + 8 of columns 2t, 2t + 1, then of columns 2t + 8, 2t + 9;
+//   right (16, 8): rows 2t, 2t + 1 of column g, then rows 2t + 8, 2t + 9;
+//   sums (16, 8): columns 2t, 2t + 1 of row g, then of row g + 8, one element per register.
+// All lanes of a warp call each of these together. In the tests, tests/emulation replaces them.
 
 #include <cstdint>
 
@@ -16,7 +16,7 @@
 
 namespace hybrid_trainer::kernels {
 
-/// A place in shared memory, in bytes.
+/// An address in shared memory, in bytes.
 using SharedAddress = std::uint32_t;
 __device__ inline SharedAddress shared_address(const void* at) {
   return static_cast<SharedAddress>(__cvta_generic_to_shared(at));
@@ -31,8 +31,8 @@ __device__ inline void multiply_add(float (&sums)[4], const std::uint32_t (&left
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right_low), "r"(right_high));
 }
 
-/// Reads four 8x8 matrices of 2-byte elements from shared memory. Lanes 8i to 8i + 7 give where the
-/// rows of matrix i begin, 16-byte aligned. Then to[i] holds elements 2t, 2t + 1 of its row g.
+/// Reads four 8x8 matrices of 2-byte elements from shared memory. Lanes 8i to 8i + 7 give the
+/// addresses of matrix i's rows, 16-byte aligned. to[i] holds elements 2t, 2t + 1 of its row g.
 __device__ inline void load_matrices(std::uint32_t (&to)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -46,7 +46,7 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&to)[4], SharedAd
                : "r"(row));
 }
 
-/// Begins to copy 16 bytes from global to shared memory, both 16-byte aligned; where not `valid`,
+/// Starts to copy 16 bytes from global to shared memory, both 16-byte aligned; if not `valid`,
 /// writes zeros and reads nothing. Done once wait_for_copies has returned for its group.
 __device__ inline void copy_async(SharedAddress to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to),
@@ -64,7 +64,7 @@ __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kGroups) : "memory");
 }
 
-/// 2^x within 2 units in the last place; results below 2^-126 are 0.
+/// 2^x within 2 ulp; results below 2^-126 are 0.
 __device__ inline float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

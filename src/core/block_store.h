@@ -10,12 +10,12 @@
 
 namespace hybrid_trainer {
 
-/// A source that gives no more than a budget, and counts.
+/// A source that gives no more than a budget, and keeps count.
 class BudgetedSource {
  public:
   BudgetedSource(MemorySource& source, std::optional<std::size_t> budget_bytes)
       : source_(source), budget_bytes_(budget_bytes) {}
-  void* take(std::size_t bytes);  // nullptr where budget or source have no more
+  void* take(std::size_t bytes);  // nullptr if the budget or the source is exhausted
   void give(void* data, std::size_t bytes) noexcept;
   bool over_budget_with(std::size_t bytes) const;
   std::size_t taken_bytes() const { return taken_bytes_; }
@@ -32,16 +32,16 @@ class BudgetedSource {
 class BlockStore {
  public:
   virtual ~BlockStore() = default;
-  virtual void* allocate(std::size_t bytes) = 0;  // nullptr where there is no more
+  virtual void* allocate(std::size_t bytes) = 0;  // nullptr if out of memory
   virtual void release(void* data, std::size_t bytes) = 0;
   /// Gives unused memory back to the source.
   virtual void trim() noexcept = 0;
   virtual bool reserve(std::size_t) { return true; }
-  /// The most bytes of one slab that were ever in use, from its begin to the end of the last block.
+  /// The most bytes of one slab ever in use, from its start to the end of its last block.
   virtual std::size_t extent() const { return 0; }
 };
 
-/// Each block is taken from the source alone and reused for requests of its very size.
+/// Each block is taken from the source alone and reused for requests of exactly its size.
 class BlockCache final : public BlockStore {
  public:
   explicit BlockCache(BudgetedSource& source) : source_(source) {}
@@ -54,7 +54,7 @@ class BlockCache final : public BlockStore {
   std::map<std::size_t, std::vector<void*>> free_;  // by size
 };
 
-/// Each block is taken from the source alone and goes back at once.
+/// Each block is taken from the source alone and returned at once.
 class SingleBlocks final : public BlockStore {
  public:
   explicit SingleBlocks(BudgetedSource& source) : source_(source) {}
@@ -66,8 +66,8 @@ class SingleBlocks final : public BlockStore {
   BudgetedSource& source_;
 };
 
-/// Blocks are cut from few large slabs, the smallest free piece that fits first, and merged with
-/// their free neighbours when they come back.
+/// Blocks are cut from few large slabs, best fit first, and merged with their free neighbours when
+/// they come back.
 class Arena final : public BlockStore {
  public:
   explicit Arena(BudgetedSource& source) : source_(source) {}

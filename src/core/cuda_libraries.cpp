@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The folders below `folder`, sorted; none where it cannot be read.
+/// The folders in `folder`, sorted; none if it cannot be read.
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code failure;
@@ -27,7 +27,7 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
   return found;
 }
 
-/// `prefix`/lib/python3.*/{site,dist}-packages/nvidia/*/lib, which wheels of NVIDIA fill.
+/// `prefix`/lib/python3.*/{site,dist}-packages/nvidia/*/lib, where NVIDIA's wheels install.
 void add_wheels(std::vector<std::string>& folders, const fs::path& prefix) {
   for (const fs::path& version : folders_in(prefix / "lib")) {
     if (!version.filename().native().starts_with("python3")) continue;
@@ -40,7 +40,7 @@ void add_wheels(std::vector<std::string>& folders, const fs::path& prefix) {
   }
 }
 
-/// Where the python3 programs of PATH are installed, but for what is there already.
+/// Adds the prefixes of the python3 programs on PATH that are not there yet.
 void add_python_prefixes(std::vector<fs::path>& prefixes) {
   const char* const path = std::getenv("PATH");
   std::istringstream entries(path == nullptr ? "" : path);
@@ -58,7 +58,7 @@ std::string dotted(std::size_t version) {
   return concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-// What each library says of its version; empty where it says nothing.
+// The version that each library reports; empty if it reports none.
 
 std::string cublaslt_version(const SharedLibrary& library) {
   const auto ask = library.find<std::size_t()>("cublasLtGetVersion");

@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// One that this program cannot use, by the names of other versions; not open where there is none.
+/// A version that this program cannot use, found by its file name; not open if there is none.
 SharedLibrary other_version(const KnownLibrary& known, const std::vector<std::string>& folders) {
   WantedLibrary any = wanted(known, folders);
   any.files = {known.stem};

@@ -7,20 +7,20 @@
 
 namespace hybrid_trainer {
 
-/// What is known beforehand of a library that is opened when it is needed.
+/// What is known in advance of a library that is opened on demand.
 struct KnownLibrary {
   const char* title;
   const char* stem;  // "libcudnn.so"
   int major;         // of the file's name
-  /// What the opened library says; empty where it says nothing.
+  /// The version that the opened library reports; empty if none.
   std::string (*version)(const SharedLibrary&);
-  bool version_is_its_own;  // and begins with the major one; else it is that of the driver
+  bool version_is_its_own;  // and starts with `major`; else it is the driver's
   const char* way_out;
 };
 
 WantedLibrary wanted(const KnownLibrary& known, const std::vector<std::string>& folders);
 
-/// What this machine has of it, a wrong major version too.
+/// What this machine has of it, even of a wrong major version.
 CudaLibrary describe(const KnownLibrary& known, const std::vector<std::string>& folders);
 
 }  // namespace hybrid_trainer

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLine = 64;
 
-/// Whole lines below 4 KiB, whole pages from there on: near sizes share blocks, and little is lost.
+/// Cache lines below 4 KiB, whole pages from there on: similar sizes share blocks at little waste.
 std::size_t rounded(std::size_t bytes) {
   const std::size_t step = bytes < kPage ? kLine : kPage;
   return (bytes + step - 1) / step * step;
@@ -73,7 +73,7 @@ MemoryPool::MemoryPool(std::string name, std::optional<std::size_t> budget_bytes
 
 MemoryPool::~MemoryPool() { blocks_->store->trim(); }
 
-/// A block of the store; where there is none, unused memory goes back first.
+/// A block of the store; if there is none, unused memory is returned first.
 void* MemoryPool::find(std::size_t size) {
   void* data = blocks_->store->allocate(size);
   if (data != nullptr) return data;

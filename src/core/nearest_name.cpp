@@ -5,8 +5,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Optimal string alignment: edits are insertion, deletion, substitution and the swap of two
-/// neighbours.
+/// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;

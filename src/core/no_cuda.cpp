@@ -1,4 +1,4 @@
-// Linked where the build has no CUDA toolkit.
+// Linked if the build has no CUDA toolkit.
 #include "hybrid_trainer/core/cuda_runtime.h"
 
 namespace hybrid_trainer {

@@ -51,7 +51,7 @@ bool has_tile_instructions() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTiles) != 0 && (d & kBFloat16) != 0;
 }
 
-/// Linux gives a process the tiles' large state only where it asks.
+/// Linux lets a process use the tiles' large state only if it asks.
 bool may_use_tiles() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -78,7 +78,7 @@ InstructionSet instruction_set() {
 
 bool multiplies_bfloat16() {
   if (instruction_set() != InstructionSet::kAvx512) return false;
-  // Beside tiles, BF16 vectors are multiplied at half of FP32's rate.
+  // On processors with tiles, BF16 vector products run at half of FP32's rate.
   return has_tile_instructions() ? multiplies_tiles() : has_bfloat16_vectors();
 }
 

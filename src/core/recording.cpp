@@ -9,13 +9,13 @@
 namespace hybrid_trainer {
 namespace {
 
-/// More than any device has, so that all is laid out in one piece.
+/// More than any device has, so that everything is laid out in one slab.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
 
-/// What a pool of slabs cuts at least, for work that takes no memory.
+/// The smallest block that a pool of slabs cuts, for work that takes no memory.
 constexpr std::size_t kSmallestBlock = 256;
 
-/// One block of another pool, given out as a slab.
+/// One block of another pool, offered as a slab.
 class OneBlock final : public MemorySource {
  public:
   explicit OneBlock(Buffer block) : block_(std::move(block)) {}
@@ -40,8 +40,8 @@ std::size_t bytes_of(const std::function<void(const Stream&)>& enqueue) {
   return simulated.pool()->use().extent;
 }
 
-/// Ends a capture whose work could not all be enqueued. CUDA may hold it for invalid and say so;
-/// the caller has the cause.
+/// Ends a capture whose work could not all be enqueued. CUDA may report it as invalid; the caller
+/// already has the cause.
 void give_up_capture(CudaRuntime& runtime, const Stream& stream) {
   try {
     runtime.destroy(runtime.end_capture(stream.native()));

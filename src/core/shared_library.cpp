@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The loader's message, as a part of one line.
+/// The loader's message, reduced to part of one line.
 std::string loader_message() {
   const char* const said = dlerror();
   std::string message = said == nullptr ? "the loader said nothing" : said;
@@ -21,7 +21,7 @@ std::string loader_message() {
   return message;
 }
 
-/// The file that a handle stands for.
+/// The file that a handle was loaded from.
 std::string path_of(void* handle, const std::string& asked) {
   link_map* map = nullptr;
   const bool known = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0] != '\0';

@@ -116,7 +116,7 @@ bool simulated(const Stream& stream) { return stream.device().type == DeviceType
 
 bool needs_staging(const Tensor& tensor) { return on_host(tensor) && !tensor.pinned(); }
 
-/// Page-locked memory that a blocking copy goes through, piece by piece.
+/// Page-locked memory that a blocking copy is routed through, piece by piece.
 class Staging {
  public:
   Staging(std::size_t bytes, const Stream& stream) : bytes_(std::min(bytes, kBytes)) {

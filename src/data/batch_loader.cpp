@@ -47,7 +47,7 @@ class BatchLoader::Prefetch {
     thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
   }
 
-  /// Batch `index`, which is filled already where it follows the one taken before.
+  /// Batch `index`, which is already filled if it follows the one taken before.
   Batch take(std::int64_t index) {
     std::unique_lock lock(mutex_);
     if (wanted_ != index) request(index);
@@ -59,7 +59,7 @@ class BatchLoader::Prefetch {
     }
     const Batch& batch = batches_[filling_];
     filling_ = 1 - filling_;
-    filled_ = kNone;  // what is there now is an older batch
+    filled_ = kNone;  // the buffer now holds an older batch
     request(index + 1);
     return batch;
   }
@@ -98,8 +98,8 @@ class BatchLoader::Prefetch {
   std::condition_variable_any changed_;
   std::size_t filling_ = 0;      // the batch that the thread may write
   std::int64_t wanted_ = kNone;  // index of the batch that belongs there
-  std::int64_t filled_ = kNone;  // index of the batch that is there, whole
-  std::exception_ptr failure_;   // of filling it
+  std::int64_t filled_ = kNone;  // index of the batch that is there, complete
+  std::exception_ptr failure_;   // while filling it
   std::jthread thread_;
 };
 

@@ -18,7 +18,7 @@ namespace json = boost::json;
 constexpr std::int64_t kLargestVocabulary = 10'000'000;
 constexpr std::size_t kLargestMergesFile = std::size_t{256} << 20;
 
-/// Collects tokens and merges as files spell them and checks that they fit together.
+/// Collects tokens and merges as spelled in the files and checks that they fit together.
 class ModelBuilder {
  public:
   explicit ModelBuilder(const fs::path& file) : file_(file.string()) {}
@@ -102,7 +102,7 @@ class ModelBuilder {
   std::unordered_map<std::string, std::int32_t> id_of_;  // by spelling
 };
 
-/// A member that is there and neither null nor its neutral value would change the ids.
+/// Refuses a member that is present and neither null nor neutral: it would change the ids.
 void refuse_unless_neutral(const ModelBuilder& builder, const json::object& object, const char* key,
                            const json::value& neutral) {
   const json::value* value = object.if_contains(key);
@@ -111,7 +111,7 @@ void refuse_unless_neutral(const ModelBuilder& builder, const json::object& obje
                json::serialize(neutral));
 }
 
-/// Transformers sets what its tokenizer_config.json says over what the tokenizer's own file says.
+/// As in transformers, tokenizer_config.json overrides what the tokenizer's own file says.
 void read_tokenizer_config(ModelBuilder& builder, const fs::path& folder) {
   const fs::path file = folder / "tokenizer_config.json";
   if (!fs::exists(file)) return;

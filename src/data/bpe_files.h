@@ -16,13 +16,13 @@ std::unique_ptr<Tokenizer> load_gpt2_files(const std::filesystem::path& vocab,
                                            const std::filesystem::path& merges);
 
 /// Hugging Face's `tokenizer.json` of a byte-level BPE, and the `tokenizer_config.json` beside it;
-/// `object` is the content of `file`. Throws DataError, also for everything that would change the
-/// ids and is not supported, by its name.
+/// `object` is the content of `file`. Throws DataError, which also names anything unsupported that
+/// would change the ids.
 std::unique_ptr<Tokenizer> load_hugging_face_file(const boost::json::object& object,
                                                   const std::filesystem::path& file);
 
 /// Writes `tokenizer.json`, `vocab.json` and `merges.txt` as Hugging Face reads them. `tokens` are
-/// those of the model.
+/// the model's.
 void save_bpe_files(const BpeModel& model, const std::vector<std::string>& tokens,
                     const std::filesystem::path& folder);
 

@@ -12,8 +12,7 @@
 
 namespace hybrid_trainer {
 
-/// Joins the neighbours left and right to the token `joined`. A merge's rank is its place in the
-/// list.
+/// Joins the neighbours left and right into the token `joined`. The rank is the place in the list.
 struct BpeMerge {
   std::int32_t left = 0;
   std::int32_t right = 0;
@@ -22,10 +21,10 @@ struct BpeMerge {
 
 /// What a byte-level BPE tokenizer consists of.
 struct BpeModel {
-  std::vector<std::string> tokens;  // the bytes of each id; of special tokens their text
+  std::vector<std::string> tokens;  // the bytes of each id; for special tokens their text
   std::array<std::int32_t, 256> byte_ids{};
   std::vector<BpeMerge> merges;
-  std::vector<std::int32_t> special;  // ids that no text is encoded to
+  std::vector<std::int32_t> special;  // ids that no text is encoded as
   std::optional<std::int32_t> end_of_text;
   bool adds_prefix_space = false;
 };

@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// Byte-level BPE with GPT-2's words.
+/// Byte-level BPE within GPT-2's words.
 class BpeTokenizer : public Tokenizer {
  public:
   explicit BpeTokenizer(BpeModel model);
@@ -25,10 +25,10 @@ class BpeTokenizer : public Tokenizer {
   std::unique_ptr<Scratch> take_scratch() const;
   void give_back(std::unique_ptr<Scratch> scratch) const;
 
-  BpeModel model_;  // without its tokens, which the base class holds
+  BpeModel model_;  // without its tokens, which the base class has
   MergeTable merges_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Scratch>> idle_;  // one for each call that ran at once
+  mutable std::vector<std::unique_ptr<Scratch>> idle_;  // one for each concurrent call so far
 };
 
 }  // namespace hybrid_trainer

@@ -19,10 +19,10 @@ namespace {
 
 /// Longer words are counted as several.
 constexpr std::size_t kLongestPart = 256;
-/// A token for a pair that comes once only remembers the corpus.
+/// A token for a pair that occurs only once would just memorise the corpus.
 constexpr std::int64_t kSmallestCount = 2;
 
-/// Words by their hash, so that threads may add up their counts part by part.
+/// Words partitioned by hash, so that threads can add up counts part by part.
 class PartedCounts {
  public:
   static constexpr std::size_t kParts = 16;
@@ -45,7 +45,7 @@ BpeModel model_of_bytes() {
   return model;
 }
 
-/// Adds up to `wanted` merges; gives the number added.
+/// Adds up to `wanted` merges; returns how many.
 std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wanted) {
   std::unordered_set<std::string> known(model.tokens.begin(), model.tokens.end());
   std::int64_t added = 0;
@@ -107,7 +107,7 @@ void BpeTrainer::add(std::span<const std::string_view> texts) {
   add_up();
 }
 
-/// Whatever the number of threads, all words stand together before the rarest are forgotten.
+/// All words are added up before the rarest are dropped, whatever the number of threads.
 void BpeTrainer::add_up() {
   constexpr std::size_t kParts = PartedCounts::kParts;
   std::array<std::int64_t, kParts> forgotten{};

@@ -16,7 +16,7 @@ std::array<char32_t, 256> byte_symbols();
 /// All bytes, in increasing order of their symbols: the ids of the first 256 tokens of GPT-2.
 std::array<std::uint8_t, 256> bytes_by_symbol();
 
-/// Bytes as symbols in UTF-8 and back; none where the text holds anything else than symbols.
+/// Bytes to symbols in UTF-8 and back; none if the text holds anything other than symbols.
 class ByteSymbolCoder {
  public:
   ByteSymbolCoder();
@@ -24,7 +24,7 @@ class ByteSymbolCoder {
   std::optional<std::string> to_bytes(std::string_view symbols) const;
 
  private:
-  static constexpr char32_t kEnd = 324;  // one behind the highest symbol
+  static constexpr char32_t kEnd = 324;  // one past the highest symbol
   std::array<char32_t, 256> symbols_;
   std::array<int, kEnd> bytes_;  // -1: no symbol
 };

@@ -14,12 +14,12 @@ namespace hybrid_trainer {
 /// The distinct characters of texts.
 struct CharacterSet {
   std::vector<bool> code_points = std::vector<bool>(0x110000);
-  std::array<bool, 256> bytes{};  // that are not part of UTF-8
+  std::array<bool, 256> bytes{};  // those that are not part of valid UTF-8
   void add(std::string_view text);
   std::unique_ptr<Tokenizer> tokenizer() const;
 };
 
-/// From the file form of Tokenizer::save, of type "characters". Throws DataError.
+/// From the "characters" file format of Tokenizer::save. Throws DataError.
 std::unique_ptr<Tokenizer> load_character_tokenizer(const boost::json::object& object,
                                                     const std::filesystem::path& file);
 

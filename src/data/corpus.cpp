@@ -27,7 +27,7 @@ bool is_binary(const fs::path& path) {
   return std::memchr(start.data(), 0, static_cast<std::size_t>(file.gcount())) != nullptr;
 }
 
-/// Gathers files in the order in which they come, each once, by whatever name and link.
+/// Collects files in the order given, each once, whatever names and links lead to it.
 class CorpusFinder {
  public:
   void add_file(const fs::path& path) {
@@ -78,7 +78,7 @@ class CorpusFinder {
   std::set<Key> taken_, skipped_;
 };
 
-/// `offset` of a file, moved back to the start of the UTF-8 character it lies in.
+/// `offset` in a file, moved back to the start of the UTF-8 character that it is in.
 std::int64_t character_start(const fs::path& path, std::int64_t offset) {
   constexpr std::int64_t kLongestTail = 3;
   std::array<char, kLongestTail + 1> bytes{};
@@ -93,7 +93,7 @@ std::int64_t character_start(const fs::path& path, std::int64_t offset) {
   return start;
 }
 
-/// The end of the concatenated documents from byte `cut` on is for validation.
+/// The concatenated documents from byte `cut` on become validation text.
 CorpusSplit cut_at(const Corpus& corpus, std::int64_t cut) {
   CorpusSplit split;
   std::int64_t begin = 0;

@@ -15,7 +15,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// As many files as the system allows: its default of 1024 is less than a large corpus has shards.
+/// Raises the limit on open files: the default of 1024 is less than a large corpus has shards.
 void allow_more_open_files() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -23,7 +23,7 @@ void allow_more_open_files() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/// -1 and errno where that fails. O_NONBLOCK: opening a pipe must not wait for its writer.
+/// -1 and errno on failure. O_NONBLOCK: opening a pipe must not wait for its writer.
 int open_to_read(const std::filesystem::path& path) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   const int file = ::open(path.c_str(), kFlags);

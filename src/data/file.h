@@ -8,23 +8,22 @@
 
 namespace hybrid_trainer {
 
-/// The whole file. Throws MissingInput where it cannot be opened, DataError where it is no regular
-/// file or over `limit_bytes`, IoError.
+/// The whole file. Throws MissingInput if it cannot be opened, DataError if it is not a regular
+/// file or is over `limit_bytes`, IoError.
 std::string read_file(const std::filesystem::path& path, std::size_t limit_bytes);
 
-/// A regular file that is open for reading, by offset and from several threads at once. What it
-/// holds is not kept in memory, so that a file cut short by another program is an error like any
-/// other.
+/// A regular file open for reading, by offset and from several threads at once. It is not
+/// memory-mapped, so that a file truncated by another program is an error like any other.
 class InputFile {
  public:
-  /// Throws MissingInput where it cannot be opened, DataError where it is no regular file.
+  /// Throws MissingInput if it cannot be opened, DataError if it is not a regular file.
   explicit InputFile(std::filesystem::path path);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
-  /// Its size when it was opened.
+  /// Its size when opened.
   std::size_t bytes() const { return bytes_; }
-  /// Reads exactly `bytes` at `offset`. Throws IoError, also where the file ends before.
+  /// Reads exactly `bytes` at `offset`. Throws IoError, also if the file ends before.
   void read_at(void* to, std::size_t bytes, std::size_t offset) const;
 
  private:
@@ -33,7 +32,7 @@ class InputFile {
   std::size_t bytes_ = 0;
 };
 
-/// A file being written; every failure is an IoError that names it and says the system's reason.
+/// A file being written; every failure is an IoError with its name and the system's reason.
 class OutputFile {
  public:
   explicit OutputFile(std::filesystem::path path);

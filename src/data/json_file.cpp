@@ -16,7 +16,7 @@ namespace json = boost::json;
 constexpr std::size_t kLargestFile = std::size_t{256} << 20;
 constexpr std::size_t kDeepest = 32;
 
-/// Events of a parser that only looks for a key that comes twice in one object.
+/// Parser callbacks that only look for a key that occurs twice in one object.
 struct DuplicateKeyFinder {
   using error_code = json::error_code;
   using string_view = json::string_view;
@@ -27,7 +27,7 @@ struct DuplicateKeyFinder {
 
   std::vector<std::set<std::string>> keys;  // of every object that is open
   std::string partial;
-  bool found = false;  // then `partial` is the key
+  bool found = false;  // if so, `partial` is the key
 
   bool on_document_begin(error_code&) { return true; }
   bool on_document_end(error_code&) { return true; }

@@ -10,7 +10,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// "<folder>" beside itself, with the process in its name.
+/// A hidden path beside `path`, with `what` and the process id in its name.
 fs::path sibling(const fs::path& path, const char* what) {
   return path.parent_path() / concat(".", path.filename().string(), ".", what, "-", ::getpid());
 }

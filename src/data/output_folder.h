@@ -4,13 +4,13 @@
 
 namespace hybrid_trainer {
 
-/// A folder that appears whole or not at all: it is filled under another name beside its own and
-/// renamed by commit(). Without a commit, everything written is removed.
+/// A folder that appears whole or not at all: it is filled under a temporary name beside its own
+/// and renamed by commit(). Without a commit, everything written is removed.
 class OutputFolder {
  public:
   enum class Existing { kRefuse, kReplaceData };
-  /// Throws CannotCreate where `path` is a file, or a folder that is not empty; with kReplaceData a
-  /// folder that holds a data.json is no obstacle, and commit() removes it.
+  /// Throws CannotCreate if `path` is a file, or a folder that is not empty; with kReplaceData a
+  /// folder that holds a data.json is allowed, and commit() removes it.
   OutputFolder(const std::filesystem::path& path, Existing existing);
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;

@@ -58,8 +58,8 @@ void PairCounts::join_in_word(std::int32_t index, const Pair& pair, std::int32_t
   for (std::int32_t i = 0; i < word.size; ++i, ++out) {
     const bool matches = i + 1 < word.size && symbol[i] == pair.left && symbol[i + 1] == pair.right;
     if (matches) {
-      // The pairs on both sides go and come back with the joined symbol; the next round may change
-      // the right one again.
+      // The pairs on both sides are replaced by pairs with the joined symbol; the next round may
+      // change the right one again.
       if (out > 0) {
         lower(symbol[out - 1], pair.left);
         add_pair(symbol[out - 1], joined, word.count, index);

@@ -17,15 +17,15 @@ namespace hybrid_trainer {
 class PairCounts {
  public:
   explicit PairCounts(const std::array<std::int32_t, 256>& byte_ids) : byte_ids_(byte_ids) {}
-  /// A word that occurs `count` times; before the first join.
+  /// Adds a word that occurs `count` times; only before the first join.
   void add_word(std::string_view word, std::int64_t count);
   struct Pair {
     std::int64_t count = 0;
     std::int32_t left = 0;
     std::int32_t right = 0;
   };
-  /// The most frequent pair, of equal ones that of the smallest ids; never given again. Count 0
-  /// where no pair is left.
+  /// The most frequent pair, on a tie that of the smallest ids; never returned again. Count 0 if no
+  /// pair is left.
   Pair take_most_frequent();
   /// Replaces every occurrence of the pair by `joined`, a new id, left to right within a word.
   void join(const Pair& pair, std::int32_t joined);

@@ -9,8 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// f(i, worker) for i in [0, count) on all threads, 0 <= worker < threads(); rethrows the exception
-/// of the smallest i that failed, after all have ended.
+/// f(i, worker) for i in [0, count) on all threads, 0 <= worker < threads(); after all have
+/// finished, rethrows the exception of the smallest i that failed.
 template <class F>
 void parallel_for(std::int64_t count, const F& f) {
   std::exception_ptr failure;

@@ -19,17 +19,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Progress = std::function<void(const PrepareProgress&)>;
 constexpr std::int64_t kFewestTokens = 2;  // an input and its target
-/// Of text in memory at once, in segments for all threads. The same on every machine, since words
-/// are forgotten batch by batch.
+/// Bytes of text in memory at once, in segments for all threads. The same on every machine, since
+/// words are dropped batch by batch.
 constexpr std::int64_t kBatchBytes = 16 << 20;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Calls f(segments) for all text of the pieces, kBatchBytes at a time, and reports after each
-/// call.
-
+/// Calls f(segments) for all text of the pieces, kBatchBytes at a time; reports after each call.
 template <class F>
 void for_each_batch(const std::vector<TextPiece>& pieces, PrepareProgress report,
                     const Progress& progress, const F& f) {
@@ -91,7 +89,7 @@ struct EncodedSegment {
   std::int64_t divided_bytes = 0;
 };
 
-/// Writes the shards of one split; gives the number of tokens.
+/// Writes the shards of one split per call of encode, which returns the number of tokens.
 class SplitEncoder {
  public:
   SplitEncoder(const Tokenizer& tokenizer, std::optional<std::int32_t> separator)
@@ -114,7 +112,7 @@ class SplitEncoder {
     writer.finish();
     return writer.tokens();
   }
-  /// Of all splits so far.
+  /// In all splits so far.
   std::int64_t divided_bytes() const { return divided_bytes_; }
 
  private:

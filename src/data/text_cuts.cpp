@@ -21,15 +21,15 @@ bool begins_contraction(std::string_view text, std::size_t place) {
   return text[place] == '\'' && kSecondLetters.find(text[place + 1]) != std::string_view::npos;
 }
 
-/// Whether both sides of a word's end stay the words they are. White space before something else
-/// would become one word, and an apostrophe that ends a piece would join the letter behind it.
+/// Whether the words on both sides of a cut at a word's end stay the same. White space before
+/// something else would become one word, an apostrophe after the cut could begin a contraction.
 bool is_cut(std::string_view text, std::size_t end, bool within_word) {
   if (within_word) return !begins_contraction(text, end);
   return !follows_white_space(text, end) || is_white_space(decode_utf8(text, end).value);
 }
 
 std::size_t last_word_end(std::string_view text) {
-  // So near the end a contraction or a character may be cut off, and words may be other ones.
+  // This close to the end, a contraction or a character may be cut off and change the words.
   constexpr std::size_t kUncertainBytes = 8;
   WordSplitter splitter;
   splitter.start(text);

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 constexpr const char* kInfoFile = "data.json";
 constexpr std::int64_t kInfoVersion = 1;
 
-/// Whether a token file that data.json says nothing of is of the split, by its name.
+/// Whether a token file belongs to the split by its name, if there is no data.json.
 bool names_split(const fs::path& path, Split split) {
   const std::string name = path.filename().string();
   const auto names = [&](Split part) { return name.find(name_of(part)) != std::string::npos; };

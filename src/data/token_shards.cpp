@@ -38,8 +38,8 @@ void write_as(OutputFile& file, std::span<const std::int32_t> tokens) {
   file.write(ids.data(), ids.size() * sizeof(Id));
 }
 
-/// Calls f(ids, first) for the tokens [start, start + count) of a file, some at a time, `first`
-/// being the place of ids[0]; until f says false.
+/// Calls f(ids, first) for the tokens [start, start + count) of a file in pieces, `first` being the
+/// position of ids[0], until f returns false.
 template <class Id, class F>
 void read_pieces(const InputFile& file, std::int64_t start, std::int64_t count, const F& f) {
   constexpr std::int64_t kPiece = 1 << 14;
@@ -68,8 +68,7 @@ struct PlacedToken {
   std::int64_t id;
 };
 
-/// The first token of `count` that is >= limit. The inner loop has no branch, so that it becomes
-/// vector code.
+/// The first of `count` tokens that is >= limit. The inner loop has no branch, so it vectorises.
 template <class Id>
 std::optional<PlacedToken> first_at_least(const InputFile& file, std::int64_t count,
                                           std::int64_t limit) {

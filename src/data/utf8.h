@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 
 struct CodePoint {
   char32_t value = 0;
-  std::size_t bytes = 0;  // 0: the bytes at the place are not UTF-8
+  std::size_t bytes = 0;  // 0: the bytes at this position are not UTF-8
 };
 
 /// The code point at `position` by the rules of RFC 3629: no overlong forms, no surrogates, at most
@@ -16,15 +16,15 @@ struct CodePoint {
 CodePoint decode_utf8(std::string_view text, std::size_t position);
 void append_utf8(char32_t value, std::string& text);
 
-/// Whether a byte can only stand within a UTF-8 character, not begin one.
+/// Whether a byte can only be inside a UTF-8 character, not begin one.
 inline bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
-/// Bytes of the longest start of `text` of at most `limit` bytes that cuts no character apart;
-/// where the bytes there are not UTF-8, just `limit`.
+/// Length of the longest prefix of `text`, of at most `limit` bytes, that cuts no character; if the
+/// bytes there are not UTF-8, just `limit`.
 std::size_t whole_characters(std::string_view text, std::size_t limit);
 
 /// Bytes from `position` up to the first that is not UTF-8, or the end.
 std::size_t valid_utf8_bytes(std::string_view text, std::size_t position);
-/// Bytes from `position` up to the first place where a code point can be read, or the end.
+/// Bytes from `position` up to the first position where a code point can be read, or the end.
 std::size_t invalid_utf8_bytes(std::string_view text, std::size_t position);
 
 }  // namespace hybrid_trainer

@@ -10,14 +10,14 @@ namespace hybrid_trainer {
 
 namespace {
 
-// Third words of the random keys, so that data draws other numbers than weights and dropout do.
+// Third words of the random keys, so that data gets other random numbers than weights and dropout.
 constexpr std::uint64_t kOffsetKey = 0x646174610000u;  // "data"
 constexpr std::uint64_t kOrderKey = kOffsetKey + 1;
 constexpr int kRounds = 6;
 
-/// Place of element i of a random permutation of [0, count): a Feistel network over the next even
-/// number of bits, walked along until it falls below count; on average less than four steps.
-/// Source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains".
+/// Position of element i in a random permutation of [0, count): a Feistel network over the next
+/// even number of bits, iterated until the result is below count (cycle walking); on average less
+/// than four times. Source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains".
 std::uint64_t permute(std::uint64_t i, std::uint64_t count, const RandomKey& key) {
   const int half_bits = std::max(1, static_cast<int>(std::bit_width(count - 1) + 1) / 2);
   const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;

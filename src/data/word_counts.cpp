@@ -53,8 +53,8 @@ bool WordCounts::comes_first(const Entry& a, const Entry& b) const {
   return text_of(a) < text_of(b);
 }
 
-/// Brings the most frequent words to the front of entries_, as many as `limit` has room for; gives
-/// their number. Halves the part in question until it is empty, in linear time.
+/// Moves the most frequent words to the front of entries_, as many as fit into `limit`; returns
+/// their number. Bisects with nth_element, in linear time.
 std::size_t WordCounts::most_frequent(std::size_t limit) {
   std::size_t kept = 0, end = entries_.size();
   const auto at = [&](std::size_t place) {

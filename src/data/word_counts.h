@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// How often each word of a set occurs: an open-addressed table over the words' text in a row.
+/// How often each word occurs: an open-addressed hash table over the words' concatenated text.
 class WordCounts {
  public:
   static std::uint32_t hash_of(std::string_view word);
@@ -16,10 +16,10 @@ class WordCounts {
   void clear();
 
   std::int64_t words() const { return static_cast<std::int64_t>(entries_.size()); }
-  /// What all words weigh: their text, and some bytes for each.
+  /// What all words weigh: their text, and a constant per word.
   std::size_t weight() const { return text_.size() + kWordWeight * entries_.size(); }
-  /// Forgets the rarest words, of equally rare ones those of the highest hashes, until weight() <=
-  /// `limit`; which ones depends on words and counts alone. Gives how many.
+  /// Drops the rarest words, of equally rare ones those with the highest hashes, until weight() <=
+  /// `limit`; the choice depends on words and counts alone. Returns how many.
   std::int64_t forget_rarest(std::size_t limit);
 
   /// Calls f(word, count) for every word.
@@ -45,7 +45,7 @@ class WordCounts {
 
   std::string text_;
   std::vector<Entry> entries_;
-  std::vector<std::uint32_t> slots_;  // 0: free, else the place in entries_ and 1
+  std::vector<std::uint32_t> slots_;  // 0: free, else 1 + the index into entries_
 };
 
 }  // namespace hybrid_trainer

@@ -8,8 +8,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kShortWord = 32;  // from here on a heap is faster than looking at all pairs
-constexpr std::int32_t kGone = -1;      // id of a symbol that its left neighbour has taken in
+constexpr std::size_t kShortWord = 32;  // from here on a heap is faster than scanning all pairs
+constexpr std::int32_t kGone = -1;      // id of a symbol merged into its left neighbour
 
 std::uint64_t hash_of(std::string_view word) {
   std::uint64_t hash = word.size() * 0x9E3779B97F4A7C15u;

@@ -18,7 +18,7 @@ class MergeTable {
   static constexpr std::int32_t kNone = INT32_MAX;
 
   explicit MergeTable(const std::vector<BpeMerge>& merges);
-  /// Rank kNone where the pair is never joined.
+  /// Rank kNone if the pair is never joined.
   Rule find(std::int32_t left, std::int32_t right) const {
     const std::uint64_t key = key_of(left, right);
     for (std::size_t i = slot_of(key);; i = (i + 1) & mask_) {
@@ -44,9 +44,9 @@ class MergeTable {
   std::vector<Slot> slots_;
 };
 
-/// Splits one word into tokens: again and again the pair of lowest rank is joined, the leftmost
-/// first. A word of n bytes takes O(n log n) at worst. Words that came before are looked up in a
-/// cache of fixed size. For one thread.
+/// Splits one word into tokens by repeatedly joining the pair of lowest rank, leftmost first. A
+/// word of n bytes takes O(n log n) at worst. Earlier words are looked up in a cache of fixed size.
+/// Not thread-safe.
 class WordEncoder {
  public:
   WordEncoder(const MergeTable& merges, const std::array<std::int32_t, 256>& byte_ids);

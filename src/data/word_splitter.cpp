@@ -57,7 +57,7 @@ WordSplitter::WordSplitter() : pattern_(std::make_unique<Pattern>()) {
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &error_offset, nullptr);
   require(pattern_->code != nullptr, "PCRE2 does not take GPT-2's pattern");
-  // Where PCRE2 has no compiler for this processor, pcre2_match interprets the pattern.
+  // If PCRE2 has no JIT for this processor, pcre2_match interprets the pattern.
   pcre2_jit_compile(pattern_->code, PCRE2_JIT_COMPLETE);
   pattern_->match = pcre2_match_data_create(1, nullptr);
 }

@@ -23,7 +23,7 @@ constexpr const char* kTrash = ".trash-";
 
 bool begins_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
 
-/// A folder that is gone, with all in it, at the end of the scope; unless it was renamed.
+/// A folder that is removed with its contents at the end of the scope, unless it was renamed.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
@@ -57,7 +57,7 @@ std::map<std::string, std::vector<NamedTensor>> tensors_by_file(const State& sta
   return files;
 }
 
-/// Throws IoError before anything is written where the disk cannot hold it.
+/// Throws IoError before anything is written if the disk cannot hold it.
 void check_free_space(const std::string& folder, const State& state) {
   constexpr std::size_t kReserve = std::size_t{1} << 20;
   std::size_t needed = kReserve;
@@ -102,8 +102,8 @@ std::vector<std::string> names_in(const std::string& folder) try {
   throw IoError(concat(folder, ": cannot list it: ", problem.code().message()));
 }
 
-/// Shows the finished folder under its name. A checkpoint of that step that is there already
-/// changes places with it, or goes to the trash where the file system cannot exchange.
+/// Makes the finished folder visible under its name. An existing checkpoint of that step is
+/// exchanged with it, or goes to the trash if the file system cannot exchange.
 void publish(const std::string& temporary, const std::string& folder, const std::string& name) {
   const std::string path = folder + "/" + name, trash = folder + "/" + kTrash + name;
   if (std::rename(temporary.c_str(), path.c_str()) == 0) return;
@@ -119,9 +119,9 @@ void publish(const std::string& temporary, const std::string& folder, const std:
   throw IoError(system_problem(path, "cannot rename the finished checkpoint"));
 }
 
-/// Moves the checkpoints up to `step` over the newest `keep` to the trash. Those of later steps are
-/// another run's or damaged: they stay. Throws IoError where one could not be moved, after all
-/// others are.
+/// Moves the checkpoints up to `step` beyond the newest `keep` to the trash. Those of later steps
+/// are another run's or damaged: they stay. Throws IoError if one could not be moved, after moving
+/// all others.
 void rotate(const std::string& folder, std::int64_t step, std::int64_t keep) {
   std::vector<std::int64_t> steps;
   for (const std::string& name : names_in(folder)) {
@@ -138,7 +138,7 @@ void rotate(const std::string& folder, std::int64_t step, std::int64_t keep) {
   if (!problem.empty()) throw IoError(problem);
 }
 
-/// Throws IoError where something could not be removed, after everything else is.
+/// Throws IoError if something could not be removed, after removing everything else.
 void remove_leftovers(const std::string& folder) {
   std::string problem;
   for (const std::string& name : names_in(folder)) {
@@ -150,7 +150,7 @@ void remove_leftovers(const std::string& folder) {
   if (!problem.empty()) throw IoError(problem);
 }
 
-/// The checkpoint of `step` is safe by now: what fails here must not end the training.
+/// The checkpoint of `step` is already safe: a failure here must not end the training.
 void clean_up(const std::string& folder, std::int64_t step, std::int64_t keep,
               std::vector<std::string>& warnings) {
   const auto try_to = [&](const auto& action) {
@@ -177,7 +177,7 @@ void remove_checkpoint_leftovers(const std::string& folder) {
   try {
     remove_leftovers(folder);
   } catch (const IoError&) {
-    // They only take room, and every save tries again.
+    // They only take up space, and every save tries again.
   }
 }
 

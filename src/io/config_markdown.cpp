@@ -72,7 +72,7 @@ void append_group(std::string& out, const FieldNode& group, const std::string& p
 std::string fields_markdown(const FieldNode& root) {
   std::string out;
   append_group(out, root, "");
-  if (!out.empty()) out.pop_back();  // the empty line at the end
+  if (!out.empty()) out.pop_back();  // the final empty line
   return out;
 }
 

@@ -47,7 +47,7 @@ std::string unknown_key(const FieldNode& root, const FieldNode& group, const std
                             : "; did you mean " + elsewhere + "?");
 }
 
-/// A JSON value in a few words: 0.5, "text", [0.9, 0.95], an object.
+/// A JSON value in brief: 0.5, "text", [0.9, 0.95], an object.
 std::string brief(const json::value& value) {
   if (value.is_object()) return "an object";
   if (value.is_double()) {
@@ -83,7 +83,7 @@ std::optional<double> number_in(const json::value& value) {
   return {};
 }
 
-/// The value in the field's own type, or nothing where the JSON value has another type.
+/// The value in the field's own type, or nothing if the JSON value has another type.
 std::optional<FieldValue> converted(const FieldNode& field, const json::value& value) {
   if (std::holds_alternative<bool>(field.value) && value.is_bool()) return value.get_bool();
   if (std::holds_alternative<std::string>(field.value) && value.is_string()) {
@@ -134,7 +134,7 @@ std::string value_problem(const FieldNode& field, const std::string& path,
   return "";
 }
 
-/// Assigns or says why not.
+/// Assigns, or returns why it cannot.
 std::string assign(const FieldNode& field, const std::string& path, const json::value& value) {
   const auto own = converted(field, value);
   if (!own) return concat(path, ": got ", brief(value), ", want ", wanted(field));
@@ -143,7 +143,7 @@ std::string assign(const FieldNode& field, const std::string& path, const json::
   return problem;
 }
 
-/// One file on its way into a struct.
+/// One file being read into a struct.
 struct FileReading {
   const FieldNode& root;
   const JsonDocument& document;

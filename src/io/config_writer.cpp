@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer {
 
-/// Found by cereal: a group is an object of its fields.
+/// Called by cereal: a group is an object of its fields.
 static void save(cereal::JSONOutputArchive& archive, const FieldNode& group) {
   for (const FieldNode& field : group.fields) {
     if (field.is_group()) {

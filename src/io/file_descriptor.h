@@ -31,24 +31,24 @@ class FileDescriptor {
 /// "path: what failed: No space left on device", from errno.
 std::string system_problem(const std::string& path, const char* what_failed);
 
-/// Opens a regular file for reading and gives its size. Throws MissingInput, or DataError where it
+/// Opens a regular file for reading and returns its size. Throws MissingInput, or DataError if it
 /// is a folder or a pipe.
 std::pair<FileDescriptor, std::size_t> open_regular_file(const std::string& path);
 
-/// Reads exactly `bytes` at `offset`. Throws IoError, also where the file ends before.
+/// Reads exactly `bytes` at `offset`. Throws IoError, also if the file ends before.
 void read_at(const FileDescriptor& file, const std::string& path, void* to, std::size_t bytes,
              std::size_t offset);
 
 /// Makes the names within a folder durable. Throws IoError.
 void sync_folder(const std::string& path);
 
-/// Writes a new file from its first byte to its last, with a checksum on the way.
+/// Writes a new file from start to end, computing its checksum on the way.
 class FileWriter {
  public:
   /// Creates or empties `path`. Throws IoError.
   explicit FileWriter(std::string path);
   void append(const void* data, std::size_t bytes);
-  /// fsync and close. Throws IoError. Without this call the file's content is not to be trusted.
+  /// fsync and close. Throws IoError. Without this call the file's content must not be trusted.
   FileDigest finish();
 
  private:
@@ -59,8 +59,8 @@ class FileWriter {
 };
 
 /// Replaces `path` by what `write` appends: temporary file beside it, fsync, rename, fsync of the
-/// folder. Throws IoError and then leaves an old file at `path` as it was, or the new one where
-/// only the last fsync failed.
+/// folder. Throws IoError and then leaves an old file at `path` as it was, or the new one if only
+/// the last fsync failed.
 FileDigest write_atomically(const std::string& path, const std::function<void(FileWriter&)>& write);
 
 /// Size and checksum of a file as it is now.

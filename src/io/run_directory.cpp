@@ -21,7 +21,7 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
-/// Whether a run that was killed before its first step may have left it.
+/// Whether the path may be left from a run that was killed before its first step.
 bool is_of_a_start(const fs::path& path) {
   const std::string name = path.filename().string();
   std::error_code ignored;
@@ -30,7 +30,7 @@ bool is_of_a_start(const fs::path& path) {
          name.rfind(".tmp-", 0) == 0;
 }
 
-/// Name of the first file that a folder holds besides what a killed start leaves, or "".
+/// Name of the first file in a folder other than such leftovers, or "".
 std::string first_file(const std::string& root) {
   std::error_code absent;
   for (const auto& entry : fs::directory_iterator(root, absent)) {

@@ -16,7 +16,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 constexpr std::size_t kLengthBytes = 8;
 
-/// A text file of Git LFS in the weights' place is common.
+/// A Git LFS pointer file in place of the weights is a common mistake.
 void refuse_git_lfs_pointer(const FileDescriptor& file, const std::string& path, std::size_t size) {
   constexpr std::string_view kPointer = "version https://git-lfs";
   if (size < kPointer.size()) return;

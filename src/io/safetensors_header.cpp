@@ -25,7 +25,7 @@ constexpr std::array<FileDtype, 22> kFileDtypes{{
     {"I64", 64},        {"U64", 64},
 }};
 
-/// Throws DataError about one tensor of the file.
+/// Reads the header entry of one tensor; throws DataError that names it.
 class EntryReader {
  public:
   EntryReader(const std::string& file, const std::string& name) : file_(file), name_(name) {}

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 class FileWriter;
 
-/// What the JSON at the front of a safetensors file says.
+/// The contents of the JSON header of a safetensors file.
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;  // sorted by offset
   std::map<std::string, std::string> metadata;
@@ -27,7 +27,7 @@ std::optional<DType> tensor_dtype_of(std::string_view safetensors_name);
 SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& file,
                                            std::size_t data_begin, std::size_t data_bytes);
 
-/// What write_safetensors puts into its file.
+/// Appends what write_safetensors puts into its file.
 void append_safetensors(FileWriter& writer, std::vector<NamedTensor> tensors,
                         const std::map<std::string, std::string>& metadata);
 

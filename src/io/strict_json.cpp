@@ -85,7 +85,7 @@ class Handler {
     values_.push_uint64(value);
     return true;
   }
-  /// Boost 1.81 may be wrong in the last bit; the text is read again.
+  /// Boost 1.81 may be wrong in the last bit, so the text is parsed again.
   bool on_double(double value, json::string_view rest, json::error_code& error) {
     number_.append(rest.data(), rest.size());
     std::from_chars(number_.data(), number_.data() + number_.size(), value);
@@ -135,7 +135,7 @@ JsonDocument parse_json_document(std::string_view text, const std::string& name,
   json::error_code error;
   std::size_t line = 1;
   for (std::size_t begin = 0;;
-       ++line) {  // line by line, so that the handler knows where a key stands
+       ++line) {  // line by line, so that the handler knows the line of a key
     const std::size_t break_at = text.find('\n', begin);
     const bool last = break_at == std::string_view::npos;
     const std::string_view piece =

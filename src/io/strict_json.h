@@ -14,7 +14,7 @@ struct JsonLimits {
   std::size_t max_depth = 64;
 };
 
-/// A JSON text together with what people want to know about its mistakes.
+/// A JSON text together with what error messages about it need.
 struct JsonDocument {
   struct DuplicateKey {
     std::string path;  // "optimizer.learning_rate"
@@ -26,17 +26,17 @@ struct JsonDocument {
 };
 
 /// Parses text of unknown origin: no comments, valid UTF-8 only, bounded size and depth, numbers
-/// read exactly, a number that no double holds refused. Throws DataError "name:line:column: what is
-/// wrong".
+/// read exactly, numbers too large for a double rejected. Throws DataError "name:line:column: what
+/// is wrong".
 JsonDocument parse_json_document(std::string_view text, const std::string& name,
                                  const JsonLimits& limits = {});
 
-/// The same; duplicate keys are an error too.
+/// The same, but duplicate keys are an error too.
 boost::json::value parse_json_text(std::string_view text, const std::string& name,
                                    const JsonLimits& limits = {});
 
-/// Two spaces a level, arrays of plain values on one line, doubles in the shortest form that reads
-/// back the same, null for NaN and infinities.
+/// Indented by two spaces per level, arrays of plain values on one line, doubles in the shortest
+/// form that reads back the same, null for NaN and infinities.
 std::string pretty_json(const boost::json::value& value);
 
 /// The shortest decimal form of a finite double that reads back the same: "0.004", "3e-05",

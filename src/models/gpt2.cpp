@@ -86,7 +86,7 @@ void Gpt2::backward(const Batch& batch, ActivationTape& tape, const Stream& stre
   embedding_.backward(dx, batch.inputs, stream);
 }
 
-/// Dropout after the embedding, site 0; on the gradient the same call drops the same elements.
+/// Dropout after the embedding, site 0; the same call on the gradient drops the same elements.
 void Gpt2::drop(const Tensor& x, const Pass& pass, const Stream& stream) const {
   if (config_.dropout == 0 || !pass.training) return;
   apply_dropout(x, static_cast<float>(config_.dropout), pass, 0, stream);

@@ -11,8 +11,8 @@ Tensor as_rows(const Tensor& x) {
   return x.view({x.elements() / last, last});
 }
 
-/// The GELU's output is computed again in backward where device memory is what is scarce: a third
-/// of a block's activations for about two hundredths of a step.
+/// Backward recomputes the GELU's output where device memory is scarce: this saves a third of a
+/// block's activations for about two hundredths of a step.
 bool recomputes_gelu(const Stream& stream) { return stream.device().type != DeviceType::kCpu; }
 
 }  // namespace
@@ -46,7 +46,7 @@ Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Strea
     active = tape.pop(stream);
   }
   projection_.backward_parameters(dy_rows, active, stream);
-  const Tensor dwide = active;  // read for the last time
+  const Tensor dwide = active;  // reuses the memory after its last read
   kernels::linear_gelu_backward_input(dwide, dy_rows, projection_.weight().for_compute(), wide,
                                       stream);
   return expansion_.backward(dwide, tape, stream);

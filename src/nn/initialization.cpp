@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// FNV-1a: a name's number is the same in every run and build.
+/// FNV-1a: a name's hash is the same in every run and build.
 std::uint64_t hash_of(const std::string& name) {
   std::uint64_t hash = 0xCBF29CE484222325u;
   for (unsigned char c : name) hash = (hash ^ c) * 0x100000001B3u;

@@ -20,8 +20,8 @@ TransformerBlock::TransformerBlock(int index, const BlockShape& shape, const Str
       norm_2_(block_name(index, "ln_2"), shape.width, stream),
       feed_forward_(block_name(index, "mlp"), shape.width, stream) {}
 
-/// Without dropout the branch's last product adds the residual itself; with it the branch is
-/// thinned first.
+/// Without dropout the branch's last product adds the residual itself; with it, dropout comes
+/// first.
 template <class Branch>
 Tensor TransformerBlock::forward_branch(Branch& branch, LayerNorm& norm, const Tensor& x,
                                         std::uint64_t site, ActivationTape& tape,

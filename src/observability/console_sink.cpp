@@ -17,7 +17,7 @@ namespace {
 constexpr double kSecondsBetweenRewrites = 0.1;
 constexpr double kSecondsBetweenLines = 5;
 constexpr double kSecondsBetweenEvents = 5;
-constexpr int kStepsOfMean = 300;  // that the time left is reckoned from
+constexpr int kStepsOfMean = 300;  // from which the time left is estimated
 constexpr std::size_t kPhaseWidth = 7;
 
 }  // namespace

@@ -38,7 +38,7 @@ void write_column(JsonWriter& out, std::string_view key, const std::vector<Curve
   out.end_array();
 }
 
-/// Kinds that hold anything at any time, each with two columns.
+/// Kinds with any bytes at any time, each with two columns.
 void write_kinds(JsonWriter& out, const std::vector<CurvePoint>& points) {
   out.begin_array("kinds");
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
@@ -155,7 +155,7 @@ void Curves::add_to_runs(const StepRecord& record) {
   few_runs_ = runs_.size() <= kMostPoints;
 }
 
-/// The exact runs of phases where they are few, otherwise those of points.
+/// The exact runs of phases if they are few, otherwise those of points.
 std::vector<PhaseRun> Curves::bands() const {
   if (few_runs_) return runs_;
   std::vector<PhaseRun> bands;

@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 
 class JsonWriter;
 
-/// Neighbouring steps put together as one point of every curve.
+/// Neighbouring steps merged into one point of every curve.
 struct CurvePoint {
   std::int64_t last_step = 0;
   std::array<std::int64_t, kPhases> steps{};  // by phase
@@ -35,7 +35,7 @@ struct CurveMark {
   double value = 0;
 };
 
-/// Single values at some steps, thinned evenly where they become too many.
+/// Single values at some steps, thinned evenly once there are too many.
 struct CurveMarks {
   std::vector<CurveMark> kept;
   std::int64_t stride = 1;  // one of so many is kept
@@ -43,7 +43,7 @@ struct CurveMarks {
   void add(std::int64_t step, const std::optional<double>& value);
 };
 
-/// Neighbouring steps of one phase.
+/// Consecutive steps of one phase.
 struct PhaseRun {
   Phase phase = Phase::kWarmup;
   std::int64_t first_step = 0, last_step = 0;
@@ -55,8 +55,7 @@ struct CurveEvent {
   std::string text;
 };
 
-/// A run's curves in bounded memory: where points become too many, neighbours are put together in
-/// pairs.
+/// A run's curves in bounded memory: if points become too many, pairs of neighbours are merged.
 class Curves {
  public:
   static constexpr std::size_t kMostPoints = 1500;

@@ -7,8 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Bytes of the well-formed UTF-8 sequence at the start of `text`, or 0 where there is none (RFC
-/// 3629).
+/// Bytes of the well-formed UTF-8 sequence (RFC 3629) at the start of `text`, or 0 for none.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);

@@ -13,8 +13,8 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Visits whole lines that are records, with the offset behind each, until `visit` says false or a
-/// line is none.
+/// Visits complete lines that are records, with the offset after each, until `visit` returns false
+/// or a line is not a record.
 template <class Visit>
 void visit_records(const std::filesystem::path& path, const Visit& visit) {
   std::ifstream in(path, std::ios::binary);

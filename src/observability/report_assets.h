@@ -2,8 +2,8 @@
 
 namespace hybrid_trainer {
 
-/// The files of report/, made into strings by the build. report.html has {{name}} where report.cpp
-/// puts something.
+/// The files of report/, turned into strings by the build. report.html has {{name}} where
+/// report.cpp inserts something.
 extern const char k_report_html[];
 extern const char k_report_css[];
 extern const char k_report_js[];

@@ -22,7 +22,7 @@ void write_bytes(JsonWriter& out, std::string_view key, const BytesByKind& bytes
   out.end_object();
 }
 
-/// The record's event, with the numbers that JSON cannot hold named in front.
+/// The record's event, preceded by the names of the numbers that JSON cannot represent.
 std::string event_text(const StepRecord& record) {
   std::string text;
   const auto name = [&](const char* what, double value) {

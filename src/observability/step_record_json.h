@@ -8,10 +8,10 @@
 
 namespace hybrid_trainer {
 
-/// One line of metrics.jsonl, with its line end.
+/// One line of metrics.jsonl, with its newline.
 std::string to_json_line(const StepRecord& record);
 
-/// The record of a line without its line end; none where it is not a whole record.
+/// The record of a line without its newline; none if it is not a complete record.
 std::optional<StepRecord> parse_json_line(std::string_view line);
 
 }  // namespace hybrid_trainer

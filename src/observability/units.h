@@ -5,7 +5,7 @@
 
 namespace hybrid_trainer::units {
 
-/// Numbers as people read them.
+/// Numbers in human-readable form.
 std::string fixed(double value, int decimals);  // "3.142"
 std::string count(double value);                // "950", "12.3k", "1.24M"
 std::string grouped(double value);              // "1,234,567", rounded

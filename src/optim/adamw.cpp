@@ -20,8 +20,8 @@ kernels::AdamWSettings settings_of(const OptimizerConfig& config, double learnin
   return settings;
 }
 
-/// β·(1 − β^t)/(1 − β^(t+1)): how a bias-corrected mean after t > 0 steps shrinks by one step that
-/// adds zero.
+/// β·(1 − β^t)/(1 − β^(t+1)): the factor by which one more step that adds zero shrinks a
+/// bias-corrected mean of t > 0 steps.
 double shrinkage(double beta, std::int64_t t) {
   const double steps = static_cast<double>(t);
   return beta * (1 - std::pow(beta, steps)) / (1 - std::pow(beta, steps + 1));
@@ -91,8 +91,8 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
     for (const Tensor& direction : directions) fill_zero(direction, stream);
     return;
   }
-  // A zero gradient shrinks m̂ and v̂ by known factors, so that the step it makes is a step of the
-  // present moments with another learning rate and epsilon.
+  // A zero gradient shrinks m̂ and v̂ by known factors, so its step is one with the current moments
+  // and another learning rate and epsilon.
   const double root = std::sqrt(shrinkage(config_.betas[1], steps_));
   kernels::AdamWSettings settings =
       settings_of(config_, learning_rate * shrinkage(config_.betas[0], steps_) / root, steps_);

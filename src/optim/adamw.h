@@ -25,8 +25,8 @@ class AdamW final : public Optimizer {
   struct Slot {
     Parameter* parameter;
     bool eight_bit;
-    Tensor m, v;                // f32, or the codes; undefined while moved away
-    Tensor m_scales, v_scales;  // of codes
+    Tensor m, v;                // f32, or the codes; undefined while offloaded
+    Tensor m_scales, v_scales;  // for codes
   };
   static Slot make_slot(Parameter* parameter, std::int64_t state_bits, const Stream& stream);
   static void require_slot(const Slot& slot);

@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Share of the way from `begin` to `end` that `step` has gone, in [0, 1].
+/// Fraction of the way from `begin` to `end` done at `step`, in [0, 1].
 double progress(double step, double begin, double end) {
   if (step >= end) return 1;
   return step <= begin ? 0 : (step - begin) / (end - begin);

@@ -22,13 +22,13 @@ std::vector<Parameter*> others_of(const std::vector<Parameter*>& parameters) {
   return others;
 }
 
-/// 0.2·√(larger side): an orthogonal (R, C) matrix has the root mean square 1/√max(R, C), an AdamW
+/// 0.2·√(larger side): an orthogonal (R, C) matrix has root mean square 1/√max(R, C), an AdamW
 /// update about 0.2.
 float update_scale(const Shape& shape) {
   return 0.2f * std::sqrt(static_cast<float>(std::max(shape[0], shape[1])));
 }
 
-/// As the phase computes: in bf16 where weights have bf16 copies, unless bf16 is slower here.
+/// The precision of the phase: bf16 if weights have bf16 copies, unless bf16 is slower here.
 DType products_of(const Parameter& parameter, const Stream& stream) {
   const bool fast = stream.device().type != DeviceType::kCpu || multiplies_bfloat16();
   return parameter.working && fast ? DType::kBF16 : DType::kF32;

@@ -14,8 +14,8 @@ namespace hybrid_trainer {
 /// Muon: matrices that are not embeddings move by the orthogonalised Nesterov momentum, times
 /// 0.2·√(larger side), which gives their updates the root mean square of AdamW's, so that one
 /// learning rate and one decay serve both; all other parameters are AdamW's. State: m for each such
-/// matrix; AdamW's, of state_bits, for the others. It is orthogonalised in
-/// the precision that the phase computes in. Sources: Jordan et al. 2024, "Muon"; Liu et al.
+/// matrix; AdamW's, of state_bits, for the others. Products of the orthogonalisation run in the
+/// phase's precision, or f32 where bf16 is slower. Sources: Jordan et al. 2024, "Muon"; Liu et al.
 /// 2025, "Muon is scalable for LLM training", eq. 4.
 class Muon final : public Optimizer {
  public:

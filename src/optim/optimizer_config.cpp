@@ -17,7 +17,7 @@ void OptimizerConfig::collect_problems(const std::string& path,
   } else if (betas[1] == 0) {
     problems.push_back(concat(path, ".betas: got 0 as the second number, want (0, 1)"));
   }
-  if (state_bits > 8 && state_bits < 32) {  // beyond, the range's problem
+  if (state_bits > 8 && state_bits < 32) {  // otherwise it is out of range
     problems.push_back(concat(path, ".state_bits: got ", state_bits, ", want 8 or 32"));
   } else if (state_bits == 8 && name == "sgd") {
     problems.push_back(concat(path,

@@ -6,8 +6,8 @@
 
 namespace hybrid_trainer {
 
-/// A parameter with the state tensors that an optimizer keeps for it. Undefined while moved away,
-/// or where not kept.
+/// A parameter with the state tensors that an optimizer keeps for it. They are undefined while
+/// offloaded, or if not kept.
 struct OptimizerSlot {
   Parameter* parameter;
   Tensor m;  // momentum, or mean of the gradients
@@ -17,15 +17,14 @@ struct OptimizerSlot {
 /// Zeroed state like `like`.
 Tensor make_state(const Tensor& like, const Stream& stream);
 
-/// Throws Error that names the parameter where its state is moved away.
+/// Throws Error, which names the parameter, if its state is offloaded.
 void require_state(const Parameter& parameter, const Tensor& state);
 
-/// Throws ShapeMismatch unless there is one f32 tensor of the right shape for each of the
-/// parameters.
+/// Throws ShapeMismatch unless there is one f32 tensor of the right shape per parameter.
 void require_directions(const std::vector<Tensor>& directions,
                         const std::vector<Parameter*>& parameters);
 
-/// The decay factor of a parameter: 0 unless it is a matrix.
+/// The decay of a parameter: 0 unless it is a matrix.
 inline float decay_of(const Parameter& parameter, double weight_decay) {
   return parameter.is_matrix ? static_cast<float>(weight_decay) : 0.0f;
 }

@@ -39,7 +39,7 @@ Tensor Orthogonalizer::input(std::int64_t rows, std::int64_t columns) const {
   return part(input_, rows, columns);
 }
 
-/// What a product reads for `matrix`: its rounded copy, or itself where there is no room for one.
+/// The operand that products read for `matrix`: its rounded copy, or itself in f32.
 Tensor Orthogonalizer::factor(const Tensor& matrix, const Tensor& rounded,
                               const Stream& stream) const {
   if (!rounded) return matrix;
@@ -51,7 +51,7 @@ Tensor Orthogonalizer::factor(const Tensor& matrix, const Tensor& rounded,
 Tensor Orthogonalizer::orthogonal(const Tensor& matrix, DType products, const Stream& stream) {
   const std::int64_t rows = matrix.size(0), columns = matrix.size(1);
   const std::int64_t side = std::min(rows, columns);
-  const bool wide = rows <= columns;  // the smaller of X·Xᵀ and Xᵀ·X is worked with
+  const bool wide = rows <= columns;  // works with the smaller of X·Xᵀ and Xᵀ·X
   const bool rounds = products == DType::kBF16;
   if (rounds && !rounded_input_) {
     rounded_input_ = workspace(input_.elements(), stream, DType::kBF16);

@@ -7,20 +7,19 @@
 namespace hybrid_trainer {
 
 /// Replaces a matrix by the nearest one whose singular values are all near 1 (0.7 to 1.2), with
-/// five Newton–Schulz steps X ← a·X + (b·G + c·G²)·X, G = X·Xᵀ, from X = U/‖U‖. Works in memory
-/// that it allocates once, for bf16 with the first such matrix. Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers in
-/// neural networks".
+/// five Newton–Schulz steps X ← a·X + (b·G + c·G²)·X, G = X·Xᵀ, from X = U/‖U‖. Allocates its
+/// memory once, for bf16 with the first such matrix. Source: Jordan et al. 2024, "Muon: an
+/// optimizer for hidden layers in neural networks".
 class Orthogonalizer {
  public:
   /// Room for matrices of at most `max_elements` elements and `max_side` rows or columns, whichever
   /// is fewer.
   Orthogonalizer(std::int64_t max_elements, std::int64_t max_side, const Stream& stream);
 
-  /// An f32 (rows, columns) view of the workspace for the caller to fill; valid until the next
-  /// call.
+  /// An f32 (rows, columns) view of the workspace for the caller to fill, until the next call.
   Tensor input(std::int64_t rows, std::int64_t columns) const;
-  /// The orthogonalised `matrix`, which came from input() and is overwritten. Does not block.
-  /// Zeros stay zeros. `products`: the dtype that factors of products are rounded to; sums are f32.
+  /// The orthogonalised `matrix`, which came from input() and is overwritten. Does not block. Zeros
+  /// stay zeros. `products`: the dtype that operands of products are rounded to; sums are f32.
   Tensor orthogonal(const Tensor& matrix, DType products, const Stream& stream);
 
  private:

@@ -36,7 +36,7 @@ boost::json::array profile_json(const BenchmarkResult& result) {
   return rows;
 }
 
-/// Milliseconds of a step by work and part; what no kernel took is the rest.
+/// Milliseconds of a step by work and part; the rest is time outside kernels.
 void print_profile(const BenchmarkResult& result) {
   const double per_step = 1e3 / result.profiled_steps, step = per_step * result.profiled_seconds;
   std::printf("\n%-14s%10s%10s%10s%10s%8s%8s\n", "ms a step", "forward", "backward", "update",

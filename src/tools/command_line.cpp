@@ -16,7 +16,7 @@ std::string see_help(const CommandSyntax& syntax) {
   return concat("\nusage: hybrid ", syntax.name, " ", syntax.usage);
 }
 
-/// "--name=" stands for "--name" and an empty value, which Boost would refuse.
+/// Splits "--name=" into "--name" and an empty value; Boost would reject it.
 std::vector<std::string> split_empty_values(const std::vector<std::string>& arguments) {
   std::vector<std::string> split;
   for (const std::string& argument : arguments) {
@@ -54,7 +54,7 @@ void check_operands(const CommandSyntax& syntax, const std::vector<std::string>&
   }
 }
 
-/// Reads everything into `values`; Boost's own messages are replaced where they lack what helps.
+/// Reads everything into `values`; Boost's own messages are replaced where they are unhelpful.
 void parse_into(po::variables_map& values, const CommandSyntax& syntax,
                 const po::options_description& all, const std::vector<std::string>& arguments) {
   const std::string who = concat("hybrid ", syntax.name, ": ");

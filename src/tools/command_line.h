@@ -9,21 +9,21 @@ namespace hybrid_trainer {
 
 namespace po = boost::program_options;
 
-/// What one sub-command takes. Options are declared as Boost.Program_options does, bound to the
-/// command's variables and, where they must be given, marked with ->required(). `--help` is added
-/// by parse_command_line.
+/// What one sub-command takes. Options are declared as in Boost.Program_options, bound to the
+/// command's variables and, if they are mandatory, marked with ->required(). parse_command_line
+/// adds `--help`.
 struct CommandSyntax {
   std::string name;         // "prepare"
   std::string usage;        // what follows the name: "INPUT... --output DATA [options]"
   std::string description;  // for --help, lines of at most 100 columns
-  /// Arguments that are not options, all wanted; "INPUT..." takes one or more.
+  /// Arguments that are not options, all mandatory; "INPUT..." takes one or more.
   std::vector<std::string> operands;
   po::options_description options{"Options"};
 };
 
-/// The operands, and the options in the variables they are bound to; none where --help was asked
-/// for and has been printed. Throws UsageError that names what is unknown, missing or cannot be
-/// read, with the nearest option.
+/// The operands; the options are in the variables they are bound to. None if --help was given and
+/// has been printed. Throws UsageError that names what is unknown, missing or unreadable, with the
+/// nearest option.
 std::optional<std::vector<std::string>> parse_command_line(
     const CommandSyntax& syntax, const std::vector<std::string>& arguments);
 

@@ -5,7 +5,7 @@
 
 namespace hybrid_trainer {
 
-/// The sub-commands of `hybrid`. Each takes the arguments behind its name and returns the process's
+/// The sub-commands of `hybrid`. Each takes the arguments after its name and returns the process's
 /// exit code, or throws. Results go to standard output (with --json one JSON object and nothing
 /// else), everything else to standard error.
 int bench_command(const std::vector<std::string>& arguments);

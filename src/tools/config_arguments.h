@@ -13,13 +13,12 @@ struct ConfigArguments {
   bool names_a_source() const { return !preset.empty() || !file.empty(); }
 };
 
-/// Declares the three options, bound to `arguments`, which must live until the command line is
-/// parsed.
+/// Declares the three options, bound to `arguments`, which must outlive the parsing.
 void add_config_options(po::options_description& options, ConfigArguments& arguments);
 
-/// The preset or the file over the defaults, or the defaults alone; then each setting in turn; then
-/// checked as a whole. Throws UsageError where preset and file are both given or a setting has no
-/// "=", MissingInput, or one ConfigError with the problems of all settings and fields.
+/// The preset or the file on top of the defaults, or the defaults alone; then each setting in turn;
+/// then validated as a whole. Throws UsageError if preset and file are both given or a setting has
+/// no "=", MissingInput, or one ConfigError with the problems of all settings and fields.
 HybridTrainerConfig build_config(const ConfigArguments& arguments);
 
 }  // namespace hybrid_trainer

@@ -10,7 +10,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// A problem without the name that it begins with, which stands before it already.
+/// A problem without its leading name, which has already been printed.
 std::string without_name(const std::string& problem, const std::string& name) {
   return problem.starts_with(name + ": ") ? problem.substr(name.size() + 2) : problem;
 }

@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// What `hybrid doctor` says of one CUDA device.
+/// What `hybrid doctor` reports about one CUDA device.
 struct CudaDeviceDiagnosis {
   CudaProperties properties;
   double fp32_flops_per_second = 0;
@@ -18,19 +18,18 @@ struct CudaDeviceDiagnosis {
   std::string problem;  // why it could not be measured, or ""
 };
 
-/// What `hybrid doctor` says of CUDA.
+/// What `hybrid doctor` reports about CUDA.
 struct CudaDiagnosis {
-  std::string problem;  // why there is none and the way out, or ""
+  std::string problem;  // why there is none and how to fix that, or ""
   std::string driver, runtime;
   std::vector<CudaDeviceDiagnosis> devices;
   std::vector<CudaLibrary> libraries;
 };
 
-/// Looks for driver, devices and libraries, and measures each device. Throws nothing that a device
-/// answers.
+/// Looks for driver, devices and libraries, and measures each device. Device errors do not throw.
 CudaDiagnosis diagnose_cuda();
 void print(const CudaDiagnosis& found);
-/// The object "cuda".
+/// Writes the object "cuda".
 void write(JsonWriter& out, const CudaDiagnosis& found);
 
 }  // namespace hybrid_trainer

@@ -21,7 +21,7 @@ struct Library {
   const char* version;
 };
 
-/// What the build found.
+/// The library versions that the build found.
 constexpr Library kLibraries[] = {{"oneDNN", HT_ONEDNN_VERSION}, {"Boost", HT_BOOST_VERSION},
                                   {"PCRE2", HT_PCRE2_VERSION},   {"Eigen", HT_EIGEN_VERSION},
                                   {"cereal", HT_CEREAL_VERSION}, {"compiler", HT_COMPILER}};

@@ -18,7 +18,7 @@ struct Command {
   const char* name;
   int (*run)(const std::vector<std::string>&);
   const char* summary;
-  bool computes = false;  // with several threads that wait for one another
+  bool computes = false;  // on several threads that wait for one another
 };
 
 constexpr Command kCommands[] = {
@@ -66,7 +66,7 @@ int dispatch(const std::vector<std::string>& arguments) {
   throw UsageError(concat("there is no command \"", name, "\"", name_hint(name, names)));
 }
 
-/// The message after "error: ", cut where it would fill the screen.
+/// The message after "error: ", truncated if it would fill the screen.
 void print_error(const std::string& message) {
   constexpr int kMostLines = 10;
   std::istringstream lines(message);

@@ -6,8 +6,8 @@
 
 namespace hybrid_trainer {
 
-/// The trained model in a run's folder, with all cores at work; what was passed over is told on
-/// standard error. Throws as load_trained_run does.
+/// The trained model in a run's folder, using all cores; skipped checkpoints are reported on
+/// standard error. Throws like load_trained_run.
 TrainedRun open_run(const std::string& folder, const Stream& stream);
 
 }  // namespace hybrid_trainer

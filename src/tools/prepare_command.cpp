@@ -11,7 +11,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// One line that is rewritten on a terminal; elsewhere one line for each stage.
+/// One line that is rewritten on a terminal; otherwise one line per stage.
 class ProgressLine {
  public:
   void show(const PrepareProgress& progress) {

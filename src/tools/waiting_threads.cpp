@@ -1,5 +1,6 @@
 #include "src/tools/waiting_threads.h"
 
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -16,6 +17,8 @@ constexpr const char* kSpins = "1000";  // docs/RESULTS.md, "Beside other progra
 
 void let_waiting_threads_sleep(char** arguments) {
   if (std::getenv(kSpinCount) != nullptr || std::getenv(kWaitPolicy) != nullptr) return;
+  // Run by the dynamic loader as its argument, this process is the loader's program, not this one.
+  if (getauxval(AT_BASE) == 0) return;
   std::error_code unknown;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
   if (unknown) return;

@@ -4,11 +4,11 @@
 
 namespace hybrid_trainer {
 
-/// Brings batches to the device that a stream works on.
+/// Uploads batches to a stream's device.
 class BatchUpload {
  public:
-  /// The batch itself where it is there already, else a copy that is valid until the next call.
-  /// From pinned memory the copy is enqueued: the batch must stay as it is until something enqueued
+  /// The batch itself if it is already there, else a copy that is valid until the next call. From
+  /// pinned memory the copy is enqueued: the batch must stay unchanged until something enqueued
   /// later is done. From other memory the call blocks.
   Batch to_device(const Batch& batch, const Stream& stream);
 

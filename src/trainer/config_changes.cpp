@@ -9,8 +9,8 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Keys, and groups with a dot at the end, that say how the steps to come are done and nothing
-/// about what was saved.
+/// Keys, and groups with a dot at the end, that affect how further steps are done but not what the
+/// saved state means.
 constexpr const char* kMayChange[] = {"training.steps",
                                       "training.evaluate_every_steps",
                                       "training.threads",

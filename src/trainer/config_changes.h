@@ -7,13 +7,13 @@
 
 namespace hybrid_trainer {
 
-/// How the configuration of a run that goes on differs from the one that its state was saved under.
+/// How a resumed run's configuration differs from the one that its state was saved under.
 struct ConfigChanges {
-  std::vector<std::string> told;     // allowed, and what comes of each
-  std::vector<std::string> refused;  // the saved state means something else under them
+  std::vector<std::string> told;     // allowed changes, and what comes of each
+  std::vector<std::string> refused;  // changes that would alter what the saved state means
 };
 
-/// Compares key by key. What a key may change is in one table of the source; any other is refused.
+/// Compares key by key. The keys that may change are listed in the source; any other is refused.
 ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrainerConfig& now);
 
 /// Throws ConfigError that names each refused key with the saved and the new value.

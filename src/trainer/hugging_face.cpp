@@ -22,14 +22,14 @@ namespace fs = std::filesystem;
 constexpr const char* kPrefix = "transformer.";
 constexpr std::size_t kMostConfigBytes = 1 << 20;
 
-/// How a parameter stands in a Hugging Face file.
+/// How a parameter is stored in a Hugging Face file.
 struct FileTensor {
   std::string name;  // without the prefix
   Shape shape;
   bool transposed;  // a Conv1D matrix: (inputs, outputs) there, (outputs, inputs) here
 };
 
-/// The name table. Parameters bear Hugging Face's names, so only layout and padding differ.
+/// The name table. Parameters have Hugging Face's names, so only layout and padding differ.
 FileTensor file_tensor(const Parameter& parameter, const ModelConfig& model) {
   static constexpr const char* kConv1d[] = {".attn.c_attn.weight", ".attn.c_proj.weight",
                                             ".mlp.c_fc.weight", ".mlp.c_proj.weight"};
@@ -109,7 +109,7 @@ void check_output(const fs::path& folder) {
       concat(folder.string(), " exists already and is not an empty folder; nothing was written"));
 }
 
-/// Masks that older files carry; the model makes its own.
+/// Masks that older files contain; the model makes its own.
 bool is_mask(const std::string& name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
 }
@@ -127,10 +127,10 @@ bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::s
   return std::memcmp(x.raw(), y.raw(), x.bytes()) == 0;
 }
 
-/// Every tensor of the folder is a wanted one, a mask or a copy of the token table.
+/// Checks that every tensor of the folder is wanted, a mask or a copy of the token table.
 void check_names(const HuggingFaceWeights& weights, const std::set<std::string>& wanted,
                  const std::string& prefix) {
-  for (const std::string& name : wanted) weights.file_of(name);  // throws where one is missing
+  for (const std::string& name : wanted) weights.file_of(name);  // throws if one is missing
   for (const SafetensorsFile& file : weights.files()) {
     for (const SafetensorsEntry& entry : file.entries()) {
       if (wanted.count(entry.name) || is_mask(entry.name)) continue;
@@ -176,7 +176,7 @@ void read_parameter(Parameter& parameter, const FileTensor& in_file,
   if (!in_place) wait_for_copy(parameter.value, value, stream);
 }
 
-/// Throws DataError with each size that differs between the folder's model and ours.
+/// Throws DataError, which names each size that differs between the folder's model and ours.
 void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::string& folder) {
   std::string problems;
   const auto compare = [&](const char* key, std::int64_t their, std::int64_t our) {
@@ -201,7 +201,7 @@ void export_hugging_face(Gpt2& model, const Tokenizer* tokenizer, const fs::path
                            " tokens and the model ", model.config().vocabulary,
                            "; give the tokenizer that the model was trained with"));
   }
-  const fs::path target = (folder / "").parent_path();  // without a slash at the end
+  const fs::path target = (folder / "").parent_path();  // without a trailing slash
   check_output(target);
   const fs::path partial = concat(target.string(), ".partial-", getpid());
   std::error_code error;

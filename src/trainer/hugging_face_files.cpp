@@ -12,8 +12,8 @@ namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
 
-/// Keys that change the mathematics, with the values that this GPT-2 has; the first is what we
-/// write, an absent key is sound.
+/// Keys that change the computation, with the values that match this GPT-2; the first is what we
+/// write, and an absent key is accepted.
 struct FixedKey {
   const char* name;
   std::vector<json::value> allowed;
@@ -36,7 +36,7 @@ json::value end_of_text_id(std::optional<std::int32_t> id) {
   return id ? json::value(*id) : json::value();
 }
 
-/// A config.json, with all its problems gathered.
+/// A config.json, with all its problems collected.
 class ConfigReader {
  public:
   ConfigReader(const json::object& object, std::string name)

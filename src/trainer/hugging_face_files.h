@@ -17,8 +17,8 @@ std::string hugging_face_tokenizer_config_text(const ModelConfig& model,
                                                bool add_prefix_space);
 std::string hugging_face_special_tokens_text(const std::string& end_of_text);
 
-/// The model that the text of a config.json describes, without dropout. `name` is what messages
-/// call it. Throws DataError.
+/// The model that the text of a config.json describes, without dropout. `name` stands for it in
+/// messages. Throws DataError.
 ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name);
 
 }  // namespace hybrid_trainer

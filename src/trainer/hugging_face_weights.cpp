@@ -20,7 +20,7 @@ constexpr JsonLimits kIndexLimits{.max_bytes = std::size_t{64} << 20, .max_depth
 /// The tensors of each shard, by the shard's file name.
 using TensorsOfShards = std::map<std::string, std::set<std::string>>;
 
-/// A file of the folder itself, so that an index of strangers makes us read nothing else.
+/// A plain file name, so that an untrusted index cannot make us read outside the folder.
 bool is_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
@@ -60,7 +60,7 @@ void check_present(const fs::path& folder, const TensorsOfShards& shards) {
                             "; copy them into the folder"));
 }
 
-/// The shard holds just the tensors that the index puts there.
+/// Checks that the shard holds exactly the tensors that the index says.
 void check_shard(const SafetensorsFile& shard, const std::set<std::string>& tensors) {
   const auto fail = [&](const char* what, const std::string& tensor, const char* but) {
     throw DataError(concat(shard.path(), what, tensor.substr(0, 200), but, kIndex,

@@ -10,13 +10,13 @@
 
 namespace hybrid_trainer {
 
-/// The tensors of a Hugging Face folder: those of model.safetensors or, where there is none, of the
-/// shards that model.safetensors.index.json names. Only headers are held, so a model is read tensor
+/// The tensors of a Hugging Face folder: those of model.safetensors or, if there is none, of the
+/// shards that model.safetensors.index.json names. Only headers are kept, so a model is read tensor
 /// by tensor, however many files it is in.
 class HuggingFaceWeights {
  public:
-  /// Throws MissingInput where there is neither file or a shard is missing, and DataError for an
-  /// index that is damaged, names a file outside the folder, or says other than the shards.
+  /// Throws MissingInput if there is neither file or a shard is missing, and DataError for an index
+  /// that is damaged, names a file outside the folder, or disagrees with the shards.
   explicit HuggingFaceWeights(const std::filesystem::path& folder);
 
   /// Whether the folder holds weights that can be read.
@@ -32,7 +32,7 @@ class HuggingFaceWeights {
   void add_shards(const std::filesystem::path& folder);
   std::string path_;  // of the single file or the index
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, std::size_t> file_of_;  // place in files_, by the tensor's name
+  std::map<std::string, std::size_t> file_of_;  // index into files_, by the tensor's name
 };
 
 }  // namespace hybrid_trainer

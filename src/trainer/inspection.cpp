@@ -137,8 +137,7 @@ json::object inspect_checkpoint(const fs::path& path) {
           {"files", std::move(files)}};
 }
 
-/// Checkpoints of a folder by step; whether a damaged manifest hides one is said, files are not
-/// read.
+/// Checkpoints of a folder by step, from their manifests alone; null values for a damaged one.
 json::array checkpoints_in(const fs::path& folder) {
   std::vector<fs::path> folders;
   std::error_code absent;

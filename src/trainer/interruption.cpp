@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-volatile std::sig_atomic_t requests = 0;  // a signal handler can reach nothing else
+volatile std::sig_atomic_t requests = 0;  // a signal handler may access nothing else
 
 extern "C" void count_request(int) {
   requests = requests + 1;

@@ -61,8 +61,7 @@ std::string padded(std::string text, std::size_t width) {
   return text;
 }
 
-/// Objects of the same keys as rows without a heading; the columns are as wide as their widest
-/// value.
+/// Objects with the same keys as rows without a heading; columns as wide as their widest value.
 std::string table_text(const json::array& rows, const std::string& indent) {
   std::vector<std::size_t> widths(rows.front().get_object().size(), 0);
   const auto visit = [&](const auto& cell) {

@@ -9,7 +9,7 @@ namespace {
 /// More than any device has, in one piece, so that the extent is what one slab would need.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
 
-/// What is moved out comes back into the same place.
+/// What is offloaded comes back into the same place.
 HybridTrainerConfig without_offload(HybridTrainerConfig config) {
   config.predict_aware_memory.offload_strategy = "none";
   return config;

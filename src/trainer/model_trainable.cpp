@@ -22,7 +22,7 @@ std::vector<Parameter*> parameters_of(LossModel& model) {
   return parameters;
 }
 
-/// Inputs of the largest matrix: the width that products of this model have.
+/// Number of inputs of the largest matrix: the width of this model's products.
 std::int64_t typical_width(const std::vector<Parameter*>& parameters) {
   const Parameter* largest = nullptr;
   for (const Parameter* parameter : parameters) {
@@ -203,14 +203,14 @@ PendingGradient ModelTrainable::enqueue_gradient(const Batch& batch, const Strea
   return pending;
 }
 
-/// Recordings hold memory of a backward pass, so there is none in Predict, whose few gradients are
-/// those of micro-corrections; nor where each kernel is waited for to be timed.
+/// Recordings hold the memory of a backward pass, so there is none in Predict, whose few gradients
+/// are those of micro-corrections; nor while a profile times each kernel.
 bool ModelTrainable::records() const {
   return config_.training.cuda_graphs && stream_.native() != nullptr &&
          stream_.profile() == nullptr && phase_ != Phase::kPredict;
 }
 
-/// Makes the step known to the device. The copy is done before the next one: every step blocks.
+/// Uploads the step. The copy is done before the next one: every step blocks.
 void ModelTrainable::upload_step() {
   if (!records()) return;
   const std::uint64_t step = pass(true).step;

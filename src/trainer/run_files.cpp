@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 std::string data_file(const RunPaths& paths) { return paths.root + "/data.json"; }
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
 
-/// A checkpoint's weight of this name; where it was taken in Predict, the one before.
+/// A checkpoint's weight of this name; if it was taken in Predict, the one from before.
 const Tensor& accepted_weight(const State& state, const std::string& name) {
   const auto snapshot = state.tensors.find("snapshot." + name);
   return snapshot == state.tensors.end() ? state.tensor("model." + name) : snapshot->second;

@@ -11,16 +11,16 @@
 namespace hybrid_trainer {
 
 /// Everything that a run writes about itself: metrics.jsonl, progress on the console, summary.json
-/// and report.html. A full disk stops none of it: what cannot be written is told once, and training
-/// goes on.
+/// and report.html. A full disk stops none of it: what cannot be written is reported once, and
+/// training continues.
 class RunRecords {
  public:
   RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console);
-  /// Makes the records those of a run that goes on after `step`.
+  /// Truncates the records to those of a run that is resumed after `step`.
   void resume_after(std::int64_t step);
   void write(const StepRecord& record);
-  /// Makes all records so far durable. Comes before a checkpoint is saved: whatever happens then, a
-  /// run that is resumed from it finds every record up to its step.
+  /// Makes all records so far durable. Called before a checkpoint is saved: whatever happens then,
+  /// a run resumed from it finds every record up to its step.
   void sync();
   void note(const std::string& text) { console_.note(text); }
   RunSummary& summary() { return summary_; }

@@ -30,8 +30,8 @@ double sum_of_weights(const std::vector<Candidate>& candidates) {
   return sum;
 }
 
-/// The likeliest candidates in falling order, until there are `count` of them or they weigh
-/// `weight`.
+/// The likeliest candidates in descending order, until there are `count` of them or their weights
+/// reach `weight`.
 std::vector<Candidate> take_likeliest(std::vector<Candidate> heap, std::size_t count,
                                       double weight) {
   std::make_heap(heap.begin(), heap.end(), less_likely);
@@ -100,7 +100,7 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingSettings&
     rest -= candidate.weight;
     if (rest < 0) return candidate.id;
   }
-  return best;  // rounding left a rest
+  return best;  // left over by rounding
 }
 
 }  // namespace hybrid_trainer

@@ -9,8 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// What a person wants to see before the first step: model, data, optimizer, phases, precision,
-/// machine; one setting a line.
+/// What a user wants to see before the first step: model, data, optimizer, phases, precision,
+/// machine; one setting per line.
 std::string settings_table(const HybridTrainerConfig& config, Gpt2& model,
                            const HybridTrainer& trainer, std::int64_t train_tokens,
                            const std::string& data, const Stream& stream);

@@ -14,7 +14,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Length of the UTF-8 character that starts with `first`; 0 where none does.
+/// Length of the UTF-8 character that starts with `first`; 0 if none does.
 std::size_t utf8_length(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first <= 0xDF) return 2;
@@ -23,8 +23,8 @@ std::size_t utf8_length(unsigned char first) {
   return 0;
 }
 
-/// Whether `byte` may stand at `index` > 0 of a character that starts with `first` (Unicode 15,
-/// table 3-7).
+/// Whether `byte` may be at `index` > 0 of a character starting with `first` (Unicode 15, table
+/// 3-7).
 bool may_follow(unsigned char first, unsigned char byte, std::size_t index) {
   unsigned char low = 0x80, high = 0xBF;
   if (index == 1 && first == 0xE0) low = 0xA0;
@@ -46,7 +46,7 @@ std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::s
   if (tokenizer.end_of_text()) return {*tokenizer.end_of_text()};
   try {
     return tokenizer.encode("\n");
-  } catch (const DataError&) {  // a characters vocabulary without line ends
+  } catch (const DataError&) {  // a characters vocabulary without a newline
     return {0};
   }
 }
@@ -64,7 +64,7 @@ std::span<const float> CachedDecoder::logits_after(std::span<const std::int32_t>
     begin_ = static_cast<std::int64_t>(text_.size()) - std::max<std::int64_t>(1, context / 2);
     cached_ = 0;
   }
-  // Only one token at a time can join what is kept; more start the window anew.
+  // Only one token at a time can be added to the cache; more restart the window.
   if (window() - cached_ > 1) cached_ = 0;
   const auto first = text_.begin() + begin_ + cached_;
   const Stream host(MemoryPool::create("host"));
@@ -91,7 +91,7 @@ std::string Utf8Assembler::add(std::string_view bytes) {
            may_follow(first, static_cast<unsigned char>(held_[at + found]), found)) {
       ++found;
     }
-    if (found < length && at + found == held_.size()) break;  // the rest is to come
+    if (found < length && at + found == held_.size()) break;  // the rest is still to come
     whole += found == length ? held_.substr(at, length) : kReplacement;
     at += found;
   }

@@ -44,7 +44,7 @@ Batch random_batch(const BenchmarkSettings& settings, const Stream& stream) {
   return {wait_for_device(batch.inputs, stream), wait_for_device(batch.targets, stream)};
 }
 
-/// Plain training at one learning rate, and no two steps alike in what they cost.
+/// Plain training at a constant learning rate, so that all steps cost the same.
 HybridTrainerConfig config_of(const BenchmarkSettings& settings) {
   HybridTrainerConfig config;
   config.model = settings.model;
@@ -77,7 +77,7 @@ class Subject {
         trainer_(model_, config_of(settings), stream),
         batch_(random_batch(settings, stream)) {}
 
-  /// Seconds of `count` steps; counts their peaks in.
+  /// Seconds of `count` steps; includes their memory peaks in the result.
   std::vector<double> step(int count) {
     std::vector<double> seconds;
     for (int i = 0; i < count; ++i) {
@@ -91,7 +91,7 @@ class Subject {
     return seconds;
   }
 
-  /// Times the parts of `count` more steps, whose kernels are each waited for.
+  /// Times the parts of `count` more steps, waiting for each kernel.
   void time_parts(int count, BenchmarkResult& result) {
     std::vector<double> parts[kStepParts];
     stream_.set_profile(&profile_);

@@ -34,8 +34,7 @@ std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config) {
   return make_device_pool(device, budget_mb * 1'000'000);
 }
 
-/// The config with what the data, the --init-from folder and the machine decide filled in. Throws
-/// ConfigError.
+/// The config, completed from the data, the --init-from folder and the machine. Throws ConfigError.
 HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDataset& train) {
   HybridTrainerConfig config = settings.config;
   if (settings.init_from)
@@ -55,7 +54,7 @@ HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDat
   return config;
 }
 
-/// All that one run holds, built in order; its parts outlive each other from top to bottom.
+/// Everything that one run holds, built in order; earlier members outlive later ones.
 class TrainingRun {
  public:
   TrainingRun(const TrainingRunSettings& settings, std::ostream& console)
@@ -86,7 +85,7 @@ class TrainingRun {
             .shuffle = config.data.shuffle,
             .seed = static_cast<std::uint64_t>(config.training.seed)};
   }
-  /// Batches are made by the processor: in its own memory, or in pinned memory to be copied from.
+  /// Batches are made by the processor: in its own memory, or in pinned memory for upload.
   const Stream& batches_stream() const {
     return stream_.device().type == DeviceType::kCpu ? stream_ : host_;
   }
@@ -111,11 +110,11 @@ class TrainingRun {
   BatchLoader loader_;
   EvaluationWindows windows_;
   RunDirectory directory_;
-  std::optional<HybridTrainerConfig> config_before_;  // of the run that goes on
+  std::optional<HybridTrainerConfig> config_before_;  // of the run being resumed
   std::string save_problem_;                          // of the last checkpoint, if it failed
 };
 
-/// Throws where the run in the folder cannot go on with this configuration or these data.
+/// Throws if the run in the folder cannot be resumed with this configuration or these data.
 void TrainingRun::check_same_run() {
   config_before_ = config_of_run(directory_.paths());
   check_changes(config_changes(*config_before_, config_));
@@ -145,7 +144,7 @@ double TrainingRun::validation_loss(Gpt2& model) {
   return evaluate(model, windows_, DType::kF32, stream_).loss;
 }
 
-/// An evaluation that falls due in Predict waits for the decision.
+/// An evaluation that falls due in Predict waits until the prediction is decided.
 bool TrainingRun::evaluates_after(std::int64_t step, std::int64_t undecided_before,
                                   const HybridTrainer& trainer) const {
   if (trainer.undecided_steps() > 0) return false;
@@ -154,8 +153,7 @@ bool TrainingRun::evaluates_after(std::int64_t step, std::int64_t undecided_befo
   return due || step == config_.training.steps;
 }
 
-/// Whether the present step is saved now. What cannot be written is told once; the ones before
-/// stay.
+/// Saves the current step; false if that failed, which is reported once. Earlier checkpoints stay.
 bool TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
   const bool failed_before = !save_problem_.empty();
   records.sync();
@@ -174,7 +172,7 @@ bool TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
   return true;
 }
 
-/// Throws IoError that names what a resumed run would go on from.
+/// Throws IoError, which names what a resumed run would continue from.
 void TrainingRun::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
   if (save(trainer, records)) return;
   const FoundCheckpoint found = find_newest_checkpoint(directory_.paths().checkpoints());
@@ -186,7 +184,7 @@ void TrainingRun::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
                        ", which is not saved: ", save_problem_, "; ", rest));
 }
 
-/// Where training diverges, what the last good update left is saved.
+/// If training diverges, saves what the last good update left.
 StepRecord TrainingRun::step(HybridTrainer& trainer, RunRecords& records) {
   try {
     return trainer.step(loader_.next());
@@ -219,7 +217,7 @@ RunEnd TrainingRun::step_to_end(Gpt2& model, HybridTrainer& trainer, RunRecords&
   return RunEnd::kInterrupted;
 }
 
-/// Leaves summary.json and report.html however it ends.
+/// Writes summary.json and report.html however the run ends.
 RunEnd TrainingRun::step_and_record(Gpt2& model, HybridTrainer& trainer, RunRecords& records) {
   const auto finish = [&](const char* end, const std::string& sampled) {
     records.summary().end = end;
@@ -261,7 +259,7 @@ TrainingRunResult TrainingRun::train() {
   Gpt2 model(config_.model, static_cast<std::uint64_t>(config_.training.seed), stream_);
   if (settings_.init_from) read_hugging_face_weights(*settings_.init_from, model, stream_);
   HybridTrainer trainer(model, config_, stream_, host_.pool());
-  std::vector<std::string> early;  // told while there is no console of records yet
+  std::vector<std::string> early;  // events from before the console's records exist
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
   const bool resumed = directory_.resumes() && trainer.resume(paths.checkpoints(), config_before_);
   loader_.seek(trainer.steps_done());

@@ -8,15 +8,15 @@
 
 namespace hybrid_trainer::benchmarks {
 
-/// What a benchmark's command line holds: "--name value" pairs and flags.
+/// A benchmark's command line: "--name value" pairs and flags.
 class Options {
  public:
-  /// Throws UsageError where an argument is neither in `valued` nor in `flags`, or lacks its value.
+  /// Throws UsageError if an argument is neither in `valued` nor in `flags`, or lacks its value.
   Options(const std::vector<std::string>& arguments, const std::vector<std::string>& valued,
           const std::vector<std::string>& flags);
   bool flag(const std::string& name) const { return given_.contains(name); }
   std::string text(const std::string& name, const std::string& otherwise) const;
-  /// A whole number from 1. Throws UsageError.
+  /// An integer >= 1. Throws UsageError.
   std::int64_t number(const std::string& name, std::int64_t otherwise) const;
   /// One of `choices`. Throws UsageError.
   std::string choice(const std::string& name, const std::string& otherwise,

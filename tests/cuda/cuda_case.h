@@ -26,9 +26,9 @@ inline Tensors copies_to(const Tensors& tensors, const Stream& stream) {
   return copied;
 }
 
-/// Runs `kernel` on copies of the tensors on the processor and on CUDA, there in several orders of
-/// its threads, and compares all tensors afterwards: bits between the orders, values within
-/// `tolerance` · (1 + |value|) with the processor's.
+/// Runs `kernel` on copies of the tensors on the processor and on CUDA, there in several thread
+/// orders, and compares all tensors afterwards: between the orders bit for bit, with the
+/// processor's within `tolerance` · (1 + |value|).
 inline void expect_like_cpu(const Tensors& tensors, double tolerance, const std::string& what,
                             const std::function<void(const Tensors&, const Stream&)>& kernel) {
   const Stream host = kernels::cpu_stream();

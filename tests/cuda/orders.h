@@ -8,17 +8,17 @@
 
 namespace hybrid_trainer {
 
-/// Device memory for the tensors of a test. In the emulation, and on a device where the variable
-/// HT_TEST_MEMORY is "apart", each tensor is a block of its own, so that going past one is seen.
+/// Device memory for a test's tensors. In the emulation, and on a device if the variable
+/// HT_TEST_MEMORY is "apart", each tensor is a block of its own, so that overruns are detected.
 std::unique_ptr<MemorySource> test_memory();
 
-/// Calls `run` several times, where the device is emulated with its threads and blocks in several
-/// orders. All must give the same bits.
+/// Calls `run` several times, on an emulated device with its threads and blocks in several orders.
+/// All must give bit-identical results.
 void in_several_orders(const std::function<void()>& run);
 
 /// Sizes for what only shows at those of a real step: large kernels, several waves of blocks, split
-/// sums. GPT-2 124M's at B = 64, T = 1024 on a device; tiny ones in the emulation, where the tests'
-/// own code is tried.
+/// sums. GPT-2 124M's at B = 64, T = 1024 on a device; tiny ones in the emulation, to check the
+/// tests' own code.
 struct StepSizes {
   std::int64_t batch, length;
   int heads;
@@ -29,13 +29,13 @@ struct StepSizes {
 };
 StepSizes step_sizes();
 
-/// How far losses may be from the processor's, relative: a device adds in orders of its own.
+/// Relative tolerance of losses against the processor's: a device adds in its own order.
 double loss_tolerance();
 
-/// How far a product's own GELU may be from the formula in f32: PyTorch allows cuBLASLt's 1e-4.
+/// Tolerance of a product's fused GELU against the formula in f32: PyTorch allows cuBLASLt 1e-4.
 double gelu_tolerance();
 
-/// Recordings replayed so far; -1 where nobody counts.
+/// Recordings replayed so far; -1 if they are not counted.
 int recordings_replayed();
 
 }  // namespace hybrid_trainer

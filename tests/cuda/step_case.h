@@ -1,7 +1,7 @@
 #pragma once
 
-// For tests at the sizes of a real step: tensors are made and compared on the device where they can
-// be, and a few rows of a result are worked out in double precision.
+// For tests at the sizes of a real step: tensors are made and compared on the device where
+// possible, and a few rows of a result are computed in double precision.
 
 #include <set>
 
@@ -12,7 +12,7 @@ namespace hybrid_trainer::kernels {
 
 class StepCase : public ::testing::Test {
  protected:
-  /// Numbers in (-size, size) without a pattern.
+  /// Random numbers in (-size, size).
   Tensor noise(const Shape& shape, DType dtype, std::uint64_t seed, double size = 1) const {
     constexpr std::int64_t kTile = 262'147;  // a prime, so that no two rows are alike
     const Stream host = cpu_stream();
@@ -32,7 +32,7 @@ class StepCase : public ::testing::Test {
     return made;
   }
 
-  /// The outputs on the host, after several calls that must give the same bits.
+  /// The outputs on the host, after several calls that must give bit-identical results.
   Tensors same_each_time(const Tensors& outputs, const std::function<void()>& run) const {
     Tensors first;
     in_several_orders([&] {
@@ -51,7 +51,7 @@ class StepCase : public ::testing::Test {
   const Stream stream_ = cuda_stream();
 };
 
-/// A few of `count`, among them the first and the last, and some whose blocks come late.
+/// A few of `count` indices, among them the first and the last, and some whose blocks come late.
 inline std::set<std::int64_t> some_of(std::int64_t count) {
   return {0, 1, count / 3, count / 2 + count / 7, count - 1};
 }

@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer {
 
-/// A fresh folder that is removed at the end.
+/// A new folder that is removed at the end.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -42,7 +42,7 @@ inline std::string content_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The message of the E that `call` throws; fails where it throws none.
+/// The message of the E that `call` throws; fails if it throws none.
 template <class E, class F>
 std::string message_of(const F& call) {
   try {
@@ -54,7 +54,7 @@ std::string message_of(const F& call) {
   return {};
 }
 
-/// Expects that `message` holds all of the words.
+/// Expects `message` to contain all of the words.
 inline void expect_words(const std::string& message, std::initializer_list<const char*> words) {
   for (const char* word : words) {
     EXPECT_NE(message.find(word), std::string::npos) << "no \"" << word << "\" in: " << message;

@@ -6,7 +6,7 @@
 namespace hybrid_trainer::emulation {
 
 /// The asynchronous copies of one thread of a block. Nothing is copied before the wait that covers
-/// it, so what is read without a wait is found out.
+/// it, so a read without a wait is detected.
 class AsyncCopies {
  public:
   /// Writes NaNs to `to` at once, and 16 bytes of `from` (zeros where it is nullptr) at the wait.
@@ -25,7 +25,7 @@ class AsyncCopies {
   int group_ = 0;  // of the next copies
 };
 
-/// Those of the running thread.
+/// Those of the current thread.
 AsyncCopies& async_copies();
 
 }  // namespace hybrid_trainer::emulation

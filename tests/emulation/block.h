@@ -6,13 +6,13 @@
 
 namespace hybrid_trainer::emulation {
 
-/// In which order a block's threads, and the blocks of a launch, take their turns. A kernel whose
-/// result depends on it has a race.
+/// The order in which a block's threads, and a launch's blocks, take turns. A kernel whose result
+/// depends on it has a race.
 enum class Order { kForward, kBackward, kShuffled };
 void set_order(Order order, unsigned int seed = 1);
 
-/// Runs `body` once for each thread of each block of the grid. Throws what a thread throws, and
-/// where threads wait for others that never come.
+/// Runs `body` once for each thread of each block of the grid. Throws what a thread throws, and if
+/// threads wait for others that never arrive.
 void run_grid(const char* name, const kernels::Grid& grid, const std::function<void()>& body);
 
 }  // namespace hybrid_trainer::emulation

@@ -1,7 +1,7 @@
 #pragma once
 
-// The words of CUDA C++ that the kernels use, for a processor. A block's threads are fibers of one
-// thread of the operating system, so what a block shares is that thread's own.
+// The names of CUDA C++ that the kernels use, for a processor. A block's threads are fibers of one
+// operating system thread, so what a block shares is local to that thread.
 
 #include <cmath>
 #include <cstdint>
@@ -30,15 +30,15 @@ struct alignas(16) uint4 {
 
 namespace hybrid_trainer::emulation {
 
-/// Where the running thread stands; set before each of its turns.
+/// Indices of the current thread; set before each of its turns.
 struct Place {
   uint3 thread, block, threads, blocks;
 };
 Place& place();
 
-/// All threads of the block wait for each other here.
+/// Barrier for all threads of the block.
 void synchronize_block();
-/// Lanes of the mask wait for each other; then `bytes` of the value of `lane` are copied out.
+/// Barrier for the lanes of the mask; then copies `bytes` of every lane's value to `all`.
 void exchange(unsigned int mask, const void* mine, std::size_t bytes, void* all);
 /// The block's dynamic shared memory.
 void* shared_memory();

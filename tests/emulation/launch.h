@@ -1,6 +1,6 @@
 #pragma once
 
-// launch and dynamic_shared of kernels/cuda/launch.cuh for a processor.
+// launch and dynamic_shared of kernels/cuda/launch.cuh, for a processor.
 
 #include <functional>
 #include <tuple>

@@ -13,8 +13,8 @@ namespace hybrid_trainer::emulation {
 
 using Work = std::function<void()>;
 
-/// A stream: a thread that works off its queue in order. After a failure the rest is dropped, and
-/// every synchronize tells of it, as a CUDA context does.
+/// A stream: a thread that runs its queue in order. After a failure the rest is dropped, and every
+/// synchronize reports it, as in a CUDA context.
 class StreamQueue {
  public:
   StreamQueue();
@@ -24,13 +24,13 @@ class StreamQueue {
 
   void enqueue(Work work);
   void synchronize();
-  /// Waits as synchronize does and tells of no failure.
+  /// Waits like synchronize but reports no failure.
   void drain();
   void begin_capture();
   bool captures() const;
-  /// A call during the capture failed: end_capture will refuse it, as CUDA does.
+  /// A call during the capture failed: end_capture will reject it, as CUDA does.
   void invalidate_capture();
-  /// Throws std::runtime_error where the capture is not valid.
+  /// Throws std::runtime_error if the capture is not valid.
   std::vector<Work> end_capture();
 
  private:

@@ -13,13 +13,13 @@
 
 namespace hybrid_trainer::emulation {
 
-/// Counts, over all load_matrices, the passes through shared memory beyond one for each matrix.
+/// Counts, over all load_matrices, the shared memory passes beyond one per matrix.
 std::int64_t& bank_conflicts();
 
-/// Throws Error where `at` is not a multiple of 16 bytes.
+/// Throws Error if `at` is not a multiple of 16 bytes.
 void require_aligned(std::uintptr_t at, const char* what);
 
-/// The rows that all lanes give; counts conflicts.
+/// The row addresses that all lanes give; counts conflicts.
 Exchanged<const std::uint16_t*> matrix_rows(std::uintptr_t row);
 
 inline float element(std::uint32_t pair, int index) {

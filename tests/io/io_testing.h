@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// A folder of its own for one test, gone with it; in memory where that is possible.
+/// A test's own folder, removed with it; in memory where possible.
 class TemporaryTestFolder {
  public:
   TemporaryTestFolder() {
@@ -48,7 +48,7 @@ inline testing::AssertionResult contains(const std::string& text, const std::str
   return testing::AssertionFailure() << "\"" << part << "\" is not within: " << text;
 }
 
-/// The message of the E that `action` throws; a failed test and "" where it throws none.
+/// The message of the E that `action` throws; a failed test and "" if it throws none.
 template <class E, class Action>
 std::string message_of(Action&& action) {
   try {

@@ -7,8 +7,8 @@
 namespace hybrid_trainer {
 
 /// Calls `test` in a process of its own that sees an empty disk of `bytes` at `folder`: a tmpfs in
-/// a mount namespace, which no other process sees. What fails there fails here. Gives the reason
-/// where the system allows no such disk, else "".
+/// a mount namespace, which no other process sees. Failures there count here. Returns the reason if
+/// the system allows no such disk, else "".
 std::string run_on_small_disk(const std::string& folder, std::size_t bytes,
                               const std::function<void()>& test);
 

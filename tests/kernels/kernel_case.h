@@ -67,7 +67,7 @@ inline Tensor clone(const Tensor& tensor, const Stream& stream) {
   return result;
 }
 
-/// |value − wanted| <= tolerance · (1 + |wanted|) for all, the worst one is shown.
+/// Expects |value − wanted| <= tolerance · (1 + |wanted|) for all; shows the worst one.
 inline void expect_close(const Tensor& tensor, const Values& wanted, double tolerance,
                          const std::string& what = "") {
   const Values values = values_of(tensor);

@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// One of the files of tests/golden: a GPT-2 with random weights and what PyTorch computed from it.
+/// One file of tests/golden: a GPT-2 with random weights and what PyTorch computed from it.
 class GoldenGpt2 {
  public:
   explicit GoldenGpt2(const std::string& name, const Stream& stream)
@@ -41,8 +41,8 @@ class GoldenGpt2 {
     return model;
   }
 
-  /// The file's tensor `prefix` + the parameter's name, in the parameter's layout: matrices turned
-  /// from Hugging Face's (in, out), the token table filled up with zero rows.
+  /// The file's tensor `prefix` + the parameter's name, in the parameter's layout: matrices
+  /// transposed from Hugging Face's (in, out), the token table padded with zero rows.
   std::vector<double> matching(const Parameter& parameter, const std::string& prefix) const {
     const Tensor tensor = load(prefix + parameter.name);
     std::vector<double> values = values_of(tensor);

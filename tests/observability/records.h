@@ -37,7 +37,7 @@ inline StepRecord full_record(std::int64_t step, Phase phase = Phase::kFull) {
   return record;
 }
 
-/// An empty folder of this test's own, gone after it.
+/// An empty folder for one test, removed after it.
 class Folder : public ::testing::Test {
  protected:
   void SetUp() override {

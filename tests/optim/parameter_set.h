@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// Normal numbers of `seed`, of the given shape.
+/// Normally distributed values from `seed`, of the given shape.
 inline Tensor normal_tensor(const Shape& shape, std::uint64_t seed, const Stream& stream) {
   Tensor tensor = Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace, stream);
   for (std::int64_t i = 0; i < tensor.elements(); ++i) {
@@ -33,7 +33,7 @@ inline Tensor clone(const Tensor& tensor, const Stream& stream) {
   return other;
 }
 
-/// One of each sort of parameter: a wide, a tall and a square matrix, an embedding table and a
+/// One of each kind of parameter: a wide, a tall and a square matrix, an embedding table and a
 /// vector; and an embedding table that is large enough for 8-bit moments.
 class ParameterSet {
  public:

@@ -14,7 +14,7 @@
 
 namespace hybrid_trainer {
 
-/// loss = floor + ½·Σ curvature_i·(w_i − centre_i)² over ten weights in two tensors, trained by
+/// loss = floor + ½·Σ curvature_i·(w_i − centre_i)² over ten weights in two tensors, trained with
 /// momentum. The centre is the batch's input, so noise in the batches is noise in the gradients.
 class QuadraticBowl final : public Trainable {
  public:
@@ -22,9 +22,9 @@ class QuadraticBowl final : public Trainable {
   struct Options {
     double learning_rate = 0.02;
     double momentum = 0.9;
-    double direction_scale = 1;  // of what write_momentum_directions gives; negative: uphill
+    double direction_scale = 1;  // of what write_momentum_directions writes; negative: uphill
     double floor = 1;
-    double forward_offset = 0;  // of wait_for_loss, as where dropout is off
+    double forward_offset = 0;  // added by wait_for_loss, as if dropout were off
   };
 
   explicit QuadraticBowl(const Options& options) : options_(options) {
@@ -113,7 +113,7 @@ class QuadraticBowl final : public Trainable {
   const std::vector<float>& snapshot() const { return snapshot_; }
   Options& options() { return options_; }
 
-  /// What a checkpoint would hold besides the machine's own state.
+  /// What a checkpoint would hold besides the phase machine's own state.
   struct Saved {
     std::vector<float> weights, moments, snapshot;
   };
@@ -124,7 +124,7 @@ class QuadraticBowl final : public Trainable {
     snapshot_ = saved.snapshot;
   }
 
-  /// Batch number i, its centres normal around 0 with deviation `noise`.
+  /// Batch i, its centres normally distributed around 0 with standard deviation `noise`.
   Batch batch(std::int64_t i, double noise) const {
     Tensor centres = Tensor::zeros({1, kWeights}, DType::kF32, MemoryKind::kData, stream_);
     const RandomKey key{7, static_cast<std::uint64_t>(i), 0};
@@ -172,7 +172,7 @@ class QuadraticBowl final : public Trainable {
   bool restoring_ = false;
 };
 
-/// A bowl under a machine, with a counted stream of batches.
+/// A bowl with a phase machine and a counted stream of batches.
 struct BowlRun {
   QuadraticBowl bowl;
   PhaseMachine machine;
@@ -187,7 +187,7 @@ struct BowlRun {
     for (std::int64_t i = 0; i < count; ++i) outcomes.push_back(step());
     return outcomes;
   }
-  /// Steps until the step to come is of the phase; fails the test after 1,000.
+  /// Steps until the next step is of the phase; fails the test after 1,000.
   PhaseOutcome run_until(Phase phase) {
     PhaseOutcome last;
     for (int i = 0; machine.phase() != phase; ++i) {
@@ -198,8 +198,7 @@ struct BowlRun {
   }
 };
 
-/// Short phases, and Predict whenever a Full phase is over: neither confidence nor the gate holds
-/// it.
+/// Short phases, and Predict after every Full phase: neither confidence nor the gate delays it.
 inline PhaseMachine::Setup eager_setup() {
   PhaseMachine::Setup setup;
   setup.phases.warmup_steps = 5;

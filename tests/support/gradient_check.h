@@ -11,8 +11,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// A module with all but its input and parameters fixed: one number, and the gradients of that
-/// number.
+/// A module as a scalar function of its input and parameters, and the gradients of that scalar.
 struct Differentiable {
   Tensor x;  // the input, f32; undefined where it has no gradient
   std::function<double(ActivationTape&)> forward;   // what is differentiated
@@ -21,8 +20,7 @@ struct Differentiable {
   Pass pass{};
 };
 
-/// The number that a tensor-valued module gives: a fixed random projection of its output, summed in
-/// double.
+/// The scalar of a module with a tensor output: a fixed random projection of it, summed in double.
 inline double projected(const Tensor& y, const Stream& stream) {
   return dot(values_of(y), values_of(normal_tensor(y.shape(), 77, stream)));
 }
@@ -30,7 +28,7 @@ inline Tensor projection_gradient(const Shape& shape, const Stream& stream) {
   return normal_tensor(shape, 77, stream);
 }
 
-/// Random weights, gains and biases, so that none is at a point where an error would not show.
+/// Random weights, gains and biases, so that none is at a point that would hide an error.
 inline void randomize(const std::function<void(const ParameterVisitor&)>& visit_parameters,
                       const Stream& stream) {
   std::uint64_t seed = 100;
@@ -47,8 +45,7 @@ inline double loss_of(const Differentiable& f) {
   return f.forward(tape);
 }
 
-/// Derivative of f along `direction` at tensor t by the five-point rule; its error falls with
-/// step⁴.
+/// Derivative of f along `direction` at tensor t by the five-point rule; its error falls as step⁴.
 inline double derivative_along(const Differentiable& f, const Tensor& t,
                                const std::vector<double>& direction, double step) {
   const std::vector<double> at = values_of(t);
@@ -71,7 +68,7 @@ struct GradientTolerance {
   int directions = 3;
 };
 
-/// Each tensor's gradient against finite differences along random directions.
+/// Compares each tensor's gradient with finite differences along random directions.
 inline void expect_derivatives(const Differentiable& f, const Tensor& t, const Tensor& gradient,
                                const std::string& name, const GradientTolerance& tolerance,
                                const Stream& stream) {
@@ -96,7 +93,7 @@ inline Tensor run_backward(const Differentiable& f) {
   return dx;
 }
 
-/// The gradients of x and of every parameter match finite differences.
+/// Expects the gradients of x and of every parameter to match finite differences.
 inline void expect_gradients_match(const Differentiable& f, const Stream& stream,
                                    GradientTolerance tolerance = {}) {
   allocate_gradients(f.visit_parameters, stream);

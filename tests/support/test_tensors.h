@@ -13,7 +13,7 @@ namespace hybrid_trainer::testing {
 
 inline Stream test_stream() { return Stream(MemoryPool::create("test")); }
 
-/// Normal numbers of `seed` times `size`, f32.
+/// Normally distributed values from `seed` times `size`, f32.
 inline Tensor normal_tensor(const Shape& shape, std::uint64_t seed, const Stream& stream,
                             float size = 1) {
   Tensor tensor = Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace, stream);
@@ -62,7 +62,7 @@ inline double dot(const std::vector<double>& x, const std::vector<double>& y) {
   return sum;
 }
 
-/// ‖x − y‖ / ‖y‖; the norm of x where y is 0.
+/// ‖x − y‖ / ‖y‖; the norm of x if y is 0.
 inline double relative_error(const std::vector<double>& x, const std::vector<double>& y) {
   if (x.size() != y.size()) return HUGE_VAL;
   std::vector<double> difference(x.size());

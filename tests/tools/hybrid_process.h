@@ -6,9 +6,9 @@
 
 namespace hybrid_trainer {
 
-/// What one run of the `hybrid` tool left behind.
+/// The result of one run of the `hybrid` tool.
 struct ProcessResult {
-  int exit_code = -1;  // -1 where a signal ended it
+  int exit_code = -1;  // -1 if a signal ended it
   std::string output;  // standard output
   std::string errors;  // standard error
   double processor_seconds = 0;
@@ -18,11 +18,11 @@ struct ProcessResult {
 ProcessResult run_hybrid(const std::filesystem::path& folder,
                          const std::vector<std::string>& arguments);
 
-/// A folder for a test program's whole life, with "text.txt", a data folder "data" of its
+/// A folder for the lifetime of a test program, with "text.txt", a data folder "data" of its
 /// characters and a finished run "run" of a tiny model on it.
 const std::filesystem::path& trained_folder();
 
-/// Arguments that train the tiny model of trained_folder().
+/// Command line arguments that train the tiny model of trained_folder().
 std::vector<std::string> tiny_training(const std::string& run,
                                        const std::vector<std::string>& more = {});
 

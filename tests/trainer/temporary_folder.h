@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// A new empty folder that goes with the object.
+/// A new empty folder that is removed with the object.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -9,19 +9,18 @@
 
 namespace hybrid_trainer {
 
-/// Words of four characters with some structure, prepared as character tokens under `folder`.
+/// Four-character words with some structure, prepared as character tokens under `folder`.
 void prepare_tiny_data(const std::filesystem::path& folder, int words = 1500);
 
 /// A GPT-2 of one layer and width 16 that goes through all four phases in 40 steps.
 HybridTrainerConfig tiny_config();
 
-/// Trains in `run`; the progress goes to `console` where given.
+/// Trains in `run`; the progress goes to `console` if given.
 TrainingRunResult train_tiny(const HybridTrainerConfig& config, const std::filesystem::path& data,
                              const std::filesystem::path& run, bool resume = false,
                              std::string* console = nullptr);
 
-/// Checksums of the newest checkpoint's tensors, by file; state.bin is left out, since it counts
-/// seconds.
+/// Checksums of the newest checkpoint's tensors, by file; without state.bin, which contains times.
 std::string newest_checkpoint_digest(const std::filesystem::path& run);
 
 }  // namespace hybrid_trainer

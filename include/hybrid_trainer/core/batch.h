@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 
 /// One batch of training data. Language models: inputs and targets (B, T) i32 token ids, targets
-/// are the inputs shifted by one. Other models may put any shape and dtype here; dimension 0 is the
+/// are the inputs shifted by one. Other models may use any shape and dtype; dimension 0 is the
 /// batch.
 struct Batch {
   Tensor inputs;

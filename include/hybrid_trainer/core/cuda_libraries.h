@@ -7,24 +7,24 @@
 
 namespace hybrid_trainer {
 
-/// One of NVIDIA's libraries that is opened when it is needed.
+/// One of NVIDIA's libraries that are loaded on demand.
 struct CudaLibrary {
   std::string name;  // "cuBLASLt"
   bool found = false;
-  std::string version;  // "13.1.0"; of NVML the driver's; empty where it was not found
-  std::string path;     // of the file; empty where it was not found
-  std::string problem;  // why it is of no use and the way out; empty where it is
+  std::string version;  // "13.1.0"; for NVML the driver's; empty if not found
+  std::string path;     // of the file; empty if not found
+  std::string problem;  // why it cannot be used and how to fix that; empty if it can
 };
 
-/// cuBLASLt, cuDNN, NCCL and NVML, as this machine has them. Opens each for a moment; needs no
-/// device. Throws nothing.
+/// cuBLASLt, cuDNN, NCCL and NVML as installed on this machine. Opens each briefly; needs no
+/// device. Never throws.
 std::vector<CudaLibrary> look_for_cuda_libraries();
 
-/// The library that products of matrices need.
+/// The library for matrix products.
 WantedLibrary cublaslt_library();
 
-/// Folders that may hold NVIDIA's libraries where the loader does not know them: of CUDA_HOME, of
-/// /usr/local/cuda and of the Python packages nvidia-*.
+/// Folders that may hold NVIDIA's libraries outside the loader's search path: those of CUDA_HOME,
+/// /usr/local/cuda and the Python packages nvidia-*.
 std::vector<std::string> cuda_library_folders();
 
 }  // namespace hybrid_trainer

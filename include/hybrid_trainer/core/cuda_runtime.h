@@ -17,19 +17,19 @@ struct CudaProperties {
   int processors = 0;  // streaming multiprocessors
   std::size_t memory_bytes = 0;
   std::size_t free_bytes = 0;
-  std::size_t cache_bytes = 0;             // second-level
+  std::size_t cache_bytes = 0;             // of the L2 cache
   std::size_t shared_bytes_per_block = 0;  // the most that a kernel may ask for
 };
 
-/// The few calls of the CUDA runtime that this project makes. One implementation is linked:
-/// NVIDIA's runtime, or none. Calls that enqueue return at once; all throw DeviceError, but those
-/// that are noexcept, which answer nullptr or nothing.
+/// The few CUDA runtime calls that this project makes. One implementation is linked: NVIDIA's
+/// runtime, or none. Calls that enqueue return at once; all throw DeviceError, except those that
+/// are noexcept, which return nullptr or nothing.
 class CudaRuntime {
  public:
   virtual ~CudaRuntime() = default;
   virtual int device_count() const = 0;
   virtual CudaProperties properties(int device) const = 0;
-  /// Makes the device the calling thread's own: launches of the thread go there.
+  /// Makes the device current for the calling thread: the thread's launches go there.
   virtual void use(int device) = 0;
 
   virtual void* allocate(int device, std::size_t bytes) noexcept = 0;
@@ -42,7 +42,7 @@ class CudaRuntime {
   virtual void synchronize(CUstream_st* stream) = 0;
   /// Between device and pinned memory, or within the device.
   virtual void copy(void* to, const void* from, std::size_t bytes, CUstream_st* stream) = 0;
-  /// `rows` rows of `bytes` each, whose begins are `to_pitch` and `from_pitch` bytes apart.
+  /// `rows` rows of `bytes` each, which start `to_pitch` and `from_pitch` bytes apart.
   virtual void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                          std::size_t bytes, std::size_t rows, CUstream_st* stream) = 0;
   virtual void fill_zero(void* data, std::size_t bytes, CUstream_st* stream) = 0;
@@ -58,22 +58,22 @@ class CudaRuntime {
   /// From here to end_capture the stream's work is recorded and not run.
   virtual void begin_capture(CUstream_st* stream) = 0;
   virtual CUgraphExec_st* end_capture(CUstream_st* stream) = 0;
-  /// Whether the stream is between the two, where it must not be waited for.
+  /// Whether the stream is between the two; then it must not be waited for.
   virtual bool captures(CUstream_st* stream) = 0;
   virtual void launch(CUgraphExec_st* graph, CUstream_st* stream) = 0;
   virtual void destroy(CUgraphExec_st* graph) noexcept = 0;
 
-  virtual std::string driver_version() const = 0;   // "13.0" of the API that the driver serves
+  virtual std::string driver_version() const = 0;   // "13.0": the API that the driver supports
   virtual std::string runtime_version() const = 0;  // "13.0" of the toolkit that built this
 };
 
-/// The CUDA runtime, or why there is none and the way out.
+/// The CUDA runtime, or why there is none and how to fix that.
 struct CudaLookup {
   CudaRuntime* runtime = nullptr;
   std::string problem;
 };
 
-/// What this build and machine have. Looks once; any thread.
+/// What this build and machine have. Looked up once; callable from any thread.
 const CudaLookup& look_for_cuda();
 
 /// The runtime. Throws DeviceError with look_for_cuda's problem.

@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer {
 
-/// Text of all arguments in a row, as operator<< writes them.
+/// All arguments concatenated, as operator<< writes them.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream out;
@@ -17,28 +17,28 @@ std::string concat(const Parts&... parts) {
   return out.str();
 }
 
-/// A measured number for people: five significant digits.
+/// A measured number for messages: five significant digits.
 std::string brief(double value);
 
-/// What the process answers with when an error ends it; the numbers are those of sysexits.h.
+/// The process's exit code when an error ends it; the numbers are those of sysexits.h.
 enum class ExitCode : int {
   kSuccess = 0,
   kUsage = 64,         // the command line is wrong
   kData = 65,          // a file's content is wrong: shard, tokenizer, checkpoint, safetensors
   kNoInput = 66,       // an input does not exist or cannot be read
-  kDevice = 69,        // the GPU, its driver or a library of it is missing, too old or failed
-  kInternal = 70,      // a mistake in this program
+  kDevice = 69,        // the GPU, its driver or one of its libraries is missing, too old or failed
+  kInternal = 70,      // a bug in this program
   kMemory = 71,        // out of memory, or over the memory budget
   kCannotCreate = 73,  // an output exists already or cannot be created
   kIo = 74,            // reading or writing failed: disk full, for example
-  kInUse = 75,         // another process works on the run
+  kInUse = 75,         // another process is using the run
   kDiverged = 76,      // the loss or the gradient is not finite and no rollback helps
   kConfig = 78,        // the configuration is wrong
   kInterrupted = 130,  // stopped by Ctrl-C or SIGTERM after saving
 };
 
-/// Base of all errors that this project throws. The message says what was got, what was wanted and
-/// the way out.
+/// Base of all errors that this project throws. The message says what was found, what was expected
+/// and how to fix it.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -53,7 +53,7 @@ class UsageError : public Error {
   explicit UsageError(const std::string& message) : Error(ExitCode::kUsage, message) {}
 };
 
-/// A file holds something else than it should.
+/// A file holds something other than it should.
 class DataError : public Error {
  public:
   explicit DataError(const std::string& message) : Error(ExitCode::kData, message) {}
@@ -79,8 +79,8 @@ class InUse : public Error {
   explicit InUse(const std::string& message) : Error(ExitCode::kInUse, message) {}
 };
 
-/// A GPU, its driver or one of its libraries is missing, does not fit or failed. The message names
-/// the call, its answer and what was asked.
+/// A GPU, its driver or one of its libraries is missing, unsuitable or failed. The message names
+/// the call, its result and what was asked for.
 class DeviceError : public Error {
  public:
   explicit DeviceError(const std::string& message) : Error(ExitCode::kDevice, message) {}
@@ -92,7 +92,7 @@ class Diverged : public Error {
   explicit Diverged(const std::string& message) : Error(ExitCode::kDiverged, message) {}
 };
 
-/// Every wrong field of a configuration at once, one problem a line.
+/// Every wrong field of a configuration at once, one problem per line.
 class ConfigError : public Error {
  public:
   explicit ConfigError(std::vector<std::string> problems);
@@ -121,7 +121,7 @@ class ShapeMismatch : public Error {
   explicit ShapeMismatch(const std::string& message) : Error(ExitCode::kInternal, message) {}
 };
 
-/// A mistake of the programmer who called: throws Error(kInternal) with the message.
+/// Checks a precondition: where the caller broke it, throws Error(kInternal) with the message.
 inline void require(bool holds, const char* message) {
   if (!holds) throw Error(ExitCode::kInternal, message);
 }

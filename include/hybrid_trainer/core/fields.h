@@ -30,8 +30,8 @@ struct Range {
   static Range fraction() { return {0, 1, false, true}; }  // [0, 1)
 };
 
-/// One member of a config struct: its JSON key, the member, one sentence for people, and what it
-/// may hold. A struct lists its members once:
+/// One member of a config struct: its JSON key, the member, a one-sentence description, and its
+/// allowed values. A struct lists its members once:
 ///   template <class Self, class Visitor> static void visit_fields(Self& self, Visitor&& visit) {
 ///     visit(Field{"warmup_steps", self.warmup_steps, "Steps before any prediction.",
 ///                 Range::at_least(0)});
@@ -45,7 +45,7 @@ struct Field {
   T& value;
   const char* help;
   Range range{};
-  std::vector<std::string> choices{};  // for a std::string that must be one of some names
+  std::vector<std::string> choices{};  // for a std::string limited to these values
 };
 template <class T>
 Field(const char*, T&, const char*) -> Field<T>;
@@ -54,8 +54,8 @@ Field(const char*, T&, const char*, Range) -> Field<T>;
 template <class T>
 Field(const char*, T&, const char*, Range, std::vector<std::string>) -> Field<T>;
 
-/// An enum with names for configs has, beside it, `const std::vector<std::string>& enum_names(E)`:
-/// names in order of value.
+/// An enum whose values have names in configs comes with `enum_names(E)`, which returns the names
+/// in order of value as a const std::vector<std::string>&.
 template <class T>
 concept NamedEnum = std::is_enum_v<T> && requires(T value) {
   enum_names(value);
@@ -66,8 +66,8 @@ concept FieldStruct = requires(T& value) {
   T::visit_fields(value, [](auto&&) {});
 };
 
-/// Problems of all fields of `config`, each as "path: got VALUE, want RANGE". `path` is put before
-/// the names.
+/// Problems of all fields of `config`, each as "path: got VALUE, want RANGE". The names are
+/// prefixed with `path`.
 template <FieldStruct T>
 void collect_range_problems(const T& config, const std::string& path,
                             std::vector<std::string>& problems);

@@ -32,7 +32,7 @@ struct MemoryUse {
   std::array<std::size_t, kMemoryKinds> peak{};
   std::size_t live_total = 0;
   std::size_t peak_total = 0;  // highest live_total since the last reset_peaks
-  std::size_t extent = 0;      // most bytes of a slab ever in use, with the gaps between blocks
+  std::size_t extent = 0;      // most of a slab ever in use, including the gaps between blocks
   std::size_t cached = 0;      // freed bytes kept for reuse
   /// Bytes ever taken from the system: unchanged over a step that allocates nothing.
   std::size_t fresh_total = 0;
@@ -40,7 +40,7 @@ struct MemoryUse {
 
 class MemoryPool;
 
-/// Owner of one block of a MemoryPool; moves, never copies; gives the block back when it goes.
+/// Owner of one block of a MemoryPool. Move-only; returns the block when destroyed.
 class Buffer {
  public:
   Buffer() = default;
@@ -66,12 +66,12 @@ class Buffer {
   MemoryKind kind_ = MemoryKind::kWorkspace;
 };
 
-/// A pool of memory that counts by kind, reuses freed blocks and may have a hard budget.
-/// "Device memory" on a processor is one such pool, "host memory" that things are offloaded to is
-/// another. Blocks are aligned to 64 bytes (2 MiB from 2 MiB on) and count in whole pages from 4
-/// KiB on. A source that prefers slabs is asked for large ones, which blocks are cut from and
-/// merged in again; of one that keeps blocks apart each has its very size. All calls may come from
-/// any thread.
+/// A pool of memory that counts by kind, reuses freed blocks and may have a hard budget. On a
+/// processor, "device memory" is one such pool, and the "host memory" that things are offloaded to
+/// is another. Blocks are aligned to 64 bytes (to 2 MiB from 2 MiB on); from 4 KiB on, sizes are
+/// rounded up to whole pages. A source that prefers slabs is asked for large ones, from which
+/// blocks are cut and into which they merge again; one that keeps blocks apart is asked for each
+/// block in its exact size. Thread-safe.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   /// `budget_bytes`: live and cached bytes never exceed it; none means no limit.
@@ -82,17 +82,17 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  /// Uninitialised bytes. Throws OutOfMemory, which names pool, kind, request and budget, after
-  /// giving cached blocks back to the system did not help.
+  /// Uninitialised bytes. Throws OutOfMemory, which names pool, kind, request and budget, if
+  /// returning cached blocks to the system did not help.
   Buffer allocate(std::size_t bytes, MemoryKind kind);
   MemoryUse use() const;
   void reset_peaks();
-  /// Gives the cached blocks back to the system; not the slabs of a source that prefers them, since
-  /// taking one again, or giving one back, would block the device.
+  /// Returns the cached blocks to the system; but not the slabs of a source that prefers them,
+  /// since taking or returning one would block the device.
   void trim();
-  /// Takes one slab of at least this size now, where the source prefers slabs, so that later
-  /// allocations up to it take nothing from the system. Throws OutOfMemory, which says what it is
-  /// `wanted_for`.
+  /// Takes one slab of at least this size now, if the source prefers slabs, so that later
+  /// allocations up to that size take nothing from the system. Throws OutOfMemory, which says what
+  /// it was `wanted_for`.
   void reserve(std::size_t bytes, const char* wanted_for);
   const std::string& name() const { return name_; }
   Device device() const { return source_->device(); }

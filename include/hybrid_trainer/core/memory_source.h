@@ -11,22 +11,22 @@ namespace hybrid_trainer {
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
-  /// At least `bytes`, aligned to 64 (2 MiB from 2 MiB on) on the host and to 256 on a
-  /// device; nullptr where there is no more.
+  /// At least `bytes`, aligned to 64 (2 MiB from 2 MiB on) on the host and to 256 on a device;
+  /// nullptr if out of memory.
   virtual void* take(std::size_t bytes) noexcept = 0;
   virtual void give(void* data, std::size_t bytes) noexcept = 0;
-  /// Where the bytes lie.
+  /// The device that the memory is on.
   virtual Device device() const = 0;
-  /// True where a CUDA device copies to and from them by itself, beside other work.
+  /// True if a CUDA device can copy to and from it directly, overlapping other work.
   virtual bool pinned() const { return false; }
-  /// True where taking is slow or blocks the device, so that pools had better take much at once.
+  /// True if taking is slow or blocks the device, so that pools should take much at once.
   virtual bool prefers_slabs() const { return false; }
-  /// True where each block is to be taken by itself, of the very size that was asked for, and given
-  /// back at once: what goes past its end, or comes after it, is then found by a memory checker.
+  /// True if each block must be taken separately, in exactly the size asked for, and given back at
+  /// once, so that a memory checker finds accesses past its end or after its lifetime.
   virtual bool keeps_blocks_apart() const { return false; }
 };
 
-/// The process's memory; from 2 MiB on mappings of their own.
+/// The process's memory; blocks from 2 MiB on are mappings of their own.
 std::unique_ptr<MemorySource> system_memory();
 /// Page-locked memory of the process, at most `limit_bytes` of it. Throws DeviceError where there
 /// is no CUDA.

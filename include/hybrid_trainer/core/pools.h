@@ -4,11 +4,11 @@
 
 namespace hybrid_trainer {
 
-/// The pool "device" on a device, for tensors that are computed with. Throws DeviceError.
+/// The pool "device" on a device, for tensors used in computation. Throws DeviceError.
 std::shared_ptr<MemoryPool> make_device_pool(Device device = {},
                                              std::optional<std::size_t> budget_bytes = {});
 
-/// The pool "host" for what a device's memory is kept free of, and for batches on their way: plain
+/// The pool "host" for what is kept out of device memory, and for batches to be uploaded: plain
 /// memory beside a processor, pinned memory beside a CUDA device, at most half of what the system
 /// has available.
 std::shared_ptr<MemoryPool> make_host_pool(Device device = {});

@@ -9,7 +9,7 @@ struct PredictionCounts {
   std::int64_t made = 0;  // Predict phases begun
   std::int64_t accepted = 0;
   std::int64_t shrunk = 0;
-  std::int64_t reverted = 0;  // those that a divergence ended included
+  std::int64_t reverted = 0;  // including those that a divergence ended
 };
 
 }  // namespace hybrid_trainer

@@ -9,31 +9,31 @@ namespace hybrid_trainer {
 enum class InstructionSet { kBaseline, kAvx2, kAvx512 };
 const char* name_of(InstructionSet set);
 
-/// The best set that this processor has, held down by the environment variable HYBRID_MAX_ISA
-/// (baseline, avx2, avx512: without matrix tiles). The same variable holds oneDNN down where
+/// The best set that this processor has, limited by the environment variable HYBRID_MAX_ISA
+/// (baseline, avx2, avx512: without matrix tiles). The same variable limits oneDNN if
 /// ONEDNN_MAX_CPU_ISA is not set.
 InstructionSet instruction_set();
 
-/// True where the processor multiplies BF16 faster than FP32 and instruction_set() is kAvx512: on
-/// matrix tiles (AMX), or on AVX-512 BF16 of a processor without tiles.
+/// True if the processor multiplies BF16 faster than FP32 and instruction_set() is kAvx512: on
+/// matrix tiles (AMX), or with AVX-512 BF16 on a processor without tiles.
 bool multiplies_bfloat16();
 
-/// True where the processor has matrix tiles for BF16 (AMX), the system lets this process use them,
-/// and HYBRID_MAX_ISA does not hold it to avx512 or less.
+/// True if the processor has matrix tiles for BF16 (AMX), the system lets this process use them,
+/// and HYBRID_MAX_ISA does not limit it to avx512 or less.
 bool multiplies_tiles();
 
 struct ProcessorInfo {
-  std::string name;              // as the processor calls itself
+  std::string name;              // as the processor reports it
   int cores = 1;                 // usable by this process
   std::size_t memory_bytes = 0;  // physical memory
 };
 ProcessorInfo processor_info();
 
-/// What the system could give to a process now without swapping; 0 where it does not say.
+/// Memory that the system could give a process now without swapping; 0 if unknown.
 std::size_t available_memory_bytes();
 
-/// Threads that parallel kernels use; also those of matrix products. Throws ConfigError where more
-/// than the cores.
+/// Number of threads for parallel kernels and matrix products. Throws ConfigError if above the
+/// number of cores.
 void set_threads(int count);
 int threads();
 

@@ -21,7 +21,7 @@ enum class Work {
 };
 inline constexpr std::size_t kWorks = 8;
 
-/// Which part of a step it ran in.
+/// Which part of a step a kernel ran in.
 enum class StepPart { kForward, kBackward, kUpdate, kElsewhere };
 inline constexpr std::size_t kStepParts = 4;
 
@@ -29,8 +29,8 @@ const char* name_of(Work work);      // "product"
 const char* name_of(StepPart part);  // "forward"
 
 /// Where the time of steps goes: seconds and calls of kernels by their work and the part of the
-/// step, and seconds of each part as a whole. A stream that has one (Stream::set_profile) waits
-/// for the device before and after each kernel, so that on CUDA the times are true and the step is
+/// step, and seconds of each part as a whole. A stream with a profile (Stream::set_profile)
+/// synchronizes before and after each kernel, so that on CUDA the times are true and the step is
 /// slower than without.
 class Profile {
  public:
@@ -52,11 +52,11 @@ class Profile {
   static std::size_t index(StepPart part) { return static_cast<std::size_t>(part); }
   std::array<std::array<Entry, kWorks>, kStepParts> kernels_{};
   std::array<double, kStepParts> parts_{};
-  StepPart part_ = StepPart::kElsewhere;  // that runs now
+  StepPart part_ = StepPart::kElsewhere;  // the one running now
 };
 
-/// Counts the time from here to the end of the scope as one kernel. Does nothing, and reads no
-/// clock, where the stream has no profile; else synchronizes.
+/// Counts the time from here to the end of the scope as one kernel. Without a profile on the
+/// stream, does nothing and reads no clock; otherwise synchronizes.
 class KernelTimer {
  public:
   KernelTimer(const Stream& stream, Work work);
@@ -71,7 +71,7 @@ class KernelTimer {
   std::chrono::steady_clock::time_point begin_;
 };
 
-/// Counts the scope as a part of the step, and the kernels in it as that part's.
+/// Counts the scope as a part of the step, and the kernels in it as belonging to that part.
 class StepPartTimer {
  public:
   StepPartTimer(const Stream& stream, StepPart part);

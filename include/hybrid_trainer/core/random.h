@@ -49,7 +49,7 @@ constexpr std::uint32_t random_word(const RandomKey& key, std::uint64_t i) {
   return philox(key, i / 4)[i % 4];
 }
 
-/// Uniform integer in [0, bound), without the bias of a remainder beyond 2^-32.
+/// Uniform integer in [0, bound), with a relative bias below bound·2^-64.
 inline std::uint64_t random_below(const RandomKey& key, std::uint64_t i, std::uint64_t bound) {
   const auto words = philox(key, i);
   const std::uint64_t wide = (std::uint64_t{words[0]} << 32) | words[1];

@@ -10,14 +10,14 @@ struct CUgraphExec_st;
 namespace hybrid_trainer {
 
 /// Work of a CUDA stream that is recorded once and then enqueued again by one call (a CUDA graph),
-/// together with the device memory that it works in. Moves, never copies.
+/// together with the device memory that it uses. Move-only.
 class Recording {
  public:
   Recording() = default;
-  /// Records what `enqueue` enqueues on the stream it is given, and runs nothing of it. `enqueue`
-  /// is called twice, the first time on a simulated device to know its memory, which is one block
-  /// of MemoryKind::kActivations of the stream's pool. Tensors that it makes lie in that block, and
-  /// hold after each replay what that replay wrote. It must not block. Throws OutOfMemory,
+  /// Records what `enqueue` enqueues on the stream it is given, without running it. `enqueue` is
+  /// called twice, first on a simulated device to measure its memory, which becomes one block of
+  /// MemoryKind::kActivations from the stream's pool. Tensors that it makes are in that block, and
+  /// hold after each replay what that replay wrote. Must not block. Throws OutOfMemory,
   /// DeviceError.
   Recording(const Stream& stream, const std::function<void(const Stream&)>& enqueue);
   ~Recording();

@@ -6,29 +6,29 @@
 
 namespace hybrid_trainer {
 
-/// A library that is opened when it is needed, so that the program starts without it.
+/// A library that is opened on demand, so that the program starts without it.
 struct WantedLibrary {
-  std::string title;                 // "cuBLASLt", for people
-  std::vector<std::string> files;    // "libcublasLt.so.13", the best first
+  std::string title;                 // "cuBLASLt", for messages
+  std::vector<std::string> files;    // "libcublasLt.so.13", in order of preference
   std::vector<std::string> folders;  // where to look after the loader's own search
   std::string way_out;               // "install ... or set ...", ends messages
 };
 
-/// Owner of an opened library, or of the knowledge where it was looked for. Moves, never copies.
-/// What comes from it must not be used after it is gone.
+/// Owner of an opened library, or of the reason why none could be opened. Move-only. What comes
+/// from it must not be used after it is destroyed.
 class SharedLibrary {
  public:
   SharedLibrary() = default;
-  /// The first file that opens: each by the loader's search, then in each folder. Throws nothing
-  /// where there is none: see opened() and problem().
+  /// The first file that opens, each tried by the loader's search, then in each folder. Does not
+  /// throw if there is none: see opened() and problem().
   static SharedLibrary look_for(const WantedLibrary& wanted);
-  /// As look_for, and throws DeviceError with the problem where there is none.
+  /// Like look_for, but throws DeviceError with the problem if there is none.
   static SharedLibrary open(const WantedLibrary& wanted);
 
   bool opened() const { return handle_ != nullptr; }
   const std::string& path() const { return path_; }  // of the file that was opened
-  /// One line: what was looked for, where, why each try failed and the way out; empty where it is
-  /// open.
+  /// One line: what was looked for and where, why each attempt failed and how to fix it; empty if
+  /// the library is open.
   const std::string& problem() const { return problem_; }
 
   /// The function of that name; nullptr where the library has none.
@@ -36,7 +36,7 @@ class SharedLibrary {
   Function* find(const char* name) const noexcept {
     return reinterpret_cast<Function*>(address_of(name));
   }
-  /// As find, and throws DeviceError where the library has none: it is too old.
+  /// Like find, but throws DeviceError if the library lacks it: it is too old.
   template <class Function>
   Function* function(const char* name) const {
     Function* const found = find<Function>(name);

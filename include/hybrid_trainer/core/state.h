@@ -9,9 +9,9 @@
 
 namespace hybrid_trainer {
 
-/// Everything that a part of the trainer needs to go on after a restart, by name ("optimizer.step",
-/// "phases.steps_in_phase"). Reals are kept bit for bit. A part writes itself with save(State&) and
-/// reads itself with load(const State&).
+/// Everything that a part of the trainer needs to resume after a restart, by name
+/// ("optimizer.step", "phases.steps_in_phase"). Reals are kept bit for bit. A part writes itself
+/// with save(State&) and reads itself with load(const State&).
 struct State {
   std::map<std::string, std::int64_t> integers;
   std::map<std::string, double> reals;

@@ -12,18 +12,17 @@ namespace hybrid_trainer {
 class Event;
 class Profile;
 
-/// An ordered queue of work on one device, together with the pool its tensors come from. Moves,
-/// never copies. On a processor each call has run when it returns. On CUDA a call returns when its
-/// work is enqueued; work of one stream runs in order, work of two streams in any order that
-/// events do not rule out. A tensor given back to the pool may be handed out again at once, so
-/// tensors of a stream's pool may go while work of that stream still uses them, but not while
-/// another stream does.
+/// An ordered queue of work on one device, together with the pool its tensors come from. Move-only.
+/// On a processor, each call has completed when it returns. On CUDA, a call returns once its work
+/// is enqueued; work of one stream runs in order, work of two streams in any order that events
+/// allow. Memory returned to the pool may be reused at once, so tensors of a stream's pool may be
+/// freed while work of that stream still uses them, but not while another stream does.
 class Stream {
  public:
-  /// On the device that the pool's memory lies on. Throws DeviceError.
+  /// On the device of the pool's memory. Throws DeviceError.
   explicit Stream(std::shared_ptr<MemoryPool> pool);
   ~Stream();
-  /// The same queue with another pool on the same device; the stream must outlive it.
+  /// The same queue with another pool on the same device; `queue` must outlive it.
   Stream(const Stream& queue, std::shared_ptr<MemoryPool> pool);
   Stream(Stream&& other) noexcept;
   Stream& operator=(Stream&& other) noexcept;
@@ -32,15 +31,15 @@ class Stream {
   const std::shared_ptr<MemoryPool>& pool() const { return pool_; }
   /// Blocks until all work enqueued so far is done. Throws DeviceError where some of it failed.
   void synchronize() const;
-  /// Work enqueued from now on starts after what the event stands for. Does not block.
+  /// Makes work enqueued from now on wait for the event. Does not block.
   void order_after(const Event& event) const;
   /// The CUDA stream; nullptr on a processor.
   CUstream_st* native() const { return native_; }
-  /// 4 KiB of pinned memory that small copies to and from the host go through; nullptr but on CUDA.
+  /// 4 KiB of pinned memory for small copies to and from the host; nullptr except on CUDA.
   void* mailbox() const { return mailbox_; }
   static constexpr std::size_t kMailboxBytes = 4096;
-  /// Times what runs on the stream from now on, see core/profile.h; nullptr ends it. It must
-  /// outlive what it times.
+  /// Times what runs on the stream from now on, see core/profile.h; nullptr stops that. The profile
+  /// must outlive what it times.
   void set_profile(Profile* profile) { profile_ = profile; }
   Profile* profile() const { return profile_; }
 
@@ -52,7 +51,7 @@ class Stream {
   Profile* profile_ = nullptr;
 };
 
-/// A point in a stream's work. Moves, never copies. Before the first record it counts as reached.
+/// A point in a stream's work. Move-only. Before the first record it counts as reached.
 class Event {
  public:
   Event() = default;
@@ -60,7 +59,7 @@ class Event {
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
 
-  /// Stands for all work enqueued on the stream so far.
+  /// Marks the end of all work enqueued on the stream so far.
   void record(const Stream& stream);
   bool reached() const;
   /// Blocks until it is reached. Throws DeviceError where the work failed.

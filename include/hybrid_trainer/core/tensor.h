@@ -62,9 +62,9 @@ class Tensor {
   }
 
   MemoryKind kind() const { return buffer_ ? buffer_->kind() : MemoryKind::kWorkspace; }
-  /// Where the elements lie; the processor for a tensor without any.
+  /// The device that holds the elements; the processor for a tensor without any.
   Device device() const { return buffer_ ? buffer_->device() : Device{}; }
-  /// True where a CUDA device can copy to and from it by itself.
+  /// True if a CUDA device can copy to and from it directly.
   bool pinned() const { return buffer_ && buffer_->pinned(); }
 
   /// The same elements under another shape. Throws ShapeMismatch where the counts differ.
@@ -81,8 +81,8 @@ class Tensor {
 };
 
 /// Copies elements between tensors of one shape and dtype, on the same device or between a CUDA
-/// device and pinned host memory, in the order of the stream. Where it is enqueued both sides must
-/// stay as they are until it is done. Throws Error where it could only be done by blocking.
+/// device and pinned host memory, in stream order. If the copy is enqueued, both sides must stay
+/// unchanged until it is done. Throws Error if it could only be done by blocking.
 void copy(const Tensor& destination, const Tensor& source, const Stream& stream);
 /// As copy, between any two places. Blocks until it is done.
 void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream& stream);
@@ -91,7 +91,7 @@ void fill_zero(const Tensor& tensor, const Stream& stream);
 /// The tensor itself where the host can read it, else a copy in host memory. Blocks until all work
 /// of the stream so far is done.
 Tensor wait_for_host(const Tensor& tensor, const Stream& stream);
-/// The tensor itself where it lies on the stream's device, else a copy there, of the same kind.
+/// The tensor itself if it is on the stream's device, else a copy there, of the same kind.
 Tensor wait_for_device(const Tensor& tensor, const Stream& stream);
 
 }  // namespace hybrid_trainer

@@ -9,25 +9,25 @@
 
 namespace hybrid_trainer {
 
-/// Training batches without end. Batch i holds the sequences i B … i B + B - 1 of the WindowOrder,
-/// so the position is the number of batches taken and nothing else. A background thread fills the
+/// An endless sequence of training batches. Batch i holds the sequences i B … i B + B - 1 of the
+/// WindowOrder, so the position is just the number of batches taken. A background thread fills the
 /// next batch while one is in use.
 class BatchLoader {
  public:
-  /// Two batches (B, T) i32 are taken from the stream's pool; nothing is allocated later. The
-  /// dataset must outlive the loader.
+  /// Takes two batches (B, T) i32 from the stream's pool; allocates nothing later. The dataset must
+  /// outlive the loader.
   BatchLoader(const TokenDataset& dataset, const BatchSettings& settings, const Stream& stream);
   ~BatchLoader();
 
   /// The next batch; its memory is valid until the next call of next().
   Batch next();
-  /// Makes `batch_index` the number of batches taken: the next one is exactly that of an unbroken
-  /// run.
+  /// Makes `batch_index` the number of batches taken: the next one is exactly that of an
+  /// uninterrupted run.
   void seek(std::int64_t batch_index);
   std::int64_t batches_taken() const { return taken_; }
   std::int64_t windows_per_epoch() const;
-  /// Writes batch `batch_index` into a batch of the caller's of the same shape; may be called
-  /// beside next().
+  /// Writes batch `batch_index` into the caller's batch of the same shape; may run concurrently
+  /// with next().
   void read(std::int64_t batch_index, const Batch& batch) const;
 
  private:
@@ -39,13 +39,12 @@ class BatchLoader {
   std::unique_ptr<Prefetch> prefetch_;
 };
 
-/// All windows of T tokens of a split that do not overlap, in order from token 0, the last batch
-/// maybe smaller. A tail shorter than T is dropped, unless the split has no full window: then it is
-/// the only window, with length() < T.
+/// All non-overlapping windows of T tokens of a split, in order from token 0; the last batch may be
+/// smaller. A tail shorter than T is dropped, unless the split has no full window: then it is the
+/// only window, with length() < T.
 class EvaluationWindows {
  public:
-  /// One batch is taken from the stream's pool. Throws DataError where the split has fewer than 2
-  /// tokens.
+  /// Takes one batch from the stream's pool. Throws DataError if the split has fewer than 2 tokens.
   EvaluationWindows(const TokenDataset& dataset, std::int64_t batch_size,
                     std::int64_t sequence_length, const Stream& stream);
   std::int64_t batches() const { return (windows_ + batch_size_ - 1) / batch_size_; }

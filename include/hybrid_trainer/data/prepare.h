@@ -14,7 +14,7 @@ struct PrepareSettings {
   std::vector<std::filesystem::path> inputs;  // files and folders
   std::filesystem::path output;               // the data folder; must not exist, or be empty
   std::string tokenizer = "bpe";        // "bpe", "bytes", "characters", or the path of a tokenizer
-  std::int64_t vocabulary_size = 4096;  // of a "bpe" that is trained; includes <|endoftext|>
+  std::int64_t vocabulary_size = 4096;  // of a "bpe" to be trained; includes <|endoftext|>
   double validation = 0.1;              // share of the text that is kept for validation
   std::int64_t shard_tokens = kDefaultShardTokens;
   bool replace = false;  // an output that is a data folder already is replaced
@@ -31,17 +31,17 @@ struct PrepareResult {
   std::int64_t skipped_binary_files = 0;
   std::int64_t repeated_files = 0;   // given more than once; each counts once
   std::int64_t missing_merges = 0;   // by how much the vocabulary is smaller than asked for
-  std::int64_t forgotten_words = 0;  // rare ones, while the vocabulary was learnt
+  std::int64_t forgotten_words = 0;  // rare ones, dropped while learning the vocabulary
   std::int64_t divided_bytes = 0;    // of words over 64 KiB, which are encoded in pieces
   double tokenizer_seconds = 0;
   double encode_seconds = 0;
 };
 
 /// Makes a data folder from text: tokenizer, token shards of both splits and data.json. Documents
-/// are preceded by the end-of-text token where there are several and the tokenizer has one. All is
-/// written into a folder beside the output and renamed at the end, so that a run that fails leaves
-/// nothing. Throws UsageError (tokenizer or vocabulary size), MissingInput, DataError (no text, or
-/// too little to train and validate), CannotCreate (the output exists), IoError.
+/// are preceded by the end-of-text token if there are several and the tokenizer has one. Everything
+/// is written to a folder beside the output, which is renamed at the end, so that a failed run
+/// leaves nothing. Throws UsageError (tokenizer or vocabulary size), MissingInput, DataError (no
+/// text, or too little to train and validate), CannotCreate (the output exists), IoError.
 PrepareResult prepare_data(const PrepareSettings& settings,
                            const std::function<void(const PrepareProgress&)>& progress = {});
 

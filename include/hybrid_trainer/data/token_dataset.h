@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 enum class Split { kTrain, kValidation };
 const char* name_of(Split split);  // "train", "val", as in the shards' names
 
-/// What `data.json` says of a data folder.
+/// The contents of a data folder's `data.json`.
 struct DataInfo {
   std::string tokenizer;  // "bpe", "bytes" or "characters"
   std::int64_t vocabulary_size = 0;
@@ -27,12 +27,11 @@ struct DataInfo {
 };
 /// Throws IoError.
 void write_data_info(const DataInfo& info, const std::filesystem::path& folder);
-/// None where the folder has no data.json. Throws MissingInput where the folder does not exist,
-/// DataError.
+/// None if the folder has no data.json. Throws MissingInput if there is no folder, DataError.
 std::optional<DataInfo> read_data_info(const std::filesystem::path& folder);
 
 /// The tokens of one split of a data folder, over all its shards in order of their names. A folder
-/// without data.json is taken too where it holds token files with "train" or "val" in their names,
+/// without data.json is accepted too if it holds token files with "train" or "val" in their names,
 /// as llm.c writes them; a name with both is refused.
 class TokenDataset {
  public:
@@ -48,7 +47,7 @@ class TokenDataset {
   const std::filesystem::path& folder() const { return folder_; }
   Split split() const { return split_; }
   const std::vector<TokenShard>& shards() const { return shards_; }
-  /// Copies the tokens [start, start + out.size()), over shard borders.
+  /// Copies the tokens [start, start + out.size()), across shard borders.
   void read(std::int64_t start, std::span<std::int32_t> out) const;
 
  private:

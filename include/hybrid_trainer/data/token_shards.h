@@ -55,8 +55,8 @@ class TokenShard {
   std::int64_t tokens() const { return tokens_; }
   int bytes_per_token() const { return bytes_per_token_; }
   const std::filesystem::path& path() const { return path_; }
-  /// Copies the tokens [start, start + out.size()). Throws IoError, also where the file has become
-  /// shorter since it was opened.
+  /// Copies the tokens [start, start + out.size()). Throws IoError, also if the file has been
+  /// truncated since it was opened.
   void read(std::int64_t start, std::span<std::int32_t> out) const;
   /// Reads the whole file; throws DataError that names file, position and value of the first token
   /// >= vocabulary_size.

@@ -14,13 +14,13 @@ namespace hybrid_trainer {
 enum class TokenizerKind { kBytes, kCharacters, kBpe };
 const char* name_of(TokenizerKind kind);  // "bytes", "characters", "bpe"
 
-/// Whether a text is the start of a document or goes on from an earlier part of it.
+/// Whether a text is the start of a document or continues an earlier part of it.
 enum class TextStart { kDocument, kContinuation };
 
 /// Turns bytes into token ids 0 … vocabulary_size - 1 and back. Texts are bytes, not necessarily
-/// UTF-8, and decode(encode(x)) == x for every x that encode takes, a prefix space aside. A text
-/// that spells a special token, such as "<|endoftext|>", is encoded as the text it is, never as the
-/// special id.
+/// UTF-8, and decode(encode(x)) == x, except for a prefix space, for every x that encode accepts. A
+/// text that spells a special token, such as "<|endoftext|>", is encoded as plain text, never as
+/// the special id.
 ///   bytes       the 256 byte values
 ///   characters  the distinct code points of a corpus in increasing order, then those of its bytes
 ///               that are not UTF-8
@@ -44,17 +44,15 @@ class Tokenizer {
   /// The bytes of one token. Throws DataError where the id is not in the vocabulary.
   std::string_view token_bytes(std::int32_t id) const;
 
-  /// Appends the ids of `text`. A word over 64 KiB of a BPE is encoded in pieces of that size;
-  /// gives the bytes of such words. Throws DataError where a character is not in a characters
-  /// vocabulary.
+  /// Appends the ids of `text`. A BPE encodes a word over 64 KiB in pieces of that size; returns
+  /// the bytes of such words. Throws DataError if a character is not in a characters vocabulary.
   virtual std::int64_t append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
                                      TextStart start = TextStart::kDocument) const = 0;
   std::vector<std::int32_t> encode(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> ids) const;
 
   /// Writes the tokenizer's files into an existing folder: for bpe `tokenizer.json`, `vocab.json`
-  /// and `merges.txt` as Hugging Face reads them for GPT-2; for the others a `tokenizer.json` of
-  /// our own,
+  /// and `merges.txt` as Hugging Face reads them for GPT-2; for others our own `tokenizer.json`,
   ///   {"type":"bytes"}
   ///   {"type":"characters","code_points":[10,32,…],"bytes":[255,…]}   (ids in this order)
   /// Throws IoError.
@@ -75,10 +73,10 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
 
 /// Reads a tokenizer.json (ours, or Hugging Face's byte-level BPE), or a folder that holds one or
-/// GPT-2's `vocab.json` and `merges.txt`. Where a `tokenizer_config.json` beside them has
-/// add_prefix_space, that holds, as in transformers. Throws MissingInput where there is none,
-/// DataError for a file that is damaged or asks for a normalizer, pre-tokenizer or model that is
-/// not supported, naming it.
+/// GPT-2's `vocab.json` and `merges.txt`. The add_prefix_space of a `tokenizer_config.json` beside
+/// them takes precedence, as in transformers. Throws MissingInput if there is none, DataError,
+/// which names the file, if it is damaged or asks for a normalizer, pre-tokenizer or model that is
+/// not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
 }  // namespace hybrid_trainer

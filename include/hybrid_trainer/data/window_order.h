@@ -12,15 +12,15 @@ struct BatchSettings {
   std::uint64_t seed = 0;
 };
 
-/// Where training sequences lie in a stream of N tokens; a function of settings and number alone.
-/// An epoch cuts the stream into windows of T inputs that do not overlap, each with one target
-/// more. With shuffle the cut starts at a random offset in [0, T) and the windows come in a seeded
-/// permutation, both new each epoch; without, windows come in order from token 0. An epoch has
-/// floor((N - T) / T) windows with shuffle (what every offset leaves room for, at least 1),
-/// floor((N - 1) / T) without.
+/// Where training sequences start in a stream of N tokens; depends on the settings and the
+/// sequence's number alone. An epoch cuts the stream into non-overlapping windows of T inputs, each
+/// with one further target. With shuffle the cut starts at a random offset in [0, T) and the
+/// windows come in a seeded permutation, both new each epoch; without, windows come in order from
+/// token 0. An epoch has floor((N - T) / T) windows with shuffle (what every offset leaves room
+/// for, at least 1), floor((N - 1) / T) without.
 class WindowOrder {
  public:
-  /// Throws DataError where tokens < T + 1; `name` says whose tokens.
+  /// Throws DataError if tokens < T + 1; `name` says in the message whose tokens.
   WindowOrder(std::int64_t tokens, const BatchSettings& settings, const std::string& name);
   std::int64_t windows_per_epoch() const { return windows_; }
   /// First token of training sequence `example` = 0, 1, …, counted over all epochs.

@@ -14,12 +14,12 @@ namespace hybrid_trainer {
 
 /// A checkpoint is a folder `step-0000000020` of files: model.safetensors (tensors named
 /// "model."...), optimizer.safetensors ("optimizer."...), trainer.safetensors (other tensors),
-/// state.bin (everything else of a State) and manifest.json, which knows the size and checksum of
-/// each and of itself. Equal states give equal bytes.
+/// state.bin (everything else of a State) and manifest.json, which records the size and checksum of
+/// each and its own checksum. Equal states give identical files.
 struct CheckpointInfo {
   std::string path;
   std::int64_t step = 0;
-  std::string config_hash;      // what the saver gave
+  std::string config_hash;      // as given when it was saved
   std::string project_version;  // of the program that wrote it
   std::map<std::string, FileDigest> files;
   std::size_t bytes() const;  // of all files but the manifest
@@ -42,11 +42,11 @@ struct CheckpointSaveOptions {
 };
 
 /// Commits `state` as `folder`/step-NNNNNNNNNN: everything is written beside it and made durable
-/// before one rename shows it, so a kill or a power cut leaves the old checkpoints or the old ones
-/// and the new one. Then removes the oldest over `keep` and the leftovers of killed savers; where
-/// that fails, the next save tries it again. Only one process may save to a folder at a time.
-/// Throws IoError (disk full, for example): nothing of the new checkpoint is left then, or all of
-/// it where only the last fsync failed; all others are left, and training may go on.
+/// before one rename makes it visible, so a kill or a power cut leaves the old checkpoints, with or
+/// without the new one. Then removes the oldest beyond `keep` and the leftovers of killed savers;
+/// if that fails, the next save tries again. Only one process may save to a folder at a time.
+/// Throws IoError (disk full, for example): then nothing of the new checkpoint is left, or all of
+/// it if only the last fsync failed; all others remain, and training may go on.
 SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, const State& state,
                                 const CheckpointSaveOptions& options);
 
@@ -60,12 +60,11 @@ struct FoundCheckpoint {
   std::vector<std::string> warnings;
 };
 
-/// The newest checkpoint whose manifest and files verify. Throws DataError, which names all, where
-/// there are checkpoints and all are damaged; IoError where the folder cannot be listed.
+/// The newest checkpoint whose manifest and files verify. Throws DataError, which names all
+/// checkpoints, if all are damaged; IoError if the folder cannot be listed.
 FoundCheckpoint find_newest_checkpoint(const std::string& folder);
 
-/// Reads a checkpoint's manifest. Throws DataError where it is damaged; the other files are not
-/// looked at.
+/// Reads a checkpoint's manifest alone. Throws DataError if it is damaged.
 CheckpointInfo read_checkpoint_info(const std::string& path);
 
 /// "" or what is damaged: "model.safetensors has CHECKSUM, want CHECKSUM". Reads every file.
@@ -73,9 +72,9 @@ std::string checkpoint_damage(const CheckpointInfo& checkpoint);
 
 enum class CheckpointPart { kAll, kWeights };
 
-/// Everything of a checkpoint that verified; new tensors from the stream's pool. kWeights leaves
-/// out all tensors but "model."... and "snapshot."...: a checkpoint taken in Predict has both, and
-/// there the snapshot is what was accepted.
+/// The contents of a verified checkpoint; new tensors from the stream's pool. kWeights skips all
+/// tensors but "model."... and "snapshot."...: a checkpoint taken in Predict has both, and there
+/// the snapshot holds the accepted weights.
 State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream,
                       CheckpointPart part = CheckpointPart::kAll);
 

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// XXH3 with 128 bits, taken piece by piece. It finds accidents, not forgery.
+/// Incremental 128-bit XXH3. Detects accidental damage, not forgery.
 class Checksum {
  public:
   Checksum();
@@ -25,7 +25,7 @@ class Checksum {
 
 std::string checksum_of(std::string_view bytes);
 
-/// What a file is known by.
+/// Identifies a file's contents.
 struct FileDigest {
   std::size_t bytes = 0;
   std::string checksum;

@@ -7,9 +7,8 @@
 namespace hybrid_trainer {
 
 /// Replaces `path` with `text`: a temporary file beside it, fsync, rename, fsync of the folder.
-/// Whoever reads sees the old file or the new one, after a crash too. Throws IoError (a full disk,
-/// for example) and then leaves the old file as it was, or the new one where only the last fsync
-/// failed.
+/// Readers see the old file or the new one, also after a crash. Throws IoError (a full disk, for
+/// example) and then leaves the old file as it was, or the new one if only the last fsync failed.
 void write_file_atomically(const std::string& path, std::string_view text);
 
 /// The bytes of a regular file. Throws MissingInput where it is absent or cannot be read, DataError

@@ -12,8 +12,8 @@
 
 namespace hybrid_trainer {
 
-/// What one field of a config struct holds; std::monostate for a group of fields. An enum is its
-/// name.
+/// What one field of a config struct holds; std::monostate for a group of fields. An enum is held
+/// as its name.
 using FieldValue =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<double>>;
 
@@ -109,21 +109,20 @@ FieldNode field_tree(T& config) {
   return root;
 }
 
-/// JSON of all fields, in their order, two spaces a level; doubles so that they read back the same
-/// bits.
+/// JSON of all fields, in their order, two spaces per level; doubles read back bit for bit.
 std::string fields_json(const FieldNode& root);
-/// A value as people write it: adamw, 0.001, [0.9, 0.95].
+/// A value as a person would write it: adamw, 0.001, [0.9, 0.95].
 std::string field_text(const FieldValue& value);
 /// JSON Schema (draft 2020-12): types, defaults, ranges, choices and help; no other keys allowed
 /// but "$schema".
 std::string fields_schema(const FieldNode& root);
 /// Tables "key, default, allowed, meaning", one for each group.
 std::string fields_markdown(const FieldNode& root);
-/// Writes the values of a JSON file into the struct; absent keys keep what they are. A stranger's
-/// file is safe to give. Throws MissingInput, or one ConfigError with every problem as "file:line:
+/// Writes the values of a JSON file into the struct; fields without a key keep their value. Safe
+/// for untrusted files. Throws MissingInput, or one ConfigError with every problem as "file:line:
 /// path: what is wrong"; the struct may then hold some of the values.
 void read_fields(const FieldNode& root, const std::string& file);
-/// The same of a text; `name` is what problems call it.
+/// The same from a text; `name` is its name in problems.
 void read_fields_text(const FieldNode& root, const std::string& text, const std::string& name);
 /// Writes one value, as `--set path=text` gives it: a number, true or false, a text, or a list
 /// [0.9, 0.95]. Throws ConfigError.

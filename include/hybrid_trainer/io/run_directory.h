@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Where a run keeps what.
+/// Paths within a run's folder.
 struct RunPaths {
   std::string root;
   std::string config() const { return root + "/config.json"; }
@@ -16,7 +16,7 @@ struct RunPaths {
   std::string report() const { return root + "/report.html"; }
   std::string checkpoints() const { return root + "/checkpoints"; }
   std::string lock() const { return root + "/.lock"; }
-  /// True where the folder holds a config.json and a trace of training.
+  /// True if the folder holds a config.json and a trace of training.
   bool hold_a_run() const;
 };
 
@@ -25,18 +25,18 @@ RunPaths existing_run(const std::string& root);
 
 enum class RunMode { kNew, kResume };
 
-/// A run's folder, made where it is missing and locked while the object lives. Moves, never copies.
+/// A run's folder, created if missing and locked while the object exists. Move-only.
 class RunDirectory {
  public:
-  /// Throws InUse, which names the process that holds the lock; CannotCreate where the folder holds
-  /// a run and mode is kNew (the message names --resume), holds other files than a run's, or cannot
-  /// be made. kResume of an absent or empty folder makes it.
+  /// Throws InUse, which names the process that holds the lock; CannotCreate if the folder holds a
+  /// run and mode is kNew (the message names --resume), holds files that are not a run's, or cannot
+  /// be created. kResume creates an absent or empty folder.
   RunDirectory(const std::string& root, RunMode mode);
   RunDirectory(RunDirectory&&) noexcept;
   RunDirectory& operator=(RunDirectory&&) noexcept;
   ~RunDirectory();
   const RunPaths& paths() const { return paths_; }
-  /// True where the folder held a run before.
+  /// True if the folder already held a run.
   bool resumes() const { return resumes_; }
 
  private:

@@ -18,9 +18,9 @@ struct NamedTensor {
 };
 
 /// Writes a safetensors file: to a temporary file beside `path`, fsync, rename. The same tensors
-/// and metadata give the same bytes, in whatever order they come. `metadata` should hold {"format",
-/// "pt"}: Hugging Face's readers ask for it. Throws IoError, and then leaves an old file at `path`
-/// as it was; Error where a name comes twice or a tensor has no memory.
+/// and metadata give the same bytes, in whatever order they are given. `metadata` should hold
+/// {"format", "pt"}: Hugging Face's readers require it. Throws IoError, and then leaves an old file
+/// at `path` as it was; Error if a name occurs twice or a tensor has no memory.
 FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
                              const std::map<std::string, std::string>& metadata = {
                                  {"format", "pt"}});
@@ -32,7 +32,7 @@ struct SafetensorsEntry {
   std::vector<std::int64_t> shape;  // empty: a scalar
   std::size_t offset = 0;           // of its first byte in the file
   std::size_t bytes = 0;
-  /// Shape as a Tensor has it, (1) for a scalar. Throws DataError where the rank is over
+  /// Shape as a Tensor has it, (1) for a scalar. Throws DataError if the rank exceeds
   /// Shape::kMaxRank.
   Shape tensor_shape() const;
 };
@@ -50,7 +50,7 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const std::vector<SafetensorsEntry>& entries() const {
     return entries_;
-  }  // in order of their bytes
+  }  // sorted by their offsets
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool contains(const std::string& name) const { return index_.count(name) > 0; }
   /// Throws DataError with the nearest name.
@@ -60,7 +60,7 @@ class SafetensorsFile {
   /// F64 and I64 into F32 or BF16; I64 into I32 where every value fits. Throws DataError for
   /// another shape or dtype, IoError.
   void read(const std::string& name, const Tensor& into) const;
-  /// A new tensor with the file's dtype, F32 where a Tensor has no such dtype.
+  /// A new tensor with the file's dtype, or F32 if a Tensor cannot have that dtype.
   Tensor load(const std::string& name, MemoryKind kind, const Stream& stream) const;
 
  private:

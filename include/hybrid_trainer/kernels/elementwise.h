@@ -9,8 +9,8 @@ namespace hybrid_trainer::kernels {
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream);
 /// y = a·x. May alias. f32.
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream);
-/// y = x/(√squares + floor), where `squares`, (1) f64 on the stream's device, is read when the work
-/// runs. May alias. f32.
+/// y = x/(√squares + floor), where `squares`, (1) f64 on the stream's device, is read when the
+/// kernel runs. May alias. f32.
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
                const Stream& stream);
 /// y += a·x. f32.
@@ -30,15 +30,15 @@ void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const St
 /// The random numbers that dropout draws.
 struct DropoutNumbers {
   RandomKey key{};
-  std::uint64_t first = 0;  // the number of element 0: where x begins in a larger tensor
-  /// Where defined, (2) i32 on the stream's device: the step in place of key.step, low word first,
-  /// read when the work runs.
+  std::uint64_t first = 0;  // random number of element 0: where x begins in a larger tensor
+  /// If defined, (2) i32 on the stream's device: replaces key.step, low word first, and is read
+  /// when the kernel runs.
   Tensor step_words{};
 };
 
 /// y = x with each element kept with probability 1 − p and scaled by 1/(1 − p), else 0. Element i
-/// uses number first + i, so that backward (the same call on the gradient) and recomputation drop
-/// the same elements, and parts of a tensor those that the whole would. May alias.
+/// uses random number first + i, so that backward (the same call on the gradient) and recomputation
+/// drop the same elements, and parts of a tensor drop what the whole would. May alias.
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream& stream);
 

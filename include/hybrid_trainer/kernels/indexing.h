@@ -14,7 +14,7 @@ void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& toke
 
 /// dtoken_table[tokens[b, t]] += dy[b, t]; dposition_table[t] (+)= sum over b of dy[b, t]. Tables
 /// f32; dy f32 or bf16. kOverwrite clears a table first. Adds in the order of the tokens, so that
-/// equal inputs give equal bits.
+/// equal inputs give bit-identical results.
 void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
                         const Tensor& dposition_table, GradientMode position_mode, const Tensor& dy,
                         const Tensor& tokens, const Stream& stream);

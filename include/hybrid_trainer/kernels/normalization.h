@@ -11,9 +11,9 @@ namespace hybrid_trainer::kernels {
 void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                         const Tensor& weight, const Tensor& bias, const Stream& stream);
 
-/// dx (+)= the gradient of x; dweight, dbias (+)= theirs under `parameter_mode`, summed in a fixed
-/// order. `input_mode` kAccumulate adds to dx, which then holds the gradient that came along the
-/// residual stream.
+/// dx (+)= the gradient of x; dweight, dbias (+)= theirs as `parameter_mode` says, summed in a
+/// fixed order. `input_mode` kAccumulate adds to dx, which then holds the gradient of the residual
+/// stream.
 void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
                          const Tensor& dbias, GradientMode parameter_mode, const Tensor& dy,
                          const Tensor& x, const Tensor& mean, const Tensor& rstd,

@@ -26,16 +26,16 @@ void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tenso
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                      const AdamWSettings& settings, const Stream& stream);
 
-/// AdamW's moments of a parameter of N elements in one byte each, as quantize makes them: m by the
-/// signed map, v by the unsigned one. Codes: u8 of the parameter's shape; scales:
-/// (quantization_blocks(N)) f32. Zeros everywhere are zero moments.
+/// AdamW's moments of a parameter of N elements, quantised to one byte each by quantize: m with the
+/// signed map, v with the unsigned one. Codes: u8 of the parameter's shape; scales:
+/// (quantization_blocks(N)) f32. All zeros means zero moments.
 struct QuantizedMoments {
   Tensor m_codes, m_scales;
   Tensor v_codes, v_scales;
 };
 
-/// adamw_update and adamw_direction on quantised moments: they are dequantised, take their step in
-/// f32, which the weights follow, and are quantised again, in one pass over the memory.
+/// adamw_update and adamw_direction on quantised moments: these are dequantised, updated in f32,
+/// used for the weights before rounding, and quantised again, in one pass over the memory.
 void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
                        const Tensor& working, const AdamWSettings& settings, const Stream& stream);
 void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& moments,
@@ -50,8 +50,7 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
 /// momentum·m (Nesterov).
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
                    float gradient_scale, const Stream& stream);
-/// w = w·decay_factor − step_size·u; refreshes `working` where defined. decay_factor is 1 −
-/// lr·decay.
+/// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay; refreshes `working` if defined.
 void decayed_step(const Tensor& w, const Tensor& u, const Tensor& working, float step_size,
                   float decay_factor, const Stream& stream);
 

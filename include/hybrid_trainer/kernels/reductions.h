@@ -6,8 +6,8 @@
 
 namespace hybrid_trainer::kernels {
 
-// Sums in double, each in an order that depends on the sizes and, on a processor, the number of
-// threads only. `result` is (1) f64 on the stream's device, for wait_for_value to read.
+// Sums in double, each in an order that depends only on the sizes and, on a processor, the number
+// of threads. `result` is (1) f64 on the stream's device, for wait_for_value to read.
 
 /// result = sum over all k and i of x[k][i]·y[k][i]. Pairs of one shape and dtype, f32 or bf16.
 void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
@@ -19,10 +19,10 @@ void mean(const Tensor& result, const Tensor& x, const Stream& stream);
 
 /// A (1) f64 tensor of MemoryKind::kWorkspace for a result.
 Tensor empty_result(const Stream& stream);
-/// The number in a (1) f64 tensor. Blocks until the stream has come to it.
+/// The number in a (1) f64 tensor. Blocks until the stream has computed it.
 double wait_for_value(const Tensor& result, const Stream& stream);
 
-/// The same sums, when they are known. Each blocks.
+/// The same sums as host values. Each blocks.
 double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream);
 double wait_for_sum_of_squares(const Tensor& x, const Stream& stream);
 double wait_for_mean(const Tensor& x, const Stream& stream);

@@ -11,19 +11,19 @@ namespace hybrid_trainer {
 /// Names that PredictAwareMemoryConfig::offload_strategy may hold.
 const std::vector<std::string>& offload_strategy_names();
 
-/// Where the optimizer state is while Predict does not need it. JSON group `predict_aware_memory`.
+/// Where optimizer state is kept while Predict does not need it. JSON group `predict_aware_memory`.
 struct PredictAwareMemoryConfig {
   std::string offload_strategy = "cpu_offload";
   std::string offload_target = "memory";
   bool async_restore = true;
   std::int64_t async_restore_lookahead = 5;
 
-  /// The state stays where it is.
+  /// The state stays in place.
   static PredictAwareMemoryConfig conservative();
-  /// Out to host memory, back in the background five steps before it is needed.
+  /// Offloads to host memory, restores in the background five steps before the state is needed.
   static PredictAwareMemoryConfig balanced();
-  /// Out to host memory, back in the background one step before it is needed: the longest time away
-  /// without loss.
+  /// Offloads to host memory, restores in the background one step before the state is needed: the
+  /// longest time offloaded without loss.
   static PredictAwareMemoryConfig aggressive();
 
   template <class Self, class Visitor>

@@ -7,22 +7,22 @@
 
 namespace hybrid_trainer {
 
-/// A copy of tensors, of MemoryKind::kSnapshot in a pool of its own choice, to return to. The
-/// tensors themselves are views of what others own and must keep their memory until drop.
+/// A copy of tensors to return to, of MemoryKind::kSnapshot in the given pool. The tensors are
+/// views of what others own and must keep their memory until drop.
 class WeightSnapshot {
  public:
   explicit WeightSnapshot(std::shared_ptr<MemoryPool> pool) : host_(std::move(pool)) {}
 
-  /// Copies the tensors in the order of the stream, instead of what was held before. Throws
-  /// OutOfMemory, and then holds nothing.
+  /// Copies the tensors in stream order, replacing the previous copies. Throws OutOfMemory, and
+  /// then holds nothing.
   void take(std::vector<Tensor> tensors, const Stream& stream);
   bool taken() const { return !copies_.empty(); }
   /// Writes the copies back, bit for bit.
   void restore(const Stream& stream);
-  /// Frees the copies, to the system too, once they are read for the last time.
+  /// Frees the copies, returning them to the system, once their last read is done.
   void drop();
   /// The copies in the order of take, to be written to a checkpoint or filled from one, once the
-  /// stream of take has come to them.
+  /// stream of take has reached them.
   const std::vector<Tensor>& copies() const { return copies_; }
 
  private:

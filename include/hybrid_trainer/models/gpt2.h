@@ -12,13 +12,13 @@
 namespace hybrid_trainer {
 
 /// GPT-2: token and position embedding, pre-norm blocks, final LayerNorm, head tied to the token
-/// table. Parameters bear the names that Hugging Face gives them; matrices are stored (outputs,
-/// inputs). The token table's rows are padded (see padded_vocabulary); padding rows are 0 and stay
-/// 0. Source: Radford et al. 2019.
+/// table. Parameters have Hugging Face's names; matrices are stored (outputs, inputs). The token
+/// table's rows are padded (see padded_vocabulary); padding rows are 0 and stay 0. Source: Radford
+/// et al. 2019.
 class Gpt2 final : public LossModel {
  public:
-  /// Weights drawn from `seed`: deviation 0.02, larger below width 768 as 1/√width; residual
-  /// projections divided by √(2·layers). Throws OutOfMemory.
+  /// Weights drawn from `seed`: standard deviation 0.02, for matrices other than the tables larger
+  /// by √(768/width) below width 768; residual projections over √(2·layers). Throws OutOfMemory.
   Gpt2(const ModelConfig& config, std::uint64_t seed, const Stream& stream);
 
   Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
@@ -49,11 +49,11 @@ class Gpt2 final : public LossModel {
   LanguageHead head_;
 };
 
-/// Rows of the token table: a multiple of 64 from 512 words on, of 16 below.
+/// Rows of the token table: a multiple of 64 from 512 tokens on, of 16 below.
 std::int64_t padded_vocabulary(std::int64_t vocabulary);
 
-/// Floating-point operations of forward and backward for one batch: 6 per weight of every matrix
-/// product and token, and causal attention's products (half of the full square).
+/// Floating-point operations of forward and backward for one batch: 6 per token and weight of every
+/// matrix product, plus causal attention's products (half of the full square).
 double gpt2_step_flops(const ModelConfig& config, std::int64_t batch, std::int64_t time);
 
 /// Problems of a model shape, with JSON paths under "model".

@@ -9,18 +9,18 @@ namespace hybrid_trainer {
 
 /// What one forward pass is for.
 struct Pass {
-  bool training = true;       // dropout acts
+  bool training = true;       // dropout is active
   DType dtype = DType::kF32;  // of activations and products: f32 or bf16
   std::uint64_t seed = 0;     // dropout draws from (seed, step, layer)
   std::uint64_t step = 0;
-  std::int64_t first_token = 0;  // of the whole batch, where this is one of its micro-batches
-  /// Where defined, the step lies here, (2) i32 on the stream's device, low word first: recorded
-  /// work then draws anew in each replay.
+  std::int64_t first_token = 0;  // offset in the whole batch, if this is one of its micro-batches
+  /// If defined, holds the step, (2) i32 on the stream's device, low word first, so that recorded
+  /// work draws new random numbers in each replay.
   Tensor step_words{};
 };
 
 /// What forward saves and backward takes, last in, first out. Modules keep no activations
-/// themselves, so where they live is the tape's business.
+/// themselves, so the tape decides where they live.
 class ActivationTape {
  public:
   explicit ActivationTape(const Pass& pass) : pass_(pass) {}

@@ -16,8 +16,8 @@ class AttentionLayer {
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream);
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream);
-  /// Forward of x (B, T, C) at positions [0, T) that also fills the cache, or of one position (B,
-  /// 1, C) against it.
+  /// Forward of x (B, T, C) at positions [0, T), also filling the cache, or of one position (B, 1,
+  /// C) against it.
   Tensor forward_cached(const Tensor& x, const Tensor& residual, std::int64_t position,
                         const KeyValueCache& cache, const Pass& pass, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit);

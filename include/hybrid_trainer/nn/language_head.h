@@ -6,11 +6,11 @@
 namespace hybrid_trainer {
 
 /// The output head that shares the token table: logits = x·wteᵀ, and the softmax cross-entropy on
-/// top. Rows go through in chunks, so that no array of all logits exists; where the tape keeps,
-/// each chunk's gradient is taken at once.
+/// top. Rows are processed in chunks, so that no array of all logits exists; if the tape keeps,
+/// each chunk's gradient is computed at once.
 class LanguageHead {
  public:
-  /// `table`: (padded vocabulary, C); rows from `vocabulary` on are padding and take no part.
+  /// `table`: (padded vocabulary, C); rows from `vocabulary` on are padding and are ignored.
   LanguageHead(Parameter& table, std::int64_t vocabulary)
       : table_(table), vocabulary_(vocabulary) {}
   /// Mean loss over all rows of x (N, C) with targets (N) i32, as (1) f64. Where the tape keeps,

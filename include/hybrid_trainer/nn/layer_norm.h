@@ -11,7 +11,7 @@ class LayerNorm final : public Module {
   LayerNorm(const std::string& name, std::int64_t width, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// Adds the gradient of x to dx, which holds the gradient that came along the residual stream.
+  /// Adds the gradient of x to dx, which holds the gradient of the residual stream.
   void backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
                      const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) override;

@@ -6,8 +6,8 @@
 
 namespace hybrid_trainer {
 
-/// While it lives the model computes with its f32 masters; the bf16 working copies are set aside
-/// and come back untouched.
+/// While it exists, the model computes with its f32 master weights; the bf16 working copies are set
+/// aside and put back unchanged.
 class MasterWeightsScope {
  public:
   explicit MasterWeightsScope(LossModel& model);

@@ -17,9 +17,9 @@ struct ConsoleStyle {
   static ConsoleStyle from_terminal(int descriptor);
 };
 
-/// One progress line: phase, step of total, loss, tokens/s, time left, memory. Lines of their own:
+/// One progress line: phase, step of total, loss, tokens/s, time left, memory. Separate lines for:
 /// the first time a phase is entered, every validation, events (at most one in five seconds) and
-/// notes. Its clock is the records' seconds.
+/// notes. Its clock is the sum of the records' seconds.
 class ConsoleSink : public MetricSink {
  public:
   /// `out` outlives the sink. `total_steps` is where the run ends.
@@ -46,7 +46,7 @@ class ConsoleSink : public MetricSink {
   double seconds_per_step_ = 0;     // running mean
   std::int64_t steps_ = 0;          // written by this sink
   std::int64_t hidden_events_ = 0;  // since the last event shown
-  std::string progress_;            // what stands on the terminal's line, without colours
+  std::string progress_;            // current text of the terminal's line, without colours
 };
 
 }  // namespace hybrid_trainer

@@ -8,8 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// Writes JSON text from left to right and puts the commas. The caller opens and closes in pairs. A
-/// key "" is left out, as the elements of an array need it.
+/// Writes JSON text from left to right and inserts the commas. The caller matches begin with end. A
+/// key "" is omitted, as for the elements of an array.
 class JsonWriter {
  public:
   void begin_object(std::string_view key = "") { open(key, '{'); }
@@ -17,8 +17,7 @@ class JsonWriter {
   void begin_array(std::string_view key = "") { open(key, '['); }
   void end_array() { close(']'); }
 
-  /// The shortest text that reads back as the same double; NaN and infinities, which JSON lacks, as
-  /// null.
+  /// The shortest text that reads back as the same double; null for NaN and infinities.
   void number(std::string_view key, double value);
   /// The same with so many significant digits.
   void number(std::string_view key, double value, int digits);
@@ -42,7 +41,7 @@ class JsonWriter {
 };
 
 /// A JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD; `<` is escaped, so that
-/// the text may stand inside an HTML script element.
+/// the text may appear inside an HTML script element.
 std::string json_string(std::string_view text);
 
 }  // namespace hybrid_trainer

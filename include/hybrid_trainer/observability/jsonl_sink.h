@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer {
 
-/// metrics.jsonl: one JSON object a step, each one write(2) to a file opened with O_APPEND. Keys:
+/// metrics.jsonl: one JSON object per step, each one write(2) to a file opened with O_APPEND. Keys:
 /// step, phase, loss, learning_rate, gradient_norm, tokens, seconds, tokens_per_second,
 /// live_bytes{kind}, peak_bytes{kind}, peak_total_bytes, host_bytes, predicted_loss, confidence,
 /// event, validation_loss. What is absent or not finite is null; a number that is not finite is
@@ -21,14 +21,12 @@ class JsonlSink : public MetricSink {
   JsonlSink(const JsonlSink&) = delete;
   JsonlSink& operator=(const JsonlSink&) = delete;
 
-  /// Drops records of later steps, and a torn or damaged end, so that a resumed run writes no step
-  /// twice.
+  /// Drops records of later steps and a truncated or damaged end, so that a resumed run writes no
+  /// step twice.
   void truncate_after(std::int64_t step);
-  /// Throws IoError where the line cannot be written whole; the file then ends with the record
-  /// before.
+  /// Throws IoError if the line cannot be written whole; the file then ends with the record before.
   void write(const StepRecord& record) override;
-  /// Makes every record written so far durable, so that a power cut takes none of them. Throws
-  /// IoError.
+  /// Makes every record written so far durable against power cuts. Throws IoError.
   void sync();
   void note(const std::string&) override {}
   void finish() override {}
@@ -40,8 +38,8 @@ class JsonlSink : public MetricSink {
 };
 
 /// Calls `visit` with each record of a metrics.jsonl in order, up to its end or its first damaged
-/// line. Peaks of single kinds and totals come back; `cached` and `fresh_total` are not in the
-/// file. Throws MissingInput.
+/// line. Peaks by kind and totals are read back; `cached` and `fresh_total` are not in the file.
+/// Throws MissingInput.
 void for_each_record(const std::filesystem::path& path,
                      const std::function<void(const StepRecord&)>& visit);
 

@@ -6,15 +6,14 @@
 
 namespace hybrid_trainer {
 
-/// Takes what a run reports. The trainer calls write once a step, in step order, from one thread.
+/// Receives what a run reports. The trainer calls write once per step, in order, from one thread.
 class MetricSink {
  public:
   virtual ~MetricSink() = default;
   virtual void write(const StepRecord& record) = 0;
-  /// One line of text for a person ("checkpoint saved at step 500"). A sink of numbers leaves it
-  /// out.
+  /// One line of text for a person ("checkpoint saved at step 500"). Numeric sinks ignore it.
   virtual void note(const std::string& text) = 0;
-  /// The run ended or stopped; nothing is written after it.
+  /// The run finished or stopped; nothing is written afterwards.
   virtual void finish() = 0;
 };
 

@@ -15,9 +15,9 @@ struct ReportInput {
   std::string sample;    // generated text, or "" to leave that part out
 };
 
-/// Writes report.html: one file with its styles, program and data inside, for any browser, without
-/// a network. Curves longer than about 1,500 points are averaged down. Replaces the file in one
-/// rename. Throws MissingInput, CannotCreate, IoError.
+/// Writes report.html: one self-contained file (styles, script, data) for any browser, without a
+/// network. Curves longer than about 1,500 points are downsampled by averaging. Replaces the file
+/// in one rename. Throws MissingInput, CannotCreate, IoError.
 void write_report(const std::filesystem::path& path, const ReportInput& input);
 
 }  // namespace hybrid_trainer

@@ -10,18 +10,18 @@
 
 namespace hybrid_trainer {
 
-/// What one phase took over a run.
+/// What one phase used over a run.
 struct PhaseUse {
   std::int64_t steps = 0;
   double seconds = 0;
   std::int64_t tokens = 0;
   std::size_t peak_bytes = 0;  // highest total of device memory
-  /// The highest of each kind, not all at one moment.
+  /// The highest of each kind, not all at the same moment.
   std::array<std::size_t, kMemoryKinds> peak_by_kind{};
   std::string precision;  // "fp32", "bf16"
 };
 
-/// summary.json: what a run came to.
+/// summary.json: the outcome of a run.
 struct RunSummary {
   std::string version;  // of this program
   std::string command;  // as it was typed
@@ -36,8 +36,8 @@ struct RunSummary {
   PredictionCounts predictions;
   std::string end;  // "finished", "interrupted", "diverged", "failed"
 
-  /// Counts a step in: steps, tokens, seconds, the phase's use and the last losses. A resumed run
-  /// adds the records that metrics.jsonl already holds first.
+  /// Adds a step: steps, tokens, seconds, the phase's use and the last losses. A resumed run first
+  /// adds the records that metrics.jsonl already holds.
   void add(const StepRecord& record);
   PhaseUse& phase(Phase phase) { return phases[static_cast<std::size_t>(phase)]; }
   const PhaseUse& phase(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }

@@ -22,13 +22,13 @@ struct StepRecord {
   double seconds = 0;       // wall-clock time of this step
   double tokens_per_second = 0;
   MemoryUse device_memory;               // at the end of the step; peaks since the step began
-  MemoryUse host_memory;                 // the pool that offloaded things lie in
+  MemoryUse host_memory;                 // of the pool that offloaded tensors are in
   std::optional<double> predicted_loss;  // what the predictor expected `loss` to be
-  /// Probability in [0, 1] that the predictor gives its own direction.
+  /// The predictor's confidence in its direction, a probability in [0, 1].
   std::optional<double> confidence;
   /// "" or why the phase or the weights changed: "accepted: ...", "reverted: ...".
   std::string event;
-  /// Where this step was followed by an evaluation.
+  /// Set if an evaluation followed this step.
   std::optional<double> validation_loss;
 };
 

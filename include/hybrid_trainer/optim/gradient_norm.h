@@ -13,9 +13,9 @@ Tensor gradient_square_sum(const std::vector<Parameter*>& parameters, const Stre
 /// order given; not finite where an element is not. Blocks until it is known.
 double wait_for_gradient_norm(const std::vector<Parameter*>& parameters, const Stream& stream);
 
-/// What to multiply gradients of this norm with so that it is at most `clip_norm`; 1 where
-/// `clip_norm` is 0 (off) or the norm is not above it. A norm that is not finite gives 1: the
-/// caller has to look at it first. Source: Pascanu et al. 2013, algorithm 1.
+/// The factor that brings gradients of this norm down to at most `clip_norm`; 1 if `clip_norm` is 0
+/// (off) or the norm is not above it. A norm that is not finite gives 1: the caller has to check it
+/// first. Source: Pascanu et al. 2013, algorithm 1.
 float clip_scale(double norm, double clip_norm);
 
 }  // namespace hybrid_trainer

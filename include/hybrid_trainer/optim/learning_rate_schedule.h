@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 /// Names that ScheduleConfig::name may hold.
 const std::vector<std::string>& schedule_names();
 
-/// How the learning rate moves over a run. JSON group `schedule`.
+/// How the learning rate changes over a run. JSON group `schedule`.
 struct ScheduleConfig {
   std::string name = "cosine";
   std::int64_t warmup_steps = 100;
@@ -34,13 +34,13 @@ struct ScheduleConfig {
   }
 };
 
-/// The learning rate of the step that follows `step` finished ones, of `total_steps`; `peak` is the
+/// The learning rate of the step after `step` completed ones, of `total_steps`; `peak` is the
 /// highest. Step s < warmup_steps has peak·(s + 1)/warmup_steps. After it, with f = final_fraction:
 ///   cosine    peak·(f + (1 − f)·(1 + cos(π·p))/2), p from 0 at the end of the warm-up to 1 at
 ///             total_steps
-///   wsd       peak, then a line down to f·peak over the last decay_share·total_steps steps
+///   wsd       peak, then linearly down to f·peak over the last decay_share·total_steps steps
 ///   constant  peak
-/// From total_steps on the value stays. Throws ConfigError on an unknown name.
+/// From total_steps on, the value stays constant. Throws ConfigError on an unknown name.
 /// Sources: Loshchilov & Hutter 2017, eq. 5; Hu et al. 2024 (MiniCPM), section 4.2.
 double learning_rate(const ScheduleConfig& config, double peak, std::int64_t step,
                      std::int64_t total_steps);

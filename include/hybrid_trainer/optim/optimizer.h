@@ -9,17 +9,17 @@
 
 namespace hybrid_trainer {
 
-/// Turns gradients into weight changes. Its state (moments) is a list of named tensors that
-/// others may move away and bring back; the counters stay. Weight decay acts on matrices only.
-/// While state is away, step and write_momentum_directions throw.
+/// Turns gradients into weight changes. Its state (moments) is a list of named tensors that others
+/// may offload and restore; the counters stay. Weight decay acts on matrices only. While state is
+/// offloaded, step and write_momentum_directions throw.
 class Optimizer {
  public:
   using StateVisitor = std::function<void(const std::string& name, Tensor& tensor)>;
 
   virtual ~Optimizer() = default;
-  /// One step on all parameters that have a gradient, with the learning rate of now.
+  /// One step on all parameters that have a gradient, with the given learning rate.
   /// `gradient_scale` multiplies gradients first (clipping). Refreshes Parameter::working where it
-  /// is defined. Nothing is allocated.
+  /// is defined. Allocates nothing.
   virtual void step(float learning_rate, float gradient_scale, const Stream& stream) = 0;
   /// directions[i] = the change that a step with a zero gradient and no weight decay would make to
   /// parameter i, from the moments alone (momentum coasting). f32, shapes of the parameters, in
@@ -27,10 +27,10 @@ class Optimizer {
   virtual void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                          const Stream& stream) = 0;
   /// Visits each state tensor with its name ("h.0.attn.c_attn.weight.m"), always in the same order;
-  /// the visitor may replace the tensor, and the place that holds it stays where it is.
+  /// the visitor may replace the tensor; the Tensor object's address stays the same.
   virtual void visit_state(const StateVisitor& visit) = 0;
-  /// Steps since the state was zero; tensors travel through visit_state. Whoever zeroes the tensors
-  /// sets this to 0.
+  /// Steps since the state was zero; not part of visit_state. Whoever zeroes the tensors sets this
+  /// to 0.
   virtual std::int64_t steps_taken() const = 0;
   virtual void set_steps_taken(std::int64_t steps) = 0;
 };

@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 /// Names that OptimizerConfig::name may hold.
 const std::vector<std::string>& optimizer_names();
 
-/// Which optimizer turns gradients into weight changes, and its numbers. JSON group `optimizer`.
+/// Which optimizer turns gradients into weight changes, and its settings. JSON group `optimizer`.
 struct OptimizerConfig {
   std::string name = "adamw";
   double learning_rate = 1e-3;
@@ -49,7 +49,7 @@ struct OptimizerConfig {
                 Range::between(8, 32)});
   }
 
-  /// Appends what the fields' ranges cannot say, as "path.field: ...".
+  /// Appends the problems that the fields' ranges cannot express, as "path.field: ...".
   void collect_problems(const std::string& path, std::vector<std::string>& problems) const;
 };
 

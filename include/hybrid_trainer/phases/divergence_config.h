@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer {
 
-/// When training counts as going wrong.
+/// When training counts as diverging.
 struct DivergenceConfig {
   std::int64_t window = 32;
   double loss_sigmas = 4.0;

@@ -9,8 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// What is wrong with a measurement. All but kNotFinite are warnings: no Predict may begin, one
-/// under way ends. What is not finite must not reach the weights.
+/// What is wrong with a measurement. All but kNotFinite are warnings: no Predict may begin, and one
+/// under way ends. Values that are not finite must not reach the weights.
 enum class Signal { kNone, kNotFinite, kLoss, kExplosion, kVanishing, kOscillation };
 
 struct Verdict {
@@ -19,15 +19,15 @@ struct Verdict {
   bool normal() const { return signal == Signal::kNone; }
 };
 
-/// Watches loss and gradient norm of the updates. Until `window` updates were seen only the
-/// non-finite is judged.
+/// Watches loss and gradient norm of the updates. Until `window` updates have been seen, only
+/// values that are not finite are reported.
 class DivergenceMonitor {
  public:
   explicit DivergenceMonitor(const DivergenceConfig& config) : config_(config) {}
 
   /// Judges a measurement against the updates seen so far, without adding it.
   Verdict assess(const GradientMeasurement& measurement) const;
-  /// Judges a forward loss against what was expected; an expectation that is met is normal.
+  /// Judges a forward loss against the expected one; a loss that is as expected is normal.
   Verdict assess_loss(double loss, double expected) const;
   /// Adds the measurement of an update.
   void observe(const GradientMeasurement& measurement);

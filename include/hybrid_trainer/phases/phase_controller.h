@@ -10,18 +10,18 @@ namespace hybrid_trainer {
 
 /// All that the choice of the next phase depends on.
 struct PhaseSignals {
-  std::int64_t steps_in_phase = 0;   // done in the present phase
-  std::int64_t planned_predict = 0;  // steps granted to the present Predict
-  std::int64_t steps_to_come = std::numeric_limits<std::int64_t>::max();  // of the run
+  std::int64_t steps_in_phase = 0;   // done in the current phase
+  std::int64_t planned_predict = 0;  // steps granted to the current Predict
+  std::int64_t steps_to_come = std::numeric_limits<std::int64_t>::max();  // remaining in the run
   bool may_predict = false;    // direction measured, and the gate open or a trial due
-  bool trial_overdue = false;  // a trial waited long for a confident direction
+  bool trial_overdue = false;  // a trial has waited long for a confident direction
   bool healthy = true;         // the divergence monitor sees nothing
   double confidence = 0;       // probability that the direction lowers the loss
-  bool stop_predict = false;   // the loss left its band or the slope changed its sign
+  bool stop_predict = false;   // the loss left its band or the slope changed sign
 };
 
 /// The state machine: Warmup → Full → Predict → Correct → Full …; pure. The last step of a run is
-/// never one of Predict, so that each prediction is decided on.
+/// never a Predict step, so that each prediction is decided on.
 constexpr Phase next_phase(Phase now, const PhaseSignals& signals, const PhaseConfig& config) {
   switch (now) {
     case Phase::kWarmup:

@@ -16,17 +16,17 @@ namespace hybrid_trainer {
 struct PhaseParts;
 class PhaseExecutor;
 
-/// Trains a model in phases, one batch a step. Everything that decides is a function of the
-/// losses, the gradients and the config, never of the clock: the same seed gives the same bits.
+/// Trains a model in phases, one batch per step. All decisions are functions of the losses, the
+/// gradients and the config, never of the clock: the same seed gives bit-identical runs.
 ///
-/// With max_predict_steps 0 a step is measurement and update and nothing else.
+/// With max_predict_steps 0, a step is only measurement and update.
 class PhaseMachine {
  public:
   struct Setup {
     PhaseConfig phases;
     DivergenceConfig divergence;
     std::int64_t restore_lookahead = 0;  // Predict steps before Correct to begin_restore; 0: never
-    std::int64_t steps = 0;  // of the whole run, of which the last decides at the latest; 0: no end
+    std::int64_t steps = 0;  // of the whole run, whose last step decides at the latest; 0: no end
   };
 
   /// `model` must outlive the machine. Throws ConfigError for an unknown predictor.
@@ -38,10 +38,10 @@ class PhaseMachine {
   /// One step. Throws Diverged where more than max_skipped_updates updates in a row had a loss or
   /// gradient that is not finite; the weights are then those of the last good update.
   PhaseOutcome step(const Batch& batch);
-  /// The phase of the step to come.
+  /// The phase of the next step.
   Phase phase() const;
-  /// Steps since the weights were last decided on: 0 but in Predict, where what was there before is
-  /// the model's snapshot.
+  /// Steps since the weights were last decided on: 0 except in Predict, where the model's snapshot
+  /// holds the previous weights.
   std::int64_t undecided_steps() const;
   const PhaseStatistics& statistics() const;
 
@@ -49,8 +49,8 @@ class PhaseMachine {
   /// directions and the probe batches, and the linear predictor's history. Weights, snapshot,
   /// moments and counters of the model are the caller's to save.
   void save(State& state) const;
-  /// Goes on where save stopped. The model's weights, snapshot, moments and counters must have been
-  /// loaded before; enters the saved phase. Throws DataError where something is missing.
+  /// Continues where save stopped. The model's weights, snapshot, moments and counters must have
+  /// been loaded before; enters the saved phase. Throws DataError if something is missing.
   void load(const State& state);
 
  private:

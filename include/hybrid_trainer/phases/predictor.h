@@ -17,11 +17,11 @@ enum class Readiness {
 };
 
 /// Where a predicted weight change comes from. It gives one direction per weight: the change of one
-/// step. How far to go along it, and whether it lowers the loss, is measured outside.
+/// step. How far to go along it, and whether it lowers the loss, is measured elsewhere.
 class Predictor {
  public:
   virtual ~Predictor() = default;
-  /// After each true update, with the weights it left.
+  /// Called after each true update, with the updated weights.
   virtual void observe(Trainable& model) = 0;
   virtual Readiness readiness() const = 0;
   /// Writes the expected weight change of the next step (f32, one tensor per weight, shapes of the

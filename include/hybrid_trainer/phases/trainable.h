@@ -26,41 +26,41 @@ struct GradientMeasurement {
 /// The few things that a phase does to a model. The trainer implements it over a LossModel, an
 /// Optimizer and the memory plan; tests implement it over a quadratic bowl.
 ///
-/// Moments and counters are changed by apply_gradient alone, which is never called between a
-/// snapshot and the decision on it, so a rollback restores them by not having touched them.
+/// Only apply_gradient changes moments and counters, and it is never called between a snapshot and
+/// the decision on it, so a rollback need not restore them.
 class Trainable {
  public:
   virtual ~Trainable() = default;
-  /// Makes the phase's precision and memory hold: entering Predict frees gradients and moves the
-  /// optimizer state out, leaving it waits until the state is back. Called on every phase change,
+  /// Sets the phase's precision and memory: entering Predict frees gradients and offloads the
+  /// optimizer state, leaving it waits until the state is restored. Called on every phase change,
   /// before the first step and after a resume.
   virtual void enter_phase(Phase phase) = 0;
-  /// Starts to bring the optimizer state back in the background; called at most once in a Predict.
+  /// Starts to restore the optimizer state in the background; called at most once per Predict.
   virtual void begin_restore() = 0;
-  /// Forward only: mean loss of the batch at the present weights. Leaves gradients as they are,
+  /// Forward only: mean loss of the batch at the current weights. Leaves gradients as they are,
   /// except in Predict, where it frees those of a micro-correction. Blocks.
   virtual double wait_for_loss(const Batch& batch) = 0;
   /// Forward and backward over all micro-batches; leaves gradients in weights(); weights and
   /// moments stay. Works in every phase; in Predict it allocates the gradients first. Blocks.
   virtual GradientMeasurement wait_for_gradient(const Batch& batch) = 0;
-  /// The optimizer's update with the gradient of the last measurement (clipped) and the schedule's
-  /// learning rate of now. Never called in Predict, nor after a measurement that is not finite.
+  /// The optimizer's update with the (clipped) gradient of the last measurement and the schedule's
+  /// current learning rate. Never called in Predict, nor after a measurement that is not finite.
   virtual void apply_gradient() = 0;
   /// All weights in a fixed order. Views stay valid until the next enter_phase or measurement.
   virtual std::vector<WeightView> weights() = 0;
-  /// After somebody changed weights().value in place: refreshes working copies.
+  /// Called after weights().value was changed in place: refreshes working copies.
   virtual void weights_changed() = 0;
-  /// What the optimizer would do next from its moments alone with the learning rate of now, one
+  /// What the optimizer would do next from its moments alone at the current learning rate, one
   /// tensor per weight. Needs the optimizer state on the device, so never called in Predict.
   virtual void write_momentum_directions(const std::vector<Tensor>& directions) = 0;
-  /// Keeps a copy of the weights until drop_snapshot. While there is one it is part of what the
+  /// Keeps a copy of the weights until drop_snapshot. While it exists, it is part of what the
   /// trainer saves, as weights and moments are.
   virtual void save_snapshot() = 0;
-  /// Writes the copy back bit for bit, as often as wanted; weights_changed follows.
+  /// Writes the copy back bit for bit, any number of times; weights_changed follows.
   virtual void restore_snapshot() = 0;
   virtual void drop_snapshot() = 0;
-  /// Until the next call, schedule and dropout act as `steps` steps before the present one: what a
-  /// replay of earlier batches needs to give the bits that they would have given.
+  /// Until the next call, schedule and dropout act as `steps` steps before the current one, so that
+  /// a replay of earlier batches is bit-identical to having trained on them then.
   virtual void rewind(std::int64_t steps) = 0;
   virtual const Stream& stream() const = 0;
 };

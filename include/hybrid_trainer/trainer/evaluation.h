@@ -13,8 +13,8 @@ struct EvaluationResult {
   std::int64_t tokens = 0;
 };
 
-/// Loss over all windows, forward only and without dropout. Weights, moments and counters stay as
-/// they are. `dtype` is that of activations and products. Throws Diverged where the loss is not
+/// Loss over all windows, forward only and without dropout. Weights, moments and counters stay
+/// unchanged. `dtype` is that of activations and products. Throws Diverged if the loss is not
 /// finite.
 EvaluationResult evaluate(LossModel& model, EvaluationWindows& windows, DType dtype,
                           const Stream& stream);

@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer {
 
-/// How many micro-batches one optimizer step is the mean of. JSON group `gradient_accumulation`.
+/// How many micro-batches one optimizer step averages over. JSON group `gradient_accumulation`.
 struct GradientAccumulationConfig {
   std::int64_t micro_batches = 1;
 

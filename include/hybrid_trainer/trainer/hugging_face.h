@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// A model folder as Hugging Face transformers keeps it for GPT2LMHeadModel. One table of names, in
-/// hugging_face.cpp, serves both directions.
+/// A model folder in the layout of Hugging Face transformers' GPT2LMHeadModel. One table of names,
+/// in hugging_face.cpp, serves both directions.
 
 /// Writes config.json, generation_config.json and model.safetensors (names with "transformer.",
 /// Conv1D matrices as (inputs, outputs), no padding rows); and the tokenizer's files where there is
@@ -19,7 +19,7 @@ void export_hugging_face(Gpt2& model, const Tokenizer* tokenizer,
                          const std::filesystem::path& folder, const Stream& stream);
 
 /// The model of a folder's config.json, with the dropout given here instead of the file's. Throws
-/// MissingInput, or DataError that names every key that is missing or asks for mathematics other
+/// MissingInput, or DataError that names every key that is missing or asks for a computation other
 /// than this GPT-2's.
 ModelConfig read_hugging_face_model_config(const std::filesystem::path& folder, double dropout);
 

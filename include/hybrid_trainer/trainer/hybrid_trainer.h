@@ -27,31 +27,31 @@ class ModelTrainable;
 /// gradient_accumulation.micro_batches examples.
 class HybridTrainer {
  public:
-  /// `model` and `stream` must outlive the trainer. What Predict moves away goes to `host_pool`,
-  /// make_host_pool of the stream's device where none is given. Throws ConfigError, OutOfMemory.
+  /// `model` and `stream` must outlive the trainer. What Predict offloads goes to `host_pool`, by
+  /// default make_host_pool of the stream's device. Throws ConfigError, OutOfMemory.
   HybridTrainer(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                 std::shared_ptr<MemoryPool> host_pool = nullptr);
   ~HybridTrainer();
   HybridTrainer(HybridTrainer&&) = delete;
 
-  /// One step of the present phase on one batch, which may lie in host memory. Blocks. Throws
-  /// Diverged where loss or gradients stay not finite.
+  /// One step of the current phase on one batch, which may be in host memory. Blocks. Throws
+  /// Diverged if loss or gradients remain non-finite.
   StepRecord step(const Batch& batch);
   std::int64_t steps_done() const { return steps_done_; }
-  /// The phase of the step to come.
+  /// The phase of the next step.
   Phase phase() const { return machine_.phase(); }
   const PhaseStatistics& statistics() const { return machine_.statistics(); }
   DType dtype_of(Phase phase) const { return precision().of(phase); }
   const PhasePrecision& precision() const;
-  /// Steps since the weights were last decided on: 0 but in Predict, whose weights no one should
-  /// use. The last of training.steps always decides.
+  /// Steps since the weights were last decided on: 0 except in Predict, whose weights should not be
+  /// used. The last of training.steps always decides.
   std::int64_t undecided_steps() const { return machine_.undecided_steps(); }
   /// Called with one line for each phase change, decision and mishap.
   void on_event(std::function<void(const std::string&)> listener) {
     listener_ = std::move(listener);
   }
-  /// Called with one line for each mishap alone: what was asked for and could not be done. It also
-  /// stands in the `event` of the next record.
+  /// Called with one line for each mishap alone: what was asked for and could not be done. It is
+  /// also in the `event` of the next record.
   void on_mishap(std::function<void(const std::string&)> listener) {
     mishap_listener_ = std::move(listener);
   }
@@ -59,11 +59,11 @@ class HybridTrainer {
   /// Commits a checkpoint below `folder` (see io/checkpoint.h); returns its path. Old ones that
   /// could not be removed are a mishap. Throws IoError; training may go on.
   std::string save(const std::string& folder);
-  /// Goes on from the newest sound checkpoint below `folder`, bit for bit; false where there is
-  /// none. What was damaged, and each setting that differs from the checkpoint's, is told to the
-  /// listener. `older` is the configuration of checkpoints that hold none, as those of version
-  /// 0.1.0. Throws ConfigError where a setting differs on which the saved state depends, DataError
-  /// where all checkpoints are damaged.
+  /// Resumes from the newest intact checkpoint below `folder`, bit for bit; false if there is none.
+  /// The listener is told what was damaged, and each setting that differs from the checkpoint's.
+  /// `older` is the configuration for checkpoints that hold none, such as those of version 0.1.0.
+  /// Throws ConfigError if a setting that the saved state depends on differs, DataError if all
+  /// checkpoints are damaged.
   bool resume(const std::string& folder, const std::optional<HybridTrainerConfig>& older = {});
 
  private:

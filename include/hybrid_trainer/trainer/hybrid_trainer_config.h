@@ -19,7 +19,7 @@ namespace hybrid_trainer {
 
 class HybridTrainerConfigBuilder;
 
-/// Everything that a run is made from: the same groups and keys in C++, in JSON and behind `--set`.
+/// Everything that defines a run: the same groups and keys in C++, in JSON and for `--set`.
 struct HybridTrainerConfig {
   ModelConfig model;
   DataConfig data;
@@ -60,7 +60,7 @@ struct HybridTrainerConfig {
   static HybridTrainerConfig balanced();
   static HybridTrainerConfig aggressive();
 
-  /// Every problem of every field, "path: got X, want Y"; empty where the config is sound.
+  /// Every problem of every field, "path: got X, want Y"; empty if the config is valid.
   std::vector<std::string> problems() const;
   /// Throws one ConfigError with all problems.
   void validate() const;

@@ -5,10 +5,10 @@
 
 namespace hybrid_trainer {
 
-/// What a path holds, told twice.
+/// What a path holds, as JSON and as text.
 struct Inspection {
   std::string json;  // one object; "kind" says which keys follow
-  std::string text;  // the same for people, a line end at its end
+  std::string text;  // the same for people, ending in a newline
 };
 
 /// Looks at a run ("run"), a checkpoint ("checkpoint"), a data folder ("data"), a Hugging Face

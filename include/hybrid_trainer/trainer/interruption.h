@@ -2,7 +2,7 @@
 
 namespace hybrid_trainer {
 
-/// While one exists, the first SIGINT or SIGTERM asks for a stop after the present step, and the
+/// While one exists, the first SIGINT or SIGTERM asks for a stop after the current step, and the
 /// second ends the process at once with exit code 130. At most one at a time.
 class Interruption {
  public:

@@ -19,8 +19,8 @@ struct PendingGradient;
 /// A LossModel, its optimizer and the memory plan of the phases, as the phase machine sees them.
 class ModelTrainable final : public Trainable {
  public:
-  /// `model` and `stream` must outlive it; what is offloaded and the snapshot go to `host_pool`.
-  /// `note` takes one line for people where something that was asked for could not be done. Throws
+  /// `model` and `stream` must outlive it; the snapshot and what is offloaded go to `host_pool`.
+  /// `note` receives one line for the user when something asked for could not be done. Throws
   /// OutOfMemory, ConfigError.
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                  std::shared_ptr<MemoryPool> host_pool,
@@ -40,17 +40,17 @@ class ModelTrainable final : public Trainable {
   void drop_snapshot() override { snapshot_.drop(); }
   void rewind(std::int64_t steps) override { rewound_ = steps; }
   const Stream& stream() const override { return stream_; }
-  /// Learning rate of the step to come.
+  /// Learning rate of the next step.
   double learning_rate() const;
 
-  /// Steps of all phases that are done; the schedule and dropout go by it.
+  /// Steps done in all phases, which the schedule and dropout depend on.
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   const PhasePrecision& precision() const { return precision_; }
-  /// Weights, optimizer state and the snapshot if there is one, as views. Brings state that is out
-  /// back first; release_after_save moves it out again, unless its return had begun.
+  /// Weights, optimizer state and the snapshot if there is one, as views. Restores offloaded state
+  /// first; release_after_save offloads it again, unless its restore had begun.
   void save(State& state);
   void release_after_save();
-  /// The reverse. Throws DataError where the state is of another model.
+  /// Loads what save wrote. Throws DataError if the state is another model's.
   void load(const State& state);
 
  private:
@@ -74,7 +74,7 @@ class ModelTrainable final : public Trainable {
   std::unique_ptr<OffloadStrategy> offload_;
   WeightSnapshot snapshot_;
   std::unique_ptr<GradientRecording> recording_;
-  Stream host_;        // of the step's words on their way
+  Stream host_;        // of host_step_words_
   Tensor step_words_;  // of Pass, on CUDA
   Tensor host_step_words_;
   Phase phase_ = Phase::kWarmup;

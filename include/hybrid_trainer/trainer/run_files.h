@@ -15,14 +15,14 @@ namespace hybrid_trainer {
 /// "0.1.0".
 std::string project_version();
 
-/// Where a run's training data lies, and how long it is.
+/// Where a run's training data is, and how long it is.
 struct RunData {
   std::filesystem::path folder;
-  std::int64_t train_tokens = 0;  // 0: a run of before this was written
+  std::int64_t train_tokens = 0;  // 0: a run older than this field
 };
 
-/// Writes what makes a run's folder complete in itself: a copy of the data's tokenizer in
-/// tokenizer/, data.json and, last, config.json. Throws IoError.
+/// Writes what makes a run's folder self-contained: a copy of the data's tokenizer in tokenizer/,
+/// data.json and, last, config.json. Throws IoError.
 void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, const RunData& data);
 
 /// What write_run_files wrote. Throw MissingInput where there is none, ConfigError, DataError.
@@ -33,15 +33,15 @@ RunData data_of_run(const RunPaths& paths);
 struct TrainedRun {
   HybridTrainerConfig config;
   std::int64_t step = 0;                 // of the checkpoint that the weights are from
-  std::filesystem::path data;            // where the run's data lay
+  std::filesystem::path data;            // where the run's data was
   std::unique_ptr<Tokenizer> tokenizer;  // null where the data had none
   std::unique_ptr<Gpt2> model;
-  std::vector<std::string> warnings;  // damaged checkpoints that were passed over
+  std::vector<std::string> warnings;  // damaged checkpoints that were skipped
 };
 
-/// The newest sound checkpoint's weights; of one taken in Predict those that were accepted, before
-/// the prediction. `stream` must outlive the model. Throws MissingInput
-/// where there is no run or no checkpoint, ConfigError, DataError.
+/// The weights of the newest intact checkpoint; if it was taken in Predict, the accepted ones from
+/// before the prediction. `stream` must outlive the model. Throws MissingInput if there is no run
+/// or no checkpoint, ConfigError, DataError.
 TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream);
 
 }  // namespace hybrid_trainer

@@ -11,16 +11,15 @@
 
 namespace hybrid_trainer {
 
-/// A text that grows token by token, with each layer's keys and values kept. Where it outgrows the
-/// model's context, the last context/2 tokens go through the model anew and the older ones are
-/// forgotten.
+/// A text that grows token by token, with each layer's keys and values cached. When it outgrows the
+/// model's context, the last context/2 tokens are run through the model again, older ones dropped.
 class CachedDecoder {
  public:
   CachedDecoder(Gpt2& model, const Stream& stream);
-  /// Logits of what follows all tokens so far, vocabulary values, valid until the next call.
-  /// `tokens` is not empty.
+  /// Logits of the token after all tokens so far: vocabulary values, valid until the next call.
+  /// `tokens` must not be empty.
   std::span<const float> logits_after(std::span<const std::int32_t> tokens);
-  /// Tokens that the last logits saw.
+  /// Tokens that the last logits depend on.
   std::int64_t window() const { return static_cast<std::int64_t>(text_.size()) - begin_; }
 
  private:
@@ -33,11 +32,10 @@ class CachedDecoder {
   Tensor logits_;
 };
 
-/// Cuts a stream of bytes into pieces of whole UTF-8 characters. Bytes that belong to none become
-/// U+FFFD.
+/// Cuts a stream of bytes into pieces of whole UTF-8 characters. Stray bytes become U+FFFD.
 class Utf8Assembler {
  public:
-  /// What is complete with these bytes; the start of a character is held back until its end comes.
+  /// The characters that these bytes complete; an incomplete character is held back until its end.
   std::string add(std::string_view bytes);
 
  private:
@@ -61,11 +59,10 @@ struct GenerationResult {
   double tokens_per_second() const;
 };
 
-/// Continues a prompt and hands each piece of new text to `write` as it comes. An empty prompt
-/// starts from the end-of-text token or, where the tokenizer has none, from a line end. The
-/// end-of-text token ends the text. The same arguments give the same text. Throws UsageError
-/// (settings), DataError (the tokenizer does not know a character of the prompt, or does not belong
-/// to the model).
+/// Continues a prompt and passes each piece of new text to `write` as it comes. An empty prompt
+/// starts from the end-of-text token or, if the tokenizer has none, from a newline. The end-of-text
+/// token ends the text. The same arguments give the same text. Throws UsageError (settings),
+/// DataError (the tokenizer lacks a character of the prompt, or does not belong to the model).
 GenerationResult generate_text(Gpt2& model, const Tokenizer& tokenizer, const std::string& prompt,
                                const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write,

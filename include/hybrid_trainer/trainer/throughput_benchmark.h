@@ -17,9 +17,9 @@ struct BenchmarkSettings {
   int steps = 10;
 };
 
-/// Medians over the steps after the first. Forward, backward and optimizer are of further steps, in
-/// which a profile waits for each kernel; forward includes the head's gradient, which is taken chunk
-/// by chunk with its loss.
+/// Medians over the steps after the first. Forward, backward and optimizer are measured in further
+/// steps, in which a profile waits for each kernel; forward includes the head's gradient, which is
+/// computed chunk by chunk with its loss.
 struct BenchmarkResult {
   double tokens_per_second = 0;
   double step_seconds = 0;

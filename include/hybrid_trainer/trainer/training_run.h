@@ -16,7 +16,7 @@ struct TrainingRunSettings {
   std::filesystem::path data;  // as `hybrid prepare` writes it, or llm.c's shards
   /// Gets config.json, metrics.jsonl, summary.json, report.html and checkpoints/.
   std::filesystem::path run;
-  bool resume = false;  // go on from the newest checkpoint of `run`, or start where there is none
+  bool resume = false;  // resume from the newest checkpoint of `run`, or start if there is none
   /// A Hugging Face folder to take the first weights from.
   std::optional<std::filesystem::path> init_from;
   std::string command;  // as it was typed, for the summary
@@ -31,10 +31,10 @@ struct TrainingRunResult {
 };
 
 /// Trains to config.training.steps, with progress on `console`. Ctrl-C and SIGTERM finish the step,
-/// save and return kInterrupted. Everything is checked before the run's folder is made. A run that
-/// ends by an error leaves its summary and report too, and one that diverges a checkpoint. Throws
-/// ConfigError, MissingInput, DataError, CannotCreate, InUse, IoError (the last steps are not
-/// saved; the message names the newest checkpoint), OutOfMemory, Diverged.
+/// save and return kInterrupted. Everything is checked before the run's folder is created. A run
+/// that ends with an error still writes its summary and report, and one that diverges a checkpoint.
+/// Throws ConfigError, MissingInput, DataError, CannotCreate, InUse, IoError (the last steps are
+/// not saved; the message names the newest checkpoint), OutOfMemory, Diverged.
 TrainingRunResult run_training(const TrainingRunSettings& settings, std::ostream& console);
 
 }  // namespace hybrid_trainer

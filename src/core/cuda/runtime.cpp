@@ -8,7 +8,7 @@ namespace {
 
 std::string version_text(int version) { return concat(version / 1000, ".", version % 1000 / 10); }
 
-/// Throws DeviceError with the call, its answer and what was asked, and clears the answer.
+/// Throws DeviceError with the call, its result and what was asked for, and clears the error.
 void check(cudaError_t answer, const char* call, const std::string& asked = "") {
   if (answer == cudaSuccess) return;
   cudaGetLastError();

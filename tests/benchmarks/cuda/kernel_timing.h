@@ -12,7 +12,7 @@ namespace hybrid_trainer::benchmarks {
 /// The step whose kernels are timed.
 struct Sizes {
   std::int64_t batch, length, layers, channels, vocabulary, padded_vocabulary, parameters;
-  /// Rows of one chunk of logits: of a bf16 step, of an f32 step, fewer.
+  /// Rows of one chunk of logits: of a bf16 step, of an f32 step, and fewer.
   std::vector<std::int64_t> head_rows;
   std::int64_t rows() const { return batch * length; }
 };
@@ -20,14 +20,14 @@ struct Sizes {
 /// "full": GPT-2 124M at B = 64, T = 1024; "small": everything tiny, for an emulated device.
 Sizes sizes_of(const std::string& scale);
 
-/// One launch on tensors of its own, which it keeps.
+/// One launch on its own tensors, which it keeps alive.
 struct Work {
   double amount = 0;                // bytes that must be read and written, or operations
   std::size_t footprint_bytes = 0;  // of its tensors
   std::function<void()> run;
 };
 
-/// The rate that a kernel is held against.
+/// The rate that a kernel is compared with.
 enum class Limit { kProduct, kCopy, kRead };
 const char* name_of(Limit limit);
 
@@ -38,16 +38,16 @@ struct Kernel {
   double calls_per_step;  // of the 124M step; 0 where it is not part of it
 };
 
-/// Whether its calls are those of a step in bf16: the update has f32 tensors there too.
+/// Whether its calls belong to a bf16 step, in which the update has f32 tensors too.
 bool in_bf16_step(const Kernel& kernel);
 
 struct Timing {
   Kernel kernel;
-  std::string problem;    // why it could not be timed; the rest is 0 then
-  double seconds = 0;     // of one launch, the median of several rows of launches
-  double spread = 0;      // (longest - shortest) / median of the rows
+  std::string problem;    // why it could not be timed; then the rest is 0
+  double seconds = 0;     // of one launch, the median over several series of launches
+  double spread = 0;      // (longest - shortest) / median of the series
   double rate = 0;        // amount / seconds
-  double limit_rate = 0;  // of this run
+  double limit_rate = 0;  // in this run
   double share() const { return problem.empty() ? rate / limit_rate : 0; }
 };
 
@@ -58,7 +58,7 @@ struct Rates {
 };
 
 /// Times kernels one after the other by the device's own clock. Launches follow each other without
-/// a gap, over so many sets of tensors that the second-level cache holds none of the next one.
+/// a gap, over so many sets of tensors that the L2 cache holds none of the next one.
 class KernelTimer {
  public:
   /// Measures the rates of the device first. Throws DeviceError.
@@ -69,15 +69,14 @@ class KernelTimer {
   const Rates& rates() const { return rates_; }
   const std::vector<Timing>& timings() const { return timings_; }
 
-  /// Numbers in (-1, 1) without a pattern.
+  /// Random numbers in (-1, 1).
   Tensor random(const Shape& shape, DType dtype) const;
   Tensor tokens(const Shape& shape) const;
 
   /// Calls `listener` with each timing as it comes.
   void report_to(std::function<void(const Timing&)> listener) { listener_ = std::move(listener); }
 
-  /// Calls `make` for each set of tensors, and lets them go afterwards. An Error becomes the
-  /// timing's problem.
+  /// Calls `make` for each set of tensors, then frees them. An Error becomes the timing's problem.
   void time(const Kernel& kernel, const std::function<Work()>& make);
 
  private:
@@ -98,10 +97,10 @@ class KernelTimer {
   std::function<void(const Timing&)> listener_;
 };
 
-/// Bytes of all together.
+/// Total bytes.
 double bytes_of(std::initializer_list<Tensor> tensors);
 
-// The kernels, by what they work on. All of one dtype, but time_updates, which has its own.
+// The kernels, by what they work on. All of one dtype, except time_updates, which has its own.
 void time_products(KernelTimer& timer, DType dtype);
 void time_head(KernelTimer& timer, DType dtype);
 void time_rows(KernelTimer& timer, DType dtype);

@@ -13,20 +13,20 @@ struct CycleSettings {
   std::int64_t batch = 64, sequence = 1024;
   bool bf16 = true;
   std::int64_t passes = 10;    // forward passes of Predict
-  std::int64_t lookahead = 5;  // of them, after the restore has begun
-  std::int64_t rounds = 3;     // of the copies; medians count
+  std::int64_t lookahead = 5;  // how many of them come after the restore has begun
+  std::int64_t rounds = 3;     // of the copies; the median counts
 };
 
-/// Something that was done, and what is live when the device has come to its end.
+/// Something that was done, and what is live once the device has finished it.
 struct Mark {
   std::string what;
-  double begin_seconds = 0;  // from the begin of the first
+  double begin_seconds = 0;  // from the start of the first
   double seconds = 0;
   MemoryUse device;            // its peaks are of this span
   std::size_t host_bytes = 0;  // live in the host pool
 };
 
-/// The copies of an optimizer state, medians in seconds. "Alone": nothing else runs.
+/// Times of the copies of an optimizer state, medians in seconds. "Alone": nothing else runs.
 struct CopyTimes {
   std::size_t state_bytes = 0;
   double out_call = 0;       // until move_out returns
@@ -34,15 +34,15 @@ struct CopyTimes {
   double restore_call = 0;   // until begin_restore returns
   double restore_alone = 0;  // until the state is in place
   double passes_without = 0;
-  double passes_with = 0;  // the same forward passes beside a restore, and the rest of the restore
+  double passes_with = 0;  // the same forward passes during a restore, and the rest of the restore
   double hidden_share() const { return 1 - (passes_with - passes_without) / restore_alone; }
 };
 
-/// A GPT-2 on random tokens that goes through a cycle of phases.
+/// Takes a GPT-2 through a cycle of phases on random tokens.
 class PhaseCycle {
  public:
   PhaseCycle(const CycleSettings& settings, const Stream& stream);
-  /// Full, Predict with a restore in the background, Correct; one cycle before is not recorded.
+  /// Full, Predict with a restore in the background, Correct; a first cycle is not recorded.
   std::vector<Mark> run();
   /// The copies on an optimizer state of the model's size, while the model itself is in Predict.
   CopyTimes time_copies();
