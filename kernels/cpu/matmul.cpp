@@ -1,5 +1,7 @@
 #include "kernels/cpu/matmul.h"
 
+#include <cstring>
+
 #include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/few_rows.h"

@@ -190,7 +190,7 @@ SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, co
   SavedCheckpoint saved;
   saved.path = folder + "/" + name;
   try {
-    if (fs::create_directories(folder)) sync_folder(fs::absolute(folder).parent_path());
+    make_folders(folder);
     remove_checkpoint_leftovers(folder);
     check_free_space(folder, state);
     const TemporaryFolder temporary(concat(folder, "/", kTemporary, step, "-", ::getpid()));

@@ -66,6 +66,17 @@ void sync_folder(const std::string& path) {
   if (::fsync(folder.number()) != 0) throw IoError(system_problem(path, "fsync failed"));
 }
 
+void make_folders(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> parents;
+  fs::path missing = fs::absolute(path).lexically_normal();
+  if (!missing.has_filename()) missing = missing.parent_path();  // "folder/"
+  for (; !fs::exists(missing); missing = missing.parent_path())
+    parents.push_back(missing.parent_path());
+  fs::create_directories(path);
+  for (const fs::path& parent : parents) sync_folder(parent);
+}
+
 FileWriter::FileWriter(std::string path)
     : path_(std::move(path)),
       file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {

@@ -42,6 +42,10 @@ void read_at(const FileDescriptor& file, const std::string& path, void* to, std:
 /// Makes the names within a folder durable. Throws IoError.
 void sync_folder(const std::string& path);
 
+/// Creates the folder and those above it that are missing, and makes their names durable. Throws
+/// IoError or std::filesystem::filesystem_error.
+void make_folders(const std::string& path);
+
 /// Writes a new file from start to end, computing its checksum on the way.
 class FileWriter {
  public:

@@ -45,12 +45,17 @@ Content content_of(const RunPaths& paths) {
 }
 
 void make_folder(const RunPaths& paths) {
-  std::error_code problem;
-  fs::create_directories(paths.root, problem);
-  if (problem || !fs::is_directory(paths.root)) {
-    throw CannotCreate(concat(paths.root, ": cannot be made a run directory: ",
-                              problem ? problem.message() : "it is a file"));
+  const auto refuse = [&](const std::string& reason) {
+    throw CannotCreate(concat(paths.root, ": cannot be made a run directory: ", reason));
+  };
+  try {
+    make_folders(paths.root);
+  } catch (const fs::filesystem_error& problem) {
+    refuse(problem.code().message());
+  } catch (const IoError& problem) {
+    refuse(problem.what());
   }
+  if (!fs::is_directory(paths.root)) refuse("it is a file");
   if (content_of(paths) == Content::kOther) {
     throw CannotCreate(concat(paths.root, ": holds other files (", first_file(paths.root),
                               "), not a run; give --run an empty or a new folder"));

@@ -134,8 +134,7 @@ TEST_F(InterruptedSave, OfTheFirstCheckpointLeavesNoneOrIt) {
     bool stopped = true;
     for (int at = 0; stopped; ++at) {
       SCOPED_TRACE(concat("stop ", static_cast<int>(stop), " at call ", at));
-      fs::remove_all(root_);
-      fs::create_directory(folder_ / "run");
+      fs::remove_all(folder_ / "run");
       stopped = is_stopped(at, stop, [&] { save(kNew, 2); });
       expect_newest({state(kNew)}, stopped);
       expect_next_save();

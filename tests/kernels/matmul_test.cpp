@@ -93,6 +93,20 @@ TEST(Matmul, MatchesReferenceInWholeTiles) {
   expect_product({1056, 256, 32}, kYes, kNo, DType::kBF16, DType::kF32, GradientMode::kOverwrite);
 }
 
+TEST(Matmul, OfNothingIsZero) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor a = random_tensor({32, 0}, dtype, 1, stream);
+    const Tensor b = random_tensor({0, 64}, dtype, 2, stream);
+    const Tensor c = random_tensor({32, 64}, dtype, 3, stream);
+    const Values before = values_of(c);
+    matmul(c, a, Transpose::kNo, b, Transpose::kNo, GradientMode::kAccumulate, stream);
+    EXPECT_EQ(values_of(c), before);
+    matmul(c, a, Transpose::kNo, b, Transpose::kNo, GradientMode::kOverwrite, stream);
+    EXPECT_EQ(values_of(c), Values(before.size(), 0.0));
+  }
+}
+
 TEST(Matmul, OverwritesWhatWasNotANumber) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
