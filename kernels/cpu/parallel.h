@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/thread_team.h"
 
 namespace hybrid_trainer::kernels::cpu {
 
@@ -52,10 +53,9 @@ void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
   const InstructionSet set = instruction_set();
   const std::int64_t shares = share_count(n, least);
   if (shares == 1) return run_on(set, body, std::int64_t{0}, std::int64_t{0}, n);
-#pragma omp parallel for schedule(static, 1) num_threads(static_cast <int>(shares))
-  for (std::int64_t share = 0; share < shares; ++share) {
+  run_tasks(shares, [&](std::int64_t, std::int64_t share) {
     run_on(set, body, share, n * share / shares, n * (share + 1) / shares);
-  }
+  });
 }
 
 /// body(begin, end) for contiguous parts of [0, n), several for each share. A thread takes those of
@@ -70,15 +70,14 @@ void parallel_parts(std::int64_t n, std::int64_t least, const Body& body) {
   const std::int64_t parts =
       std::min({kPartsPerShare * shares, n / std::max<std::int64_t>(least, 1), kMostParts});
   std::atomic<std::uint64_t> taken = 0;  // one bit a part
-#pragma omp parallel for schedule(static, 1) num_threads(static_cast <int>(shares))
-  for (std::int64_t share = 0; share < shares; ++share) {
+  run_tasks(shares, [&](std::int64_t, std::int64_t share) {
     for (std::int64_t i = 0; i < parts; ++i) {
       const std::int64_t part = (parts * share / shares + i) % parts;
       const std::uint64_t bit = std::uint64_t{1} << part;
       if ((taken.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) continue;
       run_on(set, body, n * part / parts, n * (part + 1) / parts);
     }
-  }
+  });
 }
 
 /// body(begin, end) for contiguous parts of n elements.
@@ -98,14 +97,8 @@ void parallel_rows(std::int64_t n, std::int64_t row_elements, const Body& body) 
 template <class Body>
 void parallel_items(std::int64_t count, const Body& body) {
   const InstructionSet set = instruction_set();
-  const int workers = static_cast<int>(std::min<std::int64_t>(threads(), count));
-  std::atomic<std::int64_t> next = 0;
-#pragma omp parallel for schedule(static, 1) num_threads(workers)
-  for (int worker = 0; worker < workers; ++worker) {
-    for (std::int64_t item = next++; item < count; item = next++) {
-      run_on(set, body, std::int64_t{worker}, item);
-    }
-  }
+  run_tasks(count,
+            [&](std::int64_t worker, std::int64_t item) { run_on(set, body, worker, item); });
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

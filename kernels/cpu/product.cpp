@@ -4,6 +4,7 @@
 #include <map>
 
 #include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/thread_team.h"
 
 namespace hybrid_trainer::kernels::cpu {
 namespace {
@@ -65,6 +66,7 @@ class PreparedProduct {
     set(DNNL_ARG_SCRATCHPAD, scratch.raw());
     set(DNNL_ARG_BIAS, arrays.bias);
     set(kResidual, arrays.residual);
+    const LibraryComputes on_its_threads;
     if (packing_) {
       as_given_.set_data_handle(const_cast<void*>(arrays.b));
       packing_.execute(stream, as_given_, arguments_.at(DNNL_ARG_WEIGHTS));
@@ -114,6 +116,7 @@ struct PreparedProducts {
 
 void multiply(const StridedProduct& p) {
   instruction_set();  // also limits oneDNN, if it must, before its first product
+  const LibraryComputes on_its_threads;
   dnnl_sgemm(p.transpose_a == Transpose::kYes ? 'T' : 'N',
              p.transpose_b == Transpose::kYes ? 'T' : 'N', p.m, p.n, p.k, p.scale, p.a, p.stride_a,
              p.b, p.stride_b, p.accumulate ? 1.0f : 0.0f, p.c, p.stride_c);

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+
+namespace hybrid_trainer {
+
+/// task(worker, i) for each i of [0, count), the next one to whichever of threads() threads is
+/// free, the caller among them. Returns when all are done. `worker` is below threads() and names
+/// scratch space. Waits only for threads that took a task: one whose processor runs another program
+/// delays nobody. Inside a task, and while another thread uses the team, all run on the caller.
+/// Tasks must not throw; OpenMP within them has one thread.
+template <class Task>
+void run_tasks(std::int64_t count, const Task& task);
+
+/// The same for a function.
+using TaskFunction = void (*)(const void* context, std::int64_t worker, std::int64_t i);
+void run_task_function(std::int64_t count, TaskFunction task, const void* context);
+
+/// While one lives, the team's waiting threads sleep at once: for calls of a library that computes on
+/// OpenMP's threads. Within a task, where a library has one thread, it does nothing.
+class LibraryComputes {
+ public:
+  LibraryComputes();
+  ~LibraryComputes();
+  LibraryComputes(const LibraryComputes&) = delete;
+  LibraryComputes& operator=(const LibraryComputes&) = delete;
+};
+
+template <class Task>
+void run_tasks(std::int64_t count, const Task& task) {
+  run_task_function(
+      count,
+      [](const void* context, std::int64_t worker, std::int64_t i) {
+        (*static_cast<const Task*>(context))(worker, i);
+      },
+      &task);
+}
+
+}  // namespace hybrid_trainer

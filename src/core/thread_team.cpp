@@ -1,0 +1,142 @@
+#include "hybrid_trainer/core/thread_team.h"
+
+#include <omp.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+#include <system_error>
+#include <thread>
+
+#include "hybrid_trainer/core/processor.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// While a library computes on OpenMP's threads, which need the processors.
+std::atomic<bool> library_computes = false;
+
+/// Whether this thread runs a task, or is one of the team's.
+thread_local bool is_in_task = false;
+
+/// How often a thread looks for work before it sleeps: for about as long as waking one takes.
+int spins_before_sleep() {
+  const char* const policy = std::getenv("OMP_WAIT_POLICY");
+  return policy != nullptr && (*policy == 'p' || *policy == 'P') ? 0 : 1000;
+}
+
+class ThreadTeam {
+ public:
+  /// Lives until the process ends, as its threads do.
+  static ThreadTeam& instance() {
+    static ThreadTeam& team = *new ThreadTeam;
+    return team;
+  }
+  void run(std::int64_t count, TaskFunction task, const void* context);
+
+ private:
+  struct Job {
+    TaskFunction task = nullptr;
+    const void* context = nullptr;
+    std::int64_t count = 0;
+    int helpers = 0;
+  };
+
+  ThreadTeam() {
+    pthread_atfork(nullptr, nullptr, [] {  // the threads stay behind
+      instance().started_ = 0;
+      instance().active_ = 0;
+    });
+  }
+  void start(int helpers);
+  void help(int worker);
+  void take_tasks(int worker);
+  template <class Value>
+  void wait_while(const std::atomic<Value>& value, Value unchanged) const;
+
+  const int spins_ = spins_before_sleep();
+  std::mutex caller_;
+  int started_ = 0;
+  Job job_;  // written while nobody is active, read by those who are
+  std::atomic<std::int64_t> next_ = 0;
+  std::atomic<bool> is_open_ = false;  // tasks may be taken
+  std::atomic<int> active_ = 0;        // helpers that may be at a task
+  std::atomic<std::uint32_t> jobs_ = 0;
+};
+
+template <class Value>
+void ThreadTeam::wait_while(const std::atomic<Value>& value, Value unchanged) const {
+  for (int i = 0; i < spins_ && !library_computes.load(std::memory_order_relaxed); ++i) {
+    if (value.load(std::memory_order_acquire) != unchanged) return;
+    __builtin_ia32_pause();
+  }
+  value.wait(unchanged, std::memory_order_acquire);
+}
+
+void ThreadTeam::start(int helpers) {
+  try {
+    for (; started_ < helpers; ++started_)
+      std::thread(&ThreadTeam::help, this, started_ + 1).detach();
+  } catch (const std::system_error&) {
+    // Fewer threads do it too.
+  }
+}
+
+void ThreadTeam::take_tasks(int worker) {
+  for (std::int64_t i = next_++; i < job_.count; i = next_++) job_.task(job_.context, worker, i);
+}
+
+/// Either this sees that the job is closed, or the caller sees that this is active.
+void ThreadTeam::help(int worker) {
+  is_in_task = true;
+  omp_set_num_threads(1);
+  for (std::uint32_t seen = 0;; seen = jobs_.load()) {
+    wait_while(jobs_, seen);
+    ++active_;
+    if (is_open_ && worker <= job_.helpers) take_tasks(worker);
+    if (--active_ == 0) active_.notify_all();
+  }
+}
+
+void ThreadTeam::run(std::int64_t count, TaskFunction task, const void* context) {
+  const int helpers = static_cast<int>(std::min<std::int64_t>(threads(), count)) - 1;
+  std::unique_lock<std::mutex> turn(caller_, std::defer_lock);
+  if (helpers <= 0 || is_in_task || !turn.try_lock()) {
+    for (std::int64_t i = 0; i < count; ++i) task(context, 0, i);
+    return;
+  }
+  start(helpers);
+  job_ = {task, context, count, helpers};
+  next_ = 0;
+  is_open_ = true;
+  ++jobs_;
+  jobs_.notify_all();
+
+  const int threads_before = omp_get_max_threads();
+  omp_set_num_threads(1);
+  is_in_task = true;
+  take_tasks(0);
+  is_in_task = false;
+  omp_set_num_threads(threads_before);
+
+  is_open_ = false;
+  for (int active = active_; active != 0; active = active_) wait_while(active_, active);
+}
+
+}  // namespace
+
+LibraryComputes::LibraryComputes() {
+  if (!is_in_task) library_computes.store(true, std::memory_order_relaxed);
+}
+LibraryComputes::~LibraryComputes() {
+  if (!is_in_task) library_computes.store(false, std::memory_order_relaxed);
+}
+
+void run_task_function(std::int64_t count, TaskFunction task, const void* context) {
+  ThreadTeam::instance().run(count, task, context);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,100 @@
+#include "hybrid_trainer/core/thread_team.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "hybrid_trainer/core/processor.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// How often each of `count` tasks ran, and -1 where one had a worker that there is none of.
+std::vector<int> runs_of(std::int64_t count) {
+  std::vector<std::atomic<int>> runs(static_cast<std::size_t>(count));
+  std::atomic<bool> is_worker = true;
+  const int workers = threads();
+  run_tasks(count, [&](std::int64_t worker, std::int64_t i) {
+    ++runs[static_cast<std::size_t>(i)];
+    if (worker < 0 || worker >= workers) is_worker = false;
+  });
+  if (!is_worker) return {-1};
+  return {runs.begin(), runs.end()};
+}
+
+TEST(ThreadTeam, RunsEachTaskOnce) {
+  for (int repeat = 0; repeat < 2000; ++repeat) {
+    const std::int64_t count = repeat % 7;
+    ASSERT_EQ(runs_of(count), std::vector<int>(static_cast<std::size_t>(count), 1)) << repeat;
+  }
+}
+
+TEST(ThreadTeam, SeesWhatTheCallerWroteAndShowsWhatTasksWrote) {
+  for (int repeat = 0; repeat < 2000; ++repeat) {
+    std::vector<int> in(4, repeat), out(4);
+    run_tasks(4, [&](std::int64_t, std::int64_t i) {
+      out[static_cast<std::size_t>(i)] = in[static_cast<std::size_t>(i)] + 1;
+    });
+    ASSERT_EQ(out, std::vector<int>(4, repeat + 1));
+  }
+}
+
+TEST(ThreadTeam, SharesTasksThatTakeLong) {
+  if (threads() < 2) GTEST_SKIP() << "one thread";
+  std::atomic<int> begun = 0;
+  run_tasks(2, [&](std::int64_t, std::int64_t) {  // each waits for the other
+    ++begun;
+    begun.notify_all();
+    for (int seen = begun; seen < 2; seen = begun) begun.wait(seen);
+  });
+  EXPECT_EQ(begun, 2);
+}
+
+TEST(ThreadTeam, RunsTasksOfTasksOnTheirThread) {
+  std::atomic<int> runs = 0;
+  run_tasks(4, [&](std::int64_t, std::int64_t) {
+    const auto self = std::this_thread::get_id();
+    EXPECT_EQ(omp_get_max_threads(), 1);
+    run_tasks(5, [&](std::int64_t worker, std::int64_t) {
+      EXPECT_EQ(worker, 0);
+      EXPECT_EQ(std::this_thread::get_id(), self);
+      ++runs;
+    });
+  });
+  EXPECT_EQ(runs, 20);
+}
+
+TEST(ThreadTeam, LeavesTheNumberOfThreads) {
+  const int before = threads();
+  run_tasks(3, [](std::int64_t, std::int64_t) {});
+  EXPECT_EQ(threads(), before);
+}
+
+TEST(ThreadTeam, ServesSeveralCallers) {
+  std::vector<std::thread> callers;
+  std::atomic<int> runs = 0;
+  for (int caller = 0; caller < 3; ++caller)
+    callers.emplace_back([&] {
+      for (int repeat = 0; repeat < 500; ++repeat)
+        run_tasks(4, [&](std::int64_t, std::int64_t) { ++runs; });
+    });
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(runs, 6000);
+}
+
+TEST(ThreadTeam, WorksInAProcessThatWasForked) {
+  runs_of(8);
+  const pid_t child = fork();
+  if (child == 0) _exit(runs_of(8) == std::vector<int>(8, 1) ? 0 : 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
