@@ -67,8 +67,7 @@ TEST_F(MuonOnAllSorts, OrthogonalisesInThePrecisionOfThePhase) {
   ParameterSet twins(stream_);
   Muon muon({}, parameters_.pointers(), stream_), twin({}, twins.pointers(), stream_);
   Parameter& tall = parameters_[2];
-  tall.working =
-      Tensor::empty(tall.value.shape(), DType::kBF16, MemoryKind::kParameters, stream_);
+  tall.working = Tensor::empty(tall.value.shape(), DType::kBF16, MemoryKind::kParameters, stream_);
   parameters_.set_gradients(1);
   twins.set_gradients(1);
   muon.step(0.02f, 1, stream_);
