@@ -69,15 +69,10 @@ ProductKind kind_of(const Tensor& c, const Tensor& a, Transpose transpose_a,
           .threads = threads()};
 }
 
-/// Whether to use a prepared product instead of converting to f32 and calling multiply. Depends on
-/// the shape alone, so that equal calls give bit-identical results. bf16: if the processor
-/// multiplies it. f32: for A·Bᵀ of few rows, as measured with AVX-512 (256x768x3072: 460 against
-/// 287 GF/s, 1024x768x3072: 446 against 360, 4096x2304x768: 429 against 473).
+/// Whether to use a prepared product instead of converting to f32 and calling multiply: for bf16
+/// that the processor multiplies.
 bool prefers_prepared(const ProductKind& kind) {
-  if (kind.inputs == DType::kBF16) return multiplies_bfloat16();
-  const bool few_rows = kind.m <= 768 || (kind.m <= 2048 && kind.n <= 768);
-  return instruction_set() == InstructionSet::kAvx512 && kind.transpose_a == Transpose::kNo &&
-         kind.transpose_b == Transpose::kYes && few_rows;
+  return kind.inputs == DType::kBF16 && multiplies_bfloat16();
 }
 
 }  // namespace

@@ -112,14 +112,45 @@ struct PreparedProducts {
   std::map<ProductKind, PreparedProduct> by_kind;
 };
 
-}  // namespace
-
-void multiply(const StridedProduct& p) {
-  instruction_set();  // also limits oneDNN, if it must, before its first product
-  const LibraryComputes on_its_threads;
+void multiply_alone(const StridedProduct& p) {
   dnnl_sgemm(p.transpose_a == Transpose::kYes ? 'T' : 'N',
              p.transpose_b == Transpose::kYes ? 'T' : 'N', p.m, p.n, p.k, p.scale, p.a, p.stride_a,
              p.b, p.stride_b, p.accumulate ? 1.0f : 0.0f, p.c, p.stride_c);
+}
+
+/// Parts of C for the team's threads, several for each where that costs little.
+std::int64_t part_count(const StridedProduct& p) {
+  constexpr std::int64_t kPartsPerThread = 2, kLeastSide = 64, kLeastOperations = 1 << 20;
+  if (threads() == 1) return 1;
+  const std::int64_t most =
+      std::min(std::max(p.m, p.n) / kLeastSide, p.m * p.n * p.k / kLeastOperations);
+  return std::clamp<std::int64_t>(most, 1, kPartsPerThread * threads());
+}
+
+/// Rows or columns [begin, end) of C, whichever are more.
+StridedProduct part_of(const StridedProduct& whole, std::int64_t begin, std::int64_t end) {
+  StridedProduct part = whole;
+  if (whole.m >= whole.n) {
+    part.m = end - begin;
+    part.a += whole.transpose_a == Transpose::kYes ? begin : begin * whole.stride_a;
+    part.c += begin * whole.stride_c;
+  } else {
+    part.n = end - begin;
+    part.b += whole.transpose_b == Transpose::kYes ? begin * whole.stride_b : begin;
+    part.c += begin;
+  }
+  return part;
+}
+
+}  // namespace
+
+void multiply(const StridedProduct& product) {
+  instruction_set();  // also limits oneDNN, if it must, before its first product
+  const std::int64_t parts = part_count(product);
+  const std::int64_t side = std::max(product.m, product.n);
+  run_tasks(parts, [&](std::int64_t, std::int64_t part) {
+    multiply_alone(part_of(product, side * part / parts, side * (part + 1) / parts));
+  });
 }
 
 void multiply_prepared(Cpu cpu, const ProductKind& kind, const ProductArrays& arrays) {

@@ -22,10 +22,37 @@ std::atomic<bool> library_computes = false;
 /// Whether this thread runs a task, or is one of the team's.
 thread_local bool is_in_task = false;
 
-/// How often a thread looks for work before it sleeps: for about as long as waking one takes.
-int spins_before_sleep() {
+/// While the calling thread computes tasks.
+class AtTasks {
+ public:
+  AtTasks() {
+    if (already_) return;
+    is_in_task = true;
+    omp_set_num_threads(1);
+  }
+  ~AtTasks() {
+    if (already_) return;
+    is_in_task = false;
+    omp_set_num_threads(threads_);
+  }
+  AtTasks(const AtTasks&) = delete;
+  AtTasks& operator=(const AtTasks&) = delete;
+  bool already() const { return already_; }
+
+ private:
+  const bool already_ = is_in_task;
+  const int threads_ = omp_get_max_threads();
+};
+
+/// How often a thread looks for work at once, then how often it lets other programs go first, about
+/// a millisecond, before it sleeps: a processor that was let go idle comes back late.
+struct Patience {
+  int looks = 1000;
+  int yields = 2000;
+};
+Patience patience() {
   const char* const policy = std::getenv("OMP_WAIT_POLICY");
-  return policy != nullptr && (*policy == 'p' || *policy == 'P') ? 0 : 1000;
+  return policy != nullptr && (*policy == 'p' || *policy == 'P') ? Patience{0, 0} : Patience{};
 }
 
 class ThreadTeam {
@@ -57,7 +84,7 @@ class ThreadTeam {
   template <class Value>
   void wait_while(const std::atomic<Value>& value, Value unchanged) const;
 
-  const int spins_ = spins_before_sleep();
+  const Patience patience_ = patience();
   std::mutex caller_;
   int started_ = 0;
   Job job_;  // written while nobody is active, read by those who are
@@ -69,10 +96,15 @@ class ThreadTeam {
 
 template <class Value>
 void ThreadTeam::wait_while(const std::atomic<Value>& value, Value unchanged) const {
-  for (int i = 0; i < spins_ && !library_computes.load(std::memory_order_relaxed); ++i) {
-    if (value.load(std::memory_order_acquire) != unchanged) return;
-    __builtin_ia32_pause();
-  }
+  const auto changes = [&](int times, auto pause) {
+    for (int i = 0; i < times && !library_computes.load(std::memory_order_relaxed); ++i) {
+      if (value.load(std::memory_order_acquire) != unchanged) return true;
+      pause();
+    }
+    return false;
+  };
+  if (changes(patience_.looks, [] { __builtin_ia32_pause(); })) return;
+  if (changes(patience_.yields, [] { std::this_thread::yield(); })) return;
   value.wait(unchanged, std::memory_order_acquire);
 }
 
@@ -104,7 +136,8 @@ void ThreadTeam::help(int worker) {
 void ThreadTeam::run(std::int64_t count, TaskFunction task, const void* context) {
   const int helpers = static_cast<int>(std::min<std::int64_t>(threads(), count)) - 1;
   std::unique_lock<std::mutex> turn(caller_, std::defer_lock);
-  if (helpers <= 0 || is_in_task || !turn.try_lock()) {
+  const AtTasks at_tasks;
+  if (at_tasks.already() || helpers <= 0 || !turn.try_lock()) {
     for (std::int64_t i = 0; i < count; ++i) task(context, 0, i);
     return;
   }
@@ -115,13 +148,7 @@ void ThreadTeam::run(std::int64_t count, TaskFunction task, const void* context)
   ++jobs_;
   jobs_.notify_all();
 
-  const int threads_before = omp_get_max_threads();
-  omp_set_num_threads(1);
-  is_in_task = true;
   take_tasks(0);
-  is_in_task = false;
-  omp_set_num_threads(threads_before);
-
   is_open_ = false;
   for (int active = active_; active != 0; active = active_) wait_while(active_, active);
 }

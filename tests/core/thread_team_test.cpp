@@ -69,6 +69,10 @@ TEST(ThreadTeam, RunsTasksOfTasksOnTheirThread) {
   EXPECT_EQ(runs, 20);
 }
 
+TEST(ThreadTeam, GivesALibraryOneThreadInASingleTaskToo) {
+  run_tasks(1, [](std::int64_t, std::int64_t) { EXPECT_EQ(omp_get_max_threads(), 1); });
+}
+
 TEST(ThreadTeam, LeavesTheNumberOfThreads) {
   const int before = threads();
   run_tasks(3, [](std::int64_t, std::int64_t) {});

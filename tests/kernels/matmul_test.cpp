@@ -9,8 +9,9 @@ namespace {
 struct Product {
   std::int64_t m, n, k;
 };
-constexpr Product kProducts[] = {{1, 1, 1},  {1, 33, 65},   {3, 50, 7},
-                                 {7, 33, 5}, {65, 70, 129}, {128, 64, 96}};
+/// The last two are cut for the threads, by rows and by columns.
+constexpr Product kProducts[] = {{1, 1, 1},     {1, 33, 65},   {3, 50, 7},      {7, 33, 5},
+                                 {65, 70, 129}, {128, 64, 96}, {323, 130, 257}, {130, 323, 257}};
 
 Shape stored(Transpose transpose, std::int64_t rows, std::int64_t columns) {
   return transpose == Transpose::kNo ? Shape{rows, columns} : Shape{columns, rows};
