@@ -118,13 +118,13 @@ void multiply_alone(const StridedProduct& p) {
              p.b, p.stride_b, p.accumulate ? 1.0f : 0.0f, p.c, p.stride_c);
 }
 
-/// Parts of C for the team's threads, several for each where that costs little.
+/// Parts of C, one for each of the team's threads where that pays: each part packs its operands
+/// anew, so that more of them cost more than they even out.
 std::int64_t part_count(const StridedProduct& p) {
-  constexpr std::int64_t kPartsPerThread = 2, kLeastSide = 64, kLeastOperations = 1 << 20;
-  if (threads() == 1) return 1;
+  constexpr std::int64_t kLeastSide = 64, kLeastOperations = 1 << 20;
   const std::int64_t most =
       std::min(std::max(p.m, p.n) / kLeastSide, p.m * p.n * p.k / kLeastOperations);
-  return std::clamp<std::int64_t>(most, 1, kPartsPerThread * threads());
+  return std::clamp<std::int64_t>(most, 1, threads());
 }
 
 /// Rows or columns [begin, end) of C, whichever are more.

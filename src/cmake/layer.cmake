@@ -4,6 +4,15 @@
 # architecture; LIBRARIES the third-party libraries it links, HEADERS those that are headers alone: neither is seen outside.
 include(warnings)
 
+# What nearly every source includes is parsed once.
+file(CONFIGURE OUTPUT precompiled.cpp CONTENT "")
+add_library(hybrid_trainer_precompiled OBJECT ${CMAKE_CURRENT_BINARY_DIR}/precompiled.cpp)
+set_target_properties(hybrid_trainer_precompiled PROPERTIES POSITION_INDEPENDENT_CODE ON)
+target_compile_features(hybrid_trainer_precompiled PRIVATE cxx_std_20)
+target_precompile_headers(hybrid_trainer_precompiled PRIVATE <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map>
+                          <memory> <optional> <sstream> <string> <string_view> <utility> <vector>)
+ht_compile_options(hybrid_trainer_precompiled)
+
 function(ht_add_layer name)
   cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES;HEADERS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/cpu/*.cpp)
@@ -26,5 +35,6 @@ function(ht_add_layer name)
     target_link_libraries(${layer} PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
   endif()
   ht_compile_options(${layer})
+  target_precompile_headers(${layer} REUSE_FROM hybrid_trainer_precompiled)
   install(TARGETS ${layer} EXPORT hybrid_trainer ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()

@@ -20,7 +20,8 @@ std::string concat(const Parts&... parts) {
 /// A measured number for messages: five significant digits.
 std::string brief(double value);
 
-/// The process's exit code when an error ends it; the numbers are those of sysexits.h.
+/// The process's exit code when an error ends it. The numbers are those of sysexits.h, but for
+/// memory, diverged and interrupted, which it has no name for.
 enum class ExitCode : int {
   kSuccess = 0,
   kUsage = 64,         // the command line is wrong
