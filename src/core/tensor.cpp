@@ -1,11 +1,10 @@
 #include "hybrid_trainer/core/tensor.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
+#include "hybrid_trainer/core/thread_team.h"
 
 namespace hybrid_trainer {
 
@@ -80,20 +79,15 @@ void Tensor::throw_wrong_dtype(DType asked) const {
 
 namespace {
 
-/// Calls fn(offset, bytes) for one contiguous share per thread.
+/// Calls fn(offset, bytes) for contiguous shares of `bytes`, on the team's threads.
 template <class Fn>
 void in_shares(std::size_t bytes, const Fn& fn) {
-  constexpr std::size_t kWorthThreads = 1 << 20;
-#pragma omp parallel if (bytes >= kWorthThreads)
-  {
-    const std::size_t count = static_cast<std::size_t>(omp_get_num_threads());
-    const std::size_t share = (bytes / count + 63) / 64 * 64;
-    const std::size_t begin =
-        std::min(bytes, share * static_cast<std::size_t>(omp_get_thread_num()));
-    const std::size_t end =
-        omp_get_thread_num() + 1 == omp_get_num_threads() ? bytes : std::min(bytes, begin + share);
-    if (end > begin) fn(begin, end - begin);
-  }
+  constexpr std::size_t kShare = 1 << 20;
+  const auto count = static_cast<std::int64_t>((bytes + kShare - 1) / kShare);
+  run_tasks(count, [&](std::int64_t, std::int64_t i) {
+    const std::size_t begin = static_cast<std::size_t>(i) * kShare;
+    fn(begin, std::min(kShare, bytes - begin));
+  });
 }
 
 void copy_on_host(const Tensor& destination, const Tensor& source) {
