@@ -137,10 +137,7 @@ void attention_backward(Cpu cpu, const Tensor& dqkv, const Tensor& dy, const Ten
     const T* const out = y.data<T>();
     const T* const in = qkv.data<T>();
     parallel_items(sizes.batch * sizes.heads, [=](std::int64_t worker, std::int64_t item) {
-      const std::int64_t row = item / sizes.heads * sizes.length;
-      const std::int64_t column = item % sizes.heads * sizes.head_size;
-      const std::int64_t at = row * sizes.channels + column;
-      const std::int64_t qkv_at = row * 3 * sizes.channels + column;
+      const std::int64_t at = sizes.first_of(item), qkv_at = sizes.first_in_qkv(item);
       backward_head(gradient + qkv_at, dout + at, out + at, sums + item * sizes.length, in + qkv_at,
                     sizes, scratch_base + worker * scratch_elements);
     });

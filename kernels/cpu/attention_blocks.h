@@ -24,12 +24,21 @@ struct AttentionSizes {
         channels(qkv.size(2) / 3),
         head_size(channels / head_count),
         scale(1.0f / std::sqrt(static_cast<float>(head_size))) {}
+  /// Where head `item` of [0, batch * heads) begins in (B, T, channels), and in (B, T, 3 channels).
+  std::int64_t first_of(std::int64_t item) const { return first(item, channels); }
+  std::int64_t first_in_qkv(std::int64_t item) const { return first(item, 3 * channels); }
+
   std::int64_t batch;
   std::int64_t length;
   std::int64_t heads;
   std::int64_t channels;
   std::int64_t head_size;
   float scale;
+
+ private:
+  std::int64_t first(std::int64_t item, std::int64_t stride) const {
+    return item / heads * length * stride + item % heads * head_size;
+  }
 };
 
 /// Rows (T, head_size) of one head in f32: read as HeadRows, accumulated as HeadSums.

@@ -119,12 +119,8 @@ void attention_forward(Cpu cpu, const Tensor& y, const Tensor& log_sum_exp, cons
     T* const out = y.data<T>();
     const T* const in = qkv.data<T>();
     parallel_items(sizes.batch * sizes.heads, [=](std::int64_t worker, std::int64_t item) {
-      const std::int64_t sequence = item / sizes.heads;
-      const std::int64_t column = item % sizes.heads * sizes.head_size;
-      const std::int64_t row = sequence * sizes.length;
-      forward_head(out + row * sizes.channels + column, sums ? sums + item * sizes.length : nullptr,
-                   in + row * 3 * sizes.channels + column, sizes,
-                   scratch_base + worker * scratch_elements);
+      forward_head(out + sizes.first_of(item), sums ? sums + item * sizes.length : nullptr,
+                   in + sizes.first_in_qkv(item), sizes, scratch_base + worker * scratch_elements);
     });
   });
 }

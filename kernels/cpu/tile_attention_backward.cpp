@@ -246,10 +246,7 @@ void attention_backward_by_tiles(Cpu cpu, const Tensor& dqkv, const Tensor& dy, 
   const auto* const out = y.data<BFloat16>();
   const auto* const in = qkv.data<BFloat16>();
   parallel_items(sizes.batch * sizes.heads, [=](std::int64_t worker, std::int64_t item) {
-    const std::int64_t row = item / sizes.heads * sizes.length;
-    const std::int64_t column = item % sizes.heads * sizes.head_size;
-    const std::int64_t at = row * sizes.channels + column;
-    const std::int64_t qkv_at = row * 3 * sizes.channels + column;
+    const std::int64_t at = sizes.first_of(item), qkv_at = sizes.first_in_qkv(item);
     const BackwardScratch arrays(base + worker * floats, sizes);
     HeadBackward head(sizes, arrays);
     head.read(in + qkv_at, dout + at, out + at, sums + item * sizes.length);

@@ -119,10 +119,8 @@ void attention_forward_by_tiles(Cpu cpu, const Tensor& y, const Tensor& log_sum_
   auto* const out = y.data<BFloat16>();
   const auto* const in = qkv.data<BFloat16>();
   parallel_items(sizes.batch * sizes.heads, [=](std::int64_t worker, std::int64_t item) {
-    const std::int64_t row = item / sizes.heads * sizes.length;
-    const std::int64_t column = item % sizes.heads * sizes.head_size;
-    forward_head(out + row * sizes.channels + column, sums ? sums + item * sizes.length : nullptr,
-                 in + row * 3 * sizes.channels + column, sizes,
+    forward_head(out + sizes.first_of(item), sums ? sums + item * sizes.length : nullptr,
+                 in + sizes.first_in_qkv(item), sizes,
                  ForwardScratch(base + worker * floats, sizes));
   });
 }
