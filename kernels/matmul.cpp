@@ -17,12 +17,14 @@ MatrixSize size_after(Transpose transpose, const Tensor& x) {
   return {x.size(1), x.size(0)};
 }
 
-/// Checks x (N, I), w (O, I), an f32 bias (O) or none, and output (N, O), otherwise of one dtype.
+/// Checks x (N, I), I at least 1, w (O, I), an f32 bias (O) or none, and output (N, O), otherwise of one dtype.
 void check_linear(const char* kernel, const NamedTensor& y, const Tensor& x, const Tensor& w,
                   const Tensor& bias) {
   check_rank(kernel, {"x", x}, 2);
   check_rank(kernel, {"w", w}, 2);
   check_real(kernel, {"x", x});
+  if (x.size(1) == 0)
+    throw ShapeMismatch(concat(kernel, ": x is ", x.shape().text(), "; want at least one column"));
   check_shape(kernel, {"w", w}, {w.size(0), x.size(1)});
   check_shape(kernel, y, {x.size(0), w.size(0)});
   check_optional_shape(kernel, {"bias", bias}, {w.size(0)});

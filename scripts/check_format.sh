@@ -10,6 +10,9 @@ case ${1:-} in
   *) echo "usage: scripts/check_format.sh [--fix]" >&2 && exit 64 ;;
 esac
 command -v clang-format >/dev/null || { echo "error: clang-format is missing; as root: apt-get install clang-format" >&2; exit 69; }
-git ls-files -z -- '*.h' '*.cpp' '*.cu' '*.cuh' | xargs -0 clang-format "${mode[@]}" ||
+listed=$(git ls-files -- '*.h' '*.cpp' '*.cu' '*.cuh') ||
+  { echo "error: git does not list the files of $PWD, as it says above; a clone is needed" >&2; exit 66; }
+mapfile -t files <<<"$listed"
+clang-format "${mode[@]}" "${files[@]}" ||
   { echo "error: the files above are not formatted; scripts/check_format.sh --fix does it" >&2; exit 1; }
-echo "formatted: $(git ls-files -- '*.h' '*.cpp' '*.cu' '*.cuh' | wc -l) files"
+echo "formatted: ${#files[@]} files"

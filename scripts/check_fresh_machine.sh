@@ -40,7 +40,7 @@ if [ -z "${HT_IN_NAMESPACE:-}" ]; then
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends mmdebstrap >/dev/null 2>&1 ||
       { apt-get update >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends mmdebstrap >/dev/null; }
   fi
-  HT_IN_NAMESPACE=1 exec "${namespace[@]}" "$0" "$@"
+  HT_IN_NAMESPACE=1 exec "${namespace[@]}" scripts/check_fresh_machine.sh "$@"
 fi
 
 cache=${HT_FRESH_CACHE:-$HOME/.cache/hybrid_trainer}

@@ -94,7 +94,10 @@ least() {
 }
 
 case $action in
-  pack) pack && exit 0 ;;
+  pack)
+    pack
+    exit 0
+    ;;
   list)
     for part in "${parts[@]}"; do echo "$part: at most ${limit[$part]} s"; done
     exit 0

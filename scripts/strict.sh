@@ -2,6 +2,6 @@
 set -Eeuo pipefail
 tell_failure() {
   local code=$? line=$1 command=$2
-  printf 'error: %s, line %s, exit code %s: %s\n' "${0##*/}" "$line" "$code" "${command%%$'\n'*}" >&2
+  printf 'error: %s, line %s, exit code %s: %s\n' "${BASH_SOURCE[1]##*/}" "$line" "$code" "${command%%$'\n'*}" >&2
 }
 trap 'tell_failure "$LINENO" "$BASH_COMMAND"' ERR

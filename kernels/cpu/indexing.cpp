@@ -1,7 +1,5 @@
 #include "kernels/cpu/indexing.h"
 
-#include <cstring>
-
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -18,13 +16,6 @@ void check_tokens(const char* kernel, const Tensor& tokens, std::int64_t vocabul
                              "; was the data tokenized for another vocabulary?"));
     }
   }
-}
-
-void clear(const Tensor& table) {
-  float* const out = table.data<float>();
-  parallel_for(table.elements(), [=](std::int64_t begin, std::int64_t end) {
-    std::memset(out + begin, 0, static_cast<std::size_t>(end - begin) * sizeof(float));
-  });
 }
 
 }  // namespace
@@ -54,12 +45,12 @@ void embedding_forward(Cpu, const Tensor& y, const Tensor& tokens, const Tensor&
 }
 
 /// Each thread adds all tokens for its own columns, so that every sum is in token order.
-void embedding_backward(Cpu, const Tensor& dtoken_table, GradientMode token_mode,
+void embedding_backward(Cpu cpu, const Tensor& dtoken_table, GradientMode token_mode,
                         const Tensor& dposition_table, GradientMode position_mode, const Tensor& dy,
                         const Tensor& tokens) {
   check_tokens("embedding_backward", tokens, dtoken_table.size(0));
-  if (token_mode == GradientMode::kOverwrite) clear(dtoken_table);
-  if (position_mode == GradientMode::kOverwrite) clear(dposition_table);
+  if (token_mode == GradientMode::kOverwrite) fill_zero(dtoken_table, cpu.stream);
+  if (position_mode == GradientMode::kOverwrite) fill_zero(dposition_table, cpu.stream);
   const std::int64_t columns = dtoken_table.size(1);
   const std::int64_t count = tokens.elements();
   const std::int64_t length = tokens.size(1);

@@ -54,7 +54,7 @@ void softmax_cross_entropy(Cpu cpu, const Tensor& losses, const Tensor& logits,
   const std::int32_t* const wanted = targets.data<std::int32_t>();
   float* const loss = losses.data<float>();
   check_targets(wanted, rows, vocabulary);
-  const std::int64_t least = kMinElementsPerThread / stride;
+  const std::int64_t least = min_rows_per_thread(stride);
   const Tensor scratch = cpu.workspace(share_count(rows, least) * stride);
   float* const lines = scratch.data<float>();
   visit_real(logits.dtype(), [&](auto real) {

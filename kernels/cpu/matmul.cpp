@@ -137,7 +137,7 @@ void linear_gelu_backward_input(Cpu cpu, const Tensor& dwide, const Tensor& dy, 
 
 void bias_backward(Cpu cpu, const Tensor& dbias, const Tensor& dy, GradientMode mode) {
   const std::int64_t columns = dy.size(1);
-  const std::int64_t least = kMinElementsPerThread / columns;
+  const std::int64_t least = min_rows_per_thread(columns);
   const ColumnSums sums(cpu, share_count(dy.size(0), least), columns);
   visit_real(dy.dtype(), [&](auto real) {
     using T = decltype(real);

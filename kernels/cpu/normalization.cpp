@@ -92,7 +92,7 @@ void layer_norm_backward(Cpu cpu, const Tensor& dx, GradientMode input_mode, con
                          const Tensor& x, const Tensor& mean, const Tensor& rstd,
                          const Tensor& weight) {
   const std::int64_t columns = x.size(1);
-  const std::int64_t least = kMinElementsPerThread / columns;
+  const std::int64_t least = min_rows_per_thread(columns);
   const ColumnSums sums(cpu, share_count(x.size(0), least), 2 * columns);
   const bool accumulate = input_mode == GradientMode::kAccumulate;
   const float* const mean_in = mean.data<float>();

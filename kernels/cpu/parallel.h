@@ -12,6 +12,11 @@ namespace hybrid_trainer::kernels::cpu {
 /// Number of elements below which a second thread costs more than it gains.
 inline constexpr std::int64_t kMinElementsPerThread = 8192;
 
+/// The same in rows of `row_elements` elements.
+inline std::int64_t min_rows_per_thread(std::int64_t row_elements) {
+  return kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1);
+}
+
 /// The same body compiled for each instruction set: `flatten` inlines all that it calls. It is
 /// passed by value, so that its captures can live in registers.
 template <class Body, class... Indices>
@@ -89,7 +94,7 @@ void parallel_for(std::int64_t n, const Body& body) {
 /// body(begin, end) for contiguous parts of n rows of `row_elements` elements.
 template <class Body>
 void parallel_rows(std::int64_t n, std::int64_t row_elements, const Body& body) {
-  parallel_parts(n, kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1), body);
+  parallel_parts(n, min_rows_per_thread(row_elements), body);
 }
 
 /// body(worker, item) for each item, the next one to whichever of threads() workers is free: for

@@ -1,8 +1,11 @@
 #include "kernels/cpu/product.h"
 
+#include <algorithm>
 #include <dnnl.hpp>
 #include <map>
+#include <unordered_map>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/thread_team.h"
 
@@ -27,7 +30,7 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype,
 /// product reads B in place nearly as fast.
 bool packs(const ProductKind& kind) {
   constexpr std::int64_t kLong = 8192;
-  return kind.inputs == DType::kBF16 && (kind.transpose_a == Transpose::kYes || kind.k >= kLong);
+  return kind.transpose_a == Transpose::kYes || kind.k >= kLong;
 }
 
 /// A primitive and the memories of its arguments; only their pointers change between calls.
@@ -113,9 +116,16 @@ struct PreparedProducts {
 };
 
 void multiply_alone(const StridedProduct& p) {
-  dnnl_sgemm(p.transpose_a == Transpose::kYes ? 'T' : 'N',
-             p.transpose_b == Transpose::kYes ? 'T' : 'N', p.m, p.n, p.k, p.scale, p.a, p.stride_a,
-             p.b, p.stride_b, p.accumulate ? 1.0f : 0.0f, p.c, p.stride_c);
+  const dnnl_status_t status =
+      dnnl_sgemm(p.transpose_a == Transpose::kYes ? 'T' : 'N',
+                 p.transpose_b == Transpose::kYes ? 'T' : 'N', p.m, p.n, p.k, p.scale, p.a,
+                 p.stride_a, p.b, p.stride_b, p.accumulate ? 1.0f : 0.0f, p.c, p.stride_c);
+  if (status == dnnl_success) return;
+  const std::string which =
+      concat("a product of (", p.m, ", ", p.k, ") and (", p.k, ", ", p.n, ")");
+  if (status != dnnl_out_of_memory)
+    throw Error(ExitCode::kInternal, concat("oneDNN refuses ", which, ": status ", int{status}));
+  throw OutOfMemory(concat("no memory for oneDNN to pack the operands of ", which), 0, 0);
 }
 
 /// Parts of C, one for each of the team's threads where that pays: each part packs its operands

@@ -8,7 +8,8 @@
 namespace hybrid_trainer::kernels::cpu {
 
 /// C (m, n) = scale · op(A) (m, k) · op(B) (k, n) [+ C] on row-major f32 arrays; the strides are
-/// those of the arrays in memory. Inside a parallel region it runs on the calling thread alone.
+/// those of the arrays in memory. Inside a task of the team it runs on the calling thread alone.
+/// Throws OutOfMemory where oneDNN finds no memory to pack its operands in.
 struct StridedProduct {
   Transpose transpose_a = Transpose::kNo;
   Transpose transpose_b = Transpose::kNo;

@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <exception>
 #include <mutex>
-#include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "hybrid_trainer/core/processor.h"
 
@@ -87,7 +88,9 @@ class ThreadTeam {
   const Patience patience_ = patience();
   std::mutex caller_;
   int started_ = 0;
-  Job job_;  // written while nobody is active, read by those who are
+  Job job_;                     // written while closed, read only by those who have seen it open
+  std::exception_ptr failure_;  // of the first task that threw
+  std::atomic<bool> has_failed_ = false;
   std::atomic<std::int64_t> next_ = 0;
   std::atomic<bool> is_open_ = false;  // tasks may be taken
   std::atomic<int> active_ = 0;        // helpers that may be at a task
@@ -118,15 +121,22 @@ void ThreadTeam::start(int helpers) {
 }
 
 void ThreadTeam::take_tasks(int worker) {
-  for (std::int64_t i = next_++; i < job_.count; i = next_++) job_.task(job_.context, worker, i);
+  try {
+    for (std::int64_t i = next_++; i < job_.count; i = next_++) job_.task(job_.context, worker, i);
+  } catch (...) {
+    if (!has_failed_.exchange(true)) failure_ = std::current_exception();
+    next_ = job_.count;
+  }
 }
 
-/// Either this sees that the job is closed, or the caller sees that this is active.
+/// Either this sees that the job is closed, or the caller sees that this is active. A job that opens
+/// after `seen` was read ends the next wait at once.
 void ThreadTeam::help(int worker) {
   is_in_task = true;
   omp_set_num_threads(1);
-  for (std::uint32_t seen = 0;; seen = jobs_.load()) {
+  for (std::uint32_t seen = 0;;) {
     wait_while(jobs_, seen);
+    seen = jobs_.load();
     ++active_;
     if (is_open_ && worker <= job_.helpers) take_tasks(worker);
     if (--active_ == 0) active_.notify_all();
@@ -134,7 +144,7 @@ void ThreadTeam::help(int worker) {
 }
 
 void ThreadTeam::run(std::int64_t count, TaskFunction task, const void* context) {
-  const int helpers = static_cast<int>(std::min<std::int64_t>(threads(), count)) - 1;
+  const int helpers = count > 1 ? threads() - 1 : 0;
   std::unique_lock<std::mutex> turn(caller_, std::defer_lock);
   const AtTasks at_tasks;
   if (at_tasks.already() || helpers <= 0 || !turn.try_lock()) {
@@ -149,8 +159,10 @@ void ThreadTeam::run(std::int64_t count, TaskFunction task, const void* context)
   jobs_.notify_all();
 
   take_tasks(0);
+
   is_open_ = false;
   for (int active = active_; active != 0; active = active_) wait_while(active_, active);
+  if (has_failed_.exchange(false)) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 }  // namespace

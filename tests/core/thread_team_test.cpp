@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -53,6 +54,30 @@ TEST(ThreadTeam, SharesTasksThatTakeLong) {
     for (int seen = begun; seen < 2; seen = begun) begun.wait(seen);
   });
   EXPECT_EQ(begun, 2);
+}
+
+TEST(ThreadTeam, GivesTheNextJobToThreadsThatJustEndedOne) {
+  if (threads() < 2) GTEST_SKIP() << "one thread";
+  for (int repeat = 0; repeat < 500; ++repeat) {
+    std::atomic<int> begun = 0;
+    run_tasks(2, [&](std::int64_t, std::int64_t) {  // as above, at once again
+      ++begun;
+      while (begun < 2) std::this_thread::yield();
+    });
+  }
+}
+
+TEST(ThreadTeam, ThrowsOnWhatATaskThrew) {
+  for (const std::int64_t count : {1, 2, 64}) {
+    std::atomic<int> runs = 0;
+    const auto fails = [&](std::int64_t, std::int64_t i) {
+      ++runs;
+      if (i == count - 1) throw std::runtime_error("task");
+    };
+    EXPECT_THROW(run_tasks(count, fails), std::runtime_error);
+    EXPECT_EQ(runs, count);
+    EXPECT_EQ(runs_of(count), std::vector<int>(static_cast<std::size_t>(count), 1));
+  }
 }
 
 TEST(ThreadTeam, RunsTasksOfTasksOnTheirThread) {

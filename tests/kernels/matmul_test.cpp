@@ -108,6 +108,21 @@ TEST(Matmul, OfNothingIsZero) {
   }
 }
 
+TEST(LinearForward, WantsAnInput) {
+  const Stream stream = cpu_stream();
+  const Tensor x = random_tensor({32, 0}, DType::kF32, 1, stream);
+  const Tensor w = random_tensor({64, 0}, DType::kF32, 2, stream);
+  const Tensor y = random_tensor({32, 64}, DType::kF32, 3, stream);
+  EXPECT_THROW(linear_forward(y, x, w, Tensor(), Tensor(), stream), ShapeMismatch);
+}
+
+TEST(BiasBackward, OfNoColumnsDoesNothing) {
+  const Stream stream = cpu_stream();
+  const Tensor dy = random_tensor({4, 0}, DType::kF32, 1, stream);
+  const Tensor dbias = random_tensor({0}, DType::kF32, 2, stream);
+  EXPECT_NO_THROW(bias_backward(dbias, dy, GradientMode::kOverwrite, stream));
+}
+
 TEST(Matmul, OverwritesWhatWasNotANumber) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {

@@ -21,7 +21,7 @@ std::string concat(const Parts&... parts) {
 std::string brief(double value);
 
 /// The process's exit code when an error ends it. The numbers are those of sysexits.h, but for
-/// memory, diverged and interrupted, which it has no name for.
+/// memory, diverged and interrupted, meanings that it does not have.
 enum class ExitCode : int {
   kSuccess = 0,
   kUsage = 64,         // the command line is wrong

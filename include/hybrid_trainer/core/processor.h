@@ -32,8 +32,8 @@ ProcessorInfo processor_info();
 /// Memory that the system could give a process now without swapping; 0 if unknown.
 std::size_t available_memory_bytes();
 
-/// Number of threads for parallel kernels and matrix products. Throws ConfigError if above the
-/// number of cores.
+/// Number of threads for the kernels and matrix products that the calling thread starts; in another
+/// thread it is the number of cores until set there. Throws ConfigError if above that number.
 void set_threads(int count);
 int threads();
 

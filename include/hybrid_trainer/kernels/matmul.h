@@ -11,13 +11,13 @@ enum class GradientMode { kOverwrite, kAccumulate };
 /// C = op(A)·op(B), or C += op(A)·op(B).
 /// op(A): (M, K), op(B): (K, N), C: (M, N); f32 or bf16, A and B of one dtype; C of the same dtype,
 /// or f32 for bf16 inputs. Sums in f32. Where the processor has no bf16 product, bf16 inputs are
-/// converted to f32 block by block. Throws ShapeMismatch.
+/// converted to f32 first, in the workspace. Throws ShapeMismatch.
 void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
             Transpose transpose_b, GradientMode mode, const Stream& stream);
 
 /// y = x·wᵀ + bias + residual.
-/// x: (N, I), w: (O, I), bias: (O) f32 or undefined, residual: (N, O) or undefined (may be y
-/// itself), y: (N, O). x, w, residual, y of one dtype, f32 or bf16. Throws ShapeMismatch.
+/// x: (N, I), I at least 1, w: (O, I), bias: (O) f32 or undefined, residual: (N, O) or undefined
+/// (may be y itself), y: (N, O). x, w, residual, y of one dtype, f32 or bf16. Throws ShapeMismatch.
 void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                     const Tensor& residual, const Stream& stream);
 
