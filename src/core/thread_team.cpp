@@ -2,6 +2,7 @@
 
 #include <omp.h>
 #include <pthread.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -54,6 +55,16 @@ struct Patience {
 Patience patience() {
   const char* const policy = std::getenv("OMP_WAIT_POLICY");
   return policy != nullptr && (*policy == 'p' || *policy == 'P') ? Patience{0, 0} : Patience{};
+}
+
+/// oneDNN's products move the stack pointer into the heap, where a handler's frame would overwrite
+/// what lies below; faults of the thread itself are still told.
+void take_no_signals() {
+  sigset_t set;
+  sigfillset(&set);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP})
+    sigdelset(&set, fault);
+  pthread_sigmask(SIG_SETMASK, &set, nullptr);
 }
 
 class ThreadTeam {
@@ -132,6 +143,7 @@ void ThreadTeam::take_tasks(int worker) {
 /// Either this sees that the job is closed, or the caller sees that this is active. A job that opens
 /// after `seen` was read ends the next wait at once.
 void ThreadTeam::help(int worker) {
+  take_no_signals();
   is_in_task = true;
   omp_set_num_threads(1);
   for (std::uint32_t seen = 0;;) {

@@ -1,12 +1,19 @@
 #include "hybrid_trainer/trainer/interruption.h"
 
+#include <pthread.h>
 #include <unistd.h>
+
+#include <condition_variable>
 #include <csignal>
+#include <mutex>
+#include <thread>
 
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
 namespace {
+
+constexpr int kSignals[] = {SIGINT, SIGTERM};
 
 volatile std::sig_atomic_t requests = 0;  // a signal handler may access nothing else
 
@@ -15,20 +22,53 @@ extern "C" void count_request(int) {
   if (requests > 1) _exit(static_cast<int>(ExitCode::kInterrupted));
 }
 
+sigset_t signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : kSignals) sigaddset(&set, signal);
+  return set;
+}
+
 }  // namespace
 
-Interruption::Interruption() {
-  requests = 0;
-  struct sigaction action {};
-  action.sa_handler = count_request;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
+/// A thread that computes nothing takes the signals: oneDNN's products move the stack pointer into
+/// the heap, where the frame of a handler would overwrite what lies below.
+class Interruption::Receiver {
+ public:
+  Receiver() {
+    requests = 0;
+    struct sigaction action {};
+    action.sa_handler = count_request;
+    for (std::size_t i = 0; i < std::size(kSignals); ++i)
+      sigaction(kSignals[i], &action, &before_[i]);
+    thread_ = std::jthread([](const std::stop_token& stop) {
+      const sigset_t taken = signals();
+      pthread_sigmask(SIG_UNBLOCK, &taken, nullptr);
+      std::mutex mutex;
+      std::unique_lock lock(mutex);
+      std::condition_variable_any().wait(lock, stop, [] { return false; });
+    });
+    const sigset_t left = signals();
+    pthread_sigmask(SIG_BLOCK, &left, &mask_before_);
+  }
+  ~Receiver() {
+    thread_ = {};
+    pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+    for (std::size_t i = 0; i < std::size(kSignals); ++i)
+      sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  Receiver(const Receiver&) = delete;
+  Receiver& operator=(const Receiver&) = delete;
 
-Interruption::~Interruption() {
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
-}
+ private:
+  struct sigaction before_[std::size(kSignals)]{};
+  sigset_t mask_before_{};
+  std::jthread thread_;
+};
+
+Interruption::Interruption() : receiver_(std::make_unique<Receiver>()) {}
+
+Interruption::~Interruption() = default;
 
 bool Interruption::requested() const { return requests > 0; }
 
