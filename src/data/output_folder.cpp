@@ -15,21 +15,46 @@ fs::path sibling(const fs::path& path, const char* what) {
   return path.parent_path() / concat(".", path.filename().string(), ".", what, "-", ::getpid());
 }
 
+/// The name of an entry that is not of a data folder; empty if there is none.
+std::string first_foreign_entry(const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_shard =
+        name.ends_with(".bin") && (name.starts_with("train_") || name.starts_with("val_"));
+    const bool is_known = name == "data.json" || name == "tokenizer.json" ||
+                          name == "tokenizer_config.json" || name == "vocab.json" ||
+                          name == "merges.txt";
+    if (!entry.is_regular_file() || !(is_shard || is_known)) return name;
+  }
+  return "";
+}
+
 }  // namespace
 
-OutputFolder::OutputFolder(const fs::path& path, Existing existing)
+OutputFolder::OutputFolder(const fs::path& path, Existing existing) try
     : path_(fs::absolute(path).lexically_normal()) {
   if (!path_.has_filename()) path_ = path_.parent_path();
+  if (fs::exists(path_)) path_ = fs::canonical(path_);
   partial_ = sibling(path_, "partial");
   if (!fs::exists(path_)) return;
   if (!fs::is_directory(path_)) {
     throw CannotCreate(
         concat("output ", path.string(), " is a file; give a folder that does not exist"));
   }
+  if (fs::is_empty(path_)) return;
+  const std::string foreign = first_foreign_entry(path_);
   const bool is_data = fs::exists(path_ / "data.json");
-  if (fs::is_empty(path_) || (is_data && existing == Existing::kReplaceData)) return;
+  if (is_data && foreign.empty() && existing == Existing::kReplaceData) return;
+  if (is_data && existing == Existing::kReplaceData) {
+    throw CannotCreate(concat("output folder ", path.string(), " holds ", foreign,
+                              ", which `hybrid prepare` did not write and --replace would remove; "
+                              "remove the folder or give another --output"));
+  }
   throw CannotCreate(concat("output folder ", path.string(),
                             " exists and is not empty; remove it or give another --output"));
+} catch (const fs::filesystem_error& error) {
+  throw CannotCreate(
+      concat("output \"", path.string(), "\" cannot be looked at: ", error.code().message()));
 }
 
 OutputFolder::~OutputFolder() {

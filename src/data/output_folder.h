@@ -9,8 +9,9 @@ namespace hybrid_trainer {
 class OutputFolder {
  public:
   enum class Existing { kRefuse, kReplaceData };
-  /// Throws CannotCreate if `path` is a file, or a folder that is not empty; with kReplaceData a
-  /// folder that holds a data.json is allowed, and commit() removes it.
+  /// Throws CannotCreate if `path` cannot be looked at, is a file, or a folder that is not empty;
+  /// with kReplaceData a folder that holds a data.json, and nothing but what `hybrid prepare`
+  /// writes, is allowed, and commit() removes it.
   OutputFolder(const std::filesystem::path& path, Existing existing);
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
