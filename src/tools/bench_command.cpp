@@ -104,11 +104,12 @@ void print(const BenchmarkResult& result) {
 
 int bench_command(const std::vector<std::string>& arguments) {
   BenchmarkSettings settings;
+  std::int64_t sequence = -1;  // as given
   std::string preset, precision = "fp32", optimizer = "adamw", device = "auto";
   bool json = false, profile = false;
   CommandSyntax syntax{
       .name = "bench",
-      .usage = "--preset NAME [--batch 4] [--sequence 256] [--precision fp32|bf16|auto] [options]",
+      .usage = "--preset NAME [--batch 4] [--sequence T] [--precision fp32|bf16|auto] [options]",
       .description =
           "Times real training steps on random tokens against this machine's best matrix product.\n"
           "Forward includes the gradient of the output head, which is taken with its loss.",
@@ -117,7 +118,8 @@ int bench_command(const std::vector<std::string>& arguments) {
   add("preset", po::value(&preset)->required()->value_name("NAME"),
       "Model, as for `hybrid train`.");
   add("batch", po::value(&settings.batch)->value_name("B"), "Sequences a step (4).");
-  add("sequence", po::value(&settings.sequence)->value_name("T"), "Tokens a sequence (256).");
+  add("sequence", po::value(&sequence)->value_name("T"),
+      "Tokens a sequence (256, or the model's context where that is shorter).");
   add("precision", po::value(&precision)->value_name("P"),
       "fp32, bf16, or auto: what training takes on this machine (fp32).");
   add("optimizer", po::value(&optimizer)->value_name("NAME"), "adamw, sgd or muon (adamw).");
@@ -130,6 +132,14 @@ int bench_command(const std::vector<std::string>& arguments) {
   if (!parse_command_line(syntax, arguments)) return 0;
 
   HybridTrainerConfig config = preset_config(preset);
+  if (sequence < 0) sequence = std::min(settings.sequence, config.model.context);
+  if (sequence < 1 || sequence > config.model.context) {
+    throw UsageError(concat("bench: --sequence ", sequence, "; want 1 to ", config.model.context,
+                            ", the model's context"));
+  }
+  if (settings.batch < 1)
+    throw UsageError(concat("bench: --batch ", settings.batch, "; want at least 1"));
+  settings.sequence = sequence;
   config.data.batch_size = settings.batch;
   config.data.sequence_length = settings.sequence;
   config.optimizer.name = optimizer;

@@ -62,12 +62,17 @@ void parse_into(po::variables_map& values, const CommandSyntax& syntax,
     const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
     po::positional_options_description positions;
     positions.add(kOperands, -1);
-    po::store(po::command_line_parser(split_empty_values(arguments))
-                  .options(all)
-                  .positional(positions)
-                  .style(style)
-                  .run(),
-              values);
+    const auto parsed = po::command_line_parser(split_empty_values(arguments))
+                            .options(all)
+                            .positional(positions)
+                            .style(style)
+                            .run();
+    for (const auto& option : parsed.options) {
+      const bool is_empty = option.value.size() == 1 && option.value.front().empty();
+      if (is_empty && option.position_key < 0 && option.string_key != syntax.may_be_empty)
+        throw UsageError(concat(who, "--", option.string_key, ": got an empty value"));
+    }
+    po::store(parsed, values);
     if (!values.count("help")) po::notify(values);
   } catch (const po::unknown_option& error) {
     throw_unknown_option(syntax, error.get_option_name());

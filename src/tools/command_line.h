@@ -19,6 +19,7 @@ struct CommandSyntax {
   /// Arguments that are not options, all mandatory; "INPUT..." takes one or more.
   std::vector<std::string> operands;
   po::options_description options{"Options"};
+  std::string may_be_empty = {};  // the option that takes an empty value, if any
 };
 
 /// The operands; the options are in the variables they are bound to. None if --help was given and

@@ -1,6 +1,9 @@
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <new>
 #include <sstream>
@@ -94,16 +97,27 @@ int run(const std::vector<std::string>& arguments) {
   } catch (const std::bad_alloc&) {
     print_error("out of memory");
     return static_cast<int>(ExitCode::kMemory);
+  } catch (const std::filesystem::filesystem_error& error) {
+    print_error(concat(error.path1().string(), ": cannot be reached: ", error.code().message()));
+    return static_cast<int>(ExitCode::kNoInput);
   } catch (const std::exception& error) {
     print_error(concat("a mistake in this program: ", error.what()));
     return static_cast<int>(ExitCode::kInternal);
   }
 }
 
+/// Where standard input, output or error is closed, a file opened later would take its place, and
+/// what is printed would land in it. Reading from it and writing to it fail as before.
+void keep_standard_streams_apart() {
+  for (const int stream : {0, 1, 2})
+    if (::fcntl(stream, F_GETFD) == -1) ::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer
 
 int main(int count, char** values) {
+  hybrid_trainer::keep_standard_streams_apart();
   const std::vector<std::string> arguments(values + std::min(count, 1), values + count);
   if (hybrid_trainer::computes(arguments)) hybrid_trainer::let_waiting_threads_sleep(values);
   return hybrid_trainer::run(arguments);

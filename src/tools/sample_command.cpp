@@ -29,7 +29,8 @@ int sample_command(const std::vector<std::string>& arguments) {
       .description =
           "Prints a prompt and its continuation by a run's newest checkpoint, as it comes.\n"
           "The same seed gives the same text. An end-of-text token ends it early.",
-      .operands = {"RUN"}};
+      .operands = {"RUN"},
+      .may_be_empty = "prompt"};
   auto add = syntax.options.add_options();
   add("prompt", po::value(&prompt)->required()->value_name("TEXT"),
       "How the text begins; may be empty.");

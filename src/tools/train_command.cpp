@@ -23,12 +23,23 @@ struct Given {
 
 /// A resumed run's own configuration and data stand in for what the command line leaves out.
 void take_from_run(ConfigArguments& source, std::string& data, const Given& given) {
-  if (given.resume && !source.names_a_source() && !given.init_from)
+  const bool begins = given.init_from && !RunPaths{given.run}.hold_a_run();
+  if (given.resume && !source.names_a_source() && !begins)
     source.file = existing_run(given.run).config();
   if (!source.names_a_source() && !given.init_from)
     throw UsageError("train: give --preset NAME, --config FILE or --init-from HF_DIR");
   if (data.empty() && given.resume) data = data_of_run(existing_run(given.run)).folder.string();
   if (data.empty()) throw UsageError("train: --data is missing: the folder of `hybrid prepare`");
+}
+
+/// The folder's model is taken whole; a key of it that was set would change nothing.
+void check_model_is_not_set(const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    if (!setting.starts_with("model.") || setting.starts_with("model.dropout=")) continue;
+    throw UsageError(concat("train: --set ", setting,
+                            " beside --init-from, which takes the model from its folder; of "
+                            "model.* only model.dropout can be set"));
+  }
 }
 
 void print_end(const RunSummary& summary, const std::string& run) {
@@ -78,7 +89,10 @@ int train_command(const std::vector<std::string>& arguments) {
                                .resume = resume,
                                .init_from = {},
                                .command = as_typed(arguments)};
-  if (!init_from.empty()) settings.init_from = init_from;
+  if (!init_from.empty()) {
+    check_model_is_not_set(source.settings);
+    settings.init_from = init_from;
+  }
   if (!device.empty()) settings.config.device = checked_device_name(device);
   const TrainingRunResult result = run_training(settings, std::cerr);
   if (json) {

@@ -112,9 +112,40 @@ TEST(BadInput, RunsAndFoldersAreNamed) {
                  {"model.width"});
 }
 
+TEST(BadInput, ReplaceRemovesDataAlone) {
+  expect_refusal({"prepare", "text.txt", "--output", "run", "--replace"}, ExitCode::kCannotCreate,
+                 {"run", "did not write"});
+  EXPECT_TRUE(fs::exists(trained_folder() / "run" / "checkpoints"));
+}
+
+TEST(BadInput, EmptyValuesAndPathsThatCannotBeAreNamed) {
+  expect_refusal({"train", "--preset", "tiny", "--data", "", "--run", "new"}, ExitCode::kUsage,
+                 {"--data", "empty"});
+  expect_refusal({"config", "--preset="}, ExitCode::kUsage, {"--preset", "empty"});
+  expect_refusal({"inspect", std::string(300, 'n')}, ExitCode::kNoInput, {"too long"});
+  expect_refusal({"prepare", "text.txt", "--output", std::string(300, 'n')},
+                 ExitCode::kCannotCreate, {"too long"});
+}
+
+TEST(BadInput, SettingsThatWouldChangeNothingAreRefused) {
+  expect_refusal(
+      {"train", "--init-from", "hf", "--data", "data", "--run", "new", "--set", "model.layers=7"},
+      ExitCode::kUsage, {"model.layers=7", "--init-from"});
+  expect_refusal({"bench", "--preset", "tiny", "--sequence", "65"}, ExitCode::kUsage,
+                 {"--sequence 65", "64"});
+}
+
+TEST(BadInput, AClosedStandardErrorLeavesFilesAlone) {
+  const std::string prepare = concat("cd ", trained_folder().string(), " && ", HT_HYBRID_TOOL,
+                                     " prepare text.txt --tokenizer characters --output ");
+  ASSERT_EQ(std::system((prepare + "told 2>/dev/null").c_str()), 0);
+  ASSERT_EQ(std::system((prepare + "closed 2>&-").c_str()), 0);
+  EXPECT_EQ(fs::file_size(trained_folder() / "closed" / "train_000000.bin"),
+            fs::file_size(trained_folder() / "told" / "train_000000.bin"));
+}
+
 TEST(BadInput, AFullDiskUnderStandardOutputIsTold) {
-  const std::string command =
-      std::string(HT_HYBRID_TOOL) + " config --schema >/dev/full 2>/dev/null";
+  const std::string command = concat(HT_HYBRID_TOOL, " config --schema >/dev/full 2>/dev/null");
   EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), static_cast<int>(ExitCode::kIo));
 }
 
