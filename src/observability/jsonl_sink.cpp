@@ -13,8 +13,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Visits complete lines that are records, with the offset after each, until `visit` returns false
-/// or a line is not a record.
+/// Visits complete lines that are records, with the offset after each, until `visit` returns false.
 template <class Visit>
 void visit_records(const std::filesystem::path& path, const Visit& visit) {
   std::ifstream in(path, std::ios::binary);
@@ -24,7 +23,7 @@ void visit_records(const std::filesystem::path& path, const Visit& visit) {
   while (std::getline(in, line) && !in.eof()) {
     end += static_cast<std::int64_t>(line.size()) + 1;
     const auto record = parse_json_line(line);
-    if (!record || !visit(*record, end)) return;
+    if (record && !visit(*record, end)) return;
   }
 }
 

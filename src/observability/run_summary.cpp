@@ -26,7 +26,7 @@ void write_phase(JsonWriter& out, Phase phase, const PhaseUse& use) {
 }  // namespace
 
 void RunSummary::add(const StepRecord& record) {
-  ++steps;
+  steps = std::max(steps + 1, record.step);  // records may be lost, steps are not
   tokens += record.tokens;
   seconds += record.seconds;
   final_train_loss = record.loss;

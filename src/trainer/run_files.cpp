@@ -58,6 +58,14 @@ RunData data_of_run(const RunPaths& paths) {
           tokens != nullptr && tokens->is_int64() ? tokens->get_int64() : 0};
 }
 
+std::string end_of_run(const RunPaths& paths) {
+  if (!fs::exists(paths.summary())) return "";
+  const boost::json::value value =
+      parse_json_text(read_file(paths.summary(), 1 << 20), paths.summary());
+  const auto* end = value.is_object() ? value.get_object().if_contains("end") : nullptr;
+  return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
+}
+
 TrainedRun load_trained_run(const fs::path& root, const Stream& stream) {
   const RunPaths paths = existing_run(root.string());
   TrainedRun run;

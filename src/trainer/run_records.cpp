@@ -16,7 +16,15 @@ RunRecords::RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& c
 
 void RunRecords::resume_after(std::int64_t step) {
   metrics_.truncate_after(step);
-  for_each_record(paths_.metrics(), [this](const StepRecord& record) { summary_.add(record); });
+  std::int64_t kept = 0;
+  for_each_record(paths_.metrics(), [&](const StepRecord& record) {
+    summary_.add(record);
+    ++kept;
+  });
+  if (kept == step) return;
+  summary_.steps = step;
+  note(concat("metrics.jsonl holds ", kept, " of the ", step,
+              " steps done; the others are missing from its curves and sums"));
 }
 
 void RunRecords::write(const StepRecord& record) {

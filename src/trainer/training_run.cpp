@@ -57,9 +57,11 @@ HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDat
 /// Everything that one run holds, built in order; earlier members outlive later ones.
 class TrainingRun {
  public:
-  TrainingRun(const TrainingRunSettings& settings, std::ostream& console)
+  TrainingRun(const TrainingRunSettings& settings, std::ostream& console,
+              const Interruption& interruption)
       : settings_(settings),
         console_(console),
+        interruption_(interruption),
         train_(settings.data, Split::kTrain, known_vocabulary(settings.config)),
         validation_(settings.data, Split::kValidation, known_vocabulary(settings.config)),
         config_(resolved(settings, train_)),
@@ -69,7 +71,8 @@ class TrainingRun {
         windows_(validation_, config_.data.batch_size, config_.data.sequence_length,
                  batches_stream()),
         directory_(settings.run.string(), settings.resume ? RunMode::kResume : RunMode::kNew) {
-    if (directory_.resumes()) check_same_run();
+    if (directory_.resumes() && has_checkpoint()) check_same_run();
+    load_tokenizer_for_sample();
   }
 
   TrainingRunResult train();
@@ -89,20 +92,30 @@ class TrainingRun {
   const Stream& batches_stream() const {
     return stream_.device().type == DeviceType::kCpu ? stream_ : host_;
   }
+  /// Whether anything was saved: before that another configuration breaks no promise.
+  bool has_checkpoint() const {
+    const std::string& folder = directory_.paths().checkpoints();
+    return std::filesystem::exists(folder) && !std::filesystem::is_empty(folder);
+  }
   void check_same_run();
+  void load_tokenizer_for_sample();
   void describe(Gpt2& model, const HybridTrainer& trainer, RunRecords& records);
   double validation_loss(Gpt2& model);
   bool evaluates_after(std::int64_t step, std::int64_t undecided_before,
                        const HybridTrainer& trainer) const;
   bool save(HybridTrainer& trainer, RunRecords& records);
   void save_at_the_end(HybridTrainer& trainer, RunRecords& records);
-  StepRecord step(HybridTrainer& trainer, RunRecords& records);
+  void save_and_tell(HybridTrainer& trainer, RunRecords& records);
+  Batch next_batch(HybridTrainer& trainer, RunRecords& records);
+  StepRecord step(Gpt2& model, HybridTrainer& trainer, RunRecords& records);
   RunEnd step_to_end(Gpt2& model, HybridTrainer& trainer, RunRecords& records);
   RunEnd step_and_record(Gpt2& model, HybridTrainer& trainer, RunRecords& records);
   std::string sample(Gpt2& model);
+  void check_steps_left(const HybridTrainer& trainer) const;
 
   TrainingRunSettings settings_;
   std::ostream& console_;
+  const Interruption& interruption_;
   TokenDataset train_, validation_;
   HybridTrainerConfig config_;
   Stream stream_;
@@ -111,6 +124,7 @@ class TrainingRun {
   EvaluationWindows windows_;
   RunDirectory directory_;
   std::optional<HybridTrainerConfig> config_before_;  // of the run being resumed
+  std::unique_ptr<Tokenizer> tokenizer_;              // of the sample, if the data have one
   std::string save_problem_;                          // of the last checkpoint, if it failed
 };
 
@@ -124,6 +138,16 @@ void TrainingRun::check_same_run() {
                          " training tokens, and the run was trained on ", data.train_tokens,
                          ", where its position means another place; give --data the run's own, ",
                          data.folder.string()));
+}
+
+/// Before the first step: a tokenizer that does not fit is told before hours are spent.
+void TrainingRun::load_tokenizer_for_sample() {
+  if (!train_.info()) return;
+  tokenizer_ = load_tokenizer(settings_.data);
+  if (tokenizer_->vocabulary_size() <= config_.model.vocabulary) return;
+  throw DataError(concat("the tokenizer of ", settings_.data.string(), " has ",
+                         tokenizer_->vocabulary_size(), " tokens, want at most model.vocabulary, ",
+                         config_.model.vocabulary, "; make the data anew with hybrid prepare"));
 }
 
 void TrainingRun::describe(Gpt2& model, const HybridTrainer& trainer, RunRecords& records) {
@@ -184,26 +208,43 @@ void TrainingRun::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
                        ", which is not saved: ", save_problem_, "; ", rest));
 }
 
-/// If training diverges, saves what the last good update left.
-StepRecord TrainingRun::step(HybridTrainer& trainer, RunRecords& records) {
+/// Saves what the last good update left, for an error that ends the run.
+void TrainingRun::save_and_tell(HybridTrainer& trainer, RunRecords& records) {
+  if (trainer.steps_done() > 0 && save(trainer, records))
+    records.note(concat("saved after step ", trainer.steps_done(), "; --resume goes on from it"));
+}
+
+Batch TrainingRun::next_batch(HybridTrainer& trainer, RunRecords& records) {
   try {
-    return trainer.step(loader_.next());
+    return loader_.next();
+  } catch (const Error&) {
+    save_and_tell(trainer, records);
+    throw;
+  }
+}
+
+/// One step, and the evaluation that falls due after it.
+StepRecord TrainingRun::step(Gpt2& model, HybridTrainer& trainer, RunRecords& records) {
+  const Batch batch = next_batch(trainer, records);
+  const std::int64_t undecided_before = trainer.undecided_steps();
+  try {
+    StepRecord record = trainer.step(batch);
+    if (evaluates_after(record.step, undecided_before, trainer))
+      record.validation_loss = validation_loss(model);
+    return record;
   } catch (const Diverged&) {
-    save(trainer, records);
+    save_and_tell(trainer, records);
     throw;
   }
 }
 
 RunEnd TrainingRun::step_to_end(Gpt2& model, HybridTrainer& trainer, RunRecords& records) {
-  const Interruption interruption;
   const std::int64_t steps = config_.training.steps, save_every = config_.checkpoint.every_steps;
   std::int64_t saved_at = trainer.steps_done();
   bool save_is_due = false;
-  while (trainer.steps_done() < steps && !interruption.requested()) {
-    const std::int64_t undecided_before = trainer.undecided_steps();
-    StepRecord record = step(trainer, records);
-    if (evaluates_after(record.step, undecided_before, trainer))
-      record.validation_loss = validation_loss(model);
+  if (saved_at >= steps) records.summary().final_validation_loss = validation_loss(model);
+  while (trainer.steps_done() < steps && !interruption_.requested()) {
+    const StepRecord record = step(model, trainer, records);
     records.write(record);
     save_is_due |= save_every > 0 && record.step % save_every == 0;
     if (!save_is_due || !save(trainer, records)) continue;
@@ -240,15 +281,23 @@ RunEnd TrainingRun::step_and_record(Gpt2& model, HybridTrainer& trainer, RunReco
 }
 
 std::string TrainingRun::sample(Gpt2& model) {
-  if (!train_.info()) return "";
+  if (!tokenizer_) return "";
   const MasterWeightsScope masters(model);
   std::string text;
   GenerationSettings generation{.tokens = kSampleTokens};
   generation.sampling.temperature = 0.8f;
   generate_text(
-      model, *load_tokenizer(settings_.data), "", generation,
-      [&](std::string_view piece) { text += piece; }, stream_);
+      model, *tokenizer_, "", generation, [&](std::string_view piece) { text += piece; }, stream_);
   return text;
+}
+
+void TrainingRun::check_steps_left(const HybridTrainer& trainer) const {
+  const std::int64_t least = trainer.steps_done() + (trainer.undecided_steps() > 0 ? 1 : 0);
+  if (config_.training.steps >= least) return;
+  throw ConfigError(
+      {concat("training.steps: got ", config_.training.steps, ", and ", trainer.steps_done(),
+              " are done", least > trainer.steps_done() ? ", with a prediction undecided" : "",
+              "; want at least ", least)});
 }
 
 TrainingRunResult TrainingRun::train() {
@@ -264,7 +313,12 @@ TrainingRunResult TrainingRun::train() {
   const bool resumed = directory_.resumes() && trainer.resume(paths.checkpoints(), config_before_);
   loader_.seek(trainer.steps_done());
 
-  const bool was_finished = resumed && trainer.steps_done() >= config_.training.steps;
+  if (directory_.resumes() && !resumed)
+    early.push_back(
+        concat("there is no checkpoint in ", paths.checkpoints(), ": begins at step 1"));
+  check_steps_left(trainer);
+  const bool was_finished =
+      resumed && trainer.steps_done() == config_.training.steps && end_of_run(paths) == "finished";
   if (!was_finished) write_run_files(paths, config_, {settings_.data, train_.tokens()});
   RunRecords records(paths, config_.training.steps, console_);
   records.resume_after(trainer.steps_done());
@@ -274,23 +328,23 @@ TrainingRunResult TrainingRun::train() {
   if (was_finished) {
     records.note(concat("the run is finished: ", trainer.steps_done(),
                         " steps; a larger training.steps goes on"));
-    if (std::filesystem::exists(paths.summary()))
-      return {RunEnd::kWasFinished, {}, read_file(paths.summary(), kMostSummaryBytes)};
+    return {RunEnd::kWasFinished, {}, read_file(paths.summary(), kMostSummaryBytes)};
   }
   describe(model, trainer, records);
   if (resumed) records.note(concat("goes on after step ", trainer.steps_done()));
   const RunEnd end = step_and_record(model, trainer, records);
-  return {was_finished ? RunEnd::kWasFinished : end, records.summary(), to_json(records.summary())};
+  return {end, records.summary(), to_json(records.summary())};
 }
 
 }  // namespace
 
 TrainingRunResult run_training(const TrainingRunSettings& settings, std::ostream& console) {
   settings.config.validate();
+  const Interruption interruption;  // before any thread that computes
   set_threads(settings.config.training.threads == 0
                   ? processor_info().cores
                   : static_cast<int>(settings.config.training.threads));
-  return TrainingRun(settings, console).train();
+  return TrainingRun(settings, console, interruption).train();
 }
 
 }  // namespace hybrid_trainer

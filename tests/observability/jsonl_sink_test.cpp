@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 #include <cerrno>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <vector>
 
@@ -117,6 +118,18 @@ TEST_F(JsonlSinkTest, TruncationDropsATornLastLine) {
   resumed.truncate_after(100);
   resumed.write(full_record(3));
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{1, 2, 3}));
+}
+
+TEST_F(JsonlSinkTest, ADamagedLineTakesNoOtherWithIt) {
+  write_steps(1, 5);
+  std::string text = text_of(metrics());
+  text[text.find("\"step\":3")] = '!';
+  std::ofstream(metrics(), std::ios::binary) << text << std::string(40, '\0') << '\n';
+  JsonlSink resumed(metrics());
+  resumed.truncate_after(5);
+  resumed.write(full_record(6));
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{1, 2, 4, 5, 6}));
+  EXPECT_EQ(text_of(metrics()).find('\0'), std::string::npos);
 }
 
 TEST_F(JsonlSinkTest, TruncationAfterStepZeroEmptiesTheFile) {

@@ -31,6 +31,20 @@ TEST(RunRecords, AreFoundUpToTheStepThatTheyWereMadeDurableAt) {
   EXPECT_EQ(resumed.summary().steps, 4);
 }
 
+TEST(RunRecords, ThatAreMissingAreToldAndTheStepsStay) {
+  const TemporaryFolder folder;
+  const RunPaths paths{folder.path().string()};
+  std::ostringstream console;
+  {
+    RunRecords records(paths, 10, console);
+    for (const std::int64_t step : {1, 2, 5}) records.write(record_of(step));
+  }
+  RunRecords resumed(paths, 10, console);
+  resumed.resume_after(6);
+  EXPECT_EQ(resumed.summary().steps, 6);
+  EXPECT_NE(console.str().find("holds 3 of the 6 steps"), std::string::npos) << console.str();
+}
+
 TEST(RunRecords, ThatCannotBeMadeDurableAreToldOnceAndGoOn) {
   const TemporaryFolder folder;
   const RunPaths paths{folder.path().string()};

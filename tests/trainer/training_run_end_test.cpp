@@ -84,6 +84,48 @@ TEST_F(TrainingRunEnd, ResumeOfAFinishedRunChangesNothingAndMoreStepsGoOn) {
   EXPECT_EQ(train_tiny(config, data_, scratch_ / "run", true).summary.steps, 50);
 }
 
+TEST_F(TrainingRunEnd, AnInterruptedRunEndsWhereItStandsIfAsked) {
+  HybridTrainerConfig config = tiny_config();
+  const RunSummary whole = train_tiny(config, data_, scratch_ / "run").summary;
+  const auto file = scratch_ / "run" / "summary.json";
+  std::string text = file_text(file);
+  text.replace(text.find("\"finished\""), 10, "\"interrupted\"");
+  std::ofstream(file) << text;
+  const TrainingRunResult ended = train_tiny(config, data_, scratch_ / "run", true);
+  EXPECT_EQ(ended.end, RunEnd::kFinished);
+  EXPECT_EQ(ended.summary.final_validation_loss, whole.final_validation_loss);
+  EXPECT_NE(file_text(file).find("\"end\":\"finished\""), std::string::npos);
+  config.training.steps = 39;
+  EXPECT_THROW(train_tiny(config, data_, scratch_ / "run", true), ConfigError);
+}
+
+TEST_F(TrainingRunEnd, AStartThatSavedNothingBindsNobody) {
+  train_tiny(tiny_config(), data_, scratch_ / "run");
+  std::filesystem::remove_all(scratch_ / "run" /
+                              "checkpoints");  // as a start without memory leaves
+  HybridTrainerConfig config = tiny_config();
+  config.data.batch_size = 2;
+  std::string console;
+  EXPECT_EQ(train_tiny(config, data_, scratch_ / "run", true, &console).end, RunEnd::kFinished);
+  EXPECT_NE(console.find("begins at step 1"), std::string::npos) << console;
+}
+
+TEST_F(TrainingRunEnd, ATokenizerThatDoesNotFitIsToldBeforeTheFirstStep) {
+  std::filesystem::resize_file(data_ / "tokenizer.json", 0);
+  EXPECT_THROW(train_tiny(tiny_config(), data_, scratch_ / "run"), DataError);
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "run" / "metrics.jsonl"));
+}
+
+TEST_F(TrainingRunEnd, AValidationLossThatIsNotFiniteLeavesACheckpoint) {
+  HybridTrainerConfig config = tiny_config();
+  config.optimizer.learning_rate = 1e30;
+  config.schedule.warmup_steps = 0;
+  config.training.evaluate_every_steps = 1;
+  config.checkpoint.every_steps = 0;
+  EXPECT_THROW(train_tiny(config, data_, scratch_ / "run"), Diverged);
+  EXPECT_NE(newest_checkpoint_digest(scratch_ / "run"), "none");
+}
+
 TEST_F(TrainingRunEnd, AStartThatWasKilledBeforeItsFirstStepIsInNobodysWay) {
   for (const bool resume : {false, true}) {
     const auto run = scratch_ / concat("killed", resume);
@@ -133,6 +175,19 @@ TEST_F(TrainingRunEnd, SignalSavesAndTheRunGoesOnToTheSameBits) {
             newest_checkpoint_digest(scratch_ / "whole"));
 }
 
+TEST_F(TrainingRunEnd, DataThatAreCutShortLeaveACheckpoint) {
+  HybridTrainerConfig config = tiny_config();
+  config.training.steps = 100000;
+  config.checkpoint.every_steps = 0;
+  const pid_t child = train_apart(config, data_, scratch_ / "cut", "/dev/null");
+  const auto metrics = scratch_ / "cut" / "metrics.jsonl";
+  while (!std::filesystem::exists(metrics) || std::filesystem::file_size(metrics) < 3000)
+    usleep(1000);
+  std::filesystem::resize_file(data_ / "train_000000.bin", 1100);
+  EXPECT_EQ(exit_code_of(child), static_cast<int>(ExitCode::kIo));
+  EXPECT_NE(newest_checkpoint_digest(scratch_ / "cut"), "none");
+}
+
 TEST_F(TrainingRunEnd, SignalWhereNothingCanBeSavedNamesTheNewestCheckpoint) {
   HybridTrainerConfig config = tiny_config();
   config.training.steps = 100000;
@@ -143,6 +198,7 @@ TEST_F(TrainingRunEnd, SignalWhereNothingCanBeSavedNamesTheNewestCheckpoint) {
   while (newest_checkpoint_digest(scratch_ / "cut") == "none") usleep(1000);
   const rlimit no_bytes{0, 0};
   ASSERT_EQ(prlimit(child, RLIMIT_FSIZE, &no_bytes, nullptr), 0);  // every write fails from now on
+  usleep(50'000);  // and some steps are done that are not saved
   kill(child, SIGTERM);
   EXPECT_EQ(exit_code_of(child), static_cast<int>(ExitCode::kIo));
   char text[1000] = {};

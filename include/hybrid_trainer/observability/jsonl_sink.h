@@ -22,7 +22,7 @@ class JsonlSink : public MetricSink {
   JsonlSink& operator=(const JsonlSink&) = delete;
 
   /// Drops records of later steps and a truncated or damaged end, so that a resumed run writes no
-  /// step twice.
+  /// step twice. What follows a damaged line stays.
   void truncate_after(std::int64_t step);
   /// Throws IoError if the line cannot be written whole; the file then ends with the record before.
   void write(const StepRecord& record) override;
@@ -37,8 +37,7 @@ class JsonlSink : public MetricSink {
   bool name_is_durable_ = false;
 };
 
-/// Calls `visit` with each record of a metrics.jsonl in order, up to its end or its first damaged
-/// line. Peaks by kind and totals are read back; `cached` and `fresh_total` are not in the file.
+/// Calls `visit` with each record of a metrics.jsonl in order; damaged lines are passed over. Peaks by kind and totals are read back; `cached` and `fresh_total` are not in the file.
 /// Throws MissingInput.
 void for_each_record(const std::filesystem::path& path,
                      const std::function<void(const StepRecord&)>& visit);

@@ -29,6 +29,10 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, c
 HybridTrainerConfig config_of_run(const RunPaths& paths);
 RunData data_of_run(const RunPaths& paths);
 
+/// How the run ended, as its summary.json says: "finished", "interrupted", "diverged" or "failed";
+/// empty where there is none. Throws DataError.
+std::string end_of_run(const RunPaths& paths);
+
 /// A trained model as `eval`, `sample` and `export` use it.
 struct TrainedRun {
   HybridTrainerConfig config;
