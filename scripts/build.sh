@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the command-line tool, optimised, into build/bin/hybrid; installs what is missing first.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+takes_no_arguments "$@"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 "$root/scripts/install_dependencies.sh" || exit

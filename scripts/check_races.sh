@@ -2,6 +2,7 @@
 # Runs what works in several threads under the thread sanitizer: the thread team, offloading, batch loading, and a whole training run of the CUDA
 # backend in the tests' emulation, where each stream is a thread, so that a missing event shows as a data race. Exit code 0: none.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+takes_no_arguments "$@"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 "$root/scripts/install_dependencies.sh" || exit

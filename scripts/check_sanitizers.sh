@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the fast tests, all but the CUDA emulation's, under the address and undefined-behaviour sanitizers. Exit code 0: clean.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+takes_no_arguments "$@"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 "$root/scripts/install_dependencies.sh" || exit

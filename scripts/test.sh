@@ -2,6 +2,7 @@
 # Builds everything and runs all tests; then the computing layers once more with the kernels of processors that have no
 # AVX-512. The last line says how many passed and failed; the exit code is 0 where none failed.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+takes_no_arguments "$@"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 "$root/scripts/install_dependencies.sh" || exit

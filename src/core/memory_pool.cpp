@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/block_store.h"
@@ -81,14 +82,25 @@ void* MemoryPool::find(std::size_t size) {
   return blocks_->store->allocate(size);
 }
 
+namespace {
+
+/// Parameters come first, before anything that a batch needs.
+const char* way_out(std::string_view what) {
+  return what == name_of(MemoryKind::kParameters)
+             ? "take a smaller model: lower model.width or model.layers"
+             : "lower data.batch_size or data.sequence_length";
+}
+
+}  // namespace
+
 void MemoryPool::throw_out_of_memory(std::size_t size, const char* what) const {
   const std::size_t live = blocks_->use.live_total;
   const std::size_t available = budget_bytes_ ? *budget_bytes_ - std::min(*budget_bytes_, live) : 0;
   const bool over = blocks_->source.over_budget_with(size);
   throw OutOfMemory(
       concat(name_, " memory: asked for ", size, " bytes of ", what, ", ", live, " in use, ",
-             over ? concat("budget ", *budget_bytes_) : "the system has no more",
-             "; lower data.batch_size or data.sequence_length"),
+             over ? concat("budget ", *budget_bytes_) : "the system has no more", "; ",
+             way_out(what)),
       size, available);
 }
 

@@ -126,6 +126,12 @@ TEST(MemoryPool, ThrowsOverBudgetAndNamesPoolKindRequestAndBudget) {
     }
   }
   EXPECT_EQ(pool->use().live_total, 640u);
+  try {
+    const Buffer over = pool->allocate(512, MemoryKind::kParameters);
+    FAIL() << "no error";
+  } catch (const OutOfMemory& error) {
+    EXPECT_NE(std::string(error.what()).find("model.width"), std::string::npos) << error.what();
+  }
   EXPECT_NO_THROW(pool->allocate(384, MemoryKind::kGradients));
 }
 
