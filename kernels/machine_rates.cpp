@@ -1,9 +1,9 @@
 #include "hybrid_trainer/kernels/machine_rates.h"
 
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
+#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/matmul.h"
@@ -12,8 +12,6 @@
 
 namespace hybrid_trainer::kernels {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 bool on_cuda(const Stream& stream) { return stream.device().type == DeviceType::kCuda; }
 
@@ -29,7 +27,7 @@ double seconds_of(const Stream& stream, const Work& work) {
   for (int call = 0; call < calls; ++call) work();
   end.record(stream);
   stream.synchronize();
-  const double on_host = std::chrono::duration<double>(Clock::now() - start).count();
+  const double on_host = seconds_since(start);
   return (on_cuda(stream) ? Event::seconds_between(begin, end) : on_host) / calls;
 }
 

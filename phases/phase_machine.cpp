@@ -1,7 +1,6 @@
 #include "hybrid_trainer/phases/phase_machine.h"
 
-#include <chrono>
-
+#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/phases/phase_controller.h"
 #include "phases/phase_executor.h"
 #include "phases/phase_parts.h"
@@ -41,7 +40,7 @@ void PhaseMachine::save(State& state) const { parts_->save(state); }
 void PhaseMachine::load(const State& state) { parts_->load(state); }
 
 PhaseOutcome PhaseMachine::step(const Batch& batch) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   PhaseParts& parts = *parts_;
   PhaseExecutor& executor = *executors_[static_cast<std::size_t>(parts.phase)];
   PhaseOutcome outcome;
@@ -58,7 +57,7 @@ PhaseOutcome PhaseMachine::step(const Batch& batch) {
   totals.tokens += outcome.tokens;
   totals.cost += outcome.cost;
   advance(outcome);
-  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  outcome.seconds = seconds_since(start);
   totals.seconds += outcome.seconds;
   return outcome;
 }

@@ -6,7 +6,7 @@ namespace hybrid_trainer {
 namespace {
 
 template <class Statistics, class Visit>
-void visit_state(Statistics& statistics, const Visit& visit) {
+void visit_statistics(Statistics& statistics, const Visit& visit) {
   for (const Phase phase : kAllPhases) {
     auto& totals = statistics.of(phase);
     const std::string name = concat("phases.statistics.", name_of(phase));
@@ -33,8 +33,8 @@ std::int64_t PhaseStatistics::steps() const {
   return sum;
 }
 
-void PhaseStatistics::save(State& state) const { visit_state(*this, StateWriter{state}); }
+void PhaseStatistics::save(State& state) const { visit_statistics(*this, StateWriter{state}); }
 
-void PhaseStatistics::load(const State& state) { visit_state(*this, StateReader{state}); }
+void PhaseStatistics::load(const State& state) { visit_statistics(*this, StateReader{state}); }
 
 }  // namespace hybrid_trainer

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 namespace {
 
 template <class Parts, class Visit>
-void visit_state(Parts& parts, const Visit& visit) {
+void visit_parts(Parts& parts, const Visit& visit) {
   visit("phases.phase", parts.phase);
   visit("phases.entered", parts.entered);
   visit("phases.model_phase", parts.model_phase, Since::kLater);
@@ -85,7 +85,7 @@ void PhaseParts::close_jump(const PredictGate::Jump& result) {
 }
 
 void PhaseParts::save(State& state) const {
-  visit_state(*this, StateWriter{state});
+  visit_parts(*this, StateWriter{state});
   monitor.save(state);
   predictor->save(state);
   trust.save(state);
@@ -103,7 +103,7 @@ void PhaseParts::save(State& state) const {
 
 void PhaseParts::load(const State& state) {
   const Stream& stream = model.stream();
-  visit_state(*this, StateReader{state});
+  visit_parts(*this, StateReader{state});
   if (!state.integers.contains("phases.model_phase")) model_phase = entered;
   if (!state.reals.contains("phases.jump.mean_loss")) jump.mean_loss = jump.start_loss;
   monitor.load(state);

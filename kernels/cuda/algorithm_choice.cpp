@@ -15,7 +15,7 @@ namespace hybrid_trainer::kernels {
 namespace {
 
 constexpr int kRounds = 5;
-constexpr double kNoise = 0.01;  // a smaller difference is no gain
+constexpr double kLeastGain = 0.01;  // a smaller difference is no gain
 constexpr double kHopeless = 2;  // candidates always this much slower are dropped after two rounds
 
 void note(const std::string& text) { std::fprintf(stderr, "note: %s\n", text.c_str()); }
@@ -64,7 +64,7 @@ std::size_t fastest_of(std::size_t count, const std::function<double(std::size_t
   for (std::size_t i = 1; i < count; ++i) {
     if (time_of(i) < time_of(best)) best = i;
   }
-  return time_of(best) < (1 - kNoise) * time_of(0) ? best : 0;
+  return time_of(best) < (1 - kLeastGain) * time_of(0) ? best : 0;
 }
 
 AlgorithmChooser::Settings AlgorithmChooser::environment() {

@@ -11,13 +11,13 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-constexpr std::int64_t kNoise = 1 << 18;
+constexpr std::int64_t kNoiseElements = 1 << 18;
 
 /// Random numbers in (-1, 1): zeros draw less power, so that their products clock differently.
 Tensor make_noise(const Stream& stream) {
   const Stream host(MemoryPool::create("noise"));
-  const Tensor numbers = Tensor::empty({kNoise}, DType::kF32, MemoryKind::kWorkspace, host);
-  for (std::int64_t i = 0; i < kNoise; ++i) {
+  const Tensor numbers = Tensor::empty({kNoiseElements}, DType::kF32, MemoryKind::kWorkspace, host);
+  for (std::int64_t i = 0; i < kNoiseElements; ++i) {
     numbers.data<float>()[i] = 2 * to_unit_float(static_cast<std::uint32_t>(i) * 2654435761u) - 1;
   }
   return wait_for_device(numbers, stream);
@@ -48,8 +48,8 @@ Tensor ProductTrial::random_like(const Tensor& tensor) const {
   if (!tensor) return tensor;
   const Tensor made = Tensor::empty_like(tensor, MemoryKind::kWorkspace, stream_);
   const Tensor flat = made.view({made.elements()});
-  for (std::int64_t begin = 0; begin < flat.elements(); begin += kNoise) {
-    const std::int64_t end = std::min(flat.elements(), begin + kNoise);
+  for (std::int64_t begin = 0; begin < flat.elements(); begin += kNoiseElements) {
+    const std::int64_t end = std::min(flat.elements(), begin + kNoiseElements);
     cast(Cuda{stream_}, flat.rows(begin, end), noise_.rows(0, end - begin));
   }
   return made;

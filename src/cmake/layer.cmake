@@ -20,6 +20,7 @@ function(ht_add_layer name)
     file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cu)
     list(FILTER sources EXCLUDE REGEX "/no_cuda\\.cpp$")
   endif()
+  set_source_files_properties(no_cuda.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # tests put their own in its place
   set(layer hybrid_trainer_${name})
   add_library(${layer} STATIC ${sources} ${cuda_sources})
   add_library(hybrid_trainer::${name} ALIAS ${layer})

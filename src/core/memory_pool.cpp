@@ -11,11 +11,10 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kLine = 64;
 
 /// Cache lines below 4 KiB, whole pages from there on: similar sizes share blocks at little waste.
 std::size_t rounded(std::size_t bytes) {
-  const std::size_t step = bytes < kPage ? kLine : kPage;
+  const std::size_t step = bytes < kPage ? kCacheLine : kPage;
   return (bytes + step - 1) / step * step;
 }
 

@@ -2,16 +2,9 @@
 
 #include <utility>
 
+#include "hybrid_trainer/core/clock.h"
+
 namespace hybrid_trainer {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-}  // namespace
 
 const char* name_of(Work work) {
   static constexpr const char* kNames[] = {"product",   "attention", "normalization", "elementwise",

@@ -9,12 +9,11 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kLine = 64;
 
 /// For any size, which aligned_alloc does not guarantee.
 void* take_lines(std::size_t bytes) noexcept {
   void* data = nullptr;
-  return posix_memalign(&data, kLine, bytes) == 0 ? data : nullptr;
+  return posix_memalign(&data, kCacheLine, bytes) == 0 ? data : nullptr;
 }
 
 /// Large blocks are mappings of their own, so that freeing them really returns them to the system.

@@ -56,6 +56,12 @@ Tensor Tensor::view(const Shape& shape) const {
   return other;
 }
 
+Tensor Tensor::as_rows() const {
+  if (!*this) return {};
+  const std::int64_t last = size(shape_.rank() - 1);
+  return view({elements() / last, last});
+}
+
 Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
   if (shape_.rank() == 0 || begin < 0 || begin > end || end > shape_[0]) {
     throw ShapeMismatch(

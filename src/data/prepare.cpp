@@ -1,9 +1,9 @@
 #include "hybrid_trainer/data/prepare.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "character_tokenizer.h"
+#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/core/processor.h"
@@ -16,16 +16,11 @@ namespace hybrid_trainer {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Progress = std::function<void(const PrepareProgress&)>;
 constexpr std::int64_t kFewestTokens = 2;  // an input and its target
 /// Bytes of text in memory at once, in segments for all threads. The same on every machine, since
 /// words are dropped batch by batch.
 constexpr std::int64_t kBatchBytes = 16 << 20;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// Calls f(segments) for all text of the pieces, kBatchBytes at a time; reports after each call.
 template <class F>

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 
+#include "hybrid_trainer/core/clock.h"
 #include "src/io/checkpoint_files.h"
 #include "src/io/file_descriptor.h"
 #include "src/io/safetensors_header.h"
@@ -185,7 +185,7 @@ SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, co
                                 const CheckpointSaveOptions& options) {
   require(options.keep >= 1 && step >= 0,
           "save_checkpoint: keep must be at least 1 and step not negative");
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const std::string name = checkpoint_name(step);
   SavedCheckpoint saved;
   saved.path = folder + "/" + name;
@@ -204,7 +204,7 @@ SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, co
     throw not_written(step, problem);
   }
   clean_up(folder, step, options.keep, saved.warnings);
-  saved.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  saved.seconds = seconds_since(start);
   return saved;
 }
 

@@ -5,12 +5,6 @@
 namespace hybrid_trainer {
 namespace {
 
-Tensor as_rows(const Tensor& x) {
-  if (!x) return x;
-  const std::int64_t last = x.size(x.shape().rank() - 1);
-  return x.view({x.elements() / last, last});
-}
-
 /// Backward recomputes the GELU's output where device memory is scarce: this saves a third of a
 /// block's activations for about two hundredths of a step.
 bool recomputes_gelu(const Stream& stream) { return stream.device().type != DeviceType::kCpu; }
@@ -28,16 +22,16 @@ Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationT
   const Tensor active = Tensor::empty(wide_shape, x.dtype(), MemoryKind::kActivations, stream);
   const Tensor wide =
       tape.keeps() ? Tensor::empty_like(active, MemoryKind::kActivations, stream) : Tensor{};
-  kernels::linear_gelu_forward(active, wide, as_rows(x), expansion_.weight().for_compute(),
+  kernels::linear_gelu_forward(active, wide, x.as_rows(), expansion_.weight().for_compute(),
                                expansion_.bias().value, stream);
   tape.push(x, stream);
   if (!recomputes_gelu(stream)) tape.push(active, stream);
   tape.push(wide, stream);
-  return projection_.product(active, as_rows(residual), stream).view(x.shape());
+  return projection_.product(active, residual.as_rows(), stream).view(x.shape());
 }
 
 Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  const Tensor wide = tape.pop(stream), dy_rows = as_rows(dy);
+  const Tensor wide = tape.pop(stream), dy_rows = dy.as_rows();
   Tensor active;
   if (recomputes_gelu(stream)) {
     active = Tensor::empty_like(wide, MemoryKind::kActivations, stream);

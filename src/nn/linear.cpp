@@ -7,11 +7,6 @@ namespace hybrid_trainer {
 namespace {
 
 /// All leading dimensions as rows: (N, last).
-Tensor as_rows(const Tensor& x) {
-  const std::int64_t last = x.size(x.shape().rank() - 1);
-  return x.view({x.elements() / last, last});
-}
-
 Shape with_last(const Shape& shape, std::int64_t last) {
   Shape other;
   for (int i = 0; i + 1 < shape.rank(); ++i) other.append(shape[i]);
@@ -42,8 +37,8 @@ Tensor Linear::forward(const Tensor& x, const Tensor& residual, ActivationTape& 
 Tensor Linear::product(const Tensor& x, const Tensor& residual, const Stream& stream) {
   Tensor y = Tensor::empty(with_last(x.shape(), weight_.value.size(0)), x.dtype(),
                            MemoryKind::kActivations, stream);
-  kernels::linear_forward(as_rows(y), as_rows(x), weight_.for_compute(), bias_.value,
-                          residual ? as_rows(residual) : residual, stream);
+  kernels::linear_forward(y.as_rows(), x.as_rows(), weight_.for_compute(), bias_.value,
+                          residual.as_rows(), stream);
   return y;
 }
 
@@ -51,14 +46,14 @@ Tensor Linear::backward(const Tensor& dy, ActivationTape& tape, const Stream& st
   const Tensor x = tape.pop(stream);
   backward_parameters(dy, x, stream);
   Tensor dx = Tensor::empty_like(x, MemoryKind::kActivations, stream);
-  kernels::linear_backward_input(as_rows(dx), as_rows(dy), weight_.for_compute(), stream);
+  kernels::linear_backward_input(dx.as_rows(), dy.as_rows(), weight_.for_compute(), stream);
   return dx;
 }
 
 void Linear::backward_parameters(const Tensor& dy, const Tensor& x, const Stream& stream) {
-  kernels::linear_backward_weight(weight_.gradient, as_rows(dy), as_rows(x),
+  kernels::linear_backward_weight(weight_.gradient, dy.as_rows(), x.as_rows(),
                                   weight_.take_gradient_mode(), stream);
-  kernels::bias_backward(bias_.gradient, as_rows(dy), bias_.take_gradient_mode(), stream);
+  kernels::bias_backward(bias_.gradient, dy.as_rows(), bias_.take_gradient_mode(), stream);
 }
 
 void Linear::visit_parameters(const ParameterVisitor& visit) {

@@ -12,7 +12,7 @@
 namespace hybrid_trainer {
 namespace {
 
-void print(std::string_view piece) {
+void print_now(std::string_view piece) {
   std::cout << piece << std::flush;
   if (!std::cout) throw IoError("standard output could not be written");
 }
@@ -55,10 +55,10 @@ int sample_command(const std::vector<std::string>& arguments) {
     throw DataError(concat(operands->front(),
                            " has no tokenizer; its data came without one, so text cannot be made"));
   }
-  print(prompt);
+  print_now(prompt);
   const GenerationResult result =
-      generate_text(*run.model, *run.tokenizer, prompt, settings, print, stream);
-  print("\n");
+      generate_text(*run.model, *run.tokenizer, prompt, settings, print_now, stream);
+  print_now("\n");
   std::fprintf(stderr, "%ld tokens, %.1f tokens/s after a prompt of %ld in %.2f s\n",
                static_cast<long>(result.tokens), result.tokens_per_second(),
                static_cast<long>(result.prompt_tokens), result.prompt_seconds);

@@ -1,8 +1,8 @@
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 
-#include <chrono>
 #include <utility>
 
+#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
@@ -54,7 +54,6 @@ void HybridTrainer::tell_mishap(const std::string& text) {
 }
 
 StepRecord HybridTrainer::step(const Batch& batch) {
-  using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   const Phase before = last_phase_;
   stream_.pool()->reset_peaks();
@@ -72,7 +71,7 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   record.tokens = batch.tokens();
   record.device_memory = stream_.pool()->use();
   record.host_memory = host_pool_->use();
-  record.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  record.seconds = seconds_since(begin);
   record.tokens_per_second = static_cast<double>(record.tokens) / record.seconds;
   if (outcome.phase != before)
     tell(concat("step ", record.step, ": ", name_of(before), " -> ", name_of(outcome.phase)));

@@ -1,18 +1,12 @@
 #include "hybrid_trainer/trainer/text_generation.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// Length of the UTF-8 character that starts with `first`; 0 if none does.
 std::size_t utf8_length(unsigned char first) {

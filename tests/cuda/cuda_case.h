@@ -4,12 +4,22 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/kernels/optimizer_update.h"
 #include "kernels/kernel_case.h"
 #include "tests/cuda/orders.h"
 
 namespace hybrid_trainer {
 
 using Tensors = std::vector<Tensor>;
+
+/// Settings of which each changes the result.
+inline constexpr kernels::AdamWSettings kAdamW{.learning_rate = 0.01f,
+                                               .beta1 = 0.8f,
+                                               .beta2 = 0.95f,
+                                               .epsilon = 1e-6f,
+                                               .weight_decay = 0.1f,
+                                               .gradient_scale = 0.5f,
+                                               .step = 3};
 
 inline Stream cuda_stream() { return Stream(MemoryPool::create("device", {}, test_memory())); }
 

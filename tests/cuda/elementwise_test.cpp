@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-constexpr std::int64_t kSizes[] = {1, 7, 1023, 2056};
+constexpr std::int64_t kElementCounts[] = {1, 7, 1023, 2056};
 
 using Kernel = std::function<void(const Tensors&, const Stream&)>;
 
@@ -15,7 +15,7 @@ void expect_like_cpu_everywhere(const std::string& what, double tolerance, const
                                 std::vector<DType> dtypes = {DType::kF32, DType::kBF16}) {
   const Stream host = cpu_stream();
   for (DType dtype : dtypes) {
-    for (std::int64_t n : kSizes) {
+    for (std::int64_t n : kElementCounts) {
       const Tensors tensors{random_tensor({n}, dtype, 1, host), random_tensor({n}, dtype, 2, host),
                             random_tensor({n}, dtype, 3, host, 3)};
       const double most = dtype == DType::kF32 ? tolerance : tolerance > 0 ? 1e-2 : 0;
@@ -61,7 +61,7 @@ TEST(CudaElementwise, Casts) {
   const Stream host = cpu_stream();
   for (DType to : kRealTypes) {
     for (DType from : kRealTypes) {
-      for (std::int64_t n : kSizes) {
+      for (std::int64_t n : kElementCounts) {
         const Tensors tensors{random_tensor({n}, to, 1, host), random_tensor({n}, from, 2, host)};
         expect_like_cpu(tensors, 0, concat("cast ", name_of(from), " to ", name_of(to), " ", n),
                         [](const Tensors& t, const Stream& s) { cast(t[0], t[1], s); });

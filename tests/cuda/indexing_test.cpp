@@ -5,20 +5,20 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-struct Size {
+struct IndexSize {
   std::int64_t batch, length, vocabulary, columns;
 };
 /// Rows of whole packs and not, vocabularies of one to three digits of the sort.
-constexpr Size kSizes[] = {
+constexpr IndexSize kIndexSizes[] = {
     {1, 1, 1, 1}, {3, 5, 11, 37}, {2, 70, 300, 64}, {5, 33, 70'000, 24}, {9, 8, 255, 520}};
 
-std::string text(const Size& s, DType dtype) {
+std::string text(const IndexSize& s, DType dtype) {
   return concat(s.batch, "x", s.length, " of ", s.vocabulary, "x", s.columns, " ", name_of(dtype));
 }
 
 TEST(CudaEmbedding, Forward) {
   const Stream host = cpu_stream();
-  for (const Size& s : kSizes) {
+  for (const IndexSize& s : kIndexSizes) {
     for (DType dtype : kRealTypes) {
       const Tensors tensors{random_tensor({s.batch, s.length, s.columns}, dtype, 1, host),
                             random_ids({s.batch, s.length}, s.vocabulary, 2, host),
@@ -53,7 +53,7 @@ Tensor whole_numbers(const Shape& shape, DType dtype, std::uint64_t seed, const 
   return tensor_of(values, shape, dtype, stream);
 }
 
-void expect_backward(const Size& s, const Tensor& tokens, DType dtype, GradientMode mode) {
+void expect_backward(const IndexSize& s, const Tensor& tokens, DType dtype, GradientMode mode) {
   const Stream host = cpu_stream();
   const Tensors tensors{whole_numbers({s.vocabulary, s.columns}, DType::kF32, 1, host),
                         whole_numbers({s.length + 2, s.columns}, DType::kF32, 2, host),
@@ -65,7 +65,7 @@ void expect_backward(const Size& s, const Tensor& tokens, DType dtype, GradientM
 
 TEST(CudaEmbedding, Backward) {
   const Stream host = cpu_stream();
-  for (const Size& s : kSizes) {
+  for (const IndexSize& s : kIndexSizes) {
     const Tensor tokens = random_ids({s.batch, s.length}, s.vocabulary, 5, host);
     expect_backward(s, tokens, DType::kF32, GradientMode::kOverwrite);
     expect_backward(s, tokens, DType::kBF16, GradientMode::kAccumulate);
@@ -75,7 +75,7 @@ TEST(CudaEmbedding, Backward) {
 TEST(CudaEmbedding, BackwardOfTokensThatCrossSegmentsAndTilesOfTheSort) {
   const Stream host = cpu_stream();
   for (const std::int64_t vocabulary : {1, 2, 40, 1000}) {
-    const Size s{5, 821, vocabulary, 8};
+    const IndexSize s{5, 821, vocabulary, 8};
     expect_backward(s, random_ids({s.batch, s.length}, vocabulary, 6, host),
                     vocabulary == 2 ? DType::kF32 : DType::kBF16, GradientMode::kOverwrite);
   }
@@ -94,7 +94,7 @@ TEST(CudaEmbedding, BackwardOfAnyNumbersHasTheSameBitsInAllOrders) {
 
 TEST(CudaEmbedding, BackwardOfSegmentsThatEndWithTheirTokens) {
   const Stream host = cpu_stream();
-  const Size s{2, 160, 9, 40};
+  const IndexSize s{2, 160, 9, 40};
   Values ids;
   for (int i = 0; i < 320; ++i) ids.push_back(i < 64 ? 3 : i < 128 ? 0 : i < 257 ? 8 : 5);
   for (DType dtype : kRealTypes) {

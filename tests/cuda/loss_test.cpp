@@ -16,7 +16,7 @@ Tensors tensors_of(const LossCase& c, DType dtype, const Stream& host) {
           random_ids({c.rows}, c.vocabulary, 3, host)};
 }
 
-double tolerance_for(DType dtype) { return dtype == DType::kF32 ? 1e-5 : 1e-2; }
+double loss_tolerance(DType dtype) { return dtype == DType::kF32 ? 1e-5 : 1e-2; }
 
 TEST(CudaLoss, IsLikeTheProcessors) {
   const Stream host = cpu_stream();
@@ -30,7 +30,7 @@ TEST(CudaLoss, IsLikeTheProcessors) {
                               {1, 9001, 9008}}) {
       for (float gradient_scale : {0.0f, 0.25f}) {
         expect_like_cpu(
-            tensors_of(c, dtype, host), tolerance_for(dtype),
+            tensors_of(c, dtype, host), loss_tolerance(dtype),
             concat(c.vocabulary, " of ", c.stride, " ", name_of(dtype), " scale ", gradient_scale),
             [&](const Tensors& t, const Stream& s) {
               softmax_cross_entropy(t[0], t[1], t[2], c.vocabulary, gradient_scale, s);

@@ -9,7 +9,7 @@ struct Size {
   std::int64_t m, n, k;
 };
 /// With and without rows of multiples of 8, which decides whether GELU goes with the product.
-constexpr Size kSizes[] = {{1, 1, 1}, {3, 50, 7}, {65, 72, 129}, {40, 64, 24}};
+constexpr Size kProductSizes[] = {{1, 1, 1}, {3, 50, 7}, {65, 72, 129}, {40, 64, 24}};
 
 struct Types {
   DType inputs, output;
@@ -28,7 +28,7 @@ TEST(CudaMatmul, LikeTheProcessorInAllLayoutsModesAndDtypes) {
   const auto stored = [](Transpose transpose, std::int64_t rows, std::int64_t columns) {
     return transpose == Transpose::kNo ? Shape{rows, columns} : Shape{columns, rows};
   };
-  for (const Size& s : kSizes) {
+  for (const Size& s : kProductSizes) {
     for (const Transpose ta : {Transpose::kNo, Transpose::kYes}) {
       for (const Transpose tb : {Transpose::kNo, Transpose::kYes}) {
         for (const Types& types : kTypes) {
@@ -63,7 +63,7 @@ TEST(CudaMatmul, ReadsAndWritesRowsWithinTensors) {
 
 TEST(CudaLinear, ForwardAddsBiasAndResidual) {
   const Stream host = cpu_stream();
-  for (const Size& s : kSizes) {
+  for (const Size& s : kProductSizes) {
     for (DType dtype : kRealTypes) {
       for (int parts = 0; parts < 5; ++parts) {
         const bool in_place = parts == 4;
@@ -83,7 +83,7 @@ TEST(CudaLinear, ForwardAddsBiasAndResidual) {
 
 TEST(CudaLinear, ForwardWithGelu) {
   const Stream host = cpu_stream();
-  for (const Size& s : kSizes) {
+  for (const Size& s : kProductSizes) {
     for (DType dtype : kRealTypes) {
       for (int parts = 0; parts < 4; ++parts) {
         const Tensors tensors{
@@ -102,7 +102,7 @@ TEST(CudaLinear, ForwardWithGelu) {
 
 TEST(CudaLinear, BackwardWithGelu) {
   const Stream host = cpu_stream();
-  for (const Size& s : kSizes) {
+  for (const Size& s : kProductSizes) {
     for (DType dtype : kRealTypes) {
       const Tensors tensors{
           random_tensor({s.m, s.n}, dtype, 1, host), random_tensor({s.m, s.k}, dtype, 2, host),

@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-double tolerance_for(DType dtype) { return dtype == DType::kF32 ? 2e-5 : 2e-2; }
+double normalization_tolerance(DType dtype) { return dtype == DType::kF32 ? 2e-5 : 2e-2; }
 
 /// {y, mean, rstd, x, weight, bias}.
 Tensors forward_case(std::int64_t rows, std::int64_t columns, DType dtype, const Stream& host) {
@@ -27,8 +27,8 @@ TEST(CudaNormalization, ForwardIsLikeTheProcessors) {
   for (DType dtype : kRealTypes) {
     for (std::int64_t columns : {8, 1, 7, 256, 264, 768, 776, 1032, 2056, 1001}) {
       expect_like_cpu(forward_case(columns < 300 ? 5 : 3, columns, dtype, host),
-                      tolerance_for(dtype), concat("forward ", columns, " ", name_of(dtype)),
-                      forward);
+                      normalization_tolerance(dtype),
+                      concat("forward ", columns, " ", name_of(dtype)), forward);
     }
   }
 }
@@ -40,7 +40,7 @@ TEST(CudaNormalization, ForwardOfMisalignedRowsAndWithoutMoments) {
     const Tensor long_weight = random_tensor({17}, DType::kF32, 7, host);
     tensors[1] = tensors[2] = {};
     tensors[4] = long_weight;
-    expect_like_cpu(tensors, tolerance_for(dtype), "misaligned weight",
+    expect_like_cpu(tensors, normalization_tolerance(dtype), "misaligned weight",
                     [](const Tensors& t, const Stream& s) {
                       layer_norm_forward(t[0], t[1], t[2], t[3], t[4].rows(1, 17), t[5], s);
                     });
@@ -74,7 +74,7 @@ TEST(CudaNormalization, BackwardIsLikeTheProcessors) {
       for (GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
         const bool adds = mode == GradientMode::kAccumulate;
         expect_like_cpu(
-            backward_case(adds ? 9 : 4, columns, dtype, host), tolerance_for(dtype),
+            backward_case(adds ? 9 : 4, columns, dtype, host), normalization_tolerance(dtype),
             concat("backward ", columns, " ", name_of(dtype), adds ? " accumulate" : ""),
             [&](const Tensors& t, const Stream& s) { backward(mode, mode, t, s); });
       }

@@ -5,14 +5,6 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-constexpr AdamWSettings kAdamW{.learning_rate = 0.01f,
-                               .beta1 = 0.8f,
-                               .beta2 = 0.95f,
-                               .epsilon = 1e-6f,
-                               .weight_decay = 0.1f,
-                               .gradient_scale = 0.5f,
-                               .step = 3};
-
 using Kernel = std::function<void(const Tensors&, const Stream&)>;
 
 /// The kernel on {w, a, b, c, working}: f32 tensors of several sizes with and without a bf16 copy,

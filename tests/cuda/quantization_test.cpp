@@ -59,14 +59,6 @@ TEST(CudaQuantization, GivesTheBitsOfTheProcessor) {
   }
 }
 
-constexpr AdamWSettings kAdamW{.learning_rate = 0.01f,
-                               .beta1 = 0.8f,
-                               .beta2 = 0.95f,
-                               .epsilon = 1e-6f,
-                               .weight_decay = 0.1f,
-                               .gradient_scale = 0.5f,
-                               .step = 3};
-
 /// {w, g, working, direction, m_codes, m_scales, v_codes, v_scales} of n elements.
 Tensors eight_bit_case(std::int64_t n, bool with_copy, const Stream& host) {
   const Tensor m = random_tensor({n}, DType::kF32, 3, host);

@@ -10,6 +10,8 @@
 
 namespace hybrid_trainer::kernels {
 
+inline constexpr DType kStepType = DType::kBF16;
+
 class StepCase : public ::testing::Test {
  protected:
   /// Random numbers in (-size, size).

@@ -13,8 +13,6 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-constexpr DType kType = DType::kBF16;
-
 using CudaStepKernels = StepCase;
 
 /// One head's queries, keys and values, and attention over them, in double precision.
@@ -106,9 +104,9 @@ class Head {
 TEST_F(CudaStepKernels, Attention) {
   const std::int64_t b = sizes_.batch, t = sizes_.length, c = sizes_.channels();
   const auto width = static_cast<std::size_t>(sizes_.head_size);
-  const Tensor qkv = noise({b, t, 3 * c}, kType, 1, 2), y = noise({b, t, c}, kType, 2);
+  const Tensor qkv = noise({b, t, 3 * c}, kStepType, 1, 2), y = noise({b, t, c}, kStepType, 2);
   const Tensor lse = noise({b, sizes_.heads, t}, DType::kF32, 3);
-  const Tensor dy = noise({b, t, c}, kType, 4), dqkv = noise({b, t, 3 * c}, kType, 5);
+  const Tensor dy = noise({b, t, c}, kStepType, 4), dqkv = noise({b, t, 3 * c}, kStepType, 5);
   const Tensor found =
       same_each_time({y, lse}, [&] { attention_forward(y, lse, qkv, sizes_.heads, stream_); })[0];
   const Tensor back = same_each_time(
@@ -167,9 +165,9 @@ class CudaStepLayerNorm : public StepCase {
   }
 
   const std::int64_t n_ = sizes_.rows(), c_ = sizes_.channels();
-  const Tensor x_ = noise({n_, c_}, kType, 1, 3), dy_ = noise({n_, c_}, kType, 2);
+  const Tensor x_ = noise({n_, c_}, kStepType, 1, 3), dy_ = noise({n_, c_}, kStepType, 2);
   const Tensor weight_ = noise({c_}, DType::kF32, 3), bias_ = noise({c_}, DType::kF32, 4);
-  const Tensor y_ = noise({n_, c_}, kType, 5), dx_ = noise({n_, c_}, kType, 6);
+  const Tensor y_ = noise({n_, c_}, kStepType, 5), dx_ = noise({n_, c_}, kStepType, 6);
   const Tensor mean_ = noise({n_}, DType::kF32, 7), rstd_ = noise({n_}, DType::kF32, 8);
   const Tensor dweight_ = noise({c_}, DType::kF32, 9), dbias_ = noise({c_}, DType::kF32, 10);
 };
@@ -214,7 +212,7 @@ TEST_F(CudaStepLayerNorm, ParameterGradients) {
 TEST_F(CudaStepKernels, CrossEntropy) {
   const std::int64_t n = sizes_.head_rows, v = sizes_.padded_vocabulary;
   constexpr float kScale = 0.25f;
-  const Tensor from = noise({n, v}, kType, 1, 4), logits = noise({n, v}, kType, 2);
+  const Tensor from = noise({n, v}, kStepType, 1, 4), logits = noise({n, v}, kStepType, 2);
   const Tensor losses = noise({n}, DType::kF32, 3);
   const Tensor targets = copy_to(random_ids({n}, sizes_.vocabulary, 4, cpu_stream()), stream_);
   const Tensors found = same_each_time({losses, logits}, [&] {
@@ -239,7 +237,7 @@ TEST_F(CudaStepKernels, CrossEntropy) {
 
 TEST_F(CudaStepKernels, EmbeddingAndBiasGradients) {
   const std::int64_t n = sizes_.rows(), c = sizes_.channels();
-  const Tensor dy = noise({sizes_.batch, sizes_.length, c}, kType, 1);
+  const Tensor dy = noise({sizes_.batch, sizes_.length, c}, kStepType, 1);
   const Tensor tokens = copy_to(
       random_ids({sizes_.batch, sizes_.length}, sizes_.vocabulary, 2, cpu_stream()), stream_);
   const Tensor words = noise({sizes_.padded_vocabulary, c}, DType::kF32, 3);
@@ -281,7 +279,7 @@ TEST_F(CudaStepKernels, UpdateAndNormOfTheTable) {
   const Tensor w0 = noise(shape, DType::kF32, 1), m0 = noise(shape, DType::kF32, 2);
   const Tensor g = noise(shape, DType::kF32, 4);
   const Tensor w = noise(shape, DType::kF32, 5), m = noise(shape, DType::kF32, 6);
-  const Tensor v = noise(shape, DType::kF32, 7), working = noise(shape, kType, 8);
+  const Tensor v = noise(shape, DType::kF32, 7), working = noise(shape, kStepType, 8);
   const Tensors found = same_each_time({w, m, v, working}, [&] {
     copy(w, w0, stream_);
     copy(m, m0, stream_);

@@ -7,7 +7,6 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-constexpr DType kType = DType::kBF16;
 constexpr double kTolerance = 1e-2;  // of one rounding to bf16
 constexpr double kWeight = 0.05;     // so that GELU's inputs are of a size that bends it
 
@@ -43,7 +42,7 @@ class CudaStepProducts : public StepCase {
     Tensor x, w, bias;
     std::int64_t outputs;
   };
-  Linear linear(std::int64_t outputs, std::int64_t inputs, DType dtype = kType) const {
+  Linear linear(std::int64_t outputs, std::int64_t inputs, DType dtype = kStepType) const {
     return {noise({sizes_.rows(), inputs}, dtype, 1), noise({outputs, inputs}, dtype, 2, kWeight),
             noise({outputs}, DType::kF32, 3), outputs};
   }
@@ -73,7 +72,7 @@ TEST_F(CudaStepProducts, ForwardWithBias) {
     const Values w = values_of(on_host(l.w));
     for (const std::int64_t row : some_of(sizes_.rows())) {
       expect_close(found.rows(row, row + 1), sum_of_row(l, w, row),
-                   dtype == kType ? kTolerance : 2e-5, concat("row ", row));
+                   dtype == kStepType ? kTolerance : 2e-5, concat("row ", row));
     }
   }
 }
@@ -82,7 +81,7 @@ TEST_F(CudaStepProducts, ForwardWithBias) {
 TEST_F(CudaStepProducts, ForwardWithResidualBesideAndInPlace) {
   for (const std::int64_t inputs : {sizes_.channels(), 4 * sizes_.channels()}) {
     const Linear l = linear(sizes_.channels(), inputs);
-    const Tensor residual = noise({sizes_.rows(), l.outputs}, kType, 4), y = like_output(l);
+    const Tensor residual = noise({sizes_.rows(), l.outputs}, kStepType, 4), y = like_output(l);
     const Values w = values_of(on_host(l.w));
     for (const bool in_place : {false, true}) {
       const Tensor found = same_each_time({y}, [&] {
@@ -139,9 +138,9 @@ TEST_F(CudaStepProducts, WhatBackwardComputesAgainIsWhatForwardHadButForARoundin
 TEST_F(CudaStepProducts, BackwardToTheInput) {
   const std::int64_t n = sizes_.rows(), c = sizes_.channels();
   for (const std::int64_t outputs : {3 * c, 4 * c}) {
-    const Tensor dy = noise({n, outputs}, kType, 1);
-    const Tensor w = noise({outputs, c}, kType, 2, kWeight);
-    const Tensor dx = noise({n, c}, kType, 3);
+    const Tensor dy = noise({n, outputs}, kStepType, 1);
+    const Tensor w = noise({outputs, c}, kStepType, 2, kWeight);
+    const Tensor dx = noise({n, c}, kStepType, 3);
     const Tensor found =
         same_each_time({dx}, [&] { linear_backward_input(dx, dy, w, stream_); })[0];
     const Values weights = values_of(on_host(w));
@@ -155,8 +154,8 @@ TEST_F(CudaStepProducts, BackwardToTheInput) {
 
 TEST_F(CudaStepProducts, BackwardThroughGelu) {
   const std::int64_t n = sizes_.rows(), c = sizes_.channels();
-  const Tensor dy = noise({n, c}, kType, 1), w = noise({c, 4 * c}, kType, 2, kWeight);
-  const Tensor wide = noise({n, 4 * c}, kType, 3, 3), dwide = noise({n, 4 * c}, kType, 4);
+  const Tensor dy = noise({n, c}, kStepType, 1), w = noise({c, 4 * c}, kStepType, 2, kWeight);
+  const Tensor wide = noise({n, 4 * c}, kStepType, 3, 3), dwide = noise({n, 4 * c}, kStepType, 4);
   const Tensor found =
       same_each_time({dwide}, [&] { linear_gelu_backward_input(dwide, dy, w, wide, stream_); })[0];
   const Values weights = values_of(on_host(w));
@@ -174,7 +173,7 @@ TEST_F(CudaStepProducts, BackwardThroughGelu) {
 TEST_F(CudaStepProducts, BackwardToTheWeight) {
   const std::int64_t n = sizes_.rows(), c = sizes_.channels();
   const auto columns = static_cast<std::size_t>(c);
-  const Tensor x = noise({n, c}, kType, 1), dy = noise({n, 3 * c}, kType, 2);
+  const Tensor x = noise({n, c}, kStepType, 1), dy = noise({n, 3 * c}, kStepType, 2);
   const Tensor before = noise({3 * c, c}, DType::kF32, 3), dw = noise({3 * c, c}, DType::kF32, 4);
   const Tensor x_host = on_host(x), dy_host = on_host(dy), before_host = on_host(before);
   for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
@@ -200,8 +199,8 @@ TEST_F(CudaStepProducts, BackwardToTheWeight) {
 
 TEST_F(CudaStepProducts, TheHead) {
   const std::int64_t n = sizes_.head_rows, c = sizes_.channels(), v = sizes_.padded_vocabulary;
-  const Tensor x = noise({n, c}, kType, 1), table = noise({v, c}, kType, 2, kWeight);
-  const Tensor logits = noise({n, v}, kType, 3), dx = noise({n, c}, kType, 4);
+  const Tensor x = noise({n, c}, kStepType, 1), table = noise({v, c}, kStepType, 2, kWeight);
+  const Tensor logits = noise({n, v}, kStepType, 3), dx = noise({n, c}, kStepType, 4);
   const Tensor dtable = noise({v, c}, DType::kF32, 5);
   const Tensor found = same_each_time(
       {logits}, [&] { linear_forward(logits, x, table, Tensor(), Tensor(), stream_); })[0];

@@ -7,10 +7,10 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-constexpr std::int64_t kTime = 9, kWidth = 16, kCapacity = 12;
-
 class AttentionLayerTest : public ::testing::TestWithParam<int> {
  protected:
+  static constexpr std::int64_t kTime = 9, kWidth = 16, kCapacity = 12;
+
   AttentionLayerTest() {
     randomize([&](const ParameterVisitor& visit) { layer_.visit_parameters(visit); }, stream_);
   }

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
-const ModelConfig kSmall{.layers = 2, .heads = 2, .width = 24, .context = 10, .vocabulary = 61};
+const ModelConfig kNarrow{.layers = 2, .heads = 2, .width = 24, .context = 10, .vocabulary = 61};
 constexpr int kShards = 3;
 
 std::string shard_name(std::size_t shard) {
@@ -26,7 +26,7 @@ std::string shard_name(std::size_t shard) {
 class HuggingFaceShards : public testing::Test {
  protected:
   void SetUp() override {
-    Gpt2 model(kSmall, 7, stream_);
+    Gpt2 model(kNarrow, 7, stream_);
     export_hugging_face(model, nullptr, whole_, stream_);
     export_hugging_face(model, nullptr, sharded_, stream_);
     fs::remove(sharded_ / "model.safetensors");
@@ -57,7 +57,7 @@ class HuggingFaceShards : public testing::Test {
   /// The model.safetensors of a model that takes its weights from the sharded folder. Equal weights
   /// give equal bytes.
   std::string exported_again() {
-    Gpt2 model(kSmall, 8, stream_);
+    Gpt2 model(kNarrow, 8, stream_);
     read_hugging_face_weights(sharded_, model, stream_);
     const fs::path again = folder_ / concat("again", folders_++);
     export_hugging_face(model, nullptr, again, stream_);
@@ -65,7 +65,7 @@ class HuggingFaceShards : public testing::Test {
   }
   template <class Problem>
   void expect_refused(std::initializer_list<std::string> words) {
-    Gpt2 model(kSmall, 8, stream_);
+    Gpt2 model(kNarrow, 8, stream_);
     try {
       read_hugging_face_weights(sharded_, model, stream_);
       FAIL() << "the folder was read";

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 
+#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/stream.h"
 
 namespace hybrid_trainer {
@@ -68,7 +68,7 @@ class KernelTimer {
   const Stream& stream_;
   Profile* profile_;
   Work work_;
-  std::chrono::steady_clock::time_point begin_;
+  Clock::time_point begin_;
 };
 
 /// Counts the scope as a part of the step, and the kernels in it as belonging to that part.
@@ -84,7 +84,7 @@ class StepPartTimer {
   Profile* profile_;
   StepPart part_;
   StepPart before_ = StepPart::kElsewhere;
-  std::chrono::steady_clock::time_point begin_;
+  Clock::time_point begin_;
 };
 
 }  // namespace hybrid_trainer

@@ -69,6 +69,9 @@ class Tensor {
 
   /// The same elements under another shape. Throws ShapeMismatch where the counts differ.
   Tensor view(const Shape& shape) const;
+  /// The same elements as a matrix: the last dimension and, before it, all others joined. The last
+  /// must not be 0. An undefined tensor stays undefined.
+  Tensor as_rows() const;
   /// Rows [begin, end) of dimension 0, sharing memory.
   Tensor rows(std::int64_t begin, std::int64_t end) const;
 
