@@ -57,8 +57,8 @@ std::string PredictGate::explanation() const {
   if (jumps_ == 0) return "no prediction was tried yet";
   const double ahead = advantage();
   if (ahead > 0) return concat("predictions pay: their loss is ", brief(ahead), " below Full's");
-  const std::string behind = concat("predictions do not pay: their loss is ", brief(-ahead),
-                                    " above Full's at their cost");
+  const std::string behind = concat("predictions do not pay: their loss is ",
+                                    brief(std::abs(ahead)), " above Full's at their cost");
   if (config_.trial_share == 0) return behind + ", and phases.trial_share 0 allows no trial";
   const double next = static_cast<double>(trial_steps_ + length_) / config_.trial_share;
   return concat(behind, "; the next trial from step ",

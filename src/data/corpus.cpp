@@ -1,6 +1,7 @@
 #include "hybrid_trainer/data/corpus.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -43,10 +44,12 @@ class CorpusFinder {
   }
 
   void add_folder(const fs::path& folder) {
+    check_readable(folder);
     std::vector<fs::path> paths;
     const auto options = fs::directory_options::skip_permission_denied;
     for (const auto& entry : fs::recursive_directory_iterator(folder, options)) {
       std::error_code dangling_link;
+      if (entry.is_directory(dangling_link)) check_readable(entry.path());
       if (entry.is_regular_file(dangling_link)) paths.push_back(entry.path());
     }
     std::ranges::sort(paths);
@@ -68,6 +71,11 @@ class CorpusFinder {
  private:
   using Key = std::pair<dev_t, ino_t>;
   static Key key_of(const struct stat& file) { return {file.st_dev, file.st_ino}; }
+  static void check_readable(const fs::path& folder) {
+    if (::access(folder.c_str(), R_OK | X_OK) == 0) return;
+    throw MissingInput(concat("cannot read the folder ", folder.string(), ": ",
+                              std::strerror(errno), "; give the parts of it that can be read"));
+  }
   static struct stat status_of(const fs::path& path) {
     struct stat file {};
     if (::stat(path.c_str(), &file) == 0) return file;

@@ -1,6 +1,10 @@
 #include "output_folder.h"
 
+#include <signal.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
 
 #include "hybrid_trainer/core/error.h"
 
@@ -13,6 +17,20 @@ namespace {
 /// A hidden path beside `path`, with `what` and the process id in its name.
 fs::path sibling(const fs::path& path, const char* what) {
   return path.parent_path() / concat(".", path.filename().string(), ".", what, "-", ::getpid());
+}
+
+/// Removes the partial folders beside `path` of processes that a signal or a power cut ended.
+void remove_left_over(const fs::path& path) {
+  const std::string prefix = concat(".", path.filename().string(), ".partial-");
+  std::error_code unreadable;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path.parent_path(), unreadable)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    const int process = std::atoi(name.c_str() + prefix.size());
+    std::error_code ignored;
+    if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH)
+      fs::remove_all(entry.path(), ignored);
+  }
 }
 
 /// The name of an entry that is not of a data folder; empty if there is none.
@@ -63,6 +81,7 @@ OutputFolder::~OutputFolder() {
 }
 
 const fs::path& OutputFolder::create() {
+  remove_left_over(path_);
   std::error_code error;
   fs::create_directories(partial_, error);
   if (error) {

@@ -17,7 +17,8 @@ class OutputFolder {
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
-  /// Creates the folder to fill; throws CannotCreate.
+  /// Creates the folder to fill, and removes those beside it of processes that ended before their
+  /// commit. Throws CannotCreate.
   const std::filesystem::path& create();
   /// Throws IoError.
   void commit();

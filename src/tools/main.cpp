@@ -1,6 +1,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -117,6 +118,7 @@ void keep_standard_streams_apart() {
 }  // namespace hybrid_trainer
 
 int main(int count, char** values) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a write past the limit of a file's size fails instead
   hybrid_trainer::keep_standard_streams_apart();
   const std::vector<std::string> arguments(values + std::min(count, 1), values + count);
   if (hybrid_trainer::computes(arguments)) hybrid_trainer::let_waiting_threads_sleep(values);

@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/observability/json_writer.h"
 #include "src/io/strict_json.h"
 
 namespace hybrid_trainer {
@@ -27,10 +28,12 @@ std::string project_version() { return HT_VERSION; }
 
 void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
                      const RunData& data) {
-  const boost::json::object source{
-      {"folder", fs::absolute(data.folder).lexically_normal().string()},
-      {"train_tokens", data.train_tokens}};
-  write_file_atomically(data_file(paths), boost::json::serialize(source) + "\n");
+  JsonWriter source;
+  source.begin_object();
+  source.string("folder", fs::absolute(data.folder).lexically_normal().string());
+  source.number("train_tokens", data.train_tokens);
+  source.end_object();
+  write_file_atomically(data_file(paths), source.text() + "\n");
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"}) {
     const fs::path from = data.folder / name;
     if (!fs::exists(from)) continue;
@@ -58,6 +61,11 @@ RunData data_of_run(const RunPaths& paths) {
           tokens != nullptr && tokens->is_int64() ? tokens->get_int64() : 0};
 }
 
+std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths) {
+  if (!fs::exists(tokenizer_folder(paths))) return nullptr;
+  return load_tokenizer(tokenizer_folder(paths));
+}
+
 std::string end_of_run(const RunPaths& paths) {
   if (!fs::exists(paths.summary())) return "";
   const boost::json::value value =
@@ -80,7 +88,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream) {
   }
   run.step = found.checkpoint->step;
   run.data = data_of_run(paths).folder;
-  if (fs::exists(tokenizer_folder(paths))) run.tokenizer = load_tokenizer(tokenizer_folder(paths));
+  run.tokenizer = tokenizer_of_run(paths);
   run.model = std::make_unique<Gpt2>(run.config.model, 0, stream);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;

@@ -62,8 +62,8 @@ class TrainingRun {
       : settings_(settings),
         console_(console),
         interruption_(interruption),
-        train_(settings.data, Split::kTrain, known_vocabulary(settings.config)),
-        validation_(settings.data, Split::kValidation, known_vocabulary(settings.config)),
+        train_(settings.data, Split::kTrain, known_vocabulary(settings)),
+        validation_(settings.data, Split::kValidation, known_vocabulary(settings)),
         config_(resolved(settings, train_)),
         stream_(device_pool(config_)),
         host_(make_host_pool(stream_.device())),
@@ -71,16 +71,18 @@ class TrainingRun {
         windows_(validation_, config_.data.batch_size, config_.data.sequence_length,
                  batches_stream()),
         directory_(settings.run.string(), settings.resume ? RunMode::kResume : RunMode::kNew) {
-    if (directory_.resumes() && has_checkpoint()) check_same_run();
     load_tokenizer_for_sample();
+    if (directory_.resumes() && has_checkpoint()) check_same_run();
   }
 
   TrainingRunResult train();
 
  private:
-  static std::optional<std::int64_t> known_vocabulary(const HybridTrainerConfig& config) {
-    if (config.model.vocabulary == 0) return {};
-    return config.model.vocabulary;
+  /// Of data that do not say it themselves; with those that do, resolved() compares.
+  static std::optional<std::int64_t> known_vocabulary(const TrainingRunSettings& settings) {
+    const std::int64_t wanted = settings.config.model.vocabulary;
+    if (wanted == 0 || read_data_info(settings.data)) return {};
+    return wanted;
   }
   static BatchSettings batch_settings(const HybridTrainerConfig& config) {
     return {.batch_size = config.data.batch_size * config.gradient_accumulation.micro_batches,
@@ -99,6 +101,7 @@ class TrainingRun {
   }
   void check_same_run();
   void load_tokenizer_for_sample();
+  bool begins_with_another_tokenizer() const;
   void describe(Gpt2& model, const HybridTrainer& trainer, RunRecords& records);
   double validation_loss(Gpt2& model);
   bool evaluates_after(std::int64_t step, std::int64_t undecided_before,
@@ -133,6 +136,11 @@ void TrainingRun::check_same_run() {
   config_before_ = config_of_run(directory_.paths());
   check_changes(config_changes(*config_before_, config_));
   const RunData data = data_of_run(directory_.paths());
+  const auto tokenizer = tokenizer_of_run(directory_.paths());
+  if (tokenizer && tokenizer_ && !tokenizer_->has_tokens_of(*tokenizer)) {
+    throw DataError(concat(settings_.data.string(), ": its tokenizer is not the one that the run ",
+                           "was trained with; give --data the run's own, ", data.folder.string()));
+  }
   if (data.train_tokens == 0 || data.train_tokens == train_.tokens()) return;
   throw DataError(concat(settings_.data.string(), " has ", train_.tokens(),
                          " training tokens, and the run was trained on ", data.train_tokens,
@@ -148,6 +156,16 @@ void TrainingRun::load_tokenizer_for_sample() {
   throw DataError(concat("the tokenizer of ", settings_.data.string(), " has ",
                          tokenizer_->vocabulary_size(), " tokens, want at most model.vocabulary, ",
                          config_.model.vocabulary, "; make the data anew with hybrid prepare"));
+}
+
+/// Whether the folder of --init-from has a tokenizer that can be read, and the data another one.
+bool TrainingRun::begins_with_another_tokenizer() const {
+  if (!settings_.init_from || !tokenizer_) return false;
+  try {
+    return !load_tokenizer(*settings_.init_from)->has_tokens_of(*tokenizer_);
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 void TrainingRun::describe(Gpt2& model, const HybridTrainer& trainer, RunRecords& records) {
@@ -316,6 +334,11 @@ TrainingRunResult TrainingRun::train() {
   if (directory_.resumes() && !resumed)
     early.push_back(
         concat("there is no checkpoint in ", paths.checkpoints(), ": begins at step 1"));
+  if (!resumed && begins_with_another_tokenizer())
+    early.push_back(concat("the tokenizer of ", settings_.init_from->string(),
+                           " is not the data's: ids meant other text to its weights; prepare the "
+                           "text with --tokenizer ",
+                           settings_.init_from->string()));
   check_steps_left(trainer);
   const bool was_finished =
       resumed && trainer.steps_done() == config_.training.steps && end_of_run(paths) == "finished";

@@ -1,6 +1,8 @@
 #include "hybrid_trainer/data/corpus.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "hybrid_trainer/core/error.h"
 #include "temporary_folder.h"
@@ -73,6 +75,39 @@ TEST(Corpus, MissingAndEmptyInputsAreNamed) {
   expect_words(message_of<MissingInput>([] { find_corpus({"nowhere.txt"}); }), {"nowhere.txt"});
   expect_words(message_of<DataError>([&] { find_corpus({empty}); }), {"void.txt", "empty"});
   expect_words(message_of<MissingInput>([] { find_corpus({"/dev/null"}); }), {"/dev/null"});
+}
+
+/// Whether `holds` does in a child process of a user who may not read everything.
+template <class F>
+bool holds_without_rights(const F& holds) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr unsigned kNobody = 65534;
+    const bool is_restricted =
+        ::geteuid() != 0 || (::setgid(kNobody) == 0 && ::setuid(kNobody) == 0);
+    ::_exit(is_restricted && holds() ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(Corpus, AFolderThatMayNotBeReadIsNamed) {
+  const TemporaryFolder folder;
+  folder.write("books/a.txt", "aaaa");
+  folder.write("books/closed/b.txt", "bb");
+  std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
+  EXPECT_TRUE(holds_without_rights([&] { return find_corpus({folder / "books"}).bytes == 6; }));
+  std::filesystem::permissions(folder / "books/closed", std::filesystem::perms::none);
+  EXPECT_TRUE(holds_without_rights([&] {
+    try {
+      find_corpus({folder / "books"});
+    } catch (const MissingInput& error) {
+      return std::string(error.what()).find("books/closed: Permission") != std::string::npos;
+    }
+    return false;
+  }));
+  std::filesystem::permissions(folder / "books/closed", std::filesystem::perms(0755));
 }
 
 TEST(Corpus, OneFileIsCutAtItsEnd) {

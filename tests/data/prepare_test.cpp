@@ -1,6 +1,8 @@
 #include "hybrid_trainer/data/prepare.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -41,6 +43,20 @@ std::vector<std::int32_t> tokens_of(const TemporaryFolder& folder, Split split) 
 std::size_t entries(const std::filesystem::path& folder) {
   return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder),
                                                 std::filesystem::directory_iterator()));
+}
+
+TEST(Prepare, WhatAnEndedProcessLeftOverIsRemoved) {
+  const TemporaryFolder folder;
+  folder.write("text", sample_text(20));
+  const pid_t ended = ::fork();
+  if (ended == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(ended, nullptr, 0), ended);
+  const auto partial = [](pid_t process) { return concat(".data.partial-", process); };
+  folder.write(partial(ended) + "/train_000000.bin", "x");
+  folder.write(partial(::getppid()) + "/train_000000.bin", "x");
+  prepare_data(settings_for(folder, "bytes"));
+  EXPECT_FALSE(std::filesystem::exists(folder / partial(ended)));
+  EXPECT_TRUE(std::filesystem::exists(folder / partial(::getppid())));
 }
 
 TEST(Prepare, TokensDecodeToTheText) {

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "hybrid_trainer/core/error.h"
 #include "tests/tools/hybrid_process.h"
@@ -133,6 +135,39 @@ TEST(BadInput, SettingsThatWouldChangeNothingAreRefused) {
       ExitCode::kUsage, {"model.layers=7", "--init-from"});
   expect_refusal({"bench", "--preset", "tiny", "--sequence", "65"}, ExitCode::kUsage,
                  {"--sequence 65", "64"});
+}
+
+TEST(BadInput, AnotherTokenizerOfAsManyTokensIsTold) {
+  std::string text = read_text(trained_folder() / "text.txt");
+  std::replace(text.begin(), text.end(), 'L', '~');
+  write_text(trained_folder() / "other.txt", text);
+  ASSERT_EQ(run_hybrid(trained_folder(),
+                       {"prepare", "other.txt", "--output", "other", "--tokenizer", "characters"})
+                .exit_code,
+            0);
+  expect_refusal({"eval", "run", "--data", "other"}, ExitCode::kData, {"other", "tokenizer"});
+  expect_refusal({"train", "--resume", "--run", "run", "--data", "other"}, ExitCode::kData,
+                 {"other", "tokenizer"});
+}
+
+TEST(BadInput, AVocabularySmallerThanTheDatasIsNoDamage) {
+  expect_refusal(tiny_training("new", {"--set", "model.vocabulary=2"}), ExitCode::kConfig,
+                 {"model.vocabulary", "got 2"});
+}
+
+TEST(BadInput, AFilePastTheProcesssLimitIsTold) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{2048, before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &small);
+  const ProcessResult result = run_hybrid(
+      trained_folder(), {"prepare", "text.txt", "--output", "cut", "--tokenizer", "bytes"});
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::kIo)) << result.errors;
+  EXPECT_NE(result.errors.find("too large"), std::string::npos) << result.errors;
+  EXPECT_FALSE(fs::exists(trained_folder() / "cut"));
 }
 
 TEST(BadInput, AClosedStandardErrorLeavesFilesAlone) {

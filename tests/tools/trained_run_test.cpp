@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
 
@@ -70,6 +71,18 @@ TEST(TrainedRun, ResumeAloneTakesTheRunsOwnConfigurationAndData) {
       trained_folder(), {"train", "--resume", "--run", "longer", "--set", "training.seed=5"});
   EXPECT_EQ(other.exit_code, 78);
   EXPECT_NE(other.errors.find("training.seed"), std::string::npos) << other.errors;
+}
+
+TEST(TrainedRun, ADataFolderWhoseNameIsNotUtf8LeavesAReadableRun) {
+  const fs::path data = trained_folder() / "caf\xE9";
+  fs::copy(trained_folder() / "data", data);
+  std::vector<std::string> arguments = tiny_training("latin");
+  std::replace(arguments.begin(), arguments.end(), std::string("data"), data.string());
+  in_trained_folder(arguments);
+  only_object(read_text(trained_folder() / "latin/data.json"));
+  in_trained_folder({"eval", "latin", "--data", data.string()});
+  in_trained_folder({"train", "--resume", "--run", "latin", "--data", data.string(), "--set",
+                     "training.steps=7"});
 }
 
 TEST(TrainedRun, SampleStartsWithThePromptAndRepeatsItself) {

@@ -41,6 +41,8 @@ class Tokenizer {
   /// Whether a document that does not begin with a space is encoded as if it did, as a BPE of
   /// Hugging Face with add_prefix_space does; its decoded text then begins with that space.
   virtual bool adds_prefix_space() const { return false; }
+  /// Whether every id means the same bytes to both.
+  bool has_tokens_of(const Tokenizer& other) const { return tokens_ == other.tokens_; }
   /// The bytes of one token. Throws DataError where the id is not in the vocabulary.
   std::string_view token_bytes(std::int32_t id) const;
 

@@ -28,6 +28,8 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, c
 /// What write_run_files wrote. Throw MissingInput where there is none, ConfigError, DataError.
 HybridTrainerConfig config_of_run(const RunPaths& paths);
 RunData data_of_run(const RunPaths& paths);
+/// Null where the data had no tokenizer.
+std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths);
 
 /// How the run ended, as its summary.json says: "finished", "interrupted", "diverged" or "failed";
 /// empty where there is none. Throws DataError.
