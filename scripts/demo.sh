@@ -46,10 +46,12 @@ fi
 "$hybrid" prepare "${texts[@]}" --output "$data" --tokenizer bpe --vocab-size 4096 --validation "$validation" >&2
 
 title "measuring this machine"
-measured=$("$hybrid" bench --preset small --batch 8 --sequence 256 --optimizer muon --precision auto --steps 8 --json)
+bench() { "$hybrid" bench --preset small --batch 8 --sequence 256 --optimizer muon --json "$@"; }
+measured=$(bench --precision auto --steps 8)
+evaluated=$(bench --precision fp32 --steps 2)  # evaluations use the master weights
 number() { sed -n "s/.*\"$1\": *\([0-9.eE+-]*\).*/\1/p" <<<"$2" | head -n 1; }
 data_info=$(cat "$data/data.json")
-steps=$(awk -v step="$(number step_seconds "$measured")" -v forward="$(number forward_only_seconds "$measured")" \
+steps=$(awk -v step="$(number step_seconds "$measured")" -v forward="$(number forward_only_seconds "$evaluated")" \
   -v train="$(number train_tokens "$data_info")" -v validation="$(number validation_tokens "$data_info")" \
   -v budget=$train_seconds -v times=$evaluations -v epochs=$most_epochs '
   BEGIN {
