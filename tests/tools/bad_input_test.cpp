@@ -156,18 +156,19 @@ TEST(BadInput, AVocabularySmallerThanTheDatasIsNoDamage) {
 }
 
 TEST(BadInput, AFilePastTheProcesssLimitIsTold) {
+  const fs::path& folder = trained_folder();  // made without the limit
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit small{2048, before.rlim_max};
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   setrlimit(RLIMIT_FSIZE, &small);
-  const ProcessResult result = run_hybrid(
-      trained_folder(), {"prepare", "text.txt", "--output", "cut", "--tokenizer", "bytes"});
+  const ProcessResult result =
+      run_hybrid(folder, {"prepare", "text.txt", "--output", "cut", "--tokenizer", "bytes"});
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::kIo)) << result.errors;
   EXPECT_NE(result.errors.find("too large"), std::string::npos) << result.errors;
-  EXPECT_FALSE(fs::exists(trained_folder() / "cut"));
+  EXPECT_FALSE(fs::exists(folder / "cut"));
 }
 
 TEST(BadInput, AClosedStandardErrorLeavesFilesAlone) {
