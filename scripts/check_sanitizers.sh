@@ -5,20 +5,28 @@ takes_no_arguments "$@"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 "$root/scripts/install_dependencies.sh" || exit
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-programs=(test_core test_kernels test_nn test_models test_optim test_phases test_memory test_data test_io test_observability
-  test_trainer)
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+log=$logs/build
+programs=(test_trainer test_io test_core test_kernels test_nn test_models test_optim test_phases test_memory test_data
+  test_observability)
 (cd "$root" && cmake --preset cpu-asan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 cmake --build "$root/build/cpu-asan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }
 
 export OMP_WAIT_POLICY=passive UBSAN_OPTIONS=print_stacktrace=1
+run() { (cd "$root/build/cpu-asan/tests" && "./$1" --gtest_brief=1) >"$logs/$1" 2>&1 && touch "$logs/$1.clean"; }
+for program in "${programs[@]}"; do
+  [ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n || true
+  { run "$program" || true; } &
+done
+wait
+
 failed=0
 for program in "${programs[@]}"; do
-  if (cd "$root/build/cpu-asan/tests" && "./$program" --gtest_brief=1) >"$log" 2>&1; then
-    echo "$program: clean ($(sed -nE 's/^\[==========\] ([0-9]+ tests?) .*/\1/p' "$log" | tail -n 1))"
+  if [ -e "$logs/$program.clean" ]; then
+    echo "$program: clean ($(sed -nE 's/^\[==========\] ([0-9]+ tests?) .*/\1/p' "$logs/$program" | tail -n 1))"
   else
-    tail -n 60 "$log"
+    tail -n 60 "$logs/$program"
     echo "$program: FAILED"
     failed=1
   fi
