@@ -49,7 +49,8 @@ class CorpusFinder {
     const auto options = fs::directory_options::skip_permission_denied;
     for (const auto& entry : fs::recursive_directory_iterator(folder, options)) {
       std::error_code dangling_link;
-      if (entry.is_directory(dangling_link)) check_readable(entry.path());
+      const bool is_entered = entry.is_directory(dangling_link) && !entry.is_symlink();
+      if (is_entered) check_readable(entry.path());
       if (entry.is_regular_file(dangling_link)) paths.push_back(entry.path());
     }
     std::ranges::sort(paths);

@@ -99,6 +99,10 @@ TEST(Corpus, AFolderThatMayNotBeReadIsNamed) {
   std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
   EXPECT_TRUE(holds_without_rights([&] { return find_corpus({folder / "books"}).bytes == 6; }));
   std::filesystem::permissions(folder / "books/closed", std::filesystem::perms::none);
+  folder.write("shelf/c.txt", "c");
+  std::filesystem::create_directory_symlink(folder / "books/closed", folder / "shelf" / "link");
+  EXPECT_TRUE(holds_without_rights([&] { return find_corpus({folder / "shelf"}).bytes == 1; }))
+      << "what is behind the link is not read";
   EXPECT_TRUE(holds_without_rights([&] {
     try {
       find_corpus({folder / "books"});
