@@ -13,7 +13,7 @@ namespace hybrid_trainer::testing {
 class GoldenGpt2 {
  public:
   explicit GoldenGpt2(const std::string& name, const Stream& stream)
-      : stream_(stream), file_(std::string(HT_TEST_DATA_DIR) + "/" + name + ".safetensors") {
+      : stream_(stream), file_(concat(HT_TEST_DATA_DIR, "/", name, ".safetensors")) {
     const auto number = [&](const char* key) { return std::stoll(file_.metadata().at(key)); };
     config_.layers = number("layers");
     config_.heads = number("heads");
