@@ -1,6 +1,5 @@
 #include <iostream>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/observability/json_writer.h"
 #include "hybrid_trainer/trainer/evaluation.h"
@@ -10,18 +9,6 @@
 #include "src/tools/open_run.h"
 
 namespace hybrid_trainer {
-namespace {
-
-/// Throws DataError: a loss over another tokenizer's ids would mean nothing.
-void check_tokenizer(const TrainedRun& run, const std::filesystem::path& data) {
-  if (!run.tokenizer || !read_data_info(data)) return;
-  if (load_tokenizer(data)->has_tokens_of(*run.tokenizer)) return;
-  throw DataError(concat(data.string(), ": its tokenizer is not the one that the run was trained ",
-                         "with; prepare the text again with --tokenizer and the folder tokenizer/ ",
-                         "of the run"));
-}
-
-}  // namespace
 
 int eval_command(const std::vector<std::string>& arguments) {
   std::string data, device = "auto";
@@ -43,7 +30,8 @@ int eval_command(const std::vector<std::string>& arguments) {
 
   const Stream stream(make_device_pool(device_of_option(device)));
   const TrainedRun run = open_run(operands->front(), stream);
-  if (!data.empty()) check_tokenizer(run, data);
+  if (!data.empty() && read_data_info(data))
+    check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);
   const TokenDataset validation(data.empty() ? run.data : std::filesystem::path(data),
                                 Split::kValidation, run.config.model.vocabulary);
   EvaluationWindows windows(validation, run.config.data.batch_size, run.config.data.sequence_length,

@@ -66,6 +66,13 @@ std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths) {
   return load_tokenizer(tokenizer_folder(paths));
 }
 
+void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data, const fs::path& data) {
+  if (of_run == nullptr || of_data == nullptr || of_data->has_tokens_of(*of_run)) return;
+  throw DataError(concat(data.string(), ": its tokenizer is not the one that the run was trained ",
+                         "with; give the run's own data, or prepare the text again with the run's ",
+                         "folder tokenizer/ as --tokenizer"));
+}
+
 std::string end_of_run(const RunPaths& paths) {
   if (!fs::exists(paths.summary())) return "";
   const boost::json::value value =

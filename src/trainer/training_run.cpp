@@ -136,11 +136,8 @@ void TrainingRun::check_same_run() {
   config_before_ = config_of_run(directory_.paths());
   check_changes(config_changes(*config_before_, config_));
   const RunData data = data_of_run(directory_.paths());
-  const auto tokenizer = tokenizer_of_run(directory_.paths());
-  if (tokenizer && tokenizer_ && !tokenizer_->has_tokens_of(*tokenizer)) {
-    throw DataError(concat(settings_.data.string(), ": its tokenizer is not the one that the run ",
-                           "was trained with; give --data the run's own, ", data.folder.string()));
-  }
+  check_same_tokenizer(tokenizer_of_run(directory_.paths()).get(), tokenizer_.get(),
+                       settings_.data);
   if (data.train_tokens == 0 || data.train_tokens == train_.tokens()) return;
   throw DataError(concat(settings_.data.string(), " has ", train_.tokens(),
                          " training tokens, and the run was trained on ", data.train_tokens,

@@ -51,6 +51,17 @@ TEST(PredictGate, MakesOneTrialWithoutEvidence) {
   EXPECT_FALSE(run.gate.grant().open) << "no share is kept for trials";
 }
 
+TEST(PredictGate, NoAdvantageIsNoNegativeOne) {
+  MadeUpRun run(config_with(0));
+  run.slope = run.loss = 0;
+  run.full(20);
+  run.jump(0, 0);
+  run.full(20);
+  ASSERT_EQ(run.gate.advantage(), 0);
+  EXPECT_NE(run.gate.explanation().find("their loss is 0 above"), std::string::npos)
+      << run.gate.explanation();
+}
+
 TEST(PredictGate, OpensForJumpsThatSaveMoreThanTheyCost) {
   MadeUpRun run(config_with(0));
   run.full(20);

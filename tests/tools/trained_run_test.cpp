@@ -117,5 +117,22 @@ TEST(TrainedRun, AnExportedModelTrainsOn) {
   EXPECT_NEAR(after, before, 1e-5);
 }
 
+TEST(TrainedRun, BeginningFromAnotherTokenizersModelIsTold) {
+  const fs::path model = trained_folder() / "model";
+  fs::remove_all(model);
+  in_trained_folder({"export", "run", "--output", "model"});
+  const auto errors = [&](const std::string& run) {
+    return in_trained_folder({"train", "--init-from", "model", "--data", "data", "--run", run,
+                              "--set", "data.sequence_length=16", "--set", "training.steps=1"})
+        .errors;
+  };
+  const std::string note = "the tokenizer of model is not the data's";
+  EXPECT_EQ(errors("from-none").find(note), std::string::npos);
+  fs::copy(trained_folder() / "data/tokenizer.json", model);
+  EXPECT_EQ(errors("from-same").find(note), std::string::npos);
+  write_text(model / "tokenizer.json", "{\"type\":\"bytes\"}");
+  EXPECT_NE(errors("from-other").find(note), std::string::npos);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

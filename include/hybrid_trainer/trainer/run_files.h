@@ -30,6 +30,9 @@ HybridTrainerConfig config_of_run(const RunPaths& paths);
 RunData data_of_run(const RunPaths& paths);
 /// Null where the data had no tokenizer.
 std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths);
+/// Throws DataError where both are there and differ: ids of `data` would mean other text.
+void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data,
+                          const std::filesystem::path& data);
 
 /// How the run ended, as its summary.json says: "finished", "interrupted", "diverged" or "failed";
 /// empty where there is none. Throws DataError.
