@@ -26,7 +26,7 @@ class ContentStore {
   virtual bool keeps_content() const { return true; }
 };
 
-/// Copies in another pool, of MemoryKind::kOptimizerState.
+/// Copies in another pool, of their own kinds.
 class PoolStore final : public ContentStore {
  public:
   explicit PoolStore(std::shared_ptr<MemoryPool> pool) : host_(std::move(pool)) {}

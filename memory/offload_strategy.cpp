@@ -1,39 +1,73 @@
 #include "hybrid_trainer/memory/offload_strategy.h"
 
+#include <array>
+
 #include "hybrid_trainer/core/error.h"
 #include "stored_offload.h"
 
 namespace hybrid_trainer {
 namespace {
 
+using Pool = std::shared_ptr<MemoryPool>;
+
 /// Leaves everything in place.
 class NoOffload final : public OffloadStrategy {
  public:
+  Whereabouts whereabouts() const override { return Whereabouts::kResident; }
   MoveOutResult move_out(std::vector<OffloadSlot>, const Stream&) override { return {}; }
   void begin_restore() override {}
   void wait_until_restored() override {}
   bool keeps_content() const override { return true; }
 };
 
-std::unique_ptr<ContentStore> make_store(const PredictAwareMemoryConfig& config,
-                                         std::shared_ptr<MemoryPool> host_pool) {
-  if (config.offload_strategy == "drop_and_reinitialize") return std::make_unique<ZeroStore>();
-  if (config.offload_target == "memory") return std::make_unique<PoolStore>(std::move(host_pool));
-  return std::make_unique<FileStore>(config.offload_target);
+std::unique_ptr<OffloadStrategy> none(const PredictAwareMemoryConfig&, Pool) {
+  return std::make_unique<NoOffload>();
 }
+
+std::unique_ptr<OffloadStrategy> cpu_offload(const PredictAwareMemoryConfig& config, Pool host) {
+  std::unique_ptr<ContentStore> store;
+  if (config.offload_target == "memory") {
+    store = std::make_unique<PoolStore>(std::move(host));
+  } else {
+    store = std::make_unique<FileStore>(config.offload_target);
+  }
+  return std::make_unique<StoredOffload>(std::move(store), config.async_restore);
+}
+
+std::unique_ptr<OffloadStrategy> drop_and_reinitialize(const PredictAwareMemoryConfig& config,
+                                                       Pool) {
+  return std::make_unique<StoredOffload>(std::make_unique<ZeroStore>(), config.async_restore);
+}
+
+struct Row {
+  const char* name;
+  std::unique_ptr<OffloadStrategy> (*make)(const PredictAwareMemoryConfig& config, Pool host_pool);
+};
+
+constexpr std::array kStrategies{
+    Row{"none", none},
+    Row{"cpu_offload", cpu_offload},
+    Row{"drop_and_reinitialize", drop_and_reinitialize},
+};
 
 }  // namespace
 
+const std::vector<std::string>& offload_strategy_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Row& row : kStrategies) all.emplace_back(row.name);
+    return all;
+  }();
+  return names;
+}
+
 std::unique_ptr<OffloadStrategy> make_offload_strategy(const PredictAwareMemoryConfig& config,
-                                                       std::shared_ptr<MemoryPool> host_pool) {
-  const std::string& name = config.offload_strategy;
-  if (name == "none") return std::make_unique<NoOffload>();
-  if (name != "cpu_offload" && name != "drop_and_reinitialize") {
-    throw ConfigError(
-        {choice_problem("predict_aware_memory.offload_strategy", name, offload_strategy_names())});
+                                                       Pool host_pool) {
+  for (const Row& row : kStrategies) {
+    if (config.offload_strategy == row.name) return row.make(config, std::move(host_pool));
   }
-  return std::make_unique<StoredOffload>(make_store(config, std::move(host_pool)),
-                                         config.async_restore);
+  throw ConfigError({choice_problem("predict_aware_memory.offload_strategy",
+                                    config.offload_strategy, offload_strategy_names())});
 }
 
 }  // namespace hybrid_trainer

@@ -7,7 +7,7 @@ namespace hybrid_trainer {
 void PoolStore::keep(const std::vector<Tensor>& tensors, const Stream& stream) {
   try {
     for (const Tensor& tensor : tensors) {
-      copies_.push_back(Tensor::empty_like(tensor, MemoryKind::kOptimizerState, host_));
+      copies_.push_back(Tensor::empty_like(tensor, tensor.kind(), host_));
       copy(copies_.back(), tensor, stream);
     }
   } catch (...) {

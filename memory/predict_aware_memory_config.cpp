@@ -2,11 +2,6 @@
 
 namespace hybrid_trainer {
 
-const std::vector<std::string>& offload_strategy_names() {
-  static const std::vector<std::string> names{"none", "cpu_offload", "drop_and_reinitialize"};
-  return names;
-}
-
 PredictAwareMemoryConfig PredictAwareMemoryConfig::conservative() {
   PredictAwareMemoryConfig config;
   config.offload_strategy = "none";

@@ -10,7 +10,7 @@ StoredOffload::~StoredOffload() {
 }
 
 MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stream& stream) {
-  require(slots_.empty(), "move_out: the slots of the last call are still out");
+  require(now_ == Whereabouts::kResident, "move_out: the slots of the last call are still out");
   std::vector<Tensor> tensors;
   for (const OffloadSlot& slot : slots) {
     if (!slot.tensor->defined()) {
@@ -18,8 +18,8 @@ MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stre
     }
     tensors.push_back(*slot.tensor);
   }
-  if (forgets_) moved_in_.synchronize();
-  release_moved_out();
+  if (store_is_full_) moved_in_.synchronize();
+  forget_what_is_back();
   stream_ = &stream;
   if (!transfer_) transfer_.emplace(stream.pool());
   ready_.record(stream);
@@ -33,44 +33,55 @@ MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stre
   origins_.clear();
   std::size_t bytes = 0;
   for (const OffloadSlot& slot : slots) {
-    origins_.push_back({slot.tensor->shape(), slot.tensor->dtype()});
+    origins_.push_back({slot.tensor->shape(), slot.tensor->dtype(), slot.tensor->kind()});
     bytes += slot.tensor->bytes();
     *slot.tensor = Tensor{};
   }
   leaving_ = std::move(tensors);
   slots_ = std::move(slots);
+  now_ = Whereabouts::kLeaving;
   const std::size_t live_before = stream.pool()->use().live_total;
   release_moved_out();
   const std::size_t freed_bytes = live_before - stream.pool()->use().live_total;
-  return {leaving_.empty() ? freed_bytes : bytes, ""};
+  return {now_ == Whereabouts::kAway ? freed_bytes : bytes, ""};
 }
 
 void StoredOffload::release_moved_out() {
-  if (forgets_ && moved_in_.reached()) {
-    store_->forget();
-    forgets_ = false;
-  }
+  forget_what_is_back();
   if (leaving_.empty() || !moved_out_.reached()) return;
   leaving_.clear();
   stream_->pool()->trim();
+  if (now_ == Whereabouts::kLeaving) now_ = Whereabouts::kAway;
+}
+
+void StoredOffload::forget_what_is_back() {
+  if (!store_is_full_ || !moved_in_.reached()) return;
+  store_->forget();
+  store_is_full_ = false;
 }
 
 void StoredOffload::begin_restore() {
-  if (!async_ || slots_.empty() || !returning_.empty()) return;
+  const bool out = now_ == Whereabouts::kLeaving || now_ == Whereabouts::kAway;
+  if (!async_ || !out) return;
   try {
-    start_restore(true);
+    allocate_returning();
   } catch (const OutOfMemory&) {  // wait_until_restored tries again, and reports it
-    returning_.clear();
+    return;
   }
+  start_restore(true);
 }
 
-/// Allocates in this thread, so that the copies come after all earlier uses of the memory.
-void StoredOffload::start_restore(bool in_background) {
+/// In this thread, so that the copies come after all earlier uses of the memory.
+void StoredOffload::allocate_returning() {
   release_moved_out();
-  for (const Origin& origin : origins_) {
-    returning_.push_back(
-        Tensor::empty(origin.shape, origin.dtype, MemoryKind::kOptimizerState, *stream_));
-  }
+  std::vector<Tensor> tensors;
+  for (const Origin& origin : origins_)
+    tensors.push_back(Tensor::empty(origin.shape, origin.dtype, origin.kind, *stream_));
+  returning_ = std::move(tensors);
+}
+
+void StoredOffload::start_restore(bool in_background) {
+  now_ = Whereabouts::kReturning;
   ready_.record(*stream_);
   transfer_->order_after(ready_);
   if (!in_background || !store_->blocks(*transfer_)) {
@@ -87,19 +98,23 @@ void StoredOffload::start_restore(bool in_background) {
 }
 
 void StoredOffload::wait_until_restored() {
-  if (slots_.empty()) return;
+  if (now_ == Whereabouts::kResident) return;
   try {
-    if (returning_.empty()) start_restore(false);
+    if (now_ != Whereabouts::kReturning) {
+      allocate_returning();
+      start_restore(false);
+    }
     if (pending_.valid()) pending_.get();
   } catch (...) {
     returning_.clear();
+    now_ = Whereabouts::kAway;
     throw;
   }
   stream_->order_after(moved_in_);
   for (std::size_t i = 0; i < slots_.size(); ++i) *slots_[i].tensor = returning_[i];
-  slots_.clear();
   returning_.clear();
-  forgets_ = true;
+  now_ = Whereabouts::kResident;
+  store_is_full_ = true;
   release_moved_out();
 }
 

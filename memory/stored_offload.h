@@ -18,6 +18,7 @@ class StoredOffload final : public OffloadStrategy {
   StoredOffload(std::unique_ptr<ContentStore> store, bool async)
       : store_(std::move(store)), async_(async) {}
   ~StoredOffload() override;
+  Whereabouts whereabouts() const override { return now_; }
   MoveOutResult move_out(std::vector<OffloadSlot> slots, const Stream& stream) override;
   void release_moved_out() override;
   void begin_restore() override;
@@ -28,21 +29,25 @@ class StoredOffload final : public OffloadStrategy {
   struct Origin {
     Shape shape;
     DType dtype;
+    MemoryKind kind;
   };
+  void allocate_returning();
   void start_restore(bool in_background);
+  void forget_what_is_back();
 
   std::unique_ptr<ContentStore> store_;
   bool async_;
+  Whereabouts now_ = Whereabouts::kResident;
   const Stream* stream_ = nullptr;  // the one given to move_out
   std::optional<Stream> transfer_;  // for the copies
   Event ready_;                     // what the copies must come after
   Event moved_out_;                 // the copies out are done
   Event moved_in_;                  // the copies in are done
+  std::vector<OffloadSlot> slots_;  // of the last move_out
+  std::vector<Origin> origins_;     // of the slots' tensors
   std::vector<Tensor> leaving_;     // until moved_out_
-  std::vector<OffloadSlot> slots_;
-  std::vector<Origin> origins_;    // of the slots' tensors
-  std::vector<Tensor> returning_;  // the slots' new tensors, being filled
-  bool forgets_ = false;           // the store may forget once moved_in_ is reached
+  std::vector<Tensor> returning_;   // the slots' new tensors, being filled
+  bool store_is_full_ = false;      // it may forget once moved_in_ is reached
   std::future<void> pending_;
   std::jthread worker_;
 };

@@ -34,7 +34,6 @@ void visit_parts(Parts& parts, const Visit& visit) {
   visit("phases.jump.trial", parts.jump.trial);
   visit("phases.jump.stop", parts.jump.stop);
   visit("phases.jump.failed", parts.jump.failed, Since::kLater);
-  visit("phases.jump.restoring", parts.jump.restoring);
 }
 
 }  // namespace
@@ -119,9 +118,7 @@ void PhaseParts::load(const State& state) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     jump.batches.push_back({inputs[i], targets.at(i)});
   }
-  if (!has_entered) return;
-  model.enter_phase(model_phase);
-  if (jump.restoring) model.begin_restore();
+  if (has_entered) model.enter_phase(model_phase);
 }
 
 }  // namespace hybrid_trainer

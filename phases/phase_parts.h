@@ -28,7 +28,6 @@ struct Jump {
   bool trial = false;
   bool stop = false;
   bool failed = false;         // a loss on the way was not finite
-  bool restoring = false;      // begin_restore was called
   std::vector<Batch> batches;  // of Predict, in order; the first ones are the probes
 
   /// Of the loss, from the snapshot to a position.

@@ -37,10 +37,7 @@ void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
                         " steps, confidence ", brief(jump.confidence)));
   }
   const std::int64_t to_come = jump.planned_steps - jump.steps;
-  if (!jump.restoring && to_come <= parts_.setup.restore_lookahead) {
-    parts_.model.begin_restore();
-    jump.restoring = true;
-  }
+  if (to_come <= parts_.setup.restore_lookahead) parts_.model.begin_restore();
   jump.batches.push_back(copy_of(batch, parts_.model.stream()));
   const std::int64_t interval = parts_.config().correction_interval;
   const bool micro = interval > 0 && jump.steps > 0 && jump.steps % interval == 0;

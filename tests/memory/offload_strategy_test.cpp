@@ -59,9 +59,14 @@ TEST_P(OffloadContract, FreesDeviceMemoryAndBringsContentBackCycleAfterCycle) {
     EXPECT_EQ(content_.in_place(), !moves());
     EXPECT_EQ(state_bytes(), moves() ? 0 : bytes_before);
     EXPECT_EQ(device_.pool()->use().cached, 0u);
+    const Whereabouts out = moves() ? Whereabouts::kAway : Whereabouts::kResident;
+    EXPECT_EQ(strategy_->whereabouts(), out);
     strategy_->begin_restore();
     strategy_->begin_restore();
+    EXPECT_EQ(strategy_->whereabouts(),
+              moves() && GetParam().config.async_restore ? Whereabouts::kReturning : out);
     strategy_->wait_until_restored();
+    EXPECT_EQ(strategy_->whereabouts(), Whereabouts::kResident);
     EXPECT_TRUE(strategy_->keeps_content() ? content_.has_its_bits() : content_.is_zero());
     EXPECT_EQ(state_bytes(), bytes_before);
     EXPECT_EQ(host_.pool()->use().live_total + host_.pool()->use().cached, 0u);

@@ -72,6 +72,22 @@ TEST(StoredOffload, RefusesToMoveWhatIsAlreadyOut) {
   EXPECT_TRUE(content.tensors()[0].defined());
 }
 
+TEST(StoredOffload, KeepsEachTensorsKind) {
+  const Stream device(MemoryPool::create("device"));
+  const auto host = MemoryPool::create("host");
+  Tensor gradient = Tensor::zeros({100}, DType::kF32, MemoryKind::kGradients, device);
+  const auto live = [](const MemoryPool& pool) {
+    return pool.use().live[static_cast<std::size_t>(MemoryKind::kGradients)];
+  };
+  StoredOffload offload(std::make_unique<PoolStore>(host), true);
+  offload.move_out({{"gradient", &gradient}}, device);
+  EXPECT_EQ(live(*device.pool()), 0u);
+  EXPECT_GT(live(*host), 0u);
+  offload.wait_until_restored();
+  EXPECT_GT(live(*device.pool()), 0u);
+  EXPECT_EQ(gradient.kind(), MemoryKind::kGradients);
+}
+
 TEST(StoredOffload, RestoresInTheCallWhereItIsNotAsync) {
   const Stream device(MemoryPool::create("device"));
   Content content(device);

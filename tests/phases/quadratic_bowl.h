@@ -43,9 +43,9 @@ class QuadraticBowl final : public Trainable {
     if (phase == Phase::kPredict) gradients_.clear();
   }
   void begin_restore() override {
-    require(phase_ == Phase::kPredict && !restoring_, "begin_restore: once, in Predict");
+    require(phase_ == Phase::kPredict, "begin_restore: in Predict");
+    if (!restoring_) log.push_back("begin_restore");
     restoring_ = true;
-    log.push_back("begin_restore");
   }
   double wait_for_loss(const Batch& batch) override {
     ++forwards;

@@ -22,26 +22,35 @@ struct MoveOutResult {
   std::string problem;
 };
 
-/// What happens to optimizer state (all bytes count as MemoryKind::kOptimizerState) while a phase
-/// does not need it. While tensors are offloaded, their slots are undefined and their device memory
-/// is free. Called from one thread; at most one background thread, which ends with the restore or
-/// the strategy. On CUDA, copies to and from pinned memory run on a stream of their own, ordered by
-/// events: no call waits for the device.
+/// Where the contents of the slots are. They go round in this order.
+enum class Whereabouts {
+  kResident,   // in the slots
+  kLeaving,    // being copied out: the slots are undefined, their memory is not free yet
+  kAway,       // offloaded, and their device memory is free
+  kReturning,  // being copied into new memory
+};
+
+/// What happens to tensors while a phase does not need them. While they are offloaded, their slots
+/// are undefined and their device memory is free. Called from one thread; at most one background
+/// thread, which ends with the restore or the strategy. On CUDA, copies to and from pinned memory
+/// run on a stream of their own, ordered by events: no call waits for the device.
 class OffloadStrategy {
  public:
   virtual ~OffloadStrategy() = default;
+  /// Always kResident where the strategy moves nothing.
+  virtual Whereabouts whereabouts() const = 0;
   /// Offloads the contents of all slots and frees their memory, all or none. The slots must be in
   /// place. Blocks if the processor does the copying.
   virtual MoveOutResult move_out(std::vector<OffloadSlot> slots, const Stream& stream) = 0;
   /// Frees what has been copied out in the meantime; move_out does so itself if its copies are done
   /// when it returns.
   virtual void release_moved_out() {}
-  /// Starts to restore the slots and returns; does nothing if nothing is offloaded or async_restore
-  /// is off.
+  /// Starts to restore the slots and returns; does nothing if they are resident or returning, or
+  /// async_restore is off.
   virtual void begin_restore() = 0;
-  /// Blocks until every slot is in place again, in new memory of the stream given to move_out, for
-  /// work that is enqueued there from now on; restores synchronously if begin_restore was not
-  /// called. Throws what went wrong (OutOfMemory, IoError); the contents are then still offloaded,
+  /// Blocks until every slot is in place again, in new memory of its kind from the stream given to
+  /// move_out, for work that is enqueued there from now on; restores synchronously if begin_restore
+  /// was not called. Throws what went wrong (OutOfMemory, IoError); the contents are then still offloaded,
   /// and another call tries again.
   virtual void wait_until_restored() = 0;
   /// False: zeros are restored, and counters that belong to them (Optimizer::set_steps_taken) must

@@ -35,7 +35,8 @@ class Trainable {
   /// optimizer state, leaving it waits until the state is restored. Called on every phase change,
   /// before the first step and after a resume.
   virtual void enter_phase(Phase phase) = 0;
-  /// Starts to restore the optimizer state in the background; called at most once per Predict.
+  /// Starts to restore the optimizer state in the background, in Predict; does nothing where that
+  /// has begun.
   virtual void begin_restore() = 0;
   /// Forward only: mean loss of the batch at the current weights. Leaves gradients as they are,
   /// except in Predict, where it frees those of a micro-correction. Blocks.

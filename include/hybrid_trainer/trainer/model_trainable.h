@@ -6,17 +6,16 @@
 #include "hybrid_trainer/memory/offload_strategy.h"
 #include "hybrid_trainer/memory/weight_snapshot.h"
 #include "hybrid_trainer/nn/loss_model.h"
-#include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/phases/trainable.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "hybrid_trainer/trainer/phase_precision.h"
 
 namespace hybrid_trainer {
 
-class GradientRecording;
-struct PendingGradient;
+class TrainingStep;
 
-/// A LossModel, its optimizer and the memory plan of the phases, as the phase machine sees them.
+/// A LossModel as the phase machine sees it: a training step, in each phase's precision, and what
+/// lies in device memory meanwhile.
 class ModelTrainable final : public Trainable {
  public:
   /// `model` and `stream` must outlive it; the snapshot and what is offloaded go to `host_pool`.
@@ -38,13 +37,13 @@ class ModelTrainable final : public Trainable {
   void save_snapshot() override;
   void restore_snapshot() override { snapshot_.restore(stream_); }
   void drop_snapshot() override { snapshot_.drop(); }
-  void rewind(std::int64_t steps) override { rewound_ = steps; }
+  void rewind(std::int64_t steps) override;
   const Stream& stream() const override { return stream_; }
   /// Learning rate of the next step.
   double learning_rate() const;
 
   /// Steps done in all phases, which the schedule and dropout depend on.
-  void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
+  void set_steps_done(std::int64_t steps);
   const PhasePrecision& precision() const { return precision_; }
   /// Weights, optimizer state and the snapshot if there is one, as views. Restores offloaded state
   /// first; release_after_save offloads it again, unless its restore had begun.
@@ -54,35 +53,18 @@ class ModelTrainable final : public Trainable {
   void load(const State& state);
 
  private:
-  PendingGradient enqueue_gradient(const Batch& batch, const Stream& stream);
-  void upload_step();
-  bool records() const;
-  void visit_parameters(const ParameterVisitor& visit) { model_.visit_parameters(visit); }
-  void refresh_working_copies();
   void move_state_out();
   void bring_state_back();
-  Pass pass(bool training, std::int64_t first_token = 0) const;
-  std::vector<OffloadSlot> state_slots();
 
-  LossModel& model_;
-  HybridTrainerConfig config_;
   const Stream& stream_;
   std::function<void(const std::string&)> note_;
-  std::vector<Parameter*> parameters_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<TrainingStep> step_;
   PhasePrecision precision_;
-  std::unique_ptr<OffloadStrategy> offload_;
+  std::unique_ptr<OffloadStrategy> offload_;  // of the optimizer state
+  Whereabouts before_save_ = Whereabouts::kResident;
   WeightSnapshot snapshot_;
-  std::unique_ptr<GradientRecording> recording_;
-  Stream host_;        // of host_step_words_
-  Tensor step_words_;  // of Pass, on CUDA
-  Tensor host_step_words_;
   Phase phase_ = Phase::kWarmup;
-  bool state_is_out_ = false;
-  bool restore_begun_ = false;  // in this Predict
-  double gradient_norm_ = 0;
-  std::int64_t steps_done_ = 0;
-  std::int64_t rewound_ = 0;  // steps
+  std::int64_t steps_done_ = 0, rewound_ = 0;
 };
 
 }  // namespace hybrid_trainer

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Shows that another revision trains to the same bits: losses of 200 steps of the presets tiny and small in FP32, phases on, with Muon and AdamW.
+# usage: scripts/compare_revisions.sh OLD [--steps N] [--bench N]
+#   OLD        a revision, which is built in a clone of its own below build/, or the path of a hybrid built before
+#   --steps N  steps of each run, 200 where it is not given
+#   --bench N  also N pairs of `hybrid bench --preset gpt2-124m`, old and new in turn, and the median of their ratios
+# Exit code 0: all losses are equal bit for bit.
+. "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+old='' steps=200 pairs=0
+usage() { sed -n '2,/^[^#]/s/^# //p' "${BASH_SOURCE[0]}"; }
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --steps | --bench)
+      [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { echo "error: $1 wants a number above 0, got \"${2:-}\"" >&2; exit 64; }
+      if [ "$1" = --steps ]; then steps=$2; else pairs=$2; fi
+      shift ;;
+    -*) echo "error: there is no option $1; see --help" >&2; exit 64 ;;
+    *) old=$1 ;;
+  esac
+  shift
+done
+[ -n "$old" ] || { usage >&2; exit 64; }
+
+new=$root/build/bin/hybrid
+if [ ! -f "$old" ]; then
+  revision=$(git -C "$root" rev-parse --verify --quiet "$old^{commit}") ||
+    { echo "error: \"$old\" is neither a revision nor a file" >&2; exit 66; }
+  clone=$root/build/revisions/$revision
+  if [ ! -x "$clone/build/bin/hybrid" ]; then
+    echo "building $old" >&2
+    rm -rf "$clone"
+    git clone --quiet "$root" "$clone"
+    git -C "$clone" checkout --quiet "$revision"
+    "$clone/scripts/build.sh" >&2 || exit
+  fi
+  old=$clone/build/bin/hybrid
+fi
+"$root/scripts/build.sh" >&2 || exit
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$new" prepare "$root/src" "$root/include" --output "$work/data" --tokenizer bpe --vocab-size 1024 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+
+# One line a step, of what a run computes: not its clock, and not what an event says in words.
+losses() { sed -n 's/.*"step": *\([0-9]*\).*"phase": *"\([a-z]*\)".*"loss": *\([^,}]*\).*/\1 \2 \3/p' "$1/metrics.jsonl"; }
+fp32=()
+for phase in warmup full predict correct; do fp32+=(--set mixed_precision.$phase=fp32); done
+differing=0
+for preset in tiny small; do
+  for optimizer in muon adamw; do
+    for side in old new; do
+      "${!side}" train --preset $preset --data "$work/data" --run "$work/$side" --set training.steps="$steps" \
+        --set optimizer.name=$optimizer "${fp32[@]}" --set phases.warmup_steps=20 \
+        --set phases.full_steps=6 --set phases.trial_share=0.5 --set schedule.warmup_steps=10 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+      losses "$work/$side" >"$work/$side.losses"
+      rm -rf "${work:?}/$side"
+    done
+    [ "$(wc -l <"$work/new.losses")" -eq "$steps" ] || { echo "error: found $(wc -l <"$work/new.losses") losses of $steps steps in metrics.jsonl" >&2; exit 70; }
+    predicted=$(grep -c ' predict ' "$work/new.losses" || true)
+    if cmp -s "$work/old.losses" "$work/new.losses"; then
+      echo "$preset, $optimizer: $steps losses equal, $predicted of them in Predict; the last is $(tail -n 1 "$work/new.losses" | cut -d' ' -f3)"
+    else
+      echo "$preset, $optimizer: they differ from step $(cmp "$work/old.losses" "$work/new.losses" | sed 's/.*line //') on"
+      differing=1
+    fi
+  done
+done
+
+if [ "$pairs" -gt 0 ]; then
+  rate() { "$1" bench --preset gpt2-124m --steps 4 --json | sed -n 's/.*"tokens_per_second": *\([0-9.e+]*\).*/\1/p' | head -n 1; }
+  for ((i = 0; i < pairs; ++i)); do
+    first=old second=new
+    ((i % 2)) && first=new second=old
+    declare "rate_$first=$(rate "${!first}")" "rate_$second=$(rate "${!second}")"
+    awk -v old="$rate_old" -v new="$rate_new" 'BEGIN { print new / old }' | tee -a "$work/ratios"
+  done
+  sort -g "$work/ratios" | awk '{ r[NR] = $1 } END { m = NR % 2 ? r[(NR + 1) / 2] : (r[NR / 2] + r[NR / 2 + 1]) / 2
+    printf "bench, new over old: median %.4f of %d pairs, from %.3f to %.3f\n", m, NR, r[1], r[NR] }'
+fi
+exit $differing

@@ -1,0 +1,167 @@
+#include "src/trainer/training_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/profile.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/nn/initialization.h"
+#include "hybrid_trainer/optim/gradient_norm.h"
+#include "hybrid_trainer/optim/make_optimizer.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::vector<Parameter*> parameters_of(LossModel& model) {
+  std::vector<Parameter*> parameters;
+  model.visit_parameters([&](Parameter& parameter) { parameters.push_back(&parameter); });
+  return parameters;
+}
+
+/// Mean of losses that are (1) f64 each. Blocks.
+double wait_for_mean_of(const std::vector<Tensor>& losses, const Stream& stream) {
+  double sum = 0;
+  for (const Tensor& loss : losses) sum += kernels::wait_for_value(loss, stream);
+  return sum / static_cast<double>(losses.size());
+}
+
+}  // namespace
+
+TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
+                           const Stream& stream, std::shared_ptr<MemoryPool> host_pool)
+    : model_(model),
+      config_(config),
+      stream_(stream),
+      parameters_(parameters_of(model)),
+      optimizer_(make_optimizer(config.optimizer, parameters_, stream)),
+      host_(std::move(host_pool)) {
+  if (!config_.training.cuda_graphs || stream_.native() == nullptr) return;
+  step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
+  host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, host_);
+}
+
+void TrainingStep::compute_in(DType dtype, bool records) {
+  recording_.drop();
+  dtype_ = dtype;
+  may_record_ = records;
+  for (Parameter* parameter : parameters_) {
+    if (dtype_ != DType::kBF16 || !parameter->is_matrix) {
+      parameter->working = {};
+    } else if (!parameter->working) {
+      parameter->working =
+          Tensor::empty(parameter->value.shape(), DType::kBF16, MemoryKind::kParameters, stream_);
+    }
+  }
+  refresh_compute_copies();
+}
+
+void TrainingStep::refresh_compute_copies() {
+  for (Parameter* parameter : parameters_) {
+    if (parameter->working) kernels::cast(parameter->working, parameter->value, stream_);
+  }
+}
+
+void TrainingStep::allocate_gradients() {
+  hybrid_trainer::allocate_gradients(
+      [this](const ParameterVisitor& visit) { model_.visit_parameters(visit); }, stream_);
+}
+
+void TrainingStep::free_gradients() {
+  recording_.drop();
+  hybrid_trainer::free_gradients(
+      [this](const ParameterVisitor& visit) { model_.visit_parameters(visit); });
+}
+
+Pass TrainingStep::pass(bool training, std::int64_t first_token) const {
+  return {.training = training,
+          .dtype = dtype_,
+          .seed = static_cast<std::uint64_t>(config_.training.seed),
+          .step = static_cast<std::uint64_t>(steps_done_),
+          .first_token = first_token,
+          .step_words = records() ? step_words_ : Tensor{}};
+}
+
+/// Not while a profile times each kernel.
+bool TrainingStep::records() const {
+  return may_record_ && step_words_ && stream_.profile() == nullptr;
+}
+
+/// The copy is done before the next one: every step blocks.
+void TrainingStep::upload_step_number() {
+  const auto step = static_cast<std::uint64_t>(steps_done_);
+  host_step_words_.data<std::int32_t>()[0] = static_cast<std::int32_t>(step);
+  host_step_words_.data<std::int32_t>()[1] = static_cast<std::int32_t>(step >> 32);
+  copy(step_words_, host_step_words_, stream_);
+}
+
+Batch TrainingStep::micro_batch(const Batch& batch, std::int64_t index) const {
+  const std::int64_t size = batch.size() / micro_batches();
+  return batch.examples(index * size, (index + 1) * size);
+}
+
+double TrainingStep::learning_rate() const {
+  return hybrid_trainer::learning_rate(config_.schedule, config_.optimizer.learning_rate,
+                                       steps_done_, config_.training.steps);
+}
+
+double TrainingStep::wait_for_loss(const Batch& batch) {
+  std::vector<Tensor> losses;
+  for (std::int64_t i = 0; i < micro_batches(); ++i) {
+    ForwardOnlyTape tape(pass(false, 0));
+    losses.push_back(model_.forward(micro_batch(batch, i), 1.0f, tape, stream_));
+  }
+  return wait_for_mean_of(losses, stream_);
+}
+
+GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
+  if (batch.size() % micro_batches() != 0) {
+    throw ShapeMismatch(concat("a batch of ", batch.size(), " examples does not split into ",
+                               micro_batches(), " micro-batches"));
+  }
+  allocate_gradients();
+  const auto enqueue = [this](const Batch& given, const Stream& stream) {
+    return enqueue_gradient(given, stream);
+  };
+  if (records()) upload_step_number();
+  const PendingGradient pending =
+      records() ? recording_.run(batch, enqueue, stream_) : enqueue(batch, stream_);
+  for (Parameter* parameter : pending.written) parameter->has_gradient = true;
+  gradient_norm_ = std::sqrt(kernels::wait_for_value(pending.squares, stream_));
+  return {.loss = wait_for_mean_of(pending.losses, stream_), .norm = gradient_norm_};
+}
+
+PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream& stream) {
+  for (Parameter* parameter : parameters_) parameter->clear_gradient();
+  const float scale = 1.0f / static_cast<float>(micro_batches());
+  PendingGradient pending;
+  for (std::int64_t i = 0; i < micro_batches(); ++i) {
+    const Batch part = micro_batch(batch, i);
+    PlainTape tape(pass(true, i * part.tokens()));
+    {
+      const StepPartTimer timer(stream, StepPart::kForward);
+      pending.losses.push_back(model_.forward(part, scale, tape, stream));
+    }
+    const StepPartTimer timer(stream, StepPart::kBackward);
+    model_.backward(part, tape, stream);
+  }
+  const StepPartTimer timer(stream, StepPart::kUpdate);
+  pending.squares = gradient_square_sum(parameters_, stream);
+  std::copy_if(parameters_.begin(), parameters_.end(), std::back_inserter(pending.written),
+               [](const Parameter* parameter) { return parameter->has_gradient; });
+  return pending;
+}
+
+void TrainingStep::apply_gradient() {
+  const StepPartTimer timer(stream_, StepPart::kUpdate);
+  const float scale = clip_scale(gradient_norm_, config_.optimizer.clip_norm);
+  optimizer_->step(static_cast<float>(learning_rate()), scale, stream_);
+}
+
+void TrainingStep::write_momentum_directions(const std::vector<Tensor>& directions) {
+  optimizer_->write_momentum_directions(directions, static_cast<float>(learning_rate()), stream_);
+}
+
+}  // namespace hybrid_trainer

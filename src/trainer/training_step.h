@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/optim/optimizer.h"
+#include "hybrid_trainer/phases/trainable.h"
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+#include "src/trainer/gradient_recording.h"
+
+namespace hybrid_trainer {
+
+/// What one step computes: losses and gradients over its micro-batches, their norm, and the clipped
+/// update. Where weights, gradients and optimizer state lie between the calls is its caller's to
+/// say.
+class TrainingStep {
+ public:
+  /// `model` and `stream` must outlive it. Throws OutOfMemory, ConfigError.
+  TrainingStep(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
+               std::shared_ptr<MemoryPool> host_pool);
+
+  const std::vector<Parameter*>& parameters() const { return parameters_; }
+  Optimizer& optimizer() { return *optimizer_; }
+
+  /// Activations and products are of this dtype from now on, and so are the copies of the weights
+  /// that they read. `records`: gradients may be recorded and replayed (training.cuda_graphs).
+  void compute_in(DType dtype, bool records);
+  /// After the masters have changed.
+  void refresh_compute_copies();
+  void allocate_gradients();
+  void free_gradients();  // and what was recorded of them
+
+  /// Steps done before the one to come, which the learning rate and dropout depend on.
+  void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
+  double learning_rate() const;
+  /// Mean loss of the batch, forward only and without dropout. Blocks.
+  double wait_for_loss(const Batch& batch);
+  /// Forward and backward over all micro-batches. Blocks. Throws ShapeMismatch.
+  GradientMeasurement wait_for_gradient(const Batch& batch);
+  /// The optimizer's update by the last gradient, clipped.
+  void apply_gradient();
+  /// What the optimizer would do next from its moments alone.
+  void write_momentum_directions(const std::vector<Tensor>& directions);
+
+ private:
+  PendingGradient enqueue_gradient(const Batch& batch, const Stream& stream);
+  Batch micro_batch(const Batch& batch, std::int64_t index) const;
+  std::int64_t micro_batches() const { return config_.gradient_accumulation.micro_batches; }
+  Pass pass(bool training, std::int64_t first_token) const;
+  bool records() const;
+  void upload_step_number();
+
+  LossModel& model_;
+  HybridTrainerConfig config_;
+  const Stream& stream_;
+  std::vector<Parameter*> parameters_;
+  std::unique_ptr<Optimizer> optimizer_;
+  GradientRecording recording_;
+  Stream host_;        // of host_step_words_
+  Tensor step_words_;  // of Pass, where gradients are recorded
+  Tensor host_step_words_;
+  DType dtype_ = DType::kF32;
+  bool may_record_ = false;
+  double gradient_norm_ = 0;
+  std::int64_t steps_done_ = 0;
+};
+
+}  // namespace hybrid_trainer
