@@ -2,12 +2,13 @@
 
 namespace hybrid_trainer {
 
-void WeightSnapshot::take(std::vector<Tensor> tensors, const Stream& stream) {
+void WeightSnapshot::take(const std::vector<Parameter*>& parameters, const Stream& stream) {
   if (taken()) drop();
   try {
-    for (const Tensor& tensor : tensors) {
-      copies_.push_back(Tensor::empty_like(tensor, MemoryKind::kSnapshot, host_));
-      copy(copies_.back(), tensor, stream);
+    for (const Parameter* parameter : parameters) {
+      const Weight weight = parameter->acquire_master(stream);
+      copies_.push_back(Tensor::empty_like(weight, MemoryKind::kSnapshot, host_));
+      copy(copies_.back(), weight, stream);
     }
     last_use_.record(stream);
   } catch (...) {
@@ -15,18 +16,17 @@ void WeightSnapshot::take(std::vector<Tensor> tensors, const Stream& stream) {
     drop();
     throw;
   }
-  tensors_ = std::move(tensors);
 }
 
-void WeightSnapshot::restore(const Stream& stream) {
-  require(taken(), "snapshot: restore without take");
-  for (std::size_t i = 0; i < tensors_.size(); ++i) copy(tensors_[i], copies_[i], stream);
+void WeightSnapshot::restore(const std::vector<Parameter*>& parameters, const Stream& stream) {
+  require(parameters.size() == copies_.size(), "snapshot: restore of what was not taken");
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    copy(parameters[i]->acquire_master(stream), copies_[i], stream);
   last_use_.record(stream);
 }
 
 void WeightSnapshot::drop() {
   last_use_.synchronize();
-  tensors_.clear();
   copies_.clear();
   host_.pool()->trim();
 }

@@ -43,8 +43,9 @@ Gpt2::Gpt2(const ModelConfig& config, std::uint64_t seed, const Stream& stream)
   const double deviation =
       0.02 * std::sqrt(std::max(1.0, 768.0 / static_cast<double>(config.width)));
   visit_parameters([&](Parameter& parameter) {
-    if (parameter.is_matrix)
-      initialize_normal(parameter, parameter.is_embedding ? 0.02 : deviation, seed, stream);
+    if (parameter.role() == Role::kVector) return;
+    initialize_normal(parameter, parameter.role() == Role::kEmbedding ? 0.02 : deviation, seed,
+                      stream);
   });
   for (auto& block : blocks_) {
     const double residual_deviation =
@@ -53,8 +54,9 @@ Gpt2::Gpt2(const ModelConfig& config, std::uint64_t seed, const Stream& stream)
     initialize_normal(block->feed_forward().projection().weight(), residual_deviation, seed,
                       stream);
   }
-  const Tensor& table = embedding_.tokens().value;
-  fill_zero(table.rows(config.vocabulary, table.size(0)), stream);
+  const Weight table = embedding_.tokens().acquire_master(stream);
+  fill_zero(table.tensor().rows(config.vocabulary, embedding_.tokens().shape()[0]), stream);
+  embedding_.tokens().add_contributor();  // the head
 }
 
 Tensor Gpt2::hidden(const Tensor& tokens, ActivationTape& tape, const Stream& stream) {
@@ -132,7 +134,7 @@ std::vector<KeyValueCache> Gpt2::make_caches(std::int64_t batch, DType dtype,
 
 std::int64_t Gpt2::parameter_count() {
   std::int64_t count = 0;
-  visit_parameters([&](Parameter& parameter) { count += parameter.value.elements(); });
+  visit_parameters([&](Parameter& parameter) { count += parameter.elements(); });
   return count - (padded_vocabulary(config_.vocabulary) - config_.vocabulary) * config_.width;
 }
 

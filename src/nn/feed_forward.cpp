@@ -18,12 +18,13 @@ FeedForward::FeedForward(const std::string& name, std::int64_t width, const Stre
 Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                             const Stream& stream) {
   const Shape wide_shape{x.elements() / x.size(x.shape().rank() - 1),
-                         expansion_.weight().value.size(0)};
+                         expansion_.weight().shape()[0]};
   const Tensor active = Tensor::empty(wide_shape, x.dtype(), MemoryKind::kActivations, stream);
   const Tensor wide =
       tape.keeps() ? Tensor::empty_like(active, MemoryKind::kActivations, stream) : Tensor{};
-  kernels::linear_gelu_forward(active, wide, x.as_rows(), expansion_.weight().for_compute(),
-                               expansion_.bias().value, stream);
+  kernels::linear_gelu_forward(active, wide, x.as_rows(),
+                               expansion_.weight().acquire(x.dtype(), stream),
+                               expansion_.bias().acquire_master(stream), stream);
   tape.push(x, stream);
   if (!recomputes_gelu(stream)) tape.push(active, stream);
   tape.push(wide, stream);
@@ -41,8 +42,8 @@ Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Strea
   }
   projection_.backward_parameters(dy_rows, active, stream);
   const Tensor dwide = active;  // reuses the memory after its last read
-  kernels::linear_gelu_backward_input(dwide, dy_rows, projection_.weight().for_compute(), wide,
-                                      stream);
+  kernels::linear_gelu_backward_input(
+      dwide, dy_rows, projection_.weight().acquire(dy.dtype(), stream), wide, stream);
   return expansion_.backward(dwide, tape, stream);
 }
 

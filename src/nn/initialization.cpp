@@ -17,7 +17,8 @@ std::uint64_t hash_of(const std::string& name) {
 /// Lets `write(values, count)` fill the parameter in place, or in host memory that is copied.
 template <class Write>
 void fill_from_host(const Parameter& parameter, const Stream& stream, const Write& write) {
-  const Tensor& value = parameter.value;
+  const Weight weight = parameter.acquire_master(stream);
+  const Tensor& value = weight;
   if (value.device().type == DeviceType::kCpu) return write(value.data<float>(), value.elements());
   if (value.device().type == DeviceType::kSimulated) return;
   const Stream host(MemoryPool::create("host"));
@@ -30,7 +31,7 @@ void fill_from_host(const Parameter& parameter, const Stream& stream, const Writ
 
 void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed,
                        const Stream& stream) {
-  const RandomKey key{seed, 0, hash_of(parameter.name)};
+  const RandomKey key{seed, 0, hash_of(parameter.name())};
   fill_from_host(parameter, stream, [&](float* values, std::int64_t count) {
 #pragma omp parallel for
     for (std::int64_t i = 0; i < count; ++i) {
@@ -42,29 +43,6 @@ void initialize_normal(Parameter& parameter, double deviation, std::uint64_t see
 void initialize_constant(Parameter& parameter, float value, const Stream& stream) {
   fill_from_host(parameter, stream,
                  [&](float* values, std::int64_t count) { std::fill_n(values, count, value); });
-}
-
-Parameter make_parameter(const std::string& name, const Shape& shape, const Stream& stream) {
-  Parameter parameter;
-  parameter.name = name;
-  parameter.value = Tensor::zeros(shape, DType::kF32, MemoryKind::kParameters, stream);
-  return parameter;
-}
-
-void allocate_gradients(const std::function<void(const ParameterVisitor&)>& visit_all,
-                        const Stream& stream) {
-  visit_all([&](Parameter& parameter) {
-    if (!parameter.gradient)
-      parameter.gradient = Tensor::empty_like(parameter.value, MemoryKind::kGradients, stream);
-    parameter.clear_gradient();
-  });
-}
-
-void free_gradients(const std::function<void(const ParameterVisitor&)>& visit_all) {
-  visit_all([](Parameter& parameter) {
-    parameter.gradient = {};
-    parameter.clear_gradient();
-  });
 }
 
 }  // namespace hybrid_trainer

@@ -26,7 +26,7 @@ std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes, const Stream&
 
 Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, float gradient_scale,
                           ActivationTape& tape, const Stream& stream) {
-  const std::int64_t rows = x.size(0), columns = table_.value.size(0);
+  const std::int64_t rows = x.size(0), columns = table_.shape()[0];
   const std::int64_t step =
       chunk_rows(rows, columns * static_cast<std::int64_t>(size_of(x.dtype())), stream);
   const Tensor logits = Tensor::empty({step, columns}, x.dtype(), MemoryKind::kWorkspace, stream);
@@ -34,7 +34,8 @@ Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, float gradient
   const Tensor dx =
       tape.keeps() ? Tensor::empty_like(x, MemoryKind::kActivations, stream) : Tensor{};
   const float scale = tape.keeps() ? gradient_scale / static_cast<float>(rows) : 0.0f;
-  const Tensor& table = table_.for_compute();
+  const Weight table = table_.acquire(x.dtype(), stream);
+  GradientContribution dtable(table_, stream, tape.keeps());
   for (std::int64_t begin = 0; begin < rows; begin += step) {
     const std::int64_t end = std::min(rows, begin + step);
     const Tensor part = logits.rows(0, end - begin), x_part = x.rows(begin, end);
@@ -43,8 +44,9 @@ Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, float gradient
                                    vocabulary_, scale, stream);
     if (!tape.keeps()) continue;
     kernels::linear_backward_input(dx.rows(begin, end), part, table, stream);
-    kernels::linear_backward_weight(table_.gradient, part, x_part, table_.take_gradient_mode(),
-                                    stream);
+    if (dtable.wanted()) {
+      kernels::linear_backward_weight(dtable.gradient(), part, x_part, dtable.next_mode(), stream);
+    }
   }
   if (tape.keeps()) tape.push(dx, stream);
   Tensor loss = kernels::empty_result(stream);
@@ -54,8 +56,8 @@ Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, float gradient
 
 Tensor LanguageHead::logits(const Tensor& x, const Stream& stream) {
   Tensor logits =
-      Tensor::empty({x.size(0), table_.value.size(0)}, x.dtype(), MemoryKind::kWorkspace, stream);
-  kernels::linear_forward(logits, x, table_.for_compute(), Tensor{}, Tensor{}, stream);
+      Tensor::empty({x.size(0), table_.shape()[0]}, x.dtype(), MemoryKind::kWorkspace, stream);
+  kernels::linear_forward(logits, x, table_.acquire(x.dtype(), stream), Tensor{}, Tensor{}, stream);
   return logits;
 }
 

@@ -6,13 +6,13 @@
 namespace hybrid_trainer {
 
 LayerNorm::LayerNorm(const std::string& name, std::int64_t width, const Stream& stream)
-    : weight_(make_parameter(name + ".weight", {width}, stream)),
-      bias_(make_parameter(name + ".bias", {width}, stream)) {
+    : weight_(name + ".weight", {width}, Role::kVector, stream),
+      bias_(name + ".bias", {width}, Role::kVector, stream) {
   initialize_constant(weight_, 1.0f, stream);
 }
 
 Tensor LayerNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
-  const std::int64_t width = weight_.value.elements(), rows = x.elements() / width;
+  const std::int64_t width = weight_.elements(), rows = x.elements() / width;
   Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
   Tensor mean, rstd;
   if (tape.keeps()) {
@@ -20,7 +20,7 @@ Tensor LayerNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& s
     rstd = Tensor::empty({rows}, DType::kF32, MemoryKind::kActivations, stream);
   }
   kernels::layer_norm_forward(y.view({rows, width}), mean, rstd, x.view({rows, width}),
-                              weight_.value, bias_.value, stream);
+                              weight_.acquire_master(stream), bias_.acquire_master(stream), stream);
   tape.push(x, stream);
   tape.push(mean, stream);
   tape.push(rstd, stream);
@@ -30,12 +30,12 @@ Tensor LayerNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& s
 void LayerNorm::backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
                          ActivationTape& tape, const Stream& stream) {
   const Tensor rstd = tape.pop(stream), mean = tape.pop(stream), x = tape.pop(stream);
-  const Shape rows{mean.elements(), weight_.value.elements()};
-  const auto parameter_mode = weight_.take_gradient_mode();
-  bias_.take_gradient_mode();
-  kernels::layer_norm_backward(dx.view(rows), mode, weight_.gradient, bias_.gradient,
-                               parameter_mode, dy.view(rows), x.view(rows), mean, rstd,
-                               weight_.value, stream);
+  const Shape rows{mean.elements(), weight_.elements()};
+  GradientContribution dweight(weight_, stream), dbias(bias_, stream);
+  const auto parameter_mode = (dweight.wanted() ? dweight : dbias).next_mode();
+  kernels::layer_norm_backward(dx.view(rows), mode, dweight.gradient_or_scratch(),
+                               dbias.gradient_or_scratch(), parameter_mode, dy.view(rows),
+                               x.view(rows), mean, rstd, weight_.acquire_master(stream), stream);
 }
 
 Tensor LayerNorm::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {

@@ -1,7 +1,6 @@
 #include "hybrid_trainer/nn/linear.h"
 
 #include "hybrid_trainer/kernels/matmul.h"
-#include "hybrid_trainer/nn/initialization.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -18,10 +17,8 @@ Shape with_last(const Shape& shape, std::int64_t last) {
 
 Linear::Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs,
                const Stream& stream)
-    : weight_(make_parameter(name + ".weight", {outputs, inputs}, stream)),
-      bias_(make_parameter(name + ".bias", {outputs}, stream)) {
-  weight_.is_matrix = true;
-}
+    : weight_(name + ".weight", {outputs, inputs}, Role::kMatrix, stream),
+      bias_(name + ".bias", {outputs}, Role::kVector, stream) {}
 
 Tensor Linear::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
   return forward(x, Tensor{}, tape, stream);
@@ -35,10 +32,10 @@ Tensor Linear::forward(const Tensor& x, const Tensor& residual, ActivationTape& 
 }
 
 Tensor Linear::product(const Tensor& x, const Tensor& residual, const Stream& stream) {
-  Tensor y = Tensor::empty(with_last(x.shape(), weight_.value.size(0)), x.dtype(),
+  Tensor y = Tensor::empty(with_last(x.shape(), weight_.shape()[0]), x.dtype(),
                            MemoryKind::kActivations, stream);
-  kernels::linear_forward(y.as_rows(), x.as_rows(), weight_.for_compute(), bias_.value,
-                          residual.as_rows(), stream);
+  kernels::linear_forward(y.as_rows(), x.as_rows(), weight_.acquire(x.dtype(), stream),
+                          bias_.acquire_master(stream), residual.as_rows(), stream);
   return y;
 }
 
@@ -46,14 +43,19 @@ Tensor Linear::backward(const Tensor& dy, ActivationTape& tape, const Stream& st
   const Tensor x = tape.pop(stream);
   backward_parameters(dy, x, stream);
   Tensor dx = Tensor::empty_like(x, MemoryKind::kActivations, stream);
-  kernels::linear_backward_input(dx.as_rows(), dy.as_rows(), weight_.for_compute(), stream);
+  kernels::linear_backward_input(dx.as_rows(), dy.as_rows(), weight_.acquire(dy.dtype(), stream),
+                                 stream);
   return dx;
 }
 
 void Linear::backward_parameters(const Tensor& dy, const Tensor& x, const Stream& stream) {
-  kernels::linear_backward_weight(weight_.gradient, dy.as_rows(), x.as_rows(),
-                                  weight_.take_gradient_mode(), stream);
-  kernels::bias_backward(bias_.gradient, dy.as_rows(), bias_.take_gradient_mode(), stream);
+  GradientContribution dweight(weight_, stream), dbias(bias_, stream);
+  if (dweight.wanted()) {
+    kernels::linear_backward_weight(dweight.gradient(), dy.as_rows(), x.as_rows(),
+                                    dweight.next_mode(), stream);
+  }
+  if (dbias.wanted())
+    kernels::bias_backward(dbias.gradient(), dy.as_rows(), dbias.next_mode(), stream);
 }
 
 void Linear::visit_parameters(const ParameterVisitor& visit) {

@@ -32,19 +32,19 @@ constexpr std::int64_t kLeastEightBitElements = 4096;
 }  // namespace
 
 AdamW::Slot AdamW::make_slot(Parameter* parameter, std::int64_t state_bits, const Stream& stream) {
-  const Tensor& value = parameter->value;
-  const bool eight_bit = state_bits == 8 && value.elements() >= kLeastEightBitElements;
+  const bool eight_bit = state_bits == 8 && parameter->elements() >= kLeastEightBitElements;
   if (!eight_bit) {
-    return {parameter, false, make_state(value, stream), make_state(value, stream), {}, {}};
+    return {parameter, false, make_state(*parameter, stream), make_state(*parameter, stream),
+            {},        {}};
   }
   const auto zeros = [&](const Shape& shape, DType dtype) {
     return Tensor::zeros(shape, dtype, MemoryKind::kOptimizerState, stream);
   };
-  const Shape blocks{kernels::quantization_blocks(value.elements())};
+  const Shape blocks{kernels::quantization_blocks(parameter->elements())};
   return {parameter,
           true,
-          zeros(value.shape(), DType::kU8),
-          zeros(value.shape(), DType::kU8),
+          zeros(parameter->shape(), DType::kU8),
+          zeros(parameter->shape(), DType::kU8),
           zeros(blocks, DType::kF32),
           zeros(blocks, DType::kF32)};
 }
@@ -72,14 +72,16 @@ void AdamW::step(float learning_rate, float gradient_scale, const Stream& stream
   settings.gradient_scale = gradient_scale;
   for (const Slot& slot : slots_) {
     const Parameter& parameter = *slot.parameter;
-    if (!parameter.has_gradient) continue;
+    const Tensor gradient = parameter.gradient();
+    if (!gradient) continue;
+    const UpdatedWeight weight(parameter, stream);
     settings.weight_decay = decay_of(parameter, config_.weight_decay);
     if (slot.eight_bit) {
-      kernels::adamw_update_8bit(parameter.value, {slot.m, slot.m_scales, slot.v, slot.v_scales},
-                                 parameter.gradient, parameter.working, settings, stream);
+      kernels::adamw_update_8bit(weight.master, {slot.m, slot.m_scales, slot.v, slot.v_scales},
+                                 gradient, weight.compute_copy, settings, stream);
     } else {
-      kernels::adamw_update(parameter.value, slot.m, slot.v, parameter.gradient, parameter.working,
-                            settings, stream);
+      kernels::adamw_update(weight.master, slot.m, slot.v, gradient, weight.compute_copy, settings,
+                            stream);
     }
   }
 }
@@ -111,7 +113,7 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
 
 void AdamW::visit_state(const StateVisitor& visit) {
   for (Slot& slot : slots_) {
-    const std::string& name = slot.parameter->name;
+    const std::string& name = slot.parameter->name();
     const std::string codes = slot.eight_bit ? ".codes" : "";
     visit(name + ".m" + codes, slot.m);
     if (slot.eight_bit) visit(name + ".m.scales", slot.m_scales);

@@ -1,6 +1,7 @@
 #include "hybrid_trainer/optim/gradient_norm.h"
 
 #include <cmath>
+#include <utility>
 
 #include "hybrid_trainer/kernels/reductions.h"
 
@@ -9,7 +10,7 @@ namespace hybrid_trainer {
 Tensor gradient_square_sum(const std::vector<Parameter*>& parameters, const Stream& stream) {
   std::vector<Tensor> gradients;
   for (const Parameter* parameter : parameters) {
-    if (parameter->has_gradient) gradients.push_back(parameter->gradient);
+    if (Tensor gradient = parameter->gradient()) gradients.push_back(std::move(gradient));
   }
   Tensor sum = kernels::empty_result(stream);
   kernels::sum_of_squares(sum, gradients, stream);

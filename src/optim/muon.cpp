@@ -10,9 +10,7 @@
 namespace hybrid_trainer {
 namespace {
 
-bool is_orthogonalised(const Parameter& parameter) {
-  return parameter.is_matrix && !parameter.is_embedding;
-}
+bool is_orthogonalised(const Parameter& parameter) { return is_matrix(parameter.role()); }
 
 std::vector<Parameter*> others_of(const std::vector<Parameter*>& parameters) {
   std::vector<Parameter*> others;
@@ -31,7 +29,7 @@ float update_scale(const Shape& shape) {
 /// The precision of the phase: bf16 if weights have bf16 copies, unless bf16 is slower here.
 DType products_of(const Parameter& parameter, const Stream& stream) {
   const bool fast = stream.device().type != DeviceType::kCpu || multiplies_bfloat16();
-  return parameter.working && fast ? DType::kBF16 : DType::kF32;
+  return parameter.compute_dtype() == DType::kBF16 && fast ? DType::kBF16 : DType::kF32;
 }
 
 }  // namespace
@@ -43,12 +41,12 @@ Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, co
   std::int64_t max_elements = 0, max_side = 0;
   for (Parameter* parameter : parameters_) {
     if (!is_orthogonalised(*parameter)) continue;
-    const Shape& shape = parameter->value.shape();
+    const Shape& shape = parameter->shape();
     if (shape.rank() != 2) {
-      throw ShapeMismatch(concat("muon: matrix ", parameter->name, " has shape ", shape.text(),
+      throw ShapeMismatch(concat("muon: matrix ", parameter->name(), " has shape ", shape.text(),
                                  "; want two dimensions"));
     }
-    matrices_.push_back({parameter, make_state(parameter->value, stream), Tensor{}});
+    matrices_.push_back({parameter, make_state(*parameter, stream), Tensor{}});
     max_elements = std::max(max_elements, shape.elements());
     max_side = std::max(max_side, std::min(shape[0], shape[1]));
   }
@@ -60,13 +58,15 @@ void Muon::step(float learning_rate, float gradient_scale, const Stream& stream)
   others_.step(learning_rate, gradient_scale, stream);
   for (const OptimizerSlot& slot : matrices_) {
     const Parameter& parameter = *slot.parameter;
-    if (!parameter.has_gradient) continue;
-    const Shape& shape = parameter.value.shape();
+    const Tensor gradient = parameter.gradient();
+    if (!gradient) continue;
+    const Shape& shape = parameter.shape();
     const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
-    kernels::muon_momentum(u, slot.m, parameter.gradient, static_cast<float>(config_.momentum),
+    kernels::muon_momentum(u, slot.m, gradient, static_cast<float>(config_.momentum),
                            gradient_scale, stream);
     const Tensor update = orthogonalizer_->orthogonal(u, products_of(parameter, stream), stream);
-    kernels::decayed_step(parameter.value, update, parameter.working,
+    const UpdatedWeight weight(parameter, stream);
+    kernels::decayed_step(weight.master, update, weight.compute_copy,
                           learning_rate * update_scale(shape),
                           1 - learning_rate * decay_of(parameter, config_.weight_decay), stream);
   }
@@ -83,7 +83,7 @@ void Muon::write_momentum_directions(const std::vector<Tensor>& directions, floa
       continue;
     }
     require_state(*slot->parameter, slot->m);
-    const Shape& shape = parameters_[i]->value.shape();
+    const Shape& shape = parameters_[i]->shape();
     const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
     const float momentum = static_cast<float>(config_.momentum);
     kernels::scale(u, slot->m, momentum * momentum, stream);  // Nesterov's momentum with g = 0
@@ -96,7 +96,7 @@ void Muon::write_momentum_directions(const std::vector<Tensor>& directions, floa
 }
 
 void Muon::visit_state(const StateVisitor& visit) {
-  for (OptimizerSlot& slot : matrices_) visit(slot.parameter->name + ".m", slot.m);
+  for (OptimizerSlot& slot : matrices_) visit(slot.parameter->name() + ".m", slot.m);
   others_.visit_state(visit);
 }
 

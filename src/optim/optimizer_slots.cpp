@@ -4,13 +4,19 @@
 
 namespace hybrid_trainer {
 
-Tensor make_state(const Tensor& like, const Stream& stream) {
-  return Tensor::zeros(like.shape(), DType::kF32, MemoryKind::kOptimizerState, stream);
+UpdatedWeight::UpdatedWeight(const Parameter& parameter, const Stream& stream)
+    : master(parameter.acquire_master(stream)),
+      compute_copy(parameter.compute_dtype() == DType::kBF16
+                       ? parameter.acquire(DType::kBF16, stream)
+                       : Weight{}) {}
+
+Tensor make_state(const Parameter& parameter, const Stream& stream) {
+  return Tensor::zeros(parameter.shape(), DType::kF32, MemoryKind::kOptimizerState, stream);
 }
 
 void require_state(const Parameter& parameter, const Tensor& state) {
   if (state.defined()) return;
-  throw Error(ExitCode::kInternal, concat("the optimizer state of ", parameter.name,
+  throw Error(ExitCode::kInternal, concat("the optimizer state of ", parameter.name(),
                                           " is moved away; wait until it is restored"));
 }
 
@@ -21,9 +27,9 @@ void require_directions(const std::vector<Tensor>& directions,
                                " parameters; want one for each"));
   }
   for (std::size_t i = 0; i < directions.size(); ++i) {
-    const Shape& want = parameters[i]->value.shape();
+    const Shape& want = parameters[i]->shape();
     if (directions[i].shape() != want || directions[i].dtype() != DType::kF32) {
-      throw ShapeMismatch(concat("the direction of ", parameters[i]->name, " is ",
+      throw ShapeMismatch(concat("the direction of ", parameters[i]->name(), " is ",
                                  name_of(directions[i].dtype()), " ", directions[i].shape().text(),
                                  "; want f32 ", want.text()));
     }

@@ -14,8 +14,8 @@ struct OptimizerSlot {
   Tensor v;  // mean square of the gradients
 };
 
-/// Zeroed state like `like`.
-Tensor make_state(const Tensor& like, const Stream& stream);
+/// Zeroed f32 state in the parameter's shape.
+Tensor make_state(const Parameter& parameter, const Stream& stream);
 
 /// Throws Error, which names the parameter, if its state is offloaded.
 void require_state(const Parameter& parameter, const Tensor& state);
@@ -24,9 +24,16 @@ void require_state(const Parameter& parameter, const Tensor& state);
 void require_directions(const std::vector<Tensor>& directions,
                         const std::vector<Parameter*>& parameters);
 
-/// The decay of a parameter: 0 unless it is a matrix.
+/// The decay of a parameter: 0 for vectors.
 inline float decay_of(const Parameter& parameter, double weight_decay) {
-  return parameter.is_matrix ? static_cast<float>(weight_decay) : 0.0f;
+  return parameter.role() == Role::kVector ? 0.0f : static_cast<float>(weight_decay);
 }
+
+/// What an update writes. The compute copy holds no values where there is none.
+struct UpdatedWeight {
+  UpdatedWeight(const Parameter& parameter, const Stream& stream);
+  Weight master;
+  Weight compute_copy;
+};
 
 }  // namespace hybrid_trainer

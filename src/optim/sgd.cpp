@@ -9,7 +9,7 @@ Sgd::Sgd(const OptimizerConfig& config, std::vector<Parameter*> parameters, cons
     : config_(config), parameters_(std::move(parameters)) {
   for (Parameter* parameter : parameters_) {
     slots_.push_back(
-        {parameter, has_momentum() ? make_state(parameter->value, stream) : Tensor{}, Tensor{}});
+        {parameter, has_momentum() ? make_state(*parameter, stream) : Tensor{}, Tensor{}});
   }
 }
 
@@ -20,9 +20,11 @@ void Sgd::step(float learning_rate, float gradient_scale, const Stream& stream) 
   ++steps_;
   for (const OptimizerSlot& slot : slots_) {
     const Parameter& parameter = *slot.parameter;
-    if (!parameter.has_gradient) continue;
-    kernels::sgd_update(parameter.value, slot.m, parameter.gradient, parameter.working,
-                        learning_rate, static_cast<float>(config_.momentum),
+    const Tensor gradient = parameter.gradient();
+    if (!gradient) continue;
+    const UpdatedWeight weight(parameter, stream);
+    kernels::sgd_update(weight.master, slot.m, gradient, weight.compute_copy, learning_rate,
+                        static_cast<float>(config_.momentum),
                         decay_of(parameter, config_.weight_decay), gradient_scale, stream);
   }
 }
@@ -43,7 +45,7 @@ void Sgd::write_momentum_directions(const std::vector<Tensor>& directions, float
 
 void Sgd::visit_state(const StateVisitor& visit) {
   if (!has_momentum()) return;
-  for (OptimizerSlot& slot : slots_) visit(slot.parameter->name + ".m", slot.m);
+  for (OptimizerSlot& slot : slots_) visit(slot.parameter->name() + ".m", slot.m);
 }
 
 }  // namespace hybrid_trainer

@@ -33,14 +33,13 @@ struct FileTensor {
 FileTensor file_tensor(const Parameter& parameter, const ModelConfig& model) {
   static constexpr const char* kConv1d[] = {".attn.c_attn.weight", ".attn.c_proj.weight",
                                             ".mlp.c_fc.weight", ".mlp.c_proj.weight"};
-  const Tensor& value = parameter.value;
+  const Shape& shape = parameter.shape();
   for (const char* ending : kConv1d) {
-    if (parameter.name.ends_with(ending))
-      return {parameter.name, {value.size(1), value.size(0)}, true};
+    if (parameter.name().ends_with(ending)) return {parameter.name(), {shape[1], shape[0]}, true};
   }
-  if (parameter.name == "wte.weight")
-    return {parameter.name, {model.vocabulary, model.width}, false};
-  return {parameter.name, value.shape(), false};
+  if (parameter.name() == "wte.weight")
+    return {parameter.name(), {model.vocabulary, model.width}, false};
+  return {parameter.name(), shape, false};
 }
 
 /// to (columns, rows) = from (rows, columns) transposed, in blocks that stay in the cache.
@@ -63,7 +62,7 @@ std::vector<NamedTensor> tensors_for_file(Gpt2& model, const Stream& stream) {
   std::vector<NamedTensor> tensors;
   model.visit_parameters([&](Parameter& parameter) {
     const FileTensor in_file = file_tensor(parameter, model.config());
-    const Tensor value = wait_for_host(parameter.value, stream);
+    const Tensor value = wait_for_host(parameter.acquire_master(stream), stream);
     Tensor tensor = value;
     if (in_file.transposed) {
       const Stream host(MemoryPool::create("host"));
@@ -160,9 +159,10 @@ void read_parameter(Parameter& parameter, const FileTensor& in_file,
         concat(file.path(), ": ", name, " is ", found.text(), ", want ", in_file.shape.text()));
   }
   const Stream host(MemoryPool::create("host"));
-  const bool in_place = parameter.value.device().type == DeviceType::kCpu;
-  const Tensor value = in_place ? parameter.value
-                                : Tensor::empty_like(parameter.value, MemoryKind::kWorkspace, host);
+  const Weight master = parameter.acquire_master(stream);
+  const bool in_place = master.tensor().device().type == DeviceType::kCpu;
+  const Tensor value =
+      in_place ? master.tensor() : Tensor::empty_like(master, MemoryKind::kWorkspace, host);
   if (in_file.transposed) {
     const Tensor matrix = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, host);
     file.read(name, matrix);
@@ -173,7 +173,7 @@ void read_parameter(Parameter& parameter, const FileTensor& in_file,
     file.read(name, value.rows(0, in_file.shape[0]));
     fill_zero(value.rows(in_file.shape[0], value.size(0)), host);
   }
-  if (!in_place) wait_for_copy(parameter.value, value, stream);
+  if (!in_place) wait_for_copy(master, value, stream);
 }
 
 /// Throws DataError, which names each size that differs between the folder's model and ours.

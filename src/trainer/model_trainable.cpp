@@ -10,11 +10,10 @@ namespace {
 std::int64_t typical_width(const std::vector<Parameter*>& parameters) {
   const Parameter* largest = nullptr;
   for (const Parameter* parameter : parameters) {
-    if (!parameter->is_matrix || parameter->is_embedding) continue;
-    if (largest == nullptr || parameter->value.elements() > largest->value.elements())
-      largest = parameter;
+    if (!is_matrix(parameter->role())) continue;
+    if (largest == nullptr || parameter->elements() > largest->elements()) largest = parameter;
   }
-  return largest == nullptr ? 64 : largest->value.size(1);
+  return largest == nullptr ? 64 : largest->shape()[1];
 }
 
 void copy_from(const Tensor& to, const State& state, const std::string& name,
@@ -94,7 +93,8 @@ void ModelTrainable::apply_gradient() { step_->apply_gradient(); }
 std::vector<WeightView> ModelTrainable::weights() {
   std::vector<WeightView> views;
   for (Parameter* parameter : step_->parameters())
-    views.push_back({parameter->name, parameter->value, parameter->gradient});
+    views.push_back(
+        {parameter->name(), parameter->acquire_master(stream_).tensor(), parameter->gradient()});
   return views;
 }
 
@@ -114,11 +114,9 @@ void ModelTrainable::set_steps_done(std::int64_t steps) {
 
 double ModelTrainable::learning_rate() const { return step_->learning_rate(); }
 
-void ModelTrainable::save_snapshot() {
-  std::vector<Tensor> values;
-  for (Parameter* parameter : step_->parameters()) values.push_back(parameter->value);
-  snapshot_.take(std::move(values), stream_);
-}
+void ModelTrainable::save_snapshot() { snapshot_.take(step_->parameters(), stream_); }
+
+void ModelTrainable::restore_snapshot() { snapshot_.restore(step_->parameters(), stream_); }
 
 void ModelTrainable::save(State& state) {
   stream_.synchronize();
@@ -126,13 +124,13 @@ void ModelTrainable::save(State& state) {
   if (offload_->keeps_content()) bring_state_back();
   const std::vector<Parameter*>& parameters = step_->parameters();
   for (Parameter* parameter : parameters)
-    state.tensors["model." + parameter->name] = parameter->value;
+    state.tensors["model." + parameter->name()] = parameter->acquire_master(stream_).tensor();
   step_->optimizer().visit_state([&](const std::string& name, Tensor& tensor) {
     if (tensor) state.tensors["optimizer." + name] = tensor;
   });
   state.integers["optimizer.steps_taken"] = step_->optimizer().steps_taken();
   for (std::size_t i = 0; i < snapshot_.copies().size(); ++i) {
-    state.tensors["snapshot." + parameters[i]->name] = snapshot_.copies()[i];
+    state.tensors["snapshot." + parameters[i]->name()] = snapshot_.copies()[i];
   }
   precision_.save(state);
 }
@@ -147,7 +145,7 @@ void ModelTrainable::load(const State& state) {
   bring_state_back();
   const std::vector<Parameter*>& parameters = step_->parameters();
   for (Parameter* parameter : parameters)
-    copy_from(parameter->value, state, "model." + parameter->name, stream_);
+    copy_from(parameter->acquire_master(stream_), state, "model." + parameter->name(), stream_);
   const auto first_moment = state.tensors.lower_bound("optimizer.");
   const bool has_moments =
       first_moment != state.tensors.end() && first_moment->first.starts_with("optimizer.");
@@ -163,11 +161,11 @@ void ModelTrainable::load(const State& state) {
   });
   optimizer.set_steps_taken(state.integer("optimizer.steps_taken"));
   precision_.load(state);
-  if (!state.tensors.contains("snapshot." + parameters.front()->name)) return;
+  if (!state.tensors.contains("snapshot." + parameters.front()->name())) return;
   save_snapshot();
   stream_.synchronize();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    copy_from(snapshot_.copies()[i], state, "snapshot." + parameters[i]->name, stream_);
+    copy_from(snapshot_.copies()[i], state, "snapshot." + parameters[i]->name(), stream_);
   }
 }
 

@@ -102,16 +102,16 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream) {
   const State state =
       load_checkpoint(*found.checkpoint, in_place ? stream : host, CheckpointPart::kWeights);
   run.model->visit_parameters([&](Parameter& parameter) {
-    const Tensor& saved = accepted_weight(state, parameter.name);
-    if (saved.shape() != parameter.value.shape()) {
-      throw DataError(concat(found.checkpoint->path, ": ", parameter.name, " is ",
+    const Tensor& saved = accepted_weight(state, parameter.name());
+    if (saved.shape() != parameter.shape()) {
+      throw DataError(concat(found.checkpoint->path, ": ", parameter.name(), " is ",
                              saved.shape().text(), ", the run's config wants ",
-                             parameter.value.shape().text()));
+                             parameter.shape().text()));
     }
     if (in_place) {
-      parameter.value = saved;
+      parameter.set_storage(std::make_unique<ResidentWeight>(saved));
     } else {
-      wait_for_copy(parameter.value, saved, stream);
+      wait_for_copy(parameter.acquire_master(stream), saved, stream);
     }
   });
   return run;

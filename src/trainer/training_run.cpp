@@ -8,7 +8,6 @@
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/nn/master_weights_scope.h"
 #include "hybrid_trainer/trainer/evaluation.h"
 #include "hybrid_trainer/trainer/hugging_face.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
@@ -179,7 +178,6 @@ void TrainingRun::describe(Gpt2& model, const HybridTrainer& trainer, RunRecords
 }
 
 double TrainingRun::validation_loss(Gpt2& model) {
-  const MasterWeightsScope masters(model);
   return evaluate(model, windows_, DType::kF32, stream_).loss;
 }
 
@@ -297,7 +295,6 @@ RunEnd TrainingRun::step_and_record(Gpt2& model, HybridTrainer& trainer, RunReco
 
 std::string TrainingRun::sample(Gpt2& model) {
   if (!tokenizer_) return "";
-  const MasterWeightsScope masters(model);
   std::string text;
   GenerationSettings generation{.tokens = kSampleTokens};
   generation.sampling.temperature = 0.8f;

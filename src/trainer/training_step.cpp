@@ -6,18 +6,18 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/profile.h"
-#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/nn/initialization.h"
 #include "hybrid_trainer/optim/gradient_norm.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 
 namespace hybrid_trainer {
 namespace {
 
-std::vector<Parameter*> parameters_of(LossModel& model) {
+std::vector<Parameter*> trainable_parameters(LossModel& model) {
   std::vector<Parameter*> parameters;
-  model.visit_parameters([&](Parameter& parameter) { parameters.push_back(&parameter); });
+  model.visit_parameters([&](Parameter& parameter) {
+    if (parameter.trainable()) parameters.push_back(&parameter);
+  });
   return parameters;
 }
 
@@ -35,7 +35,7 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
     : model_(model),
       config_(config),
       stream_(stream),
-      parameters_(parameters_of(model)),
+      parameters_(trainable_parameters(model)),
       optimizer_(make_optimizer(config.optimizer, parameters_, stream)),
       host_(std::move(host_pool)) {
   if (!config_.training.cuda_graphs || stream_.native() == nullptr) return;
@@ -47,32 +47,16 @@ void TrainingStep::compute_in(DType dtype, bool records) {
   recording_.drop();
   dtype_ = dtype;
   may_record_ = records;
-  for (Parameter* parameter : parameters_) {
-    if (dtype_ != DType::kBF16 || !parameter->is_matrix) {
-      parameter->working = {};
-    } else if (!parameter->working) {
-      parameter->working =
-          Tensor::empty(parameter->value.shape(), DType::kBF16, MemoryKind::kParameters, stream_);
-    }
-  }
-  refresh_compute_copies();
+  model_.visit_parameters([&](Parameter& parameter) { parameter.compute_in(dtype_, stream_); });
 }
 
 void TrainingStep::refresh_compute_copies() {
-  for (Parameter* parameter : parameters_) {
-    if (parameter->working) kernels::cast(parameter->working, parameter->value, stream_);
-  }
-}
-
-void TrainingStep::allocate_gradients() {
-  hybrid_trainer::allocate_gradients(
-      [this](const ParameterVisitor& visit) { model_.visit_parameters(visit); }, stream_);
+  for (Parameter* parameter : parameters_) parameter->refresh_compute_copy(stream_);
 }
 
 void TrainingStep::free_gradients() {
   recording_.drop();
-  hybrid_trainer::free_gradients(
-      [this](const ParameterVisitor& visit) { model_.visit_parameters(visit); });
+  gradients_.free();
 }
 
 Pass TrainingStep::pass(bool training, std::int64_t first_token) const {
@@ -122,19 +106,22 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
                                micro_batches(), " micro-batches"));
   }
   allocate_gradients();
+  begin_gradients(parameters_, gradients_, micro_batches());
   const auto enqueue = [this](const Batch& given, const Stream& stream) {
     return enqueue_gradient(given, stream);
   };
   if (records()) upload_step_number();
   const PendingGradient pending =
       records() ? recording_.run(batch, enqueue, stream_) : enqueue(batch, stream_);
-  for (Parameter* parameter : pending.written) parameter->has_gradient = true;
+  for (Parameter* parameter : pending.written) {
+    if (!parameter->gradient()) parameter->gradient_was_replayed();
+  }
   gradient_norm_ = std::sqrt(kernels::wait_for_value(pending.squares, stream_));
   return {.loss = wait_for_mean_of(pending.losses, stream_), .norm = gradient_norm_};
 }
 
 PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream& stream) {
-  for (Parameter* parameter : parameters_) parameter->clear_gradient();
+  begin_gradients(parameters_, gradients_, micro_batches());
   const float scale = 1.0f / static_cast<float>(micro_batches());
   PendingGradient pending;
   for (std::int64_t i = 0; i < micro_batches(); ++i) {
@@ -147,10 +134,11 @@ PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream&
     const StepPartTimer timer(stream, StepPart::kBackward);
     model_.backward(part, tape, stream);
   }
+  end_gradients(parameters_, stream);
   const StepPartTimer timer(stream, StepPart::kUpdate);
   pending.squares = gradient_square_sum(parameters_, stream);
   std::copy_if(parameters_.begin(), parameters_.end(), std::back_inserter(pending.written),
-               [](const Parameter* parameter) { return parameter->has_gradient; });
+               [](const Parameter* parameter) { return parameter->gradient().defined(); });
   return pending;
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/phases/trainable.h"
@@ -20,6 +21,7 @@ class TrainingStep {
   TrainingStep(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                std::shared_ptr<MemoryPool> host_pool);
 
+  /// The trainable ones, in visiting order.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   Optimizer& optimizer() { return *optimizer_; }
 
@@ -28,7 +30,7 @@ class TrainingStep {
   void compute_in(DType dtype, bool records);
   /// After the masters have changed.
   void refresh_compute_copies();
-  void allocate_gradients();
+  void allocate_gradients() { gradients_.allocate(parameters_, stream_); }
   void free_gradients();  // and what was recorded of them
 
   /// Steps done before the one to come, which the learning rate and dropout depend on.
@@ -55,6 +57,7 @@ class TrainingStep {
   HybridTrainerConfig config_;
   const Stream& stream_;
   std::vector<Parameter*> parameters_;
+  ResidentGradients gradients_;
   std::unique_ptr<Optimizer> optimizer_;
   GradientRecording recording_;
   Stream host_;        // of host_step_words_

@@ -104,10 +104,17 @@ TEST_F(CudaOffload, DroppedStateComesBackAsZeros) {
 
 TEST_F(CudaOffload, ASnapshotReturnsAndGoesWhileTheStreamWorks) {
   WeightSnapshot snapshot(host_);
+  std::vector<Parameter> weights;
+  for (const Tensor& tensor : tensors_) {
+    weights.emplace_back("w", tensor.shape(), Role::kMatrix, stream_);
+    weights.back().set_storage(std::make_unique<ResidentWeight>(tensor));
+  }
+  std::vector<Parameter*> parameters;
+  for (Parameter& weight : weights) parameters.push_back(&weight);
   for (int cycle = 0; cycle < 3; ++cycle) {
-    snapshot.take(tensors_, stream_);
+    snapshot.take(parameters, stream_);
     for (const Tensor& tensor : tensors_) fill_zero(tensor, stream_);
-    snapshot.restore(stream_);
+    snapshot.restore(parameters, stream_);
     snapshot.drop();
     EXPECT_EQ(host_->use().live_total, 0u);
     expect_content();

@@ -15,34 +15,50 @@ class WeightSnapshotOfContent : public ::testing::Test {
   Stream device_{MemoryPool::create("device")};
   std::shared_ptr<MemoryPool> host_ = MemoryPool::create("host");
   Content content_{device_};
+  std::vector<Parameter> parameters_ = parameters_of(content_);
   WeightSnapshot snapshot_{host_};
+  std::vector<Parameter*> pointers() {
+    std::vector<Parameter*> all;
+    for (Parameter& parameter : parameters_) all.push_back(&parameter);
+    return all;
+  }
+
+ private:
+  std::vector<Parameter> parameters_of(Content& content) const {
+    std::vector<Parameter> all;
+    for (const Tensor& tensor : content.tensors()) {
+      all.emplace_back("w", Shape{1}, Role::kMatrix, device_);
+      all.back().set_storage(std::make_unique<ResidentWeight>(tensor));
+    }
+    return all;
+  }
 };
 
 TEST_F(WeightSnapshotOfContent, RestoresBitForBitAsOftenAsAsked) {
-  snapshot_.take(content_.tensors(), device_);
+  snapshot_.take(pointers(), device_);
   EXPECT_TRUE(snapshot_.taken());
   for (int i = 0; i < 2; ++i) {
     for (const Tensor& tensor : content_.tensors()) fill_zero(tensor, device_);
-    snapshot_.restore(device_);
+    snapshot_.restore(pointers(), device_);
     EXPECT_TRUE(content_.has_its_bits());
   }
 }
 
 TEST_F(WeightSnapshotOfContent, CountsItsBytesAsSnapshotUntilItIsDropped) {
-  snapshot_.take(content_.tensors(), device_);
-  snapshot_.take(content_.tensors(), device_);
+  snapshot_.take(pointers(), device_);
+  snapshot_.take(pointers(), device_);
   const auto kind = static_cast<std::size_t>(MemoryKind::kSnapshot);
   EXPECT_GE(host_->use().live[kind], content_.total_bytes());
   EXPECT_LT(host_->use().live[kind], 2 * content_.total_bytes());
   snapshot_.drop();
   EXPECT_FALSE(snapshot_.taken());
   EXPECT_EQ(host_->use().live_total + host_->use().cached, 0u);
-  EXPECT_THROW(snapshot_.restore(device_), Error);
+  EXPECT_THROW(snapshot_.restore(pointers(), device_), Error);
 }
 
 TEST_F(WeightSnapshotOfContent, HoldsNothingWhereItsPoolIsTooSmall) {
   WeightSnapshot small(MemoryPool::create("host", std::size_t{1} << 19));
-  EXPECT_THROW(small.take(content_.tensors(), device_), OutOfMemory);
+  EXPECT_THROW(small.take(pointers(), device_), OutOfMemory);
   EXPECT_FALSE(small.taken());
 }
 

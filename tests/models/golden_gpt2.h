@@ -5,7 +5,7 @@
 
 #include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/models/gpt2.h"
-#include "support/test_tensors.h"
+#include "support/parameters.h"
 
 namespace hybrid_trainer::testing {
 
@@ -29,14 +29,13 @@ class GoldenGpt2 {
     return file_.load(name, MemoryKind::kData, stream_);
   }
 
-  /// The model with the file's weights and memory for gradients.
+  /// The model with the file's weights.
   std::unique_ptr<Gpt2> make_model() const {
     auto model = std::make_unique<Gpt2>(config_, 1, stream_);
     model->visit_parameters([&](Parameter& parameter) {
       const std::vector<double> values = matching(parameter, "");
       for (std::size_t i = 0; i < values.size(); ++i)
-        parameter.value.data<float>()[i] = static_cast<float>(values[i]);
-      parameter.gradient = Tensor::empty_like(parameter.value, MemoryKind::kGradients, stream_);
+        master_of(parameter).data<float>()[i] = static_cast<float>(values[i]);
     });
     return model;
   }
@@ -44,9 +43,9 @@ class GoldenGpt2 {
   /// The file's tensor `prefix` + the parameter's name, in the parameter's layout: matrices
   /// transposed from Hugging Face's (in, out), the token table padded with zero rows.
   std::vector<double> matching(const Parameter& parameter, const std::string& prefix) const {
-    const Tensor tensor = load(prefix + parameter.name);
+    const Tensor tensor = load(prefix + parameter.name());
     std::vector<double> values = values_of(tensor);
-    if (parameter.is_matrix && !parameter.is_embedding) {
+    if (is_matrix(parameter.role())) {
       const auto inputs = static_cast<std::size_t>(tensor.size(0)),
                  outputs = static_cast<std::size_t>(tensor.size(1));
       std::vector<double> turned(values.size());
@@ -54,7 +53,7 @@ class GoldenGpt2 {
         turned[i % outputs * inputs + i / outputs] = values[i];
       values = turned;
     }
-    values.resize(static_cast<std::size_t>(parameter.value.elements()), 0.0);
+    values.resize(static_cast<std::size_t>(parameter.elements()), 0.0);
     return values;
   }
 

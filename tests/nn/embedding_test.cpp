@@ -24,8 +24,8 @@ TEST_F(EmbeddingTest, AddsTheRowsOfTokenAndPosition) {
     const std::int64_t place = i / 4, channel = i % 4;
     const std::int64_t token = tokens.data<std::int32_t>()[place], position = 5 + place % 3;
     EXPECT_EQ(y.data<float>()[i],
-              embedding_.tokens().value.data<float>()[token * 4 + channel] +
-                  embedding_.positions().value.data<float>()[position * 4 + channel]);
+              master_of(embedding_.tokens()).data<float>()[token * 4 + channel] +
+                  master_of(embedding_.positions()).data<float>()[position * 4 + channel]);
   }
 }
 

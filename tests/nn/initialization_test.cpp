@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/test_tensors.h"
+#include "support/parameters.h"
 
 namespace hybrid_trainer::testing {
 namespace {
@@ -10,7 +10,7 @@ namespace {
 class InitializationTest : public ::testing::Test {
  protected:
   Parameter drawn(const std::string& name, std::uint64_t seed) {
-    Parameter parameter = make_parameter(name, {200, 100}, stream_);
+    Parameter parameter(name, {200, 100}, Role::kMatrix, stream_);
     initialize_normal(parameter, 0.5, seed, stream_);
     return parameter;
   }
@@ -18,7 +18,7 @@ class InitializationTest : public ::testing::Test {
 };
 
 TEST_F(InitializationTest, NormalHasTheDeviationAskedFor) {
-  const auto values = values_of(drawn("w", 1).value);
+  const auto values = values_of(master_of(drawn("w", 1)));
   double mean = 0;
   for (const double value : values) mean += value / static_cast<double>(values.size());
   EXPECT_NEAR(mean, 0, 0.02);
@@ -26,28 +26,9 @@ TEST_F(InitializationTest, NormalHasTheDeviationAskedFor) {
 }
 
 TEST_F(InitializationTest, NormalDependsOnSeedAndNameAlone) {
-  EXPECT_TRUE(same_bits(drawn("w", 1).value, drawn("w", 1).value));
-  EXPECT_FALSE(same_bits(drawn("w", 1).value, drawn("w", 2).value));
-  EXPECT_FALSE(same_bits(drawn("w", 1).value, drawn("v", 1).value));
-}
-
-TEST_F(InitializationTest, GradientsComeAndGo) {
-  Parameter parameter = make_parameter("w", {200, 100}, stream_);
-  const auto visit_all = [&](const ParameterVisitor& visit) { visit(parameter); };
-  const auto gradient_bytes = [&] {
-    return stream_.pool()->use().live[static_cast<std::size_t>(MemoryKind::kGradients)];
-  };
-  EXPECT_FALSE(parameter.gradient.defined());
-  allocate_gradients(visit_all, stream_);
-  EXPECT_GE(gradient_bytes(), 80000u);
-  EXPECT_EQ(parameter.take_gradient_mode(), kernels::GradientMode::kOverwrite);
-  EXPECT_EQ(parameter.take_gradient_mode(), kernels::GradientMode::kAccumulate);
-  void* const memory = parameter.gradient.raw();
-  allocate_gradients(visit_all, stream_);
-  EXPECT_EQ(parameter.gradient.raw(), memory);
-  EXPECT_FALSE(parameter.has_gradient);
-  free_gradients(visit_all);
-  EXPECT_EQ(gradient_bytes(), 0u);
+  EXPECT_TRUE(same_bits(master_of(drawn("w", 1)), master_of(drawn("w", 1))));
+  EXPECT_FALSE(same_bits(master_of(drawn("w", 1)), master_of(drawn("w", 2))));
+  EXPECT_FALSE(same_bits(master_of(drawn("w", 1)), master_of(drawn("v", 1))));
 }
 
 }  // namespace

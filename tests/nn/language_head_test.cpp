@@ -14,8 +14,7 @@ class LanguageHeadTest : public ::testing::Test {
   static constexpr std::int64_t kRows = 150, kWidth = 3, kVocabulary = 262100, kPadded = 262144;
 
   LanguageHeadTest() {
-    copy(table_.value, normal_tensor({kPadded, kWidth}, 5, stream_), stream_);
-    table_.gradient = Tensor::empty_like(table_.value, MemoryKind::kGradients, stream_);
+    copy(master_of(table_), normal_tensor({kPadded, kWidth}, 5, stream_), stream_);
   }
   struct Result {
     double loss;
@@ -28,7 +27,8 @@ class LanguageHeadTest : public ::testing::Test {
     return {loss, head_.backward(tape, stream_)};
   }
   const Stream stream_ = test_stream();
-  Parameter table_ = make_parameter("wte.weight", {kPadded, kWidth}, stream_);
+  Parameter table_{"wte.weight", {kPadded, kWidth}, Role::kEmbedding, stream_};
+  StepGradients step_{[this](const ParameterVisitor& visit) { visit(table_); }, stream_};
   LanguageHead head_{table_, kVocabulary};
   const Tensor x_ = normal_tensor({kRows, kWidth}, 3, stream_);
   const Tensor targets_ = random_tokens({kRows}, kVocabulary, 4, stream_);
@@ -36,8 +36,8 @@ class LanguageHeadTest : public ::testing::Test {
 
 TEST_F(LanguageHeadTest, ManyChunksEqualOneChunkAtATime) {
   const Result whole = run(x_, targets_, 1);
-  const std::vector<double> whole_gradient = values_of(table_.gradient);
-  table_.clear_gradient();
+  const std::vector<double> whole_gradient = values_of(table_.gradient());
+  step_.begin(3);
   double loss = 0;
   std::vector<double> dx;
   for (std::int64_t begin = 0; begin < kRows; begin += 50) {
@@ -49,7 +49,7 @@ TEST_F(LanguageHeadTest, ManyChunksEqualOneChunkAtATime) {
   }
   EXPECT_NEAR(whole.loss, loss, 1e-6 * loss);
   EXPECT_LT(relative_error(values_of(whole.dx), dx), 1e-6);
-  EXPECT_LT(relative_error(whole_gradient, values_of(table_.gradient)), 1e-5);
+  EXPECT_LT(relative_error(whole_gradient, values_of(table_.gradient())), 1e-5);
 }
 
 TEST_F(LanguageHeadTest, LossIsThatOfTheSoftmax) {
@@ -66,10 +66,10 @@ TEST_F(LanguageHeadTest, LossIsThatOfTheSoftmax) {
 
 TEST_F(LanguageHeadTest, ScalesGradientsAndLeavesThePaddingAlone) {
   const Result once = run(x_.rows(0, 20), targets_.rows(0, 20), 1);
-  const std::vector<double> gradient = values_of(table_.gradient);
+  const std::vector<double> gradient = values_of(table_.gradient());
   for (std::size_t i = kVocabulary * kWidth; i < gradient.size(); ++i)
     ASSERT_EQ(gradient[i], 0) << i;
-  table_.clear_gradient();
+  step_.begin();
   const Result half = run(x_.rows(0, 20), targets_.rows(0, 20), 0.5f);
   EXPECT_EQ(once.loss, half.loss);
   std::vector<double> doubled = values_of(half.dx);

@@ -108,8 +108,7 @@ Differentiable embedding(const Stream& stream) {
 Differentiable head(std::int64_t rows, std::int64_t width, std::int64_t vocabulary,
                     std::int64_t padded, const Stream& stream) {
   const auto table =
-      std::make_shared<Parameter>(make_parameter("wte.weight", {padded, width}, stream));
-  table->is_matrix = true;
+      std::make_shared<Parameter>("wte.weight", Shape{padded, width}, Role::kEmbedding, stream);
   const auto head = std::make_shared<LanguageHead>(*table, vocabulary);
   const Tensor targets = random_tokens({rows}, vocabulary, 2, stream);
   Differentiable f;
@@ -154,7 +153,7 @@ class ModuleContract : public ::testing::TestWithParam<Case> {
   std::vector<std::vector<double>> gradients() {
     std::vector<std::vector<double>> all;
     f_.visit_parameters(
-        [&](Parameter& parameter) { all.push_back(values_of(parameter.gradient)); });
+        [&](Parameter& parameter) { all.push_back(values_of(parameter.gradient())); });
     return all;
   }
   const Stream stream_ = test_stream();
@@ -165,8 +164,9 @@ TEST_P(ModuleContract, GradientsMatchFiniteDifferences) {
   expect_gradients_match(f_, stream_, GetParam().tolerance);
 }
 
-TEST_P(ModuleContract, GradientsAddUpUntilTheyAreCleared) {
-  allocate_gradients(f_.visit_parameters, stream_);
+TEST_P(ModuleContract, GradientsAddUpWithinAStep) {
+  StepGradients step(f_.visit_parameters, stream_);
+  step.begin(2);
   run_backward(f_);
   const auto once = gradients();
   run_backward(f_);
@@ -175,13 +175,13 @@ TEST_P(ModuleContract, GradientsAddUpUntilTheyAreCleared) {
     for (double& value : twice[i]) value /= 2;
     EXPECT_LT(relative_error(twice[i], once[i]), 1e-5) << i;
   }
-  f_.visit_parameters([](Parameter& parameter) { parameter.clear_gradient(); });
+  step.begin();
   run_backward(f_);
   EXPECT_EQ(gradients(), once);
 }
 
 TEST_P(ModuleContract, AForwardOnlyTapeGivesTheSameOutput) {
-  allocate_gradients(f_.visit_parameters, stream_);
+  const StepGradients gradients(f_.visit_parameters, stream_);
   PlainTape tape(f_.pass);
   EXPECT_EQ(f_.forward(tape), loss_of(f_));
 }

@@ -27,7 +27,7 @@ class TransformerBlockTest : public ::testing::Test {
 TEST_F(TransformerBlockTest, BearsTheNamesOfGpt2) {
   TransformerBlock block(3, {kWidth, 2, 0}, stream_);
   std::vector<std::string> names;
-  block.visit_parameters([&](Parameter& parameter) { names.push_back(parameter.name); });
+  block.visit_parameters([&](Parameter& parameter) { names.push_back(parameter.name()); });
   EXPECT_EQ(names, (std::vector<std::string>{
                        "h.3.ln_1.weight", "h.3.ln_1.bias", "h.3.attn.c_attn.weight",
                        "h.3.attn.c_attn.bias", "h.3.attn.c_proj.weight", "h.3.attn.c_proj.bias",

@@ -10,6 +10,7 @@
 namespace hybrid_trainer {
 namespace {
 
+using testing::master_of;
 using testing::numbers;
 
 OptimizerConfig config_of(std::int64_t state_bits) {
@@ -22,11 +23,9 @@ OptimizerConfig config_of(std::int64_t state_bits) {
 /// One matrix of 8,256 elements, and its optimizer.
 struct Trained {
   Trained(std::int64_t state_bits, const Stream& given) : stream(given) {
-    parameter.name = std::string("w");
-    parameter.value = testing::normal_tensor({64, 129}, 1, stream);
-    parameter.gradient = Tensor::zeros({64, 129}, DType::kF32, MemoryKind::kGradients, stream);
-    parameter.is_matrix = true;
-    parameter.has_gradient = true;
+    copy(master_of(parameter), testing::normal_tensor({64, 129}, 1, stream), stream);
+    const GradientContribution zero(parameter, stream);
+    fill_zero(zero.gradient(), stream);
     optimizer.emplace(config_of(state_bits), std::vector<Parameter*>{&parameter}, stream);
   }
   std::size_t state_bytes() {
@@ -35,17 +34,18 @@ struct Trained {
     return bytes;
   }
   const Stream& stream;
-  Parameter parameter;
+  Parameter parameter{"w", {64, 129}, Role::kMatrix, stream};
+  testing::StepGradients gradients{[this](const ParameterVisitor& visit) { visit(parameter); },
+                                   stream};
   std::optional<AdamW> optimizer;
 };
 
 /// Gradients of a bowl with noise, whose curvatures span two decades in each block and second
 /// moments so four, the span that Dettmers et al. report.
 void set_gradients(Trained& trained, std::uint64_t step) {
-  const Tensor noise =
-      testing::normal_tensor(trained.parameter.value.shape(), step, trained.stream);
-  const float* const w = trained.parameter.value.data<float>();
-  float* const g = trained.parameter.gradient.data<float>();
+  const Tensor noise = testing::normal_tensor(trained.parameter.shape(), step, trained.stream);
+  const float* const w = master_of(trained.parameter).data<float>();
+  float* const g = trained.parameter.gradient().data<float>();
   for (std::int64_t i = 0; i < noise.elements(); ++i) {
     const float curvature = std::pow(10.0f, -static_cast<float>(i % 17) / 8);
     g[i] = curvature * (w[i] + 0.3f * noise.data<float>()[i]);
@@ -55,14 +55,15 @@ void set_gradients(Trained& trained, std::uint64_t step) {
 TEST(AdamW8Bit, FollowsAdamWWithinAFewPercentOfTheWay) {
   const Stream stream(MemoryPool::create("device"));
   Trained exact(32, stream), rounded(8, stream);
-  const auto begin = numbers(exact.parameter.value);
+  const auto begin = numbers(master_of(exact.parameter));
   for (std::uint64_t t = 1; t <= 50; ++t) {
     for (Trained* each : {&exact, &rounded}) {
       set_gradients(*each, t);
       each->optimizer->step(0.01f, 1, stream);
     }
   }
-  const auto wanted = numbers(exact.parameter.value), got = numbers(rounded.parameter.value);
+  const auto wanted = numbers(master_of(exact.parameter)),
+             got = numbers(master_of(rounded.parameter));
   double way = 0, error = 0, worst = 0;
   for (std::size_t i = 0; i < begin.size(); ++i) {
     way += std::pow(wanted[i] - begin[i], 2);
@@ -101,7 +102,7 @@ TEST(AdamW8Bit, ZeroBytesAreZeroMoments) {
   Trained used(8, stream), fresh(8, stream);
   set_gradients(used, 1);
   used.optimizer->step(0.01f, 1, stream);
-  copy(used.parameter.value, fresh.parameter.value, stream);
+  copy(master_of(used.parameter), master_of(fresh.parameter), stream);
   used.optimizer->visit_state(
       [&](const std::string&, Tensor& tensor) { fill_zero(tensor, stream); });
   used.optimizer->set_steps_taken(0);
@@ -111,7 +112,7 @@ TEST(AdamW8Bit, ZeroBytesAreZeroMoments) {
       each->optimizer->step(0.01f, 1, stream);
     }
   }
-  EXPECT_TRUE(testing::same_bits(used.parameter.value, fresh.parameter.value));
+  EXPECT_TRUE(testing::same_bits(master_of(used.parameter), master_of(fresh.parameter)));
 }
 
 /// Second moments far below the largest of their block must not round to 0, under which a step
@@ -120,13 +121,13 @@ TEST(AdamW8Bit, StepsStaySmallWhereGradientsAreTinyBesideOthers) {
   const Stream stream(MemoryPool::create("device"));
   Trained rounded(8, stream);
   for (int t = 0; t < 20; ++t) {
-    const auto before = numbers(rounded.parameter.value);
-    float* const g = rounded.parameter.gradient.data<float>();
-    for (std::int64_t i = 0; i < rounded.parameter.gradient.elements(); ++i) {
+    const auto before = numbers(master_of(rounded.parameter));
+    float* const g = rounded.parameter.gradient().data<float>();
+    for (std::int64_t i = 0; i < rounded.parameter.gradient().elements(); ++i) {
       g[i] = i % 2 == 0 ? 1.0f : t < 10 ? 1e-4f : 0.0f;
     }
     rounded.optimizer->step(0.01f, 1, stream);
-    const auto after = numbers(rounded.parameter.value);
+    const auto after = numbers(master_of(rounded.parameter));
     for (std::size_t i = 0; i < after.size(); ++i) {
       ASSERT_LT(std::abs(after[i] - before[i]), 0.0102) << "step " << t << ", element " << i;
     }

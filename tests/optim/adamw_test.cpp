@@ -9,6 +9,7 @@
 namespace hybrid_trainer {
 namespace {
 
+using testing::master_of;
 using testing::numbers;
 using testing::ParameterSet;
 
@@ -31,21 +32,22 @@ TEST(AdamW, AgreesWithTheAlgorithmInDouble) {
   AdamW optimizer(config, parameters.pointers(), stream);
   std::vector<std::vector<Reference>> references(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    for (const float w : numbers(parameters[i].value)) references[i].push_back({w});
+    for (const float w : numbers(master_of(parameters[i]))) references[i].push_back({w});
   }
   for (int t = 1; t <= 20; ++t) {
     const float lr = 0.01f / static_cast<float>(t);
     parameters.set_gradients(static_cast<std::uint64_t>(t));
     optimizer.step(lr, 0.5f, stream);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const auto g = numbers(parameters[i].gradient);
+      const auto g = numbers(parameters[i].gradient());
       for (std::size_t j = 0; j < g.size(); ++j) {
-        references[i][j].step(0.5 * g[j], t, lr, parameters[i].is_matrix ? 0.1 : 0, config);
+        references[i][j].step(0.5 * g[j], t, lr, parameters[i].role() != Role::kVector ? 0.1 : 0,
+                              config);
       }
     }
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const auto w = numbers(parameters[i].value);
+    const auto w = numbers(master_of(parameters[i]));
     for (std::size_t j = 0; j < w.size(); ++j) EXPECT_NEAR(w[j], references[i][j].w, 2e-6);
   }
 }
@@ -54,22 +56,22 @@ TEST(AdamW, GivesGoldenValues) {
   // torch.optim.AdamW(lr=0.1, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1), PyTorch 1.13,
   // float64, gradients sin(1), sin(2), ...
   const Stream stream(MemoryPool::create("device"));
-  Parameter parameter;
-  parameter.name = "w";
-  parameter.value = Tensor::empty({1, 3}, DType::kF32, MemoryKind::kParameters, stream);
-  parameter.gradient = Tensor::empty({1, 3}, DType::kF32, MemoryKind::kGradients, stream);
-  parameter.is_matrix = true;
-  parameter.has_gradient = true;
-  for (int j = 0; j < 3; ++j) parameter.value.data<float>()[j] = static_cast<float>(j + 1);
+  Parameter parameter("w", {1, 3}, Role::kMatrix, stream);
+  testing::StepGradients gradients([&](const ParameterVisitor& visit) { visit(parameter); },
+                                   stream);
+  for (int j = 0; j < 3; ++j) master_of(parameter).data<float>()[j] = static_cast<float>(j + 1);
   AdamW optimizer(OptimizerConfig{}, {&parameter}, stream);
   for (int t = 0; t < 5; ++t) {
-    for (int j = 0; j < 3; ++j) {
-      parameter.gradient.data<float>()[j] = std::sin(static_cast<float>(1 + 3 * t + j));
+    gradients.begin();
+    {
+      const GradientContribution to(parameter, stream);
+      for (int j = 0; j < 3; ++j)
+        to.gradient().data<float>()[j] = std::sin(static_cast<float>(1 + 3 * t + j));
     }
     optimizer.step(0.1f, 1, stream);
   }
   const std::vector<double> golden{0.804299745, 1.767666752, 2.759653391};
-  const auto w = numbers(parameter.value);
+  const auto w = numbers(master_of(parameter));
   for (std::size_t j = 0; j < 3; ++j) EXPECT_NEAR(w[j], golden[j], 2e-6);
 }
 

@@ -13,12 +13,11 @@ namespace {
 TEST(GradientNorm, IsThatOfAllGradientsAsOneVector) {
   const Stream stream(MemoryPool::create("device"));
   testing::ParameterSet parameters(stream);
-  parameters.set_gradients(3);
-  parameters[1].has_gradient = false;
+  parameters.set_gradients(3, 1);
   double sum = 0;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (i == 1) continue;
-    for (const float g : testing::numbers(parameters[i].gradient)) sum += double{g} * g;
+    for (const float g : testing::numbers(parameters[i].gradient())) sum += double{g} * g;
   }
   EXPECT_NEAR(wait_for_gradient_norm(parameters.pointers(), stream), std::sqrt(sum), 1e-9);
   EXPECT_EQ(wait_for_gradient_norm({}, stream), 0);
@@ -30,7 +29,7 @@ TEST(GradientNorm, IsNotFiniteWhereAGradientIsNot) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     parameters.set_gradients(3);
-    parameters[2].gradient.data<float>()[7] = bad;
+    parameters[2].gradient().data<float>()[7] = bad;
     EXPECT_FALSE(std::isfinite(wait_for_gradient_norm(parameters.pointers(), stream)));
   }
 }

@@ -10,6 +10,7 @@
 namespace hybrid_trainer {
 namespace {
 
+using testing::master_of;
 using testing::numbers;
 using testing::ParameterSet;
 
@@ -30,9 +31,9 @@ TEST_F(MuonOnAllSorts, TreatsEmbeddingsAndVectorsExactlyAsAdamW) {
     adamw.step(0.01f, 1, stream_);
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const bool by_adamw = parameters_[i].is_embedding || !parameters_[i].is_matrix;
-    EXPECT_EQ(testing::same_bits(parameters_[i].value, twins[i].value), by_adamw)
-        << parameters_[i].name;
+    const bool by_adamw = !is_matrix(parameters_[i].role());
+    EXPECT_EQ(testing::same_bits(master_of(parameters_[i]), master_of(twins[i])), by_adamw)
+        << parameters_[i].name();
   }
   EXPECT_EQ(muon.steps_taken(), 3);
 }
@@ -41,21 +42,21 @@ TEST_F(MuonOnAllSorts, MovesMatricesByTheOrthogonalisedNesterovMomentum) {
   OptimizerConfig config;
   Muon muon(config, parameters_.pointers(), stream_);
   Parameter& tall = parameters_[2];
-  const std::size_t count = static_cast<std::size_t>(tall.value.elements());
-  Orthogonalizer orthogonalizer(tall.value.elements(), 8, stream_);
+  const std::size_t count = static_cast<std::size_t>(tall.elements());
+  Orthogonalizer orthogonalizer(tall.elements(), 8, stream_);
   std::vector<double> m(count, 0.0);
   for (std::uint64_t t = 1; t <= 4; ++t) {
-    const auto before = numbers(tall.value);
+    const auto before = numbers(master_of(tall));
     parameters_.set_gradients(t);
     muon.step(0.02f, 0.5f, stream_);
-    const auto g = numbers(tall.gradient);
-    const Tensor u = orthogonalizer.input(tall.value.size(0), tall.value.size(1));
+    const auto g = numbers(tall.gradient());
+    const Tensor u = orthogonalizer.input(tall.shape()[0], tall.shape()[1]);
     for (std::size_t j = 0; j < count; ++j) {
       m[j] = 0.95 * m[j] + 0.5 * g[j];
       u.data<float>()[j] = static_cast<float>(0.5 * g[j] + 0.95 * m[j]);
     }
     const auto update = numbers(orthogonalizer.orthogonal(u, DType::kF32, stream_));
-    const auto after = numbers(tall.value);
+    const auto after = numbers(master_of(tall));
     for (std::size_t j = 0; j < count; ++j) {
       const double moved = 0.02 * (0.2 * std::sqrt(24.0) * update[j] + 0.1 * before[j]);
       EXPECT_NEAR(after[j], before[j] - moved, 1e-6);
@@ -67,13 +68,13 @@ TEST_F(MuonOnAllSorts, OrthogonalisesInThePrecisionOfThePhase) {
   ParameterSet twins(stream_);
   Muon muon({}, parameters_.pointers(), stream_), twin({}, twins.pointers(), stream_);
   Parameter& tall = parameters_[2];
-  tall.working = Tensor::empty(tall.value.shape(), DType::kBF16, MemoryKind::kParameters, stream_);
+  tall.compute_in(DType::kBF16, stream_);
   parameters_.set_gradients(1);
   twins.set_gradients(1);
   muon.step(0.02f, 1, stream_);
   twin.step(0.02f, 1, stream_);
-  EXPECT_EQ(testing::same_bits(tall.value, twins[2].value), !multiplies_bfloat16());
-  const auto rounded = numbers(tall.value), exact = numbers(twins[2].value);
+  EXPECT_EQ(testing::same_bits(master_of(tall), master_of(twins[2])), !multiplies_bfloat16());
+  const auto rounded = numbers(master_of(tall)), exact = numbers(master_of(twins[2]));
   for (std::size_t j = 0; j < exact.size(); ++j) EXPECT_NEAR(rounded[j], exact[j], 1e-3);
 }
 
@@ -85,7 +86,7 @@ TEST_F(MuonOnAllSorts, UpdatesHaveTheSizeOfAdamWs) {
   parameters_.set_gradients(1);
   muon.step(1, 1, stream_);
   for (const std::size_t i : {std::size_t{0}, std::size_t{2}, std::size_t{4}}) {
-    const auto now = numbers(parameters_[i].value), then = numbers(before[i]);
+    const auto now = numbers(master_of(parameters_[i])), then = numbers(before[i]);
     double sum = 0;
     for (std::size_t j = 0; j < now.size(); ++j) sum += std::pow(now[j] - then[j], 2);
     EXPECT_NEAR(std::sqrt(sum / static_cast<double>(now.size())), 0.2, 0.05);
@@ -108,9 +109,9 @@ TEST(Muon, WorksWithoutAnyMatrixAndRefusesMatricesOfAnotherRank) {
   Muon muon(OptimizerConfig{}, {&parameters[3]}, stream);
   const auto before = parameters.copies();
   muon.step(0.1f, 1, stream);
-  EXPECT_FALSE(testing::same_bits(parameters[3].value, before[3]));
-  parameters[3].is_matrix = true;
-  EXPECT_THROW(Muon(OptimizerConfig{}, {&parameters[3]}, stream), ShapeMismatch);
+  EXPECT_FALSE(testing::same_bits(master_of(parameters[3]), before[3]));
+  Parameter cube("cube", {2, 3, 4}, Role::kMatrix, stream);
+  EXPECT_THROW(Muon(OptimizerConfig{}, {&cube}, stream), ShapeMismatch);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace hybrid_trainer {
 namespace {
 
 using testing::clone;
+using testing::master_of;
 using testing::numbers;
 using testing::ParameterSet;
 
@@ -36,7 +37,8 @@ class OptimizerContract : public ::testing::TestWithParam<Subject> {
   std::vector<Tensor> directions_of(Optimizer& optimizer, ParameterSet& parameters) {
     std::vector<Tensor> directions;
     for (Parameter* parameter : parameters.pointers()) {
-      directions.push_back(Tensor::empty_like(parameter->value, MemoryKind::kPredictor, stream_));
+      directions.push_back(
+          Tensor::empty(parameter->shape(), DType::kF32, MemoryKind::kPredictor, stream_));
     }
     optimizer.write_momentum_directions(directions, 0.01f, stream_);
     return directions;
@@ -48,11 +50,11 @@ TEST_P(OptimizerContract, MovesEveryParameterThatHasAGradientAndNoOther) {
   ParameterSet parameters(stream_);
   const auto optimizer = make(parameters);
   const auto before = parameters.copies();
-  parameters.set_gradients(1);
-  parameters[1].has_gradient = false;
+  parameters.set_gradients(1, 1);
   optimizer->step(0.01f, 1, stream_);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    EXPECT_EQ(testing::same_bits(parameters[i].value, before[i]), i == 1) << parameters[i].name;
+    EXPECT_EQ(testing::same_bits(master_of(parameters[i]), before[i]), i == 1)
+        << parameters[i].name();
   }
   EXPECT_EQ(optimizer->steps_taken(), 1);
 }
@@ -72,15 +74,15 @@ TEST_P(OptimizerContract, ScalesGradientsFirst) {
   scaled.set_gradients(1);
   whole.set_gradients(1);
   for (Parameter* parameter : scaled.pointers()) {
-    float* const g = parameter->gradient.data<float>();
-    for (std::int64_t i = 0; i < parameter->gradient.elements(); ++i) g[i] *= 4;
+    float* const g = parameter->gradient().data<float>();
+    for (std::int64_t i = 0; i < parameter->gradient().elements(); ++i) g[i] *= 4;
   }
   scaled_optimizer->step(0.01f, 0.25f, stream_);  // powers of two: no rounding
   whole_optimizer->step(0.01f, 1, stream_);
   EXPECT_TRUE(scaled.has_values(whole.copies()));
 }
 
-TEST_P(OptimizerContract, DecaysMatricesOnly) {
+TEST_P(OptimizerContract, DecaysAllButVectors) {
   ParameterSet parameters(stream_);
   const auto optimizer = make(parameters, 0.5);
   parameters.set_gradients(1);
@@ -88,9 +90,9 @@ TEST_P(OptimizerContract, DecaysMatricesOnly) {
   const auto before = parameters.copies();
   optimizer->step(0.125f, 1, stream_);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const float factor = parameters[i].is_matrix ? 1 - 0.125f * 0.5f : 1;
-    EXPECT_FLOAT_EQ(numbers(parameters[i].value)[3], factor * numbers(before[i])[3])
-        << parameters[i].name;
+    const float factor = parameters[i].role() != Role::kVector ? 1 - 0.125f * 0.5f : 1;
+    EXPECT_FLOAT_EQ(numbers(master_of(parameters[i]))[3], factor * numbers(before[i])[3])
+        << parameters[i].name();
   }
 }
 
@@ -100,7 +102,7 @@ TEST_P(OptimizerContract, GoesOnWithTheSameBitsAfterItsStateWasAwayAndInANewObje
   run(*optimizer, parameters, 3, 1);
   ParameterSet others(stream_);
   for (std::size_t i = 0; i < others.size(); ++i) {
-    copy(others[i].value, parameters[i].value, stream_);
+    copy(master_of(others[i]), master_of(parameters[i]), stream_);
   }
   const auto successor = make(others);
   std::vector<std::pair<std::string, Tensor>> saved;
@@ -136,13 +138,13 @@ TEST_P(OptimizerContract, MomentumDirectionIsTheStepOfAZeroGradientWithoutDecay)
   optimizer->step(0.01f, 1, stream_);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto direction = numbers(directions[i]);
-    const auto now = numbers(parameters[i].value), then = numbers(before[i]);
+    const auto now = numbers(master_of(parameters[i])), then = numbers(before[i]);
     double largest = 0;
     for (std::size_t j = 0; j < now.size(); ++j) {
-      EXPECT_NEAR(direction[j], now[j] - then[j], 2e-6) << parameters[i].name << " " << j;
+      EXPECT_NEAR(direction[j], now[j] - then[j], 2e-6) << parameters[i].name() << " " << j;
       largest = std::max(largest, std::abs(static_cast<double>(direction[j])));
     }
-    EXPECT_GT(largest, 1e-4) << parameters[i].name;
+    EXPECT_GT(largest, 1e-4) << parameters[i].name();
   }
 }
 
@@ -158,18 +160,18 @@ TEST_P(OptimizerContract, MomentumDirectionIsZeroBeforeTheFirstStepAndWantsFitti
       ShapeMismatch);
 }
 
-TEST_P(OptimizerContract, RefreshesWorkingCopies) {
+TEST_P(OptimizerContract, RefreshesComputeCopies) {
   ParameterSet parameters(stream_);
   const auto optimizer = make(parameters);
-  for (Parameter* parameter : parameters.pointers()) {
-    parameter->working =
-        Tensor::zeros(parameter->value.shape(), DType::kBF16, MemoryKind::kParameters, stream_);
-  }
+  for (Parameter* parameter : parameters.pointers()) parameter->compute_in(DType::kBF16, stream_);
   run(*optimizer, parameters, 1, 1);
   for (Parameter* parameter : parameters.pointers()) {
-    for (std::int64_t i = 0; i < parameter->value.elements(); ++i) {
-      EXPECT_EQ(parameter->working.data<BFloat16>()[i].bits,
-                to_bfloat16(parameter->value.data<float>()[i]).bits);
+    const bool vector = parameter->role() == Role::kVector;
+    EXPECT_EQ(parameter->compute_dtype(), vector ? DType::kF32 : DType::kBF16);
+    const Weight weight = parameter->acquire(parameter->compute_dtype(), stream_);
+    for (std::int64_t i = 0; !vector && i < parameter->elements(); ++i) {
+      EXPECT_EQ(weight.tensor().data<BFloat16>()[i].bits,
+                to_bfloat16(master_of(*parameter).data<float>()[i]).bits);
     }
   }
 }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/nn/initialization.h"
-#include "support/test_tensors.h"
+#include "hybrid_trainer/nn/activation_tape.h"
+#include "support/parameters.h"
 
 namespace hybrid_trainer::testing {
 
@@ -33,10 +33,10 @@ inline void randomize(const std::function<void(const ParameterVisitor&)>& visit_
                       const Stream& stream) {
   std::uint64_t seed = 100;
   visit_parameters([&](Parameter& parameter) {
-    const auto inputs =
-        static_cast<float>(parameter.value.size(parameter.value.shape().rank() - 1));
-    const float size = parameter.is_matrix ? 1.0f / std::sqrt(inputs) : 0.5f;
-    copy(parameter.value, normal_tensor(parameter.value.shape(), seed++, stream, size), stream);
+    const Shape& shape = parameter.shape();
+    const auto inputs = static_cast<float>(shape[shape.rank() - 1]);
+    const float size = parameter.role() == Role::kVector ? 0.5f : 1.0f / std::sqrt(inputs);
+    copy(master_of(parameter), normal_tensor(shape, seed++, stream, size), stream);
   });
 }
 
@@ -96,12 +96,13 @@ inline Tensor run_backward(const Differentiable& f) {
 /// Expects the gradients of x and of every parameter to match finite differences.
 inline void expect_gradients_match(const Differentiable& f, const Stream& stream,
                                    GradientTolerance tolerance = {}) {
-  allocate_gradients(f.visit_parameters, stream);
+  const StepGradients gradients(f.visit_parameters, stream);
   const Tensor dx = run_backward(f);
   if (f.x) expect_derivatives(f, f.x, dx, "input", tolerance, stream);
   f.visit_parameters([&](Parameter& parameter) {
-    EXPECT_TRUE(parameter.has_gradient) << parameter.name;
-    expect_derivatives(f, parameter.value, parameter.gradient, parameter.name, tolerance, stream);
+    ASSERT_TRUE(parameter.gradient().defined()) << parameter.name();
+    expect_derivatives(f, master_of(parameter), parameter.gradient(), parameter.name(), tolerance,
+                       stream);
   });
 }
 

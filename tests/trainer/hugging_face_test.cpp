@@ -10,6 +10,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/safetensors.h"
+#include "support/parameters.h"
 #include "trainer/temporary_folder.h"
 
 namespace hybrid_trainer {
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 
 const ModelConfig kSmall{.layers = 2, .heads = 2, .width = 32, .context = 16, .vocabulary = 61};
 
-class HuggingFace : public testing::Test {
+class HuggingFace : public ::testing::Test {
  protected:
   static std::string file(const std::string& name) {
     return std::string(HT_TEST_DATA_DIR) + "/" + name;
@@ -83,8 +84,8 @@ void expect_equal_bits(Gpt2& a, Gpt2& b) {
   a.visit_parameters([&](Parameter& p) { expected.push_back(&p); });
   std::size_t i = 0;
   b.visit_parameters([&](Parameter& p) {
-    ASSERT_EQ(p.value.shape(), expected[i]->value.shape());
-    EXPECT_EQ(std::memcmp(p.value.raw(), expected[i]->value.raw(), p.value.bytes()), 0) << p.name;
+    EXPECT_TRUE(testing::same_bits(testing::master_of(p), testing::master_of(*expected[i])))
+        << p.name();
     ++i;
   });
 }

@@ -8,6 +8,7 @@
 
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/models/gpt2.h"
+#include "support/parameters.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
@@ -93,7 +94,10 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, Accumulation, ::testing::Values("sgd", "ada
 TEST(ModelTrainable, AccumulatesTheBitsThatTwoPassesByHandGive) {
   Subject setup(config_of("sgd", 4, 2)), by_hand(config_of("sgd", 4, 2));
   setup.trainable.enter_phase(Phase::kFull);
-  by_hand.trainable.enter_phase(Phase::kFull);
+  testing::StepGradients step(
+      [&](const ParameterVisitor& visit) { by_hand.model.visit_parameters(visit); },
+      by_hand.stream);
+  step.begin(2);
   const Batch batch = setup.batch(0);
   setup.trainable.wait_for_gradient(batch);
   for (std::int64_t part = 0; part < 2; ++part) {
@@ -152,6 +156,39 @@ TEST(ModelTrainable, ASaveLeavesStateThatWasOnItsWayBack) {
     setup.trainable.release_after_save();
     EXPECT_EQ(live(setup, MemoryKind::kOptimizerState), begun ? all : 0u);
   }
+}
+
+TEST(ModelTrainable, LeavesFrozenWeightsOutOfEverything) {
+  const HybridTrainerConfig config = config_of("adamw", 4, 2);
+  const Stream stream(MemoryPool::create("device"));
+  Gpt2 model(config.model, 3, stream);
+  std::map<std::string, Tensor> frozen;
+  model.visit_parameters([&](Parameter& parameter) {
+    if (!parameter.name().starts_with("w") && !parameter.name().starts_with("h.0")) return;
+    parameter.freeze();
+    frozen[parameter.name()] = testing::clone(testing::master_of(parameter), stream);
+  });
+  ModelTrainable trainable(model, config, stream, MemoryPool::create("host"), {});
+  const Subject batches(config);
+  trainable.enter_phase(Phase::kFull);
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(trainable.wait_for_gradient(batches.batch(i)).finite());
+    trainable.apply_gradient();
+  }
+  for (const WeightView& weight : trainable.weights()) EXPECT_TRUE(weight.gradient.defined());
+  trainable.save_snapshot();
+  State state;
+  trainable.save(state);
+  int left = 0;
+  for (const auto& [name, tensor] : state.tensors) {
+    left += name.starts_with("model.");
+    for (const auto& [out, values] : frozen) EXPECT_EQ(name.find("." + out), std::string::npos);
+  }
+  EXPECT_EQ(left, 14) << "the second block and the last norm";
+  model.visit_parameters([&](Parameter& parameter) {
+    if (parameter.trainable()) return;
+    EXPECT_TRUE(testing::same_bits(testing::master_of(parameter), frozen.at(parameter.name())));
+  });
 }
 
 TEST(ModelTrainable, EightBitStateThatWasDroppedIsThatOfANewOptimizer) {

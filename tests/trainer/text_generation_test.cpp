@@ -6,13 +6,14 @@
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
+#include "support/parameters.h"
 
 namespace hybrid_trainer {
 namespace {
 
 constexpr std::int64_t kContext = 8;
 
-class TextGeneration : public testing::Test {
+class TextGeneration : public ::testing::Test {
  protected:
   Gpt2 model(std::int64_t vocabulary) {
     return Gpt2(
@@ -25,12 +26,13 @@ class TextGeneration : public testing::Test {
   void always_answer(Gpt2& model, std::int32_t token) {
     const Parameter* table = nullptr;
     model.visit_parameters([&](Parameter& p) {
-      if (p.name == "wte.weight") table = &p;
-      if (p.name == "ln_f.weight") fill_zero(p.value, stream_);
-      if (p.name != "ln_f.bias") return;
-      const std::int64_t width = p.value.elements();
+      if (p.name() == "wte.weight") table = &p;
+      if (p.name() == "ln_f.weight") fill_zero(testing::master_of(p), stream_);
+      if (p.name() != "ln_f.bias") return;
+      const std::int64_t width = p.elements();
       for (std::int64_t c = 0; c < width; ++c) {
-        p.value.data<float>()[c] = 1e5f * table->value.data<float>()[token * width + c];
+        testing::master_of(p).data<float>()[c] =
+            1e5f * testing::master_of(*table).data<float>()[token * width + c];
       }
     });
   }

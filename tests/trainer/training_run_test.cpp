@@ -8,6 +8,7 @@
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/trainer/run_files.h"
+#include "support/parameters.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
@@ -173,11 +174,10 @@ TEST_F(TrainingRunTest, ACheckpointTakenInPredictIsReadAsWhatWasAcceptedBefore) 
   std::int64_t moved = 0;
   trained.model->visit_parameters([&](Parameter& parameter) {
     const auto equals = [&](const std::string& name) {
-      return std::memcmp(parameter.value.raw(), saved.tensor(name).raw(),
-                         parameter.value.bytes()) == 0;
+      return testing::same_bits(testing::master_of(parameter), saved.tensor(name));
     };
-    EXPECT_TRUE(equals("snapshot." + parameter.name)) << parameter.name;
-    moved += !equals("model." + parameter.name);
+    EXPECT_TRUE(equals("snapshot." + parameter.name())) << parameter.name();
+    moved += !equals("model." + parameter.name());
   });
   EXPECT_GT(moved, 0) << "the prediction had moved nothing";
 }

@@ -11,7 +11,7 @@ class Module {
  public:
   virtual ~Module() = default;
   virtual Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) = 0;
-  /// Returns the gradient of x; parameters' gradients follow Parameter::take_gradient_mode.
+  /// Returns the gradient of x; parameters' gradients are handed over as GradientContributions.
   virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
 };

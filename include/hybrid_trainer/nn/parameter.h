@@ -1,33 +1,79 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
-#include "hybrid_trainer/core/tensor.h"
-#include "hybrid_trainer/kernels/matmul.h"
+#include "hybrid_trainer/nn/gradient_sink.h"
+#include "hybrid_trainer/nn/weight.h"
 
 namespace hybrid_trainer {
 
-/// One trainable tensor. `value` is the f32 master; `working` is its bf16 copy, which exists only
-/// while the phase computes in bf16. Gradients: the first backward after clear_gradient()
-/// overwrites, later ones add, so no pass writes zeros.
-struct Parameter {
-  std::string name;
-  Tensor value;
-  Tensor gradient;            // f32, shape of value; undefined while freed
-  Tensor working;             // bf16 or undefined
-  bool is_matrix = false;     // weight decay and Muon's orthogonalisation apply to matrices only
-  bool is_embedding = false;  // an embedding table or the output head: Muon leaves it to AdamW
-  bool has_gradient = false;
+/// What a weight is in its model; optimizers and their groups go by it.
+enum class Role {
+  kMatrix,     // of a linear map
+  kEmbedding,  // a table of rows, also where the head shares it
+  kHead,       // of the logits, where it has a matrix of its own
+  kVector,     // gains and biases: neither decayed nor orthogonalised, always f32
+  kExpert,     // a matrix of one of several experts
+};
+const char* name_of(Role role);  // "matrix", "embedding", ...
+/// Of a linear map, shared or not: what Muon orthogonalises.
+constexpr bool is_matrix(Role role) { return role == Role::kMatrix || role == Role::kExpert; }
+const std::vector<std::string>& role_names();
 
-  const Tensor& for_compute() const { return working ? working : value; }
-  /// How to write the next contribution; calls after the first return kAccumulate.
-  kernels::GradientMode take_gradient_mode() {
-    const bool first = !has_gradient;
-    has_gradient = true;
-    return first ? kernels::GradientMode::kOverwrite : kernels::GradientMode::kAccumulate;
+/// One weight: its name, shape and role, where its values live, and how far its gradient has come
+/// in the step under way.
+class Parameter {
+ public:
+  /// Zeros in the stream's pool.
+  Parameter(std::string name, const Shape& shape, Role role, const Stream& stream);
+
+  const std::string& name() const { return name_; }
+  const Shape& shape() const { return shape_; }
+  std::int64_t elements() const { return shape_.elements(); }
+  Role role() const { return role_; }
+  /// A frozen one gets no gradient; optimizer, predictors, snapshot and checkpoints leave it out.
+  bool trainable() const { return trainable_; }
+  void freeze() { trainable_ = false; }
+
+  /// The values in a dtype for one computation (see WeightStorage::acquire).
+  Weight acquire(DType dtype, const Stream& stream) const {
+    return Weight(*storage_, dtype, stream);
   }
-  void clear_gradient() { has_gradient = false; }
+  /// The masters, to compute with, read or write.
+  Weight acquire_master(const Stream& stream) const { return acquire(DType::kF32, stream); }
+  /// Gives the values another home.
+  void set_storage(std::unique_ptr<WeightStorage> storage) { storage_ = std::move(storage); }
+  /// In which dtype products read it from now on; vectors stay f32.
+  void compute_in(DType dtype, const Stream& stream);
+  DType compute_dtype() const { return storage_->compute_dtype(); }
+  void refresh_compute_copy(const Stream& stream) { storage_->refresh_compute_copy(stream); }
+
+  /// One more module contributes to the gradient in each micro-batch; at first there is one.
+  void add_contributor() { ++contributors_; }
+  void begin_gradient(GradientSink& sink, std::int64_t micro_batches);
+  void end_gradient(const Stream& stream);
+  /// A recording wrote the gradient: as if every module had contributed. The sink is not told; what
+  /// it enqueued while it was recorded is part of the replay.
+  void gradient_was_replayed() { contributed_ = expected_; }
+  /// The gradient of this step, f32; undefined where nothing was written, or it was freed.
+  Tensor gradient() const;
+
+ private:
+  friend class GradientContribution;
+  Tensor gradient_to_write() const;
+  void contributed(const Stream& stream);
+
+  std::string name_;
+  Shape shape_;
+  Role role_;
+  bool trainable_ = true;
+  std::unique_ptr<WeightStorage> storage_;
+  GradientSink* sink_ = nullptr;
+  std::int64_t contributors_ = 1;
+  std::int64_t expected_ = 0, contributed_ = 0;  // contributions of this step
 };
 
 using ParameterVisitor = std::function<void(Parameter&)>;

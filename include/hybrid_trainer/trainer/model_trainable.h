@@ -35,7 +35,7 @@ class ModelTrainable final : public Trainable {
   void weights_changed() override;
   void write_momentum_directions(const std::vector<Tensor>& directions) override;
   void save_snapshot() override;
-  void restore_snapshot() override { snapshot_.restore(stream_); }
+  void restore_snapshot() override;
   void drop_snapshot() override { snapshot_.drop(); }
   void rewind(std::int64_t steps) override;
   const Stream& stream() const override { return stream_; }

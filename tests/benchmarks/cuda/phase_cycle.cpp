@@ -53,7 +53,7 @@ std::vector<Tensor> make_state(LossModel& model, const Stream& stream) {
   model.visit_parameters([&](Parameter& parameter) {
     for (int moment = 0; moment < 2; ++moment) {
       state.push_back(
-          Tensor::zeros(parameter.value.shape(), DType::kF32, MemoryKind::kOptimizerState, stream));
+          Tensor::zeros(parameter.shape(), DType::kF32, MemoryKind::kOptimizerState, stream));
     }
   });
   return state;

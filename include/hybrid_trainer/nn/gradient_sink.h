@@ -1,0 +1,69 @@
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/kernels/matmul.h"
+
+namespace hybrid_trainer {
+
+class Parameter;
+
+/// Where modules hand gradients to.
+class GradientSink {
+ public:
+  virtual ~GradientSink() = default;
+  /// Memory for the parameter's gradient, f32 in its shape, the same throughout a step; undefined
+  /// where there is none now.
+  virtual Tensor gradient(const Parameter& parameter) const = 0;
+  /// Told once per step and parameter that got a gradient, when its last contribution of the last
+  /// micro-batch is enqueued on `stream`; of a recorded step (core/recording.h) while it is
+  /// recorded.
+  virtual void ready(const Parameter&, const Stream&) {}
+};
+
+/// Gradients in the memory of the device, from allocate to free.
+class ResidentGradients final : public GradientSink {
+ public:
+  /// Keeps the memory of parameters that have it.
+  void allocate(const std::vector<Parameter*>& parameters, const Stream& stream);
+  void free() { gradients_.clear(); }
+  Tensor gradient(const Parameter& parameter) const override;
+
+ private:
+  std::unordered_map<const Parameter*, Tensor> gradients_;
+};
+
+/// What one module adds to one parameter's gradient in one micro-batch; complete when this is
+/// destroyed. For a frozen parameter nothing is wanted, and there is no memory.
+class GradientContribution {
+ public:
+  /// Throws Error where gradients have nowhere to go. Not `backward`: nothing is wanted.
+  GradientContribution(Parameter& parameter, const Stream& stream, bool backward = true);
+  ~GradientContribution() noexcept(false);
+  GradientContribution(const GradientContribution&) = delete;
+  GradientContribution& operator=(const GradientContribution&) = delete;
+
+  bool wanted() const { return gradient_.defined(); }
+  const Tensor& gradient() const { return gradient_; }
+  /// Memory in any case, for a kernel that writes several gradients at once.
+  Tensor gradient_or_scratch() const;
+  /// How to write: the first write of a step overwrites, later ones add.
+  kernels::GradientMode next_mode();
+
+ private:
+  Parameter& parameter_;
+  const Stream& stream_;
+  Tensor gradient_;
+  bool first_;
+  int exceptions_;
+};
+
+/// Begins a step: what comes next overwrites, and goes to `sink`.
+void begin_gradients(const std::vector<Parameter*>& parameters, GradientSink& sink,
+                     std::int64_t micro_batches);
+/// Ends it: tells the sink of parameters that not all of their modules contributed to.
+void end_gradients(const std::vector<Parameter*>& parameters, const Stream& stream);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <utility>
+
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer {
+
+/// Where a weight's values live. Everyone reaches them through Parameter::acquire, for the time of
+/// one computation, so that between two they may be elsewhere.
+class WeightStorage {
+ public:
+  virtual ~WeightStorage() = default;
+  /// The values for work enqueued on `stream` until release: f32 are the masters, which may be
+  /// written; bf16 is the compute copy. Throws Error where there is no such copy.
+  virtual Tensor acquire(DType dtype, const Stream& stream) = 0;
+  virtual void release(DType dtype, const Stream& stream) noexcept = 0;
+  /// bf16: keeps a compute copy beside the masters, equal to them from now on; f32: frees it.
+  virtual void compute_in(DType dtype, const Stream& stream) = 0;
+  virtual DType compute_dtype() const = 0;
+  /// Makes the compute copy, if there is one, anew from the masters.
+  virtual void refresh_compute_copy(const Stream& stream) = 0;
+};
+
+/// Masters and compute copy in the memory of the device.
+class ResidentWeight final : public WeightStorage {
+ public:
+  /// `master`: f32.
+  explicit ResidentWeight(Tensor master) : master_(std::move(master)) {}
+  Tensor acquire(DType dtype, const Stream& stream) override;
+  void release(DType, const Stream&) noexcept override {}
+  void compute_in(DType dtype, const Stream& stream) override;
+  DType compute_dtype() const override { return copy_ ? DType::kBF16 : DType::kF32; }
+  void refresh_compute_copy(const Stream& stream) override;
+
+ private:
+  Tensor master_;
+  Tensor copy_;  // bf16, or undefined
+};
+
+/// A weight's values, held until this is destroyed.
+class [[nodiscard]] Weight {
+ public:
+  Weight() = default;  // no values
+  Weight(WeightStorage& storage, DType dtype, const Stream& stream)
+      : values_(storage.acquire(dtype, stream)), storage_(&storage), stream_(&stream) {}
+  Weight(Weight&& other) noexcept
+      : values_(std::move(other.values_)),
+        storage_(std::exchange(other.storage_, nullptr)),
+        stream_(other.stream_) {}
+  Weight& operator=(Weight&&) = delete;
+  ~Weight() {
+    if (storage_ != nullptr) storage_->release(values_.dtype(), *stream_);
+  }
+  const Tensor& tensor() const { return values_; }
+  operator const Tensor&() const { return values_; }
+
+ private:
+  Tensor values_;
+  WeightStorage* storage_ = nullptr;
+  const Stream* stream_ = nullptr;
+};
+
+}  // namespace hybrid_trainer

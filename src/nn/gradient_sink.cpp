@@ -1,0 +1,54 @@
+#include "hybrid_trainer/nn/gradient_sink.h"
+
+#include <exception>
+#include <utility>
+
+#include "hybrid_trainer/nn/parameter.h"
+
+namespace hybrid_trainer {
+
+void ResidentGradients::allocate(const std::vector<Parameter*>& parameters, const Stream& stream) {
+  for (const Parameter* parameter : parameters) {
+    Tensor& gradient = gradients_[parameter];
+    if (!gradient)
+      gradient = Tensor::empty(parameter->shape(), DType::kF32, MemoryKind::kGradients, stream);
+  }
+}
+
+Tensor ResidentGradients::gradient(const Parameter& parameter) const {
+  const auto found = gradients_.find(&parameter);
+  return found == gradients_.end() ? Tensor{} : found->second;
+}
+
+GradientContribution::GradientContribution(Parameter& parameter, const Stream& stream,
+                                           bool backward)
+    : parameter_(parameter),
+      stream_(stream),
+      gradient_(backward && parameter.trainable() ? parameter.gradient_to_write() : Tensor{}),
+      first_(!parameter.gradient().defined()),
+      exceptions_(std::uncaught_exceptions()) {}
+
+GradientContribution::~GradientContribution() noexcept(false) {
+  if (wanted() && std::uncaught_exceptions() == exceptions_) parameter_.contributed(stream_);
+}
+
+Tensor GradientContribution::gradient_or_scratch() const {
+  if (wanted()) return gradient_;
+  return Tensor::empty(parameter_.shape(), DType::kF32, MemoryKind::kWorkspace, stream_);
+}
+
+kernels::GradientMode GradientContribution::next_mode() {
+  const bool overwrite = std::exchange(first_, false);
+  return overwrite ? kernels::GradientMode::kOverwrite : kernels::GradientMode::kAccumulate;
+}
+
+void begin_gradients(const std::vector<Parameter*>& parameters, GradientSink& sink,
+                     std::int64_t micro_batches) {
+  for (Parameter* parameter : parameters) parameter->begin_gradient(sink, micro_batches);
+}
+
+void end_gradients(const std::vector<Parameter*>& parameters, const Stream& stream) {
+  for (Parameter* parameter : parameters) parameter->end_gradient(stream);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,62 @@
+#include "hybrid_trainer/nn/parameter.h"
+
+#include <array>
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::array kRoleNames{"matrix", "embedding", "head", "vector", "expert"};
+
+}  // namespace
+
+const char* name_of(Role role) { return kRoleNames[static_cast<std::size_t>(role)]; }
+
+const std::vector<std::string>& role_names() {
+  static const std::vector<std::string> names(kRoleNames.begin(), kRoleNames.end());
+  return names;
+}
+
+Parameter::Parameter(std::string name, const Shape& shape, Role role, const Stream& stream)
+    : name_(std::move(name)),
+      shape_(shape),
+      role_(role),
+      storage_(std::make_unique<ResidentWeight>(
+          Tensor::zeros(shape, DType::kF32, MemoryKind::kParameters, stream))) {}
+
+void Parameter::compute_in(DType dtype, const Stream& stream) {
+  storage_->compute_in(role_ == Role::kVector ? DType::kF32 : dtype, stream);
+}
+
+void Parameter::begin_gradient(GradientSink& sink, std::int64_t micro_batches) {
+  sink_ = &sink;
+  expected_ = contributors_ * micro_batches;
+  contributed_ = 0;
+}
+
+void Parameter::end_gradient(const Stream& stream) {
+  if (contributed_ == 0 || contributed_ == expected_) return;
+  contributed_ = expected_;
+  sink_->ready(*this, stream);
+}
+
+Tensor Parameter::gradient() const { return contributed_ > 0 ? sink_->gradient(*this) : Tensor{}; }
+
+Tensor Parameter::gradient_to_write() const {
+  Tensor gradient = sink_ == nullptr ? Tensor{} : sink_->gradient(*this);
+  if (gradient) return gradient;
+  throw Error(ExitCode::kInternal, concat("the gradient of ", name_,
+                                          " has nowhere to go; allocate memory for it and call "
+                                          "begin_gradients before backward"));
+}
+
+void Parameter::contributed(const Stream& stream) {
+  if (contributed_ == expected_) {
+    throw Error(ExitCode::kInternal,
+                concat(name_, " got more than the ", expected_,
+                       " contributions to its gradient that it expects in a step; a module that "
+                       "shares it calls add_contributor"));
+  }
+  if (++contributed_ == expected_) sink_->ready(*this, stream);
+}
+
+}  // namespace hybrid_trainer
