@@ -20,21 +20,22 @@ using Names = std::set<std::string>;
 /// here first.
 const std::map<std::string, Names> kMayUse{
     {"core", {}},
+    {"files", {"core"}},
     {"kernels", {"core"}},
     {"nn", {"core", "kernels"}},
     {"models", {"core", "kernels", "nn"}},
     {"optim", {"core", "kernels", "nn"}},
     {"phases", {"core", "kernels"}},
     {"memory", {"core", "kernels", "nn"}},
-    {"data", {"core"}},
-    {"io", {"core"}},
-    {"observability", {"core"}},
+    {"data", {"core", "files"}},
+    {"io", {"core", "files"}},
+    {"observability", {"core", "files"}},
     {"trainer",
-     {"core", "kernels", "nn", "models", "optim", "phases", "memory", "data", "io",
+     {"core", "kernels", "nn", "models", "optim", "phases", "memory", "files", "data", "io",
       "observability"}},
     {"tools",
-     {"core", "kernels", "nn", "models", "optim", "phases", "memory", "data", "io", "observability",
-      "trainer"}},
+     {"core", "kernels", "nn", "models", "optim", "phases", "memory", "files", "data", "io",
+      "observability", "trainer"}},
 };
 
 /// Private headers that another layer may include: the reader of strangers' JSON.

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "file.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/output_file.h"
 
 namespace hybrid_trainer {
 
@@ -97,10 +98,7 @@ json::object read_json_object(const std::filesystem::path& path) {
 }
 
 void write_json(const json::value& value, const std::filesystem::path& path) {
-  OutputFile file(path);
-  file.write(json::serialize(value));
-  file.write("\n");
-  file.close();
+  write_file(path, json::serialize(value) + "\n");
 }
 
 const json::object& object_member(const json::object& object, const char* key,

@@ -1,13 +1,11 @@
 #include "hybrid_trainer/observability/report.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 
 #include "curves.h"
 #include "html.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "report_assets.h"
 #include "units.h"
@@ -121,22 +119,6 @@ std::string folded(const char* name, const std::string& text, const char* state)
   if (text.empty()) return "";
   return concat("<details class=\"card\"", state, "><summary>", name, "</summary><pre>",
                 html_escaped(text), "</pre></details>\n");
-}
-
-void replace_file(const std::filesystem::path& path, const std::string& text) {
-  std::filesystem::path fresh = path;
-  fresh += ".new";
-  std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
-  if (!out)
-    throw CannotCreate(concat("cannot create ", fresh.string(), ": ", std::strerror(errno)));
-  out << text;
-  out.close();
-  std::error_code failure;
-  if (out) std::filesystem::rename(fresh, path, failure);
-  if (out && !failure) return;
-  const std::string why = failure ? failure.message() : std::strerror(errno);
-  std::filesystem::remove(fresh, failure);
-  throw IoError(concat("cannot write ", path.string(), ": ", why));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
-#include "hybrid_trainer/io/files.h"
+#include "hybrid_trainer/files/input_file.h"
 #include "src/io/strict_json.h"
 
 namespace hybrid_trainer {

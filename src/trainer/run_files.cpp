@@ -3,6 +3,8 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/observability/json_writer.h"
@@ -33,15 +35,15 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
   source.string("folder", fs::absolute(data.folder).lexically_normal().string());
   source.number("train_tokens", data.train_tokens);
   source.end_object();
-  write_file_atomically(data_file(paths), source.text() + "\n");
+  replace_file(data_file(paths), source.text() + "\n");
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"}) {
     const fs::path from = data.folder / name;
     if (!fs::exists(from)) continue;
     fs::create_directories(tokenizer_folder(paths));
-    write_file_atomically(tokenizer_folder(paths) + "/" + name,
-                          read_file(from.string(), std::size_t{1} << 28));
+    replace_file(tokenizer_folder(paths) + "/" + name,
+                 read_file(from.string(), std::size_t{1} << 28));
   }
-  write_file_atomically(paths.config(), config_json(config));
+  replace_file(paths.config(), config_json(config));
 }
 
 HybridTrainerConfig config_of_run(const RunPaths& paths) {
