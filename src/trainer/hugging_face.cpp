@@ -1,7 +1,5 @@
 #include "hybrid_trainer/trainer/hugging_face.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -11,6 +9,7 @@
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/output_folder.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "src/trainer/hugging_face_files.h"
 #include "src/trainer/hugging_face_weights.h"
@@ -199,24 +198,10 @@ void export_hugging_face(Gpt2& model, const Tokenizer* tokenizer, const fs::path
                            " tokens and the model ", model.config().vocabulary,
                            "; give the tokenizer that the model was trained with"));
   }
-  const fs::path target = (folder / "").parent_path();  // without a trailing slash
-  check_output(target);
-  const fs::path partial = concat(target.string(), ".partial-", getpid());
-  std::error_code error;
-  fs::create_directories(partial, error);
-  if (error)
-    throw CannotCreate(
-        concat("the folder ", partial.string(), " cannot be made: ", error.message()));
-  try {
-    write_files(model, tokenizer, partial.string(), stream);
-    fs::rename(partial, target, error);
-    if (error)
-      throw CannotCreate(concat(partial.string(), " cannot be renamed to ", target.string(), ": ",
-                                error.message()));
-  } catch (...) {
-    fs::remove_all(partial, error);
-    throw;
-  }
+  check_output((folder / "").parent_path());  // without a trailing slash
+  OutputFolder output(folder, OutputFolder::Existing::kRefuse);
+  write_files(model, tokenizer, output.create().string(), stream);
+  output.commit();
 }
 
 ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropout) {
