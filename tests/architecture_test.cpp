@@ -38,9 +38,6 @@ const std::map<std::string, Names> kMayUse{
       "observability", "trainer"}},
 };
 
-/// Private headers that another layer may include: the reader of strangers' JSON.
-const std::map<std::string, Names> kSharedPrivately{{"src/io/strict_json.h", {"trainer"}}};
-
 /// The layers that may include a third-party library, by the start of its headers' names.
 const std::map<std::string, Names> kLibraries{
     {"dnnl", {"kernels"}},
@@ -49,7 +46,7 @@ const std::map<std::string, Names> kLibraries{
     {"cereal/", {"io"}},
     {"xxhash", {"io"}},
     {"pcre2", {"data"}},
-    {"boost/json", {"io", "data", "observability", "trainer", "tools"}},
+    {"boost/json", {"files", "data", "io", "observability", "trainer", "tools"}},
     {"boost/program_options", {"tools"}},
     {"cuda", {"core", "kernels"}},
 };
@@ -139,9 +136,7 @@ TEST(Architecture, IncludesFollowTheLayerTable) {
       const std::string used = target.empty() ? layer : layer_of(target);
       EXPECT_TRUE(used == layer || kMayUse.at(layer).contains(used))
           << at(file, include) << ": " << layer << " must not use " << used;
-      const auto shared = kSharedPrivately.find(target);
-      const bool lent = shared != kSharedPrivately.end() && shared->second.contains(layer);
-      EXPECT_TRUE(used == layer || target.native().starts_with("include/") || lent)
+      EXPECT_TRUE(used == layer || target.native().starts_with("include/"))
           << at(file, include) << " is private to " << used;
     }
   }

@@ -5,10 +5,10 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/observability/json_writer.h"
-#include "src/io/strict_json.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -54,7 +54,7 @@ HybridTrainerConfig config_of_run(const RunPaths& paths) {
 
 RunData data_of_run(const RunPaths& paths) {
   const std::string file = data_file(paths);
-  const boost::json::value value = parse_json_text(read_file(file, 1 << 16), file);
+  const boost::json::value value = read_json(file, {.max_bytes = 1 << 16});
   const auto* folder = value.is_object() ? value.get_object().if_contains("folder") : nullptr;
   if (folder == nullptr || !folder->is_string())
     throw DataError(file + ": want {\"folder\": \"...\", \"train_tokens\": ...}");
@@ -77,8 +77,7 @@ void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data, con
 
 std::string end_of_run(const RunPaths& paths) {
   if (!fs::exists(paths.summary())) return "";
-  const boost::json::value value =
-      parse_json_text(read_file(paths.summary(), 1 << 20), paths.summary());
+  const boost::json::value value = read_json(paths.summary());
   const auto* end = value.is_object() ? value.get_object().if_contains("end") : nullptr;
   return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
 }
