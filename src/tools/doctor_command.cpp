@@ -4,9 +4,9 @@
 
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/memory/memory_report.h"
-#include "hybrid_trainer/observability/json_writer.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"

@@ -4,11 +4,11 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/observability/json_writer.h"
 
 namespace hybrid_trainer {
 namespace {
