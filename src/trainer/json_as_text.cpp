@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/memory/memory_report.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -32,7 +31,7 @@ std::string scalar_text(json::string_view key, const json::value& value) {
     return out.str();
   }
   const auto number = value.to_number<std::int64_t>();
-  return key.ends_with("bytes") ? bytes_text(static_cast<std::size_t>(number))
+  return key.ends_with("bytes") ? units::bytes(static_cast<std::size_t>(number))
                                 : units::grouped(number);
 }
 

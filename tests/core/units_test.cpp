@@ -30,6 +30,8 @@ TEST(Units, BytesArePowersOfAThousand) {
   EXPECT_EQ(units::bytes(999), "999 B");
   EXPECT_EQ(units::bytes(1000), "1.00 kB");
   EXPECT_EQ(units::bytes(412'345'678), "412 MB");
+  EXPECT_EQ(units::bytes(999'600'000), "1.00 GB");
+  EXPECT_EQ(units::bytes(std::size_t{5} * 1000 * 1000 * 1000 * 1000 * 1000), "5000 TB");
 }
 
 TEST(Units, DurationsHaveTwoParts) {
