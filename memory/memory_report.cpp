@@ -1,6 +1,6 @@
 #include "hybrid_trainer/memory/memory_report.h"
 
-#include <cstdio>
+#include "hybrid_trainer/core/units.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -15,28 +15,14 @@ constexpr std::size_t kNumberWidth = 16;
 
 }  // namespace
 
-std::string bytes_text(std::size_t bytes) {
-  constexpr std::array<const char*, 4> kUnits{"kB", "MB", "GB", "TB"};
-  if (bytes < 1000) return std::to_string(bytes) + " B";
-  double value = static_cast<double>(bytes) / 1000;
-  std::size_t unit = 0;
-  while (value >= 999.95 && unit + 1 < kUnits.size()) {
-    value /= 1000;
-    ++unit;
-  }
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), unit < 2 ? "%.1f %s" : "%.2f %s", value, kUnits[unit]);
-  return text.data();
-}
-
 std::string memory_line(const MemoryUse& use) {
   std::string kinds;
   for (std::size_t k = 0; k < kMemoryKinds; ++k) {
     if (use.live[k] == 0) continue;
     kinds += (kinds.empty() ? "" : ", ") + std::string(name_of(static_cast<MemoryKind>(k))) + " " +
-             bytes_text(use.live[k]);
+             units::bytes(use.live[k]);
   }
-  return bytes_text(use.live_total) + (kinds.empty() ? "" : " (" + kinds + ")");
+  return units::bytes(use.live_total) + (kinds.empty() ? "" : " (" + kinds + ")");
 }
 
 std::string memory_table(const std::vector<std::shared_ptr<const MemoryPool>>& pools) {
@@ -53,8 +39,8 @@ std::string memory_table(const std::vector<std::shared_ptr<const MemoryPool>>& p
     bool any = false;
     for (const MemoryUse& use : uses) {
       any = any || peak(use) > 0;
-      row += padded(bytes_text(live(use)), kNumberWidth, true) +
-             padded(bytes_text(peak(use)), kNumberWidth, true);
+      row += padded(units::bytes(live(use)), kNumberWidth, true) +
+             padded(units::bytes(peak(use)), kNumberWidth, true);
     }
     if (any) table += row + "\n";
   };

@@ -5,8 +5,9 @@
 #include <utility>
 
 #include "byte_symbols.h"
-#include "file.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "json_file.h"
 
 namespace hybrid_trainer {
@@ -238,9 +239,7 @@ void save_bpe_files(const BpeModel& model, const std::vector<std::string>& token
                                 {"trim_offsets", true},
                                 {"use_regex", true}};
   write_json(vocab, folder / "vocab.json");
-  OutputFile merges_file(folder / "merges.txt");
-  merges_file.write(lines);
-  merges_file.close();
+  write_file(folder / "merges.txt", lines);
   write_json({{"version", "1.0"},
               {"truncation", nullptr},
               {"padding", nullptr},

@@ -7,9 +7,9 @@
 #include "bpe_model.h"
 #include "byte_symbols.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/utf8.h"
 #include "pair_counts.h"
 #include "parallel.h"
-#include "utf8.h"
 #include "word_counts.h"
 #include "word_splitter.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "utf8.h"
+#include "hybrid_trainer/files/utf8.h"
 
 namespace hybrid_trainer {
 

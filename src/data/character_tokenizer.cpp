@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/utf8.h"
 #include "json_file.h"
-#include "utf8.h"
 
 namespace hybrid_trainer {
 

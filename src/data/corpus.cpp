@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/utf8.h"
 #include "text_cuts.h"
-#include "utf8.h"
 
 namespace hybrid_trainer {
 

@@ -9,13 +9,14 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/data/bpe_training.h"
 #include "hybrid_trainer/data/corpus.h"
-#include "output_folder.h"
+#include "hybrid_trainer/files/output_folder.h"
 #include "parallel.h"
 
 namespace hybrid_trainer {
 
 namespace {
 
+namespace fs = std::filesystem;
 using Progress = std::function<void(const PrepareProgress&)>;
 constexpr std::int64_t kFewestTokens = 2;  // an input and its target
 /// Bytes of text in memory at once, in segments for all threads. The same on every machine, since
@@ -45,13 +46,51 @@ void check_settings(const PrepareSettings& settings) {
   }
   const std::vector<std::string> names{"bpe", "bytes", "characters"};
   const bool is_name = std::ranges::find(names, settings.tokenizer) != names.end();
-  if (!is_name && !std::filesystem::exists(settings.tokenizer)) {
+  if (!is_name && !fs::exists(settings.tokenizer)) {
     const std::string nearest = nearest_name(settings.tokenizer, names);
     throw UsageError(
         concat("tokenizer \"", settings.tokenizer,
                "\" is neither the path of a tokenizer nor one of bpe, bytes, characters",
                nearest.empty() ? "" : "; did you mean " + nearest + "?"));
   }
+}
+
+/// The name of an entry that is not of a data folder; empty if there is none.
+std::string first_foreign_entry(const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_shard =
+        name.ends_with(".bin") && (name.starts_with("train_") || name.starts_with("val_"));
+    const bool is_known = name == "data.json" || name == "tokenizer.json" ||
+                          name == "tokenizer_config.json" || name == "vocab.json" ||
+                          name == "merges.txt";
+    if (!entry.is_regular_file() || !(is_shard || is_known)) return name;
+  }
+  return "";
+}
+
+/// Throws CannotCreate unless `path`, which the output means, may be made: where there is nothing
+/// yet, an empty folder, or with `replace` a data folder that holds what prepare_data writes alone.
+void check_output(const fs::path& path, const PrepareSettings& settings) try {
+  if (!fs::exists(path)) return;
+  if (!fs::is_directory(path)) {
+    throw CannotCreate(concat("output ", settings.output.string(),
+                              " is a file; give a folder that does not exist"));
+  }
+  if (fs::is_empty(path)) return;
+  const std::string foreign = first_foreign_entry(path);
+  const bool is_data = fs::exists(path / "data.json");
+  if (is_data && foreign.empty() && settings.replace) return;
+  if (is_data && settings.replace) {
+    throw CannotCreate(concat("output folder ", settings.output.string(), " holds ", foreign,
+                              ", which `hybrid prepare` did not write and --replace would remove; "
+                              "remove the folder or give another --output"));
+  }
+  throw CannotCreate(concat("output folder ", settings.output.string(),
+                            " exists and is not empty; remove it or give another --output"));
+} catch (const fs::filesystem_error& error) {
+  throw CannotCreate(concat("output \"", settings.output.string(),
+                            "\" cannot be looked at: ", error.code().message()));
 }
 
 /// Trains on all the text, validation included, so that every character has a token.
@@ -146,8 +185,9 @@ void check_length(const Corpus& corpus, const DataInfo& info) {
 
 PrepareResult prepare_data(const PrepareSettings& settings, const Progress& progress) {
   check_settings(settings);
-  OutputFolder output(settings.output, settings.replace ? OutputFolder::Existing::kReplaceData
-                                                        : OutputFolder::Existing::kRefuse);
+  using Existing = OutputFolder::Existing;
+  OutputFolder output(settings.output, settings.replace ? Existing::kReplace : Existing::kRefuse);
+  check_output(output.path(), settings);
   const Corpus corpus = find_corpus(settings.inputs);
   const CorpusSplit split = split_corpus(corpus, settings.validation);
   PrepareResult result;
@@ -157,7 +197,7 @@ PrepareResult prepare_data(const PrepareSettings& settings, const Progress& prog
   const auto tokenizer = make_tokenizer(settings, corpus, progress, result);
   result.tokenizer_seconds = seconds_since(start);
 
-  const std::filesystem::path& folder = output.create();
+  const fs::path& folder = output.create();
   const auto encode_start = Clock::now();
   const bool separates = corpus.documents.size() > 1;
   SplitEncoder encoder(*tokenizer, separates ? tokenizer->end_of_text() : std::nullopt);

@@ -1,6 +1,6 @@
 #include "text_cuts.h"
 
-#include "utf8.h"
+#include "hybrid_trainer/files/utf8.h"
 #include "word_splitter.h"
 
 namespace hybrid_trainer {

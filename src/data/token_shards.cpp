@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "file.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/output_file.h"
 
 namespace hybrid_trainer {
 
@@ -151,15 +151,14 @@ void ShardWriter::finish() {
   if (const auto file = std::exchange(file_, nullptr)) file->finish();
 }
 
-TokenShard::TokenShard(const std::filesystem::path& path)
-    : path_(path), file_(std::make_unique<InputFile>(path)) {
-  const std::size_t bytes = file_->bytes();
+TokenShard::TokenShard(const std::filesystem::path& path) : file_(path) {
+  const std::size_t bytes = file_.bytes();
   if (bytes < kHeaderBytes) {
     throw DataError(concat(path.string(), " has ", bytes,
                            " bytes; a token file begins with a header of ", kHeaderBytes));
   }
   Header header;
-  file_->read_at(header.data(), kHeaderBytes, 0);
+  file_.read_at(header.data(), kHeaderBytes, 0);
   const bool wide = header[0] == kWide.magic;
   const Format& format = wide ? kWide : kNarrow;
   if (header[0] != format.magic || header[1] != format.version) {
@@ -177,26 +176,22 @@ TokenShard::TokenShard(const std::filesystem::path& path)
   }
 }
 
-TokenShard::~TokenShard() = default;
-TokenShard::TokenShard(TokenShard&&) noexcept = default;
-TokenShard& TokenShard::operator=(TokenShard&&) noexcept = default;
-
 void TokenShard::read(std::int64_t start, std::span<std::int32_t> out) const {
   require(start >= 0 && start + static_cast<std::int64_t>(out.size()) <= tokens_,
           "read beyond the end of a token shard");
   if (bytes_per_token_ == 2) {
-    read_as<std::uint16_t>(*file_, start, out);
+    read_as<std::uint16_t>(file_, start, out);
   } else {
-    read_as<std::uint32_t>(*file_, start, out);
+    read_as<std::uint32_t>(file_, start, out);
   }
 }
 
 void TokenShard::check_tokens(std::int64_t vocabulary_size) const {
   const auto found = bytes_per_token_ == 2
-                         ? first_at_least<std::uint16_t>(*file_, tokens_, vocabulary_size)
-                         : first_at_least<std::uint32_t>(*file_, tokens_, vocabulary_size);
+                         ? first_at_least<std::uint16_t>(file_, tokens_, vocabulary_size)
+                         : first_at_least<std::uint32_t>(file_, tokens_, vocabulary_size);
   if (!found) return;
-  throw DataError(concat(path_.string(), ": token ", found->id, " at position ", found->place,
+  throw DataError(concat(path().string(), ": token ", found->id, " at position ", found->place,
                          " is outside the vocabulary of ", vocabulary_size,
                          "; the file is damaged or was made with another tokenizer"));
 }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "hybrid_trainer/core/error.h"
-#include "utf8.h"
+#include "hybrid_trainer/files/utf8.h"
 
 namespace hybrid_trainer {
 

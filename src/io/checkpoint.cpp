@@ -10,8 +10,9 @@
 #include <filesystem>
 
 #include "hybrid_trainer/core/clock.h"
+#include "hybrid_trainer/files/folder.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "src/io/checkpoint_files.h"
-#include "src/io/file_descriptor.h"
 #include "src/io/safetensors_header.h"
 
 namespace hybrid_trainer {
@@ -78,16 +79,18 @@ std::size_t write_files(const std::string& folder, std::int64_t step, const Stat
   info.config_hash = config_hash;
   info.project_version = HT_PROJECT_VERSION;
   for (auto& [name, tensors] : tensors_by_file(state)) {
-    FileWriter file(folder + "/" + name);
-    append_safetensors(file, std::move(tensors), {{"format", "pt"}});
-    info.files[name] = file.finish();
+    OutputFile file(folder + "/" + name);
+    info.files[name] = append_safetensors(file, std::move(tensors), {{"format", "pt"}});
+    file.sync_and_close();
   }
   const auto write_text = [&](const char* name, const std::string& text) {
-    FileWriter file(folder + "/" + name);
-    file.append(text.data(), text.size());
-    return file.finish();
+    OutputFile file(folder + "/" + name);
+    file.write(text);
+    file.sync_and_close();
   };
-  info.files[kStateName] = write_text(kStateName, state_bytes(state));
+  const std::string numbers = state_bytes(state);
+  write_text(kStateName, numbers);
+  info.files[kStateName] = {numbers.size(), checksum_of(numbers)};
   write_text(kManifestName, manifest_text(info));
   return info.bytes();
 }

@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/io/checkpoint.h"
-#include "hybrid_trainer/io/files.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "src/io/checkpoint_files.h"
-#include "src/io/file_descriptor.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
@@ -39,6 +38,19 @@ std::string damage_of(const std::string& path, std::int64_t step,
   } catch (const Error& problem) {
     return problem.what();
   }
+}
+
+/// Size and checksum of a file as it is now.
+FileDigest digest_of_file(const std::string& path) {
+  const InputFile file(path);
+  Checksum checksum;
+  std::vector<char> chunk(std::min(file.bytes(), std::size_t{8} << 20));
+  for (std::size_t at = 0; at < file.bytes(); at += chunk.size()) {
+    const std::size_t bytes = std::min(file.bytes() - at, chunk.size());
+    file.read_at(chunk.data(), bytes, at);
+    checksum.add(chunk.data(), bytes);
+  }
+  return {file.bytes(), checksum.text()};
 }
 
 MemoryKind kind_of(const std::string& file) {

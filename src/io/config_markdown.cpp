@@ -1,6 +1,6 @@
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "src/io/strict_json.h"
 
 namespace hybrid_trainer {
 namespace {

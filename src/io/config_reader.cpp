@@ -4,9 +4,10 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
-#include "hybrid_trainer/io/files.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "src/io/strict_json.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -146,15 +147,14 @@ std::string assign(const FieldNode& field, const std::string& path, const json::
 /// One file being read into a struct.
 struct FileReading {
   const FieldNode& root;
-  const JsonDocument& document;
+  const JsonKeys& keys;
   const std::string& file;
   std::vector<std::string> problems;
 
   void note(const std::string& path, const std::string& problem) {
-    const auto line = document.lines.find(path);
-    problems.push_back(line == document.lines.end()
-                           ? concat(file, ": ", problem)
-                           : concat(file, ":", line->second, ": ", problem));
+    const auto line = keys.lines.find(path);
+    problems.push_back(line == keys.lines.end() ? concat(file, ": ", problem)
+                                                : concat(file, ":", line->second, ": ", problem));
   }
 
   void read_group(const FieldNode& group, const std::string& path, const json::object& object) {
@@ -188,22 +188,23 @@ void read_fields(const FieldNode& root, const std::string& file) {
 }
 
 void read_fields_text(const FieldNode& root, const std::string& text, const std::string& file) {
-  JsonDocument document;
+  JsonKeys keys;
+  json::value value;
   try {
-    document = parse_json_document(text, file);
+    value = parse_json_text(text, file, keys);
   } catch (const DataError& error) {
     throw ConfigError({error.what()});
   }
-  if (!document.value.is_object()) {
-    throw ConfigError({concat(file, ": got ", brief(document.value),
-                              ", want an object {\"group\": {\"key\": value}}")});
+  if (!value.is_object()) {
+    throw ConfigError(
+        {concat(file, ": got ", brief(value), ", want an object {\"group\": {\"key\": value}}")});
   }
-  FileReading reading{root, document, file, {}};
-  for (const auto& duplicate : document.duplicates) {
+  FileReading reading{root, keys, file, {}};
+  for (const auto& duplicate : keys.duplicates) {
     reading.problems.push_back(
         concat(file, ":", duplicate.line, ": ", duplicate.path, ": the key stands there twice"));
   }
-  reading.read_group(root, "", document.value.get_object());
+  reading.read_group(root, "", value.get_object());
   if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
 }
 

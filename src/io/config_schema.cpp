@@ -1,8 +1,8 @@
 #include <boost/json/value.hpp>
 #include <cmath>
 
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "src/io/strict_json.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
+#include <boost/json/value.hpp>
 #include <cstdio>
 
+#include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/files/strict_json.h"
 #include "src/io/checkpoint_files.h"
-#include "src/io/strict_json.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/io/file_descriptor.h"
+#include "hybrid_trainer/files/folder.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
@@ -98,23 +98,14 @@ RunPaths existing_run(const std::string& root) {
   return paths;
 }
 
-struct RunDirectory::Lock {
-  FileDescriptor file;
-};
-
-RunDirectory::RunDirectory(const std::string& root, RunMode mode)
-    : paths_{root}, lock_(std::make_unique<Lock>()) {
+RunDirectory::RunDirectory(const std::string& root, RunMode mode) : paths_{root} {
   make_folder(paths_);
-  lock_->file = take_lock(paths_);
+  lock_ = take_lock(paths_);
   resumes_ = content_of(paths_) == Content::kRun;
   if (resumes_ && mode == RunMode::kNew) {
     throw CannotCreate(
         root + ": holds a run already; go on with it by --resume, or give --run another folder");
   }
 }
-
-RunDirectory::RunDirectory(RunDirectory&&) noexcept = default;
-RunDirectory& RunDirectory::operator=(RunDirectory&&) noexcept = default;
-RunDirectory::~RunDirectory() = default;
 
 }  // namespace hybrid_trainer

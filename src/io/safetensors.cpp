@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "hybrid_trainer/core/nearest_name.h"
-#include "src/io/file_descriptor.h"
 #include "src/io/safetensors_convert.h"
 #include "src/io/safetensors_header.h"
 
@@ -17,25 +16,28 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 constexpr std::size_t kLengthBytes = 8;
 
 /// A Git LFS pointer file in place of the weights is a common mistake.
-void refuse_git_lfs_pointer(const FileDescriptor& file, const std::string& path, std::size_t size) {
+void refuse_git_lfs_pointer(const InputFile& file) {
   constexpr std::string_view kPointer = "version https://git-lfs";
-  if (size < kPointer.size()) return;
+  if (file.bytes() < kPointer.size()) return;
   std::string front(kPointer.size(), '\0');
-  read_at(file, path, front.data(), front.size(), 0);
+  file.read_at(front.data(), front.size(), 0);
   if (front == kPointer) {
     throw DataError(
-        path + ": is a Git LFS pointer, not the weights; run `git lfs pull` where it came from");
+        file.path().native() +
+        ": is a Git LFS pointer, not the weights; run `git lfs pull` where it came from");
   }
 }
 
-/// The checked header length N of a file of `size` bytes.
-std::size_t header_bytes(const FileDescriptor& file, const std::string& path, std::size_t size) {
+/// The checked header length N.
+std::size_t header_bytes(const InputFile& file) {
+  const std::string& path = file.path().native();
+  const std::size_t size = file.bytes();
   if (size < kLengthBytes) {
     throw DataError(
         concat(path, ": has ", size, " bytes; a safetensors file has at least ", kLengthBytes));
   }
   std::uint64_t length = 0;
-  read_at(file, path, &length, sizeof length, 0);
+  file.read_at(&length, sizeof length, 0);
   if (length > kMaxSafetensorsHeaderBytes) {
     throw DataError(concat(path, ": the header claims ", length, " bytes; at most ",
                            kMaxSafetensorsHeaderBytes,
@@ -50,28 +52,18 @@ std::size_t header_bytes(const FileDescriptor& file, const std::string& path, st
 
 }  // namespace
 
-struct SafetensorsFile::Handle {
-  FileDescriptor file;
-};
-
-SafetensorsFile::SafetensorsFile(const std::string& path)
-    : path_(path), handle_(std::make_unique<Handle>()) {
-  auto [file, size] = open_regular_file(path);
-  refuse_git_lfs_pointer(file, path, size);
-  const std::size_t length = header_bytes(file, path, size);
+SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
+  refuse_git_lfs_pointer(file_);
+  const std::size_t length = header_bytes(file_);
   std::string text(length, '\0');
-  read_at(file, path, text.data(), length, kLengthBytes);
+  file_.read_at(text.data(), length, kLengthBytes);
   const std::size_t data_begin = kLengthBytes + length;
-  SafetensorsHeader header = parse_safetensors_header(text, path, data_begin, size - data_begin);
-  handle_->file = std::move(file);
+  SafetensorsHeader header =
+      parse_safetensors_header(text, path, data_begin, file_.bytes() - data_begin);
   entries_ = std::move(header.entries);
   metadata_ = std::move(header.metadata);
   for (std::size_t i = 0; i < entries_.size(); ++i) index_[entries_[i].name] = i;
 }
-
-SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
-SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
-SafetensorsFile::~SafetensorsFile() = default;
 
 Shape SafetensorsEntry::tensor_shape() const {
   if (shape.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
@@ -91,23 +83,23 @@ const SafetensorsEntry& SafetensorsFile::entry(const std::string& name) const {
   for (const SafetensorsEntry& known : entries_) names.push_back(known.name);
   const std::string nearest = nearest_name(name, names);
   throw DataError(concat(
-      path_, ": holds no tensor \"", name, "\"",
+      path(), ": holds no tensor \"", name, "\"",
       nearest.empty() ? concat(" among its ", names.size()) : "; did you mean " + nearest + "?"));
 }
 
 void SafetensorsFile::read(const std::string& name, const Tensor& into) const {
   const SafetensorsEntry& from = entry(name);
   if (from.tensor_shape() != into.shape()) {
-    throw DataError(concat(path_, ": tensor \"", name, "\" has shape ", from.tensor_shape().text(),
+    throw DataError(concat(path(), ": tensor \"", name, "\" has shape ", from.tensor_shape().text(),
                            ", want ", into.shape().text()));
   }
   if (from.dtype == safetensors_name_of(into.dtype())) {
-    read_at(handle_->file, path_, into.raw(), from.bytes, from.offset);
+    file_.read_at(into.raw(), from.bytes, from.offset);
     return;
   }
   const ElementConversion conversion = find_conversion(from.dtype, into.dtype());
   if (conversion.convert == nullptr) {
-    throw DataError(concat(path_, ": tensor \"", name, "\" has dtype ", from.dtype,
+    throw DataError(concat(path(), ": tensor \"", name, "\" has dtype ", from.dtype,
                            ", which is not read as ", name_of(into.dtype())));
   }
   constexpr std::size_t kChunkElements = std::size_t{1} << 19;
@@ -115,11 +107,11 @@ void SafetensorsFile::read(const std::string& name, const Tensor& into) const {
   std::vector<char> chunk(std::min(count, kChunkElements) * conversion.from_bytes);
   for (std::size_t at = 0; at < count; at += kChunkElements) {
     const std::size_t elements = std::min(count - at, kChunkElements);
-    read_at(handle_->file, path_, chunk.data(), elements * conversion.from_bytes,
-            from.offset + at * conversion.from_bytes);
+    file_.read_at(chunk.data(), elements * conversion.from_bytes,
+                  from.offset + at * conversion.from_bytes);
     char* target = static_cast<char*>(into.raw()) + at * size_of(into.dtype());
     if (!conversion.convert(target, chunk.data(), elements)) {
-      throw DataError(concat(path_, ": tensor \"", name, "\" holds a number that ",
+      throw DataError(concat(path(), ": tensor \"", name, "\" holds a number that ",
                              name_of(into.dtype()), " cannot hold"));
     }
   }

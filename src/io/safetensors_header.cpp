@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/json/value.hpp>
 
 #include "hybrid_trainer/core/nearest_name.h"
-#include "src/io/strict_json.h"
+#include "hybrid_trainer/files/strict_json.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;

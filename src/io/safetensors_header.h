@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer {
 
-class FileWriter;
+class OutputFile;
 
 /// The contents of the JSON header of a safetensors file.
 struct SafetensorsHeader {
@@ -28,7 +28,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, const std::str
                                            std::size_t data_begin, std::size_t data_bytes);
 
 /// Appends what write_safetensors puts into its file.
-void append_safetensors(FileWriter& writer, std::vector<NamedTensor> tensors,
-                        const std::map<std::string, std::string>& metadata);
+FileDigest append_safetensors(OutputFile& file, std::vector<NamedTensor> tensors,
+                              const std::map<std::string, std::string>& metadata);
 
 }  // namespace hybrid_trainer

@@ -2,8 +2,8 @@
 #include <boost/json/serialize.hpp>
 #include <set>
 
+#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/safetensors.h"
-#include "src/io/file_descriptor.h"
 #include "src/io/safetensors_header.h"
 
 namespace hybrid_trainer {
@@ -54,19 +54,35 @@ std::string header_of(const std::vector<NamedTensor>& tensors,
 
 }  // namespace
 
-void append_safetensors(FileWriter& writer, std::vector<NamedTensor> tensors,
-                        const std::map<std::string, std::string>& metadata) {
+FileDigest append_safetensors(OutputFile& file, std::vector<NamedTensor> tensors,
+                              const std::map<std::string, std::string>& metadata) {
   check(tensors);
   std::sort(tensors.begin(), tensors.end(), comes_before);
   const std::string header = header_of(tensors, metadata);
-  writer.append(header.data(), header.size());
-  for (const NamedTensor& named : tensors) writer.append(named.tensor.raw(), named.tensor.bytes());
+  constexpr std::size_t kPiece = std::size_t{8} << 20;  // which the checksum finds in the cache
+  Checksum checksum;
+  std::size_t written = 0;
+  const auto append = [&](const void* data, std::size_t bytes) {
+    for (std::size_t at = 0; at < bytes; at += kPiece) {
+      const char* piece = static_cast<const char*>(data) + at;
+      const std::size_t size = std::min(kPiece, bytes - at);
+      file.write(piece, size);
+      checksum.add(piece, size);
+    }
+    written += bytes;
+  };
+  append(header.data(), header.size());
+  for (const NamedTensor& named : tensors) append(named.tensor.raw(), named.tensor.bytes());
+  return {written, checksum.text()};
 }
 
 FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
                              const std::map<std::string, std::string>& metadata) {
-  return write_atomically(
-      path, [&](FileWriter& writer) { append_safetensors(writer, std::move(tensors), metadata); });
+  FileDigest digest;
+  replace_file(path, [&](OutputFile& file) {
+    digest = append_safetensors(file, std::move(tensors), metadata);
+  });
+  return digest;
 }
 
 }  // namespace hybrid_trainer

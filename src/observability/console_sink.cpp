@@ -9,7 +9,7 @@
 #include <ostream>
 
 #include "hybrid_trainer/core/error.h"
-#include "units.h"
+#include "hybrid_trainer/core/units.h"
 
 namespace hybrid_trainer {
 namespace {

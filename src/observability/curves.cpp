@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "hybrid_trainer/observability/json_writer.h"
+#include "hybrid_trainer/files/json_writer.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/folder.h"
 #include "step_record_json.h"
 
 namespace hybrid_trainer {
@@ -31,26 +32,16 @@ void visit_records(const std::filesystem::path& path, const Visit& visit) {
   throw IoError(concat("cannot make ", path.string(), " durable: ", std::strerror(errno)));
 }
 
-/// Makes the names within a folder durable.
-void sync_folder(const std::filesystem::path& path) {
-  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) throw_not_durable(path);
-  const bool synced = ::fsync(folder) == 0;
-  ::close(folder);
-  if (!synced) throw_not_durable(path);
-}
-
 }  // namespace
 
-JsonlSink::JsonlSink(std::filesystem::path path) : path_(std::move(path)) {
-  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file_ < 0) {
+JsonlSink::JsonlSink(std::filesystem::path path)
+    : path_(std::move(path)),
+      file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+  if (file_.number() < 0) {
     throw CannotCreate(
         concat("cannot open ", path_.string(), " to append: ", std::strerror(errno)));
   }
 }
-
-JsonlSink::~JsonlSink() { ::close(file_); }
 
 void JsonlSink::truncate_after(std::int64_t step) {
   std::int64_t kept = 0;
@@ -59,18 +50,18 @@ void JsonlSink::truncate_after(std::int64_t step) {
     kept = end;
     return true;
   });
-  if (::ftruncate(file_, kept) != 0) {
+  if (::ftruncate(file_.number(), kept) != 0) {
     throw IoError(concat("cannot shorten ", path_.string(), ": ", std::strerror(errno)));
   }
 }
 
 void JsonlSink::write(const StepRecord& record) {
   const std::string line = to_json_line(record);
-  const off_t before = ::lseek(file_, 0, SEEK_END);
-  const ssize_t written = ::write(file_, line.data(), line.size());
+  const off_t before = ::lseek(file_.number(), 0, SEEK_END);
+  const ssize_t written = ::write(file_.number(), line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size())) return;
   const std::string why = written < 0 ? std::strerror(errno) : "the disk is full";
-  if (written > 0 && before >= 0 && ::ftruncate(file_, before) != 0) {
+  if (written > 0 && before >= 0 && ::ftruncate(file_.number(), before) != 0) {
     throw IoError(concat("cannot write ", path_.string(), ": ", why, "; its last line is torn"));
   }
   throw IoError(concat("cannot write step ", record.step, " to ", path_.string(), ": ", why,
@@ -78,7 +69,7 @@ void JsonlSink::write(const StepRecord& record) {
 }
 
 void JsonlSink::sync() {
-  if (::fsync(file_) != 0) throw_not_durable(path_);
+  if (::fsync(file_.number()) != 0) throw_not_durable(path_);
   if (name_is_durable_) return;
   sync_folder(std::filesystem::absolute(path_).parent_path());
   name_is_durable_ = true;

@@ -1,16 +1,14 @@
 #include "hybrid_trainer/observability/report.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 
 #include "curves.h"
 #include "html.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "report_assets.h"
-#include "units.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -43,8 +41,7 @@ std::string tiles(const RunSummary& s) {
   if (s.final_train_loss) {
     out += tile("Training loss", units::fixed(*s.final_train_loss, 4), "at the last step");
   }
-  out += tile("Time", units::duration(s.seconds),
-              concat(units::grouped(static_cast<double>(s.steps)), " steps"));
+  out += tile("Time", units::duration(s.seconds), concat(units::grouped(s.steps), " steps"));
   out += tile("Tokens per second", units::count(rate(s.tokens, s.seconds)),
               concat(units::count(static_cast<double>(s.tokens)), " tokens in all"));
   out += tile("Peak memory", units::bytes(peak_bytes(s)),
@@ -67,7 +64,7 @@ std::string phase_rows(const RunSummary& s) {
     if (use.steps == 0) continue;
     out += concat("<tr><th scope=\"row\"><i class=\"phase ", name_of(phase), "\"></i>",
                   name_of(phase), "</th>");
-    out += cell("Steps", units::grouped(static_cast<double>(use.steps)));
+    out += cell("Steps", units::grouped(use.steps));
     out += cell("Time", units::duration(use.seconds));
     out += cell("Share", percent(use.seconds, s.seconds));
     out += cell("Tokens", units::count(static_cast<double>(use.tokens)));
@@ -100,10 +97,10 @@ std::string fact(const char* name, const std::string& value) {
 }
 
 std::string facts(const RunSummary& s) {
-  return fact("Parameters", units::grouped(static_cast<double>(s.parameters))) +
+  return fact("Parameters", units::grouped(s.parameters)) +
          fact("Effective batch", concat(s.effective_batch, " sequences an optimizer step")) +
-         fact("Tokens", units::grouped(static_cast<double>(s.tokens))) +
-         fact("Command", s.command) + fact("Version", s.version);
+         fact("Tokens", units::grouped(s.tokens)) + fact("Command", s.command) +
+         fact("Version", s.version);
 }
 
 std::string prediction_facts(const PredictionCounts& p) {
@@ -121,22 +118,6 @@ std::string folded(const char* name, const std::string& text, const char* state)
   if (text.empty()) return "";
   return concat("<details class=\"card\"", state, "><summary>", name, "</summary><pre>",
                 html_escaped(text), "</pre></details>\n");
-}
-
-void replace_file(const std::filesystem::path& path, const std::string& text) {
-  std::filesystem::path fresh = path;
-  fresh += ".new";
-  std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
-  if (!out)
-    throw CannotCreate(concat("cannot create ", fresh.string(), ": ", std::strerror(errno)));
-  out << text;
-  out.close();
-  std::error_code failure;
-  if (out) std::filesystem::rename(fresh, path, failure);
-  if (out && !failure) return;
-  const std::string why = failure ? failure.message() : std::strerror(errno);
-  std::filesystem::remove(fresh, failure);
-  throw IoError(concat("cannot write ", path.string(), ": ", why));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hybrid_trainer/observability/json_writer.h"
+#include "hybrid_trainer/files/json_writer.h"
 
 namespace hybrid_trainer {
 namespace {

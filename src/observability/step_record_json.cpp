@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/observability/json_writer.h"
+#include "hybrid_trainer/files/json_writer.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -7,7 +7,7 @@
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/memory/memory_report.h"
+#include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/trainer/presets.h"
 #include "hybrid_trainer/trainer/throughput_benchmark.h"
 #include "src/tools/command_line.h"
@@ -95,7 +95,7 @@ void print(const BenchmarkResult& result) {
   for (std::size_t k = 0; k < kMemoryKinds; ++k) {
     if (result.memory.peak[k] == 0) continue;
     std::printf(" %s %s", name_of(static_cast<MemoryKind>(k)),
-                bytes_text(result.memory.peak[k]).c_str());
+                units::bytes(result.memory.peak[k]).c_str());
   }
   std::printf("\n");
 }

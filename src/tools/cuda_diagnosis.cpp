@@ -4,8 +4,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
-#include "hybrid_trainer/memory/memory_report.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -33,8 +33,8 @@ void print_device(const CudaDeviceDiagnosis& device, std::size_t index) {
   const CudaProperties& p = device.properties;
   std::printf("  cuda:%zu          %s, compute capability %d.%d, %d multiprocessors\n", index,
               p.name.c_str(), p.major, p.minor, p.processors);
-  std::printf("                  memory %s, %s of it free\n", bytes_text(p.memory_bytes).c_str(),
-              bytes_text(p.free_bytes).c_str());
+  std::printf("                  memory %s, %s of it free\n", units::bytes(p.memory_bytes).c_str(),
+              units::bytes(p.free_bytes).c_str());
   if (!device.problem.empty()) {
     std::printf("                  %s\n", device.problem.c_str());
     return;

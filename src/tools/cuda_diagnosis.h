@@ -5,7 +5,7 @@
 
 #include "hybrid_trainer/core/cuda_libraries.h"
 #include "hybrid_trainer/core/cuda_runtime.h"
-#include "hybrid_trainer/observability/json_writer.h"
+#include "hybrid_trainer/files/json_writer.h"
 
 namespace hybrid_trainer {
 

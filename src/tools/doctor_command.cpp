@@ -4,9 +4,9 @@
 
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
-#include "hybrid_trainer/memory/memory_report.h"
-#include "hybrid_trainer/observability/json_writer.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
@@ -89,10 +89,10 @@ void print(const Diagnosis& found) {
   std::printf("copying           %.1f GB/s read and written\n", 1e-9 * found.copy_bytes_per_second);
   std::printf("reading           %.1f GB/s\n", 1e-9 * found.read_bytes_per_second);
   std::printf("memory            %s, %s of it available\n",
-              bytes_text(found.processor.memory_bytes).c_str(),
-              bytes_text(found.available_bytes).c_str());
+              units::bytes(found.processor.memory_bytes).c_str(),
+              units::bytes(found.available_bytes).c_str());
   std::printf("disk              %s free in this folder\n",
-              bytes_text(found.disk_free_bytes).c_str());
+              units::bytes(found.disk_free_bytes).c_str());
   std::printf("libraries         ");
   const char* separator = "";
   for (const Library& library : kLibraries) {

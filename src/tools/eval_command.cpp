@@ -1,7 +1,7 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/observability/json_writer.h"
+#include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/trainer/evaluation.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"

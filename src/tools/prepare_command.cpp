@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <iostream>
 
+#include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/data/prepare.h"
-#include "hybrid_trainer/memory/memory_report.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 
@@ -25,7 +25,7 @@ class ProgressLine {
       const double share =
           static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total);
       std::fprintf(stderr, "\r%s: %3.0f %% of %s", progress.stage, 100 * share,
-                   bytes_text(static_cast<std::size_t>(progress.bytes_total)).c_str());
+                   units::bytes(static_cast<std::size_t>(progress.bytes_total)).c_str());
     } else {
       std::fprintf(stderr, "\r%s", progress.stage);
     }
@@ -51,7 +51,7 @@ void print(const PrepareResult& result, const std::string& output) {
       bytes / static_cast<double>(info.train_tokens + info.validation_tokens));
   std::fprintf(stderr, "%ld documents, %s of text; tokenizer %.1f s, encoding %.1f s\n",
                static_cast<long>(info.documents),
-               bytes_text(static_cast<std::size_t>(bytes)).c_str(), result.tokenizer_seconds,
+               units::bytes(static_cast<std::size_t>(bytes)).c_str(), result.tokenizer_seconds,
                result.encode_seconds);
   if (result.skipped_binary_files > 0) {
     std::fprintf(stderr, "%ld binary files were left out\n",
@@ -75,7 +75,7 @@ void print(const PrepareResult& result, const std::string& output) {
   if (result.divided_bytes > 0) {
     std::fprintf(stderr,
                  "words over 64 KiB without a break, %s of the text, were encoded in pieces\n",
-                 bytes_text(static_cast<std::size_t>(result.divided_bytes)).c_str());
+                 units::bytes(static_cast<std::size_t>(result.divided_bytes)).c_str());
   }
 }
 

@@ -1,7 +1,5 @@
 #include "hybrid_trainer/trainer/hugging_face.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -9,7 +7,9 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
-#include "hybrid_trainer/io/files.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/output_folder.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "src/trainer/hugging_face_files.h"
 #include "src/trainer/hugging_face_weights.h"
@@ -81,20 +81,17 @@ void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
   const auto id = tokenizer.end_of_text();
   const std::string end_of_text(id ? tokenizer.token_bytes(*id) : "");
   tokenizer.save(folder);
-  write_file_atomically(
+  replace_file(
       folder + "/tokenizer_config.json",
       hugging_face_tokenizer_config_text(model, end_of_text, tokenizer.adds_prefix_space()));
-  write_file_atomically(folder + "/special_tokens_map.json",
-                        hugging_face_special_tokens_text(end_of_text));
+  replace_file(folder + "/special_tokens_map.json", hugging_face_special_tokens_text(end_of_text));
 }
 
 void write_files(Gpt2& model, const Tokenizer* tokenizer, const std::string& folder,
                  const Stream& stream) {
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
-  write_file_atomically(folder + "/config.json",
-                        hugging_face_config_text(model.config(), end_of_text));
-  write_file_atomically(folder + "/generation_config.json",
-                        hugging_face_generation_text(end_of_text));
+  replace_file(folder + "/config.json", hugging_face_config_text(model.config(), end_of_text));
+  replace_file(folder + "/generation_config.json", hugging_face_generation_text(end_of_text));
   if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
     write_tokenizer(*tokenizer, model.config(), folder);
   write_safetensors(folder + "/model.safetensors", tensors_for_file(model, stream));
@@ -201,24 +198,10 @@ void export_hugging_face(Gpt2& model, const Tokenizer* tokenizer, const fs::path
                            " tokens and the model ", model.config().vocabulary,
                            "; give the tokenizer that the model was trained with"));
   }
-  const fs::path target = (folder / "").parent_path();  // without a trailing slash
-  check_output(target);
-  const fs::path partial = concat(target.string(), ".partial-", getpid());
-  std::error_code error;
-  fs::create_directories(partial, error);
-  if (error)
-    throw CannotCreate(
-        concat("the folder ", partial.string(), " cannot be made: ", error.message()));
-  try {
-    write_files(model, tokenizer, partial.string(), stream);
-    fs::rename(partial, target, error);
-    if (error)
-      throw CannotCreate(concat(partial.string(), " cannot be renamed to ", target.string(), ": ",
-                                error.message()));
-  } catch (...) {
-    fs::remove_all(partial, error);
-    throw;
-  }
+  check_output((folder / "").parent_path());  // without a trailing slash
+  OutputFolder output(folder, OutputFolder::Existing::kRefuse);
+  write_files(model, tokenizer, output.create().string(), stream);
+  output.commit();
 }
 
 ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropout) {

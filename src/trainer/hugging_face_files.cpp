@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/models/gpt2.h"
-#include "src/io/strict_json.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;

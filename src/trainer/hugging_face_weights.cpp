@@ -5,8 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
-#include "hybrid_trainer/io/files.h"
-#include "src/io/strict_json.h"
+#include "hybrid_trainer/files/strict_json.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
@@ -27,8 +26,7 @@ bool is_file_name(const std::string& name) {
 }
 
 TensorsOfShards read_index(const std::string& path) {
-  const json::value root =
-      parse_json_text(read_file(path, kIndexLimits.max_bytes), path, kIndexLimits);
+  const json::value root = read_json(path, kIndexLimits);
   const json::value* map = root.is_object() ? root.get_object().if_contains("weight_map") : nullptr;
   if (map == nullptr || !map->is_object() || map->get_object().empty()) {
     throw DataError(concat(

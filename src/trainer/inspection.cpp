@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/token_dataset.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/run_directory.h"
@@ -14,7 +15,6 @@
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/trainer/hugging_face.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
-#include "src/io/strict_json.h"
 #include "src/trainer/hugging_face_weights.h"
 #include "src/trainer/json_as_text.h"
 

@@ -4,23 +4,11 @@
 #include <boost/json.hpp>
 #include <sstream>
 
-#include "hybrid_trainer/memory/memory_report.h"
+#include "hybrid_trainer/core/units.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
-
-/// "1,234,567".
-std::string grouped(std::int64_t value) {
-  const std::string digits = std::to_string(value);
-  std::string text;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    const std::size_t left = digits.size() - i;
-    if (i > 0 && left % 3 == 0 && digits[i - 1] != '-') text += ',';
-    text += digits[i];
-  }
-  return text;
-}
 
 std::string scalar_text(json::string_view key, const json::value& value);
 
@@ -43,7 +31,8 @@ std::string scalar_text(json::string_view key, const json::value& value) {
     return out.str();
   }
   const auto number = value.to_number<std::int64_t>();
-  return key.ends_with("bytes") ? bytes_text(static_cast<std::size_t>(number)) : grouped(number);
+  return key.ends_with("bytes") ? units::bytes(static_cast<std::size_t>(number))
+                                : units::grouped(number);
 }
 
 bool is_table(const json::value& value) {

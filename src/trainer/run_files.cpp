@@ -3,10 +3,12 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/observability/json_writer.h"
-#include "src/io/strict_json.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -33,15 +35,15 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
   source.string("folder", fs::absolute(data.folder).lexically_normal().string());
   source.number("train_tokens", data.train_tokens);
   source.end_object();
-  write_file_atomically(data_file(paths), source.text() + "\n");
+  replace_file(data_file(paths), source.text() + "\n");
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"}) {
     const fs::path from = data.folder / name;
     if (!fs::exists(from)) continue;
     fs::create_directories(tokenizer_folder(paths));
-    write_file_atomically(tokenizer_folder(paths) + "/" + name,
-                          read_file(from.string(), std::size_t{1} << 28));
+    replace_file(tokenizer_folder(paths) + "/" + name,
+                 read_file(from.string(), std::size_t{1} << 28));
   }
-  write_file_atomically(paths.config(), config_json(config));
+  replace_file(paths.config(), config_json(config));
 }
 
 HybridTrainerConfig config_of_run(const RunPaths& paths) {
@@ -52,7 +54,7 @@ HybridTrainerConfig config_of_run(const RunPaths& paths) {
 
 RunData data_of_run(const RunPaths& paths) {
   const std::string file = data_file(paths);
-  const boost::json::value value = parse_json_text(read_file(file, 1 << 16), file);
+  const boost::json::value value = read_json(file, {.max_bytes = 1 << 16});
   const auto* folder = value.is_object() ? value.get_object().if_contains("folder") : nullptr;
   if (folder == nullptr || !folder->is_string())
     throw DataError(file + ": want {\"folder\": \"...\", \"train_tokens\": ...}");
@@ -75,8 +77,7 @@ void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data, con
 
 std::string end_of_run(const RunPaths& paths) {
   if (!fs::exists(paths.summary())) return "";
-  const boost::json::value value =
-      parse_json_text(read_file(paths.summary(), 1 << 20), paths.summary());
+  const boost::json::value value = read_json(paths.summary());
   const auto* end = value.is_object() ? value.get_object().if_contains("end") : nullptr;
   return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/observability/report.h"
 
 namespace hybrid_trainer {
@@ -51,7 +52,7 @@ void RunRecords::sync() {
 
 void RunRecords::finish(const std::string& settings_text, const std::string& sample) {
   console_.finish();
-  write_file_atomically(paths_.summary(), to_json(summary_));
+  replace_file(paths_.summary(), to_json(summary_));
   const std::string title =
       std::filesystem::path(paths_.root).lexically_normal().filename().string();
   write_report(paths_.report(), {.title = title,

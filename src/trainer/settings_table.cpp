@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/memory/memory_report.h"
+#include "hybrid_trainer/core/units.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -51,7 +51,7 @@ std::string device_line(const Stream& stream) {
   const Device device = stream.device();
   if (device.type == DeviceType::kCpu) return "the processor";
   return concat(name_of(device), ", ", cuda_runtime().properties(device.index).name, ", ",
-                bytes_text(stream.pool()->use().fresh_total), " taken for its steps");
+                units::bytes(stream.pool()->use().fresh_total), " taken for its steps");
 }
 
 }  // namespace

@@ -4,29 +4,10 @@
 
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/utf8.h"
 
 namespace hybrid_trainer {
 namespace {
-
-/// Length of the UTF-8 character that starts with `first`; 0 if none does.
-std::size_t utf8_length(unsigned char first) {
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return 2;
-  if (first >= 0xE0 && first <= 0xEF) return 3;
-  if (first >= 0xF0 && first <= 0xF4) return 4;
-  return 0;
-}
-
-/// Whether `byte` may be at `index` > 0 of a character starting with `first` (Unicode 15, table
-/// 3-7).
-bool may_follow(unsigned char first, unsigned char byte, std::size_t index) {
-  unsigned char low = 0x80, high = 0xBF;
-  if (index == 1 && first == 0xE0) low = 0xA0;
-  if (index == 1 && first == 0xED) high = 0x9F;
-  if (index == 1 && first == 0xF0) low = 0x90;
-  if (index == 1 && first == 0xF4) high = 0x8F;
-  return byte >= low && byte <= high;
-}
 
 void check_vocabulary(const Gpt2& model, const Tokenizer& tokenizer) {
   if (tokenizer.vocabulary_size() <= model.config().vocabulary) return;
@@ -78,16 +59,10 @@ std::string Utf8Assembler::add(std::string_view bytes) {
   std::string whole;
   std::size_t at = 0;
   while (at < held_.size()) {
-    const auto first = static_cast<unsigned char>(held_[at]);
-    const std::size_t length = utf8_length(first);
-    std::size_t found = 1;
-    while (found < length && at + found < held_.size() &&
-           may_follow(first, static_cast<unsigned char>(held_[at + found]), found)) {
-      ++found;
-    }
-    if (found < length && at + found == held_.size()) break;  // the rest is still to come
-    whole += found == length ? held_.substr(at, length) : kReplacement;
-    at += found;
+    const auto [bytes, length] = utf8_prefix(held_, at);
+    if (bytes < length && at + bytes == held_.size()) break;  // the rest is still to come
+    whole += bytes == length ? held_.substr(at, length) : kReplacement;
+    at += bytes;
   }
   held_.erase(0, at);
   return whole;

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/evaluation.h"

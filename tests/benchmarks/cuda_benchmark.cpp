@@ -5,7 +5,7 @@
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/observability/json_writer.h"
+#include "hybrid_trainer/files/json_writer.h"
 #include "tests/benchmarks/cuda/kernel_timing.h"
 #include "tests/benchmarks/program.h"
 

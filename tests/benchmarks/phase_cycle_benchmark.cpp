@@ -5,8 +5,9 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/memory/memory_report.h"
-#include "hybrid_trainer/observability/json_writer.h"
 #include "hybrid_trainer/trainer/presets.h"
 #include "tests/benchmarks/cuda/phase_cycle.h"
 #include "tests/benchmarks/program.h"
@@ -118,12 +119,12 @@ void print(const Result& result, const CycleSettings& settings) {
   for (const Mark& mark : result.marks) {
     std::printf("%10.2f %10.2f  %-20s %s; host %s\n", 1e3 * mark.begin_seconds, 1e3 * mark.seconds,
                 mark.what.c_str(), memory_line(mark.device).c_str(),
-                bytes_text(mark.host_bytes).c_str());
+                units::bytes(mark.host_bytes).c_str());
   }
   const CopyTimes& copies = result.copies;
   const double bytes = static_cast<double>(copies.state_bytes);
   std::printf("state of %s: out in %.2f ms (the call %.2f), %.1f GB/s\n",
-              bytes_text(copies.state_bytes).c_str(), 1e3 * copies.out, 1e3 * copies.out_call,
+              units::bytes(copies.state_bytes).c_str(), 1e3 * copies.out, 1e3 * copies.out_call,
               1e-9 * bytes / copies.out);
   std::printf("restore alone %.2f ms (the call %.2f), %.1f GB/s\n", 1e3 * copies.restore_alone,
               1e3 * copies.restore_call, 1e-9 * bytes / copies.restore_alone);

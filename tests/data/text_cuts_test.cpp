@@ -7,7 +7,7 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/data/bpe_training.h"
 #include "hybrid_trainer/data/corpus.h"
-#include "src/data/utf8.h"
+#include "hybrid_trainer/files/utf8.h"
 #include "src/data/word_splitter.h"
 #include "temporary_folder.h"
 

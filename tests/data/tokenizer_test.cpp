@@ -8,7 +8,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/data/bpe_training.h"
-#include "src/data/utf8.h"
+#include "hybrid_trainer/files/utf8.h"
 #include "temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/checkpoint.h"
-#include "hybrid_trainer/io/files.h"
 #include "tests/io/faulty_files.h"
 #include "tests/io/io_testing.h"
 #include "tests/io/small_disk.h"
@@ -121,14 +121,14 @@ TEST_F(FullDisk, StateThatWasNotCountedBeforehandIsTooLarge) {
 TEST_F(FullDisk, LeavesAFileThatCannotBeReplaced) {
   const std::string reason = run_on_small_disk(folder_.path(), kDiskBytes, [&] {
     const std::string path = folder_ / "config.json";
-    write_file_atomically(path, "old");
+    replace_file(path, "old");
     fill_disk(ballast_);
-    const std::string message = message_of<IoError>([&] { write_file_atomically(path, "new"); });
+    const std::string message = message_of<IoError>([&] { replace_file(path, "new"); });
     EXPECT_TRUE(contains(message, "No space left"));
     EXPECT_EQ(read_bytes(path), "old");
     fs::remove(ballast_);
     EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), {}), 1);
-    write_file_atomically(path, "new");
+    replace_file(path, "new");
     EXPECT_EQ(read_bytes(path), "new");
   });
   if (!reason.empty()) GTEST_SKIP() << reason;

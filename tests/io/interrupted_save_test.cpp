@@ -4,8 +4,8 @@
 #include <cstring>
 #include <functional>
 
+#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/checkpoint.h"
-#include "hybrid_trainer/io/files.h"
 #include "tests/io/faulty_files.h"
 #include "tests/io/io_testing.h"
 
@@ -229,10 +229,10 @@ TEST_F(InterruptedWrite, AtAnyCallLeavesTheOldFileOrTheNewOne) {
     for (int at = 0; stopped; ++at) {
       SCOPED_TRACE(concat("stop ", static_cast<int>(stop), " at call ", at));
       start();
-      stopped = is_stopped(at, stop, [&] { write_file_atomically(path_, "new, longer"); });
+      stopped = is_stopped(at, stop, [&] { replace_file(path_, "new, longer"); });
       const std::string content = read_bytes(path_);
       EXPECT_TRUE(content == "new, longer" || (stopped && content == "old")) << content;
-      write_file_atomically(path_, "next");
+      replace_file(path_, "next");
       EXPECT_EQ(read_bytes(path_), "next");
     }
   }
@@ -243,12 +243,12 @@ TEST_F(InterruptedWrite, AfterACompletedOneLosesNothingToAPowerCut) {
   int calls = 0;
   {
     const FileFault counter({});
-    write_file_atomically(path_, "new");
+    replace_file(path_, "new");
     calls = counter.calls();
   }
   start();
   EXPECT_TRUE(is_stopped(calls, FileAction::kPowerCutWithNames, [&] {
-    write_file_atomically(path_, "new");
+    replace_file(path_, "new");
     fs::create_directory(folder_ / "later");
   }));
   EXPECT_EQ(read_bytes(path_), "new");
@@ -262,7 +262,7 @@ TEST_F(InterruptedWrite, AnyCallThatFailsIsAnIoErrorAndLeavesAWholeFile) {
     {
       const FileFault fault({.at = at, .error = ENOSPC, .only = {}});
       try {
-        write_file_atomically(path_, "new, longer");
+        replace_file(path_, "new, longer");
       } catch (const IoError& problem) {
         failed = true;
         EXPECT_TRUE(contains(problem.what(), "No space left"));

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/json/value.hpp>
+
 #include "hybrid_trainer/core/error.h"
-#include "src/io/strict_json.h"
+#include "hybrid_trainer/files/strict_json.h"
 #include "tests/io/io_testing.h"
 
 namespace hybrid_trainer {

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "tests/io/io_testing.h"
 
 namespace hybrid_trainer {
@@ -25,7 +26,7 @@ TEST_F(Run, IsMadeWithItsParents) {
 }
 
 TEST_F(Run, ThatExistsIsOnlyResumed) {
-  { write_file_atomically(RunDirectory(root_, RunMode::kNew).paths().config(), "{}"); }
+  { replace_file(RunDirectory(root_, RunMode::kNew).paths().config(), "{}"); }
   const std::string message = message_of<CannotCreate>([&] { RunDirectory(root_, RunMode::kNew); });
   EXPECT_TRUE(contains(message, "--resume"));
   EXPECT_TRUE(contains(message, root_));
@@ -88,17 +89,6 @@ TEST_F(Run, MovesWithItsLock) {
   RunDirectory first(root_, RunMode::kNew);
   const RunDirectory second(std::move(first));
   EXPECT_THROW(RunDirectory(root_, RunMode::kNew), InUse);
-}
-
-TEST(Files, AreReplacedAsAWhole) {
-  const TemporaryTestFolder folder;
-  write_file_atomically(folder / "a", "old");
-  write_file_atomically(folder / "a", std::string("new\0x", 5));
-  EXPECT_EQ(read_file(folder / "a", 5), std::string("new\0x", 5));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
-  EXPECT_THROW(write_file_atomically(folder / "absent/a", ""), IoError);
-  EXPECT_THROW(read_file(folder / "a", 4), DataError);
-  EXPECT_THROW(read_file(folder / "b", 4), MissingInput);
 }
 
 }  // namespace

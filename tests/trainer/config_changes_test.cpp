@@ -4,8 +4,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/token_dataset.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/checkpoint.h"
-#include "hybrid_trainer/io/files.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "tests/trainer/tiny_run.h"
 
@@ -134,7 +134,7 @@ TEST_F(ResumeWithAnotherConfig, IsRefusedForOlderCheckpointsByTheRunsConfigFile)
 TEST_F(ResumeWithAnotherConfig, IsRefusedWhereTheCheckpointAndTheConfigFileDiffer) {
   HybridTrainerConfig other = with("optimizer.name", "muon");
   other.model.vocabulary = read_data_info(scratch_ / "data")->vocabulary_size;
-  write_file_atomically((scratch_ / "run" / "config.json").string(), config_json(other));
+  replace_file((scratch_ / "run" / "config.json").string(), config_json(other));
   expect_refused("optimizer.name", "muon");
 }
 

@@ -7,9 +7,9 @@
 #include <span>
 #include <string>
 
-namespace hybrid_trainer {
+#include "hybrid_trainer/files/input_file.h"
 
-class InputFile;
+namespace hybrid_trainer {
 
 /// Token files of llm.c: int32 header[256] = {magic, version, tokens, 0, …}, then the ids,
 /// little-endian. u16: magic 20240520, version 1. u32: magic 20240801, version 7; written where the
@@ -48,13 +48,10 @@ class TokenShard {
  public:
   /// Throws MissingInput, or DataError where magic, version or length are wrong.
   explicit TokenShard(const std::filesystem::path& path);
-  ~TokenShard();
-  TokenShard(TokenShard&&) noexcept;
-  TokenShard& operator=(TokenShard&&) noexcept;
 
   std::int64_t tokens() const { return tokens_; }
   int bytes_per_token() const { return bytes_per_token_; }
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return file_.path(); }
   /// Copies the tokens [start, start + out.size()). Throws IoError, also if the file has been
   /// truncated since it was opened.
   void read(std::int64_t start, std::span<std::int32_t> out) const;
@@ -63,8 +60,7 @@ class TokenShard {
   void check_tokens(std::int64_t vocabulary_size) const;
 
  private:
-  std::filesystem::path path_;
-  std::unique_ptr<InputFile> file_;
+  InputFile file_;
   std::int64_t tokens_ = 0;
   int bytes_per_token_ = 2;
 };

@@ -1,9 +1,8 @@
 #pragma once
 
-#include <memory>
 #include <string>
 
-#include "hybrid_trainer/io/files.h"
+#include "hybrid_trainer/files/file_descriptor.h"
 
 namespace hybrid_trainer {
 
@@ -32,17 +31,13 @@ class RunDirectory {
   /// run and mode is kNew (the message names --resume), holds files that are not a run's, or cannot
   /// be created. kResume creates an absent or empty folder.
   RunDirectory(const std::string& root, RunMode mode);
-  RunDirectory(RunDirectory&&) noexcept;
-  RunDirectory& operator=(RunDirectory&&) noexcept;
-  ~RunDirectory();
   const RunPaths& paths() const { return paths_; }
   /// True if the folder already held a run.
   bool resumes() const { return resumes_; }
 
  private:
-  struct Lock;
   RunPaths paths_;
-  std::unique_ptr<Lock> lock_;
+  FileDescriptor lock_;
   bool resumes_ = false;
 };
 

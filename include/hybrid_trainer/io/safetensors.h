@@ -3,11 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/io/checksum.h"
 
 namespace hybrid_trainer {
@@ -43,11 +43,8 @@ class SafetensorsFile {
  public:
   /// Throws MissingInput or DataError, which names the file and what is wrong.
   explicit SafetensorsFile(const std::string& path);
-  SafetensorsFile(SafetensorsFile&&) noexcept;
-  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
-  ~SafetensorsFile();
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path().native(); }
   const std::vector<SafetensorsEntry>& entries() const {
     return entries_;
   }  // sorted by their offsets
@@ -64,9 +61,7 @@ class SafetensorsFile {
   Tensor load(const std::string& name, MemoryKind kind, const Stream& stream) const;
 
  private:
-  struct Handle;
-  std::string path_;
-  std::unique_ptr<Handle> handle_;
+  InputFile file_;
   std::vector<SafetensorsEntry> entries_;
   std::map<std::string, std::size_t> index_;
   std::map<std::string, std::string> metadata_;

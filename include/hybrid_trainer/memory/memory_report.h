@@ -7,10 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// "512 B", "1.5 kB", "497.8 MB", "2.04 GB": powers of ten.
-std::string bytes_text(std::size_t bytes);
-
-/// Live bytes on one line, for progress: "497.8 MB (parameters 400.0 MB, gradients 97.8 MB)"; kinds
+/// Live bytes on one line, for progress: "498 MB (parameters 400 MB, gradients 97.8 MB)"; kinds
 /// without bytes are left out.
 std::string memory_line(const MemoryUse& use);
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "hybrid_trainer/files/file_descriptor.h"
 #include "hybrid_trainer/observability/metric_sink.h"
 
 namespace hybrid_trainer {
@@ -17,10 +18,6 @@ class JsonlSink : public MetricSink {
  public:
   /// Opens the file to append, or makes it. Throws CannotCreate.
   explicit JsonlSink(std::filesystem::path path);
-  ~JsonlSink() override;
-  JsonlSink(const JsonlSink&) = delete;
-  JsonlSink& operator=(const JsonlSink&) = delete;
-
   /// Drops records of later steps and a truncated or damaged end, so that a resumed run writes no
   /// step twice. What follows a damaged line stays.
   void truncate_after(std::int64_t step);
@@ -33,7 +30,7 @@ class JsonlSink : public MetricSink {
 
  private:
   std::filesystem::path path_;
-  int file_ = -1;
+  FileDescriptor file_;
   bool name_is_durable_ = false;
 };
 

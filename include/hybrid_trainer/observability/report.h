@@ -17,7 +17,7 @@ struct ReportInput {
 
 /// Writes report.html: one self-contained file (styles, script, data) for any browser, without a
 /// network. Curves longer than about 1,500 points are downsampled by averaging. Replaces the file
-/// in one rename. Throws MissingInput, CannotCreate, IoError.
+/// in one rename. Throws MissingInput, IoError.
 void write_report(const std::filesystem::path& path, const ReportInput& input);
 
 }  // namespace hybrid_trainer

@@ -4,19 +4,19 @@
 
 namespace hybrid_trainer {
 
-/// A folder that appears whole or not at all: it is filled under a temporary name beside its own
-/// and renamed by commit(). Without a commit, everything written is removed.
+/// A folder that appears whole or not at all: it is filled under a hidden name beside its own and
+/// renamed by commit(). Without a commit, everything written is removed.
 class OutputFolder {
  public:
-  enum class Existing { kRefuse, kReplaceData };
-  /// Throws CannotCreate if `path` cannot be looked at, is a file, or a folder that is not empty;
-  /// with kReplaceData a folder that holds a data.json, and nothing but what `hybrid prepare`
-  /// writes, is allowed, and commit() removes it.
+  enum class Existing { kRefuse, kReplace };  // a folder that is there and not empty
+  /// Throws CannotCreate if `path` cannot be looked at.
   OutputFolder(const std::filesystem::path& path, Existing existing);
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
+  /// Its absolute name, with links resolved.
+  const std::filesystem::path& path() const { return path_; }
   /// Creates the folder to fill, and removes those beside it of processes that ended before their
   /// commit. Throws CannotCreate.
   const std::filesystem::path& create();
@@ -26,6 +26,7 @@ class OutputFolder {
  private:
   std::filesystem::path path_;
   std::filesystem::path partial_;
+  Existing existing_;
 };
 
 }  // namespace hybrid_trainer

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/observability/json_writer.h"
+#include "hybrid_trainer/files/json_writer.h"
 
 #include <gtest/gtest.h>
 

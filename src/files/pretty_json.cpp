@@ -1,9 +1,10 @@
+#include "hybrid_trainer/files/pretty_json.h"
+
 #include <boost/json/serialize.hpp>
 #include <charconv>
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/io/strict_json.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;

@@ -6,13 +6,21 @@
 
 namespace hybrid_trainer {
 
+/// The longest start of a character by the rules of RFC 3629: no overlong forms, no surrogates, at
+/// most U+10FFFF.
+struct Utf8Prefix {
+  std::size_t bytes = 0;   // that stand there; 1 where no character begins
+  std::size_t length = 0;  // of the character that they begin; 0: none
+};
+/// At `position`, which is before the end of `text`.
+Utf8Prefix utf8_prefix(std::string_view text, std::size_t position);
+
 struct CodePoint {
   char32_t value = 0;
   std::size_t bytes = 0;  // 0: the bytes at this position are not UTF-8
 };
 
-/// The code point at `position` by the rules of RFC 3629: no overlong forms, no surrogates, at most
-/// U+10FFFF.
+/// The code point whose character is whole at `position`.
 CodePoint decode_utf8(std::string_view text, std::size_t position);
 void append_utf8(char32_t value, std::string& text);
 

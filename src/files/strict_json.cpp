@@ -1,4 +1,4 @@
-#include "src/io/strict_json.h"
+#include "hybrid_trainer/files/strict_json.h"
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/value_stack.hpp>
@@ -7,10 +7,13 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
+
+enum class Lines { kNoted, kNotNoted };
 
 /// Receives the parser's events, builds the value and notes duplicate keys and the lines of keys.
 class Handler {
@@ -20,15 +23,13 @@ class Handler {
   static constexpr std::size_t max_key_size = json::string::max_size();
   static constexpr std::size_t max_string_size = json::string::max_size();
 
-  explicit Handler(JsonDocument& document) : document_(document) { values_.reset(); }
+  Handler(JsonKeys& keys, Lines lines) : keys_(keys), lines_(lines) { values_.reset(); }
+  json::value take_value() { return values_.release(); }
   void set_line(std::size_t line) { line_ = line; }
   bool number_too_large() const { return number_too_large_; }
 
   bool on_document_begin(json::error_code&) { return true; }
-  bool on_document_end(json::error_code&) {
-    document_.value = values_.release();
-    return true;
-  }
+  bool on_document_end(json::error_code&) { return true; }
   bool on_array_begin(json::error_code&) {
     ++arrays_;
     return true;
@@ -58,8 +59,8 @@ class Handler {
     key_.append(part.data(), part.size());
     Level& level = levels_.back();
     path_ = level.path.empty() ? key_ : level.path + "." + key_;
-    if (!level.keys.insert(std::move(key_)).second) document_.duplicates.push_back({path_, line_});
-    if (arrays_ == 0) document_.lines.emplace(path_, line_);
+    if (!level.keys.insert(std::move(key_)).second) keys_.duplicates.push_back({path_, line_});
+    if (arrays_ == 0 && lines_ == Lines::kNoted) keys_.lines.emplace(path_, line_);
     key_.clear();
     return true;
   }
@@ -111,7 +112,8 @@ class Handler {
     std::string path;
     std::set<std::string> keys;
   };
-  JsonDocument& document_;
+  JsonKeys& keys_;
+  Lines lines_;
   json::value_stack values_;
   std::vector<Level> levels_;
   std::string path_, key_, number_;
@@ -120,18 +122,15 @@ class Handler {
   bool number_too_large_ = false;
 };
 
-}  // namespace
-
-JsonDocument parse_json_document(std::string_view text, const std::string& name,
-                                 const JsonLimits& limits) {
+json::value parsed(std::string_view text, const std::string& name, const JsonLimits& limits,
+                   JsonKeys& keys, Lines lines) {
   if (text.size() > limits.max_bytes) {
     throw DataError(
         concat(name, ": has ", text.size(), " bytes; at most ", limits.max_bytes, " are read"));
   }
   json::parse_options options;
   options.max_depth = limits.max_depth;
-  JsonDocument document;
-  json::basic_parser<Handler> parser(options, document);
+  json::basic_parser<Handler> parser(options, keys, lines);
   json::error_code error;
   std::size_t line = 1;
   for (std::size_t begin = 0;;
@@ -151,19 +150,28 @@ JsonDocument parse_json_document(std::string_view text, const std::string& name,
           parser.handler().number_too_large() ? "number too large" : error.message();
       throw DataError(concat(name, ":", line, ":", used + 1, ": not valid JSON: ", what));
     }
-    if (last) return document;
+    if (last) return parser.handler().take_value();
     begin = break_at + 1;
   }
 }
 
+}  // namespace
+
 json::value parse_json_text(std::string_view text, const std::string& name,
                             const JsonLimits& limits) {
-  JsonDocument document = parse_json_document(text, name, limits);
-  if (!document.duplicates.empty()) {
-    const auto& first = document.duplicates.front();
-    throw DataError(concat(name, ":", first.line, ": the key ", first.path, " stands there twice"));
-  }
-  return std::move(document.value);
+  JsonKeys keys;
+  json::value value = parsed(text, name, limits, keys, Lines::kNotNoted);
+  if (keys.duplicates.empty()) return value;
+  const auto& first = keys.duplicates.front();
+  throw DataError(concat(name, ":", first.line, ": the key ", first.path, " stands there twice"));
+}
+
+json::value parse_json_text(std::string_view text, const std::string& name, JsonKeys& keys) {
+  return parsed(text, name, {}, keys, Lines::kNoted);
+}
+
+json::value read_json(const std::filesystem::path& path, const JsonLimits& limits) {
+  return parse_json_text(read_file(path, limits.max_bytes), path.native(), limits);
 }
 
 }  // namespace hybrid_trainer

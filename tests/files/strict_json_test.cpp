@@ -1,12 +1,14 @@
-#include "src/io/strict_json.h"
+#include "hybrid_trainer/files/strict_json.h"
 
 #include <gtest/gtest.h>
 
+#include <boost/json/value.hpp>
 #include <cmath>
 #include <limits>
 #include <random>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "tests/io/io_testing.h"
 
 namespace hybrid_trainer {
@@ -15,10 +17,10 @@ namespace {
 namespace json = boost::json;
 
 TEST(StrictJson, KeepsTheLineOfEveryKey) {
-  const JsonDocument document =
-      parse_json_document("{\"a\":\n{\"b\": [{\"c\": 1}],\n\"d\": 2}}\n\n", "x");
-  EXPECT_EQ(document.lines, (std::map<std::string, std::size_t>{{"a", 1}, {"a.b", 2}, {"a.d", 3}}));
-  EXPECT_TRUE(document.duplicates.empty());
+  JsonKeys keys;
+  parse_json_text("{\"a\":\n{\"b\": [{\"c\": 1}],\n\"d\": 2}}\n\n", "x", keys);
+  EXPECT_EQ(keys.lines, (std::map<std::string, std::size_t>{{"a", 1}, {"a.b", 2}, {"a.d", 3}}));
+  EXPECT_TRUE(keys.duplicates.empty());
 }
 
 TEST(StrictJson, RejectsDuplicateKeysAtEveryLevel) {

@@ -1,4 +1,4 @@
-#include "output_folder.h"
+#include "hybrid_trainer/files/output_folder.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -33,43 +33,13 @@ void remove_left_over(const fs::path& path) {
   }
 }
 
-/// The name of an entry that is not of a data folder; empty if there is none.
-std::string first_foreign_entry(const fs::path& folder) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    const bool is_shard =
-        name.ends_with(".bin") && (name.starts_with("train_") || name.starts_with("val_"));
-    const bool is_known = name == "data.json" || name == "tokenizer.json" ||
-                          name == "tokenizer_config.json" || name == "vocab.json" ||
-                          name == "merges.txt";
-    if (!entry.is_regular_file() || !(is_shard || is_known)) return name;
-  }
-  return "";
-}
-
 }  // namespace
 
 OutputFolder::OutputFolder(const fs::path& path, Existing existing) try
-    : path_(fs::absolute(path).lexically_normal()) {
+    : path_(fs::absolute(path).lexically_normal()), existing_(existing) {
   if (!path_.has_filename()) path_ = path_.parent_path();
   if (fs::exists(path_)) path_ = fs::canonical(path_);
   partial_ = sibling(path_, "partial");
-  if (!fs::exists(path_)) return;
-  if (!fs::is_directory(path_)) {
-    throw CannotCreate(
-        concat("output ", path.string(), " is a file; give a folder that does not exist"));
-  }
-  if (fs::is_empty(path_)) return;
-  const std::string foreign = first_foreign_entry(path_);
-  const bool is_data = fs::exists(path_ / "data.json");
-  if (is_data && foreign.empty() && existing == Existing::kReplaceData) return;
-  if (is_data && existing == Existing::kReplaceData) {
-    throw CannotCreate(concat("output folder ", path.string(), " holds ", foreign,
-                              ", which `hybrid prepare` did not write and --replace would remove; "
-                              "remove the folder or give another --output"));
-  }
-  throw CannotCreate(concat("output folder ", path.string(),
-                            " exists and is not empty; remove it or give another --output"));
 } catch (const fs::filesystem_error& error) {
   throw CannotCreate(
       concat("output \"", path.string(), "\" cannot be looked at: ", error.code().message()));
@@ -94,7 +64,8 @@ const fs::path& OutputFolder::create() {
 void OutputFolder::commit() {
   std::error_code error;
   const fs::path old = sibling(path_, "old");
-  const bool replaces = fs::exists(path_) && !fs::is_empty(path_);
+  const bool replaces =
+      existing_ == Existing::kReplace && fs::exists(path_) && !fs::is_empty(path_);
   if (replaces) fs::rename(path_, old, error);
   if (!error) fs::rename(partial_, path_, error);
   if (error) {

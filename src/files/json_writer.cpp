@@ -1,29 +1,13 @@
-#include "hybrid_trainer/observability/json_writer.h"
+#include "hybrid_trainer/files/json_writer.h"
 
 #include <array>
 #include <charconv>
 #include <cmath>
 
+#include "hybrid_trainer/files/utf8.h"
+
 namespace hybrid_trainer {
 namespace {
-
-/// Bytes of the well-formed UTF-8 sequence (RFC 3629) at the start of `text`, or 0 for none.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
-  unsigned char low = 0x80, high = 0xBF;  // of the second byte: no overlong form, no surrogate
-  if (lead == 0xE0) low = 0xA0;
-  if (lead == 0xED) high = 0x9F;
-  if (lead == 0xF0) low = 0x90;
-  if (lead == 0xF4) high = 0x8F;
-  for (std::size_t i = 1; i < length; ++i, low = 0x80, high = 0xBF) {
-    if (byte(i) < low || byte(i) > high) return 0;
-  }
-  return length;
-}
 
 void append_escaped(std::string& out, char character) {
   static constexpr char kHex[] = "0123456789abcdef";
@@ -57,7 +41,7 @@ void append_escaped(std::string& out, char character) {
 std::string json_string(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
-    const std::size_t length = utf8_length(text);
+    const std::size_t length = decode_utf8(text, 0).bytes;
     if (length == 1) {
       append_escaped(out, text[0]);
     } else {

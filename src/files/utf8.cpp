@@ -1,27 +1,37 @@
-#include "utf8.h"
+#include "hybrid_trainer/files/utf8.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 namespace hybrid_trainer {
 
-CodePoint decode_utf8(std::string_view text, std::size_t position) {
+Utf8Prefix utf8_prefix(std::string_view text, std::size_t position) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[position + i]); };
-  const std::size_t left = text.size() - position;
-  if (left == 0) return {};
   const unsigned char first = byte(0);
-  if (first < 0x80) return {first, 1};
-  const std::size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || left < bytes) return {};
-  char32_t value = first & (0x7Fu >> bytes);
-  for (std::size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {};
-    value = value << 6 | (byte(i) & 0x3Fu);
-  }
-  const bool overlong = (bytes == 3 && value < 0x800) || (bytes == 4 && value < 0x10000);
-  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
-  if (overlong || surrogate || value > 0x10FFFF) return {};
-  return {value, bytes};
+  if (first < 0x80) return {1, 1};
+  if (first < 0xC2 || first > 0xF4) return {1, 0};
+  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  unsigned char low = 0x80, high = 0xBF;  // of the second byte (Unicode 15, table 3-7)
+  if (first == 0xE0) low = 0xA0;
+  if (first == 0xED) high = 0x9F;
+  if (first == 0xF0) low = 0x90;
+  if (first == 0xF4) high = 0x8F;
+  const std::size_t end = std::min(length, text.size() - position);
+  std::size_t bytes = 1;
+  for (; bytes < end && byte(bytes) >= low && byte(bytes) <= high; ++bytes) low = 0x80, high = 0xBF;
+  return {bytes, length};
+}
+
+CodePoint decode_utf8(std::string_view text, std::size_t position) {
+  if (position == text.size()) return {};
+  const auto [bytes, length] = utf8_prefix(text, position);
+  if (bytes != length) return {};
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[position + i]); };
+  if (length == 1) return {byte(0), 1};
+  char32_t value = byte(0) & (0x7Fu >> length);
+  for (std::size_t i = 1; i < length; ++i) value = value << 6 | (byte(i) & 0x3Fu);
+  return {value, length};
 }
 
 void append_utf8(char32_t value, std::string& text) {

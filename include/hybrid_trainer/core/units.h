@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace hybrid_trainer::units {
@@ -8,7 +9,7 @@ namespace hybrid_trainer::units {
 /// Numbers in human-readable form.
 std::string fixed(double value, int decimals);  // "3.142"
 std::string count(double value);                // "950", "12.3k", "1.24M"
-std::string grouped(double value);              // "1,234,567", rounded
+std::string grouped(std::int64_t value);        // "1,234,567"
 std::string bytes(std::size_t bytes);           // "412 MB", in powers of 1000
 std::string duration(double seconds);           // "48s", "3m 05s", "2h 14m", "3d 04h"
 

@@ -1,8 +1,9 @@
-#include "src/observability/units.h"
+#include "hybrid_trainer/core/units.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 namespace hybrid_trainer {
 namespace {
@@ -20,7 +21,8 @@ TEST(Units, GroupsThreeDigits) {
   EXPECT_EQ(units::grouped(7), "7");
   EXPECT_EQ(units::grouped(1000), "1,000");
   EXPECT_EQ(units::grouped(-1234567), "-1,234,567");
-  EXPECT_EQ(units::grouped(std::nan("")), "nan");
+  EXPECT_EQ(units::grouped(-123), "-123");
+  EXPECT_EQ(units::grouped(std::numeric_limits<std::int64_t>::min()), "-9,223,372,036,854,775,808");
 }
 
 TEST(Units, BytesArePowersOfAThousand) {
@@ -28,6 +30,8 @@ TEST(Units, BytesArePowersOfAThousand) {
   EXPECT_EQ(units::bytes(999), "999 B");
   EXPECT_EQ(units::bytes(1000), "1.00 kB");
   EXPECT_EQ(units::bytes(412'345'678), "412 MB");
+  EXPECT_EQ(units::bytes(999'600'000), "1.00 GB");
+  EXPECT_EQ(units::bytes(std::size_t{5} * 1000 * 1000 * 1000 * 1000 * 1000), "5000 TB");
 }
 
 TEST(Units, DurationsHaveTwoParts) {

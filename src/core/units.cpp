@@ -1,8 +1,7 @@
-#include "units.h"
+#include "hybrid_trainer/core/units.h"
 
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <cstdio>
 
 #include "hybrid_trainer/core/error.h"
@@ -43,14 +42,10 @@ std::string count(double value) {
   return three_digits(value, kUnits[unit]);
 }
 
-std::string grouped(double value) {
-  const std::string digits = formatted("%.0f%s", std::abs(value), "");
-  if (!std::isfinite(value)) return digits;
-  std::string text = value <= -0.5 ? "-" : "";
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
+std::string grouped(std::int64_t value) {
+  std::string text = std::to_string(value);
+  const std::size_t first = value < 0 ? 1 : 0;
+  for (std::size_t i = text.size(); i > first + 3; i -= 3) text.insert(i - 3, 1, ',');
   return text;
 }
 

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+namespace hybrid_trainer {
+
+/// Owner of an open file.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int number) : number_(number) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~FileDescriptor();
+  int number() const { return number_; }
+  /// Closes now. Throws IoError, which names `path`.
+  void close(const std::filesystem::path& path);
+
+ private:
+  int number_ = -1;
+};
+
+/// "path: what failed: No space left on device", from errno.
+std::string system_problem(const std::filesystem::path& path, const char* what_failed);
+
+}  // namespace hybrid_trainer

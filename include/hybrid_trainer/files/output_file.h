@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <string_view>
+
+#include "hybrid_trainer/files/file_descriptor.h"
+
+namespace hybrid_trainer {
+
+/// A file being written; every failure is an IoError that names it. Unless it was closed, its
+/// content must not be trusted.
+class OutputFile {
+ public:
+  /// Creates or empties `path`.
+  explicit OutputFile(std::filesystem::path path);
+  void write(const void* data, std::size_t bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  /// Goes back to write over the first bytes.
+  void write_at_start(const void* data, std::size_t bytes);
+  void close() { file_.close(path_); }
+  /// fsync and close.
+  void sync_and_close();
+
+ private:
+  std::filesystem::path path_;
+  FileDescriptor file_;
+};
+
+/// Creates or empties `path` and writes `text`, without a wait for the disk. Throws IoError.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
+/// Replaces `path` with `text`: a temporary file beside it, fsync, rename, fsync of the folder.
+/// Readers see the old file or the new one, also after a crash. Throws IoError (a full disk, for
+/// example) and then leaves the old file as it was, or the new one if only the last fsync failed.
+void replace_file(const std::filesystem::path& path, std::string_view text);
+/// The same with what `write` puts into the file.
+void replace_file(const std::filesystem::path& path, const std::function<void(OutputFile&)>& write);
+
+}  // namespace hybrid_trainer

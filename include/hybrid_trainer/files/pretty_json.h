@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+namespace boost::json {
+class value;
+}
+
+namespace hybrid_trainer {
+
+/// Indented by two spaces per level, arrays of plain values on one line, doubles in the shortest
+/// form that reads back the same, null for NaN and infinities.
+std::string pretty_json(const boost::json::value& value);
+
+/// The shortest decimal form of a finite double that reads back the same: "0.004", "3e-05",
+/// "1e+300".
+std::string shortest(double value);
+
+}  // namespace hybrid_trainer

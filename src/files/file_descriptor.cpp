@@ -1,0 +1,25 @@
+#include "hybrid_trainer/files/file_descriptor.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+
+FileDescriptor::~FileDescriptor() {
+  if (number_ >= 0) ::close(number_);
+}
+
+void FileDescriptor::close(const std::filesystem::path& path) {
+  if (::close(std::exchange(number_, -1)) != 0)
+    throw IoError(system_problem(path, "closing failed"));
+}
+
+std::string system_problem(const std::filesystem::path& path, const char* what_failed) {
+  return concat(path.native(), ": ", what_failed, ": ", std::strerror(errno));
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,69 @@
+#include "hybrid_trainer/files/output_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/folder.h"
+
+namespace hybrid_trainer {
+namespace fs = std::filesystem;
+
+OutputFile::OutputFile(fs::path path)
+    : path_(std::move(path)),
+      file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (file_.number() < 0) throw IoError(system_problem(path_, "cannot create it"));
+}
+
+void OutputFile::write(const void* data, std::size_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t wrote = ::write(file_.number(), next, bytes);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) throw IoError(system_problem(path_, "writing failed"));
+    next += wrote;
+    bytes -= static_cast<std::size_t>(wrote);
+  }
+}
+
+void OutputFile::write_at_start(const void* data, std::size_t bytes) {
+  if (::lseek(file_.number(), 0, SEEK_SET) != 0)
+    throw IoError(system_problem(path_, "cannot go back to its start"));
+  write(data, bytes);
+}
+
+void OutputFile::sync_and_close() {
+  if (::fsync(file_.number()) != 0) throw IoError(system_problem(path_, "fsync failed"));
+  close();
+}
+
+void write_file(const fs::path& path, std::string_view text) {
+  OutputFile file(path);
+  file.write(text);
+  file.close();
+}
+
+void replace_file(const fs::path& path, std::string_view text) {
+  replace_file(path, [&](OutputFile& file) { file.write(text); });
+}
+
+void replace_file(const fs::path& path, const std::function<void(OutputFile&)>& write) {
+  const fs::path target = fs::absolute(path), folder = target.parent_path();
+  const fs::path temporary = folder / concat(".tmp-", target.filename().native(), "-", ::getpid());
+  try {
+    OutputFile file(temporary);
+    write(file);
+    file.sync_and_close();
+    if (std::rename(temporary.c_str(), path.c_str()) != 0)
+      throw IoError(system_problem(path, "cannot replace it"));
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_folder(folder);
+}
+
+}  // namespace hybrid_trainer

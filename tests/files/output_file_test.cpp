@@ -1,0 +1,56 @@
+#include "hybrid_trainer/files/output_file.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "tests/io/io_testing.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::ptrdiff_t entries(const TemporaryTestFolder& folder) {
+  return std::distance(fs::directory_iterator(folder.path()), {});
+}
+
+TEST(OutputFile, GoesBackToWriteOverItsFirstBytes) {
+  const TemporaryTestFolder folder;
+  write_file(folder / "a", "an older and longer text");
+  OutputFile file(folder / "a");
+  file.write("head body");
+  file.write_at_start("HE", 2);
+  file.close();
+  EXPECT_EQ(read_file(folder / "a", 100), "HEad body");
+}
+
+TEST(OutputFile, OfAFolderThatIsNotThereIsNamed) {
+  const TemporaryTestFolder folder;
+  EXPECT_TRUE(contains(message_of<IoError>([&] { OutputFile(folder / "absent/a"); }), "absent/a"));
+}
+
+TEST(ReplaceFile, LeavesTheNewFileAlone) {
+  const TemporaryTestFolder folder;
+  replace_file(folder / "a", "old");
+  replace_file(folder / "a", std::string("new\0x", 5));
+  EXPECT_EQ(read_file(folder / "a", 5), std::string("new\0x", 5));
+  EXPECT_EQ(entries(folder), 1);
+  EXPECT_THROW(replace_file(folder / "absent/a", ""), IoError);
+}
+
+TEST(ReplaceFile, KeepsTheOldFileWhereTheWriterThrows) {
+  const TemporaryTestFolder folder;
+  replace_file(folder / "a", "old");
+  EXPECT_THROW(replace_file(folder / "a",
+                            [](OutputFile& file) {
+                              file.write("new");
+                              throw DataError("no more of it");
+                            }),
+               DataError);
+  EXPECT_EQ(read_file(folder / "a", 5), "old");
+  EXPECT_EQ(entries(folder), 1);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
