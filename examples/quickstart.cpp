@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/data/tokenizer.h"
-#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 
 using namespace hybrid_trainer;
@@ -64,8 +64,8 @@ int main(int count, char** arguments) try {
                           .schedule_config({.warmup_steps = 20})
                           .build();
   const Stream stream(MemoryPool::create("device"));
-  Gpt2 model(config.model, 1, stream);
-  HybridTrainer trainer(model, config, stream);
+  const auto model = make_model(config.model, 1, stream);
+  HybridTrainer trainer(*model, config, stream);
   double first = 0, last = 0;
   while (trainer.steps_done() < kSteps) {
     last = trainer.step(random_batch(tokens, trainer.steps_done(), stream)).loss;

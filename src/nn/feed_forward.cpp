@@ -11,9 +11,10 @@ bool recomputes_gelu(const Stream& stream) { return stream.device().type != Devi
 
 }  // namespace
 
-FeedForward::FeedForward(const std::string& name, std::int64_t width, const Stream& stream)
-    : expansion_(name + ".c_fc", width, 4 * width, stream),
-      projection_(name + ".c_proj", 4 * width, width, stream) {}
+FeedForward::FeedForward(const std::string& name, const FeedForwardShape& shape,
+                         const Stream& stream)
+    : expansion_(name + ".c_fc", shape.width, shape.inner_width, stream, shape.biases),
+      projection_(name + ".c_proj", shape.inner_width, shape.width, stream, shape.biases) {}
 
 Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                             const Stream& stream) {
@@ -24,7 +25,7 @@ Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationT
       tape.keeps() ? Tensor::empty_like(active, MemoryKind::kActivations, stream) : Tensor{};
   kernels::linear_gelu_forward(active, wide, x.as_rows(),
                                expansion_.weight().acquire(x.dtype(), stream),
-                               expansion_.bias().acquire_master(stream), stream);
+                               expansion_.acquire_bias(stream), stream);
   tape.push(x, stream);
   if (!recomputes_gelu(stream)) tape.push(active, stream);
   tape.push(wide, stream);
@@ -45,6 +46,12 @@ Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Strea
   kernels::linear_gelu_backward_input(
       dwide, dy_rows, projection_.weight().acquire(dy.dtype(), stream), wide, stream);
   return expansion_.backward(dwide, tape, stream);
+}
+
+Tensor FeedForward::decode(const Tensor& x, const Tensor& residual, std::int64_t, BranchState*,
+                           const Pass& pass, const Stream& stream) {
+  ForwardOnlyTape tape(pass);
+  return forward(x, residual, tape, stream);
 }
 
 void FeedForward::visit_parameters(const ParameterVisitor& visit) {

@@ -16,9 +16,10 @@ Shape with_last(const Shape& shape, std::int64_t last) {
 }  // namespace
 
 Linear::Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs,
-               const Stream& stream)
-    : weight_(name + ".weight", {outputs, inputs}, Role::kMatrix, stream),
-      bias_(name + ".bias", {outputs}, Role::kVector, stream) {}
+               const Stream& stream, bool has_bias)
+    : weight_(name + ".weight", {outputs, inputs}, Role::kMatrix, stream) {
+  if (has_bias) bias_.emplace(name + ".bias", Shape{outputs}, Role::kVector, stream);
+}
 
 Tensor Linear::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
   return forward(x, Tensor{}, tape, stream);
@@ -35,7 +36,7 @@ Tensor Linear::product(const Tensor& x, const Tensor& residual, const Stream& st
   Tensor y = Tensor::empty(with_last(x.shape(), weight_.shape()[0]), x.dtype(),
                            MemoryKind::kActivations, stream);
   kernels::linear_forward(y.as_rows(), x.as_rows(), weight_.acquire(x.dtype(), stream),
-                          bias_.acquire_master(stream), residual.as_rows(), stream);
+                          acquire_bias(stream), residual.as_rows(), stream);
   return y;
 }
 
@@ -49,18 +50,20 @@ Tensor Linear::backward(const Tensor& dy, ActivationTape& tape, const Stream& st
 }
 
 void Linear::backward_parameters(const Tensor& dy, const Tensor& x, const Stream& stream) {
-  GradientContribution dweight(weight_, stream), dbias(bias_, stream);
+  GradientContribution dweight(weight_, stream);
   if (dweight.wanted()) {
     kernels::linear_backward_weight(dweight.gradient(), dy.as_rows(), x.as_rows(),
                                     dweight.next_mode(), stream);
   }
+  if (!bias_) return;
+  GradientContribution dbias(*bias_, stream);
   if (dbias.wanted())
     kernels::bias_backward(dbias.gradient(), dy.as_rows(), dbias.next_mode(), stream);
 }
 
 void Linear::visit_parameters(const ParameterVisitor& visit) {
   visit(weight_);
-  visit(bias_);
+  if (bias_) visit(*bias_);
 }
 
 }  // namespace hybrid_trainer

@@ -1,7 +1,10 @@
 #include "hybrid_trainer/nn/transformer_block.h"
 
 #include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/dropout.h"
+#include "hybrid_trainer/nn/feed_forward.h"
+#include "hybrid_trainer/nn/layer_norm.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -12,69 +15,94 @@ std::string block_name(int index, const char* part) {
 
 }  // namespace
 
-TransformerBlock::TransformerBlock(int index, const BlockShape& shape, const Stream& stream)
-    : index_(index),
-      shape_(shape),
-      norm_1_(block_name(index, "ln_1"), shape.width, stream),
-      attention_(block_name(index, "attn"), shape.width, shape.heads, stream),
-      norm_2_(block_name(index, "ln_2"), shape.width, stream),
-      feed_forward_(block_name(index, "mlp"), shape.width, stream) {}
+TransformerBlock::TransformerBlock(int index, const BlockSpec& spec, const Stream& stream)
+    : spec_(spec) {
+  const auto norm = [&](const char* name) {
+    return std::make_unique<LayerNorm>(block_name(index, name), spec.width, stream);
+  };
+  const auto site = static_cast<std::uint64_t>(2 * index + 1);  // 0 is the embedding's
+  parts_[0].norm = norm("ln_1");
+  parts_[0].branch = std::make_unique<Attention>(
+      block_name(index, "attn"), AttentionShape{spec.width, spec.heads, spec.biases}, stream);
+  parts_[0].dropout_site = site;
+  parts_[1].norm = norm("ln_2");
+  parts_[1].branch = std::make_unique<FeedForward>(
+      block_name(index, "mlp"), FeedForwardShape{spec.width, spec.inner_width, spec.biases},
+      stream);
+  parts_[1].dropout_site = site + 1;
+}
 
 /// Without dropout the branch's last product adds the residual itself; with it, dropout comes
 /// first.
-template <class Branch>
-Tensor TransformerBlock::forward_branch(Branch& branch, LayerNorm& norm, const Tensor& x,
-                                        std::uint64_t site, ActivationTape& tape,
-                                        const Stream& stream) {
-  const Tensor normal = norm.forward(x, tape, stream);
-  if (shape_.dropout == 0 || !tape.pass().training) return branch.forward(normal, x, tape, stream);
-  const Tensor y = branch.forward(normal, Tensor{}, tape, stream);
-  apply_dropout(y, shape_.dropout, tape.pass(), site, stream);
-  kernels::add(y, y, x, stream);
+Tensor TransformerBlock::forward(const Part& part, const Tensor& x, const Tensor& residual,
+                                 ActivationTape& tape, const Stream& stream) {
+  const Tensor normal = part.norm->forward(x, tape, stream);
+  if (!drops(tape.pass())) return part.branch->forward(normal, residual, tape, stream);
+  const Tensor y = part.branch->forward(normal, Tensor{}, tape, stream);
+  apply_dropout(y, spec_.dropout, tape.pass(), part.dropout_site, stream);
+  kernels::add(y, y, residual, stream);
   return y;
 }
 
-template <class Branch>
-void TransformerBlock::backward_branch(Branch& branch, LayerNorm& norm, const Tensor& dx,
-                                       std::uint64_t site, ActivationTape& tape,
-                                       const Stream& stream) {
-  Tensor dbranch = dx;
-  if (shape_.dropout != 0 && tape.pass().training) {
-    dbranch = Tensor::empty_like(dx, MemoryKind::kActivations, stream);
-    copy(dbranch, dx, stream);
-    apply_dropout(dbranch, shape_.dropout, tape.pass(), site, stream);
+/// Adds to dx, the gradient of the residual stream, what comes through the part from dy.
+void TransformerBlock::backward(const Part& part, const Tensor& dx, const Tensor& dy,
+                                ActivationTape& tape, const Stream& stream) {
+  Tensor dbranch = dy;
+  if (drops(tape.pass())) {
+    dbranch = Tensor::empty_like(dy, MemoryKind::kActivations, stream);
+    copy(dbranch, dy, stream);
+    apply_dropout(dbranch, spec_.dropout, tape.pass(), part.dropout_site, stream);
   }
-  const Tensor dnormal = branch.backward(dbranch, tape, stream);
-  norm.backward_onto(dx, dnormal, tape, stream);
+  const Tensor dnormal = part.branch->backward(dbranch, tape, stream);
+  part.norm->backward_onto(dx, dnormal, tape, stream);
 }
 
 Tensor TransformerBlock::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
-  const auto site = static_cast<std::uint64_t>(2 * index_ + 1);  // 0 is the embedding's
-  const Tensor middle = forward_branch(attention_, norm_1_, x, site, tape, stream);
-  return forward_branch(feed_forward_, norm_2_, middle, site + 1, tape, stream);
+  const Tensor middle = forward(parts_[0], x, x, tape, stream);
+  const bool parallel = spec_.order == BlockOrder::kParallel;
+  return forward(parts_[1], parallel ? x : middle, middle, tape, stream);
 }
 
 Tensor TransformerBlock::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  const auto site = static_cast<std::uint64_t>(2 * index_ + 1);
-  backward_branch(feed_forward_, norm_2_, dy, site + 1, tape, stream);
-  backward_branch(attention_, norm_1_, dy, site, tape, stream);
+  Tensor of_both = dy;
+  if (spec_.order == BlockOrder::kParallel) {
+    of_both = Tensor::empty_like(dy, MemoryKind::kActivations, stream);
+    copy(of_both, dy, stream);
+  }
+  backward(parts_[1], dy, of_both, tape, stream);
+  backward(parts_[0], dy, of_both, tape, stream);
   return dy;
 }
 
-Tensor TransformerBlock::forward_cached(const Tensor& x, std::int64_t position,
-                                        const KeyValueCache& cache, const Pass& pass,
-                                        const Stream& stream) {
+Tensor TransformerBlock::decode(const Tensor& x, std::int64_t position, const State& state,
+                                const Pass& pass, const Stream& stream) {
   ForwardOnlyTape tape(pass);
-  const Tensor middle =
-      attention_.forward_cached(norm_1_.forward(x, tape, stream), x, position, cache, pass, stream);
-  return feed_forward_.forward(norm_2_.forward(middle, tape, stream), middle, tape, stream);
+  const bool parallel = spec_.order == BlockOrder::kParallel;
+  Tensor y = x;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Tensor normal = parts_[i].norm->forward(parallel ? x : y, tape, stream);
+    y = parts_[i].branch->decode(normal, y, position, state[i].get(), pass, stream);
+  }
+  return y;
+}
+
+TransformerBlock::State TransformerBlock::make_state(std::int64_t batch, std::int64_t context,
+                                                     DType dtype, const Stream& stream) const {
+  State state;
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    state[i] = parts_[i].branch->make_state(batch, context, dtype, stream);
+  return state;
 }
 
 void TransformerBlock::visit_parameters(const ParameterVisitor& visit) {
-  norm_1_.visit_parameters(visit);
-  attention_.visit_parameters(visit);
-  norm_2_.visit_parameters(visit);
-  feed_forward_.visit_parameters(visit);
+  for (const Part& part : parts_) {
+    part.norm->visit_parameters(visit);
+    part.branch->visit_parameters(visit);
+  }
+}
+
+std::array<Linear*, 2> TransformerBlock::projections() {
+  return {&parts_[0].branch->projection(), &parts_[1].branch->projection()};
 }
 
 }  // namespace hybrid_trainer

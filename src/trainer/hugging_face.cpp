@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
@@ -19,28 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPrefix = "transformer.";
 constexpr std::size_t kMostConfigBytes = 1 << 20;
-
-/// How a parameter is stored in a Hugging Face file.
-struct FileTensor {
-  std::string name;  // without the prefix
-  Shape shape;
-  bool transposed;  // a Conv1D matrix: (inputs, outputs) there, (outputs, inputs) here
-};
-
-/// The name table. Parameters have Hugging Face's names, so only layout and padding differ.
-FileTensor file_tensor(const Parameter& parameter, const ModelConfig& model) {
-  static constexpr const char* kConv1d[] = {".attn.c_attn.weight", ".attn.c_proj.weight",
-                                            ".mlp.c_fc.weight", ".mlp.c_proj.weight"};
-  const Shape& shape = parameter.shape();
-  for (const char* ending : kConv1d) {
-    if (parameter.name().ends_with(ending)) return {parameter.name(), {shape[1], shape[0]}, true};
-  }
-  if (parameter.name() == "wte.weight")
-    return {parameter.name(), {model.vocabulary, model.width}, false};
-  return {parameter.name(), shape, false};
-}
 
 /// to (columns, rows) = from (rows, columns) transposed, in blocks that stay in the cache.
 void transpose(const Tensor& to, const Tensor& from) {
@@ -58,10 +38,11 @@ void transpose(const Tensor& to, const Tensor& from) {
   }
 }
 
-std::vector<NamedTensor> tensors_for_file(Gpt2& model, const Stream& stream) {
+std::vector<NamedTensor> tensors_for_file(LanguageModel& model, const HuggingFaceLayout& layout,
+                                          const Stream& stream) {
   std::vector<NamedTensor> tensors;
   model.visit_parameters([&](Parameter& parameter) {
-    const FileTensor in_file = file_tensor(parameter, model.config());
+    const FileTensor in_file = layout.tensor(parameter, model.config());
     const Tensor value = wait_for_host(parameter.acquire_master(stream), stream);
     Tensor tensor = value;
     if (in_file.transposed) {
@@ -71,7 +52,7 @@ std::vector<NamedTensor> tensors_for_file(Gpt2& model, const Stream& stream) {
     } else if (tensor.shape() != in_file.shape) {
       tensor = tensor.rows(0, in_file.shape[0]);
     }
-    tensors.push_back({kPrefix + in_file.name, tensor});
+    tensors.push_back({layout.prefix + in_file.name, tensor});
   });
   return tensors;
 }
@@ -87,14 +68,15 @@ void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
   replace_file(folder + "/special_tokens_map.json", hugging_face_special_tokens_text(end_of_text));
 }
 
-void write_files(Gpt2& model, const Tokenizer* tokenizer, const std::string& folder,
-                 const Stream& stream) {
+void write_files(LanguageModel& model, const HuggingFaceLayout& layout, const Tokenizer* tokenizer,
+                 const std::string& folder, const Stream& stream) {
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
-  replace_file(folder + "/config.json", hugging_face_config_text(model.config(), end_of_text));
+  replace_file(folder + "/config.json",
+               hugging_face_config_text(model.config(), layout, end_of_text));
   replace_file(folder + "/generation_config.json", hugging_face_generation_text(end_of_text));
   if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
     write_tokenizer(*tokenizer, model.config(), folder);
-  write_safetensors(folder + "/model.safetensors", tensors_for_file(model, stream));
+  write_safetensors(folder + "/model.safetensors", tensors_for_file(model, layout, stream));
 }
 
 void check_output(const fs::path& folder) {
@@ -125,21 +107,20 @@ bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::s
 
 /// Checks that every tensor of the folder is wanted, a mask or a copy of the token table.
 void check_names(const HuggingFaceWeights& weights, const std::set<std::string>& wanted,
-                 const std::string& prefix) {
+                 const std::string& tied_head) {
   for (const std::string& name : wanted) weights.file_of(name);  // throws if one is missing
   for (const SafetensorsFile& file : weights.files()) {
     for (const SafetensorsEntry& entry : file.entries()) {
       if (wanted.count(entry.name) || is_mask(entry.name)) continue;
-      if (entry.name != "lm_head.weight") {
+      if (entry.name != "lm_head.weight" || tied_head.empty()) {
         throw DataError(
             concat(file.path(), ": the tensor ", entry.name,
                    " belongs to no part of the model that config.json tells of",
                    name_hint(entry.name, {wanted.begin(), wanted.end()}).substr(0, 200)));
       }
-      if (!equal(weights, entry.name, prefix + "wte.weight")) {
-        throw DataError(
-            concat(file.path(), ": lm_head.weight differs from ", prefix,
-                   "wte.weight; only a head that is tied to the token table can be read"));
+      if (!equal(weights, entry.name, tied_head)) {
+        throw DataError(concat(file.path(), ": lm_head.weight differs from ", tied_head,
+                               "; only a head that is tied to the token table can be read"));
       }
     }
   }
@@ -181,6 +162,10 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::
       problems +=
           concat("\nmodel.", key, ": the folder's is ", their, ", the configuration's ", our);
   };
+  if (theirs.family != ours.family) {
+    problems += concat("\nmodel.family: the folder's is ", theirs.family, ", the configuration's ",
+                       ours.family);
+  }
   compare("layers", theirs.layers, ours.layers);
   compare("heads", theirs.heads, ours.heads);
   compare("width", theirs.width, ours.width);
@@ -191,37 +176,46 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::
 
 }  // namespace
 
-void export_hugging_face(Gpt2& model, const Tokenizer* tokenizer, const fs::path& folder,
-                         const Stream& stream) {
+void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const fs::path& folder,
+                         const Stream& stream, const ModelRegistry& registry) {
   if (tokenizer != nullptr && tokenizer->vocabulary_size() > model.config().vocabulary) {
     throw DataError(concat("the tokenizer has ", tokenizer->vocabulary_size(),
                            " tokens and the model ", model.config().vocabulary,
                            "; give the tokenizer that the model was trained with"));
   }
+  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
   check_output((folder / "").parent_path());  // without a trailing slash
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
-  write_files(model, tokenizer, output.create().string(), stream);
+  write_files(model, layout, tokenizer, output.create().string(), stream);
   output.commit();
 }
 
-ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropout) {
+ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropout,
+                                           const ModelRegistry& registry) {
   const std::string path = (folder / "config.json").string();
-  ModelConfig model = parse_hugging_face_config(read_file(path, kMostConfigBytes), path);
+  ModelConfig model = parse_hugging_face_config(read_file(path, kMostConfigBytes), path, registry);
   model.dropout = dropout;
   return model;
 }
 
-void read_hugging_face_weights(const fs::path& folder, Gpt2& model, const Stream& stream) {
-  check_sizes(read_hugging_face_model_config(folder, 0), model.config(), folder.string());
+void read_hugging_face_weights(const fs::path& folder, LanguageModel& model, const Stream& stream,
+                               const ModelRegistry& registry) {
+  check_sizes(read_hugging_face_model_config(folder, 0, registry), model.config(), folder.string());
+  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
   const HuggingFaceWeights weights(folder);
-  const std::string prefix = weights.contains(std::string(kPrefix) + "wte.weight") ? kPrefix : "";
-  std::set<std::string> wanted;
+  std::map<Parameter*, FileTensor> in_files;
+  bool prefixed = false;
   model.visit_parameters([&](Parameter& parameter) {
-    wanted.insert(prefix + file_tensor(parameter, model.config()).name);
+    const auto [entry, added] =
+        in_files.emplace(&parameter, layout.tensor(parameter, model.config()));
+    prefixed = prefixed || weights.contains(layout.prefix + entry->second.name);
   });
-  check_names(weights, wanted, prefix);
+  const std::string prefix = prefixed ? layout.prefix : "";
+  std::set<std::string> wanted;
+  for (const auto& [parameter, in_file] : in_files) wanted.insert(prefix + in_file.name);
+  check_names(weights, wanted, layout.tied_head.empty() ? "" : prefix + layout.tied_head);
   model.visit_parameters([&](Parameter& parameter) {
-    read_parameter(parameter, file_tensor(parameter, model.config()), weights, prefix, stream);
+    read_parameter(parameter, in_files.at(&parameter), weights, prefix, stream);
   });
 }
 

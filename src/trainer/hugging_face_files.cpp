@@ -7,30 +7,15 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
-#include "hybrid_trainer/models/gpt2.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
 
-/// Keys that change the computation, with the values that match this GPT-2; the first is what we
-/// write, and an absent key is accepted.
-struct FixedKey {
-  const char* name;
-  std::vector<json::value> allowed;
-};
+using Fixed = HuggingFaceLayout::Fixed;
 
-const std::vector<FixedKey>& fixed_keys() {
-  static const std::vector<FixedKey> keys{
-      {"activation_function", {"gelu_new", "gelu_pytorch_tanh"}},
-      {"layer_norm_epsilon", {1e-5}},
-      {"scale_attn_weights", {true}},
-      {"scale_attn_by_inverse_layer_idx", {false}},
-      {"reorder_and_upcast_attn", {false}},
-      {"tie_word_embeddings", {true}},
-      {"add_cross_attention", {false}},
-  };
-  return keys;
+json::value json_of(const HuggingFaceLayout::Value& value) {
+  return std::visit([](const auto& held) { return json::value(held); }, value);
 }
 
 json::value end_of_text_id(std::optional<std::int32_t> id) {
@@ -43,40 +28,35 @@ class ConfigReader {
   ConfigReader(const json::object& object, std::string name)
       : object_(object), name_(std::move(name)) {}
 
-  std::int64_t count(const char* key) {
+  std::int64_t count(const std::string& key) {
     const json::value* value = object_.if_contains(key);
     if (value == nullptr) return problem(concat(key, " is missing")), 1;
     if (!value->is_int64() || value->get_int64() < 1)
       return problem(got(key, *value, "a whole number from 1 on")), 1;
     return value->get_int64();
   }
-  void expect(const FixedKey& key) {
-    const json::value* value = object_.if_contains(key.name);
+  void expect(const Fixed& key) {
+    const json::value* value = object_.if_contains(key.key);
     if (value == nullptr) return;
-    for (const json::value& allowed : key.allowed) {
-      if (*value == allowed) return;
+    for (const auto& allowed : key.values) {
+      if (*value == json_of(allowed)) return;
     }
-    problem(got(key.name, *value, json::serialize(key.allowed.front())));
+    problem(got(key.key, *value, json::serialize(json_of(key.values.front()))));
   }
-  void expect_text(const char* key, const char* wanted) {
-    const json::value* value = object_.if_contains(key);
-    if (value == nullptr) return problem(concat(key, " is missing, want \"", wanted, "\""));
-    if (!value->is_string() || value->get_string() != wanted)
-      problem(got(key, *value, json::serialize(json::value(wanted))));
+  /// Absent, null, or the value that follows from the sizes.
+  void expect_derived(const Fixed& key) {
+    const json::value* value = object_.if_contains(key.key);
+    if (value == nullptr || value->is_null() || *value == json_of(key.values.front())) return;
+    problem(got(key.key, *value, "null or " + json::serialize(json_of(key.values.front()))));
   }
-  /// n_inner: absent, null or 4·width.
-  void expect_inner_width(std::int64_t width) {
-    const json::value* value = object_.if_contains("n_inner");
-    if (value == nullptr || value->is_null() || *value == json::value(4 * width)) return;
-    problem(got("n_inner", *value, concat("null or 4 n_embd = ", 4 * width)));
-  }
-  void throw_problems() const {
+  void throw_problems(const std::string& title) const {
     if (!problems_.empty())
-      throw DataError(concat(name_, ": not a GPT-2 that can be read:", problems_));
+      throw DataError(concat(name_, ": not a ", title, " that can be read:", problems_));
   }
 
  private:
-  static std::string got(const char* key, const json::value& value, const std::string& wanted) {
+  static std::string got(const std::string& key, const json::value& value,
+                         const std::string& wanted) {
     return concat(key, ": got ", json::serialize(value).substr(0, 60), ", want ", wanted);
   }
   void problem(const std::string& text) { problems_ += "\n" + text; }
@@ -87,26 +67,18 @@ class ConfigReader {
 
 }  // namespace
 
-std::string hugging_face_config_text(const ModelConfig& model,
+std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
                                      std::optional<std::int32_t> end_of_text) {
-  json::object config{{"architectures", json::array{"GPT2LMHeadModel"}},
-                      {"model_type", "gpt2"},
-                      {"vocab_size", model.vocabulary},
-                      {"n_positions", model.context},
-                      {"n_ctx", model.context},
-                      {"n_embd", model.width},
-                      {"n_layer", model.layers},
-                      {"n_head", model.heads},
-                      {"n_inner", nullptr},
-                      {"embd_pdrop", model.dropout},
-                      {"resid_pdrop", model.dropout},
-                      {"attn_pdrop", 0.0},
-                      {"initializer_range", 0.02},
-                      {"bos_token_id", end_of_text_id(end_of_text)},
-                      {"eos_token_id", end_of_text_id(end_of_text)},
-                      {"torch_dtype", "float32"},
-                      {"use_cache", true}};
-  for (const FixedKey& key : fixed_keys()) config[key.name] = key.allowed.front();
+  json::object config{{"architectures", json::array{layout.architecture}},
+                      {"model_type", layout.model_type}};
+  for (const auto& size : layout.sizes) config[size.key] = model.*size.member;
+  for (const Fixed& key : layout.derived(model)) config[key.key] = nullptr;
+  for (const Fixed& key : layout.written(model)) config[key.key] = json_of(key.values.front());
+  config["bos_token_id"] = end_of_text_id(end_of_text);
+  config["eos_token_id"] = end_of_text_id(end_of_text);
+  config["torch_dtype"] = "float32";
+  config["use_cache"] = true;
+  for (const Fixed& key : layout.fixed) config[key.key] = json_of(key.values.front());
   return pretty_json(config);
 }
 
@@ -138,24 +110,42 @@ std::string hugging_face_special_tokens_text(const std::string& end_of_text) {
   return pretty_json(tokens);
 }
 
-ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name) {
+namespace {
+
+const ModelFamily& family_of(const json::object& config, const std::string& name,
+                             const ModelRegistry& registry) {
+  const json::value* type = config.if_contains("model_type");
+  std::string known;
+  for (const ModelFamily& family : registry) {
+    const json::value wanted(family.hugging_face.model_type);
+    if (type != nullptr && *type == wanted) return family;
+    known += (known.empty() ? "" : " or ") + json::serialize(wanted);
+  }
+  const std::string got = type == nullptr
+                              ? "model_type is missing"
+                              : "model_type: got " + json::serialize(*type).substr(0, 60);
+  throw DataError(concat(name, ": not a model that can be read: ", got, ", want ", known));
+}
+
+}  // namespace
+
+ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name,
+                                      const ModelRegistry& registry) {
   const json::value value = parse_json_text(text, name);
   if (!value.is_object()) throw DataError(concat(name, ": want a JSON object"));
+  const ModelFamily& family = family_of(value.get_object(), name, registry);
+  const HuggingFaceLayout& layout = family.hugging_face;
   ConfigReader reader(value.get_object(), name);
-  reader.expect_text("model_type", "gpt2");
   ModelConfig model;
-  model.layers = reader.count("n_layer");
-  model.heads = reader.count("n_head");
-  model.width = reader.count("n_embd");
-  model.context = reader.count("n_positions");
-  model.vocabulary = reader.count("vocab_size");
-  reader.expect_inner_width(model.width);
-  for (const FixedKey& key : fixed_keys()) reader.expect(key);
-  reader.throw_problems();
+  model.family = family.name;
+  for (const auto& size : layout.sizes) model.*size.member = reader.count(size.key);
+  for (const Fixed& key : layout.derived(model)) reader.expect_derived(key);
+  for (const Fixed& key : layout.fixed) reader.expect(key);
+  reader.throw_problems(family.title);
 
   std::vector<std::string> problems;
   collect_range_problems(model, "", problems);
-  collect_model_problems(model, problems);
+  collect_model_problems(model, problems, registry);
   if (!problems.empty()) throw DataError(concat(name, ": ", problems.front()));
   return model;
 }

@@ -3,13 +3,13 @@
 #include <optional>
 #include <string>
 
-#include "hybrid_trainer/models/model_config.h"
+#include "hybrid_trainer/models/model_family.h"
 
 namespace hybrid_trainer {
 
 /// The JSON files of a Hugging Face folder as texts. `end_of_text`: id of the token that starts and
 /// ends documents.
-std::string hugging_face_config_text(const ModelConfig& model,
+std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
                                      std::optional<std::int32_t> end_of_text);
 std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text);
 std::string hugging_face_tokenizer_config_text(const ModelConfig& model,
@@ -19,6 +19,7 @@ std::string hugging_face_special_tokens_text(const std::string& end_of_text);
 
 /// The model that the text of a config.json describes, without dropout. `name` stands for it in
 /// messages. Throws DataError.
-ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name);
+ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name,
+                                      const ModelRegistry& registry);
 
 }  // namespace hybrid_trainer

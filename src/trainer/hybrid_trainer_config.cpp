@@ -3,7 +3,7 @@
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
-#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/models/model_family.h"
 
 namespace hybrid_trainer {
 
@@ -55,10 +55,10 @@ HybridTrainerConfig HybridTrainerConfig::aggressive() {
   return config;
 }
 
-std::vector<std::string> HybridTrainerConfig::problems() const {
+std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& registry) const {
   std::vector<std::string> found;
   collect_range_problems(*this, "", found);
-  collect_model_problems(model, found);
+  collect_model_problems(model, found, registry);
   optimizer.collect_problems("optimizer", found);
   if (data.sequence_length > model.context) {
     found.push_back(concat("data.sequence_length: got ", data.sequence_length,
@@ -71,8 +71,8 @@ std::vector<std::string> HybridTrainerConfig::problems() const {
   return found;
 }
 
-void HybridTrainerConfig::validate() const {
-  if (auto found = problems(); !found.empty()) throw ConfigError(std::move(found));
+void HybridTrainerConfig::validate(const ModelRegistry& registry) const {
+  if (auto found = problems(registry); !found.empty()) throw ConfigError(std::move(found));
 }
 
 HybridTrainerConfig HybridTrainerConfigBuilder::build() const {

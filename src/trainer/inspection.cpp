@@ -29,8 +29,9 @@ json::value or_null(const std::optional<double>& value) {
 }
 
 json::object model_object(const ModelConfig& model) {
-  return {{"layers", model.layers},   {"heads", model.heads},           {"width", model.width},
-          {"context", model.context}, {"vocabulary", model.vocabulary}, {"dropout", model.dropout}};
+  return {{"family", model.family},  {"layers", model.layers},   {"heads", model.heads},
+          {"width", model.width},    {"context", model.context}, {"vocabulary", model.vocabulary},
+          {"dropout", model.dropout}};
 }
 
 std::int64_t elements_of(const SafetensorsEntry& entry) {

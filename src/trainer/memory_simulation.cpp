@@ -1,6 +1,6 @@
 #include "hybrid_trainer/trainer/memory_simulation.h"
 
-#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
 
 namespace hybrid_trainer {
@@ -17,13 +17,13 @@ HybridTrainerConfig without_offload(HybridTrainerConfig config) {
 
 }  // namespace
 
-std::size_t simulated_step_bytes(const HybridTrainerConfig& asked) {
+std::size_t simulated_step_bytes(const HybridTrainerConfig& asked, const ModelRegistry& registry) {
   const HybridTrainerConfig config = without_offload(asked);
   const Stream stream(MemoryPool::create("device", {}, simulated_memory()));
   stream.pool()->reserve(kEndless, "simulation");
-  Gpt2 model(config.model, 0, stream);
+  const auto model = make_model(config.model, 0, stream, registry);
   const auto host_pool = MemoryPool::create("host");
-  ModelTrainable trainable(model, config, stream, host_pool, [](const std::string&) {});
+  ModelTrainable trainable(*model, config, stream, host_pool, [](const std::string&) {});
   const Shape shape{config.data.batch_size * config.gradient_accumulation.micro_batches,
                     config.data.sequence_length};
   const Batch batch{Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),

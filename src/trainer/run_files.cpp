@@ -97,7 +97,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream) {
   run.step = found.checkpoint->step;
   run.data = data_of_run(paths).folder;
   run.tokenizer = tokenizer_of_run(paths);
-  run.model = std::make_unique<Gpt2>(run.config.model, 0, stream);
+  run.model = make_model(run.config.model, 0, stream);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;
   const State state =

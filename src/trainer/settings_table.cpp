@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/models/model_family.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -16,9 +17,9 @@ std::string millions(std::int64_t count) {
 }
 
 std::string model_line(const ModelConfig& model, std::int64_t parameters) {
-  return concat("GPT-2, ", millions(parameters), " parameters: ", model.layers, " layers, ",
-                model.heads, " heads, width ", model.width, ", context ", model.context,
-                ", vocabulary ", model.vocabulary,
+  return concat(find_family(model.family).title, ", ", millions(parameters),
+                " parameters: ", model.layers, " layers, ", model.heads, " heads, width ",
+                model.width, ", context ", model.context, ", vocabulary ", model.vocabulary,
                 model.dropout > 0 ? concat(", dropout ", model.dropout) : "");
 }
 
@@ -56,7 +57,7 @@ std::string device_line(const Stream& stream) {
 
 }  // namespace
 
-std::string settings_table(const HybridTrainerConfig& config, Gpt2& model,
+std::string settings_table(const HybridTrainerConfig& config, LanguageModel& model,
                            const HybridTrainer& trainer, std::int64_t train_tokens,
                            const std::string& data, const Stream& stream) {
   const OptimizerConfig& optimizer = config.optimizer;

@@ -9,7 +9,7 @@
 namespace hybrid_trainer {
 namespace {
 
-void check_vocabulary(const Gpt2& model, const Tokenizer& tokenizer) {
+void check_vocabulary(const LanguageModel& model, const Tokenizer& tokenizer) {
   if (tokenizer.vocabulary_size() <= model.config().vocabulary) return;
   throw DataError(concat("the tokenizer has ", tokenizer.vocabulary_size(),
                          " tokens and the model ", model.config().vocabulary,
@@ -28,8 +28,8 @@ std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::s
 
 }  // namespace
 
-CachedDecoder::CachedDecoder(Gpt2& model, const Stream& stream)
-    : model_(model), stream_(stream), caches_(model.make_caches(1, DType::kF32, stream)) {}
+CachedDecoder::CachedDecoder(LanguageModel& model, const Stream& stream)
+    : model_(model), stream_(stream), state_(model.make_decode_state(1, DType::kF32, stream)) {}
 
 std::span<const float> CachedDecoder::logits_after(std::span<const std::int32_t> tokens) {
   require(!tokens.empty(), "CachedDecoder: no tokens");
@@ -37,19 +37,18 @@ std::span<const float> CachedDecoder::logits_after(std::span<const std::int32_t>
   const std::int64_t context = model_.config().context;
   if (window() > context) {
     begin_ = static_cast<std::int64_t>(text_.size()) - std::max<std::int64_t>(1, context / 2);
-    cached_ = 0;
+    state_->restart();
   }
-  // Only one token at a time can be added to the cache; more restart the window.
-  if (window() - cached_ > 1) cached_ = 0;
-  const auto first = text_.begin() + begin_ + cached_;
+  // Only one token at a time can be added to the state; more restart the window.
+  if (window() - state_->position() > 1) state_->restart();
+  const auto first = text_.begin() + begin_ + state_->position();
   const Stream host(MemoryPool::create("host"));
   const Tensor fresh =
       Tensor::empty({1, text_.end() - first}, DType::kI32, MemoryKind::kData, host);
   std::copy(first, text_.end(), fresh.data<std::int32_t>());
   const Tensor tokens_there = wait_for_device(fresh, stream_);
-  logits_ = wait_for_host(
-      model_.next_logits(tokens_there, cached_, caches_, {.training = false}, stream_), stream_);
-  cached_ = window();
+  logits_ = wait_for_host(model_.next_logits(tokens_there, *state_, {.training = false}, stream_),
+                          stream_);
   return {logits_.data<float>(), static_cast<std::size_t>(model_.config().vocabulary)};
 }
 
@@ -78,8 +77,8 @@ double GenerationResult::tokens_per_second() const {
   return tokens > 1 && seconds > 0 ? static_cast<double>(tokens - 1) / seconds : 0;
 }
 
-GenerationResult generate_text(Gpt2& model, const Tokenizer& tokenizer, const std::string& prompt,
-                               const GenerationSettings& settings,
+GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
+                               const std::string& prompt, const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write,
                                const Stream& stream) {
   check(settings);

@@ -8,7 +8,7 @@
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
-#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "hybrid_trainer/trainer/phase_precision.h"
@@ -54,7 +54,8 @@ HybridTrainerConfig config_of(const BenchmarkSettings& settings) {
   return config;
 }
 
-double wait_for_forward_only(Gpt2& model, const Batch& batch, DType dtype, const Stream& stream) {
+double wait_for_forward_only(LossModel& model, const Batch& batch, DType dtype,
+                             const Stream& stream) {
   const auto begin = Clock::now();
   ForwardOnlyTape tape({.training = false, .dtype = dtype});
   model.forward(batch, 1.0f, tape, stream);
@@ -67,8 +68,8 @@ class Subject {
  public:
   Subject(const BenchmarkSettings& settings, Stream& stream)
       : stream_(stream),
-        model_(settings.model, 0, stream),
-        trainer_(model_, config_of(settings), stream),
+        model_(make_model(settings.model, 0, stream)),
+        trainer_(*model_, config_of(settings), stream),
         batch_(random_batch(settings, stream)) {}
 
   /// Seconds of `count` steps; includes their memory peaks in the result.
@@ -107,7 +108,7 @@ class Subject {
   double forward_only(int count) {
     std::vector<double> seconds;
     for (int i = 0; i < count; ++i)
-      seconds.push_back(wait_for_forward_only(model_, batch_, dtype(), stream_));
+      seconds.push_back(wait_for_forward_only(*model_, batch_, dtype(), stream_));
     return median(seconds);
   }
 
@@ -119,7 +120,7 @@ class Subject {
     return profile_.seconds_of(static_cast<StepPart>(part));
   }
   Stream& stream_;
-  Gpt2 model_;
+  std::unique_ptr<LanguageModel> model_;
   HybridTrainer trainer_;
   Batch batch_;
   Profile profile_;
@@ -146,7 +147,9 @@ BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stre
   result.tokens_per_second =
       static_cast<double>(settings.batch * settings.sequence) / result.step_seconds;
   result.model_flops_per_second =
-      gpt2_step_flops(settings.model, settings.batch, settings.sequence) / result.step_seconds;
+      find_family(settings.model.family)
+          .step_flops(settings.model, settings.batch, settings.sequence) /
+      result.step_seconds;
   result.product_flops_per_second =
       std::max(rate_before, kernels::measure_product_rate(dtype, stream));
   result.copy_bytes_per_second = kernels::measure_copy_rate(stream);

@@ -102,18 +102,18 @@ class TrainingRun {
   void check_same_run();
   void load_tokenizer_for_sample();
   bool begins_with_another_tokenizer() const;
-  void describe(Gpt2& model, const HybridTrainer& trainer, RunRecords& records);
-  double validation_loss(Gpt2& model);
+  void describe(LanguageModel& model, const HybridTrainer& trainer, RunRecords& records);
+  double validation_loss(LanguageModel& model);
   bool evaluates_after(std::int64_t step, std::int64_t undecided_before,
                        const HybridTrainer& trainer) const;
   bool save(HybridTrainer& trainer, RunRecords& records);
   void save_at_the_end(HybridTrainer& trainer, RunRecords& records);
   void save_and_tell(HybridTrainer& trainer, RunRecords& records);
   Batch next_batch(HybridTrainer& trainer, RunRecords& records);
-  StepRecord step(Gpt2& model, HybridTrainer& trainer, RunRecords& records);
-  RunEnd step_to_end(Gpt2& model, HybridTrainer& trainer, RunRecords& records);
-  RunEnd step_and_record(Gpt2& model, HybridTrainer& trainer, RunRecords& records);
-  std::string sample(Gpt2& model);
+  StepRecord step(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
+  RunEnd step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
+  RunEnd step_and_record(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
+  std::string sample(LanguageModel& model);
   void check_steps_left(const HybridTrainer& trainer) const;
 
   TrainingRunSettings settings_;
@@ -165,7 +165,8 @@ bool TrainingRun::begins_with_another_tokenizer() const {
   }
 }
 
-void TrainingRun::describe(Gpt2& model, const HybridTrainer& trainer, RunRecords& records) {
+void TrainingRun::describe(LanguageModel& model, const HybridTrainer& trainer,
+                           RunRecords& records) {
   console_ << settings_table(config_, model, trainer, train_.tokens(), settings_.data.string(),
                              stream_)
            << std::flush;
@@ -178,7 +179,7 @@ void TrainingRun::describe(Gpt2& model, const HybridTrainer& trainer, RunRecords
     summary.phase(phase).precision = precision_name(trainer.dtype_of(phase));
 }
 
-double TrainingRun::validation_loss(Gpt2& model) {
+double TrainingRun::validation_loss(LanguageModel& model) {
   return evaluate(model, windows_, DType::kF32, stream_).loss;
 }
 
@@ -238,7 +239,7 @@ Batch TrainingRun::next_batch(HybridTrainer& trainer, RunRecords& records) {
 }
 
 /// One step, and the evaluation that falls due after it.
-StepRecord TrainingRun::step(Gpt2& model, HybridTrainer& trainer, RunRecords& records) {
+StepRecord TrainingRun::step(LanguageModel& model, HybridTrainer& trainer, RunRecords& records) {
   const Batch batch = next_batch(trainer, records);
   const std::int64_t undecided_before = trainer.undecided_steps();
   try {
@@ -252,7 +253,7 @@ StepRecord TrainingRun::step(Gpt2& model, HybridTrainer& trainer, RunRecords& re
   }
 }
 
-RunEnd TrainingRun::step_to_end(Gpt2& model, HybridTrainer& trainer, RunRecords& records) {
+RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records) {
   const std::int64_t steps = config_.training.steps, save_every = config_.checkpoint.every_steps;
   std::int64_t saved_at = trainer.steps_done();
   bool save_is_due = false;
@@ -273,7 +274,8 @@ RunEnd TrainingRun::step_to_end(Gpt2& model, HybridTrainer& trainer, RunRecords&
 }
 
 /// Writes summary.json and report.html however the run ends.
-RunEnd TrainingRun::step_and_record(Gpt2& model, HybridTrainer& trainer, RunRecords& records) {
+RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer,
+                                    RunRecords& records) {
   const auto finish = [&](const char* end, const std::string& sampled) {
     records.summary().end = end;
     records.summary().predictions = trainer.statistics().predictions;
@@ -294,7 +296,7 @@ RunEnd TrainingRun::step_and_record(Gpt2& model, HybridTrainer& trainer, RunReco
   }
 }
 
-std::string TrainingRun::sample(Gpt2& model) {
+std::string TrainingRun::sample(LanguageModel& model) {
   if (!tokenizer_) return "";
   std::string text;
   GenerationSettings generation{.tokens = kSampleTokens};
@@ -318,7 +320,9 @@ TrainingRunResult TrainingRun::train() {
   if (stream_.device().type == DeviceType::kCuda) {
     stream_.pool()->reserve(simulated_step_bytes(config_), "the parts of one step");
   }
-  Gpt2 model(config_.model, static_cast<std::uint64_t>(config_.training.seed), stream_);
+  const auto made =
+      make_model(config_.model, static_cast<std::uint64_t>(config_.training.seed), stream_);
+  LanguageModel& model = *made;
   if (settings_.init_from) read_hugging_face_weights(*settings_.init_from, model, stream_);
   HybridTrainer trainer(model, config_, stream_, host_.pool());
   std::vector<std::string> early;  // events from before the console's records exist

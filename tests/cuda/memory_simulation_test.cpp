@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
 #include "hybrid_trainer/trainer/presets.h"
 #include "tests/cuda/cuda_case.h"
@@ -27,7 +27,8 @@ TEST(MemorySimulation, AStepTakesNoMoreThanItSays) {
   stream.pool()->reserve(bytes, "a step");
   const std::size_t fresh = stream.pool()->use().fresh_total;
   EXPECT_LT(fresh, bytes + 4096);
-  Gpt2 model(config.model, 0, stream);
+  const auto model_owner = make_model(config.model, 0, stream);
+  LanguageModel& model = *model_owner;
   ModelTrainable trainable(model, config, stream, MemoryPool::create("host"),
                            [](const std::string&) {});
   const Stream host = kernels::cpu_stream();
@@ -60,7 +61,8 @@ HybridTrainerConfig gpt2_config(const std::string& preset, std::int64_t batch) {
 /// Live bytes of Predict, with a predictor's direction, over the peak of Full.
 double predict_share(const HybridTrainerConfig& config) {
   const Stream stream(MemoryPool::create("device", {}, simulated_memory()));
-  Gpt2 model(config.model, 0, stream);
+  const auto model_owner = make_model(config.model, 0, stream);
+  LanguageModel& model = *model_owner;
   ModelTrainable trainable(model, config, stream, MemoryPool::create("host"),
                            [](const std::string&) {});
   const Shape shape{config.data.batch_size, config.data.sequence_length};

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "hybrid_trainer/io/safetensors.h"
-#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "support/parameters.h"
 
 namespace hybrid_trainer::testing {
@@ -30,8 +30,8 @@ class GoldenGpt2 {
   }
 
   /// The model with the file's weights.
-  std::unique_ptr<Gpt2> make_model() const {
-    auto model = std::make_unique<Gpt2>(config_, 1, stream_);
+  std::unique_ptr<LanguageModel> make_model() const {
+    auto model = hybrid_trainer::make_model(config_, 1, stream_);
     model->visit_parameters([&](Parameter& parameter) {
       const std::vector<double> values = matching(parameter, "");
       for (std::size_t i = 0; i < values.size(); ++i)

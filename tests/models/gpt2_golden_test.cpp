@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include "hybrid_trainer/kernels/reductions.h"
 
+#include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "models/golden_gpt2.h"
 
@@ -23,7 +24,7 @@ class Gpt2Golden : public ::testing::TestWithParam<const char*> {
   }
   const Stream stream_ = test_stream();
   const GoldenGpt2 golden_{GetParam(), stream_};
-  const std::unique_ptr<Gpt2> model_ = golden_.make_model();
+  const std::unique_ptr<LanguageModel> model_ = golden_.make_model();
   StepGradients gradients_{
       [this](const ParameterVisitor& visit) { model_->visit_parameters(visit); }, stream_};
 };

@@ -1,11 +1,12 @@
-#include "hybrid_trainer/models/gpt2.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/models/model_family.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <memory>
 
+#include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "support/parameters.h"
 
@@ -19,26 +20,27 @@ ModelConfig small_config(double dropout = 0) {
 
 class Gpt2Test : public ::testing::Test {
  protected:
-  std::unique_ptr<Gpt2> make_model(std::uint64_t seed = 3, double dropout = 0) {
-    auto model = std::make_unique<Gpt2>(small_config(dropout), seed, stream_);
+  std::unique_ptr<LanguageModel> make_model(std::uint64_t seed = 3, double dropout = 0) {
+    auto model = hybrid_trainer::make_model(small_config(dropout), seed, stream_);
     const auto visit_all = [&](const ParameterVisitor& visit) { model->visit_parameters(visit); };
     steps_.try_emplace(model.get(), visit_all, stream_);
     return model;
   }
-  double step(Gpt2& model, const Pass& pass, const Batch& batch, float gradient_scale = 1) {
+  double step(LanguageModel& model, const Pass& pass, const Batch& batch,
+              float gradient_scale = 1) {
     PlainTape tape(pass);
     const double loss =
         kernels::wait_for_value(model.forward(batch, gradient_scale, tape, stream_), stream_);
     model.backward(batch, tape, stream_);
     return loss;
   }
-  static std::vector<Tensor> gradients(Gpt2& model) {
+  static std::vector<Tensor> gradients(LanguageModel& model) {
     std::vector<Tensor> all;
     model.visit_parameters([&](Parameter& parameter) { all.push_back(parameter.gradient()); });
     return all;
   }
   const Stream stream_ = test_stream();
-  std::map<const Gpt2*, StepGradients> steps_;
+  std::map<const LanguageModel*, StepGradients> steps_;
   const Batch batch_{random_tokens({4, 20}, 61, 1, stream_),
                      random_tokens({4, 20}, 61, 2, stream_)};
 };
@@ -46,7 +48,8 @@ class Gpt2Test : public ::testing::Test {
 TEST_F(Gpt2Test, CountsTheParametersOfThe124M) {
   ModelConfig config;
   config.vocabulary = 50257;
-  Gpt2 model(config, 0, stream_);
+  const auto model_owner = hybrid_trainer::make_model(config, 0, stream_);
+  LanguageModel& model = *model_owner;
   EXPECT_EQ(model.parameter_count(), 124439808);
 }
 
@@ -131,7 +134,7 @@ TEST_F(Gpt2Test, TrainsToTheSameBitsWithWeightsThatAreThereOnlyWhileTheyAreHeld)
   visited->visit_parameters([](Parameter& parameter) {
     parameter.set_storage(std::make_unique<VisitingWeight>(master_of(parameter)));
   });
-  const auto train = [&](Gpt2& model) {
+  const auto train = [&](LanguageModel& model) {
     std::vector<Parameter*> parameters;
     model.visit_parameters([&](Parameter& parameter) { parameters.push_back(&parameter); });
     const auto optimizer = make_optimizer({.name = "muon"}, parameters, stream_);
@@ -168,13 +171,14 @@ TEST_F(Gpt2Test, GeneratesWithCachesWhatTheFullForwardSays) {
   const std::int64_t time = 12, columns = padded_vocabulary(61);
   const Tensor tokens = random_tokens({1, time}, 61, 5, stream_);
   const Tensor wanted = model->logits(tokens, pass, stream_);
-  const auto caches = model->make_caches(1, DType::kF32, stream_);
+  const auto state = model->make_decode_state(1, DType::kF32, stream_);
   const auto part = [&](std::int64_t begin, std::int64_t end) {
     return tokens.view({time}).rows(begin, end).view({1, end - begin});
   };
   for (std::int64_t t = 4; t <= time; ++t) {
-    const Tensor got = t == 4 ? model->next_logits(part(0, 4), 0, caches, pass, stream_)
-                              : model->next_logits(part(t - 1, t), t - 1, caches, pass, stream_);
+    const Tensor got =
+        model->next_logits(t == 4 ? part(0, 4) : part(t - 1, t), *state, pass, stream_);
+    EXPECT_EQ(state->position(), t);
     ASSERT_EQ(got.shape(), (Shape{1, columns}));
     EXPECT_LT(relative_error(got, wanted.rows(t - 1, t)), 1e-5) << t;
   }
@@ -202,7 +206,7 @@ TEST(Gpt2StepFlops, CountsProductsAndCausalAttention) {
   const ModelConfig config{
       .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257, .dropout = 0};
   const double per_token = 6.0 * (12 * 12 * 768.0 * 768 + 50257.0 * 768) + 12 * 6 * 256.0 * 768;
-  EXPECT_DOUBLE_EQ(gpt2_step_flops(config, 4, 256), 4 * 256 * per_token);
+  EXPECT_DOUBLE_EQ(find_family("gpt2").step_flops(config, 4, 256), 4 * 256 * per_token);
 }
 
 }  // namespace

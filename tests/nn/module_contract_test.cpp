@@ -1,8 +1,11 @@
 #include <memory>
 
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/embedding.h"
+#include "hybrid_trainer/nn/feed_forward.h"
 #include "hybrid_trainer/nn/language_head.h"
+#include "hybrid_trainer/nn/layer_norm.h"
 #include "hybrid_trainer/nn/transformer_block.h"
 #include "support/gradient_check.h"
 
@@ -63,7 +66,7 @@ Differentiable layer_norm_onto(const Stream& stream) {
   return f;
 }
 
-/// AttentionLayer and FeedForward: y = residual + branch(x).
+/// Attention and FeedForward: y = residual + branch(x).
 template <class Branch, class... Arguments>
 Differentiable branch(const Stream& stream, const Arguments&... arguments) {
   const Shape shape{kBatch, kTime, kWidth};
@@ -74,21 +77,43 @@ Differentiable branch(const Stream& stream, const Arguments&... arguments) {
                    });
 }
 
-Differentiable attention_layer(const Stream& stream) {
-  return branch<AttentionLayer>(stream, kWidth, kHeads);
+Differentiable attention(const Stream& stream) {
+  return branch<Attention>(stream, AttentionShape{kWidth, kHeads});
 }
-Differentiable feed_forward(const Stream& stream) { return branch<FeedForward>(stream, kWidth); }
+Differentiable feed_forward(const Stream& stream) {
+  return branch<FeedForward>(stream, FeedForwardShape{kWidth, 4 * kWidth});
+}
 
-Differentiable block(float dropout, const Stream& stream) {
-  const BlockShape shape{kWidth, kHeads, dropout};
-  Differentiable f = of_module(std::make_shared<TransformerBlock>(1, shape, stream),
+Differentiable block(float dropout, BlockOrder order, const Stream& stream) {
+  const BlockSpec spec{kWidth, kHeads, 4 * kWidth, true, dropout, order};
+  Differentiable f = of_module(std::make_shared<TransformerBlock>(1, spec, stream),
                                {kBatch, kTime, kWidth}, stream);
   f.pass.seed = 5;
   f.pass.step = 9;
   return f;
 }
-Differentiable transformer_block(const Stream& stream) { return block(0, stream); }
-Differentiable transformer_block_with_dropout(const Stream& stream) { return block(0.25f, stream); }
+Differentiable transformer_block(const Stream& stream) {
+  return block(0, BlockOrder::kSequential, stream);
+}
+Differentiable transformer_block_with_dropout(const Stream& stream) {
+  return block(0.25f, BlockOrder::kSequential, stream);
+}
+Differentiable parallel_block(const Stream& stream) {
+  return block(0, BlockOrder::kParallel, stream);
+}
+Differentiable parallel_block_with_dropout(const Stream& stream) {
+  return block(0.25f, BlockOrder::kParallel, stream);
+}
+Differentiable linear_without_bias(const Stream& stream) {
+  return of_module(std::make_shared<Linear>("linear", kWidth, 7, stream, false), {kBatch, kTime, 7},
+                   stream);
+}
+Differentiable attention_without_biases(const Stream& stream) {
+  return branch<Attention>(stream, AttentionShape{kWidth, kHeads, false});
+}
+Differentiable feed_forward_without_biases(const Stream& stream) {
+  return branch<FeedForward>(stream, FeedForwardShape{kWidth, 3 * kWidth, false});
+}
 
 Differentiable embedding(const Stream& stream) {
   const auto table = std::make_shared<Embedding>(16, kTime + 2, kWidth, stream);
@@ -138,10 +163,15 @@ constexpr Case kCases[] = {
     {"Linear", linear},
     {"LayerNorm", layer_norm},
     {"LayerNormOnto", layer_norm_onto},
-    {"AttentionLayer", attention_layer},
+    {"Attention", attention},
     {"FeedForward", feed_forward},
     {"TransformerBlock", transformer_block},
     {"TransformerBlockWithDropout", transformer_block_with_dropout},
+    {"ParallelBlock", parallel_block},
+    {"ParallelBlockWithDropout", parallel_block_with_dropout},
+    {"LinearWithoutBias", linear_without_bias},
+    {"AttentionWithoutBiases", attention_without_biases},
+    {"FeedForwardWithoutBiases", feed_forward_without_biases},
     {"Embedding", embedding},
     {"LanguageHead", language_head},
     {"LanguageHeadInThreeChunks", language_head_in_three_chunks, {.step = 2e-2, .directions = 1}},

@@ -15,8 +15,8 @@ class TransformerBlockTest : public ::testing::Test {
     ForwardOnlyTape tape(pass);
     return block.forward(x_, tape, stream_);
   }
-  TransformerBlock make_block(float dropout) {
-    TransformerBlock block(0, {kWidth, 2, dropout}, stream_);
+  TransformerBlock make_block(float dropout, BlockOrder order = BlockOrder::kSequential) {
+    TransformerBlock block(0, {kWidth, 2, 4 * kWidth, true, dropout, order}, stream_);
     randomize([&](const ParameterVisitor& visit) { block.visit_parameters(visit); }, stream_);
     return block;
   }
@@ -25,7 +25,7 @@ class TransformerBlockTest : public ::testing::Test {
 };
 
 TEST_F(TransformerBlockTest, BearsTheNamesOfGpt2) {
-  TransformerBlock block(3, {kWidth, 2, 0}, stream_);
+  TransformerBlock block(3, {kWidth, 2, 4 * kWidth}, stream_);
   std::vector<std::string> names;
   block.visit_parameters([&](Parameter& parameter) { names.push_back(parameter.name()); });
   EXPECT_EQ(names, (std::vector<std::string>{
@@ -46,19 +46,32 @@ TEST_F(TransformerBlockTest, DropoutActsInTrainingAloneAndFollowsTheStep) {
   EXPECT_FALSE(same_bits(first, forward(dropping, {.seed = 2, .step = 1})));
 }
 
-TEST_F(TransformerBlockTest, WithACacheEqualsTheFullForward) {
-  TransformerBlock block = make_block(0);
-  const std::vector<double> wanted = values_of(forward(block, {.training = false}));
-  const KeyValueCache cache{
-      Tensor::zeros({1, kTime, kWidth}, DType::kF32, MemoryKind::kActivations, stream_),
-      Tensor::zeros({1, kTime, kWidth}, DType::kF32, MemoryKind::kActivations, stream_)};
-  std::vector<double> got;
-  for (std::int64_t t = 0; t < kTime; ++t) {
-    const Tensor x = x_.view({kTime, kWidth}).rows(t, t + 1).view({1, 1, kWidth});
-    const auto y = values_of(block.forward_cached(x, t, cache, {.training = false}, stream_));
-    got.insert(got.end(), y.begin(), y.end());
+TEST_F(TransformerBlockTest, DecodingEqualsTheFullForward) {
+  for (const BlockOrder order : {BlockOrder::kSequential, BlockOrder::kParallel}) {
+    TransformerBlock block = make_block(0, order);
+    const std::vector<double> wanted = values_of(forward(block, {.training = false}));
+    const TransformerBlock::State state = block.make_state(1, kTime, DType::kF32, stream_);
+    std::vector<double> got;
+    for (std::int64_t t = 0; t < kTime; ++t) {
+      const Tensor x = x_.view({kTime, kWidth}).rows(t, t + 1).view({1, 1, kWidth});
+      const auto y = values_of(block.decode(x, t, state, {.training = false}, stream_));
+      got.insert(got.end(), y.begin(), y.end());
+    }
+    EXPECT_LT(relative_error(got, wanted), 1e-6);
   }
-  EXPECT_LT(relative_error(got, wanted), 1e-6);
+}
+
+TEST_F(TransformerBlockTest, ParallelBranchesBothReadTheBlocksInput) {
+  TransformerBlock sequential = make_block(0), parallel = make_block(0, BlockOrder::kParallel);
+  EXPECT_FALSE(same_bits(forward(sequential, {}), forward(parallel, {})));
+  // With an attention that adds nothing, both orders are the same.
+  for (TransformerBlock* block : {&sequential, &parallel}) {
+    block->visit_parameters([&](Parameter& parameter) {
+      if (parameter.name().find("attn.c_proj") != std::string::npos)
+        fill_zero(master_of(parameter), stream_);
+    });
+  }
+  EXPECT_TRUE(same_bits(forward(sequential, {}), forward(parallel, {})));
 }
 
 }  // namespace

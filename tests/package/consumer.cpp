@@ -1,6 +1,6 @@
 #include <cstdio>
 
-#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 
 /// Trains a GPT-2 on one batch that it can learn by heart; succeeds where the loss falls.
@@ -18,8 +18,8 @@ int main() {
   const Stream stream(MemoryPool::create("device"));
   const Batch batch{Tensor::zeros({2, 8}, DType::kI32, MemoryKind::kData, stream),
                     Tensor::zeros({2, 8}, DType::kI32, MemoryKind::kData, stream)};
-  Gpt2 model(config.model, 1, stream);
-  HybridTrainer trainer(model, config, stream);
+  const auto model = make_model(config.model, 1, stream);
+  HybridTrainer trainer(*model, config, stream);
   const double before = trainer.step(batch).loss;
   double after = before;
   while (trainer.steps_done() < 30) after = trainer.step(batch).loss;

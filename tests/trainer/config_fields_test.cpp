@@ -97,7 +97,8 @@ bool tested_below(const std::string& path) {
   return path.starts_with("phases.") || path.starts_with("divergence.") ||
          path == "predict_aware_memory.async_restore" ||
          path == "predict_aware_memory.async_restore_lookahead" ||
-         path == "training.cuda_graphs";  // in test_cuda
+         path == "training.cuda_graphs" ||  // in test_cuda
+         path == "model.family";            // in second_family_test.cpp
 }
 
 void collect_leaves(const FieldNode& node, const std::string& path,

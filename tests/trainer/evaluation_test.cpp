@@ -7,7 +7,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/token_shards.h"
-#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "trainer/temporary_folder.h"
 
 namespace hybrid_trainer {
@@ -65,7 +65,9 @@ TEST_F(Evaluation, LeavesDropoutAndWeightsAlone) {
   const ModelConfig plain{.layers = 2, .heads = 2, .width = 16, .context = 8, .vocabulary = 64};
   ModelConfig dropping = plain;
   dropping.dropout = 0.5;
-  Gpt2 first(plain, 5, stream_), second(dropping, 5, stream_);
+  const auto first_owner = make_model(plain, 5, stream_),
+             second_owner = make_model(dropping, 5, stream_);
+  LanguageModel &first = *first_owner, &second = *second_owner;
   const double loss = evaluate(first, windows, DType::kF32, stream_).loss;
   EXPECT_EQ(evaluate(second, windows, DType::kF32, stream_).loss, loss);
   EXPECT_EQ(evaluate(second, windows, DType::kF32, stream_).loss, loss);

@@ -69,7 +69,8 @@ class HuggingFace : public ::testing::Test {
       EXPECT_NE(message.find(word), std::string::npos) << word << " in: " << message;
   }
   std::string read_message(const std::vector<NamedTensor>& weights) {
-    Gpt2 model(kSmall, 1, stream_);
+    const auto model_owner = make_model(kSmall, 1, stream_);
+    LanguageModel& model = *model_owner;
     const std::string folder = make_folder(weights);
     return message_of([&] { read_hugging_face_weights(folder, model, stream_); });
   }
@@ -79,7 +80,7 @@ class HuggingFace : public ::testing::Test {
   Stream stream_{MemoryPool::create("test")};
 };
 
-void expect_equal_bits(Gpt2& a, Gpt2& b) {
+void expect_equal_bits(LanguageModel& a, LanguageModel& b) {
   std::vector<Parameter*> expected;
   a.visit_parameters([&](Parameter& p) { expected.push_back(&p); });
   std::size_t i = 0;
@@ -99,7 +100,8 @@ TEST_F(HuggingFace, GoldenWeightsGiveGoldenLossAndLogits) {
     const ModelConfig config = read_hugging_face_model_config(folder, 0.5);
     EXPECT_EQ(config.dropout, 0.5);
     EXPECT_EQ(config.vocabulary, 61);
-    Gpt2 model(config, 1, stream_);
+    const auto model_owner = make_model(config, 1, stream_);
+    LanguageModel& model = *model_owner;
     read_hugging_face_weights(folder, model, stream_);
 
     const Tensor logits = model.logits(load("tokens"), {.training = false}, stream_);
@@ -119,13 +121,15 @@ TEST_F(HuggingFace, GoldenWeightsGiveGoldenLossAndLogits) {
 TEST_F(HuggingFace, ExportAndImportKeepEveryBit) {
   ModelConfig config{
       .layers = 3, .heads = 2, .width = 24, .context = 10, .vocabulary = 600, .dropout = 0.125};
-  Gpt2 model(config, 7, stream_);
+  const auto model_owner = make_model(config, 7, stream_);
+  LanguageModel& model = *model_owner;
   const auto tokenizer = load_tokenizer(file("bpe_small"));
   const fs::path folder = folder_ / "deep/er/exported";
   export_hugging_face(model, tokenizer.get(), folder, stream_);
 
   EXPECT_EQ(config_json(read_hugging_face_model_config(folder, 0.125)), config_json(config));
-  Gpt2 other(config, 8, stream_);
+  const auto other_owner = make_model(config, 8, stream_);
+  LanguageModel& other = *other_owner;
   read_hugging_face_weights(folder, other, stream_);
   expect_equal_bits(model, other);
   EXPECT_EQ(load_tokenizer(folder)->encode("Call me Ishmael."),
@@ -135,7 +139,9 @@ TEST_F(HuggingFace, ExportAndImportKeepEveryBit) {
 }
 
 TEST_F(HuggingFace, ExportWritesWhatTransformersReads) {
-  Gpt2 model({.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 600}, 7, stream_);
+  const auto model_owner = make_model(
+      {.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 600}, 7, stream_);
+  LanguageModel& model = *model_owner;
   export_hugging_face(model, load_tokenizer(file("bpe_small")).get(), folder_ / "hf", stream_);
   for (const char* name :
        {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
@@ -154,7 +160,9 @@ TEST_F(HuggingFace, ExportWritesWhatTransformersReads) {
 
 TEST_F(HuggingFace, ImportAndExportKeepThePrefixSpaceOfTheTokenizer) {
   const auto plain = load_tokenizer(file("bpe_small"));
-  Gpt2 model({.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 600}, 7, stream_);
+  const auto model_owner = make_model(
+      {.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 600}, 7, stream_);
+  LanguageModel& model = *model_owner;
   for (const bool prefix : {false, true}) {
     const fs::path in = folder_ / concat("in", prefix), out = folder_ / concat("out", prefix);
     fs::create_directories(in);
@@ -176,7 +184,8 @@ TEST_F(HuggingFace, ImportAndExportKeepThePrefixSpaceOfTheTokenizer) {
 }
 
 TEST_F(HuggingFace, ExportOfACharactersModelLeavesTheTokenizerOut) {
-  Gpt2 model(kSmall, 7, stream_);
+  const auto model_owner = make_model(kSmall, 7, stream_);
+  LanguageModel& model = *model_owner;
   export_hugging_face(model, make_character_tokenizer("abc\n").get(), folder_ / "a", stream_);
   export_hugging_face(model, nullptr, folder_ / "b/", stream_);
   for (const char* name : {"a", "b"}) {
@@ -186,7 +195,8 @@ TEST_F(HuggingFace, ExportOfACharactersModelLeavesTheTokenizerOut) {
 }
 
 TEST_F(HuggingFace, ExportKeepsAFolderThatIsNotEmpty) {
-  Gpt2 model(kSmall, 7, stream_);
+  const auto model_owner = make_model(kSmall, 7, stream_);
+  LanguageModel& model = *model_owner;
   fs::create_directories(folder_ / "full");
   fs::create_directories(folder_ / "empty");
   write_text(folder_ / "full/notes.txt", "mine");
@@ -204,12 +214,14 @@ TEST_F(HuggingFace, ConfigKeysThatChangeTheMathematicsAreNamed) {
                                                    {"scale_attn_by_inverse_layer_idx", true},
                                                    {"tie_word_embeddings", false},
                                                    {"n_head", "two"},
-                                                   {"model_type", "gpt_neo"},
                                                    {"layer_norm_epsilon", 1e-6}});
   expect_words(
       message_of([&] { read_hugging_face_model_config(folder, 0); }),
       {"activation_function", "relu", "gelu_new", "n_inner", "scale_attn_by_inverse_layer_idx",
-       "tie_word_embeddings", "n_head", "gpt_neo", "layer_norm_epsilon", "config.json"});
+       "tie_word_embeddings", "n_head", "layer_norm_epsilon", "not a GPT-2", "config.json"});
+  const std::string stranger = make_folder(weights, {{"model_type", "gpt_neo"}});
+  expect_words(message_of([&] { read_hugging_face_model_config(stranger, 0); }),
+               {"model_type", "gpt_neo", "want \"gpt2\"", "config.json"});
   EXPECT_NO_THROW(read_hugging_face_model_config(
       make_folder(weights, {{"n_inner", 128},
                             {"activation_function", "gelu_pytorch_tanh"},
@@ -258,7 +270,8 @@ TEST_F(HuggingFace, AnotherSizeOfModelIsRefused) {
   ModelConfig config = kSmall;
   config.layers = 1;
   config.vocabulary = 64;
-  Gpt2 model(config, 1, stream_);
+  const auto model_owner = make_model(config, 1, stream_);
+  LanguageModel& model = *model_owner;
   const std::string folder = make_folder(golden_weights(""));
   expect_words(message_of([&] { read_hugging_face_weights(folder, model, stream_); }),
                {"model.layers", "2", "1", "model.vocabulary", "61", "64"});

@@ -26,7 +26,8 @@ std::string shard_name(std::size_t shard) {
 class HuggingFaceShards : public testing::Test {
  protected:
   void SetUp() override {
-    Gpt2 model(kNarrow, 7, stream_);
+    const auto model_owner = make_model(kNarrow, 7, stream_);
+    LanguageModel& model = *model_owner;
     export_hugging_face(model, nullptr, whole_, stream_);
     export_hugging_face(model, nullptr, sharded_, stream_);
     fs::remove(sharded_ / "model.safetensors");
@@ -57,7 +58,8 @@ class HuggingFaceShards : public testing::Test {
   /// The model.safetensors of a model that takes its weights from the sharded folder. Equal weights
   /// give equal bytes.
   std::string exported_again() {
-    Gpt2 model(kNarrow, 8, stream_);
+    const auto model_owner = make_model(kNarrow, 8, stream_);
+    LanguageModel& model = *model_owner;
     read_hugging_face_weights(sharded_, model, stream_);
     const fs::path again = folder_ / concat("again", folders_++);
     export_hugging_face(model, nullptr, again, stream_);
@@ -65,7 +67,8 @@ class HuggingFaceShards : public testing::Test {
   }
   template <class Problem>
   void expect_refused(std::initializer_list<std::string> words) {
-    Gpt2 model(kNarrow, 8, stream_);
+    const auto model_owner = make_model(kNarrow, 8, stream_);
+    LanguageModel& model = *model_owner;
     try {
       read_hugging_face_weights(sharded_, model, stream_);
       FAIL() << "the folder was read";

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "tests/io/faulty_files.h"
 #include "tests/trainer/tiny_run.h"
 
@@ -29,7 +29,8 @@ struct Parts {
 
 TEST(HybridTrainer, ChecksItsConfigBeforeItTakesAnything) {
   Parts parts;
-  Gpt2 model(parts.config.model, 0, parts.stream);
+  const auto model_owner = make_model(parts.config.model, 0, parts.stream);
+  LanguageModel& model = *model_owner;
   const std::size_t before = parts.stream.pool()->use().live_total;
   parts.config.phases.full_steps = 0;
   parts.config.optimizer.name = "adam";
@@ -46,7 +47,8 @@ TEST(HybridTrainer, ChecksItsConfigBeforeItTakesAnything) {
 TEST(HybridTrainer, ASaveThatFailsLeavesPredictWithTheMemoryItHad) {
   Parts parts;
   parts.config.predict_aware_memory.async_restore = false;
-  Gpt2 model(parts.config.model, 0, parts.stream);
+  const auto model_owner = make_model(parts.config.model, 0, parts.stream);
+  LanguageModel& model = *model_owner;
   HybridTrainer trainer(model, parts.config, parts.stream, parts.host);
   while (trainer.undecided_steps() == 0) trainer.step(parts.batch);
   EXPECT_EQ(parts.live_state(), 0u);
@@ -62,7 +64,8 @@ TEST(HybridTrainer, TellsOfOldCheckpointsThatStay) {
   Parts parts;
   const TemporaryFolder folder;
   parts.config.checkpoint.keep = 1;
-  Gpt2 model(parts.config.model, 0, parts.stream);
+  const auto model_owner = make_model(parts.config.model, 0, parts.stream);
+  LanguageModel& model = *model_owner;
   HybridTrainer trainer(model, parts.config, parts.stream, parts.host);
   std::string told;
   trainer.on_mishap([&](const std::string& text) { told += text; });

@@ -129,7 +129,9 @@ TEST_F(InspectionOf, ARunTellsItsStepsAndCheckpoints) {
 }
 
 TEST_F(InspectionOf, AHuggingFaceFolderTellsItsModel) {
-  Gpt2 model({.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 61}, 7, stream_);
+  const auto model_owner =
+      make_model({.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 61}, 7, stream_);
+  LanguageModel& model = *model_owner;
   export_hugging_face(model, nullptr, folder_ / "hf", stream_);
   const auto found = seen(folder_ / "hf");
   EXPECT_EQ(found.at("kind").as_string(), "hugging_face");

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "support/parameters.h"
 #include "tests/trainer/tiny_run.h"
 
@@ -34,7 +34,8 @@ struct Subject {
   explicit Subject(const HybridTrainerConfig& config)
       : stream(MemoryPool::create("device")),
         host(MemoryPool::create("host")),
-        model(config.model, 3, stream),
+        owner(make_model(config.model, 3, stream)),
+        model(*owner),
         trainable(model, config, stream, host, [](const std::string&) {}),
         size(config.data.batch_size * config.gradient_accumulation.micro_batches) {}
 
@@ -54,7 +55,8 @@ struct Subject {
 
   Stream stream;
   std::shared_ptr<MemoryPool> host;
-  Gpt2 model;
+  std::unique_ptr<LanguageModel> owner;
+  LanguageModel& model;
   ModelTrainable trainable;
   std::int64_t size;
 };
@@ -161,7 +163,8 @@ TEST(ModelTrainable, ASaveLeavesStateThatWasOnItsWayBack) {
 TEST(ModelTrainable, LeavesFrozenWeightsOutOfEverything) {
   const HybridTrainerConfig config = config_of("adamw", 4, 2);
   const Stream stream(MemoryPool::create("device"));
-  Gpt2 model(config.model, 3, stream);
+  const auto model_owner = make_model(config.model, 3, stream);
+  LanguageModel& model = *model_owner;
   std::map<std::string, Tensor> frozen;
   model.visit_parameters([&](Parameter& parameter) {
     if (!parameter.name().starts_with("w") && !parameter.name().starts_with("h.0")) return;

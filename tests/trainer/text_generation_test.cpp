@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "support/parameters.h"
 
 namespace hybrid_trainer {
@@ -15,15 +16,15 @@ constexpr std::int64_t kContext = 8;
 
 class TextGeneration : public ::testing::Test {
  protected:
-  Gpt2 model(std::int64_t vocabulary) {
-    return Gpt2(
+  std::unique_ptr<LanguageModel> model(std::int64_t vocabulary) {
+    return make_model(
         {.layers = 2, .heads = 2, .width = 32, .context = kContext, .vocabulary = vocabulary}, 3,
         stream_);
   }
 
   /// Whatever comes before, `token` is by far the likeliest: the last LayerNorm's output is always
   /// its embedding.
-  void always_answer(Gpt2& model, std::int32_t token) {
+  void always_answer(LanguageModel& model, std::int32_t token) {
     const Parameter* table = nullptr;
     model.visit_parameters([&](Parameter& p) {
       if (p.name() == "wte.weight") table = &p;
@@ -37,7 +38,7 @@ class TextGeneration : public ::testing::Test {
     });
   }
 
-  std::string generate(Gpt2& model, const Tokenizer& tokenizer, const std::string& prompt,
+  std::string generate(LanguageModel& model, const Tokenizer& tokenizer, const std::string& prompt,
                        const GenerationSettings& settings) {
     std::string text;
     result_ = generate_text(
@@ -51,7 +52,8 @@ class TextGeneration : public ::testing::Test {
 };
 
 TEST_F(TextGeneration, CachedLogitsEqualUncachedOnesAlsoBeyondTheContext) {
-  Gpt2 gpt2 = model(61);
+  const auto gpt2_owner = model(61);
+  LanguageModel& gpt2 = *gpt2_owner;
   CachedDecoder decoder(gpt2, stream_);
   std::vector<std::int32_t> text;
   for (int step = 0; step < 20; ++step) {
@@ -73,7 +75,8 @@ TEST_F(TextGeneration, CachedLogitsEqualUncachedOnesAlsoBeyondTheContext) {
 }
 
 TEST_F(TextGeneration, StartsAnewWithHalfTheContextWhereTheTextOutgrowsIt) {
-  Gpt2 gpt2 = model(61);
+  const auto gpt2_owner = model(61);
+  LanguageModel& gpt2 = *gpt2_owner;
   CachedDecoder decoder(gpt2, stream_);
   std::vector<std::int32_t> prompt(kContext, 2);
   decoder.logits_after(prompt);
@@ -85,7 +88,8 @@ TEST_F(TextGeneration, StartsAnewWithHalfTheContextWhereTheTextOutgrowsIt) {
 }
 
 TEST_F(TextGeneration, SameSeedSameText) {
-  Gpt2 gpt2 = model(256);
+  const auto gpt2_owner = model(256);
+  LanguageModel& gpt2 = *gpt2_owner;
   const auto bytes = make_byte_tokenizer();
   const GenerationSettings settings{.tokens = 40, .sampling = {.seed = 9}};
   const std::string text = generate(gpt2, *bytes, "To be", settings);
@@ -96,14 +100,16 @@ TEST_F(TextGeneration, SameSeedSameText) {
 }
 
 TEST_F(TextGeneration, GreedyTextIsWhatTopOneGives) {
-  Gpt2 gpt2 = model(256);
+  const auto gpt2_owner = model(256);
+  LanguageModel& gpt2 = *gpt2_owner;
   const auto bytes = make_byte_tokenizer();
   EXPECT_EQ(generate(gpt2, *bytes, "x", {.tokens = 20, .sampling = {.temperature = 0}}),
             generate(gpt2, *bytes, "x", {.tokens = 20, .sampling = {.top_k = 1}}));
 }
 
 TEST_F(TextGeneration, TakesAnEmptyAndALongPrompt) {
-  Gpt2 gpt2 = model(256);
+  const auto gpt2_owner = model(256);
+  LanguageModel& gpt2 = *gpt2_owner;
   always_answer(gpt2, 'a');
   const auto bytes = make_byte_tokenizer();
   EXPECT_EQ(generate(gpt2, *bytes, "", {.tokens = 3}), "aaa");
@@ -113,7 +119,8 @@ TEST_F(TextGeneration, TakesAnEmptyAndALongPrompt) {
 }
 
 TEST_F(TextGeneration, EndOfTextEndsTheText) {
-  Gpt2 gpt2 = model(600);
+  const auto gpt2_owner = model(600);
+  LanguageModel& gpt2 = *gpt2_owner;
   const auto bpe = load_tokenizer(std::string(HT_TEST_DATA_DIR) + "/bpe_small");
   always_answer(gpt2, bpe->end_of_text().value());
   EXPECT_EQ(generate(gpt2, *bpe, "Call me", {.tokens = 10}), "");
@@ -121,17 +128,20 @@ TEST_F(TextGeneration, EndOfTextEndsTheText) {
 }
 
 TEST_F(TextGeneration, NeverDrawsAWordThatTheTokenizerLacks) {
-  Gpt2 gpt2 = model(300);
+  const auto gpt2_owner = model(300);
+  LanguageModel& gpt2 = *gpt2_owner;
   always_answer(gpt2, 280);
   EXPECT_NO_THROW(generate(gpt2, *make_byte_tokenizer(), "a", {.tokens = 5}));
   EXPECT_EQ(result_.tokens, 5);
 }
 
 TEST_F(TextGeneration, RefusesATokenizerLargerThanTheModelAndBadSettings) {
-  Gpt2 gpt2 = model(61);
+  const auto gpt2_owner = model(61);
+  LanguageModel& gpt2 = *gpt2_owner;
   const auto bytes = make_byte_tokenizer();
   EXPECT_THROW(generate(gpt2, *bytes, "a", {}), DataError);
-  Gpt2 fitting = model(256);
+  const auto fitting_owner = model(256);
+  LanguageModel& fitting = *fitting_owner;
   EXPECT_THROW(generate(fitting, *bytes, "a", {.tokens = -1}), UsageError);
   EXPECT_THROW(generate(fitting, *bytes, "a", {.tokens = 1, .sampling = {.top_p = 2}}), UsageError);
 }

@@ -1,13 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "hybrid_trainer/core/fields.h"
 
 namespace hybrid_trainer {
 
-/// Shape of a GPT-2.
+/// What is built: a family and its shape. A family may lack some of the keys (see ModelFamily).
 struct ModelConfig {
+  std::string family = "gpt2";
   std::int64_t layers = 12;
   std::int64_t heads = 12;
   std::int64_t width = 768;
@@ -17,6 +19,7 @@ struct ModelConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"family", self.family, "Kind of model: gpt2."});
     visit(Field{"layers", self.layers, "Transformer blocks.", Range::between(1, 1000)});
     visit(Field{"heads", self.heads, "Attention heads; must divide the width.",
                 Range::between(1, 1024)});

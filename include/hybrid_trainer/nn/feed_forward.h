@@ -1,18 +1,27 @@
 #pragma once
 
-#include "hybrid_trainer/nn/linear.h"
+#include <string>
+
+#include "hybrid_trainer/nn/branch.h"
 
 namespace hybrid_trainer {
 
-/// The two-layer perceptron of GPT-2: y = residual + c_proj(gelu(c_fc(x))), 4·C wide inside.
-class FeedForward {
+struct FeedForwardShape {
+  std::int64_t width = 0, inner_width = 0;
+  bool biases = true;
+};
+
+/// The two-layer perceptron: y = residual + c_proj(gelu(c_fc(x))).
+class FeedForward final : public Branch {
  public:
-  FeedForward(const std::string& name, std::int64_t width, const Stream& stream);
+  FeedForward(const std::string& name, const FeedForwardShape& shape, const Stream& stream);
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
-                 const Stream& stream);
-  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream);
-  void visit_parameters(const ParameterVisitor& visit);
-  Linear& projection() { return projection_; }
+                 const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  Tensor decode(const Tensor& x, const Tensor& residual, std::int64_t position, BranchState* state,
+                const Pass& pass, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor& visit) override;
+  Linear& projection() override { return projection_; }
 
  private:
   Linear expansion_, projection_;

@@ -1,19 +1,18 @@
 #pragma once
 
-#include "hybrid_trainer/nn/module.h"
+#include "hybrid_trainer/nn/norm.h"
 
 namespace hybrid_trainer {
 
 /// Layer normalisation over the last dimension C with gain "<name>.weight" (1 at first) and
 /// "<name>.bias" (0 at first).
-class LayerNorm final : public Module {
+class LayerNorm final : public Norm {
  public:
   LayerNorm(const std::string& name, std::int64_t width, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// Adds the gradient of x to dx, which holds the gradient of the residual stream.
   void backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
-                     const Stream& stream);
+                     const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:

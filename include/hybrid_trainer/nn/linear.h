@@ -1,14 +1,17 @@
 #pragma once
 
+#include <optional>
+
 #include "hybrid_trainer/nn/module.h"
 
 namespace hybrid_trainer {
 
-/// y = x·wᵀ + bias over the last dimension. weight: (outputs, inputs), bias: (outputs), both named
-/// "<name>.weight|bias".
+/// y = x·wᵀ + bias over the last dimension. weight: (outputs, inputs), bias: (outputs) or none,
+/// named "<name>.weight|bias".
 class Linear final : public Module {
  public:
-  Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream);
+  Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream,
+         bool has_bias = true);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   /// The same with `residual` (shape of y, or undefined) added to y.
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
@@ -20,10 +23,14 @@ class Linear final : public Module {
   void backward_parameters(const Tensor& dy, const Tensor& x, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) override;
   Parameter& weight() { return weight_; }
-  Parameter& bias() { return bias_; }
+  /// The bias for a product; no values where there is none.
+  Weight acquire_bias(const Stream& stream) const {
+    return bias_ ? bias_->acquire_master(stream) : Weight{};
+  }
 
  private:
-  Parameter weight_, bias_;
+  Parameter weight_;
+  std::optional<Parameter> bias_;
 };
 
 }  // namespace hybrid_trainer

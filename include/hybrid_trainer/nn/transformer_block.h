@@ -1,43 +1,59 @@
 #pragma once
 
-#include "hybrid_trainer/nn/attention_layer.h"
-#include "hybrid_trainer/nn/feed_forward.h"
-#include "hybrid_trainer/nn/layer_norm.h"
+#include <array>
+#include <memory>
+
+#include "hybrid_trainer/nn/branch.h"
+#include "hybrid_trainer/nn/norm.h"
 
 namespace hybrid_trainer {
 
-struct BlockShape {
-  std::int64_t width = 0;
-  int heads = 1;
-  float dropout = 0;  // on the two branches, before they join the residual stream
+/// How a block's two branches follow each other.
+enum class BlockOrder {
+  kSequential,  // x += attention(ln_1(x)); x += mlp(ln_2(x))
+  kParallel,    // x += attention(ln_1(x)) + mlp(ln_2(x)) (GPT-NeoX; Black et al. 2022)
 };
 
-/// Pre-norm transformer block of GPT-2: x += attention(ln_1(x)); x += mlp(ln_2(x)).
+struct BlockSpec {
+  std::int64_t width = 0;
+  int heads = 1;
+  std::int64_t inner_width = 0;  // of the feed-forward branch
+  bool biases = true;            // of the products
+  float dropout = 0;             // on the two branches, before they join the residual stream
+  BlockOrder order = BlockOrder::kSequential;
+};
+
+/// Pre-norm transformer block: attention and feed-forward, each behind a norm of its own.
 class TransformerBlock final : public Module {
  public:
-  TransformerBlock(int index, const BlockShape& shape, const Stream& stream);
+  /// What its branches keep while a text is generated.
+  using State = std::array<std::unique_ptr<BranchState>, 2>;
+
+  TransformerBlock(int index, const BlockSpec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   /// Overwrites dy: the residual stream's gradient is summed in place.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  Tensor forward_cached(const Tensor& x, std::int64_t position, const KeyValueCache& cache,
-                        const Pass& pass, const Stream& stream);
+  Tensor decode(const Tensor& x, std::int64_t position, const State& state, const Pass& pass,
+                const Stream& stream);
+  State make_state(std::int64_t batch, std::int64_t context, DType dtype,
+                   const Stream& stream) const;
   void visit_parameters(const ParameterVisitor& visit) override;
-  AttentionLayer& attention() { return attention_; }
-  FeedForward& feed_forward() { return feed_forward_; }
+  /// The products that end the branches.
+  std::array<Linear*, 2> projections();
 
  private:
-  template <class Branch>
-  Tensor forward_branch(Branch& branch, LayerNorm& norm, const Tensor& x, std::uint64_t site,
-                        ActivationTape& tape, const Stream& stream);
-  template <class Branch>
-  void backward_branch(Branch& branch, LayerNorm& norm, const Tensor& dx, std::uint64_t site,
-                       ActivationTape& tape, const Stream& stream);
-  int index_;
-  BlockShape shape_;
-  LayerNorm norm_1_;
-  AttentionLayer attention_;
-  LayerNorm norm_2_;
-  FeedForward feed_forward_;
+  struct Part {
+    std::unique_ptr<Norm> norm;
+    std::unique_ptr<Branch> branch;
+    std::uint64_t dropout_site;
+  };
+  Tensor forward(const Part& part, const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                 const Stream& stream);
+  void backward(const Part& part, const Tensor& dx, const Tensor& dy, ActivationTape& tape,
+                const Stream& stream);
+  bool drops(const Pass& pass) const { return spec_.dropout != 0 && pass.training; }
+  BlockSpec spec_;
+  std::array<Part, 2> parts_;
 };
 
 }  // namespace hybrid_trainer

@@ -6,7 +6,7 @@
 #include "hybrid_trainer/data/data_config.h"
 #include "hybrid_trainer/io/checkpoint_config.h"
 #include "hybrid_trainer/memory/predict_aware_memory_config.h"
-#include "hybrid_trainer/models/model_config.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/optim/learning_rate_schedule.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 #include "hybrid_trainer/phases/divergence_config.h"
@@ -36,7 +36,7 @@ struct HybridTrainerConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"model", self.model, "Shape of the GPT-2."});
+    visit(Field{"model", self.model, "The model: its family and shape."});
     visit(Field{"data", self.data, "How examples are cut from the data."});
     visit(Field{"training", self.training, "Length, seed and resources of the run."});
     visit(Field{"optimizer", self.optimizer, "What turns gradients into weight changes."});
@@ -61,9 +61,9 @@ struct HybridTrainerConfig {
   static HybridTrainerConfig aggressive();
 
   /// Every problem of every field, "path: got X, want Y"; empty if the config is valid.
-  std::vector<std::string> problems() const;
+  std::vector<std::string> problems(const ModelRegistry& registry = model_families()) const;
   /// Throws one ConfigError with all problems.
-  void validate() const;
+  void validate(const ModelRegistry& registry = model_families()) const;
 };
 
 /// One setter per field of the phase machine and one per group; build() validates everything at

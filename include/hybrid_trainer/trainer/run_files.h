@@ -7,7 +7,7 @@
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/io/run_directory.h"
-#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
@@ -44,7 +44,7 @@ struct TrainedRun {
   std::int64_t step = 0;                 // of the checkpoint that the weights are from
   std::filesystem::path data;            // where the run's data was
   std::unique_ptr<Tokenizer> tokenizer;  // null where the data had none
-  std::unique_ptr<Gpt2> model;
+  std::unique_ptr<LanguageModel> model;
   std::vector<std::string> warnings;  // damaged checkpoints that were skipped
 };
 

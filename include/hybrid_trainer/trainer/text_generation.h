@@ -6,16 +6,16 @@
 #include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
-#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/trainer/sampling.h"
 
 namespace hybrid_trainer {
 
-/// A text that grows token by token, with each layer's keys and values cached. When it outgrows the
+/// A text that grows token by token, with what the model keeps between tokens. When it outgrows the
 /// model's context, the last context/2 tokens are run through the model again, older ones dropped.
 class CachedDecoder {
  public:
-  CachedDecoder(Gpt2& model, const Stream& stream);
+  CachedDecoder(LanguageModel& model, const Stream& stream);
   /// Logits of the token after all tokens so far: vocabulary values, valid until the next call.
   /// `tokens` must not be empty.
   std::span<const float> logits_after(std::span<const std::int32_t> tokens);
@@ -23,12 +23,11 @@ class CachedDecoder {
   std::int64_t window() const { return static_cast<std::int64_t>(text_.size()) - begin_; }
 
  private:
-  Gpt2& model_;
+  LanguageModel& model_;
   const Stream& stream_;
-  std::vector<KeyValueCache> caches_;
+  std::unique_ptr<DecodeState> state_;
   std::vector<std::int32_t> text_;
-  std::int64_t begin_ = 0;   // first token of the window
-  std::int64_t cached_ = 0;  // tokens of the window whose keys and values are kept
+  std::int64_t begin_ = 0;  // first token of the window
   Tensor logits_;
 };
 
@@ -63,8 +62,8 @@ struct GenerationResult {
 /// starts from the end-of-text token or, if the tokenizer has none, from a newline. The end-of-text
 /// token ends the text. The same arguments give the same text. Throws UsageError (settings),
 /// DataError (the tokenizer lacks a character of the prompt, or does not belong to the model).
-GenerationResult generate_text(Gpt2& model, const Tokenizer& tokenizer, const std::string& prompt,
-                               const GenerationSettings& settings,
+GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
+                               const std::string& prompt, const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write,
                                const Stream& stream);
 

@@ -27,7 +27,7 @@ struct BenchmarkResult {
   double backward_seconds = 0;
   double optimizer_seconds = 0;
   double forward_only_seconds = 0;      // the pass that a Predict step makes
-  double model_flops_per_second = 0;    // see gpt2_step_flops
+  double model_flops_per_second = 0;    // see ModelFamily::step_flops
   double product_flops_per_second = 0;  // best product of the same run and precision
   std::string device;                   // "cpu" or the CUDA device's name
   double copy_bytes_per_second = 0;     // of the device, read and written

@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// One GPT-2 training run from a data folder to a run folder.
+/// One training run of a language model from a data folder to a run folder.
 struct TrainingRunSettings {
   HybridTrainerConfig config;
   std::filesystem::path data;  // as `hybrid prepare` writes it, or llm.c's shards

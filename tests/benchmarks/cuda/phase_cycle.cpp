@@ -6,7 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/models/gpt2.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "tests/benchmarks/program.h"
 
 namespace hybrid_trainer::benchmarks {
@@ -109,7 +109,7 @@ PhaseCycle::PhaseCycle(const CycleSettings& settings, const Stream& stream)
     : settings_(settings),
       stream_(stream),
       host_pool_(make_host_pool(stream.device())),
-      model_(std::make_unique<Gpt2>(settings.model, 0, stream)),
+      model_(make_model(settings.model, 0, stream)),
       config_(config_of(settings)),
       trainable_(std::make_unique<ModelTrainable>(
           *model_, config_, stream, host_pool_,

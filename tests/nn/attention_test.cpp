@@ -1,4 +1,4 @@
-#include "hybrid_trainer/nn/attention_layer.h"
+#include "hybrid_trainer/nn/attention.h"
 
 #include <gtest/gtest.h>
 
@@ -7,11 +7,11 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-class AttentionLayerTest : public ::testing::TestWithParam<int> {
+class AttentionTest : public ::testing::TestWithParam<int> {
  protected:
   static constexpr std::int64_t kTime = 9, kWidth = 16, kCapacity = 12;
 
-  AttentionLayerTest() {
+  AttentionTest() {
     randomize([&](const ParameterVisitor& visit) { layer_.visit_parameters(visit); }, stream_);
   }
   Tensor full(const Tensor& x) {
@@ -20,31 +20,30 @@ class AttentionLayerTest : public ::testing::TestWithParam<int> {
   }
   const Stream stream_ = test_stream();
   const Pass pass_{.training = false};
-  AttentionLayer layer_{"attn", kWidth, 4, stream_};
+  Attention layer_{"attn", {kWidth, 4}, stream_};
 };
 
-TEST_P(AttentionLayerTest, WithACacheEqualsFullAttention) {
+TEST_P(AttentionTest, WithACacheEqualsFullAttention) {
   const std::int64_t prompt = GetParam();
   const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream_);
   const std::vector<double> wanted = values_of(full(x));
-  const KeyValueCache cache{normal_tensor({1, kCapacity, kWidth}, 8, stream_),
-                            normal_tensor({1, kCapacity, kWidth}, 9, stream_)};
+  const auto cache = layer_.make_state(1, kCapacity, DType::kF32, stream_);
   const auto positions = [&](std::int64_t begin, std::int64_t end) {
     return x.view({kTime, kWidth}).rows(begin, end).view({1, end - begin, kWidth});
   };
   std::vector<double> got =
-      values_of(layer_.forward_cached(positions(0, prompt), Tensor{}, 0, cache, pass_, stream_));
+      values_of(layer_.decode(positions(0, prompt), Tensor{}, 0, cache.get(), pass_, stream_));
   for (std::int64_t t = prompt; t < kTime; ++t) {
     const auto next =
-        values_of(layer_.forward_cached(positions(t, t + 1), Tensor{}, t, cache, pass_, stream_));
+        values_of(layer_.decode(positions(t, t + 1), Tensor{}, t, cache.get(), pass_, stream_));
     got.insert(got.end(), next.begin(), next.end());
   }
   EXPECT_LT(relative_error(got, wanted), 1e-6);
 }
 
-INSTANTIATE_TEST_SUITE_P(PromptLengths, AttentionLayerTest, ::testing::Values(1, 4, 9));
+INSTANTIATE_TEST_SUITE_P(PromptLengths, AttentionTest, ::testing::Values(1, 4, 9));
 
-TEST_F(AttentionLayerTest, IsCausal) {
+TEST_F(AttentionTest, IsCausal) {
   const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream_);
   const Tensor before = full(x);
   for (std::int64_t c = 0; c < kWidth; ++c) x.data<float>()[(kTime - 1) * kWidth + c] += 1;
@@ -56,11 +55,10 @@ TEST_F(AttentionLayerTest, IsCausal) {
   EXPECT_FALSE(same_bits(rows(before, kTime - 1, kTime), rows(after, kTime - 1, kTime)));
 }
 
-TEST_F(AttentionLayerTest, RefusesSeveralPositionsBehindAFilledCache) {
-  const KeyValueCache cache{normal_tensor({1, kCapacity, kWidth}, 8, stream_),
-                            normal_tensor({1, kCapacity, kWidth}, 9, stream_)};
+TEST_F(AttentionTest, RefusesSeveralPositionsBehindAFilledCache) {
+  const auto cache = layer_.make_state(1, kCapacity, DType::kF32, stream_);
   const Tensor x = normal_tensor({1, 2, kWidth}, 1, stream_);
-  EXPECT_THROW(layer_.forward_cached(x, Tensor{}, 3, cache, pass_, stream_), Error);
+  EXPECT_THROW(layer_.decode(x, Tensor{}, 3, cache.get(), pass_, stream_), Error);
 }
 
 }  // namespace

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "hybrid_trainer/models/language_model.h"
+#include "hybrid_trainer/nn/embedding.h"
+#include "hybrid_trainer/nn/language_head.h"
+#include "hybrid_trainer/nn/layer_norm.h"
+#include "hybrid_trainer/nn/transformer_block.h"
+
+namespace hybrid_trainer {
+
+/// Standard deviations of the first weights.
+struct DecoderDeviations {
+  double embedding = 0.02;
+  double matrix = 0.02;
+  double projection = 0.02;  // of the products that end the branches
+};
+
+/// What tells one decoder from another, beside the sizes of its ModelConfig.
+struct DecoderSpec {
+  BlockSpec block;
+  bool tied_head = true;  // the head shares the token table
+  DecoderDeviations deviations;
+};
+
+/// A decoder: token and position embedding, pre-norm blocks, a final LayerNorm and a head over the
+/// vocabulary. Parameters bear GPT-2's names, "lm_head.weight" an untied head's; matrices are
+/// stored (outputs, inputs). The rows of token table and head are padded (see padded_vocabulary);
+/// padding rows are 0 and stay 0.
+class Decoder final : public LanguageModel {
+ public:
+  /// Weights drawn from `seed`. Throws OutOfMemory.
+  Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64_t seed,
+          const Stream& stream);
+
+  Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
+                 const Stream& stream) override;
+  void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor& visit) override;
+  Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) override;
+  std::unique_ptr<DecodeState> make_decode_state(std::int64_t batch, DType dtype,
+                                                 const Stream& stream) const override;
+  Tensor next_logits(const Tensor& tokens, DecodeState& state, const Pass& pass,
+                     const Stream& stream) override;
+  const ModelConfig& config() const override { return config_; }
+  std::int64_t parameter_count() override;
+
+ private:
+  void initialize(const DecoderDeviations& deviations, std::uint64_t seed, const Stream& stream);
+  Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
+  Tensor hidden(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
+  void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
+  ModelConfig config_;
+  Embedding embedding_;
+  std::vector<std::unique_ptr<TransformerBlock>> blocks_;
+  LayerNorm final_norm_;
+  std::optional<Parameter> own_head_;  // of an untied head
+  LanguageHead head_;
+};
+
+/// Rows of the token table: a multiple of 64 from 512 tokens on, of 16 below.
+std::int64_t padded_vocabulary(std::int64_t vocabulary);
+
+/// Floating-point operations of forward and backward for one batch: 6 per token and weight of every
+/// matrix product, plus causal attention's products (half of the full square).
+double decoder_step_flops(const ModelConfig& config, const DecoderSpec& spec, std::int64_t batch,
+                          std::int64_t time);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "hybrid_trainer/models/language_model.h"
+
+namespace hybrid_trainer {
+
+/// A configuration to start from: `hybrid train --preset NAME`.
+struct ModelPreset {
+  std::string name;
+  ModelConfig model;
+  std::int64_t batch_size;
+  std::int64_t sequence_length;
+  std::string optimizer;
+  double learning_rate;
+};
+
+/// How a parameter is stored in a Hugging Face folder.
+struct FileTensor {
+  std::string name;
+  Shape shape;      // there
+  bool transposed;  // (inputs, outputs) there, (outputs, inputs) here
+};
+
+/// A family's folders as Hugging Face transformers writes them.
+struct HuggingFaceLayout {
+  using Value = std::variant<bool, std::int64_t, double, std::string, std::nullptr_t>;
+  /// A key of config.json, and the number of a ModelConfig that it holds.
+  struct Size {
+    std::string key;
+    std::int64_t ModelConfig::*member;
+  };
+  /// A key that chooses a computation, with the values that mean this family's; the first is what
+  /// we write. An absent key is accepted.
+  struct Fixed {
+    std::string key;
+    std::vector<Value> values;
+  };
+  std::string model_type;    // "gpt2"
+  std::string architecture;  // "GPT2LMHeadModel"
+  std::string prefix;        // of every tensor's name, or not: files without it are read too
+  std::vector<Size> sizes;
+  std::vector<Fixed> fixed;
+  /// Keys that depend on the sizes, with their only values; null is accepted as well.
+  std::vector<Fixed> (*derived)(const ModelConfig& config);
+  /// What is only written.
+  std::vector<Fixed> (*written)(const ModelConfig& config);
+  FileTensor (*tensor)(const Parameter& parameter, const ModelConfig& config);
+  /// The tensor that a "lm_head.weight" in the files must equal; empty where the head is a weight
+  /// of its own.
+  std::string tied_head;
+};
+
+/// All that the rest of the project knows of a kind of language model.
+struct ModelFamily {
+  std::string name;   // of model.family
+  std::string title;  // for people: "GPT-2"
+  /// Keys of the `model` group that it has, besides family, layers, width, context and vocabulary.
+  std::vector<std::string> keys;
+  /// Problems that the keys' ranges cannot express, with JSON paths under "model".
+  void (*collect_problems)(const ModelConfig& config, std::vector<std::string>& problems);
+  /// A model with weights drawn from the seed. Throws OutOfMemory.
+  std::unique_ptr<LanguageModel> (*make)(const ModelConfig& config, std::uint64_t seed,
+                                         const Stream& stream);
+  /// Floating-point operations of forward and backward for one batch.
+  double (*step_flops)(const ModelConfig& config, std::int64_t batch, std::int64_t time);
+  std::vector<ModelPreset> presets;
+  HuggingFaceLayout hugging_face;
+};
+
+/// Families by name. Everything that looks one up takes a registry, so that a program can bring its
+/// own.
+using ModelRegistry = std::vector<ModelFamily>;
+
+/// The families of this build.
+const ModelRegistry& model_families();
+
+/// Throws ConfigError with the nearest names.
+const ModelFamily& find_family(const std::string& name,
+                               const ModelRegistry& registry = model_families());
+
+/// Of the config's family. Throws ConfigError, OutOfMemory.
+std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
+                                          const Stream& stream,
+                                          const ModelRegistry& registry = model_families());
+
+/// Problems of the `model` group: an unknown family, a key that the family does not have, and what
+/// the family finds.
+void collect_model_problems(const ModelConfig& config, std::vector<std::string>& problems,
+                            const ModelRegistry& registry = model_families());
+
+}  // namespace hybrid_trainer

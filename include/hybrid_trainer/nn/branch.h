@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+
+#include "hybrid_trainer/nn/linear.h"
+
+namespace hybrid_trainer {
+
+/// What a branch keeps between tokens while a text is generated.
+struct BranchState {
+  virtual ~BranchState() = default;
+};
+
+/// A branch of a block: y = residual + projection(f(x)), x and y (B, T, C). The last product adds
+/// the residual, so that the sum takes no pass over memory of its own.
+class Branch {
+ public:
+  virtual ~Branch() = default;
+  /// `residual`: shape of y, or undefined.
+  virtual Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                         const Stream& stream) = 0;
+  /// Returns the gradient of x; that of the residual is dy.
+  virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
+  /// Generation: forward of the positions that follow the `position` ones that `state` has seen.
+  virtual Tensor decode(const Tensor& x, const Tensor& residual, std::int64_t position,
+                        BranchState* state, const Pass& pass, const Stream& stream) = 0;
+  /// Room for a batch of texts of up to `context` tokens; null for a branch that keeps nothing.
+  virtual std::unique_ptr<BranchState> make_state(std::int64_t, std::int64_t, DType,
+                                                  const Stream&) const {
+    return nullptr;
+  }
+  virtual void visit_parameters(const ParameterVisitor& visit) = 0;
+  virtual Linear& projection() = 0;
+};
+
+}  // namespace hybrid_trainer

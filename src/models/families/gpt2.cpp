@@ -1,0 +1,124 @@
+#include "src/models/families/gpt2.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hybrid_trainer/models/decoder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Below width 768, matrices other than the tables start larger by √(768/width).
+DecoderSpec spec_of(const ModelConfig& config) {
+  const double deviation =
+      0.02 * std::sqrt(std::max(1.0, 768.0 / static_cast<double>(config.width)));
+  return {.block = {.width = config.width,
+                    .heads = static_cast<int>(config.heads),
+                    .inner_width = 4 * config.width,
+                    .dropout = static_cast<float>(config.dropout)},
+          .deviations = {
+              .embedding = 0.02,
+              .matrix = deviation,
+              .projection = deviation / std::sqrt(2.0 * static_cast<double>(config.layers))}};
+}
+
+std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t seed,
+                                    const Stream& stream) {
+  return std::make_unique<Decoder>(config, spec_of(config), seed, stream);
+}
+
+double step_flops(const ModelConfig& config, std::int64_t batch, std::int64_t time) {
+  return decoder_step_flops(config, spec_of(config), batch, time);
+}
+
+void collect_problems(const ModelConfig& config, std::vector<std::string>& problems) {
+  if (config.heads > 0 && config.width % config.heads != 0) {
+    problems.push_back(concat("model.heads: got ", config.heads,
+                              ", which does not divide model.width ", config.width));
+  }
+}
+
+std::vector<ModelPreset> presets() {
+  const auto shape = [](std::int64_t layers, std::int64_t heads, std::int64_t width,
+                        std::int64_t context) {
+    ModelConfig model;
+    model.layers = layers;
+    model.heads = heads;
+    model.width = width;
+    model.context = context;
+    return model;
+  };
+  return {
+      {"tiny", shape(4, 4, 128, 64), 16, 64, "muon", 1e-2},
+      {"small", shape(4, 4, 256, 256), 8, 256, "muon", 1e-2},
+      {"gpt2-124m", shape(12, 12, 768, 1024), 4, 1024, "adamw", 6e-4},
+      {"gpt2-350m", shape(24, 16, 1024, 1024), 4, 1024, "adamw", 3e-4},
+      {"gpt2-774m", shape(36, 20, 1280, 1024), 2, 1024, "adamw", 2.5e-4},
+      {"gpt2-1558m", shape(48, 25, 1600, 1024), 1, 1024, "adamw", 2e-4},
+  };
+}
+
+using Fixed = HuggingFaceLayout::Fixed;
+
+std::vector<Fixed> derived_keys(const ModelConfig& config) {
+  return {{"n_inner", {4 * config.width}}};
+}
+
+std::vector<Fixed> written_keys(const ModelConfig& config) {
+  return {{"n_ctx", {config.context}},
+          {"embd_pdrop", {config.dropout}},
+          {"resid_pdrop", {config.dropout}},
+          {"attn_pdrop", {0.0}},
+          {"initializer_range", {0.02}}};
+}
+
+/// Parameters have Hugging Face's names, so only layout and padding differ.
+FileTensor file_tensor(const Parameter& parameter, const ModelConfig& config) {
+  static constexpr const char* kConv1d[] = {".attn.c_attn.weight", ".attn.c_proj.weight",
+                                            ".mlp.c_fc.weight", ".mlp.c_proj.weight"};
+  const std::string& name = parameter.name();
+  const Shape& shape = parameter.shape();
+  for (const char* ending : kConv1d) {
+    if (name.ends_with(ending)) return {name, {shape[1], shape[0]}, true};
+  }
+  if (name == "wte.weight") return {name, {config.vocabulary, config.width}, false};
+  return {name, shape, false};
+}
+
+HuggingFaceLayout hugging_face() {
+  return {.model_type = "gpt2",
+          .architecture = "GPT2LMHeadModel",
+          .prefix = "transformer.",
+          .sizes = {{"n_layer", &ModelConfig::layers},
+                    {"n_head", &ModelConfig::heads},
+                    {"n_embd", &ModelConfig::width},
+                    {"n_positions", &ModelConfig::context},
+                    {"vocab_size", &ModelConfig::vocabulary}},
+          .fixed = {{"activation_function",
+                     {std::string("gelu_new"), std::string("gelu_pytorch_tanh")}},
+                    {"layer_norm_epsilon", {1e-5}},
+                    {"scale_attn_weights", {true}},
+                    {"scale_attn_by_inverse_layer_idx", {false}},
+                    {"reorder_and_upcast_attn", {false}},
+                    {"tie_word_embeddings", {true}},
+                    {"add_cross_attention", {false}}},
+          .derived = derived_keys,
+          .written = written_keys,
+          .tensor = file_tensor,
+          .tied_head = "wte.weight"};
+}
+
+}  // namespace
+
+ModelFamily gpt2_family() {
+  return {.name = "gpt2",
+          .title = "GPT-2",
+          .keys = {"heads", "dropout"},
+          .collect_problems = collect_problems,
+          .make = make,
+          .step_flops = step_flops,
+          .presets = presets(),
+          .hugging_face = hugging_face()};
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,77 @@
+#include "hybrid_trainer/nn/attention.h"
+
+#include "hybrid_trainer/kernels/attention.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Keys and values of all positions so far, (B, max T, C) each.
+struct KeyValueCache final : BranchState {
+  Tensor keys, values;
+};
+
+}  // namespace
+
+Attention::Attention(const std::string& name, const AttentionShape& shape, const Stream& stream)
+    : shape_(shape),
+      query_key_value_(name + ".c_attn", shape.width, 3 * shape.width, stream, shape.biases),
+      projection_(name + ".c_proj", shape.width, shape.width, stream, shape.biases) {}
+
+Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                          const Stream& stream) {
+  const Tensor qkv = query_key_value_.forward(x, tape, stream);
+  const std::int64_t batch = x.size(0), time = x.size(1);
+  Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  Tensor log_sum_exp;
+  if (tape.keeps())
+    log_sum_exp =
+        Tensor::empty({batch, shape_.heads, time}, DType::kF32, MemoryKind::kActivations, stream);
+  kernels::attention_forward(y, log_sum_exp, qkv, shape_.heads, stream);
+  tape.push(qkv, stream);
+  tape.push(y, stream);
+  tape.push(log_sum_exp, stream);
+  return projection_.forward(y, residual, tape, stream);
+}
+
+Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  const Tensor dattention = projection_.backward(dy, tape, stream);
+  const Tensor log_sum_exp = tape.pop(stream), y = tape.pop(stream), qkv = tape.pop(stream);
+  Tensor dqkv = Tensor::empty_like(qkv, MemoryKind::kActivations, stream);
+  kernels::attention_backward(dqkv, dattention, y, log_sum_exp, qkv, shape_.heads, stream);
+  return query_key_value_.backward(dqkv, tape, stream);
+}
+
+Tensor Attention::decode(const Tensor& x, const Tensor& residual, std::int64_t position,
+                         BranchState* state, const Pass& pass, const Stream& stream) {
+  const auto& cache = dynamic_cast<const KeyValueCache&>(*state);
+  ForwardOnlyTape tape(pass);
+  const Tensor qkv = query_key_value_.forward(x, tape, stream);
+  Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  const std::int64_t batch = x.size(0), width = x.size(2);
+  if (position == 0) {
+    kernels::store_keys_values(cache.keys, cache.values, qkv, stream);
+    kernels::attention_forward(y, Tensor{}, qkv, shape_.heads, stream);
+  } else {
+    require(x.size(1) == 1, "attention: with a filled cache one position follows at a time");
+    kernels::attention_decode(y.view({batch, width}), cache.keys, cache.values,
+                              qkv.view({batch, 3 * width}), position, shape_.heads, stream);
+  }
+  return projection_.forward(y, residual, tape, stream);
+}
+
+std::unique_ptr<BranchState> Attention::make_state(std::int64_t batch, std::int64_t context,
+                                                   DType dtype, const Stream& stream) const {
+  auto cache = std::make_unique<KeyValueCache>();
+  for (Tensor* tensor : {&cache->keys, &cache->values}) {
+    *tensor =
+        Tensor::empty({batch, context, shape_.width}, dtype, MemoryKind::kActivations, stream);
+  }
+  return cache;
+}
+
+void Attention::visit_parameters(const ParameterVisitor& visit) {
+  query_key_value_.visit_parameters(visit);
+  projection_.visit_parameters(visit);
+}
+
+}  // namespace hybrid_trainer

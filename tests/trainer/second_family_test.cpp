@@ -1,0 +1,174 @@
+// What it takes to add a family: the first half of this file, and one entry of a registry.
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/models/decoder.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/trainer/hugging_face.h"
+#include "hybrid_trainer/trainer/hybrid_trainer.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "hybrid_trainer/trainer/presets.h"
+#include "hybrid_trainer/trainer/text_generation.h"
+#include "support/parameters.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Branches in parallel, no biases, an untied head, two heads whatever the config says.
+DecoderSpec spec_of(const ModelConfig& config) {
+  return {.block = {.width = config.width,
+                    .heads = 2,
+                    .inner_width = 3 * config.width,
+                    .biases = false,
+                    .order = BlockOrder::kParallel},
+          .tied_head = false,
+          .deviations = {.embedding = 0.02, .matrix = 0.1, .projection = 0.05}};
+}
+
+HuggingFaceLayout layout() {
+  using Fixed = HuggingFaceLayout::Fixed;
+  const auto none = [](const ModelConfig&) { return std::vector<Fixed>(); };
+  return {.model_type = "twin",
+          .architecture = "TwinForCausalLM",
+          .prefix = "model.",
+          .sizes = {{"num_hidden_layers", &ModelConfig::layers},
+                    {"hidden_size", &ModelConfig::width},
+                    {"max_position_embeddings", &ModelConfig::context},
+                    {"vocab_size", &ModelConfig::vocabulary}},
+          .fixed = {{"use_parallel_residual", {true}}},
+          .derived = none,
+          .written = none,
+          .tensor = [](const Parameter& parameter, const ModelConfig& config) -> FileTensor {
+            Shape shape = parameter.shape();
+            if (parameter.role() == Role::kHead || parameter.name() == "wte.weight")
+              shape = {config.vocabulary, config.width};
+            return {"twin." + parameter.name(), shape, false};
+          },
+          .tied_head = ""};
+}
+
+ModelFamily twin_family() {
+  return {.name = "twin",
+          .title = "Twin",
+          .keys = {},
+          .collect_problems = [](const ModelConfig&, std::vector<std::string>&) {},
+          .make = [](const ModelConfig& config, std::uint64_t seed,
+                     const Stream& stream) -> std::unique_ptr<LanguageModel> {
+            return std::make_unique<Decoder>(config, spec_of(config), seed, stream);
+          },
+          .step_flops =
+              [](const ModelConfig& config, std::int64_t batch, std::int64_t time) {
+                return decoder_step_flops(config, spec_of(config), batch, time);
+              },
+          .presets = {{.name = "twin-small",
+                       .model = {.layers = 2, .width = 32, .context = 16},
+                       .batch_size = 4,
+                       .sequence_length = 16,
+                       .optimizer = "muon",
+                       .learning_rate = 1e-2}},
+          .hugging_face = layout()};
+}
+
+const ModelRegistry& registry() {
+  static const ModelRegistry families{model_families().front(), twin_family()};
+  return families;
+}
+
+class SecondFamily : public ::testing::Test {
+ protected:
+  SecondFamily() { config_.model.vocabulary = 50; }
+  const Stream stream_{MemoryPool::create("device")};
+  HybridTrainerConfig config_ = preset_config("twin-small", registry());
+  Batch batch_{testing::random_tokens({4, 16}, 50, 1, stream_),
+               testing::random_tokens({4, 16}, 50, 2, stream_)};
+};
+
+TEST_F(SecondFamily, ComesWithItsPresetAndIsUnknownElsewhere) {
+  EXPECT_EQ(config_.model.family, "twin");
+  EXPECT_TRUE(config_.problems(registry()).empty());
+  EXPECT_EQ(config_.problems().size(), 1u);
+  try {
+    make_model({.family = "gtp2", .vocabulary = 50}, 0, stream_);
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean gpt2?"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(SecondFamily, RefusesKeysThatItDoesNotHave) {
+  config_.model.heads = 4;
+  config_.model.dropout = 0.1;
+  EXPECT_EQ(config_.problems(registry()),
+            (std::vector<std::string>{
+                "model.heads: got 4, and the family twin has no such key; leave it out",
+                "model.dropout: got 0.1, and the family twin has no such key; leave it out"}));
+}
+
+TEST_F(SecondFamily, TrainsThroughAllPhases) {
+  HybridTrainerConfig config = config_;
+  config.model = {};  // whoever builds the model uses it, not the trainer
+  config.training.steps = 60;
+  config.phases.warmup_steps = 10;
+  config.phases.full_steps = 6;
+  config.phases.trial_share = 1;
+  const auto model = make_model(config_.model, 1, stream_, registry());
+  HybridTrainer trainer(*model, config, stream_);
+  const double first = trainer.step(batch_).loss;
+  double last = first;
+  while (trainer.steps_done() < 60) last = trainer.step(batch_).loss;
+  EXPECT_LT(last, 0.5 * first);
+  EXPECT_GT(trainer.statistics().of(Phase::kPredict).steps, 0);
+}
+
+TEST_F(SecondFamily, CountsParametersAndGradientsOfItsOwnHead) {
+  const auto model = make_model(config_.model, 1, stream_, registry());
+  const std::int64_t block = 4 * 32 * 32 + 2 * 3 * 32 * 32 + 4 * 32;
+  EXPECT_EQ(model->parameter_count(), 2 * 50 * 32 + 16 * 32 + 2 * block + 2 * 32);
+  const testing::StepGradients step(
+      [&](const ParameterVisitor& visit) { model->visit_parameters(visit); }, stream_);
+  PlainTape tape{Pass{}};
+  model->forward(batch_, 1, tape, stream_);
+  model->backward(batch_, tape, stream_);
+  EXPECT_TRUE(tape.empty());
+  model->visit_parameters([](Parameter& parameter) {
+    EXPECT_TRUE(parameter.gradient().defined()) << parameter.name();
+  });
+}
+
+TEST_F(SecondFamily, GeneratesWhatTheFullForwardSays) {
+  const auto model = make_model(config_.model, 1, stream_, registry());
+  CachedDecoder decoder(*model, stream_);
+  const Tensor tokens = testing::random_tokens({1, 12}, 50, 5, stream_);
+  const Tensor wanted = model->logits(tokens, {.training = false}, stream_);
+  for (std::int64_t t = 0; t < 12; ++t) {
+    const auto got = decoder.logits_after({tokens.data<std::int32_t>() + t, 1});
+    for (std::size_t v = 0; v < 50; ++v)
+      EXPECT_NEAR(got[v], wanted.data<float>()[t * wanted.size(1) + static_cast<int>(v)], 1e-5);
+  }
+}
+
+TEST_F(SecondFamily, GoesToAFolderAndComesBackBitForBit) {
+  const TemporaryFolder folder;
+  const auto model = make_model(config_.model, 1, stream_, registry());
+  export_hugging_face(*model, nullptr, folder.path() / "twin", stream_, registry());
+  const ModelConfig read = read_hugging_face_model_config(folder.path() / "twin", 0, registry());
+  EXPECT_EQ(read.family, "twin");
+  EXPECT_THROW(read_hugging_face_model_config(folder.path() / "twin", 0), DataError);
+  const auto back = make_model(read, 2, stream_, registry());
+  read_hugging_face_weights(folder.path() / "twin", *back, stream_, registry());
+  std::vector<Tensor> left, right;
+  model->visit_parameters([&](Parameter& p) { left.push_back(testing::master_of(p)); });
+  back->visit_parameters([&](Parameter& p) { right.push_back(testing::master_of(p)); });
+  for (std::size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(testing::same_bits(left[i], right[i]));
+}
+
+TEST_F(SecondFamily, IsSimulatedAsItIsTrained) {
+  EXPECT_GT(simulated_step_bytes(config_, registry()), 0u);
+  EXPECT_THROW(simulated_step_bytes(config_), ConfigError);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
