@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "tests/io/io_testing.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

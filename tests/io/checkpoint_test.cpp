@@ -9,8 +9,8 @@
 #include <cstring>
 #include <random>
 
-#include "tests/io/faulty_files.h"
-#include "tests/io/io_testing.h"
+#include "tests/files/faulty_files.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -5,11 +5,10 @@
 #include <filesystem>
 #include <optional>
 
-#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/checkpoint.h"
-#include "tests/io/faulty_files.h"
-#include "tests/io/io_testing.h"
-#include "tests/io/small_disk.h"
+#include "tests/files/faulty_files.h"
+#include "tests/files/small_disk.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -114,22 +113,6 @@ TEST_F(FullDisk, StateThatWasNotCountedBeforehandIsTooLarge) {
     expect_newest(10);
     save(20);
     expect_newest(20);
-  });
-  if (!reason.empty()) GTEST_SKIP() << reason;
-}
-
-TEST_F(FullDisk, LeavesAFileThatCannotBeReplaced) {
-  const std::string reason = run_on_small_disk(folder_.path(), kDiskBytes, [&] {
-    const std::string path = folder_ / "config.json";
-    replace_file(path, "old");
-    fill_disk(ballast_);
-    const std::string message = message_of<IoError>([&] { replace_file(path, "new"); });
-    EXPECT_TRUE(contains(message, "No space left"));
-    EXPECT_EQ(read_bytes(path), "old");
-    fs::remove(ballast_);
-    EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), {}), 1);
-    replace_file(path, "new");
-    EXPECT_EQ(read_bytes(path), "new");
   });
   if (!reason.empty()) GTEST_SKIP() << reason;
 }

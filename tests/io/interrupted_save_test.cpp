@@ -1,43 +1,17 @@
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cstring>
-#include <functional>
 
-#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/checkpoint.h"
-#include "tests/io/faulty_files.h"
-#include "tests/io/io_testing.h"
+#include "tests/files/faulty_files.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr FileAction kStops[] = {FileAction::kKill, FileAction::kPowerCut,
-                                 FileAction::kPowerCutWithNames};
 constexpr std::int64_t kOld = 10, kNew = 20, kNext = 30;
-
-/// Does `action` in a process of its own that is stopped at its file call `at`; false where it ends
-/// before.
-bool is_stopped(int at, FileAction stop, const std::function<void()>& action) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    try {
-      const FileFault fault({.at = at, .error = 0, .only = {}, .action = stop});
-      action();
-    } catch (...) {
-      ::_exit(1);
-    }
-    ::_exit(0);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status));
-  const int code = WEXITSTATUS(status);
-  EXPECT_TRUE(code == 0 || code == FileFault::kKilled) << code;
-  return code == FileFault::kKilled;
-}
 
 class InterruptedSave : public testing::Test {
  protected:
@@ -204,74 +178,6 @@ TEST_F(InterruptedSave, AnyCallThatFailsIsAnIoErrorAndLeavesNothingHalfDone) {
       expect_next_save();
       if (HasFailure()) return;
     }
-  }
-}
-
-class InterruptedWrite : public testing::Test {
- protected:
-  void start() {
-    fs::remove_all(folder_ / "files");
-    fs::create_directory(folder_ / "files");
-    write_bytes(path_, "old");
-  }
-  std::size_t files() const {
-    std::size_t count = 0;
-    for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder_ / "files")) ++count;
-    return count;
-  }
-  TemporaryTestFolder folder_;
-  std::string path_ = folder_ / "files/config.json";
-};
-
-TEST_F(InterruptedWrite, AtAnyCallLeavesTheOldFileOrTheNewOne) {
-  for (const FileAction stop : kStops) {
-    bool stopped = true;
-    for (int at = 0; stopped; ++at) {
-      SCOPED_TRACE(concat("stop ", static_cast<int>(stop), " at call ", at));
-      start();
-      stopped = is_stopped(at, stop, [&] { replace_file(path_, "new, longer"); });
-      const std::string content = read_bytes(path_);
-      EXPECT_TRUE(content == "new, longer" || (stopped && content == "old")) << content;
-      replace_file(path_, "next");
-      EXPECT_EQ(read_bytes(path_), "next");
-    }
-  }
-}
-
-TEST_F(InterruptedWrite, AfterACompletedOneLosesNothingToAPowerCut) {
-  start();
-  int calls = 0;
-  {
-    const FileFault counter({});
-    replace_file(path_, "new");
-    calls = counter.calls();
-  }
-  start();
-  EXPECT_TRUE(is_stopped(calls, FileAction::kPowerCutWithNames, [&] {
-    replace_file(path_, "new");
-    fs::create_directory(folder_ / "later");
-  }));
-  EXPECT_EQ(read_bytes(path_), "new");
-}
-
-TEST_F(InterruptedWrite, AnyCallThatFailsIsAnIoErrorAndLeavesAWholeFile) {
-  for (int at = 0;; ++at) {
-    SCOPED_TRACE(at);
-    start();
-    bool failed = false;
-    {
-      const FileFault fault({.at = at, .error = ENOSPC, .only = {}});
-      try {
-        replace_file(path_, "new, longer");
-      } catch (const IoError& problem) {
-        failed = true;
-        EXPECT_TRUE(contains(problem.what(), "No space left"));
-      }
-      if (fault.calls() <= at) break;
-    }
-    const std::string content = read_bytes(path_);
-    EXPECT_TRUE(content == "new, longer" || (failed && content == "old")) << content;
-    EXPECT_EQ(files(), 1u);
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/output_file.h"
-#include "tests/io/io_testing.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "src/io/safetensors_header.h"
-#include "tests/io/io_testing.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -14,7 +14,7 @@
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/trainer/training_run.h"
-#include "tests/io/faulty_files.h"
+#include "tests/files/faulty_files.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "tests/io/small_disk.h"
+#include "tests/files/small_disk.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

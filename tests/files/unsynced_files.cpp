@@ -1,4 +1,4 @@
-#include "tests/io/unsynced_files.h"
+#include "tests/files/unsynced_files.h"
 
 #include <fcntl.h>
 #include <unistd.h>

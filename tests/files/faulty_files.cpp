@@ -1,17 +1,19 @@
-#include "tests/io/faulty_files.h"
+#include "tests/files/faulty_files.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdarg>
 #include <string>
 
-#include "tests/io/unsynced_files.h"
+#include "tests/files/unsynced_files.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -72,6 +74,25 @@ FileFault::FileFault(const Plan& wanted) {
 FileFault::~FileFault() { is_armed = false; }
 
 int FileFault::calls() const { return counted; }
+
+bool is_stopped(int at, FileAction stop, const std::function<void()>& action) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      const FileFault fault({.at = at, .error = 0, .only = {}, .action = stop});
+      action();
+    } catch (...) {
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  const int code = WEXITSTATUS(status);
+  EXPECT_TRUE(code == 0 || code == FileFault::kKilled) << code;
+  return code == FileFault::kKilled;
+}
 
 }  // namespace hybrid_trainer
 

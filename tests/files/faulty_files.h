@@ -14,6 +14,9 @@ enum class FileCall { kOpen, kWrite, kSync, kClose, kRename, kMakeFolder, kRemov
 /// not synced or not. Or something else happens just before the call.
 enum class FileAction { kFail, kKill, kPowerCut, kPowerCutWithNames, kMeanwhile };
 
+inline constexpr FileAction kStops[] = {FileAction::kKill, FileAction::kPowerCut,
+                                        FileAction::kPowerCutWithNames};
+
 /// While it exists, counts the calls of one kind, or of all, and does `action` at call number `at`.
 /// One at a time. Kills must be used in a process of their own.
 class FileFault {
@@ -34,5 +37,9 @@ class FileFault {
   /// Calls so far.
   int calls() const;
 };
+
+/// Does `action` in a process of its own that is stopped at its file call `at`; false where it ends
+/// before.
+bool is_stopped(int at, FileAction stop, const std::function<void()>& action);
 
 }  // namespace hybrid_trainer

@@ -1,0 +1,103 @@
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "tests/files/faulty_files.h"
+#include "tests/files/small_disk.h"
+#include "tests/support/test_files.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+class InterruptedWrite : public testing::Test {
+ protected:
+  void start() {
+    fs::remove_all(folder_ / "files");
+    fs::create_directory(folder_ / "files");
+    write_bytes(path_, "old");
+  }
+  std::size_t files() const {
+    std::size_t count = 0;
+    for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder_ / "files")) ++count;
+    return count;
+  }
+  TemporaryTestFolder folder_;
+  std::string path_ = folder_ / "files/config.json";
+};
+
+TEST_F(InterruptedWrite, AtAnyCallLeavesTheOldFileOrTheNewOne) {
+  for (const FileAction stop : kStops) {
+    bool stopped = true;
+    for (int at = 0; stopped; ++at) {
+      SCOPED_TRACE(concat("stop ", static_cast<int>(stop), " at call ", at));
+      start();
+      stopped = is_stopped(at, stop, [&] { replace_file(path_, "new, longer"); });
+      const std::string content = read_bytes(path_);
+      EXPECT_TRUE(content == "new, longer" || (stopped && content == "old")) << content;
+      replace_file(path_, "next");
+      EXPECT_EQ(read_bytes(path_), "next");
+    }
+  }
+}
+
+TEST_F(InterruptedWrite, AfterACompletedOneLosesNothingToAPowerCut) {
+  start();
+  int calls = 0;
+  {
+    const FileFault counter({});
+    replace_file(path_, "new");
+    calls = counter.calls();
+  }
+  start();
+  EXPECT_TRUE(is_stopped(calls, FileAction::kPowerCutWithNames, [&] {
+    replace_file(path_, "new");
+    fs::create_directory(folder_ / "later");
+  }));
+  EXPECT_EQ(read_bytes(path_), "new");
+}
+
+TEST_F(InterruptedWrite, AnyCallThatFailsIsAnIoErrorAndLeavesAWholeFile) {
+  for (int at = 0;; ++at) {
+    SCOPED_TRACE(at);
+    start();
+    bool failed = false;
+    {
+      const FileFault fault({.at = at, .error = ENOSPC, .only = {}});
+      try {
+        replace_file(path_, "new, longer");
+      } catch (const IoError& problem) {
+        failed = true;
+        EXPECT_TRUE(contains(problem.what(), "No space left"));
+      }
+      if (fault.calls() <= at) break;
+    }
+    const std::string content = read_bytes(path_);
+    EXPECT_TRUE(content == "new, longer" || (failed && content == "old")) << content;
+    EXPECT_EQ(files(), 1u);
+  }
+}
+
+TEST(ReplaceFile, OnAFullDiskLeavesTheOldOne) {
+  const TemporaryTestFolder folder;
+  const std::string ballast = folder / "ballast";
+  const std::string reason = run_on_small_disk(folder.path(), std::size_t{4} << 20, [&] {
+    const std::string path = folder / "config.json";
+    replace_file(path, "old");
+    fill_disk(ballast);
+    const std::string message = message_of<IoError>([&] { replace_file(path, "new"); });
+    EXPECT_TRUE(contains(message, "No space left"));
+    EXPECT_EQ(read_bytes(path), "old");
+    fs::remove(ballast);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
+    replace_file(path, "new");
+    EXPECT_EQ(read_bytes(path), "new");
+  });
+  if (!reason.empty()) GTEST_SKIP() << reason;
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
