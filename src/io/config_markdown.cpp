@@ -17,6 +17,8 @@ std::string bounded(const std::string& word, const Range& range) {
 }
 
 std::string default_text(const FieldNode& field) {
+  if (field.is_list) return "`[]`";
+  if (field.left_out) return "left out";
   struct Text {
     std::string operator()(std::monostate) const { return ""; }
     std::string operator()(bool value) const { return value ? "true" : "false"; }
@@ -29,10 +31,11 @@ std::string default_text(const FieldNode& field) {
       return concat("[", list_of(words), "]");
     }
   };
-  return std::visit(Text{}, field.value);
+  return "`" + std::visit(Text{}, field.value) + "`";
 }
 
 std::string allowed_text(const FieldNode& field) {
+  if (field.is_list) return "list of objects";
   struct Text {
     const FieldNode& field;
     std::string operator()(std::monostate) const { return ""; }
@@ -53,8 +56,8 @@ void append_group(std::string& out, const FieldNode& group, const std::string& p
   std::string rows;
   for (const FieldNode& field : group.fields) {
     if (field.is_group()) continue;
-    rows += concat("| `", path, field.name, "` | `", default_text(field), "` | ",
-                   allowed_text(field), " | ", field.help, " |\n");
+    rows += concat("| `", path, field.name, "` | ", default_text(field), " | ", allowed_text(field),
+                   " | ", field.help, " |\n");
   }
   if (!path.empty()) {
     out += concat("## ", path.substr(0, path.size() - 1), "\n\n", group.help,
@@ -64,6 +67,7 @@ void append_group(std::string& out, const FieldNode& group, const std::string& p
     out += "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n" + rows + "\n";
   for (const FieldNode& field : group.fields) {
     if (field.is_group()) append_group(out, field, path + field.name + ".");
+    if (field.is_list) append_group(out, field, path + field.name + "[].");
   }
 }
 

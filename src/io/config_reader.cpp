@@ -61,6 +61,7 @@ std::string brief(const json::value& value) {
 }
 
 const char* wanted(const FieldNode& field) {
+  if (field.is_list) return "a list of objects";
   switch (field.value.index()) {
     case 0:
       return "an object";
@@ -86,6 +87,7 @@ std::optional<double> number_in(const json::value& value) {
 
 /// The value in the field's own type, or nothing if the JSON value has another type.
 std::optional<FieldValue> converted(const FieldNode& field, const json::value& value) {
+  if (field.is_list) return {};
   if (std::holds_alternative<bool>(field.value) && value.is_bool()) return value.get_bool();
   if (std::holds_alternative<std::string>(field.value) && value.is_string()) {
     return std::string(value.get_string());
@@ -157,6 +159,18 @@ struct FileReading {
                                                 : concat(file, ":", line->second, ": ", problem));
   }
 
+  void read_list(const FieldNode& list, const std::string& path, const json::array& elements) {
+    list.clear();
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      const std::string at = concat(path, "[", i, "]");
+      if (elements[i].is_object()) {
+        read_group(list.append(), at, elements[i].get_object());
+      } else {
+        note(at, concat(at, ": got ", brief(elements[i]), ", want an object"));
+      }
+    }
+  }
+
   void read_group(const FieldNode& group, const std::string& path, const json::object& object) {
     for (const auto& [key, value] : object) {
       const std::string name(key);
@@ -167,6 +181,8 @@ struct FileReading {
         note(at, unknown_key(root, group, at, name));
       } else if (field->is_group() && value.is_object()) {
         read_group(*field, at, value.get_object());
+      } else if (field->is_list && value.is_array()) {
+        read_list(*field, at, value.get_array());
       } else {
         const std::string problem = assign(*field, at, value);
         if (!problem.empty()) note(at, problem);
@@ -228,6 +244,14 @@ void set_field(const FieldNode& root, const std::string& path, const std::string
     value = parse_json_text(is_text ? json::serialize(value) : text, path);
   } catch (const DataError&) {
     if (is_text) throw ConfigError({path + ": the text is not valid UTF-8"});
+  }
+  if (field->is_list && value.is_array()) {
+    const JsonKeys keys;
+    const std::string name = "--set";
+    FileReading reading{root, keys, name, {}};
+    reading.read_list(*field, path, value.get_array());
+    if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
+    return;
   }
   const std::string problem = assign(*field, path, value);
   if (!problem.empty()) throw ConfigError({problem});

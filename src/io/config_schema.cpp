@@ -29,7 +29,14 @@ struct AddType {
   json::object& schema;
   const FieldNode& field;
 
-  void operator()(std::monostate) const { add_properties(schema, field); }
+  void operator()(std::monostate) const {
+    if (!field.is_list) return add_properties(schema, field);
+    json::object items;
+    add_properties(items, field);
+    schema["type"] = "array";
+    schema["default"] = json::array();
+    schema["items"] = std::move(items);
+  }
   void operator()(bool value) const {
     schema["type"] = "boolean";
     schema["default"] = value;
@@ -65,6 +72,7 @@ json::object schema_of(const FieldNode& field) {
   json::object schema;
   if (!field.help.empty()) schema["description"] = field.help;
   std::visit(AddType{schema, field}, field.value);
+  if (field.left_out) schema.erase("default");
   return schema;
 }
 

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/io/json_fields.h"
 
 namespace hybrid_trainer {
@@ -11,8 +12,13 @@ namespace hybrid_trainer {
 /// Called by cereal: a group is an object of its fields.
 static void save(cereal::JSONOutputArchive& archive, const FieldNode& group) {
   for (const FieldNode& field : group.fields) {
+    if (field.left_out) continue;
     if (field.is_group()) {
       archive(cereal::make_nvp(field.name, field));
+      continue;
+    }
+    if (field.is_list) {
+      archive(cereal::make_nvp(field.name, field.elements));
       continue;
     }
     std::visit(
@@ -41,12 +47,25 @@ std::string field_text(const FieldValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return *text;
   if (const auto* list = std::get_if<std::vector<double>>(&value)) {
     std::string text;
-    for (const double number : *list) text += concat(text.empty() ? "[" : ", ", number);
+    for (const double number : *list) text += (text.empty() ? "[" : ", ") + shortest(number);
     return text.empty() ? "[]" : text + "]";
   }
   if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
   if (const auto* count = std::get_if<std::int64_t>(&value)) return concat(*count);
-  return concat(std::get<double>(value));
+  return shortest(std::get<double>(value));
+}
+
+std::string field_text(const FieldNode& field) {
+  if (!field.is_list) return field_text(field.value);
+  std::string text;
+  for (const FieldNode& element : field.elements) {
+    std::string keys;
+    for (const FieldNode& key : element.fields) {
+      if (!key.left_out) keys += concat(keys.empty() ? "" : ", ", key.name, ": ", field_text(key));
+    }
+    text += concat(text.empty() ? "{" : ", {", keys, "}");
+  }
+  return "[" + text + "]";
 }
 
 }  // namespace hybrid_trainer

@@ -9,17 +9,6 @@
 namespace hybrid_trainer {
 namespace {
 
-kernels::AdamWSettings settings_of(const OptimizerConfig& config, double learning_rate,
-                                   std::int64_t step) {
-  kernels::AdamWSettings settings;
-  settings.learning_rate = static_cast<float>(learning_rate);
-  settings.beta1 = static_cast<float>(config.betas[0]);
-  settings.beta2 = static_cast<float>(config.betas[1]);
-  settings.epsilon = static_cast<float>(config.epsilon);
-  settings.step = step;
-  return settings;
-}
-
 /// β·(1 − β^t)/(1 − β^(t+1)): the factor by which one more step that adds zero shrinks a
 /// bias-corrected mean of t > 0 steps.
 double shrinkage(double beta, std::int64_t t) {
@@ -28,6 +17,14 @@ double shrinkage(double beta, std::int64_t t) {
 }
 
 constexpr std::int64_t kLeastEightBitElements = 4096;
+
+const OptimizerConfig& checked(const OptimizerConfig& config) {
+  require(config.betas.size() == 2 && config.betas[1] > 0,
+          "optimizer.betas must hold two numbers, the second above 0");
+  require(config.state_bits == 32 || config.state_bits == 8,
+          "optimizer.state_bits must be 8 or 32");
+  return config;
+}
 
 }  // namespace
 
@@ -56,26 +53,36 @@ void AdamW::require_slot(const Slot& slot) {
 
 AdamW::AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters,
              const Stream& stream)
-    : config_(config), parameters_(std::move(parameters)) {
-  require(config_.betas.size() == 2 && config_.betas[1] > 0,
-          "optimizer.betas must hold two numbers, the second above 0");
-  require(config_.state_bits == 32 || config_.state_bits == 8,
-          "optimizer.state_bits must be 8 or 32");
-  for (Parameter* parameter : parameters_) {
-    slots_.push_back(make_slot(parameter, config_.state_bits, stream));
-  }
+    : beta1_(checked(config).betas[0]),
+      beta2_(config.betas[1]),
+      epsilon_(config.epsilon),
+      weight_decay_(config.weight_decay),
+      parameters_(std::move(parameters)) {
+  for (Parameter* parameter : parameters_)
+    slots_.push_back(make_slot(parameter, config.state_bits, stream));
+}
+
+kernels::AdamWSettings AdamW::settings(double learning_rate) const {
+  kernels::AdamWSettings settings;
+  settings.learning_rate = static_cast<float>(learning_rate);
+  settings.beta1 = static_cast<float>(beta1_);
+  settings.beta2 = static_cast<float>(beta2_);
+  settings.epsilon = static_cast<float>(epsilon_);
+  settings.step = steps_;
+  return settings;
 }
 
 void AdamW::step(float learning_rate, float gradient_scale, const Stream& stream) {
   for (const Slot& slot : slots_) require_slot(slot);
-  kernels::AdamWSettings settings = settings_of(config_, learning_rate, ++steps_);
+  ++steps_;
+  kernels::AdamWSettings settings = this->settings(learning_rate);
   settings.gradient_scale = gradient_scale;
   for (const Slot& slot : slots_) {
     const Parameter& parameter = *slot.parameter;
     const Tensor gradient = parameter.gradient();
     if (!gradient) continue;
     const UpdatedWeight weight(parameter, stream);
-    settings.weight_decay = decay_of(parameter, config_.weight_decay);
+    settings.weight_decay = decay_of(parameter, weight_decay_);
     if (slot.eight_bit) {
       kernels::adamw_update_8bit(weight.master, {slot.m, slot.m_scales, slot.v, slot.v_scales},
                                  gradient, weight.compute_copy, settings, stream);
@@ -95,10 +102,10 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
   }
   // A zero gradient shrinks m̂ and v̂ by known factors, so its step is one with the current moments
   // and another learning rate and epsilon.
-  const double root = std::sqrt(shrinkage(config_.betas[1], steps_));
+  const double root = std::sqrt(shrinkage(beta2_, steps_));
   kernels::AdamWSettings settings =
-      settings_of(config_, learning_rate * shrinkage(config_.betas[0], steps_) / root, steps_);
-  settings.epsilon = static_cast<float>(config_.epsilon / root);
+      this->settings(learning_rate * shrinkage(beta1_, steps_) / root);
+  settings.epsilon = static_cast<float>(epsilon_ / root);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
     require_slot(slot);

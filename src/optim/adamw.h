@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "hybrid_trainer/kernels/optimizer_update.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 
@@ -28,10 +29,11 @@ class AdamW final : public Optimizer {
     Tensor m, v;                // f32, or the codes; undefined while offloaded
     Tensor m_scales, v_scales;  // for codes
   };
+  kernels::AdamWSettings settings(double learning_rate) const;
   static Slot make_slot(Parameter* parameter, std::int64_t state_bits, const Stream& stream);
   static void require_slot(const Slot& slot);
 
-  OptimizerConfig config_;
+  const double beta1_, beta2_, epsilon_, weight_decay_;
   std::vector<Parameter*> parameters_;
   std::vector<Slot> slots_;
   std::int64_t steps_ = 0;

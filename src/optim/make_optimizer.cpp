@@ -1,19 +1,66 @@
 #include "hybrid_trainer/optim/make_optimizer.h"
 
+#include <array>
+
 #include "adamw.h"
+#include "grouped_optimizer.h"
 #include "hybrid_trainer/core/error.h"
 #include "muon.h"
 #include "sgd.h"
 
 namespace hybrid_trainer {
+namespace {
+
+template <class T>
+std::unique_ptr<Optimizer> make(const OptimizerConfig& config, std::vector<Parameter*> parameters,
+                                const Stream& stream) {
+  return std::make_unique<T>(config, std::move(parameters), stream);
+}
+
+struct Row {
+  const char* name;
+  std::unique_ptr<Optimizer> (*make)(const OptimizerConfig& config,
+                                     std::vector<Parameter*> parameters, const Stream& stream);
+};
+
+constexpr std::array kOptimizers{
+    Row{"adamw", make<AdamW>},
+    Row{"sgd", make<Sgd>},
+    Row{"muon", make<Muon>},
+};
+
+std::unique_ptr<Optimizer> make_by_name(const OptimizerConfig& config,
+                                        std::vector<Parameter*> parameters, const Stream& stream) {
+  for (const Row& row : kOptimizers) {
+    if (config.name == row.name) return row.make(config, std::move(parameters), stream);
+  }
+  throw ConfigError({choice_problem("optimizer.name", config.name, optimizer_names())});
+}
+
+}  // namespace
+
+const std::vector<std::string>& optimizer_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Row& row : kOptimizers) all.emplace_back(row.name);
+    return all;
+  }();
+  return names;
+}
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters,
                                           const Stream& stream) {
-  if (config.name == "adamw") return std::make_unique<AdamW>(config, std::move(parameters), stream);
-  if (config.name == "sgd") return std::make_unique<Sgd>(config, std::move(parameters), stream);
-  if (config.name == "muon") return std::make_unique<Muon>(config, std::move(parameters), stream);
-  throw ConfigError({choice_problem("optimizer.name", config.name, optimizer_names())});
+  std::vector<GroupedOptimizer::Part> parts;
+  for (const OptimizerGroup& group : optimizer_groups(config, parameters)) {
+    std::vector<Parameter*> members;
+    for (const std::size_t member : group.members) members.push_back(parameters[member]);
+    const double rate = group.config.learning_rate;
+    parts.push_back({make_by_name(group.config, std::move(members), stream), group.members,
+                     rate == config.learning_rate ? 1.0 : rate / config.learning_rate});
+  }
+  if (parts.empty()) make_by_name(config, {}, stream);  // for its error
+  return std::make_unique<GroupedOptimizer>(std::move(parameters), std::move(parts));
 }
 
 }  // namespace hybrid_trainer

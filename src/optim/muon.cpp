@@ -10,16 +10,6 @@
 namespace hybrid_trainer {
 namespace {
 
-bool is_orthogonalised(const Parameter& parameter) { return is_matrix(parameter.role()); }
-
-std::vector<Parameter*> others_of(const std::vector<Parameter*>& parameters) {
-  std::vector<Parameter*> others;
-  for (Parameter* parameter : parameters) {
-    if (!is_orthogonalised(*parameter)) others.push_back(parameter);
-  }
-  return others;
-}
-
 /// 0.2·√(larger side): an orthogonal (R, C) matrix has root mean square 1/√max(R, C), an AdamW
 /// update about 0.2.
 float update_scale(const Shape& shape) {
@@ -35,69 +25,58 @@ DType products_of(const Parameter& parameter, const Stream& stream) {
 }  // namespace
 
 Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream)
-    : config_(config),
-      parameters_(std::move(parameters)),
-      others_(config, others_of(parameters_), stream) {
+    : momentum_(static_cast<float>(config.momentum)),
+      weight_decay_(config.weight_decay),
+      parameters_(std::move(parameters)) {
   std::int64_t max_elements = 0, max_side = 0;
   for (Parameter* parameter : parameters_) {
-    if (!is_orthogonalised(*parameter)) continue;
     const Shape& shape = parameter->shape();
     if (shape.rank() != 2) {
       throw ShapeMismatch(concat("muon: matrix ", parameter->name(), " has shape ", shape.text(),
                                  "; want two dimensions"));
     }
-    matrices_.push_back({parameter, make_state(*parameter, stream), Tensor{}});
+    slots_.push_back({parameter, make_state(*parameter, stream), Tensor{}});
     max_elements = std::max(max_elements, shape.elements());
     max_side = std::max(max_side, std::min(shape[0], shape[1]));
   }
-  if (!matrices_.empty()) orthogonalizer_.emplace(max_elements, max_side, stream);
+  if (!slots_.empty()) orthogonalizer_.emplace(max_elements, max_side, stream);
 }
 
 void Muon::step(float learning_rate, float gradient_scale, const Stream& stream) {
-  for (const OptimizerSlot& slot : matrices_) require_state(*slot.parameter, slot.m);
-  others_.step(learning_rate, gradient_scale, stream);
-  for (const OptimizerSlot& slot : matrices_) {
+  for (const OptimizerSlot& slot : slots_) require_state(*slot.parameter, slot.m);
+  ++steps_;
+  for (const OptimizerSlot& slot : slots_) {
     const Parameter& parameter = *slot.parameter;
     const Tensor gradient = parameter.gradient();
     if (!gradient) continue;
     const Shape& shape = parameter.shape();
     const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
-    kernels::muon_momentum(u, slot.m, gradient, static_cast<float>(config_.momentum),
-                           gradient_scale, stream);
+    kernels::muon_momentum(u, slot.m, gradient, momentum_, gradient_scale, stream);
     const Tensor update = orthogonalizer_->orthogonal(u, products_of(parameter, stream), stream);
     const UpdatedWeight weight(parameter, stream);
     kernels::decayed_step(weight.master, update, weight.compute_copy,
                           learning_rate * update_scale(shape),
-                          1 - learning_rate * decay_of(parameter, config_.weight_decay), stream);
+                          1 - learning_rate * decay_of(parameter, weight_decay_), stream);
   }
 }
 
 void Muon::write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                      const Stream& stream) {
   require_directions(directions, parameters_);
-  std::vector<Tensor> others;
-  auto slot = matrices_.begin();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!is_orthogonalised(*parameters_[i])) {
-      others.push_back(directions[i]);
-      continue;
-    }
-    require_state(*slot->parameter, slot->m);
-    const Shape& shape = parameters_[i]->shape();
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const Parameter& parameter = *slots_[i].parameter;
+    require_state(parameter, slots_[i].m);
+    const Shape& shape = parameter.shape();
     const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
-    const float momentum = static_cast<float>(config_.momentum);
-    kernels::scale(u, slot->m, momentum * momentum, stream);  // Nesterov's momentum with g = 0
+    kernels::scale(u, slots_[i].m, momentum_ * momentum_, stream);  // Nesterov's with g = 0
     kernels::scale(directions[i],
-                   orthogonalizer_->orthogonal(u, products_of(*parameters_[i], stream), stream),
+                   orthogonalizer_->orthogonal(u, products_of(parameter, stream), stream),
                    -learning_rate * update_scale(shape), stream);
-    ++slot;
   }
-  others_.write_momentum_directions(others, learning_rate, stream);
 }
 
 void Muon::visit_state(const StateVisitor& visit) {
-  for (OptimizerSlot& slot : matrices_) visit(slot.parameter->name() + ".m", slot.m);
-  others_.visit_state(visit);
+  for (OptimizerSlot& slot : slots_) visit(slot.parameter->name() + ".m", slot.m);
 }
 
 }  // namespace hybrid_trainer

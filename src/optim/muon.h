@@ -3,7 +3,6 @@
 #include <optional>
 #include <vector>
 
-#include "adamw.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 #include "optimizer_slots.h"
@@ -11,11 +10,10 @@
 
 namespace hybrid_trainer {
 
-/// Muon: matrices that are not embeddings move by the orthogonalised Nesterov momentum, times
-/// 0.2·√(larger side), which gives their updates the root mean square of AdamW's, so that one
-/// learning rate and one decay serve both; all other parameters are AdamW's. State: m for each such
-/// matrix; AdamW's, of state_bits, for the others. Products of the orthogonalisation run in the
-/// phase's precision, or f32 where bf16 is slower. Sources: Jordan et al. 2024, "Muon"; Liu et al.
+/// Muon: tensors of two dimensions move by the orthogonalised Nesterov momentum, times 0.2·√(larger
+/// side), which gives their updates the root mean square of AdamW's, so that one learning rate and
+/// one decay serve both. State: m for each. Products of the orthogonalisation run in the phase's
+/// precision, or f32 where bf16 is slower. Sources: Jordan et al. 2024, "Muon"; Liu et al.
 /// 2025, "Muon is scalable for LLM training", eq. 4.
 class Muon final : public Optimizer {
  public:
@@ -24,15 +22,16 @@ class Muon final : public Optimizer {
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;
   void visit_state(const StateVisitor& visit) override;
-  std::int64_t steps_taken() const override { return others_.steps_taken(); }
-  void set_steps_taken(std::int64_t steps) override { others_.set_steps_taken(steps); }
+  std::int64_t steps_taken() const override { return steps_; }
+  void set_steps_taken(std::int64_t steps) override { steps_ = steps; }
 
  private:
-  OptimizerConfig config_;
+  const float momentum_;
+  const double weight_decay_;
   std::vector<Parameter*> parameters_;
-  std::vector<OptimizerSlot> matrices_;
-  AdamW others_;
+  std::vector<OptimizerSlot> slots_;
   std::optional<Orthogonalizer> orthogonalizer_;  // none where there is no matrix
+  std::int64_t steps_ = 0;
 };
 
 }  // namespace hybrid_trainer

@@ -3,26 +3,60 @@
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
+namespace {
 
-const std::vector<std::string>& optimizer_names() {
-  static const std::vector<std::string> names{"adamw", "sgd", "muon"};
-  return names;
+void collect_settings_problems(const OptimizerConfig& config, const std::string& path,
+                               std::vector<std::string>& problems) {
+  if (config.betas.size() != 2) {
+    problems.push_back(concat(path, ".betas: got ", config.betas.size(),
+                              " numbers, want two, for the mean and the mean square"));
+  } else if (config.betas[1] == 0) {
+    problems.push_back(concat(path, ".betas: got 0 as the second number, want (0, 1)"));
+  }
+  const std::int64_t bits = config.state_bits;
+  if (bits > 8 && bits < 32) {  // otherwise it is out of range
+    problems.push_back(concat(path, ".state_bits: got ", bits, ", want 8 or 32"));
+  } else if (bits == 8 && config.name == "sgd") {
+    problems.push_back(concat(path,
+                              ".state_bits: got 8, want 32: the momentum of sgd has no 8-bit ",
+                              "form; adamw and muon have"));
+  }
+}
+
+}  // namespace
+
+OptimizerConfig OptimizerConfig::of(const OptimizerGroupConfig& group) const {
+  OptimizerConfig config = *this;
+  config.groups.clear();
+  config.name = group.name.value_or(name);
+  config.learning_rate = group.learning_rate.value_or(learning_rate);
+  config.betas = group.betas.value_or(betas);
+  config.epsilon = group.epsilon.value_or(epsilon);
+  config.momentum = group.momentum.value_or(momentum);
+  config.weight_decay = group.weight_decay.value_or(weight_decay);
+  config.state_bits = group.state_bits.value_or(state_bits);
+  return config;
 }
 
 void OptimizerConfig::collect_problems(const std::string& path,
                                        std::vector<std::string>& problems) const {
-  if (betas.size() != 2) {
-    problems.push_back(concat(path, ".betas: got ", betas.size(),
-                              " numbers, want two, for the mean and the mean square"));
-  } else if (betas[1] == 0) {
-    problems.push_back(concat(path, ".betas: got 0 as the second number, want (0, 1)"));
-  }
-  if (state_bits > 8 && state_bits < 32) {  // otherwise it is out of range
-    problems.push_back(concat(path, ".state_bits: got ", state_bits, ", want 8 or 32"));
-  } else if (state_bits == 8 && name == "sgd") {
-    problems.push_back(concat(path,
-                              ".state_bits: got 8, want 32: the momentum of sgd has no 8-bit ",
-                              "form; adamw and muon have"));
+  collect_settings_problems(*this, path, problems);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::string at = concat(path, ".groups[", i, "]");
+    std::vector<std::string> of_group;
+    collect_settings_problems(of(groups[i]), at, of_group);
+    for (const std::string& problem : of_group) {  // not again what is inherited
+      const std::string key = problem.substr(at.size() + 1, problem.find(':') - at.size() - 1);
+      const bool own =
+          key == "betas" ? groups[i].betas.has_value() : groups[i].state_bits || groups[i].name;
+      if (own) problems.push_back(problem);
+    }
+    if (groups[i].match.empty())
+      problems.push_back(at + ".match: is missing; want a role or names with *");
+    if (groups[i].learning_rate.value_or(0) > 0 && learning_rate == 0) {
+      problems.push_back(concat(at, ".learning_rate: got ", *groups[i].learning_rate, ", and ",
+                                path, ".learning_rate, which it is scheduled beside, is 0"));
+    }
   }
 }
 

@@ -6,7 +6,9 @@
 namespace hybrid_trainer {
 
 Sgd::Sgd(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream)
-    : config_(config), parameters_(std::move(parameters)) {
+    : momentum_(config.momentum),
+      weight_decay_(config.weight_decay),
+      parameters_(std::move(parameters)) {
   for (Parameter* parameter : parameters_) {
     slots_.push_back(
         {parameter, has_momentum() ? make_state(*parameter, stream) : Tensor{}, Tensor{}});
@@ -24,15 +26,15 @@ void Sgd::step(float learning_rate, float gradient_scale, const Stream& stream) 
     if (!gradient) continue;
     const UpdatedWeight weight(parameter, stream);
     kernels::sgd_update(weight.master, slot.m, gradient, weight.compute_copy, learning_rate,
-                        static_cast<float>(config_.momentum),
-                        decay_of(parameter, config_.weight_decay), gradient_scale, stream);
+                        static_cast<float>(momentum_), decay_of(parameter, weight_decay_),
+                        gradient_scale, stream);
   }
 }
 
 void Sgd::write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                     const Stream& stream) {
   require_directions(directions, parameters_);
-  const float factor = -learning_rate * static_cast<float>(config_.momentum);
+  const float factor = -learning_rate * static_cast<float>(momentum_);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (has_momentum()) {
       require_state(*slots_[i].parameter, slots_[i].m);

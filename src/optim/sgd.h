@@ -22,8 +22,8 @@ class Sgd final : public Optimizer {
   void set_steps_taken(std::int64_t steps) override { steps_ = steps; }
 
  private:
-  bool has_momentum() const { return config_.momentum > 0; }
-  OptimizerConfig config_;
+  bool has_momentum() const { return momentum_ > 0; }
+  const double momentum_, weight_decay_;
   std::vector<Parameter*> parameters_;
   std::vector<OptimizerSlot> slots_;
   std::int64_t steps_ = 0;

@@ -39,19 +39,19 @@ bool may_change(const std::string& path) {
 }
 
 void collect_leaves(const FieldNode& node, const std::string& path,
-                    std::map<std::string, FieldValue>& leaves) {
+                    std::map<std::string, std::string>& leaves) {
   for (const FieldNode& field : node.fields) {
     const std::string at = path.empty() ? field.name : path + "." + field.name;
     if (field.is_group()) {
       collect_leaves(field, at, leaves);
     } else {
-      leaves[at] = field.value;
+      leaves[at] = field_text(field);
     }
   }
 }
 
-std::map<std::string, FieldValue> leaves_of(const HybridTrainerConfig& config) {
-  std::map<std::string, FieldValue> leaves;
+std::map<std::string, std::string> leaves_of(const HybridTrainerConfig& config) {
+  std::map<std::string, std::string> leaves;
   collect_leaves(field_tree(config), "", leaves);
   return leaves;
 }
@@ -61,10 +61,9 @@ std::map<std::string, FieldValue> leaves_of(const HybridTrainerConfig& config) {
 ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrainerConfig& now) {
   ConfigChanges changes;
   const auto before = leaves_of(saved), after = leaves_of(now);
-  for (const auto& [path, value] : after) {
-    const FieldValue& old = before.at(path);
-    if (old == value) continue;
-    const std::string was = field_text(old), is = field_text(value);
+  for (const auto& [path, is] : after) {
+    const std::string& was = before.at(path);
+    if (was == is) continue;
     if (path.starts_with(kKept)) {
       changes.told.push_back(concat(path, ": the run's choice stays (\"", was, "\" when it began, ",
                                     "\"", is, "\" was asked for)"));
@@ -80,7 +79,7 @@ ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrain
 void check_changes(const ConfigChanges& changes) {
   if (changes.refused.empty()) return;
   std::vector<std::string> problems = changes.refused;
-  problems.push_back(
+  problems.emplace_back(
       "what was saved means something else then: go on with the run's own configuration "
       "(--resume --run RUN alone takes it), or begin another run");
   throw ConfigError(std::move(problems));

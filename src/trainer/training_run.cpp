@@ -51,6 +51,7 @@ HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDat
                               ", the data's tokenizer has ", known)});
   }
   config.validate();
+  if (!config.optimizer.groups.empty()) simulated_step_bytes(config);  // which makes them
   return config;
 }
 

@@ -30,6 +30,19 @@ struct Optimizer {
   bool operator==(const Optimizer&) const = default;
 };
 
+struct Group {
+  std::string match;
+  std::optional<double> learning_rate;
+  std::optional<std::int64_t> bits;
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"match", self.match, "Which weights."});
+    visit(Field{"learning_rate", self.learning_rate, "Largest step size.", Range::above(0)});
+    visit(Field{"bits", self.bits, "Bits of the state."});
+  }
+  bool operator==(const Group&) const = default;
+};
+
 struct Config {
   Optimizer optimizer;
   std::int64_t steps = 100;
@@ -37,9 +50,11 @@ struct Config {
   bool shuffle = true;
   Shade shade = Shade::kDark;
   std::string folder;
+  std::vector<Group> groups{};
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"optimizer", self.optimizer, "How weights change."});
+    visit(Field{"groups", self.groups, "Other weights."});
     visit(Field{"steps", self.steps, "Steps of the run.", Range::at_least(1)});
     visit(Field{"threads", self.threads, "Threads."});
     visit(Field{"shuffle", self.shuffle, "Random order."});
@@ -206,12 +221,51 @@ TEST(SetField, RejectsWithTheSameMessages) {
   EXPECT_EQ(config, Config{});
 }
 
+TEST_F(ReadConfig, ReadsAndWritesAListWhoseElementsMayLeaveKeysOut) {
+  Config config;
+  config.groups = {{.match = "a", .learning_rate = 0.1, .bits = {}},
+                   {.match = "b*", .learning_rate = {}, .bits = 8}};
+  const std::string text = config_json(config);
+  EXPECT_EQ(read(text), config) << text;
+  EXPECT_EQ(text.find("null"), std::string::npos) << text;
+  EXPECT_EQ(read("{\"groups\": []}"), Config{});
+  const auto tree = field_tree(config);
+  EXPECT_EQ(field_text(tree.fields[1]), "[{match: a, learning_rate: 0.1}, {match: b*, bits: 8}]");
+}
+
+TEST_F(ReadConfig, NamesWhatIsWrongInAListByItsPlace) {
+  EXPECT_TRUE(contains(problem("{\"groups\": [{}, {\"mach\": \"a\"}]}"),
+                       "groups[1].mach: unknown key; did you mean match?"));
+  EXPECT_TRUE(contains(problem("{\"groups\": [{\"learning_rate\": 0}]}"),
+                       "groups[0].learning_rate: got 0, want a number in (0, inf)"));
+  EXPECT_TRUE(contains(problem("{\"groups\": [3]}"), "groups[0]: got 3, want an object"));
+  EXPECT_TRUE(
+      contains(problem("{\"groups\": {}}"), "groups: got an object, want a list of objects"));
+  Config config;
+  config.groups = {{.match = "a", .learning_rate = -1.0, .bits = {}}};
+  std::vector<std::string> found;
+  collect_range_problems(config, "", found);
+  EXPECT_EQ(found,
+            std::vector<std::string>{"groups[0].learning_rate: got -1, want a number in (0, inf)"});
+}
+
+TEST(SetField, TakesAWholeListAndNoPartOfOne) {
+  Config config;
+  set_field(config, "groups", "[{\"match\": \"a\", \"bits\": 8}]");
+  EXPECT_EQ(config.groups, (std::vector<Group>{{.match = "a", .learning_rate = {}, .bits = 8}}));
+  set_field(config, "groups", "[]");
+  EXPECT_TRUE(config.groups.empty());
+  EXPECT_THROW(set_field(config, "groups", "a"), ConfigError);
+  EXPECT_THROW(set_field(config, "groups", "[{\"mach\": 1}]"), ConfigError);
+  EXPECT_THROW(set_field(config, "groups.match", "a"), ConfigError);
+}
+
 TEST(JsonSchema, DescribesEveryField) {
   const auto schema = parse_json_text(json_schema(Config{}), "schema").get_object();
   EXPECT_EQ(schema.at("$schema"), "https://json-schema.org/draft/2020-12/schema");
   EXPECT_EQ(schema.at("additionalProperties"), false);
   const auto& properties = schema.at("properties").as_object();
-  EXPECT_EQ(properties.size(), 7u);
+  EXPECT_EQ(properties.size(), 8u);
   EXPECT_EQ(properties.at("steps").at("type"), "integer");
   EXPECT_EQ(properties.at("steps").at("minimum"), 1);
   EXPECT_EQ(properties.at("steps").at("default"), 100);
@@ -220,6 +274,10 @@ TEST(JsonSchema, DescribesEveryField) {
   EXPECT_EQ(optimizer.at("additionalProperties"), false);
   EXPECT_EQ(optimizer.at("properties").at("learning_rate").at("exclusiveMinimum"), 0);
   EXPECT_EQ(optimizer.at("properties").at("betas").at("items").at("exclusiveMaximum"), 1);
+  const auto& group = properties.at("groups").at("items").as_object();
+  EXPECT_EQ(properties.at("groups").at("type"), "array");
+  EXPECT_EQ(group.at("properties").at("bits").at("type"), "integer");
+  EXPECT_FALSE(group.at("properties").at("bits").as_object().contains("default"));
 }
 
 TEST(ConfigMarkdown, HasOneRowForEveryField) {
@@ -228,6 +286,7 @@ TEST(ConfigMarkdown, HasOneRowForEveryField) {
       contains(text, "| `steps` | `100` | whole number in [1, inf) | Steps of the run. |\n"));
   EXPECT_TRUE(contains(text, "## optimizer\n\nHow weights change.\n\n| key |"));
   EXPECT_TRUE(contains(text, "| `optimizer.betas` | `[0.9, 0.95]` | list of numbers in [0, 1) |"));
+  EXPECT_TRUE(contains(text, "| `groups[].bits` | left out | whole number | Bits of the state. |"));
   EXPECT_TRUE(contains(text, "| `optimizer.name` | `\"adamw\"` | adamw, muon |"));
   EXPECT_TRUE(contains(text, "| `optimizer.learning_rate` | `0.0003` | number in (0, inf) |"));
 }

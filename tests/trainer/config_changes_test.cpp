@@ -46,6 +46,16 @@ TEST(ConfigChanges, AreToldWhereTheSavedStateMeansTheSame) {
   }
 }
 
+TEST(ConfigChanges, OfAGroupAreSeenToTheLastDigit) {
+  const auto before = with("optimizer.groups", R"([{"match": "vector", "epsilon": 1.0000001e-8}])");
+  const auto after = with("optimizer.groups", R"([{"match": "vector", "epsilon": 1.0000002e-8}])");
+  EXPECT_TRUE(config_changes(before, before).refused.empty());
+  EXPECT_EQ(
+      config_changes(before, after).refused,
+      std::vector<std::string>{"optimizer.groups: the run was saved with [{match: vector, epsilon: "
+                               "1.0000001e-08}], got [{match: vector, epsilon: 1.0000002e-08}]"});
+}
+
 TEST(ConfigChanges, OfPrecisionAreToldAsTheRunsOwnChoice) {
   const ConfigChanges changes = config_changes(tiny_config(), with("mixed_precision.full", "bf16"));
   ASSERT_EQ(changes.told.size(), 1u);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -37,8 +38,9 @@ struct Range {
 ///                 Range::at_least(0)});
 ///   }
 /// and JSON, command line, validation, help and docs/CONFIG.md follow from that list. T is bool, an
-/// integer, double, std::string, std::vector<double>, an enum with enum_names(), or another struct
-/// with visit_fields.
+/// integer, double, std::string, std::vector<double>, an enum with enum_names(), another struct
+/// with visit_fields, a std::vector of such structs, or a std::optional of what is no struct, whose
+/// key may be left out.
 template <class T>
 struct Field {
   const char* name;
@@ -66,6 +68,21 @@ concept FieldStruct = requires(T& value) {
   T::visit_fields(value, [](auto&&) {});
 };
 
+template <class T>
+inline constexpr bool kIsOptional = false;
+template <class T>
+inline constexpr bool kIsOptional<std::optional<T>> = true;
+template <class T>
+inline constexpr bool kIsFieldStructList = false;
+template <FieldStruct T>
+inline constexpr bool kIsFieldStructList<std::vector<T>> = true;
+
+/// The problem of one value, or nothing.
+template <class Value>
+void collect_value_problems(const std::string& at, const Value& value, const Range& range,
+                            const std::vector<std::string>& choices,
+                            std::vector<std::string>& problems);
+
 /// Problems of all fields of `config`, each as "path: got VALUE, want RANGE". The names are
 /// prefixed with `path`.
 template <FieldStruct T>
@@ -76,27 +93,37 @@ std::string range_problem(const std::string& path, double value, const Range& ra
 std::string choice_problem(const std::string& path, const std::string& value,
                            const std::vector<std::string>& choices);
 
+template <class Value>
+void collect_value_problems(const std::string& at, const Value& value, const Range& range,
+                            const std::vector<std::string>& choices,
+                            std::vector<std::string>& problems) {
+  if constexpr (FieldStruct<Value>) {
+    collect_range_problems(value, at, problems);
+  } else if constexpr (kIsFieldStructList<Value>) {
+    for (std::size_t i = 0; i < value.size(); ++i)
+      collect_range_problems(value[i], at + "[" + std::to_string(i) + "]", problems);
+  } else if constexpr (kIsOptional<Value>) {
+    if (value) collect_value_problems(at, *value, range, choices, problems);
+  } else if constexpr (std::is_same_v<Value, std::vector<double>>) {
+    for (double v : value) {
+      if (!range.contains(v)) problems.push_back(range_problem(at, v, range));
+    }
+  } else if constexpr (std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>) {
+    const double v = static_cast<double>(value);
+    if (!range.contains(v) || !std::isfinite(v)) problems.push_back(range_problem(at, v, range));
+  } else if constexpr (std::is_same_v<Value, std::string>) {
+    bool known = choices.empty();
+    for (const auto& choice : choices) known = known || choice == value;
+    if (!known) problems.push_back(choice_problem(at, value, choices));
+  }
+}
+
 template <FieldStruct T>
 void collect_range_problems(const T& config, const std::string& path,
                             std::vector<std::string>& problems) {
   T::visit_fields(config, [&](const auto& field) {
-    using Value = std::remove_cvref_t<decltype(field.value)>;
     const std::string at = path.empty() ? field.name : path + "." + field.name;
-    if constexpr (FieldStruct<Value>) {
-      collect_range_problems(field.value, at, problems);
-    } else if constexpr (std::is_same_v<Value, std::vector<double>>) {
-      for (double v : field.value) {
-        if (!field.range.contains(v)) problems.push_back(range_problem(at, v, field.range));
-      }
-    } else if constexpr (std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>) {
-      const double v = static_cast<double>(field.value);
-      if (!field.range.contains(v) || !std::isfinite(v))
-        problems.push_back(range_problem(at, v, field.range));
-    } else if constexpr (std::is_same_v<Value, std::string>) {
-      bool known = field.choices.empty();
-      for (const auto& choice : field.choices) known = known || choice == field.value;
-      if (!known) problems.push_back(choice_problem(at, field.value, field.choices));
-    }
+    collect_value_problems(at, field.value, field.range, field.choices, problems);
   });
 }
 

@@ -24,13 +24,18 @@ struct FieldNode {
   Range range;                       // of a number, or of each number of a list
   std::vector<std::string> choices;  // of a text; empty: any
   FieldValue value;                  // what the struct holds now
+  bool left_out = false;             // an optional that holds nothing
   std::int64_t lowest = std::numeric_limits<std::int64_t>::min();  // what the C++ integer can hold
   std::int64_t highest = std::numeric_limits<std::int64_t>::max();
   std::function<void(const FieldValue&)>
       assign;                     // writes a value of the same alternative into the struct
-  std::vector<FieldNode> fields;  // of a group
+  std::vector<FieldNode> fields;  // of a group, or of an element of a list
+  bool is_list = false;           // of groups
+  std::vector<FieldNode> elements;
+  std::function<void()> clear;        // the list
+  std::function<FieldNode()> append;  // a new element, to be written before the next one
 
-  bool is_group() const { return std::holds_alternative<std::monostate>(value); }
+  bool is_group() const { return std::holds_alternative<std::monostate>(value) && !is_list; }
 };
 
 namespace detail {
@@ -70,6 +75,24 @@ void from_field_value(T& target, const FieldValue& value) {
   }
 }
 
+template <class List>
+void add_list(FieldNode& node, List& list) {
+  using Element = typename List::value_type;
+  node.is_list = true;
+  Element prototype;
+  add_fields(node, prototype);
+  for (FieldNode& field : node.fields) field.assign = nullptr;
+  for (auto& element : list) add_fields(node.elements.emplace_back(), element);
+  if constexpr (!std::is_const_v<List>) {
+    node.clear = [target = &list] { target->clear(); };
+    node.append = [target = &list] {
+      FieldNode made;
+      add_fields(made, target->emplace_back());
+      return made;
+    };
+  }
+}
+
 template <class T>
 FieldNode field_node(const Field<T>& field) {
   using Value = std::remove_const_t<T>;
@@ -80,6 +103,18 @@ FieldNode field_node(const Field<T>& field) {
   node.choices = field.choices;
   if constexpr (FieldStruct<Value>) {
     add_fields(node, field.value);
+  } else if constexpr (kIsFieldStructList<Value>) {
+    add_list(node, field.value);
+  } else if constexpr (kIsOptional<Value>) {
+    auto held = field.value.value_or(typename Value::value_type{});
+    node = field_node(Field{field.name, held, field.help, field.range, field.choices});
+    node.left_out = !field.value.has_value();
+    node.assign = nullptr;
+    if constexpr (!std::is_const_v<T>) {
+      node.assign = [target = &field.value](const FieldValue& value) {
+        from_field_value(target->emplace(), value);
+      };
+    }
   } else {
     node.value = to_field_value<Value>(field.value);
     if constexpr (NamedEnum<Value>) node.choices = enum_names(field.value);
@@ -113,6 +148,8 @@ FieldNode field_tree(T& config) {
 std::string fields_json(const FieldNode& root);
 /// A value as a person would write it: adamw, 0.001, [0.9, 0.95].
 std::string field_text(const FieldValue& value);
+/// The same of a field; a list is its elements, [{match: embedding, name: sgd}].
+std::string field_text(const FieldNode& field);
 /// JSON Schema (draft 2020-12): types, defaults, ranges, choices and help; no other keys allowed
 /// but "$schema".
 std::string fields_schema(const FieldNode& root);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,35 @@ namespace hybrid_trainer {
 
 /// Names that OptimizerConfig::name may hold.
 const std::vector<std::string>& optimizer_names();
+
+/// Weights that are updated otherwise than by the rest of the group `optimizer`; what is left out
+/// is as there. JSON list `optimizer.groups`.
+struct OptimizerGroupConfig {
+  std::string match{};
+  std::optional<std::string> name{};
+  std::optional<double> learning_rate{};
+  std::optional<std::vector<double>> betas{};
+  std::optional<double> epsilon{};
+  std::optional<double> momentum{};
+  std::optional<double> weight_decay{};
+  std::optional<std::int64_t> state_bits{};
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"match", self.match,
+                "Which weights: a role (matrix, embedding, head, vector, expert) or names with *, "
+                "as h.*.attn.*; each weight may be in one group only."});
+    visit(Field{"name", self.name, "adamw, sgd or muon.", Range{}, optimizer_names()});
+    visit(Field{"learning_rate", self.learning_rate,
+                "Highest learning rate; it moves as the schedule says.", Range::at_least(0)});
+    visit(Field{"betas", self.betas, "See optimizer.betas.", Range::fraction()});
+    visit(Field{"epsilon", self.epsilon, "See optimizer.epsilon.", Range::above(0)});
+    visit(Field{"momentum", self.momentum, "See optimizer.momentum.", Range::fraction()});
+    visit(Field{"weight_decay", self.weight_decay, "See optimizer.weight_decay.",
+                Range::at_least(0)});
+    visit(Field{"state_bits", self.state_bits, "See optimizer.state_bits.", Range::between(8, 32)});
+  }
+};
 
 /// Which optimizer turns gradients into weight changes, and its settings. JSON group `optimizer`.
 struct OptimizerConfig {
@@ -21,6 +51,7 @@ struct OptimizerConfig {
   double weight_decay = 0.1;
   double clip_norm = 1.0;
   std::int64_t state_bits = 32;
+  std::vector<OptimizerGroupConfig> groups{};
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -47,8 +78,11 @@ struct OptimizerConfig {
                 "blocks of 256 with a scale each; parameters below 4,096 elements and the momentum "
                 "of muon's matrices keep 32.",
                 Range::between(8, 32)});
+    visit(Field{"groups", self.groups, "Weights that are updated otherwise."});
   }
 
+  /// The settings of a group, with what it leaves out taken from here.
+  OptimizerConfig of(const OptimizerGroupConfig& group) const;
   /// Appends the problems that the fields' ranges cannot express, as "path.field: ...".
   void collect_problems(const std::string& path, std::vector<std::string>& problems) const;
 };

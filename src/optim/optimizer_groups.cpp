@@ -1,0 +1,90 @@
+#include "optimizer_groups.h"
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/nearest_name.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Whether `name` is `pattern`, in which each * stands for any characters.
+bool matches_pattern(std::string_view name, std::string_view pattern) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return name == pattern;
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  for (std::size_t at = star; at <= name.size(); ++at) {
+    if (matches_pattern(name.substr(at), rest)) return true;
+  }
+  return false;
+}
+
+bool matches(const OptimizerGroupConfig& group, const Parameter& parameter) {
+  return group.match == name_of(parameter.role()) || matches_pattern(parameter.name(), group.match);
+}
+
+/// Position of the group that the parameter is in; that of the end for the rest.
+std::size_t group_of(const Parameter& parameter, const std::vector<OptimizerGroupConfig>& groups,
+                     std::vector<std::string>& problems) {
+  std::size_t found = groups.size();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (!matches(groups[i], parameter)) continue;
+    if (found < groups.size()) {
+      problems.push_back(concat("optimizer.groups[", i, "].match: \"", groups[i].match,
+                                "\" matches ", parameter.name(), ", which \"", groups[found].match,
+                                "\" of groups[", found, "] has; want each weight in one group"));
+      break;
+    }
+    found = i;
+  }
+  return found;
+}
+
+void collect_empty(const std::vector<OptimizerGroupConfig>& groups,
+                   const std::vector<bool>& matched, std::vector<std::string>& problems) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (matched[i]) continue;
+    problems.push_back(concat("optimizer.groups[", i, "].match: \"", groups[i].match,
+                              "\" matches no weight", name_hint(groups[i].match, role_names())));
+  }
+}
+
+/// Splits off what the group's optimizer does not take.
+void add_group(std::vector<OptimizerGroup>& to, OptimizerGroup group, bool explicitly,
+               const std::vector<Parameter*>& parameters) {
+  OptimizerGroup taken{group.config, {}}, rest{group.config, {}};
+  for (const std::size_t member : group.members) {
+    const Parameter& parameter = *parameters[member];
+    const bool orthogonalised =
+        explicitly ? parameter.role() != Role::kVector : is_matrix(parameter.role());
+    const bool fits = group.config.name != "muon" || orthogonalised;
+    (fits ? taken : rest).members.push_back(member);
+  }
+  rest.config.name = "adamw";
+  for (OptimizerGroup* part : {&taken, &rest}) {
+    if (!part->members.empty()) to.push_back(std::move(*part));
+  }
+}
+
+}  // namespace
+
+std::vector<OptimizerGroup> optimizer_groups(const OptimizerConfig& config,
+                                             const std::vector<Parameter*>& parameters) {
+  std::vector<OptimizerGroup> groups;
+  for (const OptimizerGroupConfig& group : config.groups) groups.push_back({config.of(group), {}});
+  groups.push_back({config.of({}), {}});
+  std::vector<bool> matched(groups.size(), false);
+  std::vector<std::string> problems;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const std::size_t group = group_of(*parameters[i], config.groups, problems);
+    groups[group].members.push_back(i);
+    matched[group] = true;
+  }
+  if (problems.empty()) collect_empty(config.groups, matched, problems);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  std::vector<OptimizerGroup> made;
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    add_group(made, std::move(groups[i]), i + 1 < groups.size(), parameters);
+  return made;
+}
+
+}  // namespace hybrid_trainer
