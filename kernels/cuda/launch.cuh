@@ -10,7 +10,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "kernels/backend.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 /// Blocks of one launch, threads in each, and the dynamic shared memory of a block.
 struct Grid {
@@ -21,12 +21,17 @@ struct Grid {
   std::size_t shared_bytes = 0;
 };
 
-}  // namespace hybrid_trainer::kernels
+/// Whether the stream's kernels allocate their workspace and enqueue nothing.
+inline bool simulated(const Stream& stream) {
+  return stream.device().type == DeviceType::kSimulated;
+}
+
+}  // namespace hybrid_trainer::kernels::cuda
 
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 /// The dynamic shared memory of the block, aligned to 128 bytes.
 template <class T>
@@ -37,9 +42,9 @@ __device__ T* dynamic_shared() {
 
 /// Enqueues kernel(arguments...) on the stream. Throws DeviceError, which names kernel and grid.
 template <class... Parameters>
-void launch(Cuda cuda, const char* name, void (*kernel)(Parameters...), const Grid& grid,
+void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...), const Grid& grid,
             std::type_identity_t<Parameters>... arguments) {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || cuda.simulated()) return;
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || simulated(stream)) return;
   constexpr std::size_t kWithoutAsking = 48 << 10;
   cudaError_t answer = cudaSuccess;
   if (grid.shared_bytes > kWithoutAsking) {
@@ -49,9 +54,8 @@ void launch(Cuda cuda, const char* name, void (*kernel)(Parameters...), const Gr
   }
   if (answer == cudaSuccess) {
     void* pointers[] = {&arguments...};
-    answer =
-        cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(grid.x, grid.y, grid.z),
-                         dim3(grid.threads), pointers, grid.shared_bytes, cuda.stream.native());
+    answer = cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(grid.x, grid.y, grid.z),
+                              dim3(grid.threads), pointers, grid.shared_bytes, stream.native());
   }
   if (answer == cudaSuccess) return;
   cudaGetLastError();
@@ -61,16 +65,16 @@ void launch(Cuda cuda, const char* name, void (*kernel)(Parameters...), const Gr
                            cudaGetErrorString(answer), "; --device cpu goes on without it"));
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda
 #else
 #include "tests/emulation/launch.h"
 #endif
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 /// Grid with one thread per item.
 inline Grid grid_for(std::int64_t items, unsigned int threads = 256) {
   return {.x = static_cast<unsigned int>((items + threads - 1) / threads), .threads = threads};
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -14,7 +14,7 @@
 
 #ifdef __CUDACC__
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 /// An address in shared memory, in bytes.
 using SharedAddress = std::uint32_t;
@@ -78,7 +78,7 @@ __device__ inline std::uint32_t pack_pair(float low, float high) {
          __bfloat16_as_ushort(pair.x);
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda
 #else
 #include "tests/emulation/tensor_core.h"
 #endif

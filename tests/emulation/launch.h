@@ -10,12 +10,12 @@
 namespace hybrid_trainer::emulation {
 
 /// Enqueues the launch on the emulated stream.
-void enqueue_launch(CUstream_st* stream, const char* name, const kernels::Grid& grid,
+void enqueue_launch(CUstream_st* stream, const char* name, const kernels::cuda::Grid& grid,
                     std::function<void()> body);
 
 }  // namespace hybrid_trainer::emulation
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 template <class T>
 T* dynamic_shared() {
@@ -23,12 +23,12 @@ T* dynamic_shared() {
 }
 
 template <class... Parameters>
-void launch(Cuda cuda, const char* name, void (*kernel)(Parameters...), const Grid& grid,
+void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...), const Grid& grid,
             std::type_identity_t<Parameters>... arguments) {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || cuda.simulated()) return;
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || simulated(stream)) return;
   emulation::enqueue_launch(
-      cuda.stream.native(), name, grid,
+      stream.native(), name, grid,
       [kernel, values = std::tuple<Parameters...>(arguments...)] { std::apply(kernel, values); });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

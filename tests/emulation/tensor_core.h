@@ -28,7 +28,7 @@ inline float element(std::uint32_t pair, int index) {
 
 }  // namespace hybrid_trainer::emulation
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 using SharedAddress = std::uintptr_t;
 inline SharedAddress shared_address(const void* at) { return reinterpret_cast<SharedAddress>(at); }
@@ -87,4 +87,4 @@ inline std::uint32_t pack_pair(float low, float high) {
   return static_cast<std::uint32_t>(to_bfloat16(high).bits) << 16 | to_bfloat16(low).bits;
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda
