@@ -1,8 +1,28 @@
 #include "kernels/check.h"
 
 namespace hybrid_trainer::kernels {
+namespace {
+
+/// A simulated device touches nothing, so that a recording is measured with a real one's tensors.
+bool reaches(Device device, Device of_tensor) {
+  return device == of_tensor ||
+         (device.type == DeviceType::kSimulated && of_tensor.type == DeviceType::kCuda);
+}
+
+/// Part of the checks that every tensor goes through: a backend takes any address for its own.
+void check_device(const KernelCall& call, const NamedTensor& argument) {
+  const Tensor& tensor = argument.tensor;
+  if (!tensor.defined() || reaches(call.device, tensor.device())) return;
+  throw Error(
+      ExitCode::kInternal,
+      concat(call.kernel, ": ", argument.name, " is on ", name_of(tensor.device()),
+             ", the stream on ", name_of(call.device), "; wait_for_device copies it there"));
+}
+
+}  // namespace
 
 void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted) {
+  check_device(call, argument);
   if (argument.tensor.shape() == wanted && argument.tensor.defined()) return;
   throw ShapeMismatch(
       concat(call.kernel, ": ", argument.name, " is ", argument.tensor.shape().text(),
@@ -21,6 +41,7 @@ void check_rank(const KernelCall& call, const NamedTensor& argument, int wanted)
 }
 
 void check_dtype(const KernelCall& call, const NamedTensor& argument, DType wanted) {
+  check_device(call, argument);
   if (argument.tensor.dtype() == wanted) return;
   throw Error(ExitCode::kInternal,
               concat(call.kernel, ": ", argument.name, " is ", name_of(argument.tensor.dtype()),
@@ -28,6 +49,7 @@ void check_dtype(const KernelCall& call, const NamedTensor& argument, DType want
 }
 
 void check_real(const KernelCall& call, const NamedTensor& argument) {
+  check_device(call, argument);
   const DType dtype = argument.tensor.dtype();
   if (dtype == DType::kF32 || dtype == DType::kBF16) return;
   throw Error(ExitCode::kInternal, concat(call.kernel, ": ", argument.name, " is ", name_of(dtype),

@@ -11,6 +11,7 @@ namespace hybrid_trainer::kernels {
 struct KernelCall {
   const char* kernel;
   const Stream& stream;
+  Device device = stream.device();
 };
 
 /// A kernel's argument under the name that its documentation uses.
@@ -18,6 +19,10 @@ struct NamedTensor {
   const char* name;
   const Tensor& tensor;
 };
+
+// Each but check_rank also throws Error, "KERNEL: NAME is on cpu, the stream on cuda:0", where a
+// defined tensor is not on the stream's device; a simulated device takes a real one's tensors too.
+// So of each tensor the shape or the dtype is checked.
 
 /// Throws ShapeMismatch "KERNEL: NAME is (8, 64), want (8, 32)".
 void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted);

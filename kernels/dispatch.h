@@ -13,7 +13,7 @@ namespace hybrid_trainer::kernels {
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
 void dispatch(const KernelCall& call, Work work, const Arguments&... arguments) {
   const KernelTimer timer(call.stream, work);
-  switch (call.stream.device().type) {
+  switch (call.device.type) {
     case DeviceType::kCpu:
       return on_cpu(arguments..., call.stream);
 #if defined(HT_WITH_CUDA)
@@ -24,9 +24,8 @@ void dispatch(const KernelCall& call, Work work, const Arguments&... arguments) 
     default:
       break;
   }
-  throw Error(ExitCode::kInternal,
-              concat(call.kernel, ": the stream is on ", name_of(call.stream.device()),
-                     ", which has no backend in this build"));
+  throw Error(ExitCode::kInternal, concat(call.kernel, ": the stream is on ", name_of(call.device),
+                                          ", which has no backend in this build"));
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -185,6 +185,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
 
 void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,
                        const Stream& stream) {
+  if (simulated(stream)) return;
   const auto rows = static_cast<std::size_t>(qkv.size(1));
   const std::size_t row_bytes = static_cast<std::size_t>(key_cache.size(2)) * size_of(qkv.dtype());
   const std::size_t cache_bytes = static_cast<std::size_t>(key_cache.size(1)) * row_bytes;
