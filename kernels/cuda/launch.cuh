@@ -1,35 +1,16 @@
 #pragma once
 
-// What every kernel file needs: how a kernel is launched and where its dynamic shared memory is. In
-// the tests, tests/emulation provides the same names and runs blocks on a processor.
+// What every kernel file needs: how a kernel is launched and where its dynamic shared memory is.
+// Where no nvcc compiles the kernels, a header of this name that stands before it on the include
+// path provides the same, and the names of CUDA C++.
 
-#include <cstddef>
-#include <cstdint>
+#include <cuda_runtime.h>
+
 #include <type_traits>
 
 #include "hybrid_trainer/core/error.h"
 #include "kernels/backend.h"
-
-namespace hybrid_trainer::kernels::cuda {
-
-/// Blocks of one launch, threads in each, and the dynamic shared memory of a block.
-struct Grid {
-  unsigned int x = 1;
-  unsigned int y = 1;
-  unsigned int z = 1;
-  unsigned int threads = 256;
-  std::size_t shared_bytes = 0;
-};
-
-/// Whether the stream's kernels allocate their workspace and enqueue nothing.
-inline bool simulated(const Stream& stream) {
-  return stream.device().type == DeviceType::kSimulated;
-}
-
-}  // namespace hybrid_trainer::kernels::cuda
-
-#ifdef __CUDACC__
-#include <cuda_runtime.h>
+#include "kernels/cuda/grid.h"
 
 namespace hybrid_trainer::kernels::cuda {
 
@@ -63,18 +44,6 @@ void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...
                            " blocks of ", grid.threads, " threads and ", grid.shared_bytes,
                            " bytes of shared memory answered ", cudaGetErrorName(answer), ": ",
                            cudaGetErrorString(answer), "; --device cpu goes on without it"));
-}
-
-}  // namespace hybrid_trainer::kernels::cuda
-#else
-#include "tests/emulation/launch.h"
-#endif
-
-namespace hybrid_trainer::kernels::cuda {
-
-/// Grid with one thread per item.
-inline Grid grid_for(std::int64_t items, unsigned int threads = 256) {
-  return {.x = static_cast<unsigned int>((items + threads - 1) / threads), .threads = threads};
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

@@ -6,13 +6,12 @@
 //   left (16, 16): rows g and g + 8 of columns 2t, 2t + 1, then of columns 2t + 8, 2t + 9;
 //   right (16, 8): rows 2t, 2t + 1 of column g, then rows 2t + 8, 2t + 9;
 //   sums (16, 8): columns 2t, 2t + 1 of row g, then of row g + 8, one element per register.
-// All lanes of a warp call each of these together. In the tests, tests/emulation replaces them.
+// All lanes of a warp call each of these together. As kernels/cuda/launch.cuh, this header has
+// another one of its name before it on the include path where no nvcc compiles the kernels.
 
 #include <cstdint>
 
 #include "kernels/cuda/real.cuh"
-
-#ifdef __CUDACC__
 
 namespace hybrid_trainer::kernels::cuda {
 
@@ -79,6 +78,3 @@ __device__ inline std::uint32_t pack_pair(float low, float high) {
 }
 
 }  // namespace hybrid_trainer::kernels::cuda
-#else
-#include "tests/emulation/tensor_core.h"
-#endif

@@ -1,10 +1,15 @@
 #pragma once
 
-// launch and dynamic_shared of kernels/cuda/launch.cuh, for a processor.
+// The twin of the product's header of this name, for a processor: it stands before that one on the
+// include path.
 
 #include <functional>
 #include <tuple>
+#include <type_traits>
 
+#include "hybrid_trainer/core/error.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/grid.h"
 #include "tests/emulation/device_code.h"
 
 namespace hybrid_trainer::emulation {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What kernels/cuda/tensor_core.cuh wraps, for a processor: the same fragments, lane by lane.
+// The twin of the product's header of this name, for a processor: the same fragments, lane by lane.
 
 #include <array>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "hybrid_trainer/core/dtype.h"
+#include "kernels/cuda/real.cuh"
 #include "tests/emulation/async_copies.h"
 #include "tests/emulation/device_code.h"
 
