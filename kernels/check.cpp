@@ -1,43 +1,66 @@
 #include "kernels/check.h"
 
 namespace hybrid_trainer::kernels {
+namespace {
 
-void check_shape(const char* kernel, const NamedTensor& argument, const Shape& wanted) {
+/// A simulated device touches nothing, so that a recording is measured with a real one's tensors.
+bool reaches(Device device, Device of_tensor) {
+  return device == of_tensor ||
+         (device.type == DeviceType::kSimulated && of_tensor.type == DeviceType::kCuda);
+}
+
+/// Part of the checks that every tensor goes through: a backend takes any address for its own.
+void check_device(const KernelCall& call, const NamedTensor& argument) {
+  const Tensor& tensor = argument.tensor;
+  if (!tensor.defined() || reaches(call.device, tensor.device())) return;
+  throw Error(
+      ExitCode::kInternal,
+      concat(call.kernel, ": ", argument.name, " is on ", name_of(tensor.device()),
+             ", the stream on ", name_of(call.device), "; wait_for_device copies it there"));
+}
+
+}  // namespace
+
+void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted) {
+  check_device(call, argument);
   if (argument.tensor.shape() == wanted && argument.tensor.defined()) return;
-  throw ShapeMismatch(concat(kernel, ": ", argument.name, " is ", argument.tensor.shape().text(),
-                             argument.tensor.defined() ? "" : " (undefined)", ", want ",
-                             wanted.text()));
+  throw ShapeMismatch(
+      concat(call.kernel, ": ", argument.name, " is ", argument.tensor.shape().text(),
+             argument.tensor.defined() ? "" : " (undefined)", ", want ", wanted.text()));
 }
 
-void check_optional_shape(const char* kernel, const NamedTensor& argument, const Shape& wanted) {
-  if (argument.tensor.defined()) check_shape(kernel, argument, wanted);
+void check_optional_shape(const KernelCall& call, const NamedTensor& argument,
+                          const Shape& wanted) {
+  if (argument.tensor.defined()) check_shape(call, argument, wanted);
 }
 
-void check_rank(const char* kernel, const NamedTensor& argument, int wanted) {
+void check_rank(const KernelCall& call, const NamedTensor& argument, int wanted) {
   if (argument.tensor.shape().rank() == wanted) return;
-  throw ShapeMismatch(concat(kernel, ": ", argument.name, " is ", argument.tensor.shape().text(),
-                             ", want ", wanted, " dimensions"));
+  throw ShapeMismatch(concat(call.kernel, ": ", argument.name, " is ",
+                             argument.tensor.shape().text(), ", want ", wanted, " dimensions"));
 }
 
-void check_dtype(const char* kernel, const NamedTensor& argument, DType wanted) {
+void check_dtype(const KernelCall& call, const NamedTensor& argument, DType wanted) {
+  check_device(call, argument);
   if (argument.tensor.dtype() == wanted) return;
   throw Error(ExitCode::kInternal,
-              concat(kernel, ": ", argument.name, " is ", name_of(argument.tensor.dtype()),
+              concat(call.kernel, ": ", argument.name, " is ", name_of(argument.tensor.dtype()),
                      ", want ", name_of(wanted)));
 }
 
-void check_real(const char* kernel, const NamedTensor& argument) {
+void check_real(const KernelCall& call, const NamedTensor& argument) {
+  check_device(call, argument);
   const DType dtype = argument.tensor.dtype();
   if (dtype == DType::kF32 || dtype == DType::kBF16) return;
-  throw Error(ExitCode::kInternal,
-              concat(kernel, ": ", argument.name, " is ", name_of(dtype), ", want f32 or bf16"));
+  throw Error(ExitCode::kInternal, concat(call.kernel, ": ", argument.name, " is ", name_of(dtype),
+                                          ", want f32 or bf16"));
 }
 
-void check_alike(const char* kernel, std::initializer_list<NamedTensor> arguments) {
+void check_alike(const KernelCall& call, std::initializer_list<NamedTensor> arguments) {
   const Tensor& first = arguments.begin()->tensor;
   for (const NamedTensor& argument : arguments) {
-    check_shape(kernel, argument, first.shape());
-    check_dtype(kernel, argument, first.dtype());
+    check_shape(call, argument, first.shape());
+    check_dtype(call, argument, first.dtype());
   }
 }
 

@@ -1,31 +1,52 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 
-#include "kernels/check.h"
-#include "kernels/cpu/elementwise.h"
-#include "kernels/cuda/elementwise.h"
+#include "kernels/dispatch.h"
 
 namespace hybrid_trainer::kernels {
 
+namespace cpu {
+decltype(kernels::add) add;
+decltype(kernels::scale) scale;
+decltype(kernels::normalize) normalize;
+decltype(kernels::move_along) move_along;
+decltype(kernels::cast) cast;
+decltype(kernels::gelu_forward) gelu_forward;
+decltype(kernels::gelu_backward) gelu_backward;
+decltype(kernels::dropout) dropout;
+}  // namespace cpu
+namespace cuda {
+decltype(kernels::add) add;
+decltype(kernels::scale) scale;
+decltype(kernels::normalize) normalize;
+decltype(kernels::move_along) move_along;
+decltype(kernels::cast) cast;
+decltype(kernels::gelu_forward) gelu_forward;
+decltype(kernels::gelu_backward) gelu_backward;
+decltype(kernels::dropout) dropout;
+}  // namespace cuda
+
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream) {
-  check_real("add", {"y", y});
-  check_alike("add", {{"y", y}, {"x", x}, {"z", z}});
-  visit_backend(stream, Work::kElementwise, [&](auto backend) { add(backend, y, x, z); });
+  const KernelCall call{"add", stream};
+  check_real(call, {"y", y});
+  check_alike(call, {{"y", y}, {"x", x}, {"z", z}});
+  dispatch<cpu::add, cuda::add>(call, Work::kElementwise, y, x, z);
 }
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {
-  check_dtype("scale", {"y", y}, DType::kF32);
-  check_alike("scale", {{"y", y}, {"x", x}});
-  visit_backend(stream, Work::kElementwise, [&](auto backend) { scale(backend, y, x, a); });
+  const KernelCall call{"scale", stream};
+  check_dtype(call, {"y", y}, DType::kF32);
+  check_alike(call, {{"y", y}, {"x", x}});
+  dispatch<cpu::scale, cuda::scale>(call, Work::kElementwise, y, x, a);
 }
 
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
                const Stream& stream) {
-  check_dtype("normalize", {"y", y}, DType::kF32);
-  check_alike("normalize", {{"y", y}, {"x", x}});
-  check_dtype("normalize", {"squares", squares}, DType::kF64);
-  check_shape("normalize", {"squares", squares}, {1});
-  visit_backend(stream, Work::kElementwise,
-                [&](auto backend) { normalize(backend, y, x, squares, floor); });
+  const KernelCall call{"normalize", stream};
+  check_dtype(call, {"y", y}, DType::kF32);
+  check_alike(call, {{"y", y}, {"x", x}});
+  check_dtype(call, {"squares", squares}, DType::kF64);
+  check_shape(call, {"squares", squares}, {1});
+  dispatch<cpu::normalize, cuda::normalize>(call, Work::kElementwise, y, x, squares, floor);
 }
 
 void axpy(const Tensor& y, float a, const Tensor& x, const Stream& stream) {
@@ -34,40 +55,42 @@ void axpy(const Tensor& y, float a, const Tensor& x, const Stream& stream) {
 
 void move_along(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
                 const Stream& stream) {
-  check_dtype("move_along", {"y", y}, DType::kF32);
-  check_alike("move_along", {{"y", y}, {"from", from}, {"direction", direction}});
-  visit_backend(stream, Work::kElementwise,
-                [&](auto backend) { move_along(backend, y, from, a, direction); });
+  const KernelCall call{"move_along", stream};
+  check_dtype(call, {"y", y}, DType::kF32);
+  check_alike(call, {{"y", y}, {"from", from}, {"direction", direction}});
+  dispatch<cpu::move_along, cuda::move_along>(call, Work::kElementwise, y, from, a, direction);
 }
 
 void cast(const Tensor& y, const Tensor& x, const Stream& stream) {
-  check_real("cast", {"y", y});
-  check_real("cast", {"x", x});
-  check_shape("cast", {"y", y}, x.shape());
-  visit_backend(stream, Work::kElementwise, [&](auto backend) { cast(backend, y, x); });
+  const KernelCall call{"cast", stream};
+  check_real(call, {"y", y});
+  check_real(call, {"x", x});
+  check_shape(call, {"y", y}, x.shape());
+  dispatch<cpu::cast, cuda::cast>(call, Work::kElementwise, y, x);
 }
 
 void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream) {
-  check_real("gelu_forward", {"y", y});
-  check_alike("gelu_forward", {{"y", y}, {"x", x}});
-  visit_backend(stream, Work::kElementwise, [&](auto backend) { gelu_forward(backend, y, x); });
+  const KernelCall call{"gelu_forward", stream};
+  check_real(call, {"y", y});
+  check_alike(call, {{"y", y}, {"x", x}});
+  dispatch<cpu::gelu_forward, cuda::gelu_forward>(call, Work::kElementwise, y, x);
 }
 
 void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream) {
-  check_real("gelu_backward", {"dx", dx});
-  check_alike("gelu_backward", {{"dx", dx}, {"dy", dy}, {"x", x}});
-  visit_backend(stream, Work::kElementwise,
-                [&](auto backend) { gelu_backward(backend, dx, dy, x); });
+  const KernelCall call{"gelu_backward", stream};
+  check_real(call, {"dx", dx});
+  check_alike(call, {{"dx", dx}, {"dy", dy}, {"x", x}});
+  dispatch<cpu::gelu_backward, cuda::gelu_backward>(call, Work::kElementwise, dx, dy, x);
 }
 
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream& stream) {
-  check_real("dropout", {"y", y});
-  check_alike("dropout", {{"y", y}, {"x", x}});
+  const KernelCall call{"dropout", stream};
+  check_real(call, {"y", y});
+  check_alike(call, {{"y", y}, {"x", x}});
   require(p >= 0 && p < 1, "dropout: p must be in [0, 1)");
-  check_optional_shape("dropout", {"step_words", numbers.step_words}, {2});
-  visit_backend(stream, Work::kElementwise,
-                [&](auto backend) { dropout(backend, y, x, p, numbers); });
+  check_optional_shape(call, {"step_words", numbers.step_words}, {2});
+  dispatch<cpu::dropout, cuda::dropout>(call, Work::kElementwise, y, x, p, numbers);
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -7,10 +7,17 @@
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/matmul.h"
-#include "kernels/cpu/machine_rates.h"
-#include "kernels/cuda/machine_rates.h"
+#include "kernels/dispatch.h"
 
 namespace hybrid_trainer::kernels {
+
+namespace cpu {
+decltype(kernels::find_all_bits) find_all_bits;
+}  // namespace cpu
+namespace cuda {
+decltype(kernels::find_all_bits) find_all_bits;
+}  // namespace cuda
+
 namespace {
 
 bool on_cuda(const Stream& stream) { return stream.device().type == DeviceType::kCuda; }
@@ -112,14 +119,19 @@ double measure_copy_rate(const Stream& stream) {
   return 2.0 * static_cast<double>(from.bytes()) / seconds;
 }
 
+void find_all_bits(const Tensor& bits, const Tensor& x, const Stream& stream) {
+  const KernelCall call{"find_all_bits", stream};
+  check_dtype(call, {"bits", bits}, DType::kI32);
+  check_shape(call, {"bits", bits}, {1});
+  check_dtype(call, {"x", x}, DType::kF32);
+  dispatch<cpu::find_all_bits, cuda::find_all_bits>(call, Work::kReduction, bits, x);
+}
+
 double measure_read_rate(const Stream& stream) {
   const Tensor from =
       Tensor::zeros({large_elements(stream)}, DType::kF32, MemoryKind::kWorkspace, stream);
   const Tensor bits = Tensor::empty({1}, DType::kI32, MemoryKind::kWorkspace, stream);
-  const double seconds = best_seconds(stream, 5, [&] {
-    visit_backend(stream, Work::kReduction,
-                  [&](auto backend) { find_all_bits(backend, bits, from); });
-  });
+  const double seconds = best_seconds(stream, 5, [&] { find_all_bits(bits, from, stream); });
   require(*wait_for_host(bits, stream).data<std::int32_t>() == 0,
           "measure_read_rate: zeros were read as something else");
   return static_cast<double>(from.bytes()) / seconds;

@@ -1,35 +1,43 @@
 #include "hybrid_trainer/kernels/quantization.h"
 
-#include "kernels/check.h"
-#include "kernels/cpu/quantization.h"
-#include "kernels/cuda/quantization.h"
+#include "kernels/dispatch.h"
 
 namespace hybrid_trainer::kernels {
+
+namespace cpu {
+decltype(kernels::quantize) quantize;
+decltype(kernels::dequantize) dequantize;
+}  // namespace cpu
+namespace cuda {
+decltype(kernels::quantize) quantize;
+decltype(kernels::dequantize) dequantize;
+}  // namespace cuda
+
 namespace {
 
-void check_quantized(const char* kernel, const Tensor& codes, const Tensor& scales,
+void check_quantized(const KernelCall& call, const Tensor& codes, const Tensor& scales,
                      const Tensor& x) {
-  check_dtype(kernel, {"x", x}, DType::kF32);
-  check_dtype(kernel, {"codes", codes}, DType::kU8);
-  check_shape(kernel, {"codes", codes}, x.shape());
-  check_dtype(kernel, {"scales", scales}, DType::kF32);
-  check_shape(kernel, {"scales", scales}, {quantization_blocks(x.elements())});
+  check_dtype(call, {"x", x}, DType::kF32);
+  check_dtype(call, {"codes", codes}, DType::kU8);
+  check_shape(call, {"codes", codes}, x.shape());
+  check_dtype(call, {"scales", scales}, DType::kF32);
+  check_shape(call, {"scales", scales}, {quantization_blocks(x.elements())});
 }
 
 }  // namespace
 
 void quantize(const Tensor& codes, const Tensor& scales, const Tensor& x, QuantizationMap map,
               const Stream& stream) {
-  check_quantized("quantize", codes, scales, x);
-  visit_backend(stream, Work::kElementwise,
-                [&](auto backend) { quantize(backend, codes, scales, x, map); });
+  const KernelCall call{"quantize", stream};
+  check_quantized(call, codes, scales, x);
+  dispatch<cpu::quantize, cuda::quantize>(call, Work::kElementwise, codes, scales, x, map);
 }
 
 void dequantize(const Tensor& x, const Tensor& codes, const Tensor& scales, QuantizationMap map,
                 const Stream& stream) {
-  check_quantized("dequantize", codes, scales, x);
-  visit_backend(stream, Work::kElementwise,
-                [&](auto backend) { dequantize(backend, x, codes, scales, map); });
+  const KernelCall call{"dequantize", stream};
+  check_quantized(call, codes, scales, x);
+  dispatch<cpu::dequantize, cuda::dequantize>(call, Work::kElementwise, x, codes, scales, map);
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -1,28 +1,37 @@
 #include "hybrid_trainer/kernels/reductions.h"
 
-#include "kernels/check.h"
-#include "kernels/cpu/reductions.h"
-#include "kernels/cuda/reductions.h"
+#include "kernels/dispatch.h"
 
 namespace hybrid_trainer::kernels {
+
+namespace cpu {
+decltype(kernels::dot) dot;
+decltype(kernels::mean) mean;
+}  // namespace cpu
+namespace cuda {
+decltype(kernels::dot) dot;
+decltype(kernels::mean) mean;
+}  // namespace cuda
+
 namespace {
 
-void check_result(const char* kernel, const Tensor& result) {
-  check_dtype(kernel, {"result", result}, DType::kF64);
-  check_shape(kernel, {"result", result}, {1});
+void check_result(const KernelCall& call, const Tensor& result) {
+  check_dtype(call, {"result", result}, DType::kF64);
+  check_shape(call, {"result", result}, {1});
 }
 
 }  // namespace
 
 void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
          const Stream& stream) {
-  check_result("dot", result);
+  const KernelCall call{"dot", stream};
+  check_result(call, result);
   require(x.size() == y.size(), "dot: x and y must hold as many tensors");
   for (std::size_t k = 0; k < x.size(); ++k) {
-    check_real("dot", {"x", x[k]});
-    check_alike("dot", {{"x", x[k]}, {"y", y[k]}});
+    check_real(call, {"x", x[k]});
+    check_alike(call, {{"x", x[k]}, {"y", y[k]}});
   }
-  visit_backend(stream, Work::kReduction, [&](auto backend) { dot(backend, result, x, y); });
+  dispatch<cpu::dot, cuda::dot>(call, Work::kReduction, result, x, y);
 }
 
 void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Stream& stream) {
@@ -30,10 +39,11 @@ void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Strea
 }
 
 void mean(const Tensor& result, const Tensor& x, const Stream& stream) {
-  check_result("mean", result);
-  check_dtype("mean", {"x", x}, DType::kF32);
+  const KernelCall call{"mean", stream};
+  check_result(call, result);
+  check_dtype(call, {"x", x}, DType::kF32);
   require(x.elements() > 0, "mean: x has no elements");
-  visit_backend(stream, Work::kReduction, [&](auto backend) { mean(backend, result, x); });
+  dispatch<cpu::mean, cuda::mean>(call, Work::kReduction, result, x);
 }
 
 Tensor empty_result(const Stream& stream) {
@@ -41,7 +51,8 @@ Tensor empty_result(const Stream& stream) {
 }
 
 double wait_for_value(const Tensor& result, const Stream& stream) {
-  check_result("wait_for_value", result);
+  const KernelCall call{"wait_for_value", stream};
+  check_result(call, result);
   return *wait_for_host(result, stream).data<double>();
 }
 

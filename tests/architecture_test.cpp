@@ -54,9 +54,6 @@ const std::map<std::string, Names> kLibraries{
 
 const fs::path kRoot = HT_SOURCE_DIR;
 const Names kExtensions{".h", ".cpp", ".cu", ".cuh"};
-
-/// The tests' twins of what a device does, which device code includes where no nvcc compiles it.
-constexpr auto kEmulation = "tests/emulation/";
 constexpr int kMostLines = 400, kMostMedianLines = 120;
 
 struct Include {
@@ -132,7 +129,6 @@ TEST(Architecture, IncludesFollowTheLayerTable) {
     for (const Include& include : file.includes) {
       if (!include.quoted) continue;
       const fs::path target = resolved(file, include.name);
-      if (file.path.extension() == ".cuh" && target.native().starts_with(kEmulation)) continue;
       EXPECT_FALSE(target.empty()) << at(file, include) << " does not exist";
       const std::string used = target.empty() ? layer : layer_of(target);
       EXPECT_TRUE(used == layer || kMayUse.at(layer).contains(used))

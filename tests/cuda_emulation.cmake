@@ -23,12 +23,14 @@ add_library(cuda_emulation OBJECT ${emulation} ${dispatch} ${device_code}
             ${product_choice})
 target_compile_definitions(cuda_emulation PRIVATE HT_WITH_CUDA)
 target_compile_features(cuda_emulation PRIVATE cxx_std_20)
-target_include_directories(cuda_emulation PRIVATE ${PROJECT_SOURCE_DIR})
+# In this order: tests/emulation/kernels has twins of the headers that only nvcc compiles.
+target_include_directories(cuda_emulation PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulation ${PROJECT_SOURCE_DIR})
 target_link_libraries(cuda_emulation PRIVATE hybrid_trainer::core Boost::context)
 ht_compile_options(cuda_emulation)
 
 ht_add_test_program(test_cuda SOURCES ${cuda_tests} ${emulation_tests} $<TARGET_OBJECTS:cuda_emulation>
                     LIBRARIES hybrid_trainer::trainer Boost::context)
+target_include_directories(test_cuda BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulation)
 if(HT_WITH_CUDA)
   ht_add_test_program(test_cuda_device AS_ONE SOURCES ${cuda_tests} cuda/device/environment.cpp LIBRARIES hybrid_trainer::trainer)
 endif()

@@ -1,11 +1,10 @@
-#include "kernels/cpu/attention.h"
+#include "hybrid_trainer/kernels/attention.h"
+#include "kernels/backend.h"
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/tile_attention.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cpu {
 namespace {
-
-using namespace cpu;
 
 /// Scratch of one worker: seven (T, head_size) arrays if rows are not f32, then two score blocks.
 struct BackwardScratch {
@@ -121,13 +120,14 @@ inline void backward_head(T* dqkv, const T* dy, const T* y, const float* log_sum
 
 }  // namespace
 
-void attention_backward(Cpu cpu, const Tensor& dqkv, const Tensor& dy, const Tensor& y,
-                        const Tensor& log_sum_exp, const Tensor& qkv, int heads) {
+void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
+                        const Tensor& log_sum_exp, const Tensor& qkv, int heads,
+                        const Stream& stream) {
   const AttentionSizes sizes(qkv, heads);
   if (fits_tiles(sizes, qkv.dtype()))
-    return attention_backward_by_tiles(cpu, dqkv, dy, y, log_sum_exp, qkv, sizes);
+    return attention_backward_by_tiles(dqkv, dy, y, log_sum_exp, qkv, sizes, stream);
   const std::int64_t scratch_elements = BackwardScratch::elements(sizes);
-  const Tensor scratch = cpu.workspace(threads() * scratch_elements);
+  const Tensor scratch = empty_workspace(threads() * scratch_elements, DType::kF32, stream);
   float* const scratch_base = scratch.data<float>();
   const float* const sums = log_sum_exp.data<float>();
   visit_real(qkv.dtype(), [&](auto real) {
@@ -144,4 +144,4 @@ void attention_backward(Cpu cpu, const Tensor& dqkv, const Tensor& dy, const Ten
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cpu

@@ -2,14 +2,13 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/cpu/attention.h"
+#include "hybrid_trainer/kernels/attention.h"
+#include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cpu {
 namespace {
-
-using namespace cpu;
 
 template <class T>
 struct DecodeHead {
@@ -66,14 +65,14 @@ inline void decode_head(const DecodeHead<T>& head, std::int64_t position, std::i
 
 }  // namespace
 
-void attention_decode(Cpu cpu, const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
-                      const Tensor& qkv, std::int64_t position, int heads) {
+void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
+                      const Tensor& qkv, std::int64_t position, int heads, const Stream& stream) {
   const std::int64_t channels = y.size(1);
   const std::int64_t head_size = channels / heads;
   const std::int64_t cache_size = key_cache.size(1) * channels;
   const std::int64_t scratch_size = key_cache.size(1) + head_size;
   const std::int64_t items = y.size(0) * heads;
-  const Tensor scratch = cpu.workspace(items * scratch_size);
+  const Tensor scratch = empty_workspace(items * scratch_size, DType::kF32, stream);
   float* const scratch_base = scratch.data<float>();
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
@@ -98,7 +97,8 @@ void attention_decode(Cpu cpu, const Tensor& y, const Tensor& key_cache, const T
   });
 }
 
-void store_keys_values(Cpu, const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv) {
+void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,
+                       const Stream&) {
   const std::int64_t time = qkv.size(1), capacity = key_cache.size(1);
   const std::size_t row_bytes = static_cast<std::size_t>(key_cache.size(2)) * size_of(qkv.dtype());
   const char* const from = static_cast<const char*>(qkv.raw());
@@ -112,4 +112,4 @@ void store_keys_values(Cpu, const Tensor& key_cache, const Tensor& value_cache, 
   }
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cpu

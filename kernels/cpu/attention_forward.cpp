@@ -1,13 +1,12 @@
 #include <limits>
 
-#include "kernels/cpu/attention.h"
+#include "hybrid_trainer/kernels/attention.h"
+#include "kernels/backend.h"
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/tile_attention.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cpu {
 namespace {
-
-using namespace cpu;
 
 /// Scratch of one worker, cut from one array.
 struct ForwardScratch {
@@ -105,13 +104,13 @@ inline void forward_head(T* y, float* log_sum_exp, const T* qkv, const Attention
 
 }  // namespace
 
-void attention_forward(Cpu cpu, const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
-                       int heads) {
+void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, int heads,
+                       const Stream& stream) {
   const AttentionSizes sizes(qkv, heads);
   if (fits_tiles(sizes, qkv.dtype()))
-    return attention_forward_by_tiles(cpu, y, log_sum_exp, qkv, sizes);
+    return attention_forward_by_tiles(y, log_sum_exp, qkv, sizes, stream);
   const std::int64_t scratch_elements = ForwardScratch::elements(sizes);
-  const Tensor scratch = cpu.workspace(threads() * scratch_elements);
+  const Tensor scratch = empty_workspace(threads() * scratch_elements, DType::kF32, stream);
   float* const scratch_base = scratch.data<float>();
   float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
   visit_real(qkv.dtype(), [&](auto real) {
@@ -125,4 +124,4 @@ void attention_forward(Cpu cpu, const Tensor& y, const Tensor& log_sum_exp, cons
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cpu

@@ -9,9 +9,11 @@ namespace hybrid_trainer::kernels::cpu {
 /// added up in their order.
 class ColumnSums {
  public:
-  ColumnSums(Cpu cpu, std::int64_t shares, std::int64_t columns)
-      : shares_(shares), columns_(columns), lines_(cpu.workspace(shares * columns)) {
-    fill_zero(lines_, cpu.stream);
+  ColumnSums(std::int64_t shares, std::int64_t columns, const Stream& stream)
+      : shares_(shares),
+        columns_(columns),
+        lines_(empty_workspace(shares * columns, DType::kF32, stream)) {
+    fill_zero(lines_, stream);
   }
   float* line(std::int64_t share) const { return lines_.data<float>() + share * columns_; }
 

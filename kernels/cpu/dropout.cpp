@@ -1,11 +1,10 @@
-#include "kernels/cpu/elementwise.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cpu {
 namespace {
-
-using namespace cpu;
 
 constexpr std::int64_t kBlocks = 64;          // of the generator, drawn together
 constexpr std::int64_t kDrawn = 4 * kBlocks;  // random numbers in them
@@ -56,7 +55,8 @@ RandomKey at_step_of(const Tensor& step_words, RandomKey key) {
 
 }  // namespace
 
-void dropout(Cpu, const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers) {
+void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
+             const Stream&) {
   const RandomKey key =
       numbers.step_words ? at_step_of(numbers.step_words, numbers.key) : numbers.key;
   const std::uint64_t first_block = numbers.first / 4;
@@ -84,4 +84,4 @@ void dropout(Cpu, const Tensor& y, const Tensor& x, float p, const DropoutNumber
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cpu

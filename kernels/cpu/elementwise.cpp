@@ -1,16 +1,15 @@
-#include "kernels/cpu/elementwise.h"
+#include "hybrid_trainer/kernels/elementwise.h"
 
 #include <cmath>
 
+#include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/share_sums.h"
 #include "kernels/cpu/vector_math.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cpu {
 
-using namespace cpu;
-
-void add(Cpu, const Tensor& y, const Tensor& x, const Tensor& z) {
+void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream&) {
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
     T* const out = y.data<T>();
@@ -23,7 +22,8 @@ void add(Cpu, const Tensor& y, const Tensor& x, const Tensor& z) {
   });
 }
 
-void move_along(Cpu, const Tensor& y, const Tensor& from, float a, const Tensor& direction) {
+void move_along(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
+                const Stream&) {
   float* const out = y.data<float>();
   const float* const start = from.data<float>();
   const float* const step = direction.data<float>();
@@ -33,7 +33,7 @@ void move_along(Cpu, const Tensor& y, const Tensor& from, float a, const Tensor&
   });
 }
 
-void scale(Cpu, const Tensor& y, const Tensor& x, float a) {
+void scale(const Tensor& y, const Tensor& x, float a, const Stream&) {
   float* const out = y.data<float>();
   const float* const in = x.data<float>();
   parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
@@ -42,11 +42,12 @@ void scale(Cpu, const Tensor& y, const Tensor& x, float a) {
   });
 }
 
-void normalize(Cpu cpu, const Tensor& y, const Tensor& x, const Tensor& squares, double floor) {
-  scale(cpu, y, x, static_cast<float>(1 / (std::sqrt(*squares.data<double>()) + floor)));
+void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
+               const Stream& stream) {
+  scale(y, x, static_cast<float>(1 / (std::sqrt(*squares.data<double>()) + floor)), stream);
 }
 
-void cast(Cpu, const Tensor& y, const Tensor& x) {
+void cast(const Tensor& y, const Tensor& x, const Stream&) {
   visit_real(y.dtype(), [&](auto to) {
     visit_real(x.dtype(), [&](auto from) {
       auto* const out = y.data<decltype(to)>();
@@ -59,7 +60,7 @@ void cast(Cpu, const Tensor& y, const Tensor& x) {
   });
 }
 
-void gelu_forward(Cpu, const Tensor& y, const Tensor& x) {
+void gelu_forward(const Tensor& y, const Tensor& x, const Stream&) {
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
     T* const out = y.data<T>();
@@ -74,7 +75,7 @@ void gelu_forward(Cpu, const Tensor& y, const Tensor& x) {
   });
 }
 
-void gelu_backward(Cpu, const Tensor& dx, const Tensor& dy, const Tensor& x) {
+void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream&) {
   visit_real(dx.dtype(), [&](auto real) {
     using T = decltype(real);
     T* const out = dx.data<T>();
@@ -89,4 +90,4 @@ void gelu_backward(Cpu, const Tensor& dx, const Tensor& dy, const Tensor& x) {
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cpu

@@ -52,13 +52,13 @@ inline float dot_row(const float* x, const T* w, std::int64_t columns) {
 
 }  // namespace
 
-void multiply_few_rows(Cpu cpu, const Tensor& y, const Tensor& x, const Tensor& w,
-                       const Tensor& bias, const Tensor& residual, bool accumulate) {
+void multiply_few_rows(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+                       const Tensor& residual, bool accumulate, const Stream& stream) {
   const std::int64_t rows = x.size(0);
   const std::int64_t columns = x.size(1);
   const std::int64_t outputs = w.size(0);
   const float* const shift = bias ? bias.data<float>() : nullptr;
-  const Tensor arranged = cpu.workspace(x.elements());
+  const Tensor arranged = empty_workspace(x.elements(), DType::kF32, stream);
   visit_real(x.dtype(), [&](auto in) {
     visit_real(y.dtype(), [&](auto out) {
       using In = decltype(in);

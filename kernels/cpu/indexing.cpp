@@ -1,12 +1,11 @@
-#include "kernels/cpu/indexing.h"
+#include "hybrid_trainer/kernels/indexing.h"
 
+#include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cpu {
 namespace {
-
-using namespace cpu;
 
 void check_tokens(const char* kernel, const Tensor& tokens, std::int64_t vocabulary) {
   const std::int32_t* const ids = tokens.data<std::int32_t>();
@@ -20,8 +19,8 @@ void check_tokens(const char* kernel, const Tensor& tokens, std::int64_t vocabul
 
 }  // namespace
 
-void embedding_forward(Cpu, const Tensor& y, const Tensor& tokens, const Tensor& token_table,
-                       const Tensor& position_table, std::int64_t first_position) {
+void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& token_table,
+                       const Tensor& position_table, std::int64_t first_position, const Stream&) {
   check_tokens("embedding_forward", tokens, token_table.size(0));
   const std::int64_t columns = token_table.size(1);
   const std::int64_t length = tokens.size(1);
@@ -45,12 +44,12 @@ void embedding_forward(Cpu, const Tensor& y, const Tensor& tokens, const Tensor&
 }
 
 /// Each thread adds all tokens for its own columns, so that every sum is in token order.
-void embedding_backward(Cpu cpu, const Tensor& dtoken_table, GradientMode token_mode,
+void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
                         const Tensor& dposition_table, GradientMode position_mode, const Tensor& dy,
-                        const Tensor& tokens) {
+                        const Tensor& tokens, const Stream& stream) {
   check_tokens("embedding_backward", tokens, dtoken_table.size(0));
-  if (token_mode == GradientMode::kOverwrite) fill_zero(dtoken_table, cpu.stream);
-  if (position_mode == GradientMode::kOverwrite) fill_zero(dposition_table, cpu.stream);
+  if (token_mode == GradientMode::kOverwrite) fill_zero(dtoken_table, stream);
+  if (position_mode == GradientMode::kOverwrite) fill_zero(dposition_table, stream);
   const std::int64_t columns = dtoken_table.size(1);
   const std::int64_t count = tokens.elements();
   const std::int64_t length = tokens.size(1);
@@ -75,4 +74,4 @@ void embedding_backward(Cpu cpu, const Tensor& dtoken_table, GradientMode token_
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cpu

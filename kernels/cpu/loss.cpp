@@ -1,16 +1,15 @@
-#include "kernels/cpu/loss.h"
+#include "hybrid_trainer/kernels/loss.h"
 
 #include <cmath>
 #include <limits>
 
+#include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/share_sums.h"
 #include "kernels/cpu/vector_math.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cpu {
 namespace {
-
-using namespace cpu;
 
 void check_targets(const std::int32_t* targets, std::int64_t rows, std::int64_t vocabulary) {
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -48,14 +47,14 @@ inline RowExponentials exponentials_of_row(float* exponentials, const T* logits,
 
 }  // namespace
 
-void softmax_cross_entropy(Cpu cpu, const Tensor& losses, const Tensor& logits,
-                           const Tensor& targets, std::int64_t vocabulary, float gradient_scale) {
+void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets,
+                           std::int64_t vocabulary, float gradient_scale, const Stream& stream) {
   const std::int64_t rows = logits.size(0), stride = logits.size(1);
   const std::int32_t* const wanted = targets.data<std::int32_t>();
   float* const loss = losses.data<float>();
   check_targets(wanted, rows, vocabulary);
   const std::int64_t least = min_rows_per_thread(stride);
-  const Tensor scratch = cpu.workspace(share_count(rows, least) * stride);
+  const Tensor scratch = empty_workspace(share_count(rows, least) * stride, DType::kF32, stream);
   float* const lines = scratch.data<float>();
   visit_real(logits.dtype(), [&](auto real) {
     using T = decltype(real);
@@ -77,4 +76,4 @@ void softmax_cross_entropy(Cpu cpu, const Tensor& losses, const Tensor& logits,
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cpu

@@ -1,24 +1,29 @@
-#include "kernels/cpu/matmul.h"
+#include "hybrid_trainer/kernels/matmul.h"
 
 #include <cstring>
 
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "kernels/backend.h"
 #include "kernels/cpu/column_sums.h"
-#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/tile_product.h"
 #include "kernels/cpu/vector_math.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cpu {
+
+// Defined in elementwise.cpp.
+decltype(kernels::cast) cast;
+decltype(kernels::gelu_forward) gelu_forward;
+decltype(kernels::gelu_backward) gelu_backward;
+
 namespace {
 
-using namespace cpu;
-
 /// The same elements in f32; for bf16 in a workspace of the pool.
-Tensor as_f32(Cpu cpu, const Tensor& x) {
+Tensor as_f32(const Tensor& x, const Stream& stream) {
   if (x.dtype() == DType::kF32) return x;
-  const Tensor converted = cpu.workspace(x.elements()).view(x.shape());
-  cast(cpu, converted, x);
+  const Tensor converted = empty_workspace(x.elements(), DType::kF32, stream).view(x.shape());
+  cpu::cast(converted, x, stream);
   return converted;
 }
 
@@ -77,8 +82,8 @@ bool prefers_prepared(const ProductKind& kind) {
 
 }  // namespace
 
-void matmul(Cpu cpu, const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
-            Transpose transpose_b, GradientMode mode) {
+void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
+            Transpose transpose_b, GradientMode mode, const Stream& stream) {
   const bool accumulate = mode == GradientMode::kAccumulate;
   if (c.elements() == 0) return;
   if (a.elements() == 0) {
@@ -86,23 +91,25 @@ void matmul(Cpu cpu, const Tensor& c, const Tensor& a, Transpose transpose_a, co
     return;
   }
   if (transpose_a == Transpose::kNo && transpose_b == Transpose::kYes && a.size(0) <= kFewRows) {
-    return multiply_few_rows(cpu, c, a, b, Tensor(), Tensor(), accumulate);
+    return multiply_few_rows(c, a, b, Tensor(), Tensor(), accumulate, stream);
   }
   ProductKind kind = kind_of(c, a, transpose_a, transpose_b);
   kind.accumulate = accumulate;
   const ProductArrays arrays{.a = a.raw(), .b = b.raw(), .c = c.raw()};
-  if (fits_tiles(kind)) return multiply_by_tiles(cpu, kind, arrays);
-  if (prefers_prepared(kind)) return multiply_prepared(cpu, kind, arrays);
-  const Tensor sum = c.dtype() == DType::kF32 ? c : cpu.workspace(c.elements()).view(c.shape());
-  if (accumulate && c.dtype() != DType::kF32) cast(cpu, sum, c);
-  multiply_f32(sum, as_f32(cpu, a), transpose_a, as_f32(cpu, b), transpose_b, accumulate);
-  if (c.dtype() != DType::kF32) cast(cpu, c, sum);
+  if (fits_tiles(kind)) return multiply_by_tiles(kind, arrays, stream);
+  if (prefers_prepared(kind)) return multiply_prepared(kind, arrays, stream);
+  const Tensor sum = c.dtype() == DType::kF32
+                         ? c
+                         : empty_workspace(c.elements(), DType::kF32, stream).view(c.shape());
+  if (accumulate && c.dtype() != DType::kF32) cpu::cast(sum, c, stream);
+  multiply_f32(sum, as_f32(a, stream), transpose_a, as_f32(b, stream), transpose_b, accumulate);
+  if (c.dtype() != DType::kF32) cpu::cast(c, sum, stream);
 }
 
-void linear_forward(Cpu cpu, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
-                    const Tensor& residual) {
+void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+                    const Tensor& residual, const Stream& stream) {
   if (y.elements() == 0) return;
-  if (x.size(0) <= kFewRows) return multiply_few_rows(cpu, y, x, w, bias, residual, false);
+  if (x.size(0) <= kFewRows) return multiply_few_rows(y, x, w, bias, residual, false, stream);
   const bool in_place = residual && residual.raw() == y.raw();
   ProductKind kind = kind_of(y, x, Transpose::kNo, Transpose::kYes);
   kind.bias = bias.defined();
@@ -113,32 +120,34 @@ void linear_forward(Cpu cpu, const Tensor& y, const Tensor& x, const Tensor& w, 
                              .c = y.raw(),
                              .bias = bias ? bias.data<float>() : nullptr,
                              .residual = residual.raw()};
-  if (fits_tiles(kind)) return multiply_by_tiles(cpu, kind, arrays);
-  if (prefers_prepared(kind)) return multiply_prepared(cpu, kind, arrays);
+  if (fits_tiles(kind)) return multiply_by_tiles(kind, arrays, stream);
+  if (prefers_prepared(kind)) return multiply_prepared(kind, arrays, stream);
   const bool starts = bias || residual;
-  const Tensor sum = y.dtype() == DType::kF32 ? y : cpu.workspace(y.elements()).view(y.shape());
+  const Tensor sum = y.dtype() == DType::kF32
+                         ? y
+                         : empty_workspace(y.elements(), DType::kF32, stream).view(y.shape());
   if (starts) start_from_sums(sum, bias, residual);
-  multiply_f32(sum, as_f32(cpu, x), Transpose::kNo, as_f32(cpu, w), Transpose::kYes, starts);
-  if (y.dtype() != DType::kF32) cast(cpu, y, sum);
+  multiply_f32(sum, as_f32(x, stream), Transpose::kNo, as_f32(w, stream), Transpose::kYes, starts);
+  if (y.dtype() != DType::kF32) cpu::cast(y, sum, stream);
 }
 
-void linear_gelu_forward(Cpu cpu, const Tensor& active, const Tensor& wide, const Tensor& x,
-                         const Tensor& w, const Tensor& bias) {
+void linear_gelu_forward(const Tensor& active, const Tensor& wide, const Tensor& x, const Tensor& w,
+                         const Tensor& bias, const Stream& stream) {
   const Tensor& sum = wide ? wide : active;
-  linear_forward(cpu, sum, x, w, bias, Tensor());
-  gelu_forward(cpu, active, sum);
+  cpu::linear_forward(sum, x, w, bias, Tensor(), stream);
+  cpu::gelu_forward(active, sum, stream);
 }
 
-void linear_gelu_backward_input(Cpu cpu, const Tensor& dwide, const Tensor& dy, const Tensor& w,
-                                const Tensor& wide) {
-  matmul(cpu, dwide, dy, Transpose::kNo, w, Transpose::kNo, GradientMode::kOverwrite);
-  gelu_backward(cpu, dwide, dwide, wide);
+void linear_gelu_backward_input(const Tensor& dwide, const Tensor& dy, const Tensor& w,
+                                const Tensor& wide, const Stream& stream) {
+  cpu::matmul(dwide, dy, Transpose::kNo, w, Transpose::kNo, GradientMode::kOverwrite, stream);
+  cpu::gelu_backward(dwide, dwide, wide, stream);
 }
 
-void bias_backward(Cpu cpu, const Tensor& dbias, const Tensor& dy, GradientMode mode) {
+void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, const Stream& stream) {
   const std::int64_t columns = dy.size(1);
   const std::int64_t least = min_rows_per_thread(columns);
-  const ColumnSums sums(cpu, share_count(dy.size(0), least), columns);
+  const ColumnSums sums(share_count(dy.size(0), least), columns, stream);
   visit_real(dy.dtype(), [&](auto real) {
     using T = decltype(real);
     const T* const in = dy.data<T>();
@@ -155,4 +164,4 @@ void bias_backward(Cpu cpu, const Tensor& dbias, const Tensor& dy, GradientMode 
   sums.add_to(dbias, 0, mode == GradientMode::kAccumulate);
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cpu

@@ -1,14 +1,13 @@
-#include "kernels/cpu/normalization.h"
+#include "hybrid_trainer/kernels/normalization.h"
 
 #include <cmath>
 
+#include "kernels/backend.h"
 #include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/vector_math.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cpu {
 namespace {
-
-using namespace cpu;
 
 constexpr float kEpsilon = 1e-5f;
 
@@ -60,8 +59,8 @@ inline void backward_row(T* dx, const T* dy, const T* x, const float* weight, Ro
 
 }  // namespace
 
-void layer_norm_forward(Cpu, const Tensor& y, const Tensor& mean, const Tensor& rstd,
-                        const Tensor& x, const Tensor& weight, const Tensor& bias) {
+void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
+                        const Tensor& weight, const Tensor& bias, const Stream&) {
   const std::int64_t columns = x.size(1);
   const float* const scale = weight.data<float>();
   const float* const shift = bias.data<float>();
@@ -87,13 +86,13 @@ void layer_norm_forward(Cpu, const Tensor& y, const Tensor& mean, const Tensor& 
   });
 }
 
-void layer_norm_backward(Cpu cpu, const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
+void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
                          const Tensor& dbias, GradientMode parameter_mode, const Tensor& dy,
                          const Tensor& x, const Tensor& mean, const Tensor& rstd,
-                         const Tensor& weight) {
+                         const Tensor& weight, const Stream& stream) {
   const std::int64_t columns = x.size(1);
   const std::int64_t least = min_rows_per_thread(columns);
-  const ColumnSums sums(cpu, share_count(x.size(0), least), 2 * columns);
+  const ColumnSums sums(share_count(x.size(0), least), 2 * columns, stream);
   const bool accumulate = input_mode == GradientMode::kAccumulate;
   const float* const mean_in = mean.data<float>();
   const float* const rstd_in = rstd.data<float>();
@@ -117,4 +116,4 @@ void layer_norm_backward(Cpu cpu, const Tensor& dx, GradientMode input_mode, con
   sums.add_to(dbias, columns, parameter_mode == GradientMode::kAccumulate);
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cpu

@@ -1,13 +1,11 @@
-#include "kernels/cpu/optimizer_update.h"
+#include "hybrid_trainer/kernels/optimizer_update.h"
 
 #include "kernels/adam_step.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cpu {
 namespace {
-
-using namespace cpu;
 
 /// Sets w[i] to next(i), and its bf16 copy if there is one.
 template <class Next>
@@ -33,8 +31,8 @@ void update_weights(const Tensor& w, const Tensor& working, const Next& next) {
 
 }  // namespace
 
-void adamw_update(Cpu, const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
-                  const Tensor& working, const AdamWSettings& settings) {
+void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
+                  const Tensor& working, const AdamWSettings& settings, const Stream&) {
   const AdamWStep step(settings);
   float* const first = m.data<float>();
   float* const second = v.data<float>();
@@ -44,8 +42,8 @@ void adamw_update(Cpu, const Tensor& w, const Tensor& m, const Tensor& v, const 
   });
 }
 
-void adamw_direction(Cpu, const Tensor& direction, const Tensor& m, const Tensor& v,
-                     const AdamWSettings& settings) {
+void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
+                     const AdamWSettings& settings, const Stream&) {
   const AdamFactors factors(settings);
   float* const out = direction.data<float>();
   const float* const first = m.data<float>();
@@ -56,8 +54,9 @@ void adamw_direction(Cpu, const Tensor& direction, const Tensor& m, const Tensor
   });
 }
 
-void sgd_update(Cpu, const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,
-                float learning_rate, float momentum, float weight_decay, float gradient_scale) {
+void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,
+                float learning_rate, float momentum, float weight_decay, float gradient_scale,
+                const Stream&) {
   const float kept = 1.0f - learning_rate * weight_decay;
   const float* const gradient = g.data<float>();
   if (momentum == 0.0f) {
@@ -74,8 +73,8 @@ void sgd_update(Cpu, const Tensor& w, const Tensor& m, const Tensor& g, const Te
   });
 }
 
-void muon_momentum(Cpu, const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
-                   float gradient_scale) {
+void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
+                   float gradient_scale, const Stream&) {
   float* const out = u.data<float>();
   float* const velocity = m.data<float>();
   const float* const gradient = g.data<float>();
@@ -90,12 +89,12 @@ void muon_momentum(Cpu, const Tensor& u, const Tensor& m, const Tensor& g, float
   });
 }
 
-void decayed_step(Cpu, const Tensor& w, const Tensor& u, const Tensor& working, float step_size,
-                  float decay_factor) {
+void decayed_step(const Tensor& w, const Tensor& u, const Tensor& working, float step_size,
+                  float decay_factor, const Stream&) {
   const float* const direction = u.data<float>();
   update_weights(w, working, [=](float weight, std::int64_t i) {
     return weight * decay_factor - step_size * direction[i];
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cpu

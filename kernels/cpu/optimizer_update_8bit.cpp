@@ -1,12 +1,10 @@
+#include "hybrid_trainer/kernels/optimizer_update.h"
 #include "kernels/adam_step.h"
-#include "kernels/cpu/optimizer_update.h"
 #include "kernels/cpu/quantized_block.h"
 #include "kernels/cpu/vector_math.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cpu {
 namespace {
-
-using namespace cpu;
 
 /// The moments of one block, in f32.
 struct MomentBlock {
@@ -37,8 +35,8 @@ struct Moments {
 
 }  // namespace
 
-void adamw_update_8bit(Cpu, const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
-                       const Tensor& working, const AdamWSettings& settings) {
+void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
+                       const Tensor& working, const AdamWSettings& settings, const Stream&) {
   const AdamWStep step(settings);
   const Moments state(moments);
   float* const weights = w.data<float>();
@@ -59,8 +57,8 @@ void adamw_update_8bit(Cpu, const Tensor& w, const QuantizedMoments& moments, co
   });
 }
 
-void adamw_direction_8bit(Cpu, const Tensor& direction, const QuantizedMoments& moments,
-                          const AdamWSettings& settings) {
+void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& moments,
+                          const AdamWSettings& settings, const Stream&) {
   const AdamFactors factors(settings);
   const Moments state(moments);
   float* const out = direction.data<float>();
@@ -73,4 +71,4 @@ void adamw_direction_8bit(Cpu, const Tensor& direction, const QuantizedMoments& 
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cpu

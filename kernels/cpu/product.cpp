@@ -60,9 +60,9 @@ class PreparedProduct {
     }
   }
 
-  void run(Cpu cpu, const ProductArrays& arrays, dnnl::stream& stream) {
-    const Tensor scratch = workspace_for(cpu, DNNL_ARG_SCRATCHPAD);
-    const Tensor packed = packing_ ? workspace_for(cpu, DNNL_ARG_WEIGHTS) : Tensor();
+  void run(const ProductArrays& arrays, dnnl::stream& queue, const Stream& stream) {
+    const Tensor scratch = workspace_for(DNNL_ARG_SCRATCHPAD, stream);
+    const Tensor packed = packing_ ? workspace_for(DNNL_ARG_WEIGHTS, stream) : Tensor();
     set(DNNL_ARG_SRC, arrays.a);
     set(DNNL_ARG_WEIGHTS, packing_ ? packed.raw() : arrays.b);
     set(DNNL_ARG_DST, arrays.c);
@@ -72,9 +72,9 @@ class PreparedProduct {
     const LibraryComputes on_its_threads;
     if (packing_) {
       as_given_.set_data_handle(const_cast<void*>(arrays.b));
-      packing_.execute(stream, as_given_, arguments_.at(DNNL_ARG_WEIGHTS));
+      packing_.execute(queue, as_given_, arguments_.at(DNNL_ARG_WEIGHTS));
     }
-    primitive_.execute(stream, arguments_);
+    primitive_.execute(queue, arguments_);
   }
 
  private:
@@ -96,9 +96,10 @@ class PreparedProduct {
     const auto found = arguments_.find(argument);
     if (found != arguments_.end()) found->second.set_data_handle(const_cast<void*>(data));
   }
-  Tensor workspace_for(Cpu cpu, int argument) const {
+  Tensor workspace_for(int argument, const Stream& stream) const {
     const std::size_t bytes = arguments_.at(argument).get_desc().get_size();
-    return cpu.workspace(static_cast<std::int64_t>(bytes / sizeof(float)) + 1);
+    return empty_workspace(static_cast<std::int64_t>(bytes / sizeof(float)) + 1, DType::kF32,
+                           stream);
   }
 
   dnnl::matmul primitive_;
@@ -111,7 +112,7 @@ class PreparedProduct {
 /// never a value.
 struct PreparedProducts {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-  dnnl::stream stream{engine};
+  dnnl::stream queue{engine};
   std::map<ProductKind, PreparedProduct> by_kind;
 };
 
@@ -163,13 +164,13 @@ void multiply(const StridedProduct& product) {
   });
 }
 
-void multiply_prepared(Cpu cpu, const ProductKind& kind, const ProductArrays& arrays) {
+void multiply_prepared(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream) {
   thread_local PreparedProducts products;
   auto found = products.by_kind.find(kind);
   if (found == products.by_kind.end()) {
     found = products.by_kind.emplace(kind, PreparedProduct(kind, products.engine)).first;
   }
-  found->second.run(cpu, arrays, products.stream);
+  found->second.run(arrays, products.queue, stream);
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

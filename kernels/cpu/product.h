@@ -52,6 +52,6 @@ struct ProductArrays {
 };
 
 /// The product of contiguous arrays by a primitive that is prepared once per kind and cached.
-void multiply_prepared(Cpu cpu, const ProductKind& kind, const ProductArrays& arrays);
+void multiply_prepared(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -1,11 +1,9 @@
-#include "kernels/cpu/quantization.h"
+#include "hybrid_trainer/kernels/quantization.h"
 
 #include "kernels/cpu/quantized_block.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cpu {
 namespace {
-
-using namespace cpu;
 
 template <QuantizationMap kMap>
 void quantize_by(const Tensor& codes, const Tensor& scales, const Tensor& x) {
@@ -29,18 +27,18 @@ void dequantize_by(const Tensor& x, const Tensor& codes, const Tensor& scales) {
 
 }  // namespace
 
-void quantize(Cpu, const Tensor& codes, const Tensor& scales, const Tensor& x,
-              QuantizationMap map) {
+void quantize(const Tensor& codes, const Tensor& scales, const Tensor& x, QuantizationMap map,
+              const Stream&) {
   if (map == QuantizationMap::kSigned)
     return quantize_by<QuantizationMap::kSigned>(codes, scales, x);
   quantize_by<QuantizationMap::kUnsigned>(codes, scales, x);
 }
 
-void dequantize(Cpu, const Tensor& x, const Tensor& codes, const Tensor& scales,
-                QuantizationMap map) {
+void dequantize(const Tensor& x, const Tensor& codes, const Tensor& scales, QuantizationMap map,
+                const Stream&) {
   if (map == QuantizationMap::kSigned)
     return dequantize_by<QuantizationMap::kSigned>(x, codes, scales);
   dequantize_by<QuantizationMap::kUnsigned>(x, codes, scales);
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cpu

@@ -1,12 +1,11 @@
-#include "kernels/cpu/reductions.h"
+#include "hybrid_trainer/kernels/reductions.h"
 
+#include "kernels/backend.h"
 #include "kernels/cpu/share_sums.h"
 #include "kernels/cpu/vector_math.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cpu {
 namespace {
-
-using namespace cpu;
 
 double dot_of_pair(const Tensor& x, const Tensor& y) {
   return visit_real(x.dtype(), [&](auto real) {
@@ -26,13 +25,14 @@ double dot_of_pair(const Tensor& x, const Tensor& y) {
 
 }  // namespace
 
-void dot(Cpu, const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y) {
+void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
+         const Stream&) {
   double total = 0;
   for (std::size_t k = 0; k < x.size(); ++k) total += dot_of_pair(x[k], y[k]);
   *result.data<double>() = total;
 }
 
-void mean(Cpu, const Tensor& result, const Tensor& x) {
+void mean(const Tensor& result, const Tensor& x, const Stream&) {
   const float* const in = x.data<float>();
   const double sum = sum_over_shares(x.elements(), [=](std::int64_t begin, std::int64_t end) {
     double total = 0;
@@ -43,4 +43,4 @@ void mean(Cpu, const Tensor& result, const Tensor& x) {
   *result.data<double>() = sum / static_cast<double>(x.elements());
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cpu

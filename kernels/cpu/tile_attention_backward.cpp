@@ -8,8 +8,8 @@ namespace {
 constexpr std::int64_t kBlockKeys = 128, kBlockQueries = 256;
 
 /// Scratch of one worker.
-struct BackwardScratch {
-  BackwardScratch(float* base, const AttentionSizes& sizes) {
+struct TileBackwardScratch {
+  TileBackwardScratch(float* base, const AttentionSizes& sizes) {
     ScratchCutter cutter(base);
     const std::int64_t length = padded_length(sizes), rows = length * sizes.head_size;
     for (BFloat16** array : {&query, &key, &value, &doutput, &query_columns, &query_transposed,
@@ -67,7 +67,7 @@ inline void differentiate_row(BFloat16* weights, BFloat16* dscores, const float*
 /// One head.
 class HeadBackward {
  public:
-  HeadBackward(const AttentionSizes& sizes, const BackwardScratch& scratch)
+  HeadBackward(const AttentionSizes& sizes, const TileBackwardScratch& scratch)
       : sizes_(sizes), scratch_(scratch), length_(padded_length(sizes)), size_(sizes.head_size) {}
 
   void read(const BFloat16* qkv, const BFloat16* dy, const BFloat16* y, const float* log_sum_exp);
@@ -87,7 +87,7 @@ class HeadBackward {
   void write_queries(BFloat16* to) const;
 
   const AttentionSizes& sizes_;
-  const BackwardScratch& scratch_;
+  const TileBackwardScratch& scratch_;
   std::int64_t length_, size_;
 };
 
@@ -234,11 +234,11 @@ void HeadBackward::run(BFloat16* dqkv) {
 
 }  // namespace
 
-void attention_backward_by_tiles(Cpu cpu, const Tensor& dqkv, const Tensor& dy, const Tensor& y,
+void attention_backward_by_tiles(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                                  const Tensor& log_sum_exp, const Tensor& qkv,
-                                 const AttentionSizes& sizes) {
-  const std::int64_t floats = BackwardScratch(nullptr, sizes).floats;
-  const Tensor scratch = cpu.workspace(threads() * floats);
+                                 const AttentionSizes& sizes, const Stream& stream) {
+  const std::int64_t floats = TileBackwardScratch(nullptr, sizes).floats;
+  const Tensor scratch = empty_workspace(threads() * floats, DType::kF32, stream);
   float* const base = scratch.data<float>();
   const float* const sums = log_sum_exp.data<float>();
   auto* const gradient = dqkv.data<BFloat16>();
@@ -247,7 +247,7 @@ void attention_backward_by_tiles(Cpu cpu, const Tensor& dqkv, const Tensor& dy, 
   const auto* const in = qkv.data<BFloat16>();
   parallel_items(sizes.batch * sizes.heads, [=](std::int64_t worker, std::int64_t item) {
     const std::int64_t at = sizes.first_of(item), qkv_at = sizes.first_in_qkv(item);
-    const BackwardScratch arrays(base + worker * floats, sizes);
+    const TileBackwardScratch arrays(base + worker * floats, sizes);
     HeadBackward head(sizes, arrays);
     head.read(in + qkv_at, dout + at, out + at, sums + item * sizes.length);
     head.run(gradient + qkv_at);

@@ -7,8 +7,8 @@ namespace hybrid_trainer::kernels::cpu {
 namespace {
 
 /// Scratch of one worker.
-struct ForwardScratch {
-  ForwardScratch(float* base, const AttentionSizes& sizes) {
+struct TileForwardScratch {
+  TileForwardScratch(float* base, const AttentionSizes& sizes) {
     ScratchCutter cutter(base);
     const std::int64_t length = padded_length(sizes), rows = length * sizes.head_size;
     query = cutter.take<BFloat16>(rows);
@@ -56,7 +56,7 @@ inline Softmax weigh_row(BFloat16* weights, const float* scores, std::int64_t vi
 }
 
 /// Attention of 32 queries over the keys up to the last of them.
-void attend(const ForwardScratch& scratch, BFloat16* y, float* log_sum_exp, std::int64_t first,
+void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, std::int64_t first,
             const AttentionSizes& sizes) {
   const std::int64_t length = padded_length(sizes), size = sizes.head_size, keys = first + kPanel;
   const RowPanel queries = RowPanel::in_place(scratch.query + first * size, size);
@@ -89,7 +89,7 @@ void attend(const ForwardScratch& scratch, BFloat16* y, float* log_sum_exp, std:
 }
 
 void forward_head(BFloat16* y, float* log_sum_exp, const BFloat16* qkv, const AttentionSizes& sizes,
-                  const ForwardScratch& scratch) {
+                  const TileForwardScratch& scratch) {
   const TileRegisters registers;
   const std::int64_t stride = 3 * sizes.channels, size = sizes.head_size;
   const std::int64_t length = padded_length(sizes);
@@ -110,10 +110,10 @@ bool fits_tiles(const AttentionSizes& sizes, DType dtype) {
   return multiplies_tiles() && dtype == DType::kBF16 && sizes.head_size % kPanel == 0;
 }
 
-void attention_forward_by_tiles(Cpu cpu, const Tensor& y, const Tensor& log_sum_exp,
-                                const Tensor& qkv, const AttentionSizes& sizes) {
-  const std::int64_t floats = ForwardScratch(nullptr, sizes).floats;
-  const Tensor scratch = cpu.workspace(threads() * floats);
+void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                const AttentionSizes& sizes, const Stream& stream) {
+  const std::int64_t floats = TileForwardScratch(nullptr, sizes).floats;
+  const Tensor scratch = empty_workspace(threads() * floats, DType::kF32, stream);
   float* const base = scratch.data<float>();
   float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
   auto* const out = y.data<BFloat16>();
@@ -121,7 +121,7 @@ void attention_forward_by_tiles(Cpu cpu, const Tensor& y, const Tensor& log_sum_
   parallel_items(sizes.batch * sizes.heads, [=](std::int64_t worker, std::int64_t item) {
     forward_head(out + sizes.first_of(item), sums ? sums + item * sizes.length : nullptr,
                  in + sizes.first_in_qkv(item), sizes,
-                 ForwardScratch(base + worker * floats, sizes));
+                 TileForwardScratch(base + worker * floats, sizes));
   });
 }
 

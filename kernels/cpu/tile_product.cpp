@@ -40,7 +40,7 @@ struct Part {
 /// One product with its workspace.
 class TileProduct {
  public:
-  TileProduct(Cpu cpu, const ProductKind& kind, const ProductArrays& arrays)
+  TileProduct(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream)
       : kind_(kind),
         arrays_(arrays),
         packs_a_(kind.transpose_a == Transpose::kYes),
@@ -49,10 +49,11 @@ class TileProduct {
         part_columns_(part_depth_ < kind.k ? kind.n : fitting(kind.n, 2 * kind.k)),
         block_rows_(block_rows(kind, part_rows_, part_columns_)),
         streams_(streams(kind, arrays)) {
-    packed_b_ = bf16_workspace(cpu, part_columns_ * part_depth_);
-    if (packs_a_) packed_a_ = bf16_workspace(cpu, part_rows_ * part_depth_);
-    scratch_ = cpu.workspace(threads() * scratch_elements());
-    if (part_depth_ < kind.k) sums_ = cpu.workspace(rounded_up(kind.m, kPanel) * kind.n);
+    packed_b_ = bf16_workspace(part_columns_ * part_depth_, stream);
+    if (packs_a_) packed_a_ = bf16_workspace(part_rows_ * part_depth_, stream);
+    scratch_ = empty_workspace(threads() * scratch_elements(), DType::kF32, stream);
+    if (part_depth_ < kind.k)
+      sums_ = empty_workspace(rounded_up(kind.m, kPanel) * kind.n, DType::kF32, stream);
   }
 
   void run() {
@@ -68,8 +69,8 @@ class TileProduct {
   }
 
  private:
-  static Tensor bf16_workspace(Cpu cpu, std::int64_t elements) {
-    return cpu.workspace((elements + 1) / 2);
+  static Tensor bf16_workspace(std::int64_t elements, const Stream& stream) {
+    return empty_workspace((elements + 1) / 2, DType::kF32, stream);
   }
   /// Fewer where all threads would not have several blocks.
   static std::int64_t block_rows(const ProductKind& kind, std::int64_t rows, std::int64_t columns) {
@@ -272,8 +273,8 @@ bool fits_tiles(const ProductKind& kind) {
          kind.k % kTileDepth == 0 && (kind.transpose_a == Transpose::kNo || kind.m % kPanel == 0);
 }
 
-void multiply_by_tiles(Cpu cpu, const ProductKind& kind, const ProductArrays& arrays) {
-  TileProduct(cpu, kind, arrays).run();
+void multiply_by_tiles(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream) {
+  TileProduct(kind, arrays, stream).run();
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -11,6 +11,6 @@ bool fits_tiles(const ProductKind& kind);
 /// The product of contiguous arrays on the processor's matrix tiles (AMX). Blocks of C go to
 /// whichever thread is free; each element is summed in the order of k, so that equal calls give
 /// equal bits.
-void multiply_by_tiles(Cpu cpu, const ProductKind& kind, const ProductArrays& arrays);
+void multiply_by_tiles(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -14,7 +14,7 @@
 
 #include "hybrid_trainer/core/error.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 namespace fs = std::filesystem;
@@ -145,4 +145,4 @@ std::optional<AlgorithmBits> store_algorithm(const std::string& folder, const Al
   return bits;
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

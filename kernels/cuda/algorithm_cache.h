@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 /// A cuBLASLt algorithm in its serialised form: valid only for the same version of the library.
 using AlgorithmBits = std::array<std::uint64_t, 8>;
@@ -42,4 +42,4 @@ std::optional<AlgorithmBits> store_algorithm(const std::string& folder, const Al
                                              const std::string& kind, const AlgorithmBits& bits,
                                              const AlgorithmBits* useless = nullptr);
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

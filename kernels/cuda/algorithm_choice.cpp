@@ -11,7 +11,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "kernels/cuda/product_trial.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr int kRounds = 5;
@@ -27,11 +27,11 @@ double median(std::vector<double> values) {
 
 /// The index of the fastest on random numbers; 0 if the device has no memory for them, or must not
 /// be waited for.
-std::size_t timed(Cuda cuda, const Product& product, const AlgorithmOffer& offer,
-                  const std::vector<AlgorithmBits>& candidates) {
-  if (cuda_runtime().captures(cuda.stream.native())) return 0;
+std::size_t timed(const Product& product, const AlgorithmOffer& offer,
+                  const std::vector<AlgorithmBits>& candidates, const Stream& stream) {
+  if (cuda_runtime().captures(stream.native())) return 0;
   try {
-    const ProductTrial trial(cuda, product);
+    const ProductTrial trial(product, stream);
     return fastest_of(candidates.size(), [&](std::size_t i) {
       return offer.take(candidates[i]) ? trial.seconds_of(offer.run)
                                        : std::numeric_limits<double>::infinity();
@@ -80,7 +80,8 @@ AlgorithmChooser::AlgorithmChooser(Settings settings, AlgorithmOwner owner)
   if (!stored.problem.empty()) note(stored.problem);
 }
 
-bool AlgorithmChooser::choose(Cuda cuda, const Product& product, const AlgorithmOffer& offer) {
+bool AlgorithmChooser::choose(const Product& product, const AlgorithmOffer& offer,
+                              const Stream& stream) {
   const ProductKind kind(product);
   const bool settles = settings_.times && kind.operations() >= settings_.least_operations;
   if (settles) {
@@ -89,19 +90,20 @@ bool AlgorithmChooser::choose(Cuda cuda, const Product& product, const Algorithm
   }
   const std::vector<AlgorithmBits> candidates = offer.candidates();
   if (candidates.empty()) return false;
-  if (settles && offer.take(settle(cuda, product, kind.text(), offer, candidates))) return true;
+  if (settles && offer.take(settle(product, kind.text(), offer, candidates, stream))) return true;
   return offer.take(candidates.front());
 }
 
 /// Whatever is chosen is stored, so that a resumed run has the same; what cannot be stored is not
 /// chosen by time.
-AlgorithmBits AlgorithmChooser::settle(Cuda cuda, const Product& product, const std::string& kind,
+AlgorithmBits AlgorithmChooser::settle(const Product& product, const std::string& kind,
                                        const AlgorithmOffer& offer,
-                                       const std::vector<AlgorithmBits>& candidates) {
+                                       const std::vector<AlgorithmBits>& candidates,
+                                       const Stream& stream) {
   if (!stores_) return candidates.front();
   const auto old = known_.find(kind);
   const AlgorithmBits* const useless = old == known_.end() ? nullptr : &old->second;
-  const AlgorithmBits chosen = candidates[timed(cuda, product, offer, candidates)];
+  const AlgorithmBits chosen = candidates[timed(product, offer, candidates, stream)];
   const auto settled = store_algorithm(settings_.folder, owner_, kind, chosen, useless);
   if (settled) return known_[kind] = *settled;
   note(concat("algorithms of products cannot be stored in \"", settings_.folder,
@@ -110,4 +112,4 @@ AlgorithmBits AlgorithmChooser::settle(Cuda cuda, const Product& product, const 
   return candidates.front();
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

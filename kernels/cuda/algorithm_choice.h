@@ -6,7 +6,7 @@
 #include "kernels/cuda/algorithm_cache.h"
 #include "kernels/cuda/product_kind.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 /// What a library offers for one product.
 struct AlgorithmOffer {
@@ -15,7 +15,7 @@ struct AlgorithmOffer {
   /// Makes `run` use this one. False if it does not fit the product or this library.
   std::function<bool(const AlgorithmBits&)> take;
   /// Enqueues a product of this kind. Throws DeviceError.
-  std::function<void(Cuda, const Product&)> run;
+  std::function<void(const Product&, const Stream&)> run;
 };
 
 /// Which of `count` candidates is fastest, by the median of several rounds in which they take
@@ -41,11 +41,11 @@ class AlgorithmChooser {
   AlgorithmChooser(Settings settings, AlgorithmOwner owner);
 
   /// Makes the offer take an algorithm for the product. False if there is none.
-  bool choose(Cuda cuda, const Product& product, const AlgorithmOffer& offer);
+  bool choose(const Product& product, const AlgorithmOffer& offer, const Stream& stream);
 
  private:
-  AlgorithmBits settle(Cuda cuda, const Product& product, const std::string& kind,
-                       const AlgorithmOffer& offer, const std::vector<AlgorithmBits>& candidates);
+  AlgorithmBits settle(const Product& product, const std::string& kind, const AlgorithmOffer& offer,
+                       const std::vector<AlgorithmBits>& candidates, const Stream& stream);
 
   Settings settings_;
   AlgorithmOwner owner_;
@@ -53,4 +53,4 @@ class AlgorithmChooser {
   bool stores_ = true;  // until it turns out that the folder cannot be written
 };
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,11 +1,11 @@
-#include "kernels/cuda/attention.h"
+#include "hybrid_trainer/kernels/attention.h"
 
 #include <algorithm>
 
 #include "kernels/cuda/attention_parts.cuh"
 #include "kernels/cuda/reduce.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr std::int64_t kPadding = 128;  // a multiple of every block of queries
@@ -59,15 +59,15 @@ void check_head_size(const char* kernel, std::int64_t head_size) {
                      " on CUDA; more heads make it smaller, --device cpu takes any"));
 }
 
-QueryTerms::QueryTerms(Cuda cuda, const AttentionSizes& sizes)
+QueryTerms::QueryTerms(const AttentionSizes& sizes, const Stream& stream)
     : padded(sizes.blocks(kPadding) * kPadding),
-      workspace(
-          cuda.workspace(2 * sizes.items * padded * static_cast<std::int64_t>(sizeof(float)))),
+      workspace(empty_workspace(2 * sizes.items * padded * static_cast<std::int64_t>(sizeof(float)),
+                                DType::kU8, stream)),
       exponents(static_cast<float*>(workspace.raw())),
       corrections(exponents + sizes.items * padded) {}
 
-void QueryTerms::compute(Cuda cuda, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
-                         const AttentionSizes& sizes) const {
+void QueryTerms::compute(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                         const AttentionSizes& sizes, const Stream& stream) const {
   visit_real(dy.dtype(), [&](auto real) {
     using T = decltype(real);
     const auto start = [&](auto* kernel, std::int64_t pack) {
@@ -75,7 +75,7 @@ void QueryTerms::compute(Cuda cuda, const Tensor& dy, const Tensor& y, const Ten
       while (lanes < kWarp && lanes * pack < sizes.head_size) lanes *= 2;
       Grid grid = grid_for(padded * sizes.heads * lanes);
       grid.y = static_cast<unsigned int>(std::min<std::int64_t>(sizes.items / sizes.heads, 65535));
-      launch(cuda, "attention_query_terms", kernel, grid, exponents, corrections, dy.data<T>(),
+      launch(stream, "attention_query_terms", kernel, grid, exponents, corrections, dy.data<T>(),
              y.data<T>(), log_sum_exp.data<float>(), sizes, static_cast<unsigned int>(padded),
              static_cast<unsigned int>(lanes));
     };
@@ -87,28 +87,29 @@ void QueryTerms::compute(Cuda cuda, const Tensor& dy, const Tensor& y, const Ten
   });
 }
 
-void attention_forward(Cuda cuda, const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
-                       int heads) {
+void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, int heads,
+                       const Stream& stream) {
   const AttentionSizes sizes(qkv, heads);
   check_head_size("attention_forward", sizes.head_size);
   if (fits_tensor_cores(sizes, qkv, y)) {
-    tensor_core_attention_forward(cuda, y, log_sum_exp, qkv, sizes);
+    tensor_core_attention_forward(y, log_sum_exp, qkv, sizes, stream);
   } else {
-    general_attention_forward(cuda, y, log_sum_exp, qkv, sizes);
+    general_attention_forward(y, log_sum_exp, qkv, sizes, stream);
   }
 }
 
-void attention_backward(Cuda cuda, const Tensor& dqkv, const Tensor& dy, const Tensor& y,
-                        const Tensor& log_sum_exp, const Tensor& qkv, int heads) {
+void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
+                        const Tensor& log_sum_exp, const Tensor& qkv, int heads,
+                        const Stream& stream) {
   const AttentionSizes sizes(qkv, heads);
   check_head_size("attention_backward", sizes.head_size);
-  const QueryTerms terms(cuda, sizes);
-  terms.compute(cuda, dy, y, log_sum_exp, sizes);
+  const QueryTerms terms(sizes, stream);
+  terms.compute(dy, y, log_sum_exp, sizes, stream);
   if (fits_tensor_cores(sizes, qkv, dqkv, dy)) {
-    tensor_core_attention_backward(cuda, dqkv, dy, terms, qkv, sizes);
+    tensor_core_attention_backward(dqkv, dy, terms, qkv, sizes, stream);
   } else {
-    general_attention_backward(cuda, dqkv, dy, terms, qkv, sizes);
+    general_attention_backward(dqkv, dy, terms, qkv, sizes, stream);
   }
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

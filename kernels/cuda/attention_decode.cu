@@ -1,11 +1,11 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
-#include "kernels/cuda/attention.h"
+#include "hybrid_trainer/kernels/attention.h"
 #include "kernels/cuda/attention_parts.cuh"
 #include "kernels/cuda/reduce.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -151,9 +151,8 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
 
 }  // namespace
 
-void attention_decode(Cuda cuda, const Tensor& y, const Tensor& key_cache,
-                      const Tensor& value_cache, const Tensor& qkv, std::int64_t position,
-                      int heads) {
+void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
+                      const Tensor& qkv, std::int64_t position, int heads, const Stream& stream) {
   const std::int64_t channels = y.size(1), head_size = channels / heads;
   check_head_size("attention_decode", head_size);
   DecodeSizes sizes{.position = position,
@@ -172,7 +171,7 @@ void attention_decode(Cuda cuda, const Tensor& y, const Tensor& key_cache,
                       .threads = kThreads,
                       .shared_bytes = sizeof(float) * floats};
       launch(
-          cuda, "attention_decode", kernel, grid,
+          stream, "attention_decode", kernel, grid,
           DecodeTensors<T>{y.data<T>(), key_cache.data<T>(), value_cache.data<T>(), qkv.data<T>()},
           sizes);
     };
@@ -184,8 +183,9 @@ void attention_decode(Cuda cuda, const Tensor& y, const Tensor& key_cache,
   });
 }
 
-void store_keys_values(Cuda cuda, const Tensor& key_cache, const Tensor& value_cache,
-                       const Tensor& qkv) {
+void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,
+                       const Stream& stream) {
+  if (simulated(stream)) return;
   const auto rows = static_cast<std::size_t>(qkv.size(1));
   const std::size_t row_bytes = static_cast<std::size_t>(key_cache.size(2)) * size_of(qkv.dtype());
   const std::size_t cache_bytes = static_cast<std::size_t>(key_cache.size(1)) * row_bytes;
@@ -194,11 +194,11 @@ void store_keys_values(Cuda cuda, const Tensor& key_cache, const Tensor& value_c
     const auto copy = [&](const Tensor& cache, std::size_t part) {
       cuda_runtime().copy_rows(static_cast<char*>(cache.raw()) + b * cache_bytes, row_bytes,
                                from + part * row_bytes, 3 * row_bytes, row_bytes, rows,
-                               cuda.stream.native());
+                               stream.native());
     };
     copy(key_cache, 1);
     copy(value_cache, 2);
   }
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/attention_parts.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 constexpr int kSide = 16;
 constexpr unsigned int kGeneralThreads = kSide * kSide;
@@ -152,4 +152,4 @@ bool units_fit(const AttentionSizes& sizes, Pointers... begins) {
   return packs_fit<float>(sizes.head_size, begins...);
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

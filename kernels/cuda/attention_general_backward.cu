@@ -1,6 +1,6 @@
 #include "kernels/cuda/attention_general.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 // One kernel for both halves. A block owns rows of one side and iterates over the tiles of the
@@ -110,9 +110,9 @@ __global__ void __launch_bounds__(kGeneralThreads)
 
 }  // namespace
 
-void general_attention_backward(Cuda cuda, const Tensor& dqkv, const Tensor& dy,
-                                const QueryTerms& terms, const Tensor& qkv,
-                                const AttentionSizes& sizes) {
+void general_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
+                                const Tensor& qkv, const AttentionSizes& sizes,
+                                const Stream& stream) {
   const bool units = units_fit(sizes, dqkv.raw(), dy.raw(), qkv.raw());
   visit_real(qkv.dtype(), [&](auto real) {
     using T = decltype(real);
@@ -123,7 +123,7 @@ void general_attention_backward(Cuda cuda, const Tensor& dqkv, const Tensor& dy,
                       .threads = kGeneralThreads,
                       .shared_bytes = kBackwardShared<kHead>};
       const auto start = [&](const char* name, auto* kernel) {
-        launch(cuda, name, kernel, grid, dqkv.data<T>(), dy.data<T>(), terms.exponents,
+        launch(stream, name, kernel, grid, dqkv.data<T>(), dy.data<T>(), terms.exponents,
                terms.corrections, qkv.data<T>(), sizes, terms.padded,
                static_cast<unsigned int>(blocks), units);
       };
@@ -133,4 +133,4 @@ void general_attention_backward(Cuda cuda, const Tensor& dqkv, const Tensor& dy,
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,6 +1,6 @@
 #include "kernels/cuda/attention_general.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 /// Rows v·kR + i of a tile that a thread owns.
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(kGeneralThreads)
 
 }  // namespace
 
-void general_attention_forward(Cuda cuda, const Tensor& y, const Tensor& log_sum_exp,
-                               const Tensor& qkv, const AttentionSizes& sizes) {
+void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                               const AttentionSizes& sizes, const Stream& stream) {
   const bool units = units_fit(sizes, y.raw(), qkv.raw());
   float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
   visit_real(qkv.dtype(), [&](auto real) {
@@ -118,10 +118,10 @@ void general_attention_forward(Cuda cuda, const Tensor& y, const Tensor& log_sum
       const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
                       .threads = kGeneralThreads,
                       .shared_bytes = kForwardShared<kHead>};
-      launch(cuda, "attention_forward", general_forward_kernel<T, kHead>, grid, y.data<T>(), sums,
+      launch(stream, "attention_forward", general_forward_kernel<T, kHead>, grid, y.data<T>(), sums,
              qkv.data<T>(), sizes, static_cast<unsigned int>(blocks), units);
     });
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

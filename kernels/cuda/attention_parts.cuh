@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/real.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 constexpr float kLog2E = 1.44269504f;
 constexpr float kLogOf2 = 0.693147181f;
@@ -47,10 +47,10 @@ void check_head_size(const char* kernel, std::int64_t head_size);
 /// weight·(dweight − correction). Two arrays (items, padded length) in a workspace; queries from
 /// `length` on get weight 0.
 struct QueryTerms {
-  QueryTerms(Cuda cuda, const AttentionSizes& sizes);
+  QueryTerms(const AttentionSizes& sizes, const Stream& stream);
   /// exponent = log_sum_exp·log2(e), correction = sum of dy·y over the head.
-  void compute(Cuda cuda, const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
-               const AttentionSizes& sizes) const;
+  void compute(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+               const AttentionSizes& sizes, const Stream& stream) const;
   std::int64_t padded;
   Tensor workspace;
   float* exponents;
@@ -65,17 +65,17 @@ struct HeadRows {
 };
 
 /// Any head size up to 256.
-void general_attention_forward(Cuda cuda, const Tensor& y, const Tensor& log_sum_exp,
-                               const Tensor& qkv, const AttentionSizes& sizes);
-void general_attention_backward(Cuda cuda, const Tensor& dqkv, const Tensor& dy,
-                                const QueryTerms& terms, const Tensor& qkv,
-                                const AttentionSizes& sizes);
+void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                               const AttentionSizes& sizes, const Stream& stream);
+void general_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
+                                const Tensor& qkv, const AttentionSizes& sizes,
+                                const Stream& stream);
 
 /// bf16, head size 64 or 128, all tensors 16-byte aligned.
-void tensor_core_attention_forward(Cuda cuda, const Tensor& y, const Tensor& log_sum_exp,
-                                   const Tensor& qkv, const AttentionSizes& sizes);
-void tensor_core_attention_backward(Cuda cuda, const Tensor& dqkv, const Tensor& dy,
-                                    const QueryTerms& terms, const Tensor& qkv,
-                                    const AttentionSizes& sizes);
+void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                   const AttentionSizes& sizes, const Stream& stream);
+void tensor_core_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
+                                    const Tensor& qkv, const AttentionSizes& sizes,
+                                    const Stream& stream);
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -7,7 +7,7 @@
 #include "kernels/cuda/attention_parts.cuh"
 #include "kernels/cuda/tensor_core.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 constexpr int kWarps = 4;
 constexpr unsigned int kCoreThreads = 32 * kWarps;
@@ -193,4 +193,4 @@ __device__ void store_rows(HeadRows<BFloat16> rows, const Sums<kRowTiles, kHead 
   }
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

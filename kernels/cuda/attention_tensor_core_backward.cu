@@ -1,6 +1,6 @@
 #include "kernels/cuda/attention_tensor_core.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 // One kernel for both halves, as in attention_general_backward.cu: a block owns keys and values and
@@ -189,15 +189,15 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
 
 }  // namespace
 
-void tensor_core_attention_backward(Cuda cuda, const Tensor& dqkv, const Tensor& dy,
-                                    const QueryTerms& terms, const Tensor& qkv,
-                                    const AttentionSizes& sizes) {
+void tensor_core_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
+                                    const Tensor& qkv, const AttentionSizes& sizes,
+                                    const Stream& stream) {
   const auto start = [&](const char* name, auto* kernel, int rows, std::size_t shared_bytes) {
     const std::int64_t blocks = sizes.blocks(rows);
     const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
                     .threads = kCoreThreads,
                     .shared_bytes = shared_bytes};
-    launch(cuda, name, kernel, grid, dqkv.data<BFloat16>(), dy.data<BFloat16>(), terms.exponents,
+    launch(stream, name, kernel, grid, dqkv.data<BFloat16>(), dy.data<BFloat16>(), terms.exponents,
            terms.corrections, qkv.data<BFloat16>(), sizes, terms.padded,
            static_cast<unsigned int>(blocks));
   };
@@ -214,4 +214,4 @@ void tensor_core_attention_backward(Cuda cuda, const Tensor& dqkv, const Tensor&
   if (sizes.head_size == 128) start_both(std::integral_constant<int, 128>{});
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,6 +1,6 @@
 #include "kernels/cuda/attention_tensor_core.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr int kRowTiles = 2;  // of 16 queries each, for a warp
@@ -153,14 +153,14 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
 
 }  // namespace
 
-void tensor_core_attention_forward(Cuda cuda, const Tensor& y, const Tensor& log_sum_exp,
-                                   const Tensor& qkv, const AttentionSizes& sizes) {
+void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                   const AttentionSizes& sizes, const Stream& stream) {
   const std::int64_t blocks = sizes.blocks(kQueries);
   const auto start = [&](auto* kernel, std::size_t shared_bytes) {
     const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
                     .threads = kCoreThreads,
                     .shared_bytes = shared_bytes};
-    launch(cuda, "attention_forward_tensor_core", kernel, grid, y.data<BFloat16>(),
+    launch(stream, "attention_forward_tensor_core", kernel, grid, y.data<BFloat16>(),
            log_sum_exp ? log_sum_exp.data<float>() : nullptr, qkv.data<BFloat16>(), sizes,
            static_cast<unsigned int>(blocks));
   };
@@ -168,4 +168,4 @@ void tensor_core_attention_forward(Cuda cuda, const Tensor& y, const Tensor& log
   if (sizes.head_size == 128) start(forward_kernel<128>, kShared<128>);
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

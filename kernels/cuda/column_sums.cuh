@@ -5,7 +5,7 @@
 #include "kernels/cuda/real.cuh"
 #include "kernels/cuda/reduce.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 constexpr int kColumnSumWarps = 8;
 
@@ -44,37 +44,38 @@ __global__ void column_sums_kernel(float* sums, const T* in, std::int64_t rows,
 
 /// `sums` has a row for each chunk of `chunk_rows` rows.
 template <class T>
-void launch_column_sums(Cuda cuda, float* sums, const T* in, std::int64_t rows,
-                        std::int64_t columns, std::int64_t chunk_rows, bool accumulate) {
+void launch_column_sums(float* sums, const T* in, std::int64_t rows, std::int64_t columns,
+                        std::int64_t chunk_rows, bool accumulate, const Stream& stream) {
   constexpr int kPack = kPackSize<T>;
   const bool packed = packs_fit<T>(columns, in);
   const std::int64_t tile = kWarp * (packed ? kPack : 1);
   const Grid grid{.x = static_cast<unsigned int>((columns + tile - 1) / tile),
                   .y = static_cast<unsigned int>((rows + chunk_rows - 1) / chunk_rows),
                   .threads = kColumnSumWarps * kWarp};
-  launch(cuda, "column_sums", packed ? column_sums_kernel<T, kPack> : column_sums_kernel<T, 1>,
+  launch(stream, "column_sums", packed ? column_sums_kernel<T, kPack> : column_sums_kernel<T, 1>,
          grid, sums, in, rows, columns, chunk_rows, accumulate);
 }
 
 /// sums[column] (+)= sum of in[row, column] over all rows: in one launch if the columns alone fill
 /// a device, else by chunks of rows.
 template <class T>
-void column_sums(Cuda cuda, float* sums, const T* in, std::int64_t rows, std::int64_t columns,
-                 bool accumulate) {
+void column_sums(float* sums, const T* in, std::int64_t rows, std::int64_t columns, bool accumulate,
+                 const Stream& stream) {
   constexpr std::int64_t kFullDevice = 512;  // blocks
   constexpr std::int64_t kLeastRows = 64;    // of a chunk
   const std::int64_t tile = kWarp * kPackSize<T>;
   const std::int64_t wanted = kFullDevice / ((columns + tile - 1) / tile);
   const std::int64_t most = (rows + kLeastRows - 1) / kLeastRows;
   const std::int64_t chunks = wanted < most ? wanted : most;
-  if (chunks < 2) return launch_column_sums(cuda, sums, in, rows, columns, rows, accumulate);
+  if (chunks < 2) return launch_column_sums(sums, in, rows, columns, rows, accumulate, stream);
   const std::int64_t chunk_rows = (rows + chunks - 1) / chunks;
   const std::int64_t lines = (rows + chunk_rows - 1) / chunk_rows;
-  const Tensor space = cuda.workspace(lines * columns * static_cast<std::int64_t>(sizeof(float)));
+  const Tensor space = empty_workspace(lines * columns * static_cast<std::int64_t>(sizeof(float)),
+                                       DType::kU8, stream);
   auto* const partial = static_cast<float*>(space.raw());
-  launch_column_sums(cuda, partial, in, rows, columns, chunk_rows, false);
-  launch_column_sums(cuda, sums, static_cast<const float*>(partial), lines, columns, lines,
-                     accumulate);
+  launch_column_sums(partial, in, rows, columns, chunk_rows, false, stream);
+  launch_column_sums(sums, static_cast<const float*>(partial), lines, columns, lines, accumulate,
+                     stream);
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -3,7 +3,7 @@
 #include "hybrid_trainer/core/cuda_libraries.h"
 #include "hybrid_trainer/core/error.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 CublasLt::CublasLt() : library(SharedLibrary::open(cublaslt_library())) {
   const auto find = [this](auto*& function, const char* name) {
@@ -38,4 +38,4 @@ const CublasLt& cublaslt() {
   return *opened;
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

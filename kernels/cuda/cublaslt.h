@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/core/shared_library.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 /// The cuBLASLt functions that this project calls, from the library opened at run time.
 struct CublasLt {
@@ -34,4 +34,4 @@ struct CublasLt {
 /// Opens the library on the first call. Thread-safe. Throws DeviceError.
 const CublasLt& cublaslt();
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -5,7 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr int kMostCandidates = 16;
@@ -151,19 +151,20 @@ bool ProductPlan::take(cublasLtHandle_t handle, const AlgorithmBits& bits) {
   return usable_ = true;
 }
 
-void ProductPlan::run(cublasLtHandle_t handle, Cuda cuda, const Product& product) {
+void ProductPlan::run(cublasLtHandle_t handle, const Product& product, const Stream& stream) {
   const float one = 1;
   const float of_addend = product.addend ? 1 : 0;
   const Tensor& addend = product.addend ? product.addend : product.c;
-  const Tensor workspace = workspace_bytes_ == 0
-                               ? Tensor()
-                               : cuda.workspace(static_cast<std::int64_t>(workspace_bytes_));
+  const Tensor workspace =
+      workspace_bytes_ == 0
+          ? Tensor()
+          : empty_workspace(static_cast<std::int64_t>(workspace_bytes_), DType::kU8, stream);
   point_to(product);
   cublaslt().check(cublaslt().multiply(handle, operation_.get(), &one, product.b.raw(), b_.get(),
                                        product.a.raw(), a_.get(), &of_addend, addend.raw(),
                                        c_.get(), product.c.raw(), c_.get(), &algorithm_,
-                                       workspace.raw(), workspace_bytes_, cuda.stream.native()),
+                                       workspace.raw(), workspace_bytes_, stream.native()),
                    "cublasLtMatmul");
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -7,7 +7,7 @@
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/product_kind.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 /// A product whose descriptors and algorithm are ready; only the pointers change from call to call.
 class ProductPlan {
@@ -23,7 +23,7 @@ class ProductPlan {
   /// False until an algorithm has been taken.
   bool usable() const { return usable_; }
   /// Enqueues a product of this kind. One thread at a time. Throws DeviceError.
-  void run(cublasLtHandle_t handle, Cuda cuda, const Product& product);
+  void run(cublasLtHandle_t handle, const Product& product, const Stream& stream);
 
  private:
   struct DestroyOperation {
@@ -48,4 +48,4 @@ class ProductPlan {
   bool usable_ = false;
 };
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

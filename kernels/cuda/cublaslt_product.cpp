@@ -5,7 +5,7 @@
 #include "kernels/cuda/algorithm_choice.h"
 #include "kernels/cuda/cublaslt_plan.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 /// What is kept per device: how to multiply there, never a value.
@@ -18,23 +18,25 @@ class Multiplier {
     cublaslt().check(cublaslt().create(&handle_), "cublasLtCreate");
   }
 
-  bool try_multiply(Cuda cuda, const Product& product) {
+  bool try_multiply(const Product& product, const Stream& stream) {
     std::lock_guard lock(mutex_);
-    ProductPlan& plan = plan_for(cuda, product);
-    if (plan.usable()) plan.run(handle_, cuda, product);
+    ProductPlan& plan = plan_for(product, stream);
+    if (plan.usable()) plan.run(handle_, product, stream);
     return plan.usable();
   }
 
  private:
-  ProductPlan& plan_for(Cuda cuda, const Product& product) {
+  ProductPlan& plan_for(const Product& product, const Stream& stream) {
     const ProductKind kind(product);
     const auto found = plans_.find(kind);
     if (found != plans_.end()) return found->second;
     ProductPlan plan(product);
-    chooser_.choose(cuda, product,
-                    {.candidates = [&] { return plan.candidates(handle_); },
-                     .take = [&](const AlgorithmBits& bits) { return plan.take(handle_, bits); },
-                     .run = [&](Cuda on, const Product& trial) { plan.run(handle_, on, trial); }});
+    chooser_.choose(
+        product,
+        {.candidates = [&] { return plan.candidates(handle_); },
+         .take = [&](const AlgorithmBits& bits) { return plan.take(handle_, bits); },
+         .run = [&](const Product& trial, const Stream& on) { plan.run(handle_, trial, on); }},
+        stream);
     return plans_.emplace(kind, std::move(plan)).first->second;
   }
 
@@ -54,8 +56,8 @@ Multiplier& multiplier_of(int device) {
 
 }  // namespace
 
-bool try_multiply(Cuda cuda, const Product& product) {
-  if (multiplier_of(cuda.stream.device().index).try_multiply(cuda, product)) return true;
+bool try_multiply(const Product& product, const Stream& stream) {
+  if (multiplier_of(stream.device().index).try_multiply(product, stream)) return true;
   if (product.bias || product.epilogue != Epilogue::kNone) return false;
   throw DeviceError(concat("cuBLASLt: no kernel for the product of ", product.a.shape().text(),
                            " and ", product.b.shape().text(), " ", name_of(product.a.dtype()),
@@ -63,4 +65,4 @@ bool try_multiply(Cuda cuda, const Product& product) {
                            ProductKind(product).text(), "); `hybrid doctor` shows the library"));
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,10 +1,10 @@
-#include "kernels/cuda/elementwise.h"
+#include "hybrid_trainer/kernels/elementwise.h"
 
 #include <algorithm>
 
 #include "kernels/cuda/for_packs.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 /// y = function(x).
@@ -40,17 +40,18 @@ struct MapTwo {
 };
 
 template <class To, class From, class Function>
-void map(Cuda cuda, const char* name, const Tensor& y, const Tensor& x, Function function) {
+void map(const char* name, const Tensor& y, const Tensor& x, Function function,
+         const Stream& stream) {
   const MapOne<To, From, Function> body{y.data<To>(), x.data<From>(), function};
   constexpr int kPack = std::min(kPackSize<To>, kPackSize<From>);
-  for_packs<kPack>(cuda, name, y.elements(), body, body.y, body.x);
+  for_packs<kPack>(stream, name, y.elements(), body, body.y, body.x);
 }
 
 template <class T, class Function>
-void map(Cuda cuda, const char* name, const Tensor& y, const Tensor& x, const Tensor& z,
-         Function function) {
+void map(const char* name, const Tensor& y, const Tensor& x, const Tensor& z, Function function,
+         const Stream& stream) {
   const MapTwo<T, Function> body{y.data<T>(), x.data<T>(), z.data<T>(), function};
-  for_packs<kPackSize<T>>(cuda, name, y.elements(), body, body.y, body.x, body.z);
+  for_packs<kPackSize<T>>(stream, name, y.elements(), body, body.y, body.x, body.z);
 }
 
 struct Add {
@@ -140,42 +141,45 @@ struct Dropout {
 
 }  // namespace
 
-void add(Cuda cuda, const Tensor& y, const Tensor& x, const Tensor& z) {
-  visit_real(y.dtype(), [&](auto real) { map<decltype(real)>(cuda, "add", y, x, z, Add{}); });
+void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream) {
+  visit_real(y.dtype(), [&](auto real) { map<decltype(real)>("add", y, x, z, Add{}, stream); });
 }
 
-void move_along(Cuda cuda, const Tensor& y, const Tensor& from, float a, const Tensor& direction) {
-  map<float>(cuda, "move_along", y, from, direction, MoveAlong{a});
+void move_along(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
+                const Stream& stream) {
+  map<float>("move_along", y, from, direction, MoveAlong{a}, stream);
 }
 
-void scale(Cuda cuda, const Tensor& y, const Tensor& x, float a) {
-  map<float, float>(cuda, "scale", y, x, Scale{a});
+void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {
+  map<float, float>("scale", y, x, Scale{a}, stream);
 }
 
-void normalize(Cuda cuda, const Tensor& y, const Tensor& x, const Tensor& squares, double floor) {
-  map<float, float>(cuda, "normalize", y, x, Normalize{squares.data<double>(), floor});
+void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
+               const Stream& stream) {
+  map<float, float>("normalize", y, x, Normalize{squares.data<double>(), floor}, stream);
 }
 
-void cast(Cuda cuda, const Tensor& y, const Tensor& x) {
+void cast(const Tensor& y, const Tensor& x, const Stream& stream) {
   visit_real(y.dtype(), [&](auto to) {
     visit_real(x.dtype(),
-               [&](auto from) { map<decltype(to), decltype(from)>(cuda, "cast", y, x, Same{}); });
+               [&](auto from) { map<decltype(to), decltype(from)>("cast", y, x, Same{}, stream); });
   });
 }
 
-void gelu_forward(Cuda cuda, const Tensor& y, const Tensor& x) {
+void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream) {
   visit_real(y.dtype(), [&](auto real) {
-    map<decltype(real), decltype(real)>(cuda, "gelu_forward", y, x, Gelu{});
+    map<decltype(real), decltype(real)>("gelu_forward", y, x, Gelu{}, stream);
   });
 }
 
-void gelu_backward(Cuda cuda, const Tensor& dx, const Tensor& dy, const Tensor& x) {
+void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream) {
   visit_real(dx.dtype(), [&](auto real) {
-    map<decltype(real)>(cuda, "gelu_backward", dx, dy, x, GeluGradient{});
+    map<decltype(real)>("gelu_backward", dx, dy, x, GeluGradient{}, stream);
   });
 }
 
-void dropout(Cuda cuda, const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers) {
+void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
+             const Stream& stream) {
   const Tensor& step_words = numbers.step_words;
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
@@ -186,8 +190,8 @@ void dropout(Cuda cuda, const Tensor& y, const Tensor& x, float p, const Dropout
                           .asked = numbers.key,
                           .first_number = numbers.first,
                           .step_words = step_words ? step_words.data<std::int32_t>() : nullptr};
-    for_packs<kPackSize<T>>(cuda, "dropout", y.elements(), body, body.y, body.x);
+    for_packs<kPackSize<T>>(stream, "dropout", y.elements(), body, body.y, body.x);
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

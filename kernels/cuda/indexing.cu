@@ -1,11 +1,11 @@
-#include "kernels/cuda/indexing.h"
+#include "hybrid_trainer/kernels/indexing.h"
 
 #include <limits>
 
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/radix_sort.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr int kRowsPerBlock = 8;
@@ -170,24 +170,25 @@ __global__ void join_segments_kernel(TokenTable table, const float* parts, Segme
 }
 
 template <class T>
-void sum_segments(Cuda cuda, const TokenTable& table, const SegmentRows& rows, const T* dy) {
+void sum_segments(const TokenTable& table, const SegmentRows& rows, const T* dy,
+                  const Stream& stream) {
   constexpr int kPack = kPackSize<T>;
   const std::int64_t segments = (rows.count + kSegmentRows - 1) / kSegmentRows;
-  const Tensor parts =
-      cuda.workspace(2 * segments * table.columns * static_cast<std::int64_t>(sizeof(float)));
+  const Tensor parts = empty_workspace(
+      2 * segments * table.columns * static_cast<std::int64_t>(sizeof(float)), DType::kU8, stream);
   auto* const lines = static_cast<float*>(parts.raw());
   const bool packed = packs_fit<T>(table.columns, dy, table.rows, lines);
   const std::int64_t packs = packed ? table.columns / kPack : table.columns;
   const std::int64_t threads = packs < 256 ? (packs + kWarp - 1) / kWarp * kWarp : 256;
   const auto x = static_cast<unsigned int>(segments);
-  launch(cuda, "sum_segments", packed ? sum_segments_kernel<T, kPack> : sum_segments_kernel<T, 1>,
+  launch(stream, "sum_segments", packed ? sum_segments_kernel<T, kPack> : sum_segments_kernel<T, 1>,
          Grid{.x = x,
               .y = static_cast<unsigned int>((packs + threads - 1) / threads),
               .threads = static_cast<unsigned int>(threads)},
          table, lines, rows, dy);
   const bool quads = packs_fit<float>(table.columns, table.rows, lines);
   const std::int64_t tile = kWarp * (quads ? 4 : 1);
-  launch(cuda, "join_segments", quads ? join_segments_kernel<4> : join_segments_kernel<1>,
+  launch(stream, "join_segments", quads ? join_segments_kernel<4> : join_segments_kernel<1>,
          Grid{.x = x,
               .y = static_cast<unsigned int>((table.columns + tile - 1) / tile),
               .threads = kColumnSumWarps * kWarp},
@@ -196,8 +197,9 @@ void sum_segments(Cuda cuda, const TokenTable& table, const SegmentRows& rows, c
 
 }  // namespace
 
-void embedding_forward(Cuda cuda, const Tensor& y, const Tensor& tokens, const Tensor& token_table,
-                       const Tensor& position_table, std::int64_t first_position) {
+void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& token_table,
+                       const Tensor& position_table, std::int64_t first_position,
+                       const Stream& stream) {
   if (y.elements() == 0) return;
   const std::int64_t columns = token_table.size(1);
   visit_real(y.dtype(), [&](auto real) {
@@ -209,37 +211,37 @@ void embedding_forward(Cuda cuda, const Tensor& y, const Tensor& tokens, const T
     const bool packed = packs_fit<T>(columns, y.raw(), tables.tokens, tables.positions);
     Grid grid = grid_for(tokens.elements(), kRowsPerBlock);
     grid.threads = kRowsPerBlock * kWarp;
-    launch(cuda, "embedding_forward",
+    launch(stream, "embedding_forward",
            packed ? embedding_forward_kernel<T, kPack> : embedding_forward_kernel<T, 1>, grid,
            y.data<T>(), tokens.data<std::int32_t>(), tokens.elements(), tokens.size(1), tables);
   });
 }
 
-void embedding_backward(Cuda cuda, const Tensor& dtoken_table, GradientMode token_mode,
+void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
                         const Tensor& dposition_table, GradientMode position_mode, const Tensor& dy,
-                        const Tensor& tokens) {
+                        const Tensor& tokens, const Stream& stream) {
   const std::int64_t length = tokens.size(1);
   const std::int64_t columns = dtoken_table.size(1);
   const auto vocabulary = static_cast<std::int32_t>(dtoken_table.size(0));
-  if (token_mode == GradientMode::kOverwrite) fill_zero(dtoken_table, cuda.stream);
+  if (token_mode == GradientMode::kOverwrite) fill_zero(dtoken_table, stream);
   const std::int64_t summed = dy.elements() == 0 ? 0 : length;  // rows of the positions
   if (position_mode == GradientMode::kOverwrite && dposition_table.size(0) > summed) {
-    fill_zero(dposition_table.rows(summed, dposition_table.size(0)), cuda.stream);
+    fill_zero(dposition_table.rows(summed, dposition_table.size(0)), stream);
   }
   if (summed == 0) return;
   require(tokens.elements() < std::numeric_limits<std::int32_t>::max(),
           "embedding_backward: at most 2^31 - 2 tokens");
   const SortedTokens sorted =
-      sort_tokens(cuda, tokens.data<std::int32_t>(), tokens.elements(), vocabulary);
+      sort_tokens(tokens.data<std::int32_t>(), tokens.elements(), vocabulary, stream);
   const TokenTable table{dtoken_table.data<float>(), columns,
                          token_mode == GradientMode::kAccumulate};
   visit_real(dy.dtype(), [&](auto real) {
     using T = decltype(real);
-    sum_segments<T>(cuda, table, {sorted.tokens, sorted.positions, tokens.elements(), vocabulary},
-                    dy.data<T>());
-    column_sums<T>(cuda, dposition_table.data<float>(), dy.data<T>(), tokens.size(0),
-                   length * columns, position_mode == GradientMode::kAccumulate);
+    sum_segments<T>(table, {sorted.tokens, sorted.positions, tokens.elements(), vocabulary},
+                    dy.data<T>(), stream);
+    column_sums<T>(dposition_table.data<float>(), dy.data<T>(), tokens.size(0), length * columns,
+                   position_mode == GradientMode::kAccumulate, stream);
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,32 +1,18 @@
 #pragma once
 
-// What every kernel file needs: how a kernel is launched and where its dynamic shared memory is. In
-// the tests, tests/emulation provides the same names and runs blocks on a processor.
+// What every kernel file needs: how a kernel is launched and where its dynamic shared memory is.
+// Where no nvcc compiles the kernels, a header of this name that stands before it on the include
+// path provides the same, and the names of CUDA C++.
 
-#include <cstddef>
-#include <cstdint>
+#include <cuda_runtime.h>
+
 #include <type_traits>
 
 #include "hybrid_trainer/core/error.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/grid.h"
 
-namespace hybrid_trainer::kernels {
-
-/// Blocks of one launch, threads in each, and the dynamic shared memory of a block.
-struct Grid {
-  unsigned int x = 1;
-  unsigned int y = 1;
-  unsigned int z = 1;
-  unsigned int threads = 256;
-  std::size_t shared_bytes = 0;
-};
-
-}  // namespace hybrid_trainer::kernels
-
-#ifdef __CUDACC__
-#include <cuda_runtime.h>
-
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 /// The dynamic shared memory of the block, aligned to 128 bytes.
 template <class T>
@@ -37,9 +23,9 @@ __device__ T* dynamic_shared() {
 
 /// Enqueues kernel(arguments...) on the stream. Throws DeviceError, which names kernel and grid.
 template <class... Parameters>
-void launch(Cuda cuda, const char* name, void (*kernel)(Parameters...), const Grid& grid,
+void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...), const Grid& grid,
             std::type_identity_t<Parameters>... arguments) {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || cuda.simulated()) return;
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || simulated(stream)) return;
   constexpr std::size_t kWithoutAsking = 48 << 10;
   cudaError_t answer = cudaSuccess;
   if (grid.shared_bytes > kWithoutAsking) {
@@ -49,9 +35,8 @@ void launch(Cuda cuda, const char* name, void (*kernel)(Parameters...), const Gr
   }
   if (answer == cudaSuccess) {
     void* pointers[] = {&arguments...};
-    answer =
-        cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(grid.x, grid.y, grid.z),
-                         dim3(grid.threads), pointers, grid.shared_bytes, cuda.stream.native());
+    answer = cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(grid.x, grid.y, grid.z),
+                              dim3(grid.threads), pointers, grid.shared_bytes, stream.native());
   }
   if (answer == cudaSuccess) return;
   cudaGetLastError();
@@ -61,16 +46,4 @@ void launch(Cuda cuda, const char* name, void (*kernel)(Parameters...), const Gr
                            cudaGetErrorString(answer), "; --device cpu goes on without it"));
 }
 
-}  // namespace hybrid_trainer::kernels
-#else
-#include "tests/emulation/launch.h"
-#endif
-
-namespace hybrid_trainer::kernels {
-
-/// Grid with one thread per item.
-inline Grid grid_for(std::int64_t items, unsigned int threads = 256) {
-  return {.x = static_cast<unsigned int>((items + threads - 1) / threads), .threads = threads};
-}
-
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

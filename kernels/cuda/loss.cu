@@ -1,4 +1,4 @@
-#include "kernels/cuda/loss.h"
+#include "hybrid_trainer/kernels/loss.h"
 
 #include <cfloat>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include "kernels/cuda/real.cuh"
 #include "kernels/cuda/reduce.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 /// The sum of e^(x − highest) over the values seen so far.
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(1024)
 
 }  // namespace
 
-void softmax_cross_entropy(Cuda cuda, const Tensor& losses, const Tensor& logits,
-                           const Tensor& targets, std::int64_t vocabulary, float gradient_scale) {
+void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets,
+                           std::int64_t vocabulary, float gradient_scale, const Stream& stream) {
   const std::int64_t stride = logits.size(1);
   visit_real(logits.dtype(), [&](auto real) {
     using T = decltype(real);
@@ -81,7 +81,7 @@ void softmax_cross_entropy(Cuda cuda, const Tensor& losses, const Tensor& logits
     const std::int64_t loads = packed ? stride / kPackSize<T> : stride;
     const unsigned int threads = loads >= 1024 ? 1024 : loads >= 256 ? 256 : kWarp;
     launch(
-        cuda, "softmax_cross_entropy",
+        stream, "softmax_cross_entropy",
         packed ? softmax_cross_entropy_kernel<T, kPackSize<T>> : softmax_cross_entropy_kernel<T, 1>,
         Grid{.x = static_cast<unsigned int>(logits.size(0)), .threads = threads},
         losses.data<float>(), logits.data<T>(), targets.data<std::int32_t>(), vocabulary, stride,
@@ -89,4 +89,4 @@ void softmax_cross_entropy(Cuda cuda, const Tensor& losses, const Tensor& logits
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

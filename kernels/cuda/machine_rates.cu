@@ -1,11 +1,11 @@
-#include "kernels/cuda/machine_rates.h"
+#include "hybrid_trainer/kernels/machine_rates.h"
 
 #include <algorithm>
 
 #include "kernels/cuda/real.cuh"
 #include "kernels/cuda/reduce.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr std::int64_t kMostBlocks = 2048;
@@ -53,17 +53,17 @@ __global__ void join_bits_kernel(std::int32_t* result, const std::uint32_t* of_b
 
 }  // namespace
 
-void find_all_bits(Cuda cuda, const Tensor& bits, const Tensor& x) {
+void find_all_bits(const Tensor& bits, const Tensor& x, const Stream& stream) {
   require(packs_aligned(x.raw()), "find_all_bits: x must be aligned to 16 bytes");
   const std::int64_t per_block = std::int64_t{kThreads} * 4 * kLoads;
   const std::int64_t blocks = std::min(x.elements() / per_block + 1, kMostBlocks);
-  const Tensor workspace = cuda.workspace(blocks * 4);
+  const Tensor workspace = empty_workspace(blocks * 4, DType::kU8, stream);
   std::uint32_t* const of_block = static_cast<std::uint32_t*>(workspace.raw());
-  launch(cuda, "find_all_bits", find_all_bits_kernel,
+  launch(stream, "find_all_bits", find_all_bits_kernel,
          Grid{.x = static_cast<unsigned int>(blocks), .threads = kThreads}, of_block,
          reinterpret_cast<const std::uint32_t*>(x.data<float>()), x.elements());
-  launch(cuda, "join_bits", join_bits_kernel, Grid{.threads = kThreads}, bits.data<std::int32_t>(),
-         of_block, static_cast<int>(blocks));
+  launch(stream, "join_bits", join_bits_kernel, Grid{.threads = kThreads},
+         bits.data<std::int32_t>(), of_block, static_cast<int>(blocks));
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,10 +1,16 @@
-#include "kernels/cuda/matmul.h"
+#include "hybrid_trainer/kernels/matmul.h"
 
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/cuda/column_sums.cuh"
-#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/product.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
+
+// Defined in elementwise.cu.
+decltype(kernels::cast) cast;
+decltype(kernels::gelu_forward) gelu_forward;
+decltype(kernels::gelu_backward) gelu_backward;
+
 namespace {
 
 template <class T, int N>
@@ -20,102 +26,105 @@ __global__ void add_bias_kernel(T* y, const T* bias, std::int64_t elements, std:
 }
 
 /// Each row of y += bias.
-void add_bias(Cuda cuda, const Tensor& y, const Tensor& bias) {
+void add_bias(const Tensor& y, const Tensor& bias, const Stream& stream) {
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
     constexpr int kPack = kPackSize<T>;
     const bool packed = packs_fit<T>(y.size(1), y.raw(), bias.raw());
-    launch(cuda, "add_bias", packed ? add_bias_kernel<T, kPack> : add_bias_kernel<T, 1>,
+    launch(stream, "add_bias", packed ? add_bias_kernel<T, kPack> : add_bias_kernel<T, 1>,
            grid_for(y.elements() / (packed ? kPack : 1)), y.data<T>(), bias.data<T>(), y.elements(),
            y.size(1));
   });
 }
 
 /// The product; if the library cannot do its epilogue too, further kernels do that.
-void multiply(Cuda cuda, const Product& product) {
-  if (cuda.simulated()) {
-    const Tensor workspace = cuda.workspace(kMostWorkspaceBytes);
+void multiply(const Product& product, const Stream& stream) {
+  if (simulated(stream)) {
+    const Tensor workspace = empty_workspace(kMostWorkspaceBytes, DType::kU8, stream);
     return;
   }
-  if (try_multiply(cuda, product)) return;
+  if (try_multiply(product, stream)) return;
   Product plain = product;
   plain.bias = Tensor();
   plain.epilogue = Epilogue::kNone;
   plain.aux = Tensor();
   if (product.epilogue == Epilogue::kGelu && product.aux) plain.c = product.aux;
-  require(try_multiply(cuda, plain), "a product without an epilogue is always possible");
-  if (product.bias) add_bias(cuda, plain.c, product.bias);
-  if (product.epilogue == Epilogue::kGelu) gelu_forward(cuda, product.c, plain.c);
+  require(try_multiply(plain, stream), "a product without an epilogue is always possible");
+  if (product.bias) add_bias(plain.c, product.bias, stream);
+  if (product.epilogue == Epilogue::kGelu) cuda::gelu_forward(product.c, plain.c, stream);
   if (product.epilogue == Epilogue::kGeluSlope) {
-    gelu_backward(cuda, product.c, product.c, product.aux);
+    cuda::gelu_backward(product.c, product.c, product.aux, stream);
   }
 }
 
 /// The bias in the dtype of what it is added to, as products need it.
-Tensor bias_as(Cuda cuda, DType dtype, const Tensor& bias) {
+Tensor bias_as(DType dtype, const Tensor& bias, const Stream& stream) {
   if (!bias || bias.dtype() == dtype) return bias;
-  const Tensor rounded = Tensor::empty(bias.shape(), dtype, MemoryKind::kWorkspace, cuda.stream);
-  cast(cuda, rounded, bias);
+  const Tensor rounded = Tensor::empty(bias.shape(), dtype, MemoryKind::kWorkspace, stream);
+  cuda::cast(rounded, bias, stream);
   return rounded;
 }
 
 }  // namespace
 
-void matmul(Cuda cuda, const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
-            Transpose transpose_b, GradientMode mode) {
+void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
+            Transpose transpose_b, GradientMode mode, const Stream& stream) {
   if (c.elements() == 0) return;
   const bool accumulates = mode == GradientMode::kAccumulate;
   if (a.elements() == 0) {
-    if (!accumulates) fill_zero(c, cuda.stream);
+    if (!accumulates) fill_zero(c, stream);
     return;
   }
-  multiply(cuda, {.c = c,
-                  .a = a,
-                  .transpose_a = transpose_a,
-                  .b = b,
-                  .transpose_b = transpose_b,
-                  .addend = accumulates ? c : Tensor()});
+  multiply({.c = c,
+            .a = a,
+            .transpose_a = transpose_a,
+            .b = b,
+            .transpose_b = transpose_b,
+            .addend = accumulates ? c : Tensor()},
+           stream);
 }
 
-void linear_forward(Cuda cuda, const Tensor& y, const Tensor& x, const Tensor& w,
-                    const Tensor& bias, const Tensor& residual) {
+void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+                    const Tensor& residual, const Stream& stream) {
   if (y.elements() == 0) return;
-  multiply(cuda, {.c = y,
-                  .a = x,
-                  .b = w,
-                  .transpose_b = Transpose::kYes,
-                  .addend = residual,
-                  .bias = bias_as(cuda, y.dtype(), bias)});
+  multiply({.c = y,
+            .a = x,
+            .b = w,
+            .transpose_b = Transpose::kYes,
+            .addend = residual,
+            .bias = bias_as(y.dtype(), bias, stream)},
+           stream);
 }
 
-void linear_gelu_forward(Cuda cuda, const Tensor& active, const Tensor& wide, const Tensor& x,
-                         const Tensor& w, const Tensor& bias) {
+void linear_gelu_forward(const Tensor& active, const Tensor& wide, const Tensor& x, const Tensor& w,
+                         const Tensor& bias, const Stream& stream) {
   if (active.elements() == 0) return;
-  multiply(cuda, {.c = active,
-                  .a = x,
-                  .b = w,
-                  .transpose_b = Transpose::kYes,
-                  .bias = bias_as(cuda, active.dtype(), bias),
-                  .epilogue = Epilogue::kGelu,
-                  .aux = wide});
+  multiply({.c = active,
+            .a = x,
+            .b = w,
+            .transpose_b = Transpose::kYes,
+            .bias = bias_as(active.dtype(), bias, stream),
+            .epilogue = Epilogue::kGelu,
+            .aux = wide},
+           stream);
 }
 
-void linear_gelu_backward_input(Cuda cuda, const Tensor& dwide, const Tensor& dy, const Tensor& w,
-                                const Tensor& wide) {
+void linear_gelu_backward_input(const Tensor& dwide, const Tensor& dy, const Tensor& w,
+                                const Tensor& wide, const Stream& stream) {
   if (dwide.elements() == 0) return;
-  multiply(cuda, {.c = dwide, .a = dy, .b = w, .epilogue = Epilogue::kGeluSlope, .aux = wide});
+  multiply({.c = dwide, .a = dy, .b = w, .epilogue = Epilogue::kGeluSlope, .aux = wide}, stream);
 }
 
-void bias_backward(Cuda cuda, const Tensor& dbias, const Tensor& dy, GradientMode mode) {
+void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, const Stream& stream) {
   const bool accumulates = mode == GradientMode::kAccumulate;
   if (dy.elements() == 0) {
-    if (!accumulates) fill_zero(dbias, cuda.stream);
+    if (!accumulates) fill_zero(dbias, stream);
     return;
   }
   visit_real(dy.dtype(), [&](auto real) {
     using T = decltype(real);
-    column_sums<T>(cuda, dbias.data<float>(), dy.data<T>(), dy.size(0), dy.size(1), accumulates);
+    column_sums<T>(dbias.data<float>(), dy.data<T>(), dy.size(0), dy.size(1), accumulates, stream);
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

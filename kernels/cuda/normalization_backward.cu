@@ -1,10 +1,10 @@
 #include <algorithm>
 
-#include "kernels/cuda/normalization.h"
+#include "hybrid_trainer/kernels/normalization.h"
 #include "kernels/cuda/real.cuh"
 #include "kernels/cuda/reduce.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr int kRowsAtOnce = 4;             // of a block: their loads are in flight together
@@ -182,7 +182,7 @@ __global__ void add_lines_kernel(float* dweight, float* dbias, const float* line
 
 /// Computes the lines' sums and dx.
 template <class T>
-void launch_rows(Cuda cuda, const Backward<T>& at, std::int64_t blocks) {
+void launch_rows(const Backward<T>& at, std::int64_t blocks, const Stream& stream) {
   const bool packed = packs_fit<T>(at.columns, at.dx, at.dy, at.x, at.weight);
   std::int64_t threads = packed ? at.columns / kPackSize<T> : at.columns;
   auto* kernel = layer_norm_backward_any_kernel<T>;
@@ -193,34 +193,33 @@ void launch_rows(Cuda cuda, const Backward<T>& at, std::int64_t blocks) {
   }
   threads = std::min<std::int64_t>((threads + kWarp - 1) / kWarp * kWarp, 1024);
   launch(
-      cuda, "layer_norm_backward", kernel,
+      stream, "layer_norm_backward", kernel,
       Grid{.x = static_cast<unsigned int>(blocks), .threads = static_cast<unsigned int>(threads)},
       at);
 }
 
 }  // namespace
 
-void layer_norm_backward(Cuda cuda, const Tensor& dx, GradientMode input_mode,
-                         const Tensor& dweight, const Tensor& dbias, GradientMode parameter_mode,
-                         const Tensor& dy, const Tensor& x, const Tensor& mean, const Tensor& rstd,
-                         const Tensor& weight) {
+void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
+                         const Tensor& dbias, GradientMode parameter_mode, const Tensor& dy,
+                         const Tensor& x, const Tensor& mean, const Tensor& rstd,
+                         const Tensor& weight, const Stream& stream) {
   const std::int64_t rows = x.size(0), columns = x.size(1);
   const std::int64_t blocks = std::min((rows + kRowsAtOnce - 1) / kRowsAtOnce, kMostBlocks);
-  const Tensor workspace =
-      cuda.workspace(blocks * 2 * columns * static_cast<std::int64_t>(sizeof(float)));
+  const Tensor workspace = empty_workspace(
+      blocks * 2 * columns * static_cast<std::int64_t>(sizeof(float)), DType::kU8, stream);
   float* const lines = static_cast<float*>(workspace.raw());
   visit_real(x.dtype(), [&](auto real) {
     using T = decltype(real);
     launch_rows<T>(
-        cuda,
         {dx.data<T>(), dy.data<T>(), x.data<T>(), mean.data<float>(), rstd.data<float>(),
          weight.data<float>(), lines, rows, columns, input_mode == GradientMode::kAccumulate},
-        blocks);
+        blocks, stream);
   });
   Grid grid = grid_for(2 * columns, kWarp);
   grid.threads = kWarp * kWarp;
-  launch(cuda, "add_lines", add_lines_kernel, grid, dweight.data<float>(), dbias.data<float>(),
+  launch(stream, "add_lines", add_lines_kernel, grid, dweight.data<float>(), dbias.data<float>(),
          lines, blocks, columns, parameter_mode == GradientMode::kAccumulate);
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,8 +1,8 @@
-#include "kernels/cuda/normalization.h"
+#include "hybrid_trainer/kernels/normalization.h"
 #include "kernels/cuda/real.cuh"
 #include "kernels/cuda/reduce.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr float kEpsilon = 1e-5f;
@@ -101,13 +101,13 @@ auto kernel_for(std::int64_t columns) {
 
 }  // namespace
 
-void layer_norm_forward(Cuda cuda, const Tensor& y, const Tensor& mean, const Tensor& rstd,
-                        const Tensor& x, const Tensor& weight, const Tensor& bias) {
+void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
+                        const Tensor& weight, const Tensor& bias, const Stream& stream) {
   const std::int64_t rows = x.size(0), columns = x.size(1);
   visit_real(x.dtype(), [&](auto real) {
     using T = decltype(real);
     const bool packed = packs_fit<T>(columns, y.raw(), x.raw(), weight.raw(), bias.raw());
-    launch(cuda, "layer_norm_forward",
+    launch(stream, "layer_norm_forward",
            packed ? kernel_for<T>(columns) : layer_norm_forward_kernel<T, 1, 0>,
            grid_for(rows * kWarp, kWarpsPerBlock * kWarp), y.data<T>(),
            mean ? mean.data<float>() : nullptr, rstd ? rstd.data<float>() : nullptr, x.data<T>(),
@@ -115,4 +115,4 @@ void layer_norm_forward(Cuda cuda, const Tensor& y, const Tensor& mean, const Te
   });
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,9 +1,9 @@
-#include "kernels/cuda/optimizer_update.h"
+#include "hybrid_trainer/kernels/optimizer_update.h"
 
 #include "kernels/adam_step.h"
 #include "kernels/cuda/for_packs.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr int kPack = kPackSize<float>;
@@ -25,11 +25,11 @@ struct UpdateWeights {
 };
 
 template <class Next, class... Pointers>
-void update_weights(Cuda cuda, const char* name, const Tensor& w, const Tensor& working,
+void update_weights(const Stream& stream, const char* name, const Tensor& w, const Tensor& working,
                     const Next& next, Pointers... begins) {
   const UpdateWeights<Next> body{w.data<float>(), working ? working.data<BFloat16>() : nullptr,
                                  next};
-  for_packs<kPack>(cuda, name, w.elements(), body, body.w, body.working, begins...);
+  for_packs<kPack>(stream, name, w.elements(), body, body.w, body.working, begins...);
 }
 
 struct AdamW {
@@ -121,42 +121,43 @@ struct DecayedStep {
 
 }  // namespace
 
-void adamw_update(Cuda cuda, const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
-                  const Tensor& working, const AdamWSettings& settings) {
+void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
+                  const Tensor& working, const AdamWSettings& settings, const Stream& stream) {
   const AdamW next{m.data<float>(), v.data<float>(), g.data<float>(), AdamWStep(settings)};
-  update_weights(cuda, "adamw_update", w, working, next, next.m, next.v, next.g);
+  update_weights(stream, "adamw_update", w, working, next, next.m, next.v, next.g);
 }
 
-void adamw_direction(Cuda cuda, const Tensor& direction, const Tensor& m, const Tensor& v,
-                     const AdamWSettings& settings) {
+void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
+                     const AdamWSettings& settings, const Stream& stream) {
   const AdamWDirection body{direction.data<float>(), m.data<float>(), v.data<float>(),
                             AdamFactors(settings)};
-  for_packs<kPack>(cuda, "adamw_direction", direction.elements(), body, body.direction, body.m,
+  for_packs<kPack>(stream, "adamw_direction", direction.elements(), body, body.direction, body.m,
                    body.v);
 }
 
-void sgd_update(Cuda cuda, const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,
-                float learning_rate, float momentum, float weight_decay, float gradient_scale) {
+void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,
+                float learning_rate, float momentum, float weight_decay, float gradient_scale,
+                const Stream& stream) {
   const Sgd next{momentum == 0.0f ? nullptr : m.data<float>(),
                  g.data<float>(),
                  learning_rate,
                  momentum,
                  gradient_scale,
                  1.0f - learning_rate * weight_decay};
-  update_weights(cuda, "sgd_update", w, working, next, next.m, next.g);
+  update_weights(stream, "sgd_update", w, working, next, next.m, next.g);
 }
 
-void muon_momentum(Cuda cuda, const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
-                   float gradient_scale) {
+void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
+                   float gradient_scale, const Stream& stream) {
   const MuonMomentum body{u.data<float>(), m.data<float>(), g.data<float>(), momentum,
                           gradient_scale};
-  for_packs<kPack>(cuda, "muon_momentum", u.elements(), body, body.u, body.m, body.g);
+  for_packs<kPack>(stream, "muon_momentum", u.elements(), body, body.u, body.m, body.g);
 }
 
-void decayed_step(Cuda cuda, const Tensor& w, const Tensor& u, const Tensor& working,
-                  float step_size, float decay_factor) {
+void decayed_step(const Tensor& w, const Tensor& u, const Tensor& working, float step_size,
+                  float decay_factor, const Stream& stream) {
   const DecayedStep next{u.data<float>(), step_size, decay_factor};
-  update_weights(cuda, "decayed_step", w, working, next, next.u);
+  update_weights(stream, "decayed_step", w, working, next, next.u);
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,8 +1,8 @@
+#include "hybrid_trainer/kernels/optimizer_update.h"
 #include "kernels/adam_step.h"
-#include "kernels/cuda/optimizer_update.h"
 #include "kernels/cuda/quantized_block.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 /// The memory of QuantizedMoments.
@@ -66,19 +66,19 @@ struct Direction {
 
 }  // namespace
 
-void adamw_update_8bit(Cuda cuda, const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
-                       const Tensor& working, const AdamWSettings& settings) {
+void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
+                       const Tensor& working, const AdamWSettings& settings, const Stream& stream) {
   const Update body{w.data<float>(), working ? working.data<BFloat16>() : nullptr, g.data<float>(),
                     Moments(moments), AdamWStep(settings)};
-  for_quantized_blocks(cuda, "adamw_update_8bit", w.elements(), body, body.w, body.working, body.g,
-                       body.moments.m_codes, body.moments.v_codes);
+  for_quantized_blocks(stream, "adamw_update_8bit", w.elements(), body, body.w, body.working,
+                       body.g, body.moments.m_codes, body.moments.v_codes);
 }
 
-void adamw_direction_8bit(Cuda cuda, const Tensor& direction, const QuantizedMoments& moments,
-                          const AdamWSettings& settings) {
+void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& moments,
+                          const AdamWSettings& settings, const Stream& stream) {
   const Direction body{direction.data<float>(), Moments(moments), AdamFactors(settings)};
-  for_quantized_blocks(cuda, "adamw_direction_8bit", direction.elements(), body, body.direction,
+  for_quantized_blocks(stream, "adamw_direction_8bit", direction.elements(), body, body.direction,
                        body.moments.m_codes, body.moments.v_codes);
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

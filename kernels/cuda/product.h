@@ -3,7 +3,7 @@
 #include "hybrid_trainer/kernels/matmul.h"
 #include "kernels/backend.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 /// Device memory that one product may use besides its matrices: twice what NVIDIA recommends for
 /// Hopper, so that it rules no kernel out.
@@ -39,6 +39,6 @@ struct Product {
 /// Enqueues the product; equal inputs give bit-identical results. False, without doing anything, if
 /// the library has no kernel for this epilogue or bias and these sizes. Throws DeviceError, also if
 /// there is none for a product without either.
-[[nodiscard]] bool try_multiply(Cuda cuda, const Product& product);
+[[nodiscard]] bool try_multiply(const Product& product, const Stream& stream);
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -2,7 +2,7 @@
 
 #include "hybrid_trainer/core/error.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 int alignment_of(const Tensor& tensor) {
@@ -39,4 +39,4 @@ std::string ProductKind::text() const {
   return all;
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

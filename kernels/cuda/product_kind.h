@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/product.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 /// What distinguishes one prepared product from another.
 struct ProductKind {
@@ -26,4 +26,4 @@ struct ProductKind {
   std::array<int, 6> alignments;
 };
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -6,9 +6,12 @@
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
-#include "kernels/cuda/elementwise.h"
+#include "hybrid_trainer/kernels/elementwise.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
+
+decltype(kernels::cast) cast;
+
 namespace {
 
 constexpr std::int64_t kNoiseElements = 1 << 18;
@@ -31,8 +34,8 @@ Tensor make_flush(const Stream& stream) {
 
 }  // namespace
 
-ProductTrial::ProductTrial(Cuda cuda, const Product& like)
-    : stream_(cuda.stream, MemoryPool::create("trial", {}, cuda_memory(cuda.stream.device()))),
+ProductTrial::ProductTrial(const Product& like, const Stream& stream)
+    : stream_(stream, MemoryPool::create("trial", {}, cuda_memory(stream.device()))),
       noise_(make_noise(stream_)),
       flush_(make_flush(stream_)),
       product_(like) {
@@ -50,17 +53,18 @@ Tensor ProductTrial::random_like(const Tensor& tensor) const {
   const Tensor flat = made.view({made.elements()});
   for (std::int64_t begin = 0; begin < flat.elements(); begin += kNoiseElements) {
     const std::int64_t end = std::min(flat.elements(), begin + kNoiseElements);
-    cast(Cuda{stream_}, flat.rows(begin, end), noise_.rows(0, end - begin));
+    cuda::cast(flat.rows(begin, end), noise_.rows(0, end - begin), stream_);
   }
   return made;
 }
 
-double ProductTrial::seconds_of(const std::function<void(Cuda, const Product&)>& run) const {
+double ProductTrial::seconds_of(
+    const std::function<void(const Product&, const Stream&)>& run) const {
   Event begin, end;
   try {
     fill_zero(flush_, stream_);
     begin.record(stream_);
-    run(Cuda{stream_}, product_);
+    run(product_, stream_);
     end.record(stream_);
     end.synchronize();
     return Event::seconds_between(begin, end);
@@ -69,4 +73,4 @@ double ProductTrial::seconds_of(const std::function<void(Cuda, const Product&)>&
   }
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

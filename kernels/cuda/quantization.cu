@@ -1,8 +1,8 @@
-#include "kernels/cuda/quantization.h"
+#include "hybrid_trainer/kernels/quantization.h"
 
 #include "kernels/cuda/quantized_block.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 template <QuantizationMap kMap>
@@ -43,35 +43,36 @@ struct Dequantize {
 };
 
 template <QuantizationMap kMap>
-void quantize_by(Cuda cuda, const Tensor& codes, const Tensor& scales, const Tensor& x) {
+void quantize_by(const Tensor& codes, const Tensor& scales, const Tensor& x, const Stream& stream) {
   const Quantize<kMap> body{codes.data<std::uint8_t>(), scales.data<float>(), x.data<float>()};
-  for_quantized_blocks(cuda, "quantize", x.elements(), body, body.codes, body.x);
+  for_quantized_blocks(stream, "quantize", x.elements(), body, body.codes, body.x);
 }
 
 template <QuantizationMap kMap>
-void dequantize_by(Cuda cuda, const Tensor& x, const Tensor& codes, const Tensor& scales) {
+void dequantize_by(const Tensor& x, const Tensor& codes, const Tensor& scales,
+                   const Stream& stream) {
   const Dequantize<kMap> body{x.data<float>(), codes.data<std::uint8_t>(), scales.data<float>()};
-  for_quantized_blocks(cuda, "dequantize", x.elements(), body, body.x, body.codes);
+  for_quantized_blocks(stream, "dequantize", x.elements(), body, body.x, body.codes);
 }
 
 }  // namespace
 
-void quantize(Cuda cuda, const Tensor& codes, const Tensor& scales, const Tensor& x,
-              QuantizationMap map) {
+void quantize(const Tensor& codes, const Tensor& scales, const Tensor& x, QuantizationMap map,
+              const Stream& stream) {
   if (map == QuantizationMap::kSigned) {
-    quantize_by<QuantizationMap::kSigned>(cuda, codes, scales, x);
+    quantize_by<QuantizationMap::kSigned>(codes, scales, x, stream);
   } else {
-    quantize_by<QuantizationMap::kUnsigned>(cuda, codes, scales, x);
+    quantize_by<QuantizationMap::kUnsigned>(codes, scales, x, stream);
   }
 }
 
-void dequantize(Cuda cuda, const Tensor& x, const Tensor& codes, const Tensor& scales,
-                QuantizationMap map) {
+void dequantize(const Tensor& x, const Tensor& codes, const Tensor& scales, QuantizationMap map,
+                const Stream& stream) {
   if (map == QuantizationMap::kSigned) {
-    dequantize_by<QuantizationMap::kSigned>(cuda, x, codes, scales);
+    dequantize_by<QuantizationMap::kSigned>(x, codes, scales, stream);
   } else {
-    dequantize_by<QuantizationMap::kUnsigned>(cuda, x, codes, scales);
+    dequantize_by<QuantizationMap::kUnsigned>(x, codes, scales, stream);
   }
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

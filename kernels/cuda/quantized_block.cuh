@@ -9,7 +9,7 @@
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/quantization_table.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 constexpr int kPerLane = kQuantizationBlock / kWarp;
 constexpr int kQuantizingThreads = 256;
@@ -146,13 +146,14 @@ __global__ void __launch_bounds__(kQuantizingThreads)
 /// Enqueues body.at<N>(block, first element, elements of the block, tables), one warp per
 /// quantisation block; with packs if all of `begins`, the arrays of the body, are aligned.
 template <class Body, class... Pointers>
-void for_quantized_blocks(Cuda cuda, const char* name, std::int64_t elements, const Body& body,
-                          Pointers... begins) {
+void for_quantized_blocks(const Stream& stream, const char* name, std::int64_t elements,
+                          const Body& body, Pointers... begins) {
   const std::int64_t wanted =
       (quantization_blocks(elements) + kQuantizingWarps - 1) / kQuantizingWarps;
   const Grid grid{.x = static_cast<unsigned int>(std::min(wanted, kMostQuantizingBlocks)),
                   .threads = kQuantizingThreads};
-  launch(cuda, name, quantized_blocks_kernel<Body>, grid, body, elements, packs_aligned(begins...));
+  launch(stream, name, quantized_blocks_kernel<Body>, grid, body, elements,
+         packs_aligned(begins...));
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

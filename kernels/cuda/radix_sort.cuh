@@ -5,7 +5,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 constexpr int kDigits = 256;  // values of a digit
 constexpr int kDigitBits = 8;
@@ -155,20 +155,21 @@ struct SortedTokens {
 };
 
 /// Tokens outside [0, vocabulary) come last, as `vocabulary`.
-inline SortedTokens sort_tokens(Cuda cuda, const std::int32_t* tokens, std::int64_t count,
-                                std::int32_t vocabulary) {
+inline SortedTokens sort_tokens(const std::int32_t* tokens, std::int64_t count,
+                                std::int32_t vocabulary, const Stream& stream) {
   const std::int64_t tiles = (count + kSortTile - 1) / kSortTile;
   constexpr auto kBytes = static_cast<std::int64_t>(sizeof(std::int32_t));
-  SortedTokens sorted{cuda.workspace((4 * count + kDigits * tiles) * kBytes), nullptr, nullptr};
+  SortedTokens sorted{empty_workspace((4 * count + kDigits * tiles) * kBytes, DType::kU8, stream),
+                      nullptr, nullptr};
   auto* const space = static_cast<std::int32_t*>(sorted.space.raw());
   std::int32_t* const counts = space + 4 * count;
   const Grid grid{.x = static_cast<unsigned int>(tiles), .threads = kSortWarps * kWarp};
   SortItems items{tokens, nullptr, count, vocabulary};
   for (int shift = 0; shift == 0 || (shift < 32 && vocabulary >> shift != 0); shift += kDigitBits) {
     std::int32_t* const keys = space + shift / kDigitBits % 2 * 2 * count;
-    launch(cuda, "sort_histogram", histogram_kernel, grid, counts, items, shift);
-    launch(cuda, "sort_scan", scan_kernel, Grid{.threads = 1024}, counts, tiles);
-    launch(cuda, "sort_scatter", scatter_kernel, grid, keys, keys + count, items, counts, shift);
+    launch(stream, "sort_histogram", histogram_kernel, grid, counts, items, shift);
+    launch(stream, "sort_scan", scan_kernel, Grid{.threads = 1024}, counts, tiles);
+    launch(stream, "sort_scatter", scatter_kernel, grid, keys, keys + count, items, counts, shift);
     items = {keys, keys + count, count, vocabulary};
   }
   sorted.tokens = items.keys;
@@ -176,4 +177,4 @@ inline SortedTokens sort_tokens(Cuda cuda, const std::int32_t* tokens, std::int6
   return sorted;
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -8,7 +8,7 @@
 #include <cuda_bf16.h>
 #endif
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 __device__ inline float load(const float* from) { return *from; }
 __device__ inline float load(const BFloat16* from) { return to_float(*from); }
@@ -56,4 +56,4 @@ bool packs_fit(std::int64_t columns, Pointers... begins) {
   return columns % kPackSize<T> == 0 && packs_aligned(begins...);
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

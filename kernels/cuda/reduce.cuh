@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/launch.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 constexpr int kWarp = 32;
 constexpr unsigned int kAllLanes = 0xFFFFFFFFu;
@@ -44,4 +44,4 @@ __device__ T reduce_block(T value, Combine combine, T none) {
   return reduce_warp(lane < warps ? of_warp[lane] : none, combine);
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,11 +1,11 @@
-#include "kernels/cuda/reductions.h"
+#include "hybrid_trainer/kernels/reductions.h"
 
 #include <vector>
 
 #include "kernels/cuda/real.cuh"
 #include "kernels/cuda/reduce.cuh"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr unsigned int kThreads = 256;
@@ -79,20 +79,21 @@ __global__ void finish_sum_kernel(double* result, const double* sums, std::int64
   if (threadIdx.x == 0) *result = sum / divisor;
 }
 
-void launch_pairs(Cuda cuda, const Pairs& pairs, DType dtype) {
+void launch_pairs(const Pairs& pairs, DType dtype, const Stream& stream) {
   visit_real(dtype, [&](auto real) {
-    launch(cuda, "sum_chunks", sum_chunks_kernel<decltype(real)>,
+    launch(stream, "sum_chunks", sum_chunks_kernel<decltype(real)>,
            Grid{.x = static_cast<unsigned int>(pairs.chunks), .threads = kThreads}, pairs);
   });
 }
 
 /// result = the sum over all pairs divided by `divisor`, in one launch per kMostPairs of one dtype
 /// and one that adds up the chunks' sums. `y` is empty for a sum of x.
-void add_up(Cuda cuda, const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
-            double divisor) {
+void add_up(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
+            double divisor, const Stream& stream) {
   std::int64_t chunks = 0;
   for (const Tensor& one : x) chunks += chunks_of(one);
-  const Tensor workspace = cuda.workspace(chunks * static_cast<std::int64_t>(sizeof(double)));
+  const Tensor workspace =
+      empty_workspace(chunks * static_cast<std::int64_t>(sizeof(double)), DType::kU8, stream);
   double* const sums = static_cast<double*>(workspace.raw());
   Pairs pairs{.sums = sums};
   for (std::size_t k = 0; k < x.size(); ++k) {
@@ -101,22 +102,23 @@ void add_up(Cuda cuda, const Tensor& result, std::span<const Tensor> x, std::spa
     pairs.chunks += chunks_of(x[k]);
     const bool last = k + 1 == x.size();
     if (last || pairs.count == kMostPairs || x[k + 1].dtype() != x[k].dtype()) {
-      launch_pairs(cuda, pairs, x[k].dtype());
+      launch_pairs(pairs, x[k].dtype(), stream);
       pairs = {.sums = pairs.sums + pairs.chunks};
     }
   }
-  launch(cuda, "finish_sum", finish_sum_kernel, Grid{.threads = 1024}, result.data<double>(), sums,
-         chunks, divisor);
+  launch(stream, "finish_sum", finish_sum_kernel, Grid{.threads = 1024}, result.data<double>(),
+         sums, chunks, divisor);
 }
 
 }  // namespace
 
-void dot(Cuda cuda, const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y) {
-  add_up(cuda, result, x, y, 1);
+void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
+         const Stream& stream) {
+  add_up(result, x, y, 1, stream);
 }
 
-void mean(Cuda cuda, const Tensor& result, const Tensor& x) {
-  add_up(cuda, result, {&x, 1}, {}, static_cast<double>(x.elements()));
+void mean(const Tensor& result, const Tensor& x, const Stream& stream) {
+  add_up(result, {&x, 1}, {}, static_cast<double>(x.elements()), stream);
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -6,15 +6,14 @@
 //   left (16, 16): rows g and g + 8 of columns 2t, 2t + 1, then of columns 2t + 8, 2t + 9;
 //   right (16, 8): rows 2t, 2t + 1 of column g, then rows 2t + 8, 2t + 9;
 //   sums (16, 8): columns 2t, 2t + 1 of row g, then of row g + 8, one element per register.
-// All lanes of a warp call each of these together. In the tests, tests/emulation replaces them.
+// All lanes of a warp call each of these together. As kernels/cuda/launch.cuh, this header has
+// another one of its name before it on the include path where no nvcc compiles the kernels.
 
 #include <cstdint>
 
 #include "kernels/cuda/real.cuh"
 
-#ifdef __CUDACC__
-
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 /// An address in shared memory, in bytes.
 using SharedAddress = std::uint32_t;
@@ -78,7 +77,4 @@ __device__ inline std::uint32_t pack_pair(float low, float high) {
          __bfloat16_as_ushort(pair.x);
 }
 
-}  // namespace hybrid_trainer::kernels
-#else
-#include "tests/emulation/tensor_core.h"
-#endif
+}  // namespace hybrid_trainer::kernels::cuda

@@ -12,7 +12,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "tests/trainer/temporary_folder.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 namespace fs = std::filesystem;
@@ -152,4 +152,4 @@ TEST_F(AlgorithmCache, FolderIsThatOfTheEnvironment) {
 }
 
 }  // namespace
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

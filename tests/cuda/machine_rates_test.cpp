@@ -1,7 +1,5 @@
 #include "hybrid_trainer/kernels/machine_rates.h"
 
-#include "kernels/backend.h"
-#include "kernels/cuda/machine_rates.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {
@@ -9,7 +7,7 @@ namespace {
 
 std::int32_t all_bits(const Tensor& x, const Stream& stream) {
   const Tensor bits = Tensor::empty({1}, DType::kI32, MemoryKind::kWorkspace, stream);
-  find_all_bits(Cuda{stream}, bits, x);
+  find_all_bits(bits, x, stream);
   return *wait_for_host(bits, stream).data<std::int32_t>();
 }
 

@@ -15,7 +15,7 @@
 #include "tests/trainer/temporary_folder.h"
 #include "tests/trainer/tiny_run.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 namespace fs = std::filesystem;
@@ -214,4 +214,4 @@ TEST_F(AlgorithmChoice, AResumedRunKeepsItsBits) {
 }
 
 }  // namespace
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

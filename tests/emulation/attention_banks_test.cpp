@@ -2,8 +2,8 @@
 // twice.
 
 #include "hybrid_trainer/kernels/attention.h"
+#include "kernels/cuda/tensor_core.cuh"
 #include "tests/cuda/cuda_case.h"
-#include "tests/emulation/tensor_core.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

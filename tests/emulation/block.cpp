@@ -128,7 +128,7 @@ bool all(Waits what) {
   });
 }
 
-void run_block(const char* name, const kernels::Grid& grid, uint3 at,
+void run_block(const char* name, const kernels::cuda::Grid& grid, uint3 at,
                const std::function<void()>& body) {
   Block self;
   block = &self;
@@ -190,7 +190,8 @@ void set_order(Order order, unsigned int seed) {
   chosen_seed = seed;
 }
 
-void run_grid(const char* name, const kernels::Grid& grid, const std::function<void()>& body) {
+void run_grid(const char* name, const kernels::cuda::Grid& grid,
+              const std::function<void()>& body) {
   if (grid.threads > 1024 || grid.threads == 0 || grid.shared_bytes > kMostSharedBytes ||
       grid.y > 65535 || grid.z > 65535) {
     throw Error(ExitCode::kInternal, concat(name, ": no device takes a grid of this size"));

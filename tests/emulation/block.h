@@ -13,6 +13,6 @@ void set_order(Order order, unsigned int seed = 1);
 
 /// Runs `body` once for each thread of each block of the grid. Throws what a thread throws, and if
 /// threads wait for others that never arrive.
-void run_grid(const char* name, const kernels::Grid& grid, const std::function<void()>& body);
+void run_grid(const char* name, const kernels::cuda::Grid& grid, const std::function<void()>& body);
 
 }  // namespace hybrid_trainer::emulation

@@ -7,7 +7,7 @@
 namespace hybrid_trainer::emulation {
 namespace {
 
-constexpr kernels::Grid kTwoWarps{.threads = 64};
+constexpr kernels::cuda::Grid kTwoWarps{.threads = 64};
 
 /// What each thread finds in the other warp's value of the first of two rounds, with waits or
 /// without.

@@ -13,7 +13,7 @@
 
 #include "tests/emulation/emulated_device.h"
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 /// Where a matrix lies. A Tensor would keep its block from the pool until the stream comes to it.
@@ -130,8 +130,8 @@ void check(const Product& p) {
 
 bool has_epilogue(const Product& p) { return p.bias || p.epilogue != Epilogue::kNone; }
 
-void enqueue(Cuda cuda, const Product& product, std::size_t algorithm) {
-  emulation::enqueue(cuda.stream.native(),
+void enqueue(const Product& product, std::size_t algorithm, const Stream& stream) {
+  emulation::enqueue(stream.native(),
                      [enqueued = Enqueued(product, algorithm)] { multiply(enqueued); });
 }
 
@@ -147,14 +147,14 @@ std::unique_ptr<Library> library;
 
 /// The algorithm for this product, by the chooser that the device's own products have, with times
 /// of the test's making.
-std::size_t algorithm_for(Cuda cuda, const Product& product) {
+std::size_t algorithm_for(const Product& product, const Stream& stream) {
   const std::vector<double>& seconds = emulation::device().algorithm_seconds;
   if (seconds.empty()) return 0;
   if (!library) library = std::make_unique<Library>();
   const auto [entry, is_new] = library->chosen.try_emplace(ProductKind(product), 0);
   std::size_t& chosen = entry->second;
   if (!is_new) return chosen;
-  library->chooser.choose(cuda, product,
+  library->chooser.choose(product,
                           {.candidates =
                                [&] {
                                  std::vector<AlgorithmBits> all(seconds.size());
@@ -167,24 +167,25 @@ std::size_t algorithm_for(Cuda cuda, const Product& product) {
                                  return chosen < seconds.size();
                                },
                            .run =
-                               [&](Cuda on, const Product& trial) {
+                               [&](const Product& trial, const Stream& on) {
                                  if (seconds[chosen] < 0) throw DeviceError("does not run");
-                                 enqueue(on, trial, chosen);
-                                 emulation::spend(on.stream.native(), seconds[chosen]);
-                               }});
+                                 enqueue(trial, chosen, on);
+                                 emulation::spend(on.native(), seconds[chosen]);
+                               }},
+                          stream);
   return chosen;
 }
 
 }  // namespace
 
-bool try_multiply(Cuda cuda, const Product& product) {
+bool try_multiply(const Product& product, const Stream& stream) {
   check(product);
   const bool refused = emulation::device().refuses == "epilogue" && has_epilogue(product);
   if (refused || (product.aux && product.n() % 8 != 0)) return false;
-  enqueue(cuda, product, algorithm_for(cuda, product));
+  enqueue(product, algorithm_for(product, stream), stream);
   return true;
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda
 
-void hybrid_trainer::emulation::restart_products() { kernels::library.reset(); }
+void hybrid_trainer::emulation::restart_products() { kernels::cuda::library.reset(); }

@@ -180,7 +180,7 @@ void spend(CUstream_st* stream, double seconds) {
   stream->queue.enqueue([=] { stream->spent_seconds += seconds; });
 }
 
-void enqueue_launch(CUstream_st* stream, const char* name, const kernels::Grid& grid,
+void enqueue_launch(CUstream_st* stream, const char* name, const kernels::cuda::Grid& grid,
                     std::function<void()> body) {
   if (device().refuses == name) {
     stream->queue.invalidate_capture();

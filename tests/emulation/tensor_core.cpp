@@ -1,4 +1,4 @@
-#include "tests/emulation/tensor_core.h"
+#include "kernels/cuda/tensor_core.cuh"
 
 #include <algorithm>
 

@@ -12,7 +12,7 @@
 namespace hybrid_trainer::emulation {
 namespace {
 
-using namespace kernels;
+using namespace kernels::cuda;
 using Matrix = std::vector<BFloat16>;
 
 constexpr Grid kWarpAlone{.threads = 32};

@@ -17,4 +17,8 @@ double measure_copy_rate(const Stream& stream);
 /// Bytes per second at which arrays much larger than the caches can be read.
 double measure_read_rate(const Stream& stream);
 
+/// bits = the bitwise or of all elements of x, for which each of them is read. x: f32. bits: (1)
+/// i32.
+void find_all_bits(const Tensor& bits, const Tensor& x, const Stream& stream);
+
 }  // namespace hybrid_trainer::kernels

@@ -1,6 +1,6 @@
 #pragma once
 
-// What kernels/cuda/tensor_core.cuh wraps, for a processor: the same fragments, lane by lane.
+// The twin of the product's header of this name, for a processor: the same fragments, lane by lane.
 
 #include <array>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "hybrid_trainer/core/dtype.h"
+#include "kernels/cuda/real.cuh"
 #include "tests/emulation/async_copies.h"
 #include "tests/emulation/device_code.h"
 
@@ -28,7 +29,7 @@ inline float element(std::uint32_t pair, int index) {
 
 }  // namespace hybrid_trainer::emulation
 
-namespace hybrid_trainer::kernels {
+namespace hybrid_trainer::kernels::cuda {
 
 using SharedAddress = std::uintptr_t;
 inline SharedAddress shared_address(const void* at) { return reinterpret_cast<SharedAddress>(at); }
@@ -87,4 +88,4 @@ inline std::uint32_t pack_pair(float low, float high) {
   return static_cast<std::uint32_t>(to_bfloat16(high).bits) << 16 | to_bfloat16(low).bits;
 }
 
-}  // namespace hybrid_trainer::kernels
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "hybrid_trainer/core/profile.h"
+#include "kernels/check.h"
+
+namespace hybrid_trainer::kernels {
+
+/// Calls the function of the backend that runs the stream's work, with the arguments and the stream;
+/// the stream's profile, if any, counts the call as `work`. Both functions have the signature of
+/// the public one and are declared by its type, `namespace cpu { decltype(kernels::add) add; }`.
+/// HT_WITH_CUDA is set for this layer's sources only; without it `on_cuda` is never called and
+/// need not exist.
+template <auto& on_cpu, auto& on_cuda, class... Arguments>
+void dispatch(const KernelCall& call, Work work, const Arguments&... arguments) {
+  const KernelTimer timer(call.stream, work);
+  switch (call.device.type) {
+    case DeviceType::kCpu:
+      return on_cpu(arguments..., call.stream);
+#if defined(HT_WITH_CUDA)
+    case DeviceType::kCuda:
+    case DeviceType::kSimulated:
+      return on_cuda(arguments..., call.stream);
+#endif
+    default:
+      break;
+  }
+  throw Error(ExitCode::kInternal, concat(call.kernel, ": the stream is on ", name_of(call.device),
+                                          ", which has no backend in this build"));
+}
+
+}  // namespace hybrid_trainer::kernels

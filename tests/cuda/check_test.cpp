@@ -1,0 +1,261 @@
+#include <string>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/attention.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/indexing.h"
+#include "hybrid_trainer/kernels/loss.h"
+#include "hybrid_trainer/kernels/machine_rates.h"
+#include "hybrid_trainer/kernels/matmul.h"
+#include "hybrid_trainer/kernels/normalization.h"
+#include "hybrid_trainer/kernels/quantization.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "tests/cuda/cuda_case.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+constexpr auto kAdd = GradientMode::kAccumulate;
+constexpr auto kSet = GradientMode::kOverwrite;
+constexpr auto kPlain = Transpose::kNo;
+const Shape kOne{1}, kRow{4}, kMatrix{4, 4}, kCube{2, 4, 4}, kWide{2, 4, 12};
+
+struct Argument {
+  const char* name;
+  Shape shape;
+  DType dtype = DType::kF32;
+};
+
+/// A call of a kernel with tensors of the arguments' shapes and dtypes.
+struct Case {
+  const char* kernel;
+  std::vector<Argument> arguments;
+  std::function<void(const Tensors&, const Stream&)> call;
+};
+
+const std::vector<Case> kElementwise{
+    {"add",
+     {{"y", kRow}, {"x", kRow}, {"z", kRow}},
+     [](const Tensors& t, const Stream& s) { add(t[0], t[1], t[2], s); }},
+    {"scale",
+     {{"y", kRow}, {"x", kRow}},
+     [](const Tensors& t, const Stream& s) { scale(t[0], t[1], 2, s); }},
+    {"normalize",
+     {{"y", kRow}, {"x", kRow}, {"squares", kOne, DType::kF64}},
+     [](const Tensors& t, const Stream& s) { normalize(t[0], t[1], t[2], 1, s); }},
+    {"move_along",
+     {{"y", kRow}, {"from", kRow}, {"direction", kRow}},
+     [](const Tensors& t, const Stream& s) { move_along(t[0], t[1], 1, t[2], s); }},
+    {"cast",
+     {{"y", kRow}, {"x", kRow, DType::kBF16}},
+     [](const Tensors& t, const Stream& s) { cast(t[0], t[1], s); }},
+    {"gelu_forward",
+     {{"y", kRow}, {"x", kRow}},
+     [](const Tensors& t, const Stream& s) { gelu_forward(t[0], t[1], s); }},
+    {"gelu_backward",
+     {{"dx", kRow}, {"dy", kRow}, {"x", kRow}},
+     [](const Tensors& t, const Stream& s) { gelu_backward(t[0], t[1], t[2], s); }},
+    {"dropout",
+     {{"y", kRow}, {"x", kRow}, {"step_words", {2}, DType::kI32}},
+     [](const Tensors& t, const Stream& s) { dropout(t[0], t[1], 0.5f, {.step_words = t[2]}, s); }},
+};
+
+const std::vector<Case> kMatmul{
+    {"matmul",
+     {{"C", kMatrix}, {"A", kMatrix}, {"B", kMatrix}},
+     [](const Tensors& t, const Stream& s) { matmul(t[0], t[1], kPlain, t[2], kPlain, kSet, s); }},
+    {"linear_forward",
+     {{"y", kMatrix}, {"x", kMatrix}, {"w", kMatrix}, {"bias", kRow}, {"residual", kMatrix}},
+     [](const Tensors& t, const Stream& s) { linear_forward(t[0], t[1], t[2], t[3], t[4], s); }},
+    {"linear_gelu_forward",
+     {{"active", kMatrix}, {"wide", kMatrix}, {"x", kMatrix}, {"w", kMatrix}, {"bias", kRow}},
+     [](const Tensors& t, const Stream& s) {
+       linear_gelu_forward(t[0], t[1], t[2], t[3], t[4], s);
+     }},
+    {"linear_gelu_backward_input",
+     {{"dwide", kMatrix}, {"dy", kMatrix}, {"w", kMatrix}, {"wide", kMatrix}},
+     [](const Tensors& t, const Stream& s) {
+       linear_gelu_backward_input(t[0], t[1], t[2], t[3], s);
+     }},
+    {"bias_backward",
+     {{"dbias", kRow}, {"dy", kMatrix}},
+     [](const Tensors& t, const Stream& s) { bias_backward(t[0], t[1], kSet, s); }},
+};
+
+const std::vector<Case> kRows{
+    {"layer_norm_forward",
+     {{"y", kMatrix},
+      {"mean", kRow},
+      {"rstd", kRow},
+      {"x", kMatrix},
+      {"weight", kRow},
+      {"bias", kRow}},
+     [](const Tensors& t, const Stream& s) {
+       layer_norm_forward(t[0], t[1], t[2], t[3], t[4], t[5], s);
+     }},
+    {"layer_norm_backward",
+     {{"dx", kMatrix},
+      {"dweight", kRow},
+      {"dbias", kRow},
+      {"dy", kMatrix},
+      {"x", kMatrix},
+      {"mean", kRow},
+      {"rstd", kRow},
+      {"weight", kRow}},
+     [](const Tensors& t, const Stream& s) {
+       layer_norm_backward(t[0], kAdd, t[1], t[2], kAdd, t[3], t[4], t[5], t[6], t[7], s);
+     }},
+    {"softmax_cross_entropy",
+     {{"losses", kRow}, {"logits", kMatrix}, {"targets", kRow, DType::kI32}},
+     [](const Tensors& t, const Stream& s) { softmax_cross_entropy(t[0], t[1], t[2], 4, 1, s); }},
+    {"embedding_forward",
+     {{"y", kCube},
+      {"tokens", {2, 4}, DType::kI32},
+      {"token_table", kMatrix},
+      {"position_table", kMatrix}},
+     [](const Tensors& t, const Stream& s) { embedding_forward(t[0], t[1], t[2], t[3], 0, s); }},
+    {"embedding_backward",
+     {{"dtoken_table", kMatrix},
+      {"dposition_table", kMatrix},
+      {"dy", kCube},
+      {"tokens", {2, 4}, DType::kI32}},
+     [](const Tensors& t, const Stream& s) {
+       embedding_backward(t[0], kAdd, t[1], kAdd, t[2], t[3], s);
+     }},
+};
+
+const std::vector<Case> kAttention{
+    {"attention_forward",
+     {{"y", kCube}, {"log_sum_exp", {2, 2, 4}}, {"qkv", kWide}},
+     [](const Tensors& t, const Stream& s) { attention_forward(t[0], t[1], t[2], 2, s); }},
+    {"attention_backward",
+     {{"dqkv", kWide}, {"dy", kCube}, {"y", kCube}, {"log_sum_exp", {2, 2, 4}}, {"qkv", kWide}},
+     [](const Tensors& t, const Stream& s) {
+       attention_backward(t[0], t[1], t[2], t[3], t[4], 2, s);
+     }},
+    {"store_keys_values",
+     {{"key_cache", kCube}, {"value_cache", kCube}, {"qkv", kWide}},
+     [](const Tensors& t, const Stream& s) { store_keys_values(t[0], t[1], t[2], s); }},
+    {"attention_decode",
+     {{"y", {2, 4}}, {"key_cache", kCube}, {"value_cache", kCube}, {"qkv", {2, 12}}},
+     [](const Tensors& t, const Stream& s) { attention_decode(t[0], t[1], t[2], t[3], 0, 2, s); }},
+};
+
+const std::vector<Case> kUpdates{
+    {"adamw_update",
+     {{"w", kRow}, {"m", kRow}, {"v", kRow}, {"g", kRow}, {"working", kRow, DType::kBF16}},
+     [](const Tensors& t, const Stream& s) {
+       adamw_update(t[0], t[1], t[2], t[3], t[4], kAdamW, s);
+     }},
+    {"adamw_direction",
+     {{"direction", kRow}, {"m", kRow}, {"v", kRow}},
+     [](const Tensors& t, const Stream& s) { adamw_direction(t[0], t[1], t[2], kAdamW, s); }},
+    {"adamw_update_8bit",
+     {{"w", kRow},
+      {"m_codes", kRow, DType::kU8},
+      {"m_scales", kOne},
+      {"v_codes", kRow, DType::kU8},
+      {"v_scales", kOne},
+      {"g", kRow},
+      {"working", kRow, DType::kBF16}},
+     [](const Tensors& t, const Stream& s) {
+       adamw_update_8bit(t[0], {t[1], t[2], t[3], t[4]}, t[5], t[6], kAdamW, s);
+     }},
+    {"adamw_direction_8bit",
+     {{"direction", kRow},
+      {"m_codes", kRow, DType::kU8},
+      {"m_scales", kOne},
+      {"v_codes", kRow, DType::kU8},
+      {"v_scales", kOne}},
+     [](const Tensors& t, const Stream& s) {
+       adamw_direction_8bit(t[0], {t[1], t[2], t[3], t[4]}, kAdamW, s);
+     }},
+    {"sgd_update",
+     {{"w", kRow}, {"m", kRow}, {"g", kRow}, {"working", kRow, DType::kBF16}},
+     [](const Tensors& t, const Stream& s) {
+       sgd_update(t[0], t[1], t[2], t[3], 0.1f, 0.9f, 0, 1, s);
+     }},
+    {"muon_momentum",
+     {{"u", kRow}, {"m", kRow}, {"g", kRow}},
+     [](const Tensors& t, const Stream& s) { muon_momentum(t[0], t[1], t[2], 0.9f, 1, s); }},
+    {"decayed_step",
+     {{"w", kRow}, {"u", kRow}, {"working", kRow, DType::kBF16}},
+     [](const Tensors& t, const Stream& s) { decayed_step(t[0], t[1], t[2], 0.1f, 1, s); }},
+};
+
+const std::vector<Case> kOthers{
+    {"quantize",
+     {{"codes", kRow, DType::kU8}, {"scales", kOne}, {"x", kRow}},
+     [](const Tensors& t, const Stream& s) {
+       quantize(t[0], t[1], t[2], QuantizationMap::kSigned, s);
+     }},
+    {"dequantize",
+     {{"x", kRow}, {"codes", kRow, DType::kU8}, {"scales", kOne}},
+     [](const Tensors& t, const Stream& s) {
+       dequantize(t[0], t[1], t[2], QuantizationMap::kSigned, s);
+     }},
+    {"dot",
+     {{"result", kOne, DType::kF64}, {"x", kRow}, {"y", kRow}},
+     [](const Tensors& t, const Stream& s) {
+       dot(t[0], {&t[1], 1}, {&t[2], 1}, s);
+     }},
+    {"mean",
+     {{"result", kOne, DType::kF64}, {"x", kRow}},
+     [](const Tensors& t, const Stream& s) { mean(t[0], t[1], s); }},
+    {"find_all_bits",
+     {{"bits", kOne, DType::kI32}, {"x", kRow}},
+     [](const Tensors& t, const Stream& s) { find_all_bits(t[0], t[1], s); }},
+};
+
+/// Tensors for the case on the stream's device, all but the one at `elsewhere`.
+Tensors tensors_of(const Case& one, std::size_t elsewhere, const Stream& stream,
+                   const Stream& other) {
+  Tensors tensors;
+  for (const Argument& argument : one.arguments) {
+    const Stream& home = tensors.size() == elsewhere ? other : stream;
+    tensors.push_back(
+        Tensor::zeros(argument.shape, argument.dtype, MemoryKind::kActivations, home));
+  }
+  return tensors;
+}
+
+void expect_refused(const Case& one, std::size_t elsewhere, const Stream& stream,
+                    const Stream& other) {
+  const std::string wanted =
+      concat(one.kernel, ": ", one.arguments[elsewhere].name, " is on ", name_of(other.device()),
+             ", the stream on ", name_of(stream.device()));
+  try {
+    one.call(tensors_of(one, elsewhere, stream, other), stream);
+    ADD_FAILURE() << "no error, want " << wanted;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(wanted), std::string::npos)
+        << error.what() << "\nlacks " << wanted;
+  }
+}
+
+class CheckDevice : public ::testing::TestWithParam<const std::vector<Case>*> {};
+
+TEST_P(CheckDevice, EveryTensorIsOnTheStreamsDevice) {
+  const Stream host = cpu_stream();
+  const Stream device = cuda_stream();
+  const Stream simulated(MemoryPool::create("simulated", {}, simulated_memory()));
+  for (const Case& one : *GetParam()) {
+    for (std::size_t i = 0; i < one.arguments.size(); ++i) {
+      expect_refused(one, i, device, host);
+      expect_refused(one, i, simulated, host);
+      expect_refused(one, i, host, device);
+    }
+    const Tensors on_device = tensors_of(one, one.arguments.size(), device, host);
+    EXPECT_NO_THROW(one.call(tensors_of(one, one.arguments.size(), host, device), host));
+    EXPECT_NO_THROW(one.call(on_device, device));
+    EXPECT_NO_THROW(one.call(on_device, simulated)) << "as a recording is measured";
+    device.synchronize();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, CheckDevice,
+                         ::testing::Values(&kElementwise, &kMatmul, &kRows, &kAttention, &kUpdates,
+                                           &kOthers));
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels

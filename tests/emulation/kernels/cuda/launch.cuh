@@ -1,0 +1,39 @@
+#pragma once
+
+// The twin of the product's header of this name, for a processor: it stands before that one on the
+// include path.
+
+#include <functional>
+#include <tuple>
+#include <type_traits>
+
+#include "hybrid_trainer/core/error.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/grid.h"
+#include "tests/emulation/device_code.h"
+
+namespace hybrid_trainer::emulation {
+
+/// Enqueues the launch on the emulated stream.
+void enqueue_launch(CUstream_st* stream, const char* name, const kernels::cuda::Grid& grid,
+                    std::function<void()> body);
+
+}  // namespace hybrid_trainer::emulation
+
+namespace hybrid_trainer::kernels::cuda {
+
+template <class T>
+T* dynamic_shared() {
+  return static_cast<T*>(emulation::shared_memory());
+}
+
+template <class... Parameters>
+void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...), const Grid& grid,
+            std::type_identity_t<Parameters>... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || simulated(stream)) return;
+  emulation::enqueue_launch(
+      stream.native(), name, grid,
+      [kernel, values = std::tuple<Parameters...>(arguments...)] { std::apply(kernel, values); });
+}
+
+}  // namespace hybrid_trainer::kernels::cuda
