@@ -229,6 +229,10 @@ void set_field(const FieldNode& root, const std::string& path, const std::string
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find('.', begin), path.size());
     const std::string name = path.substr(begin, end - begin);
+    if (field->is_list) {
+      throw ConfigError({concat(path, ": ", path.substr(0, begin - 1),
+                                " is a list; set it as a whole, [{\"KEY\": VALUE, …}, …]")});
+    }
     const FieldNode* below = find_field(*field, name);
     if (below == nullptr) throw ConfigError({unknown_key(root, *field, path, name)});
     field = below;
