@@ -45,18 +45,19 @@ class Perceptron final : public LossModel {
         Tensor::empty({batch.size()}, DType::kF32, MemoryKind::kWorkspace, stream);
     const float scale = tape.keeps() ? gradient_scale / static_cast<float>(batch.size()) : 0.0f;
     kernels::softmax_cross_entropy(losses, scores, batch.targets, kClasses, scale, stream);
-    tape.push(scores, stream);  // the scores are their own gradient now
+    tape.save({ActivationRole::kLossGradient, scores},
+              stream);  // the scores are their own gradient now
     Tensor loss = kernels::empty_result(stream);
     kernels::mean(loss, losses, stream);
     return loss;
   }
 
   void backward(const Batch&, ActivationTape& tape, const Stream& stream) override {
-    const Tensor dscores = tape.pop(stream);
+    const Tensor dscores = tape.take(stream);
     const Tensor dtwice = last_.backward(dscores, tape, stream);
-    kernels::gelu_backward(dtwice, dtwice, tape.pop(stream), stream);
+    kernels::gelu_backward(dtwice, dtwice, tape.take(stream), stream);
     const Tensor donce = second_.backward(dtwice, tape, stream);
-    kernels::gelu_backward(donce, donce, tape.pop(stream), stream);
+    kernels::gelu_backward(donce, donce, tape.take(stream), stream);
     first_.backward(donce, tape, stream);
   }
 
@@ -68,7 +69,7 @@ class Perceptron final : public LossModel {
   static Tensor active(const Tensor& x, ActivationTape& tape, const Stream& stream) {
     const Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
     kernels::gelu_forward(y, x, stream);
-    tape.push(x, stream);
+    tape.save({ActivationRole::kPreActivation, x}, stream);
     return y;
   }
   Linear first_, second_, last_;

@@ -28,4 +28,8 @@ void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Ten
       call, Work::kLoss, losses, logits, targets, vocabulary, gradient_scale);
 }
 
+std::int64_t logits_chunk_bytes(const Stream& stream) {
+  return std::int64_t{stream.device().type == DeviceType::kCpu ? 52 : 790} << 20;
+}
+
 }  // namespace hybrid_trainer::kernels

@@ -27,15 +27,15 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
     log_sum_exp =
         Tensor::empty({batch, shape_.heads, time}, DType::kF32, MemoryKind::kActivations, stream);
   kernels::attention_forward(y, log_sum_exp, qkv, shape_.heads, stream);
-  tape.push(qkv, stream);
-  tape.push(y, stream);
-  tape.push(log_sum_exp, stream);
+  tape.save({ActivationRole::kQueriesKeysValues, qkv, true}, stream);
+  tape.save({ActivationRole::kAttentionOutput, y}, stream);
+  tape.save({ActivationRole::kStatistics, log_sum_exp}, stream);
   return projection_.forward(y, residual, tape, stream);
 }
 
 Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Tensor dattention = projection_.backward(dy, tape, stream);
-  const Tensor log_sum_exp = tape.pop(stream), y = tape.pop(stream), qkv = tape.pop(stream);
+  const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), qkv = tape.take(stream);
   Tensor dqkv = Tensor::empty_like(qkv, MemoryKind::kActivations, stream);
   kernels::attention_backward(dqkv, dattention, y, log_sum_exp, qkv, shape_.heads, stream);
   return query_key_value_.backward(dqkv, tape, stream);

@@ -3,14 +3,6 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 
 namespace hybrid_trainer {
-namespace {
-
-/// Backward recomputes the GELU's output where device memory is scarce: this saves a third of a
-/// block's activations for about two hundredths of a step.
-bool recomputes_gelu(const Stream& stream) { return stream.device().type != DeviceType::kCpu; }
-
-}  // namespace
-
 FeedForward::FeedForward(const std::string& name, const FeedForwardShape& shape,
                          const Stream& stream)
     : expansion_(name + ".c_fc", shape.width, shape.inner_width, stream, shape.biases),
@@ -26,20 +18,18 @@ Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationT
   kernels::linear_gelu_forward(active, wide, x.as_rows(),
                                expansion_.weight().acquire(x.dtype(), stream),
                                expansion_.acquire_bias(stream), stream);
-  tape.push(x, stream);
-  if (!recomputes_gelu(stream)) tape.push(active, stream);
-  tape.push(wide, stream);
+  tape.save({ActivationRole::kProductInput, x, true}, stream);
+  tape.save({ActivationRole::kActivated, active, true, true}, stream);
+  tape.save({ActivationRole::kPreActivation, wide, true}, stream);
   return projection_.product(active, residual.as_rows(), stream).view(x.shape());
 }
 
 Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  const Tensor wide = tape.pop(stream), dy_rows = dy.as_rows();
-  Tensor active;
-  if (recomputes_gelu(stream)) {
+  const Tensor wide = tape.take(stream), dy_rows = dy.as_rows();
+  Tensor active = tape.take(stream);
+  if (!active) {
     active = Tensor::empty_like(wide, MemoryKind::kActivations, stream);
     kernels::gelu_forward(active, wide, stream);
-  } else {
-    active = tape.pop(stream);
   }
   projection_.backward_parameters(dy_rows, active, stream);
   const Tensor dwide = active;  // reuses the memory after its last read

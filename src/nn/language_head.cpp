@@ -9,15 +9,8 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Logits of one chunk. On a processor 512 rows of GPT-2 in bf16, 256 in f32: more saves little of
-/// the additions to the table's gradient. On CUDA 8192 and 4096: each chunk reads and writes the
-/// whole of that gradient, which is 309 MB of GPT-2 124M.
-constexpr std::int64_t kChunkBytes = std::int64_t{52} << 20;
-constexpr std::int64_t kCudaChunkBytes = std::int64_t{790} << 20;
-
 std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes, const Stream& stream) {
-  const std::int64_t bytes =
-      stream.device().type == DeviceType::kCpu ? kChunkBytes : kCudaChunkBytes;
+  const std::int64_t bytes = kernels::logits_chunk_bytes(stream);
   const std::int64_t fitting = std::max<std::int64_t>(64, bytes / row_bytes / 64 * 64);
   return std::min(rows, fitting);
 }
@@ -48,7 +41,7 @@ Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, float gradient
       kernels::linear_backward_weight(dtable.gradient(), part, x_part, dtable.next_mode(), stream);
     }
   }
-  if (tape.keeps()) tape.push(dx, stream);
+  if (tape.keeps()) tape.save({ActivationRole::kLossGradient, dx}, stream);
   Tensor loss = kernels::empty_result(stream);
   kernels::mean(loss, losses, stream);
   return loss;

@@ -21,15 +21,15 @@ Tensor LayerNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& s
   }
   kernels::layer_norm_forward(y.view({rows, width}), mean, rstd, x.view({rows, width}),
                               weight_.acquire_master(stream), bias_.acquire_master(stream), stream);
-  tape.push(x, stream);
-  tape.push(mean, stream);
-  tape.push(rstd, stream);
+  tape.save({ActivationRole::kNormInput, x}, stream);
+  tape.save({ActivationRole::kStatistics, mean}, stream);
+  tape.save({ActivationRole::kStatistics, rstd}, stream);
   return y;
 }
 
 void LayerNorm::backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
                          ActivationTape& tape, const Stream& stream) {
-  const Tensor rstd = tape.pop(stream), mean = tape.pop(stream), x = tape.pop(stream);
+  const Tensor rstd = tape.take(stream), mean = tape.take(stream), x = tape.take(stream);
   const Shape rows{mean.elements(), weight_.elements()};
   GradientContribution dweight(weight_, stream), dbias(bias_, stream);
   const auto parameter_mode = (dweight.wanted() ? dweight : dbias).next_mode();

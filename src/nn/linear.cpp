@@ -28,7 +28,7 @@ Tensor Linear::forward(const Tensor& x, ActivationTape& tape, const Stream& stre
 Tensor Linear::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                        const Stream& stream) {
   Tensor y = product(x, residual, stream);
-  tape.push(x, stream);
+  tape.save({ActivationRole::kProductInput, x, true}, stream);
   return y;
 }
 
@@ -41,7 +41,7 @@ Tensor Linear::product(const Tensor& x, const Tensor& residual, const Stream& st
 }
 
 Tensor Linear::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  const Tensor x = tape.pop(stream);
+  const Tensor x = tape.take(stream);
   backward_parameters(dy, x, stream);
   Tensor dx = Tensor::empty_like(x, MemoryKind::kActivations, stream);
   kernels::linear_backward_input(dx.as_rows(), dy.as_rows(), weight_.acquire(dy.dtype(), stream),

@@ -13,6 +13,7 @@
 #include "hybrid_trainer/trainer/hugging_face.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "hybrid_trainer/trainer/interruption.h"
+#include "hybrid_trainer/optim/make_optimizer.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "hybrid_trainer/trainer/phase_precision.h"
 #include "hybrid_trainer/trainer/run_files.h"
@@ -34,6 +35,14 @@ std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config) {
   return make_device_pool(device, budget_mb * 1'000'000);
 }
 
+/// Throws ConfigError where the optimizer's groups do not fit the model, which is made without
+/// memory.
+void check_groups(const HybridTrainerConfig& config) {
+  const Stream nowhere(MemoryPool::create("device", {}, simulated_memory()));
+  const auto model = make_model(config.model, 0, nowhere);
+  make_optimizer(config.optimizer, trainable_parameters(*model), nowhere);
+}
+
 /// The config, completed from the data, the --init-from folder and the machine. Throws ConfigError.
 HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDataset& train) {
   HybridTrainerConfig config = settings.config;
@@ -51,7 +60,7 @@ HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDat
                               ", the data's tokenizer has ", known)});
   }
   config.validate();
-  if (!config.optimizer.groups.empty()) simulated_step_bytes(config);  // which makes them
+  if (!config.optimizer.groups.empty()) check_groups(config);
   return config;
 }
 

@@ -13,14 +13,6 @@
 namespace hybrid_trainer {
 namespace {
 
-std::vector<Parameter*> trainable_parameters(LossModel& model) {
-  std::vector<Parameter*> parameters;
-  model.visit_parameters([&](Parameter& parameter) {
-    if (parameter.trainable()) parameters.push_back(&parameter);
-  });
-  return parameters;
-}
-
 /// Mean of losses that are (1) f64 each. Blocks.
 double wait_for_mean_of(const std::vector<Tensor>& losses, const Stream& stream) {
   double sum = 0;
@@ -123,10 +115,12 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
 PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream& stream) {
   begin_gradients(parameters_, gradients_, micro_batches());
   const float scale = 1.0f / static_cast<float>(micro_batches());
+  // Where device memory is scarce: a third of a block's activations for 2 % of a step.
+  const Rebuild rebuild = stream.device().type == DeviceType::kCpu ? Rebuild::kNo : Rebuild::kYes;
   PendingGradient pending;
   for (std::int64_t i = 0; i < micro_batches(); ++i) {
     const Batch part = micro_batch(batch, i);
-    PlainTape tape(pass(true, i * part.tokens()));
+    PlainTape tape(pass(true, i * part.tokens()), rebuild);
     {
       const StepPartTimer timer(stream, StepPart::kForward);
       pending.losses.push_back(model_.forward(part, scale, tape, stream));

@@ -12,12 +12,12 @@ TEST(PlainTape, GivesBackLastInFirstOut) {
   PlainTape tape{Pass{}};
   EXPECT_TRUE(tape.keeps());
   const Tensor first = normal_tensor({3}, 1, stream), second = normal_tensor({4}, 2, stream);
-  tape.push(first, stream);
-  tape.push(second, stream);
-  EXPECT_EQ(tape.pop(stream).raw(), second.raw());
-  EXPECT_EQ(tape.pop(stream).raw(), first.raw());
+  tape.save({ActivationRole::kNormInput, first}, stream);
+  tape.save({ActivationRole::kStatistics, second}, stream);
+  EXPECT_EQ(tape.take(stream).raw(), second.raw());
+  EXPECT_EQ(tape.take(stream).raw(), first.raw());
   EXPECT_TRUE(tape.empty());
-  EXPECT_THROW(tape.pop(stream), Error);
+  EXPECT_THROW(tape.take(stream), Error);
 }
 
 TEST(ForwardOnlyTape, KeepsNothing) {
@@ -25,9 +25,9 @@ TEST(ForwardOnlyTape, KeepsNothing) {
   ForwardOnlyTape tape{Pass{.training = false, .dtype = DType::kBF16}};
   EXPECT_FALSE(tape.keeps());
   EXPECT_EQ(tape.pass().dtype, DType::kBF16);
-  tape.push(normal_tensor({100}, 1, stream), stream);
+  tape.save({ActivationRole::kNormInput, normal_tensor({100}, 1, stream)}, stream);
   EXPECT_EQ(stream.pool()->use().live_total, 0u);
-  EXPECT_THROW(tape.pop(stream), Error);
+  EXPECT_THROW(tape.take(stream), Error);
 }
 
 }  // namespace

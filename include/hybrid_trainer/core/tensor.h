@@ -76,11 +76,28 @@ class Tensor {
   Tensor rows(std::int64_t begin, std::int64_t end) const;
 
  private:
+  friend class TensorIdentity;
   [[noreturn]] void throw_wrong_dtype(DType asked) const;
   std::shared_ptr<Buffer> buffer_;
   std::size_t offset_bytes_ = 0;
   Shape shape_;
   DType dtype_ = DType::kF32;
+};
+
+/// Tells whether a tensor has the elements of another one that may be gone meanwhile.
+class TensorIdentity {
+ public:
+  explicit TensorIdentity(const Tensor& tensor)
+      : buffer_(tensor.buffer_), elements_(tensor.raw()), bytes_(tensor.bytes()) {}
+  bool is_of(const Tensor& tensor) const {
+    return tensor.defined() && buffer_.lock() == tensor.buffer_ && elements_ == tensor.raw() &&
+           bytes_ == tensor.bytes();
+  }
+
+ private:
+  std::weak_ptr<Buffer> buffer_;
+  const void* elements_;
+  std::size_t bytes_;
 };
 
 /// Copies elements between tensors of one shape and dtype, on the same device or between a CUDA

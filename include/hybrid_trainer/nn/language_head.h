@@ -18,7 +18,7 @@ class LanguageHead {
   Tensor loss(const Tensor& x, const Tensor& targets, float gradient_scale, ActivationTape& tape,
               const Stream& stream);
   /// The dx that loss saved, (N, C).
-  Tensor backward(ActivationTape& tape, const Stream& stream) { return tape.pop(stream); }
+  Tensor backward(ActivationTape& tape, const Stream& stream) { return tape.take(stream); }
   /// (N, padded vocabulary) in x's dtype; padding columns hold 0.
   Tensor logits(const Tensor& x, const Stream& stream);
 

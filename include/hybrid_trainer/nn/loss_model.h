@@ -21,4 +21,13 @@ class LossModel {
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
 };
 
+/// In visiting order.
+inline std::vector<Parameter*> trainable_parameters(LossModel& model) {
+  std::vector<Parameter*> parameters;
+  model.visit_parameters([&](Parameter& parameter) {
+    if (parameter.trainable()) parameters.push_back(&parameter);
+  });
+  return parameters;
+}
+
 }  // namespace hybrid_trainer

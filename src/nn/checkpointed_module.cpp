@@ -1,0 +1,19 @@
+#include "hybrid_trainer/nn/checkpointed_module.h"
+
+namespace hybrid_trainer {
+
+Tensor CheckpointedModule::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  ForwardOnlyTape none(tape.pass());
+  Tensor y = module_->forward(x, none, stream);
+  tape.save({ActivationRole::kBlockInput, x}, stream);
+  return y;
+}
+
+Tensor CheckpointedModule::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  const Tensor x = tape.take(stream);
+  PlainTape inner(tape.pass());
+  module_->forward(x, inner, stream);
+  return module_->backward(dy, inner, stream);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,174 @@
+// What every tape keeps to, on a block of a transformer; each is a row of kTapes.
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/nn/checkpointed_module.h"
+#include "hybrid_trainer/nn/transformer_block.h"
+#include "support/gradient_check.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+constexpr std::int64_t kTime = 8, kWidth = 16;
+
+/// Keeps what may be lossy in half the bytes.
+class CompressingTape final : public PlainTape {
+ public:
+  using PlainTape::PlainTape;
+
+ private:
+  Tensor pack(const Activation& activation, const Stream& stream) override {
+    const Tensor& x = activation.tensor;
+    if (!activation.may_be_lossy || x.dtype() != DType::kF32) return x;
+    const Tensor half = Tensor::empty(x.shape(), DType::kBF16, x.kind(), stream);
+    kernels::cast(half, x, stream);
+    return half;
+  }
+  Tensor unpack(const Tensor& kept, const Activation& activation, const Stream& stream) override {
+    if (!activation.may_be_lossy) return kept;
+    const Tensor x = Tensor::empty(kept.shape(), DType::kF32, kept.kind(), stream);
+    kernels::cast(x, kept, stream);
+    return x;
+  }
+};
+
+/// Keeps everything in another pool.
+class OffloadingTape final : public PlainTape {
+ public:
+  using PlainTape::PlainTape;
+  std::size_t bytes() const { return host_.pool()->use().live_total; }
+  int moves = 0;
+
+ private:
+  Tensor pack(const Activation& activation, const Stream& stream) override {
+    ++moves;
+    const Tensor away = Tensor::empty_like(activation.tensor, MemoryKind::kActivations, host_);
+    copy(away, activation.tensor, stream);
+    return away;
+  }
+  Tensor unpack(const Tensor& kept, const Activation&, const Stream& stream) override {
+    const Tensor back = Tensor::empty_like(kept, MemoryKind::kActivations, stream);
+    copy(back, kept, stream);
+    return back;
+  }
+  const Stream host_{MemoryPool::create("host")};
+};
+
+enum class Kind { kPlain, kRebuilding, kCompressing, kOffloading, kCheckpointed };
+
+struct Case {
+  const char* name;
+  Kind kind;
+  double bound;         // of the gradients' relative error; 0: the same bits
+  double memory_share;  // most of the plain tape's device memory behind the forward
+  friend std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+};
+
+constexpr Case kTapes[] = {
+    {"Plain", Kind::kPlain, 0, 1},
+    {"Rebuilding", Kind::kRebuilding, 0, 0.8},
+    {"Compressing", Kind::kCompressing, 0.02, 0.7},
+    {"Offloading", Kind::kOffloading, 0, 0.1},
+    {"Checkpointed", Kind::kCheckpointed, 0, 0.1},
+};
+
+struct Result {
+  std::vector<Tensor> gradients;  // of the input and of every weight
+  std::size_t saved_bytes = 0;    // on the device, between forward and backward
+};
+
+class TapeContract : public ::testing::TestWithParam<Case> {
+ protected:
+  std::unique_ptr<PlainTape> make_tape(Kind kind) {
+    const Pass pass{.seed = 3, .step = 7};
+    if (kind == Kind::kCompressing) return std::make_unique<CompressingTape>(pass);
+    if (kind == Kind::kOffloading) return std::make_unique<OffloadingTape>(pass);
+    const bool rebuilds = kind == Kind::kRebuilding;
+    return std::make_unique<PlainTape>(pass, rebuilds ? Rebuild::kYes : Rebuild::kNo);
+  }
+  Result run(Kind kind) {
+    std::unique_ptr<Module> module = std::make_unique<TransformerBlock>(
+        0, BlockSpec{.width = kWidth, .heads = 2, .inner_width = 64, .dropout = 0.2f}, stream_);
+    if (kind == Kind::kCheckpointed)
+      module = std::make_unique<CheckpointedModule>(std::move(module));
+    const auto visit_all = [&](const ParameterVisitor& visit) { module->visit_parameters(visit); };
+    randomize(visit_all, stream_);
+    const StepGradients step(visit_all, stream_);
+    const auto tape = make_tape(kind);
+    Tensor x = normal_tensor({2, kTime, kWidth}, 5, stream_);
+    const Tensor dy = normal_tensor(x.shape(), 6, stream_);
+    const std::size_t before = stream_.pool()->use().live_total - x.bytes();
+    module->forward(x, *tape, stream_);
+    x = {};
+    Result result;
+    result.saved_bytes = stream_.pool()->use().live_total - before;
+    result.gradients.push_back(module->backward(dy, *tape, stream_));
+    EXPECT_TRUE(tape->empty());
+    visit_all([&](Parameter& p) { result.gradients.push_back(clone(p.gradient(), stream_)); });
+    return result;
+  }
+  const Stream stream_ = test_stream();
+};
+
+TEST_P(TapeContract, GivesThePlainTapesGradients) {
+  const Result wanted = run(Kind::kPlain), got = run(GetParam().kind);
+  for (std::size_t i = 0; i < wanted.gradients.size(); ++i) {
+    if (GetParam().bound == 0) {
+      EXPECT_TRUE(same_bits(got.gradients[i], wanted.gradients[i])) << i;
+    } else {
+      EXPECT_LT(relative_error(got.gradients[i], wanted.gradients[i]), GetParam().bound) << i;
+    }
+  }
+  const double share =
+      static_cast<double>(got.saved_bytes) / static_cast<double>(wanted.saved_bytes);
+  EXPECT_LE(share, GetParam().memory_share);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TapeContract, ::testing::ValuesIn(kTapes),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Tape, MovesATensorThatTwoModulesSaveOnce) {
+  const Stream stream = test_stream();
+  OffloadingTape tape{Pass{}};
+  const Tensor x = normal_tensor({4, 6}, 1, stream);
+  tape.save({ActivationRole::kAttentionOutput, x}, stream);
+  tape.save({ActivationRole::kStatistics, normal_tensor({4}, 2, stream)}, stream);
+  tape.save({ActivationRole::kProductInput, x.view({24}), true}, stream);
+  EXPECT_EQ(tape.moves, 2);
+  EXPECT_EQ(tape.bytes(), x.bytes() + 4 * sizeof(float));
+  const Tensor first = tape.take(stream);
+  EXPECT_EQ(first.shape(), (Shape{24}));
+  tape.take(stream);
+  EXPECT_EQ(tape.take(stream).raw(), first.raw()) << "it came back once";
+  EXPECT_EQ(tape.bytes(), 0u);
+}
+
+TEST(Tape, DoesNotTakeANewTensorInTheSamePlaceForAnOldOne) {
+  const Stream stream = test_stream();
+  OffloadingTape tape{Pass{}};
+  const void* place = nullptr;
+  for (int i = 0; i < 2; ++i) {
+    const Tensor x = normal_tensor({4, 6}, static_cast<std::uint64_t>(i), stream);
+    if (i == 1) {
+      EXPECT_EQ(x.raw(), place) << "the pool gave other memory; this tests nothing";
+    }
+    place = x.raw();
+    tape.save({ActivationRole::kNormInput, x}, stream);
+  }
+  EXPECT_EQ(tape.moves, 2);
+  EXPECT_TRUE(same_bits(tape.take(stream), normal_tensor({4, 6}, 1, stream)));
+  EXPECT_TRUE(same_bits(tape.take(stream), normal_tensor({4, 6}, 0, stream)));
+}
+
+TEST(Tape, KeepsExactlyWhatOneModuleWantsExactly) {
+  const Stream stream = test_stream();
+  const Tensor x = normal_tensor({4, 6}, 1, stream);
+  CompressingTape tape{Pass{}};
+  tape.save({ActivationRole::kProductInput, x, true}, stream);
+  tape.save({ActivationRole::kNormInput, x}, stream);
+  EXPECT_TRUE(same_bits(tape.take(stream), x));
+  EXPECT_FALSE(same_bits(tape.take(stream), x));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing
