@@ -32,7 +32,8 @@ class ModelTrainable final : public Trainable {
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
   std::vector<WeightView> weights() override;
-  void weights_changed() override;
+  void move_along(const std::vector<Tensor>& directions, double length) override;
+  double wait_for_slope(const std::vector<Tensor>& directions) override;
   void write_momentum_directions(const std::vector<Tensor>& directions) override;
   void save_snapshot() override;
   void restore_snapshot() override;
