@@ -102,12 +102,12 @@ void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome
       concat("loss ", brief(losses.before), " -> ", brief(losses.after), " on ", probe_count(),
              " batches after ", jump.steps, " predicted steps");
   if (jump.kept_fraction == 1) {
-    say(outcome, "accepted: " + change);
+    tell(outcome, "accepted: " + change);
   } else if (jump.kept_fraction > 0) {
-    say(outcome,
-        concat("shrunk to ", brief(jump.kept_fraction), ": ", change, ", then ", brief(kept_loss)));
+    tell(outcome, concat("shrunk to ", brief(jump.kept_fraction), ": ", change, ", then ",
+                         brief(kept_loss)));
   } else {
-    say(outcome, concat("reverted: ", losses.alarm.empty() ? "" : losses.alarm + ", ", change));
+    tell(outcome, concat("reverted: ", losses.alarm.empty() ? "" : losses.alarm + ", ", change));
   }
 }
 
@@ -125,8 +125,8 @@ GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& ou
     judge(measurement, outcome);
   } else {
     parts_.line.return_to(parts_.model, 0);
-    say(outcome, concat("reverted: ", jump.failed ? "a loss was not finite" : "nothing moved",
-                        " in ", jump.steps, " predicted steps"));
+    tell(outcome, concat("reverted: ", jump.failed ? "a loss was not finite" : "nothing moved",
+                         " in ", jump.steps, " predicted steps"));
   }
   const bool kept_whole = jump.kept_fraction == 1;
   jump.decision = kept_whole               ? Decision::kAccepted

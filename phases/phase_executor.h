@@ -81,6 +81,6 @@ class CorrectExecutor : public PhaseExecutor {
 void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome);
 
 /// Appends to outcome.event.
-void say(PhaseOutcome& outcome, const std::string& text);
+void tell(PhaseOutcome& outcome, const std::string& text);
 
 }  // namespace hybrid_trainer

@@ -33,9 +33,9 @@ void copy_from(const Tensor& to, const State& state, const std::string& name,
 
 ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& config,
                                const Stream& stream, std::shared_ptr<MemoryPool> host_pool,
-                               std::function<void(const std::string&)> note)
+                               std::function<void(const std::string&)> tell)
     : stream_(stream),
-      note_(std::move(note)),
+      tell_(std::move(tell)),
       step_(std::make_unique<TrainingStep>(model, config, stream, host_pool)),
       precision_(config.mixed_precision, typical_width(step_->parameters()), stream.device()),
       offload_(make_offload_strategy(config.predict_aware_memory, host_pool)),
@@ -66,7 +66,7 @@ void ModelTrainable::move_state_out() {
     slots.push_back({name, &tensor});
   });
   const MoveOutResult result = offload_->move_out(std::move(slots), stream_);
-  if (!result.problem.empty()) note_("the optimizer state stays where it is: " + result.problem);
+  if (!result.problem.empty()) tell_("the optimizer state stays where it is: " + result.problem);
 }
 
 void ModelTrainable::bring_state_back() {

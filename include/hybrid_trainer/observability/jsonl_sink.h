@@ -26,7 +26,7 @@ class JsonlSink : public MetricSink {
   void write(const StepRecord& record) override;
   /// Makes every record written so far durable against power cuts. Throws IoError.
   void sync();
-  void note(const std::string&) override {}
+  void tell(const std::string&) override {}
   void finish() override {}
 
  private:
