@@ -92,54 +92,53 @@ void CorrectExecutor::replay(const std::vector<Batch>& batches, PhaseOutcome& ou
 }
 
 /// Compares before and after, decides what is kept and leaves the weights there.
-void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome& outcome,
-                            PredictGate::Jump& jump) {
+void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
+  Jump& jump = parts_.jump;
   const Comparison losses = compare(measurement, outcome);
   double kept_loss = losses.before;
   jump.kept_fraction = choose(losses, kept_loss, outcome);
   jump.paired_drop = losses.before - kept_loss;
   const std::string change =
       concat("loss ", brief(losses.before), " -> ", brief(losses.after), " on ", probe_count(),
-             " batches after ", parts_.jump.steps, " predicted steps");
+             " batches after ", jump.steps, " predicted steps");
   if (jump.kept_fraction == 1) {
-    say(outcome, "accepted: " + change);
+    tell(outcome, "accepted: " + change);
   } else if (jump.kept_fraction > 0) {
-    say(outcome,
-        concat("shrunk to ", brief(jump.kept_fraction), ": ", change, ", then ", brief(kept_loss)));
+    tell(outcome, concat("shrunk to ", brief(jump.kept_fraction), ": ", change, ", then ",
+                         brief(kept_loss)));
   } else {
-    say(outcome, concat("reverted: ", losses.alarm.empty() ? "" : losses.alarm + ", ", change));
+    tell(outcome, concat("reverted: ", losses.alarm.empty() ? "" : losses.alarm + ", ", change));
   }
 }
 
 /// Returns the measurement at the point that is kept. The prediction is charged for all others but
 /// the replayed ones, which are updates like Full's.
 GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& outcome) {
-  const Jump& made = parts_.jump;
-  PredictGate::Jump jump;
+  Jump& jump = parts_.jump;
   jump.moved = parts_.line.position() > 0;
-  outcome.predicted_loss = made.mean_loss + made.expected_change(parts_.line.position());
-  outcome.confidence = made.confidence;
+  outcome.predicted_loss = jump.mean_loss + jump.expected_change(parts_.line.position());
+  outcome.confidence = jump.confidence;
   GradientMeasurement measurement;
-  if (jump.moved && !made.failed) {
+  if (jump.moved && !jump.failed) {
     measurement = parts_.model.wait_for_gradient(batch);
     outcome.cost += 1;
-    judge(measurement, outcome, jump);
+    judge(measurement, outcome);
   } else {
     parts_.line.return_to(parts_.model, 0);
-    say(outcome, concat("reverted: ", made.failed ? "a loss was not finite" : "nothing moved",
-                        " in ", made.steps, " predicted steps"));
+    tell(outcome, concat("reverted: ", jump.failed ? "a loss was not finite" : "nothing moved",
+                         " in ", jump.steps, " predicted steps"));
   }
-  jump.decision = jump.kept_fraction == 1  ? Decision::kAccepted
+  const bool kept_whole = jump.kept_fraction == 1;
+  jump.decision = kept_whole               ? Decision::kAccepted
                   : jump.kept_fraction > 0 ? Decision::kShrunk
                                            : Decision::kReverted;
-  const bool kept_whole = jump.kept_fraction == 1;
   std::vector<Batch> to_replay;
-  if (jump.decision == Decision::kReverted) to_replay = made.batches;
-  jump.cost = made.cost + outcome.cost - (kept_whole ? 1 : 0);
+  if (jump.decision == Decision::kReverted) to_replay = jump.batches;
+  jump.cost = jump.cost + outcome.cost - (kept_whole ? 1 : 0);
   jump.updates = static_cast<std::int64_t>(to_replay.size()) + parts_.config().correct_steps;
   outcome.decision = jump.decision;
   outcome.kept_fraction = jump.kept_fraction;
-  parts_.close_jump(jump);
+  parts_.close_jump();
   if (!to_replay.empty()) replay(to_replay, outcome);
   if (kept_whole) return measurement;
   outcome.cost += 1;  // the last measurement was at another point

@@ -71,8 +71,7 @@ class CorrectExecutor : public PhaseExecutor {
   double probe_loss(PhaseOutcome& outcome);
   Comparison compare(const GradientMeasurement& measurement, PhaseOutcome& outcome);
   double choose(const Comparison& losses, double& kept_loss, PhaseOutcome& outcome);
-  void judge(const GradientMeasurement& measurement, PhaseOutcome& outcome,
-             PredictGate::Jump& jump);
+  void judge(const GradientMeasurement& measurement, PhaseOutcome& outcome);
   void replay(const std::vector<Batch>& batches, PhaseOutcome& outcome);
   GradientMeasurement decide(const Batch& batch, PhaseOutcome& outcome);
 };
@@ -82,6 +81,6 @@ class CorrectExecutor : public PhaseExecutor {
 void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome);
 
 /// Appends to outcome.event.
-void say(PhaseOutcome& outcome, const std::string& text);
+void tell(PhaseOutcome& outcome, const std::string& text);
 
 }  // namespace hybrid_trainer

@@ -69,7 +69,7 @@ void PhaseMachine::tell_verdict(PhaseOutcome& outcome) {
   const PredictGate::Verdict verdict = parts.gate.verdict();
   if (verdict == parts.verdict) return;
   parts.verdict = verdict;
-  say(outcome, parts.gate.explanation());
+  tell(outcome, parts.gate.explanation());
 }
 
 /// Chooses the phase of the next step.
@@ -90,7 +90,7 @@ void PhaseMachine::advance(PhaseOutcome& outcome) {
   const Phase next = next_phase(parts.phase, signals, parts.config());
   const bool refused = next == Phase::kFull && parts.phase == Phase::kFull && signals.may_predict &&
                        signals.steps_in_phase >= parts.config().full_steps;
-  if (refused) say(outcome, refusal(parts, signals));
+  if (refused) tell(outcome, refusal(parts, signals));
   tell_verdict(outcome);
   if (refused || next != parts.phase) parts.steps_in_phase = 0;
   parts.phase = next;

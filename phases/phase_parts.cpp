@@ -70,13 +70,14 @@ std::int64_t PhaseParts::slopes_needed() const {
   return std::max<std::int64_t>(2, std::min(config().confidence_window, config().full_steps));
 }
 
-void PhaseParts::close_jump(const PredictGate::Jump& result) {
-  gate.finish_jump(result);
+void PhaseParts::close_jump() {
+  jump.batches.clear();
+  gate.finish_jump(jump);
   auto& counts = statistics.predictions;
-  counts.accepted += result.decision == Decision::kAccepted;
-  counts.shrunk += result.decision == Decision::kShrunk;
-  counts.reverted += result.decision == Decision::kReverted;
-  statistics.predicted_gain += result.paired_drop;
+  counts.accepted += jump.decision == Decision::kAccepted;
+  counts.shrunk += jump.decision == Decision::kShrunk;
+  counts.reverted += jump.decision == Decision::kReverted;
+  statistics.predicted_gain += jump.paired_drop;
   jump = {};
   line.release(model);
   trust.clear();

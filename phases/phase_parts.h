@@ -1,40 +1,16 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "hybrid_trainer/phases/divergence_monitor.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/phases/predictor.h"
 #include "phases/direction_trust.h"
+#include "phases/jump.h"
 #include "phases/predict_gate.h"
 #include "phases/prediction_line.h"
 
 namespace hybrid_trainer {
-
-/// The prediction under way, from the first step of Predict to the decision in Correct.
-struct Jump {
-  bool open = false;  // there is one, and it is not decided on yet
-  std::int64_t planned_steps = 0;
-  std::int64_t steps = 0;  // done in Predict
-  double step_length = 1;  // of the next move, in positions on the line
-  double limit = 0;        // position where, by a micro-correction, the slope vanishes; 0: none
-  double start_loss = 0;   // at the snapshot, of the first forward: no dropout, Predict's precision
-  double mean_loss = 0;    // of the last gradients before: with dropout, in Full's precision
-  double slope = 0;        // expected loss change per position at the snapshot
-  double curvature = 0;    // of the loss along the line, from micro-corrections
-  double confidence = 0;
-  double cost = 0;
-  bool trial = false;
-  bool stop = false;
-  bool failed = false;         // a loss on the way was not finite
-  std::vector<Batch> batches;  // of Predict, in order; the first ones are the probes
-
-  /// Of the loss, from the snapshot to a position.
-  double expected_change(double position) const {
-    return slope * position + 0.5 * curvature * position * position;
-  }
-};
 
 /// What the executors of the phases work on.
 struct PhaseParts {
@@ -70,8 +46,9 @@ struct PhaseParts {
   bool aim(PhaseOutcome& outcome);
   /// Slopes that the confidence needs; not more than a Full phase can give.
   std::int64_t slopes_needed() const;
-  /// Ends the prediction: informs the gate, frees the line, restarts the predictor.
-  void close_jump(const PredictGate::Jump& result);
+  /// Ends the prediction that was decided on: informs the gate, frees the line, restarts the
+  /// predictor.
+  void close_jump();
 
   void save(State& state) const;
   void load(const State& state);

@@ -33,8 +33,8 @@ void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   const double cost_of_aiming = outcome.cost;  // included in jump.cost
   outcome.confidence = jump.confidence;
   if (jump.steps == 0) {
-    say(outcome, concat(jump.trial ? "trial: " : "", "predicting ", jump.planned_steps,
-                        " steps, confidence ", brief(jump.confidence)));
+    tell(outcome, concat(jump.trial ? "trial: " : "", "predicting ", jump.planned_steps,
+                         " steps, confidence ", brief(jump.confidence)));
   }
   const std::int64_t to_come = jump.planned_steps - jump.steps;
   if (to_come <= parts_.setup.restore_lookahead) parts_.model.begin_restore();
@@ -45,7 +45,7 @@ void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   jump.cost += outcome.cost - cost_of_aiming;
   ++jump.steps;
   if (!verdict.normal()) {
-    say(outcome, "prediction ends early: " + verdict.reason);
+    tell(outcome, "prediction ends early: " + verdict.reason);
     jump.stop = true;
     jump.failed = verdict.signal == Signal::kNotFinite;
   }
@@ -81,12 +81,12 @@ void PredictExecutor::take_slope(double slope, PhaseOutcome& outcome) {
   const double position = parts_.line.position();
   if (slope > 0) {
     jump.stop = true;
-    say(outcome, concat("prediction ends early: the loss rises by ", brief(slope), " per step"));
+    tell(outcome, concat("prediction ends early: the loss rises by ", brief(slope), " per step"));
     return;
   }
   jump.curvature = position > 0 ? (slope - jump.slope) / position : 0.0;
   jump.limit = jump.curvature > 0 ? position - slope / jump.curvature : 0.0;
-  say(outcome, concat("micro-correction: slope ", brief(slope), " against ", brief(jump.slope)));
+  tell(outcome, concat("micro-correction: slope ", brief(slope), " against ", brief(jump.slope)));
 }
 
 void PredictExecutor::advance() {

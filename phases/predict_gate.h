@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/phases/phase_config.h"
-#include "hybrid_trainer/phases/phase_outcome.h"
+#include "phases/jump.h"
 
 namespace hybrid_trainer {
 
@@ -41,14 +41,6 @@ class PredictGate {
     bool overdue = false;  // a trial that does not wait for confidence
     std::int64_t steps = 0;
     double step_length = 1;  // of the first step, in predicted steps
-  };
-  struct Jump {
-    double cost = 0;           // forwards, probes, micro-corrections, repeated gradients
-    double paired_drop = 0;    // loss before less loss after on the same batches; 0 if reverted
-    std::int64_t updates = 0;  // of Correct
-    Decision decision = Decision::kNone;
-    double kept_fraction = 0;
-    bool moved = true;
   };
   /// What the measured progress says about prediction.
   enum class Verdict { kUntried, kBehind, kAhead };

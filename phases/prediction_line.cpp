@@ -1,7 +1,5 @@
 #include "phases/prediction_line.h"
 
-#include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/reductions.h"
 #include "phases/state_tensors.h"
 
 namespace hybrid_trainer {
@@ -27,35 +25,20 @@ void PredictionLine::start(Trainable& model) {
   started_ = true;
 }
 
-void PredictionLine::add_direction(Trainable& model, double length) {
-  const auto weights = model.weights();
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    kernels::axpy(weights[i].value, static_cast<float>(length), directions_[i], model.stream());
-  }
-}
-
 void PredictionLine::advance(Trainable& model, double length) {
   position_ += length;
-  if (directions_.empty()) return;
-  add_direction(model, length);
-  model.weights_changed();
+  if (moves()) model.move_along(directions_, length);
 }
 
 void PredictionLine::return_to(Trainable& model, double position) {
   position_ = position;
-  if (directions_.empty()) return;
+  if (!moves()) return;
   model.restore_snapshot();
-  if (position != 0) add_direction(model, position);
-  model.weights_changed();
+  if (position != 0) model.move_along(directions_, position);
 }
 
 double PredictionLine::wait_for_slope(Trainable& model) const {
-  if (directions_.empty()) return 0;
-  std::vector<Tensor> gradients;
-  for (const WeightView& weight : model.weights()) gradients.push_back(weight.gradient);
-  const Tensor slope = kernels::empty_result(model.stream());
-  kernels::dot(slope, gradients, directions_, model.stream());
-  return kernels::wait_for_value(slope, model.stream());
+  return moves() ? model.wait_for_slope(directions_) : 0;
 }
 
 void PredictionLine::release(Trainable& model) {

@@ -34,7 +34,6 @@ class PredictionLine {
   void load(const State& state, const Stream& stream);
 
  private:
-  void add_direction(Trainable& model, double length);
   std::vector<Tensor> directions_;  // empty where the direction changes nothing
   double position_ = 0;
   bool started_ = false;

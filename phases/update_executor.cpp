@@ -3,7 +3,7 @@
 
 namespace hybrid_trainer {
 
-void say(PhaseOutcome& outcome, const std::string& text) {
+void tell(PhaseOutcome& outcome, const std::string& text) {
   if (!outcome.event.empty()) outcome.event += "; ";
   outcome.event += text;
 }
@@ -19,7 +19,7 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
     parts.skipped_in_a_row = 0;
     ++outcome.updates;
     if (parts.predicts()) parts.predictor->observe(parts.model);
-    if (!verdict.normal()) say(outcome, "warning: " + verdict.reason);
+    if (!verdict.normal()) tell(outcome, "warning: " + verdict.reason);
     return;
   }
   const std::int64_t most = parts.setup.divergence.max_skipped_updates;
@@ -30,8 +30,8 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
                           "; the weights are those of the last good update; lower "
                           "optimizer.learning_rate or look into the data"));
   }
-  say(outcome, concat("skipped the update: ", verdict.reason, " (", parts.skipped_in_a_row, " of ",
-                      most, " in a row)"));
+  tell(outcome, concat("skipped the update: ", verdict.reason, " (", parts.skipped_in_a_row, " of ",
+                       most, " in a row)"));
 }
 
 bool UpdateExecutor::wants_slope() const {

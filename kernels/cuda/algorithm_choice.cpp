@@ -18,7 +18,7 @@ constexpr int kRounds = 5;
 constexpr double kLeastGain = 0.01;  // a smaller difference is no gain
 constexpr double kHopeless = 2;  // candidates always this much slower are dropped after two rounds
 
-void note(const std::string& text) { std::fprintf(stderr, "note: %s\n", text.c_str()); }
+void tell(const std::string& text) { std::fprintf(stderr, "note: %s\n", text.c_str()); }
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -77,7 +77,7 @@ AlgorithmChooser::AlgorithmChooser(Settings settings, AlgorithmOwner owner)
   if (!settings_.times) return;
   StoredAlgorithms stored = read_algorithms(settings_.folder, owner_);
   known_ = std::move(stored.algorithms);
-  if (!stored.problem.empty()) note(stored.problem);
+  if (!stored.problem.empty()) tell(stored.problem);
 }
 
 bool AlgorithmChooser::choose(const Product& product, const AlgorithmOffer& offer,
@@ -106,7 +106,7 @@ AlgorithmBits AlgorithmChooser::settle(const Product& product, const std::string
   const AlgorithmBits chosen = candidates[timed(product, offer, candidates, stream)];
   const auto settled = store_algorithm(settings_.folder, owner_, kind, chosen, useless);
   if (settled) return known_[kind] = *settled;
-  note(concat("algorithms of products cannot be stored in \"", settings_.folder,
+  tell(concat("algorithms of products cannot be stored in \"", settings_.folder,
               "\", so those that cuBLASLt holds for best are used; set HYBRID_CACHE_DIR"));
   stores_ = false;
   return candidates.front();

@@ -86,14 +86,17 @@ void JsonWriter::number(std::string_view key, double value, int digits) {
 }
 
 void JsonWriter::number(std::string_view key, const std::optional<double>& value) {
-  if (value) return number(key, *value);
-  begin_value(key);
-  text_ += "null";
+  value ? number(key, *value) : null(key);
 }
 
 void JsonWriter::string(std::string_view key, std::string_view value) {
   begin_value(key);
   text_ += json_string(value);
+}
+
+void JsonWriter::null(std::string_view key) {
+  begin_value(key);
+  text_ += "null";
 }
 
 void JsonWriter::boolean(std::string_view key, bool value) {

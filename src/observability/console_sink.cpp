@@ -49,7 +49,7 @@ void ConsoleSink::write(const StepRecord& record) {
   show_progress(record);
 }
 
-void ConsoleSink::note(const std::string& text) { print_line(text); }
+void ConsoleSink::tell(const std::string& text) { print_line(text); }
 
 void ConsoleSink::finish() {
   if (!progress_.empty()) out_ << '\n';

@@ -53,6 +53,8 @@ struct CurveEvent {
   std::int64_t step = 0;
   Phase phase = Phase::kWarmup;
   std::string text;
+  Decision decision = Decision::kNone;
+  std::optional<double> kept_fraction;
 };
 
 /// A run's curves in bounded memory: if points become too many, pairs of neighbours are merged.

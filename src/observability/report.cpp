@@ -69,6 +69,7 @@ std::string phase_rows(const RunSummary& s) {
     out += cell("Share", percent(use.seconds, s.seconds));
     out += cell("Tokens", units::count(static_cast<double>(use.tokens)));
     out += cell("Tokens/s", units::count(rate(use.tokens, use.seconds)));
+    out += cell("Cost", std::isnan(use.cost) ? "–" : units::fixed(use.cost, 1));
     out += cell("Peak", units::bytes(use.peak_bytes));
     out += cell("Precision", use.precision) + "</tr>\n";
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "hybrid_trainer/files/json_writer.h"
 
@@ -13,6 +14,7 @@ void write_phase(JsonWriter& out, Phase phase, const PhaseUse& use) {
   out.number("steps", use.steps);
   out.number("seconds", use.seconds);
   out.number("tokens", use.tokens);
+  out.number("cost", use.cost);
   out.number("peak_bytes", use.peak_bytes);
   out.begin_object("peak_bytes_by_kind");
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
@@ -35,6 +37,7 @@ void RunSummary::add(const StepRecord& record) {
   ++use.steps;
   use.seconds += record.seconds;
   use.tokens += record.tokens;
+  use.cost += record.cost.value_or(std::numeric_limits<double>::quiet_NaN());
   use.peak_bytes = std::max(use.peak_bytes, record.device_memory.peak_total);
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
     use.peak_by_kind[kind] = std::max(use.peak_by_kind[kind], record.device_memory.peak[kind]);

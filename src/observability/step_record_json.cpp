@@ -40,14 +40,20 @@ std::string event_text(const StepRecord& record) {
   return text + "; " + record.event;
 }
 
-std::optional<double> optional_real(const json::object& object, const char* key) {
-  const json::value& value = object.at(key);
+/// The value of a key that older files lack; null there.
+const json::value& newer(const json::object& object, const char* key) {
+  static const json::value none;
+  const json::value* const value = object.if_contains(key);
+  return value == nullptr ? none : *value;
+}
+
+std::optional<double> optional_real(const json::value& value) {
   if (value.is_null()) return std::nullopt;
   return value.to_number<double>();
 }
 
-double real(const json::object& object, const char* key) {
-  return optional_real(object, key).value_or(std::numeric_limits<double>::quiet_NaN());
+double real(const json::value& value) {
+  return optional_real(value).value_or(std::numeric_limits<double>::quiet_NaN());
 }
 
 BytesByKind bytes_by_kind(const json::object& object) {
@@ -65,25 +71,36 @@ Phase phase_of(const json::string& name) {
   throw DataError(concat("unknown phase ", std::string_view(name)));
 }
 
+Decision decision_of(const json::value& name) {
+  if (name.is_null()) return Decision::kNone;
+  for (Decision decision : kAllDecisions) {
+    if (name.as_string() == name_of(decision)) return decision;
+  }
+  throw DataError(concat("unknown decision ", std::string_view(name.as_string())));
+}
+
 StepRecord record_of(const json::object& object) {
   StepRecord record;
   record.step = object.at("step").to_number<std::int64_t>();
   record.phase = phase_of(object.at("phase").as_string());
-  record.loss = real(object, "loss");
-  record.learning_rate = real(object, "learning_rate");
-  record.gradient_norm = optional_real(object, "gradient_norm");
+  record.loss = real(object.at("loss"));
+  record.learning_rate = real(object.at("learning_rate"));
+  record.gradient_norm = optional_real(object.at("gradient_norm"));
   record.tokens = object.at("tokens").to_number<std::int64_t>();
-  record.seconds = real(object, "seconds");
-  record.tokens_per_second = real(object, "tokens_per_second");
+  record.seconds = real(object.at("seconds"));
+  record.tokens_per_second = real(object.at("tokens_per_second"));
   record.device_memory.live = bytes_by_kind(object.at("live_bytes").as_object());
   record.device_memory.peak = bytes_by_kind(object.at("peak_bytes").as_object());
   for (std::size_t bytes : record.device_memory.live) record.device_memory.live_total += bytes;
   record.device_memory.peak_total = object.at("peak_total_bytes").to_number<std::size_t>();
   record.host_memory.live_total = object.at("host_bytes").to_number<std::size_t>();
-  record.predicted_loss = optional_real(object, "predicted_loss");
-  record.confidence = optional_real(object, "confidence");
+  record.predicted_loss = optional_real(object.at("predicted_loss"));
+  record.confidence = optional_real(object.at("confidence"));
+  record.decision = decision_of(newer(object, "decision"));
+  record.kept_fraction = optional_real(newer(object, "kept_fraction"));
+  record.cost = optional_real(newer(object, "cost"));
   record.event = std::string_view(object.at("event").as_string());
-  record.validation_loss = optional_real(object, "validation_loss");
+  record.validation_loss = optional_real(object.at("validation_loss"));
   return record;
 }
 
@@ -106,6 +123,13 @@ std::string to_json_line(const StepRecord& record) {
   out.number("host_bytes", record.host_memory.live_total);
   out.number("predicted_loss", record.predicted_loss);
   out.number("confidence", record.confidence);
+  if (record.decision == Decision::kNone) {
+    out.null("decision");
+  } else {
+    out.string("decision", name_of(record.decision));
+  }
+  out.number("kept_fraction", record.kept_fraction);
+  out.number("cost", record.cost);
   out.string("event", event_text(record));
   out.number("validation_loss", record.validation_loss);
   out.end_object();

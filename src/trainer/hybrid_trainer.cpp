@@ -67,6 +67,9 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   record.gradient_norm = outcome.gradient_norm;
   record.predicted_loss = outcome.predicted_loss;
   record.confidence = outcome.confidence;
+  record.decision = outcome.decision;
+  if (outcome.decision != Decision::kNone) record.kept_fraction = outcome.kept_fraction;
+  record.cost = outcome.cost;
   record.event = outcome.event;
   record.tokens = batch.tokens();
   record.device_memory = stream_.pool()->use();

@@ -1,6 +1,8 @@
 #include "hybrid_trainer/trainer/model_trainable.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/reductions.h"
 #include "src/trainer/training_step.h"
 
 namespace hybrid_trainer {
@@ -31,9 +33,9 @@ void copy_from(const Tensor& to, const State& state, const std::string& name,
 
 ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& config,
                                const Stream& stream, std::shared_ptr<MemoryPool> host_pool,
-                               std::function<void(const std::string&)> note)
+                               std::function<void(const std::string&)> tell)
     : stream_(stream),
-      note_(std::move(note)),
+      tell_(std::move(tell)),
       step_(std::make_unique<TrainingStep>(model, config, stream, host_pool)),
       precision_(config.mixed_precision, typical_width(step_->parameters()), stream.device()),
       offload_(make_offload_strategy(config.predict_aware_memory, host_pool)),
@@ -64,7 +66,7 @@ void ModelTrainable::move_state_out() {
     slots.push_back({name, &tensor});
   });
   const MoveOutResult result = offload_->move_out(std::move(slots), stream_);
-  if (!result.problem.empty()) note_("the optimizer state stays where it is: " + result.problem);
+  if (!result.problem.empty()) tell_("the optimizer state stays where it is: " + result.problem);
 }
 
 void ModelTrainable::bring_state_back() {
@@ -74,8 +76,6 @@ void ModelTrainable::bring_state_back() {
 }
 
 void ModelTrainable::begin_restore() { offload_->begin_restore(); }
-
-void ModelTrainable::weights_changed() { step_->refresh_compute_copies(); }
 
 double ModelTrainable::wait_for_loss(const Batch& batch) {
   offload_->release_moved_out();
@@ -98,6 +98,29 @@ std::vector<WeightView> ModelTrainable::weights() {
   return views;
 }
 
+void ModelTrainable::move_along(const std::vector<Tensor>& directions, double length) {
+  const std::vector<Parameter*>& parameters = step_->parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    kernels::axpy(parameters[i]->acquire_master(stream_), static_cast<float>(length), directions[i],
+                  stream_);
+  }
+  step_->refresh_compute_copies();
+}
+
+double ModelTrainable::wait_for_slope(const std::vector<Tensor>& directions) {
+  const std::vector<Parameter*>& parameters = step_->parameters();
+  std::vector<Tensor> gradients, along;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor gradient = parameters[i]->gradient();
+    if (!gradient) continue;
+    gradients.push_back(gradient);
+    along.push_back(directions[i]);
+  }
+  const Tensor slope = kernels::empty_result(stream_);
+  kernels::dot(slope, gradients, along, stream_);
+  return kernels::wait_for_value(slope, stream_);
+}
+
 void ModelTrainable::write_momentum_directions(const std::vector<Tensor>& directions) {
   step_->write_momentum_directions(directions);
 }
@@ -116,7 +139,10 @@ double ModelTrainable::learning_rate() const { return step_->learning_rate(); }
 
 void ModelTrainable::save_snapshot() { snapshot_.take(step_->parameters(), stream_); }
 
-void ModelTrainable::restore_snapshot() { snapshot_.restore(step_->parameters(), stream_); }
+void ModelTrainable::restore_snapshot() {
+  snapshot_.restore(step_->parameters(), stream_);
+  step_->refresh_compute_copies();
+}
 
 void ModelTrainable::save(State& state) {
   stream_.synchronize();

@@ -24,7 +24,7 @@ void RunRecords::resume_after(std::int64_t step) {
   });
   if (kept == step) return;
   summary_.steps = step;
-  note(concat("metrics.jsonl holds ", kept, " of the ", step,
+  tell(concat("metrics.jsonl holds ", kept, " of the ", step,
               " steps done; the others are missing from its curves and sums"));
 }
 
@@ -36,7 +36,7 @@ void RunRecords::write(const StepRecord& record) {
     metrics_.write(record);
   } catch (const IoError& error) {
     metrics_failed_ = true;
-    note(concat("metrics.jsonl is not written from step ", record.step, " on: ", error.what()));
+    tell(concat("metrics.jsonl is not written from step ", record.step, " on: ", error.what()));
   }
 }
 
@@ -46,7 +46,7 @@ void RunRecords::sync() {
     metrics_.sync();
   } catch (const IoError& error) {
     sync_failed_ = true;
-    note(concat(error.what(), "; a power cut may take the newest records"));
+    tell(concat(error.what(), "; a power cut may take the newest records"));
   }
 }
 

@@ -22,7 +22,7 @@ class RunRecords {
   /// Makes all records so far durable. Called before a checkpoint is saved: whatever happens then,
   /// a run resumed from it finds every record up to its step.
   void sync();
-  void note(const std::string& text) { console_.note(text); }
+  void tell(const std::string& text) { console_.tell(text); }
   RunSummary& summary() { return summary_; }
   /// Writes summary.json and report.html.
   void finish(const std::string& settings_text, const std::string& sample);

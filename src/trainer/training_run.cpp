@@ -211,13 +211,13 @@ bool TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
   } catch (const IoError& error) {
     save_problem_ = error.what();
     if (!failed_before) {
-      records.note(concat("no checkpoint at step ", trainer.steps_done(), ": ", save_problem_,
+      records.tell(concat("no checkpoint at step ", trainer.steps_done(), ": ", save_problem_,
                           "; training goes on, and each step tries again"));
     }
     return false;
   }
   save_problem_.clear();
-  if (failed_before) records.note(concat("saved at step ", trainer.steps_done(), " after all"));
+  if (failed_before) records.tell(concat("saved at step ", trainer.steps_done(), " after all"));
   return true;
 }
 
@@ -236,7 +236,7 @@ void TrainingRun::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
 /// Saves what the last good update left, for an error that ends the run.
 void TrainingRun::save_and_tell(HybridTrainer& trainer, RunRecords& records) {
   if (trainer.steps_done() > 0 && save(trainer, records))
-    records.note(concat("saved after step ", trainer.steps_done(), "; --resume goes on from it"));
+    records.tell(concat("saved after step ", trainer.steps_done(), "; --resume goes on from it"));
 }
 
 Batch TrainingRun::next_batch(HybridTrainer& trainer, RunRecords& records) {
@@ -278,7 +278,7 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
   }
   if (saved_at != trainer.steps_done()) save_at_the_end(trainer, records);
   if (trainer.steps_done() == steps) return RunEnd::kFinished;
-  records.note(concat("stopped after step ", trainer.steps_done(), " of ", steps,
+  records.tell(concat("stopped after step ", trainer.steps_done(), " of ", steps,
                       "; --resume goes on from here"));
   return RunEnd::kInterrupted;
 }
@@ -300,7 +300,7 @@ RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer
     try {
       finish(error.code() == ExitCode::kDiverged ? "diverged" : "failed", "");
     } catch (const IoError& problem) {
-      records.note(concat("neither summary nor report: ", problem.what()));
+      records.tell(concat("neither summary nor report: ", problem.what()));
     }
     throw;
   }
@@ -354,16 +354,16 @@ TrainingRunResult TrainingRun::train() {
   if (!was_finished) write_run_files(paths, config_, {settings_.data, train_.tokens()});
   RunRecords records(paths, config_.training.steps, console_);
   records.resume_after(trainer.steps_done());
-  for (const std::string& text : early) records.note(text);
+  for (const std::string& text : early) records.tell(text);
   trainer.on_event({});
-  trainer.on_mishap([&](const std::string& text) { records.note(text); });
+  trainer.on_mishap([&](const std::string& text) { records.tell(text); });
   if (was_finished) {
-    records.note(concat("the run is finished: ", trainer.steps_done(),
+    records.tell(concat("the run is finished: ", trainer.steps_done(),
                         " steps; a larger training.steps goes on"));
     return {RunEnd::kWasFinished, {}, read_file(paths.summary(), kMostSummaryBytes)};
   }
   describe(model, trainer, records);
-  if (resumed) records.note(concat("goes on after step ", trainer.steps_done()));
+  if (resumed) records.tell(concat("goes on after step ", trainer.steps_done()));
   const RunEnd end = step_and_record(model, trainer, records);
   return {end, records.summary(), to_json(records.summary())};
 }

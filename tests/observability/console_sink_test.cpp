@@ -86,7 +86,7 @@ TEST(ConsoleSink, ShowsEveryValidationAndEveryNote) {
     record.validation_loss = 2.0;
     sink.write(record);
   }
-  sink.note("checkpoint saved");
+  sink.tell("checkpoint saved");
   EXPECT_NE(out.str().find("step 3: validation loss 2.0000"), std::string::npos);
   EXPECT_NE(out.str().find("checkpoint saved\n"), std::string::npos);
 }

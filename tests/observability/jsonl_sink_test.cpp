@@ -51,9 +51,10 @@ class JsonlSinkTest : public testing::Folder {
 TEST_F(JsonlSinkTest, WritesOneObjectWithAllKeysAStep) {
   write_steps(7, 7);
   const boost::json::object line = only_line();
-  for (const char* key : {"step", "phase", "loss", "learning_rate", "gradient_norm", "tokens",
-                          "seconds", "tokens_per_second", "live_bytes", "peak_bytes", "host_bytes",
-                          "predicted_loss", "confidence", "event", "validation_loss"}) {
+  for (const char* key :
+       {"step", "phase", "loss", "learning_rate", "gradient_norm", "tokens", "seconds",
+        "tokens_per_second", "live_bytes", "peak_bytes", "host_bytes", "predicted_loss",
+        "confidence", "decision", "kept_fraction", "cost", "event", "validation_loss"}) {
     EXPECT_TRUE(line.contains(key)) << key;
   }
   EXPECT_EQ(line.at("step").as_int64(), 7);
@@ -61,13 +62,17 @@ TEST_F(JsonlSinkTest, WritesOneObjectWithAllKeysAStep) {
   EXPECT_EQ(line.at("loss").as_double(), 3.1415926535);
   EXPECT_EQ(line.at("live_bytes").at("gradients").as_int64(), 2000);
   EXPECT_EQ(line.at("peak_bytes").at("parameters").as_int64(), 2000);
+  EXPECT_EQ(line.at("decision").as_string(), "accepted");
+  EXPECT_EQ(line.at("kept_fraction").to_number<double>(), 1);
+  EXPECT_EQ(line.at("cost").as_double(), 2.4);
 }
 
 TEST_F(JsonlSinkTest, WritesNullForWhatIsAbsent) {
   StepRecord record;
   record.step = 1;
   JsonlSink(metrics()).write(record);
-  for (const char* key : {"gradient_norm", "predicted_loss", "confidence", "validation_loss"}) {
+  for (const char* key : {"gradient_norm", "predicted_loss", "confidence", "decision",
+                          "kept_fraction", "cost", "validation_loss"}) {
     EXPECT_TRUE(only_line().at(key).is_null()) << key;
   }
 }
@@ -97,10 +102,38 @@ TEST_F(JsonlSinkTest, ReadsBackWhatItWrote) {
     EXPECT_EQ(read.device_memory.live_total, written.device_memory.live_total);
     EXPECT_EQ(read.device_memory.peak_total, written.device_memory.peak_total);
     EXPECT_EQ(read.host_memory.live_total, written.host_memory.live_total);
+    EXPECT_EQ(read.decision, written.decision);
+    EXPECT_EQ(read.kept_fraction, written.kept_fraction);
+    EXPECT_EQ(read.cost, written.cost);
     EXPECT_EQ(read.event, written.event);
     EXPECT_EQ(read.validation_loss, written.validation_loss);
   });
   EXPECT_EQ(records, 1);
+}
+
+TEST_F(JsonlSinkTest, ReadsEachDecisionBack) {
+  JsonlSink sink(metrics());
+  StepRecord record = full_record(1);
+  for (const Decision decision : kAllDecisions) {
+    record.decision = decision;
+    sink.write(record);
+  }
+  std::vector<Decision> read;
+  for_each_record(metrics(), [&](const StepRecord& found) { read.push_back(found.decision); });
+  EXPECT_EQ(read, std::vector(kAllDecisions.begin(), kAllDecisions.end()));
+}
+
+TEST_F(JsonlSinkTest, ReadsAnOlderFileWithoutDecisionsAndCosts) {
+  write_steps(7, 7);
+  boost::json::object line = only_line();
+  for (const char* key : {"decision", "kept_fraction", "cost"}) line.erase(key);
+  std::ofstream(metrics()) << boost::json::serialize(line) << '\n';
+  ASSERT_EQ(steps(), std::vector<std::int64_t>{7});
+  for_each_record(metrics(), [](const StepRecord& record) {
+    EXPECT_EQ(record.decision, Decision::kNone);
+    EXPECT_FALSE(record.kept_fraction || record.cost);
+    EXPECT_EQ(record.event, full_record(7).event);
+  });
 }
 
 TEST_F(JsonlSinkTest, TruncationLeavesNoStepTwiceAfterAResume) {

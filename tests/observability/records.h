@@ -32,6 +32,9 @@ inline StepRecord full_record(std::int64_t step, Phase phase = Phase::kFull) {
   record.host_memory.live_total = 77;
   record.predicted_loss = 3.25;
   record.confidence = 0.5;
+  record.decision = Decision::kAccepted;
+  record.kept_fraction = 1;
+  record.cost = 2.4;
   record.event = "accepted: loss 3.2 -> 3.1";
   record.validation_loss = 3.5;
   return record;

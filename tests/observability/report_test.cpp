@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <regex>
 #include <set>
+#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
@@ -15,10 +16,16 @@ using testing::full_record;
 
 class ReportTest : public testing::Folder {
  protected:
+  /// The page of what metrics.jsonl holds already.
+  std::string report_of_metrics(ReportInput input) {
+    input.metrics = file("metrics.jsonl");
+    write_report(file("report.html"), input);
+    return text_of(file("report.html"));
+  }
+
   /// A run through all phases, reported; gives back the page.
   std::string report(ReportInput input) {
-    input.metrics = file("metrics.jsonl");
-    JsonlSink sink(input.metrics);
+    JsonlSink sink(file("metrics.jsonl"));
     std::int64_t step = 0;
     for (Phase phase : kAllPhases) {
       for (int i = 0; i < 3; ++i) {
@@ -27,8 +34,7 @@ class ReportTest : public testing::Folder {
         input.summary.add(record);
       }
     }
-    write_report(file("report.html"), input);
-    return text_of(file("report.html"));
+    return report_of_metrics(std::move(input));
   }
 
   static boost::json::value data_of(const std::string& page) {
@@ -45,6 +51,28 @@ TEST_F(ReportTest, HoldsABandForEachPhase) {
     phases.insert(std::string(std::string_view(band.at(0).as_string())));
   }
   EXPECT_EQ(phases, (std::set<std::string>{"warmup", "full", "predict", "correct"}));
+}
+
+TEST_F(ReportTest, HoldsTheDecisionOfEachEventThatHasOne) {
+  StepRecord record = full_record(4, Phase::kCorrect);
+  record.decision = Decision::kShrunk;
+  record.kept_fraction = 0.25;
+  record.event = "in any words";
+  JsonlSink(file("metrics.jsonl")).write(record);
+  record.decision = Decision::kNone;  // as in a file of an older version
+  record.kept_fraction.reset();
+  JsonlSink(file("metrics.jsonl")).write(record);
+  EXPECT_EQ(boost::json::serialize(data_of(report_of_metrics({})).at("events")),
+            R"([[4,"correct","in any words","shrunk",2.5E-1],[4,"correct","in any words"]])");
+}
+
+TEST_F(ReportTest, ShowsWhatEachPhaseWasCharged) {
+  EXPECT_NE(report({}).find("<td data-label=\"Cost\">7.2</td>"), std::string::npos);
+  ReportInput old;
+  StepRecord record = full_record(1);
+  record.cost.reset();
+  old.summary.add(record);
+  EXPECT_NE(report_of_metrics(old).find("<td data-label=\"Cost\">–</td>"), std::string::npos);
 }
 
 TEST_F(ReportTest, RefersToNothingOutsideItself) {

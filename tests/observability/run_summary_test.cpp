@@ -30,6 +30,7 @@ TEST(RunSummary, AddsStepsUpByPhase) {
   EXPECT_EQ(summary.tokens, 2048);
   EXPECT_EQ(summary.seconds, 1.0);
   EXPECT_EQ(summary.phase(Phase::kWarmup).steps, 1);
+  EXPECT_EQ(summary.phase(Phase::kWarmup).cost, 2.4);
   EXPECT_EQ(summary.phase(Phase::kFull).steps, 0);
   EXPECT_EQ(summary.phase(Phase::kPredict).peak_bytes, 5u);
 }
@@ -46,7 +47,7 @@ TEST(RunSummary, WritesTheKeysThatProgramsRead) {
   EXPECT_EQ(json.at("tokens").as_int64(), 2048);
   EXPECT_EQ(json.at("seconds").to_number<double>(), 1.0);
   for (Phase phase : kAllPhases) {
-    for (const char* key : {"steps", "seconds", "tokens", "peak_bytes"}) {
+    for (const char* key : {"steps", "seconds", "tokens", "cost", "peak_bytes"}) {
       EXPECT_TRUE(json.at("phases").at(name_of(phase)).as_object().contains(key))
           << name_of(phase) << key;
     }

@@ -36,7 +36,7 @@ TEST(PhaseMachine, IsPlainTrainingBitForBitWithoutPredict) {
     plain.apply_gradient();
     EXPECT_EQ(run.bowl.flat(), plain.flat());
   }
-  EXPECT_EQ(run.bowl.directions_asked + run.bowl.forwards + run.bowl.changes, 0);
+  EXPECT_EQ(run.bowl.directions_asked + run.bowl.forwards + run.bowl.moves, 0);
   const MemoryUse use = run.bowl.stream().pool()->use();
   EXPECT_EQ(use.peak[static_cast<std::size_t>(MemoryKind::kPredictor)], 0u);
 }

@@ -35,7 +35,7 @@ struct MadeUpRun {
   void jump(double gain, double kept, Decision decision = Decision::kAccepted) {
     gate.begin_jump(gate.grant());
     gate.add_step();
-    gate.finish_jump({cost, gain, 0, decision, 0});
+    gate.finish_jump({.cost = cost, .decision = decision, .paired_drop = gain});
     loss -= gain * kept;
   }
 };
@@ -197,7 +197,7 @@ TEST(PredictGate, LearnsTheStepLengthFromWhatWasKept) {
   EXPECT_EQ(run.gate.grant().step_length, 1);
   const auto after = [&](Decision decision, double kept) {
     run.gate.begin_jump(run.gate.grant());
-    run.gate.finish_jump({1, 0, 0, decision, kept});
+    run.gate.finish_jump({.cost = 1, .decision = decision, .kept_fraction = kept});
     return run.gate.grant().step_length;
   };
   EXPECT_EQ(after(Decision::kShrunk, 0.25), 0.25);

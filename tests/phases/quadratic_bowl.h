@@ -9,6 +9,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/phases/trainable.h"
 
@@ -84,7 +86,17 @@ class QuadraticBowl final : public Trainable {
     }
     return views;
   }
-  void weights_changed() override { ++changes; }
+  void move_along(const std::vector<Tensor>& directions, double length) override {
+    ++moves;
+    for (std::size_t t = 0; t < values_.size(); ++t) {
+      kernels::axpy(values_[t], static_cast<float>(length), directions[t], stream_);
+    }
+  }
+  double wait_for_slope(const std::vector<Tensor>& directions) override {
+    const Tensor slope = kernels::empty_result(stream_);
+    kernels::dot(slope, gradients_, directions, stream_);
+    return kernels::wait_for_value(slope, stream_);
+  }
   void write_momentum_directions(const std::vector<Tensor>& directions) override {
     require(phase_ != Phase::kPredict, "the moments are away in Predict");
     ++directions_asked;
@@ -142,7 +154,7 @@ class QuadraticBowl final : public Trainable {
 
   std::vector<std::string> log;  // phases entered and restores begun
   std::vector<std::int64_t> rewinds;
-  std::int64_t forwards = 0, measurements = 0, updates = 0, changes = 0, directions_asked = 0;
+  std::int64_t forwards = 0, measurements = 0, updates = 0, moves = 0, directions_asked = 0;
 
  private:
   template <class Index>

@@ -194,6 +194,83 @@ TEST(ModelTrainable, LeavesFrozenWeightsOutOfEverything) {
   });
 }
 
+/// One normal tensor per weight; zeros for vectors.
+std::vector<Tensor> matrix_directions(ModelTrainable& trainable) {
+  std::vector<Tensor> directions;
+  for (const WeightView& weight : trainable.weights()) {
+    const float size = weight.value.shape().rank() == 2 ? 0.1f : 0.0f;
+    directions.push_back(
+        testing::normal_tensor(weight.value.shape(), directions.size(), trainable.stream(), size));
+  }
+  return directions;
+}
+
+TEST(ModelTrainable, MovesMastersAndBf16CopiesAlongDirectionsAndBackBitForBit) {
+  Subject setup(config_of("adamw", 4, 1));
+  ModelTrainable& trainable = setup.trainable;
+  trainable.enter_phase(Phase::kPredict);
+  const std::vector<Tensor> directions = matrix_directions(trainable);
+  std::vector<Tensor> start;
+  for (const WeightView& weight : trainable.weights())
+    start.push_back(testing::clone(weight.value, setup.stream));
+  trainable.save_snapshot();
+  const double loss = trainable.wait_for_loss(setup.batch(0));
+  trainable.move_along(directions, 0.5);
+  EXPECT_NE(trainable.wait_for_loss(setup.batch(0)), loss);
+  const auto moved = trainable.weights();
+  for (std::size_t k = 0; k < moved.size(); ++k) {
+    const float* const from = start[k].data<float>();
+    const float* const direction = directions[k].data<float>();
+    for (std::int64_t i = 0; i < start[k].elements(); ++i)
+      EXPECT_FLOAT_EQ(moved[k].value.data<float>()[i], from[i] + 0.5f * direction[i]);
+  }
+  trainable.restore_snapshot();
+  EXPECT_EQ(trainable.wait_for_loss(setup.batch(0)), loss);
+  const auto back = trainable.weights();
+  for (std::size_t k = 0; k < back.size(); ++k)
+    EXPECT_TRUE(testing::same_bits(back[k].value, start[k])) << back[k].name;
+}
+
+/// A model with one more weight, which no batch reaches.
+class WithIdleWeight final : public LossModel {
+ public:
+  WithIdleWeight(LossModel& model, const Stream& stream)
+      : model_(model), idle_("idle", {3, 5}, Role::kMatrix, stream) {}
+  Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
+                 const Stream& stream) override {
+    return model_.forward(batch, gradient_scale, tape, stream);
+  }
+  void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override {
+    model_.backward(batch, tape, stream);
+  }
+  void visit_parameters(const ParameterVisitor& visit) override {
+    visit(idle_);
+    model_.visit_parameters(visit);
+  }
+
+ private:
+  LossModel& model_;
+  Parameter idle_;
+};
+
+TEST(ModelTrainable, TheSlopeLeavesOutAWeightWithoutAGradient) {
+  const HybridTrainerConfig config = config_of("adamw", 4, 2);
+  const Subject subject(config);
+  WithIdleWeight model(subject.model, subject.stream);
+  ModelTrainable trainable(model, config, subject.stream, subject.host, {});
+  trainable.enter_phase(Phase::kFull);
+  trainable.wait_for_gradient(subject.batch(0));
+  const std::vector<Tensor> directions = matrix_directions(trainable);
+  const auto weights = trainable.weights();
+  EXPECT_FALSE(weights[0].gradient.defined());
+  double slope = 0;
+  for (std::size_t k = 1; k < weights.size(); ++k)
+    slope +=
+        testing::dot(testing::values_of(weights[k].gradient), testing::values_of(directions[k]));
+  EXPECT_NE(slope, 0);
+  EXPECT_NEAR(trainable.wait_for_slope(directions), slope, 1e-9 * std::abs(slope));
+}
+
 TEST(ModelTrainable, EightBitStateThatWasDroppedIsThatOfANewOptimizer) {
   HybridTrainerConfig config = config_of("adamw", 4, 1);
   config.model.width = 64;

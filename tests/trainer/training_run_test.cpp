@@ -132,6 +132,27 @@ TEST_F(TrainingRunTest, LeavesNoPredictionUndecidedHoweverManyStepsItHas) {
   EXPECT_GT(made, 15);
 }
 
+TEST_F(TrainingRunTest, TheRecordsTellEachDecisionAndWhatItsStepsWereCharged) {
+  const TrainingRunResult result = train_tiny(tiny_config(), data_, scratch_ / "run");
+  PredictionCounts counts;
+  for_each_record(scratch_ / "run" / "metrics.jsonl", [&](const StepRecord& record) {
+    const bool decided = record.decision != Decision::kNone;
+    counts.accepted += record.decision == Decision::kAccepted;
+    counts.shrunk += record.decision == Decision::kShrunk;
+    counts.reverted += record.decision == Decision::kReverted;
+    EXPECT_EQ(record.kept_fraction.has_value(), decided) << "step " << record.step;
+    EXPECT_EQ(decided, record.event.find(name_of(record.decision)) == 0) << record.event;
+    EXPECT_GT(record.cost.value(), 0) << "step " << record.step;
+  });
+  const PredictionCounts& told = result.summary.predictions;
+  EXPECT_GT(told.made, 0);
+  EXPECT_EQ(counts.accepted, told.accepted);
+  EXPECT_EQ(counts.shrunk, told.shrunk);
+  EXPECT_EQ(counts.reverted, told.reverted);
+  const PhaseUse& warmup = result.summary.phase(Phase::kWarmup);
+  EXPECT_EQ(warmup.cost, static_cast<double>(warmup.steps)) << "each is a Full step's work";
+}
+
 TEST_F(TrainingRunTest, AnEvaluationThatFallsDueInPredictWaitsForTheDecision) {
   HybridTrainerConfig config = tiny_config();
   config.training.evaluate_every_steps = 1;

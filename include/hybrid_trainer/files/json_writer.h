@@ -28,6 +28,7 @@ class JsonWriter {
     text_ += std::to_string(value);
   }
   void string(std::string_view key, std::string_view value);
+  void null(std::string_view key);
   void boolean(std::string_view key, bool value);
 
   const std::string& text() const { return text_; }

@@ -19,13 +19,13 @@ struct ConsoleStyle {
 
 /// One progress line: phase, step of total, loss, tokens/s, time left, memory. Separate lines for:
 /// the first time a phase is entered, every validation, events (at most one in five seconds) and
-/// notes. Its clock is the sum of the records' seconds.
+/// what it is told. Its clock is the sum of the records' seconds.
 class ConsoleSink : public MetricSink {
  public:
   /// `out` outlives the sink. `total_steps` is where the run ends.
   ConsoleSink(std::ostream& out, std::int64_t total_steps, ConsoleStyle style);
   void write(const StepRecord& record) override;
-  void note(const std::string& text) override;
+  void tell(const std::string& text) override;
   void finish() override;
 
  private:

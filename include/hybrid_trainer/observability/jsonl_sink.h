@@ -12,8 +12,9 @@ namespace hybrid_trainer {
 /// metrics.jsonl: one JSON object per step, each one write(2) to a file opened with O_APPEND. Keys:
 /// step, phase, loss, learning_rate, gradient_norm, tokens, seconds, tokens_per_second,
 /// live_bytes{kind}, peak_bytes{kind}, peak_total_bytes, host_bytes, predicted_loss, confidence,
-/// event, validation_loss. What is absent or not finite is null; a number that is not finite is
-/// also named in the event.
+/// decision ("accepted", "shrunk", "reverted"), kept_fraction, cost (in Full steps), event,
+/// validation_loss. What is absent or not finite is null; a number that is not finite is also named
+/// in the event.
 class JsonlSink : public MetricSink {
  public:
   /// Opens the file to append, or makes it. Throws CannotCreate.
@@ -25,7 +26,7 @@ class JsonlSink : public MetricSink {
   void write(const StepRecord& record) override;
   /// Makes every record written so far durable against power cuts. Throws IoError.
   void sync();
-  void note(const std::string&) override {}
+  void tell(const std::string&) override {}
   void finish() override {}
 
  private:
@@ -34,8 +35,9 @@ class JsonlSink : public MetricSink {
   bool name_is_durable_ = false;
 };
 
-/// Calls `visit` with each record of a metrics.jsonl in order; damaged lines are passed over. Peaks by kind and totals are read back; `cached` and `fresh_total` are not in the file.
-/// Throws MissingInput.
+/// Calls `visit` with each record of a metrics.jsonl in order; damaged lines are passed over. Peaks
+/// by kind and totals are read back; `cached` and `fresh_total` are not in the file; older
+/// files lack decision, kept_fraction and cost. Throws MissingInput.
 void for_each_record(const std::filesystem::path& path,
                      const std::function<void(const StepRecord&)>& visit);
 

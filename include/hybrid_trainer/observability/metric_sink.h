@@ -12,7 +12,7 @@ class MetricSink {
   virtual ~MetricSink() = default;
   virtual void write(const StepRecord& record) = 0;
   /// One line of text for a person ("checkpoint saved at step 500"). Numeric sinks ignore it.
-  virtual void note(const std::string& text) = 0;
+  virtual void tell(const std::string& text) = 0;
   /// The run finished or stopped; nothing is written afterwards.
   virtual void finish() = 0;
 };

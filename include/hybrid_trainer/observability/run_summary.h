@@ -15,6 +15,7 @@ struct PhaseUse {
   std::int64_t steps = 0;
   double seconds = 0;
   std::int64_t tokens = 0;
+  double cost = 0;             // charged, in Full steps; NaN where a record does not tell it
   std::size_t peak_bytes = 0;  // highest total of device memory
   /// The highest of each kind, not all at the same moment.
   std::array<std::size_t, kMemoryKinds> peak_by_kind{};

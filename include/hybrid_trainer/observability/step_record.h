@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "hybrid_trainer/core/decision.h"
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/core/phase.h"
 
@@ -26,7 +27,12 @@ struct StepRecord {
   std::optional<double> predicted_loss;  // what the predictor expected `loss` to be
   /// The predictor's confidence in its direction, a probability in [0, 1].
   std::optional<double> confidence;
-  /// "" or why the phase or the weights changed: "accepted: ...", "reverted: ...".
+  Decision decision = Decision::kNone;
+  /// Of the predicted change: 1 accepted, in between shrunk, 0 reverted; set with a decision.
+  std::optional<double> kept_fraction;
+  /// What the step is charged, in Full steps; absent where an older metrics.jsonl was read.
+  std::optional<double> cost;
+  /// "" or, in words, why the phase or the weights changed: "accepted: ...", "reverted: ...".
   std::string event;
   /// Set if an evaluation followed this step.
   std::optional<double> validation_loss;

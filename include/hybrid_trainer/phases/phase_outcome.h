@@ -5,14 +5,12 @@
 #include <optional>
 #include <string>
 
+#include "hybrid_trainer/core/decision.h"
 #include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/core/prediction_counts.h"
 #include "hybrid_trainer/core/state.h"
 
 namespace hybrid_trainer {
-
-/// What became of a prediction.
-enum class Decision { kNone, kAccepted, kShrunk, kReverted };
 
 /// What one step did.
 struct PhaseOutcome {

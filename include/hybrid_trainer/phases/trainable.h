@@ -49,15 +49,18 @@ class Trainable {
   virtual void apply_gradient() = 0;
   /// All weights in a fixed order. Views stay valid until the next enter_phase or measurement.
   virtual std::vector<WeightView> weights() = 0;
-  /// Called after weights().value was changed in place: refreshes working copies.
-  virtual void weights_changed() = 0;
+  /// weights += length·directions, one tensor per weight (f32, shapes of the weights).
+  virtual void move_along(const std::vector<Tensor>& directions, double length) = 0;
+  /// Inner product of the last measurement's gradient with the directions, over all weights; a
+  /// weight without a gradient adds nothing. Blocks.
+  virtual double wait_for_slope(const std::vector<Tensor>& directions) = 0;
   /// What the optimizer would do next from its moments alone at the current learning rate, one
   /// tensor per weight. Needs the optimizer state on the device, so never called in Predict.
   virtual void write_momentum_directions(const std::vector<Tensor>& directions) = 0;
   /// Keeps a copy of the weights until drop_snapshot. While it exists, it is part of what the
   /// trainer saves, as weights and moments are.
   virtual void save_snapshot() = 0;
-  /// Writes the copy back bit for bit, any number of times; weights_changed follows.
+  /// Writes the copy back bit for bit, any number of times.
   virtual void restore_snapshot() = 0;
   virtual void drop_snapshot() = 0;
   /// Until the next call, schedule and dropout act as `steps` steps before the current one, so that

@@ -19,11 +19,11 @@ class TrainingStep;
 class ModelTrainable final : public Trainable {
  public:
   /// `model` and `stream` must outlive it; the snapshot and what is offloaded go to `host_pool`.
-  /// `note` receives one line for the user when something asked for could not be done. Throws
+  /// `tell` receives one line for the user when something asked for could not be done. Throws
   /// OutOfMemory, ConfigError.
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                  std::shared_ptr<MemoryPool> host_pool,
-                 std::function<void(const std::string&)> note);
+                 std::function<void(const std::string&)> tell);
   ~ModelTrainable() override;
 
   void enter_phase(Phase phase) override;
@@ -32,7 +32,8 @@ class ModelTrainable final : public Trainable {
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
   std::vector<WeightView> weights() override;
-  void weights_changed() override;
+  void move_along(const std::vector<Tensor>& directions, double length) override;
+  double wait_for_slope(const std::vector<Tensor>& directions) override;
   void write_momentum_directions(const std::vector<Tensor>& directions) override;
   void save_snapshot() override;
   void restore_snapshot() override;
@@ -57,7 +58,7 @@ class ModelTrainable final : public Trainable {
   void bring_state_back();
 
   const Stream& stream_;
-  std::function<void(const std::string&)> note_;
+  std::function<void(const std::string&)> tell_;
   std::unique_ptr<TrainingStep> step_;
   PhasePrecision precision_;
   std::unique_ptr<OffloadStrategy> offload_;  // of the optimizer state

@@ -1,7 +1,8 @@
 // Draws the report from the JSON in #data. Columns have one entry a point, a point being `stepsPerPoint` steps:
 //   step (the last one), seconds, tokens, loss, low and high (where several steps make a point), host (bytes),
 //   kinds [{name, live, peak}] (bytes), phase (of most steps), phases (that occur),
-//   bands [[phase, first step, last step]], validation and predicted [[step, loss]], events [[step, phase, text]] (the last of allEvents).
+//   bands [[phase, first step, last step]], validation and predicted [[step, loss]], events [[step, phase, text]] (the last of allEvents),
+//   where a prediction was decided on [step, phase, text, decision, share of the change that was kept].
 'use strict';
 (() => {
   const data = JSON.parse(document.getElementById('data').textContent);
@@ -292,19 +293,24 @@
     charts.push(chart);
   }
 
+  const marks = { accepted: ['good', '✓'], shrunk: ['', '◐'], reverted: ['bad', '✗'] };
+  function decisionMark(decision, kept) {
+    const mark = document.createElement('span'), [colour, sign] = marks[decision];
+    mark.className = colour;
+    mark.textContent = `${sign} `;
+    mark.title = `${decision}: kept ${Math.round(100 * kept)} % of the predicted change`;
+    return mark;
+  }
   function listEvents() {
     const list = document.getElementById('events');
     if (!data.events.length) { document.getElementById('events-card').hidden = true; return; }
     document.getElementById('events-count').textContent = data.events.length < data.allEvents
       ? `the last ${data.events.length} of ${grouped(data.allEvents)}` : grouped(data.allEvents);
-    for (const [step, phase, text] of data.events) {
+    for (const [step, phase, text, decision, kept] of data.events) {
       const item = list.appendChild(document.createElement('li'));
       item.innerHTML = `<span>${grouped(step)}</span><span><i class="phase ${phase}"></i>${phase}</span><span></span>`;
-      const [word] = /^\w*/.exec(text);
-      const first = document.createElement('span');
-      first.className = word === 'accepted' ? 'good' : /^(reverted|rolled|loss|gradient|diverged)$/.test(word) ? 'bad' : '';
-      first.textContent = word;
-      item.lastChild.append(first, text.slice(word.length));
+      if (decision) item.lastChild.append(decisionMark(decision, kept));
+      item.lastChild.append(text);
     }
   }
 
