@@ -6,7 +6,7 @@
 #include <string>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/trainer/presets.h"
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "hybrid_trainer/trainer/training_run.h"
 
 using namespace hybrid_trainer;

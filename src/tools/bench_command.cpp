@@ -3,13 +3,13 @@
 #include <cstdio>
 #include <iostream>
 
+#include "hybrid_trainer/benchmark/throughput_benchmark.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/trainer/presets.h"
-#include "hybrid_trainer/trainer/throughput_benchmark.h"
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/device_option.h"

@@ -2,7 +2,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/trainer/presets.h"
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/files/json_writer.h"
-#include "hybrid_trainer/trainer/evaluation.h"
+#include "hybrid_trainer/generation/evaluation.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/device_option.h"

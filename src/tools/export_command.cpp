@@ -1,6 +1,6 @@
 #include <iostream>
 
-#include "hybrid_trainer/trainer/hugging_face.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/open_run.h"

@@ -1,8 +1,8 @@
 #include <iostream>
 
-#include "hybrid_trainer/trainer/inspection.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/inspection.h"
 
 namespace hybrid_trainer {
 

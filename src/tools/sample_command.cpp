@@ -3,7 +3,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/trainer/text_generation.h"
+#include "hybrid_trainer/generation/text_generation.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/device_option.h"

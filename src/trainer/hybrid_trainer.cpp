@@ -2,12 +2,12 @@
 
 #include <utility>
 
+#include "hybrid_trainer/core/batch_upload.h"
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
-#include "src/trainer/batch_upload.h"
 #include "src/trainer/config_changes.h"
 
 namespace hybrid_trainer {

@@ -80,4 +80,30 @@ HybridTrainerConfig HybridTrainerConfigBuilder::build() const {
   return config_;
 }
 
+std::vector<std::string> preset_names(const ModelRegistry& registry) {
+  std::vector<std::string> names;
+  for (const ModelFamily& family : registry) {
+    for (const ModelPreset& preset : family.presets) names.push_back(preset.name);
+  }
+  return names;
+}
+
+HybridTrainerConfig preset_config(const std::string& name, const ModelRegistry& registry) {
+  for (const ModelFamily& family : registry) {
+    for (const ModelPreset& preset : family.presets) {
+      if (name != preset.name) continue;
+      HybridTrainerConfig config;
+      config.model = preset.model;
+      config.model.family = family.name;
+      config.data.batch_size = preset.batch_size;
+      config.data.sequence_length = preset.sequence_length;
+      config.optimizer.name = preset.optimizer;
+      config.optimizer.learning_rate = preset.learning_rate;
+      return config;
+    }
+  }
+  throw ConfigError({concat("--preset: there is no preset \"", name, "\"",
+                            name_hint(name, preset_names(registry)))});
+}
+
 }  // namespace hybrid_trainer

@@ -8,7 +8,7 @@
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/memory/memory_report.h"
-#include "hybrid_trainer/trainer/presets.h"
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "tests/benchmarks/cuda/phase_cycle.h"
 #include "tests/benchmarks/program.h"
 

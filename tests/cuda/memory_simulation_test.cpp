@@ -4,8 +4,8 @@
 
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
-#include "hybrid_trainer/trainer/presets.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer {

@@ -4,7 +4,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/trainer/presets.h"
 
 namespace hybrid_trainer {
 namespace {

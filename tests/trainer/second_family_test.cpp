@@ -3,13 +3,13 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/generation/text_generation.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/trainer/hugging_face.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
-#include "hybrid_trainer/trainer/presets.h"
-#include "hybrid_trainer/trainer/text_generation.h"
 #include "support/parameters.h"
 #include "tests/trainer/temporary_folder.h"
 

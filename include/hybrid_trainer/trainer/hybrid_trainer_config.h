@@ -115,4 +115,9 @@ class HybridTrainerConfigBuilder {
   HybridTrainerConfig config_;
 };
 
+/// A ready config by name. Throws ConfigError with the nearest names.
+HybridTrainerConfig preset_config(const std::string& name,
+                                  const ModelRegistry& registry = model_families());
+std::vector<std::string> preset_names(const ModelRegistry& registry = model_families());
+
 }  // namespace hybrid_trainer

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/trainer/inspection.h"
+#include "src/tools/inspection.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,10 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/prepare.h"
 #include "hybrid_trainer/data/token_shards.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
-#include "hybrid_trainer/trainer/hugging_face.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "trainer/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "src/trainer/json_as_text.h"
+#include "src/tools/json_as_text.h"
 
 #include <algorithm>
 #include <boost/json.hpp>

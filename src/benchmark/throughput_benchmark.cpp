@@ -1,4 +1,4 @@
-#include "hybrid_trainer/trainer/throughput_benchmark.h"
+#include "hybrid_trainer/benchmark/throughput_benchmark.h"
 
 #include <algorithm>
 #include <array>

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/generation/sampling.h"
 #include "hybrid_trainer/models/language_model.h"
-#include "hybrid_trainer/trainer/sampling.h"
 
 namespace hybrid_trainer {
 

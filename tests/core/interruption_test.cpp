@@ -1,4 +1,4 @@
-#include "hybrid_trainer/trainer/interruption.h"
+#include "hybrid_trainer/core/interruption.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

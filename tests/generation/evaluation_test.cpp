@@ -1,4 +1,4 @@
-#include "hybrid_trainer/trainer/evaluation.h"
+#include "hybrid_trainer/generation/evaluation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/trainer/hugging_face.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,9 +11,9 @@
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
+#include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/safetensors.h"
-#include "src/trainer/hugging_face_files.h"
-#include "src/trainer/hugging_face_weights.h"
+#include "src/hugging_face/hugging_face_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/trainer/hugging_face_files.h"
+#include "src/hugging_face/hugging_face_files.h"
 
 #include <boost/json.hpp>
 #include <cmath>

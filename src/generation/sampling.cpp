@@ -1,4 +1,4 @@
-#include "hybrid_trainer/trainer/sampling.h"
+#include "hybrid_trainer/generation/sampling.h"
 
 #include <algorithm>
 #include <cmath>

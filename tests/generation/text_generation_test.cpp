@@ -1,4 +1,4 @@
-#include "hybrid_trainer/trainer/text_generation.h"
+#include "hybrid_trainer/generation/text_generation.h"
 
 #include <gtest/gtest.h>
 

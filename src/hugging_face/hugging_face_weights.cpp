@@ -1,4 +1,4 @@
-#include "src/trainer/hugging_face_weights.h"
+#include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 
 #include <boost/json.hpp>
 #include <set>

@@ -1,10 +1,10 @@
-#include "hybrid_trainer/trainer/evaluation.h"
+#include "hybrid_trainer/generation/evaluation.h"
 
 #include <cmath>
 
+#include "hybrid_trainer/core/batch_upload.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "src/trainer/batch_upload.h"
 
 namespace hybrid_trainer {
 

@@ -1,12 +1,12 @@
-#include "src/trainer/hugging_face_weights.h"
+#include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/trainer/hugging_face.h"
-#include "hybrid_trainer/trainer/inspection.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "src/tools/inspection.h"
 #include "trainer/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/trainer/interruption.h"
+#include "hybrid_trainer/core/interruption.h"
 
 #include <pthread.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/trainer/inspection.h"
+#include "src/tools/inspection.h"
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -7,16 +7,16 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/token_dataset.h"
 #include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/observability/run_summary.h"
-#include "hybrid_trainer/trainer/hugging_face.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
-#include "src/trainer/hugging_face_weights.h"
-#include "src/trainer/json_as_text.h"
+#include "src/tools/json_as_text.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/trainer/hugging_face.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/kernels/reductions.h"
 
 #include <gtest/gtest.h>

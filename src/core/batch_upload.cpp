@@ -1,4 +1,4 @@
-#include "src/trainer/batch_upload.h"
+#include "hybrid_trainer/core/batch_upload.h"
 
 namespace hybrid_trainer {
 
