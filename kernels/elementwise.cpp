@@ -8,7 +8,7 @@ namespace cpu {
 decltype(kernels::add) add;
 decltype(kernels::scale) scale;
 decltype(kernels::normalize) normalize;
-decltype(kernels::move_along) move_along;
+decltype(kernels::axpy) axpy;
 decltype(kernels::cast) cast;
 decltype(kernels::gelu_forward) gelu_forward;
 decltype(kernels::gelu_backward) gelu_backward;
@@ -18,7 +18,7 @@ namespace cuda {
 decltype(kernels::add) add;
 decltype(kernels::scale) scale;
 decltype(kernels::normalize) normalize;
-decltype(kernels::move_along) move_along;
+decltype(kernels::axpy) axpy;
 decltype(kernels::cast) cast;
 decltype(kernels::gelu_forward) gelu_forward;
 decltype(kernels::gelu_backward) gelu_backward;
@@ -49,16 +49,12 @@ void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double f
   dispatch<cpu::normalize, cuda::normalize>(call, Work::kElementwise, y, x, squares, floor);
 }
 
-void axpy(const Tensor& y, float a, const Tensor& x, const Stream& stream) {
-  move_along(y, y, a, x, stream);
-}
-
-void move_along(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
-                const Stream& stream) {
-  const KernelCall call{"move_along", stream};
+void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
+          const Stream& stream) {
+  const KernelCall call{"axpy", stream};
   check_dtype(call, {"y", y}, DType::kF32);
   check_alike(call, {{"y", y}, {"from", from}, {"direction", direction}});
-  dispatch<cpu::move_along, cuda::move_along>(call, Work::kElementwise, y, from, a, direction);
+  dispatch<cpu::axpy, cuda::axpy>(call, Work::kElementwise, y, from, a, direction);
 }
 
 void cast(const Tensor& y, const Tensor& x, const Stream& stream) {

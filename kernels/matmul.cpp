@@ -80,29 +80,29 @@ void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Ten
                                                       residual);
 }
 
-void linear_gelu_forward(const Tensor& active, const Tensor& wide, const Tensor& x, const Tensor& w,
-                         const Tensor& bias, const Stream& stream) {
+void linear_gelu_forward(const Tensor& active, const Tensor& pre_activation, const Tensor& x,
+                         const Tensor& w, const Tensor& bias, const Stream& stream) {
   const KernelCall call{"linear_gelu_forward", stream};
   check_linear(call, {"active", active}, x, w, bias);
-  check_optional_shape(call, {"wide", wide}, active.shape());
-  if (wide) check_dtype(call, {"wide", wide}, x.dtype());
-  dispatch<cpu::linear_gelu_forward, cuda::linear_gelu_forward>(call, Work::kProduct, active, wide,
-                                                                x, w, bias);
+  check_optional_shape(call, {"pre_activation", pre_activation}, active.shape());
+  if (pre_activation) check_dtype(call, {"pre_activation", pre_activation}, x.dtype());
+  dispatch<cpu::linear_gelu_forward, cuda::linear_gelu_forward>(call, Work::kProduct, active,
+                                                                pre_activation, x, w, bias);
 }
 
-void linear_gelu_backward_input(const Tensor& dwide, const Tensor& dy, const Tensor& w,
-                                const Tensor& wide, const Stream& stream) {
+void linear_gelu_backward_input(const Tensor& dpre_activation, const Tensor& dy, const Tensor& w,
+                                const Tensor& pre_activation, const Stream& stream) {
   const KernelCall call{"linear_gelu_backward_input", stream};
   check_rank(call, {"dy", dy}, 2);
   check_rank(call, {"w", w}, 2);
   check_real(call, {"dy", dy});
   check_shape(call, {"w", w}, {dy.size(1), w.size(1)});
   check_dtype(call, {"w", w}, dy.dtype());
-  check_shape(call, {"dwide", dwide}, {dy.size(0), w.size(1)});
-  check_dtype(call, {"dwide", dwide}, dy.dtype());
-  check_alike(call, {{"dwide", dwide}, {"wide", wide}});
-  dispatch<cpu::linear_gelu_backward_input, cuda::linear_gelu_backward_input>(call, Work::kProduct,
-                                                                              dwide, dy, w, wide);
+  check_shape(call, {"dpre_activation", dpre_activation}, {dy.size(0), w.size(1)});
+  check_dtype(call, {"dpre_activation", dpre_activation}, dy.dtype());
+  check_alike(call, {{"dpre_activation", dpre_activation}, {"pre_activation", pre_activation}});
+  dispatch<cpu::linear_gelu_backward_input, cuda::linear_gelu_backward_input>(
+      call, Work::kProduct, dpre_activation, dy, w, pre_activation);
 }
 
 void linear_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w,

@@ -26,9 +26,9 @@ decltype(kernels::decayed_step) decayed_step;
 
 namespace {
 
-void check_working(const KernelCall& call, const Tensor& working, const Tensor& w) {
-  check_optional_shape(call, {"working", working}, w.shape());
-  if (working) check_dtype(call, {"working", working}, DType::kBF16);
+void check_compute_copy(const KernelCall& call, const Tensor& compute_copy, const Tensor& w) {
+  check_optional_shape(call, {"compute_copy", compute_copy}, w.shape());
+  if (compute_copy) check_dtype(call, {"compute_copy", compute_copy}, DType::kBF16);
 }
 
 void check_moments(const KernelCall& call, const QuantizedMoments& moments, const Tensor& w) {
@@ -48,13 +48,13 @@ void check_moments(const KernelCall& call, const QuantizedMoments& moments, cons
 }  // namespace
 
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
-                  const Tensor& working, const AdamWSettings& settings, const Stream& stream) {
+                  const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream) {
   const KernelCall call{"adamw_update", stream};
   check_dtype(call, {"w", w}, DType::kF32);
   check_alike(call, {{"w", w}, {"m", m}, {"v", v}, {"g", g}});
-  check_working(call, working, w);
+  check_compute_copy(call, compute_copy, w);
   require(settings.step >= 1, "adamw_update: step must be at least 1");
-  dispatch<cpu::adamw_update, cuda::adamw_update>(call, Work::kOptimizer, w, m, v, g, working,
+  dispatch<cpu::adamw_update, cuda::adamw_update>(call, Work::kOptimizer, w, m, v, g, compute_copy,
                                                   settings);
 }
 
@@ -69,15 +69,16 @@ void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
 }
 
 void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
-                       const Tensor& working, const AdamWSettings& settings, const Stream& stream) {
+                       const Tensor& compute_copy, const AdamWSettings& settings,
+                       const Stream& stream) {
   const KernelCall call{"adamw_update_8bit", stream};
   check_dtype(call, {"w", w}, DType::kF32);
   check_alike(call, {{"w", w}, {"g", g}});
   check_moments(call, moments, w);
-  check_working(call, working, w);
+  check_compute_copy(call, compute_copy, w);
   require(settings.step >= 1, "adamw_update_8bit: step must be at least 1");
   dispatch<cpu::adamw_update_8bit, cuda::adamw_update_8bit>(call, Work::kOptimizer, w, moments, g,
-                                                            working, settings);
+                                                            compute_copy, settings);
 }
 
 void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& moments,
@@ -90,15 +91,15 @@ void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& momen
                                                                   moments, settings);
 }
 
-void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,
+void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                 float learning_rate, float momentum, float weight_decay, float gradient_scale,
                 const Stream& stream) {
   const KernelCall call{"sgd_update", stream};
   check_dtype(call, {"w", w}, DType::kF32);
   check_alike(call, {{"w", w}, {"g", g}});
   if (momentum != 0.0f) check_alike(call, {{"w", w}, {"m", m}});
-  check_working(call, working, w);
-  dispatch<cpu::sgd_update, cuda::sgd_update>(call, Work::kOptimizer, w, m, g, working,
+  check_compute_copy(call, compute_copy, w);
+  dispatch<cpu::sgd_update, cuda::sgd_update>(call, Work::kOptimizer, w, m, g, compute_copy,
                                               learning_rate, momentum, weight_decay,
                                               gradient_scale);
 }
@@ -112,14 +113,14 @@ void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float mome
                                                     gradient_scale);
 }
 
-void decayed_step(const Tensor& w, const Tensor& u, const Tensor& working, float step_size,
+void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, float step_size,
                   float decay_factor, const Stream& stream) {
   const KernelCall call{"decayed_step", stream};
   check_dtype(call, {"w", w}, DType::kF32);
   check_alike(call, {{"w", w}, {"u", u}});
-  check_working(call, working, w);
-  dispatch<cpu::decayed_step, cuda::decayed_step>(call, Work::kOptimizer, w, u, working, step_size,
-                                                  decay_factor);
+  check_compute_copy(call, compute_copy, w);
+  dispatch<cpu::decayed_step, cuda::decayed_step>(call, Work::kOptimizer, w, u, compute_copy,
+                                                  step_size, decay_factor);
 }
 
 }  // namespace hybrid_trainer::kernels

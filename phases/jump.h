@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/batch.h"
-#include "hybrid_trainer/core/decision.h"
+#include "hybrid_trainer/core/phase.h"
 
 namespace hybrid_trainer {
 

@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "phases/state_tensors.h"
+#include "phases/state_fields.h"
 
 namespace hybrid_trainer {
 
@@ -21,8 +21,7 @@ void LinearPredictor::observe(Trainable& model) {
   }
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (!first) {
-      kernels::move_along(changes_[kChanges - 1][i], weights[i].value, -1.0f, last_weights_[i],
-                          stream);
+      kernels::axpy(changes_[kChanges - 1][i], weights[i].value, -1.0f, last_weights_[i], stream);
     }
     copy(last_weights_[i], weights[i].value, stream);
   }
@@ -41,8 +40,8 @@ void LinearPredictor::write_directions(Trainable& model, const std::vector<Tenso
     const double kept = size > 0 ? kernels::wait_for_dot(newest[i], oldest[i], stream) / size : 0;
     const double gain = std::clamp(kept, 0.0, 1.0) / static_cast<double>(interval_);
     kernels::scale(directions[i], oldest[i], static_cast<float>(0.3 * gain), stream);
-    kernels::axpy(directions[i], static_cast<float>(0.4 * gain), middle[i], stream);
-    kernels::axpy(directions[i], static_cast<float>(0.3 * gain), newest[i], stream);
+    kernels::axpy(directions[i], directions[i], static_cast<float>(0.4 * gain), middle[i], stream);
+    kernels::axpy(directions[i], directions[i], static_cast<float>(0.3 * gain), newest[i], stream);
   }
 }
 

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "phases/state_fields.h"
-#include "phases/state_tensors.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "phases/phase_executor.h"
-#include "phases/state_tensors.h"
+#include "phases/state_fields.h"
 
 namespace hybrid_trainer {
 

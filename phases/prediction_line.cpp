@@ -1,6 +1,6 @@
 #include "phases/prediction_line.h"
 
-#include "phases/state_tensors.h"
+#include "phases/state_fields.h"
 
 namespace hybrid_trainer {
 

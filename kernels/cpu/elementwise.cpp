@@ -22,8 +22,7 @@ void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream&) {
   });
 }
 
-void move_along(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
-                const Stream&) {
+void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction, const Stream&) {
   float* const out = y.data<float>();
   const float* const start = from.data<float>();
   const float* const step = direction.data<float>();

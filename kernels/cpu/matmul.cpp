@@ -5,8 +5,8 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/column_sums.h"
-#include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/product.h"
+#include "kernels/cpu/skinny_gemm.h"
 #include "kernels/cpu/tile_product.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -91,7 +91,7 @@ void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tenso
     return;
   }
   if (transpose_a == Transpose::kNo && transpose_b == Transpose::kYes && a.size(0) <= kFewRows) {
-    return multiply_few_rows(c, a, b, Tensor(), Tensor(), accumulate, stream);
+    return skinny_gemm(c, a, b, Tensor(), Tensor(), accumulate, stream);
   }
   ProductKind kind = kind_of(c, a, transpose_a, transpose_b);
   kind.accumulate = accumulate;
@@ -109,7 +109,7 @@ void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tenso
 void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                     const Tensor& residual, const Stream& stream) {
   if (y.elements() == 0) return;
-  if (x.size(0) <= kFewRows) return multiply_few_rows(y, x, w, bias, residual, false, stream);
+  if (x.size(0) <= kFewRows) return skinny_gemm(y, x, w, bias, residual, false, stream);
   const bool in_place = residual && residual.raw() == y.raw();
   ProductKind kind = kind_of(y, x, Transpose::kNo, Transpose::kYes);
   kind.bias = bias.defined();
@@ -131,17 +131,18 @@ void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Ten
   if (y.dtype() != DType::kF32) cpu::cast(y, sum, stream);
 }
 
-void linear_gelu_forward(const Tensor& active, const Tensor& wide, const Tensor& x, const Tensor& w,
-                         const Tensor& bias, const Stream& stream) {
-  const Tensor& sum = wide ? wide : active;
+void linear_gelu_forward(const Tensor& active, const Tensor& pre_activation, const Tensor& x,
+                         const Tensor& w, const Tensor& bias, const Stream& stream) {
+  const Tensor& sum = pre_activation ? pre_activation : active;
   cpu::linear_forward(sum, x, w, bias, Tensor(), stream);
   cpu::gelu_forward(active, sum, stream);
 }
 
-void linear_gelu_backward_input(const Tensor& dwide, const Tensor& dy, const Tensor& w,
-                                const Tensor& wide, const Stream& stream) {
-  cpu::matmul(dwide, dy, Transpose::kNo, w, Transpose::kNo, GradientMode::kOverwrite, stream);
-  cpu::gelu_backward(dwide, dwide, wide, stream);
+void linear_gelu_backward_input(const Tensor& dpre_activation, const Tensor& dy, const Tensor& w,
+                                const Tensor& pre_activation, const Stream& stream) {
+  cpu::matmul(dpre_activation, dy, Transpose::kNo, w, Transpose::kNo, GradientMode::kOverwrite,
+              stream);
+  cpu::gelu_backward(dpre_activation, dpre_activation, pre_activation, stream);
 }
 
 void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, const Stream& stream) {

@@ -9,16 +9,16 @@ namespace {
 
 /// Sets w[i] to next(i), and its bf16 copy if there is one.
 template <class Next>
-void update_weights(const Tensor& w, const Tensor& working, const Next& next) {
+void update_weights(const Tensor& w, const Tensor& compute_copy, const Next& next) {
   float* const weight = w.data<float>();
-  if (!working) {
+  if (!compute_copy) {
     parallel_for(w.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
       for (std::int64_t i = begin; i < end; ++i) weight[i] = next(weight[i], i);
     });
     return;
   }
-  BFloat16* const copy = working.data<BFloat16>();
+  BFloat16* const copy = compute_copy.data<BFloat16>();
   parallel_for(w.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
@@ -32,12 +32,12 @@ void update_weights(const Tensor& w, const Tensor& working, const Next& next) {
 }  // namespace
 
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
-                  const Tensor& working, const AdamWSettings& settings, const Stream&) {
+                  const Tensor& compute_copy, const AdamWSettings& settings, const Stream&) {
   const AdamWStep step(settings);
   float* const first = m.data<float>();
   float* const second = v.data<float>();
   const float* const gradient = g.data<float>();
-  update_weights(w, working, [=](float weight, std::int64_t i) {
+  update_weights(w, compute_copy, [=](float weight, std::int64_t i) {
     return step(weight, gradient[i], first[i], second[i]);
   });
 }
@@ -54,19 +54,19 @@ void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
   });
 }
 
-void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,
+void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                 float learning_rate, float momentum, float weight_decay, float gradient_scale,
                 const Stream&) {
   const float kept = 1.0f - learning_rate * weight_decay;
   const float* const gradient = g.data<float>();
   if (momentum == 0.0f) {
-    update_weights(w, working, [=](float weight, std::int64_t i) {
+    update_weights(w, compute_copy, [=](float weight, std::int64_t i) {
       return weight * kept - learning_rate * (gradient[i] * gradient_scale);
     });
     return;
   }
   float* const velocity = m.data<float>();
-  update_weights(w, working, [=](float weight, std::int64_t i) {
+  update_weights(w, compute_copy, [=](float weight, std::int64_t i) {
     const float next = momentum * velocity[i] + gradient[i] * gradient_scale;
     velocity[i] = next;
     return weight * kept - learning_rate * next;
@@ -89,10 +89,10 @@ void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float mome
   });
 }
 
-void decayed_step(const Tensor& w, const Tensor& u, const Tensor& working, float step_size,
+void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, float step_size,
                   float decay_factor, const Stream&) {
   const float* const direction = u.data<float>();
-  update_weights(w, working, [=](float weight, std::int64_t i) {
+  update_weights(w, compute_copy, [=](float weight, std::int64_t i) {
     return weight * decay_factor - step_size * direction[i];
   });
 }

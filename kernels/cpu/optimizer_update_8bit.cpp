@@ -36,12 +36,12 @@ struct Moments {
 }  // namespace
 
 void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
-                       const Tensor& working, const AdamWSettings& settings, const Stream&) {
+                       const Tensor& compute_copy, const AdamWSettings& settings, const Stream&) {
   const AdamWStep step(settings);
   const Moments state(moments);
   float* const weights = w.data<float>();
   const float* const gradients = g.data<float>();
-  BFloat16* const copies = working ? working.data<BFloat16>() : nullptr;
+  BFloat16* const copies = compute_copy ? compute_copy.data<BFloat16>() : nullptr;
   for_quantized_blocks(w.elements(), [=](std::int64_t block, std::int64_t at, int n) {
     MomentBlock now;
     float* const weight = weights + at;

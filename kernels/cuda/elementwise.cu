@@ -145,9 +145,9 @@ void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream
   visit_real(y.dtype(), [&](auto real) { map<decltype(real)>("add", y, x, z, Add{}, stream); });
 }
 
-void move_along(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
-                const Stream& stream) {
-  map<float>("move_along", y, from, direction, MoveAlong{a}, stream);
+void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
+          const Stream& stream) {
+  map<float>("axpy", y, from, direction, MoveAlong{a}, stream);
 }
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {

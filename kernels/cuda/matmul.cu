@@ -96,8 +96,8 @@ void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Ten
            stream);
 }
 
-void linear_gelu_forward(const Tensor& active, const Tensor& wide, const Tensor& x, const Tensor& w,
-                         const Tensor& bias, const Stream& stream) {
+void linear_gelu_forward(const Tensor& active, const Tensor& pre_activation, const Tensor& x,
+                         const Tensor& w, const Tensor& bias, const Stream& stream) {
   if (active.elements() == 0) return;
   multiply({.c = active,
             .a = x,
@@ -105,14 +105,19 @@ void linear_gelu_forward(const Tensor& active, const Tensor& wide, const Tensor&
             .transpose_b = Transpose::kYes,
             .bias = bias_as(active.dtype(), bias, stream),
             .epilogue = Epilogue::kGelu,
-            .aux = wide},
+            .aux = pre_activation},
            stream);
 }
 
-void linear_gelu_backward_input(const Tensor& dwide, const Tensor& dy, const Tensor& w,
-                                const Tensor& wide, const Stream& stream) {
-  if (dwide.elements() == 0) return;
-  multiply({.c = dwide, .a = dy, .b = w, .epilogue = Epilogue::kGeluSlope, .aux = wide}, stream);
+void linear_gelu_backward_input(const Tensor& dpre_activation, const Tensor& dy, const Tensor& w,
+                                const Tensor& pre_activation, const Stream& stream) {
+  if (dpre_activation.elements() == 0) return;
+  multiply({.c = dpre_activation,
+            .a = dy,
+            .b = w,
+            .epilogue = Epilogue::kGeluSlope,
+            .aux = pre_activation},
+           stream);
 }
 
 void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, const Stream& stream) {

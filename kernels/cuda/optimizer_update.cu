@@ -12,7 +12,7 @@ constexpr int kPack = kPackSize<float>;
 template <class Next>
 struct UpdateWeights {
   float* w;
-  BFloat16* working;  // or null
+  BFloat16* compute_copy;  // or null
   Next next;
   template <int N>
   __device__ void at(std::int64_t i) const {
@@ -20,16 +20,16 @@ struct UpdateWeights {
     load_pack(weights, w + i);
     next(weights, i);
     store_pack(w + i, weights);
-    if (working != nullptr) store_pack(working + i, weights);
+    if (compute_copy != nullptr) store_pack(compute_copy + i, weights);
   }
 };
 
 template <class Next, class... Pointers>
-void update_weights(const Stream& stream, const char* name, const Tensor& w, const Tensor& working,
-                    const Next& next, Pointers... begins) {
-  const UpdateWeights<Next> body{w.data<float>(), working ? working.data<BFloat16>() : nullptr,
-                                 next};
-  for_packs<kPack>(stream, name, w.elements(), body, body.w, body.working, begins...);
+void update_weights(const Stream& stream, const char* name, const Tensor& w,
+                    const Tensor& compute_copy, const Next& next, Pointers... begins) {
+  const UpdateWeights<Next> body{w.data<float>(),
+                                 compute_copy ? compute_copy.data<BFloat16>() : nullptr, next};
+  for_packs<kPack>(stream, name, w.elements(), body, body.w, body.compute_copy, begins...);
 }
 
 struct AdamW {
@@ -122,9 +122,9 @@ struct DecayedStep {
 }  // namespace
 
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
-                  const Tensor& working, const AdamWSettings& settings, const Stream& stream) {
+                  const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream) {
   const AdamW next{m.data<float>(), v.data<float>(), g.data<float>(), AdamWStep(settings)};
-  update_weights(stream, "adamw_update", w, working, next, next.m, next.v, next.g);
+  update_weights(stream, "adamw_update", w, compute_copy, next, next.m, next.v, next.g);
 }
 
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
@@ -135,7 +135,7 @@ void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                    body.v);
 }
 
-void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,
+void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                 float learning_rate, float momentum, float weight_decay, float gradient_scale,
                 const Stream& stream) {
   const Sgd next{momentum == 0.0f ? nullptr : m.data<float>(),
@@ -144,7 +144,7 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
                  momentum,
                  gradient_scale,
                  1.0f - learning_rate * weight_decay};
-  update_weights(stream, "sgd_update", w, working, next, next.m, next.g);
+  update_weights(stream, "sgd_update", w, compute_copy, next, next.m, next.g);
 }
 
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
@@ -154,10 +154,10 @@ void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float mome
   for_packs<kPack>(stream, "muon_momentum", u.elements(), body, body.u, body.m, body.g);
 }
 
-void decayed_step(const Tensor& w, const Tensor& u, const Tensor& working, float step_size,
+void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, float step_size,
                   float decay_factor, const Stream& stream) {
   const DecayedStep next{u.data<float>(), step_size, decay_factor};
-  update_weights(stream, "decayed_step", w, working, next, next.u);
+  update_weights(stream, "decayed_step", w, compute_copy, next, next.u);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

@@ -32,7 +32,7 @@ struct Moments {
 
 struct Update {
   float* w;
-  BFloat16* working;  // or null
+  BFloat16* compute_copy;  // or null
   const float* g;
   Moments moments;
   AdamWStep step;
@@ -45,7 +45,7 @@ struct Update {
     moments.decode<N>(m, v, block, begin, count, tables);
     for (int k = 0; k < kPerLane; ++k) weight[k] = step(weight[k], gradient[k], m[k], v[k]);
     store_lane<N>(w + begin, weight, count);
-    if (working != nullptr) store_lane<N>(working + begin, weight, count);
+    if (compute_copy != nullptr) store_lane<N>(compute_copy + begin, weight, count);
     moments.encode<N>(m, v, block, begin, count, tables);
   }
 };
@@ -67,10 +67,11 @@ struct Direction {
 }  // namespace
 
 void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
-                       const Tensor& working, const AdamWSettings& settings, const Stream& stream) {
-  const Update body{w.data<float>(), working ? working.data<BFloat16>() : nullptr, g.data<float>(),
-                    Moments(moments), AdamWStep(settings)};
-  for_quantized_blocks(stream, "adamw_update_8bit", w.elements(), body, body.w, body.working,
+                       const Tensor& compute_copy, const AdamWSettings& settings,
+                       const Stream& stream) {
+  const Update body{w.data<float>(), compute_copy ? compute_copy.data<BFloat16>() : nullptr,
+                    g.data<float>(), Moments(moments), AdamWStep(settings)};
+  for_quantized_blocks(stream, "adamw_update_8bit", w.elements(), body, body.w, body.compute_copy,
                        body.g, body.moments.m_codes, body.moments.v_codes);
 }
 

@@ -13,29 +13,30 @@ Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationT
   const Shape wide_shape{x.elements() / x.size(x.shape().rank() - 1),
                          expansion_.weight().shape()[0]};
   const Tensor active = Tensor::empty(wide_shape, x.dtype(), MemoryKind::kActivations, stream);
-  const Tensor wide =
+  const Tensor pre_activation =
       tape.keeps() ? Tensor::empty_like(active, MemoryKind::kActivations, stream) : Tensor{};
-  kernels::linear_gelu_forward(active, wide, x.as_rows(),
+  kernels::linear_gelu_forward(active, pre_activation, x.as_rows(),
                                expansion_.weight().acquire(x.dtype(), stream),
                                expansion_.acquire_bias(stream), stream);
   tape.save({ActivationRole::kProductInput, x, true}, stream);
   tape.save({ActivationRole::kActivated, active, true, true}, stream);
-  tape.save({ActivationRole::kPreActivation, wide, true}, stream);
+  tape.save({ActivationRole::kPreActivation, pre_activation, true}, stream);
   return projection_.product(active, residual.as_rows(), stream).view(x.shape());
 }
 
 Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  const Tensor wide = tape.take(stream), dy_rows = dy.as_rows();
+  const Tensor pre_activation = tape.take(stream), dy_rows = dy.as_rows();
   Tensor active = tape.take(stream);
   if (!active) {
-    active = Tensor::empty_like(wide, MemoryKind::kActivations, stream);
-    kernels::gelu_forward(active, wide, stream);
+    active = Tensor::empty_like(pre_activation, MemoryKind::kActivations, stream);
+    kernels::gelu_forward(active, pre_activation, stream);
   }
   projection_.backward_parameters(dy_rows, active, stream);
-  const Tensor dwide = active;  // reuses the memory after its last read
-  kernels::linear_gelu_backward_input(
-      dwide, dy_rows, projection_.weight().acquire(dy.dtype(), stream), wide, stream);
-  return expansion_.backward(dwide, tape, stream);
+  const Tensor dpre_activation = active;  // reuses the memory after its last read
+  kernels::linear_gelu_backward_input(dpre_activation, dy_rows,
+                                      projection_.weight().acquire(dy.dtype(), stream),
+                                      pre_activation, stream);
+  return expansion_.backward(dpre_activation, tape, stream);
 }
 
 Tensor FeedForward::decode(const Tensor& x, const Tensor& residual, std::int64_t, BranchState*,

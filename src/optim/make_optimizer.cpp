@@ -3,9 +3,9 @@
 #include <array>
 
 #include "adamw.h"
-#include "grouped_optimizer.h"
 #include "hybrid_trainer/core/error.h"
 #include "muon.h"
+#include "optimizer_groups.h"
 #include "sgd.h"
 
 namespace hybrid_trainer {

@@ -2,6 +2,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "optimizer_slots.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -85,6 +86,35 @@ std::vector<OptimizerGroup> optimizer_groups(const OptimizerConfig& config,
   for (std::size_t i = 0; i < groups.size(); ++i)
     add_group(made, std::move(groups[i]), i + 1 < groups.size(), parameters);
   return made;
+}
+
+static float rate_of(const GroupedOptimizer::Part& part, float learning_rate) {
+  return static_cast<float>(part.rate_factor * static_cast<double>(learning_rate));
+}
+
+void GroupedOptimizer::step(float learning_rate, float gradient_scale, const Stream& stream) {
+  for (const Part& part : parts_)
+    part.optimizer->step(rate_of(part, learning_rate), gradient_scale, stream);
+  ++steps_;
+}
+
+void GroupedOptimizer::write_momentum_directions(const std::vector<Tensor>& directions,
+                                                 float learning_rate, const Stream& stream) {
+  require_directions(directions, parameters_);
+  for (const Part& part : parts_) {
+    std::vector<Tensor> own;
+    for (const std::size_t member : part.members) own.push_back(directions[member]);
+    part.optimizer->write_momentum_directions(own, rate_of(part, learning_rate), stream);
+  }
+}
+
+void GroupedOptimizer::visit_state(const StateVisitor& visit) {
+  for (const Part& part : parts_) part.optimizer->visit_state(visit);
+}
+
+void GroupedOptimizer::set_steps_taken(std::int64_t steps) {
+  steps_ = steps;
+  for (const Part& part : parts_) part.optimizer->set_steps_taken(steps);
 }
 
 }  // namespace hybrid_trainer

@@ -1,9 +1,10 @@
 #pragma once
 
-#include <string>
+#include <memory>
 #include <vector>
 
 #include "hybrid_trainer/nn/parameter.h"
+#include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 
 namespace hybrid_trainer {
@@ -20,5 +21,28 @@ struct OptimizerGroup {
 /// role, and for two that match one parameter.
 std::vector<OptimizerGroup> optimizer_groups(const OptimizerConfig& config,
                                              const std::vector<Parameter*>& parameters);
+
+/// Several optimizers, each for weights of its own, as one. All have taken the same steps.
+class GroupedOptimizer final : public Optimizer {
+ public:
+  struct Part {
+    std::unique_ptr<Optimizer> optimizer;
+    std::vector<std::size_t> members;  // indices of its parameters among all
+    double rate_factor;                // of the learning rate that is given
+  };
+  GroupedOptimizer(std::vector<Parameter*> parameters, std::vector<Part> parts)
+      : parameters_(std::move(parameters)), parts_(std::move(parts)) {}
+  void step(float learning_rate, float gradient_scale, const Stream& stream) override;
+  void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
+                                 const Stream& stream) override;
+  void visit_state(const StateVisitor& visit) override;
+  std::int64_t steps_taken() const override { return steps_; }
+  void set_steps_taken(std::int64_t steps) override;
+
+ private:
+  std::vector<Parameter*> parameters_;
+  std::vector<Part> parts_;
+  std::int64_t steps_ = 0;
+};
 
 }  // namespace hybrid_trainer

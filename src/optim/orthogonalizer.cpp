@@ -73,7 +73,7 @@ Tensor Orthogonalizer::orthogonal(const Tensor& matrix, DType products, const St
     kernels::matmul(polynomial, gram_factor, Transpose::kNo, gram_factor, Transpose::kNo,
                     GradientMode::kOverwrite, stream);
     kernels::scale(polynomial, polynomial, kC, stream);
-    kernels::axpy(polynomial, kB, gram, stream);
+    kernels::axpy(polynomial, polynomial, kB, gram, stream);
     kernels::scale(next, x, kA, stream);
     const Tensor polynomial_factor = factor(polynomial, rounded_square, stream);
     kernels::matmul(next, wide ? polynomial_factor : x_factor, Transpose::kNo,

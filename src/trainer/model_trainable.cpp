@@ -101,8 +101,8 @@ std::vector<WeightView> ModelTrainable::weights() {
 void ModelTrainable::move_along(const std::vector<Tensor>& directions, double length) {
   const std::vector<Parameter*>& parameters = step_->parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    kernels::axpy(parameters[i]->acquire_master(stream_), static_cast<float>(length), directions[i],
-                  stream_);
+    const Weight weight = parameters[i]->acquire_master(stream_);
+    kernels::axpy(weight, weight, static_cast<float>(length), directions[i], stream_);
   }
   step_->refresh_compute_copies();
 }

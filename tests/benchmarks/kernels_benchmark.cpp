@@ -217,11 +217,12 @@ void attention(Benchmark& b) {
 void optimizer(Benchmark& b) {
   const Tensor w = b.f32({kParameters}), m = b.f32({kParameters}), v = b.f32({kParameters}),
                g = b.f32({kParameters});
-  const Tensor working = b.dtype() == DType::kBF16 ? b.real({kParameters}) : Tensor();
+  const Tensor compute_copy = b.dtype() == DType::kBF16 ? b.real({kParameters}) : Tensor();
   fill_zero(v, b.stream());
-  const double written = working ? bytes_of({working}) : 0;
+  const double written = compute_copy ? bytes_of({compute_copy}) : 0;
   b.traffic("adamw_update", 1, bytes_of({w, w, m, m, v, v, g}) + written, [&] {
-    adamw_update(w, m, v, g, working, {.learning_rate = 1e-4f, .weight_decay = 0.1f}, b.stream());
+    adamw_update(w, m, v, g, compute_copy, {.learning_rate = 1e-4f, .weight_decay = 0.1f},
+                 b.stream());
   });
   const auto state = [&](const Shape& shape, DType dtype) {
     return Tensor::zeros(shape, dtype, MemoryKind::kOptimizerState, b.stream());
@@ -231,7 +232,7 @@ void optimizer(Benchmark& b) {
                                  state(w.shape(), DType::kU8), state(blocks, DType::kF32)};
   const Tensor &mc = moments.m_codes, &vc = moments.v_codes;
   b.traffic("adamw_update_8bit", 0, bytes_of({w, w, mc, mc, vc, vc, g}) + written, [&] {
-    adamw_update_8bit(w, moments, g, working, {.learning_rate = 1e-4f, .weight_decay = 0.1f},
+    adamw_update_8bit(w, moments, g, compute_copy, {.learning_rate = 1e-4f, .weight_decay = 0.1f},
                       b.stream());
   });
   b.reading("sum_of_squares", 1, bytes_of({g}), [&] { wait_for_sum_of_squares(g, b.stream()); });

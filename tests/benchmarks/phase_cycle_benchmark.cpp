@@ -7,7 +7,6 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/json_writer.h"
-#include "hybrid_trainer/memory/memory_report.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "tests/benchmarks/cuda/phase_cycle.h"
 #include "tests/benchmarks/program.h"
@@ -111,6 +110,17 @@ std::string as_json(const Result& result, const CycleSettings& settings) {
   json.end_array();
   json.end_object();
   return json.text();
+}
+
+/// Live bytes, and those of each kind in use.
+std::string memory_line(const MemoryUse& use) {
+  std::string kinds;
+  for (std::size_t k = 0; k < kMemoryKinds; ++k) {
+    if (use.live[k] == 0) continue;
+    kinds += (kinds.empty() ? "" : ", ") + std::string(name_of(static_cast<MemoryKind>(k))) + " " +
+             units::bytes(use.live[k]);
+  }
+  return units::bytes(use.live_total) + (kinds.empty() ? "" : " (" + kinds + ")");
 }
 
 void print(const Result& result, const CycleSettings& settings) {

@@ -43,9 +43,9 @@ const std::vector<Case> kElementwise{
     {"normalize",
      {{"y", kRow}, {"x", kRow}, {"squares", kOne, DType::kF64}},
      [](const Tensors& t, const Stream& s) { normalize(t[0], t[1], t[2], 1, s); }},
-    {"move_along",
+    {"axpy",
      {{"y", kRow}, {"from", kRow}, {"direction", kRow}},
-     [](const Tensors& t, const Stream& s) { move_along(t[0], t[1], 1, t[2], s); }},
+     [](const Tensors& t, const Stream& s) { axpy(t[0], t[1], 1, t[2], s); }},
     {"cast",
      {{"y", kRow}, {"x", kRow, DType::kBF16}},
      [](const Tensors& t, const Stream& s) { cast(t[0], t[1], s); }},
@@ -68,12 +68,16 @@ const std::vector<Case> kMatmul{
      {{"y", kMatrix}, {"x", kMatrix}, {"w", kMatrix}, {"bias", kRow}, {"residual", kMatrix}},
      [](const Tensors& t, const Stream& s) { linear_forward(t[0], t[1], t[2], t[3], t[4], s); }},
     {"linear_gelu_forward",
-     {{"active", kMatrix}, {"wide", kMatrix}, {"x", kMatrix}, {"w", kMatrix}, {"bias", kRow}},
+     {{"active", kMatrix},
+      {"pre_activation", kMatrix},
+      {"x", kMatrix},
+      {"w", kMatrix},
+      {"bias", kRow}},
      [](const Tensors& t, const Stream& s) {
        linear_gelu_forward(t[0], t[1], t[2], t[3], t[4], s);
      }},
     {"linear_gelu_backward_input",
-     {{"dwide", kMatrix}, {"dy", kMatrix}, {"w", kMatrix}, {"wide", kMatrix}},
+     {{"dpre_activation", kMatrix}, {"dy", kMatrix}, {"w", kMatrix}, {"pre_activation", kMatrix}},
      [](const Tensors& t, const Stream& s) {
        linear_gelu_backward_input(t[0], t[1], t[2], t[3], s);
      }},
@@ -143,7 +147,7 @@ const std::vector<Case> kAttention{
 
 const std::vector<Case> kUpdates{
     {"adamw_update",
-     {{"w", kRow}, {"m", kRow}, {"v", kRow}, {"g", kRow}, {"working", kRow, DType::kBF16}},
+     {{"w", kRow}, {"m", kRow}, {"v", kRow}, {"g", kRow}, {"compute_copy", kRow, DType::kBF16}},
      [](const Tensors& t, const Stream& s) {
        adamw_update(t[0], t[1], t[2], t[3], t[4], kAdamW, s);
      }},
@@ -157,7 +161,7 @@ const std::vector<Case> kUpdates{
       {"v_codes", kRow, DType::kU8},
       {"v_scales", kOne},
       {"g", kRow},
-      {"working", kRow, DType::kBF16}},
+      {"compute_copy", kRow, DType::kBF16}},
      [](const Tensors& t, const Stream& s) {
        adamw_update_8bit(t[0], {t[1], t[2], t[3], t[4]}, t[5], t[6], kAdamW, s);
      }},
@@ -171,7 +175,7 @@ const std::vector<Case> kUpdates{
        adamw_direction_8bit(t[0], {t[1], t[2], t[3], t[4]}, kAdamW, s);
      }},
     {"sgd_update",
-     {{"w", kRow}, {"m", kRow}, {"g", kRow}, {"working", kRow, DType::kBF16}},
+     {{"w", kRow}, {"m", kRow}, {"g", kRow}, {"compute_copy", kRow, DType::kBF16}},
      [](const Tensors& t, const Stream& s) {
        sgd_update(t[0], t[1], t[2], t[3], 0.1f, 0.9f, 0, 1, s);
      }},
@@ -179,7 +183,7 @@ const std::vector<Case> kUpdates{
      {{"u", kRow}, {"m", kRow}, {"g", kRow}},
      [](const Tensors& t, const Stream& s) { muon_momentum(t[0], t[1], t[2], 0.9f, 1, s); }},
     {"decayed_step",
-     {{"w", kRow}, {"u", kRow}, {"working", kRow, DType::kBF16}},
+     {{"w", kRow}, {"u", kRow}, {"compute_copy", kRow, DType::kBF16}},
      [](const Tensors& t, const Stream& s) { decayed_step(t[0], t[1], t[2], 0.1f, 1, s); }},
 };
 
@@ -255,7 +259,8 @@ TEST_P(CheckDevice, EveryTensorIsOnTheStreamsDevice) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, CheckDevice,
                          ::testing::Values(&kElementwise, &kMatmul, &kRows, &kAttention, &kUpdates,
-                                           &kOthers));
+                                           &kOthers),
+                         [](const auto& info) { return info.param->front().kernel; });
 
 }  // namespace
 }  // namespace hybrid_trainer::kernels

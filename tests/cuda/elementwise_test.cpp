@@ -41,14 +41,13 @@ TEST(CudaElementwise, AddsInPlace) {
                              [](const Tensors& t, const Stream& s) { add(t[0], t[0], t[1], s); });
 }
 
-TEST(CudaElementwise, MovesAlong) {
+TEST(CudaElementwise, AddsAMultiple) {
   expect_like_cpu_everywhere(
-      "move_along", 1e-6,
-      [](const Tensors& t, const Stream& s) { move_along(t[0], t[1], -0.3f, t[2], s); },
+      "axpy", 1e-6, [](const Tensors& t, const Stream& s) { axpy(t[0], t[1], -0.3f, t[2], s); },
       {DType::kF32});
-  expect_like_cpu_everywhere("axpy", 1e-6,
-                             [](const Tensors& t, const Stream& s) { axpy(t[0], 0.7f, t[2], s); },
-                             {DType::kF32});
+  expect_like_cpu_everywhere(
+      "axpy in place", 1e-6,
+      [](const Tensors& t, const Stream& s) { axpy(t[0], t[0], 0.7f, t[2], s); }, {DType::kF32});
 }
 
 TEST(CudaElementwise, Scales) {

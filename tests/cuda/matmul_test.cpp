@@ -123,11 +123,11 @@ TEST(CudaLinear, GeluHasTheTanhForm) {
   for (const double x : {-3.0, -0.7, 0.0, 0.7, 3.0}) {
     const Tensor w = copy_to(tensor_of(Values(8, x), {8, 1}, DType::kF32, host), stream);
     const Tensor active = Tensor::empty({1, 8}, DType::kF32, MemoryKind::kActivations, stream);
-    const Tensor wide = Tensor::empty_like(active, MemoryKind::kActivations, stream);
-    linear_gelu_forward(active, wide, one, w, Tensor(), stream);
+    const Tensor pre_activation = Tensor::empty_like(active, MemoryKind::kActivations, stream);
+    linear_gelu_forward(active, pre_activation, one, w, Tensor(), stream);
     const double gelu = x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     expect_close(wait_for_host(active, stream), Values(8, gelu), gelu_tolerance());
-    expect_close(wait_for_host(wide, stream), Values(8, x), 1e-7);
+    expect_close(wait_for_host(pre_activation, stream), Values(8, x), 1e-7);
   }
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 using Kernel = std::function<void(const Tensors&, const Stream&)>;
 
-/// The kernel on {w, a, b, c, working}: f32 tensors of several sizes with and without a bf16 copy,
+/// The kernel on {w, a, b, c, compute_copy}: f32 tensors of several sizes with and without a bf16 copy,
 /// whole and from their second element on, where no pack is aligned. b is not negative.
 void expect_like_cpu_everywhere(const std::string& what, const Kernel& kernel) {
   const Stream host = cpu_stream();
@@ -74,10 +74,10 @@ TEST(CudaOptimizerUpdate, TheCopyIsTheWeightsRounded) {
   const Stream stream = cuda_stream();
   const Tensor w = copy_to(random_tensor({777}, DType::kF32, 1, host), stream);
   const Tensor u = copy_to(random_tensor({777}, DType::kF32, 2, host), stream);
-  const Tensor working = Tensor::empty({777}, DType::kBF16, MemoryKind::kActivations, stream);
-  decayed_step(w, u, working, 0.1f, 0.99f, stream);
+  const Tensor compute_copy = Tensor::empty({777}, DType::kBF16, MemoryKind::kActivations, stream);
+  decayed_step(w, u, compute_copy, 0.1f, 0.99f, stream);
   const Values weights = values_of(wait_for_host(w, stream));
-  const Tensor copies = wait_for_host(working, stream);
+  const Tensor copies = wait_for_host(compute_copy, stream);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     EXPECT_EQ(copies.data<BFloat16>()[i].bits, to_bfloat16(static_cast<float>(weights[i])).bits);
   }

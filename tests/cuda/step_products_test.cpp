@@ -100,13 +100,15 @@ TEST_F(CudaStepProducts, ForwardWithResidualBesideAndInPlace) {
 
 TEST_F(CudaStepProducts, ForwardWithGelu) {
   const Linear l = linear(4 * sizes_.channels(), sizes_.channels());
-  const Tensor active = like_output(l), wide = like_output(l);
-  const Tensors found = same_each_time(
-      {active, wide}, [&] { linear_gelu_forward(active, wide, l.x, l.w, l.bias, stream_); });
+  const Tensor active = like_output(l), pre_activation = like_output(l);
+  const Tensors found = same_each_time({active, pre_activation}, [&] {
+    linear_gelu_forward(active, pre_activation, l.x, l.w, l.bias, stream_);
+  });
   const Values w = values_of(on_host(l.w));
   for (const std::int64_t row : some_of(sizes_.rows())) {
     Values wanted = sum_of_row(l, w, row);
-    expect_close(found[1].rows(row, row + 1), wanted, kTolerance, concat("wide, row ", row));
+    expect_close(found[1].rows(row, row + 1), wanted, kTolerance,
+                 concat("pre_activation, row ", row));
     for (double& x : wanted) x = gelu(x);
     expect_close(found[0].rows(row, row + 1), wanted, kTolerance, concat("active, row ", row));
   }
@@ -116,14 +118,14 @@ TEST_F(CudaStepProducts, ForwardWithGelu) {
 /// that rounding and their own and no more, so that backward's is the gradient of what forward did.
 TEST_F(CudaStepProducts, WhatBackwardComputesAgainIsWhatForwardHadButForARounding) {
   const Linear l = linear(4 * sizes_.channels(), sizes_.channels());
-  const Tensor active = like_output(l), wide = like_output(l), again = like_output(l);
-  linear_gelu_forward(active, wide, l.x, l.w, l.bias, stream_);
-  gelu_forward(again, wide, stream_);
+  const Tensor active = like_output(l), pre_activation = like_output(l), again = like_output(l);
+  linear_gelu_forward(active, pre_activation, l.x, l.w, l.bias, stream_);
+  gelu_forward(again, pre_activation, stream_);
   double worst = 0;
   for (const std::int64_t row : some_of(sizes_.rows())) {
     const Values had = values_of(on_host(active.rows(row, row + 1)));
     const Values has = values_of(on_host(again.rows(row, row + 1)));
-    const Values of = values_of(on_host(wide.rows(row, row + 1)));
+    const Values of = values_of(on_host(pre_activation.rows(row, row + 1)));
     for (std::size_t i = 0; i < had.size(); ++i) {
       // A rounding to bf16 is 2^-8 at most; the slope of GELU is at most 1.13, and a library's own
       // GELU may be 1e-4 off.
@@ -155,14 +157,16 @@ TEST_F(CudaStepProducts, BackwardToTheInput) {
 TEST_F(CudaStepProducts, BackwardThroughGelu) {
   const std::int64_t n = sizes_.rows(), c = sizes_.channels();
   const Tensor dy = noise({n, c}, kStepType, 1), w = noise({c, 4 * c}, kStepType, 2, kWeight);
-  const Tensor wide = noise({n, 4 * c}, kStepType, 3, 3), dwide = noise({n, 4 * c}, kStepType, 4);
-  const Tensor found =
-      same_each_time({dwide}, [&] { linear_gelu_backward_input(dwide, dy, w, wide, stream_); })[0];
+  const Tensor pre_activation = noise({n, 4 * c}, kStepType, 3, 3),
+               dpre_activation = noise({n, 4 * c}, kStepType, 4);
+  const Tensor found = same_each_time({dpre_activation}, [&] {
+    linear_gelu_backward_input(dpre_activation, dy, w, pre_activation, stream_);
+  })[0];
   const Values weights = values_of(on_host(w));
   for (const std::int64_t row : some_of(n)) {
     Values wanted =
         times(values_of(on_host(dy.rows(row, row + 1))), weights, static_cast<std::size_t>(4 * c));
-    const Values of = values_of(on_host(wide.rows(row, row + 1)));
+    const Values of = values_of(on_host(pre_activation.rows(row, row + 1)));
     for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] *= gelu_slope(of[i]);
     expect_close(found.rows(row, row + 1), wanted, kTolerance, concat("row ", row));
   }

@@ -36,7 +36,7 @@ TEST(Elementwise, AddAndMoveAlongMatchReferenceAndMayAlias) {
   Values wanted = values_of(y);
   for (std::size_t i = 0; i < wanted.size(); ++i)
     wanted[i] = 2 * (wanted[i] + 0.5 * values_of(d)[i]);
-  axpy(y, 0.5f, d, stream);
+  axpy(y, y, 0.5f, d, stream);
   scale(y, y, 2.0f, stream);
   expect_close(y, wanted, 1e-6);
 }

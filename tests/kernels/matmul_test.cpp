@@ -242,20 +242,20 @@ TEST(Linear, WithGeluIsLinearThenGeluBitForBit) {
     const Tensor dy = random_tensor({9, 12}, dtype, 4, stream);
     const Tensor v = random_tensor({12, 33}, dtype, 5, stream);
     const auto fresh = [&] { return random_tensor({9, 33}, dtype, 6, stream); };
-    const Tensor wide = fresh(), active = fresh(), dwide = fresh();
-    linear_forward(wide, x, w, bias, Tensor(), stream);
-    gelu_forward(active, wide, stream);
-    linear_backward_input(dwide, dy, v, stream);
-    gelu_backward(dwide, dwide, wide, stream);
+    const Tensor pre_activation = fresh(), active = fresh(), dpre_activation = fresh();
+    linear_forward(pre_activation, x, w, bias, Tensor(), stream);
+    gelu_forward(active, pre_activation, stream);
+    linear_backward_input(dpre_activation, dy, v, stream);
+    gelu_backward(dpre_activation, dpre_activation, pre_activation, stream);
     const Tensor wide_too = fresh(), active_too = fresh(), active_alone = fresh(),
                  dwide_too = fresh();
     linear_gelu_forward(active_too, wide_too, x, w, bias, stream);
     linear_gelu_forward(active_alone, Tensor(), x, w, bias, stream);
-    linear_gelu_backward_input(dwide_too, dy, v, wide, stream);
-    expect_same_bits(wide_too, wide);
+    linear_gelu_backward_input(dwide_too, dy, v, pre_activation, stream);
+    expect_same_bits(wide_too, pre_activation);
     expect_same_bits(active_too, active);
     expect_same_bits(active_alone, active);
-    expect_same_bits(dwide_too, dwide);
+    expect_same_bits(dwide_too, dpre_activation);
   }
 }
 

@@ -13,15 +13,15 @@ struct UpdateCase {
         m(random_tensor({kElements}, DType::kF32, 2, stream, 0.1)),
         v(random_tensor({kElements}, DType::kF32, 3, stream, 0.1)),
         g(random_tensor({kElements}, DType::kF32, 4, stream)),
-        working(Tensor::zeros({kElements}, DType::kBF16, MemoryKind::kParameters, stream)) {
+        compute_copy(Tensor::zeros({kElements}, DType::kBF16, MemoryKind::kParameters, stream)) {
     for (std::int64_t i = 0; i < kElements; ++i) v.data<float>()[i] = std::abs(v.data<float>()[i]);
   }
   void expect_working_is_rounded_weights() const {
     for (std::int64_t i = 0; i < kElements; ++i) {
-      ASSERT_EQ(working.data<BFloat16>()[i].bits, to_bfloat16(w.data<float>()[i]).bits) << i;
+      ASSERT_EQ(compute_copy.data<BFloat16>()[i].bits, to_bfloat16(w.data<float>()[i]).bits) << i;
     }
   }
-  Tensor w, m, v, g, working;
+  Tensor w, m, v, g, compute_copy;
 };
 
 const AdamWSettings kAdamW{
@@ -41,7 +41,7 @@ TEST(AdamW, UpdateMatchesReference) {
       const double mean = m[i] / (1 - std::pow(beta1, 3)), square = v[i] / (1 - std::pow(beta2, 3));
       w[i] = w[i] * (1 - 0.001) - 0.01 * mean / (std::sqrt(square) + 1e-8);
     }
-    adamw_update(c.w, c.m, c.v, c.g, mixed ? c.working : Tensor(), kAdamW, stream);
+    adamw_update(c.w, c.m, c.v, c.g, mixed ? c.compute_copy : Tensor(), kAdamW, stream);
     expect_close(c.w, w, 1e-6, "w");
     expect_close(c.m, m, 1e-6, "m");
     expect_close(c.v, v, 1e-6, "v");
@@ -80,8 +80,8 @@ TEST(Sgd, UpdateMatchesReferenceWithAndWithoutMomentum) {
       m[i] = static_cast<double>(momentum) * m[i] + 0.5 * g[i];
       w[i] = w[i] * (1 - 0.1 * 0.01) - 0.1 * m[i];
     }
-    sgd_update(c.w, momentum == 0.0f ? Tensor() : c.m, c.g, c.working, 0.1f, momentum, 0.01f, 0.5f,
-               stream);
+    sgd_update(c.w, momentum == 0.0f ? Tensor() : c.m, c.g, c.compute_copy, 0.1f, momentum, 0.01f,
+               0.5f, stream);
     expect_close(c.w, w, 1e-6);
     if (momentum != 0.0f) expect_close(c.m, m, 1e-6);
     c.expect_working_is_rounded_weights();
@@ -102,7 +102,7 @@ TEST(Muon, MomentumIsNesterovAndDecayedStepMovesWeights) {
   muon_momentum(u, c.m, c.g, 0.95f, 0.5f, stream);
   expect_close(u, wanted_u, 1e-6);
   expect_close(c.m, m, 1e-6);
-  decayed_step(c.w, u, c.working, 0.02f, 0.99f, stream);
+  decayed_step(c.w, u, c.compute_copy, 0.02f, 0.99f, stream);
   expect_close(c.w, w, 1e-6);
   c.expect_working_is_rounded_weights();
 }

@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "phases/quadratic_bowl.h"
-#include "phases/state_tensors.h"
+#include "phases/state_fields.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -89,7 +89,7 @@ class QuadraticBowl final : public Trainable {
   void move_along(const std::vector<Tensor>& directions, double length) override {
     ++moves;
     for (std::size_t t = 0; t < values_.size(); ++t) {
-      kernels::axpy(values_[t], static_cast<float>(length), directions[t], stream_);
+      kernels::axpy(values_[t], values_[t], static_cast<float>(length), directions[t], stream_);
     }
   }
   double wait_for_slope(const std::vector<Tensor>& directions) override {

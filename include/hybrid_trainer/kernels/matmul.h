@@ -21,17 +21,17 @@ void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tenso
 void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                     const Tensor& residual, const Stream& stream);
 
-/// wide = x·wᵀ + bias, active = gelu(wide).
-/// x: (N, I), w: (O, I), bias: (O) f32 or undefined, active: (N, O), wide: (N, O) or undefined
-/// where it is not wanted. x, w, active, wide of one dtype, f32 or bf16. CUDA takes the GELU of the
-/// sum before it is rounded to `wide`. Throws ShapeMismatch.
-void linear_gelu_forward(const Tensor& active, const Tensor& wide, const Tensor& x, const Tensor& w,
-                         const Tensor& bias, const Stream& stream);
+/// pre_activation = x·wᵀ + bias, active = gelu(pre_activation).
+/// x: (N, I), w: (O, I), bias: (O) f32 or undefined, active: (N, O), pre_activation: (N, O) or undefined
+/// where it is not wanted. x, w, active, pre_activation of one dtype, f32 or bf16. CUDA takes the GELU of the
+/// sum before it is rounded to `pre_activation`. Throws ShapeMismatch.
+void linear_gelu_forward(const Tensor& active, const Tensor& pre_activation, const Tensor& x,
+                         const Tensor& w, const Tensor& bias, const Stream& stream);
 
-/// dwide = (dy·w) · gelu'(wide), element by element. dy: (N, O), w: (O, I), wide, dwide: (N, I),
+/// dpre_activation = (dy·w) · gelu'(pre_activation), element by element. dy: (N, O), w: (O, I), pre_activation, dpre_activation: (N, I),
 /// all of one dtype, f32 or bf16. Throws ShapeMismatch.
-void linear_gelu_backward_input(const Tensor& dwide, const Tensor& dy, const Tensor& w,
-                                const Tensor& wide, const Stream& stream);
+void linear_gelu_backward_input(const Tensor& dpre_activation, const Tensor& dy, const Tensor& w,
+                                const Tensor& pre_activation, const Stream& stream);
 
 /// dx = dy·w. dy: (N, O), w: (O, I), dx: (N, I).
 void linear_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w,

@@ -17,10 +17,10 @@ struct AdamWSettings {
 };
 
 /// One fused AdamW step: m = β1·m + (1−β1)·g, v = β2·v + (1−β2)·g²,
-/// w = w·(1 − lr·decay) − lr·m̂/(√v̂ + ε). w, m, v, g: same shape, f32. `working` is a bf16 copy of w
+/// w = w·(1 − lr·decay) − lr·m̂/(√v̂ + ε). w, m, v, g: same shape, f32. `compute_copy` is a bf16 copy of w
 /// to refresh, or undefined. Source: Loshchilov & Hutter 2019, algorithm 2.
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
-                  const Tensor& working, const AdamWSettings& settings, const Stream& stream);
+                  const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream);
 
 /// direction = −lr·m̂/(√v̂ + ε): the step that AdamW would take with no new gradient and no decay.
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
@@ -37,12 +37,13 @@ struct QuantizedMoments {
 /// adamw_update and adamw_direction on quantised moments: these are dequantised, updated in f32,
 /// used for the weights before rounding, and quantised again, in one pass over the memory.
 void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
-                       const Tensor& working, const AdamWSettings& settings, const Stream& stream);
+                       const Tensor& compute_copy, const AdamWSettings& settings,
+                       const Stream& stream);
 void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& moments,
                           const AdamWSettings& settings, const Stream& stream);
 
 /// m = momentum·m + g·gradient_scale; w = w·(1 − lr·decay) − lr·m. m undefined where momentum is 0.
-void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& working,
+void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                 float learning_rate, float momentum, float weight_decay, float gradient_scale,
                 const Stream& stream);
 
@@ -50,8 +51,8 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
 /// momentum·m (Nesterov).
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
                    float gradient_scale, const Stream& stream);
-/// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay; refreshes `working` if defined.
-void decayed_step(const Tensor& w, const Tensor& u, const Tensor& working, float step_size,
+/// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay; refreshes `compute_copy` if defined.
+void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, float step_size,
                   float decay_factor, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

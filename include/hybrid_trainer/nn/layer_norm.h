@@ -1,6 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/nn/norm.h"
+#include "hybrid_trainer/nn/module.h"
 
 namespace hybrid_trainer {
 

@@ -16,4 +16,12 @@ class Module {
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
 };
 
+/// A normalisation at the entry of a branch.
+class Norm : public Module {
+ public:
+  /// Adds the gradient of x to dx, which holds the gradient of the residual stream.
+  virtual void backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
+                             const Stream& stream) = 0;
+};
+
 }  // namespace hybrid_trainer

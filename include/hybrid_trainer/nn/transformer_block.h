@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "hybrid_trainer/nn/branch.h"
-#include "hybrid_trainer/nn/norm.h"
+#include "hybrid_trainer/nn/module.h"
 
 namespace hybrid_trainer {
 

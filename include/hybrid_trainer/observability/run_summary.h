@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "hybrid_trainer/core/prediction_counts.h"
+#include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/observability/step_record.h"
 
 namespace hybrid_trainer {

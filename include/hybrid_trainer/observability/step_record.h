@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "hybrid_trainer/core/decision.h"
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/core/phase.h"
 

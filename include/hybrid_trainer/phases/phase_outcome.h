@@ -5,9 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "hybrid_trainer/core/decision.h"
 #include "hybrid_trainer/core/phase.h"
-#include "hybrid_trainer/core/prediction_counts.h"
 #include "hybrid_trainer/core/state.h"
 
 namespace hybrid_trainer {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ struct WeightView {
 struct GradientMeasurement {
   double loss = 0;  // mean over the batch, at the weights where the gradient was taken
   double norm = 0;  // global L2 norm of the gradient before clipping
-  bool finite() const;
+  bool finite() const { return std::isfinite(loss) && std::isfinite(norm); }
 };
 
 /// The few things that a phase does to a model. The trainer implements it over a LossModel, an

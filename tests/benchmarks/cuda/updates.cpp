@@ -26,9 +26,10 @@ void time_adamw(KernelTimer& timer, DType working_dtype) {
                const Tensor w = timer.random({n}, DType::kF32), m = timer.random({n}, DType::kF32),
                             v = Tensor::zeros({n}, DType::kF32, MemoryKind::kWorkspace, stream),
                             g = timer.random({n}, DType::kF32);
-               const Tensor working = bf16 ? timer.random({n}, DType::kBF16) : Tensor{};
-               return Work{bytes_of({w, w, m, m, v, v, g, working}), whole_bytes({w, m, v, g}),
-                           [=, &stream] { adamw_update(w, m, v, g, working, kSettings, stream); }};
+               const Tensor compute_copy = bf16 ? timer.random({n}, DType::kBF16) : Tensor{};
+               return Work{
+                   bytes_of({w, w, m, m, v, v, g, compute_copy}), whole_bytes({w, m, v, g}),
+                   [=, &stream] { adamw_update(w, m, v, g, compute_copy, kSettings, stream); }};
              });
 }
 
@@ -57,11 +58,11 @@ void time_updates(KernelTimer& timer) {
                   dot(result, std::array<Tensor, 1>{x}, std::array<Tensor, 1>{y}, stream);
                 }};
   });
-  timer.time({"move_along", DType::kF32, Limit::kCopy, 0}, [&] {
+  timer.time({"axpy", DType::kF32, Limit::kCopy, 0}, [&] {
     const Tensor y = timer.random({n}, DType::kF32), from = timer.random({n}, DType::kF32),
                  direction = timer.random({n}, DType::kF32);
     return Work{bytes_of({y, from, direction}), whole_bytes({y, from, direction}),
-                [=, &stream] { move_along(y, from, 0.5f, direction, stream); }};
+                [=, &stream] { axpy(y, from, 0.5f, direction, stream); }};
   });
   for (const auto& [name, from, to] : {std::tuple{"cast f32 to bf16", DType::kF32, DType::kBF16},
                                        std::tuple{"cast bf16 to f32", DType::kBF16, DType::kF32}}) {

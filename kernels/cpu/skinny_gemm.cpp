@@ -1,4 +1,4 @@
-#include "kernels/cpu/few_rows.h"
+#include "kernels/cpu/skinny_gemm.h"
 
 #include <cstring>
 
@@ -52,8 +52,8 @@ inline float dot_row(const float* x, const T* w, std::int64_t columns) {
 
 }  // namespace
 
-void multiply_few_rows(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
-                       const Tensor& residual, bool accumulate, const Stream& stream) {
+void skinny_gemm(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+                 const Tensor& residual, bool accumulate, const Stream& stream) {
   const std::int64_t rows = x.size(0);
   const std::int64_t columns = x.size(1);
   const std::int64_t outputs = w.size(0);

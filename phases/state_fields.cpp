@@ -1,4 +1,4 @@
-#include "phases/state_tensors.h"
+#include "phases/state_fields.h"
 
 namespace hybrid_trainer {
 namespace {
