@@ -41,6 +41,7 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64
 
 void collect_model_problems(const ModelConfig& config, std::vector<std::string>& problems,
                             const ModelRegistry& registry) {
+  if (registry.empty()) return;
   const ModelFamily* family = family_in(registry, config.family);
   if (family == nullptr) {
     problems.push_back(unknown(config.family, registry));

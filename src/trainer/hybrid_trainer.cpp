@@ -22,7 +22,7 @@ PhaseMachine::Setup machine_setup(const HybridTrainerConfig& config) {
 constexpr const char* kConfig = "trainer.config";
 
 const HybridTrainerConfig& validated(const HybridTrainerConfig& config) {
-  config.validate();
+  config.validate({});
   return config;
 }
 

@@ -82,11 +82,12 @@ std::string end_of_run(const RunPaths& paths) {
   return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
 }
 
-TrainedRun load_trained_run(const fs::path& root, const Stream& stream) {
+TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
+                            const ModelRegistry& registry) {
   const RunPaths paths = existing_run(root.string());
   TrainedRun run;
   run.config = config_of_run(paths);
-  run.config.validate();
+  run.config.validate(registry);
   const FoundCheckpoint found = find_newest_checkpoint(paths.checkpoints());
   run.warnings = found.warnings;
   if (!found.checkpoint) {
@@ -97,7 +98,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream) {
   run.step = found.checkpoint->step;
   run.data = data_of_run(paths).folder;
   run.tokenizer = tokenizer_of_run(paths);
-  run.model = make_model(run.config.model, 0, stream);
+  run.model = make_model(run.config.model, 0, stream, registry);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;
   const State state =

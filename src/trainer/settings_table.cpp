@@ -16,10 +16,11 @@ std::string millions(std::int64_t count) {
   return text;
 }
 
-std::string model_line(const ModelConfig& model, std::int64_t parameters) {
-  return concat(find_family(model.family).title, ", ", millions(parameters),
-                " parameters: ", model.layers, " layers, ", model.heads, " heads, width ",
-                model.width, ", context ", model.context, ", vocabulary ", model.vocabulary,
+std::string model_line(const std::string& title, const ModelConfig& model,
+                       std::int64_t parameters) {
+  return concat(title, ", ", millions(parameters), " parameters: ", model.layers, " layers, ",
+                model.heads, " heads, width ", model.width, ", context ", model.context,
+                ", vocabulary ", model.vocabulary,
                 model.dropout > 0 ? concat(", dropout ", model.dropout) : "");
 }
 
@@ -57,12 +58,13 @@ std::string device_line(const Stream& stream) {
 
 }  // namespace
 
-std::string settings_table(const HybridTrainerConfig& config, LanguageModel& model,
-                           const HybridTrainer& trainer, std::int64_t train_tokens,
-                           const std::string& data, const Stream& stream) {
+std::string settings_table(const HybridTrainerConfig& config, const ModelFamily& family,
+                           LanguageModel& model, const HybridTrainer& trainer,
+                           std::int64_t train_tokens, const std::string& data,
+                           const Stream& stream) {
   const OptimizerConfig& optimizer = config.optimizer;
   const std::vector<std::pair<const char*, std::string>> rows{
-      {"model", model_line(config.model, model.parameter_count())},
+      {"model", model_line(family.title, config.model, model.parameter_count())},
       {"data", concat(data, ", ", millions(train_tokens), " training tokens")},
       {"batch", batch_line(config)},
       {"steps", concat(config.training.steps, ", seed ", config.training.seed)},

@@ -11,8 +11,9 @@ namespace hybrid_trainer {
 
 /// What a user wants to see before the first step: model, data, optimizer, phases, precision,
 /// machine; one setting per line.
-std::string settings_table(const HybridTrainerConfig& config, LanguageModel& model,
-                           const HybridTrainer& trainer, std::int64_t train_tokens,
-                           const std::string& data, const Stream& stream);
+std::string settings_table(const HybridTrainerConfig& config, const ModelFamily& family,
+                           LanguageModel& model, const HybridTrainer& trainer,
+                           std::int64_t train_tokens, const std::string& data,
+                           const Stream& stream);
 
 }  // namespace hybrid_trainer

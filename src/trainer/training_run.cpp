@@ -37,9 +37,9 @@ std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config) {
 
 /// Throws ConfigError where the optimizer's groups do not fit the model, which is made without
 /// memory.
-void check_groups(const HybridTrainerConfig& config) {
+void check_groups(const HybridTrainerConfig& config, const ModelRegistry& registry) {
   const Stream nowhere(MemoryPool::create("device", {}, simulated_memory()));
-  const auto model = make_model(config.model, 0, nowhere);
+  const auto model = make_model(config.model, 0, nowhere, registry);
   make_optimizer(config.optimizer, trainable_parameters(*model), nowhere);
 }
 
@@ -47,7 +47,8 @@ void check_groups(const HybridTrainerConfig& config) {
 HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDataset& train) {
   HybridTrainerConfig config = settings.config;
   if (settings.init_from)
-    config.model = read_hugging_face_model_config(*settings.init_from, config.model.dropout);
+    config.model = read_hugging_face_model_config(*settings.init_from, config.model.dropout,
+                                                  *settings.registry);
   const std::int64_t known = train.vocabulary_size().value_or(0);
   if (config.model.vocabulary == 0) config.model.vocabulary = known;
   if (config.model.vocabulary == 0) {
@@ -59,8 +60,8 @@ HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDat
     throw ConfigError({concat("model.vocabulary: got ", config.model.vocabulary,
                               ", the data's tokenizer has ", known)});
   }
-  config.validate();
-  if (!config.optimizer.groups.empty()) check_groups(config);
+  config.validate(*settings.registry);
+  if (!config.optimizer.groups.empty()) check_groups(config, *settings.registry);
   return config;
 }
 
@@ -177,8 +178,8 @@ bool TrainingRun::begins_with_another_tokenizer() const {
 
 void TrainingRun::describe(LanguageModel& model, const HybridTrainer& trainer,
                            RunRecords& records) {
-  console_ << settings_table(config_, model, trainer, train_.tokens(), settings_.data.string(),
-                             stream_)
+  console_ << settings_table(config_, find_family(config_.model.family, *settings_.registry), model,
+                             trainer, train_.tokens(), settings_.data.string(), stream_)
            << std::flush;
   RunSummary& summary = records.summary();
   summary.version = project_version();
@@ -328,12 +329,14 @@ void TrainingRun::check_steps_left(const HybridTrainer& trainer) const {
 TrainingRunResult TrainingRun::train() {
   const RunPaths& paths = directory_.paths();
   if (stream_.device().type == DeviceType::kCuda) {
-    stream_.pool()->reserve(simulated_step_bytes(config_), "the parts of one step");
+    stream_.pool()->reserve(simulated_step_bytes(config_, *settings_.registry),
+                            "the parts of one step");
   }
-  const auto made =
-      make_model(config_.model, static_cast<std::uint64_t>(config_.training.seed), stream_);
+  const auto made = make_model(config_.model, static_cast<std::uint64_t>(config_.training.seed),
+                               stream_, *settings_.registry);
   LanguageModel& model = *made;
-  if (settings_.init_from) read_hugging_face_weights(*settings_.init_from, model, stream_);
+  if (settings_.init_from)
+    read_hugging_face_weights(*settings_.init_from, model, stream_, *settings_.registry);
   HybridTrainer trainer(model, config_, stream_, host_.pool());
   std::vector<std::string> early;  // events from before the console's records exist
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
@@ -371,7 +374,7 @@ TrainingRunResult TrainingRun::train() {
 }  // namespace
 
 TrainingRunResult run_training(const TrainingRunSettings& settings, std::ostream& console) {
-  settings.config.validate();
+  settings.config.validate(*settings.registry);
   const Interruption interruption;  // before any thread that computes
   set_threads(settings.config.training.threads == 0
                   ? processor_info().cores

@@ -36,7 +36,7 @@ class Restored {
   std::optional<std::string> value_;
 };
 
-class AlgorithmCache : public testing::Test {
+class AlgorithmCache : public ::testing::Test {
  protected:
   /// The only file in the folder beside the lock.
   fs::path file() const {

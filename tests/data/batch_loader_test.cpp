@@ -16,7 +16,7 @@ Rows values(const Tensor& tensor) {
 }
 
 /// Two splits of the tokens 0, 1, 2, … in shards of 100.
-class BatchLoaderTest : public testing::Test {
+class BatchLoaderTest : public ::testing::Test {
  protected:
   BatchLoaderTest() : stream_(MemoryPool::create("device")) {
     write("train", 1001);

@@ -94,9 +94,9 @@ class AlgorithmChoice : public ::testing::Test {
   }
   fs::path file() const { return fs::path(folder_) / "cublaslt-1-emulated.txt"; }
   std::string note_of(const std::function<void()>& work) {
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     work();
-    return testing::internal::GetCapturedStderr();
+    return ::testing::internal::GetCapturedStderr();
   }
 
   TemporaryFolder scratch_;

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class InterruptedWrite : public testing::Test {
+class InterruptedWrite : public ::testing::Test {
  protected:
   void start() {
     fs::remove_all(folder_ / "files");

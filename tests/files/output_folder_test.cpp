@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 using Existing = OutputFolder::Existing;
 
-class OutputFolderTest : public testing::Test {
+class OutputFolderTest : public ::testing::Test {
  protected:
   std::ptrdiff_t entries() const {
     return std::distance(fs::directory_iterator(folder_.path()), {});

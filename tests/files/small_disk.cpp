@@ -55,7 +55,7 @@ std::string mount_small_disk(const std::string& folder, std::size_t bytes) {
     ADD_FAILURE() << problem.what();
   }
   std::fflush(nullptr);
-  ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  ::_exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
 }  // namespace

@@ -35,9 +35,9 @@ TEST(Utf8, WhatIsNoCharacterBeginsWithAsManyBytesAsOneCould) {
         Case{"\xFF", {1, 0}}, Case{"\xC3z", {1, 2}}, Case{"\xE0\x9F\xBF", {1, 3}},
         Case{"\xED\xA0\x80", {1, 3}}, Case{"\xE6\xBCz", {2, 3}}, Case{"\xF0\x8F\xBF\xBF", {1, 4}},
         Case{"\xF4\x90\x80\x80", {1, 4}}, Case{"\xF0\x9F\x98\xC3", {3, 4}}}) {
-    EXPECT_EQ(utf8_prefix(text, 0).bytes, prefix.bytes) << testing::PrintToString(text);
-    EXPECT_EQ(utf8_prefix(text, 0).length, prefix.length) << testing::PrintToString(text);
-    EXPECT_EQ(decode_utf8(text, 0).bytes, 0u) << testing::PrintToString(text);
+    EXPECT_EQ(utf8_prefix(text, 0).bytes, prefix.bytes) << ::testing::PrintToString(text);
+    EXPECT_EQ(utf8_prefix(text, 0).length, prefix.length) << ::testing::PrintToString(text);
+    EXPECT_EQ(decode_utf8(text, 0).bytes, 0u) << ::testing::PrintToString(text);
   }
   EXPECT_EQ(decode_utf8("a", 1).bytes, 0u);
 }

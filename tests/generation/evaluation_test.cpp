@@ -13,7 +13,7 @@
 namespace hybrid_trainer {
 namespace {
 
-class Evaluation : public testing::Test {
+class Evaluation : public ::testing::Test {
  protected:
   /// A validation split of the tokens 0, 1, 2, ….
   TokenDataset counting_tokens(std::int64_t count) const {

@@ -23,7 +23,7 @@ std::string shard_name(std::size_t shard) {
 }
 
 /// A folder as transformers writes it for a model above its max_shard_size.
-class HuggingFaceShards : public testing::Test {
+class HuggingFaceShards : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto model_owner = make_model(kNarrow, 7, stream_);

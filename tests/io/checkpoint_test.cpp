@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Checkpoint : public testing::Test {
+class Checkpoint : public ::testing::Test {
  protected:
   Tensor tensor(float value, std::int64_t count = 3) {
     const Tensor result = Tensor::empty({count}, DType::kF32, MemoryKind::kParameters, stream_);

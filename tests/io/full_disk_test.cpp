@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kDiskBytes = std::size_t{4} << 20;
 
 /// On a real disk, so small that it is full at once. A system without namespaces skips these.
-class FullDisk : public testing::Test {
+class FullDisk : public ::testing::Test {
  protected:
   State state(std::int64_t step) {
     State result;

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kOld = 10, kNew = 20, kNext = 30;
 
-class InterruptedSave : public testing::Test {
+class InterruptedSave : public ::testing::Test {
  protected:
   /// What a checkpoint holds; `version` tells two of the same step apart.
   State state(std::int64_t step, float version = 0) {

@@ -64,7 +64,7 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-class ReadConfig : public testing::Test {
+class ReadConfig : public ::testing::Test {
  protected:
   Config read(const std::string& text) {
     write_bytes(file_, text);

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Run : public testing::Test {
+class Run : public ::testing::Test {
  protected:
   TemporaryTestFolder folder_;
   std::string root_ = folder_ / "runs/first";

@@ -33,7 +33,7 @@ std::string file_bytes(const std::string& header, const std::string& data) {
   return raw_bytes<std::uint64_t>({header.size()}) + header + data;
 }
 
-class Safetensors : public testing::Test {
+class Safetensors : public ::testing::Test {
  protected:
   SafetensorsFile open(const std::string& bytes) {
     write_bytes(path_, bytes);

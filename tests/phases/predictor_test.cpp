@@ -37,7 +37,7 @@ std::vector<float> directions_of(QuadraticBowl& bowl, Predictor& predictor) {
   return all;
 }
 
-class EveryPredictor : public testing::TestWithParam<std::string> {};
+class EveryPredictor : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(EveryPredictor, IsReadyAfterEnoughUpdates) {
   QuadraticBowl bowl;
@@ -85,7 +85,7 @@ TEST_P(EveryPredictor, PointsDownhillOnASmoothBowl) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryPredictor, testing::ValuesIn(predictor_names()),
+INSTANTIATE_TEST_SUITE_P(All, EveryPredictor, ::testing::ValuesIn(predictor_names()),
                          [](const auto& test) { return test.param; });
 
 TEST(MakePredictor, NamesTheNearestOfAnUnknownName) {

@@ -32,7 +32,7 @@ void expect_equal(const PhaseOutcome& a, const PhaseOutcome& b) {
   EXPECT_EQ(a.event, b.event);
 }
 
-class Resume : public testing::TestWithParam<std::string> {};
+class Resume : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
   constexpr int kSteps = 45;
@@ -65,7 +65,7 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
     resumed.steps = stop;
     for (int i = stop; i < kSteps; ++i) {
       expect_equal(resumed.step(), outcomes[static_cast<std::size_t>(i)]);
-      if (testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
     }
     EXPECT_EQ(resumed.bowl.flat(), whole.bowl.flat());
     EXPECT_EQ(resumed.bowl.moments(), whole.bowl.moments());
@@ -74,7 +74,7 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryPredictor, Resume, testing::ValuesIn(predictor_names()),
+INSTANTIATE_TEST_SUITE_P(EveryPredictor, Resume, ::testing::ValuesIn(predictor_names()),
                          [](const auto& test) { return test.param; });
 
 TEST(Resume, EntersTheSavedPhaseAndRestoresInItsNextStep) {

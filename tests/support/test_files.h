@@ -43,9 +43,9 @@ inline std::string read_bytes(const std::string& path) {
   return out.str();
 }
 
-inline testing::AssertionResult contains(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\"" << part << "\" is not within: " << text;
+inline ::testing::AssertionResult contains(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "\"" << part << "\" is not within: " << text;
 }
 
 /// The message of the E that `action` throws; a failed test and "" if it throws none.

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class InspectionOf : public testing::Test {
+class InspectionOf : public ::testing::Test {
  protected:
   boost::json::object seen(const fs::path& path) {
     const Inspection found = inspect(path);

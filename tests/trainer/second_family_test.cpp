@@ -10,8 +10,9 @@
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
+#include "hybrid_trainer/trainer/run_files.h"
 #include "support/parameters.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -163,6 +164,23 @@ TEST_F(SecondFamily, GoesToAFolderAndComesBackBitForBit) {
   model->visit_parameters([&](Parameter& p) { left.push_back(testing::master_of(p)); });
   back->visit_parameters([&](Parameter& p) { right.push_back(testing::master_of(p)); });
   for (std::size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(testing::same_bits(left[i], right[i]));
+}
+
+TEST_F(SecondFamily, GoesFromTextToARunAndIsLoadedFromIt) {
+  const TemporaryFolder scratch;
+  prepare_tiny_data(scratch / "data");
+  TrainingRunSettings settings;
+  settings.config = tiny_config();
+  settings.config.model = {.family = "twin", .layers = 1, .width = 16, .context = 16};
+  settings.data = scratch / "data";
+  settings.run = scratch / "run";
+  std::ostringstream console;
+  EXPECT_THROW(run_training(settings, console), ConfigError);
+  settings.registry = &registry();
+  EXPECT_EQ(run_training(settings, console).end, RunEnd::kFinished);
+  EXPECT_NE(console.str().find("Twin, "), std::string::npos) << console.str();
+  EXPECT_THROW(load_trained_run(scratch / "run", stream_), ConfigError);
+  EXPECT_EQ(load_trained_run(scratch / "run", stream_, registry()).model->config().family, "twin");
 }
 
 TEST_F(SecondFamily, IsUnknownToASimulationWithoutTheRegistry) {

@@ -89,7 +89,7 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64
                                           const ModelRegistry& registry = model_families());
 
 /// Problems of the `model` group: an unknown family, a key that the family does not have, and what
-/// the family finds.
+/// the family finds. None with an empty registry: the model is somebody else's matter.
 void collect_model_problems(const ModelConfig& config, std::vector<std::string>& problems,
                             const ModelRegistry& registry = model_families());
 

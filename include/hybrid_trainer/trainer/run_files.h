@@ -51,6 +51,7 @@ struct TrainedRun {
 /// The weights of the newest intact checkpoint; if it was taken in Predict, the accepted ones from
 /// before the prediction. `stream` must outlive the model. Throws MissingInput if there is no run
 /// or no checkpoint, ConfigError, DataError.
-TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream);
+TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream,
+                            const ModelRegistry& registry = model_families());
 
 }  // namespace hybrid_trainer

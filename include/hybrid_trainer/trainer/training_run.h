@@ -20,6 +20,7 @@ struct TrainingRunSettings {
   /// A Hugging Face folder to take the first weights from.
   std::optional<std::filesystem::path> init_from;
   std::string command;  // as it was typed, for the summary
+  const ModelRegistry* registry = &model_families();
 };
 
 enum class RunEnd { kFinished, kWasFinished, kInterrupted };
