@@ -21,9 +21,9 @@ void LinearPredictor::observe(Trainable& model) {
   }
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (!first) {
-      kernels::axpy(changes_[kChanges - 1][i], weights[i].value, -1.0f, last_weights_[i], stream);
+      kernels::axpy(changes_[kChanges - 1][i], weights[i], -1.0f, last_weights_[i], stream);
     }
-    copy(last_weights_[i], weights[i].value, stream);
+    copy(last_weights_[i], weights[i], stream);
   }
 }
 
@@ -36,8 +36,8 @@ void LinearPredictor::write_directions(Trainable& model, const std::vector<Tenso
   const Stream& stream = model.stream();
   const auto& [oldest, middle, newest] = changes_;
   for (std::size_t i = 0; i < directions.size(); ++i) {
-    const double size = kernels::wait_for_sum_of_squares(oldest[i], stream);
-    const double kept = size > 0 ? kernels::wait_for_dot(newest[i], oldest[i], stream) / size : 0;
+    const double size = model.wait_for_dot(oldest[i], oldest[i]);
+    const double kept = size > 0 ? model.wait_for_dot(newest[i], oldest[i]) / size : 0;
     const double gain = std::clamp(kept, 0.0, 1.0) / static_cast<double>(interval_);
     kernels::scale(directions[i], oldest[i], static_cast<float>(0.3 * gain), stream);
     kernels::axpy(directions[i], directions[i], static_cast<float>(0.4 * gain), middle[i], stream);

@@ -13,9 +13,8 @@ Tensor copy_of(const Tensor& source, MemoryKind kind, const Stream& stream) {
 
 std::vector<Tensor> empty_like_weights(Trainable& model, MemoryKind kind) {
   std::vector<Tensor> tensors;
-  for (const WeightView& weight : model.weights()) {
-    tensors.push_back(Tensor::empty_like(weight.value, kind, model.stream()));
-  }
+  for (const Tensor& weight : model.weights())
+    tensors.push_back(Tensor::empty_like(weight, kind, model.stream()));
   return tensors;
 }
 

@@ -90,12 +90,15 @@ GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
 
 void ModelTrainable::apply_gradient() { step_->apply_gradient(); }
 
-std::vector<WeightView> ModelTrainable::weights() {
-  std::vector<WeightView> views;
+std::vector<Tensor> ModelTrainable::weights() {
+  std::vector<Tensor> masters;
   for (Parameter* parameter : step_->parameters())
-    views.push_back(
-        {parameter->name(), parameter->acquire_master(stream_).tensor(), parameter->gradient()});
-  return views;
+    masters.push_back(parameter->acquire_master(stream_).tensor());
+  return masters;
+}
+
+double ModelTrainable::wait_for_dot(const Tensor& x, const Tensor& y) {
+  return kernels::wait_for_dot(x, y, stream_);
 }
 
 void ModelTrainable::move_along(const std::vector<Tensor>& directions, double length) {

@@ -71,8 +71,8 @@ double predict_share(const HybridTrainerConfig& config) {
   trainable.wait_for_gradient({ids, ids});
   const std::size_t in_full = stream.pool()->use().peak_total;
   Tensors direction;
-  for (const WeightView& weight : trainable.weights()) {
-    direction.push_back(Tensor::empty_like(weight.value, MemoryKind::kPredictor, stream));
+  for (const Tensor& weight : trainable.weights()) {
+    direction.push_back(Tensor::empty_like(weight, MemoryKind::kPredictor, stream));
   }
   trainable.enter_phase(Phase::kPredict);
   trainable.wait_for_loss({ids, ids});

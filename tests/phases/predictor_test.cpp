@@ -114,9 +114,9 @@ std::vector<float> linear_direction_on(const std::function<float(int)>& path, in
   QuadraticBowl bowl;
   const auto predictor = make_predictor(config_of("linear"));
   for (int t = 0; t < steps; ++t) {
-    for (const WeightView& weight : bowl.weights()) {
-      for (std::int64_t k = 0; k < weight.value.elements(); ++k) {
-        weight.value.data<float>()[k] = path(t);
+    for (const Tensor& weight : bowl.weights()) {
+      for (std::int64_t k = 0; k < weight.elements(); ++k) {
+        weight.data<float>()[k] = path(t);
       }
     }
     predictor->observe(bowl);

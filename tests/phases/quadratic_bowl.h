@@ -79,12 +79,9 @@ class QuadraticBowl final : public Trainable {
       }
     }
   }
-  std::vector<WeightView> weights() override {
-    std::vector<WeightView> views;
-    for (std::size_t t = 0; t < values_.size(); ++t) {
-      views.push_back({concat("w", t), values_[t], gradients_.empty() ? Tensor() : gradients_[t]});
-    }
-    return views;
+  std::vector<Tensor> weights() override { return values_; }
+  double wait_for_dot(const Tensor& x, const Tensor& y) override {
+    return kernels::wait_for_dot(x, y, stream_);
   }
   void move_along(const std::vector<Tensor>& directions, double length) override {
     ++moves;

@@ -65,8 +65,8 @@ double largest_difference(Subject& left, Subject& right) {
   double largest = 0;
   const auto x = left.trainable.weights(), y = right.trainable.weights();
   for (std::size_t k = 0; k < x.size(); ++k) {
-    for (std::int64_t i = 0; i < x[k].value.elements(); ++i) {
-      const double gap = std::abs(x[k].value.data<float>()[i] - y[k].value.data<float>()[i]);
+    for (std::int64_t i = 0; i < x[k].elements(); ++i) {
+      const double gap = std::abs(x[k].data<float>()[i] - y[k].data<float>()[i]);
       largest = std::max(largest, gap);
     }
   }
@@ -108,11 +108,9 @@ TEST(ModelTrainable, AccumulatesTheBitsThatTwoPassesByHandGive) {
     by_hand.model.forward(half, 0.5f, tape, by_hand.stream);
     by_hand.model.backward(half, tape, by_hand.stream);
   }
-  const auto x = setup.trainable.weights(), y = by_hand.trainable.weights();
-  for (std::size_t k = 0; k < x.size(); ++k) {
-    EXPECT_EQ(std::memcmp(x[k].gradient.raw(), y[k].gradient.raw(), x[k].gradient.bytes()), 0)
-        << x[k].name;
-  }
+  const auto x = trainable_parameters(setup.model), y = trainable_parameters(by_hand.model);
+  for (std::size_t k = 0; k < x.size(); ++k)
+    EXPECT_TRUE(testing::same_bits(x[k]->gradient(), y[k]->gradient())) << x[k]->name();
 }
 
 std::size_t live(const Subject& setup, MemoryKind kind) {
@@ -178,7 +176,8 @@ TEST(ModelTrainable, LeavesFrozenWeightsOutOfEverything) {
     EXPECT_TRUE(trainable.wait_for_gradient(batches.batch(i)).finite());
     trainable.apply_gradient();
   }
-  for (const WeightView& weight : trainable.weights()) EXPECT_TRUE(weight.gradient.defined());
+  for (const Parameter* parameter : trainable_parameters(model))
+    EXPECT_TRUE(parameter->gradient().defined()) << parameter->name();
   trainable.save_snapshot();
   State state;
   trainable.save(state);
@@ -197,10 +196,10 @@ TEST(ModelTrainable, LeavesFrozenWeightsOutOfEverything) {
 /// One normal tensor per weight; zeros for vectors.
 std::vector<Tensor> matrix_directions(ModelTrainable& trainable) {
   std::vector<Tensor> directions;
-  for (const WeightView& weight : trainable.weights()) {
-    const float size = weight.value.shape().rank() == 2 ? 0.1f : 0.0f;
+  for (const Tensor& weight : trainable.weights()) {
+    const float size = weight.shape().rank() == 2 ? 0.1f : 0.0f;
     directions.push_back(
-        testing::normal_tensor(weight.value.shape(), directions.size(), trainable.stream(), size));
+        testing::normal_tensor(weight.shape(), directions.size(), trainable.stream(), size));
   }
   return directions;
 }
@@ -211,8 +210,8 @@ TEST(ModelTrainable, MovesMastersAndBf16CopiesAlongDirectionsAndBackBitForBit) {
   trainable.enter_phase(Phase::kPredict);
   const std::vector<Tensor> directions = matrix_directions(trainable);
   std::vector<Tensor> start;
-  for (const WeightView& weight : trainable.weights())
-    start.push_back(testing::clone(weight.value, setup.stream));
+  for (const Tensor& weight : trainable.weights())
+    start.push_back(testing::clone(weight, setup.stream));
   trainable.save_snapshot();
   const double loss = trainable.wait_for_loss(setup.batch(0));
   trainable.move_along(directions, 0.5);
@@ -222,13 +221,13 @@ TEST(ModelTrainable, MovesMastersAndBf16CopiesAlongDirectionsAndBackBitForBit) {
     const float* const from = start[k].data<float>();
     const float* const direction = directions[k].data<float>();
     for (std::int64_t i = 0; i < start[k].elements(); ++i)
-      EXPECT_FLOAT_EQ(moved[k].value.data<float>()[i], from[i] + 0.5f * direction[i]);
+      EXPECT_FLOAT_EQ(moved[k].data<float>()[i], from[i] + 0.5f * direction[i]);
   }
   trainable.restore_snapshot();
   EXPECT_EQ(trainable.wait_for_loss(setup.batch(0)), loss);
   const auto back = trainable.weights();
   for (std::size_t k = 0; k < back.size(); ++k)
-    EXPECT_TRUE(testing::same_bits(back[k].value, start[k])) << back[k].name;
+    EXPECT_TRUE(testing::same_bits(back[k], start[k])) << k;
 }
 
 /// A model with one more weight, which no batch reaches.
@@ -261,12 +260,12 @@ TEST(ModelTrainable, TheSlopeLeavesOutAWeightWithoutAGradient) {
   trainable.enter_phase(Phase::kFull);
   trainable.wait_for_gradient(subject.batch(0));
   const std::vector<Tensor> directions = matrix_directions(trainable);
-  const auto weights = trainable.weights();
-  EXPECT_FALSE(weights[0].gradient.defined());
+  const std::vector<Parameter*> weights = trainable_parameters(model);
+  EXPECT_FALSE(weights[0]->gradient().defined());
   double slope = 0;
   for (std::size_t k = 1; k < weights.size(); ++k)
     slope +=
-        testing::dot(testing::values_of(weights[k].gradient), testing::values_of(directions[k]));
+        testing::dot(testing::values_of(weights[k]->gradient()), testing::values_of(directions[k]));
   EXPECT_NE(slope, 0);
   EXPECT_NEAR(trainable.wait_for_slope(directions), slope, 1e-9 * std::abs(slope));
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <string>
 #include <vector>
 
 #include "hybrid_trainer/core/batch.h"
@@ -9,14 +8,6 @@
 #include "hybrid_trainer/core/tensor.h"
 
 namespace hybrid_trainer {
-
-/// A weight tensor as the phases see it: its name, the f32 master and its gradient of the last
-/// measurement (f32, same shape).
-struct WeightView {
-  std::string name;
-  Tensor value;
-  Tensor gradient;  // undefined while freed (in Predict)
-};
 
 struct GradientMeasurement {
   double loss = 0;  // mean over the batch, at the weights where the gradient was taken
@@ -42,14 +33,17 @@ class Trainable {
   /// Forward only: mean loss of the batch at the current weights. Leaves gradients as they are,
   /// except in Predict, where it frees those of a micro-correction. Blocks.
   virtual double wait_for_loss(const Batch& batch) = 0;
-  /// Forward and backward over all micro-batches; leaves gradients in weights(); weights and
-  /// moments stay. Works in every phase; in Predict it allocates the gradients first. Blocks.
+  /// Forward and backward over all micro-batches; keeps the gradients; weights and moments stay.
+  /// Works in every phase; in Predict it allocates the gradients first. Blocks.
   virtual GradientMeasurement wait_for_gradient(const Batch& batch) = 0;
   /// The optimizer's update with the (clipped) gradient of the last measurement and the schedule's
   /// current learning rate. Never called in Predict, nor after a measurement that is not finite.
   virtual void apply_gradient() = 0;
-  /// All weights in a fixed order. Views stay valid until the next enter_phase or measurement.
-  virtual std::vector<WeightView> weights() = 0;
+  /// The f32 masters of all weights in a fixed order. Views stay valid until the next enter_phase or
+  /// measurement.
+  virtual std::vector<Tensor> weights() = 0;
+  /// Inner product of two f32 tensors that lie as one of the weights does. Blocks.
+  virtual double wait_for_dot(const Tensor& x, const Tensor& y) = 0;
   /// weights += length·directions, one tensor per weight (f32, shapes of the weights).
   virtual void move_along(const std::vector<Tensor>& directions, double length) = 0;
   /// Inner product of the last measurement's gradient with the directions, over all weights; a

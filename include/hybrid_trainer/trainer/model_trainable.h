@@ -31,7 +31,8 @@ class ModelTrainable final : public Trainable {
   double wait_for_loss(const Batch& batch) override;
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
-  std::vector<WeightView> weights() override;
+  std::vector<Tensor> weights() override;
+  double wait_for_dot(const Tensor& x, const Tensor& y) override;
   void move_along(const std::vector<Tensor>& directions, double length) override;
   double wait_for_slope(const std::vector<Tensor>& directions) override;
   void write_momentum_directions(const std::vector<Tensor>& directions) override;
