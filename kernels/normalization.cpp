@@ -14,7 +14,8 @@ decltype(kernels::layer_norm_backward) layer_norm_backward;
 }  // namespace cuda
 
 void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                        const Tensor& weight, const Tensor& bias, const Stream& stream) {
+                        const Tensor& weight, const Tensor& bias, float epsilon,
+                        const Stream& stream) {
   const KernelCall call{"layer_norm_forward", stream};
   check_rank(call, {"x", x}, 2);
   check_real(call, {"x", x});
@@ -24,7 +25,7 @@ void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
   check_optional_shape(call, {"mean", mean}, {x.size(0)});
   check_optional_shape(call, {"rstd", rstd}, {x.size(0)});
   dispatch<cpu::layer_norm_forward, cuda::layer_norm_forward>(call, Work::kNormalization, y, mean,
-                                                              rstd, x, weight, bias);
+                                                              rstd, x, weight, bias, epsilon);
 }
 
 void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,

@@ -9,15 +9,13 @@
 namespace hybrid_trainer::kernels::cpu {
 namespace {
 
-constexpr float kEpsilon = 1e-5f;
-
 struct RowMoments {
   float mean;
   float rstd;
 };
 
 template <class T>
-inline RowMoments moments_of_row(const T* x, std::int64_t columns) {
+inline RowMoments moments_of_row(const T* x, std::int64_t columns, float epsilon) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t i = 0; i < columns; ++i) sum += load(x + i);
@@ -28,7 +26,7 @@ inline RowMoments moments_of_row(const T* x, std::int64_t columns) {
     const float distance = load(x + i) - mean;
     squares += distance * distance;
   }
-  return {mean, 1.0f / std::sqrt(squares / static_cast<float>(columns) + kEpsilon)};
+  return {mean, 1.0f / std::sqrt(squares / static_cast<float>(columns) + epsilon)};
 }
 
 /// One row of backward; adds to the share's sums for dweight and dbias.
@@ -60,7 +58,7 @@ inline void backward_row(T* dx, const T* dy, const T* x, const float* weight, Ro
 }  // namespace
 
 void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                        const Tensor& weight, const Tensor& bias, const Stream&) {
+                        const Tensor& weight, const Tensor& bias, float epsilon, const Stream&) {
   const std::int64_t columns = x.size(1);
   const float* const scale = weight.data<float>();
   const float* const shift = bias.data<float>();
@@ -74,7 +72,7 @@ void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const from = in + row * columns;
         T* const to = out + row * columns;
-        const RowMoments moments = moments_of_row(from, columns);
+        const RowMoments moments = moments_of_row(from, columns, epsilon);
 #pragma omp simd
         for (std::int64_t i = 0; i < columns; ++i) {
           store(to + i, (load(from + i) - moments.mean) * moments.rstd * scale[i] + shift[i]);

@@ -5,7 +5,6 @@
 namespace hybrid_trainer::kernels::cuda {
 namespace {
 
-constexpr float kEpsilon = 1e-5f;
 constexpr int kWarpsPerBlock = 4;
 
 /// One row, of which each lane of a warp holds K packs of N elements.
@@ -58,7 +57,7 @@ class Row<T, N, 0> {
 template <class T, int N, int K>
 __global__ void layer_norm_forward_kernel(T* y, float* mean_out, float* rstd_out, const T* x,
                                           const float* weight, const float* bias, std::int64_t rows,
-                                          std::int64_t columns) {
+                                          std::int64_t columns, float epsilon) {
   const std::int64_t n =
       static_cast<std::int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / kWarp;
   if (n >= rows) return;
@@ -73,7 +72,7 @@ __global__ void layer_norm_forward_kernel(T* y, float* mean_out, float* rstd_out
     for (int j = 0; j < N; ++j) squares += (values[j] - mean) * (values[j] - mean);
   });
   const float variance = reduce_warp(squares, Sum{}) / static_cast<float>(columns);
-  const float rstd = 1.0f / sqrtf(variance + kEpsilon);
+  const float rstd = 1.0f / sqrtf(variance + epsilon);
   row.for_each([&](std::int64_t column, const float(&values)[N]) {
     float scale[N], out[N];
     load_pack(scale, weight + column);
@@ -102,7 +101,8 @@ auto kernel_for(std::int64_t columns) {
 }  // namespace
 
 void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                        const Tensor& weight, const Tensor& bias, const Stream& stream) {
+                        const Tensor& weight, const Tensor& bias, float epsilon,
+                        const Stream& stream) {
   const std::int64_t rows = x.size(0), columns = x.size(1);
   visit_real(x.dtype(), [&](auto real) {
     using T = decltype(real);
@@ -111,7 +111,7 @@ void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
            packed ? kernel_for<T>(columns) : layer_norm_forward_kernel<T, 1, 0>,
            grid_for(rows * kWarp, kWarpsPerBlock * kWarp), y.data<T>(),
            mean ? mean.data<float>() : nullptr, rstd ? rstd.data<float>() : nullptr, x.data<T>(),
-           weight.data<float>(), bias.data<float>(), rows, columns);
+           weight.data<float>(), bias.data<float>(), rows, columns, epsilon);
   });
 }
 

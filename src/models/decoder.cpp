@@ -20,13 +20,14 @@ std::int64_t padded_vocabulary(std::int64_t vocabulary) {
 double decoder_step_flops(const ModelConfig& config, const DecoderSpec& spec, std::int64_t batch,
                           std::int64_t time) {
   const double width = static_cast<double>(config.width),
+               attended = static_cast<double>(spec.block.heads * spec.block.head_size),
                inner = static_cast<double>(spec.block.inner_width),
                layers = static_cast<double>(config.layers);
   const double tokens = static_cast<double>(batch * time);
-  const double weights = layers * (4 * width * width + 2 * width * inner) +
+  const double weights = layers * (4 * width * attended + 2 * width * inner) +
                          static_cast<double>(config.vocabulary) * width;
-  const double attention =
-      layers * 6 * static_cast<double>(time) * width;  // forward 2, backward 4, half of 2·T·C each
+  const double attention = layers * 6 * static_cast<double>(time) *
+                           attended;  // forward 2, backward 4, half of 2·T·heads·size each
   return tokens * (6 * weights + attention);
 }
 
@@ -34,7 +35,7 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
                  const Stream& stream)
     : config_(config),
       embedding_(padded_vocabulary(config.vocabulary), config.context, config.width, stream),
-      final_norm_("ln_f", config.width, stream),
+      final_norm_("ln_f", config.width, spec.block.norm_epsilon, stream),
       own_head_(spec.tied_head ? std::optional<Parameter>()
                                : Parameter("lm_head.weight", embedding_.tokens().shape(),
                                            Role::kHead, stream)),

@@ -36,6 +36,11 @@ const ModelFamily& find_family(const std::string& name, const ModelRegistry& reg
 
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
                                           const Stream& stream, const ModelRegistry& registry) {
+  std::vector<std::string> problems;
+  collect_range_problems(config, "model", problems);
+  collect_model_problems(config, problems, registry);
+  if (config.vocabulary == 0) problems.push_back("model.vocabulary: got 0, want at least 1");
+  if (!problems.empty()) throw ConfigError(problems);
   return find_family(config.family, registry).make(config, seed, stream);
 }
 

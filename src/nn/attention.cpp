@@ -12,21 +12,23 @@ struct KeyValueCache final : BranchState {
 
 }  // namespace
 
-Attention::Attention(const std::string& name, const AttentionShape& shape, const Stream& stream)
-    : shape_(shape),
-      query_key_value_(name + ".c_attn", shape.width, 3 * shape.width, stream, shape.biases),
-      projection_(name + ".c_proj", shape.width, shape.width, stream, shape.biases) {}
+Attention::Attention(const std::string& name, const BlockSpec& spec, const Stream& stream)
+    : heads_(spec.heads),
+      head_size_(spec.head_size),
+      query_key_value_(name + ".c_attn", spec.width, 3 * inner(), stream, spec.biases),
+      projection_(name + ".c_proj", inner(), spec.width, stream, spec.biases) {}
 
 Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                           const Stream& stream) {
   const Tensor qkv = query_key_value_.forward(x, tape, stream);
   const std::int64_t batch = x.size(0), time = x.size(1);
-  Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  const Tensor y =
+      Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
   Tensor log_sum_exp;
   if (tape.keeps())
     log_sum_exp =
-        Tensor::empty({batch, shape_.heads, time}, DType::kF32, MemoryKind::kActivations, stream);
-  kernels::attention_forward(y, log_sum_exp, qkv, shape_.heads, stream);
+        Tensor::empty({batch, heads_, time}, DType::kF32, MemoryKind::kActivations, stream);
+  kernels::attention_forward(y, log_sum_exp, qkv, heads_, stream);
   tape.save({ActivationRole::kQueriesKeysValues, qkv, true}, stream);
   tape.save({ActivationRole::kAttentionOutput, y}, stream);
   tape.save({ActivationRole::kStatistics, log_sum_exp}, stream);
@@ -37,7 +39,7 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
   const Tensor dattention = projection_.backward(dy, tape, stream);
   const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), qkv = tape.take(stream);
   Tensor dqkv = Tensor::empty_like(qkv, MemoryKind::kActivations, stream);
-  kernels::attention_backward(dqkv, dattention, y, log_sum_exp, qkv, shape_.heads, stream);
+  kernels::attention_backward(dqkv, dattention, y, log_sum_exp, qkv, heads_, stream);
   return query_key_value_.backward(dqkv, tape, stream);
 }
 
@@ -46,15 +48,16 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, std::int64_t p
   const auto& cache = dynamic_cast<const KeyValueCache&>(*state);
   ForwardOnlyTape tape(pass);
   const Tensor qkv = query_key_value_.forward(x, tape, stream);
-  Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
-  const std::int64_t batch = x.size(0), width = x.size(2);
+  const std::int64_t batch = x.size(0), time = x.size(1);
+  const Tensor y =
+      Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
   if (position == 0) {
     kernels::store_keys_values(cache.keys, cache.values, qkv, stream);
-    kernels::attention_forward(y, Tensor{}, qkv, shape_.heads, stream);
+    kernels::attention_forward(y, Tensor{}, qkv, heads_, stream);
   } else {
-    require(x.size(1) == 1, "attention: with a filled cache one position follows at a time");
-    kernels::attention_decode(y.view({batch, width}), cache.keys, cache.values,
-                              qkv.view({batch, 3 * width}), position, shape_.heads, stream);
+    require(time == 1, "attention: with a filled cache one position follows at a time");
+    kernels::attention_decode(y.view({batch, inner()}), cache.keys, cache.values,
+                              qkv.view({batch, 3 * inner()}), position, heads_, stream);
   }
   return projection_.forward(y, residual, tape, stream);
 }
@@ -63,8 +66,7 @@ std::unique_ptr<BranchState> Attention::make_state(std::int64_t batch, std::int6
                                                    DType dtype, const Stream& stream) const {
   auto cache = std::make_unique<KeyValueCache>();
   for (Tensor* tensor : {&cache->keys, &cache->values}) {
-    *tensor =
-        Tensor::empty({batch, context, shape_.width}, dtype, MemoryKind::kActivations, stream);
+    *tensor = Tensor::empty({batch, context, inner()}, dtype, MemoryKind::kActivations, stream);
   }
   return cache;
 }

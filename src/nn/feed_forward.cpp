@@ -3,10 +3,10 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 
 namespace hybrid_trainer {
-FeedForward::FeedForward(const std::string& name, const FeedForwardShape& shape,
-                         const Stream& stream)
-    : expansion_(name + ".c_fc", shape.width, shape.inner_width, stream, shape.biases),
-      projection_(name + ".c_proj", shape.inner_width, shape.width, stream, shape.biases) {}
+
+FeedForward::FeedForward(const std::string& name, const BlockSpec& spec, const Stream& stream)
+    : expansion_(name + ".c_fc", spec.width, spec.inner_width, stream, spec.biases),
+      projection_(name + ".c_proj", spec.inner_width, spec.width, stream, spec.biases) {}
 
 Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                             const Stream& stream) {

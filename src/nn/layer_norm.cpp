@@ -5,9 +5,11 @@
 
 namespace hybrid_trainer {
 
-LayerNorm::LayerNorm(const std::string& name, std::int64_t width, const Stream& stream)
+LayerNorm::LayerNorm(const std::string& name, std::int64_t width, float epsilon,
+                     const Stream& stream)
     : weight_(name + ".weight", {width}, Role::kVector, stream),
-      bias_(name + ".bias", {width}, Role::kVector, stream) {
+      bias_(name + ".bias", {width}, Role::kVector, stream),
+      epsilon_(epsilon) {
   initialize_constant(weight_, 1.0f, stream);
 }
 
@@ -20,7 +22,8 @@ Tensor LayerNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& s
     rstd = Tensor::empty({rows}, DType::kF32, MemoryKind::kActivations, stream);
   }
   kernels::layer_norm_forward(y.view({rows, width}), mean, rstd, x.view({rows, width}),
-                              weight_.acquire_master(stream), bias_.acquire_master(stream), stream);
+                              weight_.acquire_master(stream), bias_.acquire_master(stream),
+                              epsilon_, stream);
   tape.save({ActivationRole::kNormInput, x}, stream);
   tape.save({ActivationRole::kStatistics, mean}, stream);
   tape.save({ActivationRole::kStatistics, rstd}, stream);

@@ -18,17 +18,15 @@ std::string block_name(int index, const char* part) {
 TransformerBlock::TransformerBlock(int index, const BlockSpec& spec, const Stream& stream)
     : spec_(spec) {
   const auto norm = [&](const char* name) {
-    return std::make_unique<LayerNorm>(block_name(index, name), spec.width, stream);
+    return std::make_unique<LayerNorm>(block_name(index, name), spec.width, spec.norm_epsilon,
+                                       stream);
   };
   const auto site = static_cast<std::uint64_t>(2 * index + 1);  // 0 is the embedding's
   parts_[0].norm = norm("ln_1");
-  parts_[0].branch = std::make_unique<Attention>(
-      block_name(index, "attn"), AttentionShape{spec.width, spec.heads, spec.biases}, stream);
+  parts_[0].branch = std::make_unique<Attention>(block_name(index, "attn"), spec, stream);
   parts_[0].dropout_site = site;
   parts_[1].norm = norm("ln_2");
-  parts_[1].branch = std::make_unique<FeedForward>(
-      block_name(index, "mlp"), FeedForwardShape{spec.width, spec.inner_width, spec.biases},
-      stream);
+  parts_[1].branch = std::make_unique<FeedForward>(block_name(index, "mlp"), spec, stream);
   parts_[1].dropout_site = site + 1;
 }
 

@@ -171,7 +171,7 @@ void rows(Benchmark& b) {
   const Tensor weight = b.f32({kChannels}), bias = b.f32({kChannels}), mean = b.f32({b.rows()}),
                rstd = b.f32({b.rows()});
   b.traffic("layer_norm_forward", 2 * kLayers + 1, bytes_of({x, y}),
-            [&] { layer_norm_forward(y, mean, rstd, x, weight, bias, b.stream()); });
+            [&] { layer_norm_forward(y, mean, rstd, x, weight, bias, 1e-5f, b.stream()); });
   b.traffic("layer_norm_backward", 2 * kLayers + 1, bytes_of({x, y, dx, dx}), [&] {
     layer_norm_backward(dx, GradientMode::kAccumulate, weight, bias, GradientMode::kOverwrite, y, x,
                         mean, rstd, weight, b.stream());

@@ -95,7 +95,7 @@ const std::vector<Case> kRows{
       {"weight", kRow},
       {"bias", kRow}},
      [](const Tensors& t, const Stream& s) {
-       layer_norm_forward(t[0], t[1], t[2], t[3], t[4], t[5], s);
+       layer_norm_forward(t[0], t[1], t[2], t[3], t[4], t[5], 1e-5f, s);
      }},
     {"layer_norm_backward",
      {{"dx", kMatrix},

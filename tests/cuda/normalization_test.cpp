@@ -18,7 +18,7 @@ Tensors forward_case(std::int64_t rows, std::int64_t columns, DType dtype, const
 }
 
 void forward(const Tensors& t, const Stream& s) {
-  layer_norm_forward(t[0], t[1], t[2], t[3], t[4], t[5], s);
+  layer_norm_forward(t[0], t[1], t[2], t[3], t[4], t[5], 1e-5f, s);
 }
 
 TEST(CudaNormalization, ForwardIsLikeTheProcessors) {
@@ -42,7 +42,7 @@ TEST(CudaNormalization, ForwardOfMisalignedRowsAndWithoutMoments) {
     tensors[4] = long_weight;
     expect_like_cpu(tensors, normalization_tolerance(dtype), "misaligned weight",
                     [](const Tensors& t, const Stream& s) {
-                      layer_norm_forward(t[0], t[1], t[2], t[3], t[4].rows(1, 17), t[5], s);
+                      layer_norm_forward(t[0], t[1], t[2], t[3], t[4].rows(1, 17), t[5], 1e-5f, s);
                     });
   }
 }

@@ -158,7 +158,7 @@ class CudaStepLayerNorm : public StepCase {
     for (double& value : row) value *= scale;
     return {row, scale};
   }
-  void forward() const { layer_norm_forward(y_, mean_, rstd_, x_, weight_, bias_, stream_); }
+  void forward() const { layer_norm_forward(y_, mean_, rstd_, x_, weight_, bias_, 1e-5f, stream_); }
   void backward() const {
     layer_norm_backward(dx_, GradientMode::kOverwrite, dweight_, dbias_, GradientMode::kOverwrite,
                         dy_, x_, mean_, rstd_, weight_, stream_);

@@ -18,10 +18,11 @@ struct LayerNormCase {
         mean(Tensor::empty({rows}, DType::kF32, MemoryKind::kActivations, stream)),
         rstd(Tensor::empty_like(mean, MemoryKind::kActivations, stream)) {}
   Values forward(const Stream& stream) const {
-    layer_norm_forward(y, mean, rstd, x, weight, bias, stream);
+    layer_norm_forward(y, mean, rstd, x, weight, bias, epsilon, stream);
     return values_of(y);
   }
   std::int64_t rows, columns;
+  float epsilon = 1e-5f;
   Tensor x, weight, bias, dy, y, mean, rstd;
 };
 
@@ -37,8 +38,9 @@ Values reference_forward(const LayerNormCase& c) {
       variance += std::pow(x[row * columns + i] - mean, 2) / static_cast<double>(columns);
     }
     for (std::size_t i = 0; i < columns; ++i) {
-      y[row * columns + i] =
-          (x[row * columns + i] - mean) / std::sqrt(variance + 1e-5) * weight[i] + bias[i];
+      y[row * columns + i] = (x[row * columns + i] - mean) /
+                                 std::sqrt(variance + static_cast<double>(c.epsilon)) * weight[i] +
+                             bias[i];
     }
   }
   return y;
@@ -48,9 +50,12 @@ TEST(LayerNorm, ForwardMatchesReference) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const auto& [rows, columns] : {std::pair{1, 1}, {7, 33}, {130, 257}, {5, 768}}) {
-      const LayerNormCase c(rows, columns, dtype, stream);
-      c.forward(stream);
-      expect_close(c.y, reference_forward(c), tolerance_of(dtype), concat(rows, "x", columns));
+      LayerNormCase c(rows, columns, dtype, stream);
+      for (const float epsilon : {1e-5f, 0.5f}) {
+        c.epsilon = epsilon;
+        c.forward(stream);
+        expect_close(c.y, reference_forward(c), tolerance_of(dtype), concat(rows, "x", columns));
+      }
     }
   }
 }
@@ -60,7 +65,7 @@ TEST(LayerNorm, ForwardGivesSameBitsWithoutKeptMoments) {
   const LayerNormCase c(7, 33, DType::kF32, stream);
   c.forward(stream);
   const Tensor other = Tensor::empty_like(c.y, MemoryKind::kActivations, stream);
-  layer_norm_forward(other, Tensor(), Tensor(), c.x, c.weight, c.bias, stream);
+  layer_norm_forward(other, Tensor(), Tensor(), c.x, c.weight, c.bias, 1e-5f, stream);
   expect_same_bits(other, c.y);
 }
 
@@ -113,7 +118,7 @@ TEST(LayerNorm, ThrowsOnMismatch) {
   const Stream stream = cpu_stream();
   const LayerNormCase c(4, 8, DType::kF32, stream);
   const Tensor short_weight = random_tensor({7}, DType::kF32, 1, stream);
-  EXPECT_THROW(layer_norm_forward(c.y, c.mean, c.rstd, c.x, short_weight, c.bias, stream),
+  EXPECT_THROW(layer_norm_forward(c.y, c.mean, c.rstd, c.x, short_weight, c.bias, 1e-5f, stream),
                ShapeMismatch);
   EXPECT_THROW(
       layer_norm_backward(c.y, GradientMode::kOverwrite, c.weight, c.bias, GradientMode::kOverwrite,

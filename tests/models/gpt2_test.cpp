@@ -209,5 +209,16 @@ TEST(Gpt2StepFlops, CountsProductsAndCausalAttention) {
   EXPECT_DOUBLE_EQ(find_family("gpt2").step_flops(config, 4, 256), 4 * 256 * per_token);
 }
 
+TEST(Gpt2, IsNotMadeOfAConfigurationWithMistakes) {
+  const Stream stream = test_stream();
+  try {
+    hybrid_trainer::make_model({.heads = 0, .vocabulary = 0}, 0, stream);
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("model.heads: got 0"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("model.vocabulary: got 0"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::testing

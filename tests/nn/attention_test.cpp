@@ -20,7 +20,7 @@ class AttentionTest : public ::testing::TestWithParam<int> {
   }
   const Stream stream_ = test_stream();
   const Pass pass_{.training = false};
-  Attention layer_{"attn", {kWidth, 4}, stream_};
+  Attention layer_{"attn", {kWidth, 4, 6}, stream_};
 };
 
 TEST_P(AttentionTest, WithACacheEqualsFullAttention) {

@@ -45,13 +45,13 @@ Differentiable linear(const Stream& stream) {
 }
 
 Differentiable layer_norm(const Stream& stream) {
-  return of_module(std::make_shared<LayerNorm>("norm", kWidth, stream), {kBatch, kTime, kWidth},
-                   stream);
+  return of_module(std::make_shared<LayerNorm>("norm", kWidth, 1e-5f, stream),
+                   {kBatch, kTime, kWidth}, stream);
 }
 
 /// The input also comes along the residual stream: the gradient that is there already is added to.
 Differentiable layer_norm_onto(const Stream& stream) {
-  const auto norm = std::make_shared<LayerNorm>("norm", kWidth, stream);
+  const auto norm = std::make_shared<LayerNorm>("norm", kWidth, 1e-5f, stream);
   Differentiable f = of_module(norm, {kBatch, kTime, kWidth}, stream);
   const Tensor x = f.x;
   f.forward = [=, &stream](ActivationTape& tape) {
@@ -78,14 +78,15 @@ Differentiable branch(const Stream& stream, const Arguments&... arguments) {
 }
 
 Differentiable attention(const Stream& stream) {
-  return branch<Attention>(stream, AttentionShape{kWidth, kHeads});
+  return branch<Attention>(
+      stream, BlockSpec{.width = kWidth, .heads = kHeads, .head_size = kWidth / kHeads});
 }
 Differentiable feed_forward(const Stream& stream) {
-  return branch<FeedForward>(stream, FeedForwardShape{kWidth, 4 * kWidth});
+  return branch<FeedForward>(stream, BlockSpec{.width = kWidth, .inner_width = 4 * kWidth});
 }
 
 Differentiable block(float dropout, BlockOrder order, const Stream& stream) {
-  const BlockSpec spec{kWidth, kHeads, 4 * kWidth, true, dropout, order};
+  const BlockSpec spec{kWidth, kHeads, kWidth / kHeads, 4 * kWidth, true, dropout, order};
   Differentiable f = of_module(std::make_shared<TransformerBlock>(1, spec, stream),
                                {kBatch, kTime, kWidth}, stream);
   f.pass.seed = 5;
@@ -109,10 +110,12 @@ Differentiable linear_without_bias(const Stream& stream) {
                    stream);
 }
 Differentiable attention_without_biases(const Stream& stream) {
-  return branch<Attention>(stream, AttentionShape{kWidth, kHeads, false});
+  return branch<Attention>(
+      stream, BlockSpec{.width = kWidth, .heads = kHeads, .head_size = kWidth, .biases = false});
 }
 Differentiable feed_forward_without_biases(const Stream& stream) {
-  return branch<FeedForward>(stream, FeedForwardShape{kWidth, 3 * kWidth, false});
+  return branch<FeedForward>(
+      stream, BlockSpec{.width = kWidth, .inner_width = 3 * kWidth, .biases = false});
 }
 
 Differentiable embedding(const Stream& stream) {

@@ -16,7 +16,7 @@ class TransformerBlockTest : public ::testing::Test {
     return block.forward(x_, tape, stream_);
   }
   TransformerBlock make_block(float dropout, BlockOrder order = BlockOrder::kSequential) {
-    TransformerBlock block(0, {kWidth, 2, 4 * kWidth, true, dropout, order}, stream_);
+    TransformerBlock block(0, {kWidth, 2, kWidth / 2, 4 * kWidth, true, dropout, order}, stream_);
     randomize([&](const ParameterVisitor& visit) { block.visit_parameters(visit); }, stream_);
     return block;
   }
@@ -25,7 +25,7 @@ class TransformerBlockTest : public ::testing::Test {
 };
 
 TEST_F(TransformerBlockTest, BearsTheNamesOfGpt2) {
-  TransformerBlock block(3, {kWidth, 2, 4 * kWidth}, stream_);
+  TransformerBlock block(3, {kWidth, 2, kWidth / 2, 4 * kWidth}, stream_);
   std::vector<std::string> names;
   block.visit_parameters([&](Parameter& parameter) { names.push_back(parameter.name()); });
   EXPECT_EQ(names, (std::vector<std::string>{

@@ -17,13 +17,15 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Branches in parallel, no biases, an untied head, two heads whatever the config says.
+/// Branches in parallel, no biases, an untied head, two wide heads whatever the config says, another epsilon.
 DecoderSpec spec_of(const ModelConfig& config) {
   return {.block = {.width = config.width,
                     .heads = 2,
+                    .head_size = 24,
                     .inner_width = 3 * config.width,
                     .biases = false,
-                    .order = BlockOrder::kParallel},
+                    .order = BlockOrder::kParallel,
+                    .norm_epsilon = 1e-3f},
           .tied_head = false,
           .deviations = {.embedding = 0.02, .matrix = 0.1, .projection = 0.05}};
 }
@@ -126,7 +128,7 @@ TEST_F(SecondFamily, TrainsThroughAllPhases) {
 
 TEST_F(SecondFamily, CountsParametersAndGradientsOfItsOwnHead) {
   const auto model = make_model(config_.model, 1, stream_, registry());
-  const std::int64_t block = 4 * 32 * 32 + 2 * 3 * 32 * 32 + 4 * 32;
+  const std::int64_t block = 4 * 32 * 2 * 24 + 2 * 3 * 32 * 32 + 4 * 32;
   EXPECT_EQ(model->parameter_count(), 2 * 50 * 32 + 16 * 32 + 2 * block + 2 * 32);
   const testing::StepGradients step(
       [&](const ParameterVisitor& visit) { model->visit_parameters(visit); }, stream_);

@@ -5,11 +5,12 @@
 
 namespace hybrid_trainer::kernels {
 
-/// y = (x − mean)/√(variance + 1e-5)·weight + bias, row by row.
+/// y = (x − mean)/√(variance + epsilon)·weight + bias, row by row.
 /// x, y: (N, C) f32 or bf16. weight, bias: (C) f32. mean, rstd: (N) f32, kept for backward;
 /// undefined where not wanted. Sums in f32. Source: Ba et al. 2016, eq. 4.
 void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                        const Tensor& weight, const Tensor& bias, const Stream& stream);
+                        const Tensor& weight, const Tensor& bias, float epsilon,
+                        const Stream& stream);
 
 /// dx (+)= the gradient of x; dweight, dbias (+)= theirs as `parameter_mode` says, summed in a
 /// fixed order. `input_mode` kAccumulate adds to dx, which then holds the gradient of the residual

@@ -6,16 +6,10 @@
 
 namespace hybrid_trainer {
 
-struct AttentionShape {
-  std::int64_t width = 0;
-  int heads = 1;
-  bool biases = true;
-};
-
 /// Causal multi-head self-attention: y = residual + c_proj(attention(c_attn(x))).
 class Attention final : public Branch {
  public:
-  Attention(const std::string& name, const AttentionShape& shape, const Stream& stream);
+  Attention(const std::string& name, const BlockSpec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
@@ -28,7 +22,9 @@ class Attention final : public Branch {
   Linear& projection() override { return projection_; }
 
  private:
-  AttentionShape shape_;
+  std::int64_t inner() const { return heads_ * head_size_; }
+  int heads_;
+  std::int64_t head_size_;
   Linear query_key_value_, projection_;
 };
 

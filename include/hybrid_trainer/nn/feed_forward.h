@@ -6,15 +6,10 @@
 
 namespace hybrid_trainer {
 
-struct FeedForwardShape {
-  std::int64_t width = 0, inner_width = 0;
-  bool biases = true;
-};
-
 /// The two-layer perceptron: y = residual + c_proj(gelu(c_fc(x))).
 class FeedForward final : public Branch {
  public:
-  FeedForward(const std::string& name, const FeedForwardShape& shape, const Stream& stream);
+  FeedForward(const std::string& name, const BlockSpec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;

@@ -5,10 +5,10 @@
 namespace hybrid_trainer {
 
 /// Layer normalisation over the last dimension C with gain "<name>.weight" (1 at first) and
-/// "<name>.bias" (0 at first).
+/// "<name>.bias" (0 at first); `epsilon` joins the variance.
 class LayerNorm final : public Norm {
  public:
-  LayerNorm(const std::string& name, std::int64_t width, const Stream& stream);
+  LayerNorm(const std::string& name, std::int64_t width, float epsilon, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   void backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
@@ -19,6 +19,7 @@ class LayerNorm final : public Norm {
   void backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
                 ActivationTape& tape, const Stream& stream);
   Parameter weight_, bias_;
+  float epsilon_;
 };
 
 }  // namespace hybrid_trainer

@@ -8,21 +8,6 @@
 
 namespace hybrid_trainer {
 
-/// How a block's two branches follow each other.
-enum class BlockOrder {
-  kSequential,  // x += attention(ln_1(x)); x += mlp(ln_2(x))
-  kParallel,    // x += attention(ln_1(x)) + mlp(ln_2(x)) (GPT-NeoX; Black et al. 2022)
-};
-
-struct BlockSpec {
-  std::int64_t width = 0;
-  int heads = 1;
-  std::int64_t inner_width = 0;  // of the feed-forward branch
-  bool biases = true;            // of the products
-  float dropout = 0;             // on the two branches, before they join the residual stream
-  BlockOrder order = BlockOrder::kSequential;
-};
-
 /// Pre-norm transformer block: attention and feed-forward, each behind a norm of its own.
 class TransformerBlock final : public Module {
  public:

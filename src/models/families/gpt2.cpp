@@ -8,14 +8,18 @@
 namespace hybrid_trainer {
 namespace {
 
+constexpr float kNormEpsilon = 1e-5f;
+
 /// Below width 768, matrices other than the tables start larger by √(768/width).
 DecoderSpec spec_of(const ModelConfig& config) {
   const double deviation =
       0.02 * std::sqrt(std::max(1.0, 768.0 / static_cast<double>(config.width)));
   return {.block = {.width = config.width,
                     .heads = static_cast<int>(config.heads),
+                    .head_size = config.width / config.heads,
                     .inner_width = 4 * config.width,
-                    .dropout = static_cast<float>(config.dropout)},
+                    .dropout = static_cast<float>(config.dropout),
+                    .norm_epsilon = kNormEpsilon},
           .deviations = {
               .embedding = 0.02,
               .matrix = deviation,

@@ -24,7 +24,7 @@ void time_layer_norm(KernelTimer& timer, DType dtype) {
     const Tensor weight = timer.random({c}, DType::kF32), bias = timer.random({c}, DType::kF32);
     const Tensor mean = timer.random({n}, DType::kF32), rstd = timer.random({n}, DType::kF32);
     const auto forward = [=, &stream] {
-      layer_norm_forward(y, mean, rstd, x, weight, bias, stream);
+      layer_norm_forward(y, mean, rstd, x, weight, bias, 1e-5f, stream);
     };
     if (!backward) return moves({x, mean, rstd, y}, forward);
     forward();
