@@ -11,6 +11,8 @@ decltype(kernels::adamw_direction) adamw_direction;
 decltype(kernels::adamw_update_8bit) adamw_update_8bit;
 decltype(kernels::adamw_direction_8bit) adamw_direction_8bit;
 decltype(kernels::sgd_update) sgd_update;
+decltype(kernels::lion_update) lion_update;
+decltype(kernels::lion_direction) lion_direction;
 decltype(kernels::muon_momentum) muon_momentum;
 decltype(kernels::decayed_step) decayed_step;
 }  // namespace cpu
@@ -20,6 +22,8 @@ decltype(kernels::adamw_direction) adamw_direction;
 decltype(kernels::adamw_update_8bit) adamw_update_8bit;
 decltype(kernels::adamw_direction_8bit) adamw_direction_8bit;
 decltype(kernels::sgd_update) sgd_update;
+decltype(kernels::lion_update) lion_update;
+decltype(kernels::lion_direction) lion_direction;
 decltype(kernels::muon_momentum) muon_momentum;
 decltype(kernels::decayed_step) decayed_step;
 }  // namespace cuda
@@ -102,6 +106,25 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
   dispatch<cpu::sgd_update, cuda::sgd_update>(call, Work::kOptimizer, w, m, g, compute_copy,
                                               learning_rate, momentum, weight_decay,
                                               gradient_scale);
+}
+
+void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
+                 const LionSettings& settings, const Stream& stream) {
+  const KernelCall call{"lion_update", stream};
+  check_dtype(call, {"w", w}, DType::kF32);
+  check_alike(call, {{"w", w}, {"m", m}, {"g", g}});
+  check_compute_copy(call, compute_copy, w);
+  dispatch<cpu::lion_update, cuda::lion_update>(call, Work::kOptimizer, w, m, g, compute_copy,
+                                                settings);
+}
+
+void lion_direction(const Tensor& direction, const Tensor& m, float learning_rate,
+                    const Stream& stream) {
+  const KernelCall call{"lion_direction", stream};
+  check_dtype(call, {"direction", direction}, DType::kF32);
+  check_alike(call, {{"direction", direction}, {"m", m}});
+  dispatch<cpu::lion_direction, cuda::lion_direction>(call, Work::kOptimizer, direction, m,
+                                                      learning_rate);
 }
 
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,

@@ -29,6 +29,8 @@ void update_weights(const Tensor& w, const Tensor& compute_copy, const Next& nex
   });
 }
 
+float sign(float x) { return static_cast<float>(x > 0) - static_cast<float>(x < 0); }
+
 }  // namespace
 
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
@@ -70,6 +72,28 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
     const float next = momentum * velocity[i] + gradient[i] * gradient_scale;
     velocity[i] = next;
     return weight * kept - learning_rate * next;
+  });
+}
+
+void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
+                 const LionSettings& settings, const Stream&) {
+  const LionSettings s = settings;
+  const float kept = 1.0f - s.learning_rate * s.weight_decay;
+  float* const momentum = m.data<float>();
+  const float* const gradient = g.data<float>();
+  update_weights(w, compute_copy, [=](float weight, std::int64_t i) {
+    const float last = momentum[i], scaled = gradient[i] * s.gradient_scale;
+    momentum[i] = s.beta2 * last + (1.0f - s.beta2) * scaled;
+    return weight * kept - s.learning_rate * sign(s.beta1 * last + (1.0f - s.beta1) * scaled);
+  });
+}
+
+void lion_direction(const Tensor& direction, const Tensor& m, float learning_rate, const Stream&) {
+  float* const out = direction.data<float>();
+  const float* const momentum = m.data<float>();
+  parallel_for(direction.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) out[i] = -learning_rate * sign(momentum[i]);
   });
 }
 

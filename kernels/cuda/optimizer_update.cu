@@ -86,6 +86,43 @@ struct Sgd {
   }
 };
 
+__device__ inline float sign(float x) {
+  return static_cast<float>(x > 0) - static_cast<float>(x < 0);
+}
+
+struct Lion {
+  float* m;
+  const float* g;
+  LionSettings s;
+  float kept;
+  template <int N>
+  __device__ void operator()(float (&weights)[N], std::int64_t i) const {
+    float last[N], gradient[N];
+    load_pack(last, m + i);
+    load_pack(gradient, g + i);
+    for (int k = 0; k < N; ++k) {
+      const float scaled = gradient[k] * s.gradient_scale;
+      weights[k] =
+          weights[k] * kept - s.learning_rate * sign(s.beta1 * last[k] + (1.0f - s.beta1) * scaled);
+      last[k] = s.beta2 * last[k] + (1.0f - s.beta2) * scaled;
+    }
+    store_pack(m + i, last);
+  }
+};
+
+struct LionDirection {
+  float* direction;
+  const float* m;
+  float learning_rate;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float values[N];
+    load_pack(values, m + i);
+    for (int k = 0; k < N; ++k) values[k] = -learning_rate * sign(values[k]);
+    store_pack(direction + i, values);
+  }
+};
+
 struct MuonMomentum {
   float* u;
   float* m;
@@ -145,6 +182,19 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
                  gradient_scale,
                  1.0f - learning_rate * weight_decay};
   update_weights(stream, "sgd_update", w, compute_copy, next, next.m, next.g);
+}
+
+void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
+                 const LionSettings& settings, const Stream& stream) {
+  const Lion next{m.data<float>(), g.data<float>(), settings,
+                  1.0f - settings.learning_rate * settings.weight_decay};
+  update_weights(stream, "lion_update", w, compute_copy, next, next.m, next.g);
+}
+
+void lion_direction(const Tensor& direction, const Tensor& m, float learning_rate,
+                    const Stream& stream) {
+  const LionDirection body{direction.data<float>(), m.data<float>(), learning_rate};
+  for_packs<kPack>(stream, "lion_direction", direction.elements(), body, body.direction, body.m);
 }
 
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,

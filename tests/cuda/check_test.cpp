@@ -179,6 +179,12 @@ const std::vector<Case> kUpdates{
      [](const Tensors& t, const Stream& s) {
        sgd_update(t[0], t[1], t[2], t[3], 0.1f, 0.9f, 0, 1, s);
      }},
+    {"lion_update",
+     {{"w", kRow}, {"m", kRow}, {"g", kRow}, {"compute_copy", kRow, DType::kBF16}},
+     [](const Tensors& t, const Stream& s) { lion_update(t[0], t[1], t[2], t[3], {}, s); }},
+    {"lion_direction",
+     {{"direction", kRow}, {"m", kRow}},
+     [](const Tensors& t, const Stream& s) { lion_direction(t[0], t[1], 0.1f, s); }},
     {"muon_momentum",
      {{"u", kRow}, {"m", kRow}, {"g", kRow}},
      [](const Tensors& t, const Stream& s) { muon_momentum(t[0], t[1], t[2], 0.9f, 1, s); }},

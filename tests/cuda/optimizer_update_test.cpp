@@ -57,6 +57,16 @@ TEST(CudaOptimizerUpdate, RunsSgd) {
   });
 }
 
+TEST(CudaOptimizerUpdate, RunsLion) {
+  const LionSettings settings{.learning_rate = 0.1f, .weight_decay = 0.2f, .gradient_scale = 0.5f};
+  expect_like_cpu_everywhere("lion_update", [&](const Tensors& t, const Stream& s) {
+    lion_update(t[0], t[1], t[3], t[4], settings, s);
+  });
+  expect_like_cpu_everywhere("lion_direction", [](const Tensors& t, const Stream& s) {
+    lion_direction(t[0], t[1], 0.1f, s);
+  });
+}
+
 TEST(CudaOptimizerUpdate, RunsMuonsMomentum) {
   expect_like_cpu_everywhere("muon_momentum", [](const Tensors& t, const Stream& s) {
     muon_momentum(t[0], t[1], t[3], 0.95f, 0.5f, s);

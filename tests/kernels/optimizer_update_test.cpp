@@ -88,6 +88,35 @@ TEST(Sgd, UpdateMatchesReferenceWithAndWithoutMomentum) {
   }
 }
 
+TEST(Lion, UpdateMatchesReference) {
+  const Stream stream = cpu_stream();
+  const LionSettings settings{.learning_rate = 0.01f, .weight_decay = 0.1f, .gradient_scale = 0.5f};
+  for (const bool mixed : {false, true}) {
+    const UpdateCase c(stream);
+    Values w = values_of(c.w), m = values_of(c.m);
+    const Values g = values_of(c.g);
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      const double mixture = 0.9 * m[i] + 0.1 * 0.5 * g[i];
+      w[i] = w[i] * (1 - 0.001) - std::copysign(0.01, mixture);
+      m[i] = 0.99 * m[i] + 0.01 * 0.5 * g[i];
+    }
+    lion_update(c.w, c.m, c.g, mixed ? c.compute_copy : Tensor(), settings, stream);
+    expect_close(c.w, w, 1e-6, "w");
+    expect_close(c.m, m, 1e-6, "m");
+    if (mixed) c.expect_working_is_rounded_weights();
+  }
+}
+
+TEST(Lion, DirectionIsTheSignAndNothingWhereThereIsNoMomentum) {
+  const Stream stream = cpu_stream();
+  const UpdateCase c(stream);
+  c.m.data<float>()[1] = 0;
+  lion_direction(c.w, c.m, 0.01f, stream);
+  EXPECT_EQ(c.w.data<float>()[1], 0);
+  for (std::int64_t i = 2; i < kElements; ++i)
+    ASSERT_EQ(c.w.data<float>()[i], c.m.data<float>()[i] > 0 ? -0.01f : 0.01f) << i;
+}
+
 TEST(Muon, MomentumIsNesterovAndDecayedStepMovesWeights) {
   const Stream stream = cpu_stream();
   const UpdateCase c(stream);

@@ -47,6 +47,22 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
                 float learning_rate, float momentum, float weight_decay, float gradient_scale,
                 const Stream& stream);
 
+struct LionSettings {
+  float learning_rate = 0;
+  float beta1 = 0.9f;
+  float beta2 = 0.99f;
+  float weight_decay = 0;
+  float gradient_scale = 1;  // multiplies the gradient first
+};
+
+/// One fused Lion step: w = w·(1 − lr·decay) − lr·sign(β1·m + (1−β1)·g), m = β2·m + (1−β2)·g;
+/// sign(0) = 0. Tensors as for adamw_update. Source: Chen et al. 2023, algorithm 2.
+void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
+                 const LionSettings& settings, const Stream& stream);
+/// direction = −lr·sign(m): the step that Lion would take with no new gradient and no decay.
+void lion_direction(const Tensor& direction, const Tensor& m, float learning_rate,
+                    const Stream& stream);
+
 /// The first half of a Muon step: m = momentum·m + g·gradient_scale, u = g·gradient_scale +
 /// momentum·m (Nesterov).
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
