@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/memory/offload_strategy.h"
 
 namespace hybrid_trainer {
 
@@ -13,7 +13,7 @@ class ContentStore {
  public:
   virtual ~ContentStore() = default;
   /// Keeps a copy of all, made in stream order. Throws OutOfMemory or IoError, then holds nothing.
-  virtual void keep(const std::vector<Tensor>& tensors, const Stream& stream) = 0;
+  virtual void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) = 0;
   /// Writes what keep was given into tensors of the same shapes, in any thread. Throws IoError.
   virtual void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const = 0;
   /// False where write_to only enqueues on such a stream.
@@ -22,15 +22,15 @@ class ContentStore {
   }
   /// Frees the space.
   virtual void forget() = 0;
-  /// False where write_to writes zeros.
-  virtual bool keeps_content() const { return true; }
+  /// What write_to writes.
+  virtual Restored restored() const { return Restored::kBits; }
 };
 
 /// Copies in another pool, of their own kinds.
 class PoolStore final : public ContentStore {
  public:
   explicit PoolStore(std::shared_ptr<MemoryPool> pool) : host_(std::move(pool)) {}
-  void keep(const std::vector<Tensor>& tensors, const Stream& stream) override;
+  void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) override;
   void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override;
   void forget() override;
 
@@ -47,7 +47,7 @@ class FileStore final : public ContentStore {
   ~FileStore() override;
   FileStore(const FileStore&) = delete;
   FileStore& operator=(const FileStore&) = delete;
-  void keep(const std::vector<Tensor>& tensors, const Stream& stream) override;
+  void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) override;
   void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override;
   bool blocks(const Stream&) const override { return true; }
   void forget() override;
@@ -60,10 +60,10 @@ class FileStore final : public ContentStore {
 /// Keeps nothing and gives zeros.
 class ZeroStore final : public ContentStore {
  public:
-  void keep(const std::vector<Tensor>&, const Stream&) override {}
+  void keep(const std::vector<OffloadSlot>&, const Stream&) override {}
   void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override;
   void forget() override {}
-  bool keeps_content() const override { return false; }
+  Restored restored() const override { return Restored::kZeros; }
 };
 
 }  // namespace hybrid_trainer

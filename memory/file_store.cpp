@@ -48,21 +48,21 @@ FileStore::FileStore(const std::string& folder) : folder_(folder), file_(open_na
 
 FileStore::~FileStore() { close(file_); }
 
-void FileStore::keep(const std::vector<Tensor>& tensors, const Stream& stream) {
+void FileStore::keep(const std::vector<OffloadSlot>& slots, const Stream& stream) {
   off_t at = 0;
-  for (const Tensor& tensor : tensors) {
-    const Tensor readable = wait_for_host(tensor, stream);
+  for (const OffloadSlot& slot : slots) {
+    const Tensor readable = wait_for_host(*slot.tensor, stream);
     const char* from = static_cast<const char*>(readable.raw());
     const auto write = [&](std::size_t done, std::size_t count) {
       return pwrite(file_, from + done, count, at + static_cast<off_t>(done));
     };
-    if (!transfer_all(tensor.bytes(), write)) {
+    if (!transfer_all(slot.tensor->bytes(), write)) {
       const std::string reason = std::strerror(errno);
       forget();
       throw IoError(concat("cannot write to the offload file in ", folder_, ": ", reason,
                            "; free some space there or set predict_aware_memory.offload_target"));
     }
-    at += static_cast<off_t>(tensor.bytes());
+    at += static_cast<off_t>(slot.tensor->bytes());
   }
 }
 

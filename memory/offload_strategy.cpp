@@ -17,7 +17,7 @@ class NoOffload final : public OffloadStrategy {
   MoveOutResult move_out(std::vector<OffloadSlot>, const Stream&) override { return {}; }
   void begin_restore() override {}
   void wait_until_restored() override {}
-  bool keeps_content() const override { return true; }
+  Restored restored() const override { return Restored::kBits; }
 };
 
 std::unique_ptr<OffloadStrategy> none(const PredictAwareMemoryConfig&, Pool) {
@@ -53,21 +53,14 @@ constexpr std::array kStrategies{
 }  // namespace
 
 const std::vector<std::string>& offload_strategy_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const Row& row : kStrategies) all.emplace_back(row.name);
-    return all;
-  }();
+  static const std::vector<std::string> names = names_of(kStrategies);
   return names;
 }
 
 std::unique_ptr<OffloadStrategy> make_offload_strategy(const PredictAwareMemoryConfig& config,
                                                        Pool host_pool) {
-  for (const Row& row : kStrategies) {
-    if (config.offload_strategy == row.name) return row.make(config, std::move(host_pool));
-  }
-  throw ConfigError({choice_problem("predict_aware_memory.offload_strategy",
-                                    config.offload_strategy, offload_strategy_names())});
+  return named_row(kStrategies, "predict_aware_memory.offload_strategy", config.offload_strategy)
+      .make(config, std::move(host_pool));
 }
 
 }  // namespace hybrid_trainer

@@ -4,11 +4,11 @@
 
 namespace hybrid_trainer {
 
-void PoolStore::keep(const std::vector<Tensor>& tensors, const Stream& stream) {
+void PoolStore::keep(const std::vector<OffloadSlot>& slots, const Stream& stream) {
   try {
-    for (const Tensor& tensor : tensors) {
-      copies_.push_back(Tensor::empty_like(tensor, tensor.kind(), host_));
-      copy(copies_.back(), tensor, stream);
+    for (const OffloadSlot& slot : slots) {
+      copies_.push_back(Tensor::empty_like(*slot.tensor, slot.tensor->kind(), host_));
+      copy(copies_.back(), *slot.tensor, stream);
     }
   } catch (...) {
     stream.synchronize();

@@ -24,14 +24,15 @@ MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stre
   if (!transfer_) transfer_.emplace(stream.pool());
   ready_.record(stream);
   transfer_->order_after(ready_);
+  const std::size_t live_before = stream.pool()->use().live_total;
   try {
-    store_->keep(tensors, *transfer_);
+    store_->keep(slots, *transfer_);
   } catch (const Error& error) {
     return {0, error.what()};
   }
   moved_out_.record(*transfer_);
   origins_.clear();
-  std::size_t bytes = 0;
+  std::size_t bytes = live_before - stream.pool()->use().live_total;  // less what the store took
   for (const OffloadSlot& slot : slots) {
     origins_.push_back({slot.tensor->shape(), slot.tensor->dtype(), slot.tensor->kind()});
     bytes += slot.tensor->bytes();
@@ -40,7 +41,6 @@ MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stre
   leaving_ = std::move(tensors);
   slots_ = std::move(slots);
   now_ = Whereabouts::kLeaving;
-  const std::size_t live_before = stream.pool()->use().live_total;
   release_moved_out();
   const std::size_t freed_bytes = live_before - stream.pool()->use().live_total;
   return {now_ == Whereabouts::kAway ? freed_bytes : bytes, ""};
@@ -65,10 +65,16 @@ void StoredOffload::begin_restore() {
   if (!async_ || !out) return;
   try {
     allocate_returning();
-  } catch (const OutOfMemory&) {  // wait_until_restored tries again, and reports it
-    return;
+    start_restore(true);
+  } catch (const std::exception&) {  // wait_until_restored tries again, and reports it
+    give_up_restore();
   }
-  start_restore(true);
+}
+
+void StoredOffload::give_up_restore() {
+  pending_ = {};
+  returning_.clear();
+  if (now_ == Whereabouts::kReturning) now_ = Whereabouts::kAway;
 }
 
 /// In this thread, so that the copies come after all earlier uses of the memory.
@@ -81,12 +87,12 @@ void StoredOffload::allocate_returning() {
 }
 
 void StoredOffload::start_restore(bool in_background) {
-  now_ = Whereabouts::kReturning;
   ready_.record(*stream_);
   transfer_->order_after(ready_);
   if (!in_background || !store_->blocks(*transfer_)) {
     store_->write_to(returning_, *transfer_);
     moved_in_.record(*transfer_);
+    now_ = Whereabouts::kReturning;
     return;
   }
   std::packaged_task<void()> task([this] {
@@ -95,6 +101,7 @@ void StoredOffload::start_restore(bool in_background) {
   });
   pending_ = task.get_future();
   worker_ = std::jthread(std::move(task));
+  now_ = Whereabouts::kReturning;
 }
 
 void StoredOffload::wait_until_restored() {
@@ -106,8 +113,7 @@ void StoredOffload::wait_until_restored() {
     }
     if (pending_.valid()) pending_.get();
   } catch (...) {
-    returning_.clear();
-    now_ = Whereabouts::kAway;
+    give_up_restore();
     throw;
   }
   stream_->order_after(moved_in_);

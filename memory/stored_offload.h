@@ -23,7 +23,7 @@ class StoredOffload final : public OffloadStrategy {
   void release_moved_out() override;
   void begin_restore() override;
   void wait_until_restored() override;
-  bool keeps_content() const override { return store_->keeps_content(); }
+  Restored restored() const override { return store_->restored(); }
 
  private:
   struct Origin {
@@ -34,6 +34,7 @@ class StoredOffload final : public OffloadStrategy {
   void allocate_returning();
   void start_restore(bool in_background);
   void forget_what_is_back();
+  void give_up_restore();
 
   std::unique_ptr<ContentStore> store_;
   bool async_;

@@ -3,28 +3,23 @@
 #include <algorithm>
 
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/reductions.h"
 #include "phases/state_fields.h"
 
 namespace hybrid_trainer {
 
 void LinearPredictor::observe(Trainable& model) {
   if (updates_++ % interval_ != 0) return;
-  const auto weights = model.weights();
-  const Stream& stream = model.stream();
-  const bool first = last_weights_.empty();
-  if (first) {
-    last_weights_ = empty_like_weights(model, MemoryKind::kPredictor);
-    for (auto& change : changes_) change = empty_like_weights(model, MemoryKind::kPredictor);
+  if (last_weights_.empty()) {
+    last_weights_ = model.empty_like_weights(MemoryKind::kPredictor);
+    for (auto& change : changes_) change = model.empty_like_weights(MemoryKind::kPredictor);
   } else {
     std::rotate(std::begin(changes_), std::begin(changes_) + 1, std::end(changes_));
+    const std::vector<Tensor>& change = changes_[kChanges - 1];
+    model.copy_weights(change);
+    for (std::size_t i = 0; i < change.size(); ++i)
+      kernels::axpy(change[i], change[i], -1.0f, last_weights_[i], model.stream());
   }
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (!first) {
-      kernels::axpy(changes_[kChanges - 1][i], weights[i], -1.0f, last_weights_[i], stream);
-    }
-    copy(last_weights_[i], weights[i], stream);
-  }
+  model.copy_weights(last_weights_);
 }
 
 Readiness LinearPredictor::readiness() const {

@@ -14,7 +14,7 @@ bool PredictionLine::aim(Trainable& model, Predictor& predictor) {
     case Readiness::kReady:
       break;
   }
-  if (directions_.empty()) directions_ = empty_like_weights(model, MemoryKind::kPredictor);
+  if (directions_.empty()) directions_ = model.empty_like_weights(MemoryKind::kPredictor);
   predictor.write_directions(model, directions_);
   return true;
 }

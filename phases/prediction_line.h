@@ -16,7 +16,6 @@ class PredictionLine {
   bool aim(Trainable& model, Predictor& predictor);
   /// Fixes the snapshot at the current weights, position 0. Needs a successful aim.
   void start(Trainable& model);
-  bool started() const { return started_; }
   /// False for the control, whose direction changes nothing.
   bool moves() const { return !directions_.empty(); }
 

@@ -1,6 +1,5 @@
 #include "hybrid_trainer/phases/predictor.h"
 
-#include "hybrid_trainer/core/nearest_name.h"
 #include "phases/linear_predictor.h"
 
 namespace hybrid_trainer {
@@ -27,44 +26,30 @@ class ZeroPredictor : public Predictor {
   void load(const State&, const Stream&) override {}
 };
 
-using Maker = std::unique_ptr<Predictor> (*)(const PhaseConfig&);
-struct Entry {
+using Made = std::unique_ptr<Predictor>;
+struct Row {
   const char* name;
-  Maker make;
+  Made (*make)(const PhaseConfig& config);
 };
 
-const Entry kPredictors[] = {
-    {"momentum",
-     [](const PhaseConfig&) -> std::unique_ptr<Predictor> {
-       return std::make_unique<MomentumPredictor>();
-     }},
+const Row kPredictors[] = {
+    {"momentum", [](const PhaseConfig&) -> Made { return std::make_unique<MomentumPredictor>(); }},
     {"linear",
-     [](const PhaseConfig& config) -> std::unique_ptr<Predictor> {
+     [](const PhaseConfig& config) -> Made {
        return std::make_unique<LinearPredictor>(config.history_interval);
      }},
-    {"zero",
-     [](const PhaseConfig&) -> std::unique_ptr<Predictor> {
-       return std::make_unique<ZeroPredictor>();
-     }},
+    {"zero", [](const PhaseConfig&) -> Made { return std::make_unique<ZeroPredictor>(); }},
 };
 
 }  // namespace
 
 const std::vector<std::string>& predictor_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const Entry& entry : kPredictors) all.emplace_back(entry.name);
-    return all;
-  }();
+  static const std::vector<std::string> names = names_of(kPredictors);
   return names;
 }
 
 std::unique_ptr<Predictor> make_predictor(const PhaseConfig& config) {
-  for (const Entry& entry : kPredictors) {
-    if (config.predictor == entry.name) return entry.make(config);
-  }
-  throw ConfigError({concat("phases.predictor: got \"", config.predictor, "\"",
-                            name_hint(config.predictor, predictor_names()))});
+  return named_row(kPredictors, "phases.predictor", config.predictor).make(config);
 }
 
 }  // namespace hybrid_trainer

@@ -11,13 +11,6 @@ Tensor copy_of(const Tensor& source, MemoryKind kind, const Stream& stream) {
 
 }  // namespace
 
-std::vector<Tensor> empty_like_weights(Trainable& model, MemoryKind kind) {
-  std::vector<Tensor> tensors;
-  for (const Tensor& weight : model.weights())
-    tensors.push_back(Tensor::empty_like(weight, kind, model.stream()));
-  return tensors;
-}
-
 void save_tensors(State& state, const std::string& name, const std::vector<Tensor>& tensors) {
   state.integers[name + ".count"] = static_cast<std::int64_t>(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -13,8 +13,8 @@ namespace hybrid_trainer {
 /// Whether earlier versions' checkpoints have a member; one that they lack keeps its value.
 enum class Since { kEver, kLater };
 
-/// A class that lists its members once, in a function of itself and `visit`, with visit("name", member), is
-/// saved with a StateWriter and loaded with a StateReader. Members are bool, enum, std::int64_t,
+/// A class that lists its members once, in a function of itself and `visit`, with
+/// visit("name", member), is saved with a StateWriter and loaded with a StateReader. Members are bool, enum, std::int64_t,
 /// double or std::vector<double>.
 struct StateWriter {
   State& state;
@@ -52,9 +52,6 @@ class StateReader {
   }
   const State& state_;
 };
-
-/// New tensors of the shapes of the weights.
-std::vector<Tensor> empty_like_weights(Trainable& model, MemoryKind kind);
 
 /// Writes views of the tensors as "<name>.0", "<name>.1", … and their count as "<name>.count".
 void save_tensors(State& state, const std::string& name, const std::vector<Tensor>& tensors);

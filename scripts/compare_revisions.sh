@@ -17,7 +17,9 @@ while [ $# -gt 0 ]; do
       if [ "$1" = --steps ]; then steps=$2; else pairs=$2; fi
       shift ;;
     -*) echo "error: there is no option $1; see --help" >&2; exit 64 ;;
-    *) old=$1 ;;
+    *)
+      [ -z "$old" ] || { echo "error: \"$1\" is one argument too many; see --help" >&2; exit 64; }
+      old=$1 ;;
   esac
   shift
 done
@@ -37,10 +39,12 @@ if [ ! -f "$old" ]; then
   fi
   old=$clone/build/bin/hybrid
 fi
-"$root/scripts/build.sh" >&2 || exit
-
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+cp "$old" "$work/old-hybrid"  # it may be the file that is built next
+old=$work/old-hybrid
+"$root/scripts/build.sh" >&2 || exit
+
 "$new" prepare "$root/src" "$root/include" --output "$work/data" --tokenizer bpe --vocab-size 1024 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 
 # One line a step, of what a run computes: not its clock, and not what an event says in words.
@@ -57,7 +61,10 @@ for preset in tiny small; do
       losses "$work/$side" >"$work/$side.losses"
       rm -rf "${work:?}/$side"
     done
-    [ "$(wc -l <"$work/new.losses")" -eq "$steps" ] || { echo "error: found $(wc -l <"$work/new.losses") losses of $steps steps in metrics.jsonl" >&2; exit 70; }
+    for side in old new; do
+      found=$(wc -l <"$work/$side.losses")
+      [ "$found" -eq "$steps" ] || { echo "error: found $found losses of $steps steps in the $side metrics.jsonl" >&2; exit 70; }
+    done
     predicted=$(grep -c ' predict ' "$work/new.losses" || true)
     if cmp -s "$work/old.losses" "$work/new.losses"; then
       echo "$preset, $optimizer: $steps losses equal, $predicted of them in Predict; the last is $(tail -n 1 "$work/new.losses" | cut -d' ' -f3)"

@@ -4,7 +4,6 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/share_sums.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace hybrid_trainer::kernels::cpu {

@@ -58,7 +58,7 @@ struct Add {
   __device__ float operator()(float x, float z) const { return x + z; }
 };
 
-struct MoveAlong {
+struct Axpy {
   float a;
   __device__ float operator()(float from, float direction) const { return from + a * direction; }
 };
@@ -147,7 +147,7 @@ void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream
 
 void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
           const Stream& stream) {
-  map<float>("axpy", y, from, direction, MoveAlong{a}, stream);
+  map<float>("axpy", y, from, direction, Axpy{a}, stream);
 }
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {

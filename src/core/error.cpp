@@ -3,15 +3,12 @@
 #include <cstdio>
 
 namespace hybrid_trainer {
-namespace {
 
-std::string joined(const std::vector<std::string>& lines) {
+std::string join(const std::vector<std::string>& parts, const char* separator) {
   std::string text;
-  for (const auto& line : lines) text += (text.empty() ? "" : "\n") + line;
+  for (const auto& part : parts) text += (&part == parts.data() ? "" : separator) + part;
   return text;
 }
-
-}  // namespace
 
 std::string brief(double value) {
   char text[32];
@@ -20,6 +17,6 @@ std::string brief(double value) {
 }
 
 ConfigError::ConfigError(std::vector<std::string> problems)
-    : Error(ExitCode::kConfig, joined(problems)), problems_(std::move(problems)) {}
+    : Error(ExitCode::kConfig, join(problems, "\n")), problems_(std::move(problems)) {}
 
 }  // namespace hybrid_trainer

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "hybrid_trainer/core/error.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -41,9 +43,7 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 std::string name_hint(std::string_view name, const std::vector<std::string>& candidates) {
   const std::string nearest = nearest_name(name, candidates);
   if (!nearest.empty()) return "; did you mean " + nearest + "?";
-  std::string text = "; valid: ";
-  for (std::size_t i = 0; i < candidates.size(); ++i) text += (i ? ", " : "") + candidates[i];
-  return text;
+  return "; valid: " + join(candidates);
 }
 
 }  // namespace hybrid_trainer

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
@@ -25,6 +27,32 @@ void make_folders(const fs::path& path) {
     parents.push_back(missing.parent_path());
   fs::create_directories(path);
   for (const fs::path& parent : parents) sync_folder(parent);
+}
+
+void sync_tree(const fs::path& path) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    if (entry.is_symlink()) continue;
+    if (entry.is_directory()) {
+      sync_tree(entry.path());
+      continue;
+    }
+    const FileDescriptor file(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.number() < 0 || ::fsync(file.number()) != 0)
+      throw IoError(system_problem(entry.path(), "fsync failed"));
+  }
+  sync_folder(path);
+}
+
+bool exchange_folder(const fs::path& from, const fs::path& to, const fs::path& aside) {
+  if (std::rename(from.c_str(), to.c_str()) == 0) return true;
+  if (errno != ENOTEMPTY && errno != EEXIST) return false;
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return true;
+  const bool moved = std::rename(to.c_str(), aside.c_str()) == 0;
+  if (moved && std::rename(from.c_str(), to.c_str()) == 0) return true;
+  const int error = errno;
+  if (moved) std::rename(aside.c_str(), to.c_str());
+  errno = error;
+  return false;
 }
 
 }  // namespace hybrid_trainer

@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/file_descriptor.h"
+#include "hybrid_trainer/files/folder.h"
 
 namespace hybrid_trainer {
 
@@ -19,14 +22,16 @@ fs::path sibling(const fs::path& path, const char* what) {
   return path.parent_path() / concat(".", path.filename().string(), ".", what, "-", ::getpid());
 }
 
-/// Removes the partial folders beside `path` of processes that a signal or a power cut ended.
+/// Removes what processes that a signal or a power cut ended left beside `path`: partial folders,
+/// and replaced ones if their successor is in place.
 void remove_left_over(const fs::path& path) {
-  const std::string prefix = concat(".", path.filename().string(), ".partial-");
+  const std::string prefix = concat(".", path.filename().string(), ".");
   std::error_code unreadable;
   for (const fs::directory_entry& entry : fs::directory_iterator(path.parent_path(), unreadable)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with(prefix)) continue;
-    const int process = std::atoi(name.c_str() + prefix.size());
+    const bool replaced = name.starts_with(prefix + "old-") && fs::exists(path);
+    if (!replaced && !name.starts_with(prefix + "partial-")) continue;
+    const int process = std::atoi(name.c_str() + name.rfind('-') + 1);
     std::error_code ignored;
     if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH)
       fs::remove_all(entry.path(), ignored);
@@ -62,17 +67,21 @@ const fs::path& OutputFolder::create() {
 }
 
 void OutputFolder::commit() {
-  std::error_code error;
+  sync_tree(partial_);
   const fs::path old = sibling(path_, "old");
-  const bool replaces =
-      existing_ == Existing::kReplace && fs::exists(path_) && !fs::is_empty(path_);
-  if (replaces) fs::rename(path_, old, error);
-  if (!error) fs::rename(partial_, path_, error);
-  if (error) {
-    throw IoError(
-        concat("cannot rename ", partial_.string(), " to ", path_.string(), ": ", error.message()));
+  const bool replaces = existing_ == Existing::kReplace;
+  const bool done = replaces ? exchange_folder(partial_, path_, old)
+                             : std::rename(partial_.c_str(), path_.c_str()) == 0;
+  if (!done) {
+    const bool exists = errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR;
+    const std::string problem =
+        system_problem(path_, concat("cannot rename ", partial_.string(), " to it").c_str());
+    if (exists) throw CannotCreate(problem);
+    throw IoError(problem);
   }
-  if (replaces) fs::remove_all(old, error);
+  sync_folder(path_.parent_path());
+  std::error_code ignored;
+  for (const fs::path& replaced : {old, partial_}) fs::remove_all(replaced, ignored);
 }
 
 }  // namespace hybrid_trainer

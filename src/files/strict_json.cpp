@@ -27,6 +27,8 @@ class Handler {
   json::value take_value() { return values_.release(); }
   void set_line(std::size_t line) { line_ = line; }
   bool number_too_large() const { return number_too_large_; }
+  /// The key that stands twice where that ends the reading, or "".
+  const std::string& duplicate() const { return duplicate_; }
 
   bool on_document_begin(json::error_code&) { return true; }
   bool on_document_end(json::error_code&) { return true; }
@@ -40,11 +42,10 @@ class Handler {
     return true;
   }
   bool on_object_begin(json::error_code&) {
-    levels_.push_back({path_, {}});
+    levels_.emplace_back();
     return true;
   }
   bool on_object_end(std::size_t count, json::error_code&) {
-    path_ = levels_.back().path;
     levels_.pop_back();
     values_.push_object(count);
     return true;
@@ -54,15 +55,20 @@ class Handler {
     key_.append(part.data(), part.size());
     return true;
   }
-  bool on_key(json::string_view part, std::size_t, json::error_code&) {
+  bool on_key(json::string_view part, std::size_t, json::error_code& error) {
     values_.push_key(part);
     key_.append(part.data(), part.size());
     Level& level = levels_.back();
-    path_ = level.path.empty() ? key_ : level.path + "." + key_;
-    if (!level.keys.insert(std::move(key_)).second) keys_.duplicates.push_back({path_, line_});
-    if (arrays_ == 0 && lines_ == Lines::kNoted) keys_.lines.emplace(path_, line_);
-    key_.clear();
-    return true;
+    const auto [key, is_new] = level.keys.insert(std::exchange(key_, {}));
+    level.key = key;
+    if (lines_ == Lines::kNoted) {
+      if (!is_new) keys_.duplicates.push_back({path(), line_});
+      if (arrays_ == 0) keys_.lines.emplace(path(), line_);
+    } else if (!is_new) {
+      duplicate_ = path();
+      error = json::error::syntax;
+    }
+    return !error;
   }
   bool on_string_part(json::string_view part, std::size_t, json::error_code&) {
     values_.push_chars(part);
@@ -108,15 +114,21 @@ class Handler {
   bool on_comment(json::string_view, json::error_code&) { return true; }
 
  private:
+  /// Of an object that is being read.
   struct Level {
-    std::string path;
     std::set<std::string> keys;
+    std::set<std::string>::const_iterator key;  // the last one
   };
+  std::string path() const {
+    std::string path;
+    for (const Level& level : levels_) path += (path.empty() ? "" : ".") + *level.key;
+    return path;
+  }
   JsonKeys& keys_;
   Lines lines_;
   json::value_stack values_;
   std::vector<Level> levels_;
-  std::string path_, key_, number_;
+  std::string key_, number_, duplicate_;
   std::size_t line_ = 1;
   std::size_t arrays_ = 0;
   bool number_too_large_ = false;
@@ -145,6 +157,10 @@ json::value parsed(std::string_view text, const std::string& name, const JsonLim
         piece.find_first_not_of(" \t\r\n", used) != std::string_view::npos) {
       error = json::error::extra_data;
     }
+    if (const std::string& key = parser.handler().duplicate(); !key.empty()) {
+      throw DataError(
+          concat(name, ":", line, ": the key ", key.substr(0, 200), " stands there twice"));
+    }
     if (error) {
       const std::string what =
           parser.handler().number_too_large() ? "number too large" : error.message();
@@ -159,11 +175,8 @@ json::value parsed(std::string_view text, const std::string& name, const JsonLim
 
 json::value parse_json_text(std::string_view text, const std::string& name,
                             const JsonLimits& limits) {
-  JsonKeys keys;
-  json::value value = parsed(text, name, limits, keys, Lines::kNotNoted);
-  if (keys.duplicates.empty()) return value;
-  const auto& first = keys.duplicates.front();
-  throw DataError(concat(name, ":", first.line, ": the key ", first.path, " stands there twice"));
+  JsonKeys none;
+  return parsed(text, name, limits, none, Lines::kNotNoted);
 }
 
 json::value parse_json_text(std::string_view text, const std::string& name, JsonKeys& keys) {

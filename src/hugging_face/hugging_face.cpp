@@ -38,12 +38,18 @@ void transpose(const Tensor& to, const Tensor& from) {
   }
 }
 
+std::string full_name(const FileTensor& in_file, const std::string& prefix) {
+  return in_file.prefixed ? prefix + in_file.name : in_file.name;
+}
+
+/// Views of the weights that `held` keeps.
 std::vector<NamedTensor> tensors_for_file(LanguageModel& model, const HuggingFaceLayout& layout,
-                                          const Stream& stream) {
+                                          std::vector<Weight>& held, const Stream& stream) {
   std::vector<NamedTensor> tensors;
   model.visit_parameters([&](Parameter& parameter) {
     const FileTensor in_file = layout.tensor(parameter, model.config());
-    const Tensor value = wait_for_host(parameter.acquire_master(stream), stream);
+    held.push_back(parameter.acquire_master(stream));
+    const Tensor value = wait_for_host(held.back(), stream);
     Tensor tensor = value;
     if (in_file.transposed) {
       const Stream host(MemoryPool::create("host"));
@@ -52,7 +58,7 @@ std::vector<NamedTensor> tensors_for_file(LanguageModel& model, const HuggingFac
     } else if (tensor.shape() != in_file.shape) {
       tensor = tensor.rows(0, in_file.shape[0]);
     }
-    tensors.push_back({layout.prefix + in_file.name, tensor});
+    tensors.push_back({full_name(in_file, layout.prefix), tensor});
   });
   return tensors;
 }
@@ -76,7 +82,8 @@ void write_files(LanguageModel& model, const HuggingFaceLayout& layout, const To
   replace_file(folder + "/generation_config.json", hugging_face_generation_text(end_of_text));
   if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
     write_tokenizer(*tokenizer, model.config(), folder);
-  write_safetensors(folder + "/model.safetensors", tensors_for_file(model, layout, stream));
+  std::vector<Weight> held;
+  write_safetensors(folder + "/model.safetensors", tensors_for_file(model, layout, held, stream));
 }
 
 void check_output(const fs::path& folder) {
@@ -85,11 +92,6 @@ void check_output(const fs::path& folder) {
   if (fs::is_directory(folder, error) && fs::is_empty(folder, error)) return;
   throw CannotCreate(
       concat(folder.string(), " exists already and is not an empty folder; nothing was written"));
-}
-
-/// Masks that older files contain; the model makes its own.
-bool is_mask(const std::string& name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
 }
 
 /// Whether both tensors hold the same numbers.
@@ -105,13 +107,17 @@ bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::s
   return std::memcmp(x.raw(), y.raw(), x.bytes()) == 0;
 }
 
-/// Checks that every tensor of the folder is wanted, a mask or a copy of the token table.
+/// Checks that every tensor of the folder is wanted, ignored or a copy of the token table.
 void check_names(const HuggingFaceWeights& weights, const std::set<std::string>& wanted,
-                 const std::string& tied_head) {
+                 const HuggingFaceLayout& layout, const std::string& tied_head) {
+  const auto is_ignored = [&](const std::string& name) {
+    return std::any_of(layout.ignored.begin(), layout.ignored.end(),
+                       [&](const std::string& ending) { return name.ends_with(ending); });
+  };
   for (const std::string& name : wanted) weights.file_of(name);  // throws if one is missing
   for (const SafetensorsFile& file : weights.files()) {
     for (const SafetensorsEntry& entry : file.entries()) {
-      if (wanted.count(entry.name) || is_mask(entry.name)) continue;
+      if (wanted.count(entry.name) || is_ignored(entry.name)) continue;
       if (entry.name != "lm_head.weight" || tied_head.empty()) {
         throw DataError(
             concat(file.path(), ": the tensor ", entry.name,
@@ -129,7 +135,7 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
 void read_parameter(Parameter& parameter, const FileTensor& in_file,
                     const HuggingFaceWeights& weights, const std::string& prefix,
                     const Stream& stream) {
-  const std::string name = prefix + in_file.name;
+  const std::string name = full_name(in_file, prefix);
   const SafetensorsFile& file = weights.file_of(name);
   const Shape found = file.entry(name).tensor_shape();
   if (found != in_file.shape) {
@@ -208,12 +214,13 @@ void read_hugging_face_weights(const fs::path& folder, LanguageModel& model, con
   model.visit_parameters([&](Parameter& parameter) {
     const auto [entry, added] =
         in_files.emplace(&parameter, layout.tensor(parameter, model.config()));
-    prefixed = prefixed || weights.contains(layout.prefix + entry->second.name);
+    prefixed = prefixed || (entry->second.prefixed &&
+                            weights.contains(full_name(entry->second, layout.prefix)));
   });
   const std::string prefix = prefixed ? layout.prefix : "";
   std::set<std::string> wanted;
-  for (const auto& [parameter, in_file] : in_files) wanted.insert(prefix + in_file.name);
-  check_names(weights, wanted, layout.tied_head.empty() ? "" : prefix + layout.tied_head);
+  for (const auto& [parameter, in_file] : in_files) wanted.insert(full_name(in_file, prefix));
+  check_names(weights, wanted, layout, layout.tied_head.empty() ? "" : prefix + layout.tied_head);
   model.visit_parameters([&](Parameter& parameter) {
     read_parameter(parameter, in_files.at(&parameter), weights, prefix, stream);
   });

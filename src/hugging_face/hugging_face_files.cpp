@@ -1,7 +1,6 @@
 #include "src/hugging_face/hugging_face_files.h"
 
 #include <boost/json.hpp>
-#include <cmath>
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"

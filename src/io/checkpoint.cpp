@@ -105,23 +105,6 @@ std::vector<std::string> names_in(const std::string& folder) try {
   throw IoError(concat(folder, ": cannot list it: ", problem.code().message()));
 }
 
-/// Makes the finished folder visible under its name. An existing checkpoint of that step is
-/// exchanged with it, or goes to the trash if the file system cannot exchange.
-void publish(const std::string& temporary, const std::string& folder, const std::string& name) {
-  const std::string path = folder + "/" + name, trash = folder + "/" + kTrash + name;
-  if (std::rename(temporary.c_str(), path.c_str()) == 0) return;
-  if (errno == ENOTEMPTY || errno == EEXIST) {
-    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0)
-      return;
-    const bool moved = std::rename(path.c_str(), trash.c_str()) == 0;
-    if (moved && std::rename(temporary.c_str(), path.c_str()) == 0) return;
-    const int error = errno;
-    if (moved) std::rename(trash.c_str(), path.c_str());
-    errno = error;
-  }
-  throw IoError(system_problem(path, "cannot rename the finished checkpoint"));
-}
-
 /// Moves the checkpoints up to `step` beyond the newest `keep` to the trash. Those of later steps
 /// are another run's or damaged: they stay. Throws IoError if one could not be moved, after moving
 /// all others.
@@ -199,7 +182,8 @@ SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, co
     const TemporaryFolder temporary(concat(folder, "/", kTemporary, step, "-", ::getpid()));
     saved.bytes = write_files(temporary.path(), step, state, options.config_hash);
     sync_folder(temporary.path());
-    publish(temporary.path(), folder, name);
+    if (!exchange_folder(temporary.path(), saved.path, folder + "/" + kTrash + name))
+      throw IoError(system_problem(saved.path, "cannot rename the finished checkpoint"));
     sync_folder(folder);
   } catch (const IoError& problem) {
     throw not_written(step, problem);

@@ -5,15 +5,9 @@
 namespace hybrid_trainer {
 namespace {
 
-std::string list_of(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 std::string bounded(const std::string& word, const Range& range) {
   const bool any = range.text() == Range{}.text();
-  return any ? word : word + " in " + range.text();
+  return any ? word : concat(word, " in ", range.text());
 }
 
 std::string default_text(const FieldNode& field) {
@@ -28,10 +22,10 @@ std::string default_text(const FieldNode& field) {
     std::string operator()(const std::vector<double>& values) const {
       std::vector<std::string> words;
       for (double value : values) words.push_back(shortest(value));
-      return concat("[", list_of(words), "]");
+      return concat("[", join(words), "]");
     }
   };
-  return "`" + std::visit(Text{}, field.value) + "`";
+  return concat("`", std::visit(Text{}, field.value), "`");
 }
 
 std::string allowed_text(const FieldNode& field) {
@@ -43,7 +37,7 @@ std::string allowed_text(const FieldNode& field) {
     std::string operator()(std::int64_t) const { return bounded("whole number", field.range); }
     std::string operator()(double) const { return bounded("number", field.range); }
     std::string operator()(const std::string&) const {
-      return field.choices.empty() ? "text" : list_of(field.choices);
+      return field.choices.empty() ? "text" : join(field.choices);
     }
     std::string operator()(const std::vector<double>&) const {
       return bounded("list of numbers", field.range);

@@ -34,7 +34,7 @@ const FieldNode* find_field(const FieldNode& group, std::string_view name) {
 std::string path_of(const FieldNode& group, std::string_view name) {
   for (const FieldNode& field : group.fields) {
     if (field.name == name) return field.name;
-    const std::string below = path_of(field, name);
+    const std::string below = field.is_list ? "" : path_of(field, name);
     if (!below.empty()) return joined(field.name, below);
   }
   return "";
@@ -154,7 +154,7 @@ struct FileReading {
   std::vector<std::string> problems;
 
   void note(const std::string& path, const std::string& problem) {
-    const auto line = keys.lines.find(path);
+    const auto line = keys.lines.find(path.substr(0, path.find('[')));  // of a list as a whole
     problems.push_back(line == keys.lines.end() ? concat(file, ": ", problem)
                                                 : concat(file, ":", line->second, ": ", problem));
   }
@@ -246,7 +246,8 @@ void set_field(const FieldNode& root, const std::string& path, const std::string
   json::value value = json::string(text);
   try {
     value = parse_json_text(is_text ? json::serialize(value) : text, path);
-  } catch (const DataError&) {
+  } catch (const DataError& error) {
+    if (field->is_list) throw ConfigError({error.what()});
     if (is_text) throw ConfigError({path + ": the text is not valid UTF-8"});
   }
   if (field->is_list && value.is_array()) {

@@ -15,9 +15,7 @@ const ModelFamily* family_in(const ModelRegistry& registry, const std::string& n
 }
 
 std::string unknown(const std::string& name, const ModelRegistry& registry) {
-  std::vector<std::string> names;
-  for (const ModelFamily& family : registry) names.push_back(family.name);
-  return choice_problem("model.family", name, names);
+  return choice_problem("model.family", name, names_of(registry));
 }
 
 }  // namespace
@@ -30,8 +28,7 @@ const ModelRegistry& model_families() {
 }
 
 const ModelFamily& find_family(const std::string& name, const ModelRegistry& registry) {
-  if (const ModelFamily* family = family_in(registry, name)) return *family;
-  throw ConfigError({unknown(name, registry)});
+  return named_row(registry, "model.family", name);
 }
 
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
@@ -39,7 +36,7 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64
   std::vector<std::string> problems;
   collect_range_problems(config, "model", problems);
   collect_model_problems(config, problems, registry);
-  if (config.vocabulary == 0) problems.push_back("model.vocabulary: got 0, want at least 1");
+  if (config.vocabulary == 0) problems.emplace_back("model.vocabulary: got 0, want at least 1");
   if (!problems.empty()) throw ConfigError(problems);
   return find_family(config.family, registry).make(config, seed, stream);
 }

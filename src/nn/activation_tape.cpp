@@ -15,7 +15,8 @@ PlainTape::Entry* PlainTape::same_tensor(const Activation& activation) {
   const auto last = first + std::min<std::ptrdiff_t>(kNear, std::ssize(entries_));
   const auto found = std::find_if(first, last, [&](const Entry& entry) {
     return entry.takers > 0 && entry.identity.is_of(activation.tensor) &&
-           entry.activation.may_be_lossy <= activation.may_be_lossy;
+           entry.activation.may_be_lossy <= activation.may_be_lossy &&
+           entry.activation.may_be_rebuilt <= activation.may_be_rebuilt;
   });
   return found == last ? nullptr : &*found;
 }

@@ -25,7 +25,7 @@ GradientContribution::GradientContribution(Parameter& parameter, const Stream& s
     : parameter_(parameter),
       stream_(stream),
       gradient_(backward && parameter.trainable() ? parameter.gradient_to_write() : Tensor{}),
-      first_(!parameter.gradient().defined()),
+      first_(wanted() && !parameter.gradient().defined()),
       exceptions_(std::uncaught_exceptions()) {}
 
 GradientContribution::~GradientContribution() noexcept(false) {

@@ -39,6 +39,12 @@ void Parameter::end_gradient(const Stream& stream) {
   sink_->ready(*this, stream);
 }
 
+void Parameter::leave(const GradientSink& sink) {
+  if (sink_ != &sink) return;
+  sink_ = nullptr;
+  contributed_ = 0;
+}
+
 Tensor Parameter::gradient() const { return contributed_ > 0 ? sink_->gradient(*this) : Tensor{}; }
 
 Tensor Parameter::gradient_to_write() const {

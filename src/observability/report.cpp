@@ -1,9 +1,10 @@
 #include "hybrid_trainer/observability/report.h"
 
 #include <cmath>
+#include <map>
+#include <string_view>
 
 #include "curves.h"
-#include "html.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/output_file.h"
@@ -12,6 +13,48 @@
 
 namespace hybrid_trainer {
 namespace {
+
+/// Text for the inside of an element or a quoted attribute.
+std::string html_escaped(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (char character : text) {
+    switch (character) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += character;
+    }
+  }
+  return out;
+}
+
+/// `page` with every {{name}} replaced by its part, in one pass: parts are not searched again.
+std::string filled(std::string_view page, const std::map<std::string, std::string>& parts) {
+  std::string out;
+  for (std::size_t open = 0; (open = page.find("{{")) != std::string_view::npos;) {
+    const std::size_t close = page.find("}}", open);
+    require(close != std::string_view::npos, "report page: {{ without }}");
+    const auto part = parts.find(std::string(page.substr(open + 2, close - open - 2)));
+    require(part != parts.end(), "report page: a {{name}} without a part");
+    out.append(page.substr(0, open)).append(part->second);
+    page.remove_prefix(close + 2);
+  }
+  return out.append(page);
+}
 
 double rate(std::int64_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;

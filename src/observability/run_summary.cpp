@@ -1,7 +1,6 @@
 #include "hybrid_trainer/observability/run_summary.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "hybrid_trainer/files/json_writer.h"

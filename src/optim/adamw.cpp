@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/kernels/optimizer_update.h"
 #include "hybrid_trainer/kernels/quantization.h"
-#include "optimizer_slots.h"
+#include "optimizer_state.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -19,8 +19,6 @@ class AdamW final : public Optimizer {
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;
   void visit_state(const StateVisitor& visit) override;
-  std::int64_t steps_taken() const override { return steps_; }
-  void set_steps_taken(std::int64_t steps) override { steps_ = steps; }
 
  private:
   struct Slot {
@@ -36,7 +34,6 @@ class AdamW final : public Optimizer {
   const double beta1_, beta2_, epsilon_, weight_decay_;
   std::vector<Parameter*> parameters_;
   std::vector<Slot> slots_;
-  std::int64_t steps_ = 0;
 };
 
 }  // namespace hybrid_trainer

@@ -1,6 +1,7 @@
 #include "hybrid_trainer/optim/make_optimizer.h"
 
 #include <array>
+#include <ranges>
 
 #include "adamw.h"
 #include "hybrid_trainer/core/error.h"
@@ -21,36 +22,40 @@ struct Row {
   const char* name;
   std::unique_ptr<Optimizer> (*make)(const OptimizerConfig& config,
                                      std::vector<Parameter*> parameters, const Stream& stream);
+  bool has_8_bits;  // OptimizerConfig::state_bits
 };
 
 constexpr std::array kOptimizers{
-    Row{"adamw", make<AdamW>},
-    Row{"sgd", make<Sgd>},
-    Row{"muon", make<Muon>},
+    Row{"adamw", make<AdamW>, true},
+    Row{"sgd", make<Sgd>, false},
+    Row{"muon", make<Muon>, true},
 };
 
 std::unique_ptr<Optimizer> make_by_name(const OptimizerConfig& config,
                                         std::vector<Parameter*> parameters, const Stream& stream) {
-  for (const Row& row : kOptimizers) {
-    if (config.name == row.name) return row.make(config, std::move(parameters), stream);
-  }
-  throw ConfigError({choice_problem("optimizer.name", config.name, optimizer_names())});
+  return named_row(kOptimizers, "optimizer.name", config.name)
+      .make(config, std::move(parameters), stream);
 }
 
 }  // namespace
 
 const std::vector<std::string>& optimizer_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const Row& row : kOptimizers) all.emplace_back(row.name);
-    return all;
-  }();
+  static const std::vector<std::string> names = names_of(kOptimizers);
+  return names;
+}
+
+const std::vector<std::string>& optimizer_names_with_8_bits() {
+  static const std::vector<std::string> names =
+      names_of(kOptimizers | std::views::filter([](const Row& row) { return row.has_8_bits; }));
   return names;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters,
                                           const Stream& stream) {
+  std::vector<std::string> problems;
+  config.collect_problems("optimizer", problems);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
   std::vector<GroupedOptimizer::Part> parts;
   for (const OptimizerGroup& group : optimizer_groups(config, parameters)) {
     std::vector<Parameter*> members;

@@ -25,58 +25,43 @@ DType products_of(const Parameter& parameter, const Stream& stream) {
 }  // namespace
 
 Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream)
-    : momentum_(static_cast<float>(config.momentum)),
-      weight_decay_(config.weight_decay),
-      parameters_(std::move(parameters)) {
+    : MomentumOptimizer(parameters, true, stream),
+      momentum_(static_cast<float>(config.momentum)),
+      weight_decay_(config.weight_decay) {
   std::int64_t max_elements = 0, max_side = 0;
-  for (Parameter* parameter : parameters_) {
+  for (const Parameter* parameter : parameters) {
     const Shape& shape = parameter->shape();
     if (shape.rank() != 2) {
       throw ShapeMismatch(concat("muon: matrix ", parameter->name(), " has shape ", shape.text(),
                                  "; want two dimensions"));
     }
-    slots_.push_back({parameter, make_state(*parameter, stream), Tensor{}});
     max_elements = std::max(max_elements, shape.elements());
     max_side = std::max(max_side, std::min(shape[0], shape[1]));
   }
-  if (!slots_.empty()) orthogonalizer_.emplace(max_elements, max_side, stream);
+  if (!parameters.empty()) orthogonalizer_.emplace(max_elements, max_side, stream);
 }
 
-void Muon::step(float learning_rate, float gradient_scale, const Stream& stream) {
-  for (const OptimizerSlot& slot : slots_) require_state(*slot.parameter, slot.m);
-  ++steps_;
-  for (const OptimizerSlot& slot : slots_) {
-    const Parameter& parameter = *slot.parameter;
-    const Tensor gradient = parameter.gradient();
-    if (!gradient) continue;
-    const Shape& shape = parameter.shape();
-    const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
-    kernels::muon_momentum(u, slot.m, gradient, momentum_, gradient_scale, stream);
-    const Tensor update = orthogonalizer_->orthogonal(u, products_of(parameter, stream), stream);
-    const UpdatedWeight weight(parameter, stream);
-    kernels::decayed_step(weight.master, update, weight.compute_copy,
-                          learning_rate * update_scale(shape),
-                          1 - learning_rate * decay_of(parameter, weight_decay_), stream);
-  }
+void Muon::update(const Slot& slot, const Tensor& gradient, float learning_rate,
+                  float gradient_scale, const Stream& stream) {
+  const Parameter& parameter = *slot.parameter;
+  const Shape& shape = parameter.shape();
+  const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
+  kernels::muon_momentum(u, slot.m, gradient, momentum_, gradient_scale, stream);
+  const Tensor update = orthogonalizer_->orthogonal(u, products_of(parameter, stream), stream);
+  const UpdatedWeight weight(parameter, stream);
+  kernels::decayed_step(weight.master, update, weight.compute_copy,
+                        learning_rate * update_scale(shape),
+                        1 - learning_rate * decay_of(parameter, weight_decay_), stream);
 }
 
-void Muon::write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
-                                     const Stream& stream) {
-  require_directions(directions, parameters_);
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const Parameter& parameter = *slots_[i].parameter;
-    require_state(parameter, slots_[i].m);
-    const Shape& shape = parameter.shape();
-    const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
-    kernels::scale(u, slots_[i].m, momentum_ * momentum_, stream);  // Nesterov's with g = 0
-    kernels::scale(directions[i],
-                   orthogonalizer_->orthogonal(u, products_of(parameter, stream), stream),
-                   -learning_rate * update_scale(shape), stream);
-  }
-}
-
-void Muon::visit_state(const StateVisitor& visit) {
-  for (OptimizerSlot& slot : slots_) visit(slot.parameter->name() + ".m", slot.m);
+void Muon::write_direction(const Tensor& direction, const Slot& slot, float learning_rate,
+                           const Stream& stream) {
+  const Shape& shape = slot.parameter->shape();
+  const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
+  kernels::scale(u, slot.m, momentum_ * momentum_, stream);  // Nesterov's with g = 0
+  kernels::scale(direction,
+                 orthogonalizer_->orthogonal(u, products_of(*slot.parameter, stream), stream),
+                 -learning_rate * update_scale(shape), stream);
 }
 
 }  // namespace hybrid_trainer

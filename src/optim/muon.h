@@ -1,11 +1,8 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
-#include "hybrid_trainer/optim/optimizer.h"
-#include "hybrid_trainer/optim/optimizer_config.h"
-#include "optimizer_slots.h"
+#include "momentum_optimizer.h"
 #include "orthogonalizer.h"
 
 namespace hybrid_trainer {
@@ -15,23 +12,18 @@ namespace hybrid_trainer {
 /// one decay serve both. State: m for each. Products of the orthogonalisation run in the phase's
 /// precision, or f32 where bf16 is slower. Sources: Jordan et al. 2024, "Muon"; Liu et al.
 /// 2025, "Muon is scalable for LLM training", eq. 4.
-class Muon final : public Optimizer {
+class Muon final : public MomentumOptimizer {
  public:
   Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream);
-  void step(float learning_rate, float gradient_scale, const Stream& stream) override;
-  void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
-                                 const Stream& stream) override;
-  void visit_state(const StateVisitor& visit) override;
-  std::int64_t steps_taken() const override { return steps_; }
-  void set_steps_taken(std::int64_t steps) override { steps_ = steps; }
 
  private:
+  void update(const Slot& slot, const Tensor& gradient, float learning_rate, float gradient_scale,
+              const Stream& stream) override;
+  void write_direction(const Tensor& direction, const Slot& slot, float learning_rate,
+                       const Stream& stream) override;
   const float momentum_;
   const double weight_decay_;
-  std::vector<Parameter*> parameters_;
-  std::vector<OptimizerSlot> slots_;
   std::optional<Orthogonalizer> orthogonalizer_;  // none where there is no matrix
-  std::int64_t steps_ = 0;
 };
 
 }  // namespace hybrid_trainer

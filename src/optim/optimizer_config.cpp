@@ -1,9 +1,19 @@
 #include "hybrid_trainer/optim/optimizer_config.h"
 
+#include <algorithm>
+
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
 namespace {
+
+/// Of an optimizer that there is.
+bool lacks_8_bits(const std::string& name) {
+  const auto has = [&](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  return has(optimizer_names()) && !has(optimizer_names_with_8_bits());
+}
 
 void collect_settings_problems(const OptimizerConfig& config, const std::string& path,
                                std::vector<std::string>& problems) {
@@ -16,10 +26,10 @@ void collect_settings_problems(const OptimizerConfig& config, const std::string&
   const std::int64_t bits = config.state_bits;
   if (bits > 8 && bits < 32) {  // otherwise it is out of range
     problems.push_back(concat(path, ".state_bits: got ", bits, ", want 8 or 32"));
-  } else if (bits == 8 && config.name == "sgd") {
-    problems.push_back(concat(path,
-                              ".state_bits: got 8, want 32: the momentum of sgd has no 8-bit ",
-                              "form; adamw and muon have"));
+  } else if (bits == 8 && lacks_8_bits(config.name)) {
+    problems.push_back(
+        concat(path, ".state_bits: got 8, want 32: the state of ", config.name,
+               " has no 8-bit form; these have: ", join(optimizer_names_with_8_bits())));
   }
 }
 

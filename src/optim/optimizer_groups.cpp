@@ -2,21 +2,26 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
-#include "optimizer_slots.h"
+#include "optimizer_state.h"
 
 namespace hybrid_trainer {
 namespace {
 
-/// Whether `name` is `pattern`, in which each * stands for any characters.
+/// Whether `name` is `pattern`, in which each * stands for any characters. What is between two of
+/// them may be taken where it comes first.
 bool matches_pattern(std::string_view name, std::string_view pattern) {
-  const std::size_t star = pattern.find('*');
+  std::size_t star = pattern.find('*');
   if (star == std::string_view::npos) return name == pattern;
   if (!name.starts_with(pattern.substr(0, star))) return false;
-  const std::string_view rest = pattern.substr(star + 1);
-  for (std::size_t at = star; at <= name.size(); ++at) {
-    if (matches_pattern(name.substr(at), rest)) return true;
+  name.remove_prefix(star);
+  pattern.remove_prefix(star + 1);
+  while ((star = pattern.find('*')) != std::string_view::npos) {
+    const std::size_t at = name.find(pattern.substr(0, star));
+    if (at == std::string_view::npos) return false;
+    name.remove_prefix(at + star);
+    pattern.remove_prefix(star + 1);
   }
-  return false;
+  return name.ends_with(pattern);
 }
 
 bool matches(const OptimizerGroupConfig& group, const Parameter& parameter) {
@@ -49,14 +54,14 @@ void collect_empty(const std::vector<OptimizerGroupConfig>& groups,
   }
 }
 
-/// Splits off what the group's optimizer does not take.
+/// Splits off what the group's optimizer does not take. `explicitly`: the group itself names it.
 void add_group(std::vector<OptimizerGroup>& to, OptimizerGroup group, bool explicitly,
                const std::vector<Parameter*>& parameters) {
   OptimizerGroup taken{group.config, {}}, rest{group.config, {}};
   for (const std::size_t member : group.members) {
     const Parameter& parameter = *parameters[member];
     const bool orthogonalised =
-        explicitly ? parameter.role() != Role::kVector : is_matrix(parameter.role());
+        parameter.shape().rank() == 2 && (explicitly || is_matrix(parameter.role()));
     const bool fits = group.config.name != "muon" || orthogonalised;
     (fits ? taken : rest).members.push_back(member);
   }
@@ -84,7 +89,8 @@ std::vector<OptimizerGroup> optimizer_groups(const OptimizerConfig& config,
   if (!problems.empty()) throw ConfigError(std::move(problems));
   std::vector<OptimizerGroup> made;
   for (std::size_t i = 0; i < groups.size(); ++i)
-    add_group(made, std::move(groups[i]), i + 1 < groups.size(), parameters);
+    add_group(made, std::move(groups[i]),
+              i < config.groups.size() && config.groups[i].name.has_value(), parameters);
   return made;
 }
 

@@ -16,7 +16,7 @@ struct OptimizerGroup {
 };
 
 /// Each parameter in exactly one group: those of config.groups, and the rest. What muon does not
-/// take (all but matrices; of a group of its own, all but tensors of two dimensions) is adamw's,
+/// take (all but matrices; of a group that names it, all but tensors of two dimensions) is adamw's,
 /// with the same settings. Throws ConfigError for a group that matches nothing, with the nearest
 /// role, and for two that match one parameter.
 std::vector<OptimizerGroup> optimizer_groups(const OptimizerConfig& config,
@@ -36,13 +36,11 @@ class GroupedOptimizer final : public Optimizer {
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;
   void visit_state(const StateVisitor& visit) override;
-  std::int64_t steps_taken() const override { return steps_; }
   void set_steps_taken(std::int64_t steps) override;
 
  private:
   std::vector<Parameter*> parameters_;
   std::vector<Part> parts_;
-  std::int64_t steps_ = 0;
 };
 
 }  // namespace hybrid_trainer

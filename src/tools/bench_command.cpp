@@ -17,8 +17,6 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::int64_t kGpt2Vocabulary = 50257;
-
 boost::json::array profile_json(const BenchmarkResult& result) {
   boost::json::array rows;
   for (std::size_t p = 0; p < kStepParts; ++p) {
@@ -122,7 +120,8 @@ int bench_command(const std::vector<std::string>& arguments) {
       "Tokens a sequence (256, or the model's context where that is shorter).");
   add("precision", po::value(&precision)->value_name("P"),
       "fp32, bf16, or auto: what training takes on this machine (fp32).");
-  add("optimizer", po::value(&optimizer)->value_name("NAME"), "adamw, sgd or muon (adamw).");
+  add("optimizer", po::value(&optimizer)->value_name("NAME"),
+      concat("One of ", join(optimizer_names()), " (adamw).").c_str());
   add_device_option(syntax.options, device);
   add("steps", po::value(&settings.steps)->value_name("N"),
       "Steps to time, after one that is not (10).");
@@ -150,8 +149,9 @@ int bench_command(const std::vector<std::string>& arguments) {
   if (settings.steps < 1)
     throw UsageError(concat("bench: --steps ", settings.steps, "; want at least 1"));
   settings.model = config.model;
-  if (settings.model.vocabulary == 0)
-    settings.model.vocabulary = preset.starts_with("gpt2") ? kGpt2Vocabulary : 4096;
+  for (const ModelPreset& one : find_family(config.model.family).presets) {
+    if (one.name == preset) settings.model.vocabulary = one.vocabulary;
+  }
   settings.optimizer = config.optimizer;
   settings.precision = precision;
   set_threads(processor_info().cores);

@@ -5,19 +5,10 @@
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
-namespace {
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
-}  // namespace
 
 void add_config_options(po::options_description& options, ConfigArguments& arguments) {
   options.add_options()("preset", po::value(&arguments.preset)->value_name("NAME"),
-                        concat("A ready configuration: ", joined(preset_names()), ".").c_str());
+                        concat("A ready configuration: ", join(preset_names()), ".").c_str());
   options.add_options()("config", po::value(&arguments.file)->value_name("FILE"),
                         "A JSON configuration; keys that it leaves out keep their defaults.");
   options.add_options()(

@@ -14,7 +14,7 @@ int export_command(const std::vector<std::string>& arguments) {
       .usage = "RUN --output HF_DIR",
       .description =
           "Writes the model of a run's newest checkpoint as a Hugging Face folder, which\n"
-          "transformers opens as GPT-2 and `hybrid train --init-from` reads back.",
+          "transformers opens and `hybrid train --init-from` reads back.",
       .operands = {"RUN"}};
   syntax.options.add_options()("output", po::value(&output)->required()->value_name("HF_DIR"),
                                "Folder to make.");

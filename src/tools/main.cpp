@@ -40,7 +40,7 @@ constexpr Command kCommands[] = {
 };
 
 void print_help() {
-  std::cout << "hybrid trains GPT-2 models in four phases: Warmup, Full, Predict, Correct.\n\n"
+  std::cout << "hybrid trains language models in four phases: Warmup, Full, Predict, Correct.\n\n"
                "usage: hybrid COMMAND [options]\n\nCommands:\n";
   for (const Command& command : kCommands) {
     std::cout << "  " << command.name << std::string(10 - std::strlen(command.name), ' ')

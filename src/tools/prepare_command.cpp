@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <iostream>
 
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/data/prepare.h"

@@ -65,7 +65,7 @@ int train_command(const std::vector<std::string>& arguments) {
           "(--preset NAME | --config FILE) --data DATA --run RUN [options]\n"
           "       hybrid train --resume --run RUN [--set KEY=VALUE]",
       .description =
-          "Trains a GPT-2 in phases. RUN gets config.json, metrics.jsonl, summary.json,\n"
+          "Trains a model in phases. RUN gets config.json, metrics.jsonl, summary.json,\n"
           "report.html and checkpoints/. Ctrl-C finishes the step, saves and exits.",
       .operands = {}};
   add_config_options(syntax.options, source);

@@ -1,7 +1,6 @@
 #include "src/trainer/config_changes.h"
 
 #include <algorithm>
-#include <map>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
@@ -19,6 +18,8 @@ constexpr const char* kMayChange[] = {"training.steps",
                                       "optimizer.learning_rate",
                                       "optimizer.weight_decay",
                                       "optimizer.clip_norm",
+                                      "optimizer.groups[].learning_rate",
+                                      "optimizer.groups[].weight_decay",
                                       "schedule.",
                                       "divergence.loss_sigmas",
                                       "divergence.gradient_factor",
@@ -32,47 +33,54 @@ constexpr const char* kMayChange[] = {"training.steps",
 /// Decided once: the checkpoint's choice stays.
 constexpr const char* kKept = "mixed_precision.";
 
-bool may_change(const std::string& path) {
+bool may_change(std::string path) {
+  if (const std::size_t index = path.find('['); index != std::string::npos)
+    path.erase(index + 1, path.find(']') - index - 1);
   return std::any_of(std::begin(kMayChange), std::end(kMayChange), [&](const std::string& allowed) {
     return allowed.ends_with('.') ? path.starts_with(allowed) : path == allowed;
   });
 }
 
-void collect_leaves(const FieldNode& node, const std::string& path,
-                    std::map<std::string, std::string>& leaves) {
-  for (const FieldNode& field : node.fields) {
-    const std::string at = path.empty() ? field.name : path + "." + field.name;
-    if (field.is_group()) {
-      collect_leaves(field, at, leaves);
-    } else {
-      leaves[at] = field_text(field);
-    }
+std::string text_of(const FieldNode& field) {
+  return field.left_out ? "left out" : field_text(field);
+}
+
+void compare_values(const std::string& path, const std::string& was, const std::string& is,
+                    ConfigChanges& changes) {
+  if (was == is) return;
+  if (path.starts_with(kKept)) {
+    changes.told.push_back(concat(path, ": the run's choice stays (\"", was, "\" when it began, \"",
+                                  is, "\" was asked for)"));
+  } else if (may_change(path)) {
+    changes.told.push_back(concat(path, ": ", was, " until now, ", is, " from here on"));
+  } else {
+    changes.refused.push_back(concat(path, ": the run was saved with ", was, ", got ", is));
   }
 }
 
-std::map<std::string, std::string> leaves_of(const HybridTrainerConfig& config) {
-  std::map<std::string, std::string> leaves;
-  collect_leaves(field_tree(config), "", leaves);
-  return leaves;
+/// Both are of one struct; lists of as many elements are compared element by element.
+void compare_groups(const std::string& path, const FieldNode& was, const FieldNode& is,
+                    ConfigChanges& changes) {
+  for (std::size_t i = 0; i < is.fields.size(); ++i) {
+    const FieldNode &before = was.fields[i], &after = is.fields[i];
+    const std::string at = path.empty() ? after.name : path + "." + after.name;
+    if (after.is_group()) {
+      compare_groups(at, before, after, changes);
+    } else if (after.is_list && before.elements.size() == after.elements.size()) {
+      for (std::size_t k = 0; k < after.elements.size(); ++k) {
+        compare_groups(concat(at, "[", k, "]"), before.elements[k], after.elements[k], changes);
+      }
+    } else {
+      compare_values(at, text_of(before), text_of(after), changes);
+    }
+  }
 }
 
 }  // namespace
 
 ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrainerConfig& now) {
   ConfigChanges changes;
-  const auto before = leaves_of(saved), after = leaves_of(now);
-  for (const auto& [path, is] : after) {
-    const std::string& was = before.at(path);
-    if (was == is) continue;
-    if (path.starts_with(kKept)) {
-      changes.told.push_back(concat(path, ": the run's choice stays (\"", was, "\" when it began, ",
-                                    "\"", is, "\" was asked for)"));
-    } else if (may_change(path)) {
-      changes.told.push_back(concat(path, ": ", was, " until now, ", is, " from here on"));
-    } else {
-      changes.refused.push_back(concat(path, ": the run was saved with ", was, ", got ", is));
-    }
-  }
+  compare_groups("", field_tree(saved), field_tree(now), changes);
   return changes;
 }
 

@@ -86,22 +86,22 @@ StepRecord HybridTrainer::step(const Batch& batch) {
 }
 
 std::string HybridTrainer::save(const std::string& folder) {
-  State state;
-  trainable_->save(state);
-  machine_.save(state);
-  for (auto& [name, tensor] : state.tensors) tensor = wait_for_host(tensor, stream_);
-  state.integers["trainer.steps_done"] = steps_done_;
-  state.integers["trainer.last_phase"] = static_cast<std::int64_t>(last_phase_);
-  const std::string config = config_json(config_);
-  state.texts[kConfig] = config;
   try {
+    State state;
+    trainable_->save(state);
+    machine_.save(state);
+    for (auto& [name, tensor] : state.tensors) tensor = wait_for_host(tensor, stream_);
+    state.integers["trainer.steps_done"] = steps_done_;
+    state.integers["trainer.last_phase"] = static_cast<std::int64_t>(last_phase_);
+    const std::string config = config_json(config_);
+    state.texts[kConfig] = config;
     const SavedCheckpoint saved =
         save_checkpoint(folder, steps_done_, state,
                         {.keep = config_.checkpoint.keep, .config_hash = checksum_of(config)});
     trainable_->release_after_save();
     for (const std::string& warning : saved.warnings) tell_mishap(warning);
     return saved.path;
-  } catch (const IoError&) {
+  } catch (...) {
     trainable_->release_after_save();
     throw;
   }

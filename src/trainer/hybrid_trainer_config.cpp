@@ -75,8 +75,8 @@ void HybridTrainerConfig::validate(const ModelRegistry& registry) const {
   if (auto found = problems(registry); !found.empty()) throw ConfigError(std::move(found));
 }
 
-HybridTrainerConfig HybridTrainerConfigBuilder::build() const {
-  config_.validate();
+HybridTrainerConfig HybridTrainerConfigBuilder::build(const ModelRegistry& registry) const {
+  config_.validate(registry);
   return config_;
 }
 

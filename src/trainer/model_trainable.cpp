@@ -8,14 +8,17 @@
 namespace hybrid_trainer {
 namespace {
 
+constexpr const char* kRoundedState = "optimizer.is_rounded";
+
 /// Number of inputs of the largest matrix: the width of this model's products.
-std::int64_t typical_width(const std::vector<Parameter*>& parameters) {
-  const Parameter* largest = nullptr;
-  for (const Parameter* parameter : parameters) {
-    if (!is_matrix(parameter->role())) continue;
-    if (largest == nullptr || parameter->elements() > largest->elements()) largest = parameter;
-  }
-  return largest == nullptr ? 64 : largest->shape()[1];
+std::int64_t typical_width(LossModel& model) {
+  std::int64_t width = 64, most = 0;
+  model.visit_parameters([&](const Parameter& parameter) {
+    if (!is_matrix(parameter.role()) || parameter.elements() <= most) return;
+    most = parameter.elements();
+    width = parameter.shape()[1];
+  });
+  return width;
 }
 
 void copy_from(const Tensor& to, const State& state, const std::string& name,
@@ -37,7 +40,7 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
     : stream_(stream),
       tell_(std::move(tell)),
       step_(std::make_unique<TrainingStep>(model, config, stream, host_pool)),
-      precision_(config.mixed_precision, typical_width(step_->parameters()), stream.device()),
+      precision_(config.mixed_precision, typical_width(model), stream.device()),
       offload_(make_offload_strategy(config.predict_aware_memory, host_pool)),
       snapshot_(std::move(host_pool)) {}
 
@@ -54,16 +57,19 @@ void ModelTrainable::enter_phase(Phase phase) {
     stream_.pool()->trim();
   } else {
     bring_state_back();
+    is_rounded_ = false;
     step_->allocate_gradients();
   }
   step_->compute_in(precision_.of(phase), !predicts);
 }
 
+/// What was rounded already, and came back for a checkpoint, stays: rounded again it would differ
+/// from the state of a run that did not save.
 void ModelTrainable::move_state_out() {
-  if (offload_->whereabouts() != Whereabouts::kResident) return;
+  if (offload_->whereabouts() != Whereabouts::kResident || is_rounded_) return;
   std::vector<OffloadSlot> slots;
   step_->optimizer().visit_state([&](const std::string& name, Tensor& tensor) {
-    slots.push_back({name, &tensor});
+    slots.push_back({name, &tensor, name.ends_with(".v")});
   });
   const MoveOutResult result = offload_->move_out(std::move(slots), stream_);
   if (!result.problem.empty()) tell_("the optimizer state stays where it is: " + result.problem);
@@ -72,7 +78,7 @@ void ModelTrainable::move_state_out() {
 void ModelTrainable::bring_state_back() {
   if (offload_->whereabouts() == Whereabouts::kResident) return;
   offload_->wait_until_restored();
-  if (!offload_->keeps_content()) step_->optimizer().set_steps_taken(0);
+  if (offload_->restored() == Restored::kZeros) step_->optimizer().set_steps_taken(0);
 }
 
 void ModelTrainable::begin_restore() { offload_->begin_restore(); }
@@ -90,11 +96,16 @@ GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
 
 void ModelTrainable::apply_gradient() { step_->apply_gradient(); }
 
-std::vector<Tensor> ModelTrainable::weights() {
-  std::vector<Tensor> masters;
-  for (Parameter* parameter : step_->parameters())
-    masters.push_back(parameter->acquire_master(stream_).tensor());
-  return masters;
+std::vector<Tensor> ModelTrainable::empty_like_weights(MemoryKind kind) {
+  std::vector<Tensor> tensors;
+  for (const Parameter* parameter : step_->parameters())
+    tensors.push_back(Tensor::empty(parameter->shape(), DType::kF32, kind, stream_));
+  return tensors;
+}
+
+void ModelTrainable::copy_weights(const std::vector<Tensor>& to) {
+  for (std::size_t i = 0; i < to.size(); ++i)
+    copy(to[i], step_->parameters()[i]->acquire_master(stream_), stream_);
 }
 
 double ModelTrainable::wait_for_dot(const Tensor& x, const Tensor& y) {
@@ -150,10 +161,16 @@ void ModelTrainable::restore_snapshot() {
 void ModelTrainable::save(State& state) {
   stream_.synchronize();
   before_save_ = offload_->whereabouts();
-  if (offload_->keeps_content()) bring_state_back();
+  if (offload_->restored() != Restored::kZeros) bring_state_back();
+  if (offload_->restored() == Restored::kRounded) {
+    is_rounded_ = is_rounded_ || before_save_ != Whereabouts::kResident;
+    state.integers[kRoundedState] = is_rounded_ ? 1 : 0;
+  }
   const std::vector<Parameter*>& parameters = step_->parameters();
-  for (Parameter* parameter : parameters)
-    state.tensors["model." + parameter->name()] = parameter->acquire_master(stream_).tensor();
+  for (Parameter* parameter : parameters) {
+    saved_.push_back(parameter->acquire_master(stream_));
+    state.tensors["model." + parameter->name()] = saved_.back().tensor();
+  }
   step_->optimizer().visit_state([&](const std::string& name, Tensor& tensor) {
     if (tensor) state.tensors["optimizer." + name] = tensor;
   });
@@ -165,6 +182,7 @@ void ModelTrainable::save(State& state) {
 }
 
 void ModelTrainable::release_after_save() {
+  saved_.clear();
   if (before_save_ != Whereabouts::kAway && before_save_ != Whereabouts::kLeaving) return;
   move_state_out();
   stream_.pool()->trim();
@@ -172,6 +190,7 @@ void ModelTrainable::release_after_save() {
 
 void ModelTrainable::load(const State& state) {
   bring_state_back();
+  is_rounded_ = state.integers.contains(kRoundedState) && state.integer(kRoundedState) != 0;
   const std::vector<Parameter*>& parameters = step_->parameters();
   for (Parameter* parameter : parameters)
     copy_from(parameter->acquire_master(stream_), state, "model." + parameter->name(), stream_);
@@ -190,7 +209,8 @@ void ModelTrainable::load(const State& state) {
   });
   optimizer.set_steps_taken(state.integer("optimizer.steps_taken"));
   precision_.load(state);
-  if (!state.tensors.contains("snapshot." + parameters.front()->name())) return;
+  if (parameters.empty() || !state.tensors.contains("snapshot." + parameters.front()->name()))
+    return;
   save_snapshot();
   stream_.synchronize();
   for (std::size_t i = 0; i < parameters.size(); ++i) {

@@ -98,12 +98,14 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   run.step = found.checkpoint->step;
   run.data = data_of_run(paths).folder;
   run.tokenizer = tokenizer_of_run(paths);
-  run.model = make_model(run.config.model, 0, stream, registry);
+  run.model = make_model(run.config.model, static_cast<std::uint64_t>(run.config.training.seed),
+                         stream, registry);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;
   const State state =
       load_checkpoint(*found.checkpoint, in_place ? stream : host, CheckpointPart::kWeights);
   run.model->visit_parameters([&](Parameter& parameter) {
+    if (!parameter.trainable()) return;  // as it was made
     const Tensor& saved = accepted_weight(state, parameter.name());
     if (saved.shape() != parameter.shape()) {
       throw DataError(concat(found.checkpoint->path, ": ", parameter.name(), " is ",

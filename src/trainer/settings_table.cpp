@@ -1,5 +1,6 @@
 #include "src/trainer/settings_table.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
@@ -16,12 +17,24 @@ std::string millions(std::int64_t count) {
   return text;
 }
 
-std::string model_line(const std::string& title, const ModelConfig& model,
+std::string model_line(const ModelFamily& family, const ModelConfig& model,
                        std::int64_t parameters) {
-  return concat(title, ", ", millions(parameters), " parameters: ", model.layers, " layers, ",
-                model.heads, " heads, width ", model.width, ", context ", model.context,
-                ", vocabulary ", model.vocabulary,
+  const bool has_heads =
+      std::find(family.keys.begin(), family.keys.end(), "heads") != family.keys.end();
+  return concat(family.title, ", ", millions(parameters), " parameters: ", model.layers,
+                " layers, ", has_heads ? concat(model.heads, " heads, ") : "", "width ",
+                model.width, ", context ", model.context, ", vocabulary ", model.vocabulary,
                 model.dropout > 0 ? concat(", dropout ", model.dropout) : "");
+}
+
+/// "; embedding by sgd, *.bias by adamw".
+std::string groups_text(const OptimizerConfig& optimizer) {
+  std::vector<std::string> texts;
+  for (const OptimizerGroupConfig& group : optimizer.groups) {
+    const OptimizerConfig own = optimizer.of(group);
+    texts.push_back(concat(group.match, " by ", own.name, " at ", own.learning_rate));
+  }
+  return texts.empty() ? "" : "; " + join(texts);
 }
 
 std::string batch_line(const HybridTrainerConfig& config) {
@@ -64,13 +77,13 @@ std::string settings_table(const HybridTrainerConfig& config, const ModelFamily&
                            const Stream& stream) {
   const OptimizerConfig& optimizer = config.optimizer;
   const std::vector<std::pair<const char*, std::string>> rows{
-      {"model", model_line(family.title, config.model, model.parameter_count())},
+      {"model", model_line(family, config.model, model.parameter_count())},
       {"data", concat(data, ", ", millions(train_tokens), " training tokens")},
       {"batch", batch_line(config)},
       {"steps", concat(config.training.steps, ", seed ", config.training.seed)},
       {"optimizer", concat(optimizer.name, ", learning rate ", optimizer.learning_rate, ", ",
                            config.schedule.name, " schedule, weight decay ", optimizer.weight_decay,
-                           ", clip ", optimizer.clip_norm)},
+                           ", clip ", optimizer.clip_norm, groups_text(optimizer))},
       {"phases", phases_line(config.phases)},
       {"precision", precision_line(trainer)},
       {"device", device_line(stream)},

@@ -35,6 +35,10 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
   host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, host_);
 }
 
+TrainingStep::~TrainingStep() {
+  for (Parameter* parameter : parameters_) parameter->leave(gradients_);
+}
+
 void TrainingStep::compute_in(DType dtype, bool records) {
   recording_.drop();
   dtype_ = dtype;

@@ -20,6 +20,9 @@ class TrainingStep {
   /// `model` and `stream` must outlive it. Throws OutOfMemory, ConfigError.
   TrainingStep(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                std::shared_ptr<MemoryPool> host_pool);
+  ~TrainingStep();
+  TrainingStep(const TrainingStep&) = delete;
+  TrainingStep& operator=(const TrainingStep&) = delete;
 
   /// The trainable ones, in visiting order.
   const std::vector<Parameter*>& parameters() const { return parameters_; }

@@ -70,10 +70,7 @@ double predict_share(const HybridTrainerConfig& config) {
   trainable.enter_phase(Phase::kFull);
   trainable.wait_for_gradient({ids, ids});
   const std::size_t in_full = stream.pool()->use().peak_total;
-  Tensors direction;
-  for (const Tensor& weight : trainable.weights()) {
-    direction.push_back(Tensor::empty_like(weight, MemoryKind::kPredictor, stream));
-  }
+  const Tensors direction = trainable.empty_like_weights(MemoryKind::kPredictor);
   trainable.enter_phase(Phase::kPredict);
   trainable.wait_for_loss({ids, ids});
   return static_cast<double>(stream.pool()->use().live_total) / static_cast<double>(in_full);

@@ -41,7 +41,7 @@ TEST_F(OutputFolderTest, ReplacesAFolderOnlyWhereItIsTold) {
   {
     OutputFolder output(path_, Existing::kRefuse);
     output.create();
-    EXPECT_THROW(output.commit(), IoError);
+    EXPECT_THROW(output.commit(), CannotCreate);
   }
   EXPECT_EQ(read_bytes(path_ + "/old"), "x");
   OutputFolder output(path_, Existing::kReplace);
@@ -74,6 +74,19 @@ TEST_F(OutputFolderTest, RemovesWhatEndedProcessesLeft) {
   OutputFolder(path_, Existing::kRefuse).create();
   EXPECT_FALSE(fs::exists(partial(ended)));
   EXPECT_TRUE(fs::exists(partial(::getppid())));
+}
+
+TEST_F(OutputFolderTest, RemovesAReplacedFolderOnlyWhereItsSuccessorIsInPlace) {
+  const pid_t ended = ::fork();
+  if (ended == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(ended, nullptr, 0), ended);
+  const fs::path old = folder_ / (".made.old-" + std::to_string(ended));
+  fs::create_directory(old);
+  OutputFolder(path_, Existing::kReplace).create();
+  EXPECT_TRUE(fs::exists(old)) << "it holds the only data";
+  fs::create_directory(path_);
+  OutputFolder(path_, Existing::kReplace).create();
+  EXPECT_FALSE(fs::exists(old));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ Values map(const Tensor& x, const Function& function) {
   return y;
 }
 
-TEST(Elementwise, AddAndMoveAlongMatchReferenceAndMayAlias) {
+TEST(Elementwise, AddAndAxpyMatchReferenceAndMayAlias) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor x = random_tensor(kOdd, dtype, 1, stream);

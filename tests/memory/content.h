@@ -17,7 +17,7 @@ inline std::size_t live(const Stream& stream, MemoryKind kind) {
 class Content {
  public:
   explicit Content(const Stream& stream) {
-    for (const Shape& shape : {Shape{300, 700}, Shape{5}, Shape{64, 64}}) {
+    for (const Shape& shape : shapes()) {
       tensors_.push_back(Tensor::empty(shape, DType::kF32, MemoryKind::kOptimizerState, stream));
       const auto words = static_cast<std::uint32_t*>(tensors_.back().raw());
       for (std::int64_t i = 0; i < tensors_.back().elements(); ++i) {
@@ -28,6 +28,7 @@ class Content {
       total_bytes_ += tensors_.back().bytes();
     }
   }
+  static std::vector<Shape> shapes() { return {{300, 700}, {5}, {64, 64}}; }
   std::vector<OffloadSlot> slots() {
     std::vector<OffloadSlot> slots;
     for (Tensor& tensor : tensors_)

@@ -46,7 +46,7 @@ class FileStoreInAFolder : public ::testing::Test {
 
 TEST_F(FileStoreInAFolder, LeavesNoNameBehind) {
   FileStore store(folder_.string());
-  store.keep(content_.tensors(), device_);
+  store.keep(content_.slots(), device_);
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
@@ -67,7 +67,7 @@ TEST_F(FileStoreInAFolder, KeepsEverythingInPlaceOnAFullDiskAndWorksAgainLater) 
 
 TEST_F(FileStoreInAFolder, SaysThatTheFileLostItsContent) {
   FileStore store(folder_.string());
-  store.keep(content_.tensors(), device_);
+  store.keep(content_.slots(), device_);
   store.forget();
   EXPECT_THROW(store.write_to(content_.tensors(), device_), IoError);
 }

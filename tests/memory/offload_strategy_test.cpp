@@ -41,6 +41,17 @@ std::vector<Case> cases() {
 
 class OffloadContract : public ::testing::TestWithParam<Case> {
  protected:
+  /// Whether as much stays on the device as should.
+  bool holds_its_share(std::size_t bytes_before) const {
+    if (!moves()) return state_bytes() == bytes_before;
+    const bool rounded = strategy_->restored() == Restored::kRounded;
+    return rounded ? 100 * state_bytes() < 27 * bytes_before : state_bytes() == 0;
+  }
+  bool is_restored() const {
+    const Restored restored = strategy_->restored();
+    if (restored == Restored::kZeros) return content_.is_zero();
+    return restored == Restored::kBits ? content_.has_its_bits() : content_.in_place();
+  }
   bool moves() const { return GetParam().config.offload_strategy != "none"; }
   std::size_t state_bytes() const { return live(device_, MemoryKind::kOptimizerState); }
   Stream device_{MemoryPool::create("device")};
@@ -55,9 +66,9 @@ TEST_P(OffloadContract, FreesDeviceMemoryAndBringsContentBackCycleAfterCycle) {
   for (int cycle = 0; cycle < 3; ++cycle) {
     const MoveOutResult result = strategy_->move_out(content_.slots(), device_);
     EXPECT_EQ(result.problem, "");
-    EXPECT_EQ(result.freed_bytes, moves() ? bytes_before : 0);
+    EXPECT_EQ(result.freed_bytes, bytes_before - state_bytes());
     EXPECT_EQ(content_.in_place(), !moves());
-    EXPECT_EQ(state_bytes(), moves() ? 0 : bytes_before);
+    EXPECT_TRUE(holds_its_share(bytes_before)) << state_bytes();
     EXPECT_EQ(device_.pool()->use().cached, 0u);
     const Whereabouts out = moves() ? Whereabouts::kAway : Whereabouts::kResident;
     EXPECT_EQ(strategy_->whereabouts(), out);
@@ -67,7 +78,7 @@ TEST_P(OffloadContract, FreesDeviceMemoryAndBringsContentBackCycleAfterCycle) {
               moves() && GetParam().config.async_restore ? Whereabouts::kReturning : out);
     strategy_->wait_until_restored();
     EXPECT_EQ(strategy_->whereabouts(), Whereabouts::kResident);
-    EXPECT_TRUE(strategy_->keeps_content() ? content_.has_its_bits() : content_.is_zero());
+    EXPECT_TRUE(is_restored());
     EXPECT_EQ(state_bytes(), bytes_before);
     EXPECT_EQ(host_.pool()->use().live_total + host_.pool()->use().cached, 0u);
   }
@@ -77,7 +88,7 @@ TEST_P(OffloadContract, RestoresHereAndNowWithoutBeginRestore) {
   strategy_->move_out(content_.slots(), device_);
   strategy_->wait_until_restored();
   strategy_->wait_until_restored();
-  EXPECT_TRUE(strategy_->keeps_content() ? content_.has_its_bits() : content_.is_zero());
+  EXPECT_TRUE(is_restored());
 }
 
 TEST_P(OffloadContract, DoesNothingWhereNothingIsOut) {

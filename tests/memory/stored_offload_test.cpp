@@ -17,8 +17,8 @@ class SlowStore final : public ContentStore {
  public:
   SlowStore(std::latch& release, int failures)
       : memory_(MemoryPool::create("host")), release_(release), failures_(failures) {}
-  void keep(const std::vector<Tensor>& tensors, const Stream& stream) override {
-    memory_.keep(tensors, stream);
+  void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) override {
+    memory_.keep(slots, stream);
   }
   void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override {
     release_.wait();

@@ -198,8 +198,8 @@ TEST(ModelProblems, NamesHeadsThatDoNotDivideTheWidth) {
   config.heads = 5;
   std::vector<std::string> problems;
   collect_model_problems(config, problems);
-  EXPECT_EQ(problems,
-            std::vector<std::string>{"model.heads: got 5, which does not divide model.width 32"});
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0], "model.heads: got 5, which does not divide model.width 32");
 }
 
 TEST(Gpt2StepFlops, CountsProductsAndCausalAttention) {

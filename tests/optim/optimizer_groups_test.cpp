@@ -58,6 +58,23 @@ TEST_F(OptimizerGroups, GoByRoleAndByPattern) {
   EXPECT_EQ(groups(config).front(), "muon 0.5: large");
 }
 
+TEST_F(OptimizerGroups, AGroupThatDoesNotNameMuonLeavesEmbeddingsToAdamW) {
+  OptimizerConfig config{.name = "muon", .learning_rate = 0.5};
+  config.groups = {{.match = "embedding", .learning_rate = 0.25}};
+  EXPECT_EQ(groups(config), (Texts{"adamw 0.25: embedding large", "muon 0.5: wide tall square",
+                                   "adamw 0.5: bias"}));
+}
+
+TEST_F(OptimizerGroups, MatchesPatternsOfManyStarsAtOnce) {
+  OptimizerConfig config{.name = "sgd", .learning_rate = 0.5};
+  std::string stars;
+  for (int i = 0; i < 40; ++i) stars += "*";
+  config.groups = {{.match = stars + "i*d*e*"}};
+  EXPECT_EQ(groups(config).front(), "sgd 0.5: wide");
+  config.groups = {{.match = stars + "x"}};
+  EXPECT_NE(problems(config).find("matches no weight"), std::string::npos);
+}
+
 TEST_F(OptimizerGroups, WhatAGroupLeavesOutIsTheDefaults) {
   OptimizerConfig config{.name = "adamw", .epsilon = 1e-3, .weight_decay = 0.3};
   const OptimizerConfig group = config.of({.match = "bias", .weight_decay = 0.0});

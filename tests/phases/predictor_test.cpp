@@ -27,7 +27,7 @@ void take_updates(QuadraticBowl& bowl, Predictor& predictor, int count) {
 }
 
 std::vector<float> directions_of(QuadraticBowl& bowl, Predictor& predictor) {
-  const auto directions = empty_like_weights(bowl, MemoryKind::kPredictor);
+  const auto directions = bowl.empty_like_weights(MemoryKind::kPredictor);
   for (const Tensor& tensor : directions) fill_zero(tensor, bowl.stream());
   predictor.write_directions(bowl, directions);
   std::vector<float> all;

@@ -79,7 +79,15 @@ class QuadraticBowl final : public Trainable {
       }
     }
   }
-  std::vector<Tensor> weights() override { return values_; }
+  const std::vector<Tensor>& weights() const { return values_; }
+  std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
+    std::vector<Tensor> tensors;
+    for (const Tensor& value : values_) tensors.push_back(Tensor::empty_like(value, kind, stream_));
+    return tensors;
+  }
+  void copy_weights(const std::vector<Tensor>& to) override {
+    for (std::size_t i = 0; i < to.size(); ++i) copy(to[i], values_[i], stream_);
+  }
   double wait_for_dot(const Tensor& x, const Tensor& y) override {
     return kernels::wait_for_dot(x, y, stream_);
   }

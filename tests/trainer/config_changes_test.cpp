@@ -50,10 +50,25 @@ TEST(ConfigChanges, OfAGroupAreSeenToTheLastDigit) {
   const auto before = with("optimizer.groups", R"([{"match": "vector", "epsilon": 1.0000001e-8}])");
   const auto after = with("optimizer.groups", R"([{"match": "vector", "epsilon": 1.0000002e-8}])");
   EXPECT_TRUE(config_changes(before, before).refused.empty());
-  EXPECT_EQ(
-      config_changes(before, after).refused,
-      std::vector<std::string>{"optimizer.groups: the run was saved with [{match: vector, epsilon: "
-                               "1.0000001e-08}], got [{match: vector, epsilon: 1.0000002e-08}]"});
+  const std::vector<std::string> refused = config_changes(before, after).refused;
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_EQ(refused[0],
+            "optimizer.groups[0].epsilon: the run was saved with 1.0000001e-08, got "
+            "1.0000002e-08");
+  const auto more = with("optimizer.groups", R"([{"match": "vector"}, {"match": "matrix"}])");
+  EXPECT_EQ(config_changes(before, more).refused.size(), 1u);
+}
+
+TEST(ConfigChanges, OfAGroupsRateAndDecayAreToldAsTheDefaultGroupsAre) {
+  const auto before = with("optimizer.groups", R"([{"match": "vector", "weight_decay": 0.5}])");
+  const auto after = with("optimizer.groups", R"([{"match": "vector", "learning_rate": 0.25}])");
+  const ConfigChanges changes = config_changes(before, after);
+  EXPECT_TRUE(changes.refused.empty());
+  ASSERT_EQ(changes.told.size(), 2u);
+  EXPECT_EQ(changes.told[0],
+            "optimizer.groups[0].learning_rate: left out until now, 0.25 from here on");
+  EXPECT_EQ(changes.told[1],
+            "optimizer.groups[0].weight_decay: 0.5 until now, left out from here on");
 }
 
 TEST(ConfigChanges, OfPrecisionAreToldAsTheRunsOwnChoice) {

@@ -61,9 +61,15 @@ struct Subject {
   std::int64_t size;
 };
 
+std::vector<Tensor> weights_of(ModelTrainable& trainable) {
+  const std::vector<Tensor> weights = trainable.empty_like_weights(MemoryKind::kPredictor);
+  trainable.copy_weights(weights);
+  return weights;
+}
+
 double largest_difference(Subject& left, Subject& right) {
   double largest = 0;
-  const auto x = left.trainable.weights(), y = right.trainable.weights();
+  const auto x = weights_of(left.trainable), y = weights_of(right.trainable);
   for (std::size_t k = 0; k < x.size(); ++k) {
     for (std::int64_t i = 0; i < x[k].elements(); ++i) {
       const double gap = std::abs(x[k].data<float>()[i] - y[k].data<float>()[i]);
@@ -196,7 +202,7 @@ TEST(ModelTrainable, LeavesFrozenWeightsOutOfEverything) {
 /// One normal tensor per weight; zeros for vectors.
 std::vector<Tensor> matrix_directions(ModelTrainable& trainable) {
   std::vector<Tensor> directions;
-  for (const Tensor& weight : trainable.weights()) {
+  for (const Tensor& weight : weights_of(trainable)) {
     const float size = weight.shape().rank() == 2 ? 0.1f : 0.0f;
     directions.push_back(
         testing::normal_tensor(weight.shape(), directions.size(), trainable.stream(), size));
@@ -209,14 +215,12 @@ TEST(ModelTrainable, MovesMastersAndBf16CopiesAlongDirectionsAndBackBitForBit) {
   ModelTrainable& trainable = setup.trainable;
   trainable.enter_phase(Phase::kPredict);
   const std::vector<Tensor> directions = matrix_directions(trainable);
-  std::vector<Tensor> start;
-  for (const Tensor& weight : trainable.weights())
-    start.push_back(testing::clone(weight, setup.stream));
+  const std::vector<Tensor> start = weights_of(trainable);
   trainable.save_snapshot();
   const double loss = trainable.wait_for_loss(setup.batch(0));
   trainable.move_along(directions, 0.5);
   EXPECT_NE(trainable.wait_for_loss(setup.batch(0)), loss);
-  const auto moved = trainable.weights();
+  const auto moved = weights_of(trainable);
   for (std::size_t k = 0; k < moved.size(); ++k) {
     const float* const from = start[k].data<float>();
     const float* const direction = directions[k].data<float>();
@@ -225,7 +229,7 @@ TEST(ModelTrainable, MovesMastersAndBf16CopiesAlongDirectionsAndBackBitForBit) {
   }
   trainable.restore_snapshot();
   EXPECT_EQ(trainable.wait_for_loss(setup.batch(0)), loss);
-  const auto back = trainable.weights();
+  const auto back = weights_of(trainable);
   for (std::size_t k = 0; k < back.size(); ++k)
     EXPECT_TRUE(testing::same_bits(back[k], start[k])) << k;
 }

@@ -33,23 +33,25 @@ DecoderSpec spec_of(const ModelConfig& config) {
 HuggingFaceLayout layout() {
   using Fixed = HuggingFaceLayout::Fixed;
   const auto none = [](const ModelConfig&) { return std::vector<Fixed>(); };
-  return {.model_type = "twin",
-          .architecture = "TwinForCausalLM",
-          .prefix = "model.",
-          .sizes = {{"num_hidden_layers", &ModelConfig::layers},
-                    {"hidden_size", &ModelConfig::width},
-                    {"max_position_embeddings", &ModelConfig::context},
-                    {"vocab_size", &ModelConfig::vocabulary}},
-          .fixed = {{"use_parallel_residual", {true}}},
-          .derived = none,
-          .written = none,
-          .tensor = [](const Parameter& parameter, const ModelConfig& config) -> FileTensor {
-            Shape shape = parameter.shape();
-            if (parameter.role() == Role::kHead || parameter.name() == "wte.weight")
-              shape = {config.vocabulary, config.width};
-            return {"twin." + parameter.name(), shape, false};
-          },
-          .tied_head = ""};
+  return {
+      .model_type = "twin",
+      .architecture = "TwinForCausalLM",
+      .prefix = "model.",
+      .sizes = {{"num_hidden_layers", &ModelConfig::layers},
+                {"hidden_size", &ModelConfig::width},
+                {"max_position_embeddings", &ModelConfig::context},
+                {"vocab_size", &ModelConfig::vocabulary}},
+      .fixed = {{"use_parallel_residual", {true}}},
+      .derived = none,
+      .written = none,
+      .tensor = [](const Parameter& parameter, const ModelConfig& config) -> FileTensor {
+        Shape shape = parameter.shape();
+        if (parameter.role() == Role::kHead || parameter.name() == "wte.weight")
+          shape = {config.vocabulary, config.width};
+        const bool is_head = parameter.role() == Role::kHead;
+        return {is_head ? parameter.name() : "twin." + parameter.name(), shape, false, !is_head};
+      },
+      .tied_head = ""};
 }
 
 ModelFamily twin_family() {

@@ -17,6 +17,9 @@ std::string concat(const Parts&... parts) {
   return out.str();
 }
 
+/// The parts with the separator between them.
+std::string join(const std::vector<std::string>& parts, const char* separator = ", ");
+
 /// A measured number for messages: five significant digits.
 std::string brief(double value);
 

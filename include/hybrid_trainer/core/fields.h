@@ -2,12 +2,13 @@
 
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
+
+#include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
 
@@ -39,7 +40,7 @@ struct Range {
 ///   }
 /// and JSON, command line, validation, help and docs/CONFIG.md follow from that list. T is bool, an
 /// integer, double, std::string, std::vector<double>, an enum with enum_names(), another struct
-/// with visit_fields, a std::vector of such structs, or a std::optional of what is no struct, whose
+/// with visit_fields, a std::vector of such structs of single values, or a std::optional of what is no struct, whose
 /// key may be left out.
 template <class T>
 struct Field {
@@ -77,6 +78,27 @@ inline constexpr bool kIsFieldStructList = false;
 template <FieldStruct T>
 inline constexpr bool kIsFieldStructList<std::vector<T>> = true;
 
+std::string range_problem(const std::string& path, double value, const Range& range);
+std::string choice_problem(const std::string& path, const std::string& value,
+                           const std::vector<std::string>& choices);
+
+/// Names of the rows of a table, each of which has a `name`.
+template <class Rows>
+std::vector<std::string> names_of(Rows&& rows) {
+  std::vector<std::string> names;
+  for (const auto& row : rows) names.emplace_back(row.name);
+  return names;
+}
+
+/// The row that a config's key names. Throws ConfigError with the nearest names.
+template <class Rows>
+const auto& named_row(const Rows& rows, const std::string& key, const std::string& name) {
+  for (const auto& row : rows) {
+    if (name == row.name) return row;
+  }
+  throw ConfigError({choice_problem(key, name, names_of(rows))});
+}
+
 /// The problem of one value, or nothing.
 template <class Value>
 void collect_value_problems(const std::string& at, const Value& value, const Range& range,
@@ -88,10 +110,6 @@ void collect_value_problems(const std::string& at, const Value& value, const Ran
 template <FieldStruct T>
 void collect_range_problems(const T& config, const std::string& path,
                             std::vector<std::string>& problems);
-
-std::string range_problem(const std::string& path, double value, const Range& range);
-std::string choice_problem(const std::string& path, const std::string& value,
-                           const std::vector<std::string>& choices);
 
 template <class Value>
 void collect_value_problems(const std::string& at, const Value& value, const Range& range,

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -36,7 +35,6 @@ class ShardWriter {
 
  private:
   class File;
-  void append_to_file(std::span<const std::int32_t> tokens);
   Settings settings_;
   std::unique_ptr<File> file_;
   std::int64_t files_ = 0;

@@ -80,6 +80,9 @@ void add_list(FieldNode& node, List& list) {
   using Element = typename List::value_type;
   node.is_list = true;
   Element prototype;
+  Element::visit_fields(prototype, []<class T>(const Field<T>&) {
+    static_assert(!FieldStruct<T> && !kIsFieldStructList<T>, "an element holds no groups or lists");
+  });
   add_fields(node, prototype);
   for (FieldNode& field : node.fields) field.assign = nullptr;
   for (auto& element : list) add_fields(node.elements.emplace_back(), element);
@@ -106,6 +109,7 @@ FieldNode field_node(const Field<T>& field) {
   } else if constexpr (kIsFieldStructList<Value>) {
     add_list(node, field.value);
   } else if constexpr (kIsOptional<Value>) {
+    static_assert(!FieldStruct<typename Value::value_type>, "what is left out is no group");
     auto held = field.value.value_or(typename Value::value_type{});
     node = field_node(Field{field.name, held, field.help, field.range, field.choices});
     node.left_out = !field.value.has_value();

@@ -14,6 +14,7 @@ namespace hybrid_trainer {
 struct OffloadSlot {
   std::string name;
   Tensor* tensor;
+  bool never_negative = false;  // a mean square, for example
 };
 
 struct MoveOutResult {
@@ -29,6 +30,9 @@ enum class Whereabouts {
   kAway,       // offloaded, and their device memory is free
   kReturning,  // being copied into new memory
 };
+
+/// What the slots hold once they are restored.
+enum class Restored { kBits, kRounded, kZeros };
 
 /// What happens to tensors while a phase does not need them. While they are offloaded, their slots
 /// are undefined and their device memory is free. Called from one thread; at most one background
@@ -53,9 +57,9 @@ class OffloadStrategy {
   /// was not called. Throws what went wrong (OutOfMemory, IoError); the contents are then still offloaded,
   /// and another call tries again.
   virtual void wait_until_restored() = 0;
-  /// False: zeros are restored, and counters that belong to them (Optimizer::set_steps_taken) must
-  /// restart from 0.
-  virtual bool keeps_content() const = 0;
+  /// Where it is kZeros, counters that belong to the slots (Optimizer::set_steps_taken) must restart
+  /// from 0.
+  virtual Restored restored() const = 0;
 };
 
 /// The strategy that `config.offload_strategy` names. `host_pool` holds what is offloaded to

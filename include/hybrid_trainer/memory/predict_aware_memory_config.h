@@ -31,7 +31,8 @@ struct PredictAwareMemoryConfig {
     visit(Field{"offload_strategy", self.offload_strategy,
                 "What Predict does with the optimizer state: none keeps it, cpu_offload moves it "
                 "out and brings the same "
-                "bits back, drop_and_reinitialize frees it and starts again from zeros.",
+                "bits back, "
+                "drop_and_reinitialize frees it and starts again from zeros.",
                 Range{}, offload_strategy_names()});
     visit(Field{"offload_target", self.offload_target,
                 "Where cpu_offload moves the state: `memory` (host memory), or a folder for a "

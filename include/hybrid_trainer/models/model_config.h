@@ -19,7 +19,7 @@ struct ModelConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"family", self.family, "Kind of model: gpt2."});
+    visit(Field{"family", self.family, "Kind of model."});
     visit(Field{"layers", self.layers, "Transformer blocks.", Range::between(1, 1000)});
     visit(Field{"heads", self.heads, "Attention heads; must divide the width.",
                 Range::between(1, 1024)});

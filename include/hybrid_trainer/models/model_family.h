@@ -17,13 +17,15 @@ struct ModelPreset {
   std::int64_t sequence_length;
   std::string optimizer;
   double learning_rate;
+  std::int64_t vocabulary = 4096;  // of benchmarks, which have no data
 };
 
 /// How a parameter is stored in a Hugging Face folder.
 struct FileTensor {
   std::string name;
-  Shape shape;      // there
-  bool transposed;  // (inputs, outputs) there, (outputs, inputs) here
+  Shape shape;           // there
+  bool transposed;       // (inputs, outputs) there, (outputs, inputs) here
+  bool prefixed = true;  // bears the layout's prefix; an untied head does not
 };
 
 /// A family's folders as Hugging Face transformers writes them.
@@ -53,6 +55,8 @@ struct HuggingFaceLayout {
   /// The tensor that a "lm_head.weight" in the files must equal; empty where the head is a weight
   /// of its own.
   std::string tied_head;
+  /// Endings of tensors that files may hold and the model makes itself (masks).
+  std::vector<std::string> ignored{};
 };
 
 /// All that the rest of the project knows of a kind of language model.

@@ -5,7 +5,7 @@
 
 namespace hybrid_trainer {
 
-/// Token and position embedding of GPT-2: tables "wte.weight" (V, C) and "wpe.weight" (max T, C).
+/// Sum of token and position embedding: tables "wte.weight" (V, C) and "wpe.weight" (max T, C).
 class Embedding {
  public:
   Embedding(std::int64_t rows, std::int64_t context, std::int64_t width, const Stream& stream);

@@ -5,9 +5,9 @@
 
 namespace hybrid_trainer {
 
-/// The output head that shares the token table: logits = x·wteᵀ, and the softmax cross-entropy on
-/// top. Rows are processed in chunks, so that no array of all logits exists; if the tape keeps,
-/// each chunk's gradient is computed at once.
+/// The output head: logits = x·tableᵀ, and the softmax cross-entropy on top; the table is the token
+/// table or one of its own. Rows are processed in chunks, so that no array of all logits exists; if
+/// the tape keeps, each chunk's gradient is computed at once.
 class LanguageHead {
  public:
   /// `table`: (padded vocabulary, C); rows from `vocabulary` on are padding and are ignored.

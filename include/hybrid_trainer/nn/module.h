@@ -5,8 +5,8 @@
 
 namespace hybrid_trainer {
 
-/// A differentiable function with parameters and an explicit backward. Forward pushes on the tape
-/// what backward pops.
+/// A differentiable function with parameters and an explicit backward. Forward saves on the tape
+/// what backward takes.
 class Module {
  public:
   virtual ~Module() = default;

@@ -34,7 +34,9 @@ class Parameter {
   const Shape& shape() const { return shape_; }
   std::int64_t elements() const { return shape_.elements(); }
   Role role() const { return role_; }
-  /// A frozen one gets no gradient; optimizer, predictors, snapshot and checkpoints leave it out.
+  /// A frozen one gets no gradient; optimizer, predictors, snapshot and checkpoints leave it out, so
+  /// that whoever freezes it, before a trainer is made of the model, gives it its values again where
+  /// the model is made again.
   bool trainable() const { return trainable_; }
   void freeze() { trainable_ = false; }
 
@@ -55,6 +57,8 @@ class Parameter {
   void add_contributor() { ++contributors_; }
   void begin_gradient(GradientSink& sink, std::int64_t micro_batches);
   void end_gradient(const Stream& stream);
+  /// The sink goes: if it is this parameter's, there is no gradient any more.
+  void leave(const GradientSink& sink);
   /// A recording wrote the gradient: as if every module had contributed. The sink is not told; what
   /// it enqueued while it was recorded is part of the replay.
   void gradient_was_replayed() { contributed_ = expected_; }

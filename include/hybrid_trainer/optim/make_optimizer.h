@@ -9,8 +9,8 @@
 namespace hybrid_trainer {
 
 /// The optimizer that `config.name` names, over parameters that outlive it. Its state is zero, of
-/// MemoryKind::kOptimizerState, from the stream's pool. Throws ConfigError on an unknown name, with
-/// the nearest one, and OutOfMemory.
+/// MemoryKind::kOptimizerState, from the stream's pool. Throws ConfigError, of an unknown name
+/// with the nearest one, and OutOfMemory.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters, const Stream& stream);
 

@@ -10,7 +10,7 @@
 namespace hybrid_trainer {
 
 /// Turns gradients into weight changes. Its state (moments) is a list of named tensors that others
-/// may offload and restore; the counters stay. Weight decay acts on matrices only. While state is
+/// may offload and restore; the counters stay. Vectors do not decay. While state is
 /// offloaded, step and write_momentum_directions throw.
 class Optimizer {
  public:
@@ -26,12 +26,16 @@ class Optimizer {
   virtual void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                          const Stream& stream) = 0;
   /// Visits each state tensor with its name ("h.0.attn.c_attn.weight.m"), always in the same order;
-  /// the visitor may replace the tensor; the Tensor object's address stays the same.
+  /// the visitor may replace the tensor; names
+  /// of what is never negative end in ".v"; the Tensor object's address stays the same.
   virtual void visit_state(const StateVisitor& visit) = 0;
   /// Steps since the state was zero; not part of visit_state. Whoever zeroes the tensors sets this
   /// to 0.
-  virtual std::int64_t steps_taken() const = 0;
-  virtual void set_steps_taken(std::int64_t steps) = 0;
+  std::int64_t steps_taken() const { return steps_; }
+  virtual void set_steps_taken(std::int64_t steps) { steps_ = steps; }
+
+ protected:
+  std::int64_t steps_ = 0;
 };
 
 }  // namespace hybrid_trainer

@@ -11,6 +11,8 @@ namespace hybrid_trainer {
 
 /// Names that OptimizerConfig::name may hold.
 const std::vector<std::string>& optimizer_names();
+/// Those whose state may have 8 bits.
+const std::vector<std::string>& optimizer_names_with_8_bits();
 
 /// Weights that are updated otherwise than by the rest of the group `optimizer`; what is left out
 /// is as there. JSON list `optimizer.groups`.
@@ -29,7 +31,7 @@ struct OptimizerGroupConfig {
     visit(Field{"match", self.match,
                 "Which weights: a role (matrix, embedding, head, vector, expert) or names with *, "
                 "as h.*.attn.*; each weight may be in one group only."});
-    visit(Field{"name", self.name, "adamw, sgd or muon.", Range{}, optimizer_names()});
+    visit(Field{"name", self.name, "See optimizer.name.", Range{}, optimizer_names()});
     visit(Field{"learning_rate", self.learning_rate,
                 "Highest learning rate; it moves as the schedule says.", Range::at_least(0)});
     visit(Field{"betas", self.betas, "See optimizer.betas.", Range::fraction()});
@@ -56,10 +58,12 @@ struct OptimizerConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"name", self.name,
-                "adamw, sgd, or muon (orthogonalised momentum for matrices, AdamW for the rest).",
+                "The rule of the update; muon orthogonalises the momentum of matrices and leaves "
+                "the rest to adamw.",
                 Range{}, optimizer_names()});
     visit(Field{"learning_rate", self.learning_rate,
-                "Highest learning rate of the schedule; adamw and muon want the same size.",
+                "Highest learning rate of the schedule; adamw and muon want the "
+                "same size.",
                 Range::at_least(0)});
     visit(Field{"betas", self.betas,
                 "AdamW's two decay factors: of the mean and of the mean square of the gradients.",
@@ -68,7 +72,8 @@ struct OptimizerConfig {
     visit(Field{"momentum", self.momentum, "Decay factor of the momentum of sgd and muon.",
                 Range::fraction()});
     visit(Field{"weight_decay", self.weight_decay,
-                "Share of a matrix, times the learning rate, that each step takes away.",
+                "Share of a weight, times the learning rate, that each step takes away; vectors "
+                "keep theirs.",
                 Range::at_least(0)});
     visit(Field{"clip_norm", self.clip_norm,
                 "Gradients with a longer global norm are scaled down to it; 0 never does.",

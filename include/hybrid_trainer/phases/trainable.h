@@ -39,9 +39,10 @@ class Trainable {
   /// The optimizer's update with the (clipped) gradient of the last measurement and the schedule's
   /// current learning rate. Never called in Predict, nor after a measurement that is not finite.
   virtual void apply_gradient() = 0;
-  /// The f32 masters of all weights in a fixed order. Views stay valid until the next enter_phase or
-  /// measurement.
-  virtual std::vector<Tensor> weights() = 0;
+  /// Tensors that lie as the weights do, f32, one for each in a fixed order; not initialised.
+  virtual std::vector<Tensor> empty_like_weights(MemoryKind kind) = 0;
+  /// to = the f32 masters.
+  virtual void copy_weights(const std::vector<Tensor>& to) = 0;
   /// Inner product of two f32 tensors that lie as one of the weights does. Blocks.
   virtual double wait_for_dot(const Tensor& x, const Tensor& y) = 0;
   /// weights += length·directions, one tensor per weight (f32, shapes of the weights).

@@ -109,7 +109,7 @@ class HybridTrainerConfigBuilder {
   Self& checkpoint_config(CheckpointConfig value) { return config_.checkpoint = value, *this; }
 
   /// Throws one ConfigError that lists every bad field.
-  HybridTrainerConfig build() const;
+  HybridTrainerConfig build(const ModelRegistry& registry = model_families()) const;
 
  private:
   HybridTrainerConfig config_;

@@ -31,7 +31,8 @@ class ModelTrainable final : public Trainable {
   double wait_for_loss(const Batch& batch) override;
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
-  std::vector<Tensor> weights() override;
+  std::vector<Tensor> empty_like_weights(MemoryKind kind) override;
+  void copy_weights(const std::vector<Tensor>& to) override;
   double wait_for_dot(const Tensor& x, const Tensor& y) override;
   void move_along(const std::vector<Tensor>& directions, double length) override;
   double wait_for_slope(const std::vector<Tensor>& directions) override;
@@ -48,7 +49,7 @@ class ModelTrainable final : public Trainable {
   void set_steps_done(std::int64_t steps);
   const PhasePrecision& precision() const { return precision_; }
   /// Weights, optimizer state and the snapshot if there is one, as views. Restores offloaded state
-  /// first; release_after_save offloads it again, unless its restore had begun.
+  /// first; release_after_save offloads it again, unless its restore had begun or it was rounded.
   void save(State& state);
   void release_after_save();
   /// Loads what save wrote. Throws DataError if the state is another model's.
@@ -64,6 +65,8 @@ class ModelTrainable final : public Trainable {
   PhasePrecision precision_;
   std::unique_ptr<OffloadStrategy> offload_;  // of the optimizer state
   Whereabouts before_save_ = Whereabouts::kResident;
+  bool is_rounded_ = false;    // the state, by this Predict's offload
+  std::vector<Weight> saved_;  // from save to release_after_save
   WeightSnapshot snapshot_;
   Phase phase_ = Phase::kWarmup;
   std::int64_t steps_done_ = 0, rewound_ = 0;

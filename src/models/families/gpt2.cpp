@@ -9,6 +9,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr float kNormEpsilon = 1e-5f;
+constexpr std::int64_t kVocabulary = 50257;
 
 /// Below width 768, matrices other than the tables start larger by √(768/width).
 DecoderSpec spec_of(const ModelConfig& config) {
@@ -55,10 +56,10 @@ std::vector<ModelPreset> presets() {
   return {
       {"tiny", shape(4, 4, 128, 64), 16, 64, "muon", 1e-2},
       {"small", shape(4, 4, 256, 256), 8, 256, "muon", 1e-2},
-      {"gpt2-124m", shape(12, 12, 768, 1024), 4, 1024, "adamw", 6e-4},
-      {"gpt2-350m", shape(24, 16, 1024, 1024), 4, 1024, "adamw", 3e-4},
-      {"gpt2-774m", shape(36, 20, 1280, 1024), 2, 1024, "adamw", 2.5e-4},
-      {"gpt2-1558m", shape(48, 25, 1600, 1024), 1, 1024, "adamw", 2e-4},
+      {"gpt2-124m", shape(12, 12, 768, 1024), 4, 1024, "adamw", 6e-4, kVocabulary},
+      {"gpt2-350m", shape(24, 16, 1024, 1024), 4, 1024, "adamw", 3e-4, kVocabulary},
+      {"gpt2-774m", shape(36, 20, 1280, 1024), 2, 1024, "adamw", 2.5e-4, kVocabulary},
+      {"gpt2-1558m", shape(48, 25, 1600, 1024), 1, 1024, "adamw", 2e-4, kVocabulary},
   };
 }
 
@@ -109,7 +110,8 @@ HuggingFaceLayout hugging_face() {
           .derived = derived_keys,
           .written = written_keys,
           .tensor = file_tensor,
-          .tied_head = "wte.weight"};
+          .tied_head = "wte.weight",
+          .ignored = {".attn.bias", ".attn.masked_bias"}};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "optimizer_slots.h"
+#include "optimizer_state.h"
 
 #include "hybrid_trainer/core/error.h"
 

@@ -6,14 +6,6 @@
 
 namespace hybrid_trainer {
 
-/// A parameter with the state tensors that an optimizer keeps for it. They are undefined while
-/// offloaded, or if not kept.
-struct OptimizerSlot {
-  Parameter* parameter;
-  Tensor m;  // momentum, or mean of the gradients
-  Tensor v;  // mean square of the gradients
-};
-
 /// Zeroed f32 state in the parameter's shape.
 Tensor make_state(const Parameter& parameter, const Stream& stream);
 

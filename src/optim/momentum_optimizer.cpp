@@ -1,0 +1,41 @@
+#include "momentum_optimizer.h"
+
+namespace hybrid_trainer {
+
+MomentumOptimizer::MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum,
+                                     const Stream& stream)
+    : parameters_(std::move(parameters)), keeps_momentum_(keeps_momentum) {
+  for (Parameter* parameter : parameters_)
+    slots_.push_back({parameter, keeps_momentum ? make_state(*parameter, stream) : Tensor{}});
+}
+
+void MomentumOptimizer::step(float learning_rate, float gradient_scale, const Stream& stream) {
+  for (const Slot& slot : slots_) {
+    if (keeps_momentum_) require_state(*slot.parameter, slot.m);
+  }
+  ++steps_;
+  for (const Slot& slot : slots_) {
+    const Tensor gradient = slot.parameter->gradient();
+    if (gradient) update(slot, gradient, learning_rate, gradient_scale, stream);
+  }
+}
+
+void MomentumOptimizer::write_momentum_directions(const std::vector<Tensor>& directions,
+                                                  float learning_rate, const Stream& stream) {
+  require_directions(directions, parameters_);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (!keeps_momentum_) {
+      fill_zero(directions[i], stream);
+      continue;
+    }
+    require_state(*slots_[i].parameter, slots_[i].m);
+    write_direction(directions[i], slots_[i], learning_rate, stream);
+  }
+}
+
+void MomentumOptimizer::visit_state(const StateVisitor& visit) {
+  if (!keeps_momentum_) return;
+  for (Slot& slot : slots_) visit(slot.parameter->name() + ".m", slot.m);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <vector>
+
+#include "hybrid_trainer/optim/optimizer.h"
+#include "hybrid_trainer/optim/optimizer_config.h"
+#include "optimizer_state.h"
+
+namespace hybrid_trainer {
+
+/// An optimizer whose state is one f32 tensor m for each parameter, of its shape, or none at all.
+class MomentumOptimizer : public Optimizer {
+ public:
+  void step(float learning_rate, float gradient_scale, const Stream& stream) final;
+  void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
+                                 const Stream& stream) final;
+  void visit_state(const StateVisitor& visit) final;
+
+ protected:
+  struct Slot {
+    Parameter* parameter;
+    Tensor m;
+  };
+  MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum, const Stream& stream);
+  /// Updates m and the weight. `gradient` is not scaled yet.
+  virtual void update(const Slot& slot, const Tensor& gradient, float learning_rate,
+                      float gradient_scale, const Stream& stream) = 0;
+  /// See Optimizer::write_momentum_directions; called where there is momentum.
+  virtual void write_direction(const Tensor& direction, const Slot& slot, float learning_rate,
+                               const Stream& stream) = 0;
+
+ private:
+  std::vector<Parameter*> parameters_;
+  std::vector<Slot> slots_;
+  bool keeps_momentum_;
+};
+
+}  // namespace hybrid_trainer
