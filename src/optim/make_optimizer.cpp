@@ -5,6 +5,7 @@
 
 #include "adamw.h"
 #include "hybrid_trainer/core/error.h"
+#include "lion.h"
 #include "muon.h"
 #include "optimizer_groups.h"
 #include "sgd.h"
@@ -29,6 +30,7 @@ constexpr std::array kOptimizers{
     Row{"adamw", make<AdamW>, true},
     Row{"sgd", make<Sgd>, false},
     Row{"muon", make<Muon>, true},
+    Row{"lion", make<Lion>, false},
 };
 
 std::unique_ptr<Optimizer> make_by_name(const OptimizerConfig& config,

@@ -63,11 +63,13 @@ struct OptimizerConfig {
                 Range{}, optimizer_names()});
     visit(Field{"learning_rate", self.learning_rate,
                 "Highest learning rate of the schedule; adamw and muon want the "
-                "same size.",
+                "same size, lion a third to a tenth of it.",
                 Range::at_least(0)});
-    visit(Field{"betas", self.betas,
-                "AdamW's two decay factors: of the mean and of the mean square of the gradients.",
-                Range::fraction()});
+    visit(
+        Field{"betas", self.betas,
+              "Two decay factors: adamw's of the mean and of the mean square of the gradients, "
+              "lion's of the momentum that is signed with the gradient and of the one that stays.",
+              Range::fraction()});
     visit(Field{"epsilon", self.epsilon, "Added to AdamW's denominator.", Range::above(0)});
     visit(Field{"momentum", self.momentum, "Decay factor of the momentum of sgd and muon.",
                 Range::fraction()});

@@ -1,0 +1,31 @@
+#include "lion.h"
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/optimizer_update.h"
+
+namespace hybrid_trainer {
+
+Lion::Lion(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream)
+    : MomentumOptimizer(std::move(parameters), true, stream),
+      beta1_(static_cast<float>(config.betas.at(0))),
+      beta2_(static_cast<float>(config.betas.at(1))),
+      weight_decay_(config.weight_decay) {}
+
+void Lion::update(const Slot& slot, const Tensor& gradient, float learning_rate,
+                  float gradient_scale, const Stream& stream) {
+  const UpdatedWeight weight(*slot.parameter, stream);
+  kernels::lion_update(weight.master, slot.m, gradient, weight.compute_copy,
+                       {.learning_rate = learning_rate,
+                        .beta1 = beta1_,
+                        .beta2 = beta2_,
+                        .weight_decay = decay_of(*slot.parameter, weight_decay_),
+                        .gradient_scale = gradient_scale},
+                       stream);
+}
+
+void Lion::write_direction(const Tensor& direction, const Slot& slot, float learning_rate,
+                           const Stream& stream) {
+  kernels::lion_direction(direction, slot.m, learning_rate, stream);
+}
+
+}  // namespace hybrid_trainer
