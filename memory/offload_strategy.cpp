@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "compressed_store.h"
 #include "hybrid_trainer/core/error.h"
 #include "stored_offload.h"
 
@@ -39,6 +40,10 @@ std::unique_ptr<OffloadStrategy> drop_and_reinitialize(const PredictAwareMemoryC
   return std::make_unique<StoredOffload>(std::make_unique<ZeroStore>(), config.async_restore);
 }
 
+std::unique_ptr<OffloadStrategy> compress_in_place(const PredictAwareMemoryConfig& config, Pool) {
+  return std::make_unique<StoredOffload>(std::make_unique<CompressedStore>(), config.async_restore);
+}
+
 struct Row {
   const char* name;
   std::unique_ptr<OffloadStrategy> (*make)(const PredictAwareMemoryConfig& config, Pool host_pool);
@@ -47,6 +52,7 @@ struct Row {
 constexpr std::array kStrategies{
     Row{"none", none},
     Row{"cpu_offload", cpu_offload},
+    Row{"compress_in_place", compress_in_place},
     Row{"drop_and_reinitialize", drop_and_reinitialize},
 };
 

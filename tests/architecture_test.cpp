@@ -27,7 +27,7 @@ const std::map<std::string, Names> kMayUse{
     {"models", {"core", "kernels", "nn"}},
     {"optim", {"core", "kernels", "nn"}},
     {"phases", {"core", "kernels"}},
-    {"memory", {"core", "nn"}},
+    {"memory", {"core", "kernels", "nn"}},
     {"data", {"core", "files"}},
     {"io", {"core", "files"}},
     {"observability", {"core", "files"}},

@@ -67,6 +67,33 @@ TEST_F(TrainingRunTest, StoppedAtAnyStepAndResumedGivesTheSameBits) {
   }
 }
 
+TEST_F(TrainingRunTest, SavingAndResumingChangeNoBitOfAStateThatPredictRounds) {
+  HybridTrainerConfig config = tiny_config();
+  config.predict_aware_memory.offload_strategy = "compress_in_place";
+  const auto losses = [&](const std::filesystem::path& run) {
+    std::vector<double> found;
+    for_each_record(run / "metrics.jsonl",
+                    [&](const StepRecord& record) { found.push_back(record.loss); });
+    return found;
+  };
+  config.checkpoint.every_steps = 100;
+  train_tiny(config, data_, scratch_ / "unsaved");
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  train_tiny(config, data_, scratch_ / "whole");
+  const std::vector<double> wanted = losses(scratch_ / "unsaved");
+  EXPECT_EQ(losses(scratch_ / "whole"), wanted);
+  for (int stop = 10; stop < 24; ++stop) {
+    const auto run = scratch_ / ("cut" + std::to_string(stop));
+    copy_up_to(scratch_ / "whole", run, stop, 40);
+    train_tiny(config, data_, run, true);
+    EXPECT_EQ(losses(run), wanted) << "stopped after step " << stop;
+  }
+  config.predict_aware_memory.offload_strategy = "cpu_offload";
+  train_tiny(config, data_, scratch_ / "exact");
+  EXPECT_NE(losses(scratch_ / "exact"), wanted) << "nothing was rounded";
+}
+
 TEST_F(TrainingRunTest, ResumesWithEightBitStateToTheSameBitsAndNotWithAnother) {
   HybridTrainerConfig config = tiny_config();
   config.model.width = 64;

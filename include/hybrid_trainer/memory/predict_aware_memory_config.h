@@ -31,7 +31,7 @@ struct PredictAwareMemoryConfig {
     visit(Field{"offload_strategy", self.offload_strategy,
                 "What Predict does with the optimizer state: none keeps it, cpu_offload moves it "
                 "out and brings the same "
-                "bits back, "
+                "bits back, compress_in_place keeps one byte of an f32 number and rounds, "
                 "drop_and_reinitialize frees it and starts again from zeros.",
                 Range{}, offload_strategy_names()});
     visit(Field{"offload_target", self.offload_target,
