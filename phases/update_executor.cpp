@@ -19,7 +19,8 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
     parts.skipped_in_a_row = 0;
     ++outcome.updates;
     if (parts.predicts()) parts.predictor->observe(parts.model);
-    if (!verdict.normal()) tell(outcome, "warning: " + verdict.reason);
+    outcome.warns = !verdict.normal();
+    if (outcome.warns) tell(outcome, "warning: " + verdict.reason);
     return;
   }
   const std::int64_t most = parts.setup.divergence.max_skipped_updates;
@@ -30,6 +31,7 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
                           "; the weights are those of the last good update; lower "
                           "optimizer.learning_rate or look into the data"));
   }
+  outcome.warns = true;
   tell(outcome, concat("skipped the update: ", verdict.reason, " (", parts.skipped_in_a_row, " of ",
                        most, " in a row)"));
 }

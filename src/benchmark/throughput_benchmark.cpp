@@ -129,6 +129,18 @@ class Subject {
 
 }  // namespace
 
+double published_bf16_rate(const std::string& device_name) {
+  static const std::pair<const char*, double> rates[] = {
+      {"A100", 312e12},     {"L40S", 362e12},   {"H100 PCIe", 756e12},
+      {"H100 NVL", 835e12}, {"H100", 989e12},   {"GH200", 989e12},
+      {"H200", 989e12},     {"GB200", 2500e12}, {"B200", 2250e12},
+  };
+  for (const auto& [name, rate] : rates) {
+    if (device_name.find(name) != std::string::npos) return rate;
+  }
+  return 0;
+}
+
 BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stream& stream) {
   BenchmarkResult result;
   Subject subject(settings, stream);
@@ -157,6 +169,9 @@ BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stre
                       ? "cpu"
                       : cuda_runtime().properties(stream.device().index).name;
   result.share_of_product_rate = result.model_flops_per_second / result.product_flops_per_second;
+  const double published = published_bf16_rate(result.device);
+  if (dtype == DType::kBF16 && published > 0)
+    result.mfu = result.model_flops_per_second / published;
   return result;
 }
 

@@ -74,6 +74,7 @@ void write_events(JsonWriter& out, const std::deque<CurveEvent>& events) {
     out.number("", event.step);
     out.string("", name_of(event.phase));
     out.string("", event.text);
+    out.boolean("", event.warns);
     if (event.decision != Decision::kNone) {
       out.string("", name_of(event.decision));
       out.number("", event.kept_fraction);
@@ -145,8 +146,8 @@ void Curves::add(const StepRecord& record) {
   predicted_.add(record.step, record.predicted_loss);
   if (record.event.empty()) return;
   ++all_events_;
-  events_.push_back(
-      {record.step, record.phase, record.event, record.decision, record.kept_fraction});
+  events_.push_back({record.step, record.phase, record.event, record.decision, record.kept_fraction,
+                     record.warns});
   if (events_.size() > kMostEvents) events_.pop_front();
 }
 

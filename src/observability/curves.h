@@ -55,6 +55,7 @@ struct CurveEvent {
   std::string text;
   Decision decision = Decision::kNone;
   std::optional<double> kept_fraction;
+  bool warns = false;
 };
 
 /// A run's curves in bounded memory: if points become too many, pairs of neighbours are merged.

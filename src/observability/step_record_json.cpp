@@ -100,6 +100,8 @@ StepRecord record_of(const json::object& object) {
   record.kept_fraction = optional_real(newer(object, "kept_fraction"));
   record.cost = optional_real(newer(object, "cost"));
   record.event = std::string_view(object.at("event").as_string());
+  const json::value& warns = newer(object, "warns");
+  record.warns = warns.is_bool() && warns.get_bool();
   record.validation_loss = optional_real(object.at("validation_loss"));
   return record;
 }
@@ -130,7 +132,9 @@ std::string to_json_line(const StepRecord& record) {
   }
   out.number("kept_fraction", record.kept_fraction);
   out.number("cost", record.cost);
-  out.string("event", event_text(record));
+  const std::string event = event_text(record);
+  out.string("event", event);
+  out.boolean("warns", record.warns || event != record.event);
   out.number("validation_loss", record.validation_loss);
   out.end_object();
   return out.text() + "\n";

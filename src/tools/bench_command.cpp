@@ -59,23 +59,26 @@ boost::json::object as_json(const BenchmarkResult& result) {
   boost::json::object peaks;
   for (std::size_t k = 0; k < kMemoryKinds; ++k)
     peaks[name_of(static_cast<MemoryKind>(k))] = result.memory.peak[k];
-  return {{"tokens_per_second", result.tokens_per_second},
-          {"step_seconds", result.step_seconds},
-          {"forward_seconds", result.forward_seconds},
-          {"backward_seconds", result.backward_seconds},
-          {"optimizer_seconds", result.optimizer_seconds},
-          {"forward_only_seconds", result.forward_only_seconds},
-          {"model_flops_per_second", result.model_flops_per_second},
-          {"product_flops_per_second", result.product_flops_per_second},
-          {"share_of_product_rate", result.share_of_product_rate},
-          {"copy_bytes_per_second", result.copy_bytes_per_second},
-          {"bytes_allocated_after_first_step", result.bytes_allocated_after_first_step},
-          {"peak_bytes", peaks},
-          {"peak_total_bytes", result.memory.peak_total},
-          {"precision", result.precision},
-          {"device", result.device},
-          {"threads", threads()},
-          {"instruction_set", name_of(instruction_set())}};
+  boost::json::object object{
+      {"tokens_per_second", result.tokens_per_second},
+      {"step_seconds", result.step_seconds},
+      {"forward_seconds", result.forward_seconds},
+      {"backward_seconds", result.backward_seconds},
+      {"optimizer_seconds", result.optimizer_seconds},
+      {"forward_only_seconds", result.forward_only_seconds},
+      {"model_flops_per_second", result.model_flops_per_second},
+      {"product_flops_per_second", result.product_flops_per_second},
+      {"share_of_product_rate", result.share_of_product_rate},
+      {"copy_bytes_per_second", result.copy_bytes_per_second},
+      {"bytes_allocated_after_first_step", result.bytes_allocated_after_first_step},
+      {"peak_bytes", peaks},
+      {"peak_total_bytes", result.memory.peak_total},
+      {"precision", result.precision},
+      {"device", result.device},
+      {"threads", threads()},
+      {"instruction_set", name_of(instruction_set())}};
+  if (result.mfu) object["mfu"] = *result.mfu;
+  return object;
 }
 
 void print(const BenchmarkResult& result) {
@@ -88,6 +91,7 @@ void print(const BenchmarkResult& result) {
   std::printf("%.1f GFLOP/s of the model, %.1f of the best product: %.1f %%\n",
               1e-9 * result.model_flops_per_second, 1e-9 * result.product_flops_per_second,
               100 * result.share_of_product_rate);
+  if (result.mfu) std::printf("%.1f %% MFU, of the device's published rate\n", 100 * *result.mfu);
   std::printf("allocated after the first step: %zu bytes; peaks:",
               result.bytes_allocated_after_first_step);
   for (std::size_t k = 0; k < kMemoryKinds; ++k) {

@@ -71,6 +71,7 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   if (outcome.decision != Decision::kNone) record.kept_fraction = outcome.kept_fraction;
   record.cost = outcome.cost;
   record.event = outcome.event;
+  record.warns = outcome.warns || !mishaps_.empty();
   record.tokens = batch.tokens();
   record.device_memory = stream_.pool()->use();
   record.host_memory = host_pool_->use();

@@ -57,5 +57,14 @@ TEST(ThroughputBenchmark, RunsInThePrecisionAskedFor) {
   EXPECT_GT(result.profile.of(Work::kProduct).calls, 0);
 }
 
+TEST(PublishedBf16Rate, IsThatOfTheDeviceAndNoneOfAnUnknownOne) {
+  EXPECT_EQ(published_bf16_rate("NVIDIA H200"), 989e12);
+  EXPECT_EQ(published_bf16_rate("NVIDIA H100 PCIe"), 756e12);
+  EXPECT_EQ(published_bf16_rate("NVIDIA H100 80GB HBM3"), 989e12);
+  EXPECT_EQ(published_bf16_rate("NVIDIA A100-SXM4-80GB"), 312e12);
+  EXPECT_EQ(published_bf16_rate("NVIDIA GeForce RTX 4090"), 0);
+  EXPECT_EQ(published_bf16_rate("cpu"), 0);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

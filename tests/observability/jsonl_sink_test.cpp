@@ -54,7 +54,7 @@ TEST_F(JsonlSinkTest, WritesOneObjectWithAllKeysAStep) {
   for (const char* key :
        {"step", "phase", "loss", "learning_rate", "gradient_norm", "tokens", "seconds",
         "tokens_per_second", "live_bytes", "peak_bytes", "host_bytes", "predicted_loss",
-        "confidence", "decision", "kept_fraction", "cost", "event", "validation_loss"}) {
+        "confidence", "decision", "kept_fraction", "cost", "event", "warns", "validation_loss"}) {
     EXPECT_TRUE(line.contains(key)) << key;
   }
   EXPECT_EQ(line.at("step").as_int64(), 7);
@@ -65,6 +65,7 @@ TEST_F(JsonlSinkTest, WritesOneObjectWithAllKeysAStep) {
   EXPECT_EQ(line.at("decision").as_string(), "accepted");
   EXPECT_EQ(line.at("kept_fraction").to_number<double>(), 1);
   EXPECT_EQ(line.at("cost").as_double(), 2.4);
+  EXPECT_FALSE(line.at("warns").as_bool());
 }
 
 TEST_F(JsonlSinkTest, WritesNullForWhatIsAbsent) {
@@ -87,10 +88,12 @@ TEST_F(JsonlSinkTest, WritesNullForWhatIsNotFiniteAndNamesItInTheEvent) {
   EXPECT_TRUE(only_line().at("gradient_norm").is_null());
   EXPECT_EQ(only_line().at("event").as_string(),
             "loss is NaN, gradient norm is infinite; rolled back");
+  EXPECT_TRUE(only_line().at("warns").as_bool());
 }
 
 TEST_F(JsonlSinkTest, ReadsBackWhatItWrote) {
-  const StepRecord written = full_record(3, Phase::kCorrect);
+  StepRecord written = full_record(3, Phase::kCorrect);
+  written.warns = true;
   JsonlSink(metrics()).write(written);
   int records = 0;
   for_each_record(metrics(), [&](const StepRecord& read) {
@@ -106,6 +109,7 @@ TEST_F(JsonlSinkTest, ReadsBackWhatItWrote) {
     EXPECT_EQ(read.kept_fraction, written.kept_fraction);
     EXPECT_EQ(read.cost, written.cost);
     EXPECT_EQ(read.event, written.event);
+    EXPECT_EQ(read.warns, written.warns);
     EXPECT_EQ(read.validation_loss, written.validation_loss);
   });
   EXPECT_EQ(records, 1);
@@ -126,7 +130,7 @@ TEST_F(JsonlSinkTest, ReadsEachDecisionBack) {
 TEST_F(JsonlSinkTest, ReadsAnOlderFileWithoutDecisionsAndCosts) {
   write_steps(7, 7);
   boost::json::object line = only_line();
-  for (const char* key : {"decision", "kept_fraction", "cost"}) line.erase(key);
+  for (const char* key : {"decision", "kept_fraction", "cost", "warns"}) line.erase(key);
   std::ofstream(metrics()) << boost::json::serialize(line) << '\n';
   ASSERT_EQ(steps(), std::vector<std::int64_t>{7});
   for_each_record(metrics(), [](const StepRecord& record) {

@@ -61,9 +61,11 @@ TEST_F(ReportTest, HoldsTheDecisionOfEachEventThatHasOne) {
   JsonlSink(file("metrics.jsonl")).write(record);
   record.decision = Decision::kNone;  // as in a file of an older version
   record.kept_fraction.reset();
+  record.warns = true;
   JsonlSink(file("metrics.jsonl")).write(record);
   EXPECT_EQ(boost::json::serialize(data_of(report_of_metrics({})).at("events")),
-            R"([[4,"correct","in any words","shrunk",2.5E-1],[4,"correct","in any words"]])");
+            R"([[4,"correct","in any words",false,"shrunk",2.5E-1],)"
+            R"([4,"correct","in any words",true]])");
 }
 
 TEST_F(ReportTest, ShowsWhatEachPhaseWasCharged) {

@@ -32,6 +32,7 @@ TEST(NonFiniteBatch, NeverReachesTheWeightsInAnyStep) {
       ASSERT_TRUE(all_finite(run.bowl.moments()));
       if (!broken) continue;
       EXPECT_NE(outcome.event.find("not finite"), std::string::npos) << outcome.event;
+      EXPECT_TRUE(outcome.warns);
       if (phase == Phase::kCorrect) continue;  // trains on the batches of Predict
       EXPECT_EQ(outcome.updates, 0);
       EXPECT_EQ(run.bowl.moments(), moments);

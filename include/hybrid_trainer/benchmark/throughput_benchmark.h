@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "hybrid_trainer/core/profile.h"
@@ -32,6 +33,7 @@ struct BenchmarkResult {
   std::string device;                   // "cpu" or the CUDA device's name
   double copy_bytes_per_second = 0;     // of the device, read and written
   double share_of_product_rate = 0;
+  std::optional<double> mfu;  // share of published_bf16_rate; of a bf16 run on such a device
   std::size_t bytes_allocated_after_first_step = 0;
   MemoryUse memory;       // peaks of the whole benchmark
   std::string precision;  // "fp32" or "bf16"
@@ -39,6 +41,10 @@ struct BenchmarkResult {
   int profiled_steps = 0;
   double profiled_seconds = 0;
 };
+
+/// Dense bf16 FLOP/s that NVIDIA's data sheets give for a CUDA device, by its name; 0 where the name
+/// is none of those listed.
+double published_bf16_rate(const std::string& device_name);
 
 /// Steps of HybridTrainer in plain training, on random tokens. `stream`'s pool is measured too.
 BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stream& stream);

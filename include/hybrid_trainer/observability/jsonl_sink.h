@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 /// step, phase, loss, learning_rate, gradient_norm, tokens, seconds, tokens_per_second,
 /// live_bytes{kind}, peak_bytes{kind}, peak_total_bytes, host_bytes, predicted_loss, confidence,
 /// decision ("accepted", "shrunk", "reverted"), kept_fraction, cost (in Full steps), event,
-/// validation_loss. What is absent or not finite is null; a number that is not finite is also named
+/// warns (whether the event tells of something that went wrong), validation_loss. What is absent or not finite is null; a number that is not finite is also named
 /// in the event.
 class JsonlSink : public MetricSink {
  public:

@@ -33,6 +33,7 @@ struct StepRecord {
   std::optional<double> cost;
   /// "" or, in words, why the phase or the weights changed: "accepted: ...", "reverted: ...".
   std::string event;
+  bool warns = false;  // the event tells of something that went wrong
   /// Set if an evaluation followed this step.
   std::optional<double> validation_loss;
 };

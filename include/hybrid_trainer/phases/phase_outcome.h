@@ -23,7 +23,8 @@ struct PhaseOutcome {
   double cost = 0;           // charged, in Full steps
   double seconds = 0;        // wall-clock; decides nothing
   std::int64_t tokens = 0;
-  std::string event;  // "" or what was decided and why
+  std::string event;   // "" or what was decided and why
+  bool warns = false;  // the event tells of something that went wrong
 };
 
 struct PhaseTotals {

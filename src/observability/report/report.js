@@ -306,9 +306,10 @@
     if (!data.events.length) { document.getElementById('events-card').hidden = true; return; }
     document.getElementById('events-count').textContent = data.events.length < data.allEvents
       ? `the last ${data.events.length} of ${grouped(data.allEvents)}` : grouped(data.allEvents);
-    for (const [step, phase, text, decision, kept] of data.events) {
+    for (const [step, phase, text, warns, decision, kept] of data.events) {
       const item = list.appendChild(document.createElement('li'));
       item.innerHTML = `<span>${grouped(step)}</span><span><i class="phase ${phase}"></i>${phase}</span><span></span>`;
+      if (warns) item.lastChild.className = 'bad';
       if (decision) item.lastChild.append(decisionMark(decision, kept));
       item.lastChild.append(text);
     }
