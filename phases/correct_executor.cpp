@@ -107,6 +107,7 @@ void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome
     tell(outcome, concat("shrunk to ", brief(jump.kept_fraction), ": ", change, ", then ",
                          brief(kept_loss)));
   } else {
+    outcome.warns = !losses.alarm.empty();
     tell(outcome, concat("reverted: ", losses.alarm.empty() ? "" : losses.alarm + ", ", change));
   }
 }
@@ -125,6 +126,7 @@ GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& ou
     judge(measurement, outcome);
   } else {
     parts_.line.return_to(parts_.model, 0);
+    outcome.warns = jump.failed;
     tell(outcome, concat("reverted: ", jump.failed ? "a loss was not finite" : "nothing moved",
                          " in ", jump.steps, " predicted steps"));
   }

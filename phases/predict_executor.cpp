@@ -45,6 +45,7 @@ void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   jump.cost += outcome.cost - cost_of_aiming;
   ++jump.steps;
   if (!verdict.normal()) {
+    outcome.warns = true;
     tell(outcome, "prediction ends early: " + verdict.reason);
     jump.stop = true;
     jump.failed = verdict.signal == Signal::kNotFinite;
