@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/memory/offload_strategy.h"
+#include "scratch_file.h"
 
 namespace hybrid_trainer {
 
@@ -39,22 +40,18 @@ class PoolStore final : public ContentStore {
   std::vector<Tensor> copies_;
 };
 
-/// An unnamed temporary file, which disappears with the process in any case.
+/// A scratch file.
 class FileStore final : public ContentStore {
  public:
   /// Throws CannotCreate where no file can be made in `folder`.
   explicit FileStore(const std::string& folder);
-  ~FileStore() override;
-  FileStore(const FileStore&) = delete;
-  FileStore& operator=(const FileStore&) = delete;
   void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) override;
   void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override;
   bool blocks(const Stream&) const override { return true; }
-  void forget() override;
+  void forget() override { file_.clear(); }
 
  private:
-  std::string folder_;
-  int file_ = -1;
+  ScratchFile file_;
 };
 
 /// Keeps nothing and gives zeros.

@@ -11,6 +11,7 @@ void* BudgetedSource::take(std::size_t bytes) {
   void* data = source_.take(bytes);
   if (data == nullptr) return nullptr;
   taken_bytes_ += bytes;
+  most_taken_bytes_ = std::max(most_taken_bytes_, taken_bytes_);
   fresh_bytes_ += bytes;
   return data;
 }

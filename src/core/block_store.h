@@ -19,12 +19,14 @@ class BudgetedSource {
   void give(void* data, std::size_t bytes) noexcept;
   bool over_budget_with(std::size_t bytes) const;
   std::size_t taken_bytes() const { return taken_bytes_; }
+  std::size_t most_taken_bytes() const { return most_taken_bytes_; }
   std::size_t fresh_bytes() const { return fresh_bytes_; }
 
  private:
   MemorySource& source_;
   std::optional<std::size_t> budget_bytes_;
   std::size_t taken_bytes_ = 0;
+  std::size_t most_taken_bytes_ = 0;
   std::size_t fresh_bytes_ = 0;  // ever taken
 };
 

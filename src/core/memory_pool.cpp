@@ -87,7 +87,8 @@ namespace {
 const char* way_out(std::string_view what) {
   return what == name_of(MemoryKind::kParameters)
              ? "take a smaller model: lower model.width or model.layers"
-             : "lower data.batch_size or data.sequence_length";
+             : "lower data.batch_size or data.sequence_length, or set memory.recompute, "
+               "memory.activations or memory.optimizer_state";
 }
 
 }  // namespace
@@ -135,6 +136,7 @@ MemoryUse MemoryPool::use() const {
   MemoryUse use = blocks_->use;
   use.cached = blocks_->source.taken_bytes() - use.live_total;
   use.fresh_total = blocks_->source.fresh_bytes();
+  use.most_taken = blocks_->source.most_taken_bytes();
   use.extent = blocks_->store->extent();
   return use;
 }

@@ -10,9 +10,9 @@ std::shared_ptr<MemoryPool> make_device_pool(Device device,
   return MemoryPool::create("device", budget_bytes, cuda_memory(device));
 }
 
-std::shared_ptr<MemoryPool> make_host_pool(Device device) {
-  if (device.type == DeviceType::kCpu) return MemoryPool::create("host");
-  return MemoryPool::create("host", {}, pinned_memory(available_memory_bytes() / 2));
+std::shared_ptr<MemoryPool> make_host_pool(Device device, std::optional<std::size_t> budget_bytes) {
+  if (device.type == DeviceType::kCpu) return MemoryPool::create("host", budget_bytes);
+  return MemoryPool::create("host", budget_bytes, pinned_memory(available_memory_bytes() / 2));
 }
 
 }  // namespace hybrid_trainer

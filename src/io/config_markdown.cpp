@@ -37,6 +37,7 @@ std::string allowed_text(const FieldNode& field) {
     std::string operator()(std::int64_t) const { return bounded("whole number", field.range); }
     std::string operator()(double) const { return bounded("number", field.range); }
     std::string operator()(const std::string&) const {
+      if (field.is_size) return "bytes, 16GiB";
       return field.choices.empty() ? "text" : join(field.choices);
     }
     std::string operator()(const std::vector<double>&) const {

@@ -72,7 +72,7 @@ const char* wanted(const FieldNode& field) {
     case 3:
       return "a number";
     case 4:
-      return "a text";
+      return field.is_size ? "bytes: 1000000, \"500MB\", \"16GiB\"" : "a text";
     default:
       return "a list of numbers";
   }
@@ -88,6 +88,7 @@ std::optional<double> number_in(const json::value& value) {
 /// The value in the field's own type, or nothing if the JSON value has another type.
 std::optional<FieldValue> converted(const FieldNode& field, const json::value& value) {
   if (field.is_list) return {};
+  if (field.is_size && value.is_int64()) return std::to_string(value.get_int64());
   if (std::holds_alternative<bool>(field.value) && value.is_bool()) return value.get_bool();
   if (std::holds_alternative<std::string>(field.value) && value.is_string()) {
     return std::string(value.get_string());
@@ -130,6 +131,8 @@ std::string value_problem(const FieldNode& field, const std::string& path,
     }
   }
   if (const auto* text = std::get_if<std::string>(&value)) {
+    if (field.is_size && !MemorySize::parse(*text))
+      return concat(path, ": got ", *text, ", want bytes: 1000000, 500MB, 16GiB");
     bool known = field.choices.empty();
     for (const std::string& choice : field.choices) known = known || choice == *text;
     if (!known) return choice_problem(path, *text, field.choices);

@@ -53,6 +53,7 @@ struct AddType {
   }
   void operator()(const std::string& value) const {
     schema["type"] = "string";
+    if (field.is_size) schema["type"] = json::array{"string", "integer"};
     schema["default"] = value;
     if (field.choices.empty()) return;
     json::array choices;

@@ -1,5 +1,8 @@
 #include "hybrid_trainer/models/decoder.h"
 
+#include <cmath>
+
+#include "hybrid_trainer/nn/checkpointed_module.h"
 #include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/initialization.h"
 
@@ -70,7 +73,10 @@ Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream&
   }
   Tensor x = embedding_.forward(tokens, 0, tape.pass(), stream);
   drop(x, tape.pass(), stream);
-  for (auto& block : blocks_) x = block->forward(x, tape, stream);
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    x = i < recomputed(tape) ? CheckpointedModule(*blocks_[i]).forward(x, tape, stream)
+                             : blocks_[i]->forward(x, tape, stream);
+  }
   return final_norm_.forward(x, tape, stream);
 }
 
@@ -86,10 +92,19 @@ void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& s
   Tensor dx = head_.backward(tape, stream)
                   .view({batch.inputs.size(0), batch.inputs.size(1), config_.width});
   dx = final_norm_.backward(dx, tape, stream);
-  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block)
-    dx = (*block)->backward(dx, tape, stream);
+  for (std::size_t i = blocks_.size(); i-- > 0;) {
+    dx = i < recomputed(tape) ? CheckpointedModule(*blocks_[i]).backward(dx, tape, stream)
+                              : blocks_[i]->backward(dx, tape, stream);
+  }
   drop(dx, tape.pass(), stream);
   embedding_.backward(dx, batch.inputs, stream);
+}
+
+/// The first ones: when backward comes to them, what the later ones kept is free again.
+std::size_t Decoder::recomputed(const ActivationTape& tape) const {
+  if (!tape.keeps()) return 0;
+  return static_cast<std::size_t>(
+      std::ceil(tape.pass().recompute * static_cast<double>(blocks_.size())));
 }
 
 /// Dropout after the embedding, site 0; the same call on the gradient drops the same elements.

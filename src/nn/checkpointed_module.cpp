@@ -4,16 +4,16 @@ namespace hybrid_trainer {
 
 Tensor CheckpointedModule::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
   ForwardOnlyTape none(tape.pass());
-  Tensor y = module_->forward(x, none, stream);
+  Tensor y = module_.forward(x, none, stream);
   tape.save({ActivationRole::kBlockInput, x}, stream);
   return y;
 }
 
 Tensor CheckpointedModule::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Tensor x = tape.take(stream);
-  PlainTape inner(tape.pass());
-  module_->forward(x, inner, stream);
-  return module_->backward(dy, inner, stream);
+  PlainTape inner(tape.pass(), tape.rebuild());  // what is rebuilt may differ in its last bits
+  module_.forward(x, inner, stream);
+  return module_.backward(dy, inner, stream);
 }
 
 }  // namespace hybrid_trainer

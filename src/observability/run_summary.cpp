@@ -60,6 +60,10 @@ std::string to_json(const RunSummary& summary) {
   out.number("shrunk", summary.predictions.shrunk);
   out.number("reverted", summary.predictions.reverted);
   out.end_object();
+  out.begin_object("memory");
+  out.number("device_peak_bytes", summary.device_peak_bytes);
+  out.number("host_peak_bytes", summary.host_peak_bytes);
+  out.end_object();
   out.number("parameters", summary.parameters);
   out.number("effective_batch", summary.effective_batch);
   out.string("end", summary.end);

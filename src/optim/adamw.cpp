@@ -51,15 +51,16 @@ void AdamW::require_slot(const Slot& slot) {
   if (slot.eight_bit) require_state(*slot.parameter, slot.v_scales);
 }
 
-AdamW::AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters,
-             const Stream& stream)
+AdamW::AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,
+             const Stream& home)
     : beta1_(checked(config).betas[0]),
       beta2_(config.betas[1]),
       epsilon_(config.epsilon),
       weight_decay_(config.weight_decay),
-      parameters_(std::move(parameters)) {
+      parameters_(std::move(parameters)),
+      home_(home.pool()) {
   for (Parameter* parameter : parameters_)
-    slots_.push_back(make_slot(parameter, config.state_bits, stream));
+    slots_.push_back(make_slot(parameter, config.state_bits, home));
 }
 
 kernels::AdamWSettings AdamW::settings(double learning_rate) const {
@@ -83,12 +84,14 @@ void AdamW::step(float learning_rate, float gradient_scale, const Stream& stream
     if (!gradient) continue;
     const UpdatedWeight weight(parameter, stream);
     settings.weight_decay = decay_of(parameter, weight_decay_);
+    const StagedState m(slot.m, home_, stream), v(slot.v, home_, stream);
     if (slot.eight_bit) {
-      kernels::adamw_update_8bit(weight.master, {slot.m, slot.m_scales, slot.v, slot.v_scales},
-                                 gradient, weight.compute_copy, settings, stream);
+      const StagedState m_scales(slot.m_scales, home_, stream),
+          v_scales(slot.v_scales, home_, stream);
+      kernels::adamw_update_8bit(weight.master, {m, m_scales, v, v_scales}, gradient,
+                                 weight.compute_copy, settings, stream);
     } else {
-      kernels::adamw_update(weight.master, slot.m, slot.v, gradient, weight.compute_copy, settings,
-                            stream);
+      kernels::adamw_update(weight.master, m, v, gradient, weight.compute_copy, settings, stream);
     }
   }
 }
@@ -109,11 +112,14 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
     require_slot(slot);
+    const auto read = StagedState::Use::kRead;
+    const StagedState m(slot.m, home_, stream, read), v(slot.v, home_, stream, read);
     if (slot.eight_bit) {
-      kernels::adamw_direction_8bit(directions[i], {slot.m, slot.m_scales, slot.v, slot.v_scales},
-                                    settings, stream);
+      const StagedState m_scales(slot.m_scales, home_, stream, read),
+          v_scales(slot.v_scales, home_, stream, read);
+      kernels::adamw_direction_8bit(directions[i], {m, m_scales, v, v_scales}, settings, stream);
     } else {
-      kernels::adamw_direction(directions[i], slot.m, slot.v, settings, stream);
+      kernels::adamw_direction(directions[i], m, v, settings, stream);
     }
   }
 }

@@ -14,7 +14,8 @@ namespace hybrid_trainer {
 /// Dettmers et al. 2022, "8-bit optimizers via block-wise quantization".
 class AdamW final : public Optimizer {
  public:
-  AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream);
+  AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
+        const Stream& home);
   void step(float learning_rate, float gradient_scale, const Stream& stream) override;
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;
@@ -34,6 +35,7 @@ class AdamW final : public Optimizer {
   const double beta1_, beta2_, epsilon_, weight_decay_;
   std::vector<Parameter*> parameters_;
   std::vector<Slot> slots_;
+  std::shared_ptr<MemoryPool> home_;
 };
 
 }  // namespace hybrid_trainer

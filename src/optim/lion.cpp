@@ -5,8 +5,9 @@
 
 namespace hybrid_trainer {
 
-Lion::Lion(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream)
-    : MomentumOptimizer(std::move(parameters), true, stream),
+Lion::Lion(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,
+           const Stream& home)
+    : MomentumOptimizer(std::move(parameters), true, home),
       beta1_(static_cast<float>(config.betas.at(0))),
       beta2_(static_cast<float>(config.betas.at(1))),
       weight_decay_(config.weight_decay) {}

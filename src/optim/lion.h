@@ -10,7 +10,8 @@ namespace hybrid_trainer {
 /// optimization algorithms", algorithm 2.
 class Lion final : public MomentumOptimizer {
  public:
-  Lion(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream);
+  Lion(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
+       const Stream& home);
 
  private:
   void update(const Slot& slot, const Tensor& gradient, float learning_rate, float gradient_scale,

@@ -15,14 +15,15 @@ namespace {
 
 template <class T>
 std::unique_ptr<Optimizer> make(const OptimizerConfig& config, std::vector<Parameter*> parameters,
-                                const Stream& stream) {
-  return std::make_unique<T>(config, std::move(parameters), stream);
+                                const Stream& stream, const Stream& home) {
+  return std::make_unique<T>(config, std::move(parameters), stream, home);
 }
 
 struct Row {
   const char* name;
   std::unique_ptr<Optimizer> (*make)(const OptimizerConfig& config,
-                                     std::vector<Parameter*> parameters, const Stream& stream);
+                                     std::vector<Parameter*> parameters, const Stream& stream,
+                                     const Stream& home);
   bool has_8_bits;  // OptimizerConfig::state_bits
 };
 
@@ -34,9 +35,10 @@ constexpr std::array kOptimizers{
 };
 
 std::unique_ptr<Optimizer> make_by_name(const OptimizerConfig& config,
-                                        std::vector<Parameter*> parameters, const Stream& stream) {
+                                        std::vector<Parameter*> parameters, const Stream& stream,
+                                        const Stream& home) {
   return named_row(kOptimizers, "optimizer.name", config.name)
-      .make(config, std::move(parameters), stream);
+      .make(config, std::move(parameters), stream, home);
 }
 
 }  // namespace
@@ -53,8 +55,8 @@ const std::vector<std::string>& optimizer_names_with_8_bits() {
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
-                                          std::vector<Parameter*> parameters,
-                                          const Stream& stream) {
+                                          std::vector<Parameter*> parameters, const Stream& stream,
+                                          const Stream& home) {
   std::vector<std::string> problems;
   config.collect_problems("optimizer", problems);
   if (!problems.empty()) throw ConfigError(std::move(problems));
@@ -63,10 +65,10 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
     std::vector<Parameter*> members;
     for (const std::size_t member : group.members) members.push_back(parameters[member]);
     const double rate = group.config.learning_rate;
-    parts.push_back({make_by_name(group.config, std::move(members), stream), group.members,
+    parts.push_back({make_by_name(group.config, std::move(members), stream, home), group.members,
                      rate == config.learning_rate ? 1.0 : rate / config.learning_rate});
   }
-  if (parts.empty()) make_by_name(config, {}, stream);  // for its error
+  if (parts.empty()) make_by_name(config, {}, stream, home);  // for its error
   return std::make_unique<GroupedOptimizer>(std::move(parameters), std::move(parts));
 }
 

@@ -3,10 +3,10 @@
 namespace hybrid_trainer {
 
 MomentumOptimizer::MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum,
-                                     const Stream& stream)
-    : parameters_(std::move(parameters)), keeps_momentum_(keeps_momentum) {
+                                     const Stream& home)
+    : parameters_(std::move(parameters)), keeps_momentum_(keeps_momentum), home_(home.pool()) {
   for (Parameter* parameter : parameters_)
-    slots_.push_back({parameter, keeps_momentum ? make_state(*parameter, stream) : Tensor{}});
+    slots_.push_back({parameter, keeps_momentum ? make_state(*parameter, home) : Tensor{}});
 }
 
 void MomentumOptimizer::step(float learning_rate, float gradient_scale, const Stream& stream) {
@@ -16,7 +16,9 @@ void MomentumOptimizer::step(float learning_rate, float gradient_scale, const St
   ++steps_;
   for (const Slot& slot : slots_) {
     const Tensor gradient = slot.parameter->gradient();
-    if (gradient) update(slot, gradient, learning_rate, gradient_scale, stream);
+    if (!gradient) continue;
+    const StagedState m(slot.m, home_, stream);
+    update({slot.parameter, m}, gradient, learning_rate, gradient_scale, stream);
   }
 }
 
@@ -29,7 +31,8 @@ void MomentumOptimizer::write_momentum_directions(const std::vector<Tensor>& dir
       continue;
     }
     require_state(*slots_[i].parameter, slots_[i].m);
-    write_direction(directions[i], slots_[i], learning_rate, stream);
+    const StagedState m(slots_[i].m, home_, stream, StagedState::Use::kRead);
+    write_direction(directions[i], {slots_[i].parameter, m}, learning_rate, stream);
   }
 }
 

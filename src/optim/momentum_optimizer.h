@@ -19,9 +19,9 @@ class MomentumOptimizer : public Optimizer {
  protected:
   struct Slot {
     Parameter* parameter;
-    Tensor m;
+    Tensor m;  // on the stream's device
   };
-  MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum, const Stream& stream);
+  MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum, const Stream& home);
   /// Updates m and the weight. `gradient` is not scaled yet.
   virtual void update(const Slot& slot, const Tensor& gradient, float learning_rate,
                       float gradient_scale, const Stream& stream) = 0;
@@ -31,8 +31,9 @@ class MomentumOptimizer : public Optimizer {
 
  private:
   std::vector<Parameter*> parameters_;
-  std::vector<Slot> slots_;
+  std::vector<Slot> slots_;  // with m where it is between updates
   bool keeps_momentum_;
+  std::shared_ptr<MemoryPool> home_;
 };
 
 }  // namespace hybrid_trainer

@@ -24,8 +24,9 @@ DType products_of(const Parameter& parameter, const Stream& stream) {
 
 }  // namespace
 
-Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream)
-    : MomentumOptimizer(parameters, true, stream),
+Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
+           const Stream& home)
+    : MomentumOptimizer(parameters, true, home),
       momentum_(static_cast<float>(config.momentum)),
       weight_decay_(config.weight_decay) {
   std::int64_t max_elements = 0, max_side = 0;

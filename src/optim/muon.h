@@ -14,7 +14,8 @@ namespace hybrid_trainer {
 /// 2025, "Muon is scalable for LLM training", eq. 4.
 class Muon final : public MomentumOptimizer {
  public:
-  Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream);
+  Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
+       const Stream& home);
 
  private:
   void update(const Slot& slot, const Tensor& gradient, float learning_rate, float gradient_scale,

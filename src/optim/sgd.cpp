@@ -5,8 +5,9 @@
 
 namespace hybrid_trainer {
 
-Sgd::Sgd(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream)
-    : MomentumOptimizer(std::move(parameters), config.momentum > 0, stream),
+Sgd::Sgd(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,
+         const Stream& home)
+    : MomentumOptimizer(std::move(parameters), config.momentum > 0, home),
       momentum_(static_cast<float>(config.momentum)),
       weight_decay_(config.weight_decay) {}
 

@@ -9,7 +9,8 @@ namespace hybrid_trainer {
 /// (momentum without the factor on the gradient).
 class Sgd final : public MomentumOptimizer {
  public:
-  Sgd(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream);
+  Sgd(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
+      const Stream& home);
 
  private:
   void update(const Slot& slot, const Tensor& gradient, float learning_rate, float gradient_scale,

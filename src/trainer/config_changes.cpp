@@ -26,6 +26,7 @@ constexpr const char* kMayChange[] = {"training.steps",
                                       "divergence.vanishing_factor",
                                       "divergence.oscillation",
                                       "divergence.max_skipped_updates",
+                                      "memory.",
                                       "predict_aware_memory.",
                                       "checkpoint.",
                                       "device"};

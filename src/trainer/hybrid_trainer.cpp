@@ -32,7 +32,8 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
                              const Stream& stream, std::shared_ptr<MemoryPool> host_pool)
     : config_(validated(config)),
       stream_(stream),
-      host_pool_(host_pool ? std::move(host_pool) : make_host_pool(stream.device())),
+      host_pool_(host_pool ? std::move(host_pool)
+                           : make_host_pool(stream.device(), config.memory.host_budget.limit())),
       upload_(std::make_unique<BatchUpload>()),
       trainable_(
           std::make_unique<ModelTrainable>(model, config, stream, host_pool_,

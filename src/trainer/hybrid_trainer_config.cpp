@@ -64,6 +64,10 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
     found.push_back(concat("data.sequence_length: got ", data.sequence_length,
                            ", want at most model.context ", model.context));
   }
+  if (training.cuda_graphs && memory.activations != "device") {
+    found.push_back(concat("memory.activations: got \"", memory.activations,
+                           "\", which training.cuda_graphs cannot record; want device"));
+  }
   if (!names_a_device(device)) {
     found.push_back(concat("device: got \"", device, "\", want cpu, cuda, cuda:N or auto",
                            name_hint(device, {"cpu", "cuda", "cuda:0", "auto"})));

@@ -8,6 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
+constexpr const char* kMicroBatches = "trainer.micro_batches";
 constexpr const char* kRoundedState = "optimizer.is_rounded";
 
 /// Number of inputs of the largest matrix: the width of this model's products.
@@ -19,6 +20,15 @@ std::int64_t typical_width(LossModel& model) {
     width = parameter.shape()[1];
   });
   return width;
+}
+
+/// What is on the host already stays, unless it is dropped.
+PredictAwareMemoryConfig predict_aware(const HybridTrainerConfig& config) {
+  PredictAwareMemoryConfig memory = config.predict_aware_memory;
+  if (config.memory.optimizer_state != "device" &&
+      memory.offload_strategy != "drop_and_reinitialize")
+    memory.offload_strategy = "none";
+  return memory;
 }
 
 void copy_from(const Tensor& to, const State& state, const std::string& name,
@@ -41,7 +51,7 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       tell_(std::move(tell)),
       step_(std::make_unique<TrainingStep>(model, config, stream, host_pool)),
       precision_(config.mixed_precision, typical_width(model), stream.device()),
-      offload_(make_offload_strategy(config.predict_aware_memory, host_pool)),
+      offload_(make_offload_strategy(predict_aware(config), host_pool)),
       snapshot_(std::move(host_pool)) {}
 
 ModelTrainable::~ModelTrainable() = default;
@@ -91,7 +101,13 @@ double ModelTrainable::wait_for_loss(const Batch& batch) {
 
 GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
   offload_->release_moved_out();
-  return step_->wait_for_gradient(batch);
+  const std::int64_t before = step_->micro_batches();
+  const GradientMeasurement measured = step_->wait_for_gradient(batch);
+  if (step_->micro_batches() != before) {
+    tell_(concat("memory is too small for micro-batches of ", batch.size() / before,
+                 " examples; they have ", batch.size() / step_->micro_batches(), " from here on"));
+  }
+  return measured;
 }
 
 void ModelTrainable::apply_gradient() { step_->apply_gradient(); }
@@ -174,6 +190,7 @@ void ModelTrainable::save(State& state) {
   step_->optimizer().visit_state([&](const std::string& name, Tensor& tensor) {
     if (tensor) state.tensors["optimizer." + name] = tensor;
   });
+  state.integers[kMicroBatches] = step_->micro_batches();
   state.integers["optimizer.steps_taken"] = step_->optimizer().steps_taken();
   for (std::size_t i = 0; i < snapshot_.copies().size(); ++i) {
     state.tensors["snapshot." + parameters[i]->name()] = snapshot_.copies()[i];
@@ -209,6 +226,8 @@ void ModelTrainable::load(const State& state) {
   });
   optimizer.set_steps_taken(state.integer("optimizer.steps_taken"));
   precision_.load(state);
+  if (state.integers.contains(kMicroBatches))
+    step_->set_micro_batches(state.integer(kMicroBatches));
   if (parameters.empty() || !state.tensors.contains("snapshot." + parameters.front()->name()))
     return;
   save_snapshot();

@@ -28,11 +28,12 @@ namespace {
 constexpr std::int64_t kSampleTokens = 120;
 constexpr std::size_t kMostSummaryBytes = 1 << 20;
 
+/// Of two budgets the smaller one counts.
 std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config) {
   const auto budget_mb = static_cast<std::size_t>(config.training.memory_budget_mb);
-  const Device device = find_device(config.device);
-  if (budget_mb == 0) return make_device_pool(device);
-  return make_device_pool(device, budget_mb * 1'000'000);
+  std::optional<std::size_t> budget = config.memory.device_budget.limit();
+  if (budget_mb > 0) budget = std::min(budget.value_or(SIZE_MAX), budget_mb * 1'000'000);
+  return make_device_pool(find_device(config.device), budget);
 }
 
 /// Throws ConfigError where the optimizer's groups do not fit the model, which is made without
@@ -77,7 +78,7 @@ class TrainingRun {
         validation_(settings.data, Split::kValidation, known_vocabulary(settings)),
         config_(resolved(settings, train_)),
         stream_(device_pool(config_)),
-        host_(make_host_pool(stream_.device())),
+        host_(make_host_pool(stream_.device(), config_.memory.host_budget.limit())),
         loader_(train_, batch_settings(config_), batches_stream()),
         windows_(validation_, config_.data.batch_size, config_.data.sequence_length,
                  batches_stream()),
@@ -290,6 +291,8 @@ RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer
   const auto finish = [&](const char* end, const std::string& sampled) {
     records.summary().end = end;
     records.summary().predictions = trainer.statistics().predictions;
+    records.summary().device_peak_bytes = stream_.pool()->use().most_taken;
+    records.summary().host_peak_bytes = host_.pool()->use().most_taken;
     records.finish(config_json(config_), sampled);
   };
   try {

@@ -28,8 +28,11 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
       config_(config),
       stream_(stream),
       parameters_(trainable_parameters(model)),
-      optimizer_(make_optimizer(config.optimizer, parameters_, stream)),
-      host_(std::move(host_pool)) {
+      host_(std::move(host_pool)),
+      activations_(config.memory, host_),
+      optimizer_(make_optimizer(config.optimizer, parameters_, stream,
+                                config.memory.optimizer_state == "host" ? host_ : stream)),
+      micro_batches_(config.gradient_accumulation.micro_batches) {
   if (!config_.training.cuda_graphs || stream_.native() == nullptr) return;
   step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
   host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, host_);
@@ -60,6 +63,7 @@ Pass TrainingStep::pass(bool training, std::int64_t first_token) const {
           .dtype = dtype_,
           .seed = static_cast<std::uint64_t>(config_.training.seed),
           .step = static_cast<std::uint64_t>(steps_done_),
+          .recompute = config_.memory.recompute,
           .first_token = first_token,
           .step_words = records() ? step_words_ : Tensor{}};
 }
@@ -102,18 +106,38 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
                                micro_batches(), " micro-batches"));
   }
   allocate_gradients();
-  begin_gradients(parameters_, gradients_, micro_batches());
-  const auto enqueue = [this](const Batch& given, const Stream& stream) {
-    return enqueue_gradient(given, stream);
-  };
-  if (records()) upload_step_number();
-  const PendingGradient pending =
-      records() ? recording_.run(batch, enqueue, stream_) : enqueue(batch, stream_);
+  const PendingGradient pending = pending_gradient(batch);
   for (Parameter* parameter : pending.written) {
     if (!parameter->gradient()) parameter->gradient_was_replayed();
   }
   gradient_norm_ = std::sqrt(kernels::wait_for_value(pending.squares, stream_));
   return {.loss = wait_for_mean_of(pending.losses, stream_), .norm = gradient_norm_};
+}
+
+PendingGradient TrainingStep::pending_gradient(const Batch& batch) {
+  begin_gradients(parameters_, gradients_, micro_batches());
+  const auto enqueue = [this](const Batch& given, const Stream& stream) {
+    return enqueue_gradient(given, stream);
+  };
+  if (records()) {
+    upload_step_number();
+    return recording_.run(batch, enqueue, stream_);
+  }
+  for (;;) {
+    try {
+      return enqueue(batch, stream_);
+    } catch (const OutOfMemory&) {
+      if (!halve_micro_batches(batch)) throw;
+    }
+  }
+}
+
+bool TrainingStep::halve_micro_batches(const Batch& batch) {
+  if (batch.size() % (2 * micro_batches()) != 0) return false;
+  micro_batches_ *= 2;
+  stream_.synchronize();  // what the failed attempt enqueued
+  stream_.pool()->trim();
+  return true;
 }
 
 PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream& stream) {
@@ -124,13 +148,13 @@ PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream&
   PendingGradient pending;
   for (std::int64_t i = 0; i < micro_batches(); ++i) {
     const Batch part = micro_batch(batch, i);
-    PlainTape tape(pass(true, i * part.tokens()), rebuild);
+    const auto tape = activations_.make_tape(pass(true, i * part.tokens()), rebuild);
     {
       const StepPartTimer timer(stream, StepPart::kForward);
-      pending.losses.push_back(model_.forward(part, scale, tape, stream));
+      pending.losses.push_back(model_.forward(part, scale, *tape, stream));
     }
     const StepPartTimer timer(stream, StepPart::kBackward);
-    model_.backward(part, tape, stream);
+    model_.backward(part, *tape, stream);
   }
   end_gradients(parameters_, stream);
   const StepPartTimer timer(stream, StepPart::kUpdate);

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "hybrid_trainer/memory/activation_placement.h"
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/optim/optimizer.h"
@@ -41,8 +42,13 @@ class TrainingStep {
   double learning_rate() const;
   /// Mean loss of the batch, forward only and without dropout. Blocks.
   double wait_for_loss(const Batch& batch);
-  /// Forward and backward over all micro-batches. Blocks. Throws ShapeMismatch.
+  /// Forward and backward over all micro-batches. Where memory is too small for one, it begins again
+  /// with twice as many of half the size, which stay so. Blocks. Throws ShapeMismatch, and
+  /// OutOfMemory where they cannot be halved.
   GradientMeasurement wait_for_gradient(const Batch& batch);
+  /// At first those of the config.
+  std::int64_t micro_batches() const { return micro_batches_; }
+  void set_micro_batches(std::int64_t count) { micro_batches_ = count; }
   /// The optimizer's update by the last gradient, clipped.
   void apply_gradient();
   /// What the optimizer would do next from its moments alone.
@@ -51,7 +57,8 @@ class TrainingStep {
  private:
   PendingGradient enqueue_gradient(const Batch& batch, const Stream& stream);
   Batch micro_batch(const Batch& batch, std::int64_t index) const;
-  std::int64_t micro_batches() const { return config_.gradient_accumulation.micro_batches; }
+  PendingGradient pending_gradient(const Batch& batch);
+  bool halve_micro_batches(const Batch& batch);
   Pass pass(bool training, std::int64_t first_token) const;
   bool records() const;
   void upload_step_number();
@@ -61,15 +68,17 @@ class TrainingStep {
   const Stream& stream_;
   std::vector<Parameter*> parameters_;
   ResidentGradients gradients_;
-  std::unique_ptr<Optimizer> optimizer_;
   GradientRecording recording_;
-  Stream host_;        // of host_step_words_
+  Stream host_;
+  ActivationPlacement activations_;
+  std::unique_ptr<Optimizer> optimizer_;
   Tensor step_words_;  // of Pass, where gradients are recorded
   Tensor host_step_words_;
   DType dtype_ = DType::kF32;
   bool may_record_ = false;
   double gradient_norm_ = 0;
   std::int64_t steps_done_ = 0;
+  std::int64_t micro_batches_;
 };
 
 }  // namespace hybrid_trainer

@@ -113,6 +113,25 @@ TEST_F(CudaTraining, RecordedStepsGiveTheBitsOfLaunchedOnes) {
   }
 }
 
+TEST_F(CudaTraining, LosslessMemoryOptionsChangeNoBit) {
+  HybridTrainerConfig config = fixed_config();
+  config.training.steps = 24;
+  config.model.layers = 2;
+  config.model.dropout = 0.1;
+  const auto plain = newest_checkpoint_digest(train(config, "cuda", "plain"));
+  for (const char* where : {"host", "file"}) {
+    HybridTrainerConfig moved = config;
+    moved.memory.activations = where;
+    moved.memory.optimizer_state = "host";
+    moved.memory.recompute = 0.5;
+    const auto run = train(moved, "cuda", where);
+    EXPECT_EQ(newest_checkpoint_digest(run), plain) << where;
+    const auto state = static_cast<std::size_t>(MemoryKind::kOptimizerState);
+    for (const StepRecord& record : records_of(run))
+      EXPECT_EQ(record.device_memory.live[state], 0u) << record.step;
+  }
+}
+
 TEST_F(CudaTraining, ResumesBitForBit) {
   namespace fs = std::filesystem;
   HybridTrainerConfig config = fixed_config();

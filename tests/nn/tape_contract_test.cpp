@@ -87,16 +87,16 @@ class TapeContract : public ::testing::TestWithParam<Case> {
     return std::make_unique<PlainTape>(pass, rebuilds ? Rebuild::kYes : Rebuild::kNo);
   }
   Result run(Kind kind) {
-    std::unique_ptr<Module> module =
-        std::make_unique<TransformerBlock>(0,
-                                           BlockSpec{.width = kWidth,
-                                                     .heads = 2,
-                                                     .head_size = kWidth / 2,
-                                                     .inner_width = 64,
-                                                     .dropout = 0.2f},
-                                           stream_);
-    if (kind == Kind::kCheckpointed)
-      module = std::make_unique<CheckpointedModule>(std::move(module));
+    TransformerBlock block(0,
+                           BlockSpec{.width = kWidth,
+                                     .heads = 2,
+                                     .head_size = kWidth / 2,
+                                     .inner_width = 64,
+                                     .dropout = 0.2f},
+                           stream_);
+    CheckpointedModule checkpointed(block);
+    Module* const module =
+        kind == Kind::kCheckpointed ? static_cast<Module*>(&checkpointed) : &block;
     const auto visit_all = [&](const ParameterVisitor& visit) { module->visit_parameters(visit); };
     randomize(visit_all, stream_);
     const StepGradients step(visit_all, stream_);

@@ -26,7 +26,7 @@ struct Trained {
     copy(master_of(parameter), testing::normal_tensor({64, 129}, 1, stream), stream);
     const GradientContribution zero(parameter, stream);
     fill_zero(zero.gradient(), stream);
-    optimizer.emplace(config_of(state_bits), std::vector<Parameter*>{&parameter}, stream);
+    optimizer.emplace(config_of(state_bits), std::vector<Parameter*>{&parameter}, stream, stream);
   }
   std::size_t state_bytes() {
     std::size_t bytes = 0;
@@ -86,7 +86,7 @@ TEST(AdamW8Bit, TakesAQuarterOfTheMemory) {
 TEST(AdamW8Bit, NamesCodesAndScalesAndKeepsSmallParametersInF32) {
   const Stream stream(MemoryPool::create("device"));
   testing::ParameterSet parameters(stream);
-  AdamW optimizer(config_of(8), {&parameters[3], &parameters[5]}, stream);
+  AdamW optimizer(config_of(8), {&parameters[3], &parameters[5]}, stream, stream);
   std::vector<std::string> names;
   optimizer.visit_state([&](const std::string& name, Tensor& tensor) {
     names.push_back(concat(name, " ", name_of(tensor.dtype()), " ", tensor.shape().text()));
@@ -136,7 +136,7 @@ TEST(AdamW8Bit, StepsStaySmallWhereGradientsAreTinyBesideOthers) {
 
 TEST(AdamW8Bit, RejectsOtherWidths) {
   const Stream stream(MemoryPool::create("device"));
-  EXPECT_THROW(AdamW(config_of(16), {}, stream), Error);
+  EXPECT_THROW(AdamW(config_of(16), {}, stream, stream), Error);
 }
 
 }  // namespace

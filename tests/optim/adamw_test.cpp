@@ -29,7 +29,7 @@ TEST(AdamW, AgreesWithTheAlgorithmInDouble) {
   const Stream stream(MemoryPool::create("device"));
   ParameterSet parameters(stream);
   OptimizerConfig config;
-  AdamW optimizer(config, parameters.pointers(), stream);
+  AdamW optimizer(config, parameters.pointers(), stream, stream);
   std::vector<std::vector<Reference>> references(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     for (const float w : numbers(master_of(parameters[i]))) references[i].push_back({w});
@@ -60,7 +60,7 @@ TEST(AdamW, GivesGoldenValues) {
   testing::StepGradients gradients([&](const ParameterVisitor& visit) { visit(parameter); },
                                    stream);
   for (int j = 0; j < 3; ++j) master_of(parameter).data<float>()[j] = static_cast<float>(j + 1);
-  AdamW optimizer(OptimizerConfig{}, {&parameter}, stream);
+  AdamW optimizer(OptimizerConfig{}, {&parameter}, stream, stream);
   for (int t = 0; t < 5; ++t) {
     gradients.begin();
     {
@@ -79,7 +79,7 @@ TEST(AdamW, RejectsBetasItCannotWorkWith) {
   const Stream stream(MemoryPool::create("device"));
   OptimizerConfig config;
   config.betas = {0.9};
-  EXPECT_THROW(AdamW(config, {}, stream), Error);
+  EXPECT_THROW(AdamW(config, {}, stream, stream), Error);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ TEST(Lion, AgreesWithThePublishedRuleInDouble) {
   OptimizerConfig config;
   config.betas = {0.8, 0.95};
   config.weight_decay = 0.1;
-  Lion optimizer(config, parameters.pointers(), stream);
+  Lion optimizer(config, parameters.pointers(), stream, stream);
   std::vector<std::vector<double>> w, m;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto start = numbers(master_of(parameters[i]));
@@ -46,7 +46,7 @@ TEST(Lion, AgreesWithThePublishedRuleInDouble) {
 TEST(Lion, KeepsFourBytesForEachElement) {
   const Stream stream(MemoryPool::create("device"));
   ParameterSet parameters(stream);
-  Lion optimizer({}, parameters.pointers(), stream);
+  Lion optimizer({}, parameters.pointers(), stream, stream);
   std::int64_t elements = 0;
   std::size_t bytes = 0;
   for (const Parameter* parameter : parameters.pointers()) elements += parameter->elements();

@@ -26,7 +26,7 @@ class MuonOnMatrices : public ::testing::Test {
 
 TEST_F(MuonOnMatrices, MovesMatricesByTheOrthogonalisedNesterovMomentum) {
   OptimizerConfig config;
-  Muon muon(config, matrices(parameters_), stream_);
+  Muon muon(config, matrices(parameters_), stream_, stream_);
   Parameter& tall = parameters_[2];
   const std::size_t count = static_cast<std::size_t>(tall.elements());
   Orthogonalizer orthogonalizer(tall.elements(), 8, stream_);
@@ -52,7 +52,8 @@ TEST_F(MuonOnMatrices, MovesMatricesByTheOrthogonalisedNesterovMomentum) {
 
 TEST_F(MuonOnMatrices, OrthogonalisesInThePrecisionOfThePhase) {
   ParameterSet twins(stream_);
-  Muon muon({}, matrices(parameters_), stream_), twin({}, matrices(twins), stream_);
+  Muon muon({}, matrices(parameters_), stream_, stream_),
+      twin({}, matrices(twins), stream_, stream_);
   Parameter& tall = parameters_[2];
   tall.compute_in(DType::kBF16, stream_);
   parameters_.set_gradients(1);
@@ -67,7 +68,7 @@ TEST_F(MuonOnMatrices, OrthogonalisesInThePrecisionOfThePhase) {
 TEST_F(MuonOnMatrices, UpdatesHaveTheSizeOfAdamWs) {
   OptimizerConfig config;
   config.weight_decay = 0;
-  Muon muon(config, matrices(parameters_), stream_);
+  Muon muon(config, matrices(parameters_), stream_, stream_);
   const auto before = parameters_.copies();
   parameters_.set_gradients(1);
   muon.step(1, 1, stream_);
@@ -82,7 +83,7 @@ TEST_F(MuonOnMatrices, UpdatesHaveTheSizeOfAdamWs) {
 TEST(Muon, RefusesWhatHasNotTwoDimensions) {
   const Stream stream(MemoryPool::create("device"));
   Parameter cube("cube", {2, 3, 4}, Role::kMatrix, stream);
-  EXPECT_THROW(Muon(OptimizerConfig{}, {&cube}, stream), ShapeMismatch);
+  EXPECT_THROW(Muon(OptimizerConfig{}, {&cube}, stream, stream), ShapeMismatch);
 }
 
 }  // namespace

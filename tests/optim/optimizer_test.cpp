@@ -193,6 +193,34 @@ TEST_P(OptimizerContract, AllocatesNothingInAStepAndAccountsItsState) {
   EXPECT_EQ(first.live_total, made.live_total);
 }
 
+TEST_P(OptimizerContract, GivesTheSameBitsWithItsStateInAnotherPool) {
+  const Stream host(MemoryPool::create("host"));
+  ParameterSet near(stream_), far(stream_);
+  OptimizerConfig config;
+  config.name = GetParam().first;
+  config.state_bits = GetParam().second;
+  const auto near_optimizer = make_optimizer(config, near.pointers(), stream_);
+  const auto state_bytes = [&] {
+    return stream_.pool()->use().live[static_cast<std::size_t>(MemoryKind::kOptimizerState)];
+  };
+  const std::size_t before = state_bytes();
+  const auto far_optimizer = make_optimizer(config, far.pointers(), stream_, host);
+  run(*near_optimizer, near, 3, 1);
+  run(*far_optimizer, far, 3, 1);
+  EXPECT_TRUE(far.has_values(near.copies()));
+  const auto wanted = directions_of(*near_optimizer, near),
+             got = directions_of(*far_optimizer, far);
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_TRUE(testing::same_bits(got[i], wanted[i])) << i;
+  EXPECT_EQ(state_bytes(), before);
+  std::size_t bytes = 0;
+  far_optimizer->visit_state([&](const std::string& name, Tensor& state) {
+    bytes += state.bytes();
+    EXPECT_TRUE(state.defined()) << name;
+  });
+  EXPECT_GE(host.pool()->use().live_total, bytes);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, OptimizerContract, ::testing::ValuesIn(kSubjects),
                          [](const auto& info) {
                            return concat(info.param.first, "_", info.param.second);

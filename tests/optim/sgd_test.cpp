@@ -16,7 +16,7 @@ void expect_agreement(double momentum) {
   ParameterSet parameters(stream);
   OptimizerConfig config;
   config.momentum = momentum;
-  Sgd optimizer(config, parameters.pointers(), stream);
+  Sgd optimizer(config, parameters.pointers(), stream, stream);
   std::vector<std::vector<double>> w, m;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto start = numbers(master_of(parameters[i]));
@@ -49,7 +49,7 @@ TEST(Sgd, KeepsNoStateWithoutMomentumAndCoastsNowhere) {
   ParameterSet parameters(stream);
   OptimizerConfig config;
   config.momentum = 0;
-  Sgd optimizer(config, parameters.pointers(), stream);
+  Sgd optimizer(config, parameters.pointers(), stream, stream);
   optimizer.visit_state([](const std::string& name, Tensor&) { ADD_FAILURE() << name; });
   parameters.set_gradients(1);
   optimizer.step(0.1f, 1, stream);

@@ -28,7 +28,8 @@ std::string fingerprint(const HybridTrainerConfig& config, const std::filesystem
     text << record.step << ' ' << name_of(record.phase) << ' ' << record.loss << ' '
          << record.learning_rate << ' ' << record.tokens << ' '
          << record.validation_loss.has_value() << ' ' << record.confidence.value_or(-1) << ' '
-         << record.host_memory.live_total << ' ' << record.event << '\n';
+         << record.host_memory.live_total << ' ' << record.device_memory.peak_total << ' '
+         << record.event << '\n';
     for (std::size_t live : record.device_memory.live) text << live << ' ';
   });
   for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints"))
@@ -73,6 +74,12 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"mixed_precision.predict", {{"mixed_precision.predict", "bf16"}}},
       {"mixed_precision.correct", {{"mixed_precision.correct", "bf16"}}},
       {"gradient_accumulation.micro_batches", {{"gradient_accumulation.micro_batches", "2"}}},
+      {"memory.device_budget", {{"memory.device_budget", "100kB"}}},
+      {"memory.host_budget", {{"memory.host_budget", "1kB"}}},
+      {"memory.recompute", {{"memory.recompute", "1"}}},
+      {"memory.activations", {{"memory.activations", "host"}}},
+      {"memory.optimizer_state", {{"memory.optimizer_state", "host"}}},
+      {"memory.folder", {{"memory.folder", "/proc"}}},
       {"predict_aware_memory.offload_strategy",
        {{"predict_aware_memory.offload_strategy", "none"}}},
       {"predict_aware_memory.offload_target", {{"predict_aware_memory.offload_target", "/proc"}}},
@@ -89,6 +96,8 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
   if (field == "optimizer.state_bits") return {{"model.width", "64"}};
   if (field == "schedule.decay_share") return {{"schedule.name", "wsd"}};
   if (field == "training.memory_budget_mb") return {{"model.width", "256"}};
+  if (field == "memory.recompute") return {{"model.layers", "4"}};
+  if (field == "memory.folder") return {{"memory.activations", "file"}};
   if (field.starts_with("mixed_precision.")) return {{"mixed_precision.predict", "fp32"}};
   return {};
 }

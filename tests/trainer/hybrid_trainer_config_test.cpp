@@ -8,6 +8,38 @@
 namespace hybrid_trainer {
 namespace {
 
+TEST(HybridTrainerConfig, TakesBudgetsWithUnitsAndNamesWhatIsNone) {
+  HybridTrainerConfig config;
+  set_field(config, "memory.device_budget", "16GiB");
+  EXPECT_EQ(config.memory.device_budget.bytes, std::uint64_t{16} << 30);
+  read_config_text(config, R"({"memory": {"device_budget": 5000, "host_budget": "2 MB"}})", "text");
+  EXPECT_EQ(config.memory.device_budget.bytes, 5000u);
+  EXPECT_EQ(config.memory.host_budget.bytes, 2000000u);
+  for (const char* text : {"16XB", "-5", "", "none"}) {
+    try {
+      set_field(config, "memory.device_budget", text);
+      FAIL() << text;
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(std::string(error.what()),
+                concat("memory.device_budget: got ", text, ", want bytes: 1000000, 500MB, 16GiB"));
+    }
+  }
+  EXPECT_THROW(read_config_text(config, R"({"memory": {"host_budget": 2.5}})", "text"),
+               ConfigError);
+}
+
+TEST(HybridTrainerConfig, RefusesToRecordWhatMovesActivations) {
+  HybridTrainerConfig config;
+  config.model.vocabulary = 100;
+  config.training.cuda_graphs = true;
+  EXPECT_TRUE(config.problems().empty());
+  for (const char* where : {"host", "file"}) {
+    config.memory.activations = where;
+    ASSERT_EQ(config.problems().size(), 1u);
+    EXPECT_NE(config.problems()[0].find("memory.activations: got"), std::string::npos);
+  }
+}
+
 TEST(HybridTrainerConfig, BuilderTakesTheCallsOfTheMethod) {
   const HybridTrainerConfig config =
       HybridTrainerConfig::builder()

@@ -31,8 +31,8 @@ HybridTrainerConfig config_of(const std::string& optimizer, std::int64_t batch,
 
 /// A model with its trainable, and batches that depend on their number alone.
 struct Subject {
-  explicit Subject(const HybridTrainerConfig& config)
-      : stream(MemoryPool::create("device")),
+  explicit Subject(const HybridTrainerConfig& config, std::optional<std::size_t> budget = {})
+      : stream(MemoryPool::create("device", budget)),
         host(MemoryPool::create("host")),
         owner(make_model(config.model, 3, stream)),
         model(*owner),
@@ -117,6 +117,40 @@ TEST(ModelTrainable, AccumulatesTheBitsThatTwoPassesByHandGive) {
   const auto x = trainable_parameters(setup.model), y = trainable_parameters(by_hand.model);
   for (std::size_t k = 0; k < x.size(); ++k)
     EXPECT_TRUE(testing::same_bits(x[k]->gradient(), y[k]->gradient())) << x[k]->name();
+}
+
+/// Live bytes: what is kept for reuse is given back where it would be too much.
+std::size_t needed_by_a_step(Subject& setup) {
+  setup.trainable.enter_phase(Phase::kFull);
+  setup.trainable.wait_for_gradient(setup.batch(0));
+  return setup.stream.pool()->use().peak_total;
+}
+
+TEST(ModelTrainable, HalvesMicroBatchesWhereMemoryIsTooSmallAndGivesTheirBits) {
+  Subject whole(config_of("sgd", 32, 1)), halves(config_of("sgd", 16, 2));
+  const std::size_t much = needed_by_a_step(whole), less = needed_by_a_step(halves);
+  ASSERT_LT(less, much);
+  const std::size_t budget = (much + less) / 2;
+  Subject tight(config_of("sgd", 32, 1), budget);
+  needed_by_a_step(tight);
+  EXPECT_LE(tight.stream.pool()->use().most_taken, budget);
+  const auto x = trainable_parameters(tight.model), y = trainable_parameters(halves.model);
+  for (std::size_t k = 0; k < x.size(); ++k)
+    EXPECT_TRUE(testing::same_bits(x[k]->gradient(), y[k]->gradient())) << x[k]->name();
+  State state;
+  tight.trainable.save(state);
+  EXPECT_EQ(state.integer("trainer.micro_batches"), 2);
+  Subject resumed(config_of("sgd", 32, 1));
+  resumed.trainable.load(state);
+  resumed.trainable.save(state);
+  EXPECT_EQ(state.integer("trainer.micro_batches"), 2) << "or the bits would depend on the memory";
+}
+
+TEST(ModelTrainable, SaysThatMemoryIsTooSmallWhereOneExampleIsTooMuch) {
+  Subject one(config_of("sgd", 1, 1));
+  const std::size_t budget = needed_by_a_step(one) - 4096;
+  Subject tight(config_of("sgd", 4, 1), budget);
+  EXPECT_THROW(needed_by_a_step(tight), OutOfMemory);
 }
 
 std::size_t live(const Subject& setup, MemoryKind kind) {

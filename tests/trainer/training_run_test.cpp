@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/checkpoint.h"
+#include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "support/parameters.h"
@@ -64,6 +65,37 @@ TEST_F(TrainingRunTest, StoppedAtAnyStepAndResumedGivesTheSameBits) {
     for_each_record(run / "metrics.jsonl",
                     [&](const StepRecord& record) { EXPECT_EQ(record.step, ++records); });
     EXPECT_EQ(records, 40);
+  }
+}
+
+TEST_F(TrainingRunTest, LosslessMemoryOptionsAndTheirPairsChangeNoBit) {
+  const auto losses = [&](const std::vector<std::string>& options) {
+    HybridTrainerConfig config = tiny_config();
+    config.model.layers = 3;
+    config.model.dropout = 0.1;
+    config.gradient_accumulation.micro_batches = 2;
+    std::string name = "run";
+    for (const std::string& option : options) {
+      name += "-" + option;
+      const std::size_t equals = option.find('=');
+      set_field(config, "memory." + option.substr(0, equals), option.substr(equals + 1));
+    }
+    train_tiny(config, data_, scratch_ / name);
+    std::vector<double> found;
+    for_each_record(scratch_ / name / "metrics.jsonl",
+                    [&](const StepRecord& record) { found.push_back(record.loss); });
+    return found;
+  };
+  const std::vector<double> wanted = losses({});
+  const std::vector<std::string> options{"recompute=0.5", "recompute=1", "activations=host",
+                                         "activations=file", "optimizer_state=host"};
+  for (const std::string& one : options) {
+    EXPECT_EQ(losses({one}), wanted) << one;
+    for (const std::string& other : options) {
+      if (one.substr(0, 5) < other.substr(0, 5)) {
+        EXPECT_EQ(losses({one, other}), wanted) << one << " " << other;
+      }
+    }
   }
 }
 

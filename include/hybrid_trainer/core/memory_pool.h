@@ -34,6 +34,7 @@ struct MemoryUse {
   std::size_t peak_total = 0;  // highest live_total since the last reset_peaks
   std::size_t extent = 0;      // most of a slab ever in use, including the gaps between blocks
   std::size_t cached = 0;      // freed bytes kept for reuse
+  std::size_t most_taken = 0;  // highest sum of live_total and cached ever; a budget bounds it
   /// Bytes ever taken from the system: unchanged over a step that allocates nothing.
   std::size_t fresh_total = 0;
 };

@@ -11,6 +11,7 @@ std::shared_ptr<MemoryPool> make_device_pool(Device device = {},
 /// The pool "host" for what is kept out of device memory, and for batches to be uploaded: plain
 /// memory beside a processor, pinned memory beside a CUDA device, at most half of what the system
 /// has available.
-std::shared_ptr<MemoryPool> make_host_pool(Device device = {});
+std::shared_ptr<MemoryPool> make_host_pool(Device device = {},
+                                           std::optional<std::size_t> budget_bytes = {});
 
 }  // namespace hybrid_trainer

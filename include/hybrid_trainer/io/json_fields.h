@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/core/memory_size.h"
 
 namespace hybrid_trainer {
 
 /// What one field of a config struct holds; std::monostate for a group of fields. An enum is held
-/// as its name.
+/// as its name, a MemorySize as its text.
 using FieldValue =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<double>>;
 
@@ -24,6 +25,7 @@ struct FieldNode {
   Range range;                       // of a number, or of each number of a list
   std::vector<std::string> choices;  // of a text; empty: any
   FieldValue value;                  // what the struct holds now
+  bool is_size = false;              // a MemorySize
   bool left_out = false;             // an optional that holds nothing
   std::int64_t lowest = std::numeric_limits<std::int64_t>::min();  // what the C++ integer can hold
   std::int64_t highest = std::numeric_limits<std::int64_t>::max();
@@ -54,6 +56,8 @@ template <class T>
 FieldValue to_field_value(const T& value) {
   if constexpr (NamedEnum<T>) {
     return enum_names(value).at(static_cast<std::size_t>(value));
+  } else if constexpr (std::is_same_v<T, MemorySize>) {
+    return value.text();
   } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
     return static_cast<std::int64_t>(value);
   } else {
@@ -68,6 +72,8 @@ void from_field_value(T& target, const FieldValue& value) {
     for (std::size_t i = 0; i < names.size(); ++i) {
       if (names[i] == std::get<std::string>(value)) target = static_cast<T>(i);
     }
+  } else if constexpr (std::is_same_v<T, MemorySize>) {
+    target = MemorySize::parse(std::get<std::string>(value)).value();
   } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
     target = static_cast<T>(std::get<std::int64_t>(value));
   } else {
@@ -122,6 +128,7 @@ FieldNode field_node(const Field<T>& field) {
   } else {
     node.value = to_field_value<Value>(field.value);
     if constexpr (NamedEnum<Value>) node.choices = enum_names(field.value);
+    node.is_size = std::is_same_v<Value, MemorySize>;
     if constexpr (std::is_integral_v<Value> && sizeof(Value) < 8) {
       node.lowest = std::numeric_limits<Value>::min();
       node.highest = std::numeric_limits<Value>::max();

@@ -51,6 +51,8 @@ class Decoder final : public LanguageModel {
   void initialize(const DecoderDeviations& deviations, std::uint64_t seed, const Stream& stream);
   Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
   Tensor hidden(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
+  /// How many blocks, from the first on, keep their input alone.
+  std::size_t recomputed(const ActivationTape& tape) const;
   void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
   ModelConfig config_;
   Embedding embedding_;

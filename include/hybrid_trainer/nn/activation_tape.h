@@ -13,6 +13,7 @@ struct Pass {
   DType dtype = DType::kF32;  // of activations and products: f32 or bf16
   std::uint64_t seed = 0;     // dropout draws from (seed, step, layer)
   std::uint64_t step = 0;
+  double recompute = 0;  // share of a model's blocks whose activations backward computes again
   std::int64_t first_token = 0;  // offset in the whole batch, if this is one of its micro-batches
   /// If defined, holds the step, (2) i32 on the stream's device, low word first, so that recorded
   /// work draws new random numbers in each replay.
@@ -40,6 +41,9 @@ struct Activation {
   bool may_be_rebuilt = false;  // its module can do without it, at the cost of computing it again
 };
 
+/// Whether what may be rebuilt is kept.
+enum class Rebuild { kNo, kYes };
+
 /// What forward saves and backward takes, last in, first out. Modules keep no activations
 /// themselves, so the tape decides where they live and in what form.
 class ActivationTape {
@@ -49,6 +53,7 @@ class ActivationTape {
   const Pass& pass() const { return pass_; }
   /// False where no backward follows: modules may then skip what only backward needs.
   virtual bool keeps() const = 0;
+  virtual Rebuild rebuild() const { return Rebuild::kNo; }
   /// A tensor that is saved again while it lives is kept once.
   virtual void save(Activation activation, const Stream& stream) = 0;
   /// What was saved last and not taken, in its shape and dtype; undefined for what may be rebuilt
@@ -59,15 +64,13 @@ class ActivationTape {
   Pass pass_;
 };
 
-/// Whether what may be rebuilt is kept.
-enum class Rebuild { kNo, kYes };
-
 /// Keeps every tensor where it is. Derived tapes keep something else in its place.
 class PlainTape : public ActivationTape {
  public:
   explicit PlainTape(const Pass& pass, Rebuild rebuild = Rebuild::kNo)
       : ActivationTape(pass), rebuild_(rebuild) {}
   bool keeps() const final { return true; }
+  Rebuild rebuild() const final { return rebuild_; }
   void save(Activation activation, const Stream& stream) final;
   Tensor take(const Stream& stream) final;
   bool empty() const { return order_.empty(); }

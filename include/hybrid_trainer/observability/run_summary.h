@@ -35,6 +35,9 @@ struct RunSummary {
   double seconds = 0;  // sum of the steps' seconds
   std::array<PhaseUse, kPhases> phases;
   PredictionCounts predictions;
+  /// The most that was taken from the system at once, in use or kept for reuse, since the program
+  /// began.
+  std::size_t device_peak_bytes = 0, host_peak_bytes = 0;
   std::string end;  // "finished", "interrupted", "diverged", "failed"
 
   /// Adds a step: steps, tokens, seconds, the phase's use and the last losses. A resumed run first

@@ -9,9 +9,16 @@
 namespace hybrid_trainer {
 
 /// The optimizer that `config.name` names, over parameters that outlive it. Its state is zero, of
-/// MemoryKind::kOptimizerState, from the stream's pool. Throws ConfigError, of an unknown name
+/// MemoryKind::kOptimizerState, from the pool of `home`; where that is not the stream's, each
+/// parameter's state comes to the stream's device for its update, and goes back after it. Throws ConfigError, of an unknown name
 /// with the nearest one, and OutOfMemory.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
-                                          std::vector<Parameter*> parameters, const Stream& stream);
+                                          std::vector<Parameter*> parameters, const Stream& stream,
+                                          const Stream& home);
+inline std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
+                                                 std::vector<Parameter*> parameters,
+                                                 const Stream& stream) {
+  return make_optimizer(config, std::move(parameters), stream, stream);
+}
 
 }  // namespace hybrid_trainer

@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/data/data_config.h"
 #include "hybrid_trainer/io/checkpoint_config.h"
+#include "hybrid_trainer/memory/memory_config.h"
 #include "hybrid_trainer/memory/predict_aware_memory_config.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/optim/learning_rate_schedule.h"
@@ -29,6 +30,7 @@ struct HybridTrainerConfig {
   PhaseConfig phases;
   MixedPrecisionConfig mixed_precision;
   GradientAccumulationConfig gradient_accumulation;
+  MemoryConfig memory;
   PredictAwareMemoryConfig predict_aware_memory;
   DivergenceConfig divergence;
   CheckpointConfig checkpoint;
@@ -44,6 +46,8 @@ struct HybridTrainerConfig {
     visit(Field{"phases", self.phases, "The phase machine: Warmup, Full, Predict, Correct."});
     visit(Field{"mixed_precision", self.mixed_precision, "Precision of each phase."});
     visit(Field{"gradient_accumulation", self.gradient_accumulation, "Micro-batches of one step."});
+    visit(Field{"memory", self.memory,
+                "How much memory a run takes, and what it does to take less."});
     visit(Field{"predict_aware_memory", self.predict_aware_memory,
                 "Where the optimizer state is during Predict."});
     visit(Field{"divergence", self.divergence, "What counts as a run gone wrong."});
@@ -102,6 +106,7 @@ class HybridTrainerConfigBuilder {
   Self& gradient_accumulation_config(GradientAccumulationConfig value) {
     return config_.gradient_accumulation = value, *this;
   }
+  Self& memory_config(MemoryConfig value) { return config_.memory = std::move(value), *this; }
   Self& predict_aware_memory_config(PredictAwareMemoryConfig value) {
     return config_.predict_aware_memory = std::move(value), *this;
   }
