@@ -83,7 +83,7 @@ void PhaseMachine::advance(PhaseOutcome& outcome) {
   signals.steps_to_come = parts.steps_to_come();
   signals.may_predict =
       grant.open && parts.gate.ready() && parts.trust.count() >= parts.slopes_needed();
-  signals.trial_overdue = grant.overdue;
+  signals.trial_overdue = grant.overdue && parts.predicts();
   signals.healthy = parts.signal == Signal::kNone;
   signals.confidence = parts.trust.confidence();
   signals.stop_predict = parts.jump.stop;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "hybrid_trainer/core/error.h"
+#include "phases/phase_executor.h"
 #include "phases/state_fields.h"
 
 namespace hybrid_trainer {
@@ -17,6 +19,7 @@ void visit_parts(Parts& parts, const Visit& visit) {
   visit("phases.steps_in_phase", parts.steps_in_phase);
   visit("phases.skipped_in_a_row", parts.skipped_in_a_row);
   visit("phases.signal", parts.signal);
+  visit("phases.lacks_room", parts.lacks_room, Since::kLater);
   visit("phases.aim_cost", parts.aim_cost, Since::kLater);
   visit("phases.verdict", parts.verdict, Since::kLater);
   visit("phases.jump.open", parts.jump.open);
@@ -58,7 +61,15 @@ void PhaseParts::enter_model(Phase wanted) {
 }
 
 bool PhaseParts::aim(PhaseOutcome& outcome) {
-  if (!line.aim(model, *predictor)) return false;
+  try {
+    if (!line.aim(model, *predictor)) return false;
+  } catch (const OutOfMemory& error) {
+    line.release(model);
+    lacks_room = true;
+    outcome.warns = true;
+    tell(outcome, concat("no predictions from here on: ", error.what()));
+    return false;
+  }
   if (!line.moves()) return true;
   outcome.cost += config().aim_cost;
   aim_cost += config().aim_cost;

@@ -33,16 +33,18 @@ struct PhaseParts {
   std::int64_t steps_in_phase = 0;
   std::int64_t skipped_in_a_row = 0;
   Signal signal = Signal::kNone;  // of the last update
+  bool lacks_room = false;        // device memory does not hold a direction beside a Full step
   double aim_cost = 0;            // of the directions since the last prediction
   PredictGate::Verdict verdict = PredictGate::Verdict::kUntried;  // last reported
 
   const PhaseConfig& config() const { return setup.phases; }
-  bool predicts() const { return config().max_predict_steps > 0; }
+  bool predicts() const { return config().max_predict_steps > 0 && !lacks_room; }
   /// Remaining steps of the run.
   std::int64_t steps_to_come() const;
   /// Brings the model into a phase.
   void enter_model(Phase wanted);
-  /// Points the line along the predictor's direction, at its cost; false where it has none yet.
+  /// Points the line along the predictor's direction, at its cost; false where it has none yet, or
+  /// memory does not hold it, which ends all predicting.
   bool aim(PhaseOutcome& outcome);
   /// Slopes that the confidence needs; not more than a Full phase can give.
   std::int64_t slopes_needed() const;

@@ -19,8 +19,9 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
     parts.skipped_in_a_row = 0;
     ++outcome.updates;
     if (parts.predicts()) parts.predictor->observe(parts.model);
-    outcome.warns = !verdict.normal();
-    if (outcome.warns) tell(outcome, "warning: " + verdict.reason);
+    if (verdict.normal()) return;
+    outcome.warns = true;
+    tell(outcome, "warning: " + verdict.reason);
     return;
   }
   const std::int64_t most = parts.setup.divergence.max_skipped_updates;

@@ -8,16 +8,44 @@
 
 namespace hybrid_trainer {
 
+namespace {
+
+/// Losses of a batch, summed over its tokens; forward in `parts` of it, of which there become twice
+/// as many where memory does not hold one.
+double wait_for_summed_loss(LossModel& model, const Batch& batch, DType dtype, std::int64_t& parts,
+                            const Stream& stream) {
+  for (;;) {
+    try {
+      double sum = 0;
+      const std::int64_t size = batch.size() / parts;
+      for (std::int64_t part = 0; part < parts; ++part) {
+        const Batch examples = batch.examples(part * size, (part + 1) * size);
+        ForwardOnlyTape tape({.training = false, .dtype = dtype});
+        const Tensor loss = model.forward(examples, 1.0f, tape, stream);
+        sum += kernels::wait_for_value(loss, stream) * static_cast<double>(examples.tokens());
+      }
+      return sum;
+    } catch (const OutOfMemory&) {
+      if (batch.size() % (2 * parts) != 0) throw;
+      parts *= 2;
+      stream.synchronize();
+      stream.pool()->trim();
+    }
+  }
+}
+
+}  // namespace
+
 EvaluationResult evaluate(LossModel& model, EvaluationWindows& windows, DType dtype,
                           const Stream& stream) {
   EvaluationResult result;
   double sum = 0;
+  std::int64_t parts = 1;
   BatchUpload upload;
   for (std::int64_t i = 0; i < windows.batches(); ++i) {
     const Batch batch = upload.to_device(windows.batch(i), stream);
-    ForwardOnlyTape tape({.training = false, .dtype = dtype});
-    const Tensor loss = model.forward(batch, 1.0f, tape, stream);
-    sum += kernels::wait_for_value(loss, stream) * static_cast<double>(batch.tokens());
+    if (batch.size() % parts != 0) parts = batch.size();  // the last one may be smaller
+    sum += wait_for_summed_loss(model, batch, dtype, parts, stream);
     result.tokens += batch.tokens();
   }
   result.loss = sum / static_cast<double>(result.tokens);

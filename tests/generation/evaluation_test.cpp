@@ -35,6 +35,7 @@ class MeanTarget final : public LossModel {
   Tensor forward(const Batch& batch, float, ActivationTape& tape, const Stream& stream) override {
     EXPECT_FALSE(tape.keeps());
     EXPECT_FALSE(tape.pass().training);
+    if (batch.size() > most_examples) throw OutOfMemory("full", 1, 0);
     const auto* targets = batch.targets.data<std::int32_t>();
     Tensor loss = Tensor::empty({1}, DType::kF64, MemoryKind::kWorkspace, stream);
     *loss.data<double>() = factor * std::accumulate(targets, targets + batch.tokens(), 0.0) /
@@ -46,6 +47,7 @@ class MeanTarget final : public LossModel {
   }
   void visit_parameters(const ParameterVisitor&) override {}
   double factor = 1;
+  std::int64_t most_examples = 100;
 };
 
 TEST_F(Evaluation, WeighsEveryTokenOfEveryWindowOnce) {
@@ -57,6 +59,20 @@ TEST_F(Evaluation, WeighsEveryTokenOfEveryWindowOnce) {
   EXPECT_EQ(result.tokens, 24);
   EXPECT_NEAR(result.loss, 12.5, 1e-9);
   EXPECT_NEAR(result.perplexity, std::exp(12.5), 1e-3);
+}
+
+TEST_F(Evaluation, GoesInPartsWhereMemoryHoldsNoWholeBatch) {
+  const TokenDataset tokens = counting_tokens(27);  // batches of four windows and of two
+  EvaluationWindows windows(tokens, 4, 4, stream_);
+  MeanTarget model;
+  for (const std::int64_t most : {2, 1}) {
+    model.most_examples = most;
+    const EvaluationResult result = evaluate(model, windows, DType::kF32, stream_);
+    EXPECT_EQ(result.tokens, 24);
+    EXPECT_NEAR(result.loss, 12.5, 1e-9);
+  }
+  model.most_examples = 0;
+  EXPECT_THROW(evaluate(model, windows, DType::kF32, stream_), OutOfMemory);
 }
 
 TEST_F(Evaluation, LeavesDropoutAndWeightsAlone) {

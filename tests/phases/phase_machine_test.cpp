@@ -41,6 +41,26 @@ TEST(PhaseMachine, IsPlainTrainingBitForBitWithoutPredict) {
   EXPECT_EQ(use.peak[static_cast<std::size_t>(MemoryKind::kPredictor)], 0u);
 }
 
+TEST(PhaseMachine, PredictsNoMoreWhereMemoryHoldsNoDirectionAndRemembersThat) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.trial_share = 1;
+  BowlRun run({}, setup, 0.1), plain({}, setup, 0.1);
+  run.bowl.is_full = true;
+  int told = 0;
+  for (const PhaseOutcome& outcome : run.run(60)) {
+    const bool tells = outcome.event.find("no predictions from here on: device memory: full") == 0;
+    told += tells;
+    EXPECT_EQ(outcome.warns, tells) << outcome.event;
+    EXPECT_EQ(outcome.updates, 1);
+  }
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(run.machine.statistics().predictions.made, 0);
+  State state;
+  run.machine.save(state);
+  plain.machine.load(state);
+  EXPECT_EQ(phases_of(plain.run(30)), std::string(30, 'F')) << "on another day there is room";
+}
+
 TEST(PhaseMachine, UpdatesExactlyWhereItSaysSo) {
   BowlRun run({}, eager_setup(), 0.1);
   std::int64_t said = 0;

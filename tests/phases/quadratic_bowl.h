@@ -81,6 +81,7 @@ class QuadraticBowl final : public Trainable {
   }
   const std::vector<Tensor>& weights() const { return values_; }
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
+    if (is_full) throw OutOfMemory("device memory: full", 1, 0);
     std::vector<Tensor> tensors;
     for (const Tensor& value : values_) tensors.push_back(Tensor::empty_like(value, kind, stream_));
     return tensors;
@@ -159,6 +160,7 @@ class QuadraticBowl final : public Trainable {
 
   std::vector<std::string> log;  // phases entered and restores begun
   std::vector<std::int64_t> rewinds;
+  bool is_full = false;  // has no memory for directions
   std::int64_t forwards = 0, measurements = 0, updates = 0, moves = 0, directions_asked = 0;
 
  private:
