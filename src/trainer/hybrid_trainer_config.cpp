@@ -68,6 +68,13 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
     found.push_back(concat("memory.activations: got \"", memory.activations,
                            "\", which training.cuda_graphs cannot record; want device"));
   }
+  if (memory.optimizer_state != "device" &&
+      predict_aware_memory.offload_strategy == "drop_and_reinitialize") {
+    found.push_back(
+        concat("predict_aware_memory.offload_strategy: got drop_and_reinitialize, but "
+               "memory.optimizer_state ",
+               memory.optimizer_state, " leaves nothing on the device to drop; want none"));
+  }
   if (!names_a_device(device)) {
     found.push_back(concat("device: got \"", device, "\", want cpu, cuda, cuda:N or auto",
                            name_hint(device, {"cpu", "cuda", "cuda:0", "auto"})));

@@ -22,12 +22,10 @@ std::int64_t typical_width(LossModel& model) {
   return width;
 }
 
-/// What is on the host already stays, unless it is dropped.
+/// What is on the host already stays.
 PredictAwareMemoryConfig predict_aware(const HybridTrainerConfig& config) {
   PredictAwareMemoryConfig memory = config.predict_aware_memory;
-  if (config.memory.optimizer_state != "device" &&
-      memory.offload_strategy != "drop_and_reinitialize")
-    memory.offload_strategy = "none";
+  if (config.memory.optimizer_state != "device") memory.offload_strategy = "none";
   return memory;
 }
 

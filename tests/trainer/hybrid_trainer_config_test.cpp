@@ -28,6 +28,15 @@ TEST(HybridTrainerConfig, TakesBudgetsWithUnitsAndNamesWhatIsNone) {
                ConfigError);
 }
 
+TEST(HybridTrainerConfig, RefusesToDropStateThatIsOnTheHost) {
+  HybridTrainerConfig config;
+  config.predict_aware_memory.offload_strategy = "drop_and_reinitialize";
+  EXPECT_TRUE(config.problems().empty());
+  config.memory.optimizer_state = "host";
+  ASSERT_EQ(config.problems().size(), 1u);
+  EXPECT_EQ(config.problems()[0].find("predict_aware_memory.offload_strategy: got drop"), 0u);
+}
+
 TEST(HybridTrainerConfig, RefusesToRecordWhatMovesActivations) {
   HybridTrainerConfig config;
   config.model.vocabulary = 100;
