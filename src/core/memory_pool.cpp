@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <string_view>
+#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/block_store.h"
@@ -91,17 +92,30 @@ const char* way_out(std::string_view what) {
                "memory.activations or memory.optimizer_state";
 }
 
+/// " (activations 5000, parameters 300)": what holds the memory, the largest first; "" for nothing.
+std::string holders(const MemoryUse& use) {
+  std::vector<std::pair<std::size_t, const char*>> kinds;
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    if (use.live[kind] > 0)
+      kinds.emplace_back(use.live[kind], name_of(static_cast<MemoryKind>(kind)));
+  }
+  std::sort(kinds.rbegin(), kinds.rend());
+  std::vector<std::string> texts;
+  for (const auto& [bytes, name] : kinds) texts.push_back(concat(name, " ", bytes));
+  return texts.empty() ? "" : " (" + join(texts) + ")";
+}
+
 }  // namespace
 
 void MemoryPool::throw_out_of_memory(std::size_t size, const char* what) const {
   const std::size_t live = blocks_->use.live_total;
   const std::size_t available = budget_bytes_ ? *budget_bytes_ - std::min(*budget_bytes_, live) : 0;
   const bool over = blocks_->source.over_budget_with(size);
-  throw OutOfMemory(
-      concat(name_, " memory: asked for ", size, " bytes of ", what, ", ", live, " in use, ",
-             over ? concat("budget ", *budget_bytes_) : "the system has no more", "; ",
-             way_out(what)),
-      size, available);
+  throw OutOfMemory(concat(name_, " memory: asked for ", size, " bytes of ", what, ", ", live,
+                           " in use", holders(blocks_->use), ", ",
+                           over ? concat("budget ", *budget_bytes_) : "the system has no more",
+                           "; ", way_out(what)),
+                    size, available);
 }
 
 Buffer MemoryPool::allocate(std::size_t bytes, MemoryKind kind) {

@@ -121,7 +121,8 @@ TEST(MemoryPool, ThrowsOverBudgetAndNamesPoolKindRequestAndBudget) {
     EXPECT_EQ(error.available_bytes(), 384u);
     EXPECT_EQ(error.code(), ExitCode::kMemory);
     const std::string message = error.what();
-    for (const char* part : {"device", "512", "gradients", "640", "budget 1024", "batch_size"}) {
+    for (const char* part : {"device", "512", "gradients", "640 in use (parameters 640)",
+                             "budget 1024", "batch_size"}) {
       EXPECT_NE(message.find(part), std::string::npos) << message << " lacks " << part;
     }
   }
