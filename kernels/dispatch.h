@@ -5,11 +5,11 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Calls the function of the backend that runs the stream's work, with the arguments and the stream;
-/// the stream's profile, if any, counts the call as `work`. Both functions have the signature of
-/// the public one and are declared by its type, `namespace cpu { decltype(kernels::add) add; }`.
-/// HT_WITH_CUDA is set for this layer's sources only; without it `on_cuda` is never called and
-/// need not exist.
+/// Calls the function of the backend that runs the stream's work, with the arguments and the
+/// stream; the stream's profile, if any, counts the call as `work`. Both functions have the
+/// signature of the public one and are declared by its type, `namespace cpu {
+/// decltype(kernels::add) add; }`. HT_WITH_CUDA is set for this layer's sources only; without it
+/// `on_cuda` is never called and need not exist.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
 void dispatch(const KernelCall& call, Work work, const Arguments&... arguments) {
   const KernelTimer timer(call.stream, work);

@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// An unnamed file, which disappears with the process in any case. Errors name the folder and `key`,
-/// the config's key that chose it.
+/// An unnamed file, which disappears with the process in any case. Errors name the folder and
+/// `key`, the config's key that chose it.
 class ScratchFile {
  public:
   /// Throws CannotCreate where no file can be made in `folder`.

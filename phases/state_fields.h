@@ -13,9 +13,9 @@ namespace hybrid_trainer {
 /// Whether earlier versions' checkpoints have a member; one that they lack keeps its value.
 enum class Since { kEver, kLater };
 
-/// A class that lists its members once, in a function of itself and `visit`, with
-/// visit("name", member), is saved with a StateWriter and loaded with a StateReader. Members are bool, enum, std::int64_t,
-/// double or std::vector<double>.
+/// A class that lists its members once, in a function of itself and `visit`, with visit("name",
+/// member), is saved with a StateWriter and loaded with a StateReader. Members are bool, enum,
+/// std::int64_t, double or std::vector<double>.
 struct StateWriter {
   State& state;
   template <class T>

@@ -13,8 +13,8 @@ constexpr std::int64_t kMostBlockRows = 256;  // so that a block's rows of A sta
 constexpr std::int64_t kPackedPanels = 8;     // packed together
 /// Of one packed operand at a time, so that it stays in the outer cache.
 constexpr std::int64_t kPackedBytes = std::int64_t{6} << 20;
-/// C beyond it is written past the caches: gradients of weights, which nobody reads until the step's
-/// end, and logits, which are too large to find there again.
+/// C beyond it is written past the caches: gradients of weights, which nobody reads until the
+/// step's end, and logits, which are too large to find there again.
 constexpr std::int64_t kStreamedF32Bytes = std::int64_t{1} << 20;
 constexpr std::int64_t kStreamedBF16Bytes = std::int64_t{16} << 20;
 
@@ -136,7 +136,8 @@ void TileProduct::pack_panels_of_b(const Part& part, std::int64_t group) const {
   }
 }
 
-/// 32 rows of A over `depth`; the last rows of an A whose rows do not fill a panel, with zeros below.
+/// 32 rows of A over `depth`; the last rows of an A whose rows do not fill a panel, with zeros
+/// below.
 RowPanel TileProduct::row_panel(const Part& part, std::int64_t row, std::int64_t k,
                                 std::int64_t depth, BFloat16* edge) const {
   if (packs_a_) {

@@ -140,8 +140,8 @@ void ThreadTeam::take_tasks(int worker) {
   }
 }
 
-/// Either this sees that the job is closed, or the caller sees that this is active. A job that opens
-/// after `seen` was read ends the next wait at once.
+/// Either this sees that the job is closed, or the caller sees that this is active. A job that
+/// opens after `seen` was read ends the next wait at once.
 void ThreadTeam::help(int worker) {
   take_no_signals();
   is_in_task = true;

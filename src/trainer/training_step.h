@@ -42,8 +42,8 @@ class TrainingStep {
   double learning_rate() const;
   /// Mean loss of the batch, forward only and without dropout. Blocks.
   double wait_for_loss(const Batch& batch);
-  /// Forward and backward over all micro-batches. Where memory is too small for one, it begins again
-  /// with twice as many of half the size, which stay so. Blocks. Throws ShapeMismatch, and
+  /// Forward and backward over all micro-batches. Where memory is too small for one, it begins
+  /// again with twice as many of half the size, which stay so. Blocks. Throws ShapeMismatch, and
   /// OutOfMemory where they cannot be halved.
   GradientMeasurement wait_for_gradient(const Batch& batch);
   /// At first those of the config.

@@ -42,8 +42,8 @@ struct BenchmarkResult {
   double profiled_seconds = 0;
 };
 
-/// Dense bf16 FLOP/s that NVIDIA's data sheets give for a CUDA device, by its name; 0 where the name
-/// is none of those listed.
+/// Dense bf16 FLOP/s that NVIDIA's data sheets give for a CUDA device, by its name; 0 where the
+/// name is none of those listed.
 double published_bf16_rate(const std::string& device_name);
 
 /// Steps of HybridTrainer in plain training, on random tokens. `stream`'s pool is measured too.

@@ -39,9 +39,9 @@ struct Range {
 ///                 Range::at_least(0)});
 ///   }
 /// and JSON, command line, validation, help and docs/CONFIG.md follow from that list. T is bool, an
-/// integer, double, std::string, MemorySize, std::vector<double>, an enum with enum_names(), another struct
-/// with visit_fields, a std::vector of such structs of single values, or a std::optional of what is no struct, whose
-/// key may be left out.
+/// integer, double, std::string, MemorySize, std::vector<double>, an enum with enum_names(), another
+/// struct with visit_fields, a std::vector of such structs of single values, or a std::optional of
+/// what is no struct, whose key may be left out.
 template <class T>
 struct Field {
   const char* name;

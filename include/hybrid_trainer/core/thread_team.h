@@ -17,8 +17,8 @@ void run_tasks(std::int64_t count, const Task& task);
 using TaskFunction = void (*)(const void* context, std::int64_t worker, std::int64_t i);
 void run_task_function(std::int64_t count, TaskFunction task, const void* context);
 
-/// While one lives, the team's waiting threads sleep at once: for calls of a library that computes on
-/// OpenMP's threads. Within a task, where a library has one thread, it does nothing.
+/// While one lives, the team's waiting threads sleep at once: for calls of a library that computes
+/// on OpenMP's threads. Within a task, where a library has one thread, it does nothing.
 class LibraryComputes {
  public:
   LibraryComputes();

@@ -20,8 +20,8 @@ class OutputFolder {
   /// Creates the folder to fill, and removes those beside it of processes that ended before their
   /// commit. Throws CannotCreate.
   const std::filesystem::path& create();
-  /// Makes it durable under its name; at every moment the old folder or the new one is whole. Throws
-  /// CannotCreate where something has come to stand there that may not be replaced, IoError.
+  /// Makes it durable under its name; at every moment the old folder or the new one is whole.
+  /// Throws CannotCreate where something has come to stand there that may not be replaced, IoError.
   void commit();
 
  private:

@@ -14,9 +14,9 @@ struct EvaluationResult {
 };
 
 /// Loss over all windows, forward only and without dropout. Weights, moments and counters stay
-/// unchanged. `dtype` is that of activations and products. Batches go in parts where memory does not
-/// hold a whole one; throws OutOfMemory where it does not hold one window. Throws Diverged if the loss is not
-/// finite.
+/// unchanged. `dtype` is that of activations and products. Batches go in parts where memory does
+/// not hold a whole one; throws OutOfMemory where it does not hold one window. Throws Diverged if
+/// the loss is not finite.
 EvaluationResult evaluate(LossModel& model, EvaluationWindows& windows, DType dtype,
                           const Stream& stream);
 

@@ -19,8 +19,8 @@ void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer,
                          const ModelRegistry& registry = model_families());
 
 /// The model of a folder's config.json, with the dropout given here instead of the file's. Throws
-/// MissingInput, or DataError: for a model_type of no family, or naming every key that is missing or
-/// asks for a computation other than the family's.
+/// MissingInput, or DataError: for a model_type of no family, or naming every key that is missing
+/// or asks for a computation other than the family's.
 ModelConfig read_hugging_face_model_config(const std::filesystem::path& folder, double dropout,
                                            const ModelRegistry& registry = model_families());
 

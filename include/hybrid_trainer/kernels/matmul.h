@@ -21,15 +21,15 @@ void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tenso
 void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                     const Tensor& residual, const Stream& stream);
 
-/// pre_activation = x·wᵀ + bias, active = gelu(pre_activation).
-/// x: (N, I), w: (O, I), bias: (O) f32 or undefined, active: (N, O), pre_activation: (N, O) or undefined
-/// where it is not wanted. x, w, active, pre_activation of one dtype, f32 or bf16. CUDA takes the GELU of the
-/// sum before it is rounded to `pre_activation`. Throws ShapeMismatch.
+/// pre_activation = x·wᵀ + bias, active = gelu(pre_activation). x: (N, I), w: (O, I), bias: (O) f32
+/// or undefined, active: (N, O), pre_activation: (N, O) or undefined where it is not wanted. x, w,
+/// active, pre_activation of one dtype, f32 or bf16. CUDA takes the GELU of the sum before it is
+/// rounded to `pre_activation`. Throws ShapeMismatch.
 void linear_gelu_forward(const Tensor& active, const Tensor& pre_activation, const Tensor& x,
                          const Tensor& w, const Tensor& bias, const Stream& stream);
 
-/// dpre_activation = (dy·w) · gelu'(pre_activation), element by element. dy: (N, O), w: (O, I), pre_activation, dpre_activation: (N, I),
-/// all of one dtype, f32 or bf16. Throws ShapeMismatch.
+/// dpre_activation = (dy·w) · gelu'(pre_activation), element by element. dy: (N, O), w: (O, I),
+/// pre_activation, dpre_activation: (N, I), all of one dtype, f32 or bf16. Throws ShapeMismatch.
 void linear_gelu_backward_input(const Tensor& dpre_activation, const Tensor& dy, const Tensor& w,
                                 const Tensor& pre_activation, const Stream& stream);
 

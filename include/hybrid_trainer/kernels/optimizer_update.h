@@ -16,9 +16,9 @@ struct AdamWSettings {
   std::int64_t step = 1;     // from 1, for the bias corrections
 };
 
-/// One fused AdamW step: m = β1·m + (1−β1)·g, v = β2·v + (1−β2)·g²,
-/// w = w·(1 − lr·decay) − lr·m̂/(√v̂ + ε). w, m, v, g: same shape, f32. `compute_copy` is a bf16 copy of w
-/// to refresh, or undefined. Source: Loshchilov & Hutter 2019, algorithm 2.
+/// One fused AdamW step: m = β1·m + (1−β1)·g, v = β2·v + (1−β2)·g², w = w·(1 − lr·decay) −
+/// lr·m̂/(√v̂ + ε). w, m, v, g: same shape, f32. `compute_copy` is a bf16 copy of w to refresh, or
+/// undefined. Source: Loshchilov & Hutter 2019, algorithm 2.
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream);
 
@@ -67,7 +67,8 @@ void lion_direction(const Tensor& direction, const Tensor& m, float learning_rat
 /// momentum·m (Nesterov).
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
                    float gradient_scale, const Stream& stream);
-/// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay; refreshes `compute_copy` if defined.
+/// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay; refreshes `compute_copy` if
+/// defined.
 void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, float step_size,
                   float decay_factor, const Stream& stream);
 

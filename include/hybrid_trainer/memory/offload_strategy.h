@@ -54,11 +54,11 @@ class OffloadStrategy {
   virtual void begin_restore() = 0;
   /// Blocks until every slot is in place again, in new memory of its kind from the stream given to
   /// move_out, for work that is enqueued there from now on; restores synchronously if begin_restore
-  /// was not called. Throws what went wrong (OutOfMemory, IoError); the contents are then still offloaded,
-  /// and another call tries again.
+  /// was not called. Throws what went wrong (OutOfMemory, IoError); the contents are then still
+  /// offloaded, and another call tries again.
   virtual void wait_until_restored() = 0;
-  /// Where it is kZeros, counters that belong to the slots (Optimizer::set_steps_taken) must restart
-  /// from 0.
+  /// Where it is kZeros, counters that belong to the slots (Optimizer::set_steps_taken) must
+  /// restart from 0.
   virtual Restored restored() const = 0;
 };
 

@@ -4,9 +4,9 @@
 
 namespace hybrid_trainer {
 
-/// A view of a module of which only the input is saved: backward goes through its forward again. The same
-/// bits, for one more forward pass. Source: Chen et al. 2016, "Training deep nets with sublinear
-/// memory cost".
+/// A view of a module of which only the input is saved: backward goes through its forward again.
+/// The same bits, for one more forward pass. Source: Chen et al. 2016, "Training deep nets with
+/// sublinear memory cost".
 class CheckpointedModule final : public Module {
  public:
   explicit CheckpointedModule(Module& module) : module_(module) {}

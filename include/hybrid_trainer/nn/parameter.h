@@ -34,9 +34,9 @@ class Parameter {
   const Shape& shape() const { return shape_; }
   std::int64_t elements() const { return shape_.elements(); }
   Role role() const { return role_; }
-  /// A frozen one gets no gradient; optimizer, predictors, snapshot and checkpoints leave it out, so
-  /// that whoever freezes it, before a trainer is made of the model, gives it its values again where
-  /// the model is made again.
+  /// A frozen one gets no gradient; optimizer, predictors, snapshot and checkpoints leave it out,
+  /// so that whoever freezes it, before a trainer is made of the model, gives it its values again
+  /// where the model is made again.
   bool trainable() const { return trainable_; }
   void freeze() { trainable_ = false; }
 

@@ -18,7 +18,8 @@ class Optimizer {
 
   virtual ~Optimizer() = default;
   /// One step on all parameters that have a gradient, with the given learning rate.
-  /// `gradient_scale` multiplies gradients first (clipping). Refreshes compute copies. Allocates nothing.
+  /// `gradient_scale` multiplies gradients first (clipping). Refreshes compute copies. Allocates
+  /// nothing.
   virtual void step(float learning_rate, float gradient_scale, const Stream& stream) = 0;
   /// directions[i] = the change that a step with a zero gradient and no weight decay would make to
   /// parameter i, from the moments alone (momentum coasting). f32, shapes of the parameters, in
