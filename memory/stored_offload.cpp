@@ -32,7 +32,8 @@ MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stre
   }
   moved_out_.record(*transfer_);
   origins_.clear();
-  std::size_t bytes = live_before - stream.pool()->use().live_total;  // less what the store took
+  const std::size_t taken = stream.pool()->use().live_total - live_before;  // by the store
+  std::size_t bytes = 0;
   for (const OffloadSlot& slot : slots) {
     origins_.push_back({slot.tensor->shape(), slot.tensor->dtype(), slot.tensor->kind()});
     bytes += slot.tensor->bytes();
@@ -43,7 +44,7 @@ MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stre
   now_ = Whereabouts::kLeaving;
   release_moved_out();
   const std::size_t freed_bytes = live_before - stream.pool()->use().live_total;
-  return {now_ == Whereabouts::kAway ? freed_bytes : bytes, ""};
+  return {now_ == Whereabouts::kAway ? freed_bytes : bytes - taken, ""};
 }
 
 void StoredOffload::release_moved_out() {

@@ -9,9 +9,11 @@ namespace {
 /// More than any device has, in one piece, so that the extent is what one slab would need.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
 
-/// What is offloaded comes back into the same place.
+/// What is offloaded comes back into the same place, and what goes to a file leaves the device as what
+/// goes to the host does: no file is written.
 HybridTrainerConfig without_offload(HybridTrainerConfig config) {
   config.predict_aware_memory.offload_strategy = "none";
+  if (config.memory.activations == "file") config.memory.activations = "host";
   return config;
 }
 
@@ -22,7 +24,7 @@ std::size_t simulated_step_bytes(const HybridTrainerConfig& asked, const ModelRe
   const Stream stream(MemoryPool::create("device", {}, simulated_memory()));
   stream.pool()->reserve(kEndless, "simulation");
   const auto model = make_model(config.model, 0, stream, registry);
-  const auto host_pool = MemoryPool::create("host");
+  const auto host_pool = MemoryPool::create("host", {}, simulated_memory());
   ModelTrainable trainable(*model, config, stream, host_pool, [](const std::string&) {});
   const Shape shape{config.data.batch_size * config.gradient_accumulation.micro_batches,
                     config.data.sequence_length};

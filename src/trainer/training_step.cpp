@@ -106,7 +106,7 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
                                micro_batches(), " micro-batches"));
   }
   allocate_gradients();
-  const PendingGradient pending = pending_gradient(batch);
+  const PendingGradient pending = enqueue_what_fits(batch);
   for (Parameter* parameter : pending.written) {
     if (!parameter->gradient()) parameter->gradient_was_replayed();
   }
@@ -114,7 +114,7 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
   return {.loss = wait_for_mean_of(pending.losses, stream_), .norm = gradient_norm_};
 }
 
-PendingGradient TrainingStep::pending_gradient(const Batch& batch) {
+PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
   begin_gradients(parameters_, gradients_, micro_batches());
   const auto enqueue = [this](const Batch& given, const Stream& stream) {
     return enqueue_gradient(given, stream);
@@ -127,12 +127,12 @@ PendingGradient TrainingStep::pending_gradient(const Batch& batch) {
     try {
       return enqueue(batch, stream_);
     } catch (const OutOfMemory&) {
-      if (!halve_micro_batches(batch)) throw;
+      if (!wait_and_halve_micro_batches(batch)) throw;
     }
   }
 }
 
-bool TrainingStep::halve_micro_batches(const Batch& batch) {
+bool TrainingStep::wait_and_halve_micro_batches(const Batch& batch) {
   if (batch.size() % (2 * micro_batches()) != 0) return false;
   micro_batches_ *= 2;
   stream_.synchronize();  // what the failed attempt enqueued

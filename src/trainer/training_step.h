@@ -57,8 +57,8 @@ class TrainingStep {
  private:
   PendingGradient enqueue_gradient(const Batch& batch, const Stream& stream);
   Batch micro_batch(const Batch& batch, std::int64_t index) const;
-  PendingGradient pending_gradient(const Batch& batch);
-  bool halve_micro_batches(const Batch& batch);
+  PendingGradient enqueue_what_fits(const Batch& batch);
+  bool wait_and_halve_micro_batches(const Batch& batch);
   Pass pass(bool training, std::int64_t first_token) const;
   bool records() const;
   void upload_step_number();

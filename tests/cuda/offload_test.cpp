@@ -91,6 +91,34 @@ TEST_F(CudaOffload, FreesDeviceMemoryOnceTheCopiesAreMade) {
   expect_content();
 }
 
+TEST_F(CudaOffload, CompressedStateComesBackRoundedToTheBitsOfTheProcessor) {
+  const Stream cpu = kernels::cpu_stream();
+  std::vector<Tensor> on_cpu;
+  std::vector<OffloadSlot> cpu_slots;
+  for (const Tensor& tensor : wanted_) on_cpu.push_back(copy_to(tensor, cpu));
+  for (Tensor& tensor : on_cpu) cpu_slots.push_back({"slot", &tensor});
+  const PredictAwareMemoryConfig config{.offload_strategy = "compress_in_place"};
+  const auto cpu_strategy = make_offload_strategy(config, MemoryPool::create("host"));
+  cpu_strategy->move_out(cpu_slots, cpu);
+  cpu_strategy->wait_until_restored();
+  const auto strategy = make_offload_strategy(config, host_);
+  const std::size_t before = live_state();
+  ASSERT_EQ(strategy->move_out(slots(), stream_).problem, "");
+  work();
+  stream_.synchronize();
+  for (int i = 0; i < 2000 && live_state() > before / 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    strategy->release_moved_out();
+  }
+  EXPECT_LT(live_state(), before / 3);
+  strategy->begin_restore();
+  work();
+  strategy->wait_until_restored();
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    EXPECT_EQ(kernels::values_of(wait_for_host(tensors_[i], stream_)),
+              kernels::values_of(on_cpu[i]));
+}
+
 TEST_F(CudaOffload, DroppedStateComesBackAsZeros) {
   const auto strategy = make_offload_strategy({.offload_strategy = "drop_and_reinitialize"}, host_);
   strategy->move_out(slots(), stream_);

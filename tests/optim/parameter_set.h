@@ -1,8 +1,11 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/optim/optimizer.h"
 #include "support/parameters.h"
 
 namespace hybrid_trainer::testing {
@@ -68,5 +71,32 @@ class ParameterSet {
   std::vector<Parameter> parameters_;
   ResidentGradients sink_;
 };
+
+/// Ten steps at a rate of 0.02 with gradients halved, beside the same in double by
+/// `rule(w, m, gradient, decay)`, where all but vectors decay by 0.1.
+template <class Rule>
+void expect_follows(Optimizer& optimizer, ParameterSet& parameters, const Stream& stream,
+                    const Rule& rule) {
+  std::vector<std::vector<double>> w, m;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto start = numbers(master_of(parameters[i]));
+    w.emplace_back(start.begin(), start.end());
+    m.emplace_back(start.size(), 0.0);
+  }
+  for (std::uint64_t t = 1; t <= 10; ++t) {
+    parameters.set_gradients(t);
+    optimizer.step(0.02f, 0.5f, stream);
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      const auto g = numbers(parameters[i].gradient());
+      const double decay = parameters[i].role() != Role::kVector ? 0.1 : 0;
+      for (std::size_t j = 0; j < g.size(); ++j)
+        rule(w[i][j], m[i][j], 0.5 * static_cast<double>(g[j]), decay);
+    }
+  }
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    const auto now = numbers(master_of(parameters[i]));
+    for (std::size_t j = 0; j < now.size(); ++j) EXPECT_NEAR(now[j], w[i][j], 3e-6);
+  }
+}
 
 }  // namespace hybrid_trainer::testing

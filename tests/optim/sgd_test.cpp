@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-using testing::master_of;
+using testing::expect_follows;
 using testing::numbers;
 using testing::ParameterSet;
 
@@ -17,28 +17,10 @@ void expect_agreement(double momentum) {
   OptimizerConfig config;
   config.momentum = momentum;
   Sgd optimizer(config, parameters.pointers(), stream, stream);
-  std::vector<std::vector<double>> w, m;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const auto start = numbers(master_of(parameters[i]));
-    w.emplace_back(start.begin(), start.end());
-    m.emplace_back(start.size(), 0.0);
-  }
-  for (std::uint64_t t = 1; t <= 10; ++t) {
-    parameters.set_gradients(t);
-    optimizer.step(0.02f, 0.5f, stream);
-    for (std::size_t i = 0; i < w.size(); ++i) {
-      const auto g = numbers(parameters[i].gradient());
-      const double decay = parameters[i].role() != Role::kVector ? 0.1 : 0;
-      for (std::size_t j = 0; j < g.size(); ++j) {
-        m[i][j] = momentum * m[i][j] + 0.5 * g[j];
-        w[i][j] -= 0.02 * (m[i][j] + decay * w[i][j]);
-      }
-    }
-  }
-  for (std::size_t i = 0; i < w.size(); ++i) {
-    const auto now = numbers(master_of(parameters[i]));
-    for (std::size_t j = 0; j < now.size(); ++j) EXPECT_NEAR(now[j], w[i][j], 3e-6);
-  }
+  expect_follows(optimizer, parameters, stream, [&](double& w, double& m, double g, double decay) {
+    m = momentum * m + g;
+    w -= 0.02 * (m + decay * w);
+  });
 }
 
 TEST(Sgd, AgreesWithHeavyBallMomentumInDouble) { expect_agreement(0.9); }
