@@ -46,8 +46,8 @@ void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor&
   check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels});
   check_dtype(call, {"y", y}, qkv.dtype());
   if (log_sum_exp) check_log_sum_exp(call, log_sum_exp, qkv, heads);
-  dispatch<cpu::attention_forward, cuda::attention_forward>(call, Work::kAttention, y, log_sum_exp,
-                                                            qkv, heads);
+  dispatch_with_workspace<cpu::attention_forward, cuda::attention_forward>(
+      call, Work::kAttention, y, log_sum_exp, qkv, heads);
 }
 
 void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
@@ -60,8 +60,8 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
   check_dtype(call, {"y", y}, qkv.dtype());
   check_alike(call, {{"y", y}, {"dy", dy}});
   check_log_sum_exp(call, log_sum_exp, qkv, heads);
-  dispatch<cpu::attention_backward, cuda::attention_backward>(call, Work::kAttention, dqkv, dy, y,
-                                                              log_sum_exp, qkv, heads);
+  dispatch_with_workspace<cpu::attention_backward, cuda::attention_backward>(
+      call, Work::kAttention, dqkv, dy, y, log_sum_exp, qkv, heads);
 }
 
 void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,
@@ -94,8 +94,8 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
     throw ShapeMismatch(concat(call.kernel, ": position is ", position, ", key_cache is ",
                                key_cache.shape().text(), "; want 0 to ", key_cache.size(1) - 1));
   }
-  dispatch<cpu::attention_decode, cuda::attention_decode>(call, Work::kAttention, y, key_cache,
-                                                          value_cache, qkv, position, heads);
+  dispatch_with_workspace<cpu::attention_decode, cuda::attention_decode>(
+      call, Work::kAttention, y, key_cache, value_cache, qkv, position, heads);
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -13,6 +13,9 @@ inline Tensor empty_workspace(std::int64_t elements, DType dtype, const Stream& 
   return Tensor::empty({elements}, dtype, MemoryKind::kWorkspace, stream);
 }
 
+/// Whether the stream's kernels take their workspace and do nothing with it.
+inline bool simulated(const Stream& stream) { return stream.device().simulated; }
+
 /// Calls `function` with a value of the C++ type of a real dtype. Throws Error for other dtypes.
 template <class Function>
 decltype(auto) visit_real(DType dtype, Function&& function) {

@@ -6,7 +6,7 @@ namespace {
 /// A simulated device touches nothing, so that a recording is measured with a real one's tensors.
 bool reaches(Device device, Device of_tensor) {
   return device == of_tensor ||
-         (device.type == DeviceType::kSimulated && of_tensor.type == DeviceType::kCuda);
+         (device.simulated && device.type == of_tensor.type && device.index == of_tensor.index);
 }
 
 /// Part of the checks that every tensor goes through: a backend takes any address for its own.

@@ -9,23 +9,24 @@ namespace hybrid_trainer::kernels {
 /// stream; the stream's profile, if any, counts the call as `work`. Both functions have the
 /// signature of the public one and are declared by its type, `namespace cpu {
 /// decltype(kernels::add) add; }`. HT_WITH_CUDA is set for this layer's sources only; without it
-/// `on_cuda` is never called and need not exist.
+/// `on_cuda` is never called and need not exist. On a simulated device each backend takes what
+/// workspace it needs and runs nothing: on_cuda in its launches, on_cpu where it allocates.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
-void dispatch(const KernelCall& call, Work work, const Arguments&... arguments) {
+void dispatch_with_workspace(const KernelCall& call, Work work, const Arguments&... arguments) {
   const KernelTimer timer(call.stream, work);
-  switch (call.device.type) {
-    case DeviceType::kCpu:
-      return on_cpu(arguments..., call.stream);
+  if (call.device.type == DeviceType::kCpu) return on_cpu(arguments..., call.stream);
 #if defined(HT_WITH_CUDA)
-    case DeviceType::kCuda:
-    case DeviceType::kSimulated:
-      return on_cuda(arguments..., call.stream);
+  return on_cuda(arguments..., call.stream);
 #endif
-    default:
-      break;
-  }
   throw Error(ExitCode::kInternal, concat(call.kernel, ": the stream is on ", name_of(call.device),
                                           ", which has no backend in this build"));
+}
+
+/// The same for a kernel that takes no workspace on a processor.
+template <auto& on_cpu, auto& on_cuda, class... Arguments>
+void dispatch(const KernelCall& call, Work work, const Arguments&... arguments) {
+  const bool runs_nothing = call.device.simulated && call.device.type == DeviceType::kCpu;
+  if (!runs_nothing) dispatch_with_workspace<on_cpu, on_cuda>(call, work, arguments...);
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -24,7 +24,7 @@ void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Ten
     throw ShapeMismatch(concat(call.kernel, ": logits is ", logits.shape().text(),
                                ", vocabulary is ", vocabulary, "; want 1 to ", logits.size(1)));
   }
-  dispatch<cpu::softmax_cross_entropy, cuda::softmax_cross_entropy>(
+  dispatch_with_workspace<cpu::softmax_cross_entropy, cuda::softmax_cross_entropy>(
       call, Work::kLoss, losses, logits, targets, vocabulary, gradient_scale);
 }
 

@@ -67,8 +67,8 @@ void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tenso
   }
   check_shape(call, {"C", c}, {left.rows, right.columns});
   if (c.dtype() != DType::kF32) check_dtype(call, {"C", c}, a.dtype());
-  dispatch<cpu::matmul, cuda::matmul>(call, Work::kProduct, c, a, transpose_a, b, transpose_b,
-                                      mode);
+  dispatch_with_workspace<cpu::matmul, cuda::matmul>(call, Work::kProduct, c, a, transpose_a, b,
+                                                     transpose_b, mode);
 }
 
 void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
@@ -77,8 +77,8 @@ void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Ten
   check_linear(call, {"y", y}, x, w, bias);
   check_optional_shape(call, {"residual", residual}, y.shape());
   if (residual) check_dtype(call, {"residual", residual}, x.dtype());
-  dispatch<cpu::linear_forward, cuda::linear_forward>(call, Work::kProduct, y, x, w, bias,
-                                                      residual);
+  dispatch_with_workspace<cpu::linear_forward, cuda::linear_forward>(call, Work::kProduct, y, x, w,
+                                                                     bias, residual);
 }
 
 void linear_gelu_forward(const Tensor& active, const Tensor& pre_activation, const Tensor& x,
@@ -87,8 +87,8 @@ void linear_gelu_forward(const Tensor& active, const Tensor& pre_activation, con
   check_linear(call, {"active", active}, x, w, bias);
   check_optional_shape(call, {"pre_activation", pre_activation}, active.shape());
   if (pre_activation) check_dtype(call, {"pre_activation", pre_activation}, x.dtype());
-  dispatch<cpu::linear_gelu_forward, cuda::linear_gelu_forward>(call, Work::kProduct, active,
-                                                                pre_activation, x, w, bias);
+  dispatch_with_workspace<cpu::linear_gelu_forward, cuda::linear_gelu_forward>(
+      call, Work::kProduct, active, pre_activation, x, w, bias);
 }
 
 void linear_gelu_backward_input(const Tensor& dpre_activation, const Tensor& dy, const Tensor& w,
@@ -102,7 +102,7 @@ void linear_gelu_backward_input(const Tensor& dpre_activation, const Tensor& dy,
   check_shape(call, {"dpre_activation", dpre_activation}, {dy.size(0), w.size(1)});
   check_dtype(call, {"dpre_activation", dpre_activation}, dy.dtype());
   check_alike(call, {{"dpre_activation", dpre_activation}, {"pre_activation", pre_activation}});
-  dispatch<cpu::linear_gelu_backward_input, cuda::linear_gelu_backward_input>(
+  dispatch_with_workspace<cpu::linear_gelu_backward_input, cuda::linear_gelu_backward_input>(
       call, Work::kProduct, dpre_activation, dy, w, pre_activation);
 }
 
@@ -124,7 +124,8 @@ void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, con
   check_real(call, {"dy", dy});
   check_shape(call, {"dbias", dbias}, {dy.size(1)});
   check_dtype(call, {"dbias", dbias}, DType::kF32);
-  dispatch<cpu::bias_backward, cuda::bias_backward>(call, Work::kElementwise, dbias, dy, mode);
+  dispatch_with_workspace<cpu::bias_backward, cuda::bias_backward>(call, Work::kElementwise, dbias,
+                                                                   dy, mode);
 }
 
 }  // namespace hybrid_trainer::kernels

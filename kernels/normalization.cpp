@@ -42,7 +42,7 @@ void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor
   }
   check_shape(call, {"mean", mean}, {x.size(0)});
   check_shape(call, {"rstd", rstd}, {x.size(0)});
-  dispatch<cpu::layer_norm_backward, cuda::layer_norm_backward>(
+  dispatch_with_workspace<cpu::layer_norm_backward, cuda::layer_norm_backward>(
       call, Work::kNormalization, dx, input_mode, dweight, dbias, parameter_mode, dy, x, mean, rstd,
       weight);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,13 +20,24 @@ class ContentStore {
   virtual void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const = 0;
   /// False where write_to only enqueues on such a stream.
   virtual bool blocks(const Stream& stream) const {
-    return stream.device().type == DeviceType::kCpu;
+    return stream.device().type == DeviceType::kCpu && !stream.device().simulated;
   }
+  /// Whether the contents lie on a medium slower than memory, and prefetch would help.
+  virtual bool is_slow() const { return false; }
+  /// Brings them into host memory, in any thread, for the next write_to. Throws IoError,
+  /// OutOfMemory.
+  virtual void prefetch() {}
   /// Frees the space.
   virtual void forget() = 0;
   /// What write_to writes.
   virtual Restored restored() const { return Restored::kBits; }
 };
+
+/// One plain copy between host tensors: it runs beside a training step, whose threads the parallel
+/// copy() would compete with.
+inline void copy_alone(const Tensor& to, const Tensor& from) {
+  std::memcpy(to.raw(), from.raw(), to.bytes());
+}
 
 /// Copies in another pool, of their own kinds.
 class PoolStore final : public ContentStore {
@@ -40,18 +52,30 @@ class PoolStore final : public ContentStore {
   std::vector<Tensor> copies_;
 };
 
-/// A scratch file.
+/// A scratch file, read through copies in another pool.
 class FileStore final : public ContentStore {
  public:
   /// Throws CannotCreate where no file can be made in `folder`.
-  explicit FileStore(const std::string& folder);
+  FileStore(const std::string& folder, std::shared_ptr<MemoryPool> pool);
   void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) override;
   void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override;
-  bool blocks(const Stream&) const override { return true; }
-  void forget() override { file_.clear(); }
+  bool blocks(const Stream& stream) const override {
+    return prefetched_.empty() || ContentStore::blocks(stream);
+  }
+  bool is_slow() const override { return true; }
+  void prefetch() override;
+  void forget() override;
 
  private:
+  struct Kept {
+    Shape shape;
+    DType dtype;
+    MemoryKind kind;
+  };
   ScratchFile file_;
+  Stream host_;
+  std::vector<Kept> kept_;          // what lies in the file, one behind the other
+  std::vector<Tensor> prefetched_;  // none or all of it
 };
 
 /// Keeps nothing and gives zeros.

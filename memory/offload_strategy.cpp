@@ -17,6 +17,7 @@ class NoOffload final : public OffloadStrategy {
   Whereabouts whereabouts() const override { return Whereabouts::kResident; }
   MoveOutResult move_out(std::vector<OffloadSlot>, const Stream&) override { return {}; }
   void begin_restore() override {}
+  void begin_return() override {}
   void wait_until_restored() override {}
   Restored restored() const override { return Restored::kBits; }
 };
@@ -30,7 +31,7 @@ std::unique_ptr<OffloadStrategy> cpu_offload(const PredictAwareMemoryConfig& con
   if (config.offload_target == "memory") {
     store = std::make_unique<PoolStore>(std::move(host));
   } else {
-    store = std::make_unique<FileStore>(config.offload_target);
+    store = std::make_unique<FileStore>(config.offload_target, std::move(host));
   }
   return std::make_unique<StoredOffload>(std::move(store), config.async_restore);
 }

@@ -1,5 +1,3 @@
-#include <cstring>
-
 #include "content_store.h"
 
 namespace hybrid_trainer {
@@ -19,13 +17,11 @@ void PoolStore::keep(const std::vector<OffloadSlot>& slots, const Stream& stream
 
 void PoolStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) const {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!blocks(stream)) {
+    if (blocks(stream)) {
+      copy_alone(tensors[i], copies_[i]);
+    } else {
       copy(tensors[i], copies_[i], stream);
-      continue;
     }
-    // One plain copy: this runs beside a training step, whose threads the parallel copy() would
-    // compete with.
-    std::memcpy(tensors[i].raw(), copies_[i].raw(), tensors[i].bytes());
   }
 }
 

@@ -6,6 +6,7 @@ namespace hybrid_trainer {
 
 StoredOffload::~StoredOffload() {
   if (worker_.joinable()) worker_.join();
+  if (prefetcher_.joinable()) prefetcher_.join();
   if (transfer_) transfer_->synchronize();
 }
 
@@ -63,6 +64,14 @@ void StoredOffload::forget_what_is_back() {
 
 void StoredOffload::begin_restore() {
   const bool out = now_ == Whereabouts::kLeaving || now_ == Whereabouts::kAway;
+  if (!async_ || !out || !store_->is_slow() || prefetched_.valid()) return;
+  std::packaged_task<void()> task([this] { store_->prefetch(); });
+  prefetched_ = task.get_future();
+  prefetcher_ = std::jthread(std::move(task));
+}
+
+void StoredOffload::begin_return() {
+  const bool out = now_ == Whereabouts::kLeaving || now_ == Whereabouts::kAway;
   if (!async_ || !out) return;
   try {
     allocate_returning();
@@ -72,7 +81,17 @@ void StoredOffload::begin_restore() {
   }
 }
 
+/// What could not be brought into host memory is read from where it lies.
+void StoredOffload::wait_for_prefetch() {
+  if (!prefetched_.valid()) return;
+  try {
+    prefetched_.get();
+  } catch (const std::exception&) {
+  }
+}
+
 void StoredOffload::give_up_restore() {
+  if (worker_.joinable()) worker_.join();
   pending_ = {};
   returning_.clear();
   if (now_ == Whereabouts::kReturning) now_ = Whereabouts::kAway;
@@ -90,13 +109,16 @@ void StoredOffload::allocate_returning() {
 void StoredOffload::start_restore(bool in_background) {
   ready_.record(*stream_);
   transfer_->order_after(ready_);
-  if (!in_background || !store_->blocks(*transfer_)) {
+  const bool waits = prefetched_.valid() || store_->blocks(*transfer_);
+  if (!in_background || !waits) {
+    wait_for_prefetch();
     store_->write_to(returning_, *transfer_);
     moved_in_.record(*transfer_);
     now_ = Whereabouts::kReturning;
     return;
   }
   std::packaged_task<void()> task([this] {
+    wait_for_prefetch();
     store_->write_to(returning_, *transfer_);
     transfer_->synchronize();
   });

@@ -22,6 +22,7 @@ class StoredOffload final : public OffloadStrategy {
   MoveOutResult move_out(std::vector<OffloadSlot> slots, const Stream& stream) override;
   void release_moved_out() override;
   void begin_restore() override;
+  void begin_return() override;
   void wait_until_restored() override;
   Restored restored() const override { return store_->restored(); }
 
@@ -31,6 +32,7 @@ class StoredOffload final : public OffloadStrategy {
     DType dtype;
     MemoryKind kind;
   };
+  void wait_for_prefetch();
   void allocate_returning();
   void start_restore(bool in_background);
   void forget_what_is_back();
@@ -49,8 +51,9 @@ class StoredOffload final : public OffloadStrategy {
   std::vector<Tensor> leaving_;     // until moved_out_
   std::vector<Tensor> returning_;   // the slots' new tensors, being filled
   bool store_is_full_ = false;      // it may forget once moved_in_ is reached
+  std::future<void> prefetched_;
   std::future<void> pending_;
-  std::jthread worker_;
+  std::jthread prefetcher_, worker_;
 };
 
 }  // namespace hybrid_trainer

@@ -28,15 +28,13 @@ Readiness LinearPredictor::readiness() const {
 }
 
 void LinearPredictor::write_directions(Trainable& model, const std::vector<Tensor>& directions) {
-  const Stream& stream = model.stream();
   const auto& [oldest, middle, newest] = changes_;
   for (std::size_t i = 0; i < directions.size(); ++i) {
     const double size = model.wait_for_dot(oldest[i], oldest[i]);
     const double kept = size > 0 ? model.wait_for_dot(newest[i], oldest[i]) / size : 0;
     const double gain = std::clamp(kept, 0.0, 1.0) / static_cast<double>(interval_);
-    kernels::scale(directions[i], oldest[i], static_cast<float>(0.3 * gain), stream);
-    kernels::axpy(directions[i], directions[i], static_cast<float>(0.4 * gain), middle[i], stream);
-    kernels::axpy(directions[i], directions[i], static_cast<float>(0.3 * gain), newest[i], stream);
+    const auto ends = static_cast<float>(0.3 * gain), centre = static_cast<float>(0.4 * gain);
+    model.write_direction(directions[i], {oldest[i], middle[i], newest[i]}, {ends, centre, ends});
   }
 }
 

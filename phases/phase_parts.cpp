@@ -121,7 +121,7 @@ void PhaseParts::load(const State& state) {
   predictor->load(state, stream);
   trust.load(state);
   gate.load(state);
-  line.load(state, stream);
+  line.load(state, model);
   statistics.load(state);
   const auto inputs = load_tensors(state, "phases.batch.inputs", MemoryKind::kData, stream);
   const auto targets = load_tensors(state, "phases.batch.targets", MemoryKind::kData, stream);

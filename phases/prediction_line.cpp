@@ -14,7 +14,7 @@ bool PredictionLine::aim(Trainable& model, Predictor& predictor) {
     case Readiness::kReady:
       break;
   }
-  if (directions_.empty()) directions_ = model.empty_like_weights(MemoryKind::kPredictor);
+  if (directions_.empty()) directions_ = model.empty_directions();
   predictor.write_directions(model, directions_);
   return true;
 }
@@ -52,10 +52,15 @@ void PredictionLine::save(State& state) const {
   save_tensors(state, "phases.line.direction", started_ ? directions_ : std::vector<Tensor>());
 }
 
-void PredictionLine::load(const State& state, const Stream& stream) {
+void PredictionLine::load(const State& state, Trainable& model) {
   started_ = state.integer("phases.line.started") != 0;
   position_ = state.real("phases.line.position");
-  directions_ = load_tensors(state, "phases.line.direction", MemoryKind::kPredictor, stream);
+  directions_.clear();
+  const std::string name = "phases.line.direction";
+  if (state.integer(name + ".count") == 0) return;
+  directions_ = model.empty_directions();
+  for (std::size_t i = 0; i < directions_.size(); ++i)
+    wait_for_copy(directions_[i], state.tensor(concat(name, ".", i)), model.stream());
 }
 
 }  // namespace hybrid_trainer

@@ -30,7 +30,7 @@ class PredictionLine {
   void release(Trainable& model);
 
   void save(State& state) const;
-  void load(const State& state, const Stream& stream);
+  void load(const State& state, Trainable& model);
 
  private:
   std::vector<Tensor> directions_;  // empty where the direction changes nothing

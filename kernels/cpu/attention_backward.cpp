@@ -128,6 +128,7 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
     return attention_backward_by_tiles(dqkv, dy, y, log_sum_exp, qkv, sizes, stream);
   const std::int64_t scratch_elements = BackwardScratch::elements(sizes);
   const Tensor scratch = empty_workspace(threads() * scratch_elements, DType::kF32, stream);
+  if (simulated(stream)) return;
   float* const scratch_base = scratch.data<float>();
   const float* const sums = log_sum_exp.data<float>();
   visit_real(qkv.dtype(), [&](auto real) {

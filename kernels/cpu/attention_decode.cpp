@@ -73,6 +73,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
   const std::int64_t scratch_size = key_cache.size(1) + head_size;
   const std::int64_t items = y.size(0) * heads;
   const Tensor scratch = empty_workspace(items * scratch_size, DType::kF32, stream);
+  if (simulated(stream)) return;
   float* const scratch_base = scratch.data<float>();
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);

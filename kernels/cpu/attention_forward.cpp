@@ -111,6 +111,7 @@ void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor&
     return attention_forward_by_tiles(y, log_sum_exp, qkv, sizes, stream);
   const std::int64_t scratch_elements = ForwardScratch::elements(sizes);
   const Tensor scratch = empty_workspace(threads() * scratch_elements, DType::kF32, stream);
+  if (simulated(stream)) return;
   float* const scratch_base = scratch.data<float>();
   float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
   visit_real(qkv.dtype(), [&](auto real) {

@@ -52,9 +52,10 @@ void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Ten
   const std::int64_t rows = logits.size(0), stride = logits.size(1);
   const std::int32_t* const wanted = targets.data<std::int32_t>();
   float* const loss = losses.data<float>();
-  check_targets(wanted, rows, vocabulary);
   const std::int64_t least = min_rows_per_thread(stride);
   const Tensor scratch = empty_workspace(share_count(rows, least) * stride, DType::kF32, stream);
+  if (simulated(stream)) return;
+  check_targets(wanted, rows, vocabulary);
   float* const lines = scratch.data<float>();
   visit_real(logits.dtype(), [&](auto real) {
     using T = decltype(real);

@@ -1,7 +1,5 @@
 #include "hybrid_trainer/kernels/matmul.h"
 
-#include <cstring>
-
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/column_sums.h"
@@ -23,7 +21,7 @@ namespace {
 Tensor as_f32(const Tensor& x, const Stream& stream) {
   if (x.dtype() == DType::kF32) return x;
   const Tensor converted = empty_workspace(x.elements(), DType::kF32, stream).view(x.shape());
-  cpu::cast(converted, x, stream);
+  if (!simulated(stream)) cpu::cast(converted, x, stream);
   return converted;
 }
 
@@ -87,7 +85,7 @@ void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tenso
   const bool accumulate = mode == GradientMode::kAccumulate;
   if (c.elements() == 0) return;
   if (a.elements() == 0) {
-    if (!accumulate) std::memset(c.raw(), 0, c.bytes());
+    if (!accumulate) fill_zero(c, stream);
     return;
   }
   if (transpose_a == Transpose::kNo && transpose_b == Transpose::kYes && a.size(0) <= kFewRows) {
@@ -101,8 +99,10 @@ void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tenso
   const Tensor sum = c.dtype() == DType::kF32
                          ? c
                          : empty_workspace(c.elements(), DType::kF32, stream).view(c.shape());
+  const Tensor left = as_f32(a, stream), right = as_f32(b, stream);
+  if (simulated(stream)) return;
   if (accumulate && c.dtype() != DType::kF32) cpu::cast(sum, c, stream);
-  multiply_f32(sum, as_f32(a, stream), transpose_a, as_f32(b, stream), transpose_b, accumulate);
+  multiply_f32(sum, left, transpose_a, right, transpose_b, accumulate);
   if (c.dtype() != DType::kF32) cpu::cast(c, sum, stream);
 }
 
@@ -126,8 +126,10 @@ void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Ten
   const Tensor sum = y.dtype() == DType::kF32
                          ? y
                          : empty_workspace(y.elements(), DType::kF32, stream).view(y.shape());
+  const Tensor left = as_f32(x, stream), right = as_f32(w, stream);
+  if (simulated(stream)) return;
   if (starts) start_from_sums(sum, bias, residual);
-  multiply_f32(sum, as_f32(x, stream), Transpose::kNo, as_f32(w, stream), Transpose::kYes, starts);
+  multiply_f32(sum, left, Transpose::kNo, right, Transpose::kYes, starts);
   if (y.dtype() != DType::kF32) cpu::cast(y, sum, stream);
 }
 
@@ -135,6 +137,7 @@ void linear_gelu_forward(const Tensor& active, const Tensor& pre_activation, con
                          const Tensor& w, const Tensor& bias, const Stream& stream) {
   const Tensor& sum = pre_activation ? pre_activation : active;
   cpu::linear_forward(sum, x, w, bias, Tensor(), stream);
+  if (simulated(stream)) return;
   cpu::gelu_forward(active, sum, stream);
 }
 
@@ -142,6 +145,7 @@ void linear_gelu_backward_input(const Tensor& dpre_activation, const Tensor& dy,
                                 const Tensor& pre_activation, const Stream& stream) {
   cpu::matmul(dpre_activation, dy, Transpose::kNo, w, Transpose::kNo, GradientMode::kOverwrite,
               stream);
+  if (simulated(stream)) return;
   cpu::gelu_backward(dpre_activation, dpre_activation, pre_activation, stream);
 }
 
@@ -149,6 +153,7 @@ void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, con
   const std::int64_t columns = dy.size(1);
   const std::int64_t least = min_rows_per_thread(columns);
   const ColumnSums sums(share_count(dy.size(0), least), columns, stream);
+  if (simulated(stream)) return;
   visit_real(dy.dtype(), [&](auto real) {
     using T = decltype(real);
     const T* const in = dy.data<T>();

@@ -63,6 +63,7 @@ class PreparedProduct {
   void run(const ProductArrays& arrays, dnnl::stream& queue, const Stream& stream) {
     const Tensor scratch = workspace_for(DNNL_ARG_SCRATCHPAD, stream);
     const Tensor packed = packing_ ? workspace_for(DNNL_ARG_WEIGHTS, stream) : Tensor();
+    if (simulated(stream)) return;
     set(DNNL_ARG_SRC, arrays.a);
     set(DNNL_ARG_WEIGHTS, packing_ ? packed.raw() : arrays.b);
     set(DNNL_ARG_DST, arrays.c);

@@ -275,7 +275,8 @@ bool fits_tiles(const ProductKind& kind) {
 }
 
 void multiply_by_tiles(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream) {
-  TileProduct(kind, arrays, stream).run();
+  TileProduct product(kind, arrays, stream);
+  if (!simulated(stream)) product.run();
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -21,9 +21,4 @@ inline Grid grid_for(std::int64_t items, unsigned int threads = 256) {
   return {.x = static_cast<unsigned int>((items + threads - 1) / threads), .threads = threads};
 }
 
-/// Whether the stream's kernels allocate their workspace and enqueue nothing.
-inline bool simulated(const Stream& stream) {
-  return stream.device().type == DeviceType::kSimulated;
-}
-
 }  // namespace hybrid_trainer::kernels::cuda

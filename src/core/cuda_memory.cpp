@@ -52,23 +52,30 @@ class CudaMemory final : public MemorySource {
 
 class SimulatedMemory final : public MemorySource {
  public:
+  SimulatedMemory(Device device, bool pinned)
+      : device_{device.type, device.index, true}, pinned_(pinned) {}
   void* take(std::size_t bytes) noexcept override {
     const std::uintptr_t begin = next_;
     next_ += (bytes + kGap) / kGap * kGap;
     return reinterpret_cast<void*>(begin);
   }
   void give(void*, std::size_t) noexcept override {}
-  Device device() const override { return {DeviceType::kSimulated, 0}; }
-  bool prefers_slabs() const override { return true; }
+  Device device() const override { return device_; }
+  bool pinned() const override { return pinned_; }
+  bool prefers_slabs() const override { return pinned_ || device_.type == DeviceType::kCuda; }
 
  private:
   static constexpr std::size_t kGap = std::size_t{1} << 20;
+  Device device_;
+  bool pinned_;
   std::uintptr_t next_ = kGap;
 };
 
 }  // namespace
 
-std::unique_ptr<MemorySource> simulated_memory() { return std::make_unique<SimulatedMemory>(); }
+std::unique_ptr<MemorySource> simulated_memory(Device device, bool pinned) {
+  return std::make_unique<SimulatedMemory>(device, pinned);
+}
 
 std::unique_ptr<MemorySource> pinned_memory(std::size_t limit_bytes) {
   return std::make_unique<PinnedMemory>(cuda_runtime(), limit_bytes);

@@ -33,15 +33,9 @@ Device cuda_device(int index) {
 }  // namespace
 
 std::string name_of(Device device) {
-  switch (device.type) {
-    case DeviceType::kCpu:
-      return "cpu";
-    case DeviceType::kCuda:
-      return concat(kCudaPrefix, device.index);
-    case DeviceType::kSimulated:
-      break;
-  }
-  return concat("simulated:", device.index);
+  const std::string name =
+      device.type == DeviceType::kCpu ? "cpu" : concat(kCudaPrefix, device.index);
+  return device.simulated ? "simulated " + name : name;
 }
 
 Device find_device(const std::string& name) {

@@ -33,8 +33,8 @@ class OneBlock final : public MemorySource {
   bool given_ = false;
 };
 
-std::size_t bytes_of(const std::function<void(const Stream&)>& enqueue) {
-  const Stream simulated(MemoryPool::create("device", {}, simulated_memory()));
+std::size_t bytes_of(Device device, const std::function<void(const Stream&)>& enqueue) {
+  const Stream simulated(MemoryPool::create("device", {}, simulated_memory(device)));
   simulated.pool()->reserve(kEndless, "simulation");
   enqueue(simulated);
   return simulated.pool()->use().extent;
@@ -52,7 +52,7 @@ void give_up_capture(CudaRuntime& runtime, const Stream& stream) {
 }  // namespace
 
 Recording::Recording(const Stream& stream, const std::function<void(const Stream&)>& enqueue) {
-  const std::size_t bytes = std::max(bytes_of(enqueue), kSmallestBlock);
+  const std::size_t bytes = std::max(bytes_of(stream.device(), enqueue), kSmallestBlock);
   Buffer block = stream.pool()->allocate(bytes, MemoryKind::kActivations);
   const std::size_t block_bytes = block.bytes();
   pool_ = MemoryPool::create("recording", {}, std::make_unique<OneBlock>(std::move(block)));

@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 
 Stream::Stream(std::shared_ptr<MemoryPool> pool) : pool_(std::move(pool)) {
-  if (device().type != DeviceType::kCuda) return;
+  if (device().type != DeviceType::kCuda || device().simulated) return;
   native_ = cuda_runtime().create_stream(device().index);
   owns_native_ = true;
   mailbox_ = cuda_runtime().allocate_pinned(kMailboxBytes);

@@ -112,7 +112,7 @@ void check_alike(const Tensor& destination, const Tensor& source) {
 
 bool on_host(const Tensor& tensor) { return tensor.device().type == DeviceType::kCpu; }
 
-bool simulated(const Stream& stream) { return stream.device().type == DeviceType::kSimulated; }
+bool simulated(const Stream& stream) { return stream.device().simulated; }
 
 bool needs_staging(const Tensor& tensor) { return on_host(tensor) && !tensor.pinned(); }
 
@@ -154,8 +154,8 @@ class Staging {
 
 void copy(const Tensor& destination, const Tensor& source, const Stream& stream) {
   check_alike(destination, source);
-  if (on_host(destination) && on_host(source)) return copy_on_host(destination, source);
   if (simulated(stream)) return;
+  if (on_host(destination) && on_host(source)) return copy_on_host(destination, source);
   require(!needs_staging(destination) && !needs_staging(source),
           "copy: host memory that is not pinned; use wait_for_copy");
   cuda_runtime().copy(destination.raw(), source.raw(), source.bytes(), stream.native());
@@ -163,8 +163,8 @@ void copy(const Tensor& destination, const Tensor& source, const Stream& stream)
 
 void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream& stream) {
   check_alike(destination, source);
-  if (on_host(destination) && on_host(source)) return copy_on_host(destination, source);
   if (simulated(stream)) return;
+  if (on_host(destination) && on_host(source)) return copy_on_host(destination, source);
   if (needs_staging(destination) || needs_staging(source)) {
     return Staging(source.bytes(), stream).wait_for_copy(destination, source, stream);
   }
@@ -184,7 +184,7 @@ void fill_zero(const Tensor& tensor, const Stream& stream) {
 
 Tensor wait_for_host(const Tensor& tensor, const Stream& stream) {
   stream.synchronize();
-  if (on_host(tensor)) return tensor;
+  if (on_host(tensor) && !simulated(stream)) return tensor;
   const Stream host(MemoryPool::create("host"));
   const Tensor copied = Tensor::empty_like(tensor, MemoryKind::kWorkspace, host);
   if (simulated(stream)) fill_zero(copied, host);

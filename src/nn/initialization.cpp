@@ -19,8 +19,8 @@ template <class Write>
 void fill_from_host(const Parameter& parameter, const Stream& stream, const Write& write) {
   const Weight weight = parameter.acquire_master(stream);
   const Tensor& value = weight;
+  if (value.device().simulated) return;
   if (value.device().type == DeviceType::kCpu) return write(value.data<float>(), value.elements());
-  if (value.device().type == DeviceType::kSimulated) return;
   const Stream host(MemoryPool::create("host"));
   const Tensor made = Tensor::empty_like(value, MemoryKind::kWorkspace, host);
   write(made.data<float>(), made.elements());

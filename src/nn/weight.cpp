@@ -1,11 +1,18 @@
 #include "hybrid_trainer/nn/weight.h"
 
+#include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 
 namespace hybrid_trainer {
 
-Tensor ResidentWeight::acquire(DType dtype, const Stream&) {
-  if (dtype == DType::kF32) return master_;
+Tensor ResidentWeight::acquire(DType dtype, const Stream& stream) {
+  if (dtype == DType::kF32) {
+    if (!master_ && recalled_) {
+      master_ = Tensor::empty(parked_.shape(), DType::kF32, parked_.kind(), stream);
+      copy(master_, parked_, stream);
+    }
+    return master();
+  }
   require(copy_.defined(), "a weight has no bf16 compute copy; call Parameter::compute_in first");
   return copy_;
 }
@@ -15,12 +22,22 @@ void ResidentWeight::compute_in(DType dtype, const Stream& stream) {
     copy_ = {};
     return;
   }
-  if (!copy_) copy_ = Tensor::empty(master_.shape(), DType::kBF16, MemoryKind::kParameters, stream);
+  if (!copy_)
+    copy_ = Tensor::empty(master().shape(), DType::kBF16, MemoryKind::kParameters, stream);
   refresh_compute_copy(stream);
 }
 
 void ResidentWeight::refresh_compute_copy(const Stream& stream) {
-  if (copy_) kernels::cast(copy_, master_, stream);
+  if (!copy_) return;
+  kernels::cast(copy_, StagedTensor(master(), Use::kRead, stream), stream);
+}
+
+void ResidentWeight::park_master(const Stream& home, const Stream& stream) {
+  if (!copy_ || !master_) return;
+  if (!parked_) parked_ = Tensor::empty_like(master_, master_.kind(), home);
+  copy(parked_, master_, stream);
+  master_ = {};
+  recalled_ = false;
 }
 
 }  // namespace hybrid_trainer

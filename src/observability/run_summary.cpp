@@ -32,6 +32,9 @@ void RunSummary::add(const StepRecord& record) {
   seconds += record.seconds;
   final_train_loss = record.loss;
   if (record.validation_loss) final_validation_loss = record.validation_loss;
+  PhaseUse& left = phase(last_phase);
+  if (left.steps > 0) left.peak_bytes = std::max(left.peak_bytes, record.border_peak_bytes);
+  last_phase = record.phase;
   PhaseUse& use = phase(record.phase);
   ++use.steps;
   use.seconds += record.seconds;

@@ -93,6 +93,8 @@ StepRecord record_of(const json::object& object) {
   record.device_memory.peak = bytes_by_kind(object.at("peak_bytes").as_object());
   for (std::size_t bytes : record.device_memory.live) record.device_memory.live_total += bytes;
   record.device_memory.peak_total = object.at("peak_total_bytes").to_number<std::size_t>();
+  const json::value& border = newer(object, "border_peak_bytes");
+  if (!border.is_null()) record.border_peak_bytes = border.to_number<std::size_t>();
   record.host_memory.live_total = object.at("host_bytes").to_number<std::size_t>();
   record.predicted_loss = optional_real(object.at("predicted_loss"));
   record.confidence = optional_real(object.at("confidence"));
@@ -122,6 +124,7 @@ std::string to_json_line(const StepRecord& record) {
   write_bytes(out, "live_bytes", record.device_memory.live);
   write_bytes(out, "peak_bytes", record.device_memory.peak);
   out.number("peak_total_bytes", record.device_memory.peak_total);
+  out.number("border_peak_bytes", record.border_peak_bytes);
   out.number("host_bytes", record.host_memory.live_total);
   out.number("predicted_loss", record.predicted_loss);
   out.number("confidence", record.confidence);

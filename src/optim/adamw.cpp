@@ -100,7 +100,8 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
                                       const Stream& stream) {
   require_directions(directions, parameters_);
   if (steps_ == 0) {
-    for (const Tensor& direction : directions) fill_zero(direction, stream);
+    for (const Tensor& direction : directions)
+      fill_zero(StagedTensor(direction, Use::kWrite, stream), stream);
     return;
   }
   // A zero gradient shrinks m̂ and v̂ by known factors, so its step is one with the current moments
@@ -112,14 +113,14 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
     require_slot(slot);
-    const auto read = StagedState::Use::kRead;
-    const StagedState m(slot.m, home_, stream, read), v(slot.v, home_, stream, read);
+    const StagedTensor direction(directions[i], Use::kWrite, stream);
+    const StagedState m(slot.m, home_, stream, Use::kRead), v(slot.v, home_, stream, Use::kRead);
     if (slot.eight_bit) {
-      const StagedState m_scales(slot.m_scales, home_, stream, read),
-          v_scales(slot.v_scales, home_, stream, read);
-      kernels::adamw_direction_8bit(directions[i], {m, m_scales, v, v_scales}, settings, stream);
+      const StagedState m_scales(slot.m_scales, home_, stream, Use::kRead),
+          v_scales(slot.v_scales, home_, stream, Use::kRead);
+      kernels::adamw_direction_8bit(direction, {m, m_scales, v, v_scales}, settings, stream);
     } else {
-      kernels::adamw_direction(directions[i], m, v, settings, stream);
+      kernels::adamw_direction(direction, m, v, settings, stream);
     }
   }
 }

@@ -26,13 +26,14 @@ void MomentumOptimizer::write_momentum_directions(const std::vector<Tensor>& dir
                                                   float learning_rate, const Stream& stream) {
   require_directions(directions, parameters_);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const StagedTensor direction(directions[i], Use::kWrite, stream);
     if (!keeps_momentum_) {
-      fill_zero(directions[i], stream);
+      fill_zero(direction, stream);
       continue;
     }
     require_state(*slots_[i].parameter, slots_[i].m);
-    const StagedState m(slots_[i].m, home_, stream, StagedState::Use::kRead);
-    write_direction(directions[i], {slots_[i].parameter, m}, learning_rate, stream);
+    const StagedState m(slots_[i].m, home_, stream, Use::kRead);
+    write_direction(direction, {slots_[i].parameter, m}, learning_rate, stream);
   }
 }
 

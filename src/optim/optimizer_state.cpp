@@ -14,19 +14,6 @@ Tensor make_state(const Parameter& parameter, const Stream& home) {
   return Tensor::zeros(parameter.shape(), DType::kF32, MemoryKind::kOptimizerState, home);
 }
 
-StagedState::StagedState(const Tensor& state, const std::shared_ptr<MemoryPool>& home,
-                         const Stream& stream, Use use)
-    : state_(state), here_(state), stream_(stream), goes_back_(false) {
-  if (!state || home == stream.pool()) return;
-  here_ = Tensor::empty_like(state, MemoryKind::kOptimizerState, stream);
-  copy(here_, state, stream);
-  goes_back_ = use == Use::kChange;
-}
-
-StagedState::~StagedState() {
-  if (goes_back_) copy(state_, here_, stream_);
-}
-
 void require_state(const Parameter& parameter, const Tensor& state) {
   if (state.defined()) return;
   throw Error(ExitCode::kInternal, concat("the optimizer state of ", parameter.name(),

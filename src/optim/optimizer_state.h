@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/optim/optimizer.h"
 
 namespace hybrid_trainer {
@@ -10,22 +11,12 @@ namespace hybrid_trainer {
 /// Zeroed f32 state in the parameter's shape, in the pool of `home`.
 Tensor make_state(const Parameter& parameter, const Stream& home);
 
-/// State in the memory of the stream's pool for the time of one update: itself, or a copy of what
-/// lies elsewhere, which is copied back at the end. Undefined state stays undefined.
-class StagedState {
+/// A state tensor on the stream's pool for the time of one update, wherever its home is.
+class StagedState : public StagedTensor {
  public:
-  enum class Use { kRead, kChange };
   StagedState(const Tensor& state, const std::shared_ptr<MemoryPool>& home, const Stream& stream,
-              Use use = Use::kChange);
-  ~StagedState();
-  StagedState(const StagedState&) = delete;
-  StagedState& operator=(const StagedState&) = delete;
-  operator const Tensor&() const { return here_; }
-
- private:
-  Tensor state_, here_;
-  const Stream& stream_;
-  bool goes_back_;
+              Use use = Use::kChange)
+      : StagedTensor(state, use, stream, home != stream.pool()) {}
 };
 
 /// Throws Error, which names the parameter, if its state is offloaded.

@@ -75,6 +75,7 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   record.warns = outcome.warns || !mishaps_.empty();
   record.tokens = batch.tokens();
   record.device_memory = stream_.pool()->use();
+  if (const auto border = trainable_->take_border()) record.border_peak_bytes = border->peak_total;
   record.host_memory = host_pool_->use();
   record.seconds = seconds_since(begin);
   record.tokens_per_second = static_cast<double>(record.tokens) / record.seconds;

@@ -1,6 +1,10 @@
 #include "hybrid_trainer/trainer/memory_simulation.h"
 
+#include <algorithm>
+
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
 
 namespace hybrid_trainer {
@@ -9,33 +13,190 @@ namespace {
 /// More than any device has, in one piece, so that the extent is what one slab would need.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
 
-/// What is offloaded comes back into the same place, and what goes to a file leaves the device as what
-/// goes to the host does: no file is written.
-HybridTrainerConfig without_offload(HybridTrainerConfig config) {
-  config.predict_aware_memory.offload_strategy = "none";
+/// A trainable that answers for a device that computes nothing, so that the phase machine predicts
+/// and then decides as it is told.
+class SimulatedTrainable final : public Trainable {
+ public:
+  explicit SimulatedTrainable(ModelTrainable& model) : model_(model) {}
+  void decide(bool keeps) { keeps_ = keeps; }
+
+  void enter_phase(Phase phase) override { model_.enter_phase(phase); }
+  void begin_restore() override { model_.begin_restore(); }
+  double wait_for_loss(const Batch& batch) override {
+    model_.wait_for_loss(batch);
+    return keeps_ ? --loss_ : ++loss_;  // Correct measures the predicted point first
+  }
+  GradientMeasurement wait_for_gradient(const Batch& batch) override {
+    model_.wait_for_gradient(batch);
+    return {.loss = kLoss, .norm = 1};
+  }
+  void apply_gradient() override { model_.apply_gradient(); }
+  std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
+    return model_.empty_like_weights(kind);
+  }
+  std::vector<Tensor> empty_directions() override { return model_.empty_directions(); }
+  void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
+                       const std::vector<float>& factors) override {
+    model_.write_direction(direction, of, factors);
+  }
+  void copy_weights(const std::vector<Tensor>& to) override { model_.copy_weights(to); }
+  double wait_for_dot(const Tensor& x, const Tensor& y) override {
+    model_.wait_for_dot(x, y);
+    return 1;
+  }
+  void move_along(const std::vector<Tensor>& directions, double length) override {
+    model_.move_along(directions, length);
+  }
+  double wait_for_slope(const std::vector<Tensor>& directions) override {
+    model_.wait_for_slope(directions);
+    return -1;
+  }
+  void write_momentum_directions(const std::vector<Tensor>& directions) override {
+    model_.write_momentum_directions(directions);
+  }
+  void save_snapshot() override { model_.save_snapshot(); }
+  void restore_snapshot() override { model_.restore_snapshot(); }
+  void drop_snapshot() override { model_.drop_snapshot(); }
+  void rewind(std::int64_t steps) override { model_.rewind(steps); }
+  const Stream& stream() const override { return model_.stream(); }
+
+ private:
+  static constexpr double kLoss = 1e6;
+  ModelTrainable& model_;
+  bool keeps_ = true;
+  double loss_ = kLoss;
+};
+
+/// What goes to a file leaves the device as what goes to the host does: no file is written.
+HybridTrainerConfig without_files(HybridTrainerConfig config) {
   if (config.memory.activations == "file") config.memory.activations = "host";
+  config.predict_aware_memory.offload_target = "memory";
   return config;
 }
 
+/// The same phases in as few steps as show what they take; the first prediction is as long as any.
+PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases phases) {
+  PhaseConfig short_phases = config.phases;
+  short_phases.warmup_steps = std::min<std::int64_t>(2, config.phases.warmup_steps);
+  short_phases.full_steps = std::min<std::int64_t>(4, config.phases.full_steps);
+  const std::int64_t before =
+      config.phases.warmup_steps + std::max<std::int64_t>(4, config.phases.full_steps);
+  const std::int64_t longest =
+      std::min(config.phases.max_predict_steps, config.training.steps - before - 1);
+  const bool predicts = phases == SimulatedPhases::kAll && longest > 0;
+  short_phases.max_predict_steps = predicts ? longest : 0;
+  short_phases.trial_steps = std::max<std::int64_t>(1, short_phases.max_predict_steps);
+  const PredictAwareMemoryConfig& memory = config.predict_aware_memory;
+  return {short_phases, config.divergence,
+          memory.async_restore ? memory.async_restore_lookahead : 0, 0};
+}
+
+/// A run without its data and its files.
+class SimulatedRun {
+ public:
+  SimulatedRun(const HybridTrainerConfig& config, Device device, const ModelRegistry& registry)
+      : config_(without_files(config)),
+        stream_(endless(make_device_pool({device.type, device.index, true}))),
+        host_(make_host_pool(stream_.device())),
+        model_(make_model(config_.model, 0, stream_, registry)),
+        trainable_(*model_, config_, stream_, host_.pool(), [](const std::string&) {}),
+        scripted_(trainable_) {
+    allocate_data();
+  }
+
+  MemoryNeed run(SimulatedPhases phases) {
+    const PhaseMachine::Setup setup = shortened(config_, phases);
+    if (setup.phases.max_predict_steps > 0) {
+      for (const bool keeps : {true, false}) predict(setup, keeps);
+    } else {
+      for (const Phase phase : {Phase::kWarmup, Phase::kFull}) {
+        trainable_.enter_phase(phase);
+        trainable_.wait_for_gradient(batch_);
+        trainable_.apply_gradient();
+        account(phase);
+      }
+    }
+    evaluate();
+    const MemoryUse use = stream_.pool()->use();
+    need_.device_bytes = use.extent > 0 ? use.extent : std::max(need_.device_bytes, use.peak_total);
+    need_.host_bytes = host_.pool()->use().most_taken;
+    return need_;
+  }
+
+ private:
+  static std::shared_ptr<MemoryPool> endless(std::shared_ptr<MemoryPool> pool) {
+    pool->reserve(kEndless, "simulation");
+    return pool;
+  }
+
+  /// As the loader and the evaluation hold them; on CUDA one uploaded batch of each.
+  void allocate_data() {
+    const bool on_host = stream_.device().type == DeviceType::kCuda;
+    const std::int64_t loaded =
+        config_.data.batch_size * config_.gradient_accumulation.micro_batches;
+    const auto add = [&](std::int64_t size, const Stream& stream) {
+      const Shape shape{size, config_.data.sequence_length};
+      for (int i = 0; i < 2; ++i)
+        data_.push_back(Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream));
+      return Batch{data_[data_.size() - 2], data_.back()};
+    };
+    for (int i = 0; i < 2; ++i) batch_ = add(loaded, on_host ? host_ : stream_);
+    windows_ = add(config_.data.batch_size, on_host ? host_ : stream_);
+    if (!on_host) return;
+    batch_ = add(loaded, stream_);
+    windows_ = add(config_.data.batch_size, stream_);
+  }
+
+  /// Ends a step: what it took belongs to its phase, and what entering that took to the one left.
+  void account(Phase phase) {
+    if (const auto border = trainable_.take_border()) add(*border, last_phase_);
+    add(stream_.pool()->use(), phase);
+    stream_.pool()->reset_peaks();
+    last_phase_ = phase;
+  }
+  void add(const MemoryUse& use, Phase phase) {
+    PhaseMemory& taken = need_.phases[static_cast<std::size_t>(phase)];
+    taken.peak_bytes = std::max(taken.peak_bytes, use.peak_total);
+    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
+      taken.by_kind[kind] = std::max(taken.by_kind[kind], use.peak[kind]);
+    need_.device_bytes = std::max(need_.device_bytes, use.peak_total);
+  }
+
+  /// One cycle of the phases, from Warmup to the decision in Correct.
+  void predict(const PhaseMachine::Setup& setup, bool keeps) {
+    scripted_.decide(keeps);
+    PhaseMachine machine(scripted_, setup);
+    const std::int64_t most =
+        32 + 4 * setup.phases.history_interval + setup.phases.max_predict_steps;
+    for (std::int64_t i = 0; i < most; ++i) {
+      const PhaseOutcome outcome = machine.step(batch_);
+      account(outcome.phase);
+      if (outcome.decision != Decision::kNone) return;
+    }
+  }
+
+  void evaluate() {
+    ForwardOnlyTape tape(Pass{.training = false});
+    model_->forward(windows_, 1.0f, tape, stream_);
+  }
+
+  HybridTrainerConfig config_;
+  Stream stream_;
+  Stream host_;
+  std::unique_ptr<LanguageModel> model_;
+  ModelTrainable trainable_;
+  MemoryNeed need_;
+  SimulatedTrainable scripted_;
+  std::vector<Tensor> data_;
+  Batch batch_, windows_;
+  Phase last_phase_ = Phase::kWarmup;
+};
+
 }  // namespace
 
-std::size_t simulated_step_bytes(const HybridTrainerConfig& asked, const ModelRegistry& registry) {
-  const HybridTrainerConfig config = without_offload(asked);
-  const Stream stream(MemoryPool::create("device", {}, simulated_memory()));
-  stream.pool()->reserve(kEndless, "simulation");
-  const auto model = make_model(config.model, 0, stream, registry);
-  const auto host_pool = MemoryPool::create("host", {}, simulated_memory());
-  ModelTrainable trainable(*model, config, stream, host_pool, [](const std::string&) {});
-  const Shape shape{config.data.batch_size * config.gradient_accumulation.micro_batches,
-                    config.data.sequence_length};
-  const Batch batch{Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
-                    Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream)};
-  for (Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
-    trainable.enter_phase(phase);
-    trainable.wait_for_gradient(batch);
-    trainable.apply_gradient();
-  }
-  return stream.pool()->use().extent;
+MemoryNeed simulate_memory(const HybridTrainerConfig& config, Device device, SimulatedPhases phases,
+                           const ModelRegistry& registry) {
+  return SimulatedRun(config, device, registry).run(phases);
 }
 
 }  // namespace hybrid_trainer

@@ -1,6 +1,7 @@
 #include "hybrid_trainer/trainer/model_trainable.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "src/trainer/training_step.h"
@@ -46,6 +47,8 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
                                const Stream& stream, std::shared_ptr<MemoryPool> host_pool,
                                std::function<void(const std::string&)> tell)
     : stream_(stream),
+      host_(host_pool),
+      empties_predict_(config.predict_aware_memory.offload_strategy != "none"),
       tell_(std::move(tell)),
       step_(std::make_unique<TrainingStep>(model, config, stream, host_pool)),
       precision_(config.mixed_precision, typical_width(model), stream.device()),
@@ -62,13 +65,15 @@ void ModelTrainable::enter_phase(Phase phase) {
   if (predicts) {
     step_->free_gradients();
     move_state_out();
-    stream_.pool()->trim();
   } else {
-    bring_state_back();
     is_rounded_ = false;
-    step_->allocate_gradients();
+    for (Parameter* parameter : step_->parameters()) parameter->recall_master();
   }
   step_->compute_in(precision_.of(phase), !predicts);
+  if (predicts) park_masters();
+  if (border_) return;  // Full's precision in a step of Correct
+  border_ = stream_.pool()->use();
+  stream_.pool()->reset_peaks();
 }
 
 /// What was rounded already, and came back for a checkpoint, stays: rounded again it would differ
@@ -83,6 +88,25 @@ void ModelTrainable::move_state_out() {
   if (!result.problem.empty()) tell_("the optimizer state stays where it is: " + result.problem);
 }
 
+/// Their memory may be reused at once: work is enqueued in stream order.
+void ModelTrainable::park_masters() {
+  if (!empties_predict_) return;
+  try {
+    for (Parameter* parameter : step_->parameters()) parameter->park_master(host_, stream_);
+  } catch (const OutOfMemory& error) {
+    for (Parameter* parameter : step_->parameters()) parameter->recall_master();
+    tell_(concat("the masters stay where they are: ", error.what()));
+  }
+  stream_.pool()->trim();
+}
+
+/// From its first use of the device on, a phase other than Predict has the optimizer state on its
+/// way back.
+void ModelTrainable::begin_return() {
+  offload_->release_moved_out();
+  if (phase_ != Phase::kPredict) offload_->begin_return();
+}
+
 void ModelTrainable::bring_state_back() {
   if (offload_->whereabouts() == Whereabouts::kResident) return;
   offload_->wait_until_restored();
@@ -92,13 +116,13 @@ void ModelTrainable::bring_state_back() {
 void ModelTrainable::begin_restore() { offload_->begin_restore(); }
 
 double ModelTrainable::wait_for_loss(const Batch& batch) {
-  offload_->release_moved_out();
+  begin_return();
   if (phase_ == Phase::kPredict) step_->free_gradients();
   return step_->wait_for_loss(batch);
 }
 
 GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
-  offload_->release_moved_out();
+  begin_return();
   const std::int64_t before = step_->micro_batches();
   const GradientMeasurement measured = step_->wait_for_gradient(batch);
   if (step_->micro_batches() != before) {
@@ -108,13 +132,32 @@ GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
   return measured;
 }
 
-void ModelTrainable::apply_gradient() { step_->apply_gradient(); }
+void ModelTrainable::apply_gradient() {
+  bring_state_back();
+  step_->apply_gradient();
+}
 
 std::vector<Tensor> ModelTrainable::empty_like_weights(MemoryKind kind) {
   std::vector<Tensor> tensors;
   for (const Parameter* parameter : step_->parameters())
     tensors.push_back(Tensor::empty(parameter->shape(), DType::kF32, kind, stream_));
   return tensors;
+}
+
+std::vector<Tensor> ModelTrainable::empty_directions() {
+  std::vector<Tensor> tensors;
+  for (const Parameter* parameter : step_->parameters()) {
+    tensors.push_back(Tensor::empty(parameter->shape(), DType::kF32, MemoryKind::kPredictor,
+                                    empties_predict_ ? host_ : stream_));
+  }
+  return tensors;
+}
+
+void ModelTrainable::write_direction(const Tensor& direction, const std::vector<Tensor>& of,
+                                     const std::vector<float>& factors) {
+  const StagedTensor here(direction, Use::kWrite, stream_);
+  kernels::scale(here, of[0], factors[0], stream_);
+  for (std::size_t i = 1; i < of.size(); ++i) kernels::axpy(here, here, factors[i], of[i], stream_);
 }
 
 void ModelTrainable::copy_weights(const std::vector<Tensor>& to) {
@@ -130,26 +173,31 @@ void ModelTrainable::move_along(const std::vector<Tensor>& directions, double le
   const std::vector<Parameter*>& parameters = step_->parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Weight weight = parameters[i]->acquire_master(stream_);
-    kernels::axpy(weight, weight, static_cast<float>(length), directions[i], stream_);
+    const StagedTensor master(weight, Use::kChange, stream_),
+        direction(directions[i], Use::kRead, stream_);
+    kernels::axpy(master, master, static_cast<float>(length), direction, stream_);
   }
   step_->refresh_compute_copies();
 }
 
 double ModelTrainable::wait_for_slope(const std::vector<Tensor>& directions) {
   const std::vector<Parameter*>& parameters = step_->parameters();
-  std::vector<Tensor> gradients, along;
+  std::vector<Tensor> slopes;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Tensor gradient = parameters[i]->gradient();
     if (!gradient) continue;
-    gradients.push_back(gradient);
-    along.push_back(directions[i]);
+    const StagedTensor direction(directions[i], Use::kRead, stream_);
+    slopes.push_back(kernels::empty_result(stream_));
+    kernels::dot(slopes.back(), {&gradient, 1}, {&static_cast<const Tensor&>(direction), 1},
+                 stream_);
   }
-  const Tensor slope = kernels::empty_result(stream_);
-  kernels::dot(slope, gradients, along, stream_);
-  return kernels::wait_for_value(slope, stream_);
+  double sum = 0;
+  for (const Tensor& slope : slopes) sum += kernels::wait_for_value(slope, stream_);
+  return sum;
 }
 
 void ModelTrainable::write_momentum_directions(const std::vector<Tensor>& directions) {
+  bring_state_back();
   step_->write_momentum_directions(directions);
 }
 
@@ -175,7 +223,7 @@ void ModelTrainable::restore_snapshot() {
 void ModelTrainable::save(State& state) {
   stream_.synchronize();
   before_save_ = offload_->whereabouts();
-  if (offload_->restored() != Restored::kZeros) bring_state_back();
+  if (offload_->restored() != Restored::kZeros || phase_ != Phase::kPredict) bring_state_back();
   if (offload_->restored() == Restored::kRounded) {
     is_rounded_ = is_rounded_ || before_save_ != Whereabouts::kResident;
     state.integers[kRoundedState] = is_rounded_ ? 1 : 0;

@@ -39,7 +39,7 @@ std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config) {
 /// Throws ConfigError where the optimizer's groups do not fit the model, which is made without
 /// memory.
 void check_groups(const HybridTrainerConfig& config, const ModelRegistry& registry) {
-  const Stream nowhere(MemoryPool::create("device", {}, simulated_memory()));
+  const Stream nowhere(MemoryPool::create("device", {}, simulated_memory({})));
   const auto model = make_model(config.model, 0, nowhere, registry);
   make_optimizer(config.optimizer, trainable_parameters(*model), nowhere);
 }
@@ -332,8 +332,10 @@ void TrainingRun::check_steps_left(const HybridTrainer& trainer) const {
 TrainingRunResult TrainingRun::train() {
   const RunPaths& paths = directory_.paths();
   if (stream_.device().type == DeviceType::kCuda) {
-    stream_.pool()->reserve(simulated_step_bytes(config_, *settings_.registry),
-                            "the parts of one step");
+    stream_.pool()->reserve(
+        simulate_memory(config_, stream_.device(), SimulatedPhases::kAll, *settings_.registry)
+            .device_bytes,
+        "the parts of one step");
   }
   const auto made = make_model(config_.model, static_cast<std::uint64_t>(config_.training.seed),
                                stream_, *settings_.registry);

@@ -248,7 +248,8 @@ class CheckDevice : public ::testing::TestWithParam<const std::vector<Case>*> {}
 TEST_P(CheckDevice, EveryTensorIsOnTheStreamsDevice) {
   const Stream host = cpu_stream();
   const Stream device = cuda_stream();
-  const Stream simulated(MemoryPool::create("simulated", {}, simulated_memory()));
+  const Stream simulated(
+      MemoryPool::create("simulated", {}, simulated_memory({DeviceType::kCuda})));
   for (const Case& one : *GetParam()) {
     for (std::size_t i = 0; i < one.arguments.size(); ++i) {
       expect_refused(one, i, device, host);

@@ -66,7 +66,7 @@ TEST_F(CudaOffload, BringsTheSameBitsBackFromMemoryAndFile) {
         EXPECT_FALSE(tensors_[0].defined());
         work();
         stream_.synchronize();
-        strategy->begin_restore();
+        strategy->begin_return();
         work();
         strategy->wait_until_restored();
         kernels::scale(tensors_[1], tensors_[1], 2, stream_);
@@ -111,7 +111,7 @@ TEST_F(CudaOffload, CompressedStateComesBackRoundedToTheBitsOfTheProcessor) {
     strategy->release_moved_out();
   }
   EXPECT_LT(live_state(), before / 3);
-  strategy->begin_restore();
+  strategy->begin_return();
   work();
   strategy->wait_until_restored();
   for (std::size_t i = 0; i < tensors_.size(); ++i)
@@ -123,7 +123,7 @@ TEST_F(CudaOffload, DroppedStateComesBackAsZeros) {
   const auto strategy = make_offload_strategy({.offload_strategy = "drop_and_reinitialize"}, host_);
   strategy->move_out(slots(), stream_);
   work();
-  strategy->begin_restore();
+  strategy->begin_return();
   strategy->wait_until_restored();
   for (const Tensor& tensor : tensors_) {
     EXPECT_EQ(kernels::wait_for_sum_of_squares(tensor, stream_), 0);

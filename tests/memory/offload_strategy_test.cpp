@@ -72,8 +72,8 @@ TEST_P(OffloadContract, FreesDeviceMemoryAndBringsContentBackCycleAfterCycle) {
     EXPECT_EQ(device_.pool()->use().cached, 0u);
     const Whereabouts out = moves() ? Whereabouts::kAway : Whereabouts::kResident;
     EXPECT_EQ(strategy_->whereabouts(), out);
-    strategy_->begin_restore();
-    strategy_->begin_restore();
+    strategy_->begin_return();
+    strategy_->begin_return();
     EXPECT_EQ(strategy_->whereabouts(),
               moves() && GetParam().config.async_restore ? Whereabouts::kReturning : out);
     strategy_->wait_until_restored();
@@ -92,7 +92,7 @@ TEST_P(OffloadContract, RestoresHereAndNowWithoutBeginRestore) {
 }
 
 TEST_P(OffloadContract, DoesNothingWhereNothingIsOut) {
-  strategy_->begin_restore();
+  strategy_->begin_return();
   strategy_->wait_until_restored();
   EXPECT_TRUE(content_.has_its_bits());
 }
@@ -100,7 +100,7 @@ TEST_P(OffloadContract, DoesNothingWhereNothingIsOut) {
 TEST_P(OffloadContract, MayGoWhileContentIsOutOrOnItsWayBack) {
   const std::size_t bytes_before = state_bytes();
   strategy_->move_out(content_.slots(), device_);
-  strategy_->begin_restore();
+  strategy_->begin_return();
   strategy_.reset();
   EXPECT_EQ(state_bytes(), moves() ? 0 : bytes_before);
 }
@@ -127,7 +127,7 @@ TEST(OffloadRestore, SaysThatTheDeviceIsFullAndTriesAgain) {
   strategy->move_out(content.slots(), device);
   {
     const Buffer taken = device.pool()->allocate(700000, MemoryKind::kActivations);
-    strategy->begin_restore();
+    strategy->begin_return();
     EXPECT_THROW(strategy->wait_until_restored(), OutOfMemory);
     EXPECT_FALSE(content.in_place());
   }

@@ -39,7 +39,7 @@ TEST(StoredOffload, BeginRestoreReturnsBeforeTheContentIsThere) {
   std::latch release(1);
   StoredOffload offload(std::make_unique<SlowStore>(release, 0), true);
   offload.move_out(content.slots(), device);
-  offload.begin_restore();
+  offload.begin_return();
   EXPECT_FALSE(content.in_place());  // the store waits for the line below, and this thread got here
   release.count_down();
   offload.wait_until_restored();
@@ -52,7 +52,7 @@ TEST(StoredOffload, SurfacesAnErrorOfTheThreadAndLosesNothing) {
   std::latch release(0);
   StoredOffload offload(std::make_unique<SlowStore>(release, 2), true);
   offload.move_out(content.slots(), device);
-  offload.begin_restore();
+  offload.begin_return();
   EXPECT_THROW(offload.wait_until_restored(), IoError);
   EXPECT_THROW(offload.wait_until_restored(), IoError);
   EXPECT_FALSE(content.in_place());
@@ -93,7 +93,7 @@ TEST(StoredOffload, RestoresInTheCallWhereItIsNotAsync) {
   Content content(device);
   StoredOffload offload(std::make_unique<PoolStore>(MemoryPool::create("host")), false);
   offload.move_out(content.slots(), device);
-  offload.begin_restore();
+  offload.begin_return();
   EXPECT_EQ(device.pool()->use().live_total, 0u);
   offload.wait_until_restored();
   EXPECT_TRUE(content.has_its_bits());

@@ -51,10 +51,26 @@ class JsonlSinkTest : public testing::Folder {
 TEST_F(JsonlSinkTest, WritesOneObjectWithAllKeysAStep) {
   write_steps(7, 7);
   const boost::json::object line = only_line();
-  for (const char* key :
-       {"step", "phase", "loss", "learning_rate", "gradient_norm", "tokens", "seconds",
-        "tokens_per_second", "live_bytes", "peak_bytes", "host_bytes", "predicted_loss",
-        "confidence", "decision", "kept_fraction", "cost", "event", "warns", "validation_loss"}) {
+  for (const char* key : {"step",
+                          "phase",
+                          "loss",
+                          "learning_rate",
+                          "gradient_norm",
+                          "tokens",
+                          "seconds",
+                          "tokens_per_second",
+                          "live_bytes",
+                          "peak_bytes",
+                          "border_peak_bytes",
+                          "host_bytes",
+                          "predicted_loss",
+                          "confidence",
+                          "decision",
+                          "kept_fraction",
+                          "cost",
+                          "event",
+                          "warns",
+                          "validation_loss"}) {
     EXPECT_TRUE(line.contains(key)) << key;
   }
   EXPECT_EQ(line.at("step").as_int64(), 7);
@@ -94,6 +110,7 @@ TEST_F(JsonlSinkTest, WritesNullForWhatIsNotFiniteAndNamesItInTheEvent) {
 TEST_F(JsonlSinkTest, ReadsBackWhatItWrote) {
   StepRecord written = full_record(3, Phase::kCorrect);
   written.warns = true;
+  written.border_peak_bytes = 12345;
   JsonlSink(metrics()).write(written);
   int records = 0;
   for_each_record(metrics(), [&](const StepRecord& read) {
@@ -104,6 +121,7 @@ TEST_F(JsonlSinkTest, ReadsBackWhatItWrote) {
     EXPECT_EQ(read.device_memory.live, written.device_memory.live);
     EXPECT_EQ(read.device_memory.live_total, written.device_memory.live_total);
     EXPECT_EQ(read.device_memory.peak_total, written.device_memory.peak_total);
+    EXPECT_EQ(read.border_peak_bytes, written.border_peak_bytes);
     EXPECT_EQ(read.host_memory.live_total, written.host_memory.live_total);
     EXPECT_EQ(read.decision, written.decision);
     EXPECT_EQ(read.kept_fraction, written.kept_fraction);
@@ -130,7 +148,8 @@ TEST_F(JsonlSinkTest, ReadsEachDecisionBack) {
 TEST_F(JsonlSinkTest, ReadsAnOlderFileWithoutDecisionsAndCosts) {
   write_steps(7, 7);
   boost::json::object line = only_line();
-  for (const char* key : {"decision", "kept_fraction", "cost", "warns"}) line.erase(key);
+  for (const char* key : {"decision", "kept_fraction", "cost", "warns", "border_peak_bytes"})
+    line.erase(key);
   std::ofstream(metrics()) << boost::json::serialize(line) << '\n';
   ASSERT_EQ(steps(), std::vector<std::int64_t>{7});
   for_each_record(metrics(), [](const StepRecord& record) {

@@ -86,6 +86,15 @@ class QuadraticBowl final : public Trainable {
     for (const Tensor& value : values_) tensors.push_back(Tensor::empty_like(value, kind, stream_));
     return tensors;
   }
+  std::vector<Tensor> empty_directions() override {
+    return empty_like_weights(MemoryKind::kPredictor);
+  }
+  void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
+                       const std::vector<float>& factors) override {
+    fill_zero(direction, stream_);
+    for (std::size_t i = 0; i < of.size(); ++i)
+      kernels::axpy(direction, direction, factors[i], of[i], stream_);
+  }
   void copy_weights(const std::vector<Tensor>& to) override {
     for (std::size_t i = 0; i < to.size(); ++i) copy(to[i], values_[i], stream_);
   }

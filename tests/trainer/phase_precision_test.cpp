@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr Device kProcessor{}, kCuda{DeviceType::kCuda, 0}, kSimulated{DeviceType::kSimulated, 0};
+constexpr Device kProcessor{}, kCuda{DeviceType::kCuda, 0}, kSimulated{DeviceType::kCuda, 0, true};
 
 TEST(AutomaticPrecision, IsBFloat16WhereTheProcessorMultipliesIt) {
   const AutomaticPrecision wide = automatic_precision(768, kProcessor);

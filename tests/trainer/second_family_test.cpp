@@ -188,7 +188,7 @@ TEST_F(SecondFamily, GoesFromTextToARunAndIsLoadedFromIt) {
 }
 
 TEST_F(SecondFamily, IsUnknownToASimulationWithoutTheRegistry) {
-  EXPECT_THROW(simulated_step_bytes(config_), ConfigError);
+  EXPECT_THROW(simulate_memory(config_, {}), ConfigError);
 }
 
 }  // namespace

@@ -4,18 +4,19 @@
 
 namespace hybrid_trainer {
 
-/// kSimulated is a CUDA device that hands out memory and runs nothing, to find out what a step
-/// takes before it runs. Whatever is read from it is zero.
-enum class DeviceType { kCpu, kCuda, kSimulated };
+enum class DeviceType { kCpu, kCuda };
 
 /// Where tensors live and work runs.
 struct Device {
   DeviceType type = DeviceType::kCpu;
   int index = 0;  // of the CUDA device, as `hybrid doctor` numbers them
+  /// It hands out addresses and runs nothing, to find out what memory a step takes before it runs:
+  /// every choice is the real device's, and whatever is read is zero.
+  bool simulated = false;
   bool operator==(const Device&) const = default;
 };
 
-std::string name_of(Device device);  // "cpu", "cuda:0", "simulated:0"
+std::string name_of(Device device);  // "cpu", "cuda:0", "simulated cpu"
 
 /// True for "cpu", "cuda", "cuda:N" and "auto", whatever the machine has.
 bool names_a_device(const std::string& name);

@@ -33,8 +33,9 @@ std::unique_ptr<MemorySource> system_memory();
 /// Page-locked memory of the process, at most `limit_bytes` of it. Throws DeviceError where there
 /// is no CUDA.
 std::unique_ptr<MemorySource> pinned_memory(std::size_t limit_bytes);
-/// Addresses without memory behind them, on a simulated device.
-std::unique_ptr<MemorySource> simulated_memory();
+/// Addresses without memory behind them, in the blocks that the device's own memory would give;
+/// `pinned`: as the memory of a host beside a CUDA device.
+std::unique_ptr<MemorySource> simulated_memory(Device device, bool pinned = false);
 /// Plain memory of a CUDA device. Throws DeviceError where there is none.
 std::unique_ptr<MemorySource> cuda_memory(Device device);
 

@@ -49,11 +49,15 @@ class OffloadStrategy {
   /// Frees what has been copied out in the meantime; move_out does so itself if its copies are done
   /// when it returns.
   virtual void release_moved_out() {}
-  /// Starts to restore the slots and returns; does nothing if they are resident or returning, or
+  /// Starts to bring what lies on a slow medium into host memory, and returns; takes no device
+  /// memory. Does nothing if there is no such medium, the slots are resident or returning, or
   /// async_restore is off.
   virtual void begin_restore() = 0;
+  /// Takes the slots' new memory and starts to fill it beside what is enqueued from now on; does
+  /// nothing if they are resident or returning, or async_restore is off.
+  virtual void begin_return() = 0;
   /// Blocks until every slot is in place again, in new memory of its kind from the stream given to
-  /// move_out, for work that is enqueued there from now on; restores synchronously if begin_restore
+  /// move_out, for work that is enqueued there from now on; restores synchronously if begin_return
   /// was not called. Throws what went wrong (OutOfMemory, IoError); the contents are then still
   /// offloaded, and another call tries again.
   virtual void wait_until_restored() = 0;

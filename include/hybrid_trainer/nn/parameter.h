@@ -52,6 +52,11 @@ class Parameter {
   void compute_in(DType dtype, const Stream& stream);
   DType compute_dtype() const { return storage_->compute_dtype(); }
   void refresh_compute_copy(const Stream& stream) { storage_->refresh_compute_copy(stream); }
+  /// See WeightStorage.
+  void park_master(const Stream& home, const Stream& stream) {
+    storage_->park_master(home, stream);
+  }
+  void recall_master() { storage_->recall_master(); }
 
   /// One more module contributes to the gradient in each micro-batch; at first there is one.
   void add_contributor() { ++contributors_; }

@@ -20,6 +20,12 @@ class WeightStorage {
   virtual DType compute_dtype() const = 0;
   /// Makes the compute copy, if there is one, anew from the masters.
   virtual void refresh_compute_copy(const Stream& stream) = 0;
+  /// Where a compute copy stands in for the masters: moves them to the memory of `home`, on the
+  /// host, where acquire gives them. Throws OutOfMemory, and then they stay. Elsewhere, and by
+  /// default, does nothing.
+  virtual void park_master(const Stream&, const Stream&) {}
+  /// Parked masters come back when they are acquired next.
+  virtual void recall_master() {}
 };
 
 /// Masters and compute copy in the memory of the device.
@@ -32,10 +38,16 @@ class ResidentWeight final : public WeightStorage {
   void compute_in(DType dtype, const Stream& stream) override;
   DType compute_dtype() const override { return copy_ ? DType::kBF16 : DType::kF32; }
   void refresh_compute_copy(const Stream& stream) override;
+  void park_master(const Stream& home, const Stream& stream) override;
+  void recall_master() override { recalled_ = true; }
 
  private:
-  Tensor master_;
-  Tensor copy_;  // bf16, or undefined
+  const Tensor& master() const { return master_ ? master_ : parked_; }
+  Tensor master_;  // undefined while it is parked
+  Tensor copy_;    // bf16, or undefined
+  /// The master's memory while it is parked; kept for the next time, as it may still be read.
+  Tensor parked_;
+  bool recalled_ = true;
 };
 
 /// A weight's values, held until this is destroyed.

@@ -15,8 +15,9 @@ struct PhaseUse {
   std::int64_t steps = 0;
   double seconds = 0;
   std::int64_t tokens = 0;
-  double cost = 0;             // charged, in Full steps; NaN where a record does not tell it
-  std::size_t peak_bytes = 0;  // highest total of device memory
+  double cost = 0;  // charged, in Full steps; NaN where a record does not tell it
+  /// Highest total of device memory, from the end of its entry to the end of the next phase's.
+  std::size_t peak_bytes = 0;
   /// The highest of each kind, not all at the same moment.
   std::array<std::size_t, kMemoryKinds> peak_by_kind{};
   std::string precision;  // "fp32", "bf16"
@@ -34,6 +35,7 @@ struct RunSummary {
   std::int64_t tokens = 0;
   double seconds = 0;  // sum of the steps' seconds
   std::array<PhaseUse, kPhases> phases;
+  Phase last_phase = Phase::kWarmup;  // of the last record
   PredictionCounts predictions;
   /// The most that was taken from the system at once, in use or kept for reuse, since the program
   /// began.

@@ -21,7 +21,10 @@ struct StepRecord {
   std::int64_t tokens = 0;  // in this step's batch
   double seconds = 0;       // wall-clock time of this step
   double tokens_per_second = 0;
-  MemoryUse device_memory;               // at the end of the step; peaks since the step began
+  MemoryUse device_memory;  // at the end of the step; peaks since the step began
+  /// Highest total of device memory while this step entered a phase; 0 where it did not. What the
+  /// peaks count comes after it.
+  std::size_t border_peak_bytes = 0;
   MemoryUse host_memory;                 // of the pool that offloaded tensors are in
   std::optional<double> predicted_loss;  // what the predictor expected `loss` to be
   /// The predictor's confidence in its direction, a probability in [0, 1].

@@ -23,12 +23,12 @@ struct GradientMeasurement {
 class Trainable {
  public:
   virtual ~Trainable() = default;
-  /// Sets the phase's precision and memory: entering Predict frees gradients and offloads the
-  /// optimizer state, leaving it waits until the state is restored. Called on every phase change,
+  /// Sets the phase's precision and memory: entering Predict frees gradients and moves out what it
+  /// does not need, which comes back from where it is used first. Called on every phase change,
   /// before the first step and after a resume.
   virtual void enter_phase(Phase phase) = 0;
-  /// Starts to restore the optimizer state in the background, in Predict; does nothing where that
-  /// has begun.
+  /// Starts to bring the optimizer state from a slow medium into host memory, in Predict; does
+  /// nothing where that has begun.
   virtual void begin_restore() = 0;
   /// Forward only: mean loss of the batch at the current weights. Leaves gradients as they are,
   /// except in Predict, where it frees those of a micro-correction. Blocks.
@@ -41,6 +41,11 @@ class Trainable {
   virtual void apply_gradient() = 0;
   /// Tensors that lie as the weights do, f32, one for each in a fixed order; not initialised.
   virtual std::vector<Tensor> empty_like_weights(MemoryKind kind) = 0;
+  /// The same, for directions that only the calls below take: they may lie on the host.
+  virtual std::vector<Tensor> empty_directions() = 0;
+  /// direction = Σ factors·of; `of` as empty_like_weights makes them.
+  virtual void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
+                               const std::vector<float>& factors) = 0;
   /// to = the f32 masters.
   virtual void copy_weights(const std::vector<Tensor>& to) = 0;
   /// Inner product of two f32 tensors that lie as one of the weights does. Blocks.

@@ -1,16 +1,43 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 
+#include "hybrid_trainer/core/memory_pool.h"
+#include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
 
-/// Bytes of device memory that the model of the config takes on CUDA for a forward and backward
-/// pass and an update in the precisions of Warmup, Full and Correct, laid out as the run will lay
-/// it out. Makes the same calls as a step on a simulated device, which needs no GPU and no memory
-/// and runs nothing. A predictor's own tensors and the CUDA context are not included.
-std::size_t simulated_step_bytes(const HybridTrainerConfig& config,
-                                 const ModelRegistry& registry = model_families());
+/// Device memory that one phase needs at most, in bytes.
+struct PhaseMemory {
+  std::size_t peak_bytes = 0;  // 0: the run never comes into it
+  /// The highest of each kind, not all at the same moment.
+  std::array<std::size_t, kMemoryKinds> by_kind{};
+};
+
+/// What a run takes, in bytes.
+struct MemoryNeed {
+  std::array<PhaseMemory, kPhases> phases;
+  std::size_t device_bytes = 0;  // at once; on CUDA in one piece, with the gaps between its blocks
+  std::size_t host_bytes = 0;    // beside the device, for what is kept out of its memory
+  std::size_t disk_bytes = 0;    // of scratch files
+  const PhaseMemory& phase(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
+};
+
+/// Which phases are simulated.
+enum class SimulatedPhases {
+  kAll,
+  kUpdates,  // Warmup, Full and Correct: quicker, and without what predicting takes
+};
+
+/// Goes through a run of the config's model with the same calls, on a simulated `device` that has
+/// no memory and runs nothing: updates in each phase's precision, and a Predict phase as long as the
+/// config allows, which is kept and which is reverted. `device` is cpu or cuda; in a build without
+/// CUDA, the latter throws Error. Neither data nor a folder is touched. Not included: the CUDA
+/// context, libraries, and what checkpoints and the final sample take of the host.
+MemoryNeed simulate_memory(const HybridTrainerConfig& config, Device device,
+                           SimulatedPhases phases = SimulatedPhases::kAll,
+                           const ModelRegistry& registry = model_families());
 
 }  // namespace hybrid_trainer

@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "hybrid_trainer/memory/offload_strategy.h"
 #include "hybrid_trainer/memory/weight_snapshot.h"
@@ -32,6 +34,9 @@ class ModelTrainable final : public Trainable {
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override;
+  std::vector<Tensor> empty_directions() override;
+  void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
+                       const std::vector<float>& factors) override;
   void copy_weights(const std::vector<Tensor>& to) override;
   double wait_for_dot(const Tensor& x, const Tensor& y) override;
   void move_along(const std::vector<Tensor>& directions, double length) override;
@@ -48,6 +53,9 @@ class ModelTrainable final : public Trainable {
   /// Steps done in all phases, which the schedule and dropout depend on.
   void set_steps_done(std::int64_t steps);
   const PhasePrecision& precision() const { return precision_; }
+  /// What the device took until the phase was entered, if one was since the last call; the pool's
+  /// peaks begin anew after it. To be called once a step.
+  std::optional<MemoryUse> take_border() { return std::exchange(border_, {}); }
   /// Weights, optimizer state and the snapshot if there is one, as views. Restores offloaded state
   /// first; release_after_save offloads it again, unless its restore had begun or it was rounded.
   void save(State& state);
@@ -58,8 +66,13 @@ class ModelTrainable final : public Trainable {
  private:
   void move_state_out();
   void bring_state_back();
+  void park_masters();
+  void begin_return();
 
   const Stream& stream_;
+  Stream host_;
+  /// Whether Predict moves masters and direction to the host.
+  bool empties_predict_;
   std::function<void(const std::string&)> tell_;
   std::unique_ptr<TrainingStep> step_;
   PhasePrecision precision_;
@@ -69,6 +82,7 @@ class ModelTrainable final : public Trainable {
   std::vector<Weight> saved_;  // from save to release_after_save
   WeightSnapshot snapshot_;
   Phase phase_ = Phase::kWarmup;
+  std::optional<MemoryUse> border_;
   std::int64_t steps_done_ = 0, rewound_ = 0;
 };
 

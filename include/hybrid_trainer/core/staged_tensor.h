@@ -1,0 +1,31 @@
+#pragma once
+
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer {
+
+/// What a computation does with a tensor.
+enum class Use { kRead, kWrite, kChange };
+
+/// A tensor in the memory of the stream's pool for the time of one computation: itself, or a copy
+/// of one that lies elsewhere, of the same kind, whose changes are copied back at the end. Copies
+/// are in stream order. An undefined tensor stays undefined.
+class StagedTensor {
+ public:
+  /// Stages what the stream's device does not compute on: host memory beside a CUDA device.
+  StagedTensor(const Tensor& tensor, Use use, const Stream& stream)
+      : StagedTensor(tensor, use, stream, tensor.device().type != stream.device().type) {}
+  /// Stages what lies `elsewhere`.
+  StagedTensor(const Tensor& tensor, Use use, const Stream& stream, bool elsewhere);
+  ~StagedTensor();
+  StagedTensor(const StagedTensor&) = delete;
+  StagedTensor& operator=(const StagedTensor&) = delete;
+  operator const Tensor&() const { return here_; }
+
+ private:
+  Tensor tensor_, here_;
+  const Stream& stream_;
+  bool goes_back_ = false;
+};
+
+}  // namespace hybrid_trainer

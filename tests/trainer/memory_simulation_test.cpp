@@ -1,0 +1,120 @@
+#include "hybrid_trainer/trainer/memory_simulation.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/observability/run_summary.h"
+#include "hybrid_trainer/trainer/hybrid_trainer.h"
+
+namespace hybrid_trainer {
+namespace {
+
+HybridTrainerConfig small_config() {
+  HybridTrainerConfig config;
+  config.model = {.layers = 3, .heads = 2, .width = 64, .context = 64, .vocabulary = 300};
+  config.data = {.batch_size = 4, .sequence_length = 64};
+  config.optimizer.name = "adamw";
+  config.training.steps = 20;
+  config.phases.warmup_steps = 2;
+  config.phases.full_steps = 4;
+  config.phases.max_predict_steps = 3;
+  config.phases.trial_steps = 3;
+  config.phases.trial_share = 1;
+  auto& precision = config.mixed_precision;
+  precision.warmup = precision.full = precision.predict = precision.correct = "fp32";
+  return config;
+}
+
+/// Peaks by phase of a real run.
+std::array<std::size_t, kPhases> measured_peaks(const HybridTrainerConfig& config) {
+  const Stream stream(make_device_pool());
+  const auto batch_of = [&](std::int64_t size) {
+    const Shape shape{size, config.data.sequence_length};
+    return Batch{Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream),
+                 Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream)};
+  };
+  const std::int64_t size = config.data.batch_size * config.gradient_accumulation.micro_batches;
+  const Batch batch = batch_of(size), prefetched = batch_of(size),
+              windows = batch_of(config.data.batch_size);
+  const auto model = make_model(config.model, 0, stream);
+  HybridTrainer trainer(*model, config, stream);
+  RunSummary summary;
+  for (std::int64_t i = 0; i < config.training.steps; ++i) summary.add(trainer.step(batch));
+  std::array<std::size_t, kPhases> peaks{};
+  for (const Phase phase : kAllPhases)
+    peaks[static_cast<std::size_t>(phase)] = summary.phase(phase).peak_bytes;
+  return peaks;
+}
+
+void expect_as_measured(const HybridTrainerConfig& config) {
+  const MemoryNeed need = simulate_memory(config, {});
+  const auto measured = measured_peaks(config);
+  for (const Phase phase : kAllPhases) {
+    const auto taken = static_cast<double>(measured[static_cast<std::size_t>(phase)]);
+    ASSERT_GT(taken, 0) << name_of(phase);
+    EXPECT_NEAR(static_cast<double>(need.phase(phase).peak_bytes) / taken, 1, 0.01)
+        << name_of(phase);
+    EXPECT_GE(need.device_bytes, need.phase(phase).peak_bytes);
+  }
+}
+
+TEST(MemorySimulation, SaysWhatEachPhaseOfARunTakes) { expect_as_measured(small_config()); }
+
+TEST(MemorySimulation, KnowsEachPrecision) {
+  HybridTrainerConfig config = small_config();
+  config.mixed_precision.full = config.mixed_precision.warmup = "bf16";
+  expect_as_measured(config);
+  config.mixed_precision.predict = config.mixed_precision.correct = "bf16";
+  expect_as_measured(config);
+}
+
+TEST(MemorySimulation, KnowsEachOptimizer) {
+  for (const std::string& name : {"muon", "sgd", "lion"}) {
+    HybridTrainerConfig config = small_config();
+    config.optimizer.name = name;
+    expect_as_measured(config);
+  }
+  HybridTrainerConfig config = small_config();
+  config.optimizer.state_bits = 8;
+  expect_as_measured(config);
+}
+
+TEST(MemorySimulation, KnowsEachOption) {
+  const auto with = [](const char* option, const auto& change) {
+    SCOPED_TRACE(option);
+    HybridTrainerConfig config = small_config();
+    change(config);
+    expect_as_measured(config);
+  };
+  with("micro-batches", [](auto& config) { config.gradient_accumulation.micro_batches = 2; });
+  with("recompute", [](auto& config) { config.memory.recompute = 1; });
+  with("recompute in part", [](auto& config) { config.memory.recompute = 0.5; });
+  with("activations on the host", [](auto& config) { config.memory.activations = "host"; });
+  with("activations in a file", [](auto& config) { config.memory.activations = "file"; });
+  with("state on the host", [](auto& config) { config.memory.optimizer_state = "host"; });
+  with("dropout", [](auto& config) { config.model.dropout = 0.1; });
+  with("linear", [](auto& config) { config.phases.predictor = "linear"; });
+  for (const std::string& strategy : offload_strategy_names()) {
+    with(strategy.c_str(),
+         [&](auto& config) { config.predict_aware_memory.offload_strategy = strategy; });
+  }
+}
+
+std::size_t most_resident_bytes() {
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  return static_cast<std::size_t>(use.ru_maxrss) * 1024;
+}
+
+TEST(MemorySimulation, TakesNoMemoryItself) {
+  HybridTrainerConfig config = preset_config("gpt2-1558m");
+  config.model.vocabulary = 50257;
+  const std::size_t before = most_resident_bytes();
+  const MemoryNeed need = simulate_memory(config, {});
+  EXPECT_GT(need.device_bytes, std::size_t{20} << 30);
+  EXPECT_LT(most_resident_bytes(), before + (std::size_t{100} << 20));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
