@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "hybrid_trainer/memory/offload_strategy.h"
-#include "scratch_file.h"
 
 namespace hybrid_trainer {
 
@@ -22,10 +21,7 @@ class ContentStore {
   virtual bool blocks(const Stream& stream) const {
     return stream.device().type == DeviceType::kCpu && !stream.device().simulated;
   }
-  /// Whether the contents lie on a medium slower than memory, and prefetch would help.
-  virtual bool is_slow() const { return false; }
-  /// Brings them into host memory, in any thread, for the next write_to. Throws IoError,
-  /// OutOfMemory.
+  /// Starts to bring what lies on a slow medium into memory, and returns.
   virtual void prefetch() {}
   /// Frees the space.
   virtual void forget() = 0;
@@ -39,43 +35,22 @@ inline void copy_alone(const Tensor& to, const Tensor& from) {
   std::memcpy(to.raw(), from.raw(), to.bytes());
 }
 
-/// Copies in another pool, of their own kinds.
+/// Copies in another pool, of host memory or in a file, of their own kinds.
 class PoolStore final : public ContentStore {
  public:
   explicit PoolStore(std::shared_ptr<MemoryPool> pool) : host_(std::move(pool)) {}
   void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) override;
   void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override;
+  bool blocks(const Stream& stream) const override {
+    const bool copies_wait = stream.native() != nullptr && !host_.pool()->pinned();
+    return copies_wait || ContentStore::blocks(stream);
+  }
+  void prefetch() override;
   void forget() override;
 
  private:
   Stream host_;
   std::vector<Tensor> copies_;
-};
-
-/// A scratch file, read through copies in another pool.
-class FileStore final : public ContentStore {
- public:
-  /// Throws CannotCreate where no file can be made in `folder`.
-  FileStore(const std::string& folder, std::shared_ptr<MemoryPool> pool);
-  void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) override;
-  void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override;
-  bool blocks(const Stream& stream) const override {
-    return prefetched_.empty() || ContentStore::blocks(stream);
-  }
-  bool is_slow() const override { return true; }
-  void prefetch() override;
-  void forget() override;
-
- private:
-  struct Kept {
-    Shape shape;
-    DType dtype;
-    MemoryKind kind;
-  };
-  ScratchFile file_;
-  Stream host_;
-  std::vector<Kept> kept_;          // what lies in the file, one behind the other
-  std::vector<Tensor> prefetched_;  // none or all of it
 };
 
 /// Keeps nothing and gives zeros.

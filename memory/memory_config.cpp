@@ -9,11 +9,6 @@ const std::vector<std::string>& placement_names() {
   return names;
 }
 
-const std::vector<std::string>& state_placement_names() {
-  static const std::vector<std::string> names{"device", "host"};
-  return names;
-}
-
 std::string MemoryConfig::scratch_folder() const {
   return folder.empty() ? std::filesystem::temp_directory_path().string() : folder;
 }

@@ -4,6 +4,7 @@
 
 #include "compressed_store.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/pools.h"
 #include "stored_offload.h"
 
 namespace hybrid_trainer {
@@ -31,7 +32,8 @@ std::unique_ptr<OffloadStrategy> cpu_offload(const PredictAwareMemoryConfig& con
   if (config.offload_target == "memory") {
     store = std::make_unique<PoolStore>(std::move(host));
   } else {
-    store = std::make_unique<FileStore>(config.offload_target, std::move(host));
+    store = std::make_unique<PoolStore>(make_file_pool(host->device(), config.offload_target,
+                                                       "predict_aware_memory.offload_target"));
   }
   return std::make_unique<StoredOffload>(std::move(store), config.async_restore);
 }

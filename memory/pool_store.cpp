@@ -1,3 +1,5 @@
+#include <sys/mman.h>
+
 #include "content_store.h"
 
 namespace hybrid_trainer {
@@ -6,7 +8,7 @@ void PoolStore::keep(const std::vector<OffloadSlot>& slots, const Stream& stream
   try {
     for (const OffloadSlot& slot : slots) {
       copies_.push_back(Tensor::empty_like(*slot.tensor, slot.tensor->kind(), host_));
-      copy(copies_.back(), *slot.tensor, stream);
+      copy_or_wait(copies_.back(), *slot.tensor, stream);
     }
   } catch (...) {
     stream.synchronize();
@@ -17,11 +19,17 @@ void PoolStore::keep(const std::vector<OffloadSlot>& slots, const Stream& stream
 
 void PoolStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) const {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (blocks(stream)) {
+    if (ContentStore::blocks(stream)) {
       copy_alone(tensors[i], copies_[i]);
     } else {
-      copy(tensors[i], copies_[i], stream);
+      copy_or_wait(tensors[i], copies_[i], stream);
     }
+  }
+}
+
+void PoolStore::prefetch() {
+  for (const Tensor& kept : copies_) {
+    if (!kept.device().simulated) posix_madvise(kept.raw(), kept.bytes(), POSIX_MADV_WILLNEED);
   }
 }
 

@@ -6,7 +6,6 @@ namespace hybrid_trainer {
 
 StoredOffload::~StoredOffload() {
   if (worker_.joinable()) worker_.join();
-  if (prefetcher_.joinable()) prefetcher_.join();
   if (transfer_) transfer_->synchronize();
 }
 
@@ -63,11 +62,7 @@ void StoredOffload::forget_what_is_back() {
 }
 
 void StoredOffload::begin_restore() {
-  const bool out = now_ == Whereabouts::kLeaving || now_ == Whereabouts::kAway;
-  if (!async_ || !out || !store_->is_slow() || prefetched_.valid()) return;
-  std::packaged_task<void()> task([this] { store_->prefetch(); });
-  prefetched_ = task.get_future();
-  prefetcher_ = std::jthread(std::move(task));
+  if (async_ && now_ == Whereabouts::kAway) store_->prefetch();
 }
 
 void StoredOffload::begin_return() {
@@ -78,15 +73,6 @@ void StoredOffload::begin_return() {
     start_restore(true);
   } catch (const std::exception&) {  // wait_until_restored tries again, and reports it
     give_up_restore();
-  }
-}
-
-/// What could not be brought into host memory is read from where it lies.
-void StoredOffload::wait_for_prefetch() {
-  if (!prefetched_.valid()) return;
-  try {
-    prefetched_.get();
-  } catch (const std::exception&) {
   }
 }
 
@@ -109,16 +95,13 @@ void StoredOffload::allocate_returning() {
 void StoredOffload::start_restore(bool in_background) {
   ready_.record(*stream_);
   transfer_->order_after(ready_);
-  const bool waits = prefetched_.valid() || store_->blocks(*transfer_);
-  if (!in_background || !waits) {
-    wait_for_prefetch();
+  if (!in_background || !store_->blocks(*transfer_)) {
     store_->write_to(returning_, *transfer_);
     moved_in_.record(*transfer_);
     now_ = Whereabouts::kReturning;
     return;
   }
   std::packaged_task<void()> task([this] {
-    wait_for_prefetch();
     store_->write_to(returning_, *transfer_);
     transfer_->synchronize();
   });

@@ -32,7 +32,6 @@ class StoredOffload final : public OffloadStrategy {
     DType dtype;
     MemoryKind kind;
   };
-  void wait_for_prefetch();
   void allocate_returning();
   void start_restore(bool in_background);
   void forget_what_is_back();
@@ -51,9 +50,8 @@ class StoredOffload final : public OffloadStrategy {
   std::vector<Tensor> leaving_;     // until moved_out_
   std::vector<Tensor> returning_;   // the slots' new tensors, being filled
   bool store_is_full_ = false;      // it may forget once moved_in_ is reached
-  std::future<void> prefetched_;
   std::future<void> pending_;
-  std::jthread prefetcher_, worker_;
+  std::jthread worker_;
 };
 
 }  // namespace hybrid_trainer

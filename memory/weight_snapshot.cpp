@@ -6,9 +6,9 @@ void WeightSnapshot::take(const std::vector<Parameter*>& parameters, const Strea
   if (taken()) drop();
   try {
     for (const Parameter* parameter : parameters) {
-      const Weight weight = parameter->acquire_master(stream);
-      copies_.push_back(Tensor::empty_like(weight, MemoryKind::kSnapshot, host_));
-      copy(copies_.back(), weight, stream);
+      const Tensor master = parameter->home_master();
+      copies_.push_back(Tensor::empty_like(master, MemoryKind::kSnapshot, host_));
+      copy_or_wait(copies_.back(), master, stream);
     }
     last_use_.record(stream);
   } catch (...) {
@@ -21,7 +21,7 @@ void WeightSnapshot::take(const std::vector<Parameter*>& parameters, const Strea
 void WeightSnapshot::restore(const std::vector<Parameter*>& parameters, const Stream& stream) {
   require(parameters.size() == copies_.size(), "snapshot: restore of what was not taken");
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    copy(parameters[i]->acquire_master(stream), copies_[i], stream);
+    copy_or_wait(parameters[i]->home_master(), copies_[i], stream);
   last_use_.record(stream);
 }
 

@@ -19,4 +19,10 @@ std::shared_ptr<MemoryPool> make_host_pool(Device device, std::optional<std::siz
   return MemoryPool::create("host", budget_bytes, pinned_memory(available_memory_bytes() / 2));
 }
 
+std::shared_ptr<MemoryPool> make_file_pool(Device device, const std::string& folder,
+                                           const char* key) {
+  return MemoryPool::create("scratch file in " + folder, {},
+                            device.simulated ? simulated_memory({}) : file_memory(folder, key));
+}
+
 }  // namespace hybrid_trainer

@@ -6,12 +6,12 @@ StagedTensor::StagedTensor(const Tensor& tensor, Use use, const Stream& stream, 
     : tensor_(tensor), here_(tensor), stream_(stream) {
   if (!tensor || !elsewhere) return;
   here_ = Tensor::empty_like(tensor, tensor.kind(), stream);
-  if (use != Use::kWrite) copy(here_, tensor, stream);
+  if (use != Use::kWrite) copy_or_wait(here_, tensor, stream);
   goes_back_ = use != Use::kRead;
 }
 
 StagedTensor::~StagedTensor() {
-  if (goes_back_) copy(tensor_, here_, stream_);
+  if (goes_back_) copy_or_wait(tensor_, here_, stream_);
 }
 
 }  // namespace hybrid_trainer

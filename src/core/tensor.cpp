@@ -172,6 +172,12 @@ void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream
   stream.synchronize();
 }
 
+void copy_or_wait(const Tensor& destination, const Tensor& source, const Stream& stream) {
+  const bool enqueued =
+      stream.native() == nullptr || !(needs_staging(destination) || needs_staging(source));
+  (enqueued ? copy : wait_for_copy)(destination, source, stream);
+}
+
 void fill_zero(const Tensor& tensor, const Stream& stream) {
   if (simulated(stream)) return;
   if (!on_host(tensor)) {

@@ -42,14 +42,12 @@ std::string full_name(const FileTensor& in_file, const std::string& prefix) {
   return in_file.prefixed ? prefix + in_file.name : in_file.name;
 }
 
-/// Views of the weights that `held` keeps.
 std::vector<NamedTensor> tensors_for_file(LanguageModel& model, const HuggingFaceLayout& layout,
-                                          std::vector<Weight>& held, const Stream& stream) {
+                                          const Stream& stream) {
   std::vector<NamedTensor> tensors;
   model.visit_parameters([&](Parameter& parameter) {
     const FileTensor in_file = layout.tensor(parameter, model.config());
-    held.push_back(parameter.acquire_master(stream));
-    const Tensor value = wait_for_host(held.back(), stream);
+    const Tensor value = wait_for_host(parameter.home_master(), stream);
     Tensor tensor = value;
     if (in_file.transposed) {
       const Stream host(MemoryPool::create("host"));
@@ -82,8 +80,7 @@ void write_files(LanguageModel& model, const HuggingFaceLayout& layout, const To
   replace_file(folder + "/generation_config.json", hugging_face_generation_text(end_of_text));
   if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
     write_tokenizer(*tokenizer, model.config(), folder);
-  std::vector<Weight> held;
-  write_safetensors(folder + "/model.safetensors", tensors_for_file(model, layout, held, stream));
+  write_safetensors(folder + "/model.safetensors", tensors_for_file(model, layout, stream));
 }
 
 void check_output(const fs::path& folder) {
@@ -143,10 +140,9 @@ void read_parameter(Parameter& parameter, const FileTensor& in_file,
         concat(file.path(), ": ", name, " is ", found.text(), ", want ", in_file.shape.text()));
   }
   const Stream host(MemoryPool::create("host"));
-  const Weight master = parameter.acquire_master(stream);
-  const bool in_place = master.tensor().device().type == DeviceType::kCpu;
-  const Tensor value =
-      in_place ? master.tensor() : Tensor::empty_like(master, MemoryKind::kWorkspace, host);
+  const Tensor master = parameter.home_master();
+  const bool in_place = master.device().type == DeviceType::kCpu;
+  const Tensor value = in_place ? master : Tensor::empty_like(master, MemoryKind::kWorkspace, host);
   if (in_file.transposed) {
     const Tensor matrix = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, host);
     file.read(name, matrix);

@@ -61,8 +61,7 @@ void Decoder::initialize(const DecoderDeviations& deviations, std::uint64_t seed
       initialize_normal(projection->weight(), deviations.projection, seed, stream);
   }
   for (Parameter* table : {&embedding_.tokens(), &head_table()}) {
-    const Weight rows = table->acquire_master(stream);
-    fill_zero(rows.tensor().rows(config_.vocabulary, table->shape()[0]), stream);
+    fill_zero(table->home_master().rows(config_.vocabulary, table->shape()[0]), stream);
   }
 }
 

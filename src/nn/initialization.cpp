@@ -17,8 +17,7 @@ std::uint64_t hash_of(const std::string& name) {
 /// Lets `write(values, count)` fill the parameter in place, or in host memory that is copied.
 template <class Write>
 void fill_from_host(const Parameter& parameter, const Stream& stream, const Write& write) {
-  const Weight weight = parameter.acquire_master(stream);
-  const Tensor& value = weight;
+  const Tensor value = parameter.home_master();
   if (value.device().simulated) return;
   if (value.device().type == DeviceType::kCpu) return write(value.data<float>(), value.elements());
   const Stream host(MemoryPool::create("host"));

@@ -1,6 +1,5 @@
 #include "hybrid_trainer/nn/weight.h"
 
-#include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 
 namespace hybrid_trainer {

@@ -80,8 +80,9 @@ void AdamW::step(float learning_rate, float gradient_scale, const Stream& stream
   settings.gradient_scale = gradient_scale;
   for (const Slot& slot : slots_) {
     const Parameter& parameter = *slot.parameter;
-    const Tensor gradient = parameter.gradient();
-    if (!gradient) continue;
+    const Tensor given = parameter.gradient();
+    if (!given) continue;
+    const StagedTensor gradient(given, Use::kRead, stream);
     const UpdatedWeight weight(parameter, stream);
     settings.weight_decay = decay_of(parameter, weight_decay_);
     const StagedState m(slot.m, home_, stream), v(slot.v, home_, stream);

@@ -3,22 +3,38 @@
 #include <cmath>
 #include <utility>
 
+#include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/kernels/reductions.h"
 
 namespace hybrid_trainer {
 
-Tensor gradient_square_sum(const std::vector<Parameter*>& parameters, const Stream& stream) {
-  std::vector<Tensor> gradients;
+std::vector<Tensor> gradient_square_sums(const std::vector<Parameter*>& parameters,
+                                         const Stream& stream) {
+  std::vector<Tensor> gradients, sums;
   for (const Parameter* parameter : parameters) {
-    if (Tensor gradient = parameter->gradient()) gradients.push_back(std::move(gradient));
+    const Tensor gradient = parameter->gradient();
+    if (!gradient) continue;
+    if (gradient.device() == stream.device()) {
+      gradients.push_back(gradient);
+      continue;
+    }
+    const StagedTensor here(gradient, Use::kRead, stream);
+    sums.push_back(kernels::empty_result(stream));
+    kernels::sum_of_squares(sums.back(), {&static_cast<const Tensor&>(here), 1}, stream);
   }
-  Tensor sum = kernels::empty_result(stream);
-  kernels::sum_of_squares(sum, gradients, stream);
-  return sum;
+  sums.push_back(kernels::empty_result(stream));
+  kernels::sum_of_squares(sums.back(), gradients, stream);
+  return sums;
 }
 
 double wait_for_gradient_norm(const std::vector<Parameter*>& parameters, const Stream& stream) {
-  return std::sqrt(kernels::wait_for_value(gradient_square_sum(parameters, stream), stream));
+  return wait_for_norm(gradient_square_sums(parameters, stream), stream);
+}
+
+double wait_for_norm(const std::vector<Tensor>& square_sums, const Stream& stream) {
+  double sum = 0;
+  for (const Tensor& of_some : square_sums) sum += kernels::wait_for_value(of_some, stream);
+  return std::sqrt(sum);
 }
 
 float clip_scale(double norm, double clip_norm) {

@@ -15,8 +15,9 @@ void MomentumOptimizer::step(float learning_rate, float gradient_scale, const St
   }
   ++steps_;
   for (const Slot& slot : slots_) {
-    const Tensor gradient = slot.parameter->gradient();
-    if (!gradient) continue;
+    const Tensor given = slot.parameter->gradient();
+    if (!given) continue;
+    const StagedTensor gradient(given, Use::kRead, stream);
     const StagedState m(slot.m, home_, stream);
     update({slot.parameter, m}, gradient, learning_rate, gradient_scale, stream);
   }

@@ -5,9 +5,9 @@
 namespace hybrid_trainer {
 
 UpdatedWeight::UpdatedWeight(const Parameter& parameter, const Stream& stream)
-    : master(parameter.acquire_master(stream)),
+    : master(parameter.acquire_master(stream, Use::kChange)),
       compute_copy(parameter.compute_dtype() == DType::kBF16
-                       ? parameter.acquire(DType::kBF16, stream)
+                       ? parameter.acquire(DType::kBF16, stream, Use::kWrite)
                        : Weight{}) {}
 
 Tensor make_state(const Parameter& parameter, const Stream& home) {

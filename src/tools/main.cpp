@@ -26,6 +26,7 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
+    {"plan", plan_command, "say what memory a run takes, and what makes it fit", true},
     {"prepare", prepare_command, "make token shards and a tokenizer from text files and folders"},
     {"train", train_command, "train a model; resume a run", true},
     {"eval", eval_command, "loss and perplexity over the whole validation split", true},

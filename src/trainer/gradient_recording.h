@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 /// What one measurement of the gradient leaves on the device, for the host to read.
 struct PendingGradient {
   std::vector<Tensor> losses;       // (1) f64 each, of the micro-batches
-  Tensor squares;                   // (1) f64: sum of squares of all gradients
+  std::vector<Tensor> squares;      // (1) f64 each: sums of squares of all gradients
   std::vector<Parameter*> written;  // parameters that got a gradient
 };
 

@@ -30,13 +30,21 @@ const HybridTrainerConfig& validated(const HybridTrainerConfig& config) {
 
 HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config,
                              const Stream& stream, std::shared_ptr<MemoryPool> host_pool)
+    : HybridTrainer(
+          model, config, stream,
+          std::make_shared<MemoryPlaces>(
+              config.memory, stream,
+              host_pool ? std::move(host_pool)
+                        : make_host_pool(stream.device(), config.memory.host_budget.limit()))) {}
+
+HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config,
+                             const Stream& stream, std::shared_ptr<MemoryPlaces> places)
     : config_(validated(config)),
       stream_(stream),
-      host_pool_(host_pool ? std::move(host_pool)
-                           : make_host_pool(stream.device(), config.memory.host_budget.limit())),
+      host_pool_(places->host().pool()),
       upload_(std::make_unique<BatchUpload>()),
       trainable_(
-          std::make_unique<ModelTrainable>(model, config, stream, host_pool_,
+          std::make_unique<ModelTrainable>(model, config, stream, std::move(places),
                                            [this](const std::string& text) { tell_mishap(text); })),
       machine_(*trainable_, machine_setup(config)) {}
 

@@ -64,10 +64,14 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
     found.push_back(concat("data.sequence_length: got ", data.sequence_length,
                            ", want at most model.context ", model.context));
   }
-  if (training.cuda_graphs && memory.activations != "device") {
-    found.push_back(concat("memory.activations: got \"", memory.activations,
-                           "\", which training.cuda_graphs cannot record; want device"));
-  }
+  const auto cannot_be_recorded = [&](const char* key, const std::string& got, const char* want) {
+    if (!training.cuda_graphs || got == want) return;
+    found.push_back(concat("memory.", key, ": got \"", got,
+                           "\", which training.cuda_graphs cannot record; want ", want));
+  };
+  cannot_be_recorded("activations", memory.activations, "device");
+  cannot_be_recorded("weights", memory.weights, "device");
+  cannot_be_recorded("gradients", memory.gradients, "keep");
   if (memory.optimizer_state != "device" &&
       predict_aware_memory.offload_strategy == "drop_and_reinitialize") {
     found.push_back(

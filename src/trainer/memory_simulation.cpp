@@ -67,13 +67,6 @@ class SimulatedTrainable final : public Trainable {
   double loss_ = kLoss;
 };
 
-/// What goes to a file leaves the device as what goes to the host does: no file is written.
-HybridTrainerConfig without_files(HybridTrainerConfig config) {
-  if (config.memory.activations == "file") config.memory.activations = "host";
-  config.predict_aware_memory.offload_target = "memory";
-  return config;
-}
-
 /// The same phases in as few steps as show what they take; the first prediction is as long as any.
 PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases phases) {
   PhaseConfig short_phases = config.phases;
@@ -95,11 +88,12 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
 class SimulatedRun {
  public:
   SimulatedRun(const HybridTrainerConfig& config, Device device, const ModelRegistry& registry)
-      : config_(without_files(config)),
+      : config_(config),
         stream_(endless(make_device_pool({device.type, device.index, true}))),
         host_(make_host_pool(stream_.device())),
-        model_(make_model(config_.model, 0, stream_, registry)),
-        trainable_(*model_, config_, stream_, host_.pool(), [](const std::string&) {}),
+        places_(std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool())),
+        model_(make_model(config_.model, 0, places_->at(config_.memory.weights), registry)),
+        trainable_(*model_, config_, stream_, places_, [](const std::string&) {}),
         scripted_(trainable_) {
     allocate_data();
   }
@@ -109,7 +103,8 @@ class SimulatedRun {
     if (setup.phases.max_predict_steps > 0) {
       for (const bool keeps : {true, false}) predict(setup, keeps);
     } else {
-      for (const Phase phase : {Phase::kWarmup, Phase::kFull}) {
+      for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
+        if (phase == Phase::kCorrect && config_.phases.max_predict_steps == 0) continue;
         trainable_.enter_phase(phase);
         trainable_.wait_for_gradient(batch_);
         trainable_.apply_gradient();
@@ -119,6 +114,7 @@ class SimulatedRun {
     evaluate();
     const MemoryUse use = stream_.pool()->use();
     need_.device_bytes = use.extent > 0 ? use.extent : std::max(need_.device_bytes, use.peak_total);
+    need_.disk_bytes = places_->file_bytes();
     need_.host_bytes = host_.pool()->use().most_taken;
     return need_;
   }
@@ -183,6 +179,7 @@ class SimulatedRun {
   HybridTrainerConfig config_;
   Stream stream_;
   Stream host_;
+  std::shared_ptr<MemoryPlaces> places_;
   std::unique_ptr<LanguageModel> model_;
   ModelTrainable trainable_;
   MemoryNeed need_;

@@ -4,6 +4,7 @@
 #include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/memory/away_weight.h"
 #include "src/trainer/training_step.h"
 
 namespace hybrid_trainer {
@@ -44,16 +45,19 @@ void copy_from(const Tensor& to, const State& state, const std::string& name,
 }  // namespace
 
 ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& config,
-                               const Stream& stream, std::shared_ptr<MemoryPool> host_pool,
+                               const Stream& stream, std::shared_ptr<MemoryPlaces> places,
                                std::function<void(const std::string&)> tell)
     : stream_(stream),
-      host_(host_pool),
+      places_(std::move(places)),
       empties_predict_(config.predict_aware_memory.offload_strategy != "none"),
       tell_(std::move(tell)),
-      step_(std::make_unique<TrainingStep>(model, config, stream, host_pool)),
+      step_(std::make_unique<TrainingStep>(model, config, stream, *places_)),
       precision_(config.mixed_precision, typical_width(model), stream.device()),
-      offload_(make_offload_strategy(predict_aware(config), host_pool)),
-      snapshot_(std::move(host_pool)) {}
+      offload_(make_offload_strategy(predict_aware(config), places_->host().pool())),
+      snapshot_(places_->host().pool()) {
+  if (config.memory.weights != "device")
+    move_weights(model, places_->at(config.memory.weights), stream);
+}
 
 ModelTrainable::~ModelTrainable() = default;
 
@@ -92,7 +96,8 @@ void ModelTrainable::move_state_out() {
 void ModelTrainable::park_masters() {
   if (!empties_predict_) return;
   try {
-    for (Parameter* parameter : step_->parameters()) parameter->park_master(host_, stream_);
+    for (Parameter* parameter : step_->parameters())
+      parameter->park_master(places_->host(), stream_);
   } catch (const OutOfMemory& error) {
     for (Parameter* parameter : step_->parameters()) parameter->recall_master();
     tell_(concat("the masters stay where they are: ", error.what()));
@@ -148,7 +153,7 @@ std::vector<Tensor> ModelTrainable::empty_directions() {
   std::vector<Tensor> tensors;
   for (const Parameter* parameter : step_->parameters()) {
     tensors.push_back(Tensor::empty(parameter->shape(), DType::kF32, MemoryKind::kPredictor,
-                                    empties_predict_ ? host_ : stream_));
+                                    empties_predict_ ? places_->host() : stream_));
   }
   return tensors;
 }
@@ -162,7 +167,7 @@ void ModelTrainable::write_direction(const Tensor& direction, const std::vector<
 
 void ModelTrainable::copy_weights(const std::vector<Tensor>& to) {
   for (std::size_t i = 0; i < to.size(); ++i)
-    copy(to[i], step_->parameters()[i]->acquire_master(stream_), stream_);
+    copy_or_wait(to[i], step_->parameters()[i]->home_master(), stream_);
 }
 
 double ModelTrainable::wait_for_dot(const Tensor& x, const Tensor& y) {
@@ -172,8 +177,7 @@ double ModelTrainable::wait_for_dot(const Tensor& x, const Tensor& y) {
 void ModelTrainable::move_along(const std::vector<Tensor>& directions, double length) {
   const std::vector<Parameter*>& parameters = step_->parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const Weight weight = parameters[i]->acquire_master(stream_);
-    const StagedTensor master(weight, Use::kChange, stream_),
+    const StagedTensor master(parameters[i]->home_master(), Use::kChange, stream_),
         direction(directions[i], Use::kRead, stream_);
     kernels::axpy(master, master, static_cast<float>(length), direction, stream_);
   }
@@ -184,12 +188,13 @@ double ModelTrainable::wait_for_slope(const std::vector<Tensor>& directions) {
   const std::vector<Parameter*>& parameters = step_->parameters();
   std::vector<Tensor> slopes;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const Tensor gradient = parameters[i]->gradient();
-    if (!gradient) continue;
-    const StagedTensor direction(directions[i], Use::kRead, stream_);
+    const Tensor given = parameters[i]->gradient();
+    if (!given) continue;
+    const StagedTensor gradient(given, Use::kRead, stream_),
+        direction(directions[i], Use::kRead, stream_);
     slopes.push_back(kernels::empty_result(stream_));
-    kernels::dot(slopes.back(), {&gradient, 1}, {&static_cast<const Tensor&>(direction), 1},
-                 stream_);
+    kernels::dot(slopes.back(), {&static_cast<const Tensor&>(gradient), 1},
+                 {&static_cast<const Tensor&>(direction), 1}, stream_);
   }
   double sum = 0;
   for (const Tensor& slope : slopes) sum += kernels::wait_for_value(slope, stream_);
@@ -230,8 +235,7 @@ void ModelTrainable::save(State& state) {
   }
   const std::vector<Parameter*>& parameters = step_->parameters();
   for (Parameter* parameter : parameters) {
-    saved_.push_back(parameter->acquire_master(stream_));
-    state.tensors["model." + parameter->name()] = saved_.back().tensor();
+    state.tensors["model." + parameter->name()] = parameter->home_master();
   }
   step_->optimizer().visit_state([&](const std::string& name, Tensor& tensor) {
     if (tensor) state.tensors["optimizer." + name] = tensor;
@@ -245,7 +249,6 @@ void ModelTrainable::save(State& state) {
 }
 
 void ModelTrainable::release_after_save() {
-  saved_.clear();
   if (before_save_ != Whereabouts::kAway && before_save_ != Whereabouts::kLeaving) return;
   move_state_out();
   stream_.pool()->trim();
@@ -256,7 +259,7 @@ void ModelTrainable::load(const State& state) {
   is_rounded_ = state.integers.contains(kRoundedState) && state.integer(kRoundedState) != 0;
   const std::vector<Parameter*>& parameters = step_->parameters();
   for (Parameter* parameter : parameters)
-    copy_from(parameter->acquire_master(stream_), state, "model." + parameter->name(), stream_);
+    copy_from(parameter->home_master(), state, "model." + parameter->name(), stream_);
   const auto first_moment = state.tensors.lower_bound("optimizer.");
   const bool has_moments =
       first_moment != state.tensors.end() && first_moment->first.starts_with("optimizer.");

@@ -115,7 +115,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
     if (in_place) {
       parameter.set_storage(std::make_unique<ResidentWeight>(saved));
     } else {
-      wait_for_copy(parameter.acquire_master(stream), saved, stream);
+      wait_for_copy(parameter.home_master(), saved, stream);
     }
   });
   return run;

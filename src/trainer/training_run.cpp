@@ -13,12 +13,14 @@
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "hybrid_trainer/trainer/phase_precision.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "src/trainer/config_changes.h"
+#include "src/trainer/run_memory.h"
 #include "src/trainer/run_records.h"
 #include "src/trainer/settings_table.h"
 
@@ -28,12 +30,8 @@ namespace {
 constexpr std::int64_t kSampleTokens = 120;
 constexpr std::size_t kMostSummaryBytes = 1 << 20;
 
-/// Of two budgets the smaller one counts.
 std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config) {
-  const auto budget_mb = static_cast<std::size_t>(config.training.memory_budget_mb);
-  std::optional<std::size_t> budget = config.memory.device_budget.limit();
-  if (budget_mb > 0) budget = std::min(budget.value_or(SIZE_MAX), budget_mb * 1'000'000);
-  return make_device_pool(find_device(config.device), budget);
+  return make_device_pool(find_device(config.device), device_budget(config));
 }
 
 /// Throws ConfigError where the optimizer's groups do not fit the model, which is made without
@@ -44,8 +42,15 @@ void check_groups(const HybridTrainerConfig& config, const ModelRegistry& regist
   make_optimizer(config.optimizer, trainable_parameters(*model), nowhere);
 }
 
-/// The config, completed from the data, the --init-from folder and the machine. Throws ConfigError.
-HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDataset& train) {
+bool has_checkpoint(const RunPaths& paths) {
+  return std::filesystem::exists(paths.checkpoints()) &&
+         !std::filesystem::is_empty(paths.checkpoints());
+}
+
+/// The config, completed from the data, the --init-from folder and the machine. Throws ConfigError,
+/// OutOfMemory.
+HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDataset& train,
+                             std::vector<std::string>& told) {
   HybridTrainerConfig config = settings.config;
   if (settings.init_from)
     config.model = read_hugging_face_model_config(*settings.init_from, config.model.dropout,
@@ -63,6 +68,12 @@ HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDat
   }
   config.validate(*settings.registry);
   if (!config.optimizer.groups.empty()) check_groups(config, *settings.registry);
+  const RunPaths paths{settings.run.string()};
+  const bool goes_on = settings.resume && has_checkpoint(paths);
+  const bool was_planned = goes_on && config.memory.plan == "auto";
+  config = was_planned ? with_memory_of(config_of_run(paths), config)
+                       : with_planned_memory(config, *settings.registry, told);
+  check_memory(config, *settings.registry);
   return config;
 }
 
@@ -76,7 +87,7 @@ class TrainingRun {
         interruption_(interruption),
         train_(settings.data, Split::kTrain, known_vocabulary(settings)),
         validation_(settings.data, Split::kValidation, known_vocabulary(settings)),
-        config_(resolved(settings, train_)),
+        config_(resolved(settings, train_, planned_)),
         stream_(device_pool(config_)),
         host_(make_host_pool(stream_.device(), config_.memory.host_budget.limit())),
         loader_(train_, batch_settings(config_), batches_stream()),
@@ -84,7 +95,8 @@ class TrainingRun {
                  batches_stream()),
         directory_(settings.run.string(), settings.resume ? RunMode::kResume : RunMode::kNew) {
     load_tokenizer_for_sample();
-    if (directory_.resumes() && has_checkpoint()) check_same_run();
+    // Before anything was saved another configuration breaks no promise.
+    if (directory_.resumes() && has_checkpoint(directory_.paths())) check_same_run();
   }
 
   TrainingRunResult train();
@@ -105,11 +117,6 @@ class TrainingRun {
   /// Batches are made by the processor: in its own memory, or in pinned memory for upload.
   const Stream& batches_stream() const {
     return stream_.device().type == DeviceType::kCpu ? stream_ : host_;
-  }
-  /// Whether anything was saved: before that another configuration breaks no promise.
-  bool has_checkpoint() const {
-    const std::string& folder = directory_.paths().checkpoints();
-    return std::filesystem::exists(folder) && !std::filesystem::is_empty(folder);
   }
   void check_same_run();
   void load_tokenizer_for_sample();
@@ -132,6 +139,7 @@ class TrainingRun {
   std::ostream& console_;
   const Interruption& interruption_;
   TokenDataset train_, validation_;
+  std::vector<std::string> planned_;  // what memory.plan chose, in words
   HybridTrainerConfig config_;
   Stream stream_;
   Stream host_;  // of host memory
@@ -337,13 +345,14 @@ TrainingRunResult TrainingRun::train() {
             .device_bytes,
         "the parts of one step");
   }
+  const auto places = std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool());
   const auto made = make_model(config_.model, static_cast<std::uint64_t>(config_.training.seed),
-                               stream_, *settings_.registry);
+                               places->at(config_.memory.weights), *settings_.registry);
   LanguageModel& model = *made;
   if (settings_.init_from)
     read_hugging_face_weights(*settings_.init_from, model, stream_, *settings_.registry);
-  HybridTrainer trainer(model, config_, stream_, host_.pool());
-  std::vector<std::string> early;  // events from before the console's records exist
+  HybridTrainer trainer(model, config_, stream_, places);
+  std::vector<std::string> early = planned_;  // events from before the console's records exist
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
   const bool resumed = directory_.resumes() && trainer.resume(paths.checkpoints(), config_before_);
   loader_.seek(trainer.steps_done());

@@ -23,23 +23,24 @@ double wait_for_mean_of(const std::vector<Tensor>& losses, const Stream& stream)
 }  // namespace
 
 TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
-                           const Stream& stream, std::shared_ptr<MemoryPool> host_pool)
+                           const Stream& stream, MemoryPlaces& places)
     : model_(model),
       config_(config),
       stream_(stream),
       parameters_(trainable_parameters(model)),
-      host_(std::move(host_pool)),
-      activations_(config.memory, host_),
+      places_(places),
+      consumes_(config.memory.gradients == "consume"),
+      consumed_(places.host(), stream),
       optimizer_(make_optimizer(config.optimizer, parameters_, stream,
-                                config.memory.optimizer_state == "host" ? host_ : stream)),
+                                places.at(config.memory.optimizer_state))),
       micro_batches_(config.gradient_accumulation.micro_batches) {
   if (!config_.training.cuda_graphs || stream_.native() == nullptr) return;
   step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
-  host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, host_);
+  host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, places.host());
 }
 
 TrainingStep::~TrainingStep() {
-  for (Parameter* parameter : parameters_) parameter->leave(gradients_);
+  for (Parameter* parameter : parameters_) parameter->leave(sink());
 }
 
 void TrainingStep::compute_in(DType dtype, bool records) {
@@ -56,6 +57,11 @@ void TrainingStep::refresh_compute_copies() {
 void TrainingStep::free_gradients() {
   recording_.drop();
   gradients_.free();
+  consumed_.begin();
+}
+
+void TrainingStep::allocate_gradients() {
+  if (!consumes_) gradients_.allocate(parameters_, stream_);
 }
 
 Pass TrainingStep::pass(bool training, std::int64_t first_token) const {
@@ -110,12 +116,12 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
   for (Parameter* parameter : pending.written) {
     if (!parameter->gradient()) parameter->gradient_was_replayed();
   }
-  gradient_norm_ = std::sqrt(kernels::wait_for_value(pending.squares, stream_));
+  gradient_norm_ = wait_for_norm(pending.squares, stream_);
   return {.loss = wait_for_mean_of(pending.losses, stream_), .norm = gradient_norm_};
 }
 
 PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
-  begin_gradients(parameters_, gradients_, micro_batches());
+  begin_gradients(parameters_, sink(), micro_batches());
   const auto enqueue = [this](const Batch& given, const Stream& stream) {
     return enqueue_gradient(given, stream);
   };
@@ -141,14 +147,16 @@ bool TrainingStep::wait_and_halve_micro_batches(const Batch& batch) {
 }
 
 PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream& stream) {
-  begin_gradients(parameters_, gradients_, micro_batches());
+  consumed_.begin();
+  begin_gradients(parameters_, sink(), micro_batches());
   const float scale = 1.0f / static_cast<float>(micro_batches());
   // Where device memory is scarce: a third of a block's activations for 2 % of a step.
   const Rebuild rebuild = stream.device().type == DeviceType::kCpu ? Rebuild::kNo : Rebuild::kYes;
   PendingGradient pending;
   for (std::int64_t i = 0; i < micro_batches(); ++i) {
     const Batch part = micro_batch(batch, i);
-    const auto tape = activations_.make_tape(pass(true, i * part.tokens()), rebuild);
+    const auto tape = make_tape(pass(true, i * part.tokens()), rebuild,
+                                places_.at(config_.memory.activations), stream_);
     {
       const StepPartTimer timer(stream, StepPart::kForward);
       pending.losses.push_back(model_.forward(part, scale, *tape, stream));
@@ -158,7 +166,7 @@ PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream&
   }
   end_gradients(parameters_, stream);
   const StepPartTimer timer(stream, StepPart::kUpdate);
-  pending.squares = gradient_square_sum(parameters_, stream);
+  pending.squares = gradient_square_sums(parameters_, stream);
   std::copy_if(parameters_.begin(), parameters_.end(), std::back_inserter(pending.written),
                [](const Parameter* parameter) { return parameter->gradient().defined(); });
   return pending;

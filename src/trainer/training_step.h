@@ -3,7 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "hybrid_trainer/memory/activation_placement.h"
+#include "hybrid_trainer/memory/away_tape.h"
+#include "hybrid_trainer/memory/consumed_gradients.h"
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/optim/optimizer.h"
@@ -18,9 +19,9 @@ namespace hybrid_trainer {
 /// say.
 class TrainingStep {
  public:
-  /// `model` and `stream` must outlive it. Throws OutOfMemory, ConfigError.
+  /// All must outlive it. Throws OutOfMemory, ConfigError.
   TrainingStep(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
-               std::shared_ptr<MemoryPool> host_pool);
+               MemoryPlaces& places);
   ~TrainingStep();
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
@@ -34,8 +35,8 @@ class TrainingStep {
   void compute_in(DType dtype, bool records);
   /// After the masters have changed.
   void refresh_compute_copies();
-  void allocate_gradients() { gradients_.allocate(parameters_, stream_); }
-  void free_gradients();  // and what was recorded of them
+  void allocate_gradients();  // where they are kept
+  void free_gradients();      // and what was recorded of them
 
   /// Steps done before the one to come, which the learning rate and dropout depend on.
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
@@ -61,16 +62,21 @@ class TrainingStep {
   bool wait_and_halve_micro_batches(const Batch& batch);
   Pass pass(bool training, std::int64_t first_token) const;
   bool records() const;
+  GradientSink& sink() {
+    if (consumes_) return consumed_;
+    return gradients_;
+  }
   void upload_step_number();
 
   LossModel& model_;
   HybridTrainerConfig config_;
   const Stream& stream_;
   std::vector<Parameter*> parameters_;
+  MemoryPlaces& places_;
+  bool consumes_;
   ResidentGradients gradients_;
+  ConsumedGradients consumed_;
   GradientRecording recording_;
-  Stream host_;
-  ActivationPlacement activations_;
   std::unique_ptr<Optimizer> optimizer_;
   Tensor step_words_;  // of Pass, where gradients are recorded
   Tensor host_step_words_;

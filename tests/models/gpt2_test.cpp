@@ -109,30 +109,33 @@ TEST_F(Gpt2Test, PaddingRowsStayZero) {
 /// Somewhere else between two uses: what is not held is overwritten by NaN.
 class VisitingWeight final : public WeightStorage {
  public:
-  explicit VisitingWeight(const Tensor& master) : home_(master), values_(values_of(master)) {}
-  Tensor acquire(DType, const Stream&) override {
-    if (holders_++ == 0) std::copy(values_.begin(), values_.end(), home_.data<float>());
-    return home_;
+  explicit VisitingWeight(const Tensor& master, const Stream& stream)
+      : home_(master), shown_(clone(master, stream)) {}
+  Tensor acquire(DType, const Stream& stream) override {
+    if (holders_++ == 0) copy(shown_, home_, stream);
+    return shown_;
   }
-  void release(DType, const Stream&) noexcept override {
+  void release(DType, Use use, const Stream& stream) noexcept override {
+    changed_ = changed_ || use != Use::kRead;
     if (--holders_ > 0) return;
-    values_ = values_of(home_);
-    std::fill_n(home_.data<float>(), home_.elements(), std::nanf(""));
+    if (std::exchange(changed_, false)) copy(home_, shown_, stream);
+    std::fill_n(shown_.data<float>(), shown_.elements(), std::nanf(""));
   }
+  Tensor home_master() const override { return home_; }
   void compute_in(DType, const Stream&) override {}
   DType compute_dtype() const override { return DType::kF32; }
   void refresh_compute_copy(const Stream&) override {}
 
  private:
-  Tensor home_;
-  std::vector<double> values_;
+  Tensor home_, shown_;
+  bool changed_ = false;
   int holders_ = 0;
 };
 
 TEST_F(Gpt2Test, TrainsToTheSameBitsWithWeightsThatAreThereOnlyWhileTheyAreHeld) {
   const auto plain = make_model(3, 0.1), visited = make_model(3, 0.1);
-  visited->visit_parameters([](Parameter& parameter) {
-    parameter.set_storage(std::make_unique<VisitingWeight>(master_of(parameter)));
+  visited->visit_parameters([&](Parameter& parameter) {
+    parameter.set_storage(std::make_unique<VisitingWeight>(master_of(parameter), stream_));
   });
   const auto train = [&](LanguageModel& model) {
     std::vector<Parameter*> parameters;

@@ -79,6 +79,10 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"memory.recompute", {{"memory.recompute", "1"}}},
       {"memory.activations", {{"memory.activations", "host"}}},
       {"memory.optimizer_state", {{"memory.optimizer_state", "host"}}},
+      {"memory.weights", {{"memory.weights", "host"}}},
+      {"memory.gradients", {{"memory.gradients", "consume"}}},
+      {"memory.plan", {{"memory.plan", "auto"}}},
+      {"memory.allow_lossy", {{"memory.allow_lossy", "true"}}},
       {"memory.folder", {{"memory.folder", "/proc"}}},
       {"predict_aware_memory.offload_strategy",
        {{"predict_aware_memory.offload_strategy", "none"}}},
@@ -98,6 +102,14 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
   if (field == "training.memory_budget_mb") return {{"model.width", "256"}};
   if (field == "memory.recompute") return {{"model.layers", "4"}};
   if (field == "memory.folder") return {{"memory.activations", "file"}};
+  if (field == "memory.plan") return {{"memory.device_budget", "1300kB"}, {"model.width", "64"}};
+  if (field == "memory.allow_lossy") {
+    return {{"memory.plan", "auto"},
+            {"memory.device_budget", "1150kB"},
+            {"memory.host_budget", "1kB"},
+            {"phases.max_predict_steps", "0"},
+            {"model.width", "64"}};
+  }
   if (field.starts_with("mixed_precision.")) return {{"mixed_precision.predict", "fp32"}};
   return {};
 }

@@ -53,8 +53,11 @@ void expect_as_measured(const HybridTrainerConfig& config) {
   for (const Phase phase : kAllPhases) {
     const auto taken = static_cast<double>(measured[static_cast<std::size_t>(phase)]);
     ASSERT_GT(taken, 0) << name_of(phase);
-    EXPECT_NEAR(static_cast<double>(need.phase(phase).peak_bytes) / taken, 1, 0.01)
-        << name_of(phase);
+    const double ratio = static_cast<double>(need.phase(phase).peak_bytes) / taken;
+    // This run may not revert its prediction, which takes Full's precision beside Correct's.
+    const double most = phase == Phase::kCorrect ? 1.25 : 1.01;
+    EXPECT_GT(ratio, 0.99) << name_of(phase);
+    EXPECT_LT(ratio, most) << name_of(phase);
     EXPECT_GE(need.device_bytes, need.phase(phase).peak_bytes);
   }
 }
@@ -93,6 +96,10 @@ TEST(MemorySimulation, KnowsEachOption) {
   with("activations on the host", [](auto& config) { config.memory.activations = "host"; });
   with("activations in a file", [](auto& config) { config.memory.activations = "file"; });
   with("state on the host", [](auto& config) { config.memory.optimizer_state = "host"; });
+  with("state in a file", [](auto& config) { config.memory.optimizer_state = "file"; });
+  with("weights on the host", [](auto& config) { config.memory.weights = "host"; });
+  with("weights in a file", [](auto& config) { config.memory.weights = "file"; });
+  with("consumed gradients", [](auto& config) { config.memory.gradients = "consume"; });
   with("dropout", [](auto& config) { config.model.dropout = 0.1; });
   with("linear", [](auto& config) { config.phases.predictor = "linear"; });
   for (const std::string& strategy : offload_strategy_names()) {

@@ -55,6 +55,7 @@ class Buffer {
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   MemoryKind kind() const { return kind_; }
+  const std::shared_ptr<MemoryPool>& pool() const { return pool_; }
   Device device() const;
   bool pinned() const;
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "hybrid_trainer/core/device.h"
 
@@ -30,6 +31,10 @@ class MemorySource {
 
 /// The process's memory; blocks from 2 MiB on are mappings of their own.
 std::unique_ptr<MemorySource> system_memory();
+/// Mapped pieces of an unnamed file in `folder`, which disappears with the process in any case: the
+/// system writes them out and reads them as memory is needed. The disk's space is taken with each
+/// block. Throws CannotCreate, which names `key`, the config's key that chose the folder.
+std::unique_ptr<MemorySource> file_memory(const std::string& folder, const char* key);
 /// Page-locked memory of the process, at most `limit_bytes` of it. Throws DeviceError where there
 /// is no CUDA.
 std::unique_ptr<MemorySource> pinned_memory(std::size_t limit_bytes);

@@ -14,4 +14,9 @@ std::shared_ptr<MemoryPool> make_device_pool(Device device = {},
 std::shared_ptr<MemoryPool> make_host_pool(Device device = {},
                                            std::optional<std::size_t> budget_bytes = {});
 
+/// A pool whose blocks lie in an unnamed file in the folder that the config's `key` names; beside a
+/// simulated device there is none. Throws CannotCreate.
+std::shared_ptr<MemoryPool> make_file_pool(Device device, const std::string& folder,
+                                           const char* key);
+
 }  // namespace hybrid_trainer

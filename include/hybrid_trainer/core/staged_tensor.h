@@ -9,7 +9,7 @@ enum class Use { kRead, kWrite, kChange };
 
 /// A tensor in the memory of the stream's pool for the time of one computation: itself, or a copy
 /// of one that lies elsewhere, of the same kind, whose changes are copied back at the end. Copies
-/// are in stream order. An undefined tensor stays undefined.
+/// are in stream order; from and to memory that is not pinned they block on CUDA. An undefined tensor stays undefined.
 class StagedTensor {
  public:
   /// Stages what the stream's device does not compute on: host memory beside a CUDA device.

@@ -62,6 +62,8 @@ class Tensor {
   }
 
   MemoryKind kind() const { return buffer_ ? buffer_->kind() : MemoryKind::kWorkspace; }
+  /// That holds the elements; null for a tensor without any.
+  std::shared_ptr<MemoryPool> pool() const { return buffer_ ? buffer_->pool() : nullptr; }
   /// The device that holds the elements; the processor for a tensor without any.
   Device device() const { return buffer_ ? buffer_->device() : Device{}; }
   /// True if a CUDA device can copy to and from it directly.
@@ -106,6 +108,8 @@ class TensorIdentity {
 void copy(const Tensor& destination, const Tensor& source, const Stream& stream);
 /// As copy, between any two places. Blocks until it is done.
 void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream& stream);
+/// As copy where it can be enqueued, else as wait_for_copy.
+void copy_or_wait(const Tensor& destination, const Tensor& source, const Stream& stream);
 void fill_zero(const Tensor& tensor, const Stream& stream);
 
 /// The tensor itself where the host can read it, else a copy in host memory. Blocks until all work

@@ -8,10 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// Names that MemoryConfig::activations may hold: "device", "host", "file".
+/// Names of places: "device", "host", "file".
 const std::vector<std::string>& placement_names();
-/// Names that MemoryConfig::optimizer_state may hold: "device", "host".
-const std::vector<std::string>& state_placement_names();
 
 /// How much memory a run may take, and what it does to take less. JSON group `memory`.
 struct MemoryConfig {
@@ -20,6 +18,10 @@ struct MemoryConfig {
   double recompute = 0;
   std::string activations = "device";
   std::string optimizer_state = "device";
+  std::string weights = "device";
+  std::string gradients = "keep";
+  std::string plan = "off";
+  bool allow_lossy = false;
   std::string folder{};
 
   template <class Self, class Visitor>
@@ -38,9 +40,28 @@ struct MemoryConfig {
                 "Where what forward saves waits for backward: device, host, or file (in `folder`).",
                 Range{}, placement_names()});
     visit(Field{"optimizer_state", self.optimizer_state,
-                "Where the optimizer state is between updates: device, or host, from where each "
-                "weight's comes for its update. Then Predict moves nothing.",
-                Range{}, state_placement_names()});
+                "Where the optimizer state is between updates: device, or host or file, from where "
+                "each weight's comes for its update. Then Predict does not move it.",
+                Range{}, placement_names()});
+    visit(Field{"weights", self.weights,
+                "Where weights are while nothing computes with them: device, or host or file, from "
+                "where each comes for its part of a pass. Vectors stay on the device.",
+                Range{}, placement_names()});
+    visit(Field{"gradients",
+                self.gradients,
+                "keep: all stay on the device until the update; consume: each goes to the host as "
+                "soon as backward has it, and is updated from there.",
+                Range{},
+                {"keep", "consume"}});
+    visit(Field{"plan",
+                self.plan,
+                "auto: where the run does not fit its budgets, take the cheapest options of this "
+                "group and of micro-batches that make it fit, once, before the first step; without "
+                "device_budget, fit the memory that there is.",
+                Range{},
+                {"off", "auto"}});
+    visit(Field{"allow_lossy", self.allow_lossy,
+                "A plan may also choose what changes bits: optimizer state in 8 bits."});
     visit(Field{"folder", self.folder,
                 "Folder of the files that hold what device and host do not; empty: the system's "
                 "for temporary files."});

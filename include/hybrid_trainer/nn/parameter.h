@@ -41,11 +41,15 @@ class Parameter {
   void freeze() { trainable_ = false; }
 
   /// The values in a dtype for one computation (see WeightStorage::acquire).
-  Weight acquire(DType dtype, const Stream& stream) const {
-    return Weight(*storage_, dtype, stream);
+  Weight acquire(DType dtype, const Stream& stream, Use use = Use::kRead) const {
+    return Weight(*storage_, dtype, use, stream);
   }
-  /// The masters, to compute with, read or write.
-  Weight acquire_master(const Stream& stream) const { return acquire(DType::kF32, stream); }
+  /// The masters.
+  Weight acquire_master(const Stream& stream, Use use = Use::kRead) const {
+    return acquire(DType::kF32, stream, use);
+  }
+  /// The masters where they lie, for copies (see WeightStorage::home_master).
+  Tensor home_master() const { return storage_->home_master(); }
   /// Gives the values another home.
   void set_storage(std::unique_ptr<WeightStorage> storage) { storage_ = std::move(storage); }
   /// In which dtype products read it from now on; vectors stay f32.

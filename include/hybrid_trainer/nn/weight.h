@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/core/staged_tensor.h"
 
 namespace hybrid_trainer {
 
@@ -11,10 +11,13 @@ namespace hybrid_trainer {
 class WeightStorage {
  public:
   virtual ~WeightStorage() = default;
-  /// The values for work enqueued on `stream` until release: f32 are the masters, which may be
-  /// written; bf16 is the compute copy. Throws Error where there is no such copy.
+  /// The values for work enqueued on `stream` until release: f32 are the masters, bf16 is the
+  /// compute copy. What changes them says so. Throws Error where there is no such copy.
   virtual Tensor acquire(DType dtype, const Stream& stream) = 0;
-  virtual void release(DType dtype, const Stream& stream) noexcept = 0;
+  virtual void release(DType dtype, Use use, const Stream& stream) noexcept = 0;
+  /// The masters where they lie, for copies to and from them while nobody holds them; whoever
+  /// writes to them makes the compute copy anew.
+  virtual Tensor home_master() const = 0;
   /// bf16: keeps a compute copy beside the masters, equal to them from now on; f32: frees it.
   virtual void compute_in(DType dtype, const Stream& stream) = 0;
   virtual DType compute_dtype() const = 0;
@@ -34,7 +37,8 @@ class ResidentWeight final : public WeightStorage {
   /// `master`: f32.
   explicit ResidentWeight(Tensor master) : master_(std::move(master)) {}
   Tensor acquire(DType dtype, const Stream& stream) override;
-  void release(DType, const Stream&) noexcept override {}
+  void release(DType, Use, const Stream&) noexcept override {}
+  Tensor home_master() const override { return master(); }
   void compute_in(DType dtype, const Stream& stream) override;
   DType compute_dtype() const override { return copy_ ? DType::kBF16 : DType::kF32; }
   void refresh_compute_copy(const Stream& stream) override;
@@ -54,21 +58,23 @@ class ResidentWeight final : public WeightStorage {
 class [[nodiscard]] Weight {
  public:
   Weight() = default;  // no values
-  Weight(WeightStorage& storage, DType dtype, const Stream& stream)
-      : values_(storage.acquire(dtype, stream)), storage_(&storage), stream_(&stream) {}
+  Weight(WeightStorage& storage, DType dtype, Use use, const Stream& stream)
+      : values_(storage.acquire(dtype, stream)), use_(use), storage_(&storage), stream_(&stream) {}
   Weight(Weight&& other) noexcept
       : values_(std::move(other.values_)),
+        use_(other.use_),
         storage_(std::exchange(other.storage_, nullptr)),
         stream_(other.stream_) {}
   Weight& operator=(Weight&&) = delete;
   ~Weight() {
-    if (storage_ != nullptr) storage_->release(values_.dtype(), *stream_);
+    if (storage_ != nullptr) storage_->release(values_.dtype(), use_, *stream_);
   }
   const Tensor& tensor() const { return values_; }
   operator const Tensor&() const { return values_; }
 
  private:
   Tensor values_;
+  Use use_ = Use::kRead;
   WeightStorage* storage_ = nullptr;
   const Stream* stream_ = nullptr;
 };

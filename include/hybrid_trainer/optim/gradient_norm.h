@@ -6,8 +6,12 @@
 
 namespace hybrid_trainer {
 
-/// Sum of squares of all gradients that were written, (1) f64 on the stream's device.
-Tensor gradient_square_sum(const std::vector<Parameter*>& parameters, const Stream& stream);
+/// Sums of squares that together are that of all gradients that were written, (1) f64 each on the
+/// stream's device: one of those there, and one of each that lies elsewhere.
+std::vector<Tensor> gradient_square_sums(const std::vector<Parameter*>& parameters,
+                                         const Stream& stream);
+/// The L2 norm from them. Blocks.
+double wait_for_norm(const std::vector<Tensor>& square_sums, const Stream& stream);
 
 /// L2 norm of the gradients of all parameters that have one, as one vector, summed in double in the
 /// order given; not finite where an element is not. Blocks until it is known.

@@ -15,6 +15,7 @@
 namespace hybrid_trainer {
 
 class BatchUpload;
+class MemoryPlaces;
 class ModelTrainable;
 
 /// Trains any LossModel in phases: one call of step() per batch.
@@ -31,6 +32,10 @@ class HybridTrainer {
   /// default make_host_pool of the stream's device. Throws ConfigError, OutOfMemory.
   HybridTrainer(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                 std::shared_ptr<MemoryPool> host_pool = nullptr);
+  /// The same with places that others use too: a model whose weights were made in one of them is
+  /// never on the device as a whole.
+  HybridTrainer(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
+                std::shared_ptr<MemoryPlaces> places);
   ~HybridTrainer();
   HybridTrainer(HybridTrainer&&) = delete;
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/memory/offload_strategy.h"
 #include "hybrid_trainer/memory/weight_snapshot.h"
 #include "hybrid_trainer/nn/loss_model.h"
@@ -20,12 +21,20 @@ class TrainingStep;
 /// lies in device memory meanwhile.
 class ModelTrainable final : public Trainable {
  public:
-  /// `model` and `stream` must outlive it; the snapshot and what is offloaded go to `host_pool`.
+  /// `model`, which moves to where memory.weights says, and `stream` must outlive it; the snapshot
+  /// and what is offloaded go to the places' host memory.
   /// `tell` receives one line for the user when something asked for could not be done. Throws
   /// OutOfMemory, ConfigError.
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
-                 std::shared_ptr<MemoryPool> host_pool,
+                 std::shared_ptr<MemoryPlaces> places,
                  std::function<void(const std::string&)> tell);
+  /// The same with places of its own around the host pool.
+  ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
+                 std::shared_ptr<MemoryPool> host_pool,
+                 std::function<void(const std::string&)> tell)
+      : ModelTrainable(model, config, stream,
+                       std::make_shared<MemoryPlaces>(config.memory, stream, std::move(host_pool)),
+                       std::move(tell)) {}
   ~ModelTrainable() override;
 
   void enter_phase(Phase phase) override;
@@ -70,7 +79,7 @@ class ModelTrainable final : public Trainable {
   void begin_return();
 
   const Stream& stream_;
-  Stream host_;
+  std::shared_ptr<MemoryPlaces> places_;
   /// Whether Predict moves masters and direction to the host.
   bool empties_predict_;
   std::function<void(const std::string&)> tell_;
@@ -78,8 +87,7 @@ class ModelTrainable final : public Trainable {
   PhasePrecision precision_;
   std::unique_ptr<OffloadStrategy> offload_;  // of the optimizer state
   Whereabouts before_save_ = Whereabouts::kResident;
-  bool is_rounded_ = false;    // the state, by this Predict's offload
-  std::vector<Weight> saved_;  // from save to release_after_save
+  bool is_rounded_ = false;  // the state, by this Predict's offload
   WeightSnapshot snapshot_;
   Phase phase_ = Phase::kWarmup;
   std::optional<MemoryUse> border_;

@@ -1,0 +1,67 @@
+#include "hybrid_trainer/memory/away_weight.h"
+
+#include "hybrid_trainer/kernels/elementwise.h"
+
+namespace hybrid_trainer {
+
+AwayWeight::AwayWeight(Tensor master) : home_(master.pool()), master_{std::move(master)} {}
+
+Tensor AwayWeight::acquire(DType dtype, const Stream& stream) {
+  Staged& staged = of(dtype);
+  require(staged.home.defined(),
+          "a weight has no bf16 compute copy; call Parameter::compute_in first");
+  if (staged.holders == 0) {
+    const Tensor here = Tensor::empty_like(staged.home, MemoryKind::kParameters, stream);
+    copy_or_wait(here, staged.home, stream);
+    staged.here = here;
+  }
+  ++staged.holders;
+  return staged.here;
+}
+
+void AwayWeight::release(DType dtype, Use use, const Stream& stream) noexcept {
+  Staged& staged = of(dtype);
+  staged.changed = staged.changed || use != Use::kRead;
+  if (--staged.holders > 0) return;
+  if (staged.changed) copy_or_wait(staged.home, staged.here, stream);
+  staged.changed = false;
+  staged.here = {};
+}
+
+void AwayWeight::compute_in(DType dtype, const Stream& stream) {
+  if (dtype != DType::kBF16) {
+    copy_ = {};
+    return;
+  }
+  if (!copy_.home)
+    copy_.home = Tensor::empty(master_.home.shape(), DType::kBF16, MemoryKind::kParameters, home_);
+  refresh_compute_copy(stream);
+}
+
+void AwayWeight::refresh_compute_copy(const Stream& stream) {
+  if (!copy_.home) return;
+  kernels::cast(StagedTensor(copy_.home, Use::kWrite, stream),
+                StagedTensor(master_.home, Use::kRead, stream), stream);
+}
+
+void move_weights(LossModel& model, const Stream& home, const Stream& device) {
+  model.visit_parameters([&](Parameter& parameter) {
+    const Tensor master = parameter.home_master();
+    const bool stays = parameter.role() == Role::kVector;
+    const Stream& wanted = stays ? device : home;
+    Tensor moved = master;
+    const bool is_there = stays ? master.pool() == device.pool() : master.pool() != device.pool();
+    if (!is_there) {
+      moved = Tensor::empty_like(master, MemoryKind::kParameters, wanted);
+      copy_or_wait(moved, master, device);
+    }
+    device.synchronize();  // before the old memory goes
+    if (stays) {
+      parameter.set_storage(std::make_unique<ResidentWeight>(moved));
+    } else {
+      parameter.set_storage(std::make_unique<AwayWeight>(moved));
+    }
+  });
+}
+
+}  // namespace hybrid_trainer

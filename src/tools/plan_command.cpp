@@ -1,0 +1,286 @@
+#include <boost/json.hpp>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/trainer/device_share.h"
+#include "hybrid_trainer/trainer/memory_plan.h"
+#include "src/tools/commands.h"
+#include "src/tools/config_arguments.h"
+#include "src/tools/device_option.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace json = boost::json;
+
+struct Asked {
+  ConfigArguments source;
+  std::string model, device, apply, bytes_per_parameter;
+  std::string device_budget, host_budget;
+  std::int64_t tokens_per_step = 0;
+  DeviceSplit split;
+  bool json = false;
+};
+
+std::optional<std::size_t> budget_of(const char* option, const std::string& text,
+                                     const MemorySize& of_config) {
+  if (text.empty()) return of_config.limit();
+  const auto size = MemorySize::parse(text);
+  if (size && size->bytes > 0) return size->bytes;
+  throw UsageError(concat("plan: ", option, " ", text, ": want a size, for example 16GiB"));
+}
+
+/// The steps' batches hold so many tokens.
+void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
+  const std::int64_t unit =
+      config.data.sequence_length * config.gradient_accumulation.micro_batches;
+  if (tokens < 1 || tokens % unit != 0) {
+    throw UsageError(concat("plan: --tokens-per-step ", tokens, ": want a multiple of ", unit,
+                            ", the tokens of one sequence in each micro-batch"));
+  }
+  config.data.batch_size = tokens / unit;
+}
+
+HybridTrainerConfig config_of(const Asked& asked) {
+  if (!asked.source.names_a_source() && asked.model.empty())
+    throw UsageError("plan: give --preset NAME, --config FILE or --model HF_DIR");
+  HybridTrainerConfig config = build_config(asked.source);
+  if (!asked.model.empty())
+    config.model = read_hugging_face_model_config(asked.model, config.model.dropout);
+  if (config.model.vocabulary == 0) {
+    for (const ModelPreset& preset : find_family(config.model.family).presets) {
+      if (preset.name == asked.source.preset) config.model.vocabulary = preset.vocabulary;
+    }
+  }
+  if (config.model.vocabulary == 0)
+    throw UsageError("plan: give --set model.vocabulary=N, the number of the tokenizer's tokens");
+  if (asked.tokens_per_step != 0) set_tokens_per_step(config, asked.tokens_per_step);
+  if (!asked.device.empty()) config.device = checked_device_name(asked.device);
+  config.validate();
+  return config;
+}
+
+json::object by_kind(const PhaseMemory& memory) {
+  json::object kinds;
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
+    kinds[name_of(static_cast<MemoryKind>(kind))] = memory.by_kind[kind];
+  return kinds;
+}
+
+json::object phases_of(const MemoryNeed& need) {
+  json::object phases;
+  for (const Phase phase : kAllPhases) {
+    const PhaseMemory& memory = need.phase(phase);
+    if (memory.peak_bytes == 0) continue;
+    phases[name_of(phase)] =
+        json::object{{"peak_bytes", memory.peak_bytes}, {"by_kind", by_kind(memory)}};
+  }
+  return phases;
+}
+
+/// 0.5, or the text where it is no number.
+json::value value_of(const std::string& text) {
+  boost::system::error_code problem;
+  json::value value = json::parse(text, problem);
+  return problem ? json::value(text) : value;
+}
+
+json::object as_json(const MemoryPlan& plan) {
+  json::object options;
+  for (const PlannedOption& option : plan.options) options[option.key] = value_of(option.value);
+  return {{"fits", plan.fits},
+          {"device_peak_bytes", plan.need.device_bytes},
+          {"host_peak_bytes", plan.need.host_bytes},
+          {"disk_peak_bytes", plan.need.disk_bytes},
+          {"phases", phases_of(plan.need)},
+          {"options", options},
+          {"expected_slowdown", plan.expected_slowdown},
+          {"missing_bytes", plan.missing_bytes},
+          {"largest_batch", plan.largest_batch}};
+}
+
+void print_phases(const MemoryNeed& need) {
+  std::printf("%-18s", "bytes by kind");
+  for (const Phase phase : kAllPhases) {
+    if (need.phase(phase).peak_bytes > 0) std::printf("%12s", name_of(phase));
+  }
+  std::printf("\n");
+  const auto line = [&](const char* name, const auto& bytes_of) {
+    std::printf("  %-16s", name);
+    for (const Phase phase : kAllPhases) {
+      if (need.phase(phase).peak_bytes > 0)
+        std::printf("%12s", units::bytes(bytes_of(need.phase(phase))).c_str());
+    }
+    std::printf("\n");
+  };
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    const auto of_kind = [kind](const PhaseMemory& memory) { return memory.by_kind[kind]; };
+    bool any = false;
+    for (const Phase phase : kAllPhases) any = any || of_kind(need.phase(phase)) > 0;
+    if (any) line(name_of(static_cast<MemoryKind>(kind)), of_kind);
+  }
+  line("at once", [](const PhaseMemory& memory) { return memory.peak_bytes; });
+}
+
+void print(const MemoryPlan& plan, const MemoryBudgets& budgets) {
+  const auto of = [](const std::optional<std::size_t>& budget) {
+    return budget ? " of " + units::bytes(*budget) : std::string(", no budget given");
+  };
+  std::printf("%s\n", !plan.fits             ? "does not fit, whatever is chosen"
+                      : plan.options.empty() ? "fits as it is"
+                                             : "fits with these options:");
+  for (const PlannedOption& option : plan.options)
+    std::printf("  --set %s=%s\n", option.key.c_str(), option.value.c_str());
+  std::printf("device memory     %s%s\n", units::bytes(plan.need.device_bytes).c_str(),
+              of(budgets.device).c_str());
+  std::printf("host memory       %s%s\n", units::bytes(plan.need.host_bytes).c_str(),
+              of(budgets.host).c_str());
+  if (plan.need.disk_bytes > 0)
+    std::printf("files             %s\n", units::bytes(plan.need.disk_bytes).c_str());
+  if (!plan.fits) std::printf("missing           %s\n", units::bytes(plan.missing_bytes).c_str());
+  print_phases(plan.need);
+  if (!plan.fits) return;
+  std::printf("a step takes      %s of its time without the options, as estimated\n",
+              units::fixed(plan.expected_slowdown, 2).c_str());
+  if (plan.largest_batch > 0)
+    std::printf("largest batch     %s\n", units::grouped(plan.largest_batch).c_str());
+}
+
+std::size_t bytes_of(MemoryKind kind, const MemoryNeed& need) {
+  return need.phase(Phase::kFull).by_kind[static_cast<std::size_t>(kind)];
+}
+
+/// What this version keeps of each parameter, in Full.
+BytesPerParameter bytes_as_simulated(const MemoryNeed& need, double parameters) {
+  const double masters = 4,
+               weights = static_cast<double>(bytes_of(MemoryKind::kParameters, need)) / parameters;
+  const double computing = weights > masters + 1 ? weights - masters : weights;
+  const double state =
+      static_cast<double>(bytes_of(MemoryKind::kOptimizerState, need)) / parameters;
+  return {computing, 4, state + weights - computing};
+}
+
+/// On several devices: a calculation alone.
+int plan_split(const Asked& asked, const HybridTrainerConfig& config, Device device,
+               const std::optional<std::size_t>& budget) {
+  const DeviceSplit& split = asked.split;
+  if (split.devices % (split.tensor * split.pipeline) != 0) {
+    throw UsageError(concat("plan: ", split.devices, " devices are no multiple of --tensor ",
+                            split.tensor, " times --pipeline ", split.pipeline));
+  }
+  const MemoryNeed need = simulate_memory(config, device, SimulatedPhases::kUpdates);
+  const double parameters = static_cast<double>(bytes_of(MemoryKind::kGradients, need)) / 4;
+  const BytesPerParameter each = asked.bytes_per_parameter.empty()
+                                     ? bytes_as_simulated(need, parameters)
+                                     : BytesPerParameter::parse(asked.bytes_per_parameter);
+  const double state = model_state_bytes(parameters, each, split);
+  const double activations = static_cast<double>(bytes_of(MemoryKind::kActivations, need)) /
+                             static_cast<double>(split.tensor * split.pipeline);
+  const double limit = budget ? static_cast<double>(*budget) : INFINITY;
+  const bool fits = state + activations <= limit;
+  const auto advice = advice_to_fit(parameters, each, split, activations, limit);
+  const auto whole = [](double bytes) { return static_cast<std::size_t>(std::ceil(bytes)); };
+  if (asked.json) {
+    json::array ways;
+    for (const SplitAdvice& one : advice)
+      ways.push_back(json::object{{"what", one.what}, {"device_bytes", whole(one.bytes)}});
+    std::cout << json::serialize(
+                     json::object{{"fits", fits},
+                                  {"on_paper", true},
+                                  {"devices", split.devices},
+                                  {"zero", split.zero},
+                                  {"tensor", split.tensor},
+                                  {"pipeline", split.pipeline},
+                                  {"parameters", whole(parameters)},
+                                  {"bytes_per_parameter", each.sum()},
+                                  {"model_state_bytes", whole(state)},
+                                  {"activation_bytes", whole(activations)},
+                                  {"device_peak_bytes", whole(state + activations)},
+                                  {"missing_bytes", fits ? 0 : whole(state + activations - limit)},
+                                  {"ways_to_fit", ways}})
+              << "\n";
+  } else {
+    std::printf("on paper: %s; this version trains on one\n", split.text().c_str());
+    std::printf("each holds        %s of the model's state at %s bytes a parameter\n",
+                units::bytes(whole(state)).c_str(), brief(each.sum()).c_str());
+    std::printf("                  and up to %s of activations\n",
+                units::bytes(whole(activations)).c_str());
+    if (budget)
+      std::printf("%s            %s each\n", fits ? "fits in" : "exceeds",
+                  units::bytes(*budget).c_str());
+    for (const SplitAdvice& one : advice)
+      std::printf("fits with         %s: %s\n", one.what.c_str(),
+                  units::bytes(whole(one.bytes)).c_str());
+  }
+  return static_cast<int>(fits ? ExitCode::kSuccess : ExitCode::kMemory);
+}
+
+}  // namespace
+
+int plan_command(const std::vector<std::string>& arguments) {
+  Asked asked;
+  CommandSyntax syntax{
+      .name = "plan",
+      .usage = "(--preset NAME | --config FILE | --model HF_DIR) [--device-budget 16GiB] [options]",
+      .description =
+          "Says what memory a run takes in each phase, before it runs and without that memory, "
+          "and\n"
+          "which options make it fit. Exit code 71 where nothing does.",
+      .operands = {}};
+  add_config_options(syntax.options, asked.source);
+  auto add = syntax.options.add_options();
+  add("model", po::value(&asked.model)->value_name("HF_DIR"),
+      "Take the model from a Hugging Face folder.");
+  add_device_option(syntax.options, asked.device);
+  add("device-budget", po::value(&asked.device_budget)->value_name("SIZE"),
+      "Device memory that there is, for example 16GiB (memory.device_budget).");
+  add("host-budget", po::value(&asked.host_budget)->value_name("SIZE"),
+      "Host memory for what leaves the device (memory.host_budget).");
+  add("tokens-per-step", po::value(&asked.tokens_per_step)->value_name("N"),
+      "Tokens of a step; sets data.batch_size.");
+  add("apply", po::value(&asked.apply)->value_name("FILE"),
+      "Write the configuration with the chosen options to FILE.");
+  add("devices", po::value(&asked.split.devices)->value_name("N"),
+      "On paper: what each of N devices would hold.");
+  add("zero", po::value(&asked.split.zero)->value_name("Z"), "With --devices: ZeRO stage, 0 to 3.");
+  add("tensor", po::value(&asked.split.tensor)->value_name("N"),
+      "With --devices: devices that share each layer.");
+  add("pipeline", po::value(&asked.split.pipeline)->value_name("N"),
+      "With --devices: stages of layers.");
+  add("bytes-per-parameter", po::value(&asked.bytes_per_parameter)->value_name("W+G+O"),
+      "With --devices: of weights, gradients and optimizer, for example 2+2+12.");
+  add("json", po::bool_switch(&asked.json), "Print one JSON object.");
+  if (!parse_command_line(syntax, arguments)) return 0;
+
+  const HybridTrainerConfig config = config_of(asked);
+  const MemoryBudgets budgets{
+      .device = budget_of("--device-budget", asked.device_budget, config.memory.device_budget),
+      .host = budget_of("--host-budget", asked.host_budget, config.memory.host_budget),
+      .disk = free_disk_space(config)};
+  const Device device = find_device(config.device);
+  set_threads(config.training.threads == 0 ? processor_info().cores
+                                           : static_cast<int>(config.training.threads));
+  const DeviceSplit& split = asked.split;
+  if (split.devices < 1 || split.tensor < 1 || split.pipeline < 1 || split.zero < 0 ||
+      split.zero > 3)
+    throw UsageError("plan: want --devices, --tensor and --pipeline of at least 1, --zero 0 to 3");
+  if (split.devices > 1) return plan_split(asked, config, device, budgets.device);
+  const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
+  const MemoryPlan plan = plan_memory(config, device, budgets, rates);
+  if (asked.json) {
+    std::cout << json::serialize(as_json(plan)) << "\n";
+  } else {
+    print(plan, budgets);
+  }
+  if (!asked.apply.empty() && plan.fits) replace_file(asked.apply, config_json(plan.config));
+  return static_cast<int>(plan.fits ? ExitCode::kSuccess : ExitCode::kMemory);
+}
+
+}  // namespace hybrid_trainer

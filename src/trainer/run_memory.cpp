@@ -1,0 +1,90 @@
+#include "src/trainer/run_memory.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/cuda_runtime.h"
+#include "hybrid_trainer/core/device.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/trainer/memory_plan.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// What the device has left for a run that was given no budget.
+std::size_t free_device_memory(Device device) {
+  if (device.type == DeviceType::kCuda) return cuda_runtime().properties(device.index).free_bytes;
+  return available_memory_bytes();
+}
+
+[[noreturn]] void throw_does_not_fit(const MemoryNeed& need, const MemoryBudgets& budgets,
+                                     const std::string& how) {
+  const bool on_host = budgets.host && need.host_bytes > *budgets.host;
+  const bool on_device = budgets.device && need.device_bytes > *budgets.device;
+  const std::size_t wanted = on_device ? need.device_bytes : need.host_bytes;
+  const std::size_t budget = on_device ? *budgets.device : on_host ? *budgets.host : 0;
+  throw OutOfMemory(concat(on_device ? "device" : "host", " memory: the run takes ", wanted,
+                           " bytes (", units::bytes(wanted), ") ", how, ", the budget is ", budget,
+                           " (", units::bytes(budget),
+                           "); `hybrid plan` with the same settings says what makes it fit"),
+                    wanted, budget);
+}
+
+}  // namespace
+
+std::optional<std::size_t> device_budget(const HybridTrainerConfig& config) {
+  std::optional<std::size_t> budget = config.memory.device_budget.limit();
+  const auto budget_mb = static_cast<std::size_t>(config.training.memory_budget_mb);
+  if (budget_mb > 0) budget = std::min(budget.value_or(SIZE_MAX), budget_mb * 1'000'000);
+  return budget;
+}
+
+HybridTrainerConfig with_planned_memory(const HybridTrainerConfig& config,
+                                        const ModelRegistry& registry,
+                                        std::vector<std::string>& told) {
+  if (config.memory.plan != "auto") return config;
+  const Device device = find_device(config.device);
+  const MemoryBudgets budgets{.device = device_budget(config).value_or(free_device_memory(device)),
+                              .host = config.memory.host_budget.limit(),
+                              .disk = free_disk_space(config)};
+  const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)), registry);
+  const MemoryPlan plan = plan_memory(config, device, budgets, rates, registry);
+  if (!plan.fits) throw_does_not_fit(plan.need, budgets, "with every option that saves some");
+  for (const PlannedOption& option : plan.options)
+    told.push_back(concat("planned: ", option.key, " ", option.value));
+  return plan.config;
+}
+
+HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainerConfig config) {
+  const MemoryConfig asked = config.memory;
+  config.memory = run.memory;
+  config.memory.device_budget = asked.device_budget;
+  config.memory.host_budget = asked.host_budget;
+  config.memory.folder = asked.folder;
+  config.data.batch_size = run.data.batch_size;
+  config.gradient_accumulation = run.gradient_accumulation;
+  config.optimizer.state_bits = run.optimizer.state_bits;
+  return config;
+}
+
+void check_memory(const HybridTrainerConfig& config, const ModelRegistry& registry) {
+  const MemoryBudgets budgets{.device = device_budget(config),
+                              .host = config.memory.host_budget.limit()};
+  if (!budgets.device && !budgets.host) return;
+  HybridTrainerConfig smallest = config;
+  while (!config.training.cuda_graphs && smallest.data.batch_size % 2 == 0) {
+    smallest.data.batch_size /= 2;
+    smallest.gradient_accumulation.micro_batches *= 2;
+  }
+  const MemoryNeed need =
+      simulate_memory(smallest, find_device(config.device), SimulatedPhases::kUpdates, registry);
+  const bool fits = need.device_bytes <= budgets.device.value_or(SIZE_MAX) &&
+                    need.host_bytes <= budgets.host.value_or(SIZE_MAX);
+  if (!fits)
+    throw_does_not_fit(need, budgets,
+                       concat("in micro-batches of ", smallest.data.batch_size, " examples"));
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,84 @@
+#include "src/trainer/step_cost.h"
+
+#include <cmath>
+
+#include "hybrid_trainer/models/model_family.h"
+
+namespace hybrid_trainer {
+namespace {
+
+double live(const MemoryNeed& need, MemoryKind kind) {
+  return static_cast<double>(need.phase(Phase::kFull).by_kind[static_cast<std::size_t>(kind)]);
+}
+
+/// Bytes that an update reads and writes of each f32 weight: itself, its gradient and its state.
+constexpr double kUpdateBytes = 12;
+
+/// Seconds of an 8-bit update over those of a 32-bit one, on a processor.
+constexpr double kEightBitUpdate = 2.6;
+
+}  // namespace
+
+StepCost::StepCost(const HybridTrainerConfig& config, const MemoryNeed& as_given,
+                   const StepRates& rates, const ModelRegistry& registry)
+    : rates_(rates) {
+  const ModelFamily& family = find_family(config.model.family, registry);
+  const std::int64_t size = config.data.batch_size * config.gradient_accumulation.micro_batches,
+                     length = config.data.sequence_length;
+  ModelConfig without_blocks = config.model;
+  without_blocks.layers = 0;
+  step_flops_ = family.step_flops(config.model, size, length);
+  block_flops_ = step_flops_ - family.step_flops(without_blocks, size, length);
+  weight_bytes_ = live(as_given, MemoryKind::kGradients);  // as many, f32
+  const double masters_and_copies = live(as_given, MemoryKind::kParameters);
+  compute_bytes_ = masters_and_copies > 1.2 * weight_bytes_ ? masters_and_copies - weight_bytes_
+                                                            : masters_and_copies;
+  state_bytes_ = live(as_given, MemoryKind::kOptimizerState);
+  state_bits_ = static_cast<double>(config.optimizer.state_bits);
+  activation_bytes_ = live(as_given, MemoryKind::kActivations);
+}
+
+double StepCost::there(double bytes, const std::string& placement) const {
+  if (placement == "host") return 2 * bytes / rates_.copy_bytes_per_second;
+  return placement == "file" ? bytes / rates_.write_bytes_per_second : 0;
+}
+
+double StepCost::back(double bytes, const std::string& placement) const {
+  if (placement == "host") return 2 * bytes / rates_.copy_bytes_per_second;
+  return placement == "file" ? bytes / rates_.read_bytes_per_second : 0;
+}
+
+double StepCost::state_bytes(const HybridTrainerConfig& config) const {
+  return state_bytes_ * static_cast<double>(config.optimizer.state_bits) / state_bits_;
+}
+
+double StepCost::products(const HybridTrainerConfig& config) const {
+  const double again =
+      std::ceil(config.memory.recompute * config.model.layers) / config.model.layers;
+  return (step_flops_ + again * block_flops_ / 3) / rates_.flops_per_second;
+}
+
+double StepCost::placements(const HybridTrainerConfig& config) const {
+  const MemoryConfig& memory = config.memory;
+  const double state = state_bytes(config);
+  const double kept = activation_bytes_ * (1 - 0.9 * memory.recompute);
+  const double micro_batches = static_cast<double>(config.gradient_accumulation.micro_batches);
+  const double passes = micro_batches * (2 + memory.recompute);
+  const double gradients = memory.gradients == "consume" ? there(weight_bytes_, "host") : 0;
+  return there(kept, memory.activations) + back(kept, memory.activations) +
+         there(state, memory.optimizer_state) + back(state, memory.optimizer_state) +
+         back(passes * compute_bytes_, memory.weights) + back(weight_bytes_, memory.weights) +
+         there(compute_bytes_, memory.weights) + gradients;
+}
+
+double StepCost::seconds(const HybridTrainerConfig& config) const {
+  const bool rounds = config.optimizer.state_bits == 8 && state_bits_ > 8;
+  const double update =
+      (kUpdateBytes / 4 * weight_bytes_ + 2 * state_bytes_) * (rounds ? kEightBitUpdate : 1);
+  const double accumulation =
+      2 * weight_bytes_ * static_cast<double>(config.gradient_accumulation.micro_batches - 1);
+  return products(config) + (update + accumulation) / rates_.copy_bytes_per_second +
+         placements(config);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "hybrid_trainer/trainer/memory_plan.h"
+
+namespace hybrid_trainer {
+
+/// Seconds that one step of a config takes by a machine's rates: its products, its update, and what
+/// the options of the `memory` group add. For comparisons; transfers count as if nothing hid them.
+class StepCost {
+ public:
+  /// `as_given`: what the config takes with no option that moves its activations.
+  StepCost(const HybridTrainerConfig& config, const MemoryNeed& as_given, const StepRates& rates,
+           const ModelRegistry& registry);
+  double seconds(const HybridTrainerConfig& config) const;
+
+ private:
+  double products(const HybridTrainerConfig& config) const;
+  double state_bytes(const HybridTrainerConfig& config) const;
+  double placements(const HybridTrainerConfig& config) const;
+  /// To `placement` ("device", "host", "file") and back.
+  double there(double bytes, const std::string& placement) const;
+  double back(double bytes, const std::string& placement) const;
+
+  StepRates rates_;
+  double step_flops_, block_flops_;
+  double weight_bytes_, state_bytes_, activation_bytes_, compute_bytes_, state_bits_;
+};
+
+}  // namespace hybrid_trainer

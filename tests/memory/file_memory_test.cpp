@@ -1,0 +1,85 @@
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "hybrid_trainer/core/pools.h"
+#include "memory/stored_offload.h"
+#include "tests/memory/content.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::Content;
+
+/// While it lives, no file of this process grows beyond `bytes`: writing fails as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &old_limit_);
+    const rlimit limit{bytes, old_limit_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &old_limit_);
+    std::signal(SIGXFSZ, old_handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit old_limit_{};
+  void (*old_handler_)(int);
+};
+
+class FileMemoryInAFolder : public ::testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(folder_); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::shared_ptr<MemoryPool> pool() const { return make_file_pool({}, folder_.string(), "key"); }
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("file_memory_test_" + std::to_string(getpid()));
+  Stream device_{MemoryPool::create("device")};
+  Content content_{device_};
+};
+
+TEST_F(FileMemoryInAFolder, LeavesNoNameBehind) {
+  PoolStore store(pool());
+  store.keep(content_.slots(), device_);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(FileMemoryInAFolder, KeepsEverythingInPlaceOnAFullDiskAndWorksAgainLater) {
+  StoredOffload offload(std::make_unique<PoolStore>(pool()), true);
+  {
+    const FileSizeLimit limit(500000);
+    const MoveOutResult result = offload.move_out(content_.slots(), device_);
+    EXPECT_EQ(result.freed_bytes, 0u);
+    EXPECT_NE(result.problem.find(folder_.string()), std::string::npos) << result.problem;
+    EXPECT_TRUE(content_.has_its_bits());
+  }
+  EXPECT_EQ(offload.move_out(content_.slots(), device_).problem, "");
+  offload.begin_restore();
+  EXPECT_EQ(device_.pool()->use().live_total, 0u) << "nothing comes to the device yet";
+  offload.begin_return();
+  offload.wait_until_restored();
+  EXPECT_TRUE(content_.has_its_bits());
+}
+
+TEST_F(FileMemoryInAFolder, GivesTheDisksSpaceBack) {
+  const auto free = [&] { return std::filesystem::space(folder_).free; };
+  const Stream file(pool());
+  const std::size_t bytes = std::size_t{64} << 20, before = free();
+  {
+    const Tensor large =
+        Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::kU8, MemoryKind::kData, file);
+    EXPECT_LT(free(), before - bytes / 2);
+  }
+  file.pool()->trim();
+  EXPECT_GT(free(), before - bytes / 2);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
