@@ -54,6 +54,8 @@ class PreparedProduct {
     add(DNNL_ARG_SCRATCHPAD, chosen.scratchpad_desc(), engine);
     if (kind.bias) add(DNNL_ARG_BIAS, bias, engine);
     if (kind.residual) add(kResidual, c, engine);
+    scratch_bytes_ = chosen.scratchpad_desc().get_size();
+    packed_bytes_ = chosen.weights_desc().get_size();
     if (chosen.weights_desc() != b) {
       as_given_ = dnnl::memory(b, engine, nullptr);
       packing_ = dnnl::reorder(as_given_, arguments_.at(DNNL_ARG_WEIGHTS));
@@ -61,8 +63,8 @@ class PreparedProduct {
   }
 
   void run(const ProductArrays& arrays, dnnl::stream& queue, const Stream& stream) {
-    const Tensor scratch = workspace_for(DNNL_ARG_SCRATCHPAD, stream);
-    const Tensor packed = packing_ ? workspace_for(DNNL_ARG_WEIGHTS, stream) : Tensor();
+    const Tensor scratch = workspace_of(scratch_bytes_, stream);
+    const Tensor packed = packing_ ? workspace_of(packed_bytes_, stream) : Tensor();
     if (simulated(stream)) return;
     set(DNNL_ARG_SRC, arrays.a);
     set(DNNL_ARG_WEIGHTS, packing_ ? packed.raw() : arrays.b);
@@ -97,13 +99,13 @@ class PreparedProduct {
     const auto found = arguments_.find(argument);
     if (found != arguments_.end()) found->second.set_data_handle(const_cast<void*>(data));
   }
-  Tensor workspace_for(int argument, const Stream& stream) const {
-    const std::size_t bytes = arguments_.at(argument).get_desc().get_size();
+  static Tensor workspace_of(std::size_t bytes, const Stream& stream) {
     return empty_workspace(static_cast<std::int64_t>(bytes / sizeof(float)) + 1, DType::kF32,
                            stream);
   }
 
   dnnl::matmul primitive_;
+  std::size_t scratch_bytes_ = 0, packed_bytes_ = 0;
   Arguments arguments_;
   dnnl::reorder packing_;  // empty if B is read in place
   dnnl::memory as_given_;

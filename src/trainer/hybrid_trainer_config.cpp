@@ -64,6 +64,8 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
     found.push_back(concat("data.sequence_length: got ", data.sequence_length,
                            ", want at most model.context ", model.context));
   }
+  if (const auto bits = memory.activation_bits; bits != 32 && bits != 16 && bits != 8)
+    found.push_back(concat("memory.activation_bits: got ", bits, ", want 32, 16 or 8"));
   const auto cannot_be_recorded = [&](const char* key, const std::string& got, const char* want) {
     if (!training.cuda_graphs || got == want) return;
     found.push_back(concat("memory.", key, ": got \"", got,

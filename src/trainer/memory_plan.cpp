@@ -69,11 +69,24 @@ Dimension state_bits(const HybridTrainerConfig& given) {
   return dimension;
 }
 
+/// Activations in 8 bits, which changes them as well.
+Dimension activation_bits(const HybridTrainerConfig& given) {
+  Dimension dimension{{std::to_string(given.memory.activation_bits)},
+                      [](HybridTrainerConfig& changed, const std::string& value) {
+                        changed.memory.activation_bits = std::stoll(value);
+                      }};
+  if (given.memory.activation_bits > 8) dimension.values.emplace_back("8");
+  return dimension;
+}
+
 /// `with_files`: files are places too.
 std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool with_files) {
   const MemoryConfig& given = config.memory;
   std::vector<Dimension> dimensions{micro_batches(config), recomputed_share(given)};
-  if (given.allow_lossy) dimensions.push_back(state_bits(config));
+  if (given.allow_lossy) {
+    dimensions.push_back(state_bits(config));
+    dimensions.push_back(activation_bits(config));
+  }
   const auto add = [&](std::string MemoryConfig::*key) {
     std::vector<std::string> names = placement_names();
     if (!with_files && given.*key != "file") names.pop_back();
@@ -102,9 +115,7 @@ class Planner {
 
  private:
   HybridTrainerConfig with(const Choice& choice) const;
-  MemoryNeed simulate(const HybridTrainerConfig& config, SimulatedPhases phases) const {
-    return simulate_memory(config, device_, phases, registry_);
-  }
+  MemoryNeed simulate(HybridTrainerConfig config, SimulatedPhases phases) const;
   std::size_t missing(const MemoryNeed& need) const;
   std::vector<Choice> choices() const;
   Choice smallest_on_device() const;
@@ -119,6 +130,16 @@ class Planner {
   const ModelRegistry& registry_;
   std::vector<Dimension> dimensions_;
 };
+
+MemoryNeed Planner::simulate(HybridTrainerConfig config, SimulatedPhases phases) const {
+  try {
+    config.memory.host_budget = {budgets_.host.value_or(0)};
+    return simulate_memory(config, device_, phases, registry_);
+  } catch (const OutOfMemory&) {
+    config.memory.host_budget = {};
+    return simulate_memory(config, device_, phases, registry_);
+  }
+}
 
 HybridTrainerConfig Planner::with(const Choice& choice) const {
   HybridTrainerConfig config = config_;
@@ -187,6 +208,7 @@ std::vector<PlannedOption> changed_options(const HybridTrainerConfig& from,
       to.gradient_accumulation.micro_batches);
   add("memory.recompute", from.memory.recompute, to.memory.recompute);
   add("memory.activations", from.memory.activations, to.memory.activations);
+  add("memory.activation_bits", from.memory.activation_bits, to.memory.activation_bits);
   add("optimizer.state_bits", from.optimizer.state_bits, to.optimizer.state_bits);
   add("memory.optimizer_state", from.memory.optimizer_state, to.memory.optimizer_state);
   add("memory.weights", from.memory.weights, to.memory.weights);

@@ -90,7 +90,7 @@ class SimulatedRun {
   SimulatedRun(const HybridTrainerConfig& config, Device device, const ModelRegistry& registry)
       : config_(config),
         stream_(endless(make_device_pool({device.type, device.index, true}))),
-        host_(make_host_pool(stream_.device())),
+        host_(make_host_pool(stream_.device(), config.memory.host_budget.limit())),
         places_(std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool())),
         model_(make_model(config_.model, 0, places_->at(config_.memory.weights), registry)),
         trainable_(*model_, config_, stream_, places_, [](const std::string&) {}),
@@ -171,9 +171,10 @@ class SimulatedRun {
     }
   }
 
+  /// In parts of one window: smaller ones there are not.
   void evaluate() {
     ForwardOnlyTape tape(Pass{.training = false});
-    model_->forward(windows_, 1.0f, tape, stream_);
+    model_->forward(windows_.examples(0, 1), 1.0f, tape, stream_);
   }
 
   HybridTrainerConfig config_;

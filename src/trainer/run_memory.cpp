@@ -73,18 +73,20 @@ void check_memory(const HybridTrainerConfig& config, const ModelRegistry& regist
   const MemoryBudgets budgets{.device = device_budget(config),
                               .host = config.memory.host_budget.limit()};
   if (!budgets.device && !budgets.host) return;
-  HybridTrainerConfig smallest = config;
-  while (!config.training.cuda_graphs && smallest.data.batch_size % 2 == 0) {
-    smallest.data.batch_size /= 2;
-    smallest.gradient_accumulation.micro_batches *= 2;
+  HybridTrainerConfig smaller = config;
+  smaller.memory.host_budget = {};
+  for (;;) {
+    const MemoryNeed need =
+        simulate_memory(smaller, find_device(config.device), SimulatedPhases::kUpdates, registry);
+    if (need.device_bytes <= budgets.device.value_or(SIZE_MAX) &&
+        need.host_bytes <= budgets.host.value_or(SIZE_MAX))
+      return;
+    if (config.training.cuda_graphs || smaller.data.batch_size % 2 != 0)
+      throw_does_not_fit(need, budgets,
+                         concat("in micro-batches of ", smaller.data.batch_size, " examples"));
+    smaller.data.batch_size /= 2;
+    smaller.gradient_accumulation.micro_batches *= 2;
   }
-  const MemoryNeed need =
-      simulate_memory(smallest, find_device(config.device), SimulatedPhases::kUpdates, registry);
-  const bool fits = need.device_bytes <= budgets.device.value_or(SIZE_MAX) &&
-                    need.host_bytes <= budgets.host.value_or(SIZE_MAX);
-  if (!fits)
-    throw_does_not_fit(need, budgets,
-                       concat("in micro-batches of ", smallest.data.batch_size, " examples"));
 }
 
 }  // namespace hybrid_trainer

@@ -17,6 +17,9 @@ constexpr double kUpdateBytes = 12;
 /// Seconds of an 8-bit update over those of a 32-bit one, on a processor.
 constexpr double kEightBitUpdate = 2.6;
 
+/// Seconds of rounding activations to 8 bits and back, over those of copying them.
+constexpr double kRounding = 4;
+
 }  // namespace
 
 StepCost::StepCost(const HybridTrainerConfig& config, const MemoryNeed& as_given,
@@ -34,6 +37,7 @@ StepCost::StepCost(const HybridTrainerConfig& config, const MemoryNeed& as_given
   compute_bytes_ = masters_and_copies > 1.2 * weight_bytes_ ? masters_and_copies - weight_bytes_
                                                             : masters_and_copies;
   state_bytes_ = live(as_given, MemoryKind::kOptimizerState);
+  activation_bits_ = config.memory.activation_bits;
   state_bits_ = static_cast<double>(config.optimizer.state_bits);
   activation_bytes_ = live(as_given, MemoryKind::kActivations);
 }
@@ -61,11 +65,14 @@ double StepCost::products(const HybridTrainerConfig& config) const {
 double StepCost::placements(const HybridTrainerConfig& config) const {
   const MemoryConfig& memory = config.memory;
   const double state = state_bytes(config);
-  const double kept = activation_bytes_ * (1 - 0.9 * memory.recompute);
+  const bool compressed = memory.activation_bits == 8 && activation_bits_ > 8;
+  const double all = activation_bytes_ * (1 - 0.9 * memory.recompute);
+  const double kept = compressed ? 0.4 * all : all;
+  const double rounding = compressed ? kRounding * 2 * all / rates_.copy_bytes_per_second : 0;
   const double micro_batches = static_cast<double>(config.gradient_accumulation.micro_batches);
   const double passes = micro_batches * (2 + memory.recompute);
   const double gradients = memory.gradients == "consume" ? there(weight_bytes_, "host") : 0;
-  return there(kept, memory.activations) + back(kept, memory.activations) +
+  return rounding + there(kept, memory.activations) + back(kept, memory.activations) +
          there(state, memory.optimizer_state) + back(state, memory.optimizer_state) +
          back(passes * compute_bytes_, memory.weights) + back(weight_bytes_, memory.weights) +
          there(compute_bytes_, memory.weights) + gradients;

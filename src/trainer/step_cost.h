@@ -22,6 +22,7 @@ class StepCost {
   double back(double bytes, const std::string& placement) const;
 
   StepRates rates_;
+  std::int64_t activation_bits_;
   double step_flops_, block_flops_;
   double weight_bytes_, state_bytes_, activation_bytes_, compute_bytes_, state_bits_;
 };

@@ -32,8 +32,8 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config) {
   sample.data.batch_size =
       std::clamp<std::int64_t>(config.data.batch_size, 1, kTokens / sample.data.sequence_length);
   sample.gradient_accumulation.micro_batches = 1;
+  sample.optimizer = {};
   sample.optimizer.name = "sgd";
-  sample.optimizer.groups.clear();
   return sample;
 }
 

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "hybrid_trainer/memory/away_tape.h"
 #include "hybrid_trainer/memory/consumed_gradients.h"
+#include "hybrid_trainer/memory/stored_tape.h"
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/optim/optimizer.h"

@@ -78,6 +78,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"memory.host_budget", {{"memory.host_budget", "1kB"}}},
       {"memory.recompute", {{"memory.recompute", "1"}}},
       {"memory.activations", {{"memory.activations", "host"}}},
+      {"memory.activation_bits", {{"memory.activation_bits", "8"}}},
       {"memory.optimizer_state", {{"memory.optimizer_state", "host"}}},
       {"memory.weights", {{"memory.weights", "host"}}},
       {"memory.gradients", {{"memory.gradients", "consume"}}},

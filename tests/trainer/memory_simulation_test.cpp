@@ -100,6 +100,8 @@ TEST(MemorySimulation, KnowsEachOption) {
   with("weights on the host", [](auto& config) { config.memory.weights = "host"; });
   with("weights in a file", [](auto& config) { config.memory.weights = "file"; });
   with("consumed gradients", [](auto& config) { config.memory.gradients = "consume"; });
+  with("activations in 8 bits", [](auto& config) { config.memory.activation_bits = 8; });
+  with("activations in 16 bits", [](auto& config) { config.memory.activation_bits = 16; });
   with("dropout", [](auto& config) { config.model.dropout = 0.1; });
   with("linear", [](auto& config) { config.phases.predictor = "linear"; });
   for (const std::string& strategy : offload_strategy_names()) {

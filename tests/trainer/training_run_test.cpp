@@ -298,5 +298,87 @@ TEST_F(TrainingRunTest, LeavesNoFolderWhereDataOrConfigAreWrong) {
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "a"));
 }
 
+/// Wide enough for placements to matter.
+HybridTrainerConfig roomy_config() {
+  HybridTrainerConfig config = tiny_config();
+  config.model.width = 64;
+  config.model.layers = 2;
+  config.training.steps = 20;
+  return config;
+}
+
+TEST_F(TrainingRunTest, IsPlannedIntoItsBudgetToTheSameLosses) {
+  HybridTrainerConfig config = roomy_config();
+  const auto losses = [&](const char* name) {
+    std::vector<double> found;
+    for_each_record(scratch_ / name / "metrics.jsonl",
+                    [&](const StepRecord& record) { found.push_back(record.loss); });
+    return found;
+  };
+  const std::size_t plain =
+      train_tiny(config, data_, scratch_ / "plain").summary.phase(Phase::kFull).peak_bytes;
+  config.memory.plan = "auto";
+  config.memory.device_budget.bytes = plain * 8 / 10;
+  std::string console;
+  const TrainingRunResult result = train_tiny(config, data_, scratch_ / "planned", false, &console);
+  EXPECT_LE(result.summary.device_peak_bytes, plain * 8 / 10);
+  EXPECT_NE(console.find("planned: memory."), std::string::npos) << console;
+  EXPECT_EQ(console.find("memory is too small"), std::string::npos) << console;
+  const HybridTrainerConfig chosen = config_of_run({(scratch_ / "planned").string()});
+  if (chosen.data.batch_size == config.data.batch_size)
+    EXPECT_EQ(losses("planned"), losses("plain"));
+}
+
+TEST_F(TrainingRunTest, KeepsItsPlanWhenItIsResumed) {
+  HybridTrainerConfig config = roomy_config();
+  const std::size_t plain =
+      train_tiny(config, data_, scratch_ / "plain").summary.phase(Phase::kFull).peak_bytes;
+  config.memory.plan = "auto";
+  config.memory.device_budget.bytes = plain * 8 / 10;
+  config.checkpoint.every_steps = 5;
+  train_tiny(config, data_, scratch_ / "run");
+  const std::string wanted = newest_checkpoint_digest(scratch_ / "run");
+  const auto planned = config_of_run({(scratch_ / "run").string()}).memory;
+  std::filesystem::remove_all(scratch_ / "run" / "checkpoints" / "step-0000000020");
+  config.memory.device_budget.bytes = plain;  // which would need no plan
+  std::string console;
+  train_tiny(config, data_, scratch_ / "run", true, &console);
+  EXPECT_EQ(console.find("planned:"), std::string::npos) << console;
+  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "run"), wanted);
+  const auto kept = config_of_run({(scratch_ / "run").string()}).memory;
+  EXPECT_EQ(kept.weights, planned.weights);
+  EXPECT_EQ(kept.recompute, planned.recompute);
+  EXPECT_EQ(kept.optimizer_state, planned.optimizer_state);
+}
+
+TEST_F(TrainingRunTest, SaysBeforeItsFolderIsMadeThatABudgetIsTooSmall) {
+  for (const char* plan : {"off", "auto"}) {
+    HybridTrainerConfig config = roomy_config();
+    config.memory.plan = plan;
+    config.memory.device_budget.bytes = 100000;
+    try {
+      train_tiny(config, data_, scratch_ / plan);
+      FAIL() << "no error";
+    } catch (const OutOfMemory& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("the budget is 100000"), std::string::npos) << text;
+      EXPECT_NE(text.find("`hybrid plan`"), std::string::npos) << text;
+    }
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / plan));
+  }
+}
+
+TEST_F(TrainingRunTest, SaysSoOfAHostBudgetTooSmallForWhatLeavesTheDevice) {
+  HybridTrainerConfig config = roomy_config();
+  config.memory.weights = "host";
+  config.memory.host_budget.bytes = 1000;
+  try {
+    train_tiny(config, data_, scratch_ / "run");
+    FAIL() << "no error";
+  } catch (const OutOfMemory& error) {
+    EXPECT_EQ(std::string(error.what()).find("host memory: the run takes "), 0u) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

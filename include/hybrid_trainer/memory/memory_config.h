@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct MemoryConfig {
   MemorySize host_budget{};
   double recompute = 0;
   std::string activations = "device";
+  std::int64_t activation_bits = 32;
   std::string optimizer_state = "device";
   std::string weights = "device";
   std::string gradients = "keep";
@@ -39,6 +41,10 @@ struct MemoryConfig {
     visit(Field{"activations", self.activations,
                 "Where what forward saves waits for backward: device, host, or file (in `folder`).",
                 Range{}, placement_names()});
+    visit(Field{"activation_bits", self.activation_bits,
+                "Bits of a kept activation that backward stands small errors in, where it has "
+                "more: 32 rounds nothing, 16 to bf16, 8 in blocks of 256.",
+                Range::between(8, 32)});
     visit(Field{"optimizer_state", self.optimizer_state,
                 "Where the optimizer state is between updates: device, or host or file, from where "
                 "each weight's comes for its update. Then Predict does not move it.",
@@ -60,8 +66,9 @@ struct MemoryConfig {
                 "device_budget, fit the memory that there is.",
                 Range{},
                 {"off", "auto"}});
-    visit(Field{"allow_lossy", self.allow_lossy,
-                "A plan may also choose what changes bits: optimizer state in 8 bits."});
+    visit(Field{
+        "allow_lossy", self.allow_lossy,
+        "A plan may also choose what changes bits: activations and optimizer state in 8 bits."});
     visit(Field{"folder", self.folder,
                 "Folder of the files that hold what device and host do not; empty: the system's "
                 "for temporary files."});

@@ -34,7 +34,8 @@ enum class SimulatedPhases {
 /// Goes through a run of the config's model with the same calls, on a simulated `device` that has
 /// no memory and runs nothing: updates in each phase's precision, and a Predict phase as long as the
 /// config allows, which is kept and which is reverted. `device` is cpu or cuda; in a build without
-/// CUDA, the latter throws Error. Neither data nor a folder is touched. Not included: the CUDA
+/// CUDA, the latter throws Error. What Predict finds no room for within memory.host_budget stays on
+/// the device; OutOfMemory where the budget does not hold what must be on the host. Neither data nor a folder is touched. Not included: the CUDA
 /// context, libraries, and what checkpoints and the final sample take of the host.
 MemoryNeed simulate_memory(const HybridTrainerConfig& config, Device device,
                            SimulatedPhases phases = SimulatedPhases::kAll,

@@ -1,0 +1,113 @@
+#include "hybrid_trainer/memory/stored_tape.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/quantization.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr auto kMap = kernels::QuantizationMap::kSigned;
+
+/// Numbers that are converted to or from f32 at a time.
+constexpr std::int64_t kPart = 1 << 22;
+
+/// Calls part(numbers, codes, scales) for parts of all of them.
+template <class Part>
+void for_parts(const Tensor& x, const Tensor& codes, const Tensor& scales, const Part& part) {
+  const std::int64_t count = x.elements();
+  const Tensor flat = x.view({count}), flat_codes = codes.view({count});
+  for (std::int64_t begin = 0; begin < count; begin += kPart) {
+    const std::int64_t end = std::min(count, begin + kPart);
+    part(flat.rows(begin, end), flat_codes.rows(begin, end),
+         scales.rows(begin / kernels::kQuantizationBlock, kernels::quantization_blocks(end)));
+  }
+}
+
+class StoredTape final : public PlainTape {
+ public:
+  StoredTape(const Pass& pass, Rebuild rebuild, const TapeStorage& storage, const Stream& device)
+      : PlainTape(pass, rebuild),
+        storage_(storage),
+        is_away_(storage.home.pool() != device.pool()) {}
+
+ private:
+  Tensor pack(const Activation& activation, const Stream& stream) override;
+  Tensor unpack(const Tensor& kept, const Activation& activation, const Stream& stream) override;
+  Tensor quantized(const Tensor& x, const Stream& stream);
+  Tensor moved(const Tensor& tensor, const Stream& stream, const Stream& to) const;
+
+  TapeStorage storage_;
+  bool is_away_;
+  std::unordered_map<const void*, Tensor> scales_;  // by the address of what is kept
+};
+
+Tensor StoredTape::moved(const Tensor& tensor, const Stream& stream, const Stream& to) const {
+  if (!is_away_) return tensor;
+  const Tensor there = Tensor::empty_like(tensor, MemoryKind::kActivations, to);
+  copy_or_wait(there, tensor, stream);
+  return there;
+}
+
+Tensor StoredTape::quantized(const Tensor& x, const Stream& stream) {
+  const Tensor codes = Tensor::empty(x.shape(), DType::kU8, MemoryKind::kActivations, stream);
+  const Tensor scales = Tensor::empty({kernels::quantization_blocks(x.elements())}, DType::kF32,
+                                      MemoryKind::kActivations, stream);
+  for_parts(x, codes, scales, [&](const Tensor& part, const Tensor& to, const Tensor& scale) {
+    Tensor exact = part;
+    if (part.dtype() != DType::kF32) {
+      exact = Tensor::empty(part.shape(), DType::kF32, MemoryKind::kWorkspace, stream);
+      kernels::cast(exact, part, stream);
+    }
+    kernels::quantize(to, scale, exact, kMap, stream);
+  });
+  const Tensor kept = moved(codes, stream, storage_.home);
+  scales_[kept.raw()] = moved(scales, stream, storage_.home);
+  return kept;
+}
+
+Tensor StoredTape::pack(const Activation& activation, const Stream& stream) {
+  const Tensor& x = activation.tensor;
+  const bool is_real = x.dtype() == DType::kF32 || x.dtype() == DType::kBF16;
+  if (!activation.may_be_lossy || !is_real || storage_.bits == 32)
+    return moved(x, stream, storage_.home);
+  if (storage_.bits == 8) return quantized(x, stream);
+  if (x.dtype() == DType::kBF16) return moved(x, stream, storage_.home);
+  const Tensor half = Tensor::empty(x.shape(), DType::kBF16, MemoryKind::kActivations, stream);
+  kernels::cast(half, x, stream);
+  return moved(half, stream, storage_.home);
+}
+
+Tensor StoredTape::unpack(const Tensor& kept, const Activation& activation, const Stream& stream) {
+  const Tensor here = moved(kept, stream, stream);
+  const DType wanted = pass().dtype;
+  if (!activation.may_be_lossy || kept.dtype() == wanted) return here;
+  const Tensor x = Tensor::empty(kept.shape(), wanted, MemoryKind::kActivations, stream);
+  if (kept.dtype() == DType::kBF16) {
+    kernels::cast(x, here, stream);
+    return x;
+  }
+  const auto found = scales_.find(kept.raw());
+  const Tensor scales = moved(found->second, stream, stream);
+  for_parts(x, here, scales, [&](const Tensor& part, const Tensor& codes, const Tensor& scale) {
+    if (part.dtype() == DType::kF32) return kernels::dequantize(part, codes, scale, kMap, stream);
+    const Tensor exact = Tensor::empty(part.shape(), DType::kF32, MemoryKind::kWorkspace, stream);
+    kernels::dequantize(exact, codes, scale, kMap, stream);
+    kernels::cast(part, exact, stream);
+  });
+  scales_.erase(found);
+  return x;
+}
+
+}  // namespace
+
+std::unique_ptr<PlainTape> make_tape(const Pass& pass, Rebuild rebuild, const TapeStorage& storage,
+                                     const Stream& device) {
+  if (storage.home.pool() == device.pool() && storage.bits == 32)
+    return std::make_unique<PlainTape>(pass, rebuild);
+  return std::make_unique<StoredTape>(pass, rebuild, storage, device);
+}
+
+}  // namespace hybrid_trainer

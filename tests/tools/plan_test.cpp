@@ -1,0 +1,101 @@
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <fstream>
+
+#include "tests/tools/hybrid_process.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace json = boost::json;
+
+class Plan : public ::testing::Test {
+ protected:
+  ProcessResult plan(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), "plan");
+    return run_hybrid(folder_.path(), arguments);
+  }
+  json::object answer(std::vector<std::string> arguments) const {
+    arguments.emplace_back("--json");
+    const ProcessResult result = plan(std::move(arguments));
+    return json::parse(result.output).as_object();
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Plan, AnswersWithTheKeysThatProgramsReadAndWithItsExitCode) {
+  const json::object found = answer({"--preset", "tiny", "--device-budget", "1GiB"});
+  for (const char* key : {"device_peak_bytes", "host_peak_bytes", "disk_peak_bytes", "options",
+                          "expected_slowdown", "missing_bytes", "largest_batch"}) {
+    EXPECT_TRUE(found.contains(key)) << key;
+  }
+  EXPECT_TRUE(found.at("fits").as_bool());
+  for (const char* phase : {"warmup", "full", "predict", "correct"}) {
+    const json::object& of_phase = found.at("phases").at(phase).as_object();
+    EXPECT_GT(of_phase.at("peak_bytes").to_number<double>(), 0) << phase;
+    EXPECT_TRUE(of_phase.at("by_kind").as_object().contains("activations")) << phase;
+  }
+  EXPECT_EQ(plan({"--preset", "tiny", "--device-budget", "1GiB"}).exit_code, 0);
+  const ProcessResult small = plan({"--preset", "tiny", "--device-budget", "100kB"});
+  EXPECT_EQ(small.exit_code, 71);
+  EXPECT_NE(small.output.find("does not fit"), std::string::npos) << small.output;
+  EXPECT_NE(small.output.find("missing"), std::string::npos) << small.output;
+}
+
+TEST_F(Plan, WritesAConfigurationThatFits) {
+  const std::vector<std::string> wanted{"--preset", "tiny", "--device-budget", "10MB"};
+  std::vector<std::string> arguments = wanted;
+  arguments.insert(arguments.end(), {"--apply", "fits.json"});
+  const json::object chosen = answer(arguments);
+  ASSERT_TRUE(chosen.at("fits").as_bool());
+  EXPECT_FALSE(chosen.at("options").as_object().empty());
+  const json::object again = answer(
+      {"--config", "fits.json", "--set", "model.vocabulary=4096", "--device-budget", "10MB"});
+  EXPECT_TRUE(again.at("options").as_object().empty());
+  EXPECT_EQ(again.at("device_peak_bytes"), chosen.at("device_peak_bytes"));
+}
+
+TEST_F(Plan, TakesAStepsTokens) {
+  const auto activations = [&](const char* tokens) {
+    return answer({"--preset", "small", "--tokens-per-step", tokens, "--set",
+                   "phases.max_predict_steps=0"})
+        .at("phases")
+        .at("full")
+        .at("by_kind")
+        .at("activations")
+        .to_number<double>();
+  };
+  EXPECT_GT(activations("8192"), 1.8 * activations("4096"));
+}
+
+TEST_F(Plan, CutsAModelOverDevicesOnPaper) {
+  const json::object found = answer({"--preset", "gpt2-1558m", "--devices", "8", "--zero", "1",
+                                     "--bytes-per-parameter", "2+2+4", "--device-budget", "80GB"});
+  EXPECT_TRUE(found.at("on_paper").as_bool());
+  const double parameters = found.at("parameters").to_number<double>();
+  EXPECT_NEAR(found.at("model_state_bytes").to_number<double>(), 4.5 * parameters,
+              1e-6 * parameters);
+  EXPECT_EQ(plan({"--preset", "gpt2-1558m", "--devices", "8", "--device-budget", "1GB"}).exit_code,
+            71);
+}
+
+TEST_F(Plan, SaysWhatIsWrong) {
+  const auto expect = [&](std::vector<std::string> arguments, const char* text) {
+    const ProcessResult result = plan(std::move(arguments));
+    EXPECT_EQ(result.exit_code, 64) << text;
+    EXPECT_NE(result.errors.find(text), std::string::npos) << result.errors;
+  };
+  expect({}, "give --preset NAME, --config FILE or --model HF_DIR");
+  expect({"--preset", "tiny", "--device-budget", "lots"}, "want a size, for example 16GiB");
+  expect({"--preset", "tiny", "--tokens-per-step", "100"}, "want a multiple of");
+  expect({"--preset", "tiny", "--devices", "6", "--tensor", "4"}, "no multiple");
+  expect({"--preset", "tiny", "--devices", "8", "--zero", "4"}, "--zero 0 to 3");
+  expect({"--preset", "tiny", "--devices", "8", "--bytes-per-parameter", "8"}, "2+2+12");
+  std::ofstream(folder_ / "empty.json") << "{}";
+  expect({"--config", "empty.json"}, "model.vocabulary=N");
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

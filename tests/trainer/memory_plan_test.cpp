@@ -1,0 +1,156 @@
+#include "hybrid_trainer/trainer/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/io/json_fields.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr StepRates kRates{.flops_per_second = 1e11, .copy_bytes_per_second = 1e10};
+
+HybridTrainerConfig small_config() {
+  HybridTrainerConfig config;
+  config.model = {.layers = 4, .heads = 4, .width = 128, .context = 128, .vocabulary = 512};
+  config.data = {.batch_size = 8, .sequence_length = 128};
+  config.optimizer.name = "adamw";
+  return config;
+}
+
+MemoryPlan plan(const HybridTrainerConfig& config, const MemoryBudgets& budgets,
+                const StepRates& rates = kRates) {
+  return plan_memory(config, {}, budgets, rates);
+}
+
+TEST(MemoryPlan, LeavesAloneWhatFits) {
+  const MemoryPlan found = plan(small_config(), {.device = std::size_t{10} << 30});
+  EXPECT_TRUE(found.fits);
+  EXPECT_TRUE(found.options.empty());
+  EXPECT_EQ(found.expected_slowdown, 1);
+  EXPECT_EQ(found.missing_bytes, 0u);
+  EXPECT_EQ(found.need.device_bytes, simulate_memory(small_config(), {}).device_bytes);
+}
+
+TEST(MemoryPlan, SetsWhatItTakesAndNoMore) {
+  const std::size_t all = simulate_memory(small_config(), {}).device_bytes;
+  double slowdown = 1;
+  for (const std::size_t percent : {90, 60, 40, 25}) {
+    const std::size_t budget = all / 100 * percent;
+    const MemoryPlan found = plan(small_config(), {.device = budget});
+    ASSERT_TRUE(found.fits) << percent;
+    EXPECT_LE(found.need.device_bytes, budget) << percent;
+    EXPECT_FALSE(found.options.empty());
+    EXPECT_GE(found.expected_slowdown, slowdown) << percent;
+    slowdown = found.expected_slowdown;
+    HybridTrainerConfig as_set = small_config();
+    for (const PlannedOption& option : found.options) set_field(as_set, option.key, option.value);
+    EXPECT_EQ(config_json(as_set), config_json(found.config)) << percent;
+    EXPECT_EQ(simulate_memory(as_set, {}).device_bytes, found.need.device_bytes) << percent;
+    EXPECT_EQ(as_set.optimizer.state_bits, 32) << "lossy";
+  }
+}
+
+TEST(MemoryPlan, KeepsTheExamplesOfAStep) {
+  const HybridTrainerConfig config = small_config();
+  const std::size_t all = simulate_memory(config, {}).device_bytes;
+  const MemoryPlan found = plan(config, {.device = all / 3, .host = 1000});
+  ASSERT_TRUE(found.fits);
+  EXPECT_EQ(found.config.data.batch_size * found.config.gradient_accumulation.micro_batches,
+            config.data.batch_size * config.gradient_accumulation.micro_batches);
+}
+
+TEST(MemoryPlan, StaysInTheHostBudget) {
+  const HybridTrainerConfig config = small_config();
+  const std::size_t all = simulate_memory(config, {}).device_bytes;
+  const MemoryPlan roomy = plan(config, {.device = all / 4});
+  ASSERT_TRUE(roomy.fits);
+  ASSERT_GT(roomy.need.host_bytes, 0u);
+  const MemoryPlan found = plan(config, {.device = all / 4, .host = roomy.need.host_bytes / 4});
+  EXPECT_FALSE(found.fits);
+  EXPECT_GT(found.missing_bytes, 0u);
+  EXPECT_EQ(found.largest_batch, 0);
+}
+
+TEST(MemoryPlan, TakesFilesWhereTheHostHasNoRoomAndTheRatesKnowThem) {
+  HybridTrainerConfig config = small_config();
+  const std::size_t all = simulate_memory(config, {}).device_bytes;
+  StepRates rates = kRates;
+  rates.read_bytes_per_second = rates.write_bytes_per_second = 1e9;
+  const MemoryBudgets budgets{.device = all / 4, .host = all};
+  EXPECT_EQ(plan(config, budgets, rates).need.disk_bytes, 0u) << "files are slower";
+  const MemoryBudgets no_host{.device = all / 4, .host = 100000};
+  const MemoryPlan found = plan(config, no_host, rates);
+  ASSERT_TRUE(found.fits);
+  EXPECT_GT(found.need.disk_bytes, 0u);
+  EXPECT_FALSE(plan(config, {no_host.device, no_host.host, 1000}, rates).fits);
+}
+
+TEST(MemoryPlan, ChangesBitsOnlyWhereItMay) {
+  HybridTrainerConfig config = small_config();
+  config.phases.max_predict_steps = 0;
+  const std::size_t all = simulate_memory(config, {}).device_bytes;
+  HybridTrainerConfig small = config;
+  small.optimizer.state_bits = 8;
+  small.memory.recompute = 1;
+  small.data.batch_size = 1;
+  small.gradient_accumulation.micro_batches = 8;
+  const MemoryBudgets budgets{.device = simulate_memory(small, {}).device_bytes, .host = 1000};
+  ASSERT_LT(*budgets.device, all);
+  EXPECT_FALSE(plan(config, budgets).fits);
+  config.memory.allow_lossy = true;
+  const MemoryPlan found = plan(config, budgets);
+  EXPECT_TRUE(found.fits);
+  EXPECT_EQ(found.config.optimizer.state_bits, 8);
+}
+
+TEST(MemoryPlan, NeverUndoesWhatTheConfigSaves) {
+  HybridTrainerConfig config = small_config();
+  config.memory.recompute = 0.6;
+  config.memory.activations = "host";
+  config.memory.weights = "host";
+  const MemoryPlan found =
+      plan(config, {.device = simulate_memory(config, {}).device_bytes * 8 / 10});
+  ASSERT_TRUE(found.fits);
+  EXPECT_GE(found.config.memory.recompute, 0.6);
+  EXPECT_EQ(found.config.memory.activations, "host");
+  EXPECT_EQ(found.config.memory.weights, "host");
+}
+
+TEST(MemoryPlan, NamesTheLargestBatch) {
+  const HybridTrainerConfig config = small_config();
+  const std::size_t budget = 4 * simulate_memory(config, {}).device_bytes;
+  HybridTrainerConfig largest = config;
+  largest.data.batch_size = plan(config, {.device = budget}).largest_batch;
+  const auto bytes = [&] {
+    return simulate_memory(largest, {}, SimulatedPhases::kUpdates).device_bytes;
+  };
+  EXPECT_LE(bytes(), budget);
+  largest.data.batch_size += largest.data.batch_size / 25;
+  EXPECT_GT(bytes(), budget);
+}
+
+TEST(MemoryPlan, KnowsThatGraphsCannotRecordWhatMoves) {
+  HybridTrainerConfig config = small_config();
+  config.training.cuda_graphs = true;
+  const std::size_t all = simulate_memory(config, {}).device_bytes;
+  const MemoryPlan found = plan(config, {.device = all / 2});
+  EXPECT_EQ(found.config.memory.activations, "device");
+  EXPECT_EQ(found.config.memory.weights, "device");
+  EXPECT_TRUE(found.config.problems().empty());
+}
+
+TEST(StepRates, AreMeasuredOnTheConfigsOwnKindOfBlock) {
+  const Stream stream(MemoryPool::create("device"));
+  HybridTrainerConfig config = small_config();
+  const StepRates here = measure_step_rates(config, stream);
+  EXPECT_GT(here.flops_per_second, 1e8);
+  EXPECT_GT(here.copy_bytes_per_second, 1e8);
+  EXPECT_EQ(here.write_bytes_per_second, 0) << "no folder is named";
+  EXPECT_FALSE(free_disk_space(config));
+  config.memory.folder = std::filesystem::temp_directory_path().string();
+  EXPECT_GT(measure_step_rates(config, stream).write_bytes_per_second, 1e6);
+  EXPECT_TRUE(free_disk_space(config));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
