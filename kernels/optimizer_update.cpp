@@ -35,6 +35,12 @@ void check_compute_copy(const KernelCall& call, const Tensor& compute_copy, cons
   if (compute_copy) check_dtype(call, {"compute_copy", compute_copy}, DType::kBF16);
 }
 
+void check_moments(const KernelCall& call, const Tensor& m, const Tensor& v, const Shape& wanted) {
+  check_real(call, {"m", m});
+  check_shape(call, {"m", m}, wanted);
+  check_alike(call, {{"m", m}, {"v", v}});
+}
+
 void check_moments(const KernelCall& call, const QuantizedMoments& moments, const Tensor& w) {
   const Shape scales{quantization_blocks(w.elements())};
   for (const NamedTensor& codes :
@@ -55,7 +61,8 @@ void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tenso
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream) {
   const KernelCall call{"adamw_update", stream};
   check_dtype(call, {"w", w}, DType::kF32);
-  check_alike(call, {{"w", w}, {"m", m}, {"v", v}, {"g", g}});
+  check_alike(call, {{"w", w}, {"g", g}});
+  check_moments(call, m, v, w.shape());
   check_compute_copy(call, compute_copy, w);
   require(settings.step >= 1, "adamw_update: step must be at least 1");
   dispatch<cpu::adamw_update, cuda::adamw_update>(call, Work::kOptimizer, w, m, v, g, compute_copy,
@@ -66,7 +73,7 @@ void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                      const AdamWSettings& settings, const Stream& stream) {
   const KernelCall call{"adamw_direction", stream};
   check_dtype(call, {"direction", direction}, DType::kF32);
-  check_alike(call, {{"direction", direction}, {"m", m}, {"v", v}});
+  check_moments(call, m, v, direction.shape());
   require(settings.step >= 1, "adamw_direction: step must be at least 1");
   dispatch<cpu::adamw_direction, cuda::adamw_direction>(call, Work::kOptimizer, direction, m, v,
                                                         settings);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What each memory option saves and costs: Full's peak, its activations, and its time a step beside that without the option, in turn.
+# What each memory option saves and costs: Full's peak and its time a step beside those without the option, in turn, and what `hybrid plan` says of both.
 # usage: scripts/bench_memory.sh [--preset NAME] [--pairs N] [--steps N] [OPTION=VALUE ...]
 #   --preset NAME  small where it is not given
 #   --pairs N      runs with and without each option, 3 where it is not given
@@ -44,15 +44,26 @@ measure() {
   echo "$(sed -n 's/.*"peak_bytes":\([0-9]*\).*/\1/p' <<<"$full") $(sed -n 's/.*"activations":\([0-9]*\).*/\1/p' <<<"$full") $seconds"
 }
 
-echo "| options | Full's peak, MB | share | its activations | time of a step, beside that without (median of $pairs) |"
-echo "| --- | --- | --- | --- | --- |"
-for options in memory.recompute=0.5 memory.recompute=1 memory.activations=host memory.activations=file \
-  memory.optimizer_state=host "memory.recompute=1 memory.activations=host memory.optimizer_state=host"; do
+# What is planned for the options: the device's peak and the slowdown.
+planned() {
+  local sets=()
+  for option in $1; do sets+=(--set "$option"); done
+  "$hybrid" plan --preset "$preset" --set model.vocabulary=1024 --set phases.max_predict_steps=0 --set memory.folder="$work" "${common[@]}" "${sets[@]}" --json |
+    sed 's/.*"device_peak_bytes":\([0-9]*\).*"expected_slowdown":\([0-9.E+-]*\).*/\1 \2/'
+}
+
+echo "| options | Full's peak, MB | share | its activations | planned peak | time of a step, beside that without (median of $pairs) | planned |"
+echo "| --- | --- | --- | --- | --- | --- | --- |"
+lossless="memory.recompute=1 memory.activations=host memory.optimizer_state=host memory.weights=host memory.gradients=consume"
+for options in memory.recompute=0.5 memory.recompute=1 memory.activations=host memory.activations=file memory.activation_bits=8 \
+  memory.optimizer_state=host memory.optimizer_state=file memory.weights=host memory.weights=file memory.gradients=consume \
+  optimizer.state_bits=8 "$lossless" "$lossless memory.activation_bits=8 optimizer.state_bits=8"; do
   : >"$work/ratios"
   for ((i = 0; i < pairs; ++i)); do
     plain=$(measure "") with=$(measure "$options")
     awk -v plain="$plain" -v with="$with" 'BEGIN { split(plain, p, " "); split(with, w, " "); print w[3] / p[3], w[1], p[1], w[2], p[2] }' >>"$work/ratios"
   done
-  sort -g "$work/ratios" | awk -v options="$options" '{ r[NR] = $1; w = $2; p = $3; wa = $4; pa = $5 }
-    END { printf "| `%s` | %.1f of %.1f | %.0f %% | %.0f %% | %.2f (%.2f-%.2f) |\n", options, w / 1e6, p / 1e6, 100 * w / p, 100 * wa / pa, r[int((NR + 1) / 2)], r[1], r[NR] }'
+  sort -g "$work/ratios" | awk -v options="$options" -v planned="$(planned "$options")" '{ r[NR] = $1; w = $2; p = $3; wa = $4; pa = $5 }
+    END { split(planned, q, " "); printf "| `%s` | %.1f of %.1f | %.0f %% | %.0f %% | %+.1f %% | %.2f (%.2f-%.2f) | %.2f |\n", options, w / 1e6, p / 1e6, 100 * w / p,
+      100 * wa / pa, 100 * (q[1] / w - 1), r[int((NR + 1) / 2)], r[1], r[NR], q[2] }'
 done

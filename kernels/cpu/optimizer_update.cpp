@@ -1,8 +1,10 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
 
 #include "kernels/adam_step.h"
+#include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
+#include "kernels/stochastic_rounding.h"
 
 namespace hybrid_trainer::kernels::cpu {
 namespace {
@@ -36,11 +38,20 @@ float sign(float x) { return static_cast<float>(x > 0) - static_cast<float>(x < 
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream&) {
   const AdamWStep step(settings);
-  float* const first = m.data<float>();
-  float* const second = v.data<float>();
+  const std::uint32_t key = settings.rounding_key;
   const float* const gradient = g.data<float>();
-  update_weights(w, compute_copy, [=](float weight, std::int64_t i) {
-    return step(weight, gradient[i], first[i], second[i]);
+  visit_real(m.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const first = m.data<T>();
+    T* const second = v.data<T>();
+    update_weights(w, compute_copy, [=](float weight, std::int64_t i) {
+      float mean = load(first + i), square = load(second + i);
+      const float next = step(weight, gradient[i], mean, square);
+      const std::uint32_t random = std::is_same_v<T, float> ? 0 : random_bits(key, i);
+      store_moment(first + i, mean, random);
+      store_moment(second + i, square, random >> 16);
+      return next;
+    });
   });
 }
 
@@ -48,11 +59,15 @@ void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                      const AdamWSettings& settings, const Stream&) {
   const AdamFactors factors(settings);
   float* const out = direction.data<float>();
-  const float* const first = m.data<float>();
-  const float* const second = v.data<float>();
-  parallel_for(direction.elements(), [=](std::int64_t begin, std::int64_t end) {
+  visit_real(m.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const T* const first = m.data<T>();
+    const T* const second = v.data<T>();
+    parallel_for(direction.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) out[i] = factors.change(first[i], second[i]);
+      for (std::int64_t i = begin; i < end; ++i)
+        out[i] = factors.change(load(first + i), load(second + i));
+    });
   });
 }
 

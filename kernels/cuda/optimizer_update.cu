@@ -1,7 +1,9 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
 
 #include "kernels/adam_step.h"
+#include "kernels/backend.h"
 #include "kernels/cuda/for_packs.cuh"
+#include "kernels/stochastic_rounding.h"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {
@@ -32,27 +34,37 @@ void update_weights(const Stream& stream, const char* name, const Tensor& w,
   for_packs<kPack>(stream, name, w.elements(), body, body.w, body.compute_copy, begins...);
 }
 
+/// `T`: f32 or bf16 moments.
+template <class T>
 struct AdamW {
-  float* m;
-  float* v;
+  T* m;
+  T* v;
   const float* g;
   AdamWStep step;
+  std::uint32_t key;
   template <int N>
   __device__ void operator()(float (&weights)[N], std::int64_t i) const {
     float mean[N], square[N], gradient[N];
     load_pack(mean, m + i);
     load_pack(square, v + i);
     load_pack(gradient, g + i);
-    for (int k = 0; k < N; ++k) weights[k] = step(weights[k], gradient[k], mean[k], square[k]);
-    store_pack(m + i, mean);
-    store_pack(v + i, square);
+    Pack<T, N> means, squares;
+    for (int k = 0; k < N; ++k) {
+      weights[k] = step(weights[k], gradient[k], mean[k], square[k]);
+      const std::uint32_t random = std::is_same_v<T, float> ? 0 : random_bits(key, i + k);
+      store_moment(&means.values[k], mean[k], random);
+      store_moment(&squares.values[k], square[k], random >> 16);
+    }
+    *reinterpret_cast<Pack<T, N>*>(m + i) = means;
+    *reinterpret_cast<Pack<T, N>*>(v + i) = squares;
   }
 };
 
+template <class T>
 struct AdamWDirection {
   float* direction;
-  const float* m;
-  const float* v;
+  const T* m;
+  const T* v;
   AdamFactors factors;
   template <int N>
   __device__ void at(std::int64_t i) const {
@@ -160,16 +172,23 @@ struct DecayedStep {
 
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream) {
-  const AdamW next{m.data<float>(), v.data<float>(), g.data<float>(), AdamWStep(settings)};
-  update_weights(stream, "adamw_update", w, compute_copy, next, next.m, next.v, next.g);
+  visit_real(m.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const AdamW<T> next{m.data<T>(), v.data<T>(), g.data<float>(), AdamWStep(settings),
+                        settings.rounding_key};
+    update_weights(stream, "adamw_update", w, compute_copy, next, next.m, next.v, next.g);
+  });
 }
 
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                      const AdamWSettings& settings, const Stream& stream) {
-  const AdamWDirection body{direction.data<float>(), m.data<float>(), v.data<float>(),
-                            AdamFactors(settings)};
-  for_packs<kPack>(stream, "adamw_direction", direction.elements(), body, body.direction, body.m,
-                   body.v);
+  visit_real(m.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const AdamWDirection<T> body{direction.data<float>(), m.data<T>(), v.data<T>(),
+                                 AdamFactors(settings)};
+    for_packs<kPack>(stream, "adamw_direction", direction.elements(), body, body.direction, body.m,
+                     body.v);
+  });
 }
 
 void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,

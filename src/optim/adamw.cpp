@@ -16,23 +16,35 @@ double shrinkage(double beta, std::int64_t t) {
   return beta * (1 - std::pow(beta, steps)) / (1 - std::pow(beta, steps + 1));
 }
 
-constexpr std::int64_t kLeastEightBitElements = 4096;
+constexpr std::int64_t kLeastRoundedElements = 4096;
+
+/// Another one for each parameter and step.
+std::uint32_t rounding_key(const Parameter& parameter, std::int64_t step) {
+  std::uint32_t key = static_cast<std::uint32_t>(step) * 0x9E3779B9u;
+  for (const char c : parameter.name()) key = (key ^ static_cast<unsigned char>(c)) * 0x01000193u;
+  return key;
+}
 
 const OptimizerConfig& checked(const OptimizerConfig& config) {
   require(config.betas.size() == 2 && config.betas[1] > 0,
           "optimizer.betas must hold two numbers, the second above 0");
-  require(config.state_bits == 32 || config.state_bits == 8,
-          "optimizer.state_bits must be 8 or 32");
+  require(config.state_bits == 32 || config.state_bits == 16 || config.state_bits == 8,
+          "optimizer.state_bits must be 8, 16 or 32");
   return config;
 }
 
 }  // namespace
 
 AdamW::Slot AdamW::make_slot(Parameter* parameter, std::int64_t state_bits, const Stream& stream) {
-  const bool eight_bit = state_bits == 8 && parameter->elements() >= kLeastEightBitElements;
-  if (!eight_bit) {
-    return {parameter, false, make_state(*parameter, stream), make_state(*parameter, stream),
-            {},        {}};
+  const bool is_small = parameter->elements() < kLeastRoundedElements;
+  if (is_small || state_bits > 8) {
+    const DType dtype = !is_small && state_bits == 16 ? DType::kBF16 : DType::kF32;
+    return {parameter,
+            false,
+            make_state(*parameter, stream, dtype),
+            make_state(*parameter, stream, dtype),
+            {},
+            {}};
   }
   const auto zeros = [&](const Shape& shape, DType dtype) {
     return Tensor::zeros(shape, dtype, MemoryKind::kOptimizerState, stream);
@@ -85,6 +97,7 @@ void AdamW::step(float learning_rate, float gradient_scale, const Stream& stream
     const StagedTensor gradient(given, Use::kRead, stream);
     const UpdatedWeight weight(parameter, stream);
     settings.weight_decay = decay_of(parameter, weight_decay_);
+    settings.rounding_key = rounding_key(parameter, steps_);
     const StagedState m(slot.m, home_, stream), v(slot.v, home_, stream);
     if (slot.eight_bit) {
       const StagedState m_scales(slot.m_scales, home_, stream),

@@ -8,8 +8,9 @@
 
 namespace hybrid_trainer {
 
-/// Adam with decoupled weight decay. State: m and v for each parameter, in f32; with state_bits 8
-/// those of parameters with at least 4,096 elements are codes and scales ("h.0.mlp.c_fc.weight.m"
+/// Adam with decoupled weight decay. State: m and v for each parameter, in f32. Those of parameters
+/// with at least 4,096 elements are bf16, rounded stochastically, with state_bits 16, and with 8
+/// codes and scales ("h.0.mlp.c_fc.weight.m"
 /// is then "….m.codes" and "….m.scales"). Source: Loshchilov & Hutter 2019, algorithm 2; for 8 bits
 /// Dettmers et al. 2022, "8-bit optimizers via block-wise quantization".
 class AdamW final : public Optimizer {

@@ -24,12 +24,12 @@ void collect_settings_problems(const OptimizerConfig& config, const std::string&
     problems.push_back(concat(path, ".betas: got 0 as the second number, want (0, 1)"));
   }
   const std::int64_t bits = config.state_bits;
-  if (bits > 8 && bits < 32) {  // otherwise it is out of range
-    problems.push_back(concat(path, ".state_bits: got ", bits, ", want 8 or 32"));
-  } else if (bits == 8 && lacks_8_bits(config.name)) {
-    problems.push_back(
-        concat(path, ".state_bits: got 8, want 32: the state of ", config.name,
-               " has no 8-bit form; these have: ", join(optimizer_names_with_8_bits())));
+  if (bits > 8 && bits < 32 && bits != 16) {  // otherwise it is out of range
+    problems.push_back(concat(path, ".state_bits: got ", bits, ", want 8, 16 or 32"));
+  } else if ((bits == 8 || bits == 16) && lacks_8_bits(config.name)) {
+    problems.push_back(concat(path, ".state_bits: got ", bits, ", want 32: the state of ",
+                              config.name, " has no ", bits,
+                              "-bit form; these have: ", join(optimizer_names_with_8_bits())));
   }
 }
 

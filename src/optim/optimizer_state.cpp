@@ -10,8 +10,8 @@ UpdatedWeight::UpdatedWeight(const Parameter& parameter, const Stream& stream)
                        ? parameter.acquire(DType::kBF16, stream, Use::kWrite)
                        : Weight{}) {}
 
-Tensor make_state(const Parameter& parameter, const Stream& home) {
-  return Tensor::zeros(parameter.shape(), DType::kF32, MemoryKind::kOptimizerState, home);
+Tensor make_state(const Parameter& parameter, const Stream& home, DType dtype) {
+  return Tensor::zeros(parameter.shape(), dtype, MemoryKind::kOptimizerState, home);
 }
 
 void require_state(const Parameter& parameter, const Tensor& state) {

@@ -8,8 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// Zeroed f32 state in the parameter's shape, in the pool of `home`.
-Tensor make_state(const Parameter& parameter, const Stream& home);
+/// Zeroed state in the parameter's shape, in the pool of `home`.
+Tensor make_state(const Parameter& parameter, const Stream& home, DType dtype = DType::kF32);
 
 /// A state tensor on the stream's pool for the time of one update, wherever its home is.
 class StagedState : public StagedTensor {

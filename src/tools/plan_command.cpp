@@ -147,7 +147,7 @@ void print(const MemoryPlan& plan, const MemoryBudgets& budgets) {
   if (!plan.fits) std::printf("missing           %s\n", units::bytes(plan.missing_bytes).c_str());
   print_phases(plan.need);
   if (!plan.fits) return;
-  std::printf("a step takes      %s of its time without the options, as estimated\n",
+  std::printf("a step takes      %s of its time with everything resident, as estimated\n",
               units::fixed(plan.expected_slowdown, 2).c_str());
   if (plan.largest_batch > 0)
     std::printf("largest batch     %s\n", units::grouped(plan.largest_batch).c_str());

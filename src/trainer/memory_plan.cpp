@@ -57,7 +57,7 @@ Dimension recomputed_share(const MemoryConfig& given) {
   return dimension;
 }
 
-/// Optimizer state in 8 bits, which changes the run's bits.
+/// Optimizer state in 16 or 8 bits, which changes the run's bits.
 Dimension state_bits(const HybridTrainerConfig& given) {
   Dimension dimension{{std::to_string(given.optimizer.state_bits)},
                       [](HybridTrainerConfig& changed, const std::string& value) {
@@ -65,6 +65,7 @@ Dimension state_bits(const HybridTrainerConfig& given) {
                       }};
   const std::vector<std::string>& able = optimizer_names_with_8_bits();
   const bool can = std::find(able.begin(), able.end(), given.optimizer.name) != able.end();
+  if (can && given.optimizer.state_bits > 16) dimension.values.emplace_back("16");
   if (can && given.optimizer.state_bits > 8) dimension.values.emplace_back("8");
   return dimension;
 }
@@ -170,6 +171,14 @@ std::vector<Choice> Planner::choices() const {
     all = std::move(longer);
   }
   return all;
+}
+
+/// The config with nothing that trades time for memory.
+HybridTrainerConfig all_resident(HybridTrainerConfig config) {
+  const MemoryConfig given = config.memory;
+  config.memory = {};
+  config.memory.folder = given.folder;
+  return config;
 }
 
 /// Whether each value of `one` takes at most what that of `other` does.
@@ -283,7 +292,8 @@ MemoryPlan Planner::plan(const StepRates& rates) {
   Choice chosen;
   for (const Dimension& dimension : dimensions_) chosen.push_back(dimension.first);
   plan.fits = missing(plan.need) == 0;
-  const StepCost cost(config_, plan.need, rates, registry_);
+  const HybridTrainerConfig resident = all_resident(config_);
+  const StepCost cost(resident, simulate(resident, SimulatedPhases::kUpdates), rates, registry_);
   if (!plan.fits) {
     const Choice least = smallest_on_device();
     const MemoryNeed smallest = simulate(with(least), SimulatedPhases::kUpdates);
@@ -295,7 +305,7 @@ MemoryPlan Planner::plan(const StepRates& rates) {
     plan.need = need ? *need : simulate(plan.config, SimulatedPhases::kAll);
   }
   plan.options = changed_options(config_, plan.config);
-  plan.expected_slowdown = cost.seconds(plan.config) / cost.seconds(config_);
+  plan.expected_slowdown = cost.seconds(plan.config) / cost.seconds(resident);
   plan.missing_bytes = missing(plan.need);
   if (plan.fits && budgets_.device) plan.largest_batch = largest_batch(plan.config);
   return plan;

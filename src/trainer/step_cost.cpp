@@ -18,7 +18,7 @@ constexpr double kUpdateBytes = 12;
 constexpr double kEightBitUpdate = 2.6;
 
 /// Seconds of rounding activations to 8 bits and back, over those of copying them.
-constexpr double kRounding = 4;
+constexpr double kRounding = 1.5;
 
 }  // namespace
 

@@ -42,6 +42,29 @@ TEST(CudaOptimizerUpdate, RunsAdamW) {
   });
 }
 
+TEST(CudaOptimizerUpdate, RoundsMomentsAsTheProcessorDoes) {
+  const Stream host = cpu_stream();
+  AdamWSettings settings = kAdamW;
+  settings.rounding_key = 12345;
+  for (const std::int64_t n : {1, 1000, 4099}) {
+    const Tensor w = random_tensor({n}, DType::kF32, 1, host),
+                 g = random_tensor({n}, DType::kF32, 2, host);
+    const auto moment = [&](const Stream& stream) {
+      return Tensor::zeros({n}, DType::kBF16, MemoryKind::kOptimizerState, stream);
+    };
+    const Tensor m = moment(host), v = moment(host);
+    const Stream stream = cuda_stream();
+    const Tensor w_there = copy_to(w, stream), g_there = copy_to(g, stream),
+                 m_there = moment(stream), v_there = moment(stream);
+    for (settings.step = 1; settings.step <= 2; ++settings.step) {
+      adamw_update(w, m, v, g, {}, settings, host);
+      adamw_update(w_there, m_there, v_there, g_there, {}, settings, stream);
+    }
+    expect_same_bits(wait_for_host(m_there, stream), m);
+    expect_same_bits(wait_for_host(v_there, stream), v);
+  }
+}
+
 TEST(CudaOptimizerUpdate, FindsAdamWsDirection) {
   expect_like_cpu_everywhere("adamw_direction", [](const Tensors& t, const Stream& s) {
     adamw_direction(t[0], t[1], t[2], kAdamW, s);

@@ -1,6 +1,7 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
 
 #include "kernels/kernel_case.h"
+#include "kernels/stochastic_rounding.h"
 
 namespace hybrid_trainer::kernels {
 namespace {
@@ -144,6 +145,54 @@ TEST(OptimizerUpdate, ThrowsOnMismatch) {
   EXPECT_THROW(adamw_update(c.w, c.m, c.v, c.g, c.m, kAdamW, stream), Error);
   EXPECT_THROW(adamw_update(c.w, c.m, c.v, c.g, Tensor(), AdamWSettings{.step = 0}, stream), Error);
   EXPECT_THROW(sgd_update(c.w, Tensor(), c.g, Tensor(), 0.1f, 0.9f, 0, 1, stream), ShapeMismatch);
+}
+
+TEST(StochasticRounding, KeepsTheMeanAndRoundsToANeighbour) {
+  constexpr std::uint32_t kKeys = 20000;
+  for (const float x : {1.001f, -3.7e-5f, 2.0f, 0.0f, 1e-40f}) {
+    double sum = 0;
+    const float below = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xFFFF0000u);
+    const float above = std::bit_cast<float>(std::bit_cast<std::uint32_t>(below) + 0x10000u);
+    for (std::uint32_t key = 0; key < kKeys; ++key) {
+      const BFloat16 rounded = round_stochastically(x, random_bits(key * 2654435761u, key));
+      const float value = std::bit_cast<float>(static_cast<std::uint32_t>(rounded.bits) << 16);
+      ASSERT_TRUE(value == below || value == above) << x << " " << value;
+      sum += value;
+    }
+    const double spacing = std::abs(static_cast<double>(above) - static_cast<double>(below));
+    EXPECT_NEAR(sum / kKeys, x, 0.02 * spacing) << x;
+  }
+  for (const float x : {INFINITY, -INFINITY})
+    EXPECT_EQ(round_stochastically(x, 0xFFFF).bits, to_bfloat16(x).bits);
+  EXPECT_EQ(round_stochastically(NAN, 0xFFFF).bits, to_bfloat16(NAN).bits);
+}
+
+TEST(AdamWUpdate, KeepsMomentsInBf16ByAnotherRoundingForEachKey) {
+  const Stream stream = cpu_stream();
+  const Shape shape{5000};
+  const auto moments = [&](std::uint32_t key) {
+    const Tensor w = random_tensor(shape, DType::kF32, 1, stream);
+    const Tensor m = Tensor::zeros(shape, DType::kBF16, MemoryKind::kOptimizerState, stream);
+    const Tensor v = Tensor::zeros(shape, DType::kBF16, MemoryKind::kOptimizerState, stream);
+    const Tensor g = random_tensor(shape, DType::kF32, 2, stream);
+    adamw_update(w, m, v, g, {}, {.learning_rate = 0.1f, .rounding_key = key}, stream);
+    return std::pair(m, v);
+  };
+  const auto [m, v] = moments(1);
+  const auto [again, v_again] = moments(1);
+  const auto [other, v_other] = moments(2);
+  const auto same = [](const Tensor& a, const Tensor& b) {
+    return std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
+  };
+  EXPECT_TRUE(same(m, again) && same(v, v_again));
+  EXPECT_FALSE(same(m, other) || same(v, v_other));
+  const Tensor g = random_tensor(shape, DType::kF32, 2, stream);
+  for (std::int64_t i = 0; i < shape[0]; ++i) {
+    const double wanted = 0.1 * static_cast<double>(g.data<float>()[i]);
+    const double kept =
+        std::bit_cast<float>(static_cast<std::uint32_t>(m.data<BFloat16>()[i].bits) << 16);
+    ASSERT_NEAR(kept, wanted, std::abs(wanted) / 100) << i;
+  }
 }
 
 }  // namespace

@@ -83,6 +83,27 @@ TEST(AdamW8Bit, TakesAQuarterOfTheMemory) {
   EXPECT_NEAR(share, 0.25 + 1.0 / 256, 1e-3);
 }
 
+TEST(AdamW16Bit, TakesHalfOfTheMemoryAndFollowsAdamWCloser) {
+  const Stream stream(MemoryPool::create("device"));
+  Trained exact(32, stream), half(16, stream), byte(8, stream);
+  EXPECT_EQ(2 * half.state_bytes(), exact.state_bytes());
+  for (std::uint64_t t = 1; t <= 50; ++t) {
+    for (Trained* each : {&exact, &half, &byte}) {
+      set_gradients(*each, t);
+      each->optimizer->step(0.01f, 1, stream);
+    }
+  }
+  const auto error_of = [&](const Trained& rounded) {
+    double error = 0;
+    const auto wanted = numbers(master_of(exact.parameter)),
+               got = numbers(master_of(rounded.parameter));
+    for (std::size_t i = 0; i < got.size(); ++i) error += std::pow(got[i] - wanted[i], 2);
+    return error;
+  };
+  EXPECT_GT(error_of(half), 0);
+  EXPECT_LT(error_of(half), 0.2 * error_of(byte));
+}
+
 TEST(AdamW8Bit, NamesCodesAndScalesAndKeepsSmallParametersInF32) {
   const Stream stream(MemoryPool::create("device"));
   testing::ParameterSet parameters(stream);
@@ -136,7 +157,7 @@ TEST(AdamW8Bit, StepsStaySmallWhereGradientsAreTinyBesideOthers) {
 
 TEST(AdamW8Bit, RejectsOtherWidths) {
   const Stream stream(MemoryPool::create("device"));
-  EXPECT_THROW(AdamW(config_of(16), {}, stream, stream), Error);
+  EXPECT_THROW(AdamW(config_of(12), {}, stream, stream), Error);
 }
 
 }  // namespace

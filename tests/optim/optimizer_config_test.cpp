@@ -41,9 +41,9 @@ TEST(OptimizerConfig, WantsASecondBetaAboveZeroAndEachBelowOne) {
   EXPECT_EQ(problems_of(config).size(), 1u);
 }
 
-TEST(OptimizerConfig, WantsStateOf8Or32BitsAndNot8ForSgd) {
+TEST(OptimizerConfig, WantsStateOf8Or16Or32BitsAndLessThan32NotForSgd) {
   OptimizerConfig config;
-  for (const std::int64_t bits : {4, 16, 64}) {
+  for (const std::int64_t bits : {4, 12, 64}) {
     config.state_bits = bits;
     const auto problems = problems_of(config);
     ASSERT_EQ(problems.size(), 1u) << bits;

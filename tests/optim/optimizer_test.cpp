@@ -17,8 +17,8 @@ using testing::ParameterSet;
 
 /// Name and state_bits.
 using Subject = std::pair<std::string, int>;
-const Subject kSubjects[] = {{"adamw", 32}, {"sgd", 32},  {"muon", 32},
-                             {"lion", 32},  {"adamw", 8}, {"muon", 8}};
+const Subject kSubjects[] = {{"adamw", 32}, {"sgd", 32},  {"muon", 32}, {"lion", 32},
+                             {"adamw", 16}, {"muon", 16}, {"adamw", 8}, {"muon", 8}};
 
 class OptimizerContract : public ::testing::TestWithParam<Subject> {
  protected:

@@ -14,10 +14,13 @@ struct AdamWSettings {
   float weight_decay = 0;
   float gradient_scale = 1;  // multiplies the gradient first: clipping, mean over micro-batches
   std::int64_t step = 1;     // from 1, for the bias corrections
+  /// Of this tensor and step: what bf16 moments are rounded up or down by.
+  std::uint32_t rounding_key = 0;
 };
 
 /// One fused AdamW step: m = β1·m + (1−β1)·g, v = β2·v + (1−β2)·g², w = w·(1 − lr·decay) −
-/// lr·m̂/(√v̂ + ε). w, m, v, g: same shape, f32. `compute_copy` is a bf16 copy of w to refresh, or
+/// lr·m̂/(√v̂ + ε). w, m, v, g: same shape, f32; m and v may both be bf16, then they are read as f32
+/// and rounded stochastically when they are kept, the same on every device. `compute_copy` is a bf16 copy of w to refresh, or
 /// undefined. Source: Loshchilov & Hutter 2019, algorithm 2.
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream);

@@ -81,9 +81,9 @@ struct OptimizerConfig {
                 "Gradients with a longer global norm are scaled down to it; 0 never does.",
                 Range::at_least(0)});
     visit(Field{"state_bits", self.state_bits,
-                "Bits of each of AdamW's moments, 32 or 8: 8 takes a quarter of the memory, in "
-                "blocks of 256 with a scale each; parameters below 4,096 elements and the momentum "
-                "of muon's matrices keep 32.",
+                "Bits of each of AdamW's moments, 32, 16 or 8: 16 is bf16, rounded stochastically, "
+                "8 in blocks of 256 with a scale each; parameters below 4,096 elements and the "
+                "momentum of muon's matrices keep 32.",
                 Range::between(8, 32)});
     visit(Field{"groups", self.groups, "Weights that are updated otherwise."});
   }
