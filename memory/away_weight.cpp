@@ -11,7 +11,7 @@ Tensor AwayWeight::acquire(DType dtype, const Stream& stream) {
   require(staged.home.defined(),
           "a weight has no bf16 compute copy; call Parameter::compute_in first");
   if (staged.holders == 0) {
-    const Tensor here = Tensor::empty_like(staged.home, MemoryKind::kParameters, stream);
+    const Tensor here = Tensor::empty_like(staged.home, staged.home.kind(), stream);
     copy_or_wait(here, staged.home, stream);
     staged.here = here;
   }
@@ -29,7 +29,9 @@ void AwayWeight::release(DType dtype, Use use, const Stream& stream) noexcept {
 }
 
 void AwayWeight::compute_in(DType dtype, const Stream& stream) {
-  if (dtype != DType::kBF16) {
+  const bool copies = dtype == DType::kBF16;
+  master_.home.set_kind(copies ? MemoryKind::kMasterWeights : MemoryKind::kParameters);
+  if (!copies) {
     copy_ = {};
     return;
   }

@@ -29,8 +29,8 @@ std::unique_ptr<BlockStore> make_store(const MemorySource& source, BudgetedSourc
 
 const char* name_of(MemoryKind kind) {
   constexpr std::array<const char*, kMemoryKinds> names{
-      "parameters", "gradients", "optimizer_state", "activations",
-      "predictor",  "snapshot",  "workspace",       "data"};
+      "parameters", "gradients", "optimizer_state", "activations", "predictor", "snapshot",
+      "workspace",  "data",      "master_weights",  "logits"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -48,6 +48,11 @@ Buffer::~Buffer() {
 }
 
 Device Buffer::device() const { return pool_ ? pool_->device() : Device{}; }
+
+void Buffer::set_kind(MemoryKind kind) {
+  pool_->move_kind(bytes_, kind_, kind);
+  kind_ = kind;
+}
 
 bool Buffer::pinned() const { return pool_ && pool_->pinned(); }
 
@@ -143,6 +148,16 @@ void MemoryPool::release(void* data, std::size_t bytes, MemoryKind kind) noexcep
   blocks_->use.live[static_cast<std::size_t>(kind)] -= bytes;
   blocks_->use.live_total -= bytes;
   blocks_->store->release(data, bytes);
+}
+
+void MemoryPool::move_kind(std::size_t bytes, MemoryKind from, MemoryKind to) {
+  std::lock_guard lock(blocks_->mutex);
+  MemoryUse& use = blocks_->use;
+  use.live[static_cast<std::size_t>(from)] -= bytes;
+  std::size_t& live = use.live[static_cast<std::size_t>(to)];
+  std::size_t& peak = use.peak[static_cast<std::size_t>(to)];
+  live += bytes;
+  peak = std::max(peak, live);
 }
 
 MemoryUse MemoryPool::use() const {

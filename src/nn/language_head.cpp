@@ -22,7 +22,7 @@ Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, float gradient
   const std::int64_t rows = x.size(0), columns = table_.shape()[0];
   const std::int64_t step =
       chunk_rows(rows, columns * static_cast<std::int64_t>(size_of(x.dtype())), stream);
-  const Tensor logits = Tensor::empty({step, columns}, x.dtype(), MemoryKind::kWorkspace, stream);
+  const Tensor logits = Tensor::empty({step, columns}, x.dtype(), MemoryKind::kLogits, stream);
   const Tensor losses = Tensor::empty({rows}, DType::kF32, MemoryKind::kWorkspace, stream);
   const Tensor dx =
       tape.keeps() ? Tensor::empty_like(x, MemoryKind::kActivations, stream) : Tensor{};
@@ -49,7 +49,7 @@ Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, float gradient
 
 Tensor LanguageHead::logits(const Tensor& x, const Stream& stream) {
   Tensor logits =
-      Tensor::empty({x.size(0), table_.shape()[0]}, x.dtype(), MemoryKind::kWorkspace, stream);
+      Tensor::empty({x.size(0), table_.shape()[0]}, x.dtype(), MemoryKind::kLogits, stream);
   kernels::linear_forward(logits, x, table_.acquire(x.dtype(), stream), Tensor{}, Tensor{}, stream);
   return logits;
 }

@@ -17,7 +17,9 @@ Tensor ResidentWeight::acquire(DType dtype, const Stream& stream) {
 }
 
 void ResidentWeight::compute_in(DType dtype, const Stream& stream) {
-  if (dtype != DType::kBF16) {
+  const bool copies = dtype == DType::kBF16;
+  master().set_kind(copies ? MemoryKind::kMasterWeights : MemoryKind::kParameters);
+  if (!copies) {
     copy_ = {};
     return;
   }

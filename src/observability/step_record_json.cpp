@@ -59,7 +59,8 @@ double real(const json::value& value) {
 BytesByKind bytes_by_kind(const json::object& object) {
   BytesByKind bytes{};
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
-    bytes[kind] = object.at(name_of(static_cast<MemoryKind>(kind))).to_number<std::size_t>();
+    const json::value& value = newer(object, name_of(static_cast<MemoryKind>(kind)));
+    if (!value.is_null()) bytes[kind] = value.to_number<std::size_t>();
   }
   return bytes;
 }
@@ -95,6 +96,12 @@ StepRecord record_of(const json::object& object) {
   record.device_memory.peak_total = object.at("peak_total_bytes").to_number<std::size_t>();
   const json::value& border = newer(object, "border_peak_bytes");
   if (!border.is_null()) record.border_peak_bytes = border.to_number<std::size_t>();
+  if (const json::value& status = newer(object, "memory_status"); !status.is_null()) {
+    record.memory_status = std::string_view(status.as_string());
+    record.memory_share = real(object.at("memory_share"));
+    record.memory_risk = real(object.at("memory_risk"));
+    record.memory_leaks = object.at("memory_leaks").as_bool();
+  }
   record.host_memory.live_total = object.at("host_bytes").to_number<std::size_t>();
   record.predicted_loss = optional_real(object.at("predicted_loss"));
   record.confidence = optional_real(object.at("confidence"));
@@ -125,6 +132,10 @@ std::string to_json_line(const StepRecord& record) {
   write_bytes(out, "peak_bytes", record.device_memory.peak);
   out.number("peak_total_bytes", record.device_memory.peak_total);
   out.number("border_peak_bytes", record.border_peak_bytes);
+  out.string("memory_status", record.memory_status);
+  out.number("memory_share", record.memory_share);
+  out.number("memory_risk", record.memory_risk);
+  out.boolean("memory_leaks", record.memory_leaks);
   out.number("host_bytes", record.host_memory.live_total);
   out.number("predicted_loss", record.predicted_loss);
   out.number("confidence", record.confidence);

@@ -159,12 +159,11 @@ std::size_t bytes_of(MemoryKind kind, const MemoryNeed& need) {
 
 /// What this version keeps of each parameter, in Full.
 BytesPerParameter bytes_as_simulated(const MemoryNeed& need, double parameters) {
-  const double masters = 4,
-               weights = static_cast<double>(bytes_of(MemoryKind::kParameters, need)) / parameters;
-  const double computing = weights > masters + 1 ? weights - masters : weights;
-  const double state =
-      static_cast<double>(bytes_of(MemoryKind::kOptimizerState, need)) / parameters;
-  return {computing, 4, state + weights - computing};
+  const auto each = [&](MemoryKind kind) {
+    return static_cast<double>(bytes_of(kind, need)) / parameters;
+  };
+  return {each(MemoryKind::kParameters), 4,
+          each(MemoryKind::kMasterWeights) + each(MemoryKind::kOptimizerState)};
 }
 
 /// On several devices: a calculation alone.

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
 #include "src/trainer/config_changes.h"
+#include "src/trainer/run_memory.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -42,6 +43,7 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
     : config_(validated(config)),
       stream_(stream),
       host_pool_(places->host().pool()),
+      monitor_(config.memory.profile, device_budget(config)),
       upload_(std::make_unique<BatchUpload>()),
       trainable_(
           std::make_unique<ModelTrainable>(model, config, stream, std::move(places),
@@ -62,6 +64,27 @@ void HybridTrainer::tell_mishap(const std::string& text) {
   tell(text);
 }
 
+/// Tells once of each status worse than the last one told, from warning on, and of a leak.
+void HybridTrainer::watch_memory(StepRecord& record) {
+  const MemoryReading reading = monitor_.observe(record.phase, record.device_memory);
+  record.memory_status = name_of(reading.status);
+  record.memory_share = reading.share;
+  record.memory_risk = reading.risk;
+  record.memory_leaks = reading.leaks;
+  if (reading.status >= MemoryStatus::kWarning && reading.status > told_status_) {
+    told_status_ = reading.status;
+    const std::string text = concat("device memory: ", name_of(reading.status), ", ",
+                                    brief(100 * reading.share), " % of its budget");
+    record.event += (record.event.empty() ? "" : "; ") + text;
+    tell(concat("step ", record.step, ": ", text));
+  }
+  if (reading.leaks && !told_leak_) {
+    told_leak_ = true;
+    tell_mishap(concat("device memory grows with every step of ", name_of(record.phase),
+                       ": something is never freed"));
+  }
+}
+
 StepRecord HybridTrainer::step(const Batch& batch) {
   const auto begin = Clock::now();
   const Phase before = last_phase_;
@@ -80,11 +103,12 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   if (outcome.decision != Decision::kNone) record.kept_fraction = outcome.kept_fraction;
   record.cost = outcome.cost;
   record.event = outcome.event;
-  record.warns = outcome.warns || !mishaps_.empty();
   record.tokens = batch.tokens();
   record.device_memory = stream_.pool()->use();
   if (const auto border = trainable_->take_border()) record.border_peak_bytes = border->peak_total;
   record.host_memory = host_pool_->use();
+  watch_memory(record);
+  record.warns = outcome.warns || !mishaps_.empty();
   record.seconds = seconds_since(begin);
   record.tokens_per_second = static_cast<double>(record.tokens) / record.seconds;
   if (outcome.phase != before)

@@ -33,9 +33,7 @@ StepCost::StepCost(const HybridTrainerConfig& config, const MemoryNeed& as_given
   step_flops_ = family.step_flops(config.model, size, length);
   block_flops_ = step_flops_ - family.step_flops(without_blocks, size, length);
   weight_bytes_ = live(as_given, MemoryKind::kGradients);  // as many, f32
-  const double masters_and_copies = live(as_given, MemoryKind::kParameters);
-  compute_bytes_ = masters_and_copies > 1.2 * weight_bytes_ ? masters_and_copies - weight_bytes_
-                                                            : masters_and_copies;
+  compute_bytes_ = live(as_given, MemoryKind::kParameters);
   state_bytes_ = live(as_given, MemoryKind::kOptimizerState);
   activation_bits_ = config.memory.activation_bits;
   state_bits_ = static_cast<double>(config.optimizer.state_bits);

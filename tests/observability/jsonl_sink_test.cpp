@@ -62,6 +62,10 @@ TEST_F(JsonlSinkTest, WritesOneObjectWithAllKeysAStep) {
                           "live_bytes",
                           "peak_bytes",
                           "border_peak_bytes",
+                          "memory_status",
+                          "memory_share",
+                          "memory_risk",
+                          "memory_leaks",
                           "host_bytes",
                           "predicted_loss",
                           "confidence",
@@ -111,6 +115,10 @@ TEST_F(JsonlSinkTest, ReadsBackWhatItWrote) {
   StepRecord written = full_record(3, Phase::kCorrect);
   written.warns = true;
   written.border_peak_bytes = 12345;
+  written.memory_status = "warning";
+  written.memory_share = 0.93;
+  written.memory_risk = 0.25;
+  written.memory_leaks = true;
   JsonlSink(metrics()).write(written);
   int records = 0;
   for_each_record(metrics(), [&](const StepRecord& read) {
@@ -122,6 +130,10 @@ TEST_F(JsonlSinkTest, ReadsBackWhatItWrote) {
     EXPECT_EQ(read.device_memory.live_total, written.device_memory.live_total);
     EXPECT_EQ(read.device_memory.peak_total, written.device_memory.peak_total);
     EXPECT_EQ(read.border_peak_bytes, written.border_peak_bytes);
+    EXPECT_EQ(read.memory_status, "warning");
+    EXPECT_EQ(read.memory_share, 0.93);
+    EXPECT_EQ(read.memory_risk, 0.25);
+    EXPECT_TRUE(read.memory_leaks);
     EXPECT_EQ(read.host_memory.live_total, written.host_memory.live_total);
     EXPECT_EQ(read.decision, written.decision);
     EXPECT_EQ(read.kept_fraction, written.kept_fraction);
@@ -148,7 +160,8 @@ TEST_F(JsonlSinkTest, ReadsEachDecisionBack) {
 TEST_F(JsonlSinkTest, ReadsAnOlderFileWithoutDecisionsAndCosts) {
   write_steps(7, 7);
   boost::json::object line = only_line();
-  for (const char* key : {"decision", "kept_fraction", "cost", "warns", "border_peak_bytes"})
+  for (const char* key :
+       {"decision", "kept_fraction", "cost", "warns", "border_peak_bytes", "memory_status"})
     line.erase(key);
   std::ofstream(metrics()) << boost::json::serialize(line) << '\n';
   ASSERT_EQ(steps(), std::vector<std::int64_t>{7});

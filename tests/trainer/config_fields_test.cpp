@@ -8,6 +8,7 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
@@ -29,7 +30,7 @@ std::string fingerprint(const HybridTrainerConfig& config, const std::filesystem
          << record.learning_rate << ' ' << record.tokens << ' '
          << record.validation_loss.has_value() << ' ' << record.confidence.value_or(-1) << ' '
          << record.host_memory.live_total << ' ' << record.device_memory.peak_total << ' '
-         << record.event << '\n';
+         << record.memory_risk << ' ' << record.event << '\n';
     for (std::size_t live : record.device_memory.live) text << live << ' ';
   });
   for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints"))
@@ -83,6 +84,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"memory.weights", {{"memory.weights", "host"}}},
       {"memory.gradients", {{"memory.gradients", "consume"}}},
       {"memory.plan", {{"memory.plan", "auto"}}},
+      {"memory.profile", {{"memory.profile", "conservative"}}},
       {"memory.allow_lossy", {{"memory.allow_lossy", "true"}}},
       {"memory.folder", {{"memory.folder", "/proc"}}},
       {"predict_aware_memory.offload_strategy",
@@ -104,6 +106,12 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
   if (field == "memory.recompute") return {{"model.layers", "4"}};
   if (field == "memory.folder") return {{"memory.activations", "file"}};
   if (field == "memory.plan") return {{"memory.device_budget", "1300kB"}, {"model.width", "64"}};
+  if (field == "memory.profile") {
+    HybridTrainerConfig config = tiny_config();
+    config.model.vocabulary = 17;
+    const std::size_t bytes = simulate_memory(config, {}).device_bytes;
+    return {{"memory.device_budget", std::to_string(bytes + bytes / 20)}};
+  }
   if (field == "memory.allow_lossy") {
     return {{"memory.plan", "auto"},
             {"memory.device_budget", "1150kB"},

@@ -160,6 +160,11 @@ std::size_t live(const Subject& setup, MemoryKind kind) {
   return setup.stream.pool()->use().live[static_cast<std::size_t>(kind)];
 }
 
+/// Masters and copies.
+std::size_t live_weights(const Subject& setup) {
+  return live(setup, MemoryKind::kParameters) + live(setup, MemoryKind::kMasterWeights);
+}
+
 std::size_t live_on_host(const Subject& setup, MemoryKind kind) {
   return setup.host->use().live[static_cast<std::size_t>(kind)];
 }
@@ -346,13 +351,13 @@ TEST(ModelTrainable, EightBitStateThatWasDroppedIsThatOfANewOptimizer) {
 TEST(ModelTrainable, KeepsNoBf16CopyOutsideABf16Phase) {
   Subject setup(config_of("adamw", 4, 1));
   setup.trainable.enter_phase(Phase::kFull);
-  const std::size_t masters = live(setup, MemoryKind::kParameters);
+  const std::size_t masters = live_weights(setup);
   setup.trainable.enter_phase(Phase::kPredict);
-  EXPECT_LT(live(setup, MemoryKind::kParameters), 0.6 * masters) << "the masters are on the host";
+  EXPECT_LT(live_weights(setup), 0.6 * masters) << "the masters are on the host";
   const double loss = setup.trainable.wait_for_loss(setup.batch(0));
   setup.trainable.enter_phase(Phase::kCorrect);
   EXPECT_NEAR(setup.trainable.wait_for_loss(setup.batch(0)), loss, 0.02 * loss);
-  EXPECT_EQ(live(setup, MemoryKind::kParameters), masters);
+  EXPECT_EQ(live_weights(setup), masters);
 }
 
 TEST(ModelTrainable, KeepsTheMastersBesideTheirCopiesWherePredictMovesNothing) {
@@ -360,21 +365,20 @@ TEST(ModelTrainable, KeepsTheMastersBesideTheirCopiesWherePredictMovesNothing) {
   config.predict_aware_memory.offload_strategy = "none";
   Subject setup(config);
   setup.trainable.enter_phase(Phase::kFull);
-  const std::size_t masters = live(setup, MemoryKind::kParameters);
+  const std::size_t masters = live_weights(setup);
   setup.trainable.enter_phase(Phase::kPredict);
-  EXPECT_GT(live(setup, MemoryKind::kParameters), masters);
+  EXPECT_GT(live_weights(setup), masters);
   EXPECT_EQ(setup.host->use().live_total, 0u);
 }
 
 TEST(ModelTrainable, KeepsTheMastersWhereTheHostHasNoRoom) {
   Subject setup(config_of("adamw", 4, 1), {}, 10000);
   setup.trainable.enter_phase(Phase::kFull);
-  const std::size_t masters = live(setup, MemoryKind::kParameters),
-                    state = live(setup, MemoryKind::kOptimizerState);
+  const std::size_t masters = live_weights(setup), state = live(setup, MemoryKind::kOptimizerState);
   setup.trainable.enter_phase(Phase::kPredict);
   EXPECT_EQ(live(setup, MemoryKind::kOptimizerState), state);
   const double loss = setup.trainable.wait_for_loss(setup.batch(0));
-  EXPECT_GT(live(setup, MemoryKind::kParameters), 0.9 * masters);
+  EXPECT_GT(live_weights(setup), 0.9 * masters);
   ASSERT_EQ(setup.told.size(), 2u);
   EXPECT_NE(setup.told.back().find("the masters stay"), std::string::npos) << setup.told.back();
   setup.trainable.enter_phase(Phase::kCorrect);

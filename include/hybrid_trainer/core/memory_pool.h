@@ -22,8 +22,10 @@ enum class MemoryKind {
   kSnapshot,
   kWorkspace,
   kData,
+  kMasterWeights,  // f32, where bf16 copies of them compute as kParameters
+  kLogits,
 };
-inline constexpr std::size_t kMemoryKinds = 8;
+inline constexpr std::size_t kMemoryKinds = 10;
 const char* name_of(MemoryKind kind);  // "parameters", "gradients", "optimizer_state", ...
 
 struct MemoryUse {
@@ -58,6 +60,8 @@ class Buffer {
   const std::shared_ptr<MemoryPool>& pool() const { return pool_; }
   Device device() const;
   bool pinned() const;
+  /// Accounts the block under another kind from now on.
+  void set_kind(MemoryKind kind);
 
  private:
   friend class MemoryPool;
@@ -107,6 +111,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   void* find(std::size_t size);
   [[noreturn]] void throw_out_of_memory(std::size_t size, const char* what) const;
   void release(void* data, std::size_t bytes, MemoryKind kind) noexcept;
+  void move_kind(std::size_t bytes, MemoryKind from, MemoryKind to);
   struct Blocks;
   std::string name_;
   std::optional<std::size_t> budget_bytes_;

@@ -61,6 +61,8 @@ class Tensor {
     return buffer_ ? static_cast<char*>(buffer_->data()) + offset_bytes_ : nullptr;
   }
 
+  /// Accounts the whole block under another kind.
+  void set_kind(MemoryKind kind) const { buffer_->set_kind(kind); }
   MemoryKind kind() const { return buffer_ ? buffer_->kind() : MemoryKind::kWorkspace; }
   /// That holds the elements; null for a tensor without any.
   std::shared_ptr<MemoryPool> pool() const { return buffer_ ? buffer_->pool() : nullptr; }

@@ -12,6 +12,9 @@ namespace hybrid_trainer {
 /// Names of places: "device", "host", "file".
 const std::vector<std::string>& placement_names();
 
+/// Names of MemoryMonitor's profiles: "aggressive", "balanced", "conservative".
+const std::vector<std::string>& memory_profile_names();
+
 /// How much memory a run may take, and what it does to take less. JSON group `memory`.
 struct MemoryConfig {
   MemorySize device_budget{};
@@ -23,6 +26,7 @@ struct MemoryConfig {
   std::string weights = "device";
   std::string gradients = "keep";
   std::string plan = "off";
+  std::string profile = "balanced";
   bool allow_lossy = false;
   std::string folder{};
 
@@ -66,6 +70,11 @@ struct MemoryConfig {
                 "device_budget, fit the memory that there is.",
                 Range{},
                 {"off", "auto"}});
+    visit(Field{"profile", self.profile,
+                "From which shares of device_budget on records and events call memory scarce: "
+                "target, warning, critical, emergency at .92 .94 .96 .98 (aggressive), .90 .92 .95 "
+                ".97 (balanced), .85 .88 .92 .95 (conservative).",
+                Range{}, memory_profile_names()});
     visit(Field{
         "allow_lossy", self.allow_lossy,
         "A plan may also choose what changes bits: activations and optimizer state in 8 bits."});

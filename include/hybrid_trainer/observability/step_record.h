@@ -25,7 +25,11 @@ struct StepRecord {
   /// Highest total of device memory while this step entered a phase; 0 where it did not. What the
   /// peaks count comes after it.
   std::size_t border_peak_bytes = 0;
-  MemoryUse host_memory;                 // of the pool that offloaded tensors are in
+  std::string memory_status;  // "normal" to "emergency"; "" where an older file was read
+  double memory_share = 0;    // of the device's budget that the peak took; 0 without one
+  double memory_risk = 0;     // 0 to 1: of running out of it, by the trend of the last steps
+  bool memory_leaks = false;  // what lives after a step has grown for many steps in a row
+  MemoryUse host_memory;      // of the pool that offloaded tensors are in
   std::optional<double> predicted_loss;  // what the predictor expected `loss` to be
   /// The predictor's confidence in its direction, a probability in [0, 1].
   std::optional<double> confidence;

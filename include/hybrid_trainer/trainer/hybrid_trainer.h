@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/memory/memory_monitor.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/observability/step_record.h"
 #include "hybrid_trainer/phases/phase_machine.h"
@@ -73,6 +74,7 @@ class HybridTrainer {
 
  private:
   void tell(const std::string& text) const;
+  void watch_memory(StepRecord& record);
   void tell_mishap(const std::string& text);
   void check_config_of(const State& state, const std::optional<HybridTrainerConfig>& older) const;
   HybridTrainerConfig config_;
@@ -80,6 +82,9 @@ class HybridTrainer {
   std::shared_ptr<MemoryPool> host_pool_;
   std::function<void(const std::string&)> listener_, mishap_listener_;
   std::string mishaps_;  // for the next record
+  MemoryMonitor monitor_;
+  MemoryStatus told_status_ = MemoryStatus::kNormal;  // the worst that was told
+  bool told_leak_ = false;
   std::unique_ptr<BatchUpload> upload_;
   std::unique_ptr<ModelTrainable> trainable_;
   PhaseMachine machine_;

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/memory_pool.h"
+#include "hybrid_trainer/core/phase.h"
+#include "hybrid_trainer/memory/memory_config.h"
+
+namespace hybrid_trainer {
+
+/// How full the device's memory is, by the profile's shares of the budget.
+enum class MemoryStatus { kNormal, kTarget, kWarning, kCritical, kEmergency };
+const char* name_of(MemoryStatus status);  // "normal", "target", ...
+
+struct MemoryReading {
+  MemoryStatus status = MemoryStatus::kNormal;
+  double share = 0;  // of the budget, that the step's peak took
+  /// 0 to 1: how far a trend of the phase's peaks, 100 steps on, would go from the target to the
+  /// budget.
+  double risk = 0;
+  bool leaks = false;  // what lives after a step of the phase grew with each of its last steps
+};
+
+/// Watches a device's memory from step to step. A reading is a function of the readings before it,
+/// never of a clock.
+class MemoryMonitor {
+ public:
+  /// `budget_bytes`: none leaves every status normal, and still finds leaks. Throws ConfigError for
+  /// an unknown profile.
+  MemoryMonitor(const std::string& profile, std::optional<std::size_t> budget_bytes);
+  MemoryReading observe(Phase phase, const MemoryUse& use);
+
+ private:
+  struct Thresholds {
+    double target, warning, critical, emergency;
+  };
+  struct History {
+    std::vector<double> peaks, live;  // of the last steps of the phase
+  };
+
+  Thresholds thresholds_;
+  std::optional<std::size_t> budget_bytes_;
+  std::array<History, kPhases> history_;
+};
+
+}  // namespace hybrid_trainer

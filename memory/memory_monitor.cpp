@@ -1,0 +1,77 @@
+#include "hybrid_trainer/memory/memory_monitor.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::size_t kWindow = 16;     // steps of a phase that a trend is taken from
+constexpr double kStepsAhead = 100;     // of the trend
+constexpr double kLeastGrowth = 0.001;  // of what lives, over the window, to be a leak
+
+struct Row {
+  const char* name;
+  double target, warning, critical, emergency;
+};
+
+constexpr std::array kProfiles{
+    Row{"aggressive", 0.92, 0.94, 0.96, 0.98},
+    Row{"balanced", 0.90, 0.92, 0.95, 0.97},
+    Row{"conservative", 0.85, 0.88, 0.92, 0.95},
+};
+
+void push(std::vector<double>& window, double value) {
+  if (window.size() == kWindow) window.erase(window.begin());
+  window.push_back(value);
+}
+
+/// Growth a step, over a full window; 0 before.
+double slope(const std::vector<double>& window) {
+  if (window.size() < kWindow) return 0;
+  return (window.back() - window.front()) / static_cast<double>(kWindow - 1);
+}
+
+}  // namespace
+
+const std::vector<std::string>& memory_profile_names() {
+  static const std::vector<std::string> names = names_of(kProfiles);
+  return names;
+}
+
+const char* name_of(MemoryStatus status) {
+  constexpr std::array kNames{"normal", "target", "warning", "critical", "emergency"};
+  return kNames[static_cast<std::size_t>(status)];
+}
+
+MemoryMonitor::MemoryMonitor(const std::string& profile, std::optional<std::size_t> budget_bytes)
+    : budget_bytes_(budget_bytes) {
+  const Row& row = named_row(kProfiles, "memory.profile", profile);
+  thresholds_ = {row.target, row.warning, row.critical, row.emergency};
+}
+
+MemoryReading MemoryMonitor::observe(Phase phase, const MemoryUse& use) {
+  History& history = history_[static_cast<std::size_t>(phase)];
+  push(history.peaks, static_cast<double>(use.peak_total));
+  push(history.live, static_cast<double>(use.live_total));
+  MemoryReading reading;
+  const std::vector<double>& live = history.live;
+  reading.leaks =
+      live.size() == kWindow &&
+      std::adjacent_find(live.begin(), live.end(), std::greater_equal<>()) == live.end() &&
+      live.back() > (1 + kLeastGrowth) * live.front();
+  if (!budget_bytes_) return reading;
+  const auto budget = static_cast<double>(*budget_bytes_);
+  reading.share = history.peaks.back() / budget;
+  const double ahead = reading.share + kStepsAhead * slope(history.peaks) / budget;
+  reading.risk = std::clamp((ahead - thresholds_.target) / (1 - thresholds_.target), 0.0, 1.0);
+  for (const double threshold :
+       {thresholds_.target, thresholds_.warning, thresholds_.critical, thresholds_.emergency}) {
+    if (reading.share < threshold) break;
+    reading.status = static_cast<MemoryStatus>(static_cast<int>(reading.status) + 1);
+  }
+  return reading;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,60 @@
+#include "hybrid_trainer/memory/memory_monitor.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+MemoryUse use_of(std::size_t peak, std::size_t live = 0) {
+  MemoryUse use;
+  use.peak_total = peak;
+  use.live_total = live;
+  return use;
+}
+
+TEST(MemoryMonitor, NamesTheStatusByItsProfile) {
+  const auto status = [](const char* profile, std::size_t peak) {
+    return MemoryMonitor(profile, 1000).observe(Phase::kFull, use_of(peak)).status;
+  };
+  EXPECT_EQ(status("balanced", 899), MemoryStatus::kNormal);
+  EXPECT_EQ(status("balanced", 900), MemoryStatus::kTarget);
+  EXPECT_EQ(status("balanced", 920), MemoryStatus::kWarning);
+  EXPECT_EQ(status("balanced", 950), MemoryStatus::kCritical);
+  EXPECT_EQ(status("balanced", 970), MemoryStatus::kEmergency);
+  EXPECT_EQ(status("aggressive", 930), MemoryStatus::kTarget);
+  EXPECT_EQ(status("conservative", 930), MemoryStatus::kCritical);
+  EXPECT_STREQ(name_of(MemoryStatus::kCritical), "critical");
+  EXPECT_THROW(MemoryMonitor("balancd", {}), ConfigError);
+}
+
+TEST(MemoryMonitor, IsAlwaysNormalWithoutABudget) {
+  MemoryMonitor monitor("balanced", {});
+  EXPECT_EQ(monitor.observe(Phase::kFull, use_of(1 << 30)).status, MemoryStatus::kNormal);
+}
+
+TEST(MemoryMonitor, SeesAnEndComing) {
+  MemoryMonitor rising("balanced", 10000), steady("balanced", 10000);
+  MemoryReading up, level;
+  for (std::size_t i = 0; i < 20; ++i) {
+    up = rising.observe(Phase::kFull, use_of(5000 + 40 * i));
+    level = steady.observe(Phase::kFull, use_of(5000));
+  }
+  EXPECT_EQ(up.status, MemoryStatus::kNormal);
+  EXPECT_EQ(level.risk, 0);
+  EXPECT_GT(up.risk, 0);
+  EXPECT_LT(up.risk, 1);
+}
+
+TEST(MemoryMonitor, FindsWhatGrowsWithEveryStepOfAPhase) {
+  MemoryMonitor monitor("balanced", {});
+  for (std::size_t i = 0; i < 40; ++i) {
+    const bool leaks = monitor.observe(Phase::kFull, use_of(0, 1000 + i)).leaks;
+    EXPECT_EQ(leaks, i >= 15) << i;
+    EXPECT_FALSE(monitor.observe(Phase::kPredict, use_of(0, 1000 + i % 8)).leaks);
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
