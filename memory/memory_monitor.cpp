@@ -11,15 +11,15 @@ constexpr std::size_t kWindow = 16;     // steps of a phase that a trend is take
 constexpr double kStepsAhead = 100;     // of the trend
 constexpr double kLeastGrowth = 0.001;  // of what lives, over the window, to be a leak
 
-struct Row {
+struct MemoryProfile {
   const char* name;
   double target, warning, critical, emergency;
 };
 
 constexpr std::array kProfiles{
-    Row{"aggressive", 0.92, 0.94, 0.96, 0.98},
-    Row{"balanced", 0.90, 0.92, 0.95, 0.97},
-    Row{"conservative", 0.85, 0.88, 0.92, 0.95},
+    MemoryProfile{"aggressive", 0.92, 0.94, 0.96, 0.98},
+    MemoryProfile{"balanced", 0.90, 0.92, 0.95, 0.97},
+    MemoryProfile{"conservative", 0.85, 0.88, 0.92, 0.95},
 };
 
 void push(std::vector<double>& window, double value) {
@@ -47,7 +47,7 @@ const char* name_of(MemoryStatus status) {
 
 MemoryMonitor::MemoryMonitor(const std::string& profile, std::optional<std::size_t> budget_bytes)
     : budget_bytes_(budget_bytes) {
-  const Row& row = named_row(kProfiles, "memory.profile", profile);
+  const MemoryProfile& row = named_row(kProfiles, "memory.profile", profile);
   thresholds_ = {row.target, row.warning, row.critical, row.emergency};
 }
 

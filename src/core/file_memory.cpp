@@ -13,9 +13,9 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kFilePage = 4096;
 
-std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+std::size_t in_pages(std::size_t bytes) { return (bytes + kFilePage - 1) / kFilePage * kFilePage; }
 
 /// A new unnamed file in the folder, or -1 with errno.
 int open_nameless(const std::string& folder) {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr StepRates kRates{.flops_per_second = 1e11, .copy_bytes_per_second = 1e10};
 
-HybridTrainerConfig small_config() {
+HybridTrainerConfig four_layers() {
   HybridTrainerConfig config;
   config.model = {.layers = 4, .heads = 4, .width = 128, .context = 128, .vocabulary = 512};
   config.data = {.batch_size = 8, .sequence_length = 128};
@@ -23,26 +23,26 @@ MemoryPlan plan(const HybridTrainerConfig& config, const MemoryBudgets& budgets,
 }
 
 TEST(MemoryPlan, LeavesAloneWhatFits) {
-  const MemoryPlan found = plan(small_config(), {.device = std::size_t{10} << 30});
+  const MemoryPlan found = plan(four_layers(), {.device = std::size_t{10} << 30});
   EXPECT_TRUE(found.fits);
   EXPECT_TRUE(found.options.empty());
   EXPECT_EQ(found.expected_slowdown, 1);
   EXPECT_EQ(found.missing_bytes, 0u);
-  EXPECT_EQ(found.need.device_bytes, simulate_memory(small_config(), {}).device_bytes);
+  EXPECT_EQ(found.need.device_bytes, simulate_memory(four_layers(), {}).device_bytes);
 }
 
 TEST(MemoryPlan, SetsWhatItTakesAndNoMore) {
-  const std::size_t all = simulate_memory(small_config(), {}).device_bytes;
+  const std::size_t all = simulate_memory(four_layers(), {}).device_bytes;
   double slowdown = 1;
   for (const std::size_t percent : {90, 60, 40, 25}) {
     const std::size_t budget = all / 100 * percent;
-    const MemoryPlan found = plan(small_config(), {.device = budget});
+    const MemoryPlan found = plan(four_layers(), {.device = budget});
     ASSERT_TRUE(found.fits) << percent;
     EXPECT_LE(found.need.device_bytes, budget) << percent;
     EXPECT_FALSE(found.options.empty());
     EXPECT_GE(found.expected_slowdown, slowdown) << percent;
     slowdown = found.expected_slowdown;
-    HybridTrainerConfig as_set = small_config();
+    HybridTrainerConfig as_set = four_layers();
     for (const PlannedOption& option : found.options) set_field(as_set, option.key, option.value);
     EXPECT_EQ(config_json(as_set), config_json(found.config)) << percent;
     EXPECT_EQ(simulate_memory(as_set, {}).device_bytes, found.need.device_bytes) << percent;
@@ -51,7 +51,7 @@ TEST(MemoryPlan, SetsWhatItTakesAndNoMore) {
 }
 
 TEST(MemoryPlan, KeepsTheExamplesOfAStep) {
-  const HybridTrainerConfig config = small_config();
+  const HybridTrainerConfig config = four_layers();
   const std::size_t all = simulate_memory(config, {}).device_bytes;
   const MemoryPlan found = plan(config, {.device = all / 3, .host = 1000});
   ASSERT_TRUE(found.fits);
@@ -60,7 +60,7 @@ TEST(MemoryPlan, KeepsTheExamplesOfAStep) {
 }
 
 TEST(MemoryPlan, StaysInTheHostBudget) {
-  const HybridTrainerConfig config = small_config();
+  const HybridTrainerConfig config = four_layers();
   const std::size_t all = simulate_memory(config, {}).device_bytes;
   const MemoryPlan roomy = plan(config, {.device = all / 4});
   ASSERT_TRUE(roomy.fits);
@@ -72,7 +72,7 @@ TEST(MemoryPlan, StaysInTheHostBudget) {
 }
 
 TEST(MemoryPlan, TakesFilesWhereTheHostHasNoRoomAndTheRatesKnowThem) {
-  HybridTrainerConfig config = small_config();
+  HybridTrainerConfig config = four_layers();
   const std::size_t all = simulate_memory(config, {}).device_bytes;
   StepRates rates = kRates;
   rates.read_bytes_per_second = rates.write_bytes_per_second = 1e9;
@@ -86,7 +86,7 @@ TEST(MemoryPlan, TakesFilesWhereTheHostHasNoRoomAndTheRatesKnowThem) {
 }
 
 TEST(MemoryPlan, ChangesBitsOnlyWhereItMay) {
-  HybridTrainerConfig config = small_config();
+  HybridTrainerConfig config = four_layers();
   config.phases.max_predict_steps = 0;
   const std::size_t all = simulate_memory(config, {}).device_bytes;
   HybridTrainerConfig small = config;
@@ -104,7 +104,7 @@ TEST(MemoryPlan, ChangesBitsOnlyWhereItMay) {
 }
 
 TEST(MemoryPlan, NeverUndoesWhatTheConfigSaves) {
-  HybridTrainerConfig config = small_config();
+  HybridTrainerConfig config = four_layers();
   config.memory.recompute = 0.6;
   config.memory.activations = "host";
   config.memory.weights = "host";
@@ -117,7 +117,7 @@ TEST(MemoryPlan, NeverUndoesWhatTheConfigSaves) {
 }
 
 TEST(MemoryPlan, NamesTheLargestBatch) {
-  const HybridTrainerConfig config = small_config();
+  const HybridTrainerConfig config = four_layers();
   const std::size_t budget = 4 * simulate_memory(config, {}).device_bytes;
   HybridTrainerConfig largest = config;
   largest.data.batch_size = plan(config, {.device = budget}).largest_batch;
@@ -130,7 +130,7 @@ TEST(MemoryPlan, NamesTheLargestBatch) {
 }
 
 TEST(MemoryPlan, KnowsThatGraphsCannotRecordWhatMoves) {
-  HybridTrainerConfig config = small_config();
+  HybridTrainerConfig config = four_layers();
   config.training.cuda_graphs = true;
   const std::size_t all = simulate_memory(config, {}).device_bytes;
   const MemoryPlan found = plan(config, {.device = all / 2});
@@ -141,7 +141,7 @@ TEST(MemoryPlan, KnowsThatGraphsCannotRecordWhatMoves) {
 
 TEST(StepRates, AreMeasuredOnTheConfigsOwnKindOfBlock) {
   const Stream stream(MemoryPool::create("device"));
-  HybridTrainerConfig config = small_config();
+  HybridTrainerConfig config = four_layers();
   const StepRates here = measure_step_rates(config, stream);
   EXPECT_GT(here.flops_per_second, 1e8);
   EXPECT_GT(here.copy_bytes_per_second, 1e8);

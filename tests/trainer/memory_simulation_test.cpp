@@ -10,7 +10,7 @@
 namespace hybrid_trainer {
 namespace {
 
-HybridTrainerConfig small_config() {
+HybridTrainerConfig three_layers() {
   HybridTrainerConfig config;
   config.model = {.layers = 3, .heads = 2, .width = 64, .context = 64, .vocabulary = 300};
   config.data = {.batch_size = 4, .sequence_length = 64};
@@ -62,10 +62,10 @@ void expect_as_measured(const HybridTrainerConfig& config) {
   }
 }
 
-TEST(MemorySimulation, SaysWhatEachPhaseOfARunTakes) { expect_as_measured(small_config()); }
+TEST(MemorySimulation, SaysWhatEachPhaseOfARunTakes) { expect_as_measured(three_layers()); }
 
 TEST(MemorySimulation, KnowsEachPrecision) {
-  HybridTrainerConfig config = small_config();
+  HybridTrainerConfig config = three_layers();
   config.mixed_precision.full = config.mixed_precision.warmup = "bf16";
   expect_as_measured(config);
   config.mixed_precision.predict = config.mixed_precision.correct = "bf16";
@@ -74,11 +74,11 @@ TEST(MemorySimulation, KnowsEachPrecision) {
 
 TEST(MemorySimulation, KnowsEachOptimizer) {
   for (const std::string& name : {"muon", "sgd", "lion"}) {
-    HybridTrainerConfig config = small_config();
+    HybridTrainerConfig config = three_layers();
     config.optimizer.name = name;
     expect_as_measured(config);
   }
-  HybridTrainerConfig config = small_config();
+  HybridTrainerConfig config = three_layers();
   config.optimizer.state_bits = 8;
   expect_as_measured(config);
 }
@@ -86,7 +86,7 @@ TEST(MemorySimulation, KnowsEachOptimizer) {
 TEST(MemorySimulation, KnowsEachOption) {
   const auto with = [](const char* option, const auto& change) {
     SCOPED_TRACE(option);
-    HybridTrainerConfig config = small_config();
+    HybridTrainerConfig config = three_layers();
     change(config);
     expect_as_measured(config);
   };
