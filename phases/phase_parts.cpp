@@ -63,6 +63,11 @@ void PhaseParts::enter_model(Phase wanted) {
 bool PhaseParts::aim(PhaseOutcome& outcome) {
   try {
     if (!line.aim(model, *predictor)) return false;
+    if (!has_held_snapshot) {
+      model.save_snapshot();
+      model.drop_snapshot();
+      has_held_snapshot = true;
+    }
   } catch (const OutOfMemory& error) {
     line.release(model);
     lacks_room = true;

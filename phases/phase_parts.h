@@ -33,8 +33,9 @@ struct PhaseParts {
   std::int64_t steps_in_phase = 0;
   std::int64_t skipped_in_a_row = 0;
   Signal signal = Signal::kNone;  // of the last update
-  bool lacks_room = false;        // device memory does not hold a direction beside a Full step
-  double aim_cost = 0;            // of the directions since the last prediction
+  bool lacks_room = false;  // memory does not hold a direction or a snapshot beside a Full step
+  bool has_held_snapshot = false;  // memory has held one; not saved
+  double aim_cost = 0;             // of the directions since the last prediction
   PredictGate::Verdict verdict = PredictGate::Verdict::kUntried;  // last reported
 
   const PhaseConfig& config() const { return setup.phases; }
@@ -44,7 +45,7 @@ struct PhaseParts {
   /// Brings the model into a phase.
   void enter_model(Phase wanted);
   /// Points the line along the predictor's direction, at its cost; false where it has none yet, or
-  /// memory does not hold it, which ends all predicting.
+  /// memory does not hold it, or a snapshot besides, which ends all predicting.
   bool aim(PhaseOutcome& outcome);
   /// Slopes that the confidence needs; not more than a Full phase can give.
   std::int64_t slopes_needed() const;

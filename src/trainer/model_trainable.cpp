@@ -54,7 +54,7 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       step_(std::make_unique<TrainingStep>(model, config, stream, *places_)),
       precision_(config.mixed_precision, typical_width(model), stream.device()),
       offload_(make_offload_strategy(predict_aware(config), places_->host().pool())),
-      snapshot_(places_->host().pool()) {
+      snapshot_(places_->overflow().pool()) {
   if (config.memory.weights != "device")
     move_weights(model, places_->at(config.memory.weights), stream);
 }
@@ -153,7 +153,7 @@ std::vector<Tensor> ModelTrainable::empty_directions() {
   std::vector<Tensor> tensors;
   for (const Parameter* parameter : step_->parameters()) {
     tensors.push_back(Tensor::empty(parameter->shape(), DType::kF32, MemoryKind::kPredictor,
-                                    empties_predict_ ? places_->host() : stream_));
+                                    empties_predict_ ? places_->overflow() : stream_));
   }
   return tensors;
 }

@@ -30,7 +30,7 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
       parameters_(trainable_parameters(model)),
       places_(places),
       consumes_(config.memory.gradients == "consume"),
-      consumed_(places.host(), stream),
+      consumed_(places.overflow(), stream),
       optimizer_(make_optimizer(config.optimizer, parameters_, stream,
                                 places.at(config.memory.optimizer_state))),
       micro_batches_(config.gradient_accumulation.micro_batches) {

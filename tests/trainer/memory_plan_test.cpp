@@ -116,6 +116,16 @@ TEST(MemoryPlan, NeverUndoesWhatTheConfigSaves) {
   EXPECT_EQ(found.config.memory.weights, "host");
 }
 
+TEST(MemoryPlan, KnowsThatARunWithoutRoomOnTheHostDoesNotPredict) {
+  const HybridTrainerConfig config = four_layers();
+  HybridTrainerConfig small_host = config;
+  small_host.memory.host_budget.bytes = 100000;
+  EXPECT_GT(simulate_memory(config, {}).phase(Phase::kPredict).peak_bytes, 0u);
+  const MemoryNeed need = simulate_memory(small_host, {});
+  EXPECT_EQ(need.phase(Phase::kPredict).peak_bytes, 0u);
+  EXPECT_LE(need.host_bytes, 100000u);
+}
+
 TEST(MemoryPlan, NamesTheLargestBatch) {
   const HybridTrainerConfig config = four_layers();
   const std::size_t budget = 4 * simulate_memory(config, {}).device_bytes;

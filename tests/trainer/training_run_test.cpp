@@ -368,6 +368,17 @@ TEST_F(TrainingRunTest, SaysBeforeItsFolderIsMadeThatABudgetIsTooSmall) {
   }
 }
 
+TEST_F(TrainingRunTest, GoesOnWithoutPredictionsWhereTheHostHasNoRoomForThem) {
+  HybridTrainerConfig config = roomy_config();
+  config.memory.host_budget.bytes = 200000;
+  std::string console;
+  const TrainingRunResult result = train_tiny(config, data_, scratch_ / "run", false, &console);
+  EXPECT_EQ(result.end, RunEnd::kFinished);
+  EXPECT_EQ(result.summary.predictions.made, 0);
+  EXPECT_LE(result.summary.host_peak_bytes, 200000u);
+  EXPECT_NE(console.find("no predictions from here on: host memory"), std::string::npos) << console;
+}
+
 TEST_F(TrainingRunTest, SaysSoOfAHostBudgetTooSmallForWhatLeavesTheDevice) {
   HybridTrainerConfig config = roomy_config();
   config.memory.weights = "host";

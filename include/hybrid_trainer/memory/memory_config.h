@@ -57,12 +57,13 @@ struct MemoryConfig {
                 "Where weights are while nothing computes with them: device, or host or file, from "
                 "where each comes for its part of a pass. Vectors stay on the device.",
                 Range{}, placement_names()});
-    visit(Field{"gradients",
-                self.gradients,
-                "keep: all stay on the device until the update; consume: each goes to the host as "
-                "soon as backward has it, and is updated from there.",
-                Range{},
-                {"keep", "consume"}});
+    visit(
+        Field{"gradients",
+              self.gradients,
+              "keep: all stay on the device until the update; consume: each goes to the host, or "
+              "to a file with the weights, as soon as backward has it, and is updated from there.",
+              Range{},
+              {"keep", "consume"}});
     visit(Field{"plan",
                 self.plan,
                 "auto: where the run does not fit its budgets, take the cheapest options of this "
