@@ -54,7 +54,9 @@ MemoryMonitor::MemoryMonitor(const std::string& profile, std::optional<std::size
 MemoryReading MemoryMonitor::observe(Phase phase, const MemoryUse& use) {
   History& history = history_[static_cast<std::size_t>(phase)];
   push(history.peaks, static_cast<double>(use.peak_total));
-  push(history.live, static_cast<double>(use.live_total));
+  // Without batches: Predict holds more of them with each step until it is decided on.
+  const std::size_t data = use.live[static_cast<std::size_t>(MemoryKind::kData)];
+  push(history.live, static_cast<double>(use.live_total - data));
   MemoryReading reading;
   const std::vector<double>& live = history.live;
   reading.leaks =

@@ -66,8 +66,8 @@ void StoredOffload::begin_restore() {
 }
 
 void StoredOffload::begin_return() {
-  const bool out = now_ == Whereabouts::kLeaving || now_ == Whereabouts::kAway;
-  if (!async_ || !out) return;
+  if (now_ == Whereabouts::kLeaving) release_moved_out();
+  if (!async_ || now_ != Whereabouts::kAway) return;  // not beside what is still leaving
   try {
     allocate_returning();
     start_restore(true);
@@ -114,6 +114,7 @@ void StoredOffload::wait_until_restored() {
   if (now_ == Whereabouts::kResident) return;
   try {
     if (now_ != Whereabouts::kReturning) {
+      moved_out_.synchronize();
       allocate_returning();
       start_restore(false);
     }

@@ -60,6 +60,23 @@ void PhaseParts::enter_model(Phase wanted) {
   model_phase = wanted;
 }
 
+void PhaseParts::give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome) {
+  line.release(model);
+  predictor = make_predictor(config());
+  lacks_room = true;
+  outcome.warns = true;
+  tell(outcome, concat("no predictions from here on: ", error.what()));
+}
+
+void PhaseParts::observe_update(PhaseOutcome& outcome) {
+  if (!predicts()) return;
+  try {
+    predictor->observe(model);
+  } catch (const OutOfMemory& error) {
+    give_up_predicting(error, outcome);
+  }
+}
+
 bool PhaseParts::aim(PhaseOutcome& outcome) {
   try {
     if (!line.aim(model, *predictor)) return false;
@@ -69,10 +86,7 @@ bool PhaseParts::aim(PhaseOutcome& outcome) {
       has_held_snapshot = true;
     }
   } catch (const OutOfMemory& error) {
-    line.release(model);
-    lacks_room = true;
-    outcome.warns = true;
-    tell(outcome, concat("no predictions from here on: ", error.what()));
+    give_up_predicting(error, outcome);
     return false;
   }
   if (!line.moves()) return true;

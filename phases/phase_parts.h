@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/phases/divergence_monitor.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/phases/predictor.h"
@@ -47,6 +48,10 @@ struct PhaseParts {
   /// Points the line along the predictor's direction, at its cost; false where it has none yet, or
   /// memory does not hold it, or a snapshot besides, which ends all predicting.
   bool aim(PhaseOutcome& outcome);
+  /// Lets the predictor see an update; where memory does not hold what it keeps, all predicting
+  /// ends.
+  void observe_update(PhaseOutcome& outcome);
+  void give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome);
   /// Slopes that the confidence needs; not more than a Full phase can give.
   std::int64_t slopes_needed() const;
   /// Ends the prediction that was decided on: informs the gate, frees the line, restarts the

@@ -9,10 +9,11 @@ namespace hybrid_trainer {
 void PredictExecutor::enter(PhaseOutcome& outcome) {
   PredictGate::Grant grant = parts_.gate.grant();
   grant.steps = std::min(grant.steps, parts_.steps_to_come() - 1);  // the last step decides
-  parts_.aim(outcome);
+  const bool aimed = parts_.aim(outcome);
   parts_.line.start(parts_.model);
   Jump jump;
   jump.open = true;
+  jump.stop = !aimed;  // nothing will have moved
   jump.planned_steps = grant.steps;
   jump.trial = grant.trial;
   jump.step_length = grant.step_length;

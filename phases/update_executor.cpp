@@ -18,7 +18,7 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
     parts.monitor.observe(measurement);
     parts.skipped_in_a_row = 0;
     ++outcome.updates;
-    if (parts.predicts()) parts.predictor->observe(parts.model);
+    parts.observe_update(outcome);
     if (verdict.normal()) return;
     outcome.warns = true;
     tell(outcome, "warning: " + verdict.reason);

@@ -155,7 +155,7 @@ class Staging {
 void copy(const Tensor& destination, const Tensor& source, const Stream& stream) {
   check_alike(destination, source);
   if (simulated(stream)) return;
-  if (on_host(destination) && on_host(source)) return copy_on_host(destination, source);
+  if (stream.native() == nullptr) return copy_on_host(destination, source);
   require(!needs_staging(destination) && !needs_staging(source),
           "copy: host memory that is not pinned; use wait_for_copy");
   cuda_runtime().copy(destination.raw(), source.raw(), source.bytes(), stream.native());
@@ -164,7 +164,10 @@ void copy(const Tensor& destination, const Tensor& source, const Stream& stream)
 void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream& stream) {
   check_alike(destination, source);
   if (simulated(stream)) return;
-  if (on_host(destination) && on_host(source)) return copy_on_host(destination, source);
+  if (on_host(destination) && on_host(source)) {
+    stream.synchronize();
+    return copy_on_host(destination, source);
+  }
   if (needs_staging(destination) || needs_staging(source)) {
     return Staging(source.bytes(), stream).wait_for_copy(destination, source, stream);
   }

@@ -218,7 +218,8 @@ bool TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
   records.sync();
   try {
     trainer.save(directory_.paths().checkpoints());
-  } catch (const IoError& error) {
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kIo && error.code() != ExitCode::kMemory) throw;
     save_problem_ = error.what();
     if (!failed_before) {
       records.tell(concat("no checkpoint at step ", trainer.steps_done(), ": ", save_problem_,

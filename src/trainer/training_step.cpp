@@ -58,6 +58,7 @@ void TrainingStep::free_gradients() {
   recording_.drop();
   gradients_.free();
   consumed_.begin();
+  for (Parameter* parameter : parameters_) parameter->leave(consumed_);
 }
 
 void TrainingStep::allocate_gradients() {
