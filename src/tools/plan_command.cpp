@@ -37,6 +37,14 @@ std::optional<std::size_t> budget_of(const char* option, const std::string& text
   throw UsageError(concat("plan: ", option, " ", text, ": want a size, for example 16GiB"));
 }
 
+/// The smaller one of the config's two.
+MemorySize device_budget_of(const HybridTrainerConfig& config) {
+  const MemorySize older{static_cast<std::uint64_t>(config.training.memory_budget_mb) * 1'000'000};
+  const MemorySize& newer = config.memory.device_budget;
+  if (older.bytes == 0 || newer.bytes == 0) return older.bytes == 0 ? newer : older;
+  return std::min(older.bytes, newer.bytes) == older.bytes ? older : newer;
+}
+
 /// The steps' batches hold so many tokens.
 void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
   const std::int64_t unit =
@@ -174,7 +182,8 @@ int plan_split(const Asked& asked, const HybridTrainerConfig& config, Device dev
     throw UsageError(concat("plan: ", split.devices, " devices are no multiple of --tensor ",
                             split.tensor, " times --pipeline ", split.pipeline));
   }
-  const MemoryNeed need = simulate_memory(config, device, SimulatedPhases::kUpdates);
+  const MemoryNeed need =
+      simulate_memory(with_all_resident(config), device, SimulatedPhases::kUpdates);
   const double parameters = static_cast<double>(bytes_of(MemoryKind::kGradients, need)) / 4;
   const BytesPerParameter each = asked.bytes_per_parameter.empty()
                                      ? bytes_as_simulated(need, parameters)
@@ -260,16 +269,27 @@ int plan_command(const std::vector<std::string>& arguments) {
 
   const HybridTrainerConfig config = config_of(asked);
   const MemoryBudgets budgets{
-      .device = budget_of("--device-budget", asked.device_budget, config.memory.device_budget),
+      .device = budget_of("--device-budget", asked.device_budget, device_budget_of(config)),
       .host = budget_of("--host-budget", asked.host_budget, config.memory.host_budget),
       .disk = free_disk_space(config)};
   const Device device = find_device(config.device);
   set_threads(config.training.threads == 0 ? processor_info().cores
                                            : static_cast<int>(config.training.threads));
   const DeviceSplit& split = asked.split;
-  if (split.devices < 1 || split.tensor < 1 || split.pipeline < 1 || split.zero < 0 ||
+  constexpr std::int64_t kMostDevices = 1 << 20;
+  const bool too_many =
+      split.devices > kMostDevices || split.tensor > kMostDevices || split.pipeline > kMostDevices;
+  const bool splits = split.zero != 0 || split.tensor != 1 || split.pipeline != 1 ||
+                      !asked.bytes_per_parameter.empty();
+  if (splits && split.devices == 1)
+    throw UsageError(
+        "plan: --zero, --tensor, --pipeline and --bytes-per-parameter go with --devices N");
+  if (split.devices > 1 && !asked.apply.empty())
+    throw UsageError("plan: --apply writes what this version trains, on one device");
+  if (too_many || split.devices < 1 || split.tensor < 1 || split.pipeline < 1 || split.zero < 0 ||
       split.zero > 3)
-    throw UsageError("plan: want --devices, --tensor and --pipeline of at least 1, --zero 0 to 3");
+    throw UsageError(
+        "plan: want --devices, --tensor and --pipeline of 1 to 1048576, --zero 0 to 3");
   if (split.devices > 1) return plan_split(asked, config, device, budgets.device);
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
   const MemoryPlan plan = plan_memory(config, device, budgets, rates);
@@ -278,7 +298,12 @@ int plan_command(const std::vector<std::string>& arguments) {
   } else {
     print(plan, budgets);
   }
-  if (!asked.apply.empty() && plan.fits) replace_file(asked.apply, config_json(plan.config));
+  if (!asked.apply.empty() && plan.fits) {
+    HybridTrainerConfig applied = plan.config;
+    applied.memory.device_budget.bytes = budgets.device.value_or(0);
+    applied.memory.host_budget.bytes = budgets.host.value_or(0);
+    replace_file(asked.apply, config_json(applied));
+  }
   return static_cast<int>(plan.fits ? ExitCode::kSuccess : ExitCode::kMemory);
 }
 

@@ -173,14 +173,6 @@ std::vector<Choice> Planner::choices() const {
   return all;
 }
 
-/// The config with nothing that trades time for memory.
-HybridTrainerConfig all_resident(HybridTrainerConfig config) {
-  const MemoryConfig given = config.memory;
-  config.memory = {};
-  config.memory.folder = given.folder;
-  return config;
-}
-
 /// Whether each value of `one` takes at most what that of `other` does.
 bool saves_no_less(const Choice& one, const Choice& other) {
   return std::equal(one.begin(), one.end(), other.begin(), std::greater_equal<>());
@@ -240,7 +232,8 @@ std::int64_t Planner::largest_batch(HybridTrainerConfig config) const {
                slope = (device_bytes(2 * given) - first) / static_cast<double>(given);
   const double room = static_cast<double>(*budgets_.device) - first;
   std::int64_t largest = given;
-  if (slope > 0) largest += static_cast<std::int64_t>(std::max(0.0, room / slope));
+  constexpr double kMost = 1 << 20;
+  if (slope > 0) largest += static_cast<std::int64_t>(std::clamp(room / slope, 0.0, kMost));
   while (largest > given && !fits(largest)) largest -= std::max<std::int64_t>(1, largest / 50);
   return largest;
 }
@@ -292,7 +285,7 @@ MemoryPlan Planner::plan(const StepRates& rates) {
   Choice chosen;
   for (const Dimension& dimension : dimensions_) chosen.push_back(dimension.first);
   plan.fits = missing(plan.need) == 0;
-  const HybridTrainerConfig resident = all_resident(config_);
+  const HybridTrainerConfig resident = with_all_resident(config_);
   const StepCost cost(resident, simulate(resident, SimulatedPhases::kUpdates), rates, registry_);
   if (!plan.fits) {
     const Choice least = smallest_on_device();
@@ -312,6 +305,13 @@ MemoryPlan Planner::plan(const StepRates& rates) {
 }
 
 }  // namespace
+
+HybridTrainerConfig with_all_resident(HybridTrainerConfig config) {
+  const std::string folder = config.memory.folder;
+  config.memory = {};
+  config.memory.folder = folder;
+  return config;
+}
 
 MemoryPlan plan_memory(const HybridTrainerConfig& config, Device device,
                        const MemoryBudgets& budgets, const StepRates& rates,

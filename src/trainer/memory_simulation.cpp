@@ -74,8 +74,10 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
   short_phases.full_steps = std::min<std::int64_t>(4, config.phases.full_steps);
   const std::int64_t before =
       config.phases.warmup_steps + std::max<std::int64_t>(4, config.phases.full_steps);
-  const std::int64_t longest =
-      std::min(config.phases.max_predict_steps, config.training.steps - before - 1);
+  // Each predicted step adds its batch alone.
+  constexpr std::int64_t kMostPredicted = 64;
+  const std::int64_t longest = std::min(
+      {config.phases.max_predict_steps, config.training.steps - before - 1, kMostPredicted});
   const bool predicts = phases == SimulatedPhases::kAll && longest > 0;
   short_phases.max_predict_steps = predicts ? longest : 0;
   short_phases.trial_steps = std::max<std::int64_t>(1, short_phases.max_predict_steps);
@@ -84,18 +86,27 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
           memory.async_restore ? memory.async_restore_lookahead : 0, 0};
 }
 
+/// From the second micro-batch on, each takes what the one before took; only the loader's batches
+/// grow, which are small beside it and added.
+HybridTrainerConfig fewer_micro_batches(HybridTrainerConfig config) {
+  constexpr std::int64_t kMost = 3;
+  config.gradient_accumulation.micro_batches =
+      std::min(config.gradient_accumulation.micro_batches, kMost);
+  return config;
+}
+
 /// A run without its data and its files.
 class SimulatedRun {
  public:
   SimulatedRun(const HybridTrainerConfig& config, Device device, const ModelRegistry& registry)
-      : config_(config),
+      : config_(fewer_micro_batches(config)),
         stream_(endless(make_device_pool({device.type, device.index, true}))),
         host_(make_host_pool(stream_.device(), config.memory.host_budget.limit())),
         places_(std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool())),
         model_(make_model(config_.model, 0, places_->at(config_.memory.weights), registry)),
         trainable_(*model_, config_, stream_, places_, [](const std::string&) {}),
         scripted_(trainable_) {
-    allocate_data();
+    allocate_data(config.gradient_accumulation.micro_batches);
   }
 
   MemoryNeed run(SimulatedPhases phases) {
@@ -106,7 +117,7 @@ class SimulatedRun {
       for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
         if (phase == Phase::kCorrect && config_.phases.max_predict_steps == 0) continue;
         trainable_.enter_phase(phase);
-        trainable_.wait_for_gradient(batch_);
+        trainable_.wait_for_gradient(simulated_);
         trainable_.apply_gradient();
         account(phase);
       }
@@ -126,10 +137,9 @@ class SimulatedRun {
   }
 
   /// As the loader and the evaluation hold them; on CUDA one uploaded batch of each.
-  void allocate_data() {
+  void allocate_data(std::int64_t micro_batches) {
     const bool on_host = stream_.device().type == DeviceType::kCuda;
-    const std::int64_t loaded =
-        config_.data.batch_size * config_.gradient_accumulation.micro_batches;
+    const std::int64_t loaded = config_.data.batch_size * micro_batches;
     const auto add = [&](std::int64_t size, const Stream& stream) {
       const Shape shape{size, config_.data.sequence_length};
       for (int i = 0; i < 2; ++i)
@@ -138,9 +148,12 @@ class SimulatedRun {
     };
     for (int i = 0; i < 2; ++i) batch_ = add(loaded, on_host ? host_ : stream_);
     windows_ = add(config_.data.batch_size, on_host ? host_ : stream_);
-    if (!on_host) return;
-    batch_ = add(loaded, stream_);
-    windows_ = add(config_.data.batch_size, stream_);
+    if (on_host) {
+      batch_ = add(loaded, stream_);
+      windows_ = add(config_.data.batch_size, stream_);
+    }
+    simulated_ =
+        batch_.examples(0, config_.data.batch_size * config_.gradient_accumulation.micro_batches);
   }
 
   /// Ends a step: what it took belongs to its phase, and what entering that took to the one left.
@@ -165,7 +178,7 @@ class SimulatedRun {
     const std::int64_t most =
         32 + 4 * setup.phases.history_interval + setup.phases.max_predict_steps;
     for (std::int64_t i = 0; i < most; ++i) {
-      const PhaseOutcome outcome = machine.step(batch_);
+      const PhaseOutcome outcome = machine.step(simulated_);
       account(outcome.phase);
       if (outcome.decision != Decision::kNone) return;
     }
@@ -187,6 +200,7 @@ class SimulatedRun {
   SimulatedTrainable scripted_;
   std::vector<Tensor> data_;
   Batch batch_, windows_;
+  Batch simulated_;  // the part of the batch that a step is simulated on
   Phase last_phase_ = Phase::kWarmup;
 };
 

@@ -1,6 +1,7 @@
 #include "src/trainer/run_memory.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/device.h"
@@ -8,7 +9,9 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/memory_plan.h"
+#include "hybrid_trainer/trainer/run_files.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -32,22 +35,19 @@ std::size_t free_device_memory(Device device) {
                     wanted, budget);
 }
 
-}  // namespace
-
-std::optional<std::size_t> device_budget(const HybridTrainerConfig& config) {
-  std::optional<std::size_t> budget = config.memory.device_budget.limit();
-  const auto budget_mb = static_cast<std::size_t>(config.training.memory_budget_mb);
-  if (budget_mb > 0) budget = std::min(budget.value_or(SIZE_MAX), budget_mb * 1'000'000);
-  return budget;
-}
-
+/// The config with the options of a plan, if it asks for one.
 HybridTrainerConfig with_planned_memory(const HybridTrainerConfig& config,
                                         const ModelRegistry& registry,
                                         std::vector<std::string>& told) {
   if (config.memory.plan != "auto") return config;
   const Device device = find_device(config.device);
-  const MemoryBudgets budgets{.device = device_budget(config).value_or(free_device_memory(device)),
-                              .host = config.memory.host_budget.limit(),
+  const bool shared = device.type == DeviceType::kCpu;  // both pools are the machine's memory
+  const std::size_t free = free_device_memory(device),
+                    on_device = device_budget(config).value_or(shared ? free / 4 * 3 : free);
+  const std::size_t left = shared ? std::max<std::size_t>(1, free - std::min(free, on_device))
+                                  : available_memory_bytes();
+  const MemoryBudgets budgets{.device = on_device,
+                              .host = config.memory.host_budget.limit().value_or(left),
                               .disk = free_disk_space(config)};
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)), registry);
   const MemoryPlan plan = plan_memory(config, device, budgets, rates, registry);
@@ -57,6 +57,7 @@ HybridTrainerConfig with_planned_memory(const HybridTrainerConfig& config,
   return plan.config;
 }
 
+/// The config with what a run was planned with.
 HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainerConfig config) {
   const MemoryConfig asked = config.memory;
   config.memory = run.memory;
@@ -69,6 +70,7 @@ HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainer
   return config;
 }
 
+/// Throws OutOfMemory where the run cannot stay in its budgets in any micro-batches.
 void check_memory(const HybridTrainerConfig& config, const ModelRegistry& registry) {
   const MemoryBudgets budgets{.device = device_budget(config),
                               .host = config.memory.host_budget.limit()};
@@ -87,6 +89,33 @@ void check_memory(const HybridTrainerConfig& config, const ModelRegistry& regist
     smaller.data.batch_size /= 2;
     smaller.gradient_accumulation.micro_batches *= 2;
   }
+}
+
+}  // namespace
+
+std::optional<std::size_t> device_budget(const HybridTrainerConfig& config) {
+  std::optional<std::size_t> budget = config.memory.device_budget.limit();
+  const auto budget_mb = static_cast<std::size_t>(config.training.memory_budget_mb);
+  if (budget_mb > 0) budget = std::min(budget.value_or(SIZE_MAX), budget_mb * 1'000'000);
+  return budget;
+}
+
+bool has_checkpoint(const RunPaths& paths) {
+  return std::filesystem::exists(paths.checkpoints()) &&
+         !std::filesystem::is_empty(paths.checkpoints());
+}
+
+HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPaths& paths,
+                                bool resumes, const ModelRegistry& registry,
+                                std::vector<std::string>& told) {
+  const bool was_planned = resumes && has_checkpoint(paths) && config.memory.plan == "auto";
+  const HybridTrainerConfig taken = was_planned ? with_memory_of(config_of_run(paths), config)
+                                                : with_planned_memory(config, registry, told);
+  if (was_planned && config_json(taken) != config_json(config))
+    told.emplace_back(
+        "what was planned when the run began stays; memory.plan=off lets other settings in");
+  check_memory(taken, registry);
+  return taken;
 }
 
 }  // namespace hybrid_trainer

@@ -1,9 +1,10 @@
 #pragma once
 
-#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
@@ -12,17 +13,15 @@ namespace hybrid_trainer {
 /// training.memory_budget_mb.
 std::optional<std::size_t> device_budget(const HybridTrainerConfig& config);
 
-/// The config with the options that memory.plan auto chooses, each told in one line; as it is
-/// without it. Throws OutOfMemory where nothing fits.
-HybridTrainerConfig with_planned_memory(const HybridTrainerConfig& config,
-                                        const ModelRegistry& registry,
-                                        std::vector<std::string>& told);
+/// Whether anything was saved: before that another configuration breaks no promise.
+bool has_checkpoint(const RunPaths& paths);
 
-/// The config with the options that a run was planned with, which stay for its whole life.
-HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainerConfig config);
-
-/// Throws OutOfMemory where the run cannot stay in its budgets even in micro-batches of one
-/// example. Takes none of the memory.
-void check_memory(const HybridTrainerConfig& config, const ModelRegistry& registry);
+/// The config with the options that memory.plan auto chooses, each told in one line, or that it
+/// chose when the run at `paths` began, if that goes on; as it is without it. Throws OutOfMemory
+/// where nothing fits, and where the run cannot stay in its budgets in any micro-batches. Takes none
+/// of the memory.
+HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPaths& paths,
+                                bool resumes, const ModelRegistry& registry,
+                                std::vector<std::string>& told);
 
 }  // namespace hybrid_trainer

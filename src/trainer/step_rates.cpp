@@ -89,7 +89,10 @@ StepRates measure_step_rates(const HybridTrainerConfig& config, const Stream& st
   StepRates rates;
   rates.flops_per_second = measure_flops(config, stream, registry);
   rates.copy_bytes_per_second = kernels::measure_copy_rate(stream);
-  if (!config.memory.folder.empty()) measure_files(rates, config.memory.folder);
+  const MemoryConfig& memory = config.memory;
+  const bool uses_files = memory.activations == "file" || memory.optimizer_state == "file" ||
+                          memory.weights == "file" || !memory.folder.empty();
+  if (uses_files) measure_files(rates, memory.scratch_folder());
   return rates;
 }
 

@@ -42,11 +42,6 @@ void check_groups(const HybridTrainerConfig& config, const ModelRegistry& regist
   make_optimizer(config.optimizer, trainable_parameters(*model), nowhere);
 }
 
-bool has_checkpoint(const RunPaths& paths) {
-  return std::filesystem::exists(paths.checkpoints()) &&
-         !std::filesystem::is_empty(paths.checkpoints());
-}
-
 /// The config, completed from the data, the --init-from folder and the machine. Throws ConfigError,
 /// OutOfMemory.
 HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDataset& train,
@@ -68,13 +63,7 @@ HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDat
   }
   config.validate(*settings.registry);
   if (!config.optimizer.groups.empty()) check_groups(config, *settings.registry);
-  const RunPaths paths{settings.run.string()};
-  const bool goes_on = settings.resume && has_checkpoint(paths);
-  const bool was_planned = goes_on && config.memory.plan == "auto";
-  config = was_planned ? with_memory_of(config_of_run(paths), config)
-                       : with_planned_memory(config, *settings.registry, told);
-  check_memory(config, *settings.registry);
-  return config;
+  return with_memory(config, {settings.run.string()}, settings.resume, *settings.registry, told);
 }
 
 /// Everything that one run holds, built in order; earlier members outlive later ones.
@@ -324,8 +313,13 @@ std::string TrainingRun::sample(LanguageModel& model) {
   std::string text;
   GenerationSettings generation{.tokens = kSampleTokens};
   generation.sampling.temperature = 0.8f;
-  generate_text(
-      model, *tokenizer_, "", generation, [&](std::string_view piece) { text += piece; }, stream_);
+  try {
+    generate_text(
+        model, *tokenizer_, "", generation, [&](std::string_view piece) { text += piece; },
+        stream_);
+  } catch (const OutOfMemory&) {  // of its caches: the run itself is complete
+    return "";
+  }
   return text;
 }
 

@@ -76,9 +76,9 @@ struct MemoryConfig {
                 "target, warning, critical, emergency at .92 .94 .96 .98 (aggressive), .90 .92 .95 "
                 ".97 (balanced), .85 .88 .92 .95 (conservative).",
                 Range{}, memory_profile_names()});
-    visit(Field{
-        "allow_lossy", self.allow_lossy,
-        "A plan may also choose what changes bits: activations and optimizer state in 8 bits."});
+    visit(Field{"allow_lossy", self.allow_lossy,
+                "A plan may also choose what changes bits: activations in 8 bits, "
+                "optimizer state in 16 or 8."});
     visit(Field{"folder", self.folder,
                 "Folder of the files that hold what device and host do not; empty: the system's "
                 "for temporary files."});

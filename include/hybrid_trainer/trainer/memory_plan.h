@@ -48,6 +48,9 @@ struct MemoryBudgets {
 /// Free space of memory.folder; none where the config names no folder.
 std::optional<std::size_t> free_disk_space(const HybridTrainerConfig& config);
 
+/// The config with nothing of the `memory` group that trades time for memory, and no budgets.
+HybridTrainerConfig with_all_resident(HybridTrainerConfig config);
+
 /// The cheapest settings of the `memory` group and of micro-batches under which the config's run
 /// stays in the budgets, of all combinations that take at most what the config's own take; with
 /// memory.allow_lossy also those that change bits. Files are places where the rates know how fast
