@@ -234,6 +234,10 @@ std::int64_t Planner::largest_batch(HybridTrainerConfig config) const {
   std::int64_t largest = given;
   constexpr double kMost = 1 << 20;
   if (slope > 0) largest += static_cast<std::int64_t>(std::clamp(room / slope, 0.0, kMost));
+  // Larger ones than this take long to simulate: there the line is trusted but for a hundredth.
+  constexpr std::int64_t kMostTokens = 1 << 20;
+  if (largest * config.data.sequence_length > kMostTokens)
+    return std::max(given, largest - largest / 100);
   while (largest > given && !fits(largest)) largest -= std::max<std::int64_t>(1, largest / 50);
   return largest;
 }
