@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,12 +27,6 @@ class ContentStore {
   /// What write_to writes.
   virtual Restored restored() const { return Restored::kBits; }
 };
-
-/// One plain copy between host tensors: it runs beside a training step, whose threads the parallel
-/// copy() would compete with.
-inline void copy_alone(const Tensor& to, const Tensor& from) {
-  std::memcpy(to.raw(), from.raw(), to.bytes());
-}
 
 /// Copies in another pool, of host memory or in a file, of their own kinds.
 class PoolStore final : public ContentStore {

@@ -30,19 +30,11 @@ struct Asked {
 };
 
 std::optional<std::size_t> budget_of(const char* option, const std::string& text,
-                                     const MemorySize& of_config) {
-  if (text.empty()) return of_config.limit();
+                                     std::optional<std::size_t> of_config) {
+  if (text.empty()) return of_config;
   const auto size = MemorySize::parse(text);
   if (size && size->bytes > 0) return size->bytes;
   throw UsageError(concat("plan: ", option, " ", text, ": want a size, for example 16GiB"));
-}
-
-/// The smaller one of the config's two.
-MemorySize device_budget_of(const HybridTrainerConfig& config) {
-  const MemorySize older{static_cast<std::uint64_t>(config.training.memory_budget_mb) * 1'000'000};
-  const MemorySize& newer = config.memory.device_budget;
-  if (older.bytes == 0 || newer.bytes == 0) return older.bytes == 0 ? newer : older;
-  return std::min(older.bytes, newer.bytes) == older.bytes ? older : newer;
 }
 
 /// The steps' batches hold so many tokens.
@@ -269,8 +261,8 @@ int plan_command(const std::vector<std::string>& arguments) {
 
   const HybridTrainerConfig config = config_of(asked);
   const MemoryBudgets budgets{
-      .device = budget_of("--device-budget", asked.device_budget, device_budget_of(config)),
-      .host = budget_of("--host-budget", asked.host_budget, config.memory.host_budget),
+      .device = budget_of("--device-budget", asked.device_budget, config.device_budget()),
+      .host = budget_of("--host-budget", asked.host_budget, config.memory.host_budget.limit()),
       .disk = free_disk_space(config)};
   const Device device = find_device(config.device);
   set_threads(config.training.threads == 0 ? processor_info().cores

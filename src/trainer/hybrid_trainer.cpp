@@ -9,7 +9,6 @@
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
 #include "src/trainer/config_changes.h"
-#include "src/trainer/run_memory.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -43,7 +42,7 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
     : config_(validated(config)),
       stream_(stream),
       host_pool_(places->host().pool()),
-      monitor_(config.memory.profile, device_budget(config)),
+      monitor_(config.memory.profile, config.device_budget()),
       upload_(std::make_unique<BatchUpload>()),
       trainable_(
           std::make_unique<ModelTrainable>(model, config, stream, std::move(places),

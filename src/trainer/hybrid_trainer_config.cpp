@@ -1,5 +1,7 @@
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
+#include <algorithm>
+
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
@@ -53,6 +55,13 @@ HybridTrainerConfig HybridTrainerConfig::aggressive() {
   config.gradient_accumulation = GradientAccumulationConfig::aggressive();
   config.predict_aware_memory = PredictAwareMemoryConfig::aggressive();
   return config;
+}
+
+std::optional<std::size_t> HybridTrainerConfig::device_budget() const {
+  std::optional<std::size_t> budget = memory.device_budget.limit();
+  const auto budget_mb = static_cast<std::size_t>(training.memory_budget_mb);
+  if (budget_mb > 0) budget = std::min(budget.value_or(SIZE_MAX), budget_mb * 1'000'000);
+  return budget;
 }
 
 std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& registry) const {

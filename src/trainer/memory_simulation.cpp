@@ -146,14 +146,15 @@ class SimulatedRun {
         data_.push_back(Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream));
       return Batch{data_[data_.size() - 2], data_.back()};
     };
-    for (int i = 0; i < 2; ++i) batch_ = add(loaded, on_host ? host_ : stream_);
+    Batch batch;
+    for (int i = 0; i < 2; ++i) batch = add(loaded, on_host ? host_ : stream_);
     windows_ = add(config_.data.batch_size, on_host ? host_ : stream_);
     if (on_host) {
-      batch_ = add(loaded, stream_);
+      batch = add(loaded, stream_);
       windows_ = add(config_.data.batch_size, stream_);
     }
     simulated_ =
-        batch_.examples(0, config_.data.batch_size * config_.gradient_accumulation.micro_batches);
+        batch.examples(0, config_.data.batch_size * config_.gradient_accumulation.micro_batches);
   }
 
   /// Ends a step: what it took belongs to its phase, and what entering that took to the one left.
@@ -199,7 +200,7 @@ class SimulatedRun {
   MemoryNeed need_;
   SimulatedTrainable scripted_;
   std::vector<Tensor> data_;
-  Batch batch_, windows_;
+  Batch windows_;
   Batch simulated_;  // the part of the batch that a step is simulated on
   Phase last_phase_ = Phase::kWarmup;
 };

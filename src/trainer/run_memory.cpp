@@ -43,7 +43,7 @@ HybridTrainerConfig with_planned_memory(const HybridTrainerConfig& config,
   const Device device = find_device(config.device);
   const bool shared = device.type == DeviceType::kCpu;  // both pools are the machine's memory
   const std::size_t free = free_device_memory(device),
-                    on_device = device_budget(config).value_or(shared ? free / 4 * 3 : free);
+                    on_device = config.device_budget().value_or(shared ? free / 4 * 3 : free);
   const std::size_t left = shared ? std::max<std::size_t>(1, free - std::min(free, on_device))
                                   : available_memory_bytes();
   const MemoryBudgets budgets{.device = on_device,
@@ -72,7 +72,7 @@ HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainer
 
 /// Throws OutOfMemory where the run cannot stay in its budgets in any micro-batches.
 void check_memory(const HybridTrainerConfig& config, const ModelRegistry& registry) {
-  const MemoryBudgets budgets{.device = device_budget(config),
+  const MemoryBudgets budgets{.device = config.device_budget(),
                               .host = config.memory.host_budget.limit()};
   if (!budgets.device && !budgets.host) return;
   HybridTrainerConfig smaller = config;
@@ -92,13 +92,6 @@ void check_memory(const HybridTrainerConfig& config, const ModelRegistry& regist
 }
 
 }  // namespace
-
-std::optional<std::size_t> device_budget(const HybridTrainerConfig& config) {
-  std::optional<std::size_t> budget = config.memory.device_budget.limit();
-  const auto budget_mb = static_cast<std::size_t>(config.training.memory_budget_mb);
-  if (budget_mb > 0) budget = std::min(budget.value_or(SIZE_MAX), budget_mb * 1'000'000);
-  return budget;
-}
 
 bool has_checkpoint(const RunPaths& paths) {
   return std::filesystem::exists(paths.checkpoints()) &&

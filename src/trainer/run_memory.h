@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,10 +7,6 @@
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
-
-/// Most device memory of a run: the smaller one of memory.device_budget and
-/// training.memory_budget_mb.
-std::optional<std::size_t> device_budget(const HybridTrainerConfig& config);
 
 /// Whether anything was saved: before that another configuration breaks no promise.
 bool has_checkpoint(const RunPaths& paths);

@@ -31,7 +31,7 @@ constexpr std::int64_t kSampleTokens = 120;
 constexpr std::size_t kMostSummaryBytes = 1 << 20;
 
 std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config) {
-  return make_device_pool(find_device(config.device), device_budget(config));
+  return make_device_pool(find_device(config.device), config.device_budget());
 }
 
 /// Throws ConfigError where the optimizer's groups do not fit the model, which is made without

@@ -1,12 +1,12 @@
 #include "hybrid_trainer/trainer/memory_simulation.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
+#include "support/resident_memory.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer {
@@ -54,22 +54,16 @@ TEST(MemorySimulation, GrowsWithTheBatch) {
   EXPECT_GT(step_bytes(config), small + (1 << 20));
 }
 
-std::size_t most_resident_bytes() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  return static_cast<std::size_t>(use.ru_maxrss) * 1024;
-}
-
 TEST(MemorySimulation, TakesNoHostMemoryAndNoFileForWhatLeavesTheDevice) {
   HybridTrainerConfig config = preset_config("gpt2-1558m");
   config.model.vocabulary = 50257;
   config.optimizer.name = "adamw";
-  const std::size_t resident = step_bytes(config), before = most_resident_bytes();
+  const std::size_t resident = step_bytes(config), before = testing::most_resident_bytes();
   config.memory.optimizer_state = "host";
   config.memory.activations = "file";
   config.memory.folder = "/nonexistent";
   EXPECT_LT(step_bytes(config), resident - (std::size_t{11} << 30));
-  EXPECT_LT(most_resident_bytes(), before + (std::size_t{100} << 20));
+  EXPECT_LT(testing::most_resident_bytes(), before + (std::size_t{100} << 20));
 }
 
 HybridTrainerConfig gpt2_config(const std::string& preset, std::int64_t batch) {

@@ -1,11 +1,11 @@
 #include "hybrid_trainer/trainer/memory_simulation.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
+#include "support/resident_memory.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -110,19 +110,13 @@ TEST(MemorySimulation, KnowsEachOption) {
   }
 }
 
-std::size_t most_resident_bytes() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  return static_cast<std::size_t>(use.ru_maxrss) * 1024;
-}
-
 TEST(MemorySimulation, TakesNoMemoryItself) {
   HybridTrainerConfig config = preset_config("gpt2-1558m");
   config.model.vocabulary = 50257;
-  const std::size_t before = most_resident_bytes();
+  const std::size_t before = testing::most_resident_bytes();
   const MemoryNeed need = simulate_memory(config, {});
   EXPECT_GT(need.device_bytes, std::size_t{20} << 30);
-  EXPECT_LT(most_resident_bytes(), before + (std::size_t{100} << 20));
+  EXPECT_LT(testing::most_resident_bytes(), before + (std::size_t{100} << 20));
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace hybrid_trainer {
 /// Names that PredictAwareMemoryConfig::offload_strategy may hold.
 const std::vector<std::string>& offload_strategy_names();
 
-/// Where optimizer state is kept while Predict does not need it. JSON group `predict_aware_memory`.
+/// Where optimizer state is kept while Predict does not need it; unless it stays, f32 masters that
+/// bf16 copies stand in for and the direction are on the host meanwhile. JSON group `predict_aware_memory`.
 struct PredictAwareMemoryConfig {
   std::string offload_strategy = "cpu_offload";
   std::string offload_target = "memory";
@@ -20,27 +21,29 @@ struct PredictAwareMemoryConfig {
 
   /// The state stays in place.
   static PredictAwareMemoryConfig conservative();
-  /// Offloads to host memory, restores in the background five steps before the state is needed.
+  /// Offloads to host memory.
   static PredictAwareMemoryConfig balanced();
-  /// Offloads to host memory, restores in the background one step before the state is needed: the
-  /// longest time offloaded without loss.
+  /// The same; what a file holds is asked for one step before it is needed, not five.
   static PredictAwareMemoryConfig aggressive();
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"offload_strategy", self.offload_strategy,
-                "What Predict does with the optimizer state: none keeps it, cpu_offload moves it "
-                "out and brings the same "
-                "bits back, compress_in_place keeps one byte of an f32 number and rounds, "
-                "drop_and_reinitialize frees it and starts again from zeros.",
-                Range{}, offload_strategy_names()});
+    visit(Field{
+        "offload_strategy", self.offload_strategy,
+        "What Predict does with the optimizer state: none keeps it, and masters and direction "
+        "with it, which all others move to the host; cpu_offload moves it "
+        "out and brings the same "
+        "bits back, compress_in_place keeps one byte of an f32 number and rounds, "
+        "drop_and_reinitialize frees it and starts again from zeros.",
+        Range{}, offload_strategy_names()});
     visit(Field{"offload_target", self.offload_target,
                 "Where cpu_offload moves the state: `memory` (host memory), or a folder for a "
                 "temporary file."});
     visit(Field{"async_restore", self.async_restore,
-                "Bring the state back in a background thread while Predict goes on."});
+                "Bring the state back beside Correct's forward and backward, on the processor in a "
+                "background thread; false does so before its update."});
     visit(Field{"async_restore_lookahead", self.async_restore_lookahead,
-                "Predict steps before Correct at which the background restore begins.",
+                "Predict steps before Correct at which what a file holds is asked for ahead.",
                 Range::at_least(1)});
   }
 };

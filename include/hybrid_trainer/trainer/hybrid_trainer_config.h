@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,10 @@ struct HybridTrainerConfig {
   static HybridTrainerConfig conservative();
   static HybridTrainerConfig balanced();
   static HybridTrainerConfig aggressive();
+
+  /// Most device memory of a run: the smaller one of memory.device_budget and
+  /// training.memory_budget_mb; none where neither is given.
+  std::optional<std::size_t> device_budget() const;
 
   /// Every problem of every field, "path: got X, want Y"; empty if the config is valid.
   std::vector<std::string> problems(const ModelRegistry& registry = model_families()) const;

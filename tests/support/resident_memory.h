@@ -1,0 +1,16 @@
+#pragma once
+
+#include <sys/resource.h>
+
+#include <cstddef>
+
+namespace hybrid_trainer::testing {
+
+/// The most memory that this process has had at once.
+inline std::size_t most_resident_bytes() {
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  return static_cast<std::size_t>(use.ru_maxrss) * 1024;
+}
+
+}  // namespace hybrid_trainer::testing
