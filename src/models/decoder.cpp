@@ -34,9 +34,26 @@ double decoder_step_flops(const ModelConfig& config, const DecoderSpec& spec, st
   return tokens * (6 * weights + attention);
 }
 
+double decoder_recomputed_flops(const ModelConfig& config, const DecoderSpec& spec,
+                                std::int64_t batch, std::int64_t time, double share,
+                                Rebuild least) {
+  const Recomputation again(spec.block, static_cast<std::size_t>(config.layers), share, least);
+  const auto forward_flops = [&](std::size_t layers, std::int64_t width) {
+    ModelConfig part = config;
+    part.vocabulary = 0;
+    part.layers = static_cast<std::int64_t>(layers);
+    part.width = width;
+    return decoder_step_flops(part, spec, batch, time) / 3;
+  };
+  const double products = forward_flops(again.whole_blocks(), config.width);
+  const double attention_alone = forward_flops(again.attended_again() - again.whole_blocks(), 0);
+  return products + attention_alone;
+}
+
 Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64_t seed,
                  const Stream& stream)
     : config_(config),
+      block_(spec.block),
       embedding_(padded_vocabulary(config.vocabulary), config.context, config.width, stream),
       final_norm_("ln_f", config.width, spec.block.norm_epsilon, stream),
       own_head_(spec.tied_head ? std::optional<Parameter>()
@@ -72,10 +89,14 @@ Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream&
   }
   Tensor x = embedding_.forward(tokens, 0, tape.pass(), stream);
   drop(x, tape.pass(), stream);
+  const Recomputation again = recomputation(tape);
+  const Rebuild elsewhere = tape.rebuild();
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    x = i < recomputed(tape) ? CheckpointedModule(*blocks_[i]).forward(x, tape, stream)
-                             : blocks_[i]->forward(x, tape, stream);
+    tape.set_rebuild(again.rebuild(i));
+    x = again.whole(i) ? CheckpointedModule(*blocks_[i]).forward(x, tape, stream)
+                       : blocks_[i]->forward(x, tape, stream);
   }
+  tape.set_rebuild(elsewhere);
   return final_norm_.forward(x, tape, stream);
 }
 
@@ -91,19 +112,18 @@ void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& s
   Tensor dx = head_.backward(tape, stream)
                   .view({batch.inputs.size(0), batch.inputs.size(1), config_.width});
   dx = final_norm_.backward(dx, tape, stream);
+  const Recomputation again = recomputation(tape);
   for (std::size_t i = blocks_.size(); i-- > 0;) {
-    dx = i < recomputed(tape) ? CheckpointedModule(*blocks_[i]).backward(dx, tape, stream)
-                              : blocks_[i]->backward(dx, tape, stream);
+    dx = again.whole(i) ? CheckpointedModule(*blocks_[i]).backward(dx, tape, stream)
+                        : blocks_[i]->backward(dx, tape, stream);
   }
   drop(dx, tape.pass(), stream);
   embedding_.backward(dx, batch.inputs, stream);
 }
 
-/// The first ones: when backward comes to them, what the later ones kept is free again.
-std::size_t Decoder::recomputed(const ActivationTape& tape) const {
-  if (!tape.keeps()) return 0;
-  return static_cast<std::size_t>(
-      std::ceil(tape.pass().recompute * static_cast<double>(blocks_.size())));
+Recomputation Decoder::recomputation(const ActivationTape& tape) const {
+  const double share = tape.keeps() ? tape.pass().recompute : 0;
+  return {block_, blocks_.size(), share, tape.rebuild()};
 }
 
 /// Dropout after the embedding, site 0; the same call on the gradient drops the same elements.

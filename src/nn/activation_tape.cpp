@@ -10,30 +10,51 @@ constexpr std::ptrdiff_t kNear = 8;
 
 }  // namespace
 
-PlainTape::Entry* PlainTape::same_tensor(const Activation& activation) {
+PlainTape::Entry* PlainTape::same_tensor(const Tensor& tensor, bool may_be_lossy) {
   const auto first = entries_.rbegin();
   const auto last = first + std::min<std::ptrdiff_t>(kNear, std::ssize(entries_));
   const auto found = std::find_if(first, last, [&](const Entry& entry) {
-    return entry.takers > 0 && entry.identity.is_of(activation.tensor) &&
-           entry.activation.may_be_lossy <= activation.may_be_lossy &&
-           entry.activation.may_be_rebuilt <= activation.may_be_rebuilt;
+    return entry.takers > 0 && entry.identity.is_of(tensor) &&
+           (may_be_lossy || !entry.activation.may_be_lossy);
   });
   return found == last ? nullptr : &*found;
 }
 
+void PlainTape::can_rebuild(const Tensor& tensor, Rebuild as, const Tensor& source, Rebuilder& by) {
+  offer_.reset();
+  if (as > rebuild_) return;
+  const Entry* const kept = same_tensor(source, true);
+  require(kept != nullptr, "activation tape: what an activation follows from was not saved");
+  offer_ = {TensorIdentity(tensor), static_cast<std::size_t>(kept - entries_.data()), &by};
+}
+
 void PlainTape::save(Activation activation, const Stream& stream) {
   const Shape shape = activation.tensor.shape();
-  if (Entry* entry = same_tensor(activation)) {
+  if (Entry* entry = same_tensor(activation.tensor, activation.may_be_lossy)) {
     ++entry->takers;
     order_.push_back({static_cast<std::size_t>(entry - entries_.data()), shape});
     return;
   }
-  Entry entry{activation, TensorIdentity(activation.tensor), {}, 1};
+  Entry entry{.activation = activation, .identity = TensorIdentity(activation.tensor)};
   entry.activation.tensor = {};
-  const bool drops = activation.may_be_rebuilt && rebuild_ == Rebuild::kYes;
-  if (!drops && activation.tensor) entry.kept = pack(activation, stream);
+  if (offer_ && offer_->of.is_of(activation.tensor)) {
+    entry.rebuilder = offer_->by;
+    entry.source = offer_->source;
+  } else if (activation.tensor) {
+    entry.kept = pack(activation, stream);
+  }
   order_.push_back({entries_.size(), shape});
   entries_.push_back(std::move(entry));
+}
+
+Tensor PlainTape::contents(Entry& entry, const Stream& stream) {
+  if (entry.rebuilder != nullptr && !entry.kept) {
+    entry.kept = entry.rebuilder->rebuild(contents(entries_[entry.source], stream), stream);
+  } else if (entry.packed && entry.kept) {
+    entry.kept = unpack(entry.kept, entry.activation, stream);
+  }
+  entry.packed = false;
+  return entry.kept;
 }
 
 Tensor PlainTape::take(const Stream& stream) {
@@ -41,9 +62,8 @@ Tensor PlainTape::take(const Stream& stream) {
   const Reference reference = order_.back();
   order_.pop_back();
   Entry& entry = entries_[reference.entry];
-  if (entry.packed && entry.kept) entry.kept = unpack(entry.kept, entry.activation, stream);
-  entry.packed = false;
-  const Tensor tensor = entry.kept ? entry.kept.view(reference.shape) : Tensor{};
+  const Tensor kept = contents(entry, stream);
+  const Tensor tensor = kept ? kept.view(reference.shape) : Tensor{};
   if (--entry.takers == 0) entry.kept = {};
   while (!entries_.empty() && entries_.back().takers == 0) entries_.pop_back();
   return tensor;

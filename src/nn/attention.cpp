@@ -18,18 +18,28 @@ Attention::Attention(const std::string& name, const BlockSpec& spec, const Strea
       query_key_value_(name + ".c_attn", spec.width, 3 * inner(), stream, spec.biases),
       projection_(name + ".c_proj", inner(), spec.width, stream, spec.biases) {}
 
+Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp,
+                           const Stream& stream) const {
+  Tensor y = Tensor::empty({qkv.size(0), qkv.size(1), inner()}, qkv.dtype(),
+                           MemoryKind::kActivations, stream);
+  kernels::attention_forward(y, log_sum_exp, qkv, heads_, stream);
+  return y;
+}
+
+Tensor Attention::rebuild(const Tensor& source, const Stream& stream) {
+  return attended(source, Tensor{}, stream);
+}
+
 Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                           const Stream& stream) {
   const Tensor qkv = query_key_value_.forward(x, tape, stream);
-  const std::int64_t batch = x.size(0), time = x.size(1);
-  const Tensor y =
-      Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
   Tensor log_sum_exp;
   if (tape.keeps())
-    log_sum_exp =
-        Tensor::empty({batch, heads_, time}, DType::kF32, MemoryKind::kActivations, stream);
-  kernels::attention_forward(y, log_sum_exp, qkv, heads_, stream);
+    log_sum_exp = Tensor::empty({x.size(0), heads_, x.size(1)}, DType::kF32,
+                                MemoryKind::kActivations, stream);
+  const Tensor y = attended(qkv, log_sum_exp, stream);
   tape.save({ActivationRole::kQueriesKeysValues, qkv, true}, stream);
+  tape.can_rebuild(y, Rebuild::kAttended, qkv, *this);
   tape.save({ActivationRole::kAttentionOutput, y}, stream);
   tape.save({ActivationRole::kStatistics, log_sum_exp}, stream);
   return projection_.forward(y, residual, tape, stream);

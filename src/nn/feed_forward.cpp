@@ -19,18 +19,21 @@ Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationT
                                expansion_.weight().acquire(x.dtype(), stream),
                                expansion_.acquire_bias(stream), stream);
   tape.save({ActivationRole::kProductInput, x, true}, stream);
-  tape.save({ActivationRole::kActivated, active, true, true}, stream);
   tape.save({ActivationRole::kPreActivation, pre_activation, true}, stream);
+  tape.can_rebuild(active, Rebuild::kActivated, pre_activation, *this);
+  tape.save({ActivationRole::kActivated, active, true}, stream);
   return projection_.product(active, residual.as_rows(), stream).view(x.shape());
 }
 
+Tensor FeedForward::rebuild(const Tensor& source, const Stream& stream) {
+  Tensor active = Tensor::empty_like(source, MemoryKind::kActivations, stream);
+  kernels::gelu_forward(active, source, stream);
+  return active;
+}
+
 Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  const Tensor pre_activation = tape.take(stream), dy_rows = dy.as_rows();
-  Tensor active = tape.take(stream);
-  if (!active) {
-    active = Tensor::empty_like(pre_activation, MemoryKind::kActivations, stream);
-    kernels::gelu_forward(active, pre_activation, stream);
-  }
+  const Tensor active = tape.take(stream), pre_activation = tape.take(stream),
+               dy_rows = dy.as_rows();
   projection_.backward_parameters(dy_rows, active, stream);
   const Tensor dpre_activation = active;  // reuses the memory after its last read
   kernels::linear_gelu_backward_input(dpre_activation, dy_rows,

@@ -13,20 +13,32 @@ LayerNorm::LayerNorm(const std::string& name, std::int64_t width, float epsilon,
   initialize_constant(weight_, 1.0f, stream);
 }
 
-Tensor LayerNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
-  const std::int64_t width = weight_.elements(), rows = x.elements() / width;
+Tensor LayerNorm::normalized(const Tensor& x, const Tensor& mean, const Tensor& rstd,
+                             const Stream& stream) {
+  const Shape rows{x.elements() / weight_.elements(), weight_.elements()};
   Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  kernels::layer_norm_forward(y.view(rows), mean, rstd, x.view(rows),
+                              weight_.acquire_master(stream), bias_.acquire_master(stream),
+                              epsilon_, stream);
+  return y;
+}
+
+Tensor LayerNorm::rebuild(const Tensor& source, const Stream& stream) {
+  return normalized(source, Tensor{}, Tensor{}, stream);
+}
+
+Tensor LayerNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  const std::int64_t rows = x.elements() / weight_.elements();
   Tensor mean, rstd;
   if (tape.keeps()) {
     mean = Tensor::empty({rows}, DType::kF32, MemoryKind::kActivations, stream);
     rstd = Tensor::empty({rows}, DType::kF32, MemoryKind::kActivations, stream);
   }
-  kernels::layer_norm_forward(y.view({rows, width}), mean, rstd, x.view({rows, width}),
-                              weight_.acquire_master(stream), bias_.acquire_master(stream),
-                              epsilon_, stream);
+  Tensor y = normalized(x, mean, rstd, stream);
   tape.save({ActivationRole::kNormInput, x}, stream);
   tape.save({ActivationRole::kStatistics, mean}, stream);
   tape.save({ActivationRole::kStatistics, rstd}, stream);
+  tape.can_rebuild(y, Rebuild::kNormalized, x, *this);
   return y;
 }
 

@@ -290,7 +290,8 @@ MemoryPlan Planner::plan(const StepRates& rates) {
   for (const Dimension& dimension : dimensions_) chosen.push_back(dimension.first);
   plan.fits = missing(plan.need) == 0;
   const HybridTrainerConfig resident = with_all_resident(config_);
-  const StepCost cost(resident, simulate(resident, SimulatedPhases::kUpdates), rates, registry_);
+  const StepCost cost(resident, device_, simulate(resident, SimulatedPhases::kUpdates), rates,
+                      registry_);
   if (!plan.fits) {
     const Choice least = smallest_on_device();
     const MemoryNeed smallest = simulate(with(least), SimulatedPhases::kUpdates);

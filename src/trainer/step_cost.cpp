@@ -1,8 +1,9 @@
 #include "src/trainer/step_cost.h"
 
-#include <cmath>
+#include <algorithm>
 
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/nn/recomputation.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -20,18 +21,16 @@ constexpr double kEightBitUpdate = 2.6;
 /// Seconds of rounding activations to 8 bits and back, over those of copying them.
 constexpr double kRounding = 1.5;
 
+/// Share of a block's activations that element by element operations give.
+constexpr double kRebuiltElementwise = 0.4;
+
 }  // namespace
 
-StepCost::StepCost(const HybridTrainerConfig& config, const MemoryNeed& as_given,
+StepCost::StepCost(const HybridTrainerConfig& config, Device device, const MemoryNeed& as_given,
                    const StepRates& rates, const ModelRegistry& registry)
-    : rates_(rates) {
-  const ModelFamily& family = find_family(config.model.family, registry);
-  const std::int64_t size = config.data.batch_size * config.gradient_accumulation.micro_batches,
-                     length = config.data.sequence_length;
-  ModelConfig without_blocks = config.model;
-  without_blocks.layers = 0;
-  step_flops_ = family.step_flops(config.model, size, length);
-  block_flops_ = step_flops_ - family.step_flops(without_blocks, size, length);
+    : rates_(rates),
+      family_(find_family(config.model.family, registry)),
+      least_(least_rebuild(device)) {
   weight_bytes_ = live(as_given, MemoryKind::kGradients);  // as many, f32
   compute_bytes_ = live(as_given, MemoryKind::kParameters);
   state_bytes_ = live(as_given, MemoryKind::kOptimizerState);
@@ -55,9 +54,14 @@ double StepCost::state_bytes(const HybridTrainerConfig& config) const {
 }
 
 double StepCost::products(const HybridTrainerConfig& config) const {
-  const double again =
-      std::ceil(config.memory.recompute * config.model.layers) / config.model.layers;
-  return (step_flops_ + again * block_flops_ / 3) / rates_.flops_per_second;
+  const std::int64_t size = config.data.batch_size * config.gradient_accumulation.micro_batches,
+                     length = config.data.sequence_length;
+  const double flops =
+      family_.step_flops(config.model, size, length) +
+      family_.recomputed_flops(config.model, size, length, config.memory.recompute, least_);
+  const double rebuilt_bytes =
+      std::min(config.memory.recompute, kRebuiltElementwise) * activation_bytes_;
+  return flops / rates_.flops_per_second + 2 * rebuilt_bytes / rates_.copy_bytes_per_second;
 }
 
 double StepCost::placements(const HybridTrainerConfig& config) const {

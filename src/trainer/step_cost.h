@@ -9,11 +9,12 @@ namespace hybrid_trainer {
 class StepCost {
  public:
   /// `as_given`: what the config takes with no option that moves its activations.
-  StepCost(const HybridTrainerConfig& config, const MemoryNeed& as_given, const StepRates& rates,
-           const ModelRegistry& registry);
+  StepCost(const HybridTrainerConfig& config, Device device, const MemoryNeed& as_given,
+           const StepRates& rates, const ModelRegistry& registry);
   double seconds(const HybridTrainerConfig& config) const;
 
  private:
+  /// Of the products, and of what backward computes again.
   double products(const HybridTrainerConfig& config) const;
   double state_bytes(const HybridTrainerConfig& config) const;
   double placements(const HybridTrainerConfig& config) const;
@@ -22,8 +23,9 @@ class StepCost {
   double back(double bytes, const std::string& placement) const;
 
   StepRates rates_;
+  const ModelFamily& family_;
+  Rebuild least_;
   std::int64_t activation_bits_;
-  double step_flops_, block_flops_;
   double weight_bytes_, state_bytes_, activation_bytes_, compute_bytes_, state_bits_;
 };
 

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/profile.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/nn/recomputation.h"
 #include "hybrid_trainer/optim/gradient_norm.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 
@@ -151,13 +152,11 @@ PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream&
   consumed_.begin();
   begin_gradients(parameters_, sink(), micro_batches());
   const float scale = 1.0f / static_cast<float>(micro_batches());
-  // Where device memory is scarce: a third of a block's activations for 2 % of a step.
-  const Rebuild rebuild = stream.device().type == DeviceType::kCpu ? Rebuild::kNo : Rebuild::kYes;
   PendingGradient pending;
   for (std::int64_t i = 0; i < micro_batches(); ++i) {
     const Batch part = micro_batch(batch, i);
     const auto tape = make_tape(
-        pass(true, i * part.tokens()), rebuild,
+        pass(true, i * part.tokens()), least_rebuild(stream.device()),
         {places_.at(config_.memory.activations), config_.memory.activation_bits}, stream_);
     {
       const StepPartTimer timer(stream, StepPart::kForward);

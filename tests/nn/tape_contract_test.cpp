@@ -66,7 +66,7 @@ struct Case {
 
 constexpr Case kTapes[] = {
     {"Plain", Kind::kPlain, 0, 1},
-    {"Rebuilding", Kind::kRebuilding, 0, 0.8},
+    {"Rebuilding", Kind::kRebuilding, 0, 0.6},
     {"Compressing", Kind::kCompressing, 0.02, 0.7},
     {"Offloading", Kind::kOffloading, 0, 0.1},
     {"Checkpointed", Kind::kCheckpointed, 0, 0.1},
@@ -84,7 +84,7 @@ class TapeContract : public ::testing::TestWithParam<Case> {
     if (kind == Kind::kCompressing) return std::make_unique<CompressingTape>(pass);
     if (kind == Kind::kOffloading) return std::make_unique<OffloadingTape>(pass);
     const bool rebuilds = kind == Kind::kRebuilding;
-    return std::make_unique<PlainTape>(pass, rebuilds ? Rebuild::kYes : Rebuild::kNo);
+    return std::make_unique<PlainTape>(pass, rebuilds ? Rebuild::kAttended : Rebuild::kNothing);
   }
   Result run(Kind kind) {
     TransformerBlock block(0,

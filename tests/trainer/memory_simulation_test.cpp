@@ -73,7 +73,7 @@ TEST(MemorySimulation, KnowsEachPrecision) {
 }
 
 TEST(MemorySimulation, KnowsEachOptimizer) {
-  for (const std::string& name : {"muon", "sgd", "lion"}) {
+  for (const char* name : {"muon", "sgd", "lion"}) {
     HybridTrainerConfig config = three_layers();
     config.optimizer.name = name;
     expect_as_measured(config);

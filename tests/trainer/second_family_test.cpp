@@ -67,6 +67,11 @@ ModelFamily twin_family() {
               [](const ModelConfig& config, std::int64_t batch, std::int64_t time) {
                 return decoder_step_flops(config, spec_of(config), batch, time);
               },
+          .recomputed_flops =
+              [](const ModelConfig& config, std::int64_t batch, std::int64_t time, double share,
+                 Rebuild least) {
+                return decoder_recomputed_flops(config, spec_of(config), batch, time, share, least);
+              },
           .presets = {{.name = "twin-small",
                        .model = {.layers = 2, .width = 32, .context = 16},
                        .batch_size = 4,

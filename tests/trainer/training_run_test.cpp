@@ -325,8 +325,9 @@ TEST_F(TrainingRunTest, IsPlannedIntoItsBudgetToTheSameLosses) {
   EXPECT_NE(console.find("planned: memory."), std::string::npos) << console;
   EXPECT_EQ(console.find("memory is too small"), std::string::npos) << console;
   const HybridTrainerConfig chosen = config_of_run({(scratch_ / "planned").string()});
-  if (chosen.data.batch_size == config.data.batch_size)
+  if (chosen.data.batch_size == config.data.batch_size) {
     EXPECT_EQ(losses("planned"), losses("plain"));
+  }
 }
 
 TEST_F(TrainingRunTest, KeepsItsPlanWhenItIsResumed) {

@@ -39,8 +39,9 @@ struct MemoryConfig {
     visit(Field{"host_budget", self.host_budget,
                 "The same for host memory that device memory is moved out to."});
     visit(Field{"recompute", self.recompute,
-                "Share of the model's blocks, from the first on, of which only the input is kept; "
-                "backward computes the rest again, to the same bits.",
+                "Share of what forward saves, but for each block's input, that backward computes "
+                "again instead, to the same bits: outputs of activation functions and norms first, "
+                "then attention's, then whole blocks.",
                 Range::between(0, 1)});
     visit(Field{"activations", self.activations,
                 "Where what forward saves waits for backward: device, host, or file (in `folder`).",

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/nn/embedding.h"
 #include "hybrid_trainer/nn/language_head.h"
 #include "hybrid_trainer/nn/layer_norm.h"
+#include "hybrid_trainer/nn/recomputation.h"
 #include "hybrid_trainer/nn/transformer_block.h"
 
 namespace hybrid_trainer {
@@ -51,10 +52,10 @@ class Decoder final : public LanguageModel {
   void initialize(const DecoderDeviations& deviations, std::uint64_t seed, const Stream& stream);
   Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
   Tensor hidden(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
-  /// How many blocks, from the first on, keep their input alone.
-  std::size_t recomputed(const ActivationTape& tape) const;
+  Recomputation recomputation(const ActivationTape& tape) const;
   void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
   ModelConfig config_;
+  BlockSpec block_;
   Embedding embedding_;
   std::vector<std::unique_ptr<TransformerBlock>> blocks_;
   LayerNorm final_norm_;
@@ -69,5 +70,9 @@ std::int64_t padded_vocabulary(std::int64_t vocabulary);
 /// matrix product, plus causal attention's products (half of the full square).
 double decoder_step_flops(const ModelConfig& config, const DecoderSpec& spec, std::int64_t batch,
                           std::int64_t time);
+/// Those that backward adds where `share` is computed again (see Recomputation); activation functions
+/// and norms, which are bytes rather than operations, not counted.
+double decoder_recomputed_flops(const ModelConfig& config, const DecoderSpec& spec,
+                                std::int64_t batch, std::int64_t time, double share, Rebuild least);
 
 }  // namespace hybrid_trainer

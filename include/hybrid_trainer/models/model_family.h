@@ -72,6 +72,9 @@ struct ModelFamily {
                                          const Stream& stream);
   /// Floating-point operations of forward and backward for one batch.
   double (*step_flops)(const ModelConfig& config, std::int64_t batch, std::int64_t time);
+  /// Those that backward adds where memory.recompute is `share`.
+  double (*recomputed_flops)(const ModelConfig& config, std::int64_t batch, std::int64_t time,
+                             double share, Rebuild least);
   std::vector<ModelPreset> presets;
   HuggingFaceLayout hugging_face;
 };

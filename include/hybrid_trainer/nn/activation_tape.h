@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
@@ -13,7 +14,7 @@ struct Pass {
   DType dtype = DType::kF32;  // of activations and products: f32 or bf16
   std::uint64_t seed = 0;     // dropout draws from (seed, step, layer)
   std::uint64_t step = 0;
-  double recompute = 0;  // share of a model's blocks whose activations backward computes again
+  double recompute = 0;          // see Recomputation
   std::int64_t first_token = 0;  // offset in the whole batch, if this is one of its micro-batches
   /// If defined, holds the step, (2) i32 on the stream's device, low word first, so that recorded
   /// work draws new random numbers in each replay.
@@ -37,12 +38,19 @@ enum class ActivationRole {
 struct Activation {
   ActivationRole role;
   Tensor tensor;
-  bool may_be_lossy = false;    // backward stands small errors in it
-  bool may_be_rebuilt = false;  // its module can do without it, at the cost of computing it again
+  bool may_be_lossy = false;  // backward stands small errors in it
 };
 
-/// Whether what may be rebuilt is kept.
-enum class Rebuild { kNo, kYes };
+/// What is not kept, as its module computes it again from something else that is kept. In the order
+/// of the work for a byte; each includes those before.
+enum class Rebuild { kNothing, kActivated, kNormalized, kAttended };
+
+/// Computes an activation again from one that is kept, to the same bits on a processor.
+class Rebuilder {
+ public:
+  virtual ~Rebuilder() = default;
+  virtual Tensor rebuild(const Tensor& source, const Stream& stream) = 0;
+};
 
 /// What forward saves and backward takes, last in, first out. Modules keep no activations
 /// themselves, so the tape decides where they live and in what form.
@@ -53,11 +61,19 @@ class ActivationTape {
   const Pass& pass() const { return pass_; }
   /// False where no backward follows: modules may then skip what only backward needs.
   virtual bool keeps() const = 0;
-  virtual Rebuild rebuild() const { return Rebuild::kNo; }
+  /// What is not kept of the modules that run now.
+  virtual Rebuild rebuild() const { return Rebuild::kNothing; }
+  virtual void set_rebuild(Rebuild) {}
+  /// Says that `tensor`, which is saved next, follows from `source`, which is saved already and taken
+  /// later. From then on the tape may go without it; `by` must outlive the tape.
+  virtual void can_rebuild(const Tensor& tensor, Rebuild as, const Tensor& source, Rebuilder& by) {
+    static_cast<void>(tensor), static_cast<void>(as), static_cast<void>(source);
+    static_cast<void>(by);
+  }
   /// A tensor that is saved again while it lives is kept once.
   virtual void save(Activation activation, const Stream& stream) = 0;
-  /// What was saved last and not taken, in its shape and dtype; undefined for what may be rebuilt
-  /// and was not kept. Whoever takes a tensor for the last time may overwrite it.
+  /// What was saved last and not taken, in its shape and dtype. Whoever takes a tensor for the last
+  /// time may overwrite it.
   virtual Tensor take(const Stream& stream) = 0;
 
  private:
@@ -67,10 +83,12 @@ class ActivationTape {
 /// Keeps every tensor where it is. Derived tapes keep something else in its place.
 class PlainTape : public ActivationTape {
  public:
-  explicit PlainTape(const Pass& pass, Rebuild rebuild = Rebuild::kNo)
+  explicit PlainTape(const Pass& pass, Rebuild rebuild = Rebuild::kNothing)
       : ActivationTape(pass), rebuild_(rebuild) {}
   bool keeps() const final { return true; }
   Rebuild rebuild() const final { return rebuild_; }
+  void set_rebuild(Rebuild rebuild) final { rebuild_ = rebuild; }
+  void can_rebuild(const Tensor& tensor, Rebuild as, const Tensor& source, Rebuilder& by) final;
   void save(Activation activation, const Stream& stream) final;
   Tensor take(const Stream& stream) final;
   bool empty() const { return order_.empty(); }
@@ -86,15 +104,25 @@ class PlainTape : public ActivationTape {
     Activation activation;  // without the tensor
     TensorIdentity identity;
     Tensor kept;
-    int takers;
+    int takers = 1;
     bool packed = true;
+    Rebuilder* rebuilder = nullptr;  // where it was not kept
+    std::size_t source = 0;          // the entry from which that computes it
   };
   struct Reference {
     std::size_t entry;
     Shape shape;
   };
-  Entry* same_tensor(const Activation& activation);
+  /// What was said last of a tensor that is saved next.
+  struct Offer {
+    TensorIdentity of;
+    std::size_t source;
+    Rebuilder* by;
+  };
+  Entry* same_tensor(const Tensor& tensor, bool may_be_lossy);
+  Tensor contents(Entry& entry, const Stream& stream);
   Rebuild rebuild_;
+  std::optional<Offer> offer_;
   std::vector<Entry> entries_;
   std::vector<Reference> order_;
 };

@@ -7,12 +7,14 @@
 namespace hybrid_trainer {
 
 /// The two-layer perceptron: y = residual + c_proj(gelu(c_fc(x))).
-class FeedForward final : public Branch {
+class FeedForward final : public Branch, public Rebuilder {
  public:
   FeedForward(const std::string& name, const BlockSpec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  /// gelu(x) from the pre-activation x.
+  Tensor rebuild(const Tensor& source, const Stream& stream) override;
   Tensor decode(const Tensor& x, const Tensor& residual, std::int64_t position, BranchState* state,
                 const Pass& pass, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;

@@ -6,16 +6,19 @@ namespace hybrid_trainer {
 
 /// Layer normalisation over the last dimension C with gain "<name>.weight" (1 at first) and
 /// "<name>.bias" (0 at first); `epsilon` joins the variance.
-class LayerNorm final : public Norm {
+class LayerNorm final : public Norm, public Rebuilder {
  public:
   LayerNorm(const std::string& name, std::int64_t width, float epsilon, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   void backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
                      const Stream& stream) override;
+  /// y from x.
+  Tensor rebuild(const Tensor& source, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:
+  Tensor normalized(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Stream& stream);
   void backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
                 ActivationTape& tape, const Stream& stream);
   Parameter weight_, bias_;

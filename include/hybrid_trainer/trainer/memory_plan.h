@@ -42,7 +42,7 @@ struct MemoryPlan {
 };
 
 struct MemoryBudgets {
-  std::optional<std::size_t> device, host, disk{};  // none: no limit
+  std::optional<std::size_t> device{}, host{}, disk{};  // none: no limit
 };
 
 /// Free space of memory.folder; none where the config names no folder.

@@ -36,6 +36,11 @@ double step_flops(const ModelConfig& config, std::int64_t batch, std::int64_t ti
   return decoder_step_flops(config, spec_of(config), batch, time);
 }
 
+double recomputed_flops(const ModelConfig& config, std::int64_t batch, std::int64_t time,
+                        double share, Rebuild least) {
+  return decoder_recomputed_flops(config, spec_of(config), batch, time, share, least);
+}
+
 void collect_problems(const ModelConfig& config, std::vector<std::string>& problems) {
   if (config.heads > 0 && config.width % config.heads != 0) {
     problems.push_back(concat("model.heads: got ", config.heads,
@@ -123,6 +128,7 @@ ModelFamily gpt2_family() {
           .collect_problems = collect_problems,
           .make = make,
           .step_flops = step_flops,
+          .recomputed_flops = recomputed_flops,
           .presets = presets(),
           .hugging_face = hugging_face()};
 }
