@@ -28,10 +28,17 @@ class ContentStore {
   virtual Restored restored() const { return Restored::kBits; }
 };
 
-/// Copies in another pool, of host memory or in a file, of their own kinds.
+/// Whether the system may write pages of host memory to its swap space.
+enum class Pages { kSwappable, kLocked };
+
+/// Copies in another pool, of host memory or in a file, of their own kinds. Pinned memory is locked
+/// in any case; where other memory cannot be, keep throws IoError.
 class PoolStore final : public ContentStore {
  public:
-  explicit PoolStore(std::shared_ptr<MemoryPool> pool) : host_(std::move(pool)) {}
+  explicit PoolStore(std::shared_ptr<MemoryPool> pool, Pages pages = Pages::kSwappable)
+      : host_(std::move(pool)),
+        locks_(pages == Pages::kLocked && !host_.device().simulated && !host_.pool()->pinned()) {}
+  ~PoolStore() override { forget(); }
   void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) override;
   void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override;
   bool blocks(const Stream& stream) const override {
@@ -43,6 +50,7 @@ class PoolStore final : public ContentStore {
 
  private:
   Stream host_;
+  bool locks_;
   std::vector<Tensor> copies_;
 };
 

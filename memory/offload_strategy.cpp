@@ -4,7 +4,6 @@
 
 #include "compressed_store.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/pools.h"
 #include "stored_offload.h"
 
 namespace hybrid_trainer {
@@ -27,15 +26,15 @@ std::unique_ptr<OffloadStrategy> none(const PredictAwareMemoryConfig&, Pool) {
   return std::make_unique<NoOffload>();
 }
 
-std::unique_ptr<OffloadStrategy> cpu_offload(const PredictAwareMemoryConfig& config, Pool host) {
-  std::unique_ptr<ContentStore> store;
-  if (config.offload_target == "memory") {
-    store = std::make_unique<PoolStore>(std::move(host));
-  } else {
-    store = std::make_unique<PoolStore>(make_file_pool(host->device(), config.offload_target,
-                                                       "predict_aware_memory.offload_target"));
-  }
-  return std::make_unique<StoredOffload>(std::move(store), config.async_restore);
+std::unique_ptr<OffloadStrategy> to_pool(const PredictAwareMemoryConfig& config, Pool pool) {
+  return std::make_unique<StoredOffload>(
+      std::make_unique<PoolStore>(std::move(pool), Pages::kSwappable), config.async_restore);
+}
+
+std::unique_ptr<OffloadStrategy> to_locked_pages(const PredictAwareMemoryConfig& config,
+                                                 Pool pool) {
+  return std::make_unique<StoredOffload>(
+      std::make_unique<PoolStore>(std::move(pool), Pages::kLocked), config.async_restore);
 }
 
 std::unique_ptr<OffloadStrategy> drop_and_reinitialize(const PredictAwareMemoryConfig& config,
@@ -49,12 +48,14 @@ std::unique_ptr<OffloadStrategy> compress_in_place(const PredictAwareMemoryConfi
 
 struct Row {
   const char* name;
-  std::unique_ptr<OffloadStrategy> (*make)(const PredictAwareMemoryConfig& config, Pool host_pool);
+  std::unique_ptr<OffloadStrategy> (*make)(const PredictAwareMemoryConfig& config, Pool pool);
 };
 
 constexpr std::array kStrategies{
     Row{"none", none},
-    Row{"cpu_offload", cpu_offload},
+    Row{"cpu_offload", to_pool},
+    Row{"pinned_cpu_offload", to_locked_pages},
+    Row{"nvme_offload", to_pool},
     Row{"compress_in_place", compress_in_place},
     Row{"drop_and_reinitialize", drop_and_reinitialize},
 };
@@ -67,9 +68,15 @@ const std::vector<std::string>& offload_strategy_names() {
 }
 
 std::unique_ptr<OffloadStrategy> make_offload_strategy(const PredictAwareMemoryConfig& config,
-                                                       Pool host_pool) {
+                                                       Pool pool) {
   return named_row(kStrategies, "predict_aware_memory.offload_strategy", config.offload_strategy)
-      .make(config, std::move(host_pool));
+      .make(config, std::move(pool));
+}
+
+Pool offload_pool(const PredictAwareMemoryConfig& config, MemoryPlaces& places) {
+  if (config.offload_target != "memory")
+    return places.file_in(config.offload_target, "predict_aware_memory.offload_target").pool();
+  return places.at(config.offload_strategy == "nvme_offload" ? "file" : "host").pool();
 }
 
 }  // namespace hybrid_trainer

@@ -1,15 +1,33 @@
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "content_store.h"
+#include "hybrid_trainer/core/units.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+/// Small blocks share their pages with others, which would be unlocked with them.
+constexpr std::size_t kLeastLockedBytes = 4096;
+
+void lock_pages(const Tensor& tensor) {
+  if (tensor.bytes() < kLeastLockedBytes || mlock(tensor.raw(), tensor.bytes()) == 0) return;
+  throw IoError(concat("cannot lock ", units::bytes(tensor.bytes()),
+                       " of host memory: ", std::strerror(errno),
+                       "; raise the limit (ulimit -l), or set "
+                       "predict_aware_memory.offload_strategy to cpu_offload"));
+}
+
+}  // namespace
 
 void PoolStore::keep(const std::vector<OffloadSlot>& slots, const Stream& stream) {
   try {
     for (const OffloadSlot& slot : slots) {
       copies_.push_back(Tensor::empty_like(*slot.tensor, slot.tensor->kind(), host_));
+      if (locks_) lock_pages(copies_.back());
       copy_or_wait(copies_.back(), *slot.tensor, stream);
     }
   } catch (...) {
@@ -38,6 +56,10 @@ void PoolStore::prefetch() {
 }
 
 void PoolStore::forget() {
+  if (locks_) {
+    for (const Tensor& kept : copies_)
+      if (kept.bytes() >= kLeastLockedBytes) munlock(kept.raw(), kept.bytes());
+  }
   copies_.clear();
   host_.pool()->trim();
 }

@@ -1,5 +1,7 @@
 #include "hybrid_trainer/nn/checkpointed_module.h"
 
+#include <algorithm>
+
 namespace hybrid_trainer {
 
 Tensor CheckpointedModule::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
@@ -11,7 +13,8 @@ Tensor CheckpointedModule::forward(const Tensor& x, ActivationTape& tape, const 
 
 Tensor CheckpointedModule::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Tensor x = tape.take(stream);
-  PlainTape inner(tape.pass(), tape.rebuild());  // what is rebuilt may differ in its last bits
+  // What every pass rebuilds may differ in its last bits, norms do not.
+  PlainTape inner(tape.pass(), std::max(tape.rebuild(), Rebuild::kNormalized));
   module_.forward(x, inner, stream);
   return module_.backward(dy, inner, stream);
 }

@@ -90,6 +90,13 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
                "memory.optimizer_state ",
                memory.optimizer_state, " leaves nothing on the device to drop; want none"));
   }
+  if (predict_aware_memory.offload_strategy == "pinned_cpu_offload" &&
+      predict_aware_memory.offload_target != "memory") {
+    found.push_back(concat("predict_aware_memory.offload_target: got \"",
+                           predict_aware_memory.offload_target,
+                           "\", but pinned_cpu_offload keeps the state in memory; want memory, or "
+                           "the strategy nvme_offload"));
+  }
   if (!names_a_device(device)) {
     found.push_back(concat("device: got \"", device, "\", want cpu, cuda, cuda:N or auto",
                            name_hint(device, {"cpu", "cuda", "cuda:0", "auto"})));

@@ -57,8 +57,9 @@ TEST_F(CudaOffload, BringsTheSameBitsBackFromMemoryAndFile) {
   for (const std::string& target : {std::string("memory"), scratch_.path().string()}) {
     for (const bool async : {true, false}) {
       SCOPED_TRACE(concat(target, async ? " async" : ""));
-      const auto strategy =
-          make_offload_strategy({.offload_target = target, .async_restore = async}, host_);
+      const PredictAwareMemoryConfig config{.offload_target = target, .async_restore = async};
+      MemoryPlaces places({}, stream_, host_);
+      const auto strategy = make_offload_strategy(config, offload_pool(config, places));
       for (int cycle = 0; cycle < 3; ++cycle) {
         kernels::scale(tensors_[0], tensors_[0], 2, stream_);
         kernels::scale(tensors_[0], tensors_[0], 0.5f, stream_);

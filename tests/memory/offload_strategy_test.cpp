@@ -57,8 +57,9 @@ class OffloadContract : public ::testing::TestWithParam<Case> {
   Stream device_{MemoryPool::create("device")};
   Stream host_{MemoryPool::create("host")};
   Content content_{device_};
+  MemoryPlaces places_{{}, device_, host_.pool()};
   std::unique_ptr<OffloadStrategy> strategy_ =
-      make_offload_strategy(GetParam().config, host_.pool());
+      make_offload_strategy(GetParam().config, offload_pool(GetParam().config, places_));
 };
 
 TEST_P(OffloadContract, FreesDeviceMemoryAndBringsContentBackCycleAfterCycle) {
@@ -120,6 +121,49 @@ TEST(OffloadToMemory, KeepsEverythingInPlaceWhereHostMemoryIsTooSmall) {
   EXPECT_EQ(host->use().live_total, 0u);
 }
 
+std::string lines_of_status(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(key)) return line;
+  return "";
+}
+
+TEST(PinnedOffload, LocksThePagesWhileTheyAreOutOrSaysWhatForbidsIt) {
+  const Stream device(MemoryPool::create("device"));
+  Content content(device);
+  const auto strategy =
+      make_offload_strategy({.offload_strategy = "pinned_cpu_offload"}, MemoryPool::create("host"));
+  const std::string before = lines_of_status("VmLck:");
+  const MoveOutResult result = strategy->move_out(content.slots(), device);
+  if (!result.problem.empty()) {
+    EXPECT_NE(result.problem.find("ulimit -l"), std::string::npos) << result.problem;
+    EXPECT_TRUE(content.has_its_bits());
+    return;
+  }
+  EXPECT_NE(lines_of_status("VmLck:"), before);
+  strategy->wait_until_restored();
+  strategy->move_out(content.slots(), device);
+  strategy->wait_until_restored();
+  strategy->release_moved_out();
+  EXPECT_EQ(lines_of_status("VmLck:"), before);
+}
+
+TEST(OffloadPool, IsAFileOfItsOwnWhereTheStrategySaysSo) {
+  const Stream device(MemoryPool::create("device"));
+  const auto host = MemoryPool::create("host");
+  MemoryPlaces places({}, device, host);
+  EXPECT_EQ(offload_pool({}, places), host);
+  const auto file = offload_pool({.offload_strategy = "nvme_offload"}, places);
+  EXPECT_EQ(file, places.at("file").pool());
+  Content content(device);
+  const auto strategy = make_offload_strategy({.offload_strategy = "nvme_offload"}, file);
+  strategy->move_out(content.slots(), device);
+  EXPECT_GT(places.file_bytes(), 0u);
+  EXPECT_EQ(host->use().live_total, 0u);
+  strategy->wait_until_restored();
+  EXPECT_TRUE(content.has_its_bits());
+}
+
 TEST(OffloadRestore, SaysThatTheDeviceIsFullAndTriesAgain) {
   const Stream device(MemoryPool::create("device", std::size_t{1} << 20));
   Content content(device);
@@ -145,12 +189,14 @@ TEST(MakeOffloadStrategy, NamesTheNearestStrategyAndTheFolderItCannotUse) {
     EXPECT_NE(std::string(error.what()).find("cpu_offload"), std::string::npos) << error.what();
   }
   config = {};
+  const Stream device(MemoryPool::create("device"));
+  MemoryPlaces places({}, device, MemoryPool::create("host"));
   const auto file = std::filesystem::temp_directory_path() /
                     ("offload_strategy_test_" + std::to_string(getpid()));
   std::ofstream(file) << "not a folder";
   for (const std::string& folder : {std::string("/nonexistent/folder"), file.string()}) {
     config.offload_target = folder;
-    EXPECT_THROW(make_offload_strategy(config, MemoryPool::create("host")), CannotCreate) << folder;
+    EXPECT_THROW(offload_pool(config, places), CannotCreate) << folder;
   }
   std::filesystem::remove(file);
 }

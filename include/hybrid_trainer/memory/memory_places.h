@@ -1,7 +1,7 @@
 #pragma once
 
+#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "hybrid_trainer/core/stream.h"
@@ -22,18 +22,20 @@ class MemoryPlaces {
   const Stream& host() const { return host_; }
   /// Of a placement_names(); the file is made when it is first asked for. Throws CannotCreate.
   const Stream& at(const std::string& placement);
+  /// A scratch file in the folder, which the config's `key` names. Throws CannotCreate.
+  const Stream& file_in(const std::string& folder, const char* key);
   /// Where what is as large as the weights goes: host memory, or the file where the weights are in
   /// one, as the host may not hold them.
   const Stream& overflow() { return at(overflow_); }
-  /// The most that the file took of the disk.
-  std::size_t file_bytes() const { return file_ ? file_->pool()->use().most_taken : 0; }
+  /// The most that the files took of their disks.
+  std::size_t file_bytes() const;
 
  private:
   std::string folder_;
   const char* overflow_;
   const Stream& device_;
   Stream host_;
-  std::optional<Stream> file_;
+  std::map<std::string, Stream> files_;  // by folder
 };
 
 }  // namespace hybrid_trainer

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/memory/predict_aware_memory_config.h"
 
 namespace hybrid_trainer {
@@ -66,10 +67,14 @@ class OffloadStrategy {
   virtual Restored restored() const = 0;
 };
 
-/// The strategy that `config.offload_strategy` names. `host_pool` holds what is offloaded to
-/// memory; it should be pinned if the slots are on CUDA (make_host_pool). Throws ConfigError on an
-/// unknown name, CannotCreate if the folder of a file cannot be written to.
+/// The strategy that `config.offload_strategy` names. `pool` holds what is moved out; memory should be
+/// pinned if the slots are on CUDA (make_host_pool). Throws ConfigError on an unknown name.
 std::unique_ptr<OffloadStrategy> make_offload_strategy(const PredictAwareMemoryConfig& config,
-                                                       std::shared_ptr<MemoryPool> host_pool);
+                                                       std::shared_ptr<MemoryPool> pool);
+
+/// Where the config wants what is moved out: host memory, or a file. Throws CannotCreate if the folder
+/// of the file cannot be written to.
+std::shared_ptr<MemoryPool> offload_pool(const PredictAwareMemoryConfig& config,
+                                         MemoryPlaces& places);
 
 }  // namespace hybrid_trainer

@@ -32,13 +32,15 @@ struct PredictAwareMemoryConfig {
         "offload_strategy", self.offload_strategy,
         "What Predict does with the optimizer state: none keeps it, and masters and direction "
         "with it, which all others move to the host; cpu_offload moves it "
-        "out and brings the same "
-        "bits back, compress_in_place keeps one byte of an f32 number and rounds, "
+        "out and brings the same bits back, pinned_cpu_offload locks the memory it moves it to (as "
+        "is always so beside CUDA), nvme_offload moves it to a file; compress_in_place keeps one "
+        "byte of an f32 number and rounds, "
         "drop_and_reinitialize frees it and starts again from zeros.",
         Range{}, offload_strategy_names()});
-    visit(Field{"offload_target", self.offload_target,
-                "Where cpu_offload moves the state: `memory` (host memory), or a folder for a "
-                "temporary file."});
+    visit(
+        Field{"offload_target", self.offload_target,
+              "Where the state goes: `memory`, host memory for cpu_offload and a temporary file in "
+              "memory.folder for nvme_offload; or the folder of that file for both."});
     visit(Field{"async_restore", self.async_restore,
                 "Bring the state back beside Correct's forward and backward, on the processor in a "
                 "background thread; false does so before its update."});
