@@ -31,7 +31,7 @@ void CompressedStore::keep(const std::vector<OffloadSlot>& slots, const Stream& 
   }
 }
 
-void CompressedStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) const {
+void CompressedStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto& [codes, scales, never_negative] = kept_[i];
     if (scales) {

@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 class CompressedStore final : public ContentStore {
  public:
   void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) override;
-  void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override;
+  void write_to(const std::vector<Tensor>& tensors, const Stream& stream) override;
   /// The kernels run here, on the threads that a step's do.
   bool blocks(const Stream&) const override { return false; }
   void forget() override { kept_.clear(); }

@@ -20,35 +20,47 @@ class NoOffload final : public OffloadStrategy {
   void begin_return() override {}
   void wait_until_restored() override {}
   Restored restored() const override { return Restored::kBits; }
+  const OffloadUse& use() const override { return use_; }
+
+ private:
+  const OffloadUse use_;
 };
 
-std::unique_ptr<OffloadStrategy> none(const PredictAwareMemoryConfig&, Pool) {
+std::unique_ptr<OffloadStrategy> none(const PredictAwareMemoryConfig&, Pool, Pool) {
   return std::make_unique<NoOffload>();
 }
 
-std::unique_ptr<OffloadStrategy> to_pool(const PredictAwareMemoryConfig& config, Pool pool) {
-  return std::make_unique<StoredOffload>(
-      std::make_unique<PoolStore>(std::move(pool), Pages::kSwappable), config.async_restore);
+std::unique_ptr<OffloadStrategy> stored(std::unique_ptr<ContentStore> store,
+                                        const PredictAwareMemoryConfig& config) {
+  return std::make_unique<StoredOffload>(std::move(store), config.async_restore);
 }
 
-std::unique_ptr<OffloadStrategy> to_locked_pages(const PredictAwareMemoryConfig& config,
-                                                 Pool pool) {
-  return std::make_unique<StoredOffload>(
-      std::make_unique<PoolStore>(std::move(pool), Pages::kLocked), config.async_restore);
+std::unique_ptr<OffloadStrategy> to_pool(const PredictAwareMemoryConfig& config, Pool pool,
+                                         Pool staging) {
+  if (staging == pool) staging = nullptr;
+  return stored(std::make_unique<PoolStore>(std::move(pool), Pages::kSwappable, std::move(staging)),
+                config);
 }
 
-std::unique_ptr<OffloadStrategy> drop_and_reinitialize(const PredictAwareMemoryConfig& config,
+std::unique_ptr<OffloadStrategy> to_locked_pages(const PredictAwareMemoryConfig& config, Pool pool,
+                                                 Pool) {
+  return stored(std::make_unique<PoolStore>(std::move(pool), Pages::kLocked), config);
+}
+
+std::unique_ptr<OffloadStrategy> drop_and_reinitialize(const PredictAwareMemoryConfig& config, Pool,
                                                        Pool) {
-  return std::make_unique<StoredOffload>(std::make_unique<ZeroStore>(), config.async_restore);
+  return stored(std::make_unique<ZeroStore>(), config);
 }
 
-std::unique_ptr<OffloadStrategy> compress_in_place(const PredictAwareMemoryConfig& config, Pool) {
-  return std::make_unique<StoredOffload>(std::make_unique<CompressedStore>(), config.async_restore);
+std::unique_ptr<OffloadStrategy> compress_in_place(const PredictAwareMemoryConfig& config, Pool,
+                                                   Pool) {
+  return stored(std::make_unique<CompressedStore>(), config);
 }
 
 struct Row {
   const char* name;
-  std::unique_ptr<OffloadStrategy> (*make)(const PredictAwareMemoryConfig& config, Pool pool);
+  std::unique_ptr<OffloadStrategy> (*make)(const PredictAwareMemoryConfig& config, Pool pool,
+                                           Pool staging);
 };
 
 constexpr std::array kStrategies{
@@ -68,9 +80,9 @@ const std::vector<std::string>& offload_strategy_names() {
 }
 
 std::unique_ptr<OffloadStrategy> make_offload_strategy(const PredictAwareMemoryConfig& config,
-                                                       Pool pool) {
+                                                       Pool pool, Pool staging) {
   return named_row(kStrategies, "predict_aware_memory.offload_strategy", config.offload_strategy)
-      .make(config, std::move(pool));
+      .make(config, std::move(pool), std::move(staging));
 }
 
 Pool offload_pool(const PredictAwareMemoryConfig& config, MemoryPlaces& places) {

@@ -37,21 +37,35 @@ void PoolStore::keep(const std::vector<OffloadSlot>& slots, const Stream& stream
   }
 }
 
-void PoolStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) const {
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (ContentStore::blocks(stream)) {
-      // One plain copy: this runs beside a training step, whose threads the parallel copy() would
-      // compete with.
-      std::memcpy(tensors[i].raw(), copies_[i].raw(), tensors[i].bytes());
-    } else {
-      copy_or_wait(tensors[i], copies_[i], stream);
-    }
+bool PoolStore::begin_staging() {
+  if (!staging_ || !staged_.empty()) return false;
+  const Stream host(staging_);
+  try {
+    for (const Tensor& kept : copies_)
+      staged_.push_back(Tensor::empty_like(kept, kept.kind(), host));
+  } catch (const OutOfMemory&) {  // it comes straight from where it is
+    staged_.clear();
+    staging_->trim();
+  }
+  return !staged_.empty() && !host_.device().simulated;
+}
+
+void PoolStore::stage() {
+  try {
+    for (std::size_t i = 0; i < staged_.size(); ++i) copy_in_this_thread(staged_[i], copies_[i]);
+  } catch (const IoError&) {
+    staged_.clear();
   }
 }
 
-void PoolStore::prefetch() {
-  for (const Tensor& kept : copies_) {
-    if (!kept.device().simulated) posix_madvise(kept.raw(), kept.bytes(), POSIX_MADV_WILLNEED);
+void PoolStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) {
+  const std::vector<Tensor>& from = staged_.empty() ? copies_ : staged_;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (ContentStore::blocks(stream)) {
+      copy_in_this_thread(tensors[i], from[i]);
+    } else {
+      copy_or_wait(tensors[i], from[i], stream);
+    }
   }
 }
 
@@ -62,9 +76,12 @@ void PoolStore::forget() {
   }
   copies_.clear();
   host_.pool()->trim();
+  if (staged_.empty()) return;
+  staged_.clear();
+  staging_->trim();
 }
 
-void ZeroStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) const {
+void ZeroStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) {
   for (const Tensor& tensor : tensors) {
     if (!blocks(stream)) {
       fill_zero(tensor, stream);

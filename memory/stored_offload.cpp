@@ -1,11 +1,24 @@
 #include "stored_offload.h"
 
+#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
 
+namespace {
+
+template <class Work>
+double seconds_of(const Work& work) {
+  const auto begin = Clock::now();
+  work();
+  return seconds_since(begin);
+}
+
+}  // namespace
+
 StoredOffload::~StoredOffload() {
-  if (worker_.joinable()) worker_.join();
+  if (pending_.valid()) pending_.wait();
+  if (staging_.valid()) staging_.wait();
   if (transfer_) transfer_->synchronize();
 }
 
@@ -31,6 +44,7 @@ MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stre
     return {0, error.what()};
   }
   moved_out_.record(*transfer_);
+  ++use_.times;
   origins_.clear();
   const std::size_t taken = stream.pool()->use().live_total - live_before;  // by the store
   std::size_t bytes = 0;
@@ -39,6 +53,7 @@ MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stre
     bytes += slot.tensor->bytes();
     *slot.tensor = Tensor{};
   }
+  use_.bytes += bytes;
   leaving_ = std::move(tensors);
   slots_ = std::move(slots);
   now_ = Whereabouts::kLeaving;
@@ -62,7 +77,9 @@ void StoredOffload::forget_what_is_back() {
 }
 
 void StoredOffload::begin_restore() {
-  if (async_ && now_ == Whereabouts::kAway) store_->prefetch();
+  if (!async_ || now_ != Whereabouts::kAway || !store_->begin_staging()) return;
+  staging_ =
+      std::async(std::launch::async, [this] { return seconds_of([&] { store_->stage(); }); });
 }
 
 void StoredOffload::begin_return() {
@@ -77,7 +94,8 @@ void StoredOffload::begin_return() {
 }
 
 void StoredOffload::give_up_restore() {
-  if (worker_.joinable()) worker_.join();
+  if (pending_.valid()) pending_.wait();
+  if (staging_.valid()) staging_.wait();
   pending_ = {};
   returning_.clear();
   if (now_ == Whereabouts::kReturning) now_ = Whereabouts::kAway;
@@ -95,30 +113,33 @@ void StoredOffload::allocate_returning() {
 void StoredOffload::start_restore(bool in_background) {
   ready_.record(*stream_);
   transfer_->order_after(ready_);
-  if (!in_background || !store_->blocks(*transfer_)) {
-    store_->write_to(returning_, *transfer_);
-    moved_in_.record(*transfer_);
-    now_ = Whereabouts::kReturning;
+  now_ = Whereabouts::kReturning;
+  if (in_background && store_->blocks(*transfer_)) {
+    pending_ = std::async(std::launch::async, [this] {
+      if (staging_.valid()) staging_.wait();
+      return seconds_of([&] {
+        store_->write_to(returning_, *transfer_);
+        transfer_->synchronize();
+      });
+    });
     return;
   }
-  std::packaged_task<void()> task([this] {
-    store_->write_to(returning_, *transfer_);
-    transfer_->synchronize();
-  });
-  pending_ = task.get_future();
-  worker_ = std::jthread(std::move(task));
-  now_ = Whereabouts::kReturning;
+  if (staging_.valid()) staging_.wait();
+  use_.restore_seconds += seconds_of([&] { store_->write_to(returning_, *transfer_); });
+  moved_in_.record(*transfer_);
 }
 
 void StoredOffload::wait_until_restored() {
   if (now_ == Whereabouts::kResident) return;
+  const auto begin = Clock::now();
   try {
     if (now_ != Whereabouts::kReturning) {
       moved_out_.synchronize();
       allocate_returning();
       start_restore(false);
     }
-    if (pending_.valid()) pending_.get();
+    if (pending_.valid()) use_.restore_seconds += pending_.get();
+    if (staging_.valid()) use_.restore_seconds += staging_.get();
   } catch (...) {
     give_up_restore();
     throw;
@@ -126,6 +147,7 @@ void StoredOffload::wait_until_restored() {
   stream_->order_after(moved_in_);
   for (std::size_t i = 0; i < slots_.size(); ++i) *slots_[i].tensor = returning_[i];
   returning_.clear();
+  use_.waited_seconds += seconds_since(begin);
   now_ = Whereabouts::kResident;
   store_is_full_ = true;
   release_moved_out();

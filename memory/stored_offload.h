@@ -3,7 +3,6 @@
 #include <future>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "content_store.h"
@@ -25,6 +24,7 @@ class StoredOffload final : public OffloadStrategy {
   void begin_return() override;
   void wait_until_restored() override;
   Restored restored() const override { return store_->restored(); }
+  const OffloadUse& use() const override { return use_; }
 
  private:
   struct Origin {
@@ -50,8 +50,9 @@ class StoredOffload final : public OffloadStrategy {
   std::vector<Tensor> leaving_;     // until moved_out_
   std::vector<Tensor> returning_;   // the slots' new tensors, being filled
   bool store_is_full_ = false;      // it may forget once moved_in_ is reached
-  std::future<void> pending_;
-  std::jthread worker_;
+  OffloadUse use_;
+  std::future<double> staging_;  // gives the seconds that it took
+  std::future<double> pending_;  // the same
 };
 
 }  // namespace hybrid_trainer

@@ -3,17 +3,24 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <unordered_map>
+#include <map>
+#include <mutex>
+#include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_source.h"
+#include "src/core/direct_file.h"
 
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::size_t kFilePage = 4096;
+constexpr std::size_t kFilePage = DirectFile::kPage;
+
+/// Below, the system's page cache is as good.
+constexpr std::size_t kLeastDirect = 1 << 20;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kFilePage - 1) / kFilePage * kFilePage; }
 
@@ -28,10 +35,10 @@ int open_nameless(const std::string& folder) {
 }
 
 /// Mapped pieces of one unnamed file, whose space on the disk is taken before it is used, so that a
-/// full disk is told when a block is asked for and never later.
+/// full disk is told when a block is asked for and never later. Large copies go past the page cache.
 class FileMemory final : public MemorySource {
  public:
-  explicit FileMemory(int file) : file_(file) {}
+  explicit FileMemory(int file) : file_(file), direct_(file) {}
   ~FileMemory() override { close(file_); }
 
   void* take(std::size_t bytes) noexcept override {
@@ -39,7 +46,8 @@ class FileMemory final : public MemorySource {
     if (posix_fallocate(file_, end_, static_cast<off_t>(size)) != 0) return nullptr;
     void* const data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_, end_);
     if (data == MAP_FAILED) return nullptr;
-    begins_.emplace(data, end_);
+    const std::lock_guard lock(mutex_);
+    pieces_.emplace(data, Piece{size, end_});
     end_ += static_cast<off_t>(size);
     return data;
   }
@@ -47,20 +55,70 @@ class FileMemory final : public MemorySource {
   void give(void* data, std::size_t bytes) noexcept override {
     const std::size_t size = in_pages(bytes);
     munmap(data, size);
-    const auto begin = begins_.find(data);
+    const std::lock_guard lock(mutex_);
+    const auto piece = pieces_.find(data);
     // Where the file system cannot free it, the space stays taken until the file is closed.
-    if (fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin->second,
+    if (fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, piece->second.at,
                   static_cast<off_t>(size)) != 0)
       errno = 0;
-    begins_.erase(begin);
+    pieces_.erase(piece);
   }
 
   Device device() const override { return {}; }
 
+  bool copy_out(void* to, const void* own, std::size_t bytes) override {
+    const auto at = direct_place(own, to, bytes);
+    if (!at) return false;
+    const std::size_t pages = bytes / kFilePage * kFilePage;
+    direct_.read(to, *at, pages);
+    std::memcpy(static_cast<char*>(to) + pages, static_cast<const char*>(own) + pages,
+                bytes - pages);
+    return true;
+  }
+
+  bool copy_in(void* own, const void* from, std::size_t bytes) override {
+    const auto at = direct_place(own, from, bytes);
+    if (!at) return false;
+    const std::size_t pages = bytes / kFilePage * kFilePage;
+    direct_.write(from, *at, pages);
+    std::memcpy(static_cast<char*>(own) + pages, static_cast<const char*>(from) + pages,
+                bytes - pages);
+    return true;
+  }
+
  private:
+  struct Piece {
+    std::size_t bytes;
+    off_t at;  // in the file
+  };
+
+  /// Where in the file an address of its memory lies; none for other addresses.
+  std::optional<off_t> place(const void* address) {
+    const std::lock_guard lock(mutex_);
+    auto piece = pieces_.upper_bound(address);
+    if (piece == pieces_.begin()) return {};
+    --piece;
+    const auto offset = static_cast<std::size_t>(static_cast<const char*>(address) -
+                                                 static_cast<const char*>(piece->first));
+    if (offset >= piece->second.bytes) return {};
+    return piece->second.at + static_cast<off_t>(offset);
+  }
+
+  /// The place of its memory where that and the memory beside it can be moved directly.
+  std::optional<off_t> direct_place(const void* own, const void* other, std::size_t bytes) {
+    const auto aligned = [](const void* address) {
+      return reinterpret_cast<std::uintptr_t>(address) % kFilePage == 0;
+    };
+    const bool can = direct_.available() && bytes >= kLeastDirect && aligned(own) &&
+                     aligned(other) && !place(other);
+    return can ? place(own) : std::nullopt;
+  }
+
   int file_;
+  DirectFile direct_;
   off_t end_ = 0;
-  std::unordered_map<void*, off_t> begins_;  // in the file
+  std::mutex mutex_;                     // of pieces_
+  std::map<const void*, Piece> pieces_;  // by the mapping's address
 };
 
 }  // namespace

@@ -96,7 +96,15 @@ void in_shares(std::size_t bytes, const Fn& fn) {
   });
 }
 
+/// True if one of them lies in a file and its pool has copied.
+bool copy_to_or_from_file(const Tensor& destination, const Tensor& source) {
+  void* const to = destination.raw();
+  return source.pool()->copy_out(to, source.raw(), source.bytes()) ||
+         destination.pool()->copy_in(to, source.raw(), source.bytes());
+}
+
 void copy_on_host(const Tensor& destination, const Tensor& source) {
+  if (source.elements() == 0 || copy_to_or_from_file(destination, source)) return;
   char* to = static_cast<char*>(destination.raw());
   const char* from = static_cast<const char*>(source.raw());
   in_shares(source.bytes(),
@@ -151,6 +159,11 @@ class Staging {
 };
 
 }  // namespace
+
+void copy_in_this_thread(const Tensor& destination, const Tensor& source) {
+  if (!copy_to_or_from_file(destination, source))
+    std::memcpy(destination.raw(), source.raw(), source.bytes());
+}
 
 void copy(const Tensor& destination, const Tensor& source, const Stream& stream) {
   check_alike(destination, source);

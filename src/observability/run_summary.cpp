@@ -66,6 +66,12 @@ std::string to_json(const RunSummary& summary) {
   out.begin_object("memory");
   out.number("device_peak_bytes", summary.device_peak_bytes);
   out.number("host_peak_bytes", summary.host_peak_bytes);
+  out.begin_object("offload");
+  out.number("times", summary.offload.times);
+  out.number("bytes", summary.offload.bytes);
+  out.number("restore_seconds", summary.offload.restore_seconds);
+  out.number("waited_seconds", summary.offload.waited_seconds);
+  out.end_object();
   out.end_object();
   out.number("parameters", summary.parameters);
   out.number("effective_batch", summary.effective_batch);

@@ -51,6 +51,8 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
 
 HybridTrainer::~HybridTrainer() = default;
 
+const OffloadUse& HybridTrainer::offload_use() const { return trainable_->offload_use(); }
+
 const PhasePrecision& HybridTrainer::precision() const { return trainable_->precision(); }
 
 void HybridTrainer::tell(const std::string& text) const {

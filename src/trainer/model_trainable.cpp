@@ -54,7 +54,8 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       step_(std::make_unique<TrainingStep>(model, config, stream, *places_)),
       precision_(config.mixed_precision, typical_width(model), stream.device()),
       offload_(make_offload_strategy(predict_aware(config),
-                                     offload_pool(predict_aware(config), *places_))),
+                                     offload_pool(predict_aware(config), *places_),
+                                     places_->host().pool())),
       snapshot_(places_->overflow().pool()) {
   if (config.memory.weights != "device")
     move_weights(model, places_->at(config.memory.weights), stream);

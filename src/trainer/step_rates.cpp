@@ -60,7 +60,7 @@ double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
          seconds[kRuns / 2];
 }
 
-/// As tensors move that lie there: through the system's cache, which takes what memory holds.
+/// As tensors move that lie there.
 void measure_files(StepRates& rates, const std::string& folder) {
   constexpr std::int64_t kBytes = std::int64_t{128} << 20;
   const Stream host(make_device_pool()), file(make_file_pool({}, folder, "memory.folder"));

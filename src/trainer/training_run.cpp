@@ -289,6 +289,9 @@ RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer
   const auto finish = [&](const char* end, const std::string& sampled) {
     records.summary().end = end;
     records.summary().predictions = trainer.statistics().predictions;
+    const OffloadUse& offload = trainer.offload_use();
+    records.summary().offload = {offload.times, offload.bytes, offload.restore_seconds,
+                                 offload.waited_seconds};
     records.summary().device_peak_bytes = stream_.pool()->use().most_taken;
     records.summary().host_peak_bytes = host_.pool()->use().most_taken;
     records.finish(config_json(config_), sampled);

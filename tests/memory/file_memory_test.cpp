@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <numeric>
 
 #include "hybrid_trainer/core/pools.h"
 #include "memory/stored_offload.h"
@@ -63,6 +64,74 @@ TEST_F(FileMemoryInAFolder, KeepsEverythingInPlaceOnAFullDiskAndWorksAgainLater)
   EXPECT_EQ(offload.move_out(content_.slots(), device_).problem, "");
   offload.begin_restore();
   EXPECT_EQ(device_.pool()->use().live_total, 0u) << "nothing comes to the device yet";
+  offload.begin_return();
+  offload.wait_until_restored();
+  EXPECT_TRUE(content_.has_its_bits());
+}
+
+std::vector<std::uint32_t> words_of(const Tensor& tensor) {
+  const auto* const words = static_cast<const std::uint32_t*>(tensor.raw());
+  return {words, words + tensor.elements()};
+}
+
+Tensor counted(std::int64_t elements, std::uint32_t first, const Stream& stream) {
+  const Tensor tensor = Tensor::empty({elements}, DType::kI32, MemoryKind::kData, stream);
+  std::iota(tensor.data<std::int32_t>(), tensor.data<std::int32_t>() + elements, first);
+  return tensor;
+}
+
+TEST_F(FileMemoryInAFolder, CopiesPastThePageCacheWhatMappingsSeeAsWell) {
+  const Stream file(pool());
+  for (const std::int64_t elements : {1000, 300'000, 1 << 20, (1 << 20) + 7}) {
+    SCOPED_TRACE(elements);
+    const Tensor there = Tensor::empty({elements}, DType::kI32, MemoryKind::kData, file);
+    const Tensor back = Tensor::empty({elements}, DType::kI32, MemoryKind::kData, device_);
+    for (std::uint32_t round = 0; round < 3; ++round) {
+      const Tensor sent = counted(elements, round, device_);
+      copy(there, sent, device_);
+      EXPECT_EQ(words_of(there), words_of(sent)) << "through the mapping";
+      copy(back, there, device_);
+      EXPECT_EQ(words_of(back), words_of(sent));
+      there.data<std::int32_t>()[elements / 2] = -1;
+      there.data<std::int32_t>()[elements - 1] = -2;
+      copy(back, there, device_);
+      EXPECT_EQ(words_of(back), words_of(there)) << "written through the mapping";
+    }
+    const std::int64_t cut = elements / 3;
+    copy(there.rows(cut, elements), counted(elements - cut, 77, device_), device_);
+    EXPECT_EQ(there.data<std::int32_t>()[cut - 1], cut - 1 + 2) << "before the part";
+    EXPECT_EQ(there.data<std::int32_t>()[cut], 77);
+    const Tensor beside = Tensor::empty({elements}, DType::kI32, MemoryKind::kData, file);
+    copy(beside, there, device_);
+    EXPECT_EQ(words_of(beside), words_of(there)) << "within the file";
+  }
+}
+
+TEST_F(FileMemoryInAFolder, BringsWhatItHoldsIntoHostMemoryAhead) {
+  const auto host = MemoryPool::create("host");
+  StoredOffload offload(std::make_unique<PoolStore>(pool(), Pages::kSwappable, host), true);
+  for (int cycle = 0; cycle < 2; ++cycle) {
+    offload.move_out(content_.slots(), device_);
+    EXPECT_EQ(host->use().live_total, 0u);
+    offload.begin_restore();
+    EXPECT_GT(host->use().live_total, 0u);
+    if (cycle == 0) offload.begin_return();
+    offload.wait_until_restored();
+    EXPECT_TRUE(content_.has_its_bits());
+    offload.release_moved_out();
+    EXPECT_EQ(host->use().live_total, 0u);
+  }
+  EXPECT_EQ(offload.use().times, 2);
+  EXPECT_GT(offload.use().restore_seconds, 0);
+  EXPECT_LE(offload.use().waited_seconds, offload.use().restore_seconds + 1);
+}
+
+TEST_F(FileMemoryInAFolder, ComesStraightFromTheFileWhereTheHostHasNoRoom) {
+  const auto host = MemoryPool::create("host", std::size_t{1} << 16);
+  StoredOffload offload(std::make_unique<PoolStore>(pool(), Pages::kSwappable, host), true);
+  offload.move_out(content_.slots(), device_);
+  offload.begin_restore();
+  EXPECT_EQ(host->use().live_total, 0u);
   offload.begin_return();
   offload.wait_until_restored();
   EXPECT_TRUE(content_.has_its_bits());

@@ -20,7 +20,7 @@ class SlowStore final : public ContentStore {
   void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) override {
     memory_.keep(slots, stream);
   }
-  void write_to(const std::vector<Tensor>& tensors, const Stream& stream) const override {
+  void write_to(const std::vector<Tensor>& tensors, const Stream& stream) override {
     release_.wait();
     if (failures_-- > 0) throw IoError("the disk is gone");
     memory_.write_to(tensors, stream);

@@ -100,6 +100,13 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   /// allocations up to that size take nothing from the system. Throws OutOfMemory, which says what
   /// it was `wanted_for`.
   void reserve(std::size_t bytes, const char* wanted_for);
+  /// See MemorySource::copy_in; `block` lies in one of this pool.
+  bool copy_in(void* block, const void* from, std::size_t bytes) const {
+    return source_->copy_in(block, from, bytes);
+  }
+  bool copy_out(void* to, const void* block, std::size_t bytes) const {
+    return source_->copy_out(to, block, bytes);
+  }
   const std::string& name() const { return name_; }
   Device device() const { return source_->device(); }
   bool pinned() const { return source_->pinned(); }

@@ -22,6 +22,11 @@ class MemorySource {
   virtual Device device() const = 0;
   /// True if a CUDA device can copy to and from it directly, overlapping other work.
   virtual bool pinned() const { return false; }
+  /// Copies from its memory to other host memory, or there from other, without the system's page
+  /// cache between; false, and nothing done, where that is no use: then plain copies serve. In any
+  /// thread. Throws IoError.
+  virtual bool copy_out(void*, const void* /*own*/, std::size_t) { return false; }
+  virtual bool copy_in(void* /*own*/, const void*, std::size_t) { return false; }
   /// True if taking is slow or blocks the device, so that pools should take much at once.
   virtual bool prefers_slabs() const { return false; }
   /// True if each block must be taken separately, in exactly the size asked for, and given back at
@@ -31,9 +36,9 @@ class MemorySource {
 
 /// The process's memory; blocks from 2 MiB on are mappings of their own.
 std::unique_ptr<MemorySource> system_memory();
-/// Mapped pieces of an unnamed file in `folder`, which disappears with the process in any case: the
-/// system writes them out and reads them as memory is needed. The disk's space is taken with each
-/// block. Throws CannotCreate, which names `key`, the config's key that chose the folder.
+/// Mapped pieces of an unnamed file in `folder`, which disappears with the process in any case. The
+/// disk's space is taken with each block; copies from 1 MiB on go past the page cache where the file
+/// system has a way. Throws CannotCreate, which names `key`, the config's key that chose the folder.
 std::unique_ptr<MemorySource> file_memory(const std::string& folder, const char* key);
 /// Page-locked memory of the process, at most `limit_bytes` of it. Throws DeviceError where there
 /// is no CUDA.

@@ -112,6 +112,8 @@ void copy(const Tensor& destination, const Tensor& source, const Stream& stream)
 void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream& stream);
 /// As copy where it can be enqueued, else as wait_for_copy.
 void copy_or_wait(const Tensor& destination, const Tensor& source, const Stream& stream);
+/// Between host memories, without other threads' help, beside which it runs. Throws IoError.
+void copy_in_this_thread(const Tensor& destination, const Tensor& source);
 void fill_zero(const Tensor& tensor, const Stream& stream);
 
 /// The tensor itself where the host can read it, else a copy in host memory. Blocks until all work

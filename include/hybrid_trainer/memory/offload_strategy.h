@@ -35,6 +35,15 @@ enum class Whereabouts {
 /// What the slots hold once they are restored.
 enum class Restored { kBits, kRounded, kZeros };
 
+/// What a strategy has done so far. Where a device copies on a stream of its own, its seconds are
+/// those of the calls.
+struct OffloadUse {
+  std::int64_t times = 0;
+  std::size_t bytes = 0;       // moved out, and as many back
+  double restore_seconds = 0;  // that bringing them back took, in whichever thread
+  double waited_seconds = 0;   // of them, those that wait_until_restored blocked
+};
+
 /// What happens to tensors while a phase does not need them. While they are offloaded, their slots
 /// are undefined and their device memory is free. Called from one thread; at most one background
 /// thread, which ends with the restore or the strategy. On CUDA, copies to and from pinned memory
@@ -50,8 +59,8 @@ class OffloadStrategy {
   /// Frees what has been copied out in the meantime; move_out does so itself if its copies are done
   /// when it returns.
   virtual void release_moved_out() {}
-  /// Starts to bring what lies on a slow medium into host memory, and returns; takes no device
-  /// memory. Does nothing if there is no such medium, the slots are resident or returning, or
+  /// Starts to bring what lies in a file into host memory, and returns; takes no device memory. Does
+  /// nothing if there is no such file, no room on the host, the slots are resident or returning, or
   /// async_restore is off.
   virtual void begin_restore() = 0;
   /// Takes the slots' new memory and starts to fill it beside what is enqueued from now on; does
@@ -62,6 +71,7 @@ class OffloadStrategy {
   /// was not called. Throws what went wrong (OutOfMemory, IoError); the contents are then still
   /// offloaded, and another call tries again.
   virtual void wait_until_restored() = 0;
+  virtual const OffloadUse& use() const = 0;
   /// Where it is kZeros, counters that belong to the slots (Optimizer::set_steps_taken) must
   /// restart from 0.
   virtual Restored restored() const = 0;
@@ -69,8 +79,10 @@ class OffloadStrategy {
 
 /// The strategy that `config.offload_strategy` names. `pool` holds what is moved out; memory should be
 /// pinned if the slots are on CUDA (make_host_pool). Throws ConfigError on an unknown name.
-std::unique_ptr<OffloadStrategy> make_offload_strategy(const PredictAwareMemoryConfig& config,
-                                                       std::shared_ptr<MemoryPool> pool);
+/// `staging`: host memory for begin_restore; null where there is none.
+std::unique_ptr<OffloadStrategy> make_offload_strategy(
+    const PredictAwareMemoryConfig& config, std::shared_ptr<MemoryPool> pool,
+    std::shared_ptr<MemoryPool> staging = nullptr);
 
 /// Where the config wants what is moved out: host memory, or a file. Throws CannotCreate if the folder
 /// of the file cannot be written to.

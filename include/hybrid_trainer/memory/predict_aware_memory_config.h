@@ -23,7 +23,7 @@ struct PredictAwareMemoryConfig {
   static PredictAwareMemoryConfig conservative();
   /// Offloads to host memory.
   static PredictAwareMemoryConfig balanced();
-  /// The same; what a file holds is asked for one step before it is needed, not five.
+  /// The same; what a file holds is read one step before it is needed, not five.
   static PredictAwareMemoryConfig aggressive();
 
   template <class Self, class Visitor>
@@ -45,7 +45,8 @@ struct PredictAwareMemoryConfig {
                 "Bring the state back beside Correct's forward and backward, on the processor in a "
                 "background thread; false does so before its update."});
     visit(Field{"async_restore_lookahead", self.async_restore_lookahead,
-                "Predict steps before Correct at which what a file holds is asked for ahead.",
+                "Predict steps before Correct at which what a file holds begins to be read into "
+                "host memory.",
                 Range::at_least(1)});
   }
 };

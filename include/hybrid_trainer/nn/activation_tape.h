@@ -103,7 +103,7 @@ class PlainTape : public ActivationTape {
   struct Entry {
     Activation activation;  // without the tensor
     TensorIdentity identity;
-    Tensor kept;
+    Tensor kept{};
     int takers = 1;
     bool packed = true;
     Rebuilder* rebuilder = nullptr;  // where it was not kept

@@ -40,6 +40,14 @@ struct RunSummary {
   /// The most that was taken from the system at once, in use or kept for reuse, since the program
   /// began.
   std::size_t device_peak_bytes = 0, host_peak_bytes = 0;
+  /// How often Predict moved the optimizer state out, how much, and what bringing it back took,
+  /// since the program began.
+  struct Offload {
+    std::int64_t times = 0;
+    std::size_t bytes = 0;
+    double restore_seconds = 0;
+    double waited_seconds = 0;  // of them, those that a step waited
+  } offload;
   std::string end;  // "finished", "interrupted", "diverged", "failed"
 
   /// Adds a step: steps, tokens, seconds, the phase's use and the last losses. A resumed run first

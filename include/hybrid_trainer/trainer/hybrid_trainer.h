@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hybrid_trainer/memory/memory_monitor.h"
+#include "hybrid_trainer/memory/offload_strategy.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/observability/step_record.h"
 #include "hybrid_trainer/phases/phase_machine.h"
@@ -47,6 +48,8 @@ class HybridTrainer {
   /// The phase of the next step.
   Phase phase() const { return machine_.phase(); }
   const PhaseStatistics& statistics() const { return machine_.statistics(); }
+  /// Of the optimizer state in Predict.
+  const OffloadUse& offload_use() const;
   DType dtype_of(Phase phase) const { return precision().of(phase); }
   const PhasePrecision& precision() const;
   /// Steps since the weights were last decided on: 0 except in Predict, whose weights should not be

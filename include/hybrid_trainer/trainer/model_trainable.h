@@ -62,6 +62,7 @@ class ModelTrainable final : public Trainable {
   /// Steps done in all phases, which the schedule and dropout depend on.
   void set_steps_done(std::int64_t steps);
   const PhasePrecision& precision() const { return precision_; }
+  const OffloadUse& offload_use() const { return offload_->use(); }
   /// What the device took until the phase was entered, if one was since the last call; the pool's
   /// peaks begin anew after it. To be called once a step.
   std::optional<MemoryUse> take_border() { return std::exchange(border_, {}); }
