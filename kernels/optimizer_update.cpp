@@ -12,6 +12,7 @@ decltype(kernels::adamw_update_8bit) adamw_update_8bit;
 decltype(kernels::adamw_direction_8bit) adamw_direction_8bit;
 decltype(kernels::sgd_update) sgd_update;
 decltype(kernels::lion_update) lion_update;
+decltype(kernels::lion_update_8bit) lion_update_8bit;
 decltype(kernels::lion_direction) lion_direction;
 decltype(kernels::muon_momentum) muon_momentum;
 decltype(kernels::decayed_step) decayed_step;
@@ -23,6 +24,7 @@ decltype(kernels::adamw_update_8bit) adamw_update_8bit;
 decltype(kernels::adamw_direction_8bit) adamw_direction_8bit;
 decltype(kernels::sgd_update) sgd_update;
 decltype(kernels::lion_update) lion_update;
+decltype(kernels::lion_update_8bit) lion_update_8bit;
 decltype(kernels::lion_direction) lion_direction;
 decltype(kernels::muon_momentum) muon_momentum;
 decltype(kernels::decayed_step) decayed_step;
@@ -41,18 +43,17 @@ void check_moments(const KernelCall& call, const Tensor& m, const Tensor& v, con
   check_alike(call, {{"m", m}, {"v", v}});
 }
 
+void check_quantized_moment(const KernelCall& call, const NamedTensor& codes,
+                            const NamedTensor& scales, const Tensor& w) {
+  check_shape(call, codes, w.shape());
+  check_dtype(call, codes, DType::kU8);
+  check_shape(call, scales, {quantization_blocks(w.elements())});
+  check_dtype(call, scales, DType::kF32);
+}
+
 void check_moments(const KernelCall& call, const QuantizedMoments& moments, const Tensor& w) {
-  const Shape scales{quantization_blocks(w.elements())};
-  for (const NamedTensor& codes :
-       {NamedTensor{"m_codes", moments.m_codes}, NamedTensor{"v_codes", moments.v_codes}}) {
-    check_shape(call, codes, w.shape());
-    check_dtype(call, codes, DType::kU8);
-  }
-  for (const NamedTensor& scale :
-       {NamedTensor{"m_scales", moments.m_scales}, NamedTensor{"v_scales", moments.v_scales}}) {
-    check_shape(call, scale, scales);
-    check_dtype(call, scale, DType::kF32);
-  }
+  check_quantized_moment(call, {"m_codes", moments.m_codes}, {"m_scales", moments.m_scales}, w);
+  check_quantized_moment(call, {"v_codes", moments.v_codes}, {"v_scales", moments.v_scales}, w);
 }
 
 }  // namespace
@@ -119,17 +120,32 @@ void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor
                  const LionSettings& settings, const Stream& stream) {
   const KernelCall call{"lion_update", stream};
   check_dtype(call, {"w", w}, DType::kF32);
-  check_alike(call, {{"w", w}, {"m", m}, {"g", g}});
+  check_alike(call, {{"w", w}, {"g", g}});
+  check_real(call, {"m", m});
+  check_shape(call, {"m", m}, w.shape());
   check_compute_copy(call, compute_copy, w);
   dispatch<cpu::lion_update, cuda::lion_update>(call, Work::kOptimizer, w, m, g, compute_copy,
                                                 settings);
+}
+
+void lion_update_8bit(const Tensor& w, const Tensor& m_codes, const Tensor& m_scales,
+                      const Tensor& g, const Tensor& compute_copy, const LionSettings& settings,
+                      const Stream& stream) {
+  const KernelCall call{"lion_update_8bit", stream};
+  check_dtype(call, {"w", w}, DType::kF32);
+  check_alike(call, {{"w", w}, {"g", g}});
+  check_quantized_moment(call, {"m_codes", m_codes}, {"m_scales", m_scales}, w);
+  check_compute_copy(call, compute_copy, w);
+  dispatch<cpu::lion_update_8bit, cuda::lion_update_8bit>(call, Work::kOptimizer, w, m_codes,
+                                                          m_scales, g, compute_copy, settings);
 }
 
 void lion_direction(const Tensor& direction, const Tensor& m, float learning_rate,
                     const Stream& stream) {
   const KernelCall call{"lion_direction", stream};
   check_dtype(call, {"direction", direction}, DType::kF32);
-  check_alike(call, {{"direction", direction}, {"m", m}});
+  check_shape(call, {"m", m}, direction.shape());
+  if (m.dtype() != DType::kU8) check_real(call, {"m", m});
   dispatch<cpu::lion_direction, cuda::lion_direction>(call, Work::kOptimizer, direction, m,
                                                       learning_rate);
 }

@@ -1,10 +1,10 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
 
-#include "kernels/adam_step.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/stochastic_rounding.h"
+#include "kernels/update_step.h"
 
 namespace hybrid_trainer::kernels::cpu {
 namespace {
@@ -31,7 +31,12 @@ void update_weights(const Tensor& w, const Tensor& compute_copy, const Next& nex
   });
 }
 
-float sign(float x) { return static_cast<float>(x > 0) - static_cast<float>(x < 0); }
+/// +1, 0 or −1 as a code of the signed map stands for.
+float sign_of(const std::uint8_t* code) {
+  return static_cast<float>(*code > 0) - 2.0f * static_cast<float>(*code > 128);
+}
+float sign_of(const float* m) { return LionStep::sign(*m); }
+float sign_of(const BFloat16* m) { return LionStep::sign(load(m)); }
 
 }  // namespace
 
@@ -92,24 +97,31 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
 
 void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                  const LionSettings& settings, const Stream&) {
-  const LionSettings s = settings;
-  const float kept = 1.0f - s.learning_rate * s.weight_decay;
-  float* const momentum = m.data<float>();
+  const LionStep step(settings);
   const float* const gradient = g.data<float>();
-  update_weights(w, compute_copy, [=](float weight, std::int64_t i) {
-    const float last = momentum[i], scaled = gradient[i] * s.gradient_scale;
-    momentum[i] = s.beta2 * last + (1.0f - s.beta2) * scaled;
-    return weight * kept - s.learning_rate * sign(s.beta1 * last + (1.0f - s.beta1) * scaled);
+  visit_real(m.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const momentum = m.data<T>();
+    update_weights(w, compute_copy, [=](float weight, std::int64_t i) {
+      float now = load(momentum + i);
+      const float next = step(weight, gradient[i], now);
+      store_moment(momentum + i, now,
+                   std::is_same_v<T, float> ? 0 : random_bits(step.s.rounding_key, i));
+      return next;
+    });
   });
 }
 
 void lion_direction(const Tensor& direction, const Tensor& m, float learning_rate, const Stream&) {
   float* const out = direction.data<float>();
-  const float* const momentum = m.data<float>();
-  parallel_for(direction.elements(), [=](std::int64_t begin, std::int64_t end) {
+  const auto write = [=](const auto* momentum) {
+    parallel_for(direction.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) out[i] = -learning_rate * sign(momentum[i]);
-  });
+      for (std::int64_t i = begin; i < end; ++i) out[i] = -learning_rate * sign_of(momentum + i);
+    });
+  };
+  if (m.dtype() == DType::kU8) return write(m.data<std::uint8_t>());
+  visit_real(m.dtype(), [&](auto real) { write(m.data<decltype(real)>()); });
 }
 
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,

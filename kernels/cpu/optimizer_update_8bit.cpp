@@ -1,7 +1,7 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
-#include "kernels/adam_step.h"
 #include "kernels/cpu/quantized_block.h"
 #include "kernels/cpu/vector_math.h"
+#include "kernels/update_step.h"
 
 namespace hybrid_trainer::kernels::cpu {
 namespace {
@@ -68,6 +68,30 @@ void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& momen
     state.decode(now, block, at, n);
 #pragma omp simd
     for (int i = 0; i < n; ++i) to[i] = factors.change(now.m[i], now.v[i]);
+  });
+}
+
+void lion_update_8bit(const Tensor& w, const Tensor& m_codes, const Tensor& m_scales,
+                      const Tensor& g, const Tensor& compute_copy, const LionSettings& settings,
+                      const Stream&) {
+  const LionStep step(settings);
+  float* const weights = w.data<float>();
+  std::uint8_t* const codes = m_codes.data<std::uint8_t>();
+  float* const scales = m_scales.data<float>();
+  const float* const gradients = g.data<float>();
+  BFloat16* const copies = compute_copy ? compute_copy.data<BFloat16>() : nullptr;
+  for_quantized_blocks(w.elements(), [=](std::int64_t block, std::int64_t at, int n) {
+    alignas(64) float m[kQuantizationBlock];
+    float* const weight = weights + at;
+    const float* const gradient = gradients + at;
+    decode_block<QuantizationMap::kSigned>(m, codes + at, n, scales[block]);
+#pragma omp simd
+    for (int i = 0; i < n; ++i) weight[i] = step(weight[i], gradient[i], m[i]);
+    scales[block] = encode_block<QuantizationMap::kSigned>(codes + at, m, n);
+    if (copies == nullptr) return;
+    BFloat16* const copy = copies + at;
+#pragma omp simd
+    for (int i = 0; i < n; ++i) store(copy + i, weight[i]);
   });
 }
 

@@ -9,11 +9,16 @@ namespace hybrid_trainer::kernels::cuda {
 
 constexpr int kColumnSumWarps = 8;
 
-/// sums[chunk, column] (+)= sum of in[row, column] over the rows of the chunk. A warp reads packs
+struct Unchanged {
+  __device__ float operator()(float x) const { return x; }
+};
+
+/// sums[chunk, column] (+)= sum of term(in[row, column]) over the rows of the chunk. A warp reads packs
 /// side by side; the warps of a block take the rows in turn. Grid: columns / (32·N), chunks.
-template <class T, int N>
+template <class T, int N, class Term>
 __global__ void column_sums_kernel(float* sums, const T* in, std::int64_t rows,
-                                   std::int64_t columns, std::int64_t chunk_rows, bool accumulate) {
+                                   std::int64_t columns, std::int64_t chunk_rows, bool accumulate,
+                                   Term term) {
   constexpr int kTile = kWarp * N;
   __shared__ float of_warp[kColumnSumWarps][kTile];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -28,7 +33,7 @@ __global__ void column_sums_kernel(float* sums, const T* in, std::int64_t rows,
     for (std::int64_t row = begin + warp; row < end; row += kColumnSumWarps) {
       float values[N];
       load_pack(values, in + row * columns + column);
-      for (int i = 0; i < N; ++i) sum[i] += values[i];
+      for (int i = 0; i < N; ++i) sum[i] += term(values[i]);
     }
   }
   for (int i = 0; i < N; ++i) of_warp[warp][lane * N + i] = sum[i];
@@ -43,39 +48,42 @@ __global__ void column_sums_kernel(float* sums, const T* in, std::int64_t rows,
 }
 
 /// `sums` has a row for each chunk of `chunk_rows` rows.
-template <class T>
+template <class T, class Term>
 void launch_column_sums(float* sums, const T* in, std::int64_t rows, std::int64_t columns,
-                        std::int64_t chunk_rows, bool accumulate, const Stream& stream) {
+                        std::int64_t chunk_rows, bool accumulate, const Stream& stream,
+                        const Term& term) {
   constexpr int kPack = kPackSize<T>;
   const bool packed = packs_fit<T>(columns, in);
   const std::int64_t tile = kWarp * (packed ? kPack : 1);
   const Grid grid{.x = static_cast<unsigned int>((columns + tile - 1) / tile),
                   .y = static_cast<unsigned int>((rows + chunk_rows - 1) / chunk_rows),
                   .threads = kColumnSumWarps * kWarp};
-  launch(stream, "column_sums", packed ? column_sums_kernel<T, kPack> : column_sums_kernel<T, 1>,
-         grid, sums, in, rows, columns, chunk_rows, accumulate);
+  launch(stream, "column_sums",
+         packed ? column_sums_kernel<T, kPack, Term> : column_sums_kernel<T, 1, Term>, grid, sums,
+         in, rows, columns, chunk_rows, accumulate, term);
 }
 
-/// sums[column] (+)= sum of in[row, column] over all rows: in one launch if the columns alone fill
+/// sums[column] (+)= sum of term(in[row, column]) over all rows: in one launch if the columns alone fill
 /// a device, else by chunks of rows.
-template <class T>
+template <class T, class Term = Unchanged>
 void column_sums(float* sums, const T* in, std::int64_t rows, std::int64_t columns, bool accumulate,
-                 const Stream& stream) {
+                 const Stream& stream, const Term& term = {}) {
   constexpr std::int64_t kFullDevice = 512;  // blocks
   constexpr std::int64_t kLeastRows = 64;    // of a chunk
   const std::int64_t tile = kWarp * kPackSize<T>;
   const std::int64_t wanted = kFullDevice / ((columns + tile - 1) / tile);
   const std::int64_t most = (rows + kLeastRows - 1) / kLeastRows;
   const std::int64_t chunks = wanted < most ? wanted : most;
-  if (chunks < 2) return launch_column_sums(sums, in, rows, columns, rows, accumulate, stream);
+  if (chunks < 2)
+    return launch_column_sums(sums, in, rows, columns, rows, accumulate, stream, term);
   const std::int64_t chunk_rows = (rows + chunks - 1) / chunks;
   const std::int64_t lines = (rows + chunk_rows - 1) / chunk_rows;
   const Tensor space = empty_workspace(lines * columns * static_cast<std::int64_t>(sizeof(float)),
                                        DType::kU8, stream);
   auto* const partial = static_cast<float*>(space.raw());
-  launch_column_sums(partial, in, rows, columns, chunk_rows, false, stream);
+  launch_column_sums(partial, in, rows, columns, chunk_rows, false, stream, term);
   launch_column_sums(sums, static_cast<const float*>(partial), lines, columns, lines, accumulate,
-                     stream);
+                     stream, Unchanged{});
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

@@ -1,9 +1,9 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
 
-#include "kernels/adam_step.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/for_packs.cuh"
 #include "kernels/stochastic_rounding.h"
+#include "kernels/update_step.h"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {
@@ -98,39 +98,45 @@ struct Sgd {
   }
 };
 
-__device__ inline float sign(float x) {
-  return static_cast<float>(x > 0) - static_cast<float>(x < 0);
-}
-
+/// `T`: f32 or bf16 momentum.
+template <class T>
 struct Lion {
-  float* m;
+  T* m;
   const float* g;
-  LionSettings s;
-  float kept;
+  LionStep step;
   template <int N>
   __device__ void operator()(float (&weights)[N], std::int64_t i) const {
     float last[N], gradient[N];
     load_pack(last, m + i);
     load_pack(gradient, g + i);
+    Pack<T, N> kept;
     for (int k = 0; k < N; ++k) {
-      const float scaled = gradient[k] * s.gradient_scale;
-      weights[k] =
-          weights[k] * kept - s.learning_rate * sign(s.beta1 * last[k] + (1.0f - s.beta1) * scaled);
-      last[k] = s.beta2 * last[k] + (1.0f - s.beta2) * scaled;
+      weights[k] = step(weights[k], gradient[k], last[k]);
+      const std::uint32_t random =
+          std::is_same_v<T, float> ? 0 : random_bits(step.s.rounding_key, i + k);
+      store_moment(&kept.values[k], last[k], random);
     }
-    store_pack(m + i, last);
+    *reinterpret_cast<Pack<T, N>*>(m + i) = kept;
   }
 };
 
+__device__ inline float sign_of(float m) { return LionStep::sign(m); }
+__device__ inline float sign_of(BFloat16 m) { return LionStep::sign(load(&m)); }
+/// Of a code of the signed map.
+__device__ inline float sign_of(std::uint8_t code) {
+  return static_cast<float>(code > 0) - 2.0f * static_cast<float>(code > 128);
+}
+
+template <class T>
 struct LionDirection {
   float* direction;
-  const float* m;
+  const T* m;
   float learning_rate;
   template <int N>
   __device__ void at(std::int64_t i) const {
+    const Pack<T, N> momentum = *reinterpret_cast<const Pack<T, N>*>(m + i);
     float values[N];
-    load_pack(values, m + i);
-    for (int k = 0; k < N; ++k) values[k] = -learning_rate * sign(values[k]);
+    for (int k = 0; k < N; ++k) values[k] = -learning_rate * sign_of(momentum.values[k]);
     store_pack(direction + i, values);
   }
 };
@@ -205,15 +211,22 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
 
 void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                  const LionSettings& settings, const Stream& stream) {
-  const Lion next{m.data<float>(), g.data<float>(), settings,
-                  1.0f - settings.learning_rate * settings.weight_decay};
-  update_weights(stream, "lion_update", w, compute_copy, next, next.m, next.g);
+  visit_real(m.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const Lion<T> next{m.data<T>(), g.data<float>(), LionStep(settings)};
+    update_weights(stream, "lion_update", w, compute_copy, next, next.m, next.g);
+  });
 }
 
 void lion_direction(const Tensor& direction, const Tensor& m, float learning_rate,
                     const Stream& stream) {
-  const LionDirection body{direction.data<float>(), m.data<float>(), learning_rate};
-  for_packs<kPack>(stream, "lion_direction", direction.elements(), body, body.direction, body.m);
+  const auto write = [&](const auto* momentum) {
+    const LionDirection<std::remove_cvref_t<decltype(*momentum)>> body{direction.data<float>(),
+                                                                       momentum, learning_rate};
+    for_packs<kPack>(stream, "lion_direction", direction.elements(), body, body.direction, body.m);
+  };
+  if (m.dtype() == DType::kU8) return write(m.data<std::uint8_t>());
+  visit_real(m.dtype(), [&](auto real) { write(m.data<decltype(real)>()); });
 }
 
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,

@@ -16,7 +16,9 @@ Attention::Attention(const std::string& name, const BlockSpec& spec, const Strea
     : heads_(spec.heads),
       head_size_(spec.head_size),
       query_key_value_(name + ".c_attn", spec.width, 3 * inner(), stream, spec.biases),
-      projection_(name + ".c_proj", inner(), spec.width, stream, spec.biases) {}
+      projection_(name + ".c_proj", inner(), spec.width, stream, spec.biases) {
+  query_key_value_.weight().set_blocks(3 * heads_);
+}
 
 Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp,
                            const Stream& stream) const {

@@ -20,8 +20,14 @@ Parameter::Parameter(std::string name, const Shape& shape, Role role, const Stre
     : name_(std::move(name)),
       shape_(shape),
       role_(role),
+      blocks_(role == Role::kVector ? 1 : shape[0]),
       storage_(std::make_unique<ResidentWeight>(
           Tensor::zeros(shape, DType::kF32, MemoryKind::kParameters, stream))) {}
+
+void Parameter::set_blocks(std::int64_t blocks) {
+  require(blocks > 0 && elements() % blocks == 0, "the blocks of a weight must be equal parts");
+  blocks_ = blocks;
+}
 
 void Parameter::compute_in(DType dtype, const Stream& stream) {
   storage_->compute_in(role_ == Role::kVector ? DType::kF32 : dtype, stream);

@@ -3,8 +3,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/kernels/optimizer_update.h"
-#include "hybrid_trainer/kernels/quantization.h"
-#include "optimizer_state.h"
+#include "hybrid_trainer/kernels/shared_moment_update.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -16,63 +15,34 @@ double shrinkage(double beta, std::int64_t t) {
   return beta * (1 - std::pow(beta, steps)) / (1 - std::pow(beta, steps + 1));
 }
 
-constexpr std::int64_t kLeastRoundedElements = 4096;
-
-/// Another one for each parameter and step.
-std::uint32_t rounding_key(const Parameter& parameter, std::int64_t step) {
-  std::uint32_t key = static_cast<std::uint32_t>(step) * 0x9E3779B9u;
-  for (const char c : parameter.name()) key = (key ^ static_cast<unsigned char>(c)) * 0x01000193u;
-  return key;
-}
-
 const OptimizerConfig& checked(const OptimizerConfig& config) {
   require(config.betas.size() == 2 && config.betas[1] > 0,
           "optimizer.betas must hold two numbers, the second above 0");
-  require(config.state_bits == 32 || config.state_bits == 16 || config.state_bits == 8,
-          "optimizer.state_bits must be 8, 16 or 32");
   return config;
 }
 
 }  // namespace
 
-AdamW::Slot AdamW::make_slot(Parameter* parameter, std::int64_t state_bits, const Stream& stream) {
-  const bool is_small = parameter->elements() < kLeastRoundedElements;
-  if (is_small || state_bits > 8) {
-    const DType dtype = !is_small && state_bits == 16 ? DType::kBF16 : DType::kF32;
-    return {parameter,
-            false,
-            make_state(*parameter, stream, dtype),
-            make_state(*parameter, stream, dtype),
-            {},
-            {}};
-  }
-  const auto zeros = [&](const Shape& shape, DType dtype) {
-    return Tensor::zeros(shape, dtype, MemoryKind::kOptimizerState, stream);
-  };
-  const Shape blocks{kernels::quantization_blocks(parameter->elements())};
-  return {parameter,
-          true,
-          zeros(parameter->shape(), DType::kU8),
-          zeros(parameter->shape(), DType::kU8),
-          zeros(blocks, DType::kF32),
-          zeros(blocks, DType::kF32)};
-}
-
-void AdamW::require_slot(const Slot& slot) {
-  require_state(*slot.parameter, slot.v);
-  if (slot.eight_bit) require_state(*slot.parameter, slot.v_scales);
-}
-
 AdamW::AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,
              const Stream& home)
+    : AdamW(config, std::move(parameters), home, false) {}
+
+AdamW::AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& home,
+             bool by_blocks)
     : beta1_(checked(config).betas[0]),
       beta2_(config.betas[1]),
       epsilon_(config.epsilon),
       weight_decay_(config.weight_decay),
+      by_blocks_(by_blocks),
       parameters_(std::move(parameters)),
       home_(home.pool()) {
-  for (Parameter* parameter : parameters_)
-    slots_.push_back(make_slot(parameter, config.state_bits, home));
+  for (Parameter* parameter : parameters_) {
+    slots_.push_back({parameter, make_moment(*parameter, config.state_bits, home),
+                      by_blocks ? Moment{Tensor::zeros({parameter->blocks()}, DType::kF32,
+                                                       MemoryKind::kOptimizerState, home),
+                                         {}}
+                                : make_moment(*parameter, config.state_bits, home)});
+  }
 }
 
 kernels::AdamWSettings AdamW::settings(double learning_rate) const {
@@ -86,7 +56,7 @@ kernels::AdamWSettings AdamW::settings(double learning_rate) const {
 }
 
 void AdamW::step(float learning_rate, float gradient_scale, const Stream& stream) {
-  for (const Slot& slot : slots_) require_slot(slot);
+  require_slots();
   ++steps_;
   kernels::AdamWSettings settings = this->settings(learning_rate);
   settings.gradient_scale = gradient_scale;
@@ -98,15 +68,24 @@ void AdamW::step(float learning_rate, float gradient_scale, const Stream& stream
     const UpdatedWeight weight(parameter, stream);
     settings.weight_decay = decay_of(parameter, weight_decay_);
     settings.rounding_key = rounding_key(parameter, steps_);
-    const StagedState m(slot.m, home_, stream), v(slot.v, home_, stream);
-    if (slot.eight_bit) {
-      const StagedState m_scales(slot.m_scales, home_, stream),
-          v_scales(slot.v_scales, home_, stream);
-      kernels::adamw_update_8bit(weight.master, {m, m_scales, v, v_scales}, gradient,
+    const StagedMoment m(slot.m, home_, stream), v(slot.v, home_, stream);
+    if (by_blocks_) {
+      kernels::adam_mini_update(weight.master, m.values, v.values, gradient, weight.compute_copy,
+                                settings, stream);
+    } else if (slot.m.eight_bit) {
+      kernels::adamw_update_8bit(weight.master, {m.values, m.scales, v.values, v.scales}, gradient,
                                  weight.compute_copy, settings, stream);
     } else {
-      kernels::adamw_update(weight.master, m, v, gradient, weight.compute_copy, settings, stream);
+      kernels::adamw_update(weight.master, m.values, v.values, gradient, weight.compute_copy,
+                            settings, stream);
     }
+  }
+}
+
+void AdamW::require_slots() const {
+  for (const Slot& slot : slots_) {
+    require_state(*slot.parameter, slot.m);
+    require_state(*slot.parameter, slot.v);
   }
 }
 
@@ -124,29 +103,26 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
   kernels::AdamWSettings settings =
       this->settings(learning_rate * shrinkage(beta1_, steps_) / root);
   settings.epsilon = static_cast<float>(epsilon_ / root);
+  require_slots();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
-    require_slot(slot);
     const StagedTensor direction(directions[i], Use::kWrite, stream);
-    const StagedState m(slot.m, home_, stream, Use::kRead), v(slot.v, home_, stream, Use::kRead);
-    if (slot.eight_bit) {
-      const StagedState m_scales(slot.m_scales, home_, stream, Use::kRead),
-          v_scales(slot.v_scales, home_, stream, Use::kRead);
-      kernels::adamw_direction_8bit(direction, {m, m_scales, v, v_scales}, settings, stream);
+    const StagedMoment m(slot.m, home_, stream, Use::kRead), v(slot.v, home_, stream, Use::kRead);
+    if (by_blocks_) {
+      kernels::adam_mini_direction(direction, m.values, v.values, settings, stream);
+    } else if (slot.m.eight_bit) {
+      kernels::adamw_direction_8bit(direction, {m.values, m.scales, v.values, v.scales}, settings,
+                                    stream);
     } else {
-      kernels::adamw_direction(direction, m, v, settings, stream);
+      kernels::adamw_direction(direction, m.values, v.values, settings, stream);
     }
   }
 }
 
 void AdamW::visit_state(const StateVisitor& visit) {
   for (Slot& slot : slots_) {
-    const std::string& name = slot.parameter->name();
-    const std::string codes = slot.eight_bit ? ".codes" : "";
-    visit(name + ".m" + codes, slot.m);
-    if (slot.eight_bit) visit(name + ".m.scales", slot.m_scales);
-    visit(name + ".v" + codes, slot.v);
-    if (slot.eight_bit) visit(name + ".v.scales", slot.v_scales);
+    visit_moment(slot.parameter->name() + ".m", slot.m, visit);
+    visit_moment(slot.parameter->name() + ".v", slot.v, visit);
   }
 }
 

@@ -5,15 +5,15 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
+#include "optimizer_state.h"
 
 namespace hybrid_trainer {
 
 /// Adam with decoupled weight decay. State: m and v for each parameter, in f32. Those of parameters
-/// with at least 4,096 elements are bf16, rounded stochastically, with state_bits 16, and with 8
-/// codes and scales ("h.0.mlp.c_fc.weight.m"
-/// is then "….m.codes" and "….m.scales"). Source: Loshchilov & Hutter 2019, algorithm 2; for 8 bits
-/// Dettmers et al. 2022, "8-bit optimizers via block-wise quantization".
-class AdamW final : public Optimizer {
+/// with at least 4,096 elements have 16 or 8 with such state_bits (see Moment). Source: Loshchilov &
+/// Hutter 2019, algorithm 2; for 8 bits Dettmers et al. 2022, "8-bit optimizers via block-wise
+/// quantization".
+class AdamW : public Optimizer {
  public:
   AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
         const Stream& home);
@@ -22,21 +22,35 @@ class AdamW final : public Optimizer {
                                  const Stream& stream) override;
   void visit_state(const StateVisitor& visit) override;
 
+ protected:
+  /// `by_blocks`: v has one element for each of a parameter's blocks.
+  AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& home,
+        bool by_blocks);
+
  private:
   struct Slot {
     Parameter* parameter;
-    bool eight_bit;
-    Tensor m, v;                // f32, or the codes; undefined while offloaded
-    Tensor m_scales, v_scales;  // for codes
+    Moment m, v;
   };
   kernels::AdamWSettings settings(double learning_rate) const;
-  static Slot make_slot(Parameter* parameter, std::int64_t state_bits, const Stream& stream);
-  static void require_slot(const Slot& slot);
+  void require_slots() const;
 
   const double beta1_, beta2_, epsilon_, weight_decay_;
+  const bool by_blocks_;
   std::vector<Parameter*> parameters_;
   std::vector<Slot> slots_;
   std::shared_ptr<MemoryPool> home_;
+};
+
+/// Adam-mini: AdamW whose v is one number, the mean square of the gradients, for each of a
+/// parameter's blocks: a head of queries, keys or values, an output of any other matrix, a token, a
+/// whole vector. Wants AdamW's learning rate. State: m, in f32, and v of Parameter::blocks()
+/// elements. Source: Zhang et al. 2024, "Adam-mini: use fewer learning rates to gain more".
+class AdamMini final : public AdamW {
+ public:
+  AdamMini(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,
+           const Stream& home)
+      : AdamW(config, std::move(parameters), home, true) {}
 };
 
 }  // namespace hybrid_trainer

@@ -6,7 +6,8 @@ namespace hybrid_trainer {
 
 /// Lion: each element moves by the learning rate, in the direction that the sign of momentum and
 /// gradient gives; decoupled weight decay. Wants a rate 3 to 10 times lower than AdamW's and a
-/// decay as much higher. State: m for each parameter. Source: Chen et al. 2023, "Symbolic discovery
+/// decay as much higher. State: m for each parameter, in 16 or 8 bits with such
+/// state_bits (see Moment). Source: Chen et al. 2023, "Symbolic discovery
 /// of optimization algorithms", algorithm 2.
 class Lion final : public MomentumOptimizer {
  public:

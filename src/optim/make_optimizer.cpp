@@ -3,6 +3,7 @@
 #include <array>
 #include <ranges>
 
+#include "adafactor.h"
 #include "adamw.h"
 #include "hybrid_trainer/core/error.h"
 #include "lion.h"
@@ -28,10 +29,9 @@ struct Row {
 };
 
 constexpr std::array kOptimizers{
-    Row{"adamw", make<AdamW>, true},
-    Row{"sgd", make<Sgd>, false},
-    Row{"muon", make<Muon>, true},
-    Row{"lion", make<Lion>, false},
+    Row{"adamw", make<AdamW>, true},         Row{"sgd", make<Sgd>, false},
+    Row{"muon", make<Muon>, true},           Row{"lion", make<Lion>, true},
+    Row{"adam_mini", make<AdamMini>, false}, Row{"adafactor", make<Adafactor>, false},
 };
 
 std::unique_ptr<Optimizer> make_by_name(const OptimizerConfig& config,

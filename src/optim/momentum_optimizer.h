@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer {
 
-/// An optimizer whose state is one f32 tensor m for each parameter, of its shape, or none at all.
+/// An optimizer whose state is one moment m for each parameter, or none at all.
 class MomentumOptimizer : public Optimizer {
  public:
   void step(float learning_rate, float gradient_scale, const Stream& stream) final;
@@ -19,9 +19,11 @@ class MomentumOptimizer : public Optimizer {
  protected:
   struct Slot {
     Parameter* parameter;
-    Tensor m;  // on the stream's device
+    Tensor m;       // on the stream's device
+    Tensor scales;  // of m in 8 bits
   };
-  MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum, const Stream& home);
+  MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum, const Stream& home,
+                    std::int64_t state_bits = 32);
   /// Updates m and the weight. `gradient` is not scaled yet.
   virtual void update(const Slot& slot, const Tensor& gradient, float learning_rate,
                       float gradient_scale, const Stream& stream) = 0;
@@ -30,8 +32,9 @@ class MomentumOptimizer : public Optimizer {
                                const Stream& stream) = 0;
 
  private:
+  void require_moments() const;
   std::vector<Parameter*> parameters_;
-  std::vector<Slot> slots_;  // with m where it is between updates
+  std::vector<Moment> moments_;  // of each, where it is between updates
   bool keeps_momentum_;
   std::shared_ptr<MemoryPool> home_;
 };

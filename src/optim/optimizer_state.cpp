@@ -1,8 +1,14 @@
 #include "optimizer_state.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/quantization.h"
 
 namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kLeastRoundedElements = 4096;
+
+}  // namespace
 
 UpdatedWeight::UpdatedWeight(const Parameter& parameter, const Stream& stream)
     : master(parameter.acquire_master(stream, Use::kChange)),
@@ -12,6 +18,33 @@ UpdatedWeight::UpdatedWeight(const Parameter& parameter, const Stream& stream)
 
 Tensor make_state(const Parameter& parameter, const Stream& home, DType dtype) {
   return Tensor::zeros(parameter.shape(), dtype, MemoryKind::kOptimizerState, home);
+}
+
+Moment make_moment(const Parameter& parameter, std::int64_t state_bits, const Stream& home) {
+  require(state_bits == 32 || state_bits == 16 || state_bits == 8,
+          "optimizer.state_bits must be 8, 16 or 32");
+  if (parameter.elements() < kLeastRoundedElements || state_bits == 32)
+    return {make_state(parameter, home), {}};
+  if (state_bits == 16) return {make_state(parameter, home, DType::kBF16), {}};
+  const Shape blocks{kernels::quantization_blocks(parameter.elements())};
+  return {make_state(parameter, home, DType::kU8),
+          Tensor::zeros(blocks, DType::kF32, MemoryKind::kOptimizerState, home), true};
+}
+
+void visit_moment(const std::string& name, Moment& moment, const Optimizer::StateVisitor& visit) {
+  visit(moment.eight_bit ? name + ".codes" : name, moment.values);
+  if (moment.eight_bit) visit(name + ".scales", moment.scales);
+}
+
+std::uint32_t rounding_key(const Parameter& parameter, std::int64_t step) {
+  std::uint32_t key = static_cast<std::uint32_t>(step) * 0x9E3779B9u;
+  for (const char c : parameter.name()) key = (key ^ static_cast<unsigned char>(c)) * 0x01000193u;
+  return key;
+}
+
+void require_state(const Parameter& parameter, const Moment& moment) {
+  require_state(parameter, moment.values);
+  if (moment.eight_bit) require_state(parameter, moment.scales);
 }
 
 void require_state(const Parameter& parameter, const Tensor& state) {

@@ -19,8 +19,32 @@ class StagedState : public StagedTensor {
       : StagedTensor(state, use, stream, home != stream.pool()) {}
 };
 
+/// One moment of a parameter, of its shape: in f32; in bf16, rounded stochastically; or in 8-bit
+/// codes with scales ("h.0.mlp.c_fc.weight.m" is then "….m.codes" and "….m.scales").
+struct Moment {
+  Tensor values;  // undefined while offloaded
+  Tensor scales;  // of codes
+  bool eight_bit = false;
+};
+/// Zeros. Parameters below 4,096 elements keep 32 bits. Throws Error for other widths than 8, 16
+/// and 32.
+Moment make_moment(const Parameter& parameter, std::int64_t state_bits, const Stream& home);
+void visit_moment(const std::string& name, Moment& moment, const Optimizer::StateVisitor& visit);
+
+/// A moment on the stream's pool for the time of one update.
+struct StagedMoment {
+  StagedMoment(const Moment& moment, const std::shared_ptr<MemoryPool>& home, const Stream& stream,
+               Use use = Use::kChange)
+      : values(moment.values, home, stream, use), scales(moment.scales, home, stream, use) {}
+  StagedState values, scales;
+};
+
+/// What bf16 moments are rounded up or down by: another one for each parameter and step.
+std::uint32_t rounding_key(const Parameter& parameter, std::int64_t step);
+
 /// Throws Error, which names the parameter, if its state is offloaded.
 void require_state(const Parameter& parameter, const Tensor& state);
+void require_state(const Parameter& parameter, const Moment& moment);
 
 /// Throws ShapeMismatch unless there is one f32 tensor of the right shape per parameter.
 void require_directions(const std::vector<Tensor>& directions,

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/kernels/normalization.h"
 #include "hybrid_trainer/kernels/quantization.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/kernels/shared_moment_update.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {
@@ -182,6 +183,32 @@ const std::vector<Case> kUpdates{
     {"lion_update",
      {{"w", kRow}, {"m", kRow}, {"g", kRow}, {"compute_copy", kRow, DType::kBF16}},
      [](const Tensors& t, const Stream& s) { lion_update(t[0], t[1], t[2], t[3], {}, s); }},
+    {"lion_update_8bit",
+     {{"w", kRow},
+      {"m_codes", kRow, DType::kU8},
+      {"m_scales", kOne},
+      {"g", kRow},
+      {"compute_copy", kRow, DType::kBF16}},
+     [](const Tensors& t, const Stream& s) {
+       lion_update_8bit(t[0], t[1], t[2], t[3], t[4], {}, s);
+     }},
+    {"adam_mini_update",
+     {{"w", kRow}, {"m", kRow}, {"v", kOne}, {"g", kRow}, {"compute_copy", kRow, DType::kBF16}},
+     [](const Tensors& t, const Stream& s) {
+       adam_mini_update(t[0], t[1], t[2], t[3], t[4], kAdamW, s);
+     }},
+    {"adam_mini_direction",
+     {{"direction", kRow}, {"m", kRow}, {"v", kOne}},
+     [](const Tensors& t, const Stream& s) { adam_mini_direction(t[0], t[1], t[2], kAdamW, s); }},
+    {"adafactor_update",
+     {{"w", kRow},
+      {"rows", kOne},
+      {"columns", kRow},
+      {"g", kRow},
+      {"compute_copy", kRow, DType::kBF16}},
+     [](const Tensors& t, const Stream& s) {
+       adafactor_update(t[0], t[1], t[2], t[3], t[4], {}, s);
+     }},
     {"lion_direction",
      {{"direction", kRow}, {"m", kRow}},
      [](const Tensors& t, const Stream& s) { lion_direction(t[0], t[1], 0.1f, s); }},

@@ -60,8 +60,14 @@ TEST(CudaOptimizerUpdate, RoundsMomentsAsTheProcessorDoes) {
       adamw_update(w, m, v, g, {}, settings, host);
       adamw_update(w_there, m_there, v_there, g_there, {}, settings, stream);
     }
+    const LionSettings lion{.rounding_key = 321};
+    lion_update(w, m, g, {}, lion, host);
+    lion_update(w_there, m_there, g_there, {}, lion, stream);
     expect_same_bits(wait_for_host(m_there, stream), m);
     expect_same_bits(wait_for_host(v_there, stream), v);
+    lion_direction(g, m, 0.1f, host);
+    lion_direction(g_there, m_there, 0.1f, stream);
+    expect_same_bits(wait_for_host(g_there, stream), g);
   }
 }
 

@@ -124,5 +124,37 @@ TEST(CudaQuantization, RunsAdamWOnEightBits) {
   }
 }
 
+/// The direction is that of the codes; codes may differ by one value as above.
+TEST(CudaQuantization, RunsLionOnEightBits) {
+  const Stream host = cpu_stream();
+  const LionSettings settings{.learning_rate = 0.1f, .weight_decay = 0.2f, .gradient_scale = 0.5f};
+  for (const std::int64_t n : {1, 255, 1023, 2600}) {
+    for (const bool with_copy : {false, true}) {
+      const Tensors tensors = eight_bit_case(n, with_copy, host);
+      const auto kernel = [&](const Tensors& t, const Stream& s) {
+        lion_direction(t[3], t[4], 0.1f, s);
+        lion_update_8bit(t[0], t[4], t[5], t[1], t[2], settings, s);
+        dequantize(t[1], t[4], t[5], QuantizationMap::kSigned, s);
+      };
+      const Tensors results = copies_to(tensors, host);
+      kernel(results, host);
+      in_several_orders([&] {
+        const Stream stream = cuda_stream();
+        const Tensors device = copies_to(tensors, stream);
+        kernel(device, stream);
+        const auto compare = [&](std::size_t i, double tolerance) {
+          expect_close(wait_for_host(device[i], stream), values_of(results[i]), tolerance,
+                       concat("lion_update_8bit ", n, ", tensor ", i));
+        };
+        compare(0, 1e-6);
+        compare(1, 0.015 * static_cast<double>(results[5].data<float>()[0]));
+        if (with_copy) compare(2, 5e-3);
+        compare(5, 1e-6);
+        expect_same_bits(wait_for_host(device[3], stream), results[3]);
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::kernels

@@ -61,5 +61,13 @@ TEST_F(AttentionTest, RefusesSeveralPositionsBehindAFilledCache) {
   EXPECT_THROW(layer_.decode(x, Tensor{}, 3, cache.get(), pass_, stream_), Error);
 }
 
+TEST_F(AttentionTest, QueriesKeysAndValuesOfEachHeadAreABlockOfTheirMatrix) {
+  std::vector<std::string> blocks;
+  layer_.visit_parameters(
+      [&](Parameter& p) { blocks.push_back(concat(p.name(), " ", p.blocks())); });
+  EXPECT_EQ(blocks, (std::vector<std::string>{"attn.c_attn.weight 12", "attn.c_attn.bias 1",
+                                              "attn.c_proj.weight 16", "attn.c_proj.bias 1"}));
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::testing

@@ -157,7 +157,8 @@ TEST(AdamW8Bit, StepsStaySmallWhereGradientsAreTinyBesideOthers) {
 
 TEST(AdamW8Bit, RejectsOtherWidths) {
   const Stream stream(MemoryPool::create("device"));
-  EXPECT_THROW(AdamW(config_of(12), {}, stream, stream), Error);
+  testing::ParameterSet parameters(stream);
+  EXPECT_THROW(AdamW(config_of(12), {&parameters[0]}, stream, stream), Error);
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ TEST(MemorySimulation, KnowsEachPrecision) {
 }
 
 TEST(MemorySimulation, KnowsEachOptimizer) {
-  for (const char* name : {"muon", "sgd", "lion"}) {
+  for (const char* name : {"muon", "sgd", "lion", "adam_mini", "adafactor"}) {
     HybridTrainerConfig config = three_layers();
     config.optimizer.name = name;
     expect_as_measured(config);

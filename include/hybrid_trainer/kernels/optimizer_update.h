@@ -55,14 +55,20 @@ struct LionSettings {
   float beta1 = 0.9f;
   float beta2 = 0.99f;
   float weight_decay = 0;
-  float gradient_scale = 1;  // multiplies the gradient first
+  float gradient_scale = 1;        // multiplies the gradient first
+  std::uint32_t rounding_key = 0;  // see AdamWSettings
 };
 
 /// One fused Lion step: w = w·(1 − lr·decay) − lr·sign(β1·m + (1−β1)·g), m = β2·m + (1−β2)·g;
-/// sign(0) = 0. Tensors as for adamw_update. Source: Chen et al. 2023, algorithm 2.
+/// sign(0) = 0. Tensors as for adamw_update, m in f32 or bf16. Source: Chen et al. 2023, algorithm 2.
 void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                  const LionSettings& settings, const Stream& stream);
-/// direction = −lr·sign(m): the step that Lion would take with no new gradient and no decay.
+/// The same with m quantised by the signed map, as in adamw_update_8bit.
+void lion_update_8bit(const Tensor& w, const Tensor& m_codes, const Tensor& m_scales,
+                      const Tensor& g, const Tensor& compute_copy, const LionSettings& settings,
+                      const Stream& stream);
+/// direction = −lr·sign(m): the step that Lion would take with no new gradient and no decay. m: f32,
+/// bf16, or the codes of a quantised one.
 void lion_direction(const Tensor& direction, const Tensor& m, float learning_rate,
                     const Stream& stream);
 

@@ -34,6 +34,10 @@ class Parameter {
   const Shape& shape() const { return shape_; }
   std::int64_t elements() const { return shape_.elements(); }
   Role role() const { return role_; }
+  /// Equal parts of consecutive elements whose gradients are of one size: the heads of a matrix that
+  /// has any, else its rows; a vector is one.
+  std::int64_t blocks() const { return blocks_; }
+  void set_blocks(std::int64_t blocks);
   /// A frozen one gets no gradient; optimizer, predictors, snapshot and checkpoints leave it out,
   /// so that whoever freezes it, before a trainer is made of the model, gives it its values again
   /// where the model is made again.
@@ -82,6 +86,7 @@ class Parameter {
   std::string name_;
   Shape shape_;
   Role role_;
+  std::int64_t blocks_;
   bool trainable_ = true;
   std::unique_ptr<WeightStorage> storage_;
   GradientSink* sink_ = nullptr;

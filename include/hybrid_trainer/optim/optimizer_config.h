@@ -59,18 +59,23 @@ struct OptimizerConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"name", self.name,
                 "The rule of the update; muon orthogonalises the momentum of matrices and leaves "
-                "the rest to adamw.",
+                "the rest to adamw. State of a parameter: adamw 8 bytes, adam_mini (one second "
+                "moment for a head, a row or a token) 4, muon, lion and sgd 4, adafactor (second "
+                "moments by rows and columns, no momentum to predict by) below 0.1.",
                 Range{}, optimizer_names()});
-    visit(Field{"learning_rate", self.learning_rate,
-                "Highest learning rate of the schedule; adamw and muon want the "
-                "same size, lion a third to a tenth of it.",
-                Range::at_least(0)});
-    visit(
-        Field{"betas", self.betas,
-              "Two decay factors: adamw's of the mean and of the mean square of the gradients, "
-              "lion's of the momentum that is signed with the gradient and of the one that stays.",
-              Range::fraction()});
-    visit(Field{"epsilon", self.epsilon, "Added to AdamW's denominator.", Range::above(0)});
+    visit(Field{
+        "learning_rate", self.learning_rate,
+        "Highest learning rate of the schedule; adamw, adam_mini, adafactor and muon want the "
+        "same size, lion a third to a tenth of it.",
+        Range::at_least(0)});
+    visit(Field{
+        "betas", self.betas,
+        "Two decay factors: adamw's and adam_mini's of the mean and of the mean square of the "
+        "gradients, lion's of the momentum that is signed with the gradient and of the one "
+        "that stays. adafactor's mean squares decay by 1 - t^-0.8 in step t.",
+        Range::fraction()});
+    visit(Field{"epsilon", self.epsilon, "Added to the denominator of adamw and adam_mini.",
+                Range::above(0)});
     visit(Field{"momentum", self.momentum, "Decay factor of the momentum of sgd and muon.",
                 Range::fraction()});
     visit(Field{"weight_decay", self.weight_decay,
@@ -81,9 +86,9 @@ struct OptimizerConfig {
                 "Gradients with a longer global norm are scaled down to it; 0 never does.",
                 Range::at_least(0)});
     visit(Field{"state_bits", self.state_bits,
-                "Bits of each of AdamW's moments, 32, 16 or 8: 16 is bf16, rounded stochastically, "
-                "8 in blocks of 256 with a scale each; parameters below 4,096 elements and the "
-                "momentum of muon's matrices keep 32.",
+                "Bits of each moment of adamw and lion, 32, 16 or 8: 16 is bf16, rounded "
+                "stochastically, 8 in blocks of 256 with a scale each; parameters below 4,096 "
+                "elements and the momentum of muon's matrices keep 32.",
                 Range::between(8, 32)});
     visit(Field{"groups", self.groups, "Weights that are updated otherwise."});
   }

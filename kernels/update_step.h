@@ -49,4 +49,42 @@ struct AdamWStep {
   float kept;  // share of the weight left by its decay
 };
 
+/// One Lion step of one weight.
+struct LionStep {
+  explicit LionStep(const LionSettings& settings)
+      : s(settings), kept(1.0f - s.learning_rate * s.weight_decay) {}
+  static constexpr float sign(float x) {
+    return static_cast<float>(x > 0) - static_cast<float>(x < 0);
+  }
+  /// Returns the new weight and updates the momentum m with the gradient.
+  constexpr float operator()(float weight, float gradient, float& m) const {
+    const float last = m, scaled = gradient * s.gradient_scale;
+    m = s.beta2 * last + (1.0f - s.beta2) * scaled;
+    return weight * kept - s.learning_rate * sign(s.beta1 * last + (1.0f - s.beta1) * scaled);
+  }
+  LionSettings s;
+  float kept;
+};
+
+/// One Adam-mini step of a block of `length` weights.
+struct AdamMiniStep {
+  AdamMiniStep(const AdamWSettings& s, std::int64_t length)
+      : step(s),
+        mean_factor(static_cast<double>(s.gradient_scale) * s.gradient_scale /
+                    static_cast<double>(length)) {}
+  /// The block's next v; `square_sum`: of its gradients, not scaled.
+  constexpr float square(float v, double square_sum) const {
+    return step.beta2 * v + (1.0f - step.beta2) * static_cast<float>(square_sum * mean_factor);
+  }
+  /// What the block's m is multiplied by.
+  constexpr float rate(float v) const { return step.factors.change(1.0f, v); }
+  /// Returns the new weight and updates its m.
+  constexpr float operator()(float weight, float gradient, float& m, float rate) const {
+    m = step.beta1 * m + (1.0f - step.beta1) * (gradient * step.gradient_scale);
+    return weight * step.kept + rate * m;
+  }
+  AdamWStep step;
+  double mean_factor;
+};
+
 }  // namespace hybrid_trainer::kernels

@@ -1,0 +1,59 @@
+#include "adafactor.h"
+
+#include <cmath>
+
+#include "hybrid_trainer/kernels/shared_moment_update.h"
+
+namespace hybrid_trainer {
+
+Adafactor::Adafactor(const OptimizerConfig& config, std::vector<Parameter*> parameters,
+                     const Stream&, const Stream& home)
+    : weight_decay_(config.weight_decay), parameters_(std::move(parameters)), home_(home.pool()) {
+  for (Parameter* parameter : parameters_) {
+    const Shape& shape = parameter->shape();
+    const std::int64_t columns = shape[shape.rank() - 1];
+    const auto zeros = [&](std::int64_t count) {
+      return Tensor::zeros({count}, DType::kF32, MemoryKind::kOptimizerState, home);
+    };
+    slots_.push_back({parameter, zeros(parameter->elements() / columns), zeros(columns)});
+  }
+}
+
+void Adafactor::step(float learning_rate, float gradient_scale, const Stream& stream) {
+  for (const Slot& slot : slots_) {
+    require_state(*slot.parameter, slot.rows);
+    require_state(*slot.parameter, slot.columns);
+  }
+  ++steps_;
+  kernels::AdafactorSettings settings{
+      .learning_rate = learning_rate,
+      .decay = static_cast<float>(1 - std::pow(static_cast<double>(steps_), -0.8)),
+      .gradient_scale = gradient_scale};
+  for (const Slot& slot : slots_) {
+    const Parameter& parameter = *slot.parameter;
+    const Tensor given = parameter.gradient();
+    if (!given) continue;
+    const StagedTensor gradient(given, Use::kRead, stream);
+    const UpdatedWeight weight(parameter, stream);
+    settings.weight_decay = decay_of(parameter, weight_decay_);
+    const StagedState rows(slot.rows, home_, stream), columns(slot.columns, home_, stream);
+    kernels::adafactor_update(weight.master, rows, columns, gradient, weight.compute_copy, settings,
+                              stream);
+  }
+}
+
+void Adafactor::write_momentum_directions(const std::vector<Tensor>& directions, float,
+                                          const Stream& stream) {
+  require_directions(directions, parameters_);
+  for (const Tensor& direction : directions)
+    fill_zero(StagedTensor(direction, Use::kWrite, stream), stream);
+}
+
+void Adafactor::visit_state(const StateVisitor& visit) {
+  for (Slot& slot : slots_) {
+    visit(slot.parameter->name() + ".rows.v", slot.rows);
+    visit(slot.parameter->name() + ".columns.v", slot.columns);
+  }
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <vector>
+
+#include "hybrid_trainer/optim/optimizer.h"
+#include "hybrid_trainer/optim/optimizer_config.h"
+#include "optimizer_state.h"
+
+namespace hybrid_trainer {
+
+/// Adafactor without a first moment: second moments of a matrix as means over its rows and columns,
+/// updates clipped to a root mean square of 1, decoupled weight decay. In step t the moments decay
+/// by 1 − t^−0.8, whatever optimizer.betas are, and the learning rate is the schedule's; it wants
+/// AdamW's. Nothing is left to coast on: momentum directions are zero. State: for each parameter
+/// "….rows.v" and "….columns.v"; a vector is a matrix of one row, so that its columns are all
+/// second moments. Source: Shazeer & Stern 2018, algorithm 4.
+class Adafactor final : public Optimizer {
+ public:
+  Adafactor(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
+            const Stream& home);
+  void step(float learning_rate, float gradient_scale, const Stream& stream) override;
+  void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
+                                 const Stream& stream) override;
+  void visit_state(const StateVisitor& visit) override;
+
+ private:
+  struct Slot {
+    Parameter* parameter;
+    Tensor rows, columns;
+  };
+  const double weight_decay_;
+  std::vector<Parameter*> parameters_;
+  std::vector<Slot> slots_;
+  std::shared_ptr<MemoryPool> home_;
+};
+
+}  // namespace hybrid_trainer
