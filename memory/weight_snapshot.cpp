@@ -6,6 +6,7 @@ void WeightSnapshot::take(const std::vector<Parameter*>& parameters, const Strea
   if (taken()) drop();
   try {
     for (const Parameter* parameter : parameters) {
+      const MemoryLabel label(parameter->name());
       const Tensor master = parameter->home_master();
       copies_.push_back(Tensor::empty_like(master, MemoryKind::kSnapshot, host_));
       copy_or_wait(copies_.back(), master, stream);

@@ -8,35 +8,12 @@
 
 namespace hybrid_trainer {
 
-Shape::Shape(std::initializer_list<std::int64_t> dimensions) {
-  for (std::int64_t dimension : dimensions) append(dimension);
-}
-
-void Shape::append(std::int64_t dimension) {
-  if (rank_ == kMaxRank) throw ShapeMismatch("a shape has at most 4 dimensions");
-  if (dimension < 0)
-    throw ShapeMismatch(concat("a dimension is ", dimension, "; it must not be negative"));
-  dimensions_[static_cast<std::size_t>(rank_++)] = dimension;
-}
-
-std::int64_t Shape::elements() const {
-  std::int64_t count = rank_ == 0 ? 0 : 1;
-  for (int i = 0; i < rank_; ++i) count *= (*this)[i];
-  return count;
-}
-
-std::string Shape::text() const {
-  std::string text = "(";
-  for (int i = 0; i < rank_; ++i) text += (i ? ", " : "") + std::to_string((*this)[i]);
-  return text + ")";
-}
-
 Tensor Tensor::empty(const Shape& shape, DType dtype, MemoryKind kind, const Stream& stream) {
   Tensor tensor;
   tensor.shape_ = shape;
   tensor.dtype_ = dtype;
   const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
-  tensor.buffer_ = std::make_shared<Buffer>(stream.pool()->allocate(bytes, kind));
+  tensor.buffer_ = std::make_shared<Buffer>(stream.pool()->allocate(bytes, kind, {dtype, shape}));
   return tensor;
 }
 

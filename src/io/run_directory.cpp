@@ -26,7 +26,7 @@ bool is_of_a_start(const fs::path& path) {
   const std::string name = path.filename().string();
   std::error_code ignored;
   if (name == "metrics.jsonl") return fs::file_size(path, ignored) == 0;
-  return name == ".lock" || name == "data.json" || name == "tokenizer" ||
+  return name == ".lock" || name == "data.json" || name == "tokenizer" || name == "oom.json" ||
          name.rfind(".tmp-", 0) == 0;
 }
 

@@ -87,6 +87,7 @@ Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream&
     throw ShapeMismatch(concat("decoder: a sequence of ", tokens.size(1),
                                " tokens, the context is ", config_.context));
   }
+  const MemoryLabel label("embedding");  // blocks name what they allocate themselves
   Tensor x = embedding_.forward(tokens, 0, tape.pass(), stream);
   drop(x, tape.pass(), stream);
   const Recomputation again = recomputation(tape);
@@ -97,18 +98,21 @@ Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream&
                        : blocks_[i]->forward(x, tape, stream);
   }
   tape.set_rebuild(elsewhere);
+  const MemoryLabel norm_label("ln_f");
   return final_norm_.forward(x, tape, stream);
 }
 
 Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                         const Stream& stream) {
   const Tensor x = hidden(batch.inputs, tape, stream);
+  const MemoryLabel label("head");
   const std::int64_t rows = batch.targets.elements();
   return head_.loss(x.view({rows, config_.width}), batch.targets.view({rows}), gradient_scale, tape,
                     stream);
 }
 
 void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  const MemoryLabel label("head");
   Tensor dx = head_.backward(tape, stream)
                   .view({batch.inputs.size(0), batch.inputs.size(1), config_.width});
   dx = final_norm_.backward(dx, tape, stream);

@@ -9,6 +9,7 @@ namespace hybrid_trainer {
 
 void ResidentGradients::allocate(const std::vector<Parameter*>& parameters, const Stream& stream) {
   for (const Parameter* parameter : parameters) {
+    const MemoryLabel label(parameter->name());
     Tensor& gradient = gradients_[parameter];
     if (!gradient)
       gradient = Tensor::empty(parameter->shape(), DType::kF32, MemoryKind::kGradients, stream);

@@ -7,6 +7,11 @@ namespace {
 
 constexpr std::array kRoleNames{"matrix", "embedding", "head", "vector", "expert"};
 
+Tensor make_master(const std::string& name, const Shape& shape, const Stream& stream) {
+  const MemoryLabel label(name);
+  return Tensor::zeros(shape, DType::kF32, MemoryKind::kParameters, stream);
+}
+
 }  // namespace
 
 const char* name_of(Role role) { return kRoleNames[static_cast<std::size_t>(role)]; }
@@ -21,8 +26,7 @@ Parameter::Parameter(std::string name, const Shape& shape, Role role, const Stre
       shape_(shape),
       role_(role),
       blocks_(role == Role::kVector ? 1 : shape[0]),
-      storage_(std::make_unique<ResidentWeight>(
-          Tensor::zeros(shape, DType::kF32, MemoryKind::kParameters, stream))) {}
+      storage_(std::make_unique<ResidentWeight>(make_master(name_, shape, stream))) {}
 
 void Parameter::set_blocks(std::int64_t blocks) {
   require(blocks > 0 && elements() % blocks == 0, "the blocks of a weight must be equal parts");
@@ -30,6 +34,7 @@ void Parameter::set_blocks(std::int64_t blocks) {
 }
 
 void Parameter::compute_in(DType dtype, const Stream& stream) {
+  const MemoryLabel label(name_);
   storage_->compute_in(role_ == Role::kVector ? DType::kF32 : dtype, stream);
 }
 
@@ -54,6 +59,7 @@ void Parameter::leave(const GradientSink& sink) {
 Tensor Parameter::gradient() const { return contributed_ > 0 ? sink_->gradient(*this) : Tensor{}; }
 
 Tensor Parameter::gradient_to_write() const {
+  const MemoryLabel label(name_);
   Tensor gradient = sink_ == nullptr ? Tensor{} : sink_->gradient(*this);
   if (gradient) return gradient;
   throw Error(ExitCode::kInternal, concat("the gradient of ", name_,

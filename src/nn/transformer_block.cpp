@@ -22,11 +22,13 @@ TransformerBlock::TransformerBlock(int index, const BlockSpec& spec, const Strea
                                        stream);
   };
   const auto site = static_cast<std::uint64_t>(2 * index + 1);  // 0 is the embedding's
+  parts_[0].name = block_name(index, "attn");
+  parts_[1].name = block_name(index, "mlp");
   parts_[0].norm = norm("ln_1");
-  parts_[0].branch = std::make_unique<Attention>(block_name(index, "attn"), spec, stream);
+  parts_[0].branch = std::make_unique<Attention>(parts_[0].name, spec, stream);
   parts_[0].dropout_site = site;
   parts_[1].norm = norm("ln_2");
-  parts_[1].branch = std::make_unique<FeedForward>(block_name(index, "mlp"), spec, stream);
+  parts_[1].branch = std::make_unique<FeedForward>(parts_[1].name, spec, stream);
   parts_[1].dropout_site = site + 1;
 }
 
@@ -34,6 +36,7 @@ TransformerBlock::TransformerBlock(int index, const BlockSpec& spec, const Strea
 /// first.
 Tensor TransformerBlock::forward(const Part& part, const Tensor& x, const Tensor& residual,
                                  ActivationTape& tape, const Stream& stream) {
+  const MemoryLabel label(part.name);
   const Tensor normal = part.norm->forward(x, tape, stream);
   if (!drops(tape.pass())) return part.branch->forward(normal, residual, tape, stream);
   const Tensor y = part.branch->forward(normal, Tensor{}, tape, stream);
@@ -45,6 +48,7 @@ Tensor TransformerBlock::forward(const Part& part, const Tensor& x, const Tensor
 /// Adds to dx, the gradient of the residual stream, what comes through the part from dy.
 void TransformerBlock::backward(const Part& part, const Tensor& dx, const Tensor& dy,
                                 ActivationTape& tape, const Stream& stream) {
+  const MemoryLabel label(part.name);
   Tensor dbranch = dy;
   if (drops(tape.pass())) {
     dbranch = Tensor::empty_like(dy, MemoryKind::kActivations, stream);

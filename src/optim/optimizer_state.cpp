@@ -17,6 +17,7 @@ UpdatedWeight::UpdatedWeight(const Parameter& parameter, const Stream& stream)
                        : Weight{}) {}
 
 Tensor make_state(const Parameter& parameter, const Stream& home, DType dtype) {
+  const MemoryLabel label(parameter.name());
   return Tensor::zeros(parameter.shape(), dtype, MemoryKind::kOptimizerState, home);
 }
 

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/token_dataset.h"
 #include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/checkpoint.h"
@@ -160,6 +161,15 @@ json::array checkpoints_in(const fs::path& folder) {
   return checkpoints;
 }
 
+/// A run's oom.json.
+json::object inspect_shortage(const fs::path& path) {
+  json::object found{{"kind", "out_of_memory"}, {"path", path.string()}};
+  const json::value value = read_json(path);
+  if (!value.is_object()) throw DataError(path.string() + ": want a JSON object");
+  for (const auto& [key, part] : value.get_object()) found[key] = part;
+  return found;
+}
+
 json::object inspect_run(const RunPaths& paths) {
   HybridTrainerConfig config;
   read_config(config, paths.config());
@@ -173,8 +183,11 @@ json::object inspect_run(const RunPaths& paths) {
     phases[name_of(phase)] = json::object{
         {"steps", use.steps}, {"seconds", use.seconds}, {"peak_bytes", use.peak_bytes}};
   }
+  json::value shortage;
+  if (fs::exists(paths.shortage())) shortage = paths.shortage();
   return {{"kind", "run"},
           {"path", paths.root},
+          {"out_of_memory", std::move(shortage)},
           {"steps", summary.steps},
           {"steps_planned", config.training.steps},
           {"tokens", summary.tokens},
@@ -203,8 +216,10 @@ json::object inspect_any(const fs::path& path) {
   if (fs::is_directory(path)) return inspect_folder(path);
   if (path.extension() == ".safetensors") return inspect_safetensors(path);
   if (path.extension() == ".bin") return inspect_shard(path);
-  throw DataError(
-      concat(path.string(), ": want a folder, a .safetensors file or a token shard (.bin)"));
+  if (path.filename() == "oom.json") return inspect_shortage(path);
+  throw DataError(concat(path.string(),
+                         ": want a folder, a .safetensors file, a token shard (.bin) or a run's "
+                         "oom.json"));
 }
 
 }  // namespace

@@ -146,14 +146,17 @@ void ModelTrainable::apply_gradient() {
 
 std::vector<Tensor> ModelTrainable::empty_like_weights(MemoryKind kind) {
   std::vector<Tensor> tensors;
-  for (const Parameter* parameter : step_->parameters())
+  for (const Parameter* parameter : step_->parameters()) {
+    const MemoryLabel label(parameter->name());
     tensors.push_back(Tensor::empty(parameter->shape(), DType::kF32, kind, stream_));
+  }
   return tensors;
 }
 
 std::vector<Tensor> ModelTrainable::empty_directions() {
   std::vector<Tensor> tensors;
   for (const Parameter* parameter : step_->parameters()) {
+    const MemoryLabel label(parameter->name());
     tensors.push_back(Tensor::empty(parameter->shape(), DType::kF32, MemoryKind::kPredictor,
                                     empties_predict_ ? places_->overflow() : stream_));
   }

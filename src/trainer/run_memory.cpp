@@ -5,11 +5,12 @@
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/device.h"
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/observability/memory_shortage_json.h"
 #include "hybrid_trainer/trainer/memory_plan.h"
 #include "hybrid_trainer/trainer/run_files.h"
 
@@ -109,6 +110,19 @@ HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPath
         "what was planned when the run began stays; memory.plan=off lets other settings in");
   check_memory(taken, registry);
   return taken;
+}
+
+void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths, const RunMoment& moment) {
+  std::string message = error.what();
+  if (error.shortage()) {
+    try {
+      replace_file(paths.shortage(), to_json(*error.shortage(), moment.phase, moment.step));
+      message += concat("; `hybrid inspect ", paths.shortage(), "` says what held the memory");
+    } catch (const IoError& problem) {
+      message += concat("; what held the memory is not written: ", problem.what());
+    }
+  }
+  throw OutOfMemory(message, error.requested_bytes(), error.available_bytes(), error.shortage());
 }
 
 }  // namespace hybrid_trainer

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
@@ -18,5 +22,16 @@ bool has_checkpoint(const RunPaths& paths);
 HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPaths& paths,
                                 bool resumes, const ModelRegistry& registry,
                                 std::vector<std::string>& told);
+
+/// The step under way; none before the first.
+struct RunMoment {
+  std::optional<Phase> phase;
+  std::int64_t step = 0;
+};
+
+/// Throws the error again. Where it knows what held the memory, that is written to the run's
+/// oom.json before, and its message names the file.
+[[noreturn]] void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths,
+                                      const RunMoment& moment);
 
 }  // namespace hybrid_trainer

@@ -14,12 +14,12 @@
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/memory/memory_places.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "hybrid_trainer/trainer/phase_precision.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "src/trainer/config_changes.h"
+#include "src/trainer/resolved_config.h"
 #include "src/trainer/run_memory.h"
 #include "src/trainer/run_records.h"
 #include "src/trainer/settings_table.h"
@@ -34,38 +34,6 @@ std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config) {
   return make_device_pool(find_device(config.device), config.device_budget());
 }
 
-/// Throws ConfigError where the optimizer's groups do not fit the model, which is made without
-/// memory.
-void check_groups(const HybridTrainerConfig& config, const ModelRegistry& registry) {
-  const Stream nowhere(MemoryPool::create("device", {}, simulated_memory({})));
-  const auto model = make_model(config.model, 0, nowhere, registry);
-  make_optimizer(config.optimizer, trainable_parameters(*model), nowhere);
-}
-
-/// The config, completed from the data, the --init-from folder and the machine. Throws ConfigError,
-/// OutOfMemory.
-HybridTrainerConfig resolved(const TrainingRunSettings& settings, const TokenDataset& train,
-                             std::vector<std::string>& told) {
-  HybridTrainerConfig config = settings.config;
-  if (settings.init_from)
-    config.model = read_hugging_face_model_config(*settings.init_from, config.model.dropout,
-                                                  *settings.registry);
-  const std::int64_t known = train.vocabulary_size().value_or(0);
-  if (config.model.vocabulary == 0) config.model.vocabulary = known;
-  if (config.model.vocabulary == 0) {
-    throw ConfigError(
-        {"model.vocabulary: the data folder does not say how many tokens there are; give --set "
-         "model.vocabulary=N"});
-  }
-  if (config.model.vocabulary < known) {
-    throw ConfigError({concat("model.vocabulary: got ", config.model.vocabulary,
-                              ", the data's tokenizer has ", known)});
-  }
-  config.validate(*settings.registry);
-  if (!config.optimizer.groups.empty()) check_groups(config, *settings.registry);
-  return with_memory(config, {settings.run.string()}, settings.resume, *settings.registry, told);
-}
-
 /// Everything that one run holds, built in order; earlier members outlive later ones.
 class TrainingRun {
  public:
@@ -76,7 +44,7 @@ class TrainingRun {
         interruption_(interruption),
         train_(settings.data, Split::kTrain, known_vocabulary(settings)),
         validation_(settings.data, Split::kValidation, known_vocabulary(settings)),
-        config_(resolved(settings, train_, planned_)),
+        config_(resolved_config(settings, train_, planned_)),
         stream_(device_pool(config_)),
         host_(make_host_pool(stream_.device(), config_.memory.host_budget.limit())),
         loader_(train_, batch_settings(config_), batches_stream()),
@@ -91,7 +59,8 @@ class TrainingRun {
   TrainingRunResult train();
 
  private:
-  /// Of data that do not say it themselves; with those that do, resolved() compares.
+  TrainingRunResult train_or_resume();
+  /// Of data that do not say it themselves; with those that do, resolved_config compares.
   static std::optional<std::int64_t> known_vocabulary(const TrainingRunSettings& settings) {
     const std::int64_t wanted = settings.config.model.vocabulary;
     if (wanted == 0 || read_data_info(settings.data)) return {};
@@ -138,6 +107,7 @@ class TrainingRun {
   std::optional<HybridTrainerConfig> config_before_;  // of the run being resumed
   std::unique_ptr<Tokenizer> tokenizer_;              // of the sample, if the data have one
   std::string save_problem_;                          // of the last checkpoint, if it failed
+  RunMoment now_;
 };
 
 /// Throws if the run in the folder cannot be resumed with this configuration or these data.
@@ -251,6 +221,7 @@ Batch TrainingRun::next_batch(HybridTrainer& trainer, RunRecords& records) {
 /// One step, and the evaluation that falls due after it.
 StepRecord TrainingRun::step(LanguageModel& model, HybridTrainer& trainer, RunRecords& records) {
   const Batch batch = next_batch(trainer, records);
+  now_ = {trainer.phase(), trainer.steps_done() + 1};
   const std::int64_t undecided_before = trainer.undecided_steps();
   try {
     StepRecord record = trainer.step(batch);
@@ -336,6 +307,15 @@ void TrainingRun::check_steps_left(const HybridTrainer& trainer) const {
 }
 
 TrainingRunResult TrainingRun::train() {
+  try {
+    std::filesystem::remove(directory_.paths().shortage());  // of a run that goes on
+    return train_or_resume();
+  } catch (const OutOfMemory& error) {
+    throw_with_snapshot(error, directory_.paths(), now_);
+  }
+}
+
+TrainingRunResult TrainingRun::train_or_resume() {
   const RunPaths& paths = directory_.paths();
   if (stream_.device().type == DeviceType::kCuda) {
     stream_.pool()->reserve(

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -134,6 +135,75 @@ TEST(MemoryPool, ThrowsOverBudgetAndNamesPoolKindRequestAndBudget) {
     EXPECT_NE(std::string(error.what()).find("model.width"), std::string::npos) << error.what();
   }
   EXPECT_NO_THROW(pool->allocate(384, MemoryKind::kGradients));
+}
+
+TEST(MemoryPool, SaysWhatWasAskedForAndWhatHoldsTheMemory) {
+  const auto pool = MemoryPool::create("device", 8192);
+  std::vector<Buffer> kept;
+  for (int i = 1; i <= 12; ++i) {
+    const std::string name = "w" + std::to_string(i);
+    const MemoryLabel label(name);
+    kept.push_back(pool->allocate(static_cast<std::size_t>(64 * i), MemoryKind::kParameters,
+                                  {DType::kF32, {4, 4 * i}}));
+  }
+  kept.erase(kept.begin() + 10);  // w11
+  const std::string long_name = std::string(60, 'x') + ".attn";
+  const MemoryLabel outer(long_name);
+  std::shared_ptr<const MemoryShortage> shortage;
+  try {
+    pool->allocate(4096, MemoryKind::kActivations, {DType::kBF16, {32, 64}});
+  } catch (const OutOfMemory& error) {
+    shortage = error.shortage();
+    const std::string message = error.what();
+    for (const char* part : {".attn bf16 (32, 64)", "largest 768 for w12 f32 (4, 48), 640 for w10"})
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+  ASSERT_TRUE(shortage);
+  EXPECT_EQ(shortage->asked.bytes, 4096u);
+  EXPECT_EQ(shortage->asked.kind, MemoryKind::kActivations);
+  EXPECT_EQ(std::string(shortage->asked.label.data()), long_name.substr(65 - 47));
+  EXPECT_EQ(shortage->budget_bytes, 8192u);
+  EXPECT_EQ(shortage->blocks, 11u);
+  EXPECT_EQ(shortage->use.live_total, 64u * (78 - 11));
+  ASSERT_EQ(shortage->largest.size(), MemoryShortage::kLargest);
+  EXPECT_EQ(shortage->largest[0].text(), "w12 f32 (4, 48)");
+  EXPECT_EQ(shortage->largest[1].text(), "w10 f32 (4, 40)");
+  EXPECT_EQ(shortage->largest[9].text(), "w2 f32 (4, 8)");
+}
+
+/// Bytes by slot.
+class Listening final : public MemoryListener {
+ public:
+  void allocated(std::size_t slot, const MemoryBlock& block) override {
+    EXPECT_TRUE(live.emplace(slot, block.text()).second);
+    ++calls;
+  }
+  void released(std::size_t slot, const MemoryBlock&) override {
+    EXPECT_EQ(live.erase(slot), 1u);
+    ++calls;
+  }
+  std::map<std::size_t, std::string> live;
+  int calls = 0;
+};
+
+TEST(MemoryPool, TellsAListenerOfEachBlockFromThoseThatLiveOn) {
+  Listening listener;
+  const auto pool = MemoryPool::create("device");
+  Buffer weights = pool->allocate(64, MemoryKind::kParameters);
+  pool->set_listener(&listener);
+  EXPECT_EQ(listener.live.at(0), "parameters");
+  {
+    const MemoryLabel label("h.0");
+    const Buffer passing = pool->allocate(64, MemoryKind::kActivations, {DType::kF32, {16}});
+    EXPECT_EQ(listener.live.at(1), "h.0 f32 (16)");
+    weights.set_kind(MemoryKind::kMasterWeights);
+    EXPECT_EQ(listener.live.at(0), "master_weights");
+  }
+  const Buffer next = pool->allocate(64, MemoryKind::kData);
+  EXPECT_EQ(listener.live.at(1), "data") << "a slot is used again";
+  pool->set_listener(nullptr);
+  weights = Buffer();
+  EXPECT_EQ(listener.calls, 6);
 }
 
 TEST(MemoryPool, GivesCachedBlocksUpBeforeItRefuses) {

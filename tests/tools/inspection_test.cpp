@@ -7,10 +7,13 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/prepare.h"
 #include "hybrid_trainer/data/token_shards.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
+#include "hybrid_trainer/observability/memory_shortage_json.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "trainer/temporary_folder.h"
 
@@ -148,6 +151,30 @@ TEST_F(InspectionOf, AnythingElseIsRefused) {
   EXPECT_THROW(inspect(folder_ / "junk.safetensors"), DataError);
   write_text(folder_ / "junk.bin", "junk");
   EXPECT_THROW(inspect(folder_ / "junk.bin"), DataError);
+}
+
+TEST_F(InspectionOf, ARunThatRanOutOfMemorySaysWhatHeldIt) {
+  const auto pool = MemoryPool::create("device", 4096);
+  const MemoryLabel label("wte.weight");
+  const Buffer held = pool->allocate(3072, MemoryKind::kParameters, {DType::kF32, {48, 16}});
+  std::shared_ptr<const MemoryShortage> shortage;
+  try {
+    pool->allocate(2048, MemoryKind::kActivations, {DType::kBF16, {4, 256}});
+  } catch (const OutOfMemory& error) {
+    shortage = error.shortage();
+  }
+  const RunPaths paths{(folder_ / "run").string()};
+  fs::create_directories(paths.checkpoints());
+  write_file(paths.config(), config_json(HybridTrainerConfig{}));
+  EXPECT_TRUE(seen(paths.root).at("out_of_memory").is_null());
+  write_file(paths.shortage(), to_json(*shortage, Phase::kFull, 7));
+  EXPECT_EQ(seen(paths.root).at("out_of_memory").as_string(), paths.shortage());
+  const auto found = seen(paths.shortage());
+  EXPECT_EQ(found.at("kind").as_string(), "out_of_memory");
+  EXPECT_EQ(found.at("step").as_int64(), 7);
+  EXPECT_EQ(found.at("asked").at("shape"), (boost::json::array{4, 256}));
+  EXPECT_EQ(found.at("free_bytes").as_int64(), 1024);
+  expect_text({"wte.weight", "3.07 kB", "[48, 16]", "bf16", "full", "parameters"});
 }
 
 }  // namespace

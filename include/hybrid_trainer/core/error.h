@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hybrid_trainer {
@@ -106,18 +108,25 @@ class ConfigError : public Error {
   std::vector<std::string> problems_;
 };
 
+struct MemoryShortage;
+
 class OutOfMemory : public Error {
  public:
-  OutOfMemory(const std::string& message, std::size_t requested_bytes, std::size_t available_bytes)
+  OutOfMemory(const std::string& message, std::size_t requested_bytes, std::size_t available_bytes,
+              std::shared_ptr<const MemoryShortage> shortage = {})
       : Error(ExitCode::kMemory, message),
         requested_bytes_(requested_bytes),
-        available_bytes_(available_bytes) {}
+        available_bytes_(available_bytes),
+        shortage_(std::move(shortage)) {}
   std::size_t requested_bytes() const { return requested_bytes_; }
   std::size_t available_bytes() const { return available_bytes_; }
+  /// What held the memory (core/memory_pool.h); null where no pool was asked.
+  const std::shared_ptr<const MemoryShortage>& shortage() const { return shortage_; }
 
  private:
   std::size_t requested_bytes_;
   std::size_t available_bytes_;
+  std::shared_ptr<const MemoryShortage> shortage_;
 };
 
 class ShapeMismatch : public Error {

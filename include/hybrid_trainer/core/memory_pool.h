@@ -7,26 +7,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "hybrid_trainer/core/memory_block.h"
 #include "hybrid_trainer/core/memory_source.h"
 
 namespace hybrid_trainer {
-
-/// What bytes are for; every allocation is accounted under one kind.
-enum class MemoryKind {
-  kParameters,
-  kGradients,
-  kOptimizerState,
-  kActivations,
-  kPredictor,
-  kSnapshot,
-  kWorkspace,
-  kData,
-  kMasterWeights,  // f32, where bf16 copies of them compute as kParameters
-  kLogits,
-};
-inline constexpr std::size_t kMemoryKinds = 10;
-const char* name_of(MemoryKind kind);  // "parameters", "gradients", "optimizer_state", ...
 
 struct MemoryUse {
   std::array<std::size_t, kMemoryKinds> live{};  // bytes in use now, by kind
@@ -39,6 +25,26 @@ struct MemoryUse {
   std::size_t most_taken = 0;  // highest sum of live_total and cached ever; a budget bounds it
   /// Bytes ever taken from the system: unchanged over a step that allocates nothing.
   std::size_t fresh_total = 0;
+};
+
+/// What a pool held when it could not give what was asked for.
+struct MemoryShortage {
+  static constexpr std::size_t kLargest = 10;
+  std::string pool;
+  MemoryBlock asked;
+  std::optional<std::size_t> budget_bytes;  // none: the system had no more
+  MemoryUse use;
+  std::size_t blocks = 0;            // live ones
+  std::vector<MemoryBlock> largest;  // of them, at most kLargest, the largest first
+};
+
+/// Is told of a pool's blocks. Called under the pool's lock: it must not call the pool.
+class MemoryListener {
+ public:
+  virtual ~MemoryListener() = default;
+  /// `slot` is the block's own until it is released, and below the most blocks ever live at once.
+  virtual void allocated(std::size_t slot, const MemoryBlock& block) = 0;
+  virtual void released(std::size_t slot, const MemoryBlock& block) = 0;
 };
 
 class MemoryPool;
@@ -70,6 +76,7 @@ class Buffer {
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
   MemoryKind kind_ = MemoryKind::kWorkspace;
+  std::size_t slot_ = 0;  // of the pool's record of it
 };
 
 /// A pool of memory that counts by kind, reuses freed blocks and may have a hard budget. On a
@@ -88,10 +95,14 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  /// Uninitialised bytes. Throws OutOfMemory, which names pool, kind, request and budget, if
-  /// returning cached blocks to the system did not help.
-  Buffer allocate(std::size_t bytes, MemoryKind kind);
+  /// Uninitialised bytes, for a tensor of `content` where there is one. Throws OutOfMemory, which
+  /// names pool, request, budget and the largest blocks, and has a MemoryShortage, if returning
+  /// cached blocks to the system did not help.
+  Buffer allocate(std::size_t bytes, MemoryKind kind, const BlockContent& content = {});
   MemoryUse use() const;
+  /// Told of each block that lives now and of all that follow, until nullptr is set; a block that
+  /// changes its kind is released and allocated. It must outlive that.
+  void set_listener(MemoryListener* listener);
   void reset_peaks();
   /// Returns the cached blocks to the system; but not the slabs of a source that prefers them,
   /// since taking or returning one would block the device.
@@ -116,9 +127,10 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   MemoryPool(std::string name, std::optional<std::size_t> budget_bytes,
              std::unique_ptr<MemorySource> source);
   void* find(std::size_t size);
-  [[noreturn]] void throw_out_of_memory(std::size_t size, const char* what) const;
-  void release(void* data, std::size_t bytes, MemoryKind kind) noexcept;
-  void move_kind(std::size_t bytes, MemoryKind from, MemoryKind to);
+  [[noreturn]] void throw_out_of_memory(const MemoryBlock& asked, const char* what) const;
+  MemoryUse use_now() const;
+  void release(const Buffer& buffer) noexcept;
+  void move_kind(const Buffer& buffer, MemoryKind to);
   struct Blocks;
   std::string name_;
   std::optional<std::size_t> budget_bytes_;

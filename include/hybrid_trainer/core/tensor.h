@@ -1,8 +1,6 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <string>
 
@@ -11,24 +9,6 @@
 #include "hybrid_trainer/core/stream.h"
 
 namespace hybrid_trainer {
-
-/// Up to four dimensions, row-major, held without heap memory.
-class Shape {
- public:
-  static constexpr int kMaxRank = 4;
-  Shape() = default;
-  Shape(std::initializer_list<std::int64_t> dimensions);
-  int rank() const { return rank_; }
-  std::int64_t operator[](int i) const { return dimensions_[static_cast<std::size_t>(i)]; }
-  std::int64_t elements() const;
-  bool operator==(const Shape&) const = default;
-  std::string text() const;  // "(8, 64)"
-  void append(std::int64_t dimension);
-
- private:
-  std::array<std::int64_t, kMaxRank> dimensions_{};
-  int rank_ = 0;
-};
 
 /// A view of part of a shared Buffer: dtype, shape, contiguous row-major elements. Copying a Tensor
 /// copies the view, never the elements; the bytes go back to their pool with the last view.

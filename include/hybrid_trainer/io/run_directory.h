@@ -13,6 +13,8 @@ struct RunPaths {
   std::string metrics() const { return root + "/metrics.jsonl"; }
   std::string summary() const { return root + "/summary.json"; }
   std::string report() const { return root + "/report.html"; }
+  /// Of the OutOfMemory that ended the run last.
+  std::string shortage() const { return root + "/oom.json"; }
   std::string checkpoints() const { return root + "/checkpoints"; }
   std::string lock() const { return root + "/.lock"; }
   /// True if the folder holds a config.json and a trace of training.

@@ -46,6 +46,7 @@ class Parameter {
 
   /// The values in a dtype for one computation (see WeightStorage::acquire).
   Weight acquire(DType dtype, const Stream& stream, Use use = Use::kRead) const {
+    const MemoryLabel label(name_);
     return Weight(*storage_, dtype, use, stream);
   }
   /// The masters.
@@ -62,6 +63,7 @@ class Parameter {
   void refresh_compute_copy(const Stream& stream) { storage_->refresh_compute_copy(stream); }
   /// See WeightStorage.
   void park_master(const Stream& home, const Stream& stream) {
+    const MemoryLabel label(name_);
     storage_->park_master(home, stream);
   }
   void recall_master() { storage_->recall_master(); }

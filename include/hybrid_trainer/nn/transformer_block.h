@@ -28,6 +28,7 @@ class TransformerBlock final : public Module {
 
  private:
   struct Part {
+    std::string name;  // "h.0.attn", what memory is accounted for
     std::unique_ptr<Norm> norm;
     std::unique_ptr<Branch> branch;
     std::uint64_t dropout_site;

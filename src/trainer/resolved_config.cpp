@@ -1,0 +1,43 @@
+#include "src/trainer/resolved_config.h"
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/trainer/run_memory.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Throws ConfigError where the optimizer's groups do not fit the model, which is made without
+/// memory.
+void check_groups(const HybridTrainerConfig& config, const ModelRegistry& registry) {
+  const Stream nowhere(MemoryPool::create("device", {}, simulated_memory({})));
+  const auto model = make_model(config.model, 0, nowhere, registry);
+  make_optimizer(config.optimizer, trainable_parameters(*model), nowhere);
+}
+
+}  // namespace
+
+HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, const TokenDataset& train,
+                                    std::vector<std::string>& told) {
+  HybridTrainerConfig config = settings.config;
+  if (settings.init_from)
+    config.model = read_hugging_face_model_config(*settings.init_from, config.model.dropout,
+                                                  *settings.registry);
+  const std::int64_t known = train.vocabulary_size().value_or(0);
+  if (config.model.vocabulary == 0) config.model.vocabulary = known;
+  if (config.model.vocabulary == 0) {
+    throw ConfigError(
+        {"model.vocabulary: the data folder does not say how many tokens there are; give --set "
+         "model.vocabulary=N"});
+  }
+  if (config.model.vocabulary < known) {
+    throw ConfigError({concat("model.vocabulary: got ", config.model.vocabulary,
+                              ", the data's tokenizer has ", known)});
+  }
+  config.validate(*settings.registry);
+  if (!config.optimizer.groups.empty()) check_groups(config, *settings.registry);
+  return with_memory(config, {settings.run.string()}, settings.resume, *settings.registry, told);
+}
+
+}  // namespace hybrid_trainer
