@@ -1,6 +1,7 @@
 #include "hybrid_trainer/memory/memory_monitor.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "hybrid_trainer/core/error.h"
 
@@ -51,7 +52,15 @@ MemoryMonitor::MemoryMonitor(const std::string& profile, std::optional<std::size
   thresholds_ = {row.target, row.warning, row.critical, row.emergency};
 }
 
-MemoryReading MemoryMonitor::observe(Phase phase, const MemoryUse& use) {
+std::int64_t MemoryMonitor::recommended_micro_batch() const {
+  double most = 0;
+  for (const History& history : history_)
+    if (history.most_examples > 0)
+      most = most == 0 ? history.most_examples : std::min(most, history.most_examples);
+  return static_cast<std::int64_t>(most);
+}
+
+MemoryReading MemoryMonitor::observe(Phase phase, const MemoryUse& use, std::int64_t micro_batch) {
   History& history = history_[static_cast<std::size_t>(phase)];
   push(history.peaks, static_cast<double>(use.peak_total));
   // Without batches: Predict holds more of them with each step until it is decided on.
@@ -65,6 +74,16 @@ MemoryReading MemoryMonitor::observe(Phase phase, const MemoryUse& use) {
       live.back() > (1 + kLeastGrowth) * live.front();
   if (!budget_bytes_) return reading;
   const auto budget = static_cast<double>(*budget_bytes_);
+  double growing = 0;
+  for (const MemoryKind kind :
+       {MemoryKind::kActivations, MemoryKind::kLogits, MemoryKind::kWorkspace})
+    growing += static_cast<double>(use.peak[static_cast<std::size_t>(kind)]);
+  if (growing > 0) {
+    const double room = thresholds_.target * budget - history.peaks.back();
+    history.most_examples =
+        std::max(1.0, std::floor(static_cast<double>(micro_batch) * (1 + room / growing)));
+  }
+  reading.recommended_micro_batch = recommended_micro_batch();
   reading.share = history.peaks.back() / budget;
   const double ahead = reading.share + kStepsAhead * slope(history.peaks) / budget;
   reading.risk = std::clamp((ahead - thresholds_.target) / (1 - thresholds_.target), 0.0, 1.0);

@@ -47,6 +47,11 @@ const json::value& newer(const json::object& object, const char* key) {
   return value == nullptr ? none : *value;
 }
 
+std::int64_t newer_count(const json::object& object, const char* key) {
+  const json::value& value = newer(object, key);
+  return value.is_null() ? 0 : value.to_number<std::int64_t>();
+}
+
 std::optional<double> optional_real(const json::value& value) {
   if (value.is_null()) return std::nullopt;
   return value.to_number<double>();
@@ -88,14 +93,16 @@ StepRecord record_of(const json::object& object) {
   record.learning_rate = real(object.at("learning_rate"));
   record.gradient_norm = optional_real(object.at("gradient_norm"));
   record.tokens = object.at("tokens").to_number<std::int64_t>();
+  record.effective_batch = newer_count(object, "effective_batch");
+  record.micro_batches = newer_count(object, "micro_batches");
+  record.recommended_micro_batch = newer_count(object, "recommended_micro_batch");
   record.seconds = real(object.at("seconds"));
   record.tokens_per_second = real(object.at("tokens_per_second"));
   record.device_memory.live = bytes_by_kind(object.at("live_bytes").as_object());
   record.device_memory.peak = bytes_by_kind(object.at("peak_bytes").as_object());
   for (std::size_t bytes : record.device_memory.live) record.device_memory.live_total += bytes;
   record.device_memory.peak_total = object.at("peak_total_bytes").to_number<std::size_t>();
-  const json::value& border = newer(object, "border_peak_bytes");
-  if (!border.is_null()) record.border_peak_bytes = border.to_number<std::size_t>();
+  record.border_peak_bytes = static_cast<std::size_t>(newer_count(object, "border_peak_bytes"));
   if (const json::value& status = newer(object, "memory_status"); !status.is_null()) {
     record.memory_status = std::string_view(status.as_string());
     record.memory_share = real(object.at("memory_share"));
@@ -126,6 +133,8 @@ std::string to_json_line(const StepRecord& record) {
   out.number("learning_rate", record.learning_rate);
   out.number("gradient_norm", record.gradient_norm);
   out.number("tokens", record.tokens);
+  out.number("effective_batch", record.effective_batch);
+  out.number("micro_batches", record.micro_batches);
   out.number("seconds", record.seconds);
   out.number("tokens_per_second", record.tokens_per_second);
   write_bytes(out, "live_bytes", record.device_memory.live);
@@ -136,6 +145,7 @@ std::string to_json_line(const StepRecord& record) {
   out.number("memory_share", record.memory_share);
   out.number("memory_risk", record.memory_risk);
   out.boolean("memory_leaks", record.memory_leaks);
+  out.number("recommended_micro_batch", record.recommended_micro_batch);
   out.number("host_bytes", record.host_memory.live_total);
   out.number("predicted_loss", record.predicted_loss);
   out.number("confidence", record.confidence);

@@ -67,7 +67,9 @@ void HybridTrainer::tell_mishap(const std::string& text) {
 
 /// Tells once of each status worse than the last one told, from warning on, and of a leak.
 void HybridTrainer::watch_memory(StepRecord& record) {
-  const MemoryReading reading = monitor_.observe(record.phase, record.device_memory);
+  const MemoryReading reading = monitor_.observe(record.phase, record.device_memory,
+                                                 record.effective_batch / record.micro_batches);
+  record.recommended_micro_batch = reading.recommended_micro_batch;
   record.memory_status = name_of(reading.status);
   record.memory_share = reading.share;
   record.memory_risk = reading.risk;
@@ -105,6 +107,8 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   record.cost = outcome.cost;
   record.event = outcome.event;
   record.tokens = batch.tokens();
+  record.effective_batch = batch.size();
+  record.micro_batches = trainable_->micro_batches();
   record.device_memory = stream_.pool()->use();
   if (const auto border = trainable_->take_border()) record.border_peak_bytes = border->peak_total;
   record.host_memory = host_pool_->use();

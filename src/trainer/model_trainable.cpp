@@ -1,5 +1,7 @@
 #include "hybrid_trainer/trainer/model_trainable.h"
 
+#include <algorithm>
+
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
@@ -11,6 +13,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr const char* kMicroBatches = "trainer.micro_batches";
+constexpr const char* kMicroBatchesBudget = "trainer.micro_batches.budget";
 constexpr const char* kRoundedState = "optimizer.is_rounded";
 
 /// Number of inputs of the largest matrix: the width of this model's products.
@@ -23,6 +26,8 @@ std::int64_t typical_width(LossModel& model) {
   });
   return width;
 }
+
+std::string micro_batches_key(Phase phase) { return concat(kMicroBatches, ".", name_of(phase)); }
 
 /// What is on the host already stays.
 PredictAwareMemoryConfig predict_aware(const HybridTrainerConfig& config) {
@@ -49,6 +54,8 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
                                std::function<void(const std::string&)> tell)
     : stream_(stream),
       places_(std::move(places)),
+      micro_batches_of_config_(config.gradient_accumulation.micro_batches),
+      budget_bytes_(config.device_budget().value_or(0)),
       empties_predict_(config.predict_aware_memory.offload_strategy != "none"),
       tell_(std::move(tell)),
       step_(std::make_unique<TrainingStep>(model, config, stream, *places_)),
@@ -57,6 +64,7 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
                                      offload_pool(predict_aware(config), *places_),
                                      places_->host().pool())),
       snapshot_(places_->overflow().pool()) {
+  micro_batches_.fill(micro_batches_of_config_);
   if (config.memory.weights != "device")
     move_weights(model, places_->at(config.memory.weights), stream);
 }
@@ -66,6 +74,8 @@ ModelTrainable::~ModelTrainable() = default;
 /// Recordings hold the memory of a backward pass, so there is none in Predict, whose few gradients
 /// are those of micro-corrections.
 void ModelTrainable::enter_phase(Phase phase) {
+  micro_batches_[static_cast<std::size_t>(phase_)] = step_->micro_batches();
+  step_->set_micro_batches(micro_batches_[static_cast<std::size_t>(phase)]);
   phase_ = phase;
   const bool predicts = phase == Phase::kPredict;
   if (predicts) {
@@ -122,21 +132,29 @@ void ModelTrainable::bring_state_back() {
 
 void ModelTrainable::begin_restore() { offload_->begin_restore(); }
 
+template <class Compute>
+auto ModelTrainable::tell_halving(const Batch& batch, const Compute& compute) {
+  const std::int64_t before = step_->micro_batches();
+  const auto result = compute();
+  if (step_->micro_batches() != before) {
+    tell_(concat("memory is too small for micro-batches of ", batch.size() / before,
+                 " examples in ", name_of(phase_), "; there they have ",
+                 batch.size() / step_->micro_batches(), " from here on"));
+  }
+  return result;
+}
+
+std::int64_t ModelTrainable::micro_batches() const { return step_->micro_batches(); }
+
 double ModelTrainable::wait_for_loss(const Batch& batch) {
   begin_return();
   if (phase_ == Phase::kPredict) step_->free_gradients();
-  return step_->wait_for_loss(batch);
+  return tell_halving(batch, [&] { return step_->wait_for_loss(batch); });
 }
 
 GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
   begin_return();
-  const std::int64_t before = step_->micro_batches();
-  const GradientMeasurement measured = step_->wait_for_gradient(batch);
-  if (step_->micro_batches() != before) {
-    tell_(concat("memory is too small for micro-batches of ", batch.size() / before,
-                 " examples; they have ", batch.size() / step_->micro_batches(), " from here on"));
-  }
-  return measured;
+  return tell_halving(batch, [&] { return step_->wait_for_gradient(batch); });
 }
 
 void ModelTrainable::apply_gradient() {
@@ -245,7 +263,11 @@ void ModelTrainable::save(State& state) {
   step_->optimizer().visit_state([&](const std::string& name, Tensor& tensor) {
     if (tensor) state.tensors["optimizer." + name] = tensor;
   });
+  micro_batches_[static_cast<std::size_t>(phase_)] = step_->micro_batches();
+  for (const Phase phase : kAllPhases)
+    state.integers[micro_batches_key(phase)] = micro_batches_[static_cast<std::size_t>(phase)];
   state.integers[kMicroBatches] = step_->micro_batches();
+  state.integers[kMicroBatchesBudget] = static_cast<std::int64_t>(budget_bytes_);
   state.integers["optimizer.steps_taken"] = step_->optimizer().steps_taken();
   for (std::size_t i = 0; i < snapshot_.copies().size(); ++i) {
     state.tensors["snapshot." + parameters[i]->name()] = snapshot_.copies()[i];
@@ -257,6 +279,28 @@ void ModelTrainable::release_after_save() {
   if (before_save_ != Whereabouts::kAway && before_save_ != Whereabouts::kLeaving) return;
   move_state_out();
   stream_.pool()->trim();
+}
+
+/// A checkpoint's numbers, so that bits do not depend on when a run was stopped. Where the budget
+/// has grown since, each phase tries the config's again; a number that was found without a budget
+/// stays, as what other programs take of the memory decides nothing.
+void ModelTrainable::load_micro_batches(const State& state) {
+  if (!state.integers.contains(kMicroBatches)) return;
+  const auto saved = [&](const std::string& key) {
+    return state.integer(state.integers.contains(key) ? key : kMicroBatches);
+  };
+  for (const Phase phase : kAllPhases)
+    micro_batches_[static_cast<std::size_t>(phase)] = saved(micro_batches_key(phase));
+  const bool has_budget = state.integers.contains(kMicroBatchesBudget);
+  const auto budget = has_budget ? static_cast<std::size_t>(state.integer(kMicroBatchesBudget)) : 0;
+  const bool halved =
+      std::any_of(micro_batches_.begin(), micro_batches_.end(),
+                  [&](std::int64_t count) { return count != micro_batches_of_config_; });
+  if (halved && budget > 0 && (budget_bytes_ == 0 || budget_bytes_ > budget)) {
+    micro_batches_.fill(micro_batches_of_config_);
+    tell_("the budget has grown: micro-batches are as large as at first until memory is too small");
+  }
+  step_->set_micro_batches(micro_batches_[static_cast<std::size_t>(phase_)]);
 }
 
 void ModelTrainable::load(const State& state) {
@@ -280,8 +324,7 @@ void ModelTrainable::load(const State& state) {
   });
   optimizer.set_steps_taken(state.integer("optimizer.steps_taken"));
   precision_.load(state);
-  if (state.integers.contains(kMicroBatches))
-    step_->set_micro_batches(state.integer(kMicroBatches));
+  load_micro_batches(state);
   if (parameters.empty() || !state.tensors.contains("snapshot." + parameters.front()->name()))
     return;
   save_snapshot();

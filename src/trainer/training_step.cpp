@@ -99,7 +99,23 @@ double TrainingStep::learning_rate() const {
                                        steps_done_, config_.training.steps);
 }
 
+template <class Compute>
+auto TrainingStep::in_what_fits(const Batch& batch, const Compute& compute) {
+  for (;;) {
+    try {
+      return compute(batch);
+    } catch (const OutOfMemory&) {
+      if (!wait_and_halve_micro_batches(batch)) throw;
+    }
+  }
+}
+
 double TrainingStep::wait_for_loss(const Batch& batch) {
+  return in_what_fits(batch,
+                      [this](const Batch& given) { return enqueue_and_wait_for_loss(given); });
+}
+
+double TrainingStep::enqueue_and_wait_for_loss(const Batch& batch) {
   std::vector<Tensor> losses;
   for (std::int64_t i = 0; i < micro_batches(); ++i) {
     ForwardOnlyTape tape(pass(false, 0));
@@ -131,13 +147,7 @@ PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
     upload_step_number();
     return recording_.run(batch, enqueue, stream_);
   }
-  for (;;) {
-    try {
-      return enqueue(batch, stream_);
-    } catch (const OutOfMemory&) {
-      if (!wait_and_halve_micro_batches(batch)) throw;
-    }
-  }
+  return in_what_fits(batch, [&](const Batch& given) { return enqueue(given, stream_); });
 }
 
 bool TrainingStep::wait_and_halve_micro_batches(const Batch& batch) {

@@ -41,13 +41,13 @@ class TrainingStep {
   /// Steps done before the one to come, which the learning rate and dropout depend on.
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   double learning_rate() const;
-  /// Mean loss of the batch, forward only and without dropout. Blocks.
+  /// Mean loss of the batch, forward only and without dropout; micro-batches halve as they do for
+  /// the gradient. Blocks.
   double wait_for_loss(const Batch& batch);
   /// Forward and backward over all micro-batches. Where memory is too small for one, it begins
   /// again with twice as many of half the size, which stay so. Blocks. Throws ShapeMismatch, and
   /// OutOfMemory where they cannot be halved.
   GradientMeasurement wait_for_gradient(const Batch& batch);
-  /// At first those of the config.
   std::int64_t micro_batches() const { return micro_batches_; }
   void set_micro_batches(std::int64_t count) { micro_batches_ = count; }
   /// The optimizer's update by the last gradient, clipped.
@@ -59,6 +59,10 @@ class TrainingStep {
   PendingGradient enqueue_gradient(const Batch& batch, const Stream& stream);
   Batch micro_batch(const Batch& batch, std::int64_t index) const;
   PendingGradient enqueue_what_fits(const Batch& batch);
+  double enqueue_and_wait_for_loss(const Batch& batch);
+  /// What `compute(batch)` returns, in micro-batches that fit.
+  template <class Compute>
+  auto in_what_fits(const Batch& batch, const Compute& compute);
   bool wait_and_halve_micro_batches(const Batch& batch);
   Pass pass(bool training, std::int64_t first_token) const;
   bool records() const;

@@ -16,7 +16,7 @@ MemoryUse use_of(std::size_t peak, std::size_t live = 0) {
 
 TEST(MemoryMonitor, NamesTheStatusByItsProfile) {
   const auto status = [](const char* profile, std::size_t peak) {
-    return MemoryMonitor(profile, 1000).observe(Phase::kFull, use_of(peak)).status;
+    return MemoryMonitor(profile, 1000).observe(Phase::kFull, use_of(peak), 4).status;
   };
   EXPECT_EQ(status("balanced", 899), MemoryStatus::kNormal);
   EXPECT_EQ(status("balanced", 900), MemoryStatus::kTarget);
@@ -31,15 +31,15 @@ TEST(MemoryMonitor, NamesTheStatusByItsProfile) {
 
 TEST(MemoryMonitor, IsAlwaysNormalWithoutABudget) {
   MemoryMonitor monitor("balanced", {});
-  EXPECT_EQ(monitor.observe(Phase::kFull, use_of(1 << 30)).status, MemoryStatus::kNormal);
+  EXPECT_EQ(monitor.observe(Phase::kFull, use_of(1 << 30), 4).status, MemoryStatus::kNormal);
 }
 
 TEST(MemoryMonitor, SeesAnEndComing) {
   MemoryMonitor rising("balanced", 10000), steady("balanced", 10000);
   MemoryReading up, level;
   for (std::size_t i = 0; i < 20; ++i) {
-    up = rising.observe(Phase::kFull, use_of(5000 + 40 * i));
-    level = steady.observe(Phase::kFull, use_of(5000));
+    up = rising.observe(Phase::kFull, use_of(5000 + 40 * i), 4);
+    level = steady.observe(Phase::kFull, use_of(5000), 4);
   }
   EXPECT_EQ(up.status, MemoryStatus::kNormal);
   EXPECT_EQ(level.risk, 0);
@@ -50,10 +50,29 @@ TEST(MemoryMonitor, SeesAnEndComing) {
 TEST(MemoryMonitor, FindsWhatGrowsWithEveryStepOfAPhase) {
   MemoryMonitor monitor("balanced", {});
   for (std::size_t i = 0; i < 40; ++i) {
-    const bool leaks = monitor.observe(Phase::kFull, use_of(0, 1000 + i)).leaks;
+    const bool leaks = monitor.observe(Phase::kFull, use_of(0, 1000 + i), 4).leaks;
     EXPECT_EQ(leaks, i >= 15) << i;
-    EXPECT_FALSE(monitor.observe(Phase::kPredict, use_of(0, 1000 + i % 8)).leaks);
+    EXPECT_FALSE(monitor.observe(Phase::kPredict, use_of(0, 1000 + i % 8), 4).leaks);
   }
+}
+
+TEST(MemoryMonitor, RecommendsWhatTheTightestPhaseHasRoomFor) {
+  const auto use = [](std::size_t growing, std::size_t rest) {
+    MemoryUse use;
+    use.peak[static_cast<std::size_t>(MemoryKind::kActivations)] = growing;
+    use.peak_total = growing + rest;
+    return use;
+  };
+  MemoryMonitor monitor("balanced", 10000);
+  // 100 an example beside 1000: (9000 - 1000) / 100 of them.
+  EXPECT_EQ(monitor.observe(Phase::kFull, use(400, 1000), 4).recommended_micro_batch, 80);
+  EXPECT_EQ(monitor.observe(Phase::kCorrect, use(800, 2990), 4).recommended_micro_batch, 30);
+  EXPECT_EQ(monitor.observe(Phase::kFull, use(400, 1000), 4).recommended_micro_batch, 30);
+  EXPECT_EQ(monitor.observe(Phase::kCorrect, use(800, 9900), 4).recommended_micro_batch, 1);
+  EXPECT_EQ(MemoryMonitor("balanced", {})
+                .observe(Phase::kFull, use(400, 1000), 4)
+                .recommended_micro_batch,
+            0);
 }
 
 }  // namespace

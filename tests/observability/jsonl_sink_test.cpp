@@ -126,6 +126,9 @@ TEST_F(JsonlSinkTest, ReadsBackWhatItWrote) {
     EXPECT_EQ(read.phase, Phase::kCorrect);
     EXPECT_EQ(read.loss, written.loss);
     EXPECT_EQ(read.gradient_norm, written.gradient_norm);
+    EXPECT_EQ(read.effective_batch, written.effective_batch);
+    EXPECT_EQ(read.micro_batches, written.micro_batches);
+    EXPECT_EQ(read.recommended_micro_batch, written.recommended_micro_batch);
     EXPECT_EQ(read.device_memory.live, written.device_memory.live);
     EXPECT_EQ(read.device_memory.live_total, written.device_memory.live_total);
     EXPECT_EQ(read.device_memory.peak_total, written.device_memory.peak_total);

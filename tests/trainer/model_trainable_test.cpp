@@ -142,11 +142,12 @@ TEST(ModelTrainable, HalvesMicroBatchesWhereMemoryIsTooSmallAndGivesTheirBits) {
     EXPECT_TRUE(testing::same_bits(x[k]->gradient(), y[k]->gradient())) << x[k]->name();
   State state;
   tight.trainable.save(state);
-  EXPECT_EQ(state.integer("trainer.micro_batches"), 2);
+  EXPECT_EQ(state.integer("trainer.micro_batches.full"), 2);
   Subject resumed(config_of("sgd", 32, 1));
   resumed.trainable.load(state);
   resumed.trainable.save(state);
-  EXPECT_EQ(state.integer("trainer.micro_batches"), 2) << "or the bits would depend on the memory";
+  EXPECT_EQ(state.integer("trainer.micro_batches.full"), 2)
+      << "or the bits would depend on the memory";
 }
 
 TEST(ModelTrainable, SaysThatMemoryIsTooSmallWhereOneExampleIsTooMuch) {

@@ -32,10 +32,11 @@ struct MemoryConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(
-        Field{"device_budget", self.device_budget,
-              "Most device memory that is taken, in use or kept for reuse. Where a step does not "
-              "fit, its micro-batches halve; what does not fit at all is an error. 0: no limit."});
+    visit(Field{
+        "device_budget", self.device_budget,
+        "Most device memory that is taken, in use or kept for reuse. Where a step does not "
+        "fit, its micro-batches halve in that phase; what does not fit at all is an error. 0: no "
+        "limit."});
     visit(Field{"host_budget", self.host_budget,
                 "The same for host memory that device memory is moved out to."});
     visit(Field{"recompute", self.recompute,

@@ -23,6 +23,10 @@ struct MemoryReading {
   /// budget.
   double risk = 0;
   bool leaks = false;  // what lives after a step of the phase grew with each of its last steps
+  /// Examples of the largest micro-batch with which no phase seen so far would come past the
+  /// target, at least 1; 0 without a budget. What a step takes is linear in the examples: the peaks
+  /// of activations, logits and workspace grow with them, the rest does not.
+  std::int64_t recommended_micro_batch = 0;
 };
 
 /// Watches a device's memory from step to step. A reading is a function of the readings before it,
@@ -32,14 +36,17 @@ class MemoryMonitor {
   /// `budget_bytes`: none leaves every status normal, and still finds leaks. Throws ConfigError for
   /// an unknown profile.
   MemoryMonitor(const std::string& profile, std::optional<std::size_t> budget_bytes);
-  MemoryReading observe(Phase phase, const MemoryUse& use);
+  /// `micro_batch`: examples that the step computed with at once.
+  MemoryReading observe(Phase phase, const MemoryUse& use, std::int64_t micro_batch);
 
  private:
+  std::int64_t recommended_micro_batch() const;
   struct Thresholds {
     double target, warning, critical, emergency;
   };
   struct History {
     std::vector<double> peaks, live;  // of the last steps of the phase
+    double most_examples = 0;  // that the target has room for, by the last step; 0 before one
   };
 
   Thresholds thresholds_;

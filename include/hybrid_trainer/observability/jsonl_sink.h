@@ -10,8 +10,10 @@
 namespace hybrid_trainer {
 
 /// metrics.jsonl: one JSON object per step, each one write(2) to a file opened with O_APPEND. Keys:
-/// step, phase, loss, learning_rate, gradient_norm, tokens, seconds, tokens_per_second,
-/// live_bytes{kind}, peak_bytes{kind}, peak_total_bytes, host_bytes, predicted_loss, confidence,
+/// step, phase, loss, learning_rate, gradient_norm, tokens, effective_batch, micro_batches, seconds,
+/// tokens_per_second, live_bytes{kind}, peak_bytes{kind}, peak_total_bytes, border_peak_bytes,
+/// memory_status, memory_share, memory_risk, memory_leaks, recommended_micro_batch (0 without a
+/// budget), host_bytes, predicted_loss, confidence,
 /// decision ("accepted", "shrunk", "reverted"), kept_fraction, cost (in Full steps), event, warns
 /// (whether the event tells of something that went wrong), validation_loss. What is absent or not
 /// finite is null; a number that is not finite is also named in the event.

@@ -18,8 +18,10 @@ struct StepRecord {
   double learning_rate = 0;
   /// Global L2 norm before clipping; absent where no gradient was taken.
   std::optional<double> gradient_norm;
-  std::int64_t tokens = 0;  // in this step's batch
-  double seconds = 0;       // wall-clock time of this step
+  std::int64_t tokens = 0;           // in this step's batch
+  std::int64_t effective_batch = 0;  // examples of the step; 0 where an older file was read
+  std::int64_t micro_batches = 0;    // that it was computed in
+  double seconds = 0;                // wall-clock time of this step
   double tokens_per_second = 0;
   MemoryUse device_memory;  // at the end of the step; peaks since the step began
   /// Highest total of device memory while this step entered a phase; 0 where it did not. What the
@@ -28,6 +30,9 @@ struct StepRecord {
   std::string memory_status;  // "normal" to "emergency"; "" where an older file was read
   double memory_share = 0;    // of the device's budget that the peak took; 0 without one
   double memory_risk = 0;     // 0 to 1: of running out of it, by the trend of the last steps
+  /// Examples of the largest micro-batch that the budget's target has room for, as far as it is
+  /// known; 0 without a budget.
+  std::int64_t recommended_micro_batch = 0;
   bool memory_leaks = false;  // what lives after a step has grown for many steps in a row
   MemoryUse host_memory;      // of the pool that offloaded tensors are in
   std::optional<double> predicted_loss;  // what the predictor expected `loss` to be

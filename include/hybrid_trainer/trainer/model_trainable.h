@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -63,6 +64,9 @@ class ModelTrainable final : public Trainable {
   void set_steps_done(std::int64_t steps);
   const PhasePrecision& precision() const { return precision_; }
   const OffloadUse& offload_use() const { return offload_->use(); }
+  /// Of the phase entered last: at first the config's, twice as many from each time on that memory
+  /// was too small in that phase.
+  std::int64_t micro_batches() const;
   /// What the device took until the phase was entered, if one was since the last call; the pool's
   /// peaks begin anew after it. To be called once a step.
   std::optional<MemoryUse> take_border() { return std::exchange(border_, {}); }
@@ -74,6 +78,10 @@ class ModelTrainable final : public Trainable {
   void load(const State& state);
 
  private:
+  void load_micro_batches(const State& state);
+  /// Runs what may halve micro-batches, and tells if it did.
+  template <class Compute>
+  auto tell_halving(const Batch& batch, const Compute& compute);
   void move_state_out();
   void bring_state_back();
   void park_masters();
@@ -81,6 +89,9 @@ class ModelTrainable final : public Trainable {
 
   const Stream& stream_;
   std::shared_ptr<MemoryPlaces> places_;
+  std::int64_t micro_batches_of_config_;
+  std::size_t budget_bytes_;                           // of the device; 0: none
+  std::array<std::int64_t, kPhases> micro_batches_{};  // by phase, but for the one entered last
   /// Whether Predict moves masters and direction to the host.
   bool empties_predict_;
   std::function<void(const std::string&)> tell_;
