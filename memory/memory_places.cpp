@@ -16,10 +16,19 @@ const Stream& MemoryPlaces::file_in(const std::string& folder, const char* key) 
   return files_.emplace(folder, make_file_pool(device_.device(), folder, key)).first->second;
 }
 
-std::size_t MemoryPlaces::file_bytes() const {
-  std::size_t bytes = 0;
-  for (const auto& [folder, file] : files_) bytes += file.pool()->use().most_taken;
-  return bytes;
+MemoryUse MemoryPlaces::file_use() const {
+  MemoryUse sum;
+  for (const auto& [folder, file] : files_) {
+    const MemoryUse use = file.pool()->use();
+    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+      sum.live[kind] += use.live[kind];
+      sum.peak[kind] += use.peak[kind];
+    }
+    sum.live_total += use.live_total;
+    sum.peak_total += use.peak_total;
+    sum.most_taken += use.most_taken;
+  }
+  return sum;
 }
 
 }  // namespace hybrid_trainer

@@ -1,6 +1,7 @@
 #include "hybrid_trainer/observability/report.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <string_view>
 
@@ -136,6 +137,40 @@ std::string time_bar(const RunSummary& s) {
   return share_bar(parts);
 }
 
+/// "412 MB", "−1.2 kB".
+std::string signed_bytes(std::int64_t bytes) {
+  return (bytes < 0 ? "−" : "") + units::bytes(static_cast<std::size_t>(std::abs(bytes)));
+}
+
+/// What the options that are on keep out of the device's memory; "" where none is.
+std::string savings_card(const RunSummary& s) {
+  if (s.savings.empty()) return "";
+  std::string out =
+      "<section class=\"card\">\n<h2>Memory saved <small>peak without the option less the peak "
+      "with it, by simulation</small></h2>\n<table>\n<thead><tr><th scope=\"col\">Option</th><th "
+      "scope=\"col\">Value</th><th scope=\"col\">Device</th>";
+  for (Phase phase : kAllPhases) out += concat("<th scope=\"col\">", name_of(phase), "</th>");
+  out += "</tr></thead>\n<tbody>\n";
+  for (const MemorySaving& saving : s.savings) {
+    out += concat("<tr><th scope=\"row\">", html_escaped(saving.option), "</th>");
+    out += cell("Value", saving.value) + cell("Device", signed_bytes(saving.device_bytes));
+    for (Phase phase : kAllPhases)
+      out += cell(name_of(phase), signed_bytes(saving.by_phase[static_cast<std::size_t>(phase)]));
+    out += "</tr>\n";
+  }
+  return out + "</tbody>\n</table>\n</section>\n";
+}
+
+/// "weights 12 MB, …": what lay in another place than the device.
+std::string kinds_text(const std::array<std::size_t, kMemoryKinds>& bytes) {
+  std::vector<std::string> texts;
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
+    if (bytes[kind] > 0)
+      texts.push_back(
+          concat(name_of(static_cast<MemoryKind>(kind)), " ", units::bytes(bytes[kind])));
+  return join(texts);
+}
+
 std::string fact(const char* name, const std::string& value) {
   return value.empty() ? "" : concat("<dt>", name, "</dt><dd>", html_escaped(value), "</dd>\n");
 }
@@ -143,7 +178,12 @@ std::string fact(const char* name, const std::string& value) {
 std::string facts(const RunSummary& s) {
   return fact("Parameters", units::grouped(s.parameters)) +
          fact("Effective batch", concat(s.effective_batch, " sequences an optimizer step")) +
-         fact("Tokens", units::grouped(s.tokens)) + fact("Command", s.command) +
+         fact("Tokens", units::grouped(s.tokens)) +
+         fact("Largest micro-batch that fits", s.recommended_micro_batch > 0
+                                                   ? concat(s.recommended_micro_batch, " sequences")
+                                                   : "") +
+         fact("In host memory", kinds_text(s.host_peak_by_kind)) +
+         fact("In the scratch file", kinds_text(s.file_peak_by_kind)) + fact("Command", s.command) +
          fact("Version", s.version);
 }
 
@@ -177,6 +217,7 @@ void write_report(const std::filesystem::path& path, const ReportInput& input) {
                              {"tiles", tiles(input.summary)},
                              {"time_bar", time_bar(input.summary)},
                              {"phases", phase_rows(input.summary)},
+                             {"savings", savings_card(input.summary)},
                              {"predictions", prediction_facts(input.summary.predictions)},
                              {"facts", facts(input.summary)},
                              {"sample", folded("Sample of generated text", input.sample, " open")},

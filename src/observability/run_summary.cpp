@@ -8,6 +8,31 @@
 namespace hybrid_trainer {
 namespace {
 
+using BytesOfKinds = std::array<std::size_t, kMemoryKinds>;
+
+void write_kinds(JsonWriter& out, std::string_view key, const BytesOfKinds& bytes) {
+  out.begin_object(key);
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
+    out.number(name_of(static_cast<MemoryKind>(kind)), bytes[kind]);
+  out.end_object();
+}
+
+void write_savings(JsonWriter& out, const std::vector<MemorySaving>& savings) {
+  out.begin_array("simulated_savings");
+  for (const MemorySaving& saving : savings) {
+    out.begin_object();
+    out.string("option", saving.option);
+    out.string("value", saving.value);
+    out.number("device_bytes", saving.device_bytes);
+    out.begin_object("phases");
+    for (std::size_t i = 0; i < kPhases; ++i)
+      out.number(name_of(static_cast<Phase>(i)), saving.by_phase[i]);
+    out.end_object();
+    out.end_object();
+  }
+  out.end_array();
+}
+
 void write_phase(JsonWriter& out, Phase phase, const PhaseUse& use) {
   out.begin_object(name_of(phase));
   out.number("steps", use.steps);
@@ -15,11 +40,7 @@ void write_phase(JsonWriter& out, Phase phase, const PhaseUse& use) {
   out.number("tokens", use.tokens);
   out.number("cost", use.cost);
   out.number("peak_bytes", use.peak_bytes);
-  out.begin_object("peak_bytes_by_kind");
-  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
-    out.number(name_of(static_cast<MemoryKind>(kind)), use.peak_by_kind[kind]);
-  }
-  out.end_object();
+  write_kinds(out, "peak_bytes_by_kind", use.peak_by_kind);
   out.string("precision", use.precision);
   out.end_object();
 }
@@ -31,6 +52,7 @@ void RunSummary::add(const StepRecord& record) {
   tokens += record.tokens;
   seconds += record.seconds;
   final_train_loss = record.loss;
+  recommended_micro_batch = record.recommended_micro_batch;
   if (record.validation_loss) final_validation_loss = record.validation_loss;
   PhaseUse& left = phase(last_phase);
   if (left.steps > 0) left.peak_bytes = std::max(left.peak_bytes, record.border_peak_bytes);
@@ -72,6 +94,10 @@ std::string to_json(const RunSummary& summary) {
   out.number("restore_seconds", summary.offload.restore_seconds);
   out.number("waited_seconds", summary.offload.waited_seconds);
   out.end_object();
+  write_kinds(out, "host_peak_bytes_by_kind", summary.host_peak_by_kind);
+  write_kinds(out, "file_peak_bytes_by_kind", summary.file_peak_by_kind);
+  out.number("recommended_micro_batch", summary.recommended_micro_batch);
+  write_savings(out, summary.savings);
   out.end_object();
   out.number("parameters", summary.parameters);
   out.number("effective_batch", summary.effective_batch);

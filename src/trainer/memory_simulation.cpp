@@ -125,7 +125,7 @@ class SimulatedRun {
     evaluate();
     const MemoryUse use = stream_.pool()->use();
     need_.device_bytes = use.extent > 0 ? use.extent : std::max(need_.device_bytes, use.peak_total);
-    need_.disk_bytes = places_->file_bytes();
+    need_.disk_bytes = places_->file_use().most_taken;
     need_.host_bytes = host_.pool()->use().most_taken;
     return need_;
   }

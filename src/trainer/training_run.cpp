@@ -15,6 +15,7 @@
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
+#include "hybrid_trainer/trainer/memory_savings.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "hybrid_trainer/trainer/phase_precision.h"
 #include "hybrid_trainer/trainer/run_files.h"
@@ -90,6 +91,7 @@ class TrainingRun {
   StepRecord step(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
   RunEnd step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
   RunEnd step_and_record(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
+  void summarise_memory(RunSummary& summary) const;
   std::string sample(LanguageModel& model);
   void check_steps_left(const HybridTrainer& trainer) const;
 
@@ -107,6 +109,7 @@ class TrainingRun {
   std::optional<HybridTrainerConfig> config_before_;  // of the run being resumed
   std::unique_ptr<Tokenizer> tokenizer_;              // of the sample, if the data have one
   std::string save_problem_;                          // of the last checkpoint, if it failed
+  std::shared_ptr<MemoryPlaces> places_;
   RunMoment now_;
 };
 
@@ -254,6 +257,15 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
   return RunEnd::kInterrupted;
 }
 
+void TrainingRun::summarise_memory(RunSummary& summary) const {
+  const MemoryUse host = host_.pool()->use();
+  summary.device_peak_bytes = stream_.pool()->use().most_taken;
+  summary.host_peak_bytes = host.most_taken;
+  summary.host_peak_by_kind = host.peak;
+  summary.file_peak_by_kind = places_->file_use().peak;
+  summary.savings = simulate_savings(config_, stream_.device(), *settings_.registry);
+}
+
 /// Writes summary.json and report.html however the run ends.
 RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer,
                                     RunRecords& records) {
@@ -263,8 +275,7 @@ RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer
     const OffloadUse& offload = trainer.offload_use();
     records.summary().offload = {offload.times, offload.bytes, offload.restore_seconds,
                                  offload.waited_seconds};
-    records.summary().device_peak_bytes = stream_.pool()->use().most_taken;
-    records.summary().host_peak_bytes = host_.pool()->use().most_taken;
+    summarise_memory(records.summary());
     records.finish(config_json(config_), sampled);
   };
   try {
@@ -323,13 +334,13 @@ TrainingRunResult TrainingRun::train_or_resume() {
             .device_bytes,
         "the parts of one step");
   }
-  const auto places = std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool());
+  places_ = std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool());
   const auto made = make_model(config_.model, static_cast<std::uint64_t>(config_.training.seed),
-                               places->at(config_.memory.weights), *settings_.registry);
+                               places_->at(config_.memory.weights), *settings_.registry);
   LanguageModel& model = *made;
   if (settings_.init_from)
     read_hugging_face_weights(*settings_.init_from, model, stream_, *settings_.registry);
-  HybridTrainer trainer(model, config_, stream_, places);
+  HybridTrainer trainer(model, config_, stream_, places_);
   std::vector<std::string> early = planned_;  // events from before the console's records exist
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
   const bool resumed = directory_.resumes() && trainer.resume(paths.checkpoints(), config_before_);

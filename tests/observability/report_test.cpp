@@ -53,6 +53,17 @@ TEST_F(ReportTest, HoldsABandForEachPhase) {
   EXPECT_EQ(phases, (std::set<std::string>{"warmup", "full", "predict", "correct"}));
 }
 
+TEST_F(ReportTest, SaysWhatEachOptionSavesAndWhatFits) {
+  EXPECT_EQ(report({}).find("Memory saved"), std::string::npos);
+  ReportInput input;
+  input.summary.savings = {{"memory.weights", "host", 3'000'000, {1'500, 0, -2'500, 0}}};
+  input.summary.file_peak_by_kind[static_cast<std::size_t>(MemoryKind::kSnapshot)] = 4'200;
+  const std::string page = report(std::move(input));
+  for (const char* text : {"Memory saved", "memory.weights", ">3.00 MB<", ">1.50 kB<", ">−2.50 kB<",
+                           "12 sequences", "snapshot 4.20 kB"})
+    EXPECT_NE(page.find(text), std::string::npos) << text;
+}
+
 TEST_F(ReportTest, HoldsTheDecisionOfEachEventThatHasOne) {
   StepRecord record = full_record(4, Phase::kCorrect);
   record.decision = Decision::kShrunk;

@@ -19,6 +19,8 @@ RunSummary small_run() {
   summary.add(second);
   summary.predictions = {4, 2, 1, 1};
   summary.parameters = 123;
+  summary.host_peak_by_kind[static_cast<std::size_t>(MemoryKind::kMasterWeights)] = 70;
+  summary.savings = {{"memory.weights", "host", -5, {1, 2, 3, 4}}};
   summary.command = "hybrid train --run \"a b\"";
   summary.phase(Phase::kPredict).precision = "bf16";
   return summary;
@@ -53,6 +55,13 @@ TEST(RunSummary, WritesTheKeysThatProgramsRead) {
     }
   }
   EXPECT_EQ(json.at("phases").at("predict").at("precision").as_string(), "bf16");
+  const boost::json::value& memory = json.at("memory");
+  EXPECT_EQ(memory.at("recommended_micro_batch").as_int64(), 12);
+  EXPECT_EQ(memory.at("host_peak_bytes_by_kind").at("master_weights").as_int64(), 70);
+  EXPECT_EQ(memory.at("file_peak_bytes_by_kind").at("master_weights").as_int64(), 0);
+  EXPECT_EQ(boost::json::serialize(memory.at("simulated_savings")),
+            R"([{"option":"memory.weights","value":"host","device_bytes":-5,)"
+            R"("phases":{"warmup":1,"full":2,"predict":3,"correct":4}}])");
   EXPECT_EQ(json.at("predictions").at("made").as_int64(), 4);
   EXPECT_EQ(json.at("predictions").at("reverted").as_int64(), 1);
   EXPECT_EQ(json.at("command").as_string(), "hybrid train --run \"a b\"");

@@ -27,8 +27,8 @@ class MemoryPlaces {
   /// Where what is as large as the weights goes: host memory, or the file where the weights are in
   /// one, as the host may not hold them.
   const Stream& overflow() { return at(overflow_); }
-  /// The most that the files took of their disks.
-  std::size_t file_bytes() const;
+  /// Of all its files; the sums of their peaks.
+  MemoryUse file_use() const;
 
  private:
   std::string folder_;

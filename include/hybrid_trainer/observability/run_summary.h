@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/observability/step_record.h"
@@ -21,6 +22,13 @@ struct PhaseUse {
   /// The highest of each kind, not all at the same moment.
   std::array<std::size_t, kMemoryKinds> peak_by_kind{};
   std::string precision;  // "fp32", "bf16"
+};
+
+/// What one option keeps out of the device's memory, in bytes; below 0 where it takes more.
+struct MemorySaving {
+  std::string option, value;  // "memory.weights", "host"
+  std::int64_t device_bytes = 0;
+  std::array<std::int64_t, kPhases> by_phase{};  // of each phase's peak
 };
 
 /// summary.json: the outcome of a run.
@@ -48,7 +56,11 @@ struct RunSummary {
     double restore_seconds = 0;
     double waited_seconds = 0;  // of them, those that a step waited
   } offload;
-  std::string end;  // "finished", "interrupted", "diverged", "failed"
+  /// Measured: the most of each kind that lay in host memory and in the scratch file.
+  std::array<std::size_t, kMemoryKinds> host_peak_by_kind{}, file_peak_by_kind{};
+  std::int64_t recommended_micro_batch = 0;  // of the last record; 0 without a budget
+  std::vector<MemorySaving> savings;         // by simulation
+  std::string end;                           // "finished", "interrupted", "diverged", "failed"
 
   /// Adds a step: steps, tokens, seconds, the phase's use and the last losses. A resumed run first
   /// adds the records that metrics.jsonl already holds.

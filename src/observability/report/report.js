@@ -132,12 +132,13 @@
     }
     return `<path d="${out}${lower ? back + 'Z' : ''}" ${style}/>`;
   }
-  function bandsOf(box, x) {
+  // A strip for each phase; behind curves also a tint.
+  function bandsOf(box, x, tint) {
     return data.bands.map(([phase, first, last]) => {
       const left = x(place(first - 1)), width = Math.max(0.6, x(place(last)) - left);
       const rect = (top, height, opacity) => `<rect x="${at(left)}" width="${width.toFixed(2)}" y="${at(top)}" ` +
         `height="${at(height)}" fill="${colourOf(phase)}" fill-opacity="${opacity}"/>`;
-      return rect(box.top, box.height - 5, 0.12) + rect(box.top + box.height - 5, 5, 0.9);
+      return (tint ? rect(box.top, box.height - 5, 0.12) : '') + rect(box.top + box.height - 5, 5, 0.9);
     }).join('');
   }
 
@@ -226,7 +227,7 @@
         stairs(heights[k], heights[k + 1], x, y, `fill="var(--k${k})" fill-opacity="0.9"`)).join('') +
         (hasHost ? stairs(null, data.host, x, y, 'fill="none" stroke="var(--host)" stroke-width="1.4"') : ''),
       legend: [...data.kinds.map((kind, k) => ['box', `var(--k${k})`, words(kind.name)]),
-        ...(hasHost ? [['line', 'var(--host)', 'host memory']] : [])],
+        ...(hasHost ? [['line', 'var(--host)', 'host memory']] : []), ...phaseLegend()],
       readout: (i) => [...data.kinds.filter((kind) => kind[shown.memory][i] > 0)
         .map((kind) => [words(kind.name), bytes(kind[shown.memory][i])]).reverse(),
         ['all kinds', bytes(device[i])], ...(hasHost ? [['host', bytes(data.host[i])]] : [])],
@@ -262,8 +263,8 @@
       chart.valueAt = (pixel) => from + ((pixel - box.left) / box.width) * span;
       host.innerHTML = `<svg role="img" aria-label="${id} over the run" viewBox="0 0 ${width} ${height}">` +
         `<clipPath id="${id}-clip"><rect x="${box.left}" y="${box.top}" width="${box.width}" height="${box.height}"/></clipPath>` +
-        `<g clip-path="url(#${id}-clip)">${id === 'memory' ? '' : bandsOf(box, x)}</g>${axes(box, x, y, plot)}` +
-        `<g clip-path="url(#${id}-clip)">${plot.curves(x, y)}</g>` +
+        `<g clip-path="url(#${id}-clip)">${id === 'memory' ? '' : bandsOf(box, x, true)}</g>${axes(box, x, y, plot)}` +
+        `<g clip-path="url(#${id}-clip)">${plot.curves(x, y)}${id === 'memory' ? bandsOf(box, x, false) : ''}</g>` +
         `<line class="cross" y1="${box.top}" y2="${box.top + box.height}" visibility="hidden"/></svg>`;
       host.append(readout);
       document.getElementById(`${id}-legend`).innerHTML = plot.legend.map(legendText).join('');

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <vector>
+
+#include "hybrid_trainer/observability/run_summary.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+
+namespace hybrid_trainer {
+
+/// What each option that the config has on keeps out of the device's memory: the simulated peaks of
+/// the run without that option alone, less those of the run. Options that do the same share it: each
+/// of them saves little where the other stays.
+std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, Device device,
+                                           const ModelRegistry& registry = model_families());
+
+}  // namespace hybrid_trainer
