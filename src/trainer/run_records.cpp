@@ -16,6 +16,7 @@ RunRecords::RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& c
       console_(console, total_steps, ConsoleStyle::from_terminal(STDERR_FILENO)) {}
 
 void RunRecords::resume_after(std::int64_t step) {
+  resumed_after_ = step;
   metrics_.truncate_after(step);
   std::int64_t kept = 0;
   for_each_record(paths_.metrics(), [&](const StepRecord& record) {
@@ -28,7 +29,30 @@ void RunRecords::resume_after(std::int64_t step) {
               " steps done; the others are missing from its curves and sums"));
 }
 
+/// A timeline that cannot be written ends.
+template <class Write>
+void RunRecords::write_timeline(const Write& write) {
+  if (!timeline_) return;
+  try {
+    write(*timeline_);
+  } catch (const IoError& error) {
+    timeline_.reset();
+    tell(concat("memory_timeline.json ends: ", error.what()));
+  }
+}
+
+void RunRecords::watch(std::int64_t steps, std::vector<std::shared_ptr<MemoryPool>> pools) {
+  if (steps == 0) return;
+  timeline_.emplace(paths_.timeline(), steps, std::move(pools));
+  write_timeline([this](MemoryTimeline& timeline) { timeline.resume_after(resumed_after_); });
+}
+
+void RunRecords::begin_step(Phase phase, std::int64_t step) {
+  if (timeline_) timeline_->begin_step(phase, step);
+}
+
 void RunRecords::write(const StepRecord& record) {
+  write_timeline([](MemoryTimeline& timeline) { timeline.end_step(); });
   summary_.add(record);
   console_.write(record);
   if (metrics_failed_) return;
@@ -52,6 +76,7 @@ void RunRecords::sync() {
 
 void RunRecords::finish(const std::string& settings_text, const std::string& sample) {
   console_.finish();
+  write_timeline([](MemoryTimeline& timeline) { timeline.finish(); });
   replace_file(paths_.summary(), to_json(summary_));
   const std::string title =
       std::filesystem::path(paths_.root).lexically_normal().filename().string();

@@ -1,23 +1,30 @@
 #pragma once
 
 #include <iosfwd>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/observability/console_sink.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
+#include "hybrid_trainer/observability/memory_timeline.h"
 #include "hybrid_trainer/observability/run_summary.h"
 
 namespace hybrid_trainer {
 
-/// Everything that a run writes about itself: metrics.jsonl, progress on the console, summary.json
-/// and report.html. A full disk stops none of it: what cannot be written is reported once, and
+/// Everything that a run writes about itself: metrics.jsonl, progress on the console,
+/// memory_timeline.json where it is asked for, summary.json and report.html. A full disk stops none of it: what cannot be written is reported once, and
 /// training continues.
 class RunRecords {
  public:
   RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console);
   /// Truncates the records to those of a run that is resumed after `step`.
   void resume_after(std::int64_t step);
+  /// Records every allocation of the first `steps` steps of each phase from now on.
+  void watch(std::int64_t steps, std::vector<std::shared_ptr<MemoryPool>> pools);
+  void begin_step(Phase phase, std::int64_t step);
   void write(const StepRecord& record);
   /// Makes all records so far durable. Called before a checkpoint is saved: whatever happens then,
   /// a run resumed from it finds every record up to its step.
@@ -28,10 +35,14 @@ class RunRecords {
   void finish(const std::string& settings_text, const std::string& sample);
 
  private:
+  template <class Write>
+  void write_timeline(const Write& write);
   RunPaths paths_;
   JsonlSink metrics_;
   ConsoleSink console_;
+  std::optional<MemoryTimeline> timeline_;
   RunSummary summary_;
+  std::int64_t resumed_after_ = 0;
   bool metrics_failed_ = false;
   bool sync_failed_ = false;
 };

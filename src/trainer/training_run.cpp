@@ -225,6 +225,7 @@ Batch TrainingRun::next_batch(HybridTrainer& trainer, RunRecords& records) {
 StepRecord TrainingRun::step(LanguageModel& model, HybridTrainer& trainer, RunRecords& records) {
   const Batch batch = next_batch(trainer, records);
   now_ = {trainer.phase(), trainer.steps_done() + 1};
+  records.begin_step(*now_.phase, now_.step);
   const std::int64_t undecided_before = trainer.undecided_steps();
   try {
     StepRecord record = trainer.step(batch);
@@ -368,6 +369,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
                         " steps; a larger training.steps goes on"));
     return {RunEnd::kWasFinished, {}, read_file(paths.summary(), kMostSummaryBytes)};
   }
+  records.watch(config_.memory.timeline, {stream_.pool(), host_.pool()});
   describe(model, trainer, records);
   if (resumed) records.tell(concat("goes on after step ", trainer.steps_done()));
   const RunEnd end = step_and_record(model, trainer, records);

@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
@@ -35,6 +36,10 @@ std::string fingerprint(const HybridTrainerConfig& config, const std::filesystem
   });
   for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints"))
     text << entry.path().filename();
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(run))
+    files.insert(entry.path().filename().string());
+  for (const std::string& name : files) text << name << ' ';
   text << newest_checkpoint_digest(run);
   return text.str();
 }
@@ -87,6 +92,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"memory.profile", {{"memory.profile", "conservative"}}},
       {"memory.allow_lossy", {{"memory.allow_lossy", "true"}}},
       {"memory.folder", {{"memory.folder", "/proc"}}},
+      {"memory.timeline", {{"memory.timeline", "1"}}},
       {"predict_aware_memory.offload_strategy",
        {{"predict_aware_memory.offload_strategy", "none"}}},
       {"predict_aware_memory.offload_target", {{"predict_aware_memory.offload_target", "/proc"}}},

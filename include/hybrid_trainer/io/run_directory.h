@@ -11,6 +11,7 @@ struct RunPaths {
   std::string root;
   std::string config() const { return root + "/config.json"; }
   std::string metrics() const { return root + "/metrics.jsonl"; }
+  std::string timeline() const { return root + "/memory_timeline.json"; }
   std::string summary() const { return root + "/summary.json"; }
   std::string report() const { return root + "/report.html"; }
   /// Of the OutOfMemory that ended the run last.

@@ -29,6 +29,7 @@ struct MemoryConfig {
   std::string profile = "balanced";
   bool allow_lossy = false;
   std::string folder{};
+  std::int64_t timeline = 0;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -84,6 +85,11 @@ struct MemoryConfig {
     visit(Field{"folder", self.folder,
                 "Folder of the files that hold what device and host do not; empty: the system's "
                 "for temporary files."});
+    visit(Field{"timeline", self.timeline,
+                "Steps of each phase, from its first on, whose every allocation goes to "
+                "memory_timeline.json in the run's folder, which Perfetto and chrome://tracing "
+                "open; it ends at 64 MiB. 0 writes none.",
+                Range::between(0, 1000)});
   }
 
   /// folder, or the system's for temporary files.
