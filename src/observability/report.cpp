@@ -1,5 +1,6 @@
 #include "hybrid_trainer/observability/report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -161,13 +162,15 @@ std::string savings_card(const RunSummary& s) {
   return out + "</tbody>\n</table>\n</section>\n";
 }
 
-/// "weights 12 MB, …": what lay in another place than the device.
+/// "master weights 12 MB, snapshot 6 MB": what lay in another place than the device.
 std::string kinds_text(const std::array<std::size_t, kMemoryKinds>& bytes) {
   std::vector<std::string> texts;
-  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
-    if (bytes[kind] > 0)
-      texts.push_back(
-          concat(name_of(static_cast<MemoryKind>(kind)), " ", units::bytes(bytes[kind])));
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    if (bytes[kind] == 0) continue;
+    std::string name = name_of(static_cast<MemoryKind>(kind));
+    std::replace(name.begin(), name.end(), '_', ' ');
+    texts.push_back(name + " " + units::bytes(bytes[kind]));
+  }
   return join(texts);
 }
 

@@ -11,7 +11,8 @@ constexpr std::int64_t kLeastRoundedElements = 4096;
 }  // namespace
 
 UpdatedWeight::UpdatedWeight(const Parameter& parameter, const Stream& stream)
-    : master(parameter.acquire_master(stream, Use::kChange)),
+    : label(parameter.name()),
+      master(parameter.acquire_master(stream, Use::kChange)),
       compute_copy(parameter.compute_dtype() == DType::kBF16
                        ? parameter.acquire(DType::kBF16, stream, Use::kWrite)
                        : Weight{}) {}

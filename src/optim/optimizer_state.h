@@ -55,9 +55,11 @@ inline float decay_of(const Parameter& parameter, double weight_decay) {
   return parameter.role() == Role::kVector ? 0.0f : static_cast<float>(weight_decay);
 }
 
-/// What an update writes. The compute copy holds no values where there is none.
+/// What an update writes, and the name of what it allocates meanwhile. The compute copy holds no
+/// values where there is none.
 struct UpdatedWeight {
   UpdatedWeight(const Parameter& parameter, const Stream& stream);
+  MemoryLabel label;
   Weight master;
   Weight compute_copy;
 };

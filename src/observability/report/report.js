@@ -138,7 +138,9 @@
       const left = x(place(first - 1)), width = Math.max(0.6, x(place(last)) - left);
       const rect = (top, height, opacity) => `<rect x="${at(left)}" width="${width.toFixed(2)}" y="${at(top)}" ` +
         `height="${at(height)}" fill="${colourOf(phase)}" fill-opacity="${opacity}"/>`;
-      return (tint ? rect(box.top, box.height - 5, 0.12) : '') + rect(box.top + box.height - 5, 5, 0.9);
+      const gap = `<rect x="${at(left)}" width="${width.toFixed(2)}" y="${at(box.top + box.height - 6.5)}" ` +
+        'height="1.5" fill="var(--card)"/>';
+      return (tint ? rect(box.top, box.height - 5, 0.12) : gap) + rect(box.top + box.height - 5, 5, 0.9);
     }).join('');
   }
 
