@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "background_copy.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/quantization.h"
 
@@ -31,24 +32,49 @@ class StoredTape final : public PlainTape {
   StoredTape(const Pass& pass, Rebuild rebuild, const TapeStorage& storage, const Stream& device)
       : PlainTape(pass, rebuild),
         storage_(storage),
-        is_away_(storage.home.pool() != device.pool()) {}
+        is_away_(storage.home.pool() != device.pool()),
+        in_background_(is_away_ && storage.slow && device.device().type == DeviceType::kCpu) {}
 
  private:
   Tensor pack(const Activation& activation, const Stream& stream) override;
   Tensor unpack(const Tensor& kept, const Activation& activation, const Stream& stream) override;
+  void ahead(const Tensor& kept, const Stream& stream) override;
   Tensor quantized(const Tensor& x, const Stream& stream);
-  Tensor moved(const Tensor& tensor, const Stream& stream, const Stream& to) const;
+  Tensor sent(const Tensor& tensor, const Stream& stream);
+  Tensor fetched(const Tensor& kept, const Stream& stream);
 
   TapeStorage storage_;
-  bool is_away_;
+  bool is_away_, in_background_;
+  BackgroundCopy copy_;                             // the last one there, or the next one back
   std::unordered_map<const void*, Tensor> scales_;  // by the address of what is kept
 };
 
-Tensor StoredTape::moved(const Tensor& tensor, const Stream& stream, const Stream& to) const {
+Tensor StoredTape::sent(const Tensor& tensor, const Stream& stream) {
   if (!is_away_) return tensor;
-  const Tensor there = Tensor::empty_like(tensor, MemoryKind::kActivations, to);
-  copy_or_wait(there, tensor, stream);
+  if (in_background_) copy_.wait();  // and its memory is free
+  const Tensor there = Tensor::empty_like(tensor, MemoryKind::kActivations, storage_.home);
+  if (in_background_) {
+    copy_.begin(there, tensor);
+  } else {
+    copy_or_wait(there, tensor, stream);
+  }
   return there;
+}
+
+Tensor StoredTape::fetched(const Tensor& kept, const Stream& stream) {
+  if (!is_away_) return kept;
+  const Tensor coming = copy_.is_from(kept) ? copy_.target() : Tensor{};
+  if (in_background_) copy_.wait();
+  if (coming) return coming;
+  const Tensor here = Tensor::empty_like(kept, MemoryKind::kActivations, stream);
+  copy_or_wait(here, kept, stream);
+  return here;
+}
+
+/// While backward computes with what it took, the next comes from the file.
+void StoredTape::ahead(const Tensor& kept, const Stream& stream) {
+  if (!in_background_ || copy_.is_from(kept)) return;
+  copy_.begin(Tensor::empty_like(kept, MemoryKind::kActivations, stream), kept);
 }
 
 Tensor StoredTape::quantized(const Tensor& x, const Stream& stream) {
@@ -63,25 +89,24 @@ Tensor StoredTape::quantized(const Tensor& x, const Stream& stream) {
     }
     kernels::quantize(to, scale, exact, kMap, stream);
   });
-  const Tensor kept = moved(codes, stream, storage_.home);
-  scales_[kept.raw()] = moved(scales, stream, storage_.home);
+  const Tensor kept = sent(codes, stream);
+  scales_[kept.raw()] = sent(scales, stream);
   return kept;
 }
 
 Tensor StoredTape::pack(const Activation& activation, const Stream& stream) {
   const Tensor& x = activation.tensor;
   const bool is_real = x.dtype() == DType::kF32 || x.dtype() == DType::kBF16;
-  if (!activation.may_be_lossy || !is_real || storage_.bits == 32)
-    return moved(x, stream, storage_.home);
+  if (!activation.may_be_lossy || !is_real || storage_.bits == 32) return sent(x, stream);
   if (storage_.bits == 8) return quantized(x, stream);
-  if (x.dtype() == DType::kBF16) return moved(x, stream, storage_.home);
+  if (x.dtype() == DType::kBF16) return sent(x, stream);
   const Tensor half = Tensor::empty(x.shape(), DType::kBF16, MemoryKind::kActivations, stream);
   kernels::cast(half, x, stream);
-  return moved(half, stream, storage_.home);
+  return sent(half, stream);
 }
 
 Tensor StoredTape::unpack(const Tensor& kept, const Activation& activation, const Stream& stream) {
-  const Tensor here = moved(kept, stream, stream);
+  const Tensor here = fetched(kept, stream);
   const DType wanted = pass().dtype;
   if (!activation.may_be_lossy || kept.dtype() == wanted) return here;
   const Tensor x = Tensor::empty(kept.shape(), wanted, MemoryKind::kActivations, stream);
@@ -90,7 +115,7 @@ Tensor StoredTape::unpack(const Tensor& kept, const Activation& activation, cons
     return x;
   }
   const auto found = scales_.find(kept.raw());
-  const Tensor scales = moved(found->second, stream, stream);
+  const Tensor scales = fetched(found->second, stream);
   for_parts(x, here, scales, [&](const Tensor& part, const Tensor& codes, const Tensor& scale) {
     if (part.dtype() == DType::kF32) return kernels::dequantize(part, codes, scale, kMap, stream);
     const Tensor exact = Tensor::empty(part.shape(), DType::kF32, MemoryKind::kWorkspace, stream);

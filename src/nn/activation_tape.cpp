@@ -57,6 +57,15 @@ Tensor PlainTape::contents(Entry& entry, const Stream& stream) {
   return entry.kept;
 }
 
+const PlainTape::Entry* PlainTape::next_packed() const {
+  for (auto reference = order_.rbegin(); reference != order_.rend(); ++reference) {
+    const Entry* entry = &entries_[reference->entry];
+    if (entry->rebuilder != nullptr && !entry->kept) entry = &entries_[entry->source];
+    if (entry->packed && entry->kept) return entry;
+  }
+  return nullptr;
+}
+
 Tensor PlainTape::take(const Stream& stream) {
   require(!order_.empty(), "activation tape: backward took more than forward saved");
   const Reference reference = order_.back();
@@ -66,6 +75,7 @@ Tensor PlainTape::take(const Stream& stream) {
   const Tensor tensor = kept ? kept.view(reference.shape) : Tensor{};
   if (--entry.takers == 0) entry.kept = {};
   while (!entries_.empty() && entries_.back().takers == 0) entries_.pop_back();
+  if (const Entry* next = next_packed()) ahead(next->kept, stream);
   return tensor;
 }
 

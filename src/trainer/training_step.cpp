@@ -165,9 +165,11 @@ PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream&
   PendingGradient pending;
   for (std::int64_t i = 0; i < micro_batches(); ++i) {
     const Batch part = micro_batch(batch, i);
-    const auto tape = make_tape(
-        pass(true, i * part.tokens()), least_rebuild(stream.device()),
-        {places_.at(config_.memory.activations), config_.memory.activation_bits}, stream_);
+    const auto tape =
+        make_tape(pass(true, i * part.tokens()), least_rebuild(stream.device()),
+                  {places_.at(config_.memory.activations), config_.memory.activation_bits,
+                   config_.memory.activations == "file"},
+                  stream_);
     {
       const StepPartTimer timer(stream, StepPart::kForward);
       pending.losses.push_back(model_.forward(part, scale, *tape, stream));

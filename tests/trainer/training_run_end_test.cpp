@@ -175,6 +175,28 @@ TEST_F(TrainingRunEnd, SignalSavesAndTheRunGoesOnToTheSameBits) {
             newest_checkpoint_digest(scratch_ / "whole"));
 }
 
+TEST_F(TrainingRunEnd, AKillInAStepWhoseStateAndWeightsAreAwayLosesNoBit) {
+  HybridTrainerConfig config = tiny_config();
+  config.training.steps = 60;
+  config.checkpoint.every_steps = 7;
+  train_tiny(config, data_, scratch_ / "whole");
+  config.memory.folder = scratch_.path().string();
+  config.memory.weights = config.memory.optimizer_state = config.memory.activations = "file";
+  config.memory.gradients = "consume";
+  config.memory.recompute = 0.5;
+  for (const std::uintmax_t bytes : {3000u, 11000u, 23000u}) {
+    const auto run = scratch_ / concat("killed", bytes);
+    const pid_t child = train_apart(config, data_, run, "/dev/null");
+    const auto metrics = run / "metrics.jsonl";
+    while (!std::filesystem::exists(metrics) || std::filesystem::file_size(metrics) < bytes)
+      usleep(200);
+    kill(child, SIGKILL);
+    EXPECT_EQ(exit_code_of(child), -1);
+    EXPECT_EQ(train_tiny(config, data_, run, true).end, RunEnd::kFinished);
+    EXPECT_EQ(newest_checkpoint_digest(run), newest_checkpoint_digest(scratch_ / "whole")) << bytes;
+  }
+}
+
 TEST_F(TrainingRunEnd, DataThatAreCutShortLeaveACheckpoint) {
   HybridTrainerConfig config = tiny_config();
   config.training.steps = 100000;

@@ -11,6 +11,8 @@ namespace hybrid_trainer {
 struct TapeStorage {
   const Stream& home;      // in whose pool; must outlive the tape
   std::int64_t bits = 32;  // of a number that may be lossy, where it has more: 32, 16 or 8
+  /// A file: beside a processor, one activation goes there or comes back while others are computed.
+  bool slow = false;
 };
 
 /// A tape that keeps activations as `storage` says. In 16 bits they are rounded to bf16, in 8 to the

@@ -98,6 +98,8 @@ class PlainTape : public ActivationTape {
   virtual Tensor pack(const Activation& activation, const Stream&) { return activation.tensor; }
   /// The activation again, from what pack returned; called once. `activation.tensor` is undefined.
   virtual Tensor unpack(const Tensor& kept, const Activation&, const Stream&) { return kept; }
+  /// Says what of pack will be unpacked next.
+  virtual void ahead(const Tensor& /*kept*/, const Stream&) {}
 
  private:
   struct Entry {
@@ -121,6 +123,7 @@ class PlainTape : public ActivationTape {
   };
   Entry* same_tensor(const Tensor& tensor, bool may_be_lossy);
   Tensor contents(Entry& entry, const Stream& stream);
+  const Entry* next_packed() const;
   Rebuild rebuild_;
   std::optional<Offer> offer_;
   std::vector<Entry> entries_;
