@@ -12,6 +12,16 @@ struct MomentBlock {
   alignas(64) float v[kQuantizationBlock];
 };
 
+/// body(begin, count) for parts of [0, n) of 16 elements, a constant, and for the rest: so that the
+/// processor decodes one part while it divides in another.
+template <class Body>
+void in_parts(int n, const Body& body) {
+  constexpr std::integral_constant<int, 16> kPart{};
+  int i = 0;
+  for (; i + kPart <= n; i += kPart) body(i, kPart);
+  body(i, n - i);
+}
+
 /// The memory of QuantizedMoments.
 struct Moments {
   explicit Moments(const QuantizedMoments& moments)
@@ -19,18 +29,21 @@ struct Moments {
         v_codes(moments.v_codes.data<std::uint8_t>()),
         m_scales(moments.m_scales.data<float>()),
         v_scales(moments.v_scales.data<float>()) {}
-  void decode(MomentBlock& to, std::int64_t block, std::int64_t at, int n) const {
-    decode_block<QuantizationMap::kSigned>(to.m, m_codes + at, n, m_scales[block]);
-    decode_block<QuantizationMap::kUnsigned>(to.v, v_codes + at, n, v_scales[block]);
+  /// n elements from `begin` on of the block that begins at `at`.
+  void decode(MomentBlock& to, std::int64_t block, std::int64_t at, int begin, int n) const {
+    const std::int64_t from = at + begin;
+    decode_block<QuantizationMap::kSigned>(to.m + begin, m_codes + from, n, m_scales[block], set);
+    decode_block<QuantizationMap::kUnsigned>(to.v + begin, v_codes + from, n, v_scales[block], set);
   }
   void encode(const MomentBlock& from, std::int64_t block, std::int64_t at, int n) const {
-    m_scales[block] = encode_block<QuantizationMap::kSigned>(m_codes + at, from.m, n);
-    v_scales[block] = encode_block<QuantizationMap::kUnsigned>(v_codes + at, from.v, n);
+    m_scales[block] = encode_block<QuantizationMap::kSigned>(m_codes + at, from.m, n, set);
+    v_scales[block] = encode_block<QuantizationMap::kUnsigned>(v_codes + at, from.v, n, set);
   }
   std::uint8_t* m_codes;
   std::uint8_t* v_codes;
   float* m_scales;
   float* v_scales;
+  InstructionSet set = instruction_set();
 };
 
 }  // namespace
@@ -46,9 +59,14 @@ void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const T
     MomentBlock now;
     float* const weight = weights + at;
     const float* const gradient = gradients + at;
-    state.decode(now, block, at, n);
+    in_parts(n, [&](int begin, auto count) {
+      __builtin_prefetch(weight + begin + 2 * kQuantizationBlock, 1);
+      __builtin_prefetch(gradient + begin + 2 * kQuantizationBlock);
+      state.decode(now, block, at, begin, count);
 #pragma omp simd
-    for (int i = 0; i < n; ++i) weight[i] = step(weight[i], gradient[i], now.m[i], now.v[i]);
+      for (int i = begin; i < begin + count; ++i)
+        weight[i] = step(weight[i], gradient[i], now.m[i], now.v[i]);
+    });
     state.encode(now, block, at, n);
     if (copies == nullptr) return;
     BFloat16* const copy = copies + at;
@@ -65,7 +83,7 @@ void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& momen
   for_quantized_blocks(direction.elements(), [=](std::int64_t block, std::int64_t at, int n) {
     MomentBlock now;
     float* const to = out + at;
-    state.decode(now, block, at, n);
+    state.decode(now, block, at, 0, n);
 #pragma omp simd
     for (int i = 0; i < n; ++i) to[i] = factors.change(now.m[i], now.v[i]);
   });
@@ -75,6 +93,7 @@ void lion_update_8bit(const Tensor& w, const Tensor& m_codes, const Tensor& m_sc
                       const Tensor& g, const Tensor& compute_copy, const LionSettings& settings,
                       const Stream&) {
   const LionStep step(settings);
+  const InstructionSet set = instruction_set();
   float* const weights = w.data<float>();
   std::uint8_t* const codes = m_codes.data<std::uint8_t>();
   float* const scales = m_scales.data<float>();
@@ -84,10 +103,10 @@ void lion_update_8bit(const Tensor& w, const Tensor& m_codes, const Tensor& m_sc
     alignas(64) float m[kQuantizationBlock];
     float* const weight = weights + at;
     const float* const gradient = gradients + at;
-    decode_block<QuantizationMap::kSigned>(m, codes + at, n, scales[block]);
+    decode_block<QuantizationMap::kSigned>(m, codes + at, n, scales[block], set);
 #pragma omp simd
     for (int i = 0; i < n; ++i) weight[i] = step(weight[i], gradient[i], m[i]);
-    scales[block] = encode_block<QuantizationMap::kSigned>(codes + at, m, n);
+    scales[block] = encode_block<QuantizationMap::kSigned>(codes + at, m, n, set);
     if (copies == nullptr) return;
     BFloat16* const copy = copies + at;
 #pragma omp simd

@@ -10,8 +10,9 @@ void quantize_by(const Tensor& codes, const Tensor& scales, const Tensor& x) {
   std::uint8_t* const to = codes.data<std::uint8_t>();
   float* const scale = scales.data<float>();
   const float* const from = x.data<float>();
+  const InstructionSet set = instruction_set();
   for_quantized_blocks(x.elements(), [=](std::int64_t block, std::int64_t at, int n) {
-    scale[block] = encode_block<kMap>(to + at, from + at, n);
+    scale[block] = encode_block<kMap>(to + at, from + at, n, set);
   });
 }
 
@@ -20,8 +21,9 @@ void dequantize_by(const Tensor& x, const Tensor& codes, const Tensor& scales) {
   float* const to = x.data<float>();
   const std::uint8_t* const from = codes.data<std::uint8_t>();
   const float* const scale = scales.data<float>();
+  const InstructionSet set = instruction_set();
   for_quantized_blocks(x.elements(), [=](std::int64_t block, std::int64_t at, int n) {
-    decode_block<kMap>(to + at, from + at, n, scale[block]);
+    decode_block<kMap>(to + at, from + at, n, scale[block], set);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/quantized_block_avx512.h"
 #include "kernels/quantization_table.h"
 
 namespace hybrid_trainer::kernels::cpu {
@@ -40,30 +41,47 @@ inline float scale_of(const float* x, int n) {
   return scale < kLeast ? 0.0f : scale;
 }
 
-/// Writes the codes of one block of n <= 256 elements, all 0 where its scale is 0 or NaN; returns
-/// the scale.
+/// The codes of n elements of a block whose scale is a normal number.
 template <QuantizationMap kMap>
-float encode_block(std::uint8_t* codes, const float* x, int n) {
+void encode(std::uint8_t* codes, const float* x, int n, float scale, float inverse) {
   const float* const bounds = kTable<kMap>.bounds;
+#pragma omp simd
+  for (int i = 0; i < n; ++i) {
+    codes[i] =
+        static_cast<std::uint8_t>(code_of(kMap, place_of<kMap>(x[i], scale, inverse, bounds)));
+  }
+}
+
+/// Writes the codes of one block of n <= 256 elements, all 0 where its scale is 0 or NaN; returns
+/// the scale. `set`: instruction_set().
+template <QuantizationMap kMap>
+float encode_block(std::uint8_t* codes, const float* x, int n, InstructionSet set) {
   const float scale = scale_of(x, n);
   if (!(scale > 0)) {
     std::fill_n(codes, n, std::uint8_t{0});
     return scale;
   }
   const float inverse = 1 / scale;
-#pragma omp simd
-  for (int i = 0; i < n; ++i) {
-    codes[i] =
-        static_cast<std::uint8_t>(code_of(kMap, place_of<kMap>(x[i], scale, inverse, bounds)));
+  int i = 0;
+  if (set == InstructionSet::kAvx512) {
+    for (; i + kSixteen <= n; i += kSixteen) {
+      if (encode_sixteen<kMap>(codes + i, x + i, inverse)) [[unlikely]]
+        encode<kMap>(codes + i, x + i, kSixteen, scale, inverse);
+    }
   }
+  encode<kMap>(codes + i, x + i, n - i, scale, inverse);
   return scale;
 }
 
 template <QuantizationMap kMap>
-void decode_block(float* x, const std::uint8_t* codes, int n, float scale) {
+void decode_block(float* x, const std::uint8_t* codes, int n, float scale, InstructionSet set) {
   const float* const values = kTable<kMap>.values;
+  int i = 0;
+  if (set == InstructionSet::kAvx512) {
+    for (; i + kSixteen <= n; i += kSixteen) decode_sixteen<kMap>(x + i, codes + i, scale);
+  }
 #pragma omp simd
-  for (int i = 0; i < n; ++i) x[i] = values[codes[i]] * scale;
+  for (int k = i; k < n; ++k) x[k] = values[codes[k]] * scale;
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -1,9 +1,9 @@
 #include "hybrid_trainer/kernels/shared_moment_update.h"
 
-#include "kernels/update_step.h"
 #include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/factored_moment.h"
+#include "kernels/update_step.h"
 
 namespace hybrid_trainer::kernels::cpu {
 namespace {

@@ -88,6 +88,37 @@ TEST(Quantization, ChoosesTheNearestCodeAndOfTwoTheSmaller) {
   }
 }
 
+/// The same in whole blocks, whose codes are computed and not looked up.
+TEST(Quantization, FindsCodesAndValuesOfWholeBlocksAsInTheTable) {
+  const Stream stream = cpu_stream();
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const QuantizationMap map : kMaps) {
+    const QuantizationTable table = make_quantization_table(map);
+    for (const float scale : {1.0f, 3.1e-5f, 7e12f}) {
+      std::vector<float> values, below, above;
+      for (int place = 1; place < kCodes; ++place) {
+        const float bound = table.bounds[place] * scale;
+        values.push_back(bound);
+        below.push_back(std::nextafter(bound, -infinity));
+        above.push_back(std::nextafter(bound, infinity));
+      }
+      for (std::vector<float>* each : {&values, &below, &above}) each->push_back(scale);
+      const Quantized at(tensor_of(values, stream), map, stream),
+          under(tensor_of(below, stream), map, stream), over(tensor_of(above, stream), map, stream);
+      for (int place = 1; place < kCodes; ++place) {
+        EXPECT_EQ(at.codes.data<std::uint8_t>()[place - 1], code_of(map, place - 1)) << place;
+        EXPECT_EQ(under.codes.data<std::uint8_t>()[place - 1], code_of(map, place - 1)) << place;
+        EXPECT_EQ(over.codes.data<std::uint8_t>()[place - 1], code_of(map, place)) << place;
+      }
+      for (const Quantized* each : {&at, &under, &over}) {
+        for (int i = 0; i < kCodes; ++i) {
+          EXPECT_EQ(each->at(i), table.values[each->codes.data<std::uint8_t>()[i]] * scale) << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(Quantization, MapsAreAscendingTrees) {
   for (const QuantizationMap map : kMaps) {
     const QuantizationTable table = make_quantization_table(map);
