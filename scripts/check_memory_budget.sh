@@ -31,7 +31,7 @@ pick() { local values=("$@"); echo "${values[RANDOM % $#]}"; }
 # Settings of one run.
 random_settings() {
   echo "memory.recompute=$(pick 0 0 0.25 0.5 0.75 1)" "memory.activations=$(pick device device host file)" \
-    "memory.activation_bits=$(pick 32 32 16 8)" "memory.optimizer_state=$(pick device device host file)" \
+    "memory.activation_bits=$(pick 32 32 16 8)" "memory.optimizer_state=$(pick device device host file)" "optimizer.paged=$(pick false false true)" \
     "memory.weights=$(pick device device host file)" "memory.gradients=$(pick keep consume)" "memory.plan=$(pick off auto)" \
     "predict_aware_memory.offload_strategy=$(pick none cpu_offload compress_in_place nvme_offload)" \
     "optimizer.name=$(pick adamw adamw muon lion sgd adam_mini adafactor)" "data.batch_size=$(pick 1 2 4 8 12 16 32)" \

@@ -7,13 +7,13 @@
 namespace hybrid_trainer {
 
 Adafactor::Adafactor(const OptimizerConfig& config, std::vector<Parameter*> parameters,
-                     const Stream&, const Stream& home)
-    : weight_decay_(config.weight_decay), parameters_(std::move(parameters)), home_(home.pool()) {
+                     const Stream&, const StateHome& home)
+    : weight_decay_(config.weight_decay), parameters_(std::move(parameters)), home_(home) {
   for (Parameter* parameter : parameters_) {
     const Shape& shape = parameter->shape();
     const std::int64_t columns = shape[shape.rank() - 1];
     const auto zeros = [&](std::int64_t count) {
-      return Tensor::zeros({count}, DType::kF32, MemoryKind::kOptimizerState, home);
+      return Tensor::zeros({count}, DType::kF32, MemoryKind::kOptimizerState, home.stream);
     };
     slots_.push_back({parameter, zeros(parameter->elements() / columns), zeros(columns)});
   }

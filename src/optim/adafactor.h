@@ -17,7 +17,7 @@ namespace hybrid_trainer {
 class Adafactor final : public Optimizer {
  public:
   Adafactor(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
-            const Stream& home);
+            const StateHome& home);
   void step(float learning_rate, float gradient_scale, const Stream& stream) override;
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;
@@ -31,7 +31,7 @@ class Adafactor final : public Optimizer {
   const double weight_decay_;
   std::vector<Parameter*> parameters_;
   std::vector<Slot> slots_;
-  std::shared_ptr<MemoryPool> home_;
+  StatePlace home_;
 };
 
 }  // namespace hybrid_trainer

@@ -24,24 +24,24 @@ const OptimizerConfig& checked(const OptimizerConfig& config) {
 }  // namespace
 
 AdamW::AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,
-             const Stream& home)
+             const StateHome& home)
     : AdamW(config, std::move(parameters), home, false) {}
 
-AdamW::AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& home,
-             bool by_blocks)
+AdamW::AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters,
+             const StateHome& home, bool by_blocks)
     : beta1_(checked(config).betas[0]),
       beta2_(config.betas[1]),
       epsilon_(config.epsilon),
       weight_decay_(config.weight_decay),
       by_blocks_(by_blocks),
       parameters_(std::move(parameters)),
-      home_(home.pool()) {
+      home_(home) {
   for (Parameter* parameter : parameters_) {
-    slots_.push_back({parameter, make_moment(*parameter, config.state_bits, home),
+    slots_.push_back({parameter, make_moment(*parameter, config.state_bits, home.stream),
                       by_blocks ? Moment{Tensor::zeros({parameter->blocks()}, DType::kF32,
-                                                       MemoryKind::kOptimizerState, home),
+                                                       MemoryKind::kOptimizerState, home.stream),
                                          {}}
-                                : make_moment(*parameter, config.state_bits, home)});
+                                : make_moment(*parameter, config.state_bits, home.stream)});
   }
 }
 

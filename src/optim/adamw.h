@@ -16,7 +16,7 @@ namespace hybrid_trainer {
 class AdamW : public Optimizer {
  public:
   AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
-        const Stream& home);
+        const StateHome& home);
   void step(float learning_rate, float gradient_scale, const Stream& stream) override;
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;
@@ -24,7 +24,7 @@ class AdamW : public Optimizer {
 
  protected:
   /// `by_blocks`: v has one element for each of a parameter's blocks.
-  AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& home,
+  AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const StateHome& home,
         bool by_blocks);
 
  private:
@@ -39,7 +39,7 @@ class AdamW : public Optimizer {
   const bool by_blocks_;
   std::vector<Parameter*> parameters_;
   std::vector<Slot> slots_;
-  std::shared_ptr<MemoryPool> home_;
+  StatePlace home_;
 };
 
 /// Adam-mini: AdamW whose v is one number, the mean square of the gradients, for each of a
@@ -49,7 +49,7 @@ class AdamW : public Optimizer {
 class AdamMini final : public AdamW {
  public:
   AdamMini(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,
-           const Stream& home)
+           const StateHome& home)
       : AdamW(config, std::move(parameters), home, true) {}
 };
 

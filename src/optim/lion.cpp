@@ -6,7 +6,7 @@
 namespace hybrid_trainer {
 
 Lion::Lion(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,
-           const Stream& home)
+           const StateHome& home)
     : MomentumOptimizer(std::move(parameters), true, home, config.state_bits),
       beta1_(static_cast<float>(config.betas.at(0))),
       beta2_(static_cast<float>(config.betas.at(1))),

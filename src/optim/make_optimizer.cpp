@@ -16,7 +16,7 @@ namespace {
 
 template <class T>
 std::unique_ptr<Optimizer> make(const OptimizerConfig& config, std::vector<Parameter*> parameters,
-                                const Stream& stream, const Stream& home) {
+                                const Stream& stream, const StateHome& home) {
   return std::make_unique<T>(config, std::move(parameters), stream, home);
 }
 
@@ -24,7 +24,7 @@ struct Row {
   const char* name;
   std::unique_ptr<Optimizer> (*make)(const OptimizerConfig& config,
                                      std::vector<Parameter*> parameters, const Stream& stream,
-                                     const Stream& home);
+                                     const StateHome& home);
   bool has_8_bits;  // OptimizerConfig::state_bits
 };
 
@@ -36,7 +36,7 @@ constexpr std::array kOptimizers{
 
 std::unique_ptr<Optimizer> make_by_name(const OptimizerConfig& config,
                                         std::vector<Parameter*> parameters, const Stream& stream,
-                                        const Stream& home) {
+                                        const StateHome& home) {
   return named_row(kOptimizers, "optimizer.name", config.name)
       .make(config, std::move(parameters), stream, home);
 }
@@ -56,20 +56,23 @@ const std::vector<std::string>& optimizer_names_with_8_bits() {
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters, const Stream& stream,
-                                          const Stream& home) {
+                                          const Stream& home,
+                                          std::optional<std::size_t> device_budget) {
   std::vector<std::string> problems;
   config.collect_problems("optimizer", problems);
   if (!problems.empty()) throw ConfigError(std::move(problems));
+  const bool keeps_pages = config.paged && device_budget && home.pool() != stream.pool();
+  const StateHome where{home, keeps_pages ? std::make_shared<StatePages>(*device_budget) : nullptr};
   std::vector<GroupedOptimizer::Part> parts;
   for (const OptimizerGroup& group : optimizer_groups(config, parameters)) {
     std::vector<Parameter*> members;
     for (const std::size_t member : group.members) members.push_back(parameters[member]);
     const double rate = group.config.learning_rate;
-    parts.push_back({make_by_name(group.config, std::move(members), stream, home), group.members,
+    parts.push_back({make_by_name(group.config, std::move(members), stream, where), group.members,
                      rate == config.learning_rate ? 1.0 : rate / config.learning_rate});
   }
-  if (parts.empty()) make_by_name(config, {}, stream, home);  // for its error
-  return std::make_unique<GroupedOptimizer>(std::move(parameters), std::move(parts));
+  if (parts.empty()) make_by_name(config, {}, stream, where);  // for its error
+  return std::make_unique<GroupedOptimizer>(std::move(parameters), std::move(parts), where.pages);
 }
 
 }  // namespace hybrid_trainer

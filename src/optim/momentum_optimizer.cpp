@@ -3,10 +3,11 @@
 namespace hybrid_trainer {
 
 MomentumOptimizer::MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum,
-                                     const Stream& home, std::int64_t state_bits)
-    : parameters_(std::move(parameters)), keeps_momentum_(keeps_momentum), home_(home.pool()) {
+                                     const StateHome& home, std::int64_t state_bits)
+    : parameters_(std::move(parameters)), keeps_momentum_(keeps_momentum), home_(home) {
   for (const Parameter* parameter : parameters_)
-    moments_.push_back(keeps_momentum ? make_moment(*parameter, state_bits, home) : Moment{});
+    moments_.push_back(keeps_momentum ? make_moment(*parameter, state_bits, home.stream)
+                                      : Moment{});
 }
 
 void MomentumOptimizer::require_moments() const {

@@ -22,7 +22,7 @@ class MomentumOptimizer : public Optimizer {
     Tensor m;       // on the stream's device
     Tensor scales;  // of m in 8 bits
   };
-  MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum, const Stream& home,
+  MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum, const StateHome& home,
                     std::int64_t state_bits = 32);
   /// Updates m and the weight. `gradient` is not scaled yet.
   virtual void update(const Slot& slot, const Tensor& gradient, float learning_rate,
@@ -36,7 +36,7 @@ class MomentumOptimizer : public Optimizer {
   std::vector<Parameter*> parameters_;
   std::vector<Moment> moments_;  // of each, where it is between updates
   bool keeps_momentum_;
-  std::shared_ptr<MemoryPool> home_;
+  StatePlace home_;
 };
 
 }  // namespace hybrid_trainer

@@ -25,7 +25,7 @@ DType products_of(const Parameter& parameter, const Stream& stream) {
 }  // namespace
 
 Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
-           const Stream& home)
+           const StateHome& home)
     : MomentumOptimizer(parameters, true, home),
       momentum_(static_cast<float>(config.momentum)),
       weight_decay_(config.weight_decay) {

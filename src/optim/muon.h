@@ -15,7 +15,7 @@ namespace hybrid_trainer {
 class Muon final : public MomentumOptimizer {
  public:
   Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
-       const Stream& home);
+       const StateHome& home);
 
  private:
   void update(const Slot& slot, const Tensor& gradient, float learning_rate, float gradient_scale,

@@ -99,6 +99,7 @@ static float rate_of(const GroupedOptimizer::Part& part, float learning_rate) {
 }
 
 void GroupedOptimizer::step(float learning_rate, float gradient_scale, const Stream& stream) {
+  if (pages_) pages_->begin_update(*stream.pool());
   for (const Part& part : parts_)
     part.optimizer->step(rate_of(part, learning_rate), gradient_scale, stream);
   ++steps_;
@@ -112,6 +113,10 @@ void GroupedOptimizer::write_momentum_directions(const std::vector<Tensor>& dire
     for (const std::size_t member : part.members) own.push_back(directions[member]);
     part.optimizer->write_momentum_directions(own, rate_of(part, learning_rate), stream);
   }
+}
+
+bool GroupedOptimizer::leave_device(const Stream& stream) {
+  return pages_ && pages_->leave(stream);
 }
 
 void GroupedOptimizer::visit_state(const StateVisitor& visit) {

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
+#include "state_pages.h"
 
 namespace hybrid_trainer {
 
@@ -30,17 +31,21 @@ class GroupedOptimizer final : public Optimizer {
     std::vector<std::size_t> members;  // indices of its parameters among all
     double rate_factor;                // of the learning rate that is given
   };
-  GroupedOptimizer(std::vector<Parameter*> parameters, std::vector<Part> parts)
-      : parameters_(std::move(parameters)), parts_(std::move(parts)) {}
+  /// `pages`: those of all parts, if any.
+  GroupedOptimizer(std::vector<Parameter*> parameters, std::vector<Part> parts,
+                   std::shared_ptr<StatePages> pages)
+      : parameters_(std::move(parameters)), parts_(std::move(parts)), pages_(std::move(pages)) {}
   void step(float learning_rate, float gradient_scale, const Stream& stream) override;
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;
   void visit_state(const StateVisitor& visit) override;
   void set_steps_taken(std::int64_t steps) override;
+  bool leave_device(const Stream& stream) override;
 
  private:
   std::vector<Parameter*> parameters_;
   std::vector<Part> parts_;
+  std::shared_ptr<StatePages> pages_;
 };
 
 }  // namespace hybrid_trainer

@@ -5,18 +5,41 @@
 
 #include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/optim/optimizer.h"
+#include "state_pages.h"
 
 namespace hybrid_trainer {
 
 /// Zeroed state in the parameter's shape, in the pool of `home`.
 Tensor make_state(const Parameter& parameter, const Stream& home, DType dtype = DType::kF32);
 
+/// What an optimizer is made with: where its state lies between updates, and the copies of it that
+/// stay on the device, if any do.
+struct StateHome {
+  StateHome(const Stream& where, std::shared_ptr<StatePages> kept = {})
+      : stream(where), pages(std::move(kept)) {}
+  const Stream& stream;
+  std::shared_ptr<StatePages> pages;
+};
+
+/// What it keeps of that.
+struct StatePlace {
+  explicit StatePlace(const StateHome& home) : pool(home.stream.pool()), pages(home.pages) {}
+  std::shared_ptr<MemoryPool> pool;
+  std::shared_ptr<StatePages> pages;
+};
+
 /// A state tensor on the stream's pool for the time of one update, wherever its home is.
-class StagedState : public StagedTensor {
+class StagedState {
  public:
-  StagedState(const Tensor& state, const std::shared_ptr<MemoryPool>& home, const Stream& stream,
+  StagedState(const Tensor& state, const StatePlace& home, const Stream& stream,
               Use use = Use::kChange)
-      : StagedTensor(state, use, stream, home != stream.pool()) {}
+      : page_(home.pages ? home.pages->page_of(state, use, stream) : Tensor{}),
+        staged_(page_ ? page_ : state, use, stream, !page_ && home.pool != stream.pool()) {}
+  operator const Tensor&() const { return staged_; }
+
+ private:
+  Tensor page_;
+  StagedTensor staged_;
 };
 
 /// One moment of a parameter, of its shape: in f32; in bf16, rounded stochastically; or in 8-bit
@@ -33,7 +56,7 @@ void visit_moment(const std::string& name, Moment& moment, const Optimizer::Stat
 
 /// A moment on the stream's pool for the time of one update.
 struct StagedMoment {
-  StagedMoment(const Moment& moment, const std::shared_ptr<MemoryPool>& home, const Stream& stream,
+  StagedMoment(const Moment& moment, const StatePlace& home, const Stream& stream,
                Use use = Use::kChange)
       : values(moment.values, home, stream, use), scales(moment.scales, home, stream, use) {}
   StagedState values, scales;

@@ -6,7 +6,7 @@
 namespace hybrid_trainer {
 
 Sgd::Sgd(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,
-         const Stream& home)
+         const StateHome& home)
     : MomentumOptimizer(std::move(parameters), config.momentum > 0, home),
       momentum_(static_cast<float>(config.momentum)),
       weight_decay_(config.weight_decay) {}

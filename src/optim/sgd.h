@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 class Sgd final : public MomentumOptimizer {
  public:
   Sgd(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
-      const Stream& home);
+      const StateHome& home);
 
  private:
   void update(const Slot& slot, const Tensor& gradient, float learning_rate, float gradient_scale,

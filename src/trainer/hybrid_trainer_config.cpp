@@ -64,6 +64,11 @@ std::optional<std::size_t> HybridTrainerConfig::device_budget() const {
   return budget;
 }
 
+std::string HybridTrainerConfig::optimizer_state_home() const {
+  const bool is_on_host = optimizer.paged && memory.optimizer_state == "device";
+  return is_on_host ? "host" : memory.optimizer_state;
+}
+
 std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& registry) const {
   std::vector<std::string> found;
   collect_range_problems(*this, "", found);
@@ -83,12 +88,12 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   cannot_be_recorded("activations", memory.activations, "device");
   cannot_be_recorded("weights", memory.weights, "device");
   cannot_be_recorded("gradients", memory.gradients, "keep");
-  if (memory.optimizer_state != "device" &&
+  if (optimizer_state_home() != "device" &&
       predict_aware_memory.offload_strategy == "drop_and_reinitialize") {
     found.push_back(
         concat("predict_aware_memory.offload_strategy: got drop_and_reinitialize, but "
                "memory.optimizer_state ",
-               memory.optimizer_state, " leaves nothing on the device to drop; want none"));
+               optimizer_state_home(), " leaves nothing on the device to drop; want none"));
   }
   if (predict_aware_memory.offload_strategy == "pinned_cpu_offload" &&
       predict_aware_memory.offload_target != "memory") {

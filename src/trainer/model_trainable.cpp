@@ -32,7 +32,7 @@ std::string micro_batches_key(Phase phase) { return concat(kMicroBatches, ".", n
 /// What is on the host already stays.
 PredictAwareMemoryConfig predict_aware(const HybridTrainerConfig& config) {
   PredictAwareMemoryConfig memory = config.predict_aware_memory;
-  if (config.memory.optimizer_state != "device") memory.offload_strategy = "none";
+  if (config.optimizer_state_home() != "device") memory.offload_strategy = "none";
   return memory;
 }
 
@@ -76,6 +76,7 @@ ModelTrainable::~ModelTrainable() = default;
 void ModelTrainable::enter_phase(Phase phase) {
   micro_batches_[static_cast<std::size_t>(phase_)] = step_->micro_batches();
   step_->set_micro_batches(micro_batches_[static_cast<std::size_t>(phase)]);
+  step_->optimizer().leave_device(stream_);
   phase_ = phase;
   const bool predicts = phase == Phase::kPredict;
   if (predicts) {
@@ -260,6 +261,7 @@ void ModelTrainable::save(State& state) {
   for (Parameter* parameter : parameters) {
     state.tensors["model." + parameter->name()] = parameter->home_master();
   }
+  step_->optimizer().leave_device(stream_);
   step_->optimizer().visit_state([&](const std::string& name, Tensor& tensor) {
     if (tensor) state.tensors["optimizer." + name] = tensor;
   });
@@ -313,6 +315,7 @@ void ModelTrainable::load(const State& state) {
   const bool has_moments =
       first_moment != state.tensors.end() && first_moment->first.starts_with("optimizer.");
   Optimizer& optimizer = step_->optimizer();
+  optimizer.leave_device(stream_);
   optimizer.visit_state([&](const std::string& name, Tensor& tensor) {
     if (!has_moments) return;
     if (!state.tensors.contains("optimizer." + name)) {

@@ -33,7 +33,7 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
       consumes_(config.memory.gradients == "consume"),
       consumed_(places.overflow(), stream),
       optimizer_(make_optimizer(config.optimizer, parameters_, stream,
-                                places.at(config.memory.optimizer_state))),
+                                places.at(config.optimizer_state_home()), config.device_budget())),
       micro_batches_(config.gradient_accumulation.micro_batches) {
   if (!config_.training.cuda_graphs || stream_.native() == nullptr) return;
   step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
@@ -105,6 +105,7 @@ auto TrainingStep::in_what_fits(const Batch& batch, const Compute& compute) {
     try {
       return compute(batch);
     } catch (const OutOfMemory&) {
+      if (optimizer_->leave_device(stream_)) continue;
       if (!wait_and_halve_micro_batches(batch)) throw;
     }
   }

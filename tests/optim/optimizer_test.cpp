@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "tests/optim/parameter_set.h"
@@ -224,6 +226,36 @@ TEST_P(OptimizerContract, GivesTheSameBitsWithItsStateInAnotherPool) {
     EXPECT_TRUE(state.defined()) << name;
   });
   EXPECT_GE(host.pool()->use().live_total, bytes);
+}
+
+TEST_P(OptimizerContract, GivesTheSameBitsWithPagesOfItsStateOnTheDevice) {
+  const Stream host(MemoryPool::create("host"));
+  ParameterSet near(stream_), far(stream_);
+  OptimizerConfig config;
+  config.name = GetParam().first;
+  config.state_bits = GetParam().second;
+  const auto near_optimizer = make_optimizer(config, near.pointers(), stream_);
+  config.paged = true;
+  constexpr std::size_t kRoomForAll = 1 << 30;
+  const auto paged = make_optimizer(config, far.pointers(), stream_, host, kRoomForAll);
+  const auto live = [&] { return stream_.pool()->use().live_total; };
+  const std::size_t before = live();
+  run(*near_optimizer, near, 2, 1);
+  run(*paged, far, 2, 1);
+  EXPECT_GT(live(), before) << "from the second update on";
+  EXPECT_TRUE(paged->leave_device(stream_));
+  EXPECT_FALSE(paged->leave_device(stream_));
+  EXPECT_EQ(live(), before);
+  run(*near_optimizer, near, 3, 1);
+  run(*paged, far, 3, 1);
+  paged->leave_device(stream_);
+  EXPECT_TRUE(far.has_values(near.copies()));
+  std::map<std::string, Tensor> wanted;
+  near_optimizer->visit_state(
+      [&](const std::string& name, Tensor& state) { wanted[name] = state; });
+  paged->visit_state([&](const std::string& name, Tensor& state) {
+    EXPECT_TRUE(testing::same_bits(state, wanted.at(name))) << name;
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OptimizerContract, ::testing::ValuesIn(kSubjects),

@@ -70,6 +70,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"optimizer.weight_decay", {{"optimizer.weight_decay", "0"}}},
       {"optimizer.clip_norm", {{"optimizer.clip_norm", "0.01"}}},
       {"optimizer.state_bits", {{"optimizer.state_bits", "8"}}},
+      {"optimizer.paged", {{"optimizer.paged", "true"}}},
       {"optimizer.groups", {{"optimizer.groups", R"([{"match": "vector", "name": "sgd"}])"}}},
       {"schedule.name", {{"schedule.name", "constant"}}},
       {"schedule.warmup_steps", {{"schedule.warmup_steps", "8"}}},

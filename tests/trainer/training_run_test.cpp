@@ -78,7 +78,8 @@ TEST_F(TrainingRunTest, LosslessMemoryOptionsAndTheirPairsChangeNoBit) {
     for (const std::string& option : options) {
       name += "-" + option;
       const std::size_t equals = option.find('=');
-      set_field(config, "memory." + option.substr(0, equals), option.substr(equals + 1));
+      const std::string group = option.find('.') < equals ? "" : "memory.";
+      set_field(config, group + option.substr(0, equals), option.substr(equals + 1));
     }
     train_tiny(config, data_, scratch_ / name);
     std::vector<double> found;
@@ -87,8 +88,10 @@ TEST_F(TrainingRunTest, LosslessMemoryOptionsAndTheirPairsChangeNoBit) {
     return found;
   };
   const std::vector<double> wanted = losses({});
-  const std::vector<std::string> options{"recompute=0.5", "recompute=1", "activations=host",
-                                         "activations=file", "optimizer_state=host"};
+  const std::vector<std::string> options{
+      "recompute=0.3",        "recompute=1",         "activations=host", "activations=file",
+      "weights=file",         "gradients=consume",   "weights=host",     "optimizer_state=host",
+      "optimizer_state=file", "optimizer.paged=true"};
   for (const std::string& one : options) {
     EXPECT_EQ(losses({one}), wanted) << one;
     for (const std::string& other : options) {
@@ -97,6 +100,32 @@ TEST_F(TrainingRunTest, LosslessMemoryOptionsAndTheirPairsChangeNoBit) {
       }
     }
   }
+}
+
+TEST_F(TrainingRunTest, PagesOfTheStateStayOnTheDeviceAsFarAsTheBudgetGoes) {
+  HybridTrainerConfig config = tiny_config();
+  config.model.width = 64;
+  config.phases.max_predict_steps = 0;
+  train_tiny(config, data_, scratch_ / "plain");
+  config.optimizer.paged = true;
+  const auto full = [&](const std::string& name) {
+    const RunSummary summary = train_tiny(config, data_, scratch_ / name).summary;
+    EXPECT_EQ(newest_checkpoint_digest(scratch_ / name),
+              newest_checkpoint_digest(scratch_ / "plain"));
+    if (config.memory.device_budget.bytes > 0) {
+      EXPECT_LE(summary.device_peak_bytes, config.memory.device_budget.bytes);
+    }
+    return summary.phase(Phase::kFull);
+  };
+  const auto state_of = [](const PhaseUse& use) {
+    return use.peak_by_kind[static_cast<std::size_t>(MemoryKind::kOptimizerState)];
+  };
+  const PhaseUse none = full("none");
+  config.memory.device_budget.bytes = none.peak_bytes + 100000;
+  const PhaseUse some = full("some");
+  EXPECT_GT(state_of(some), state_of(none));
+  config.memory.device_budget.bytes = none.peak_bytes + 1000000;
+  EXPECT_GT(state_of(full("all")), state_of(some));
 }
 
 TEST_F(TrainingRunTest, SavingAndResumingChangeNoBitOfAStateThatPredictRounds) {

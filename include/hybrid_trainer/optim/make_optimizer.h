@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "hybrid_trainer/optim/optimizer.h"
@@ -10,11 +12,13 @@ namespace hybrid_trainer {
 
 /// The optimizer that `config.name` names, over parameters that outlive it. Its state is zero, of
 /// MemoryKind::kOptimizerState, from the pool of `home`; where that is not the stream's, each
-/// parameter's state comes to the stream's device for its update, and goes back after it. Throws
-/// ConfigError, of an unknown name with the nearest one, and OutOfMemory.
+/// parameter's state comes to the stream's device for its update, and goes back after it; with
+/// config.paged and a budget as much of it stays as fits. Throws ConfigError, of an unknown name with
+/// the nearest one, and OutOfMemory.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters, const Stream& stream,
-                                          const Stream& home);
+                                          const Stream& home,
+                                          std::optional<std::size_t> device_budget = {});
 inline std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                                  std::vector<Parameter*> parameters,
                                                  const Stream& stream) {

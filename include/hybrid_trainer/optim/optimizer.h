@@ -30,6 +30,9 @@ class Optimizer {
   /// the visitor may replace the tensor; names
   /// of what is never negative end in ".v"; the Tensor object's address stays the same.
   virtual void visit_state(const StateVisitor& visit) = 0;
+  /// Writes back what the device has of a state whose home is elsewhere, and frees it until the next
+  /// update; true if that was anything. To be called before visit_state.
+  virtual bool leave_device(const Stream&) { return false; }
   /// Steps since the state was zero; not part of visit_state. Whoever zeroes the tensors sets this
   /// to 0.
   std::int64_t steps_taken() const { return steps_; }

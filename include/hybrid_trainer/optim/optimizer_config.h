@@ -53,6 +53,7 @@ struct OptimizerConfig {
   double weight_decay = 0.1;
   double clip_norm = 1.0;
   std::int64_t state_bits = 32;
+  bool paged = false;
   std::vector<OptimizerGroupConfig> groups{};
 
   template <class Self, class Visitor>
@@ -90,6 +91,10 @@ struct OptimizerConfig {
                 "stochastically, 8 in blocks of 256 with a scale each; parameters below 4,096 "
                 "elements and the momentum of muon's matrices keep 32.",
                 Range::between(8, 32)});
+    visit(Field{"paged", self.paged,
+                "The state lies in pages of host memory, or where memory.optimizer_state says, and "
+                "comes to the device for updates; where memory.device_budget leaves room, as much "
+                "of it stays there as fits."});
     visit(Field{"groups", self.groups, "Weights that are updated otherwise."});
   }
 

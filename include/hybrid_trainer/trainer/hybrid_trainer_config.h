@@ -68,6 +68,8 @@ struct HybridTrainerConfig {
   /// Most device memory of a run: the smaller one of memory.device_budget and
   /// training.memory_budget_mb; none where neither is given.
   std::optional<std::size_t> device_budget() const;
+  /// Of placement_names(): where the optimizer state is between updates, paged or not.
+  std::string optimizer_state_home() const;
 
   /// Every problem of every field, "path: got X, want Y"; empty if the config is valid.
   std::vector<std::string> problems(const ModelRegistry& registry = model_families()) const;
