@@ -111,9 +111,11 @@ double measure_product_rate(DType inputs, const Stream& stream) {
   return best;
 }
 
-double measure_copy_rate(const Stream& stream) {
-  const Tensor from =
-      Tensor::zeros({large_elements(stream)}, DType::kF32, MemoryKind::kWorkspace, stream);
+double measure_copy_rate(const Stream& stream, std::optional<std::size_t> array_bytes) {
+  const std::int64_t elements = array_bytes
+                                    ? static_cast<std::int64_t>(*array_bytes / sizeof(float))
+                                    : large_elements(stream);
+  const Tensor from = Tensor::zeros({elements}, DType::kF32, MemoryKind::kWorkspace, stream);
   const Tensor to = Tensor::empty_like(from, MemoryKind::kWorkspace, stream);
   const double seconds = best_seconds(stream, 5, [&] { cast(to, from, stream); });
   return 2.0 * static_cast<double>(from.bytes()) / seconds;

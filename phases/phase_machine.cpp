@@ -33,6 +33,8 @@ std::int64_t PhaseMachine::undecided_steps() const {
   return parts_->jump.open ? parts_->jump.steps : 0;
 }
 
+void PhaseMachine::give_up_predicting() { parts_->give_up_predicting(); }
+
 const PhaseStatistics& PhaseMachine::statistics() const { return parts_->statistics; }
 
 void PhaseMachine::save(State& state) const { parts_->save(state); }

@@ -60,10 +60,15 @@ void PhaseParts::enter_model(Phase wanted) {
   model_phase = wanted;
 }
 
-void PhaseParts::give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome) {
+void PhaseParts::give_up_predicting() {
+  lacks_room = true;
+  if (jump.open) return;
   line.release(model);
   predictor = make_predictor(config());
-  lacks_room = true;
+}
+
+void PhaseParts::give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome) {
+  give_up_predicting();
   outcome.warns = true;
   tell(outcome, concat("no predictions from here on: ", error.what()));
 }

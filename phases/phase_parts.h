@@ -51,6 +51,7 @@ struct PhaseParts {
   /// Lets the predictor see an update; where memory does not hold what it keeps, all predicting
   /// ends.
   void observe_update(PhaseOutcome& outcome);
+  void give_up_predicting();
   void give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome);
   /// Slopes that the confidence needs; not more than a Full phase can give.
   std::int64_t slopes_needed() const;

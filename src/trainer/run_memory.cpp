@@ -112,6 +112,21 @@ HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPath
   return taken;
 }
 
+std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config,
+                                              const ModelRegistry& registry) {
+  const std::optional<std::size_t> budget = config.memory.host_budget.limit();
+  if (!budget || config.phases.max_predict_steps == 0) return {};
+  HybridTrainerConfig smallest = config;
+  smallest.memory.host_budget = {};
+  while (smallest.data.batch_size % 2 == 0) smallest.data.batch_size /= 2;
+  const Device device = find_device(config.device);
+  const MemoryNeed need = simulate_memory(smallest, device, SimulatedPhases::kAll, registry);
+  if (need.host_bytes <= *budget) return {};
+  return concat("no predictions from here on: host memory would hold ",
+                units::bytes(need.host_bytes), " with them, the budget is ", units::bytes(*budget),
+                "; raise memory.host_budget");
+}
+
 void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths, const RunMoment& moment) {
   std::string message = error.what();
   if (error.shortage()) {

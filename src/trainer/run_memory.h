@@ -15,6 +15,11 @@ namespace hybrid_trainer {
 /// Whether anything was saved: before that another configuration breaks no promise.
 bool has_checkpoint(const RunPaths& paths);
 
+/// Why host memory cannot hold what leaves the device in predictions, in any micro-batches; none
+/// where it can. What the device lacks for them is found out in the run.
+std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config,
+                                              const ModelRegistry& registry);
+
 /// The config with the options that memory.plan auto chooses, each told in one line, or that it
 /// chose when the run at `paths` began, if that goes on; as it is without it. Throws OutOfMemory
 /// where nothing fits, and where the run cannot stay in its budgets in any micro-batches. Takes none

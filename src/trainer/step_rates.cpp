@@ -14,6 +14,10 @@
 namespace hybrid_trainer {
 namespace {
 
+/// Of an array that is copied: little beside any budget, so that what a planned run measures first
+/// takes no more than it does itself.
+constexpr std::size_t kCopiedBytes = std::size_t{24} << 20;
+
 /// The widest block that is measured: wider ones hardly multiply faster.
 constexpr std::int64_t kWidest = 768, kTokens = 1024;
 
@@ -62,7 +66,7 @@ double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
 
 /// As tensors move that lie there.
 void measure_files(StepRates& rates, const std::string& folder) {
-  constexpr std::int64_t kBytes = std::int64_t{128} << 20;
+  constexpr auto kBytes = static_cast<std::int64_t>(kCopiedBytes);
   const Stream host(make_device_pool()), file(make_file_pool({}, folder, "memory.folder"));
   const Tensor here = Tensor::zeros({kBytes}, DType::kU8, MemoryKind::kWorkspace, host),
                there = Tensor::empty_like(here, MemoryKind::kWorkspace, file);
@@ -88,7 +92,7 @@ StepRates measure_step_rates(const HybridTrainerConfig& config, const Stream& st
                              const ModelRegistry& registry) {
   StepRates rates;
   rates.flops_per_second = measure_flops(config, stream, registry);
-  rates.copy_bytes_per_second = kernels::measure_copy_rate(stream);
+  rates.copy_bytes_per_second = kernels::measure_copy_rate(stream, kCopiedBytes);
   const MemoryConfig& memory = config.memory;
   const bool uses_files = memory.activations == "file" || memory.optimizer_state == "file" ||
                           memory.weights == "file" || !memory.folder.empty();

@@ -346,7 +346,10 @@ TrainingRunResult TrainingRun::train_or_resume() {
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
   const bool resumed = directory_.resumes() && trainer.resume(paths.checkpoints(), config_before_);
   loader_.seek(trainer.steps_done());
-
+  if (const auto why = why_no_predictions(config_, *settings_.registry)) {
+    trainer.give_up_predicting();
+    early.push_back(*why);
+  }
   if (directory_.resumes() && !resumed)
     early.push_back(
         concat("there is no checkpoint in ", paths.checkpoints(), ": begins at step 1"));

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <optional>
+
 #include "hybrid_trainer/core/stream.h"
 #include "hybrid_trainer/core/tensor.h"
 
@@ -11,8 +14,9 @@ namespace hybrid_trainer::kernels {
 /// no bf16 product.
 double measure_product_rate(DType inputs, const Stream& stream);
 
-/// Bytes read plus bytes written per second by a copy between arrays much larger than the caches.
-double measure_copy_rate(const Stream& stream);
+/// Bytes read plus bytes written per second by a copy between arrays much larger than the caches, or
+/// of the given bytes each.
+double measure_copy_rate(const Stream& stream, std::optional<std::size_t> array_bytes = {});
 
 /// Bytes per second at which arrays much larger than the caches can be read.
 double measure_read_rate(const Stream& stream);

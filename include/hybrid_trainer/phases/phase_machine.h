@@ -44,6 +44,8 @@ class PhaseMachine {
   /// holds the previous weights.
   std::int64_t undecided_steps() const;
   const PhaseStatistics& statistics() const;
+  /// No prediction begins from now on; one that is under way is decided on. Saved with the rest.
+  void give_up_predicting();
 
   /// Writes "phases.…". Tensors are views that stay valid until the next step: in Predict the
   /// directions and the probe batches, and the linear predictor's history. Weights, snapshot,

@@ -55,6 +55,8 @@ class HybridTrainer {
   /// Steps since the weights were last decided on: 0 except in Predict, whose weights should not be
   /// used. The last of training.steps always decides.
   std::int64_t undecided_steps() const { return machine_.undecided_steps(); }
+  /// See PhaseMachine.
+  void give_up_predicting() { machine_.give_up_predicting(); }
   /// Called with one line for each phase change, decision and mishap.
   void on_event(std::function<void(const std::string&)> listener) {
     listener_ = std::move(listener);
