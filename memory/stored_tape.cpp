@@ -89,8 +89,9 @@ Tensor StoredTape::quantized(const Tensor& x, const Stream& stream) {
     }
     kernels::quantize(to, scale, exact, kMap, stream);
   });
-  const Tensor kept = sent(codes, stream);
-  scales_[kept.raw()] = sent(scales, stream);
+  const Tensor kept_scales = sent(scales, stream),
+               kept = sent(codes, stream);  // the small one first
+  scales_[kept.raw()] = kept_scales;
   return kept;
 }
 

@@ -30,6 +30,7 @@ class UpdateExecutor : public PhaseExecutor {
 
  private:
   bool wants_slope() const;
+  GradientMeasurement measure(const Batch& batch, PhaseOutcome& outcome);
   Phase phase_;
 };
 

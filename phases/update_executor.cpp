@@ -43,13 +43,25 @@ bool UpdateExecutor::wants_slope() const {
   return to_come <= parts_.slopes_needed() && parts_.gate.grant().open;
 }
 
+/// Without what a prediction needs where a step does not fit beside it.
+GradientMeasurement UpdateExecutor::measure(const Batch& batch, PhaseOutcome& outcome) {
+  try {
+    return parts_.model.wait_for_gradient(batch);
+  } catch (const OutOfMemory& error) {
+    if (!parts_.predicts()) throw;
+    parts_.give_up_predicting(error, outcome);
+  }
+  return parts_.model.wait_for_gradient(batch);
+}
+
 void UpdateExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
-  const bool aimed = wants_slope() && parts_.aim(outcome);
+  bool aimed = wants_slope() && parts_.aim(outcome);
   if (!aimed) {  // older slopes would mean nothing
     parts_.line.release(parts_.model);
     parts_.trust.clear();
   }
-  const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
+  const GradientMeasurement measurement = measure(batch, outcome);
+  aimed = aimed && parts_.predicts();
   outcome.cost += 1;
   if (aimed && measurement.finite()) {
     parts_.trust.add(parts_.line.wait_for_slope(parts_.model));

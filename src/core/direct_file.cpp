@@ -16,12 +16,14 @@ namespace {
 /// More at a time would make an interrupt wait; less would make the disk wait.
 constexpr std::size_t kMostAtATime = std::size_t{4} << 20;
 
-/// Calls transfer(offset, bytes), which returns as pread does, until all is done.
+/// Calls transfer(offset, bytes), which returns as pread does, until all is done; false where it is
+/// refused.
 template <class Transfer>
-void in_pieces(std::size_t bytes, const char* verb, const Transfer& transfer) {
+bool in_pieces(std::size_t bytes, const char* verb, const Transfer& transfer) {
   for (std::size_t done = 0; done < bytes;) {
     const ssize_t moved = transfer(done, std::min(kMostAtATime, bytes - done));
     if (moved < 0 && errno == EINTR) continue;
+    if (moved < 0 && errno == EINVAL) return false;
     if (moved <= 0) {
       throw IoError(concat("cannot ", verb, " the scratch file: ",
                            moved == 0 ? "it ends too early" : std::strerror(errno),
@@ -29,6 +31,7 @@ void in_pieces(std::size_t bytes, const char* verb, const Transfer& transfer) {
     }
     done += static_cast<std::size_t>(moved);
   }
+  return true;
 }
 
 }  // namespace
@@ -41,14 +44,14 @@ DirectFile::~DirectFile() {
   if (file_ >= 0) close(file_);
 }
 
-void DirectFile::read(void* to, off_t at, std::size_t bytes) const {
-  in_pieces(bytes, "read", [&](std::size_t offset, std::size_t size) {
+bool DirectFile::read(void* to, off_t at, std::size_t bytes) const {
+  return in_pieces(bytes, "read", [&](std::size_t offset, std::size_t size) {
     return pread(file_, static_cast<char*>(to) + offset, size, at + static_cast<off_t>(offset));
   });
 }
 
-void DirectFile::write(const void* from, off_t at, std::size_t bytes) const {
-  in_pieces(bytes, "write", [&](std::size_t offset, std::size_t size) {
+bool DirectFile::write(const void* from, off_t at, std::size_t bytes) const {
+  return in_pieces(bytes, "write", [&](std::size_t offset, std::size_t size) {
     return pwrite(file_, static_cast<const char*>(from) + offset, size,
                   at + static_cast<off_t>(offset));
   });

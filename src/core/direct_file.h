@@ -18,9 +18,9 @@ class DirectFile {
   DirectFile(const DirectFile&) = delete;
   DirectFile& operator=(const DirectFile&) = delete;
   bool available() const { return file_ >= 0; }
-  /// Throws IoError.
-  void read(void* to, off_t at, std::size_t bytes) const;
-  void write(const void* from, off_t at, std::size_t bytes) const;
+  /// False where the file system does not move these so. Throws IoError.
+  bool read(void* to, off_t at, std::size_t bytes) const;
+  bool write(const void* from, off_t at, std::size_t bytes) const;
 
  private:
   int file_;

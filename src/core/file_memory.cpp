@@ -54,9 +54,9 @@ class FileMemory final : public MemorySource {
 
   void give(void* data, std::size_t bytes) noexcept override {
     const std::size_t size = in_pages(bytes);
-    munmap(data, size);
     const std::lock_guard lock(mutex_);
     const auto piece = pieces_.find(data);
+    munmap(data, size);
     // Where the file system cannot free it, the space stays taken until the file is closed.
     if (fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, piece->second.at,
                   static_cast<off_t>(size)) != 0)
@@ -70,7 +70,7 @@ class FileMemory final : public MemorySource {
     const auto at = direct_place(own, to, bytes);
     if (!at) return false;
     const std::size_t pages = bytes / kFilePage * kFilePage;
-    direct_.read(to, *at, pages);
+    if (!direct_.read(to, *at, pages)) return false;
     std::memcpy(static_cast<char*>(to) + pages, static_cast<const char*>(own) + pages,
                 bytes - pages);
     return true;
@@ -80,7 +80,7 @@ class FileMemory final : public MemorySource {
     const auto at = direct_place(own, from, bytes);
     if (!at) return false;
     const std::size_t pages = bytes / kFilePage * kFilePage;
-    direct_.write(from, *at, pages);
+    if (!direct_.write(from, *at, pages)) return false;
     std::memcpy(static_cast<char*>(own) + pages, static_cast<const char*>(from) + pages,
                 bytes - pages);
     return true;

@@ -20,6 +20,9 @@ std::unique_ptr<Optimizer> make(const OptimizerConfig& config, std::vector<Param
   return std::make_unique<T>(config, std::move(parameters), stream, home);
 }
 
+/// Of a device budget that pages fill at most: no profile of the memory monitor calls that much.
+constexpr std::size_t kPagesPercent = 85;
+
 struct Row {
   const char* name;
   std::unique_ptr<Optimizer> (*make)(const OptimizerConfig& config,
@@ -62,7 +65,9 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
   config.collect_problems("optimizer", problems);
   if (!problems.empty()) throw ConfigError(std::move(problems));
   const bool keeps_pages = config.paged && device_budget && home.pool() != stream.pool();
-  const StateHome where{home, keeps_pages ? std::make_shared<StatePages>(*device_budget) : nullptr};
+  const StateHome where{
+      home,
+      keeps_pages ? std::make_shared<StatePages>(*device_budget / 100 * kPagesPercent) : nullptr};
   std::vector<GroupedOptimizer::Part> parts;
   for (const OptimizerGroup& group : optimizer_groups(config, parameters)) {
     std::vector<Parameter*> members;

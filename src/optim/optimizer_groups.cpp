@@ -99,9 +99,10 @@ static float rate_of(const GroupedOptimizer::Part& part, float learning_rate) {
 }
 
 void GroupedOptimizer::step(float learning_rate, float gradient_scale, const Stream& stream) {
-  if (pages_) pages_->begin_update(*stream.pool());
+  if (pages_) pages_->begin_update(stream);
   for (const Part& part : parts_)
     part.optimizer->step(rate_of(part, learning_rate), gradient_scale, stream);
+  if (pages_) pages_->end_update(*stream.pool());
   ++steps_;
 }
 

@@ -4,9 +4,20 @@
 
 namespace hybrid_trainer {
 
-void StatePages::begin_update(const MemoryPool& device) {
-  if (updates_ == 2 || ++updates_ < 2) return;
-  room_bytes_ = budget_bytes_ - std::min(budget_bytes_, device.use().peak_total);
+void StatePages::begin_update(const Stream& stream) {
+  const auto live = [&] { return stream.pool()->use().live_total; };
+  if (updates_ == 2 && live() + (peak_bytes_ - live_before_) > budget_bytes_) leave(stream);
+  if (updates_ == 2) return;
+  if (++updates_ == 1) {
+    live_before_ = live();
+    return;
+  }
+  const std::size_t taken = std::max(peak_bytes_, stream.pool()->use().peak_total);
+  room_bytes_ = budget_bytes_ - std::min(budget_bytes_, taken);
+}
+
+void StatePages::end_update(const MemoryPool& device) {
+  if (updates_ == 1) peak_bytes_ = std::max(live_before_, device.use().peak_total);
 }
 
 Tensor StatePages::page_of(const Tensor& state, Use use, const Stream& stream) {

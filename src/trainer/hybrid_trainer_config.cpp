@@ -90,10 +90,10 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   cannot_be_recorded("gradients", memory.gradients, "keep");
   if (optimizer_state_home() != "device" &&
       predict_aware_memory.offload_strategy == "drop_and_reinitialize") {
-    found.push_back(
-        concat("predict_aware_memory.offload_strategy: got drop_and_reinitialize, but "
-               "memory.optimizer_state ",
-               optimizer_state_home(), " leaves nothing on the device to drop; want none"));
+    found.push_back(concat("predict_aware_memory.offload_strategy: got drop_and_reinitialize, but ",
+                           optimizer.paged ? std::string("optimizer.paged")
+                                           : "memory.optimizer_state " + memory.optimizer_state,
+                           " leaves nothing on the device to drop; want none"));
   }
   if (predict_aware_memory.offload_strategy == "pinned_cpu_offload" &&
       predict_aware_memory.offload_target != "memory") {

@@ -11,10 +11,15 @@ struct MemoryOption {
 };
 
 constexpr MemoryOption kMemoryOptions[] = {
-    {"memory.recompute", "0"},        {"memory.activations", "device"},
-    {"memory.activation_bits", "32"}, {"memory.optimizer_state", "device"},
-    {"memory.weights", "device"},     {"memory.gradients", "keep"},
-    {"optimizer.state_bits", "32"},   {"predict_aware_memory.offload_strategy", "none"},
+    {"memory.recompute", "0"},
+    {"memory.activations", "device"},
+    {"memory.activation_bits", "32"},
+    {"memory.optimizer_state", "device"},
+    {"memory.weights", "device"},
+    {"memory.gradients", "keep"},
+    {"optimizer.state_bits", "32"},
+    {"optimizer.paged", "false"},
+    {"predict_aware_memory.offload_strategy", "none"},
 };
 constexpr const char* kMicroBatchesKey = "gradient_accumulation.micro_batches";
 

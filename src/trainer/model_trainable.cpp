@@ -36,6 +36,12 @@ PredictAwareMemoryConfig predict_aware(const HybridTrainerConfig& config) {
   return memory;
 }
 
+/// A host budget is for what has nowhere else to be.
+std::shared_ptr<MemoryPool> staging_of(const HybridTrainerConfig& config,
+                                       const MemoryPlaces& places) {
+  return config.memory.host_budget.limit() ? nullptr : places.host().pool();
+}
+
 void copy_from(const Tensor& to, const State& state, const std::string& name,
                const Stream& stream) {
   const Tensor& from = state.tensor(name);
@@ -62,7 +68,7 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       precision_(config.mixed_precision, typical_width(model), stream.device()),
       offload_(make_offload_strategy(predict_aware(config),
                                      offload_pool(predict_aware(config), *places_),
-                                     places_->host().pool())),
+                                     staging_of(config, *places_))),
       snapshot_(places_->overflow().pool()) {
   micro_batches_.fill(micro_batches_of_config_);
   if (config.memory.weights != "device")

@@ -65,6 +65,8 @@ HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainer
   config.memory.device_budget = asked.device_budget;
   config.memory.host_budget = asked.host_budget;
   config.memory.folder = asked.folder;
+  config.memory.profile = asked.profile;
+  config.memory.timeline = asked.timeline;
   config.data.batch_size = run.data.batch_size;
   config.gradient_accumulation = run.gradient_accumulation;
   config.optimizer.state_bits = run.optimizer.state_bits;
@@ -114,17 +116,22 @@ HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPath
 
 std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config,
                                               const ModelRegistry& registry) {
-  const std::optional<std::size_t> budget = config.memory.host_budget.limit();
-  if (!budget || config.phases.max_predict_steps == 0) return {};
+  const std::optional<std::size_t> host = config.memory.host_budget.limit(),
+                                   device = config.device_budget();
+  if ((!host && !device) || config.phases.max_predict_steps == 0) return {};
   HybridTrainerConfig smallest = config;
   smallest.memory.host_budget = {};
+  smallest.predict_aware_memory.async_restore = false;  // whose staging does without where it must
   while (smallest.data.batch_size % 2 == 0) smallest.data.batch_size /= 2;
-  const Device device = find_device(config.device);
-  const MemoryNeed need = simulate_memory(smallest, device, SimulatedPhases::kAll, registry);
-  if (need.host_bytes <= *budget) return {};
-  return concat("no predictions from here on: host memory would hold ",
-                units::bytes(need.host_bytes), " with them, the budget is ", units::bytes(*budget),
-                "; raise memory.host_budget");
+  const MemoryNeed need =
+      simulate_memory(smallest, find_device(config.device), SimulatedPhases::kAll, registry);
+  const bool on_device = need.device_bytes > device.value_or(SIZE_MAX);
+  if (!on_device && need.host_bytes <= host.value_or(SIZE_MAX)) return {};
+  return concat("no predictions from here on: ", on_device ? "device" : "host",
+                " memory would hold ",
+                units::bytes(on_device ? need.device_bytes : need.host_bytes),
+                " with them, the budget is ", units::bytes(on_device ? *device : *host),
+                "; raise memory.", on_device ? "device" : "host", "_budget");
 }
 
 void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths, const RunMoment& moment) {

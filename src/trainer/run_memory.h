@@ -15,8 +15,7 @@ namespace hybrid_trainer {
 /// Whether anything was saved: before that another configuration breaks no promise.
 bool has_checkpoint(const RunPaths& paths);
 
-/// Why host memory cannot hold what leaves the device in predictions, in any micro-batches; none
-/// where it can. What the device lacks for them is found out in the run.
+/// Why the budgets cannot hold a prediction, in any micro-batches; none where they can.
 std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config,
                                               const ModelRegistry& registry);
 

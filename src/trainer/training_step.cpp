@@ -104,7 +104,9 @@ auto TrainingStep::in_what_fits(const Batch& batch, const Compute& compute) {
   for (;;) {
     try {
       return compute(batch);
-    } catch (const OutOfMemory&) {
+    } catch (const OutOfMemory& error) {
+      const bool elsewhere = error.shortage() && error.shortage()->pool != stream_.pool()->name();
+      if (elsewhere && config_.memory.activations == "device") throw;  // smaller ones take as much
       if (optimizer_->leave_device(stream_)) continue;
       if (!wait_and_halve_micro_batches(batch)) throw;
     }

@@ -61,6 +61,20 @@ TEST(PhaseMachine, PredictsNoMoreWhereMemoryHoldsNoDirectionAndRemembersThat) {
   EXPECT_EQ(phases_of(plain.run(30)), std::string(30, 'F')) << "on another day there is room";
 }
 
+TEST(PhaseMachine, PredictsNoMoreWhereNoStepFitsBesideADirection) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.trial_share = 1;
+  BowlRun run({}, setup, 0.1);
+  run.bowl.steps_need_all = true;
+  int told = 0;
+  for (const PhaseOutcome& outcome : run.run(60)) {
+    told += outcome.event.find("no predictions from here on: device memory: full") == 0;
+    EXPECT_EQ(outcome.updates, 1);
+  }
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(run.machine.statistics().predictions.made, 0);
+}
+
 TEST(PhaseMachine, UpdatesExactlyWhereItSaysSo) {
   BowlRun run({}, eager_setup(), 0.1);
   std::int64_t said = 0;

@@ -55,6 +55,9 @@ class QuadraticBowl final : public Trainable {
     return loss_of(batch) + options_.forward_offset;
   }
   GradientMeasurement wait_for_gradient(const Batch& batch) override {
+    const auto kind = static_cast<std::size_t>(MemoryKind::kPredictor);
+    if (steps_need_all && stream_.pool()->use().live[kind] > 0)
+      throw OutOfMemory("device memory: full", 1, 0);
     ++measurements;
     gradients_.clear();
     double squares = 0;
@@ -169,7 +172,8 @@ class QuadraticBowl final : public Trainable {
 
   std::vector<std::string> log;  // phases entered and restores begun
   std::vector<std::int64_t> rewinds;
-  bool is_full = false;  // has no memory for directions
+  bool is_full = false;         // has no memory for directions
+  bool steps_need_all = false;  // a gradient does not fit beside a direction
   std::int64_t forwards = 0, measurements = 0, updates = 0, moves = 0, directions_asked = 0;
 
  private:

@@ -46,7 +46,7 @@ struct PredictAwareMemoryConfig {
                 "background thread; false does so before its update."});
     visit(Field{"async_restore_lookahead", self.async_restore_lookahead,
                 "Predict steps before Correct at which what a file holds begins to be read into "
-                "host memory.",
+                "host memory, where that has no budget.",
                 Range::at_least(1)});
   }
 };
