@@ -1,13 +1,13 @@
 #include "hybrid_trainer/data/batch_loader.h"
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <stop_token>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace hybrid_trainer {
 
@@ -37,12 +37,15 @@ std::string name_of(const TokenDataset& dataset) {
 
 }  // namespace
 
-/// Two batches and the thread that fills the one that is not in use.
+/// A ring of batches and the thread that fills those to come. Batch i lies in slot i mod their
+/// number, so that the one in use is the slot that is wanted last.
 class BatchLoader::Prefetch {
  public:
-  Prefetch(const BatchLoader& loader, const Stream& stream) : loader_(loader) {
-    for (Batch& batch : batches_) {
-      batch = empty_batch(loader.settings_.batch_size, loader.settings_.sequence_length, stream);
+  Prefetch(const BatchLoader& loader, const Stream& stream)
+      : loader_(loader), slots_(static_cast<std::size_t>(loader.settings_.prefetch_depth + 1)) {
+    for (Slot& slot : slots_) {
+      slot.batch =
+          empty_batch(loader.settings_.batch_size, loader.settings_.sequence_length, stream);
     }
     thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
   }
@@ -50,56 +53,66 @@ class BatchLoader::Prefetch {
   /// Batch `index`, which is already filled if it follows the one taken before.
   Batch take(std::int64_t index) {
     std::unique_lock lock(mutex_);
-    if (wanted_ != index) request(index);
-    changed_.wait(lock, [&] { return filled_ == index; });
-    if (failure_) {
-      filled_ = kNone;
-      wanted_ = kNone;
-      std::rethrow_exception(std::exchange(failure_, nullptr));
+    // What index - 1 left free is wanted only now that nobody reads it any more.
+    const auto count = static_cast<std::int64_t>(slots_.size());
+    for (std::int64_t i = index; i < index + count; ++i) slot_of(i).wanted = i;
+    changed_.notify_all();
+    Slot& slot = slot_of(index);
+    changed_.wait(lock, [&] { return slot.filled == index; });
+    if (slot.failure) {
+      slot.filled = kNone;
+      std::rethrow_exception(std::exchange(slot.failure, nullptr));
     }
-    const Batch& batch = batches_[filling_];
-    filling_ = 1 - filling_;
-    filled_ = kNone;  // the buffer now holds an older batch
-    request(index + 1);
-    return batch;
+    return slot.batch;
   }
 
  private:
   static constexpr std::int64_t kNone = -1;
+  struct Slot {
+    Batch batch;
+    std::int64_t wanted = kNone;  // index of the batch that belongs here
+    std::int64_t filled = kNone;  // index of the batch that is here, complete
+    std::exception_ptr failure;   // while filling it
+  };
 
-  void request(std::int64_t index) {
-    wanted_ = index;
-    changed_.notify_all();
+  Slot& slot_of(std::int64_t index) {
+    return slots_[static_cast<std::size_t>(index) % slots_.size()];
+  }
+
+  /// The slot whose batch is needed first among those that are not there, or null.
+  Slot* next_to_fill() {
+    Slot* next = nullptr;
+    for (Slot& slot : slots_) {
+      if (slot.wanted != slot.filled && (next == nullptr || slot.wanted < next->wanted))
+        next = &slot;
+    }
+    return next;
   }
 
   void run(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
-    while (changed_.wait(lock, stop, [&] { return wanted_ != filled_; })) {
-      const std::int64_t index = wanted_;
-      const Batch& batch = batches_[filling_];
-      filled_ = kNone;
+    while (changed_.wait(lock, stop, [&] { return next_to_fill() != nullptr; })) {
+      Slot& slot = *next_to_fill();
+      const std::int64_t index = slot.wanted;
+      slot.filled = kNone;
       lock.unlock();
       std::exception_ptr failure;
       try {
-        loader_.read(index, batch);
+        loader_.read(index, slot.batch);
       } catch (...) {
         failure = std::current_exception();
       }
       lock.lock();
-      failure_ = failure;
-      filled_ = index;
+      slot.failure = failure;
+      slot.filled = index;
       changed_.notify_all();
     }
   }
 
   const BatchLoader& loader_;
-  std::array<Batch, 2> batches_;
+  std::vector<Slot> slots_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::size_t filling_ = 0;      // the batch that the thread may write
-  std::int64_t wanted_ = kNone;  // index of the batch that belongs there
-  std::int64_t filled_ = kNone;  // index of the batch that is there, complete
-  std::exception_ptr failure_;   // while filling it
   std::jthread thread_;
 };
 

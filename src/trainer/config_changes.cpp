@@ -10,7 +10,8 @@ namespace {
 
 /// Keys, and groups with a dot at the end, that affect how further steps are done but not what the
 /// saved state means.
-constexpr const char* kMayChange[] = {"training.steps",
+constexpr const char* kMayChange[] = {"data.prefetch_depth",
+                                      "training.steps",
                                       "training.evaluate_every_steps",
                                       "training.threads",
                                       "training.memory_budget_mb",

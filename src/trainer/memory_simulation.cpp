@@ -147,7 +147,8 @@ class SimulatedRun {
       return Batch{data_[data_.size() - 2], data_.back()};
     };
     Batch batch;
-    for (int i = 0; i < 2; ++i) batch = add(loaded, on_host ? host_ : stream_);
+    for (std::int64_t i = 0; i <= config_.data.prefetch_depth; ++i)
+      batch = add(loaded, on_host ? host_ : stream_);
     windows_ = add(config_.data.batch_size, on_host ? host_ : stream_);
     if (on_host) {
       batch = add(loaded, stream_);

@@ -71,7 +71,8 @@ class TrainingRun {
     return {.batch_size = config.data.batch_size * config.gradient_accumulation.micro_batches,
             .sequence_length = config.data.sequence_length,
             .shuffle = config.data.shuffle,
-            .seed = static_cast<std::uint64_t>(config.training.seed)};
+            .seed = static_cast<std::uint64_t>(config.training.seed),
+            .prefetch_depth = config.data.prefetch_depth};
   }
   /// Batches are made by the processor: in its own memory, or in pinned memory for upload.
   const Stream& batches_stream() const {

@@ -68,6 +68,25 @@ TEST_F(BatchLoaderTest, SeekGoesOnAsIfNeverStopped) {
   }
 }
 
+TEST_F(BatchLoaderTest, NoDepthOfPrefetchChangesABatch) {
+  const TokenDataset dataset = open(Split::kTrain);
+  for (const std::int64_t depth : {0, 1, 2, 7}) {
+    const BatchSettings settings{3, 16, true, 5, depth};
+    const std::size_t before = stream_.pool()->use().live_total;
+    BatchLoader loader(dataset, settings, stream_);
+    BatchLoader one_ahead(dataset, {3, 16, true, 5}, stream_);
+    const std::size_t held = stream_.pool()->use().live_total - before;
+    EXPECT_EQ(held / (2 * 3 * 16 * 4), static_cast<std::size_t>(depth + 1 + 2));
+    for (int i = 0; i < 30; ++i) {
+      if (i % 11 == 10) loader.seek(loader.batches_taken() - 5);
+      if (i % 11 == 10) one_ahead.seek(one_ahead.batches_taken() - 5);
+      const Batch batch = loader.next();
+      ASSERT_EQ(values(batch.inputs), values(one_ahead.next().inputs)) << depth << " " << i;
+      ASSERT_EQ(values(batch.targets)[0], values(batch.inputs)[0] + 1);
+    }
+  }
+}
+
 TEST_F(BatchLoaderTest, SeekBackToTheBatchJustTakenGivesItAgain) {
   const TokenDataset dataset = open(Split::kTrain);
   BatchLoader loader(dataset, {512, 64, true, 5}, stream_);  // so large that filling takes a while

@@ -57,6 +57,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"data.batch_size", {{"data.batch_size", "8"}}},
       {"data.sequence_length", {{"data.sequence_length", "8"}}},
       {"data.shuffle", {{"data.shuffle", "false"}}},
+      {"data.prefetch_depth", {{"data.prefetch_depth", "3"}}},
       {"training.steps", {{"training.steps", "30"}}},
       {"training.seed", {{"training.seed", "1"}}},
       {"training.evaluate_every_steps", {{"training.evaluate_every_steps", "10"}}},

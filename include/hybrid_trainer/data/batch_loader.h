@@ -11,11 +11,11 @@ namespace hybrid_trainer {
 
 /// An endless sequence of training batches. Batch i holds the sequences i B … i B + B - 1 of the
 /// WindowOrder, so the position is just the number of batches taken. A background thread fills the
-/// next batch while one is in use.
+/// next prefetch_depth batches while one is in use.
 class BatchLoader {
  public:
-  /// Takes two batches (B, T) i32 from the stream's pool; allocates nothing later. The dataset must
-  /// outlive the loader.
+  /// Takes prefetch_depth + 1 batches, each two tensors (B, T) i32, from the stream's pool;
+  /// allocates nothing later. The dataset must outlive the loader.
   BatchLoader(const TokenDataset& dataset, const BatchSettings& settings, const Stream& stream);
   ~BatchLoader();
 

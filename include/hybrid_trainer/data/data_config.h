@@ -11,6 +11,7 @@ struct DataConfig {
   std::int64_t batch_size = 8;
   std::int64_t sequence_length = 256;
   bool shuffle = true;
+  std::int64_t prefetch_depth = 1;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -22,6 +23,10 @@ struct DataConfig {
     visit(Field{"shuffle", self.shuffle,
                 "Visit the sequences of an epoch in a seeded random order instead of one after the "
                 "other."});
+    visit(Field{"prefetch_depth", self.prefetch_depth,
+                "Steps whose batches a thread reads ahead, each held in memory; with 0 a step "
+                "waits for its own.",
+                Range::between(0, 1024)});
   }
 };
 

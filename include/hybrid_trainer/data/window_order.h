@@ -10,6 +10,7 @@ struct BatchSettings {
   std::int64_t sequence_length = 0;  // T, tokens in a sequence
   bool shuffle = true;
   std::uint64_t seed = 0;
+  std::int64_t prefetch_depth = 1;  // batches read ahead; changes no batch
 };
 
 /// Where training sequences start in a stream of N tokens; depends on the settings and the
