@@ -33,4 +33,22 @@ class ColumnSums {
   Tensor lines_;
 };
 
+/// Adds term(x[row, column]) to line[column] for rows [begin, end) of x and calls finish(row, sum of
+/// the row's terms).
+template <class Term, class Finish>
+void add_rows(float* line, const float* x, std::int64_t columns, std::int64_t begin,
+              std::int64_t end, const Term& term, const Finish& finish) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    const float* const from = x + row * columns;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < columns; ++i) {
+      const float one = term(from[i]);
+      sum += one;
+      line[i] += one;
+    }
+    finish(row, sum);
+  }
+}
+
 }  // namespace hybrid_trainer::kernels::cpu

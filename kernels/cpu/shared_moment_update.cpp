@@ -38,17 +38,11 @@ struct FactoredRows {
 
   /// Adds the squares of the rows to `line`, and their means to `rows`.
   void gather(float* line, std::int64_t begin, std::int64_t end, float decay) const {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const float* const gradient = gradients + row * columns;
-      float sum = 0;
-#pragma omp simd reduction(+ : sum)
-      for (std::int64_t i = 0; i < columns; ++i) {
-        const float square = squared(gradient[i] * scale);
-        sum += square;
-        line[i] += square;
-      }
-      rows[row] = decay * rows[row] + (1.0f - decay) * (sum / static_cast<float>(columns));
-    }
+    add_rows(
+        line, gradients, columns, begin, end, [=, this](float g) { return squared(g * scale); },
+        [=, this](std::int64_t row, float sum) {
+          rows[row] = decay * rows[row] + (1.0f - decay) * (sum / static_cast<float>(columns));
+        });
   }
   /// Sum of u² before clipping. `roots`: 1/√columns.
   double update_squares(const float* roots, std::int64_t begin, std::int64_t end,

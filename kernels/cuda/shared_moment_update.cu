@@ -3,7 +3,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/for_packs.cuh"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/for_rows.cuh"
 #include "kernels/factored_moment.h"
 #include "kernels/update_step.h"
 
@@ -11,26 +11,6 @@ namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr int kPack = kPackSize<float>;
-constexpr unsigned int kRowThreads = 256;
-
-/// What follows from one row of `columns` elements: a block of threads for each.
-template <class Row>
-__global__ void for_rows_kernel(Row row, std::int64_t columns) {
-  const std::int64_t begin = blockIdx.x * columns;
-  double sum = 0;
-  for (std::int64_t i = threadIdx.x; i < columns; i += kRowThreads)
-    sum += static_cast<double>(row.term(begin + i, i));
-  sum = reduce_block(sum, Sum{}, 0.0);
-  if (threadIdx.x == 0) row.finish(blockIdx.x, sum);
-}
-
-template <class Row>
-void for_rows(const Stream& stream, const char* name, const Row& row, std::int64_t rows,
-              std::int64_t columns) {
-  launch(stream, name, for_rows_kernel<Row>,
-         Grid{.x = static_cast<unsigned int>(rows), .threads = kRowThreads}, row, columns);
-}
-
 struct BlockMoment {
   float* v;
   const float* g;

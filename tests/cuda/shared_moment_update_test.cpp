@@ -5,20 +5,14 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-Tensor positive(const Shape& shape, std::uint64_t seed, const Stream& stream) {
-  const Tensor x = random_tensor(shape, DType::kF32, seed, stream);
-  for (std::int64_t i = 0; i < x.elements(); ++i) x.data<float>()[i] *= x.data<float>()[i];
-  return x;
-}
-
 /// {w, m, v or rows, g, compute copy, columns} of a matrix.
 Tensors matrix_case(const Shape& shape, std::int64_t blocks, bool with_copy, const Stream& host) {
   return {random_tensor(shape, DType::kF32, 1, host),
           random_tensor(shape, DType::kF32, 2, host),
-          positive({blocks}, 3, host),
+          random_squares({blocks}, 3, host),
           random_tensor(shape, DType::kF32, 4, host),
           with_copy ? random_tensor(shape, DType::kBF16, 5, host) : Tensor{},
-          positive({shape[1]}, 6, host)};
+          random_squares({shape[1]}, 6, host)};
 }
 
 const Shape kShapes[] = {{1, 1}, {1, 777}, {64, 33}, {130, 40}, {9, 1028}};

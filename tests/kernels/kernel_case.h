@@ -50,6 +50,13 @@ inline Tensor random_tensor(const Shape& shape, DType dtype, std::uint64_t seed,
   return tensor_of(values, shape, dtype, stream);
 }
 
+/// Squares of standard normal numbers, f32.
+inline Tensor random_squares(const Shape& shape, std::uint64_t seed, const Stream& stream) {
+  const Tensor x = random_tensor(shape, DType::kF32, seed, stream);
+  for (std::int64_t i = 0; i < x.elements(); ++i) x.data<float>()[i] *= x.data<float>()[i];
+  return x;
+}
+
 /// Integers in [0, bound).
 inline Tensor random_ids(const Shape& shape, std::int64_t bound, std::uint64_t seed,
                          const Stream& stream) {
