@@ -27,7 +27,7 @@ struct AdamFactors {
 
 /// One AdamW step of one weight.
 struct AdamWStep {
-  explicit AdamWStep(const AdamWSettings& s)
+  explicit AdamWStep(const AdamWSettings& s = {})
       : factors(s),
         beta1(s.beta1),
         beta2(s.beta2),
@@ -51,7 +51,7 @@ struct AdamWStep {
 
 /// One Lion step of one weight.
 struct LionStep {
-  explicit LionStep(const LionSettings& settings)
+  explicit LionStep(const LionSettings& settings = {})
       : s(settings), kept(1.0f - s.learning_rate * s.weight_decay) {}
   static constexpr float sign(float x) {
     return static_cast<float>(x > 0) - static_cast<float>(x < 0);

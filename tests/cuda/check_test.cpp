@@ -8,6 +8,7 @@
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/kernels/normalization.h"
+#include "hybrid_trainer/kernels/predicted_update.h"
 #include "hybrid_trainer/kernels/quantization.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/kernels/shared_moment_update.h"
@@ -220,6 +221,48 @@ const std::vector<Case> kUpdates{
      [](const Tensors& t, const Stream& s) { decayed_step(t[0], t[1], t[2], 0.1f, 1, s); }},
 };
 
+const std::vector<Case> kPredictions{
+    {"row_and_column_means",
+     {{"rows", kRow}, {"columns", kRow}, {"x", kMatrix}},
+     [](const Tensors& t, const Stream& s) { row_and_column_means(t[0], t[1], t[2], 1, true, s); }},
+    {"predicted_adamw",
+     {{"w", kMatrix},
+      {"base", kMatrix},
+      {"m", kMatrix, DType::kU8},
+      {"m_scales", kOne},
+      {"v_rows", kRow},
+      {"v_columns", kRow},
+      {"gradient", kMatrix},
+      {"rows", kRow},
+      {"columns", kRow}},
+     [](const Tensors& t, const Stream& s) {
+       const GradientInFlight one{t[6], t[7], t[8]};
+       predicted_adamw(t[0], t[1], {t[2], t[3]}, t[4], t[5], {&one, 1}, true, kAdamW, s);
+     }},
+    {"predicted_lion",
+     {{"w", kRow}, {"base", kRow}, {"m", kRow}, {"gradient", kRow}},
+     [](const Tensors& t, const Stream& s) {
+       const GradientInFlight one{t[3], {}, {}};
+       predicted_lion(t[0], t[1], {t[2], {}}, {&one, 1}, true, {}, s);
+     }},
+    {"in_flight_squares",
+     {{"squares", kOne, DType::kF64}, {"gradient", kRow}},
+     [](const Tensors& t, const Stream& s) {
+       const GradientInFlight one{t[1], {}, {}};
+       in_flight_squares(t[0], {&one, 1}, 0.9f, s);
+     }},
+    {"predicted_muon",
+     {{"w", kMatrix},
+      {"base", kMatrix},
+      {"momentum_squares", kOne, DType::kF64},
+      {"squares", kOne, DType::kF64},
+      {"gradient", kMatrix}},
+     [](const Tensors& t, const Stream& s) {
+       const GradientInFlight one{t[4], {}, {}};
+       predicted_muon(t[0], t[1], t[2], t[3], {&one, 1}, 0.9f, 1, 0, s);
+     }},
+};
+
 const std::vector<Case> kOthers{
     {"quantize",
      {{"codes", kRow, DType::kU8}, {"scales", kOne}, {"x", kRow}},
@@ -293,7 +336,7 @@ TEST_P(CheckDevice, EveryTensorIsOnTheStreamsDevice) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, CheckDevice,
                          ::testing::Values(&kElementwise, &kMatmul, &kRows, &kAttention, &kUpdates,
-                                           &kOthers),
+                                           &kPredictions, &kOthers),
                          [](const auto& info) { return info.param->front().kernel; });
 
 }  // namespace
