@@ -33,7 +33,19 @@ bool packs(const ProductKind& kind) {
   return kind.transpose_a == Transpose::kYes || kind.k >= kLong;
 }
 
-/// A primitive and the memories of its arguments; only their pointers change between calls.
+/// Memory for one call.
+struct ProductNeed {
+  std::size_t scratch_bytes = 0, packed_bytes = 0;  // of packed B, 0 where it is read in place
+};
+
+Tensor workspace_of(std::size_t bytes, const Stream& stream) {
+  return bytes == 0 ? Tensor()
+                    : empty_workspace(static_cast<std::int64_t>(bytes / sizeof(float)) + 1,
+                                      DType::kF32, stream);
+}
+
+/// A primitive, compiled when it runs first, and the memories of its arguments; only their pointers
+/// change between calls.
 class PreparedProduct {
  public:
   PreparedProduct(const ProductKind& kind, const dnnl::engine& engine) {
@@ -46,34 +58,31 @@ class PreparedProduct {
     const auto& taken = packs(kind) ? any : b;
     const auto description =
         kind.bias ? dnnl::matmul::desc(a, taken, bias, c) : dnnl::matmul::desc(a, taken, c);
-    const dnnl::matmul::primitive_desc chosen(description, attributes(kind, c), engine);
-    primitive_ = dnnl::matmul(chosen);
+    chosen_ = {description, attributes(kind, c), engine};
     add(DNNL_ARG_SRC, a, engine);
-    add(DNNL_ARG_WEIGHTS, chosen.weights_desc(), engine);
+    add(DNNL_ARG_WEIGHTS, chosen_.weights_desc(), engine);
     add(DNNL_ARG_DST, c, engine);
-    add(DNNL_ARG_SCRATCHPAD, chosen.scratchpad_desc(), engine);
+    add(DNNL_ARG_SCRATCHPAD, chosen_.scratchpad_desc(), engine);
     if (kind.bias) add(DNNL_ARG_BIAS, bias, engine);
     if (kind.residual) add(kResidual, c, engine);
-    scratch_bytes_ = chosen.scratchpad_desc().get_size();
-    packed_bytes_ = chosen.weights_desc().get_size();
-    if (chosen.weights_desc() != b) {
-      as_given_ = dnnl::memory(b, engine, nullptr);
-      packing_ = dnnl::reorder(as_given_, arguments_.at(DNNL_ARG_WEIGHTS));
-    }
+    if (chosen_.weights_desc() != b) as_given_ = dnnl::memory(b, engine, nullptr);
+    need_ = {chosen_.scratchpad_desc().get_size(),
+             as_given_ ? chosen_.weights_desc().get_size() : 0};
   }
+  const ProductNeed& need() const { return need_; }
 
   void run(const ProductArrays& arrays, dnnl::stream& queue, const Stream& stream) {
-    const Tensor scratch = workspace_of(scratch_bytes_, stream);
-    const Tensor packed = packing_ ? workspace_of(packed_bytes_, stream) : Tensor();
-    if (simulated(stream)) return;
+    const Tensor scratch = workspace_of(need_.scratch_bytes, stream);
+    const Tensor packed = workspace_of(need_.packed_bytes, stream);
+    if (!primitive_) compile();
     set(DNNL_ARG_SRC, arrays.a);
-    set(DNNL_ARG_WEIGHTS, packing_ ? packed.raw() : arrays.b);
+    set(DNNL_ARG_WEIGHTS, as_given_ ? packed.raw() : arrays.b);
     set(DNNL_ARG_DST, arrays.c);
     set(DNNL_ARG_SCRATCHPAD, scratch.raw());
     set(DNNL_ARG_BIAS, arrays.bias);
     set(kResidual, arrays.residual);
     const LibraryComputes on_its_threads;
-    if (packing_) {
+    if (as_given_) {
       as_given_.set_data_handle(const_cast<void*>(arrays.b));
       packing_.execute(queue, as_given_, arguments_.at(DNNL_ARG_WEIGHTS));
     }
@@ -81,6 +90,10 @@ class PreparedProduct {
   }
 
  private:
+  void compile() {
+    primitive_ = dnnl::matmul(chosen_);
+    if (as_given_) packing_ = dnnl::reorder(as_given_, arguments_.at(DNNL_ARG_WEIGHTS));
+  }
   static constexpr int kResidual = DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1;
 
   static dnnl::primitive_attr attributes(const ProductKind& kind, const dnnl::memory::desc& c) {
@@ -99,16 +112,12 @@ class PreparedProduct {
     const auto found = arguments_.find(argument);
     if (found != arguments_.end()) found->second.set_data_handle(const_cast<void*>(data));
   }
-  static Tensor workspace_of(std::size_t bytes, const Stream& stream) {
-    return empty_workspace(static_cast<std::int64_t>(bytes / sizeof(float)) + 1, DType::kF32,
-                           stream);
-  }
-
+  dnnl::matmul::primitive_desc chosen_;
   dnnl::matmul primitive_;
-  std::size_t scratch_bytes_ = 0, packed_bytes_ = 0;
+  ProductNeed need_;
   Arguments arguments_;
-  dnnl::reorder packing_;  // empty if B is read in place
-  dnnl::memory as_given_;
+  dnnl::reorder packing_;
+  dnnl::memory as_given_;  // B; empty if it is read in place
 };
 
 /// Everything that oneDNN keeps between calls, one per calling thread. It holds how to compute,
@@ -117,6 +126,15 @@ struct PreparedProducts {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream queue{engine};
   std::map<ProductKind, PreparedProduct> by_kind;
+  std::map<ProductKind, ProductNeed> simulated;  // a plan has many more of them
+
+  void simulate(const ProductKind& kind, const Stream& stream) {
+    auto found = simulated.find(kind);
+    if (found == simulated.end())
+      found = simulated.emplace(kind, PreparedProduct(kind, engine).need()).first;
+    const Tensor scratch = workspace_of(found->second.scratch_bytes, stream);
+    const Tensor packed = workspace_of(found->second.packed_bytes, stream);
+  }
 };
 
 void multiply_alone(const StridedProduct& p) {
@@ -169,6 +187,7 @@ void multiply(const StridedProduct& product) {
 
 void multiply_prepared(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream) {
   thread_local PreparedProducts products;
+  if (simulated(stream)) return products.simulate(kind, stream);
   auto found = products.by_kind.find(kind);
   if (found == products.by_kind.end()) {
     found = products.by_kind.emplace(kind, PreparedProduct(kind, products.engine)).first;
