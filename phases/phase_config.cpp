@@ -2,6 +2,21 @@
 
 namespace hybrid_trainer {
 
+const std::vector<std::string>& ingredient_names() {
+  static const std::vector<std::string> names{"backward", "optimizer_state"};
+  return names;
+}
+
+const std::vector<std::string>& device_side_names() {
+  static const std::vector<std::string> names{"anticipated", "sketch", "none"};
+  return names;
+}
+
+const std::vector<std::string>& exact_state_names() {
+  static const std::vector<std::string> names{"host", "file"};
+  return names;
+}
+
 PhaseConfig PhaseConfig::conservative() {
   PhaseConfig config;
   config.max_predict_steps = 8;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/phases/phase_outcome.h"
 #include "phases/phase_parts.h"
@@ -77,9 +79,33 @@ class CorrectExecutor : public PhaseExecutor {
   GradientMeasurement decide(const Batch& batch, PhaseOutcome& outcome);
 };
 
+/// Predict without the optimizer state: steps like Full's, whose exact updates arrive late. Ends
+/// early where what was predicted of them is too far off.
+class SpeculateExecutor : public PhaseExecutor {
+ public:
+  using PhaseExecutor::PhaseExecutor;
+  void enter(PhaseOutcome&) override { parts_.enter_model(Phase::kPredict); }
+  void run(const Batch& batch, PhaseOutcome& outcome) override;
+
+ private:
+  void judge(const LateUpdate& arrived, PhaseOutcome& outcome);
+};
+
+/// Correct after it: the exact weights, then updates at once.
+class ExactExecutor final : public UpdateExecutor {
+ public:
+  explicit ExactExecutor(PhaseParts& parts) : UpdateExecutor(parts, Phase::kCorrect) {}
+  void enter(PhaseOutcome&) override {
+    parts_.model.wait_for_exact_weights();
+    parts_.enter_model(Phase::kCorrect);
+  }
+};
+
 /// Judges the measurement and applies its gradient, or skips the update where it is not finite.
-/// Fills loss, norm, updates and event. Throws Diverged after too many skips in a row.
-void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome);
+/// Fills loss, norm, updates and event. Throws Diverged after too many skips in a row. `apply`, in
+/// place of the model's, is also told of a skipped one.
+void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome,
+            const std::function<void(bool finite)>& apply = {});
 
 /// Appends to outcome.event.
 void tell(PhaseOutcome& outcome, const std::string& text);

@@ -1,5 +1,7 @@
 #include "hybrid_trainer/phases/phase_machine.h"
 
+#include <utility>
+
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/phases/phase_controller.h"
 #include "phases/phase_executor.h"
@@ -19,9 +21,17 @@ std::string refusal(const PhaseParts& parts, const PhaseSignals& signals) {
 PhaseMachine::PhaseMachine(Trainable& model, const Setup& setup)
     : parts_(std::make_unique<PhaseParts>(model, setup)),
       executors_{std::make_unique<UpdateExecutor>(*parts_, Phase::kWarmup),
-                 std::make_unique<UpdateExecutor>(*parts_, Phase::kFull),
-                 std::make_unique<PredictExecutor>(*parts_),
-                 std::make_unique<CorrectExecutor>(*parts_)} {}
+                 std::make_unique<UpdateExecutor>(*parts_, Phase::kFull)} {
+  auto& predict = executors_[static_cast<std::size_t>(Phase::kPredict)];
+  auto& correct = executors_[static_cast<std::size_t>(Phase::kCorrect)];
+  if (setup.phases.predicts_backward()) {
+    predict = std::make_unique<PredictExecutor>(*parts_);
+    correct = std::make_unique<CorrectExecutor>(*parts_);
+  } else {
+    predict = std::make_unique<SpeculateExecutor>(*parts_);
+    correct = std::make_unique<ExactExecutor>(*parts_);
+  }
+}
 
 PhaseMachine::~PhaseMachine() = default;
 PhaseMachine::PhaseMachine(PhaseMachine&&) noexcept = default;
@@ -88,7 +98,12 @@ void PhaseMachine::advance(PhaseOutcome& outcome) {
   signals.trial_overdue = grant.overdue && parts.predicts();
   signals.healthy = parts.signal == Signal::kNone;
   signals.confidence = parts.trust.confidence();
-  signals.stop_predict = parts.jump.stop;
+  signals.stop_predict = parts.jump.stop || std::exchange(parts.stops_speculating, false);
+  if (!parts.config().predicts_backward()) {
+    signals.planned_predict = parts.config().max_predict_steps;
+    signals.may_predict = parts.speculates();
+    signals.trial_overdue = true;  // neither confidence nor gate decides on late updates
+  }
   const Phase next = next_phase(parts.phase, signals, parts.config());
   const bool refused = next == Phase::kFull && parts.phase == Phase::kFull && signals.may_predict &&
                        signals.steps_in_phase >= parts.config().full_steps;

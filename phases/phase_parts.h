@@ -35,12 +35,16 @@ struct PhaseParts {
   std::int64_t skipped_in_a_row = 0;
   Signal signal = Signal::kNone;  // of the last update
   bool lacks_room = false;  // memory does not hold a direction or a snapshot beside a Full step
+  bool stops_speculating = false;  // in this step; not saved
   bool has_held_snapshot = false;  // memory has held one; not saved
   double aim_cost = 0;             // of the directions since the last prediction
   PredictGate::Verdict verdict = PredictGate::Verdict::kUntried;  // last reported
 
   const PhaseConfig& config() const { return setup.phases; }
-  bool predicts() const { return config().max_predict_steps > 0 && !lacks_room; }
+  /// Whether Predict may come, with forward passes alone or with late updates.
+  bool predicts() const { return config().predicts_backward() && may_leave_full(); }
+  bool speculates() const { return !config().predicts_backward() && may_leave_full(); }
+  bool may_leave_full() const { return config().max_predict_steps > 0 && !lacks_room; }
   /// Remaining steps of the run.
   std::int64_t steps_to_come() const;
   /// Brings the model into a phase.

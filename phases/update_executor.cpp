@@ -8,13 +8,19 @@ void tell(PhaseOutcome& outcome, const std::string& text) {
   outcome.event += text;
 }
 
-void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome) {
+void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome,
+            const std::function<void(bool finite)>& apply) {
   outcome.loss = measurement.loss;
   outcome.gradient_norm = measurement.norm;
   const Verdict verdict = parts.monitor.assess(measurement);
   parts.signal = verdict.signal;
-  if (verdict.signal != Signal::kNotFinite) {
+  const bool finite = verdict.signal != Signal::kNotFinite;
+  if (apply) {
+    apply(finite);
+  } else if (finite) {
     parts.model.apply_gradient();
+  }
+  if (finite) {
     parts.monitor.observe(measurement);
     parts.skipped_in_a_row = 0;
     ++outcome.updates;

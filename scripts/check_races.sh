@@ -8,7 +8,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 "$root/scripts/install_dependencies.sh" || exit
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-programs=(test_core test_cuda test_memory test_data)
+programs=(test_core test_cuda test_memory test_data test_optim)
 (cd "$root" && cmake --preset cpu-tsan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 cmake --build "$root/build/cpu-tsan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }
 
@@ -24,7 +24,8 @@ check() {
   fi
 }
 check test_core 'ThreadTeam*-*Forked'  # the sanitizer starts no threads in a forked process
-check test_cuda 'CudaOffload*:CudaTraining.GoesThroughAllPhases*'
+check test_cuda 'CudaOffload*:CudaTraining.GoesThroughAllPhases*:CudaTraining.LateUpdates*'
 check test_memory '*'
 check test_data 'BatchLoader*'
+check test_optim '*Speculative*'
 exit $failed

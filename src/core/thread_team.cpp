@@ -186,6 +186,13 @@ LibraryComputes::~LibraryComputes() {
   if (!is_in_task) library_computes.store(false, std::memory_order_relaxed);
 }
 
+void compute_beside_the_team(int threads) {
+  take_no_signals();
+  is_in_task = true;
+  set_threads(threads);
+  omp_set_num_threads(threads);
+}
+
 void run_task_function(std::int64_t count, TaskFunction task, const void* context) {
   ThreadTeam::instance().run(count, task, context);
 }

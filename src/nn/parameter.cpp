@@ -22,11 +22,16 @@ const std::vector<std::string>& role_names() {
 }
 
 Parameter::Parameter(std::string name, const Shape& shape, Role role, const Stream& stream)
+    : Parameter(name, shape, role,
+                std::make_unique<ResidentWeight>(make_master(name, shape, stream))) {}
+
+Parameter::Parameter(std::string name, const Shape& shape, Role role,
+                     std::unique_ptr<WeightStorage> storage)
     : name_(std::move(name)),
       shape_(shape),
       role_(role),
       blocks_(role == Role::kVector ? 1 : shape[0]),
-      storage_(std::make_unique<ResidentWeight>(make_master(name_, shape, stream))) {}
+      storage_(std::move(storage)) {}
 
 void Parameter::set_blocks(std::int64_t blocks) {
   require(blocks > 0 && elements() % blocks == 0, "the blocks of a weight must be equal parts");

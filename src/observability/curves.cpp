@@ -144,6 +144,7 @@ void Curves::add(const StepRecord& record) {
   add_to_runs(record);
   validation_.add(record.step, record.validation_loss);
   predicted_.add(record.step, record.predicted_loss);
+  errors_.add(record.step, record.prediction_error);
   if (record.event.empty()) return;
   ++all_events_;
   events_.push_back({record.step, record.phase, record.event, record.decision, record.kept_fraction,
@@ -227,6 +228,7 @@ std::string Curves::to_json() const {
   write_bands(out, bands());
   write_marks(out, "validation", validation_);
   write_marks(out, "predicted", predicted_);
+  write_marks(out, "errors", errors_);
   write_events(out, events_);
   out.number("allEvents", all_events_);
   out.end_object();

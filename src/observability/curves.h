@@ -78,7 +78,7 @@ class Curves {
   std::int64_t steps_per_point_ = 1;
   std::vector<PhaseRun> runs_;  // exact, until few_runs_ is false
   bool few_runs_ = true;
-  CurveMarks validation_, predicted_;
+  CurveMarks validation_, predicted_, errors_;
   std::deque<CurveEvent> events_;  // the last ones
   std::int64_t all_events_ = 0;
 };

@@ -92,6 +92,11 @@ std::string tiles(const RunSummary& s) {
   out += tile("Peak memory", units::bytes(peak_bytes(s)),
               concat(units::count(static_cast<double>(s.parameters)), " parameters"));
   const PredictionCounts& p = s.predictions;
+  if (s.speculation && s.speculation->errors > 0) {
+    out += tile("Late updates", units::fixed(*s.speculation->mean_error(), 3),
+                concat("mean error of their prediction, as a share; ",
+                       units::grouped(s.speculation->steps), " steps"));
+  }
   if (p.made > 0) {
     out += tile("Predictions", concat(p.accepted, " of ", p.made), "accepted in full");
   }

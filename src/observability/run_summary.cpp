@@ -33,6 +33,17 @@ void write_savings(JsonWriter& out, const std::vector<MemorySaving>& savings) {
   out.end_array();
 }
 
+void write_speculation(JsonWriter& out, const RunSummary::Speculation& speculation) {
+  out.begin_object("speculation");
+  out.number("steps", speculation.steps);
+  out.number("waits", speculation.waits);
+  out.number("mean_prediction_error", speculation.mean_error());
+  out.number("device_bytes", speculation.device_bytes);
+  out.number("worker_seconds", speculation.worker_seconds);
+  out.number("wait_seconds", speculation.wait_seconds);
+  out.end_object();
+}
+
 void write_phase(JsonWriter& out, Phase phase, const PhaseUse& use) {
   out.begin_object(name_of(phase));
   out.number("steps", use.steps);
@@ -54,6 +65,7 @@ void RunSummary::add(const StepRecord& record) {
   final_train_loss = record.loss;
   recommended_micro_batch = record.recommended_micro_batch;
   if (record.validation_loss) final_validation_loss = record.validation_loss;
+  if (record.lag) add_late_step(record);
   PhaseUse& left = phase(last_phase);
   if (left.steps > 0) left.peak_bytes = std::max(left.peak_bytes, record.border_peak_bytes);
   last_phase = record.phase;
@@ -66,6 +78,21 @@ void RunSummary::add(const StepRecord& record) {
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
     use.peak_by_kind[kind] = std::max(use.peak_by_kind[kind], record.device_memory.peak[kind]);
   }
+}
+
+void RunSummary::add_late_step(const StepRecord& record) {
+  if (!speculation) speculation.emplace();
+  if (*record.lag > 0) ++speculation->steps;
+  if (record.prediction_error) {
+    ++speculation->errors;
+    speculation->error_sum += *record.prediction_error;
+  }
+  if (record.phase != Phase::kPredict) return;
+  std::size_t bytes = 0;
+  for (const MemoryKind kind :
+       {MemoryKind::kOptimizerState, MemoryKind::kMasterWeights, MemoryKind::kPredictor})
+    bytes += record.device_memory.peak[static_cast<std::size_t>(kind)];
+  speculation->device_bytes = std::max(speculation->device_bytes, bytes);
 }
 
 std::string to_json(const RunSummary& summary) {
@@ -85,6 +112,7 @@ std::string to_json(const RunSummary& summary) {
   out.number("shrunk", summary.predictions.shrunk);
   out.number("reverted", summary.predictions.reverted);
   out.end_object();
+  if (summary.speculation) write_speculation(out, *summary.speculation);
   out.begin_object("memory");
   out.number("device_peak_bytes", summary.device_peak_bytes);
   out.number("host_peak_bytes", summary.host_peak_bytes);

@@ -112,6 +112,9 @@ StepRecord record_of(const json::object& object) {
   record.host_memory.live_total = object.at("host_bytes").to_number<std::size_t>();
   record.predicted_loss = optional_real(object.at("predicted_loss"));
   record.confidence = optional_real(object.at("confidence"));
+  if (const json::value& lag = newer(object, "lag"); !lag.is_null())
+    record.lag = lag.to_number<std::int64_t>();
+  record.prediction_error = optional_real(newer(object, "prediction_error"));
   record.decision = decision_of(newer(object, "decision"));
   record.kept_fraction = optional_real(newer(object, "kept_fraction"));
   record.cost = optional_real(newer(object, "cost"));
@@ -149,6 +152,8 @@ std::string to_json_line(const StepRecord& record) {
   out.number("host_bytes", record.host_memory.live_total);
   out.number("predicted_loss", record.predicted_loss);
   out.number("confidence", record.confidence);
+  if (record.lag) out.number("lag", *record.lag);
+  if (record.lag) out.number("prediction_error", record.prediction_error);
   if (record.decision == Decision::kNone) {
     out.null("decision");
   } else {

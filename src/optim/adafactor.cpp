@@ -19,27 +19,30 @@ Adafactor::Adafactor(const OptimizerConfig& config, std::vector<Parameter*> para
   }
 }
 
-void Adafactor::step(float learning_rate, float gradient_scale, const Stream& stream) {
+void Adafactor::begin_step(const Stream&) {
   for (const Slot& slot : slots_) {
     require_state(*slot.parameter, slot.rows);
     require_state(*slot.parameter, slot.columns);
   }
   ++steps_;
-  kernels::AdafactorSettings settings{
+}
+
+void Adafactor::update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                              const Stream& stream) {
+  const Slot& slot = slots_[index];
+  const Parameter& parameter = *slot.parameter;
+  const Tensor given = parameter.gradient();
+  if (!given) return;
+  const kernels::AdafactorSettings settings{
       .learning_rate = learning_rate,
       .decay = static_cast<float>(1 - std::pow(static_cast<double>(steps_), -0.8)),
+      .weight_decay = decay_of(parameter, weight_decay_),
       .gradient_scale = gradient_scale};
-  for (const Slot& slot : slots_) {
-    const Parameter& parameter = *slot.parameter;
-    const Tensor given = parameter.gradient();
-    if (!given) continue;
-    const StagedTensor gradient(given, Use::kRead, stream);
-    const UpdatedWeight weight(parameter, stream);
-    settings.weight_decay = decay_of(parameter, weight_decay_);
-    const StagedState rows(slot.rows, home_, stream), columns(slot.columns, home_, stream);
-    kernels::adafactor_update(weight.master, rows, columns, gradient, weight.compute_copy, settings,
-                              stream);
-  }
+  const StagedTensor gradient(given, Use::kRead, stream);
+  const UpdatedWeight weight(parameter, stream);
+  const StagedState rows(slot.rows, home_, stream), columns(slot.columns, home_, stream);
+  kernels::adafactor_update(weight.master, rows, columns, gradient, weight.compute_copy, settings,
+                            stream);
 }
 
 void Adafactor::write_momentum_directions(const std::vector<Tensor>& directions, float,

@@ -18,7 +18,10 @@ class Adafactor final : public Optimizer {
  public:
   Adafactor(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
             const StateHome& home);
-  void step(float learning_rate, float gradient_scale, const Stream& stream) override;
+  void begin_step(const Stream& stream) override;
+  std::size_t weights() const override { return parameters_.size(); }
+  void update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                     const Stream& stream) override;
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;
   void visit_state(const StateVisitor& visit) override;

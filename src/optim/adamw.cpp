@@ -55,30 +55,33 @@ kernels::AdamWSettings AdamW::settings(double learning_rate) const {
   return settings;
 }
 
-void AdamW::step(float learning_rate, float gradient_scale, const Stream& stream) {
+void AdamW::begin_step(const Stream&) {
   require_slots();
   ++steps_;
+}
+
+void AdamW::update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                          const Stream& stream) {
+  const Slot& slot = slots_[index];
+  const Parameter& parameter = *slot.parameter;
+  const Tensor given = parameter.gradient();
+  if (!given) return;
   kernels::AdamWSettings settings = this->settings(learning_rate);
   settings.gradient_scale = gradient_scale;
-  for (const Slot& slot : slots_) {
-    const Parameter& parameter = *slot.parameter;
-    const Tensor given = parameter.gradient();
-    if (!given) continue;
-    const StagedTensor gradient(given, Use::kRead, stream);
-    const UpdatedWeight weight(parameter, stream);
-    settings.weight_decay = decay_of(parameter, weight_decay_);
-    settings.rounding_key = rounding_key(parameter, steps_);
-    const StagedMoment m(slot.m, home_, stream), v(slot.v, home_, stream);
-    if (by_blocks_) {
-      kernels::adam_mini_update(weight.master, m.values, v.values, gradient, weight.compute_copy,
-                                settings, stream);
-    } else if (slot.m.eight_bit) {
-      kernels::adamw_update_8bit(weight.master, {m.values, m.scales, v.values, v.scales}, gradient,
-                                 weight.compute_copy, settings, stream);
-    } else {
-      kernels::adamw_update(weight.master, m.values, v.values, gradient, weight.compute_copy,
-                            settings, stream);
-    }
+  settings.weight_decay = decay_of(parameter, weight_decay_);
+  settings.rounding_key = rounding_key(parameter, steps_);
+  const StagedTensor gradient(given, Use::kRead, stream);
+  const UpdatedWeight weight(parameter, stream);
+  const StagedMoment m(slot.m, home_, stream), v(slot.v, home_, stream);
+  if (by_blocks_) {
+    kernels::adam_mini_update(weight.master, m.values, v.values, gradient, weight.compute_copy,
+                              settings, stream);
+  } else if (slot.m.eight_bit) {
+    kernels::adamw_update_8bit(weight.master, {m.values, m.scales, v.values, v.scales}, gradient,
+                               weight.compute_copy, settings, stream);
+  } else {
+    kernels::adamw_update(weight.master, m.values, v.values, gradient, weight.compute_copy,
+                          settings, stream);
   }
 }
 

@@ -72,9 +72,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
   for (const OptimizerGroup& group : optimizer_groups(config, parameters)) {
     std::vector<Parameter*> members;
     for (const std::size_t member : group.members) members.push_back(parameters[member]);
-    const double rate = group.config.learning_rate;
     parts.push_back({make_by_name(group.config, std::move(members), stream, where), group.members,
-                     rate == config.learning_rate ? 1.0 : rate / config.learning_rate});
+                     rate_factor_of(group.config, config)});
   }
   if (parts.empty()) make_by_name(config, {}, stream, where);  // for its error
   return std::make_unique<GroupedOptimizer>(std::move(parameters), std::move(parts), where.pages);

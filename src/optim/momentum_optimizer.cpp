@@ -15,16 +15,18 @@ void MomentumOptimizer::require_moments() const {
     require_state(*parameters_[i], moments_[i]);
 }
 
-void MomentumOptimizer::step(float learning_rate, float gradient_scale, const Stream& stream) {
+void MomentumOptimizer::begin_step(const Stream&) {
   require_moments();
   ++steps_;
-  for (std::size_t i = 0; i < moments_.size(); ++i) {
-    const Tensor given = parameters_[i]->gradient();
-    if (!given) continue;
-    const StagedTensor gradient(given, Use::kRead, stream);
-    const StagedMoment m(moments_[i], home_, stream);
-    update({parameters_[i], m.values, m.scales}, gradient, learning_rate, gradient_scale, stream);
-  }
+}
+
+void MomentumOptimizer::update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                                      const Stream& stream) {
+  const Tensor given = parameters_[index]->gradient();
+  if (!given) return;
+  const StagedTensor gradient(given, Use::kRead, stream);
+  const StagedMoment m(moments_[index], home_, stream);
+  update({parameters_[index], m.values, m.scales}, gradient, learning_rate, gradient_scale, stream);
 }
 
 void MomentumOptimizer::write_momentum_directions(const std::vector<Tensor>& directions,

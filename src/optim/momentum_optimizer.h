@@ -11,7 +11,10 @@ namespace hybrid_trainer {
 /// An optimizer whose state is one moment m for each parameter, or none at all.
 class MomentumOptimizer : public Optimizer {
  public:
-  void step(float learning_rate, float gradient_scale, const Stream& stream) final;
+  void begin_step(const Stream& stream) final;
+  std::size_t weights() const final { return parameters_.size(); }
+  void update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                     const Stream& stream) final;
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) final;
   void visit_state(const StateVisitor& visit) final;

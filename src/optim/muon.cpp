@@ -8,27 +8,16 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
 
 namespace hybrid_trainer {
-namespace {
-
-/// 0.2·√(larger side): an orthogonal (R, C) matrix has root mean square 1/√max(R, C), an AdamW
-/// update about 0.2.
 float update_scale(const Shape& shape) {
   return 0.2f * std::sqrt(static_cast<float>(std::max(shape[0], shape[1])));
 }
 
-/// The precision of the phase: bf16 if weights have bf16 copies, unless bf16 is slower here.
 DType products_of(const Parameter& parameter, const Stream& stream) {
   const bool fast = stream.device().type != DeviceType::kCpu || multiplies_bfloat16();
   return parameter.compute_dtype() == DType::kBF16 && fast ? DType::kBF16 : DType::kF32;
 }
 
-}  // namespace
-
-Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
-           const StateHome& home)
-    : MomentumOptimizer(parameters, true, home),
-      momentum_(static_cast<float>(config.momentum)),
-      weight_decay_(config.weight_decay) {
+Orthogonalizer orthogonalizer_for(const std::vector<Parameter*>& parameters, const Stream& stream) {
   std::int64_t max_elements = 0, max_side = 0;
   for (const Parameter* parameter : parameters) {
     const Shape& shape = parameter->shape();
@@ -39,7 +28,15 @@ Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, co
     max_elements = std::max(max_elements, shape.elements());
     max_side = std::max(max_side, std::min(shape[0], shape[1]));
   }
-  if (!parameters.empty()) orthogonalizer_.emplace(max_elements, max_side, stream);
+  return {max_elements, max_side, stream};
+}
+
+Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
+           const StateHome& home)
+    : MomentumOptimizer(parameters, true, home),
+      momentum_(static_cast<float>(config.momentum)),
+      weight_decay_(config.weight_decay) {
+  if (!parameters.empty()) orthogonalizer_.emplace(orthogonalizer_for(parameters, stream));
 }
 
 void Muon::update(const Slot& slot, const Tensor& gradient, float learning_rate,

@@ -27,4 +27,12 @@ class Muon final : public MomentumOptimizer {
   std::optional<Orthogonalizer> orthogonalizer_;  // none where there is no matrix
 };
 
+/// 0.2·√(larger side): an orthogonal (R, C) matrix has root mean square 1/√max(R, C), an AdamW
+/// update about 0.2.
+float update_scale(const Shape& shape);
+/// The precision of the phase: bf16 if weights have bf16 copies, unless bf16 is slower here.
+DType products_of(const Parameter& parameter, const Stream& stream);
+/// With room for the largest of these matrices. Throws ShapeMismatch for another shape.
+Orthogonalizer orthogonalizer_for(const std::vector<Parameter*>& parameters, const Stream& stream);
+
 }  // namespace hybrid_trainer

@@ -98,12 +98,33 @@ static float rate_of(const GroupedOptimizer::Part& part, float learning_rate) {
   return static_cast<float>(part.rate_factor * static_cast<double>(learning_rate));
 }
 
-void GroupedOptimizer::step(float learning_rate, float gradient_scale, const Stream& stream) {
+GroupedOptimizer::GroupedOptimizer(std::vector<Parameter*> parameters, std::vector<Part> parts,
+                                   std::shared_ptr<StatePages> pages)
+    : parameters_(std::move(parameters)),
+      parts_(std::move(parts)),
+      pages_(std::move(pages)),
+      places_(parameters_.size()) {
+  for (const Part& part : parts_) {
+    for (std::size_t i = 0; i < part.members.size(); ++i) places_[part.members[i]] = {&part, i};
+  }
+}
+
+void GroupedOptimizer::begin_step(const Stream& stream) {
   if (pages_) pages_->begin_update(stream);
-  for (const Part& part : parts_)
-    part.optimizer->step(rate_of(part, learning_rate), gradient_scale, stream);
-  if (pages_) pages_->end_update(*stream.pool());
+  for (const Part& part : parts_) part.optimizer->begin_step(stream);
   ++steps_;
+}
+
+void GroupedOptimizer::update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                                     const Stream& stream) {
+  const Place& place = places_[index];
+  place.part->optimizer->update_weight(place.member, rate_of(*place.part, learning_rate),
+                                       gradient_scale, stream);
+}
+
+void GroupedOptimizer::end_step(const Stream& stream) {
+  for (const Part& part : parts_) part.optimizer->end_step(stream);
+  if (pages_) pages_->end_update(*stream.pool());
 }
 
 void GroupedOptimizer::write_momentum_directions(const std::vector<Tensor>& directions,

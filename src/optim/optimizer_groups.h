@@ -23,6 +23,11 @@ struct OptimizerGroup {
 std::vector<OptimizerGroup> optimizer_groups(const OptimizerConfig& config,
                                              const std::vector<Parameter*>& parameters);
 
+/// What the schedule's learning rate is multiplied by for a group of the optimizer `all`.
+inline double rate_factor_of(const OptimizerConfig& group, const OptimizerConfig& all) {
+  return group.learning_rate == all.learning_rate ? 1.0 : group.learning_rate / all.learning_rate;
+}
+
 /// Several optimizers, each for weights of its own, as one. All have taken the same steps.
 class GroupedOptimizer final : public Optimizer {
  public:
@@ -33,9 +38,12 @@ class GroupedOptimizer final : public Optimizer {
   };
   /// `pages`: those of all parts, if any.
   GroupedOptimizer(std::vector<Parameter*> parameters, std::vector<Part> parts,
-                   std::shared_ptr<StatePages> pages)
-      : parameters_(std::move(parameters)), parts_(std::move(parts)), pages_(std::move(pages)) {}
-  void step(float learning_rate, float gradient_scale, const Stream& stream) override;
+                   std::shared_ptr<StatePages> pages);
+  void begin_step(const Stream& stream) override;
+  std::size_t weights() const override { return parameters_.size(); }
+  void update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                     const Stream& stream) override;
+  void end_step(const Stream& stream) override;
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;
   void visit_state(const StateVisitor& visit) override;
@@ -46,6 +54,11 @@ class GroupedOptimizer final : public Optimizer {
   std::vector<Parameter*> parameters_;
   std::vector<Part> parts_;
   std::shared_ptr<StatePages> pages_;
+  struct Place {
+    const Part* part;
+    std::size_t member;
+  };
+  std::vector<Place> places_;  // of each parameter
 };
 
 }  // namespace hybrid_trainer

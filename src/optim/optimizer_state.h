@@ -34,7 +34,7 @@ class StagedState {
   StagedState(const Tensor& state, const StatePlace& home, const Stream& stream,
               Use use = Use::kChange)
       : page_(home.pages ? home.pages->page_of(state, use, stream) : Tensor{}),
-        staged_(page_ ? page_ : state, use, stream, !page_ && home.pool != stream.pool()) {}
+        staged_(page_ ? page_ : state, use, stream, !page_ && state.pool() != stream.pool()) {}
   operator const Tensor&() const { return staged_; }
 
  private:

@@ -48,6 +48,14 @@ void print_end(const RunSummary& summary, const std::string& run) {
             << summary.steps << " steps, " << static_cast<long>(summary.seconds) << " s\n  steps:";
   for (Phase phase : kAllPhases)
     std::cerr << ' ' << name_of(phase) << ' ' << summary.phase(phase).steps;
+  if (summary.speculation) {
+    std::cerr << "\n  late updates: " << summary.speculation->steps << " steps, waited "
+              << brief(summary.speculation->wait_seconds) << " s, the worker took "
+              << brief(summary.speculation->worker_seconds) << " s, predicted to within "
+              << brief(summary.speculation->mean_error().value_or(0))
+              << " of their size\n  report: " << run << "/report.html\n";
+    return;
+  }
   std::cerr << "\n  predictions: " << predictions.made << " made, " << predictions.accepted
             << " accepted, " << predictions.shrunk << " shrunk, " << predictions.reverted
             << " reverted\n  report: " << run << "/report.html\n";

@@ -53,6 +53,8 @@ HybridTrainer::~HybridTrainer() = default;
 
 const OffloadUse& HybridTrainer::offload_use() const { return trainable_->offload_use(); }
 
+SpeculationUse HybridTrainer::speculation_use() const { return trainable_->speculation_use(); }
+
 const PhasePrecision& HybridTrainer::precision() const { return trainable_->precision(); }
 
 void HybridTrainer::tell(const std::string& text) const {
@@ -102,6 +104,8 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   record.gradient_norm = outcome.gradient_norm;
   record.predicted_loss = outcome.predicted_loss;
   record.confidence = outcome.confidence;
+  if (!config_.phases.predicts_backward()) record.lag = outcome.lag;
+  record.prediction_error = outcome.prediction_error;
   record.decision = outcome.decision;
   if (outcome.decision != Decision::kNone) record.kept_fraction = outcome.kept_fraction;
   record.cost = outcome.cost;

@@ -65,8 +65,39 @@ std::optional<std::size_t> HybridTrainerConfig::device_budget() const {
 }
 
 std::string HybridTrainerConfig::optimizer_state_home() const {
+  if (!phases.predicts_backward()) return phases.exact_state;
   const bool is_on_host = optimizer.paged && memory.optimizer_state == "device";
   return is_on_host ? "host" : memory.optimizer_state;
+}
+
+/// What does not go with masters and state of phases.exact_state.
+void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>& found) const {
+  const auto refuse = [&](const std::string& key, const auto& got, const auto& want) {
+    if (got == want) return;
+    found.push_back(concat(key, ": got ", got, ", but with phases.ingredient optimizer_state, ",
+                           "phases.exact_state says where masters and state are; want ", want));
+  };
+  refuse("memory.optimizer_state", memory.optimizer_state, std::string("device"));
+  refuse("memory.weights", memory.weights, std::string("device"));
+  refuse("memory.gradients", memory.gradients, std::string("keep"));
+  refuse("optimizer.paged", optimizer.paged ? "true" : "false", std::string("false"));
+  const auto check = [&](const std::string& path, const OptimizerConfig& given) {
+    if (given.state_bits != 32) {
+      found.push_back(concat(path, "state_bits: got ", given.state_bits,
+                             ", but an exact state has 32 bits; want 32"));
+    }
+    const std::vector<std::string>& names = predictable_optimizer_names();
+    if (std::find(names.begin(), names.end(), given.name) != names.end()) return;
+    std::string all;
+    for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+    found.push_back(concat(path, "name: got ", given.name,
+                           ", whose updates cannot be predicted (phases.ingredient "
+                           "optimizer_state); want one of ",
+                           all));
+  };
+  check("optimizer.", optimizer);
+  for (std::size_t i = 0; i < optimizer.groups.size(); ++i)
+    check(concat("optimizer.groups[", i, "]."), optimizer.of(optimizer.groups[i]));
 }
 
 std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& registry) const {
@@ -88,7 +119,8 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   cannot_be_recorded("activations", memory.activations, "device");
   cannot_be_recorded("weights", memory.weights, "device");
   cannot_be_recorded("gradients", memory.gradients, "keep");
-  if (optimizer_state_home() != "device" &&
+  if (!phases.predicts_backward()) collect_speculation_problems(found);
+  if (phases.predicts_backward() && optimizer_state_home() != "device" &&
       predict_aware_memory.offload_strategy == "drop_and_reinitialize") {
     found.push_back(concat("predict_aware_memory.offload_strategy: got drop_and_reinitialize, but ",
                            optimizer.paged ? std::string("optimizer.paged")

@@ -31,6 +31,11 @@ class SimulatedTrainable final : public Trainable {
     return {.loss = kLoss, .norm = 1};
   }
   void apply_gradient() override { model_.apply_gradient(); }
+  LateUpdate wait_for_late_update(bool finite) override {
+    model_.wait_for_late_update(finite);
+    return {};
+  }
+  void wait_for_exact_weights() override { model_.wait_for_exact_weights(); }
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
     return model_.empty_like_weights(kind);
   }
@@ -74,10 +79,11 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
   short_phases.full_steps = std::min<std::int64_t>(4, config.phases.full_steps);
   const std::int64_t before =
       config.phases.warmup_steps + std::max<std::int64_t>(4, config.phases.full_steps);
-  // Each predicted step adds its batch alone.
-  constexpr std::int64_t kMostPredicted = 64;
+  // Each predicted step adds its batch alone, and a late one nothing once `lag` are under way.
+  const std::int64_t most_predicted =
+      config.phases.predicts_backward() ? 64 : config.phases.lag + 2;
   const std::int64_t longest = std::min(
-      {config.phases.max_predict_steps, config.training.steps - before - 1, kMostPredicted});
+      {config.phases.max_predict_steps, config.training.steps - before - 1, most_predicted});
   const bool predicts = phases == SimulatedPhases::kAll && longest > 0;
   short_phases.max_predict_steps = predicts ? longest : 0;
   short_phases.trial_steps = std::max<std::int64_t>(1, short_phases.max_predict_steps);
@@ -112,7 +118,8 @@ class SimulatedRun {
   MemoryNeed run(SimulatedPhases phases) {
     const PhaseMachine::Setup setup = shortened(config_, phases);
     if (setup.phases.max_predict_steps > 0) {
-      for (const bool keeps : {true, false}) predict(setup, keeps);
+      predict(setup, true);
+      if (config_.phases.predicts_backward()) predict(setup, false);
     } else {
       for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
         if (phase == Phase::kCorrect && config_.phases.max_predict_steps == 0) continue;
@@ -173,7 +180,7 @@ class SimulatedRun {
     need_.device_bytes = std::max(need_.device_bytes, use.peak_total);
   }
 
-  /// One cycle of the phases, from Warmup to the decision in Correct.
+  /// One cycle of the phases, from Warmup to the first step of Correct.
   void predict(const PhaseMachine::Setup& setup, bool keeps) {
     scripted_.decide(keeps);
     PhaseMachine machine(scripted_, setup);
@@ -182,7 +189,7 @@ class SimulatedRun {
     for (std::int64_t i = 0; i < most; ++i) {
       const PhaseOutcome outcome = machine.step(simulated_);
       account(outcome.phase);
-      if (outcome.decision != Decision::kNone) return;
+      if (outcome.phase == Phase::kCorrect) return;
     }
   }
 

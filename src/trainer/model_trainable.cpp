@@ -36,6 +36,14 @@ PredictAwareMemoryConfig predict_aware(const HybridTrainerConfig& config) {
   return memory;
 }
 
+/// Late updates are no reason for another precision than Full's.
+MixedPrecisionConfig precision_of(const HybridTrainerConfig& config) {
+  MixedPrecisionConfig precision = config.mixed_precision;
+  if (!config.phases.predicts_backward() && precision.predict == "auto")
+    precision.predict = precision.full;
+  return precision;
+}
+
 /// A host budget is for what has nowhere else to be.
 std::shared_ptr<MemoryPool> staging_of(const HybridTrainerConfig& config,
                                        const MemoryPlaces& places) {
@@ -62,10 +70,12 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       places_(std::move(places)),
       micro_batches_of_config_(config.gradient_accumulation.micro_batches),
       budget_bytes_(config.device_budget().value_or(0)),
-      empties_predict_(config.predict_aware_memory.offload_strategy != "none"),
+      predicts_backward_(config.phases.predicts_backward()),
+      empties_predict_(predicts_backward_ &&
+                       config.predict_aware_memory.offload_strategy != "none"),
       tell_(std::move(tell)),
       step_(std::make_unique<TrainingStep>(model, config, stream, *places_)),
-      precision_(config.mixed_precision, typical_width(model), stream.device()),
+      precision_(precision_of(config), typical_width(model), stream.device()),
       offload_(make_offload_strategy(predict_aware(config),
                                      offload_pool(predict_aware(config), *places_),
                                      staging_of(config, *places_))),
@@ -84,7 +94,7 @@ void ModelTrainable::enter_phase(Phase phase) {
   step_->set_micro_batches(micro_batches_[static_cast<std::size_t>(phase)]);
   step_->optimizer().leave_device(stream_);
   phase_ = phase;
-  const bool predicts = phase == Phase::kPredict;
+  const bool predicts = phase == Phase::kPredict && predicts_backward_;
   if (predicts) {
     step_->free_gradients();
     move_state_out();
@@ -94,9 +104,36 @@ void ModelTrainable::enter_phase(Phase phase) {
   }
   step_->compute_in(precision_.of(phase), !predicts);
   if (predicts) park_masters();
+  if (phase == Phase::kPredict && !predicts_backward_) begin_lag();
   if (border_) return;  // Full's precision in a step of Correct
   border_ = stream_.pool()->use();
   stream_.pool()->reset_peaks();
+}
+
+/// Updates stay in step where there is no room for those under way.
+void ModelTrainable::begin_lag() {
+  try {
+    step_->speculation()->begin_lag(step_->rates_to_come(), stream_);
+  } catch (const OutOfMemory& error) {
+    tell_(concat("updates are not late: ", error.what()));
+  }
+}
+
+LateUpdate ModelTrainable::wait_for_late_update(bool finite) {
+  if (!step_->speculation()->is_late()) {
+    if (finite) apply_gradient();
+    return {};
+  }
+  ArrivedUpdate arrived = step_->wait_for_late_update(finite);
+  return {arrived.prediction_error, std::move(arrived.worst_weight)};
+}
+
+void ModelTrainable::wait_for_exact_weights() {
+  step_->speculation()->wait_for_exact_weights(stream_);
+}
+
+SpeculationUse ModelTrainable::speculation_use() const {
+  return step_->speculation() == nullptr ? SpeculationUse{} : step_->speculation()->use();
 }
 
 /// What was rounded already, and came back for a checkpoint, stays: rounded again it would differ
@@ -281,6 +318,7 @@ void ModelTrainable::save(State& state) {
     state.tensors["snapshot." + parameters[i]->name()] = snapshot_.copies()[i];
   }
   precision_.save(state);
+  if (step_->speculation() != nullptr) step_->speculation()->save_late(state);
 }
 
 void ModelTrainable::release_after_save() {
@@ -334,6 +372,11 @@ void ModelTrainable::load(const State& state) {
   optimizer.set_steps_taken(state.integer("optimizer.steps_taken"));
   precision_.load(state);
   load_micro_batches(state);
+  if (SpeculativeOptimizer* const speculation = step_->speculation()) {
+    step_->refresh_compute_copies();
+    step_->compute_in(precision_.of(Phase::kPredict), true);
+    speculation->load_late(state, step_->rates_to_come(), stream_);
+  }
   if (parameters.empty() || !state.tensors.contains("snapshot." + parameters.front()->name()))
     return;
   save_snapshot();

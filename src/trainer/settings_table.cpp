@@ -47,9 +47,14 @@ std::string batch_line(const HybridTrainerConfig& config) {
 
 std::string phases_line(const PhaseConfig& phases) {
   if (phases.max_predict_steps == 0) return "plain training (phases.max_predict_steps is 0)";
-  return concat("warmup ", phases.warmup_steps, ", full ", phases.full_steps, ", predict up to ",
-                phases.max_predict_steps, " by ", phases.predictor, " from confidence ",
-                phases.confidence_threshold);
+  const std::string common = concat("warmup ", phases.warmup_steps, ", full ", phases.full_steps,
+                                    ", predict up to ", phases.max_predict_steps);
+  if (!phases.predicts_backward()) {
+    return concat(common, " with updates ", phases.lag, phases.lag == 1 ? " step" : " steps",
+                  " late, on the device ", phases.device_side, ", exact state in ",
+                  phases.exact_state == "host" ? "host memory" : "a file");
+  }
+  return concat(common, " by ", phases.predictor, " from confidence ", phases.confidence_threshold);
 }
 
 std::string precision_line(const HybridTrainer& trainer) {

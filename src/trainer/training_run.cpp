@@ -277,6 +277,12 @@ RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer
     const OffloadUse& offload = trainer.offload_use();
     records.summary().offload = {offload.times, offload.bytes, offload.restore_seconds,
                                  offload.waited_seconds};
+    if (auto& speculation = records.summary().speculation) {
+      const SpeculationUse use = trainer.speculation_use();
+      speculation->waits = use.waits;
+      speculation->worker_seconds = use.worker_seconds;
+      speculation->wait_seconds = use.wait_seconds;
+    }
     summarise_memory(records.summary());
     records.finish(config_json(config_), sampled);
   };

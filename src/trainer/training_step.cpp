@@ -32,12 +32,25 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
       places_(places),
       consumes_(config.memory.gradients == "consume"),
       consumed_(places.overflow(), stream),
-      optimizer_(make_optimizer(config.optimizer, parameters_, stream,
-                                places.at(config.optimizer_state_home()), config.device_budget())),
+      optimizer_(optimizer_of(config)),
       micro_batches_(config.gradient_accumulation.micro_batches) {
   if (!config_.training.cuda_graphs || stream_.native() == nullptr) return;
   step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
   host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, places.host());
+}
+
+std::unique_ptr<Optimizer> TrainingStep::optimizer_of(const HybridTrainerConfig& config) {
+  const Stream& home = places_.at(config.optimizer_state_home());
+  if (config.phases.predicts_backward())
+    return make_optimizer(config.optimizer, parameters_, stream_, home, config.device_budget());
+  const SpeculationSettings settings{
+      .lag = config.phases.lag,
+      .device_side = config.phases.device_side,
+      .worker_threads = static_cast<int>(config.phases.worker_threads)};
+  auto optimizer = std::make_unique<SpeculativeOptimizer>(config.optimizer, parameters_, settings,
+                                                          stream_, places_.host().pool(), home);
+  speculation_ = optimizer.get();
+  return optimizer;
 }
 
 TrainingStep::~TrainingStep() {
@@ -94,9 +107,18 @@ Batch TrainingStep::micro_batch(const Batch& batch, std::int64_t index) const {
   return batch.examples(index * size, (index + 1) * size);
 }
 
-double TrainingStep::learning_rate() const {
+double TrainingStep::rate_at(std::int64_t steps_done) const {
   return hybrid_trainer::learning_rate(config_.schedule, config_.optimizer.learning_rate,
-                                       steps_done_, config_.training.steps);
+                                       steps_done, config_.training.steps);
+}
+
+double TrainingStep::learning_rate() const { return rate_at(steps_done_); }
+
+std::vector<float> TrainingStep::rates_from(std::int64_t steps_done) const {
+  std::vector<float> rates;
+  for (std::int64_t i = 0; i < config_.phases.lag; ++i)
+    rates.push_back(static_cast<float>(rate_at(steps_done + i)));
+  return rates;
 }
 
 template <class Compute>
@@ -192,6 +214,16 @@ void TrainingStep::apply_gradient() {
   const StepPartTimer timer(stream_, StepPart::kUpdate);
   const float scale = clip_scale(gradient_norm_, config_.optimizer.clip_norm);
   optimizer_->step(static_cast<float>(learning_rate()), scale, stream_);
+}
+
+ArrivedUpdate TrainingStep::wait_for_late_update(bool finite) {
+  const StepPartTimer timer(stream_, StepPart::kUpdate);
+  return speculation_->wait_for_late_step(
+      {.finite = finite,
+       .learning_rate = static_cast<float>(learning_rate()),
+       .gradient_scale = clip_scale(gradient_norm_, config_.optimizer.clip_norm),
+       .rates_to_come = rates_from(steps_done_ + 1)},
+      stream_);
 }
 
 void TrainingStep::write_momentum_directions(const std::vector<Tensor>& directions) {

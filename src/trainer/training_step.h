@@ -8,6 +8,7 @@
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/optim/optimizer.h"
+#include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "hybrid_trainer/phases/trainable.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "src/trainer/gradient_recording.h"
@@ -29,6 +30,8 @@ class TrainingStep {
   /// The trainable ones, in visiting order.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   Optimizer& optimizer() { return *optimizer_; }
+  /// The same where the exact state is not on the device, else null.
+  SpeculativeOptimizer* speculation() const { return speculation_; }
 
   /// Activations and products are of this dtype from now on, and so are the copies of the weights
   /// that they read. `records`: gradients may be recorded and replayed (training.cuda_graphs).
@@ -52,6 +55,9 @@ class TrainingStep {
   void set_micro_batches(std::int64_t count) { micro_batches_ = count; }
   /// The optimizer's update by the last gradient, clipped.
   void apply_gradient();
+  /// The same, late; learning rates of the L updates from the step to come on.
+  ArrivedUpdate wait_for_late_update(bool finite);
+  std::vector<float> rates_to_come() const { return rates_from(steps_done_); }
   /// What the optimizer would do next from its moments alone.
   void write_momentum_directions(const std::vector<Tensor>& directions);
 
@@ -71,6 +77,9 @@ class TrainingStep {
     return gradients_;
   }
   void upload_step_number();
+  std::unique_ptr<Optimizer> optimizer_of(const HybridTrainerConfig& config);
+  double rate_at(std::int64_t steps_done) const;
+  std::vector<float> rates_from(std::int64_t steps_done) const;
 
   LossModel& model_;
   HybridTrainerConfig config_;
@@ -81,6 +90,7 @@ class TrainingStep {
   ResidentGradients gradients_;
   ConsumedGradients consumed_;
   GradientRecording recording_;
+  SpeculativeOptimizer* speculation_ = nullptr;  // the optimizer, if it is one
   std::unique_ptr<Optimizer> optimizer_;
   Tensor step_words_;  // of Pass, where gradients are recorded
   Tensor host_step_words_;

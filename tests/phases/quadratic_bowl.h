@@ -73,14 +73,23 @@ class QuadraticBowl final : public Trainable {
   }
   void apply_gradient() override {
     require(phase_ != Phase::kPredict && !gradients_.empty(), "apply_gradient: nothing to apply");
-    ++updates;
-    for (std::size_t t = 0, i = 0; t < values_.size(); ++t) {
-      for (std::int64_t k = 0; k < values_[t].elements(); ++k, ++i) {
-        const auto beta = static_cast<float>(options_.momentum);
-        moments_[i] = beta * moments_[i] + (1 - beta) * gradients_[t].data<float>()[k];
-        at(i) -= static_cast<float>(options_.learning_rate) * moments_[i];
-      }
+    take_step(gradients_);
+  }
+  /// Late by one step: what is under way moves the weights with the next one, or where exact weights
+  /// are asked for.
+  LateUpdate wait_for_late_update(bool finite) override {
+    require(phase_ == Phase::kPredict, "wait_for_late_update: in Predict");
+    LateUpdate arrived;
+    if (!under_way_.empty()) {
+      take_step(std::exchange(under_way_, {}));
+      arrived = {prediction_error, "bowl"};
     }
+    if (finite) under_way_ = std::exchange(gradients_, {});
+    return arrived;
+  }
+  void wait_for_exact_weights() override {
+    log.push_back("exact");
+    if (!under_way_.empty()) take_step(std::exchange(under_way_, {}));
   }
   const std::vector<Tensor>& weights() const { return values_; }
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
@@ -172,11 +181,22 @@ class QuadraticBowl final : public Trainable {
 
   std::vector<std::string> log;  // phases entered and restores begun
   std::vector<std::int64_t> rewinds;
-  bool is_full = false;         // has no memory for directions
-  bool steps_need_all = false;  // a gradient does not fit beside a direction
+  bool is_full = false;           // has no memory for directions
+  double prediction_error = 0.5;  // of late updates
+  bool steps_need_all = false;    // a gradient does not fit beside a direction
   std::int64_t forwards = 0, measurements = 0, updates = 0, moves = 0, directions_asked = 0;
 
  private:
+  void take_step(const std::vector<Tensor>& gradients) {
+    ++updates;
+    for (std::size_t t = 0, i = 0; t < values_.size(); ++t) {
+      for (std::int64_t k = 0; k < values_[t].elements(); ++k, ++i) {
+        const auto beta = static_cast<float>(options_.momentum);
+        moments_[i] = beta * moments_[i] + (1 - beta) * gradients[t].data<float>()[k];
+        at(i) -= static_cast<float>(options_.learning_rate) * moments_[i];
+      }
+    }
+  }
   template <class Index>
   float& at(Index i) const {
     const auto index = static_cast<std::int64_t>(i), first = values_[0].elements();
@@ -198,7 +218,7 @@ class QuadraticBowl final : public Trainable {
 
   Options options_;
   Stream stream_{MemoryPool::create("device")};
-  std::vector<Tensor> values_, gradients_;
+  std::vector<Tensor> values_, gradients_, under_way_;
   std::vector<float> moments_, snapshot_;
   Phase phase_ = Phase::kWarmup;
   bool restoring_ = false;

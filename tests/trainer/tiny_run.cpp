@@ -64,6 +64,15 @@ TrainingRunResult train_tiny(const HybridTrainerConfig& config, const fs::path& 
   }
 }
 
+void copy_up_to(const fs::path& run, const fs::path& copy, std::int64_t last, std::int64_t steps) {
+  fs::copy(run, copy, fs::copy_options::recursive);
+  for (std::int64_t step = last + 1; step <= steps; ++step) {
+    char name[32];
+    std::snprintf(name, sizeof name, "step-%010lld", static_cast<long long>(step));
+    fs::remove_all(copy / "checkpoints" / name);
+  }
+}
+
 std::string newest_checkpoint_digest(const fs::path& run) {
   const FoundCheckpoint found = find_newest_checkpoint((run / "checkpoints").string());
   if (!found.checkpoint) return "none";

@@ -20,6 +20,10 @@ TrainingRunResult train_tiny(const HybridTrainerConfig& config, const std::files
                              const std::filesystem::path& run, bool resume = false,
                              std::string* console = nullptr);
 
+/// A copy of a run as it was after step `last`; it had saved each of `steps` steps.
+void copy_up_to(const std::filesystem::path& run, const std::filesystem::path& copy,
+                std::int64_t last, std::int64_t steps);
+
 /// Checksums of the newest checkpoint's tensors, by file; without state.bin, which contains times.
 std::string newest_checkpoint_digest(const std::filesystem::path& run);
 

@@ -14,17 +14,6 @@
 namespace hybrid_trainer {
 namespace {
 
-/// A copy of a run as it was after step `last`; it had saved each of `steps` steps.
-void copy_up_to(const std::filesystem::path& run, const std::filesystem::path& copy,
-                std::int64_t last, std::int64_t steps) {
-  std::filesystem::copy(run, copy, std::filesystem::copy_options::recursive);
-  for (std::int64_t step = last + 1; step <= steps; ++step) {
-    char name[32];
-    std::snprintf(name, sizeof name, "step-%010lld", static_cast<long long>(step));
-    std::filesystem::remove_all(copy / "checkpoints" / name);
-  }
-}
-
 class TrainingRunTest : public ::testing::Test {
  protected:
   void SetUp() override { prepare_tiny_data(data_); }

@@ -27,6 +27,11 @@ class LibraryComputes {
   LibraryComputes& operator=(const LibraryComputes&) = delete;
 };
 
+/// The calling thread, which is to compute beside the team for as long as it lives, takes no signals
+/// and none of the team, which goes on as without it; products of a library run on `threads` threads
+/// of its own.
+void compute_beside_the_team(int threads);
+
 template <class Task>
 void run_tasks(std::int64_t count, const Task& task) {
   run_task_function(

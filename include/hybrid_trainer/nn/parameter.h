@@ -29,6 +29,8 @@ class Parameter {
  public:
   /// Zeros in the stream's pool.
   Parameter(std::string name, const Shape& shape, Role role, const Stream& stream);
+  Parameter(std::string name, const Shape& shape, Role role,
+            std::unique_ptr<WeightStorage> storage);
 
   const std::string& name() const { return name_; }
   const Shape& shape() const { return shape_; }

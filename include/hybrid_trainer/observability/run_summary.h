@@ -56,6 +56,20 @@ struct RunSummary {
     double restore_seconds = 0;
     double waited_seconds = 0;  // of them, those that a step waited
   } offload;
+  /// Steps with exact updates under way and what their predictions came to, of the whole run; waits
+  /// for those updates and the worker's time, since the program began. Absent where updates never
+  /// are late.
+  struct Speculation {
+    std::int64_t steps = 0, waits = 0;
+    std::int64_t errors = 0;  // that the mean is of
+    double error_sum = 0;
+    std::size_t device_bytes = 0;  // most for state, masters and predictions in Predict, by kind
+    double worker_seconds = 0, wait_seconds = 0;
+    std::optional<double> mean_error() const {
+      return errors == 0 ? std::nullopt : std::optional(error_sum / static_cast<double>(errors));
+    }
+  };
+  std::optional<Speculation> speculation;
   /// Measured: the most of each kind that lay in host memory and in the scratch file.
   std::array<std::size_t, kMemoryKinds> host_peak_by_kind{}, file_peak_by_kind{};
   std::int64_t recommended_micro_batch = 0;  // of the last record; 0 without a budget
@@ -67,6 +81,9 @@ struct RunSummary {
   void add(const StepRecord& record);
   PhaseUse& phase(Phase phase) { return phases[static_cast<std::size_t>(phase)]; }
   const PhaseUse& phase(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
+
+ private:
+  void add_late_step(const StepRecord& record);
 };
 
 /// One JSON object on one line, with its line end.

@@ -38,6 +38,10 @@ struct StepRecord {
   std::optional<double> predicted_loss;  // what the predictor expected `loss` to be
   /// The predictor's confidence in its direction, a probability in [0, 1].
   std::optional<double> confidence;
+  /// Exact updates that were under way while the step was computed; absent where none ever is.
+  std::optional<std::int64_t> lag;
+  /// ‖predicted − exact‖/‖exact‖ of the late updates that had arrived by its end.
+  std::optional<double> prediction_error;
   Decision decision = Decision::kNone;
   /// Of the predicted change: 1 accepted, in between shrunk, 0 reverted; set with a decision.
   std::optional<double> kept_fraction;

@@ -20,7 +20,15 @@ class Optimizer {
   /// One step on all parameters that have a gradient, with the given learning rate.
   /// `gradient_scale` multiplies gradients first (clipping). Refreshes compute copies. Allocates
   /// nothing.
-  virtual void step(float learning_rate, float gradient_scale, const Stream& stream) = 0;
+  void step(float learning_rate, float gradient_scale, const Stream& stream);
+  /// A step in parts, for whoever has one weight at hand at a time: begin_step, update_weight once
+  /// for each parameter, by its place among them, in any order, end_step. A parameter without a
+  /// gradient is left alone. Throws Error from begin_step where state is offloaded.
+  virtual void begin_step(const Stream& stream) = 0;
+  virtual std::size_t weights() const = 0;
+  virtual void update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                             const Stream& stream) = 0;
+  virtual void end_step(const Stream&) {}
   /// directions[i] = the change that a step with a zero gradient and no weight decay would make to
   /// parameter i, from the moments alone (momentum coasting). f32, shapes of the parameters, in
   /// visiting order. Changes no state.

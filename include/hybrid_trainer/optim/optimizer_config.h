@@ -13,6 +13,8 @@ namespace hybrid_trainer {
 const std::vector<std::string>& optimizer_names();
 /// Those whose state may have 8 bits.
 const std::vector<std::string>& optimizer_names_with_8_bits();
+/// Those whose updates can be predicted while they are under way.
+const std::vector<std::string>& predictable_optimizer_names();
 
 /// Weights that are updated otherwise than by the rest of the group `optimizer`; what is left out
 /// is as there. JSON list `optimizer.groups`.

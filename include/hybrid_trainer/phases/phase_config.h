@@ -11,6 +11,14 @@ namespace hybrid_trainer {
 /// Names that PhaseConfig::predictor may hold: "momentum", "linear", "zero".
 const std::vector<std::string>& predictor_names();
 
+/// What Predict goes on without: "backward" or "optimizer_state".
+const std::vector<std::string>& ingredient_names();
+/// What stands in on the device for an exact update that has not arrived: "anticipated", "sketch",
+/// "none".
+const std::vector<std::string>& device_side_names();
+/// Where exact state may be: "host", "file".
+const std::vector<std::string>& exact_state_names();
+
 /// How the phases follow each other and what Predict may do. Costs are in Full steps.
 struct PhaseConfig {
   std::int64_t warmup_steps = 100;
@@ -30,6 +38,14 @@ struct PhaseConfig {
   double evidence_sigmas = 2.0;
   double forward_cost = 0.35;
   double aim_cost = 0.3;
+  std::string ingredient = "backward";
+  std::int64_t lag = 1;
+  std::string device_side = "anticipated";
+  std::string exact_state = "host";
+  std::int64_t worker_threads = 1;
+  double prediction_error_limit = 1.0;
+
+  bool predicts_backward() const { return ingredient == "backward"; }
 
   /// Short jumps, checked often and on more batches.
   static PhaseConfig conservative();
@@ -88,6 +104,35 @@ struct PhaseConfig {
                 "What predicting a direction is charged, in Full steps; the default is Muon's, "
                 "whose direction takes an orthogonalisation of its own.",
                 Range::at_least(0)});
+    visit(Field{"ingredient", self.ingredient,
+                "What Predict goes on without. backward: weights move along a predicted direction, "
+                "on forward passes alone. optimizer_state: masters and optimizer state are where "
+                "exact_state says in every phase; in Predict, as long as max_predict_steps, they "
+                "are updated beside the computation, `lag` steps late, and the device predicts the "
+                "updates that are under way.",
+                Range{}, ingredient_names()});
+    visit(Field{"lag", self.lag,
+                "Steps by which an exact update arrives late, where the ingredient is "
+                "optimizer_state.",
+                Range::between(1, 8)});
+    visit(Field{"device_side", self.device_side,
+                "What stands in for an update under way. anticipated: weights come with the part "
+                "that the momentum will make of it, and the device adds the gradient's part. "
+                "sketch: the device has the momentum in 8 bits and follows the optimizer's rule. "
+                "none: nothing, the control.",
+                Range{}, device_side_names()});
+    visit(Field{"exact_state", self.exact_state,
+                "Where masters and optimizer state are, where the ingredient is optimizer_state: "
+                "host, or file in memory.folder.",
+                Range{}, exact_state_names()});
+    visit(Field{"worker_threads", self.worker_threads,
+                "Threads for the matrix products of late updates, beside those of the device.",
+                Range::at_least(1)});
+    visit(
+        Field{"prediction_error_limit", self.prediction_error_limit,
+              "Size of the error of predicted updates, as a share of the exact ones', above which "
+              "Predict ends early; 0 never does.",
+              Range::at_least(0)});
   }
 };
 

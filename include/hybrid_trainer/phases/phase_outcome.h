@@ -19,6 +19,8 @@ struct PhaseOutcome {
   std::optional<double> confidence;      // in [0, 1], where it was measured
   Decision decision = Decision::kNone;
   double kept_fraction = 0;  // of the predicted change: 1 accepted, in between shrunk, 0 reverted
+  std::int64_t lag = 0;      // updates under way while the step was computed
+  std::optional<double> prediction_error;  // of those that arrived in it
   std::int64_t updates = 0;  // optimizer steps: one outside Predict, more after a revert
   double cost = 0;           // charged, in Full steps
   double seconds = 0;        // wall-clock; decides nothing

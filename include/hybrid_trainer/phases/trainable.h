@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "hybrid_trainer/core/batch.h"
@@ -15,10 +17,17 @@ struct GradientMeasurement {
   bool finite() const { return std::isfinite(loss) && std::isfinite(norm); }
 };
 
+/// The exact update that arrived in a step.
+struct LateUpdate {
+  /// ‖predicted − exact‖/‖exact‖ of the updates under way when it began; absent where there was none.
+  std::optional<double> prediction_error;
+  std::string worst_weight;  // where it was largest
+};
+
 /// The few things that a phase does to a model. The trainer implements it over a LossModel, an
 /// Optimizer and the memory plan; tests implement it over a quadratic bowl.
 ///
-/// Only apply_gradient changes moments and counters, and it is never called between a snapshot and
+/// Only apply_gradient and wait_for_late_update change moments and counters, and it is never called between a snapshot and
 /// the decision on it, so a rollback need not restore them.
 class Trainable {
  public:
@@ -39,6 +48,12 @@ class Trainable {
   /// The optimizer's update with the (clipped) gradient of the last measurement and the schedule's
   /// current learning rate. Never called in Predict, nor after a measurement that is not finite.
   virtual void apply_gradient() = 0;
+  /// In Predict where it goes on without the optimizer state: the update by the last measurement's
+  /// gradient gets under way, and the weights become those predicted for the next step. Not
+  /// `finite`: that gradient makes none. Blocks only where the update that is due has not arrived.
+  virtual LateUpdate wait_for_late_update(bool finite) = 0;
+  /// All updates under way have arrived; the weights are the exact ones. Blocks.
+  virtual void wait_for_exact_weights() = 0;
   /// Tensors that lie as the weights do, f32, one for each in a fixed order; not initialised.
   virtual std::vector<Tensor> empty_like_weights(MemoryKind kind) = 0;
   /// The same, for directions that only the calls below take: they may lie on the host.

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/memory/offload_strategy.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/observability/step_record.h"
+#include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "hybrid_trainer/trainer/phase_precision.h"
@@ -50,6 +51,8 @@ class HybridTrainer {
   const PhaseStatistics& statistics() const { return machine_.statistics(); }
   /// Of the optimizer state in Predict.
   const OffloadUse& offload_use() const;
+  /// Of late updates, since the trainer was made.
+  SpeculationUse speculation_use() const;
   DType dtype_of(Phase phase) const { return precision().of(phase); }
   const PhasePrecision& precision() const;
   /// Steps since the weights were last decided on: 0 except in Predict, whose weights should not be

@@ -75,6 +75,9 @@ struct HybridTrainerConfig {
   std::vector<std::string> problems(const ModelRegistry& registry = model_families()) const;
   /// Throws one ConfigError with all problems.
   void validate(const ModelRegistry& registry = model_families()) const;
+
+ private:
+  void collect_speculation_problems(std::vector<std::string>& found) const;
 };
 
 /// One setter per field of the phase machine and one per group; build() validates everything at

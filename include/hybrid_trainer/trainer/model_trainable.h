@@ -10,6 +10,7 @@
 #include "hybrid_trainer/memory/offload_strategy.h"
 #include "hybrid_trainer/memory/weight_snapshot.h"
 #include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "hybrid_trainer/phases/trainable.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "hybrid_trainer/trainer/phase_precision.h"
@@ -43,6 +44,8 @@ class ModelTrainable final : public Trainable {
   double wait_for_loss(const Batch& batch) override;
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
+  LateUpdate wait_for_late_update(bool finite) override;
+  void wait_for_exact_weights() override;
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override;
   std::vector<Tensor> empty_directions() override;
   void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
@@ -64,6 +67,8 @@ class ModelTrainable final : public Trainable {
   void set_steps_done(std::int64_t steps);
   const PhasePrecision& precision() const { return precision_; }
   const OffloadUse& offload_use() const { return offload_->use(); }
+  /// Of late updates; nothing where the exact state is on the device.
+  SpeculationUse speculation_use() const;
   /// Of the phase entered last: at first the config's, twice as many from each time on that memory
   /// was too small in that phase.
   std::int64_t micro_batches() const;
@@ -82,6 +87,7 @@ class ModelTrainable final : public Trainable {
   /// Runs what may halve micro-batches, and tells if it did.
   template <class Compute>
   auto tell_halving(const Batch& batch, const Compute& compute);
+  void begin_lag();
   void move_state_out();
   void bring_state_back();
   void park_masters();
@@ -92,6 +98,7 @@ class ModelTrainable final : public Trainable {
   std::int64_t micro_batches_of_config_;
   std::size_t budget_bytes_;                           // of the device; 0: none
   std::array<std::int64_t, kPhases> micro_batches_{};  // by phase, but for the one entered last
+  bool predicts_backward_;
   /// Whether Predict moves masters and direction to the host.
   bool empties_predict_;
   std::function<void(const std::string&)> tell_;

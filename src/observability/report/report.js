@@ -1,7 +1,8 @@
 // Draws the report from the JSON in #data. Columns have one entry a point, a point being `stepsPerPoint` steps:
 //   step (the last one), seconds, tokens, loss, low and high (where several steps make a point), host (bytes),
 //   kinds [{name, live, peak}] (bytes), phase (of most steps), phases (that occur),
-//   bands [[phase, first step, last step]], validation and predicted [[step, loss]], events [[step, phase, text]] (the last of allEvents),
+//   bands [[phase, first step, last step]], validation and predicted [[step, loss]],
+//   errors [[step, error of predicted updates as a share of the exact ones]], events [[step, phase, text]] (the last of allEvents),
 //   where a prediction was decided on [step, phase, text, decision, share of the change that was kept].
 'use strict';
 (() => {
@@ -197,6 +198,17 @@
         ...(validation.has(i) ? [['validation', round(validation.get(i), 4)]] : [])],
     };
   }
+  function errorChart() {
+    const errors = new Map(data.errors.map(([step, value]) => [pointOf(step), value]));
+    return {
+      low: 0, high: Math.max(...data.errors.map((mark) => mark[1])) * 1.1 || 1,
+      label: (value, size) => value.toFixed(decimals(size)),
+      curves: (x, y) => data.errors.map(([step, value]) =>
+        `<circle cx="${at(x(place(step)))}" cy="${at(y(value))}" r="1.7" fill="var(--predicted)"/>`).join(''),
+      legend: [['dot', 'var(--predicted)', 'a step'], ...phaseLegend()],
+      readout: (i) => (errors.has(i) ? [['error', round(errors.get(i), 4)]] : []),
+    };
+  }
   function speedChart() {
     const rates = data.tokens.map((tokens, i) => (data.seconds[i] > 0 ? tokens / data.seconds[i] : null));
     const mean = meanSpeed();
@@ -330,6 +342,8 @@
   listEvents();
   if (!count) return;
   addChart('loss', lossChart);
+  if (data.errors.length) addChart('errors', errorChart);
+  else document.getElementById('errors-card').hidden = true;
   addChart('speed', speedChart);
   addChart('memory', memoryChart);
 })();

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/state.h"
+#include "hybrid_trainer/optim/optimizer.h"
+#include "hybrid_trainer/optim/optimizer_config.h"
+
+namespace hybrid_trainer {
+
+class LateUpdates;
+
+struct SpeculationSettings {
+  std::int64_t lag = 1;                     // L, 1 to 8
+  std::string device_side = "anticipated";  // see make_update_predictor
+  int worker_threads = 1;
+};
+
+/// What one late step was told.
+struct LateStep {
+  bool finite = true;  // else there is no update by this gradient
+  float learning_rate = 0;
+  float gradient_scale = 1;          // clipping
+  std::vector<float> rates_to_come;  // of the L updates after this one
+};
+
+/// What arrived in it.
+struct ArrivedUpdate {
+  /// ‖predicted − exact‖/‖exact‖ of the L updates that ended with the one that arrived, over all
+  /// weights; absent for a skipped one and for the first L.
+  std::optional<double> prediction_error;
+  std::string worst_weight;  // where it was largest
+  double waited_seconds = 0;
+};
+
+struct SpeculationUse {
+  std::int64_t steps = 0, waits = 0, errors = 0;
+  double error_sum = 0, worker_seconds = 0, wait_seconds = 0;
+};
+
+/// An optimizer whose masters and exact state are not on the device, which holds only what products
+/// read. An Optimizer's step (lag 0) updates them where they are and brings the new weights at once.
+///
+/// With lag L, step_late sends the gradients and returns; a worker makes the exact update while the
+/// next steps are computed, and writes a forecast: weights that contain what is known of the L
+/// updates to come. Live weights are composed of the forecast made after the update of L steps before
+/// and the gradients in flight since. Which update meets which step is fixed by counting, never by
+/// what happens to be ready. Source of the idea that weights are predicted over a delay: Chen et al.
+/// 2018, "SpecTrain"; the rules are in update_predictor.h.
+class SpeculativeOptimizer final : public Optimizer {
+ public:
+  /// Gives each parameter LiveWeight storage, with masters in `home`, where the state lies too;
+  /// gradients and forecasts on their way are in `host`. Throws ConfigError, OutOfMemory.
+  SpeculativeOptimizer(const OptimizerConfig& config, std::vector<Parameter*> parameters,
+                       const SpeculationSettings& settings, const Stream& device,
+                       const std::shared_ptr<MemoryPool>& host, const Stream& home);
+  ~SpeculativeOptimizer() override;
+
+  void begin_step(const Stream& stream) override;
+  std::size_t weights() const override { return parameters_.size(); }
+  void update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                     const Stream& stream) override;
+  void end_step(const Stream& stream) override;
+  void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
+                                 const Stream& stream) override;
+  /// Waits for the worker.
+  void visit_state(const StateVisitor& visit) override;
+  void set_steps_taken(std::int64_t steps) override;
+
+  /// From the next step on, the lag is L; `rates`: of the next L updates. Does nothing where it is L
+  /// already.
+  void begin_lag(const std::vector<float>& rates, const Stream& stream);
+  bool is_late() const;
+  /// The gradients of the step just computed become an update under way; live weights are composed
+  /// for the next step. Blocks only where the update of L steps before has not arrived. Throws what
+  /// the worker met.
+  ArrivedUpdate wait_for_late_step(const LateStep& step, const Stream& stream);
+  /// All updates have arrived, and live weights are the exact ones, lag 0. Blocks.
+  void wait_for_exact_weights(const Stream& stream);
+  SpeculationUse use() const;
+
+  /// What is under way, as "speculation.…"; views that stay valid until the next step. After
+  /// visit_state.
+  void save_late(State& state) const;
+  /// Continues where save_late stopped; masters and state have been loaded. `rates` as in begin_lag.
+  void load_late(const State& state, const std::vector<float>& rates, const Stream& stream);
+
+ private:
+  std::vector<Parameter*> parameters_;
+  std::unique_ptr<LateUpdates> late_;
+};
+
+}  // namespace hybrid_trainer

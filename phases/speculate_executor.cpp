@@ -1,0 +1,34 @@
+#include <algorithm>
+
+#include "phases/phase_executor.h"
+
+namespace hybrid_trainer {
+
+void SpeculateExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
+  const PhaseConfig& config = parts_.config();
+  outcome.lag = std::min(parts_.steps_in_phase, config.lag);
+  if (parts_.steps_in_phase == 0) {
+    tell(outcome, concat("updates arrive ", config.lag, config.lag == 1 ? " step" : " steps",
+                         " late, for at most ", config.max_predict_steps, " steps"));
+  }
+  const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
+  outcome.cost += 1;
+  update(parts_, measurement, outcome,
+         [&](bool finite) { judge(parts_.model.wait_for_late_update(finite), outcome); });
+}
+
+void SpeculateExecutor::judge(const LateUpdate& arrived, PhaseOutcome& outcome) {
+  const PhaseConfig& config = parts_.config();
+  outcome.prediction_error = arrived.prediction_error;
+  const bool limited = config.prediction_error_limit > 0 && config.device_side != "none";
+  if (!limited || arrived.prediction_error.value_or(0) <= config.prediction_error_limit) return;
+  parts_.stops_speculating = true;
+  outcome.warns = true;
+  tell(outcome,
+       concat("predicted updates were off by ", brief(*arrived.prediction_error),
+              " of the exact ones' size, most in ", arrived.worst_weight,
+              ", above phases.prediction_error_limit ", config.prediction_error_limit,
+              "; none is late for the next ", config.correct_steps + config.full_steps, " steps"));
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,50 @@
+#include "hybrid_trainer/nn/live_weight.h"
+
+#include "hybrid_trainer/kernels/elementwise.h"
+
+namespace hybrid_trainer {
+
+LiveWeight::LiveWeight(Tensor master, const Stream& stream)
+    : master_(std::move(master)),
+      live_(Tensor::empty(master_.shape(), DType::kF32, MemoryKind::kParameters, stream)) {
+  refresh_compute_copy(stream);
+}
+
+Tensor LiveWeight::acquire(DType dtype, const Stream& stream) {
+  if (dtype == live_.dtype()) return live_;
+  require(dtype == DType::kF32,
+          "a weight has no bf16 compute copy; call Parameter::compute_in first");
+  if (holders_++ > 0) return widened_;
+  widened_ = Tensor::empty(live_.shape(), DType::kF32, MemoryKind::kWorkspace, stream);
+  if (is_exact_) {
+    copy_or_wait(widened_, master_, stream);
+  } else {
+    kernels::cast(widened_, live_, stream);
+  }
+  return widened_;
+}
+
+void LiveWeight::release(DType dtype, Use, const Stream&) noexcept {
+  if (dtype != live_.dtype() && --holders_ == 0) widened_ = {};
+}
+
+void LiveWeight::compute_in(DType dtype, const Stream& stream) {
+  if (dtype == live_.dtype()) return;
+  live_ = Tensor::empty(live_.shape(), dtype, MemoryKind::kParameters, stream);
+  refresh_compute_copy(stream);
+}
+
+void LiveWeight::refresh_compute_copy(const Stream& stream) {
+  refresh_from(StagedTensor(master_, Use::kRead, stream, master_.pool() != stream.pool()), stream);
+}
+
+void LiveWeight::refresh_from(const Tensor& master, const Stream& stream) {
+  if (live_.dtype() == DType::kF32) {
+    copy_or_wait(live_, master, stream);
+  } else {
+    kernels::cast(live_, StagedTensor(master, Use::kRead, stream), stream);
+  }
+  is_exact_ = true;
+}
+
+}  // namespace hybrid_trainer

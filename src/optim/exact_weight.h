@@ -1,0 +1,67 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/nn/live_weight.h"
+#include "hybrid_trainer/nn/parameter.h"
+#include "update_predictor.h"
+
+namespace hybrid_trainer {
+
+/// A weight's f32 master for an optimizer that works where it lies. Says the dtype in which the
+/// device computes with the weight, by which an optimizer may choose, and gives scratch memory for a
+/// copy in bf16, as nobody reads it.
+class ExactStorage final : public WeightStorage {
+ public:
+  ExactStorage(Tensor home, const LiveWeight& live) : home_(std::move(home)), live_(live) {}
+  Tensor acquire(DType dtype, const Stream& stream) override;
+  void release(DType dtype, Use, const Stream&) noexcept override;
+  Tensor home_master() const override { return home_; }
+  void compute_in(DType, const Stream&) override {}
+  DType compute_dtype() const override { return live_.compute_dtype(); }
+  void refresh_compute_copy(const Stream&) override {}
+  /// Until it is called with an undefined tensor, the master is this one.
+  void stand_in(Tensor here) { here_ = std::move(here); }
+
+ private:
+  Tensor home_, here_, scratch_;
+  const LiveWeight& live_;
+};
+
+/// One weight on both sides, and what is on its way between them.
+struct ExactWeight {
+  Parameter* parameter = nullptr;
+  LiveWeight* live = nullptr;               // the parameter's
+  ExactStorage* storage = nullptr;          // the exact one's
+  std::unique_ptr<Parameter> exact{};       // what the exact optimizer updates
+  std::vector<Tensor*> state{};             // the exact optimizer's tensors
+  Tensor *m = nullptr, *v = nullptr;        // among them, where there are such
+  std::size_t group = 0;                    // of its predictors
+  double rate_factor = 1;                   // of the learning rate
+  std::vector<Tensor> sent{};               // gradients on the host, by step
+  std::vector<char> has_sent{};             // whether there is one
+  std::vector<Tensor> flying{};             // and on the device, but for the newest
+  std::vector<UpdateForecast> forecasts{};  // by step
+};
+
+/// A weight's master and state in host memory, where they do not lie there, until this is destroyed.
+class AtHand {
+ public:
+  AtHand(ExactWeight& weight, const Stream& host);
+  ~AtHand();
+  AtHand(const AtHand&) = delete;
+  AtHand& operator=(const AtHand&) = delete;
+  /// Brings what has changed back to where it lies. Throws IoError.
+  void write_back();
+  const Tensor& master() const { return here_.front(); }
+
+ private:
+  Tensor bring(const Tensor& home);
+  ExactWeight& weight_;
+  const Stream& host_;
+  std::vector<Tensor> homes_, here_;  // the master, then the state
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <array>
+#include <deque>
+
+#include "exact_weight.h"
+#include "hybrid_trainer/core/stream.h"
+#include "hybrid_trainer/optim/speculative_optimizer.h"
+#include "update_worker.h"
+
+namespace hybrid_trainer {
+
+/// The two sides of a SpeculativeOptimizer: exact weights and state with the worker, and what is in
+/// flight. Steps since the lag began are counted from 0; gradient k and composition k end step k.
+/// Composition k takes the forecast made after the update by gradient k − L, or of the state in which
+/// the lag began; there are L forecasts, k's at k mod L.
+class LateUpdates {
+ public:
+  LateUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
+              const SpeculationSettings& settings, const Stream& device,
+              const std::shared_ptr<MemoryPool>& host, const Stream& home);
+
+  Optimizer& exact() { return *exact_; }
+  const Stream& host() const { return host_; }
+  /// The exact update of one weight at lag 0, between exact().begin_step and end_step.
+  void update_now(std::size_t index, float learning_rate, float gradient_scale,
+                  const Stream& stream);
+  void begin(const std::vector<float>& rates, const Stream& stream);
+  bool is_late() const { return is_late_; }
+  ArrivedUpdate wait_for_step(const LateStep& step, const Stream& stream);
+  void wait_for_exact_weights(const Stream& stream);
+  void wait_until_idle() { worker_.wait_until_idle(); }
+  SpeculationUse use() const;
+  void save(State& state) const;
+  void load(const State& state, const std::vector<float>& rates, const Stream& stream);
+
+ private:
+  /// A gradient in flight: what its update is made with.
+  struct Flying {
+    bool finite;
+    float learning_rate, scale;
+  };
+  struct Group {
+    std::unique_ptr<UpdatePredictor> on_device, on_host;
+  };
+  struct Arrived {
+    std::optional<double> error;
+    std::string worst_weight;
+  };
+
+  void add_groups(const OptimizerConfig& config, const std::string& device_side);
+  std::size_t place(std::int64_t step) const { return static_cast<std::size_t>(step % lag_); }
+  std::size_t sent_place(std::int64_t step) const {
+    return static_cast<std::size_t>(step % (2 * lag_ - 1));
+  }
+  /// In the gradients of step `last` and those before it that are not in its forecast.
+  std::vector<kernels::GradientInFlight> in_flight(const ExactWeight& weight, std::int64_t last,
+                                                   const std::deque<Flying>& flying,
+                                                   bool on_device) const;
+  void allocate(const Stream& stream);
+  void compose(const Stream& stream);
+  void send(const LateStep& step, const Stream& stream);
+  void update_late(std::int64_t step, const LateStep& given, const std::deque<Flying>& flying);
+  void write_forecasts(std::size_t at, std::span<const float> rates);
+  void write_forecast(ExactWeight& weight, std::size_t at, std::span<const float> rates,
+                      const AtHand& here);
+  void submit_forecast(std::size_t at, std::vector<float> rates);
+
+  const std::int64_t lag_;
+  Stream host_;  // the worker's
+  bool brings_state_;
+  std::vector<ExactWeight> weights_;
+  std::unique_ptr<GradientSink> given_;  // to the exact optimizer
+  std::unique_ptr<Optimizer> exact_;
+  std::vector<Group> groups_;
+  bool is_late_ = false;
+  std::int64_t step_ = 0;         // of the composition to come
+  std::int64_t first_job_ = 0;    // whose forecast is for composition 0
+  std::deque<Flying> flying_;     // the last L, oldest first
+  std::vector<Arrived> arrived_;  // by step
+  Event sent_;
+  SpeculationUse use_;
+  UpdateWorker worker_;  // stops before the rest goes
+};
+
+}  // namespace hybrid_trainer

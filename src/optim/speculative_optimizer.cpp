@@ -1,0 +1,71 @@
+#include "hybrid_trainer/optim/speculative_optimizer.h"
+
+#include "late_updates.h"
+
+namespace hybrid_trainer {
+
+SpeculativeOptimizer::SpeculativeOptimizer(const OptimizerConfig& config,
+                                           std::vector<Parameter*> parameters,
+                                           const SpeculationSettings& settings,
+                                           const Stream& device,
+                                           const std::shared_ptr<MemoryPool>& host,
+                                           const Stream& home)
+    : parameters_(std::move(parameters)),
+      late_(std::make_unique<LateUpdates>(config, parameters_, settings, device, host, home)) {}
+
+SpeculativeOptimizer::~SpeculativeOptimizer() = default;
+
+void SpeculativeOptimizer::begin_step(const Stream&) {
+  require(!late_->is_late(), "updates are under way; wait_for_exact_weights first");
+  late_->exact().begin_step(late_->host());
+  ++steps_;
+}
+
+void SpeculativeOptimizer::update_weight(std::size_t index, float learning_rate,
+                                         float gradient_scale, const Stream& stream) {
+  late_->update_now(index, learning_rate, gradient_scale, stream);
+}
+
+void SpeculativeOptimizer::end_step(const Stream&) { late_->exact().end_step(late_->host()); }
+
+void SpeculativeOptimizer::write_momentum_directions(const std::vector<Tensor>& directions,
+                                                     float learning_rate, const Stream&) {
+  late_->wait_until_idle();
+  late_->exact().write_momentum_directions(directions, learning_rate, late_->host());
+}
+
+void SpeculativeOptimizer::visit_state(const StateVisitor& visit) {
+  late_->wait_until_idle();
+  late_->exact().visit_state(visit);
+}
+
+void SpeculativeOptimizer::set_steps_taken(std::int64_t steps) {
+  steps_ = steps;
+  late_->exact().set_steps_taken(steps);
+}
+
+void SpeculativeOptimizer::begin_lag(const std::vector<float>& rates, const Stream& stream) {
+  late_->begin(rates, stream);
+}
+
+bool SpeculativeOptimizer::is_late() const { return late_->is_late(); }
+
+ArrivedUpdate SpeculativeOptimizer::wait_for_late_step(const LateStep& step, const Stream& stream) {
+  if (step.finite) ++steps_;
+  return late_->wait_for_step(step, stream);
+}
+
+void SpeculativeOptimizer::wait_for_exact_weights(const Stream& stream) {
+  late_->wait_for_exact_weights(stream);
+}
+
+SpeculationUse SpeculativeOptimizer::use() const { return late_->use(); }
+
+void SpeculativeOptimizer::save_late(State& state) const { late_->save(state); }
+
+void SpeculativeOptimizer::load_late(const State& state, const std::vector<float>& rates,
+                                     const Stream& stream) {
+  late_->load(state, rates, stream);
+}
+
+}  // namespace hybrid_trainer

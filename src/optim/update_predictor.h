@@ -1,0 +1,75 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/kernels/predicted_update.h"
+#include "hybrid_trainer/nn/parameter.h"
+#include "hybrid_trainer/optim/optimizer_config.h"
+
+namespace hybrid_trainer {
+
+/// What goes to the device for one weight after each exact update of it, from which live weights are
+/// composed with the gradients in flight. What a rule does not use is undefined.
+struct UpdateForecast {
+  Tensor exact;             // f32: the weight; may be base
+  Tensor base;              // f32: the same with what is known of the updates to come
+  Tensor rows, columns;     // means of the second moment
+  Tensor momentum, scales;  // f32, or codes and their scales
+  Tensor squares;           // (1) f64: squared norm of the momentum
+  std::int64_t steps = 0;   // that the exact state has seen
+
+  template <class Visitor>
+  void visit_tensors(const Visitor& visit) {
+    visit("exact", exact);
+    if (base.raw() != exact.raw()) visit("base", base);
+    visit("rows", rows);
+    visit("columns", columns);
+    visit("momentum", momentum);
+    visit("scales", scales);
+    visit("squares", squares);
+  }
+};
+
+/// A weight with its exact state, all at hand.
+struct ExactWeightState {
+  const Parameter& parameter;
+  const Tensor& master;
+  const Tensor& m;
+  const Tensor& v;  // undefined where the rule has none
+  std::int64_t steps = 0;
+};
+
+/// How an optimizer's update that has not arrived is predicted from what its exact state says
+/// beforehand and the gradients in flight.
+class UpdatePredictor {
+ public:
+  virtual ~UpdatePredictor() = default;
+  /// Memory for a forecast, not initialised.
+  virtual UpdateForecast empty_forecast(const Parameter& parameter, const Stream& stream) const;
+  /// Writes the forecast of as many updates as there are learning rates. On the stream of the exact
+  /// state.
+  virtual void write_forecast(const UpdateForecast& forecast, const ExactWeightState& state,
+                              std::span<const float> rates, const Stream& stream) = 0;
+  /// live (f32 or bf16) = the forecast's weights with the parts of the gradients in flight, oldest
+  /// first. On any stream; tensors of the forecast that lie elsewhere are staged.
+  virtual void compose(const Tensor& live, const Parameter& parameter,
+                       const UpdateForecast& forecast,
+                       std::span<const kernels::GradientInFlight> gradients,
+                       const Stream& stream) = 0;
+  /// Frees what compose keeps between its calls.
+  virtual void free_workspace() {}
+};
+
+/// Whether the device side's predictions are such that a bad one means that something is wrong.
+bool is_forecast(const std::string& device_side);
+
+/// The predictor of `config.name`'s updates, by `device_side`, one of device_side_names().
+/// `parameters`: all that it is for.
+std::unique_ptr<UpdatePredictor> make_update_predictor(const OptimizerConfig& config,
+                                                       const std::string& device_side,
+                                                       const std::vector<Parameter*>& parameters);
+
+}  // namespace hybrid_trainer

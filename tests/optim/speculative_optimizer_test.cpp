@@ -1,0 +1,342 @@
+#include "hybrid_trainer/optim/speculative_optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/optim/make_optimizer.h"
+#include "tests/optim/parameter_set.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::numbers;
+using testing::ParameterSet;
+using testing::same_bits;
+
+constexpr float kRate = 0.02f, kScale = 0.5f;
+
+OptimizerConfig config_of(const std::string& name) {
+  OptimizerConfig config;
+  config.name = name;
+  return config;
+}
+
+float rate_of_step(std::int64_t step) { return kRate / static_cast<float>(1 + step); }
+
+/// Parameters with a speculative optimizer, and gradients that depend on the step alone.
+class Late {
+ public:
+  Late(const OptimizerConfig& config, const SpeculationSettings& settings, const Stream* home,
+       DType dtype = DType::kF32, std::optional<std::size_t> host_budget = {})
+      : lag_(settings.lag),
+        host_(MemoryPool::create("host", host_budget)),
+        device_(MemoryPool::create("device")),
+        set_(device_),
+        optimizer_(config, set_.pointers(), settings, device_, host_.pool(),
+                   home == nullptr ? host_ : *home) {
+    for (Parameter* parameter : set_.pointers()) parameter->compute_in(dtype, device_);
+  }
+
+  void step_now(std::size_t without = 100) {
+    set_.set_gradients(static_cast<std::uint64_t>(steps_), without);
+    optimizer_.step(rate_of_step(steps_), kScale, device_);
+    ++steps_;
+  }
+  std::vector<float> rates(std::int64_t from) const {
+    std::vector<float> rates;
+    for (std::int64_t i = 0; i < lag_; ++i) rates.push_back(rate_of_step(from + i));
+    return rates;
+  }
+  ArrivedUpdate step_late(bool finite = true, std::size_t without = 100) {
+    optimizer_.begin_lag(rates(steps_), device_);
+    set_.set_gradients(static_cast<std::uint64_t>(steps_), without);
+    const LateStep step{finite, rate_of_step(steps_), kScale, rates(steps_ + 1)};
+    ++steps_;
+    return optimizer_.wait_for_late_step(step, device_);
+  }
+  void skip_a_step() { ++steps_; }
+  void drain() { optimizer_.wait_for_exact_weights(device_); }
+  std::vector<std::vector<float>> masters() {
+    optimizer_.visit_state([](const std::string&, Tensor&) {});
+    std::vector<std::vector<float>> all;
+    for (Parameter* parameter : set_.pointers()) all.push_back(numbers(parameter->home_master()));
+    return all;
+  }
+  std::vector<std::vector<float>> state() {
+    std::vector<std::vector<float>> all;
+    optimizer_.visit_state(
+        [&](const std::string&, Tensor& tensor) { all.push_back(numbers(tensor)); });
+    return all;
+  }
+  /// What products read.
+  std::vector<std::vector<float>> live() {
+    std::vector<std::vector<float>> all;
+    for (Parameter* parameter : set_.pointers())
+      all.push_back(numbers(parameter->acquire_master(device_)));
+    return all;
+  }
+
+  std::int64_t lag_, steps_ = 0;
+  Stream host_, device_;
+  ParameterSet set_;
+  SpeculativeOptimizer optimizer_;
+};
+
+/// The same gradients, applied at once by the optimizer itself.
+class Exact {
+ public:
+  explicit Exact(const OptimizerConfig& config, DType dtype = DType::kF32)
+      : optimizer_(make_optimizer(config, set_.pointers(), stream_)) {
+    for (Parameter* parameter : set_.pointers()) parameter->compute_in(dtype, stream_);
+  }
+  void step(std::size_t without = 100) {
+    set_.set_gradients(static_cast<std::uint64_t>(steps_), without);
+    optimizer_->step(rate_of_step(steps_), kScale, stream_);
+    ++steps_;
+  }
+  std::vector<std::vector<float>> masters() {
+    std::vector<std::vector<float>> all;
+    for (Parameter* parameter : set_.pointers()) all.push_back(numbers(parameter->home_master()));
+    return all;
+  }
+  std::vector<std::vector<float>> state() {
+    std::vector<std::vector<float>> all;
+    optimizer_->visit_state(
+        [&](const std::string&, Tensor& tensor) { all.push_back(numbers(tensor)); });
+    return all;
+  }
+  std::int64_t steps_ = 0;
+  Stream stream_{MemoryPool::create("device")};
+  ParameterSet set_{stream_};
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+double distance(const std::vector<std::vector<float>>& x,
+                const std::vector<std::vector<float>>& y) {
+  double sum = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    for (std::size_t k = 0; k < x[i].size(); ++k) {
+      const double off = static_cast<double>(x[i][k]) - static_cast<double>(y[i][k]);
+      sum += off * off;
+    }
+  }
+  return std::sqrt(sum);
+}
+
+struct Case {
+  std::string optimizer, device_side;
+  std::int64_t lag;
+};
+void PrintTo(const Case& given, std::ostream* out) {
+  *out << given.optimizer << ' ' << given.device_side << ' ' << given.lag;
+}
+std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
+  return concat(info.param.optimizer, "_", info.param.device_side, "_", info.param.lag);
+}
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* optimizer : {"adamw", "lion", "muon"}) {
+    for (const char* side : {"anticipated", "sketch", "none"}) {
+      for (const std::int64_t lag : {1, 2, 4}) all.push_back({optimizer, side, lag});
+    }
+  }
+  return all;
+}
+
+class SpeculativeUpdates : public ::testing::TestWithParam<Case> {
+ protected:
+  OptimizerConfig config() const { return config_of(GetParam().optimizer); }
+  SpeculationSettings settings() const {
+    return {.lag = GetParam().lag, .device_side = GetParam().device_side};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, SpeculativeUpdates, ::testing::ValuesIn(cases()), name_of_case);
+
+TEST_P(SpeculativeUpdates, LeavesExactWeightsAndStateBitForBit) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Late late(config(), settings(), nullptr, dtype);
+    Exact exact(config(), dtype);
+    for (int phase = 0; phase < 2; ++phase) {
+      for (int i = 0; i < 3; ++i) late.step_now();
+      for (int i = 0; i < 9; ++i) late.step_late();
+      late.drain();
+    }
+    for (int i = 0; i < 24; ++i) exact.step();
+    EXPECT_EQ(late.masters(), exact.masters());
+    auto states = exact.state();
+    auto got = late.state();
+    std::sort(states.begin(), states.end());
+    std::sort(got.begin(), got.end());
+    EXPECT_EQ(got, states);
+    EXPECT_EQ(late.optimizer_.steps_taken(), 24);
+    if (dtype == DType::kF32) EXPECT_EQ(late.live(), late.masters());
+  }
+}
+
+TEST_P(SpeculativeUpdates, WaitsInAFileToTheSameBits) {
+  const Stream file(
+      make_file_pool({}, std::filesystem::temp_directory_path().string(), "memory.folder"));
+  Late on_host(config(), settings(), nullptr), in_file(config(), settings(), &file);
+  for (Late* late : {&on_host, &in_file}) {
+    for (int i = 0; i < 2; ++i) late->step_now();
+    for (int i = 0; i < 6; ++i) late->step_late();
+  }
+  EXPECT_EQ(on_host.live(), in_file.live());
+  EXPECT_EQ(on_host.masters(), in_file.masters());
+  EXPECT_GT(file.pool()->use().live_total, 0u);
+}
+
+/// The weights of the next step against those of the exact optimizer, L steps before.
+TEST_P(SpeculativeUpdates, ComesCloserThanTheLateWeights) {
+  Late late(config(), settings(), nullptr);
+  Exact now(config()), before(config());
+  const std::int64_t lag = GetParam().lag;
+  for (std::int64_t i = 0; i < 20; ++i) {
+    i < 10 ? late.step_now() : static_cast<void>(late.step_late());
+    now.step();
+    if (i >= lag) before.step();
+  }
+  const double off = distance(late.live(), now.masters());
+  const double late_by = distance(before.masters(), now.masters());
+  if (GetParam().device_side == "none") {
+    EXPECT_EQ(late.live(), before.masters());
+  } else {
+    EXPECT_LT(off, 0.75 * late_by);
+    EXPECT_GT(off, 0);
+  }
+}
+
+TEST_P(SpeculativeUpdates, MeasuresHowFarPredictionsWereOff) {
+  Late late(config(), settings(), nullptr);
+  Exact now(config()), before(config());
+  const std::int64_t lag = GetParam().lag;
+  std::vector<double> wanted;
+  for (std::int64_t i = 0; i < 12; ++i) {
+    now.step();
+    if (i >= lag) before.step();
+    if (i < 4) {
+      late.step_now();
+      continue;
+    }
+    const ArrivedUpdate arrived = late.step_late();
+    const std::int64_t late_steps = i - 4;
+    ASSERT_EQ(arrived.prediction_error.has_value(), late_steps >= lag) << i;
+    if (arrived.prediction_error)
+      EXPECT_NEAR(*arrived.prediction_error, wanted[static_cast<std::size_t>(late_steps - lag)],
+                  1e-3 * wanted[static_cast<std::size_t>(late_steps - lag)] + 1e-4);
+    // While the first L are under way, fewer than L are in what is predicted.
+    const double moved = late_steps + 1 >= lag ? distance(before.masters(), now.masters()) : 0;
+    Exact start(config());
+    for (std::int64_t k = 0; k < 4; ++k) start.step();
+    wanted.push_back(distance(late.live(), now.masters()) /
+                     (moved > 0 ? moved : distance(start.masters(), now.masters())));
+  }
+}
+
+TEST_P(SpeculativeUpdates, GoesOnWhereItWasSavedBitForBit) {
+  for (const int saved_after : {1, 2, 3, 5, 8}) {
+    Late whole(config(), settings(), nullptr), first(config(), settings(), nullptr),
+        second(config(), settings(), nullptr);
+    std::vector<std::optional<double>> errors, resumed;
+    for (int i = 0; i < 3; ++i) whole.step_now();
+    for (int i = 0; i < 12; ++i) {
+      const auto error = whole.step_late().prediction_error;
+      if (i >= saved_after) errors.push_back(error);
+    }
+    for (int i = 0; i < 3; ++i) first.step_now();
+    for (int i = 0; i < saved_after; ++i) first.step_late();
+    State state;
+    std::map<std::string, Tensor> moments;
+    first.optimizer_.visit_state([&](const std::string& name, Tensor& t) { moments[name] = t; });
+    first.optimizer_.save_late(state);
+    second.optimizer_.visit_state([&](const std::string& name, Tensor& tensor) {
+      copy(tensor, moments.at(name), second.host_);
+    });
+    for (std::size_t i = 0; i < second.set_.size(); ++i)
+      copy(second.set_[i].home_master(), first.set_[i].home_master(), second.host_);
+    second.optimizer_.set_steps_taken(first.optimizer_.steps_taken());
+    second.steps_ = first.steps_;
+    second.optimizer_.load_late(state, second.rates(second.steps_), second.device_);
+    EXPECT_EQ(second.live(), first.live());
+    for (int i = saved_after; i < 12; ++i) resumed.push_back(second.step_late().prediction_error);
+    EXPECT_EQ(second.live(), whole.live()) << saved_after;
+    EXPECT_EQ(second.masters(), whole.masters()) << saved_after;
+    EXPECT_EQ(resumed, errors);
+  }
+}
+
+TEST_P(SpeculativeUpdates, AGradientThatIsNotFiniteMakesNoUpdateAndReachesNoWeight) {
+  Late late(config(), settings(), nullptr);
+  Exact exact(config());
+  for (int i = 0; i < 14; ++i) {
+    if (i == 3 || i == 6 || i == 7) {
+      late.set_.set_gradients(99);
+      for (Parameter* parameter : late.set_.pointers())
+        parameter->gradient().data<float>()[0] = std::nanf("");
+      late.optimizer_.begin_lag(late.rates(late.steps_), late.device_);
+      late.optimizer_.wait_for_late_step(
+          {false, rate_of_step(late.steps_), NAN, late.rates(late.steps_ + 1)}, late.device_);
+      ++late.steps_;
+      ++exact.steps_;
+    } else {
+      i < 2 ? late.step_now() : static_cast<void>(late.step_late());
+      exact.step();
+    }
+    for (const auto& weight : late.live()) {
+      for (const float value : weight) ASSERT_TRUE(std::isfinite(value)) << i;
+    }
+  }
+  late.drain();
+  EXPECT_EQ(late.masters(), exact.masters());
+  EXPECT_EQ(late.optimizer_.steps_taken(), 11);
+}
+
+TEST_P(SpeculativeUpdates, AWeightWithoutAGradientIsLeftAlone) {
+  Late late(config(), settings(), nullptr);
+  Exact exact(config());
+  for (int i = 0; i < 8; ++i) {
+    const std::size_t without = i % 3 == 0 ? 2 : 100;
+    i < 2 ? late.step_now(without) : static_cast<void>(late.step_late(true, without));
+    exact.step(without);
+  }
+  late.drain();
+  EXPECT_EQ(late.masters(), exact.masters());
+}
+
+TEST(SpeculativeOptimizer, KeepsNothingButLiveWeightsOnTheDevice) {
+  for (const char* side : {"anticipated", "sketch", "none"}) {
+    Late late(config_of("adamw"), {.device_side = side}, nullptr, DType::kBF16);
+    late.step_now();
+    for (int i = 0; i < 3; ++i) late.step_late();
+    const MemoryUse use = late.device_.pool()->use();
+    for (const MemoryKind kind : {MemoryKind::kOptimizerState, MemoryKind::kMasterWeights})
+      EXPECT_EQ(use.live[static_cast<std::size_t>(kind)], 0u) << side;
+  }
+}
+
+TEST(SpeculativeOptimizer, TellsWhatTheWorkerMetAndIsLeftExact) {
+  std::size_t held = 0;
+  {
+    Late late(config_of("adamw"), {}, nullptr);
+    late.step_now();
+    late.optimizer_.begin_lag(late.rates(1), late.device_);
+    late.masters();  // waits
+    held = late.host_.pool()->use().live_total;
+  }
+  Late late(config_of("adamw"), {}, nullptr, DType::kF32, held);
+  late.step_now();
+  const auto before = late.masters();
+  EXPECT_THROW(late.step_late(), OutOfMemory);
+  late.drain();
+  EXPECT_EQ(late.masters(), before);
+  EXPECT_EQ(late.live(), before);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

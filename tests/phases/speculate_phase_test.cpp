@@ -1,0 +1,100 @@
+#include <gtest/gtest.h>
+
+#include "tests/phases/quadratic_bowl.h"
+
+namespace hybrid_trainer {
+namespace {
+
+PhaseMachine::Setup late_setup() {
+  PhaseMachine::Setup setup;
+  setup.phases.ingredient = "optimizer_state";
+  setup.phases.warmup_steps = 3;
+  setup.phases.full_steps = 4;
+  setup.phases.max_predict_steps = 5;
+  setup.phases.correct_steps = 2;
+  return setup;
+}
+
+std::string phases_of(const std::vector<PhaseOutcome>& outcomes) {
+  std::string text;
+  for (const PhaseOutcome& outcome : outcomes) text += name_of(outcome.phase)[0];
+  return text;
+}
+
+TEST(SpeculatePhase, FollowsFullAsLongAsItMayWithoutGateOrConfidence) {
+  BowlRun run({}, late_setup(), 0.1);
+  EXPECT_EQ(phases_of(run.run(26)), "wwwffffpppppccffffpppppccf");
+  EXPECT_EQ(run.machine.statistics().predictions.made, 0);
+  EXPECT_EQ(run.machine.undecided_steps(), 0);
+}
+
+TEST(SpeculatePhase, MakesEachUpdateOnceAndIsExactFromCorrectOn) {
+  BowlRun run({}, late_setup(), 0.1);
+  run.run(12);
+  EXPECT_EQ(run.bowl.updates, 11);  // one is under way
+  run.step();
+  EXPECT_EQ(run.bowl.updates, 13);
+  const std::vector<std::string> wanted{"warmup", "full", "predict", "exact", "correct"};
+  EXPECT_EQ(run.bowl.log, wanted);
+}
+
+TEST(SpeculatePhase, KeepsTheRunsLastStepForExactWeights) {
+  PhaseMachine::Setup setup = late_setup();
+  setup.phases.max_predict_steps = 1000;
+  setup.steps = 12;
+  BowlRun run({}, setup, 0.1);
+  EXPECT_EQ(phases_of(run.run(12)), "wwwffffppppc");
+}
+
+TEST(SpeculatePhase, SaysItsLagAndWhatArrived) {
+  PhaseMachine::Setup setup = late_setup();
+  setup.phases.lag = 3;
+  setup.phases.max_predict_steps = 6;
+  BowlRun run({}, setup, 0.1);
+  std::vector<std::int64_t> lags;
+  for (const PhaseOutcome& outcome : run.run(14)) lags.push_back(outcome.lag);
+  const std::vector<std::int64_t> wanted{0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 3, 3, 0};
+  EXPECT_EQ(lags, wanted);
+}
+
+TEST(SpeculatePhase, EndsWherePredictionsAreTooFarOff) {
+  PhaseMachine::Setup setup = late_setup();
+  setup.phases.prediction_error_limit = 0.8;
+  BowlRun run({}, setup, 0.1);
+  run.bowl.prediction_error = 0.9;
+  const std::vector<PhaseOutcome> outcomes = run.run(12);
+  EXPECT_EQ(phases_of(outcomes), "wwwffffppccf");
+  EXPECT_EQ(outcomes[8].prediction_error, 0.9);
+  EXPECT_TRUE(outcomes[8].warns);
+  for (const char* word : {"0.9", "bowl", "phases.prediction_error_limit 0.8", "next 6 steps"})
+    EXPECT_NE(outcomes[8].event.find(word), std::string::npos) << outcomes[8].event;
+}
+
+TEST(SpeculatePhase, GoesOnWhateverTheErrorWhereThereIsNoLimitOrNoPrediction) {
+  for (const bool control : {false, true}) {
+    PhaseMachine::Setup setup = late_setup();
+    setup.phases.prediction_error_limit = control ? 0.1 : 0;
+    if (control) setup.phases.device_side = "none";
+    BowlRun run({}, setup, 0.1);
+    run.bowl.prediction_error = 50;
+    EXPECT_EQ(phases_of(run.run(14)), "wwwffffpppppcc");
+  }
+}
+
+TEST(SpeculatePhase, ASkippedGradientMakesNoUpdateAndTooManyEndTheRun) {
+  PhaseMachine::Setup setup = late_setup();
+  setup.divergence.max_skipped_updates = 2;
+  BowlRun run({}, setup, 0.1);
+  run.run(9);
+  const std::int64_t before = run.bowl.updates;
+  const PhaseOutcome skipped = run.machine.step(run.bowl.broken_batch());
+  EXPECT_EQ(skipped.updates, 0);
+  EXPECT_TRUE(skipped.warns);
+  EXPECT_EQ(run.bowl.updates, before + 1);  // the one that was under way
+  run.machine.step(run.bowl.broken_batch());
+  EXPECT_EQ(run.bowl.updates, before + 1);
+  EXPECT_THROW(run.machine.step(run.bowl.broken_batch()), Diverged);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,168 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/observability/jsonl_sink.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "support/test_files.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::vector<StepRecord> records_of(const std::filesystem::path& run) {
+  std::vector<StepRecord> records;
+  for_each_record(run / "metrics.jsonl",
+                  [&](const StepRecord& record) { records.push_back(record); });
+  return records;
+}
+
+std::vector<double> losses_of(const std::filesystem::path& run) {
+  std::vector<double> losses;
+  for (const StepRecord& record : records_of(run)) losses.push_back(record.loss);
+  return losses;
+}
+
+std::string text_of_file(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+struct Case {
+  std::string optimizer, device_side, exact_state, precision;
+  std::int64_t lag;
+};
+
+class Speculation : public ::testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = std::make_unique<TemporaryFolder>();
+    prepare_tiny_data(folder_->path() / "data");
+  }
+  static void TearDownTestSuite() { folder_.reset(); }
+
+  static HybridTrainerConfig config() {
+    HybridTrainerConfig config = tiny_config();
+    const Case& given = GetParam();
+    config.optimizer.name = given.optimizer;
+    config.phases.ingredient = "optimizer_state";
+    config.phases.lag = given.lag;
+    config.phases.device_side = given.device_side;
+    config.phases.exact_state = given.exact_state;
+    config.phases.prediction_error_limit = 0;
+    config.phases.max_predict_steps = 7;
+    config.phases.full_steps = 3;
+    config.mixed_precision.warmup = config.mixed_precision.full = given.precision;
+    config.mixed_precision.correct = given.precision;
+    return config;
+  }
+  std::filesystem::path run(const std::string& name) const { return scratch_ / name; }
+  TemporaryFolder scratch_;
+  std::filesystem::path data() const { return folder_->path() / "data"; }
+  static std::unique_ptr<TemporaryFolder> folder_;
+};
+std::unique_ptr<TemporaryFolder> Speculation::folder_;
+
+void PrintTo(const Case& given, std::ostream* out) {
+  *out << given.optimizer << ' ' << given.device_side << ' ' << given.lag;
+}
+std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
+  const Case& given = info.param;
+  return concat(given.optimizer, "_", given.device_side, "_", given.exact_state, "_",
+                given.precision, "_", given.lag);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Speculation,
+                         ::testing::Values(Case{"adamw", "anticipated", "host", "fp32", 1},
+                                           Case{"adamw", "sketch", "file", "bf16", 2},
+                                           Case{"muon", "anticipated", "file", "bf16", 1},
+                                           Case{"muon", "sketch", "host", "fp32", 3},
+                                           Case{"lion", "anticipated", "host", "bf16", 2},
+                                           Case{"adamw", "none", "host", "fp32", 1}),
+                         name_of_case);
+
+TEST_P(Speculation, WithoutPredictIsPlainTrainingBitForBit) {
+  HybridTrainerConfig late = config(), plain = config();
+  late.phases.max_predict_steps = plain.phases.max_predict_steps = 0;
+  plain.phases.ingredient = "backward";
+  train_tiny(late, data(), run("late"));
+  train_tiny(plain, data(), run("plain"));
+  EXPECT_EQ(losses_of(run("late")), losses_of(run("plain")));
+}
+
+TEST_P(Speculation, PredictsTrainsAndEndsExact) {
+  train_tiny(config(), data(), run("run"));
+  const std::vector<StepRecord> records = records_of(run("run"));
+  std::int64_t late = 0, errors = 0;
+  for (const StepRecord& record : records) {
+    ASSERT_TRUE(record.lag.has_value());
+    EXPECT_LE(*record.lag, GetParam().lag);
+    if (record.phase != Phase::kPredict) EXPECT_EQ(*record.lag, 0);
+    late += *record.lag > 0;
+    errors += record.prediction_error.has_value();
+    EXPECT_TRUE(std::isfinite(record.loss));
+  }
+  EXPECT_GT(late, 10);
+  EXPECT_GT(errors, 5);
+  EXPECT_EQ(records.back().phase, Phase::kCorrect);
+  EXPECT_LT(records.back().loss, records.front().loss);
+  const std::string summary = text_of_file(run("run") / "summary.json");
+  EXPECT_NE(summary.find(concat("\"speculation\":{\"steps\":", late, ",")), std::string::npos)
+      << summary;
+}
+
+TEST_P(Speculation, SameSeedSameBitsAndResumesAnywhere) {
+  HybridTrainerConfig whole = config();
+  train_tiny(whole, data(), run("again"));
+  whole.checkpoint.every_steps = 1;
+  whole.checkpoint.keep = 100;
+  train_tiny(whole, data(), run("whole"));
+  const std::string wanted = newest_checkpoint_digest(run("whole"));
+  EXPECT_EQ(newest_checkpoint_digest(run("again")), wanted);
+  for (int stop = 12; stop < 40; stop += 3) {  // from the first Predict on
+    const std::filesystem::path cut = run(concat("cut", stop));
+    copy_up_to(run("whole"), cut, stop, 40);
+    train_tiny(whole, data(), cut, true);
+    ASSERT_EQ(losses_of(cut), losses_of(run("whole"))) << stop;
+    ASSERT_EQ(newest_checkpoint_digest(cut), wanted) << stop;
+  }
+}
+
+TEST_P(Speculation, IsSimulatedToTheByte) {
+  train_tiny(config(), data(), run("run"));
+  HybridTrainerConfig resolved = config();
+  resolved.model.vocabulary = 17;
+  const MemoryNeed need = simulate_memory(resolved, {});
+  std::array<std::size_t, kPhases> measured{};
+  for (const StepRecord& record : records_of(run("run"))) {
+    std::size_t& peak = measured[static_cast<std::size_t>(record.phase)];
+    peak = std::max(peak, record.device_memory.peak_total);
+  }
+  for (const Phase phase : kAllPhases) {
+    const auto planned =
+        static_cast<double>(need.phases[static_cast<std::size_t>(phase)].peak_bytes);
+    const auto real = static_cast<double>(measured[static_cast<std::size_t>(phase)]);
+    EXPECT_NEAR(planned / real, 1, 0.01) << name_of(phase);
+  }
+}
+
+TEST(SpeculationConfig, SaysWhatDoesNotGoTogether) {
+  HybridTrainerConfig config = tiny_config();
+  config.phases.ingredient = "optimizer_state";
+  config.memory.optimizer_state = "host";
+  config.memory.weights = "file";
+  config.memory.gradients = "consume";
+  config.optimizer.paged = true;
+  config.optimizer.state_bits = 8;
+  config.optimizer.name = "adafactor";
+  const auto message = message_of<ConfigError>([&] { config.validate(); });
+  for (const char* word : {"memory.optimizer_state", "memory.weights", "memory.gradients",
+                           "optimizer.paged", "optimizer.state_bits", "phases.exact_state",
+                           "optimizer.name: got adafactor", "adamw, lion, muon"})
+    EXPECT_TRUE(contains(message, word));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
