@@ -37,9 +37,10 @@ const std::map<std::string, Names> kMayUse{
      {"core", "kernels", "nn", "models", "optim", "phases", "memory", "files", "data", "io",
       "observability", "hugging_face", "generation"}},
     {"benchmark", {"core", "kernels", "nn", "models", "optim", "trainer"}},
+    {"compare", {"core", "files", "io", "models", "observability", "trainer"}},
     {"tools",
      {"core", "kernels", "files", "data", "io", "observability", "hugging_face", "generation",
-      "trainer", "benchmark"}},
+      "trainer", "benchmark", "compare"}},
 };
 
 /// The layers that may include a third-party library, by the start of its headers' names.
@@ -50,7 +51,9 @@ const std::map<std::string, Names> kLibraries{
     {"cereal/", {"io"}},
     {"xxhash", {"io"}},
     {"pcre2", {"data"}},
-    {"boost/json", {"files", "data", "io", "observability", "hugging_face", "trainer", "tools"}},
+    {"boost/json",
+     {"files", "data", "io", "observability", "hugging_face", "trainer", "compare", "tools"}},
+    {"boost/math", {"compare"}},
     {"boost/program_options", {"tools"}},
     {"cuda", {"core", "kernels"}},
 };

@@ -9,40 +9,13 @@
 #include "curves.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/html_text.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "report_assets.h"
 
 namespace hybrid_trainer {
 namespace {
-
-/// Text for the inside of an element or a quoted attribute.
-std::string html_escaped(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (char character : text) {
-    switch (character) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += character;
-    }
-  }
-  return out;
-}
 
 /// `page` with every {{name}} replaced by its part, in one pass: parts are not searched again.
 std::string filled(std::string_view page, const std::map<std::string, std::string>& parts) {

@@ -29,6 +29,7 @@ constexpr Command kCommands[] = {
     {"plan", plan_command, "say what memory a run takes, and what makes it fit", true},
     {"prepare", prepare_command, "make token shards and a tokenizer from text files and folders"},
     {"train", train_command, "train a model; resume a run", true},
+    {"compare", compare_command, "measure whether one way to train beats another", true},
     {"eval", eval_command, "loss and perplexity over the whole validation split", true},
     {"sample", sample_command, "continue a text with a trained model", true},
     {"inspect", inspect_command,

@@ -2,7 +2,6 @@
 
 #include <ostream>
 
-#include "hybrid_trainer/core/interruption.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/data/batch_loader.h"
@@ -247,6 +246,7 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
   while (trainer.steps_done() < steps && !interruption_.requested()) {
     const StepRecord record = step(model, trainer, records);
     records.write(record);
+    if (settings_.on_step) settings_.on_step(record);
     save_is_due |= save_every > 0 && record.step % save_every == 0;
     if (!save_is_due || !save(trainer, records)) continue;
     save_is_due = false;
@@ -390,11 +390,13 @@ TrainingRunResult TrainingRun::train_or_resume() {
 
 TrainingRunResult run_training(const TrainingRunSettings& settings, std::ostream& console) {
   settings.config.validate(*settings.registry);
-  const Interruption interruption;  // before any thread that computes
+  std::optional<Interruption> own;  // made before any thread that computes
+  const Interruption* interruption = settings.interruption;
+  if (interruption == nullptr) interruption = &own.emplace();
   set_threads(settings.config.training.threads == 0
                   ? processor_info().cores
                   : static_cast<int>(settings.config.training.threads));
-  return TrainingRun(settings, console, interruption).train();
+  return TrainingRun(settings, console, *interruption).train();
 }
 
 }  // namespace hybrid_trainer

@@ -9,8 +9,8 @@
 namespace hybrid_trainer {
 namespace {
 
-const char* const kCommands[] = {"prepare", "train",  "eval",  "sample", "inspect",
-                                 "export",  "config", "bench", "doctor", "plan"};
+const char* const kCommands[] = {"prepare", "train", "eval",   "sample", "inspect", "export",
+                                 "config",  "bench", "doctor", "plan",   "compare"};
 constexpr double kQuickSeconds = 0.05;
 
 /// The processor time of the quickest of five runs, so that a busy machine does not matter.

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <iosfwd>
 #include <optional>
 #include <string>
 
+#include "hybrid_trainer/core/interruption.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
@@ -21,6 +23,9 @@ struct TrainingRunSettings {
   std::optional<std::filesystem::path> init_from;
   std::string command;  // as it was typed, for the summary
   const ModelRegistry* registry = &model_families();
+  std::function<void(const StepRecord&)> on_step = {};  // called after each step
+  /// Who may ask for a stop; null: Ctrl-C and SIGTERM do, while the run lasts.
+  const Interruption* interruption = nullptr;
 };
 
 enum class RunEnd { kFinished, kWasFinished, kInterrupted };

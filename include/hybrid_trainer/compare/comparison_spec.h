@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+
+namespace hybrid_trainer {
+
+/// One of the ways to train that are compared: changes of the common configuration, or a program.
+struct ComparisonArm {
+  std::string name;  // also its folder's
+  /// The base with the arm's settings; a run's steps, seed and swept value are not in it.
+  HybridTrainerConfig config;
+  std::vector<std::string> command;  // of a program; empty for an arm of this one
+  std::vector<double> sweep;         // ascending; empty: nothing is swept
+  bool is_program() const { return !command.empty(); }
+};
+
+/// Which run of an arm.
+struct RunPoint {
+  std::int64_t steps = 0, seed = 0;
+  std::optional<double> value;  // of what is swept
+  /// Its folder's name: "600-steps-seed-0-at-0.002".
+  std::string name() const;
+};
+
+/// What is compared, how often and on what.
+struct ComparisonSpec {
+  std::filesystem::path folder;  // the spec's, in which programs run
+  std::filesystem::path data;    // absolute
+  std::vector<ComparisonArm> arms;
+  std::vector<std::int64_t> budgets;  // steps of a run, ascending
+  std::vector<std::int64_t> seeds;
+  std::string sweep_key;  // "optimizer.learning_rate"; "" where nothing is swept
+  std::optional<double> target_loss;
+  std::string text;  // the spec as JSON, its data folder absolute
+
+  /// The smallest seed that is in no measured run: values of the sweep are chosen on it alone.
+  std::int64_t sweep_seed() const;
+  HybridTrainerConfig config_of(const ComparisonArm& arm, const RunPoint& point) const;
+  /// A program's arguments for a run that leaves its files in `output`.
+  std::vector<std::string> command_of(const ComparisonArm& arm, const RunPoint& point,
+                                      const std::filesystem::path& output) const;
+};
+
+/// Reads a spec of unknown origin, of at most 1 MiB (docs/COMPARE.md lists its keys); relative paths
+/// in it are against its folder. Every run's configuration is validated. Throws MissingInput for
+/// the spec or its data, or one ConfigError with all problems.
+ComparisonSpec read_comparison_spec(const std::filesystem::path& file);
+
+/// Throws ConfigError that names each part of spec `now` that differs from `before` (texts of
+/// ComparisonSpec) other than by arms, seeds and budgets that are new.
+void check_same_comparison(const std::string& before, const std::string& now);
+
+}  // namespace hybrid_trainer

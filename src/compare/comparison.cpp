@@ -1,0 +1,223 @@
+#include "hybrid_trainer/compare/comparison.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <ostream>
+
+#include "hybrid_trainer/compare/comparison_report.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/interruption.h"
+#include "hybrid_trainer/files/file_descriptor.h"
+#include "hybrid_trainer/files/folder.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/trainer/training_run.h"
+#include "src/compare/comparison_progress.h"
+#include "src/compare/run_outcome.h"
+
+namespace hybrid_trainer {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::size_t kMostSpecBytes = std::size_t{4} << 20;  // indented, it is longer
+
+bool is_empty_or_absent(const fs::path& folder) {
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(folder, absent))
+    if (entry.path().filename() != ".lock") return false;
+  return true;
+}
+
+/// The comparison's folder, made if missing and locked while the object exists.
+class ComparisonFolder {
+ public:
+  ComparisonFolder(const fs::path& path, bool resume, const std::string& spec) : path_(path) {
+    if (!resume && !is_empty_or_absent(path_)) {
+      throw CannotCreate(concat(path_.string(), ": is not empty; go on with a comparison that is ",
+                                "there by --resume, or give --output another folder"));
+    }
+    const fs::path file = path_ / "spec.json";
+    std::error_code problem;
+    if (!is_empty_or_absent(path_) && !fs::exists(file, problem)) {
+      throw CannotCreate(path_.string() +
+                         ": holds no comparison (no spec.json); give --output another folder");
+    }
+    make();
+    lock();
+    if (fs::exists(file)) check_same_comparison(read_file(file, kMostSpecBytes), spec);
+    replace_file(file, spec);
+  }
+
+ private:
+  void make() const {
+    std::string problem;
+    try {
+      make_folders(path_);
+      if (::access(path_.c_str(), W_OK | X_OK) == 0) return;
+      problem = "it cannot be written to";
+    } catch (const fs::filesystem_error& error) {
+      problem = error.code().message();
+    } catch (const IoError& error) {
+      problem = error.what();
+    }
+    throw CannotCreate(concat(path_.string(), ": cannot hold a comparison: ", problem));
+  }
+  void lock() {
+    const fs::path file = path_ / ".lock";
+    lock_ = FileDescriptor(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+    if (lock_.number() < 0) throw CannotCreate(system_problem(file, "cannot create the lock"));
+    if (::flock(lock_.number(), LOCK_EX | LOCK_NB) != 0) {
+      throw InUse(path_.string() + ": in use by another process; wait until it ends, or stop it");
+    }
+  }
+  fs::path path_;
+  FileDescriptor lock_;
+};
+
+std::int64_t all_runs(const ComparisonSpec& spec) {
+  std::int64_t runs = 0;
+  for (const ComparisonArm& arm : spec.arms)
+    runs += std::ssize(arm.sweep) + std::ssize(spec.seeds) * std::ssize(spec.budgets);
+  return runs;
+}
+
+std::int64_t all_steps(const ComparisonSpec& spec) {
+  std::int64_t of_budgets = 0, steps = 0;
+  for (const std::int64_t budget : spec.budgets) of_budgets += budget;
+  for (const ComparisonArm& arm : spec.arms)
+    steps += std::ssize(arm.sweep) * spec.budgets.back() + std::ssize(spec.seeds) * of_budgets;
+  return steps;
+}
+
+/// All runs of a spec, one after the other.
+class Comparison {
+ public:
+  Comparison(const ComparisonSettings& settings, const ComparisonSpec& spec,
+             const Interruption& interruption, std::ostream& console)
+      : settings_(settings),
+        spec_(spec),
+        output_(fs::absolute(settings.output).lexically_normal()),
+        interruption_(interruption),
+        runs_(spec.arms.size()),
+        progress_(console, all_runs(spec), all_steps(spec),
+                  ConsoleStyle::from_terminal(STDERR_FILENO)) {}
+  /// False where a stop was asked for.
+  bool run_all() { return run_sweeps() && run_measured(); }
+  std::vector<ArmRuns>& runs() { return runs_; }
+  ComparisonProgress& progress() { return progress_; }
+
+ private:
+  bool run_sweeps();
+  bool run_measured();
+  bool run(std::size_t arm, const RunPoint& point, std::vector<RunOutcome>& outcomes);
+  bool train(const ComparisonArm& arm, const RunPoint& point, const fs::path& folder);
+
+  const ComparisonSettings& settings_;
+  const ComparisonSpec& spec_;
+  fs::path output_;
+  const Interruption& interruption_;
+  std::vector<ArmRuns> runs_;
+  ComparisonProgress progress_;
+};
+
+bool Comparison::run_sweeps() {
+  const std::size_t trials = spec_.arms.front().sweep.size();
+  for (std::size_t trial = 0; trial < trials; ++trial) {
+    for (std::size_t i = 0; i < spec_.arms.size(); ++i) {
+      const RunPoint point{spec_.budgets.back(), spec_.sweep_seed(), spec_.arms[i].sweep[trial]};
+      if (!run(i, point, runs_[i].trials)) return false;
+    }
+  }
+  return true;
+}
+
+/// The arms take turns, so that a machine that gets slower meanwhile is unfair to none.
+bool Comparison::run_measured() {
+  for (const std::int64_t seed : spec_.seeds) {
+    for (const std::int64_t steps : spec_.budgets) {
+      for (std::size_t i = 0; i < spec_.arms.size(); ++i) {
+        const RunOutcome* best = best_trial(runs_[i].trials);
+        if (best == nullptr && !runs_[i].trials.empty()) {
+          progress_.skip(1, steps);
+        } else if (!run(i, {steps, seed, best != nullptr ? best->point.value : std::nullopt},
+                        runs_[i].runs)) {
+          return false;
+        }
+      }
+    }
+  }
+  return true;
+}
+
+/// False where a stop was asked for.
+bool Comparison::train(const ComparisonArm& arm, const RunPoint& point, const fs::path& folder) {
+  std::ostream nowhere(nullptr);
+  const TrainingRunSettings run{
+      .config = spec_.config_of(arm, point),
+      .data = spec_.data,
+      .run = folder,
+      .resume = fs::exists(folder),
+      .init_from = {},
+      .command = settings_.command,
+      .on_step = [this](const StepRecord& record) { progress_.step(record.step, record.loss); },
+      .interruption = &interruption_};
+  return run_training(run, nowhere).end != RunEnd::kInterrupted;
+}
+
+bool Comparison::run(std::size_t index, const RunPoint& point, std::vector<RunOutcome>& outcomes) {
+  if (interruption_.requested()) return false;
+  const ComparisonArm& arm = spec_.arms[index];
+  const std::string name = concat("runs/", arm.name, "/", point.name());
+  const fs::path folder = output_ / name;
+  progress_.begin(arm.name, point);
+  const std::vector<std::string> command = spec_.command_of(arm, point, folder);
+  const bool was_finished = arm.is_program() ? is_finished(folder, command)
+                                             : is_finished(folder, spec_.config_of(arm, point));
+  RunOutcome outcome;
+  const auto failed = [&](const Error& error, bool diverged) {
+    outcome.point = point;
+    outcome.failure = error.what();
+    outcome.diverged = diverged;
+  };
+  try {
+    const bool ended =
+        was_finished || (arm.is_program() ? run_program_arm(spec_, command, folder, interruption_)
+                                          : train(arm, point, folder));
+    if (!ended) return false;
+    outcome = read_outcome(folder, point);
+  } catch (const Diverged& error) {
+    failed(error, true);
+  } catch (const OutOfMemory& error) {
+    failed(error, false);
+  }
+  outcome.folder = name;
+  progress_.end(outcome, !was_finished);
+  outcomes.push_back(std::move(outcome));
+  return true;
+}
+
+}  // namespace
+
+ComparisonEnd run_comparison(const ComparisonSettings& settings, std::ostream& console) {
+  const ComparisonSpec spec = read_comparison_spec(settings.spec);
+  const ComparisonFolder folder(settings.output, settings.resume, spec.text);
+  const Interruption interruption;  // before any thread that computes
+  for (const char* old : {"result.json", "report.html"}) fs::remove(settings.output / old);
+  Comparison comparison(settings, spec, interruption, console);
+  ComparisonEnd end;
+  if (!comparison.run_all()) {
+    comparison.progress().tell("stopped; --resume goes on from here");
+    end.interrupted = true;
+    return end;
+  }
+  std::vector<ArmRuns>& runs = comparison.runs();
+  end.result = comparison_result(spec, std::move(runs));
+  end.result_json = to_json(spec, end.result);
+  write_comparison_report(settings.output, spec, end.result);
+  replace_file(settings.output / "result.json", end.result_json);
+  return end;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,294 @@
+#include "hybrid_trainer/compare/comparison_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/html_text.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/trainer/run_files.h"
+#include "src/compare/comparison_style.h"
+#include "src/compare/run_outcome.h"
+#include "src/compare/svg_plot.h"
+
+namespace hybrid_trainer {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::size_t kPointsOfACurve = 120;
+constexpr const char* kNone = "–";
+
+std::string in_four(double value) { return units::fixed(value, 4); }
+std::string in_seconds(double value) { return units::fixed(value, 1) + " s"; }
+
+std::string signed_in_four(double value) {
+  return (value < 0 ? "−" : "+") + units::fixed(std::abs(value), 4);
+}
+
+/// "3.2e+12".
+std::string scientific(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+using Format = std::function<std::string(double)>;
+
+/// The mean, and under it the interval.
+std::string cell_of(const Measured* measured, const Format& format) {
+  if (measured == nullptr || !measured->interval) return concat("<td>", kNone, "</td>");
+  const Interval& interval = *measured->interval;
+  std::string range;
+  if (!std::isnan(interval.low) && interval.low != interval.high)
+    range = concat("<small>", format(interval.low), " to ", format(interval.high), "</small>");
+  return concat("<td>", format(interval.mean), range, "</td>");
+}
+
+std::string text_cell(const std::string& text) {
+  return concat("<td>", html_escaped(text), "</td>");
+}
+
+std::string number_cell(const std::optional<double>& value, const Format& format) {
+  return text_cell(value ? format(*value) : kNone);
+}
+
+std::string key_of(std::size_t arm, const std::string& name) {
+  return concat("<span class=\"c", arm % 8, "\"><i class=\"key\"></i></span>", html_escaped(name));
+}
+
+std::string head_of(const std::vector<std::string>& columns) {
+  std::string out = "<table>\n<thead><tr>";
+  for (const std::string& column : columns)
+    out += concat("<th scope=\"col\">", html_escaped(column), "</th>");
+  return out + "</tr></thead>\n<tbody>\n";
+}
+
+std::string card(const std::string& title, const std::string& remark, const std::string& body) {
+  if (body.empty()) return "";
+  return concat("<section class=\"card\">\n<h2>", html_escaped(title), " <small>",
+                html_escaped(remark), "</small></h2>\n", body, "</section>\n");
+}
+
+std::string legend(const ComparisonResult& result) {
+  std::string out = "<div class=\"legend\">";
+  for (std::size_t i = 0; i < result.arms.size(); ++i)
+    out += concat("<b>", key_of(i, result.arms[i].name), "</b>");
+  return out + "</div>\n";
+}
+
+std::string verdict(const ComparisonResult& result) {
+  std::string out = "<ul>\n";
+  for (std::size_t i = 1; i < result.arms.size(); ++i) {
+    const ArmResult& arm = result.arms[i];
+    out += arm.claim.empty() ? concat("<li>No claim about ", html_escaped(arm.name), ": ",
+                                      html_escaped(arm.why_no_claim), ".</li>\n")
+                             : concat("<li class=\"claim\">", html_escaped(arm.claim), ".</li>\n");
+  }
+  if (result.arms.size() == 1) out += "<li>One arm alone is compared with nothing.</li>\n";
+  for (const std::string& warning : result.warnings)
+    out += concat("<li class=\"flag\">", html_escaped(warning), "</li>\n");
+  return out + "</ul>\n";
+}
+
+/// The target's columns, or, without a target, those of the largest budget.
+std::string arms_table(const ComparisonSpec& spec, const ComparisonResult& result) {
+  const std::string what = spec.target_loss ? " to target" : "";
+  std::string out =
+      head_of({"Arm", "Learning rate", "Final validation loss", "Less " + result.arms.front().name,
+               "Training time" + what, "Tokens" + what, "FLOPs" + what, "Failed runs"});
+  for (std::size_t i = 0; i < result.arms.size(); ++i) {
+    const ArmResult& arm = result.arms[i];
+    const BudgetResult* use = &arm.budgets.back();
+    if (spec.target_loss) use = arm.to_target ? &*arm.to_target : nullptr;
+    out +=
+        concat("<tr><th scope=\"row\">", key_of(i, arm.name), "</th><td>",
+               arm.learning_rate ? brief(*arm.learning_rate) : kNone,
+               arm.edge_of_sweep ? "<small class=\"flag\">edge of its sweep</small>" : "", "</td>");
+    out += cell_of(&arm.loss(), in_four);
+    out += cell_of(arm.difference ? &*arm.difference : nullptr, signed_in_four);
+    out += cell_of(use == nullptr ? nullptr : &use->seconds, in_seconds);
+    out += cell_of(use == nullptr ? nullptr : &use->tokens, units::count);
+    out += cell_of(use == nullptr ? nullptr : &use->flops, scientific);
+    out += text_cell(std::to_string(arm.failed().size())) + "</tr>\n";
+  }
+  return out + "</tbody></table>\n";
+}
+
+std::string budgets_table(const ComparisonSpec& spec, const ComparisonResult& result) {
+  if (spec.budgets.size() < 2) return "";
+  std::string out =
+      head_of({"Arm", "Steps", "Final validation loss", "Training time", "Tokens", "FLOPs"});
+  for (std::size_t i = 0; i < result.arms.size(); ++i) {
+    for (const BudgetResult& budget : result.arms[i].budgets) {
+      out += concat("<tr><th scope=\"row\">", key_of(i, result.arms[i].name), "</th>",
+                    text_cell(units::grouped(budget.steps)), cell_of(&budget.loss, in_four),
+                    cell_of(&budget.seconds, in_seconds), cell_of(&budget.tokens, units::count),
+                    cell_of(&budget.flops, scientific), "</tr>\n");
+    }
+  }
+  return out + "</tbody></table>\n";
+}
+
+std::string predictions_table(const ComparisonResult& result) {
+  std::string out = head_of({"Arm", "Made", "Accepted in full", "Shrunk", "Reverted",
+                             "Predicted share of steps", "Charged cost for a step, less 1"});
+  const auto in_percent = [](double share) { return units::fixed(100 * share, 1) + " %"; };
+  bool any = false;
+  for (std::size_t i = 0; i < result.arms.size(); ++i) {
+    if (!result.arms[i].predictions) continue;
+    const PredictionUse& use = *result.arms[i].predictions;
+    any = any || use.counts.made > 0;
+    out += concat("<tr><th scope=\"row\">", key_of(i, result.arms[i].name), "</th>");
+    for (const std::int64_t count :
+         {use.counts.made, use.counts.accepted, use.counts.shrunk, use.counts.reverted})
+      out += text_cell(units::grouped(count));
+    out += text_cell(in_percent(use.predicted_share)) + text_cell(in_percent(use.cost_overhead)) +
+           "</tr>\n";
+  }
+  return any ? out + "</tbody></table>\n" : "";
+}
+
+std::string sweep_plot(const ComparisonSpec& spec, const ComparisonResult& result) {
+  Plot plot{.x_label = spec.sweep_key, .y_label = "validation loss", .x_ticks = {}, .series = {}};
+  std::set<double> values;
+  for (std::size_t i = 0; i < result.arms.size(); ++i) {
+    PlotSeries& series = plot.series.emplace_back(PlotSeries{i, {}, {}, {}});
+    for (const RunOutcome& trial : result.arms[i].runs.trials) {
+      values.insert(*trial.point.value);
+      if (trial.loss) {
+        series.line.emplace_back(*trial.point.value, *trial.loss);
+      } else {
+        series.crosses.push_back(*trial.point.value);
+      }
+    }
+    series.dots = series.line;
+  }
+  plot.logarithmic = !values.empty() && *values.begin() > 0;
+  plot.x_ticks.assign(values.begin(), values.end());
+  return svg_plot(plot);
+}
+
+std::string sweep_table(const ComparisonResult& result) {
+  std::string out =
+      "<table>\n<thead><tr><th scope=\"col\">Arm</th><th scope=\"col\">Values: "
+      "validation loss</th></tr></thead>\n<tbody>\n";
+  for (std::size_t i = 0; i < result.arms.size(); ++i) {
+    const ArmResult& arm = result.arms[i];
+    out += concat("<tr><th scope=\"row\">", key_of(i, arm.name), "</th><td>");
+    for (const RunOutcome& trial : arm.runs.trials) {
+      const bool best = arm.chosen == trial.point.value;
+      out += concat(best ? "<strong>" : "", brief(*trial.point.value), ": ",
+                    trial.loss ? in_four(*trial.loss) : "failed", best ? "</strong>" : "", "<br>");
+    }
+    out += concat(arm.edge_of_sweep ? "<small class=\"flag\">edge of its sweep</small>" : "",
+                  "</td></tr>\n");
+  }
+  return out + "</tbody></table>\n";
+}
+
+std::string sweep_cards(const ComparisonSpec& spec, const ComparisonResult& result) {
+  if (spec.sweep_key.empty()) return "";
+  const std::string on = concat("final validation loss, seed ", spec.sweep_seed(), ", ",
+                                units::grouped(spec.budgets.back()), " steps; × failed");
+  const std::string plot = sweep_plot(spec, result);
+  return concat("<div class=\"columns\">\n",
+                card("Sweep of " + spec.sweep_key, on,
+                     plot.empty() ? "<p>No trial came to its end.</p>" : legend(result) + plot),
+                card("Trials", "the chosen one in bold", sweep_table(result)), "</div>\n");
+}
+
+/// Curves of the largest budget, and the final validation losses of all.
+std::string curve_card(const fs::path& output, const ComparisonSpec& spec,
+                       const ComparisonResult& result, double LossPoint::*x,
+                       double (*x_of)(const RunOutcome&), const std::string& label) {
+  Plot plot{.x_label = label, .y_label = "loss", .x_ticks = {}, .series = {}};
+  for (std::size_t i = 0; i < result.arms.size(); ++i) {
+    for (const RunOutcome& run : result.arms[i].runs.runs) {
+      PlotSeries& series = plot.series.emplace_back(PlotSeries{i, {}, {}, {}});
+      if (run.loss) series.dots.emplace_back(x_of(run), *run.loss);
+      if (run.point.steps != spec.budgets.back()) continue;
+      for (const LossPoint& point : loss_curve(output / run.folder, kPointsOfACurve))
+        series.line.emplace_back(point.*x, point.loss);
+    }
+  }
+  const std::string drawn = svg_plot(plot);
+  return card(
+      "Loss over " + label,
+      "every seed; lines: training loss, of programs what they told; dots: final validation loss",
+      drawn.empty() ? "" : legend(result) + drawn);
+}
+
+std::string runs_table(const fs::path& output, const ComparisonResult& result) {
+  std::string out = head_of({"Run", "Validation loss", "Training time", "Tokens", "FLOPs", ""});
+  for (std::size_t i = 0; i < result.arms.size(); ++i) {
+    for (const auto* runs : {&result.arms[i].runs.trials, &result.arms[i].runs.runs}) {
+      for (const RunOutcome& run : *runs) {
+        const bool counts = run.failure.empty();
+        out += concat("<tr><th scope=\"row\">", key_of(i, run.folder.substr(5)), "</th>");
+        out += number_cell(run.loss, in_four);
+        out += text_cell(counts ? in_seconds(run.seconds) : kNone);
+        out += text_cell(counts ? units::grouped(run.tokens) : kNone);
+        out += number_cell(run.flops, scientific);
+        out += fs::exists(output / run.folder / "report.html")
+                   ? concat("<td><a href=\"", html_escaped(run.folder), "/report.html\">report</a>")
+                   : "<td>";
+        out += (counts ? "" : "failed: " + html_escaped(run.failure)) + "</td></tr>\n";
+      }
+    }
+  }
+  return out + "</tbody></table>\n";
+}
+
+std::string folded(const std::string& title, const std::string& body) {
+  return concat("<details class=\"card\"><summary>", title, "</summary>\n", body, "</details>\n");
+}
+
+}  // namespace
+
+void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
+                             const ComparisonResult& result) {
+  const std::string title =
+      html_escaped(fs::absolute(output).lexically_normal().filename().string());
+  const ProcessorInfo processor = processor_info();
+  std::string seeds;
+  for (const std::int64_t seed : spec.seeds) seeds += concat(seeds.empty() ? "" : ", ", seed);
+  const std::string of = concat(
+      "mean and 95 % interval over the seeds ", seeds, " after ",
+      units::grouped(spec.budgets.back()), " steps",
+      spec.target_loss ? concat("; target: validation loss ", brief(*spec.target_loss)) : "");
+  const auto tokens = [](const RunOutcome& run) { return static_cast<double>(run.tokens); };
+  const auto seconds = [](const RunOutcome& run) { return run.seconds; };
+  std::string page = concat(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta "
+      "name=\"viewport\" "
+      "content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" "
+      "content=\"light "
+      "dark\">\n<title>",
+      title, " · comparison</title>\n<style>", kComparisonStyle,
+      "</style>\n</head>\n<body>\n<main>\n", "<h1>", title,
+      " <small>comparison of training arms</small></h1>\n");
+  page += card("What it shows", "", verdict(result));
+  page += card("Arms", of, arms_table(spec, result));
+  page += card("Budgets", "each a whole run of its own", budgets_table(spec, result));
+  page += sweep_cards(spec, result);
+  page +=
+      concat("<div class=\"columns\">\n",
+             curve_card(output, spec, result, &LossPoint::tokens, tokens, "tokens"),
+             curve_card(output, spec, result, &LossPoint::seconds, seconds, "seconds of training"),
+             "</div>\n");
+  page += card("Predictions", "of the runs of the largest budget", predictions_table(result));
+  page += card("How the figures come about", "",
+               concat("<p>", html_escaped(statistics_text(spec)), "</p>\n<p class=\"soft\">",
+                      html_escaped(concat(processor.name, ", ", processor.cores, " cores; hybrid ",
+                                          project_version())),
+                      "</p>\n"));
+  page += folded("Every run", runs_table(output, result));
+  page += folded("The spec", concat("<pre>", html_escaped(spec.text), "</pre>\n"));
+  replace_file(output / "report.html", page + "</main>\n</body>\n</html>\n");
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,246 @@
+#include "hybrid_trainer/compare/comparison_result.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/units.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::size_t kSeedsOfAClaim = 3;
+constexpr double kConfidence = 0.95;
+
+Measured measured(std::vector<std::optional<double>> values) {
+  Measured of_seeds{std::move(values), {}};
+  std::vector<double> known;
+  for (const auto& value : of_seeds.values) {
+    if (value) known.push_back(*value);
+  }
+  if (!known.empty() && known.size() == of_seeds.values.size())
+    of_seeds.interval = student_interval(known, kConfidence);
+  return of_seeds;
+}
+
+/// One run for each seed; null where there is none.
+BudgetResult budget_result(std::int64_t steps, const std::vector<const RunOutcome*>& runs) {
+  std::vector<std::optional<double>> loss, seconds, tokens, flops;
+  for (const RunOutcome* run : runs) {
+    const bool counts = run != nullptr && run->loss;
+    loss.push_back(counts ? run->loss : std::nullopt);
+    seconds.push_back(counts ? std::optional(run->seconds) : std::nullopt);
+    tokens.push_back(counts ? std::optional(static_cast<double>(run->tokens)) : std::nullopt);
+    flops.push_back(counts ? run->flops : std::nullopt);
+  }
+  return {steps, measured(loss), measured(seconds), measured(tokens), measured(flops)};
+}
+
+/// Of runs that are sorted by budget.
+const RunOutcome* first_run(const std::vector<RunOutcome>& runs, std::int64_t seed, auto&& wanted) {
+  for (const RunOutcome& run : runs) {
+    if (run.point.seed == seed && wanted(run)) return &run;
+  }
+  return nullptr;
+}
+
+void add_budgets(ArmResult& arm, const ComparisonSpec& spec) {
+  for (const std::int64_t steps : spec.budgets) {
+    std::vector<const RunOutcome*> of_seeds;
+    for (const std::int64_t seed : spec.seeds) {
+      of_seeds.push_back(first_run(
+          arm.runs.runs, seed, [&](const RunOutcome& run) { return run.point.steps == steps; }));
+    }
+    arm.budgets.push_back(budget_result(steps, of_seeds));
+  }
+}
+
+void add_target(ArmResult& arm, const ComparisonSpec& spec) {
+  if (!spec.target_loss) return;
+  std::vector<const RunOutcome*> of_seeds;
+  for (const std::int64_t seed : spec.seeds) {
+    of_seeds.push_back(first_run(arm.runs.runs, seed, [&](const RunOutcome& run) {
+      return run.loss && *run.loss <= *spec.target_loss;
+    }));
+    arm.seeds_at_target += of_seeds.back() != nullptr ? 1 : 0;
+  }
+  if (arm.seeds_at_target == static_cast<std::int64_t>(spec.seeds.size()))
+    arm.to_target = budget_result(0, of_seeds);
+}
+
+void add_predictions(ArmResult& arm, const ComparisonSpec& spec) {
+  PredictionUse use;
+  double steps = 0, predicted = 0, cost = 0;
+  for (const RunOutcome& run : arm.runs.runs) {
+    if (run.point.steps != spec.budgets.back() || !run.cost) continue;
+    steps += static_cast<double>(run.steps);
+    predicted += static_cast<double>(run.predicted_steps);
+    cost += *run.cost;
+    use.counts.made += run.predictions.made;
+    use.counts.accepted += run.predictions.accepted;
+    use.counts.shrunk += run.predictions.shrunk;
+    use.counts.reverted += run.predictions.reverted;
+  }
+  if (steps == 0) return;
+  use.predicted_share = predicted / steps;
+  use.cost_overhead = cost / steps - 1;
+  arm.predictions = use;
+}
+
+bool lacks(const ComparisonArm& arm, const std::string& place) {
+  return arm.is_program() &&
+         std::none_of(arm.command.begin(), arm.command.end(), [&](const std::string& part) {
+           return part.find(place) != std::string::npos;
+         });
+}
+
+/// Why figures of the arm support no claim.
+std::vector<std::string> doubts(const ArmResult& arm, const ComparisonArm& from,
+                                const ComparisonSpec& spec) {
+  std::vector<std::string> found;
+  const auto spoils = [](const RunOutcome& run) { return !run.failure.empty() && !run.diverged; };
+  const bool spoilt = std::any_of(arm.runs.trials.begin(), arm.runs.trials.end(), spoils);
+  if (spoilt || !arm.loss().interval) found.push_back(concat("a run of ", arm.name, " failed"));
+  if (arm.edge_of_sweep && arm.chosen) {
+    found.push_back(concat(spec.sweep_key, " ", brief(*arm.chosen), " of ", arm.name,
+                           " is the edge of its sweep, and what lies beyond may be better"));
+  }
+  if (!from.is_program() && from.config.schedule.name == "constant")
+    found.push_back(concat("the learning rate of ", arm.name, " does not decay"));
+  if (lacks(from, "{seed}"))
+    found.push_back(concat("the command of ", arm.name, " takes no {seed}"));
+  for (const RunOutcome& run : arm.runs.runs) {
+    if (run.failure.empty() && run.steps != run.point.steps) {
+      found.push_back(concat(arm.name, " told of ", run.steps, " steps where ", run.point.steps,
+                             " were asked for"));
+      break;
+    }
+  }
+  return found;
+}
+
+std::optional<Measured> paired_difference(const Measured& arm, const Measured& first) {
+  std::vector<std::optional<double>> values;
+  for (std::size_t i = 0; i < arm.values.size(); ++i) {
+    const bool both = arm.values[i] && first.values[i];
+    values.push_back(both ? std::optional(*arm.values[i] - *first.values[i]) : std::nullopt);
+  }
+  return measured(values);
+}
+
+/// For `claims` claims at once.
+void add_claim(ArmResult& arm, const ArmResult& first, const ComparisonSpec& spec,
+               std::vector<std::string> against, std::size_t claims) {
+  if (spec.seeds.size() < kSeedsOfAClaim)
+    against.push_back(concat("a claim needs at least ", kSeedsOfAClaim, " seeds"));
+  if (spec.sweep_key.empty()) against.emplace_back("no learning rate was swept");
+  if (against.empty()) {
+    std::vector<double> values;
+    for (const auto& value : arm.difference->values) values.push_back(*value);
+    const Interval interval =
+        student_interval(values, 1 - (1 - kConfidence) / static_cast<double>(claims));
+    if (interval.low <= 0 && interval.high >= 0) {
+      against.push_back(concat("the difference from ", first.name, " may be 0"));
+    } else {
+      const Interval& shown = *arm.difference->interval;
+      arm.claim = concat(
+          arm.name, " ends with a ", shown.mean < 0 ? "lower" : "higher", " validation loss than ",
+          first.name, " after ", units::grouped(spec.budgets.back()), " steps, by ",
+          brief(std::abs(shown.mean)), " (95 % interval of the difference ", brief(shown.low),
+          " to ", brief(shown.high), ", ", spec.seeds.size(), " seeds)");
+      return;
+    }
+  }
+  arm.why_no_claim = join(against, "; ");
+}
+
+std::vector<std::string> warnings_of(const ComparisonSpec& spec, const ArmResult& arm,
+                                     const ComparisonArm& from) {
+  std::vector<std::string> found;
+  for (const RunOutcome& run : arm.failed())
+    found.push_back(concat(run.folder, " failed: ", run.failure));
+  for (const auto* runs : {&arm.runs.trials, &arm.runs.runs}) {
+    for (const RunOutcome& run : *runs) {
+      if (!run.remark.empty()) found.push_back(concat(run.folder, ": ", run.remark));
+    }
+  }
+  if (!from.sweep.empty() && lacks(from, "{learning_rate}"))
+    found.push_back(concat("the command of ", arm.name,
+                           " takes no {learning_rate}: all trials of its sweep are the same run"));
+  if (spec.target_loss && !arm.to_target) {
+    found.push_back(concat(arm.name, " reaches the target of ", brief(*spec.target_loss), " with ",
+                           arm.seeds_at_target, " of ", spec.seeds.size(), " seeds"));
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<RunOutcome> ArmResult::failed() const {
+  std::vector<RunOutcome> found;
+  for (const auto* outcomes : {&runs.trials, &runs.runs}) {
+    std::copy_if(outcomes->begin(), outcomes->end(), std::back_inserter(found),
+                 [](const RunOutcome& run) { return !run.failure.empty(); });
+  }
+  return found;
+}
+
+const RunOutcome* best_trial(const std::vector<RunOutcome>& trials) {
+  const RunOutcome* best = nullptr;
+  for (const RunOutcome& trial : trials) {
+    if (trial.loss && (best == nullptr || *trial.loss < *best->loss)) best = &trial;
+  }
+  return best;
+}
+
+ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<ArmRuns> runs) {
+  ComparisonResult result;
+  for (std::size_t i = 0; i < spec.arms.size(); ++i) {
+    const ComparisonArm& from = spec.arms[i];
+    ArmResult& arm = result.arms.emplace_back();
+    arm.name = from.name;
+    arm.runs = std::move(runs[i]);
+    if (const RunOutcome* best = best_trial(arm.runs.trials)) {
+      arm.chosen = best->point.value;
+      arm.edge_of_sweep = best == &arm.runs.trials.front() || best == &arm.runs.trials.back();
+    }
+    if (arm.chosen || from.sweep.empty())
+      arm.learning_rate = spec.config_of(from, {1, 0, arm.chosen}).optimizer.learning_rate;
+    add_budgets(arm, spec);
+    add_target(arm, spec);
+    add_predictions(arm, spec);
+  }
+  const ArmResult& first = result.arms.front();
+  for (std::size_t i = 0; i < result.arms.size(); ++i) {
+    ArmResult& arm = result.arms[i];
+    const auto warnings = warnings_of(spec, arm, spec.arms[i]);
+    result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
+    if (i == 0) continue;
+    arm.difference = paired_difference(arm.loss(), first.loss());
+    std::vector<std::string> against = doubts(first, spec.arms[0], spec);
+    const auto own = doubts(arm, spec.arms[i], spec);
+    against.insert(against.end(), own.begin(), own.end());
+    add_claim(arm, first, spec, std::move(against), result.arms.size() - 1);
+  }
+  return result;
+}
+
+std::string statistics_text(const ComparisonSpec& spec) {
+  std::string text = concat(
+      "Each run has its whole budget of steps and its learning rate decayed over them. Runs of one "
+      "seed share first weights, where the model is the same, and the order of the data. Intervals "
+      "are of Student's t, 95 %, over the seeds; differences are taken seed by seed from ",
+      spec.arms.front().name,
+      ", and a loss that is lower is better. A claim needs three seeds, a swept optimum inside its "
+      "sweep, no failed run but trials that diverged, and an interval without 0, whose 5 % are "
+      "divided among all claims. "
+      "Seconds are of training alone, without evaluation. FLOPs are the model's, forward and "
+      "backward, each step by its charged cost in Full steps. To the target counts, for each seed, "
+      "the run of the smallest budget whose final validation loss reaches it.");
+  if (spec.sweep_key.empty()) return text;
+  return text + concat(" ", spec.sweep_key,
+                       " was chosen for each arm from as many values, on seed ", spec.sweep_seed(),
+                       ", which no measured run has, at the largest budget, ",
+                       units::grouped(spec.budgets.back()), " steps, and holds for all budgets.");
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,139 @@
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/compare/comparison_result.h"
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/trainer/run_files.h"
+
+namespace hybrid_trainer {
+namespace json = boost::json;
+namespace {
+
+template <class T>
+json::value or_null(const std::optional<T>& value) {
+  return value ? json::value(*value) : json::value();
+}
+
+json::value text_or_null(const std::string& text) {
+  return text.empty() ? json::value() : json::value(text);
+}
+
+/// Without an interval mean, low and high are null: what failed is not averaged away.
+json::object as_json(const Measured& measured) {
+  json::object object{{"mean", nullptr}, {"low", nullptr}, {"high", nullptr}};
+  if (measured.interval) {
+    object["mean"] = measured.interval->mean;
+    object["low"] = measured.interval->low;
+    object["high"] = measured.interval->high;
+  }
+  json::array values;
+  for (const auto& value : measured.values) values.push_back(or_null(value));
+  object["values"] = values;
+  return object;
+}
+
+/// Null where no seed has a value.
+json::value known_or_null(const Measured& measured) {
+  return measured.interval ? json::value(as_json(measured)) : json::value();
+}
+
+json::object as_json(const RunOutcome& run) {
+  return {{"run", run.folder},
+          {"steps", run.point.steps},
+          {"seed", run.point.seed},
+          {"value", or_null(run.point.value)},
+          {"final_validation_loss", or_null(run.loss)},
+          {"failure", text_or_null(run.failure)}};
+}
+
+json::array as_json(const std::vector<RunOutcome>& runs) {
+  json::array list;
+  for (const RunOutcome& run : runs) list.push_back(as_json(run));
+  return list;
+}
+
+json::value as_json(const std::optional<PredictionUse>& use) {
+  if (!use) return nullptr;
+  const PredictionCounts& counts = use->counts;
+  json::object object{{"made", counts.made},
+                      {"accepted", counts.accepted},
+                      {"shrunk", counts.shrunk},
+                      {"reverted", counts.reverted},
+                      {"acceptance_rate", nullptr},
+                      {"predicted_share", use->predicted_share},
+                      {"charged_cost_overhead", use->cost_overhead}};
+  if (counts.made > 0)
+    object["acceptance_rate"] =
+        static_cast<double>(counts.accepted) / static_cast<double>(counts.made);
+  return object;
+}
+
+json::object as_json(const ArmResult& arm, const ComparisonSpec& spec) {
+  json::array budgets;
+  for (const BudgetResult& budget : arm.budgets) {
+    budgets.push_back(json::object{{"steps", budget.steps},
+                                   {"final_validation_loss", as_json(budget.loss)},
+                                   {"seconds", as_json(budget.seconds)},
+                                   {"tokens", as_json(budget.tokens)},
+                                   {"flops", known_or_null(budget.flops)}});
+  }
+  const auto to_target = [&](const Measured BudgetResult::*member) {
+    return arm.to_target ? known_or_null((*arm.to_target).*member) : json::value();
+  };
+  json::object object{{"name", arm.name},
+                      {"learning_rate", or_null(arm.learning_rate)},
+                      {"edge_of_sweep", arm.edge_of_sweep},
+                      {"final_validation_loss", as_json(arm.loss())},
+                      {"difference", nullptr},
+                      {"claim", text_or_null(arm.claim)},
+                      {"why_no_claim", text_or_null(arm.why_no_claim)},
+                      {"seconds_to_target", to_target(&BudgetResult::seconds)},
+                      {"tokens_to_target", to_target(&BudgetResult::tokens)},
+                      {"flops_to_target", to_target(&BudgetResult::flops)},
+                      {"seeds_at_target", nullptr},
+                      {"predictions", as_json(arm.predictions)},
+                      {"budgets", budgets},
+                      {"sweep", nullptr},
+                      {"failed", as_json(arm.failed())},
+                      {"runs", as_json(arm.runs.runs)}};
+  if (arm.difference) object["difference"] = as_json(*arm.difference);
+  if (spec.target_loss) object["seeds_at_target"] = arm.seeds_at_target;
+  if (!spec.sweep_key.empty()) {
+    object["sweep"] = json::object{{"key", spec.sweep_key},
+                                   {"chosen", or_null(arm.chosen)},
+                                   {"seed", spec.sweep_seed()},
+                                   {"steps", spec.budgets.back()},
+                                   {"trials", as_json(arm.runs.trials)}};
+  }
+  return object;
+}
+
+}  // namespace
+
+std::string to_json(const ComparisonSpec& spec, const ComparisonResult& result) {
+  json::array arms, warnings(result.warnings.begin(), result.warnings.end());
+  std::string claims, why_none;
+  for (const ArmResult& arm : result.arms) {
+    arms.push_back(as_json(arm, spec));
+    if (!arm.claim.empty()) claims += (claims.empty() ? "" : "; ") + arm.claim;
+    if (!arm.why_no_claim.empty())
+      why_none += (why_none.empty() ? "" : "; ") + arm.name + ": " + arm.why_no_claim;
+  }
+  if (result.arms.size() == 1) why_none = "one arm alone";
+  const ProcessorInfo processor = processor_info();
+  return pretty_json(json::object{
+             {"arms", arms},
+             {"target_validation_loss", or_null(spec.target_loss)},
+             {"claim", text_or_null(claims)},
+             {"why_no_claim", text_or_null(why_none)},
+             {"warnings", warnings},
+             {"budgets", json::array(spec.budgets.begin(), spec.budgets.end())},
+             {"seeds", json::array(spec.seeds.begin(), spec.seeds.end())},
+             {"sweep_seed", spec.sweep_key.empty() ? json::value() : spec.sweep_seed()},
+             {"statistics", statistics_text(spec)},
+             {"machine", {{"processor", processor.name}, {"cores", processor.cores}}},
+             {"version", project_version()}}) +
+         "\n";
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,179 @@
+#include "hybrid_trainer/compare/comparison_result.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace json = boost::json;
+
+/// Two arms, three seeds, two budgets, a sweep of three values and a target of 2.
+class ComparisonResultTest : public ::testing::Test {
+ protected:
+  ComparisonResultTest() {
+    std::filesystem::create_directory(folder_ / "data");
+    write_text(folder_ / "spec.json", R"({"data":"data","budgets":[10,20],"seeds":[0,1,2],
+      "arms":[{"name":"plain","set":{}},{"name":"muon","set":{"optimizer.name":"muon"}}],
+      "sweep":{"optimizer.learning_rate":[0.1,0.2,0.4]},"target_validation_loss":2})");
+    spec_ = read_comparison_spec(folder_ / "spec.json");
+    runs_ = {runs(0.02, 2.1, 1.9), runs(0.01, 2.0, 1.5)};
+  }
+  /// Losses after 10 and 20 steps, a bit larger with each seed; 0.2 is the best of the sweep.
+  ArmRuns runs(double more, double after_ten, double after_twenty) {
+    ArmRuns arm;
+    for (const double rate : {0.1, 0.2, 0.4})
+      arm.trials.push_back(outcome({20, 3, rate}, 2 + std::abs(rate - 0.2)));
+    for (const std::int64_t seed : {0, 1, 2}) {
+      arm.runs.push_back(outcome({10, seed, 0.2}, after_ten + more * static_cast<double>(seed)));
+      arm.runs.push_back(outcome({20, seed, 0.2}, after_twenty + more * static_cast<double>(seed)));
+    }
+    return arm;
+  }
+  static RunOutcome outcome(const RunPoint& point, double loss) {
+    RunOutcome run;
+    run.point = point;
+    run.folder = "runs/x/" + point.name();
+    run.loss = loss;
+    run.steps = point.steps;
+    run.tokens = 100 * point.steps;
+    run.seconds = static_cast<double>(point.steps);
+    run.flops = 1e6 * static_cast<double>(point.steps);
+    run.cost = 1.1 * static_cast<double>(point.steps);
+    run.predicted_steps = point.steps / 10;
+    run.predictions = {4, 2, 1, 1};
+    return run;
+  }
+  static void fail(RunOutcome& run, const char* why, bool diverged = false) {
+    run.loss.reset();
+    run.failure = why;
+    run.diverged = diverged;
+  }
+  ComparisonResult result() const { return comparison_result(spec_, runs_); }
+  TemporaryFolder folder_;
+  ComparisonSpec spec_;
+  std::vector<ArmRuns> runs_;
+};
+
+TEST_F(ComparisonResultTest, HasMeansIntervalsAndPairedDifferences) {
+  const ComparisonResult found = result();
+  const ArmResult& muon = found.arms[1];
+  EXPECT_DOUBLE_EQ(muon.loss().interval->mean, 1.51);
+  // Standard deviation 0.01, t = 4.30265.
+  EXPECT_NEAR(muon.loss().interval->high, 1.51 + 4.30265 * 0.01 / std::sqrt(3), 1e-6);
+  EXPECT_NEAR(muon.difference->interval->mean, -0.41, 1e-9);
+  // Of the pairs, not of the arms: seed by seed -0.40, -0.41, -0.42.
+  EXPECT_NEAR(muon.difference->interval->low, -0.41 - 4.30265 * 0.01 / std::sqrt(3), 1e-6);
+  EXPECT_EQ(muon.chosen, 0.2);
+  EXPECT_EQ(muon.learning_rate, 0.2);
+  EXPECT_FALSE(muon.edge_of_sweep);
+  EXPECT_FALSE(found.arms[0].difference);
+  EXPECT_NE(muon.claim.find("muon ends with a lower validation loss than plain after 20 steps"),
+            std::string::npos)
+      << muon.claim << muon.why_no_claim;
+}
+
+TEST_F(ComparisonResultTest, TakesEachSeedsSmallestBudgetThatReachesTheTarget) {
+  const ComparisonResult found = result();
+  ASSERT_TRUE(found.arms[1].to_target);
+  const Measured& seconds = found.arms[1].to_target->seconds;
+  EXPECT_EQ(*seconds.values[0], 10) << "2.00 after 10 steps";
+  EXPECT_EQ(*seconds.values[1], 20) << "2.01 after 10 steps";
+  EXPECT_EQ(*found.arms[1].to_target->flops.values[1], 20e6);
+  EXPECT_EQ(found.arms[0].seeds_at_target, 3);
+}
+
+TEST_F(ComparisonResultTest, HasNoTimeToATargetThatOneSeedMisses) {
+  runs_[0].runs.back().loss = 2.5;
+  const ComparisonResult found = result();
+  EXPECT_EQ(found.arms[0].seeds_at_target, 2);
+  EXPECT_FALSE(found.arms[0].to_target);
+  EXPECT_NE(join(found.warnings).find("with 2 of 3 seeds"), std::string::npos);
+}
+
+TEST_F(ComparisonResultTest, NeverAveragesAFailedRunAway) {
+  fail(runs_[1].runs[3], "ended with exit status 1");  // seed 1, 20 steps
+  const ComparisonResult found = result();
+  const ArmResult& muon = found.arms[1];
+  EXPECT_FALSE(muon.loss().interval);
+  EXPECT_FALSE(muon.loss().values[1]);
+  EXPECT_TRUE(muon.loss().values[2]);
+  EXPECT_EQ(muon.claim, "");
+  EXPECT_NE(muon.why_no_claim.find("a run of muon failed"), std::string::npos);
+  const json::value value = json::parse(to_json(spec_, found));
+  const json::value& arm = value.at("arms").at(1);
+  EXPECT_TRUE(arm.at("final_validation_loss").at("mean").is_null());
+  EXPECT_EQ(arm.at("failed").at(0).at("failure"), "ended with exit status 1");
+  EXPECT_TRUE(value.at("claim").is_null());
+}
+
+TEST_F(ComparisonResultTest, CountsATrialThatDivergedAsWorseThanAll) {
+  fail(runs_[1].trials[2], "the loss is not finite", true);
+  EXPECT_FALSE(result().arms[1].edge_of_sweep);
+  EXPECT_NE(result().arms[1].claim, "");
+  fail(runs_[1].trials[1], "the loss is not finite", true);
+  EXPECT_TRUE(result().arms[1].edge_of_sweep) << "0.1 is what is left";
+  EXPECT_EQ(result().arms[1].claim, "");
+}
+
+TEST_F(ComparisonResultTest, MakesNoClaimThatTheRunsDoNotSupport) {
+  const auto why = [&] { return result().arms[1].why_no_claim; };
+  const auto runs = runs_;
+  runs_[0].trials[2].loss = 1;
+  EXPECT_NE(why().find("0.4 of plain is the edge of its sweep"), std::string::npos) << why();
+  runs_ = runs;
+  runs_[1].runs[5].loss = 3;  // the difference's interval holds 0
+  EXPECT_NE(why().find("may be 0"), std::string::npos) << why();
+  runs_ = runs;
+  spec_.seeds = {0, 1};
+  EXPECT_NE(why().find("at least 3 seeds"), std::string::npos) << why();
+  spec_.seeds = {0, 1, 2};
+  spec_.arms[0].config.schedule.name = "constant";
+  EXPECT_NE(why().find("does not decay"), std::string::npos) << why();
+  spec_.arms[0].config.schedule.name = "cosine";
+  spec_.arms[1].command = {"run", "{learning_rate}"};
+  EXPECT_NE(why().find("takes no {seed}"), std::string::npos) << why();
+  spec_.arms[1].command = {"run", "{seed}"};
+  EXPECT_EQ(why(), "");
+  EXPECT_NE(join(result().warnings).find("{learning_rate}"), std::string::npos);
+  runs_[1].runs[1].steps = 7;
+  EXPECT_NE(why().find("told of 7 steps where 20"), std::string::npos) << why();
+}
+
+TEST_F(ComparisonResultTest, DividesTheChanceOfAnErrorAmongTheClaims) {
+  // Differences -0.09, -0.10, -0.17: 95 % leave out 0 with one claim, and hold it with three.
+  runs_[1].runs[1].loss = 1.81, runs_[1].runs[3].loss = 1.82, runs_[1].runs[5].loss = 1.77;
+  EXPECT_NE(result().arms[1].claim, "");
+  for (const char* name : {"third", "fourth"}) {
+    spec_.arms.push_back(spec_.arms[1]);
+    spec_.arms.back().name = name;
+    runs_.push_back(runs_[1]);
+  }
+  EXPECT_EQ(result().arms[1].claim, "");
+}
+
+TEST_F(ComparisonResultTest, SumsPredictionsOverTheLargestBudget) {
+  const json::value value = json::parse(to_json(spec_, result()));
+  const json::value& use = value.at("arms").at(1).at("predictions");
+  EXPECT_EQ(use.at("made").as_int64(), 12);
+  EXPECT_DOUBLE_EQ(use.at("acceptance_rate").as_double(), 0.5);
+  EXPECT_DOUBLE_EQ(use.at("predicted_share").as_double(), 0.1);
+  EXPECT_NEAR(use.at("charged_cost_overhead").as_double(), 0.1, 1e-12);
+  EXPECT_EQ(value.at("sweep_seed").as_int64(), 3);
+  EXPECT_EQ(value.at("arms").at(0).at("sweep").at("trials").as_array().size(), 3u);
+}
+
+TEST_F(ComparisonResultTest, OfOneSeedHasNoInterval) {
+  spec_.seeds = {0};
+  const json::value value = json::parse(to_json(spec_, result()));
+  const json::value& loss = value.at("arms").at(0).at("final_validation_loss");
+  EXPECT_DOUBLE_EQ(loss.at("mean").to_number<double>(), 1.9);
+  EXPECT_TRUE(loss.at("low").is_null());
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

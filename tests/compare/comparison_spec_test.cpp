@@ -1,0 +1,155 @@
+#include "hybrid_trainer/compare/comparison_spec.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+class ComparisonSpecTest : public ::testing::Test {
+ protected:
+  ComparisonSpecTest() { std::filesystem::create_directory(folder_ / "data"); }
+  ComparisonSpec read(const std::string& text) const {
+    write_text(folder_ / "spec.json", text);
+    return read_comparison_spec(folder_ / "spec.json");
+  }
+  /// What is wrong with a spec of these parts beside the needed ones.
+  std::string problems(const std::string& more,
+                       const std::string& arms = R"([{"name":"a","set":{}}])",
+                       const std::string& seeds = "[0]") const {
+    try {
+      read(R"({"data":"data","arms":)" + arms + R"(,"seeds":)" + seeds +
+           (more.empty() ? "" : "," + more) + "}");
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "none";
+  }
+  void expect(const std::string& found, const std::vector<std::string>& words) const {
+    for (const std::string& word : words)
+      EXPECT_NE(found.find(word), std::string::npos) << "no \"" << word << "\" in " << found;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(ComparisonSpecTest, HoldsWhatTheFileSays) {
+  const ComparisonSpec spec = read(R"({"data":"data","base":{"model":{"layers":3}},
+    "budgets":[60,100],"arms":[{"name":"plain","set":{"optimizer.name":"muon"}},
+      {"name":"torch","command":["run","{data}","{seed}/{seed}","{learning_rate}","{steps}","{output}","{x}"],
+       "sweep":{"optimizer.learning_rate":[0.5,0.25]}}],
+    "seeds":[0,1,3],"sweep":{"optimizer.learning_rate":[4e-3,1e-3]},"target_validation_loss":1.9})");
+  ASSERT_EQ(spec.arms.size(), 2u);
+  EXPECT_EQ(spec.data, folder_ / "data");
+  EXPECT_EQ(spec.arms[0].config.model.layers, 3);
+  EXPECT_EQ(spec.arms[0].sweep, (std::vector<double>{1e-3, 4e-3})) << "in order";
+  EXPECT_EQ(spec.sweep_seed(), 2) << "of no measured run";
+  EXPECT_EQ(spec.target_loss, 1.9);
+  const HybridTrainerConfig config = spec.config_of(spec.arms[0], {60, 3, 4e-3});
+  EXPECT_EQ(config.optimizer.name, "muon");
+  EXPECT_EQ(config.optimizer.learning_rate, 4e-3);
+  EXPECT_EQ(config.training.seed, 3);
+  EXPECT_EQ(config.training.steps, 60);
+  EXPECT_EQ(spec.command_of(spec.arms[1], {60, 3, 0.25}, "/out"),
+            (std::vector<std::string>{"run", (folder_ / "data").string(), "3/3", "0.25", "60",
+                                      "/out", "{x}"}));
+  EXPECT_EQ((RunPoint{60, 3, 1e-3}.name()), "60-steps-seed-3-at-0.001");
+}
+
+TEST_F(ComparisonSpecTest, TakesTheStepsOfTheBaseWhereNoBudgetIsGiven) {
+  EXPECT_EQ(read(R"({"data":"data","base":{"training":{"steps":7}},"seeds":[0],
+    "arms":[{"name":"a","set":{}}]})")
+                .budgets,
+            std::vector<std::int64_t>{7});
+}
+
+TEST_F(ComparisonSpecTest, RefusesWhatIsNoSpec) {
+  EXPECT_THROW(read("{\"data\": "), ConfigError);
+  EXPECT_THROW(read("[1]"), ConfigError);
+  EXPECT_THROW(read("{\"data\":\"" + std::string(2 << 20, 'x') + "\"}"), ConfigError);
+  EXPECT_THROW(read_comparison_spec(folder_ / "nowhere.json"), MissingInput);
+  EXPECT_THROW(read(R"({"data":"nowhere","arms":[{"name":"a","set":{}}],"seeds":[0]})"),
+               MissingInput);
+  expect(problems("\"seeds\":[1]"), {"seeds", "twice"});
+}
+
+TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
+  EXPECT_EQ(problems(""), "none");
+  expect(problems("\"sweeep\":{}"), {"sweeep", "did you mean sweep?"});
+  expect(problems("\n\"base\":{\n\"training\":{\"stps\":3}}"),
+         {"spec.json:3: base.training.stps", "did you mean steps?"});
+  expect(problems("\"base\":{\"model\":{\"layers\":\"x\"}}"),
+         {"base.model.layers", "whole number"});
+  expect(problems("\"base\":3"), {"base: got 3"});
+  expect(problems("\"base\":{\"model\":{\"width\":30,\"heads\":4}}"), {"arms[0]", "heads"});
+  expect(problems("", "[]"), {"arms"});
+  expect(problems("", "[3]"), {"arms[0]: got 3"});
+  expect(problems("", R"([{"set":{}}])"), {"arms[0].name: is missing"});
+  expect(problems("", R"([{"name":"a"}])"), {"neither", "command"});
+  expect(problems("", R"([{"name":"a","set":{},"command":["x"]}])"), {"both", "command"});
+  expect(problems("", R"([{"name":"a","st":{}}])"), {"arms[0].st", "did you mean set?"});
+  expect(problems("", R"([{"name":"a","set":{}},{"name":"a","set":{}}])"), {"another arm's name"});
+  for (const char* name : {"..", "a/b", "-a", "ü", "a b"})
+    expect(problems("", std::string(R"([{"name":")") + name + R"(","set":{}}])"),
+           {"names a folder"});
+  expect(problems("", R"([{"name":"a","set":{"optimizer.nme":"x"}}])"),
+         {"arms[0].set: optimizer.nme", "did you mean name?"});
+  expect(problems("", R"([{"name":"a","set":{"training.seed":1}}])"), {"training.seed", "seeds"});
+  expect(problems("", R"([{"name":"a","command":[]}])"), {"arms[0].command"});
+  expect(problems("", R"([{"name":"a","command":["x",3]}])"), {"arms[0].command"});
+  expect(problems("", R"([{"name":"a","set":{}}])", "[]"), {"seeds", "at least one"});
+  expect(problems("", R"([{"name":"a","set":{}}])", "[1,1]"), {"seeds", "twice"});
+  expect(problems("", R"([{"name":"a","set":{}}])", "[-1]"), {"seeds", "-1"});
+  expect(problems("\"budgets\":[3,3]"), {"budgets", "increasing"});
+  expect(problems("\"budgets\":[0]"), {"budgets", "from 1 on"});
+  expect(problems("\"target_validation_loss\":-1"), {"target_validation_loss", "-1"});
+}
+
+TEST_F(ComparisonSpecTest, NamesEachProblemOfASweep) {
+  const auto sweep = [](const std::string& text) { return "\"sweep\":" + text; };
+  expect(problems(sweep(R"({"optimizer.learning_rate":[]})")), {"at least one number"});
+  expect(problems(sweep(R"({"optimizer.learning_rate":[1e-3,1e-3]})")), {"twice"});
+  expect(problems(sweep(R"({"optimizer.learning_rate":["x"]})")), {"want numbers"});
+  expect(problems(sweep(R"({"optimizer.lr":[1]})")), {"optimizer.lr", "unknown key"});
+  expect(problems(sweep(R"({"optimizer.learning_rate":[-1]})")), {"optimizer.learning_rate", "-1"});
+  expect(problems(sweep(R"({"optimizer.learning_rate":[1],"optimizer.momentum":[0.9]})")),
+         {"sweeps one key"});
+  expect(problems(sweep(R"({"training.steps":[5]})")), {"budgets and seeds"});
+  expect(problems(sweep(R"({"optimizer.learning_rate":[1e-3,2e-3]})"),
+                  R"([{"name":"a","set":{},"sweep":{"optimizer.learning_rate":[1e-3]}}])"),
+         {"got 1 values, want 2"});
+  expect(problems(sweep(R"({"optimizer.momentum":[0.9]})"), R"([{"name":"a","command":["x"]}])"),
+         {"optimizer.learning_rate alone"});
+  expect(problems(sweep(R"({"optimizer.learning_rate":[1e-3]})"),
+                  R"([{"name":"a","set":{"optimizer.learning_rate":1}}])"),
+         {"is swept"});
+  expect(problems("", R"([{"name":"a","set":{},"sweep":{"optimizer.learning_rate":[1e-3]}}])"),
+         {"the spec has no \"sweep\""});
+}
+
+TEST_F(ComparisonSpecTest, MayGrowButNotChange) {
+  const auto text = [&](const std::string& arms, const std::string& rest) {
+    return read(R"({"data":"data","arms":[{"name":"a","set":{}})" + arms + "]," + rest + "}").text;
+  };
+  const std::string before = text("", R"("seeds":[0,1],"budgets":[5])");
+  EXPECT_NO_THROW(check_same_comparison(before, before));
+  EXPECT_NO_THROW(check_same_comparison(
+      before, text(R"(,{"name":"b","set":{}})", R"("seeds":[2,1,0],"budgets":[3,5])")));
+  const auto refused = [&](const std::string& now) {
+    try {
+      check_same_comparison(before, now);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  expect(refused(text("", R"("seeds":[0],"budgets":[5])")), {"seeds: 1 was", "--output"});
+  expect(refused(text("", R"("seeds":[0,1],"budgets":[5],"target_validation_loss":2)")),
+         {"target_validation_loss: was null, is now 2"});
+  expect(refused(text("", R"("seeds":[0,1],"budgets":[5],"base":{"training":{"threads":1}})")),
+         {"base"});
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

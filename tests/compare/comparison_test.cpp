@@ -1,0 +1,176 @@
+#include "hybrid_trainer/compare/comparison.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <csignal>
+#include <thread>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/trainer/run_files.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+
+/// Prints losses as a trainer of another make would; a loss that grows with the rate's distance
+/// from 0.2.
+constexpr const char* kProgram = R"(import json, sys
+data, seed, rate, steps, output = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
+open(output + "/seen", "w").write(data)
+print("loading")
+for step in (steps // 2, steps):
+    print(json.dumps({"step": step, "tokens": 64 * step, "seconds": 0.5 * step, "validation_loss": 3 + abs(rate - 0.2) + 0.01 * seed - 0.001 * step}))
+)";
+
+class ComparisonTest : public ::testing::Test {
+ protected:
+  ComparisonTest() {
+    prepare_tiny_data(folder_ / "data");
+    write_text(folder_ / "train.py", kProgram);
+  }
+  std::string base() const {
+    HybridTrainerConfig config = tiny_config();
+    config.checkpoint.every_steps = 4;
+    config.training.steps = steps_;
+    return config_json(config);
+  }
+  static std::string arms(const std::string& more = "") {
+    return R"([{"name":"adamw","set":{"phases.max_predict_steps":0}})" + more + "]";
+  }
+  static constexpr const char* kTorch =
+      R"(,{"name":"torch","command":["python3","train.py","{data}","{seed}","{learning_rate}","{steps}","{output}"]})";
+  json::value compare(const std::string& arms, const std::string& rest, bool resume = false) {
+    write_text(folder_ / "spec.json",
+               R"({"data":"data","base":)" + base() + R"(,"arms":)" + arms + rest + "}");
+    std::ostringstream console;
+    end_ = run_comparison({folder_ / "spec.json", folder_ / "out", resume, "test"}, console);
+    console_ = console.str();
+    return end_.interrupted ? json::value() : json::parse(read_text(folder_ / "out/result.json"));
+  }
+  TemporaryFolder folder_;
+  std::int64_t steps_ = 16;
+  ComparisonEnd end_;
+  std::string console_;
+};
+
+TEST_F(ComparisonTest, RunsEveryArmOnEverySeedAndResumesWithMore) {
+  const std::string rest =
+      R"(,"seeds":[0,1],"sweep":{"optimizer.learning_rate":[0.001,0.01,0.1]},"target_validation_loss":0.1)";
+  const json::value found =
+      compare(arms(R"(,{"name":"linear","set":{"phases.predictor":"linear"}})"), rest);
+  EXPECT_EQ(found.at("arms").as_array().size(), 2u);
+  for (const json::value& arm : found.at("arms").as_array()) {
+    const json::value& loss = arm.at("final_validation_loss");
+    EXPECT_EQ(loss.at("values").as_array().size(), 2u);
+    EXPECT_LE(loss.at("low").to_number<double>(), loss.at("mean").to_number<double>());
+    EXPECT_EQ(arm.at("sweep").at("trials").as_array().size(), 3u);
+    EXPECT_TRUE(arm.at("seconds_to_target").is_null());
+    EXPECT_EQ(arm.at("seeds_at_target"), 0);
+    EXPECT_GT(arm.at("budgets").at(0).at("flops").at("mean").to_number<double>(), 0);
+  }
+  EXPECT_EQ(found.at("sweep_seed"), 2);
+  EXPECT_GT(found.at("arms").at(1).at("predictions").at("made").as_int64(), 0);
+  EXPECT_EQ(
+      found.at("arms").at(0).at("predictions").at("charged_cost_overhead").to_number<double>(), 0);
+  EXPECT_NE(console_.find("run 10/10  linear  16 steps  seed 1"), std::string::npos) << console_;
+  EXPECT_TRUE(fs::exists(folder_ / "out/report.html"));
+
+  const std::string run = found.at("arms").at(0).at("runs").at(0).at("run").as_string().c_str();
+  const fs::path summary = folder_ / ("out/" + run + "/summary.json");
+  const auto written = fs::last_write_time(summary);
+  const json::value more = compare(
+      arms(R"(,{"name":"linear","set":{"phases.predictor":"linear"}})" + std::string(kTorch)),
+      R"(,"seeds":[0,1],"sweep":{"optimizer.learning_rate":[0.001,0.01,0.1]},"target_validation_loss":0.1)",
+      true);
+  EXPECT_EQ(fs::last_write_time(summary), written) << "a finished run is not run again";
+  EXPECT_EQ(more.at("arms").at(0), found.at("arms").at(0));
+  EXPECT_EQ(more.at("arms").at(2).at("learning_rate"), 0.1);
+  EXPECT_EQ(more.at("arms").at(2).at("edge_of_sweep"), true);
+  EXPECT_THROW(compare(arms(), rest, true), ConfigError) << "an arm was taken out";
+  EXPECT_THROW(compare(arms(), rest), CannotCreate) << "without --resume";
+}
+
+TEST_F(ComparisonTest, GivesProgramsTheirPlacesAndNamesTheirJunk) {
+  const json::value found =
+      compare(arms(kTorch), R"(,"seeds":[4],"sweep":{"optimizer.learning_rate":[0.1,0.2,0.3]})");
+  const json::value& torch = found.at("arms").at(1);
+  EXPECT_NEAR(torch.at("final_validation_loss").at("mean").to_number<double>(), 3.04 - 0.016,
+              1e-12);
+  EXPECT_EQ(torch.at("edge_of_sweep"), false);
+  EXPECT_EQ(torch.at("budgets").at(0).at("tokens").at("mean").to_number<double>(), 64 * 16);
+  EXPECT_EQ(torch.at("budgets").at(0).at("seconds").at("mean").to_number<double>(), 8);
+  EXPECT_TRUE(torch.at("budgets").at(0).at("flops").is_null());
+  EXPECT_TRUE(torch.at("predictions").is_null());
+  EXPECT_EQ(read_text(folder_ / "out/runs/torch/16-steps-seed-4-at-0.2/seen"),
+            (folder_ / "data").string());
+  EXPECT_NE(json::serialize(found.at("warnings")).find("the first: loading"), std::string::npos);
+}
+
+TEST_F(ComparisonTest, ReportsArmsThatFailAndGoesOnWithTheOthers) {
+  const json::value found = compare(
+      arms(
+          R"(,{"name":"wild","set":{"optimizer.name":"sgd","optimizer.learning_rate":1e30,"optimizer.clip_norm":0,"divergence.max_skipped_updates":1}},
+             {"name":"broken","command":["sh","-c","echo {}; exit 4"]},
+             {"name":"silent","command":["true"]},
+             {"name":"nan","command":["echo","{\"step\":16,\"tokens\":1,\"seconds\":1,\"validation_loss\":NaN}"]})"),
+      R"(,"seeds":[0])");
+  const auto failure = [&](std::size_t arm) {
+    return std::string(found.at("arms").at(arm).at("failed").at(0).at("failure").as_string());
+  };
+  EXPECT_TRUE(found.at("arms").at(0).at("failed").as_array().empty());
+  EXPECT_NE(failure(1).find("not finite"), std::string::npos) << failure(1);
+  EXPECT_EQ(failure(2), "ended with exit status 4");
+  EXPECT_NE(failure(3).find("told no"), std::string::npos) << failure(3);
+  EXPECT_NE(failure(4).find("not finite"), std::string::npos) << failure(4);
+  for (std::size_t arm = 1; arm < 5; ++arm)
+    EXPECT_TRUE(found.at("arms").at(arm).at("final_validation_loss").at("mean").is_null());
+}
+
+TEST_F(ComparisonTest, AnInterruptedOneGoesOnToTheSameBits) {
+  steps_ = 400;
+  const std::string rest = R"(,"seeds":[0,1])";
+  const json::value whole = compare(arms(), rest);
+  fs::rename(folder_ / "out", folder_ / "whole");
+  std::signal(SIGTERM, SIG_IGN);  // where it comes too late
+  {
+    const std::jthread stop([&](const std::stop_token& ended) {
+      const fs::path checkpoints = folder_ / "out/runs/adamw/400-steps-seed-0/checkpoints";
+      while (!ended.stop_requested() && !fs::exists(checkpoints)) std::this_thread::yield();
+      ::kill(::getpid(), SIGTERM);
+    });
+    compare(arms(), rest);
+  }
+  std::signal(SIGTERM, SIG_DFL);
+  EXPECT_TRUE(end_.interrupted);
+  EXPECT_FALSE(fs::exists(folder_ / "out/result.json"));
+  EXPECT_NE(console_.find("--resume"), std::string::npos) << console_;
+  const json::value resumed = compare(arms(), rest, true);
+  EXPECT_EQ(resumed.at("arms").at(0).at("final_validation_loss"),
+            whole.at("arms").at(0).at("final_validation_loss"));
+}
+
+TEST_F(ComparisonTest, RefusesFoldersThatHoldSomethingElse) {
+  fs::create_directory(folder_ / "out");
+  write_text(folder_ / "out/notes.txt", "mine");
+  EXPECT_THROW(compare(arms(), R"(,"seeds":[0])"), CannotCreate);
+  EXPECT_THROW(compare(arms(), R"(,"seeds":[0])", true), CannotCreate);
+  EXPECT_EQ(read_text(folder_ / "out/notes.txt"), "mine");
+}
+
+TEST_F(ComparisonTest, RefusesARunOfAnotherConfiguration) {
+  const std::string rest = R"(,"seeds":[0])";
+  compare(arms(), rest);
+  const fs::path config = folder_ / "out/runs/adamw/16-steps-seed-0/config.json";
+  std::string text = read_text(config);
+  text.replace(text.find("\"width\": 16"), 11, "\"width\": 32");
+  write_text(config, text);
+  EXPECT_THROW(compare(arms(), rest, true), ConfigError);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
