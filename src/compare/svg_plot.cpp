@@ -12,6 +12,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr double kWidth = 560, kHeight = 300, kLeft = 52, kRight = 14, kTop = 12, kBottom = 44;
+constexpr double kBetweenLabels = 44;
 constexpr int kTicks = 5;
 
 /// The extent of what is drawn along one axis.
@@ -71,10 +72,11 @@ class Drawing {
 
  private:
   double scaled(double x) const { return plot_.logarithmic ? std::log10(x) : x; }
-  std::string at_x(double x) const {
+  double place_of(double x) const {
     const double share = (scaled(x) - x_.low) / (x_.high - x_.low);
-    return units::fixed(kLeft + share * (kWidth - kLeft - kRight), 1);
+    return kLeft + share * (kWidth - kLeft - kRight);
   }
+  std::string at_x(double x) const { return units::fixed(place_of(x), 1); }
   std::string at_y(double y) const {
     const double share = (y_.high - y) / (y_.high - y_.low);
     return units::fixed(kTop + share * (kHeight - kTop - kBottom), 1);
@@ -94,8 +96,12 @@ class Drawing {
       out_ += "</g>\n";
     }
     out_ += concat("<path class=\"axis\" d=\"M", left, " ", base, "H", right, "\"/>\n");
-    for (const double x : plot_.x_ticks.empty() ? round_ticks(x_) : plot_.x_ticks)
+    double last = -kWidth;
+    for (const double x : plot_.x_ticks.empty() ? round_ticks(x_) : plot_.x_ticks) {
+      if (place_of(x) - last < kBetweenLabels) continue;
+      last = place_of(x);
       label(at_x(x), units::fixed(kHeight - kBottom + 16, 1), "middle", tick_text(x));
+    }
     label(units::fixed((kLeft + kWidth - kRight) / 2, 1), units::fixed(kHeight - 8, 1), "middle",
           plot_.x_label);
   }

@@ -34,5 +34,15 @@ TEST(SvgPlot, SpacesLogarithmsEvenly) {
   EXPECT_EQ(svg.find("nan"), std::string::npos) << "equal losses have an extent";
 }
 
+TEST(SvgPlot, LeavesOutLabelsThatWouldOverlap) {
+  const std::string svg = svg_plot({.x_label = "x",
+                                    .y_label = "y",
+                                    .x_ticks = {1, 50, 52, 100},
+                                    .series = {{0, {{1, 1}, {100, 2}}, {}, {}}}});
+  EXPECT_NE(svg.find(">50<"), std::string::npos);
+  EXPECT_EQ(svg.find(">52<"), std::string::npos);
+  EXPECT_NE(svg.find(">100<"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer
