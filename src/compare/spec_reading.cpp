@@ -177,20 +177,18 @@ void SpecReading::read_arm(const Object& object, const std::string& path) {
   if ((settings == nullptr) == (command == nullptr))
     note(path, concat("has ", settings == nullptr ? "neither" : "both", " of \"set\" and ",
                       "\"command\"; want one: settings of this program ({} for none), or another"));
-  if (settings != nullptr) read_settings(*settings, path + ".set", arm);
-  if (command != nullptr) read_command(*command, path + ".command", arm);
   arm.sweep = sweep_;
   if (const Value* own = object.if_contains("sweep")) {
     std::string key;
     arm.sweep = read_sweep(*own, path + ".sweep", key);
+    if (spec_.sweep_key.empty() && spec_.arms.empty()) spec_.sweep_key = key;
     if (!key.empty() && key != spec_.sweep_key)
       note(path + ".sweep", spec_.sweep_key.empty()
-                                ? "the spec has no \"sweep\", which says how often all arms try"
-                                : concat("got ", key, ", the spec sweeps ", spec_.sweep_key));
-    if (!arm.sweep.empty() && arm.sweep.size() != sweep_.size())
-      note(path + ".sweep", concat("got ", arm.sweep.size(), " values, want ", sweep_.size(),
-                                   " as in the spec's sweep: every arm gets as many trials"));
+                                ? "the first arm has none: every arm gets as many trials"
+                                : concat("got ", key, ", the others sweep ", spec_.sweep_key));
   }
+  if (settings != nullptr) read_settings(*settings, path + ".set", arm);
+  if (command != nullptr) read_command(*command, path + ".command", arm);
   spec_.arms.push_back(std::move(arm));
 }
 
@@ -237,6 +235,10 @@ void SpecReading::check_arms() {
     const std::string at = concat("arms[", i, "]");
     if (!arm.name.empty() && !names.insert(arm.name).second)
       note(at + ".name", concat("\"", arm.name, "\" is another arm's name, too"));
+    const std::size_t trials = spec_.arms.front().sweep.size();
+    if (!spec_.sweep_key.empty() && arm.sweep.size() != trials)
+      note(at + ".sweep", concat("got ", arm.sweep.size(), " values, want ", trials,
+                                 " as in the first arm: every arm gets as many trials"));
     if (arm.is_program() && !spec_.sweep_key.empty() && spec_.sweep_key != kLearningRate)
       note(at, concat("is a program, which is swept by ", kLearningRate, " alone"));
     if (!spec_.budgets.empty() && !spec_.seeds.empty()) check_configs(arm, at);
@@ -260,7 +262,8 @@ ComparisonSpec SpecReading::read(const Object& root) {
   }
   if (const Value* sweep = root.if_contains("sweep"))
     sweep_ = read_sweep(*sweep, "sweep", spec_.sweep_key);
-  if (const Value* target = root.if_contains("target_validation_loss")) {
+  const Value* target = root.if_contains("target_validation_loss");
+  if (target != nullptr && !target->is_null()) {
     if (target->is_number() && target->to_number<double>() > 0) {
       spec_.target_loss = target->to_number<double>();
     } else {

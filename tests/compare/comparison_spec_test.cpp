@@ -116,16 +116,21 @@ TEST_F(ComparisonSpecTest, NamesEachProblemOfASweep) {
   expect(problems(sweep(R"({"optimizer.learning_rate":[1],"optimizer.momentum":[0.9]})")),
          {"sweeps one key"});
   expect(problems(sweep(R"({"training.steps":[5]})")), {"budgets and seeds"});
-  expect(problems(sweep(R"({"optimizer.learning_rate":[1e-3,2e-3]})"),
-                  R"([{"name":"a","set":{},"sweep":{"optimizer.learning_rate":[1e-3]}}])"),
-         {"got 1 values, want 2"});
+  expect(
+      problems(
+          sweep(R"({"optimizer.learning_rate":[1e-3,2e-3]})"),
+          R"([{"name":"a","set":{}},{"name":"b","set":{},"sweep":{"optimizer.learning_rate":[1e-3]}}])"),
+      {"got 1 values, want 2"});
   expect(problems(sweep(R"({"optimizer.momentum":[0.9]})"), R"([{"name":"a","command":["x"]}])"),
          {"optimizer.learning_rate alone"});
   expect(problems(sweep(R"({"optimizer.learning_rate":[1e-3]})"),
                   R"([{"name":"a","set":{"optimizer.learning_rate":1}}])"),
          {"is swept"});
-  expect(problems("", R"([{"name":"a","set":{},"sweep":{"optimizer.learning_rate":[1e-3]}}])"),
-         {"the spec has no \"sweep\""});
+  const std::string own = R"(,"sweep":{"optimizer.learning_rate":[1e-3]}})";
+  const std::string a = R"({"name":"a","set":{})", b = R"({"name":"b","set":{})";
+  EXPECT_EQ(problems("", "[" + a + own + "," + b + own + "]"), "none") << "each its own";
+  expect(problems("", "[" + a + own + "," + b + "}]"), {"arms[1].sweep: got 0 values, want 1"});
+  expect(problems("", "[" + a + "}," + b + own + "]"), {"arms[1].sweep", "first arm has none"});
 }
 
 TEST_F(ComparisonSpecTest, MayGrowButNotChange) {
