@@ -168,7 +168,18 @@ std::string facts(const RunSummary& s) {
          fact("Version", s.version);
 }
 
-std::string prediction_facts(const PredictionCounts& p) {
+std::string late_facts(const RunSummary::Speculation& late) {
+  return concat("<dl>", fact("Steps with an update under way", units::grouped(late.steps)),
+                fact("That waited for one",
+                     concat(units::grouped(late.waits), ", ", units::duration(late.wait_seconds))),
+                fact("Worker", units::duration(late.worker_seconds)),
+                fact("Device memory for state and predictions", units::bytes(late.device_bytes)),
+                "</dl>");
+}
+
+std::string prediction_facts(const RunSummary& summary) {
+  if (summary.speculation) return late_facts(*summary.speculation);
+  const PredictionCounts& p = summary.predictions;
   const auto count = [&](const char* name, std::int64_t value) {
     return fact(
         name,
@@ -199,7 +210,7 @@ void write_report(const std::filesystem::path& path, const ReportInput& input) {
                              {"time_bar", time_bar(input.summary)},
                              {"phases", phase_rows(input.summary)},
                              {"savings", savings_card(input.summary)},
-                             {"predictions", prediction_facts(input.summary.predictions)},
+                             {"predictions", prediction_facts(input.summary)},
                              {"facts", facts(input.summary)},
                              {"sample", folded("Sample of generated text", input.sample, " open")},
                              {"settings", folded("Settings", input.settings, "")}}));

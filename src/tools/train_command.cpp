@@ -49,11 +49,11 @@ void print_end(const RunSummary& summary, const std::string& run) {
   for (Phase phase : kAllPhases)
     std::cerr << ' ' << name_of(phase) << ' ' << summary.phase(phase).steps;
   if (summary.speculation) {
-    std::cerr << "\n  late updates: " << summary.speculation->steps << " steps, waited "
-              << brief(summary.speculation->wait_seconds) << " s, the worker took "
-              << brief(summary.speculation->worker_seconds) << " s, predicted to within "
-              << brief(summary.speculation->mean_error().value_or(0))
-              << " of their size\n  report: " << run << "/report.html\n";
+    const RunSummary::Speculation& late = *summary.speculation;
+    std::cerr << "\n  late updates: " << late.steps << " steps, their predictions off by "
+              << brief(late.mean_error().value_or(0)) << " of their size; the worker took "
+              << brief(late.worker_seconds) << " s, steps waited " << brief(late.wait_seconds)
+              << " s for it\n  report: " << run << "/report.html\n";
     return;
   }
   std::cerr << "\n  predictions: " << predictions.made << " made, " << predictions.accepted

@@ -80,12 +80,22 @@ Dimension activation_bits(const HybridTrainerConfig& given) {
   return dimension;
 }
 
+/// Where late updates leave masters and state, in place of weights, gradients and state.
+Dimension exact_state(const HybridTrainerConfig& given) {
+  return {exact_state_names(),
+          [](HybridTrainerConfig& changed, const std::string& value) {
+            changed.phases.exact_state = value;
+          },
+          position_of(exact_state_names(), given.phases.exact_state)};
+}
+
 /// `with_files`: files are places too.
 std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool with_files) {
   const MemoryConfig& given = config.memory;
   std::vector<Dimension> dimensions{micro_batches(config), recomputed_share(given)};
+  const bool is_late = !config.phases.predicts_backward();
   if (given.allow_lossy) {
-    dimensions.push_back(state_bits(config));
+    if (!is_late) dimensions.push_back(state_bits(config));
     dimensions.push_back(activation_bits(config));
   }
   const auto add = [&](std::string MemoryConfig::*key) {
@@ -93,10 +103,14 @@ std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool wit
     if (!with_files && given.*key != "file") names.pop_back();
     dimensions.push_back(of_names(key, names, given));
   };
-  if (config.predict_aware_memory.offload_strategy != "drop_and_reinitialize")
+  if (is_late) {
+    if (with_files) dimensions.push_back(exact_state(config));
+  } else if (config.predict_aware_memory.offload_strategy != "drop_and_reinitialize") {
     add(&MemoryConfig::optimizer_state);
+  }
   if (config.training.cuda_graphs) return dimensions;  // which can record nothing of what follows
   add(&MemoryConfig::activations);
+  if (is_late) return dimensions;
   add(&MemoryConfig::weights);
   dimensions.push_back(of_names(&MemoryConfig::gradients, {"keep", "consume"}, given));
   return dimensions;
@@ -211,6 +225,7 @@ std::vector<PlannedOption> changed_options(const HybridTrainerConfig& from,
   add("memory.activations", from.memory.activations, to.memory.activations);
   add("memory.activation_bits", from.memory.activation_bits, to.memory.activation_bits);
   add("optimizer.state_bits", from.optimizer.state_bits, to.optimizer.state_bits);
+  add("phases.exact_state", from.phases.exact_state, to.phases.exact_state);
   add("memory.optimizer_state", from.memory.optimizer_state, to.memory.optimizer_state);
   add("memory.weights", from.memory.weights, to.memory.weights);
   add("memory.gradients", from.memory.gradients, to.memory.gradients);

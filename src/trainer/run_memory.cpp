@@ -70,6 +70,7 @@ HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainer
   config.data.batch_size = run.data.batch_size;
   config.gradient_accumulation = run.gradient_accumulation;
   config.optimizer.state_bits = run.optimizer.state_bits;
+  config.phases.exact_state = run.phases.exact_state;
   return config;
 }
 
