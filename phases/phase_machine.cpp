@@ -54,6 +54,12 @@ void PhaseMachine::load(const State& state) { parts_->load(state); }
 PhaseOutcome PhaseMachine::step(const Batch& batch) {
   const auto start = Clock::now();
   PhaseParts& parts = *parts_;
+  // Where a run was made shorter meanwhile.
+  if (parts.phase == Phase::kPredict && parts.steps_to_come() <= 1 &&
+      !parts.config().predicts_backward()) {
+    parts.phase = Phase::kCorrect;
+    parts.steps_in_phase = 0;
+  }
   PhaseExecutor& executor = *executors_[static_cast<std::size_t>(parts.phase)];
   PhaseOutcome outcome;
   outcome.phase = parts.phase;

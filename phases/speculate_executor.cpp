@@ -1,16 +1,8 @@
-#include <algorithm>
-
 #include "phases/phase_executor.h"
 
 namespace hybrid_trainer {
 
 void SpeculateExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
-  const PhaseConfig& config = parts_.config();
-  outcome.lag = std::min(parts_.steps_in_phase, config.lag);
-  if (parts_.steps_in_phase == 0) {
-    tell(outcome, concat("updates arrive ", config.lag, config.lag == 1 ? " step" : " steps",
-                         " late, for at most ", config.max_predict_steps, " steps"));
-  }
   const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
   outcome.cost += 1;
   update(parts_, measurement, outcome,
@@ -19,6 +11,11 @@ void SpeculateExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
 
 void SpeculateExecutor::judge(const LateUpdate& arrived, PhaseOutcome& outcome) {
   const PhaseConfig& config = parts_.config();
+  outcome.lag = arrived.lag;
+  if (arrived.is_late && parts_.steps_in_phase == 0) {
+    tell(outcome, concat("updates arrive ", config.lag, config.lag == 1 ? " step" : " steps",
+                         " late, for at most ", config.max_predict_steps, " steps"));
+  }
   outcome.prediction_error = arrived.prediction_error;
   const bool limited = config.prediction_error_limit > 0 && config.device_side != "none";
   if (!limited || arrived.prediction_error.value_or(0) <= config.prediction_error_limit) return;

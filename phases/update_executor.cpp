@@ -14,7 +14,17 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
   outcome.gradient_norm = measurement.norm;
   const Verdict verdict = parts.monitor.assess(measurement);
   parts.signal = verdict.signal;
+  const std::int64_t most = parts.setup.divergence.max_skipped_updates;
   const bool finite = verdict.signal != Signal::kNotFinite;
+  if (!finite) {
+    ++parts.statistics.skipped_updates;
+    if (++parts.skipped_in_a_row > most) {
+      throw Diverged(concat("training diverged: ", verdict.reason, ", ", parts.skipped_in_a_row,
+                            " updates in a row, more than divergence.max_skipped_updates = ", most,
+                            "; the weights are those of the last good update; lower "
+                            "optimizer.learning_rate or look into the data"));
+    }
+  }
   if (apply) {
     apply(finite);
   } else if (finite) {
@@ -29,14 +39,6 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
     outcome.warns = true;
     tell(outcome, "warning: " + verdict.reason);
     return;
-  }
-  const std::int64_t most = parts.setup.divergence.max_skipped_updates;
-  ++parts.statistics.skipped_updates;
-  if (++parts.skipped_in_a_row > most) {
-    throw Diverged(concat("training diverged: ", verdict.reason, ", ", parts.skipped_in_a_row,
-                          " updates in a row, more than divergence.max_skipped_updates = ", most,
-                          "; the weights are those of the last good update; lower "
-                          "optimizer.learning_rate or look into the data"));
   }
   outcome.warns = true;
   tell(outcome, concat("skipped the update: ", verdict.reason, " (", parts.skipped_in_a_row, " of ",

@@ -189,7 +189,7 @@ LibraryComputes::~LibraryComputes() {
 void compute_beside_the_team(int threads) {
   take_no_signals();
   is_in_task = true;
-  set_threads(threads);
+  omp_set_dynamic(0);
   omp_set_num_threads(threads);
 }
 

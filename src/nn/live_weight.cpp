@@ -14,13 +14,16 @@ Tensor LiveWeight::acquire(DType dtype, const Stream& stream) {
   if (dtype == live_.dtype()) return live_;
   require(dtype == DType::kF32,
           "a weight has no bf16 compute copy; call Parameter::compute_in first");
-  if (holders_++ > 0) return widened_;
-  widened_ = Tensor::empty(live_.shape(), DType::kF32, MemoryKind::kWorkspace, stream);
-  if (is_exact_) {
-    copy_or_wait(widened_, master_, stream);
-  } else {
-    kernels::cast(widened_, live_, stream);
+  if (holders_ == 0) {
+    const Tensor wide = Tensor::empty(live_.shape(), DType::kF32, MemoryKind::kWorkspace, stream);
+    if (is_exact_) {
+      copy_or_wait(wide, master_, stream);
+    } else {
+      kernels::cast(wide, live_, stream);
+    }
+    widened_ = wide;
   }
+  ++holders_;
   return widened_;
 }
 

@@ -35,6 +35,7 @@ std::string event_text(const StepRecord& record) {
   name("loss", record.loss);
   name("gradient norm", record.gradient_norm.value_or(0));
   name("predicted loss", record.predicted_loss.value_or(0));
+  name("prediction error", record.prediction_error.value_or(0));
   name("validation loss", record.validation_loss.value_or(0));
   if (text.empty() || record.event.empty()) return text + record.event;
   return text + "; " + record.event;

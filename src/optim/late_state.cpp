@@ -27,9 +27,9 @@ void wait_and_take(const Tensor& to, const State& state, const std::string& name
 
 /// The newest forecast is not kept: it follows from the exact state.
 void LateUpdates::save(State& state) const {
-  state.integers["speculation.late"] = is_late_ ? 1 : 0;
-  if (!is_late_) return;
-  require(step_ > 0, "a lag that has just begun cannot be saved");
+  const bool is_under_way = is_late_ && step_ > 0;  // else begin() makes the same anew
+  state.integers["speculation.late"] = is_under_way ? 1 : 0;
+  if (!is_under_way) return;
   state.integers["speculation.step"] = step_;
   std::vector<double> flying, errors;
   for (const Flying& one : flying_) {
@@ -74,7 +74,7 @@ void LateUpdates::load(const State& state, const std::vector<float>& rates, cons
   const std::vector<double>& errors = state.reals_of("speculation.errors");
   for (std::size_t i = 0; i < arrived_.size() && i < errors.size(); ++i) {
     arrived_[i] = {{}, state.text(concat("speculation.worst.", i))};
-    if (std::isfinite(errors[i])) arrived_[i].error = errors[i];
+    if (!std::isnan(errors[i])) arrived_[i].error = errors[i];
   }
   for (ExactWeight& weight : weights_) {
     wait_and_take(weight.live->live(), state, "speculation.live." + weight.parameter->name(),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/elementwise.h"
@@ -135,7 +136,16 @@ void LateUpdates::allocate(const Stream& stream) {
 
 void LateUpdates::begin(const std::vector<float>& rates, const Stream& stream) {
   if (is_late_) return;
-  allocate(stream);
+  try {
+    allocate(stream);
+  } catch (const OutOfMemory&) {
+    for (ExactWeight& weight : weights_) {
+      weight.forecasts.clear();
+      weight.sent.clear();
+      weight.flying.clear();
+    }
+    throw;
+  }
   is_late_ = true;
   step_ = 0;
   flying_.clear();
@@ -185,8 +195,7 @@ std::vector<kernels::GradientInFlight> LateUpdates::in_flight(const ExactWeight&
     }
     if (!gradient) continue;
     const double rate = weight.rate_factor * static_cast<double>(one.learning_rate);
-    gradients.push_back(
-        {.gradient = gradient, .scale = one.scale, .learning_rate = static_cast<float>(rate)});
+    gradients.push_back({gradient, {}, {}, one.scale, static_cast<float>(rate)});
   }
   return gradients;
 }
@@ -217,16 +226,12 @@ void LateUpdates::send(const LateStep& step, const Stream& stream) {
 ArrivedUpdate LateUpdates::wait_for_step(const LateStep& step, const Stream& stream) {
   ArrivedUpdate result;
   result.waited_seconds = worker_.wait_until_done(first_job_ + step_ + 1);
-  ++use_.steps;
+  result.lag = static_cast<std::int64_t>(flying_.size());
   if (result.waited_seconds > 0) ++use_.waits;
   use_.wait_seconds += result.waited_seconds;
   Arrived& arrived = arrived_[place(step_)];
   result.prediction_error = std::exchange(arrived.error, {});
   result.worst_weight = arrived.worst_weight;
-  if (result.prediction_error) {
-    use_.error_sum += *result.prediction_error;
-    ++use_.errors;
-  }
   flying_.push_back({step.finite, step.learning_rate, step.gradient_scale});
   if (flying_.size() > static_cast<std::size_t>(lag_)) flying_.pop_front();
   compose(stream);
@@ -264,7 +269,7 @@ void LateUpdates::update_late(std::int64_t step, const LateStep& given,
       missed += off;
       moved += size;
       if (off > worst * size) {
-        worst = size > 0 ? off / size : 0;
+        worst = size > 0 ? off / size : std::numeric_limits<double>::infinity();
         arrived.worst_weight = weight.parameter->name();
       }
     }
@@ -273,7 +278,12 @@ void LateUpdates::update_late(std::int64_t step, const LateStep& given,
   }
   if (!given.finite) return;
   exact_->end_step(host_);
-  if (moved > 0 && std::isfinite(missed)) arrived.error = std::sqrt(missed / moved);
+  if (missed == 0) {
+    arrived.error = 0;
+  } else {
+    const bool known = moved > 0 && std::isfinite(missed);
+    arrived.error = known ? std::sqrt(missed / moved) : std::numeric_limits<double>::infinity();
+  }
 }
 
 void LateUpdates::wait_for_exact_weights(const Stream& stream) {

@@ -28,10 +28,9 @@ void SpeculativeOptimizer::update_weight(std::size_t index, float learning_rate,
 
 void SpeculativeOptimizer::end_step(const Stream&) { late_->exact().end_step(late_->host()); }
 
-void SpeculativeOptimizer::write_momentum_directions(const std::vector<Tensor>& directions,
-                                                     float learning_rate, const Stream&) {
-  late_->wait_until_idle();
-  late_->exact().write_momentum_directions(directions, learning_rate, late_->host());
+void SpeculativeOptimizer::write_momentum_directions(const std::vector<Tensor>&, float,
+                                                     const Stream&) {
+  require(false, "an optimizer whose state is elsewhere gives no momentum directions");
 }
 
 void SpeculativeOptimizer::visit_state(const StateVisitor& visit) {

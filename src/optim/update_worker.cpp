@@ -55,7 +55,7 @@ double UpdateWorker::wait_until_done(std::int64_t jobs) {
   }
   if (failure_) {
     changed_.wait(lock, [&] { return done_ == submitted_; });
-    std::rethrow_exception(std::exchange(failure_, nullptr));
+    std::rethrow_exception(failure_);
   }
   return waited;
 }

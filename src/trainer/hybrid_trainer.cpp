@@ -53,6 +53,10 @@ HybridTrainer::~HybridTrainer() = default;
 
 const OffloadUse& HybridTrainer::offload_use() const { return trainable_->offload_use(); }
 
+bool HybridTrainer::has_late_updates() const {
+  return !config_.phases.predicts_backward() && last_phase_ == Phase::kPredict;
+}
+
 SpeculationUse HybridTrainer::speculation_use() const { return trainable_->speculation_use(); }
 
 const PhasePrecision& HybridTrainer::precision() const { return trainable_->precision(); }

@@ -125,7 +125,7 @@ LateUpdate ModelTrainable::wait_for_late_update(bool finite) {
     return {};
   }
   ArrivedUpdate arrived = step_->wait_for_late_update(finite);
-  return {arrived.prediction_error, std::move(arrived.worst_weight)};
+  return {arrived.prediction_error, std::move(arrived.worst_weight), true, arrived.lag};
 }
 
 void ModelTrainable::wait_for_exact_weights() {

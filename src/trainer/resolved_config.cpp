@@ -1,6 +1,7 @@
 #include "src/trainer/resolved_config.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "src/trainer/run_memory.h"
@@ -36,6 +37,11 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, const T
                               ", the data's tokenizer has ", known)});
   }
   config.validate(*settings.registry);
+  const int cores = processor_info().cores;
+  if (!config.phases.predicts_backward() && config.phases.worker_threads > cores) {
+    throw ConfigError({concat("phases.worker_threads: got ", config.phases.worker_threads,
+                              ", this process may use ", cores, " cores")});
+  }
   if (!config.optimizer.groups.empty()) check_groups(config, *settings.registry);
   return with_memory(config, {settings.run.string()}, settings.resume, *settings.registry, told);
 }

@@ -29,6 +29,18 @@ void RunRecords::resume_after(std::int64_t step) {
               " steps done; the others are missing from its curves and sums"));
 }
 
+void RunRecords::add_use_of(const HybridTrainer& trainer) {
+  summary_.predictions = trainer.statistics().predictions;
+  const OffloadUse& offload = trainer.offload_use();
+  summary_.offload = {offload.times, offload.bytes, offload.restore_seconds,
+                      offload.waited_seconds};
+  if (!summary_.speculation) return;
+  const SpeculationUse late = trainer.speculation_use();
+  summary_.speculation->waits = late.waits;
+  summary_.speculation->worker_seconds = late.worker_seconds;
+  summary_.speculation->wait_seconds = late.wait_seconds;
+}
+
 /// A timeline that cannot be written ends.
 template <class Write>
 void RunRecords::write_timeline(const Write& write) {

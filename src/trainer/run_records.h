@@ -11,6 +11,7 @@
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/observability/memory_timeline.h"
 #include "hybrid_trainer/observability/run_summary.h"
+#include "hybrid_trainer/trainer/hybrid_trainer.h"
 
 namespace hybrid_trainer {
 
@@ -30,6 +31,8 @@ class RunRecords {
   /// a run resumed from it finds every record up to its step.
   void sync();
   void tell(const std::string& text) { console_.tell(text); }
+  /// What the trainer counted: predictions, what was moved out, late updates.
+  void add_use_of(const HybridTrainer& trainer);
   RunSummary& summary() { return summary_; }
   /// Writes summary.json and report.html.
   void finish(const std::string& settings_text, const std::string& sample);

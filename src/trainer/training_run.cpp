@@ -273,16 +273,7 @@ RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer
                                     RunRecords& records) {
   const auto finish = [&](const char* end, const std::string& sampled) {
     records.summary().end = end;
-    records.summary().predictions = trainer.statistics().predictions;
-    const OffloadUse& offload = trainer.offload_use();
-    records.summary().offload = {offload.times, offload.bytes, offload.restore_seconds,
-                                 offload.waited_seconds};
-    if (auto& speculation = records.summary().speculation) {
-      const SpeculationUse use = trainer.speculation_use();
-      speculation->waits = use.waits;
-      speculation->worker_seconds = use.worker_seconds;
-      speculation->wait_seconds = use.wait_seconds;
-    }
+    records.add_use_of(trainer);
     summarise_memory(records.summary());
     records.finish(config_json(config_), sampled);
   };
@@ -317,12 +308,12 @@ std::string TrainingRun::sample(LanguageModel& model) {
 }
 
 void TrainingRun::check_steps_left(const HybridTrainer& trainer) const {
-  const std::int64_t least = trainer.steps_done() + (trainer.undecided_steps() > 0 ? 1 : 0);
+  const bool is_under_way = trainer.undecided_steps() > 0 || trainer.has_late_updates();
+  const std::int64_t least = trainer.steps_done() + (is_under_way ? 1 : 0);
   if (config_.training.steps >= least) return;
-  throw ConfigError(
-      {concat("training.steps: got ", config_.training.steps, ", and ", trainer.steps_done(),
-              " are done", least > trainer.steps_done() ? ", with a prediction undecided" : "",
-              "; want at least ", least)});
+  throw ConfigError({concat(
+      "training.steps: got ", config_.training.steps, ", and ", trainer.steps_done(), " are done",
+      is_under_way ? ", with a prediction under way" : "", "; want at least ", least)});
 }
 
 TrainingRunResult TrainingRun::train() {

@@ -4,6 +4,7 @@
 
 #include <Eigen/Dense>
 
+#include "hybrid_trainer/core/processor.h"
 #include "tests/optim/parameter_set.h"
 
 namespace hybrid_trainer {
@@ -81,6 +82,26 @@ TEST(Orthogonalizer, DoesNotDependOnTheLengthAndLeavesZerosZero) {
     EXPECT_NEAR(results[0][i], results[1][i], 1e-5);
     EXPECT_EQ(results[2][i], 0);
   }
+}
+
+TEST(Orthogonalizer, GivesTheSameBitsOnAnyNumberOfThreads) {
+  const int most = threads();
+  for (const DType products : {DType::kF32, DType::kBF16}) {
+    for (const auto& [rows, columns] : {std::pair{512, 512}, std::pair{256, 1024}}) {
+      std::vector<float> first;
+      for (const int count : {1, most}) {
+        set_threads(count);
+        const Stream stream(MemoryPool::create("device"));
+        Orthogonalizer orthogonalizer(rows * columns, std::min(rows, columns), stream);
+        const Tensor u = orthogonalizer.input(rows, columns);
+        copy(u, testing::normal_tensor({rows, columns}, 5, stream), stream);
+        const auto after = testing::numbers(orthogonalizer.orthogonal(u, products, stream));
+        if (first.empty()) first = after;
+        EXPECT_EQ(after == first, true) << count << " threads, " << name_of(products);
+      }
+    }
+  }
+  set_threads(most);
 }
 
 }  // namespace

@@ -68,12 +68,12 @@ const Flip kFlips[] = {
     {"forward_cost", [](auto& c) { c.forward_cost = 0.9; }},
     {"aim_cost", [](auto& c) { c.aim_cost = 0; }},
     {"ingredient", [](auto& c) { c.ingredient = "optimizer_state"; }},
-    {"lag", [](auto& c) { c.lag = 2; }, kLate},
     {"prediction_error_limit", [](auto& c) { c.prediction_error_limit = 0.1; }, kLate},
 };
 /// What acts on the exact state, which speculation_test.cpp has.
 bool acts_on_state(const std::string& field) {
-  return field == "device_side" || field == "exact_state" || field == "worker_threads";
+  return field == "lag" || field == "device_side" || field == "exact_state" ||
+         field == "worker_threads";
 }
 
 TEST(PhaseConfig, EveryFieldActs) {

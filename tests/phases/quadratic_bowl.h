@@ -80,9 +80,10 @@ class QuadraticBowl final : public Trainable {
   LateUpdate wait_for_late_update(bool finite) override {
     require(phase_ == Phase::kPredict, "wait_for_late_update: in Predict");
     LateUpdate arrived;
+    arrived.is_late = true;
     if (!under_way_.empty()) {
       take_step(std::exchange(under_way_, {}));
-      arrived = {prediction_error, "bowl"};
+      arrived = {prediction_error, "bowl", true, 1};
     }
     if (finite) under_way_ = std::exchange(gradients_, {});
     return arrived;

@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "support/test_files.h"
@@ -99,7 +101,9 @@ TEST_P(Speculation, PredictsTrainsAndEndsExact) {
   for (const StepRecord& record : records) {
     ASSERT_TRUE(record.lag.has_value());
     EXPECT_LE(*record.lag, GetParam().lag);
-    if (record.phase != Phase::kPredict) EXPECT_EQ(*record.lag, 0);
+    if (record.phase != Phase::kPredict) {
+      EXPECT_EQ(*record.lag, 0);
+    }
     late += *record.lag > 0;
     errors += record.prediction_error.has_value();
     EXPECT_TRUE(std::isfinite(record.loss));
@@ -146,6 +150,32 @@ TEST_P(Speculation, IsSimulatedToTheByte) {
     const auto real = static_cast<double>(measured[static_cast<std::size_t>(phase)]);
     EXPECT_NEAR(planned / real, 1, 0.01) << name_of(phase);
   }
+}
+
+TEST(SpeculationConfig, EachFieldActs) {
+  const TemporaryFolder folder;
+  prepare_tiny_data(folder.path() / "data");
+  int runs = 0;
+  const auto trained = [&](const std::function<void(HybridTrainerConfig&)>& change) {
+    HybridTrainerConfig config = tiny_config();
+    config.phases.ingredient = "optimizer_state";
+    config.training.steps = 24;
+    change(config);
+    const auto run = folder.path() / std::to_string(runs++);
+    train_tiny(config, folder.path() / "data", run);
+    return run;
+  };
+  const auto plain = trained([](auto&) {});
+  EXPECT_NE(losses_of(trained([](auto& c) { c.phases.lag = 2; })), losses_of(plain));
+  EXPECT_NE(losses_of(trained([](auto& c) { c.phases.device_side = "sketch"; })), losses_of(plain));
+  const auto in_file = trained([](auto& c) { c.phases.exact_state = "file"; });
+  EXPECT_EQ(losses_of(in_file), losses_of(plain));
+  EXPECT_LT(records_of(in_file).front().host_memory.live_total,
+            records_of(plain).front().host_memory.live_total);
+  const int cores = processor_info().cores;
+  EXPECT_EQ(losses_of(trained([&](auto& c) { c.phases.worker_threads = cores; })),
+            losses_of(plain));
+  EXPECT_THROW(trained([&](auto& c) { c.phases.worker_threads = cores + 1; }), ConfigError);
 }
 
 TEST(SpeculationConfig, SaysWhatDoesNotGoTogether) {

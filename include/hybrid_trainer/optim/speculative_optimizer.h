@@ -33,18 +33,19 @@ struct ArrivedUpdate {
   /// weights; absent for a skipped one and for the first L.
   std::optional<double> prediction_error;
   std::string worst_weight;  // where it was largest
+  std::int64_t lag = 0;      // updates under way while the step was computed
   double waited_seconds = 0;
 };
 
 struct SpeculationUse {
-  std::int64_t steps = 0, waits = 0, errors = 0;
-  double error_sum = 0, worker_seconds = 0, wait_seconds = 0;
+  std::int64_t waits = 0;
+  double worker_seconds = 0, wait_seconds = 0;
 };
 
 /// An optimizer whose masters and exact state are not on the device, which holds only what products
 /// read. An Optimizer's step (lag 0) updates them where they are and brings the new weights at once.
 ///
-/// With lag L, step_late sends the gradients and returns; a worker makes the exact update while the
+/// With lag L, wait_for_late_step sends the gradients and returns; a worker makes the exact update while the
 /// next steps are computed, and writes a forecast: weights that contain what is known of the L
 /// updates to come. Live weights are composed of the forecast made after the update of L steps before
 /// and the gradients in flight since. Which update meets which step is fixed by counting, never by
@@ -64,6 +65,7 @@ class SpeculativeOptimizer final : public Optimizer {
   void update_weight(std::size_t index, float learning_rate, float gradient_scale,
                      const Stream& stream) override;
   void end_step(const Stream& stream) override;
+  /// Throws Error.
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;
   /// Waits for the worker.

@@ -19,9 +19,12 @@ struct GradientMeasurement {
 
 /// The exact update that arrived in a step.
 struct LateUpdate {
-  /// ‖predicted − exact‖/‖exact‖ of the updates under way when it began; absent where there was none.
+  /// ‖predicted − exact‖/‖exact‖ of the updates under way that end with it; absent where none
+  /// arrived.
   std::optional<double> prediction_error;
   std::string worst_weight;  // where it was largest
+  bool is_late = false;      // else memory had no room, and the update was made at once
+  std::int64_t lag = 0;      // updates under way while the step was computed
 };
 
 /// The few things that a phase does to a model. The trainer implements it over a LossModel, an
@@ -46,7 +49,8 @@ class Trainable {
   /// Works in every phase; in Predict it allocates the gradients first. Blocks.
   virtual GradientMeasurement wait_for_gradient(const Batch& batch) = 0;
   /// The optimizer's update with the (clipped) gradient of the last measurement and the schedule's
-  /// current learning rate. Never called in Predict, nor after a measurement that is not finite.
+  /// current learning rate. Not in Predict on forward passes, nor after a measurement that is not
+  /// finite.
   virtual void apply_gradient() = 0;
   /// In Predict where it goes on without the optimizer state: the update by the last measurement's
   /// gradient gets under way, and the weights become those predicted for the next step. Not

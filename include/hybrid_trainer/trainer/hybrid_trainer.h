@@ -51,6 +51,8 @@ class HybridTrainer {
   const PhaseStatistics& statistics() const { return machine_.statistics(); }
   /// Of the optimizer state in Predict.
   const OffloadUse& offload_use() const;
+  /// Whether updates are under way, so that the weights are predicted ones.
+  bool has_late_updates() const;
   /// Of late updates, since the trainer was made.
   SpeculationUse speculation_use() const;
   DType dtype_of(Phase phase) const { return precision().of(phase); }
