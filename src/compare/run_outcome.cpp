@@ -1,5 +1,6 @@
 #include "src/compare/run_outcome.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
 
@@ -65,10 +66,16 @@ std::optional<double> charged_cost(const json::value& summary) {
   return std::isnan(cost) ? std::nullopt : std::optional(cost);
 }
 
-double full_step_flops(const HybridTrainerConfig& config) {
-  return find_family(config.model.family)
-      .step_flops(config.model, config.data.batch_size * config.gradient_accumulation.micro_batches,
-                  config.data.sequence_length);
+/// What the steps were charged, in FLOPs of Full steps on batches of the same shape.
+double charged_flops(const HybridTrainerConfig& config, const std::string& metrics) {
+  double flops = 0;
+  for_each_record(metrics, [&](const StepRecord& record) {
+    flops += record.cost.value_or(0) *
+             find_family(config.model.family)
+                 .step_flops(config.model, record.effective_batch,
+                             record.tokens / std::max<std::int64_t>(1, record.effective_batch));
+  });
+  return flops;
 }
 
 /// What the run's own data and machine filled in, filled in.
@@ -159,8 +166,8 @@ RunOutcome read_outcome(const fs::path& run, const RunPoint& point) {
                          count_below(summary, {"predictions", "shrunk"}),
                          count_below(summary, {"predictions", "reverted"})};
   const RunPaths paths{run.string()};
-  if (outcome.cost && fs::exists(paths.config()))
-    outcome.flops = *outcome.cost * full_step_flops(config_of_run(paths));
+  if (outcome.cost && fs::exists(paths.config()) && fs::exists(paths.metrics()))
+    outcome.flops = charged_flops(config_of_run(paths), paths.metrics());
   const std::string end = string_below(summary, "end");
   outcome.failure = string_below(summary, "failure");
   outcome.diverged = end == "diverged";

@@ -35,6 +35,16 @@ std::string name_of(const TokenDataset& dataset) {
   return concat("split ", name_of(dataset.split()), " of ", dataset.folder().string());
 }
 
+/// The first elements of both tensors under another shape.
+Batch shaped(const Batch& batch, const BatchShape& shape) {
+  const auto part = [&](const Tensor& tensor) {
+    return tensor.view({tensor.elements()})
+        .rows(0, shape.tokens())
+        .view({shape.batch_size, shape.sequence_length});
+  };
+  return {part(batch.inputs), part(batch.targets)};
+}
+
 }  // namespace
 
 /// A ring of batches and the thread that fills those to come. Batch i lies in slot i mod their
@@ -44,7 +54,7 @@ class BatchLoader::Prefetch {
   Prefetch(const BatchLoader& loader, const Stream& stream)
       : loader_(loader), slots_(static_cast<std::size_t>(loader.settings_.prefetch_depth + 1)) {
     for (Slot& slot : slots_) {
-      slot.batch =
+      slot.memory =
           empty_batch(loader.settings_.batch_size, loader.settings_.sequence_length, stream);
     }
     thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
@@ -69,7 +79,8 @@ class BatchLoader::Prefetch {
  private:
   static constexpr std::int64_t kNone = -1;
   struct Slot {
-    Batch batch;
+    Batch memory;
+    Batch batch;                  // the part of it that is used
     std::int64_t wanted = kNone;  // index of the batch that belongs here
     std::int64_t filled = kNone;  // index of the batch that is here, complete
     std::exception_ptr failure;   // while filling it
@@ -98,6 +109,7 @@ class BatchLoader::Prefetch {
       lock.unlock();
       std::exception_ptr failure;
       try {
+        slot.batch = shaped(slot.memory, loader_.order_.shape_of(index));
         loader_.read(index, slot.batch);
       } catch (...) {
         failure = std::current_exception();
@@ -139,9 +151,8 @@ void BatchLoader::seek(std::int64_t batch_index) {
 std::int64_t BatchLoader::windows_per_epoch() const { return order_.windows_per_epoch(); }
 
 void BatchLoader::read(std::int64_t batch_index, const Batch& batch) const {
-  for (std::int64_t row = 0; row < settings_.batch_size; ++row) {
-    read_sequence(*dataset_, order_.start_of(batch_index * settings_.batch_size + row), batch, row);
-  }
+  for (std::int64_t row = 0; row < batch.size(); ++row)
+    read_sequence(*dataset_, order_.start_of(batch_index, row), batch, row);
 }
 
 EvaluationWindows::EvaluationWindows(const TokenDataset& dataset, std::int64_t batch_size,

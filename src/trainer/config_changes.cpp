@@ -87,6 +87,11 @@ void compare_groups(const std::string& path, const FieldNode& was, const FieldNo
 ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrainerConfig& now) {
   ConfigChanges changes;
   compare_groups("", field_tree(saved), field_tree(now), changes);
+  if (!saved.stretches.empty() && saved.training.steps != now.training.steps) {
+    changes.refused.push_back(
+        concat("training.steps: the run was saved with ", saved.training.steps,
+               ", of which its stretches are shares; got ", now.training.steps));
+  }
   return changes;
 }
 

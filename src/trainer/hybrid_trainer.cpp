@@ -1,5 +1,6 @@
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "hybrid_trainer/core/batch_upload.h"
@@ -9,6 +10,7 @@
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
 #include "src/trainer/config_changes.h"
+#include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -40,6 +42,7 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
 HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config,
                              const Stream& stream, std::shared_ptr<MemoryPlaces> places)
     : config_(validated(config)),
+      stretches_(std::make_unique<Stretches>(config_)),
       stream_(stream),
       host_pool_(places->host().pool()),
       monitor_(config.memory.profile, config.device_budget()),
@@ -61,6 +64,8 @@ SpeculationUse HybridTrainer::speculation_use() const { return trainable_->specu
 
 const PhasePrecision& HybridTrainer::precision() const { return trainable_->precision(); }
 
+BatchShape HybridTrainer::batch_shape() const { return stretches_->at(steps_done_).batch; }
+
 void HybridTrainer::tell(const std::string& text) const {
   if (listener_) listener_(text);
 }
@@ -73,8 +78,12 @@ void HybridTrainer::tell_mishap(const std::string& text) {
 
 /// Tells once of each status worse than the last one told, from warning on, and of a leak.
 void HybridTrainer::watch_memory(StepRecord& record) {
-  const MemoryReading reading = monitor_.observe(record.phase, record.device_memory,
-                                                 record.effective_batch / record.micro_batches);
+  const std::int64_t whole_tokens = stretches_->all().back().batch.sequence_length;
+  const std::int64_t examples =  // of the config's length
+      config_.stretches.empty() ? record.effective_batch : record.tokens / whole_tokens;
+  const MemoryReading reading =
+      monitor_.observe(record.phase, record.device_memory,
+                       std::max<std::int64_t>(1, examples / record.micro_batches));
   record.recommended_micro_batch = reading.recommended_micro_batch;
   record.memory_status = name_of(reading.status);
   record.memory_share = reading.share;
@@ -92,6 +101,15 @@ void HybridTrainer::watch_memory(StepRecord& record) {
     tell_mishap(concat("device memory grows with every step of ", name_of(record.phase),
                        ": something is never freed"));
   }
+}
+
+/// The first step of each stretch but the first says what steps are made of from there on.
+void HybridTrainer::tell_stretch(StepRecord& record) {
+  const Stretch& stretch = stretches_->at(record.step - 1);
+  if (record.step == 1 || stretch == stretches_->at(record.step - 2)) return;
+  const std::string text = concat(text_of(stretch), " a step from here on");
+  record.event += (record.event.empty() ? "" : "; ") + text;
+  tell(concat("step ", record.step, ": ", text));
 }
 
 StepRecord HybridTrainer::step(const Batch& batch) {
@@ -116,10 +134,11 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   record.event = outcome.event;
   record.tokens = batch.tokens();
   record.effective_batch = batch.size();
-  record.micro_batches = trainable_->micro_batches();
+  record.micro_batches = trainable_->micro_batches_of(batch);
   record.device_memory = stream_.pool()->use();
   if (const auto border = trainable_->take_border()) record.border_peak_bytes = border->peak_total;
   record.host_memory = host_pool_->use();
+  tell_stretch(record);
   watch_memory(record);
   record.warns = outcome.warns || !mishaps_.empty();
   record.seconds = seconds_since(begin);

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
 
@@ -119,6 +120,7 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   cannot_be_recorded("activations", memory.activations, "device");
   cannot_be_recorded("weights", memory.weights, "device");
   cannot_be_recorded("gradients", memory.gradients, "keep");
+  collect_stretch_problems(*this, found);
   if (!phases.predicts_backward()) collect_speculation_problems(found);
   if (phases.predicts_backward() && optimizer_state_home() != "device" &&
       predict_aware_memory.offload_strategy == "drop_and_reinitialize") {

@@ -92,13 +92,27 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
           memory.async_restore ? memory.async_restore_lookahead : 0, 0};
 }
 
-/// From the second micro-batch on, each takes what the one before took; only the loader's batches
-/// grow, which are small beside it and added.
+/// Stretches take no more than the rest of the run. From the second micro-batch on, each takes what
+/// the one before took; only the loader's batches grow, which are small beside it and added.
 HybridTrainerConfig fewer_micro_batches(HybridTrainerConfig config) {
   constexpr std::int64_t kMost = 3;
+  config.stretches.clear();
   config.gradient_accumulation.micro_batches =
       std::min(config.gradient_accumulation.micro_batches, kMost);
   return config;
+}
+
+/// The peaks of whichever takes more.
+void include_larger(MemoryNeed& need, const MemoryNeed& other) {
+  need.device_bytes = std::max(need.device_bytes, other.device_bytes);
+  need.host_bytes = std::max(need.host_bytes, other.host_bytes);
+  need.disk_bytes = std::max(need.disk_bytes, other.disk_bytes);
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    PhaseMemory& taken = need.phases[i];
+    taken.peak_bytes = std::max(taken.peak_bytes, other.phases[i].peak_bytes);
+    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
+      taken.by_kind[kind] = std::max(taken.by_kind[kind], other.phases[i].by_kind[kind]);
+  }
 }
 
 /// A run without its data and its files.
@@ -217,7 +231,14 @@ class SimulatedRun {
 
 MemoryNeed simulate_memory(const HybridTrainerConfig& config, Device device, SimulatedPhases phases,
                            const ModelRegistry& registry) {
-  return SimulatedRun(config, device, registry).run(phases);
+  MemoryNeed need = SimulatedRun(config, device, registry).run(phases);
+  for (const StretchConfig& stretch : config.stretches) {
+    if (!stretch.precision) continue;
+    HybridTrainerConfig other = config;
+    other.mixed_precision.warmup = other.mixed_precision.full = *stretch.precision;
+    include_larger(need, SimulatedRun(other, device, registry).run(phases));
+  }
+  return need;
 }
 
 }  // namespace hybrid_trainer

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/memory/away_weight.h"
+#include "src/trainer/stretches.h"
 #include "src/trainer/training_step.h"
 
 namespace hybrid_trainer {
@@ -75,6 +76,7 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
                        config.predict_aware_memory.offload_strategy != "none"),
       tell_(std::move(tell)),
       step_(std::make_unique<TrainingStep>(model, config, stream, *places_)),
+      stretches_(std::make_unique<Stretches>(config)),
       precision_(precision_of(config), typical_width(model), stream.device()),
       offload_(make_offload_strategy(predict_aware(config),
                                      offload_pool(predict_aware(config), *places_),
@@ -102,7 +104,7 @@ void ModelTrainable::enter_phase(Phase phase) {
     is_rounded_ = false;
     for (Parameter* parameter : step_->parameters()) parameter->recall_master();
   }
-  step_->compute_in(precision_.of(phase), !predicts);
+  step_->compute_in(*(dtype_ = dtype_here()), !predicts);
   if (predicts) park_masters();
   if (phase == Phase::kPredict && !predicts_backward_) begin_lag();
   if (border_) return;  // Full's precision in a step of Correct
@@ -178,17 +180,19 @@ void ModelTrainable::begin_restore() { offload_->begin_restore(); }
 
 template <class Compute>
 auto ModelTrainable::tell_halving(const Batch& batch, const Compute& compute) {
-  const std::int64_t before = step_->micro_batches();
+  const std::int64_t before = step_->micro_batches_of(batch);
   const auto result = compute();
-  if (step_->micro_batches() != before) {
+  if (step_->micro_batches_of(batch) != before) {
     tell_(concat("memory is too small for micro-batches of ", batch.size() / before,
                  " examples in ", name_of(phase_), "; there they have ",
-                 batch.size() / step_->micro_batches(), " from here on"));
+                 batch.size() / step_->micro_batches_of(batch), " from here on"));
   }
   return result;
 }
 
-std::int64_t ModelTrainable::micro_batches() const { return step_->micro_batches(); }
+std::int64_t ModelTrainable::micro_batches_of(const Batch& batch) const {
+  return step_->micro_batches_of(batch);
+}
 
 double ModelTrainable::wait_for_loss(const Batch& batch) {
   begin_return();
@@ -275,12 +279,24 @@ void ModelTrainable::write_momentum_directions(const std::vector<Tensor>& direct
 
 void ModelTrainable::rewind(std::int64_t steps) {
   rewound_ = steps;
-  step_->set_steps_done(steps_done_ - rewound_);
+  go_to_step();
 }
 
 void ModelTrainable::set_steps_done(std::int64_t steps) {
   steps_done_ = steps;
+  go_to_step();
+}
+
+/// In Warmup and Full a stretch may compute in a precision of its own.
+DType ModelTrainable::dtype_here() const {
+  const bool is_stretched = phase_ == Phase::kWarmup || phase_ == Phase::kFull;
+  const std::optional<DType> own = stretches_->at(steps_done_ - rewound_).precision;
+  return is_stretched && own ? *own : precision_.of(phase_);
+}
+
+void ModelTrainable::go_to_step() {
   step_->set_steps_done(steps_done_ - rewound_);
+  if (dtype_ && dtype_here() != *dtype_) step_->compute_in(*(dtype_ = dtype_here()), true);
 }
 
 double ModelTrainable::learning_rate() const { return step_->learning_rate(); }

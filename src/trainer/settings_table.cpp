@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -40,8 +41,12 @@ std::string groups_text(const OptimizerConfig& optimizer) {
 std::string batch_line(const HybridTrainerConfig& config) {
   const std::int64_t parts = config.gradient_accumulation.micro_batches;
   const std::int64_t effective = config.data.batch_size * parts;
+  std::string before;
+  const std::vector<Stretch> stretches = Stretches(config).all();
+  for (std::size_t i = 0; i + 1 < stretches.size(); ++i)
+    before += concat(text_of(stretches[i]), " until step ", stretches[i + 1].first_step, ", then ");
   return concat(
-      effective, " sequences of ", config.data.sequence_length, " tokens a step",
+      before, effective, " sequences of ", config.data.sequence_length, " tokens a step",
       parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
 }
 

@@ -23,6 +23,7 @@
 #include "src/trainer/run_memory.h"
 #include "src/trainer/run_records.h"
 #include "src/trainer/settings_table.h"
+#include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -71,7 +72,8 @@ class TrainingRun {
             .sequence_length = config.data.sequence_length,
             .shuffle = config.data.shuffle,
             .seed = static_cast<std::uint64_t>(config.training.seed),
-            .prefetch_depth = config.data.prefetch_depth};
+            .prefetch_depth = config.data.prefetch_depth,
+            .stretches = Stretches(config).batches()};
   }
   /// Batches are made by the processor: in its own memory, or in pinned memory for upload.
   const Stream& batches_stream() const {

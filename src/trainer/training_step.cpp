@@ -27,6 +27,7 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
                            const Stream& stream, MemoryPlaces& places)
     : model_(model),
       config_(config),
+      stretches_(config),
       stream_(stream),
       parameters_(trainable_parameters(model)),
       places_(places),
@@ -102,13 +103,22 @@ void TrainingStep::upload_step_number() {
   copy(step_words_, host_step_words_, stream_);
 }
 
+std::int64_t TrainingStep::micro_batches_of(const Batch& batch) const {
+  if (config_.stretches.empty()) return micro_batches_;
+  const std::int64_t most_tokens = stretches_.all().back().batch.tokens() / micro_batches_;
+  std::int64_t count = 1;
+  while (batch.size() % count != 0 || batch.tokens() / count > most_tokens) ++count;
+  return count;
+}
+
 Batch TrainingStep::micro_batch(const Batch& batch, std::int64_t index) const {
-  const std::int64_t size = batch.size() / micro_batches();
+  const std::int64_t size = batch.size() / micro_batches_of(batch);
   return batch.examples(index * size, (index + 1) * size);
 }
 
 double TrainingStep::rate_at(std::int64_t steps_done) const {
-  return hybrid_trainer::learning_rate(config_.schedule, config_.optimizer.learning_rate,
+  return stretches_.at(steps_done).rate_factor *
+         hybrid_trainer::learning_rate(config_.schedule, config_.optimizer.learning_rate,
                                        steps_done, config_.training.steps);
 }
 
@@ -142,7 +152,7 @@ double TrainingStep::wait_for_loss(const Batch& batch) {
 
 double TrainingStep::enqueue_and_wait_for_loss(const Batch& batch) {
   std::vector<Tensor> losses;
-  for (std::int64_t i = 0; i < micro_batches(); ++i) {
+  for (std::int64_t i = 0; i < micro_batches_of(batch); ++i) {
     ForwardOnlyTape tape(pass(false, 0));
     losses.push_back(model_.forward(micro_batch(batch, i), 1.0f, tape, stream_));
   }
@@ -150,7 +160,7 @@ double TrainingStep::enqueue_and_wait_for_loss(const Batch& batch) {
 }
 
 GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
-  if (batch.size() % micro_batches() != 0) {
+  if (batch.size() % micro_batches_of(batch) != 0) {
     throw ShapeMismatch(concat("a batch of ", batch.size(), " examples does not split into ",
                                micro_batches(), " micro-batches"));
   }
@@ -164,7 +174,7 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
 }
 
 PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
-  begin_gradients(parameters_, sink(), micro_batches());
+  begin_gradients(parameters_, sink(), micro_batches_of(batch));
   const auto enqueue = [this](const Batch& given, const Stream& stream) {
     return enqueue_gradient(given, stream);
   };
@@ -176,8 +186,13 @@ PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
 }
 
 bool TrainingStep::wait_and_halve_micro_batches(const Batch& batch) {
-  if (batch.size() % (2 * micro_batches()) != 0) return false;
-  micro_batches_ *= 2;
+  const std::int64_t before = micro_batches_of(batch),
+                     largest = config_.stretches.empty() ? batch.size()
+                                                         : stretches_.all().back().batch.batch_size;
+  do {
+    if (largest % (2 * micro_batches_) != 0) return false;
+    micro_batches_ *= 2;
+  } while (micro_batches_of(batch) == before);
   stream_.synchronize();  // what the failed attempt enqueued
   stream_.pool()->trim();
   return true;
@@ -185,10 +200,11 @@ bool TrainingStep::wait_and_halve_micro_batches(const Batch& batch) {
 
 PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream& stream) {
   consumed_.begin();
-  begin_gradients(parameters_, sink(), micro_batches());
-  const float scale = 1.0f / static_cast<float>(micro_batches());
+  const std::int64_t parts = micro_batches_of(batch);
+  begin_gradients(parameters_, sink(), parts);
+  const float scale = 1.0f / static_cast<float>(parts);
   PendingGradient pending;
-  for (std::int64_t i = 0; i < micro_batches(); ++i) {
+  for (std::int64_t i = 0; i < parts; ++i) {
     const Batch part = micro_batch(batch, i);
     const auto tape =
         make_tape(pass(true, i * part.tokens()), least_rebuild(stream.device()),

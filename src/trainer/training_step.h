@@ -12,6 +12,7 @@
 #include "hybrid_trainer/phases/trainable.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "src/trainer/gradient_recording.h"
+#include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
 
@@ -51,7 +52,9 @@ class TrainingStep {
   /// again with twice as many of half the size, which stay so. Blocks. Throws ShapeMismatch, and
   /// OutOfMemory where they cannot be halved.
   GradientMeasurement wait_for_gradient(const Batch& batch);
+  /// Of a batch as large as any; of stretches' smaller ones, as many as are no larger than those.
   std::int64_t micro_batches() const { return micro_batches_; }
+  std::int64_t micro_batches_of(const Batch& batch) const;
   void set_micro_batches(std::int64_t count) { micro_batches_ = count; }
   /// The optimizer's update by the last gradient, clipped.
   void apply_gradient();
@@ -83,6 +86,7 @@ class TrainingStep {
 
   LossModel& model_;
   HybridTrainerConfig config_;
+  Stretches stretches_;
   const Stream& stream_;
   std::vector<Parameter*> parameters_;
   MemoryPlaces& places_;

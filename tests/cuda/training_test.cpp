@@ -3,19 +3,11 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
 #include "tests/cuda/orders.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {
-
-std::vector<StepRecord> records_of(const std::filesystem::path& run) {
-  std::vector<StepRecord> records;
-  for_each_record(run / "metrics.jsonl",
-                  [&](const StepRecord& record) { records.push_back(record); });
-  return records;
-}
 
 /// In one precision, as "auto" is another on a processor.
 HybridTrainerConfig fixed_config() {

@@ -77,6 +77,8 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"schedule.warmup_steps", {{"schedule.warmup_steps", "8"}}},
       {"schedule.final_fraction", {{"schedule.final_fraction", "0.5"}}},
       {"schedule.decay_share", {{"schedule.decay_share", "0.9"}}},
+      {"schedule.batch_rule", {{"schedule.batch_rule", "none"}}},
+      {"stretches", {{"stretches", R"([{"until": 0.5, "sequence_length": 8}])"}}},
       {"mixed_precision.warmup", {{"mixed_precision.warmup", "bf16"}}},
       {"mixed_precision.full", {{"mixed_precision.full", "bf16"}}},
       {"mixed_precision.predict", {{"mixed_precision.predict", "bf16"}}},
@@ -109,6 +111,8 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
 std::vector<std::pair<std::string, std::string>> ground(const std::string& field) {
   if (field == "optimizer.momentum") return {{"optimizer.name", "sgd"}};
   if (field == "optimizer.state_bits") return {{"model.width", "64"}};
+  if (field == "schedule.batch_rule")
+    return {{"stretches", R"([{"until": 0.5, "effective_batch": 2}])"}};
   if (field == "schedule.decay_share") return {{"schedule.name", "wsd"}};
   if (field == "training.memory_budget_mb") return {{"model.width", "256"}};
   if (field == "memory.recompute") return {{"model.layers", "4"}};

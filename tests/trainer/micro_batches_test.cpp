@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "tests/trainer/tiny_run.h"
 
@@ -23,12 +22,7 @@ HybridTrainerConfig mixed_config() {
 class MicroBatches : public ::testing::Test {
  protected:
   void SetUp() override { prepare_tiny_data(data_, 4000); }
-  std::vector<StepRecord> records() const {
-    std::vector<StepRecord> found;
-    for_each_record(run_ / "metrics.jsonl",
-                    [&](const StepRecord& record) { found.push_back(record); });
-    return found;
-  }
+  std::vector<StepRecord> records() const { return records_of(run_); }
   void drop_checkpoint(const char* name) const {
     ASSERT_EQ(std::filesystem::remove_all(run_ / "checkpoints" / name) > 0, true) << name;
   }

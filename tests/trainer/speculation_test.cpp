@@ -6,20 +6,12 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "support/test_files.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {
-
-std::vector<StepRecord> records_of(const std::filesystem::path& run) {
-  std::vector<StepRecord> records;
-  for_each_record(run / "metrics.jsonl",
-                  [&](const StepRecord& record) { records.push_back(record); });
-  return records;
-}
 
 std::vector<double> losses_of(const std::filesystem::path& run) {
   std::vector<double> losses;

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/data/prepare.h"
 #include "hybrid_trainer/io/checkpoint.h"
+#include "hybrid_trainer/observability/jsonl_sink.h"
 
 namespace hybrid_trainer {
 
@@ -62,6 +63,13 @@ TrainingRunResult train_tiny(const HybridTrainerConfig& config, const fs::path& 
     show();
     throw;
   }
+}
+
+std::vector<StepRecord> records_of(const fs::path& run) {
+  std::vector<StepRecord> records;
+  for_each_record(run / "metrics.jsonl",
+                  [&](const StepRecord& record) { records.push_back(record); });
+  return records;
 }
 
 void copy_up_to(const fs::path& run, const fs::path& copy, std::int64_t last, std::int64_t steps) {

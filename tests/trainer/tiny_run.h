@@ -2,7 +2,9 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
+#include "hybrid_trainer/observability/step_record.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "hybrid_trainer/trainer/training_run.h"
 #include "tests/trainer/temporary_folder.h"
@@ -19,6 +21,9 @@ HybridTrainerConfig tiny_config();
 TrainingRunResult train_tiny(const HybridTrainerConfig& config, const std::filesystem::path& data,
                              const std::filesystem::path& run, bool resume = false,
                              std::string* console = nullptr);
+
+/// What metrics.jsonl holds of the run.
+std::vector<StepRecord> records_of(const std::filesystem::path& run);
 
 /// A copy of a run as it was after step `last`; it had saved each of `steps` steps.
 void copy_up_to(const std::filesystem::path& run, const std::filesystem::path& copy,

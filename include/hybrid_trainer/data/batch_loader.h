@@ -4,18 +4,18 @@
 #include <memory>
 
 #include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/data/batch_order.h"
 #include "hybrid_trainer/data/token_dataset.h"
-#include "hybrid_trainer/data/window_order.h"
 
 namespace hybrid_trainer {
 
-/// An endless sequence of training batches. Batch i holds the sequences i B … i B + B - 1 of the
-/// WindowOrder, so the position is just the number of batches taken. A background thread fills the
-/// next prefetch_depth batches while one is in use.
+/// An endless sequence of training batches. BatchOrder says what batch i holds, so that the position
+/// is just the number of batches taken. A background thread fills the next prefetch_depth batches
+/// while one is in use.
 class BatchLoader {
  public:
-  /// Takes prefetch_depth + 1 batches, each two tensors (B, T) i32, from the stream's pool;
-  /// allocates nothing later. The dataset must outlive the loader.
+  /// Takes prefetch_depth + 1 batches, each two tensors (B, T) i32 of the largest shape, from the
+  /// stream's pool; allocates nothing later. The dataset must outlive the loader.
   BatchLoader(const TokenDataset& dataset, const BatchSettings& settings, const Stream& stream);
   ~BatchLoader();
 
@@ -34,7 +34,7 @@ class BatchLoader {
   class Prefetch;
   const TokenDataset* dataset_;
   BatchSettings settings_;
-  WindowOrder order_;
+  BatchOrder order_;
   std::int64_t taken_ = 0;
   std::unique_ptr<Prefetch> prefetch_;
 };

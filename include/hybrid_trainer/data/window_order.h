@@ -2,15 +2,31 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace hybrid_trainer {
+
+struct BatchShape {
+  std::int64_t batch_size = 0;       // B, sequences in a batch
+  std::int64_t sequence_length = 0;  // T, tokens in a sequence
+  std::int64_t tokens() const { return batch_size * sequence_length; }
+  bool operator==(const BatchShape&) const = default;
+};
+
+/// So many batches of another shape than the rest of a run.
+struct BatchStretch {
+  std::int64_t batches = 0;
+  BatchShape shape;
+  bool operator==(const BatchStretch&) const = default;
+};
 
 struct BatchSettings {
   std::int64_t batch_size = 0;       // B, sequences in a batch
   std::int64_t sequence_length = 0;  // T, tokens in a sequence
   bool shuffle = true;
   std::uint64_t seed = 0;
-  std::int64_t prefetch_depth = 1;  // batches read ahead; changes no batch
+  std::int64_t prefetch_depth = 1;        // batches read ahead; changes no batch
+  std::vector<BatchStretch> stretches{};  // what a run begins with
 };
 
 /// Where training sequences start in a stream of N tokens; depends on the settings and the

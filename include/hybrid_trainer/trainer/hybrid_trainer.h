@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/data/window_order.h"
 #include "hybrid_trainer/memory/memory_monitor.h"
 #include "hybrid_trainer/memory/offload_strategy.h"
 #include "hybrid_trainer/nn/loss_model.h"
@@ -20,6 +21,7 @@ namespace hybrid_trainer {
 class BatchUpload;
 class MemoryPlaces;
 class ModelTrainable;
+class Stretches;
 
 /// Trains any LossModel in phases: one call of step() per batch.
 ///
@@ -28,7 +30,7 @@ class ModelTrainable;
 ///
 /// The groups `model`, `data.shuffle` and `training.evaluate_every_steps` of the config are for
 /// whoever builds the model and feeds the batches; a batch has data.batch_size ·
-/// gradient_accumulation.micro_batches examples.
+/// gradient_accumulation.micro_batches examples or, where the config has stretches, batch_shape().
 class HybridTrainer {
  public:
   /// `model` and `stream` must outlive the trainer. What Predict offloads goes to `host_pool`, by
@@ -46,6 +48,8 @@ class HybridTrainer {
   /// Diverged if loss or gradients remain non-finite.
   StepRecord step(const Batch& batch);
   std::int64_t steps_done() const { return steps_done_; }
+  /// Of the next step's batch, by data.batch_size, accumulation and stretches.
+  BatchShape batch_shape() const;
   /// The phase of the next step.
   Phase phase() const { return machine_.phase(); }
   const PhaseStatistics& statistics() const { return machine_.statistics(); }
@@ -86,8 +90,10 @@ class HybridTrainer {
   void tell(const std::string& text) const;
   void watch_memory(StepRecord& record);
   void tell_mishap(const std::string& text);
+  void tell_stretch(StepRecord& record);
   void check_config_of(const State& state, const std::optional<HybridTrainerConfig>& older) const;
   HybridTrainerConfig config_;
+  std::unique_ptr<Stretches> stretches_;
   const Stream& stream_;
   std::shared_ptr<MemoryPool> host_pool_;
   std::function<void(const std::string&)> listener_, mishap_listener_;

@@ -15,6 +15,7 @@
 #include "hybrid_trainer/phases/phase_config.h"
 #include "hybrid_trainer/trainer/gradient_accumulation_config.h"
 #include "hybrid_trainer/trainer/mixed_precision_config.h"
+#include "hybrid_trainer/trainer/stretch_config.h"
 #include "hybrid_trainer/trainer/training_config.h"
 
 namespace hybrid_trainer {
@@ -35,6 +36,7 @@ struct HybridTrainerConfig {
   PredictAwareMemoryConfig predict_aware_memory;
   DivergenceConfig divergence;
   CheckpointConfig checkpoint;
+  std::vector<StretchConfig> stretches;
   std::string device = "auto";
 
   template <class Self, class Visitor>
@@ -53,6 +55,8 @@ struct HybridTrainerConfig {
                 "Where the optimizer state is during Predict."});
     visit(Field{"divergence", self.divergence, "What counts as a run gone wrong."});
     visit(Field{"checkpoint", self.checkpoint, "When the run is saved."});
+    visit(Field{"stretches", self.stretches,
+                "What a run begins with, as short sequences or small batches."});
     visit(
         Field{"device", self.device,
               "Where training runs: cpu, cuda (the first CUDA device), cuda:N, or auto: CUDA where "
@@ -122,6 +126,9 @@ class HybridTrainerConfigBuilder {
   }
   Self& divergence_config(DivergenceConfig value) { return config_.divergence = value, *this; }
   Self& checkpoint_config(CheckpointConfig value) { return config_.checkpoint = value, *this; }
+  Self& stretches(std::vector<StretchConfig> value) {
+    return config_.stretches = std::move(value), *this;
+  }
 
   /// Throws one ConfigError that lists every bad field.
   HybridTrainerConfig build(const ModelRegistry& registry = model_families()) const;

@@ -17,6 +17,7 @@
 
 namespace hybrid_trainer {
 
+class Stretches;
 class TrainingStep;
 
 /// A LossModel as the phase machine sees it: a training step, in each phase's precision, and what
@@ -70,8 +71,8 @@ class ModelTrainable final : public Trainable {
   /// Of late updates; nothing where the exact state is on the device.
   SpeculationUse speculation_use() const;
   /// Of the phase entered last: at first the config's, twice as many from each time on that memory
-  /// was too small in that phase.
-  std::int64_t micro_batches() const;
+  /// was too small in that phase; for a stretch's batch as many as are no larger.
+  std::int64_t micro_batches_of(const Batch& batch) const;
   /// What the device took until the phase was entered, if one was since the last call; the pool's
   /// peaks begin anew after it. To be called once a step.
   std::optional<MemoryUse> take_border() { return std::exchange(border_, {}); }
@@ -92,6 +93,8 @@ class ModelTrainable final : public Trainable {
   void bring_state_back();
   void park_masters();
   void begin_return();
+  DType dtype_here() const;
+  void go_to_step();
 
   const Stream& stream_;
   std::shared_ptr<MemoryPlaces> places_;
@@ -103,7 +106,9 @@ class ModelTrainable final : public Trainable {
   bool empties_predict_;
   std::function<void(const std::string&)> tell_;
   std::unique_ptr<TrainingStep> step_;
+  std::unique_ptr<Stretches> stretches_;
   PhasePrecision precision_;
+  std::optional<DType> dtype_{};              // that the step computes in, once a phase was entered
   std::unique_ptr<OffloadStrategy> offload_;  // of the optimizer state
   Whereabouts before_save_ = Whereabouts::kResident;
   bool is_rounded_ = false;  // the state, by this Predict's offload

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/fields.h"
+
+namespace hybrid_trainer {
+
+const std::vector<std::string>& stretch_precision_names();  // "fp32", "bf16"
+
+/// Steps with which a run begins and that differ from the rest in the batch or the precision, as
+/// short sequences or small batches at first. What is left out is as in the rest. A list: one
+/// stretch follows the other, and the configuration's own batches follow the last. None is larger
+/// than those. JSON list `stretches`.
+struct StretchConfig {
+  double until = 0.5;
+  std::optional<std::int64_t> sequence_length{};
+  std::optional<std::int64_t> effective_batch{};
+  std::optional<std::string> precision{};
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"until", self.until,
+                "Share of training.steps after which it ends, or a few steps later, so that each "
+                "token is used once.",
+                Range{0, 1, true, false}});
+    visit(Field{"sequence_length", self.sequence_length,
+                "Tokens in one sequence, a whole part of data.sequence_length.",
+                Range::between(1, 1 << 20)});
+    visit(Field{"effective_batch", self.effective_batch,
+                "Sequences of one step, in as few micro-batches as are no larger than the "
+                "config's; left out: as many tokens as the config has.",
+                Range::between(1, std::int64_t{1} << 36)});
+    visit(Field{"precision", self.precision,
+                "Precision in Warmup and Full in place of mixed_precision's.", Range{},
+                stretch_precision_names()});
+  }
+};
+
+}  // namespace hybrid_trainer
