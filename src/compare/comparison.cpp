@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "hybrid_trainer/compare/comparison_report.h"
+#include "hybrid_trainer/compare/comparison_table.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/interruption.h"
 #include "hybrid_trainer/files/file_descriptor.h"
@@ -215,6 +216,7 @@ ComparisonEnd run_comparison(const ComparisonSettings& settings, std::ostream& c
   std::vector<ArmRuns>& runs = comparison.runs();
   end.result = comparison_result(spec, std::move(runs));
   end.result_json = to_json(spec, end.result);
+  end.markdown = markdown_table(spec, end.result);
   write_comparison_report(settings.output, spec, end.result);
   replace_file(settings.output / "result.json", end.result_json);
   return end;

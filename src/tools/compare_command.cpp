@@ -40,10 +40,10 @@ void print_result(const ComparisonResult& result, const std::string& output) {
 
 int compare_command(const std::vector<std::string>& arguments) {
   std::string output;
-  bool resume = false, json = false;
+  bool resume = false, json = false, markdown = false;
   CommandSyntax syntax{
       .name = "compare",
-      .usage = "SPEC.json --output DIR [--resume] [--json]",
+      .usage = "SPEC.json --output DIR [--resume] [--json | --markdown]",
       .description =
           "Measures whether one way to train beats another: arms by seeds, each arm's learning\n"
           "rate swept with as many trials, intervals, time, tokens and FLOPs to a target loss.\n"
@@ -55,6 +55,7 @@ int compare_command(const std::vector<std::string>& arguments) {
       "Go on with the comparison in DIR: finished runs stay, one that was cut off goes on from\n"
       "its checkpoint. Arms, seeds and budgets may have been added to SPEC.");
   add("json", po::bool_switch(&json), "Print result.json.");
+  add("markdown", po::bool_switch(&markdown), "Print a table of the arms, and what is claimed.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 
@@ -65,6 +66,8 @@ int compare_command(const std::vector<std::string>& arguments) {
   if (end.interrupted) return static_cast<int>(ExitCode::kInterrupted);
   if (json) {
     std::cout << end.result_json;
+  } else if (markdown) {
+    std::cout << end.markdown;
   } else {
     print_result(end.result, output);
   }

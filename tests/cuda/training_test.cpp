@@ -154,6 +154,23 @@ TEST_F(CudaTraining, RecordedStepsGiveTheBitsOfLaunchedOnes) {
   }
 }
 
+TEST_F(CudaTraining, StretchesGoAsOnTheProcessorRecordedOrNot) {
+  HybridTrainerConfig config = fixed_config();
+  config.stretches = {{.until = 0.3, .sequence_length = 4, .effective_batch = 8},
+                      {.until = 0.6, .effective_batch = 2}};
+  const auto wanted = records_of(train(config, "cpu", "cpu"));
+  const auto launched = train(config, "cuda", "launched");
+  const auto found = records_of(launched);
+  ASSERT_EQ(found.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_EQ(found[i].tokens, wanted[i].tokens);
+    EXPECT_NEAR(found[i].loss, wanted[i].loss, loss_tolerance() * wanted[i].loss) << i;
+  }
+  config.training.cuda_graphs = true;
+  const auto recorded = train(config, "cuda", "recorded");
+  EXPECT_EQ(newest_checkpoint_digest(recorded), newest_checkpoint_digest(launched));
+}
+
 TEST_F(CudaTraining, LosslessMemoryOptionsChangeNoBit) {
   HybridTrainerConfig config = fixed_config();
   config.training.steps = 24;

@@ -20,6 +20,7 @@ struct ComparisonEnd {
   bool interrupted = false;  // then there is no result
   ComparisonResult result;
   std::string result_json;  // what result.json holds
+  std::string markdown;     // see markdown_table
 };
 
 /// Runs the sweeps of all arms, then for each seed and budget all arms in turn, one run at a time,

@@ -1,0 +1,54 @@
+#include "hybrid_trainer/compare/comparison_table.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/compare/comparison_result.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Two arms of three seeds; the second is better by about 0.1 each time.
+std::string table_of(const std::string& target) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "data");
+  write_text(folder / "spec.json", R"({"data":"data","base":{"training":{"steps":20}},
+    "arms":[{"name":"plain","set":{}},{"name":"muon","set":{"optimizer.name":"muon"}}],"seeds":[0,1,2],
+    "sweep":{"optimizer.learning_rate":[0.1,0.2,0.3]})" +
+                                       target + "}");
+  const ComparisonSpec spec = read_comparison_spec(folder / "spec.json");
+  std::vector<ArmRuns> runs(2);
+  for (const std::size_t arm : {0u, 1u}) {
+    const auto add = [&](std::vector<RunOutcome>& outcomes, const RunPoint& point, double extra) {
+      RunOutcome& run = outcomes.emplace_back();
+      run.point = point;
+      run.loss =
+          1.25 - 0.1 * static_cast<double>(arm) + 0.01 * static_cast<double>(point.seed) + extra;
+      run.tokens = 2000, run.seconds = 3, run.steps = 20;
+    };
+    for (const double rate : {0.1, 0.2, 0.3})
+      add(runs[arm].trials, {20, 3, rate}, rate == 0.2 ? 0 : 1);
+    for (const std::int64_t seed : {0, 1, 2}) add(runs[arm].runs, {20, seed, 0.2}, 0);
+  }
+  return markdown_table(spec, comparison_result(spec, runs));
+}
+
+TEST(ComparisonTable, HoldsEachArmAndWhatIsClaimed) {
+  const std::string table = table_of("");
+  for (const char* line :
+       {"| arm | learning rate | validation loss after 20 steps |",
+        "| plain | 0.2 | 1.2600 (1.2352 to 1.2848) | – | 3.0 s (3.0 s to 3.0 s) |",
+        "| muon | 0.2 | 1.1600 (1.1352 to 1.1848) | -0.1000 (-0.1000 to -0.1000) |", "- muon "})
+    EXPECT_NE(table.find(line), std::string::npos) << line << "\nin\n" << table;
+}
+
+TEST(ComparisonTable, TellsTimeAndTokensToTheTarget) {
+  const std::string table = table_of(R"(,"target_validation_loss":1.2)");
+  EXPECT_NE(table.find("| seconds to 1.2 | tokens to it |"), std::string::npos) << table;
+  EXPECT_NE(table.find("3.0 s (3.0 s to 3.0 s) | 2.00k (2.00k to 2.00k) |"), std::string::npos)
+      << table;
+  EXPECT_NE(table.find("| – | – |"), std::string::npos) << "plain does not reach it\n" << table;
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
