@@ -12,45 +12,10 @@ import sys
 import time
 
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
+from gpt2_pytorch import GPT2
 
 LAYERS, HEADS, WIDTH, CONTEXT, VOCABULARY = 12, 12, 768, 1024, 50257
 PADDED_VOCABULARY = 50304  # as nanoGPT and llm.c do; faster than 50257
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.c_attn, self.attn_proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.c_fc, self.mlp_proj = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        batch, time_steps, _ = x.shape
-        parts = self.c_attn(self.ln_1(x)).split(WIDTH, dim=2)
-        q, k, v = (part.view(batch, time_steps, HEADS, -1).transpose(1, 2) for part in parts)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.attn_proj(mixed.transpose(1, 2).reshape(x.shape))
-        return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
-
-
-class GPT2(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.wte, self.wpe = nn.Embedding(PADDED_VOCABULARY, WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.ln_f = nn.LayerNorm(WIDTH)
-        for parameter in self.parameters():
-            if parameter.dim() == 2:
-                nn.init.normal_(parameter, std=0.02)
-
-    def forward(self, tokens, targets):
-        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
-        for block in self.blocks:
-            x = block(x)
-        logits = self.ln_f(x) @ self.wte.weight.T
-        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
 def multiplies_bfloat16():
@@ -72,7 +37,7 @@ def modes():
 def step_seconds(arguments, sequence, precision, fused, compiled):
     torch.manual_seed(1)
     torch._dynamo.reset()
-    model = GPT2()
+    model = GPT2(LAYERS, HEADS, WIDTH, CONTEXT, PADDED_VOCABULARY)
     optimizer = torch.optim.AdamW(
         [
             {"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": 0.1},

@@ -15,48 +15,10 @@ import time
 import numpy
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
+from gpt2_pytorch import GPT2
 
 HEADER_BYTES = 1024
 NARROW = 20240520  # magic of token files with 16 bits a token
-
-
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.c_attn, self.attn_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.c_fc, self.mlp_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        parts = self.c_attn(self.ln_1(x)).split(width, dim=2)
-        q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in parts)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.attn_proj(mixed.transpose(1, 2).reshape(x.shape))
-        return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
-
-
-class GPT2(nn.Module):
-    def __init__(self, shape, vocabulary):
-        super().__init__()
-        self.wte, self.wpe = nn.Embedding(vocabulary, shape.width), nn.Embedding(shape.sequence, shape.width)
-        self.blocks = nn.ModuleList(Block(shape.width, shape.heads) for _ in range(shape.layers))
-        self.ln_f = nn.LayerNorm(shape.width)
-        for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
-                into_residual = name.endswith("proj.weight")
-                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * shape.layers) if into_residual else 0.02)
-            elif name.endswith("bias"):
-                nn.init.zeros_(parameter)
-
-    def forward(self, tokens, targets):
-        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
-        for block in self.blocks:
-            x = block(x)
-        logits = self.ln_f(x) @ self.wte.weight.T
-        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
 def read_tokens(folder, split):
@@ -143,7 +105,9 @@ def main():
 
     train, validation = read_tokens(arguments.data, "train"), read_tokens(arguments.data, "val")
     info = json.loads((pathlib.Path(arguments.data) / "data.json").read_text())
-    model = GPT2(arguments, -(-info["vocabulary_size"] // 64) * 64)
+    model = GPT2(
+        arguments.layers, arguments.heads, arguments.width, arguments.sequence, -(-info["vocabulary_size"] // 64) * 64
+    )
     optimizers = make_optimizers(model, arguments)
     run = torch.compile(model) if arguments.compile else model
     batches = training_batches(train, arguments, arguments.seed)
