@@ -22,12 +22,13 @@ class PhaseExecutor {
   PhaseParts& parts_;
 };
 
-/// Warmup and Full: gradient and update. In Full, before a Predict may come, it also measures the
+/// Warmup and Full: gradient and update. In Warmup, a learning rate that is too low may be raised
+/// before them. In Full, before a Predict may come, it also measures the
 /// slope along the predicted direction.
 class UpdateExecutor : public PhaseExecutor {
  public:
   UpdateExecutor(PhaseParts& parts, Phase phase) : PhaseExecutor(parts), phase_(phase) {}
-  void enter(PhaseOutcome&) override { parts_.enter_model(phase_); }
+  void enter(PhaseOutcome& outcome) override;
   void run(const Batch& batch, PhaseOutcome& outcome) override;
 
  private:

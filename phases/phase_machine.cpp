@@ -70,6 +70,7 @@ PhaseOutcome PhaseMachine::step(const Batch& batch) {
   }
   executor.run(batch, outcome);
   outcome.tokens = batch.tokens();
+  if (parts.finder.is_on()) outcome.rate_factor = parts.finder.factor();
   PhaseTotals& totals = parts.statistics.of(outcome.phase);
   ++totals.steps;
   totals.tokens += outcome.tokens;

@@ -46,7 +46,8 @@ PhaseParts::PhaseParts(Trainable& trained, const PhaseMachine::Setup& given)
       monitor(given.divergence),
       predictor(make_predictor(given.phases)),
       trust(given.phases.confidence_window),
-      gate(given.phases) {
+      gate(given.phases),
+      finder({given.learning_rate_finder, given.ramp_steps, given.phases.forward_cost}) {
   if (config().warmup_steps == 0) phase = Phase::kFull;
 }
 
@@ -125,6 +126,7 @@ void PhaseParts::save(State& state) const {
   trust.save(state);
   gate.save(state);
   line.save(state);
+  finder.save(state);
   statistics.save(state);
   std::vector<Tensor> inputs, targets;
   for (const Batch& batch : jump.batches) {
@@ -146,6 +148,7 @@ void PhaseParts::load(const State& state) {
   trust.load(state);
   gate.load(state);
   line.load(state, model);
+  finder.load(state, model);
   statistics.load(state);
   const auto inputs = load_tensors(state, "phases.batch.inputs", MemoryKind::kData, stream);
   const auto targets = load_tensors(state, "phases.batch.targets", MemoryKind::kData, stream);

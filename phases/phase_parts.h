@@ -8,6 +8,7 @@
 #include "hybrid_trainer/phases/predictor.h"
 #include "phases/direction_trust.h"
 #include "phases/jump.h"
+#include "phases/learning_rate_finder.h"
 #include "phases/predict_gate.h"
 #include "phases/prediction_line.h"
 
@@ -24,6 +25,7 @@ struct PhaseParts {
   DirectionTrust trust;
   PredictGate gate;
   PredictionLine line;
+  LearningRateFinder finder;
   Jump jump;
   PhaseStatistics statistics;
 

@@ -62,7 +62,14 @@ GradientMeasurement UpdateExecutor::measure(const Batch& batch, PhaseOutcome& ou
   return parts_.model.wait_for_gradient(batch);
 }
 
+void UpdateExecutor::enter(PhaseOutcome& outcome) {
+  if (phase_ != Phase::kWarmup) parts_.finder.leave_warmup(outcome);
+  parts_.enter_model(phase_);
+}
+
 void UpdateExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
+  if (phase_ == Phase::kWarmup)
+    parts_.finder.begin_step(parts_.model, batch, parts_.statistics.steps(), outcome);
   bool aimed = wants_slope() && parts_.aim(outcome);
   if (!aimed) {  // older slopes would mean nothing
     parts_.line.release(parts_.model);
@@ -76,6 +83,7 @@ void UpdateExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
     outcome.confidence = parts_.trust.confidence();
   }
   update(parts_, measurement, outcome);
+  if (phase_ == Phase::kWarmup) parts_.finder.add_updates(outcome.updates);
   if (phase_ == Phase::kFull && outcome.updates > 0 && parts_.predicts()) {
     parts_.gate.add_full_loss(outcome.loss);
   }

@@ -70,6 +70,11 @@ std::string tiles(const RunSummary& s) {
                 concat("mean error of their prediction, as a share; ",
                        units::grouped(s.speculation->steps), " steps"));
   }
+  if (s.learning_rate_finder) {
+    out += tile("Learning rate found", brief(s.learning_rate_finder->learning_rate),
+                concat(brief(s.learning_rate_finder->factor), " times the one given; a finder, no ",
+                       "speed-up"));
+  }
   if (p.made > 0) {
     out += tile("Predictions", concat(p.accepted, " of ", p.made), "accepted in full");
   }
@@ -156,6 +161,13 @@ std::string fact(const char* name, const std::string& value) {
   return value.empty() ? "" : concat("<dt>", name, "</dt><dd>", html_escaped(value), "</dd>\n");
 }
 
+std::string finder_text(const RunSummary& s) {
+  if (!s.learning_rate_finder) return "";
+  const RunSummary::RateFinder& finder = *s.learning_rate_finder;
+  return concat("factor ", brief(finder.factor), " after ", finder.probes, " probes, which cost ",
+                brief(finder.cost), " Full steps");
+}
+
 std::string facts(const RunSummary& s) {
   return fact("Parameters", units::grouped(s.parameters)) +
          fact("Effective batch", concat(s.effective_batch, " sequences an optimizer step")) +
@@ -163,6 +175,7 @@ std::string facts(const RunSummary& s) {
          fact("Largest micro-batch that fits", s.recommended_micro_batch > 0
                                                    ? concat(s.recommended_micro_batch, " sequences")
                                                    : "") +
+         fact("Learning-rate finder", finder_text(s)) +
          fact("In host memory", kinds_text(s.host_peak_by_kind)) +
          fact("In the scratch file", kinds_text(s.file_peak_by_kind)) + fact("Command", s.command) +
          fact("Version", s.version);

@@ -44,6 +44,15 @@ void write_speculation(JsonWriter& out, const RunSummary::Speculation& speculati
   out.end_object();
 }
 
+void write_rate_finder(JsonWriter& out, const RunSummary::RateFinder& finder) {
+  out.begin_object("learning_rate_finder");
+  out.number("factor", finder.factor);
+  out.number("learning_rate", finder.learning_rate);
+  out.number("probes", finder.probes);
+  out.number("cost", finder.cost);
+  out.end_object();
+}
+
 void write_phase(JsonWriter& out, Phase phase, const PhaseUse& use) {
   out.begin_object(name_of(phase));
   out.number("steps", use.steps);
@@ -66,6 +75,7 @@ void RunSummary::add(const StepRecord& record) {
   recommended_micro_batch = record.recommended_micro_batch;
   if (record.validation_loss) final_validation_loss = record.validation_loss;
   if (record.lag) add_late_step(record);
+  if (record.rate_factor) add_probe(record);
   PhaseUse& left = phase(last_phase);
   if (left.steps > 0) left.peak_bytes = std::max(left.peak_bytes, record.border_peak_bytes);
   last_phase = record.phase;
@@ -95,6 +105,16 @@ void RunSummary::add_late_step(const StepRecord& record) {
   speculation->device_bytes = std::max(speculation->device_bytes, bytes);
 }
 
+void RunSummary::add_probe(const StepRecord& record) {
+  if (!learning_rate_finder) learning_rate_finder.emplace();
+  RateFinder& finder = *learning_rate_finder;
+  finder.factor = *record.rate_factor;
+  finder.learning_rate = std::max(finder.learning_rate, record.learning_rate);
+  if (!record.probe_position) return;
+  ++finder.probes;
+  finder.cost += record.probe_cost.value_or(0);
+}
+
 std::string to_json(const RunSummary& summary) {
   JsonWriter out;
   out.begin_object();
@@ -113,6 +133,7 @@ std::string to_json(const RunSummary& summary) {
   out.number("reverted", summary.predictions.reverted);
   out.end_object();
   if (summary.speculation) write_speculation(out, *summary.speculation);
+  if (summary.learning_rate_finder) write_rate_finder(out, *summary.learning_rate_finder);
   out.begin_object("memory");
   out.number("device_peak_bytes", summary.device_peak_bytes);
   out.number("host_peak_bytes", summary.host_peak_bytes);

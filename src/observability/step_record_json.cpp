@@ -116,6 +116,9 @@ StepRecord record_of(const json::object& object) {
   if (const json::value& lag = newer(object, "lag"); !lag.is_null())
     record.lag = lag.to_number<std::int64_t>();
   record.prediction_error = optional_real(newer(object, "prediction_error"));
+  record.rate_factor = optional_real(newer(object, "rate_factor"));
+  record.probe_position = optional_real(newer(object, "probe_position"));
+  record.probe_cost = optional_real(newer(object, "probe_cost"));
   record.decision = decision_of(newer(object, "decision"));
   record.kept_fraction = optional_real(newer(object, "kept_fraction"));
   record.cost = optional_real(newer(object, "cost"));
@@ -155,6 +158,11 @@ std::string to_json_line(const StepRecord& record) {
   out.number("confidence", record.confidence);
   if (record.lag) out.number("lag", *record.lag);
   if (record.lag) out.number("prediction_error", record.prediction_error);
+  if (record.rate_factor) {
+    out.number("rate_factor", record.rate_factor);
+    out.number("probe_position", record.probe_position);
+    out.number("probe_cost", record.probe_cost);
+  }
   if (record.decision == Decision::kNone) {
     out.null("decision");
   } else {

@@ -48,6 +48,12 @@ void print_end(const RunSummary& summary, const std::string& run) {
             << summary.steps << " steps, " << static_cast<long>(summary.seconds) << " s\n  steps:";
   for (Phase phase : kAllPhases)
     std::cerr << ' ' << name_of(phase) << ' ' << summary.phase(phase).steps;
+  if (summary.learning_rate_finder) {
+    const RunSummary::RateFinder& finder = *summary.learning_rate_finder;
+    std::cerr << "\n  learning rate found: " << brief(finder.learning_rate) << ", "
+              << brief(finder.factor) << " times the one given, by " << finder.probes
+              << " probes that cost " << brief(finder.cost) << " Full steps";
+  }
   if (summary.speculation) {
     const RunSummary::Speculation& late = *summary.speculation;
     std::cerr << "\n  late updates: " << late.steps << " steps, their predictions off by "

@@ -17,8 +17,12 @@ namespace {
 
 PhaseMachine::Setup machine_setup(const HybridTrainerConfig& config) {
   const PredictAwareMemoryConfig& memory = config.predict_aware_memory;
-  return {config.phases, config.divergence,
-          memory.async_restore ? memory.async_restore_lookahead : 0, config.training.steps};
+  return {.phases = config.phases,
+          .divergence = config.divergence,
+          .restore_lookahead = memory.async_restore ? memory.async_restore_lookahead : 0,
+          .steps = config.training.steps,
+          .learning_rate_finder = config.learning_rate_finder,
+          .ramp_steps = config.schedule.warmup_steps};
 }
 
 constexpr const char* kConfig = "trainer.config";
@@ -118,8 +122,11 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   stream_.pool()->reset_peaks();
   trainable_->set_steps_done(steps_done_);
   StepRecord record;
-  record.learning_rate = trainable_->learning_rate();
   const PhaseOutcome outcome = machine_.step(upload_->to_device(batch, stream_));
+  record.learning_rate = trainable_->learning_rate();
+  record.rate_factor = outcome.rate_factor;
+  record.probe_position = outcome.probe_position;
+  record.probe_cost = outcome.probe_cost;
   record.step = ++steps_done_;
   record.phase = last_phase_ = outcome.phase;
   record.loss = outcome.loss;

@@ -71,6 +71,20 @@ std::string HybridTrainerConfig::optimizer_state_home() const {
   return is_on_host ? "host" : memory.optimizer_state;
 }
 
+void HybridTrainerConfig::collect_finder_problems(std::vector<std::string>& found) const {
+  if (!phases.predicts_backward()) {
+    found.push_back(concat("learning_rate_finder.mode: got ", learning_rate_finder.mode,
+                           ", which moves masters; with phases.ingredient ", phases.ingredient,
+                           ", which keeps none on the device, want off"));
+  }
+  const std::int64_t least = schedule.warmup_steps + learning_rate_finder.interval + 1;
+  if (phases.warmup_steps >= least) return;
+  found.push_back(concat("phases.warmup_steps: got ", phases.warmup_steps,
+                         ", too short to find a learning rate: probes begin ",
+                         learning_rate_finder.interval, " updates after schedule.warmup_steps ",
+                         schedule.warmup_steps, "; want at least ", least));
+}
+
 /// What does not go with masters and state of phases.exact_state.
 void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>& found) const {
   const auto refuse = [&](const std::string& key, const auto& got, const auto& want) {
@@ -121,6 +135,7 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   cannot_be_recorded("weights", memory.weights, "device");
   cannot_be_recorded("gradients", memory.gradients, "keep");
   collect_stretch_problems(*this, found);
+  if (learning_rate_finder.is_on()) collect_finder_problems(found);
   if (!phases.predicts_backward()) collect_speculation_problems(found);
   if (phases.predicts_backward() && optimizer_state_home() != "device" &&
       predict_aware_memory.offload_strategy == "drop_and_reinitialize") {

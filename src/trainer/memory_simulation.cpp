@@ -26,6 +26,10 @@ class SimulatedTrainable final : public Trainable {
     model_.wait_for_loss(batch);
     return keeps_ ? --loss_ : ++loss_;  // Correct measures the predicted point first
   }
+  double wait_for_loss_of(const Batch& batch, std::int64_t examples) override {
+    model_.wait_for_loss_of(batch, examples);
+    return --loss_;
+  }
   GradientMeasurement wait_for_gradient(const Batch& batch) override {
     model_.wait_for_gradient(batch);
     return {.loss = kLoss, .norm = 1};
@@ -45,6 +49,9 @@ class SimulatedTrainable final : public Trainable {
     model_.write_direction(direction, of, factors);
   }
   void copy_weights(const std::vector<Tensor>& to) override { model_.copy_weights(to); }
+  void subtract_from_weights(const std::vector<Tensor>& directions) override {
+    model_.subtract_from_weights(directions);
+  }
   double wait_for_dot(const Tensor& x, const Tensor& y) override {
     model_.wait_for_dot(x, y);
     return 1;
@@ -63,6 +70,7 @@ class SimulatedTrainable final : public Trainable {
   void restore_snapshot() override { model_.restore_snapshot(); }
   void drop_snapshot() override { model_.drop_snapshot(); }
   void rewind(std::int64_t steps) override { model_.rewind(steps); }
+  void scale_learning_rate(double factor) override { model_.scale_learning_rate(factor); }
   const Stream& stream() const override { return model_.stream(); }
 
  private:
@@ -87,9 +95,13 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
   const bool predicts = phases == SimulatedPhases::kAll && longest > 0;
   short_phases.max_predict_steps = predicts ? longest : 0;
   short_phases.trial_steps = std::max<std::int64_t>(1, short_phases.max_predict_steps);
+  LearningRateFinderConfig finder = config.learning_rate_finder;
+  finder.interval = 1;  // so that the second step probes
   const PredictAwareMemoryConfig& memory = config.predict_aware_memory;
-  return {short_phases, config.divergence,
-          memory.async_restore ? memory.async_restore_lookahead : 0, 0};
+  return {.phases = short_phases,
+          .divergence = config.divergence,
+          .restore_lookahead = memory.async_restore ? memory.async_restore_lookahead : 0,
+          .learning_rate_finder = finder};
 }
 
 /// Stretches take no more than the rest of the run. From the second micro-batch on, each takes what
@@ -135,6 +147,7 @@ class SimulatedRun {
       predict(setup, true);
       if (config_.phases.predicts_backward()) predict(setup, false);
     } else {
+      if (setup.learning_rate_finder.is_on()) find_learning_rate(setup);
       for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
         if (phase == Phase::kCorrect && config_.phases.max_predict_steps == 0) continue;
         trainable_.enter_phase(phase);
@@ -205,6 +218,11 @@ class SimulatedRun {
       account(outcome.phase);
       if (outcome.phase == Phase::kCorrect) return;
     }
+  }
+
+  void find_learning_rate(const PhaseMachine::Setup& setup) {
+    PhaseMachine machine(scripted_, setup);
+    for (int step = 0; step < 2; ++step) account(machine.step(simulated_).phase);
   }
 
   /// In parts of one window: smaller ones there are not.

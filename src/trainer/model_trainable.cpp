@@ -194,10 +194,10 @@ std::int64_t ModelTrainable::micro_batches_of(const Batch& batch) const {
   return step_->micro_batches_of(batch);
 }
 
-double ModelTrainable::wait_for_loss(const Batch& batch) {
+double ModelTrainable::wait_for_loss_of(const Batch& batch, std::int64_t examples) {
   begin_return();
   if (phase_ == Phase::kPredict) step_->free_gradients();
-  return tell_halving(batch, [&] { return step_->wait_for_loss(batch); });
+  return tell_halving(batch, [&] { return step_->wait_for_loss(batch, examples); });
 }
 
 GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
@@ -241,6 +241,15 @@ void ModelTrainable::copy_weights(const std::vector<Tensor>& to) {
     copy_or_wait(to[i], step_->parameters()[i]->home_master(), stream_);
 }
 
+void ModelTrainable::subtract_from_weights(const std::vector<Tensor>& directions) {
+  for (std::size_t i = 0; i < directions.size(); ++i) {
+    const StagedTensor master(step_->parameters()[i]->home_master(), Use::kRead, stream_),
+        direction(directions[i], Use::kChange, stream_);
+    kernels::scale(direction, direction, -1, stream_);
+    kernels::axpy(direction, direction, 1, master, stream_);
+  }
+}
+
 double ModelTrainable::wait_for_dot(const Tensor& x, const Tensor& y) {
   return kernels::wait_for_dot(x, y, stream_);
 }
@@ -281,6 +290,8 @@ void ModelTrainable::rewind(std::int64_t steps) {
   rewound_ = steps;
   go_to_step();
 }
+
+void ModelTrainable::scale_learning_rate(double factor) { step_->scale_learning_rate(factor); }
 
 void ModelTrainable::set_steps_done(std::int64_t steps) {
   steps_done_ = steps;

@@ -62,6 +62,12 @@ std::string phases_line(const PhaseConfig& phases) {
   return concat(common, " by ", phases.predictor, " from confidence ", phases.confidence_threshold);
 }
 
+std::string finder_text(const LearningRateFinderConfig& finder) {
+  if (!finder.is_on()) return "";
+  return concat("; warmup probes every ", finder.interval,
+                " updates whether the learning rate is too low");
+}
+
 std::string precision_line(const HybridTrainer& trainer) {
   std::string text;
   for (Phase phase : kAllPhases) {
@@ -94,7 +100,7 @@ std::string settings_table(const HybridTrainerConfig& config, const ModelFamily&
       {"optimizer", concat(optimizer.name, ", learning rate ", optimizer.learning_rate, ", ",
                            config.schedule.name, " schedule, weight decay ", optimizer.weight_decay,
                            ", clip ", optimizer.clip_norm, groups_text(optimizer))},
-      {"phases", phases_line(config.phases)},
+      {"phases", phases_line(config.phases) + finder_text(config.learning_rate_finder)},
       {"precision", precision_line(trainer)},
       {"device", device_line(stream)},
       {"machine",

@@ -14,11 +14,13 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Mean of losses that are (1) f64 each. Blocks.
-double wait_for_mean_of(const std::vector<Tensor>& losses, const Stream& stream) {
+/// Mean of losses that are (1) f64 each; the last is of `last_share` as much. Blocks.
+double wait_for_mean_of(const std::vector<Tensor>& losses, const Stream& stream,
+                        double last_share = 1) {
   double sum = 0;
-  for (const Tensor& loss : losses) sum += kernels::wait_for_value(loss, stream);
-  return sum / static_cast<double>(losses.size());
+  for (const Tensor& loss : losses)
+    sum += kernels::wait_for_value(loss, stream) * (&loss == &losses.back() ? last_share : 1);
+  return sum / (static_cast<double>(losses.size()) - 1 + last_share);
 }
 
 }  // namespace
@@ -117,7 +119,7 @@ Batch TrainingStep::micro_batch(const Batch& batch, std::int64_t index) const {
 }
 
 double TrainingStep::rate_at(std::int64_t steps_done) const {
-  return stretches_.at(steps_done).rate_factor *
+  return rate_factor_ * stretches_.at(steps_done).rate_factor *
          hybrid_trainer::learning_rate(config_.schedule, config_.optimizer.learning_rate,
                                        steps_done, config_.training.steps);
 }
@@ -145,18 +147,21 @@ auto TrainingStep::in_what_fits(const Batch& batch, const Compute& compute) {
   }
 }
 
-double TrainingStep::wait_for_loss(const Batch& batch) {
-  return in_what_fits(batch,
-                      [this](const Batch& given) { return enqueue_and_wait_for_loss(given); });
+double TrainingStep::wait_for_loss(const Batch& batch, std::int64_t examples) {
+  return in_what_fits(
+      batch, [&](const Batch& given) { return enqueue_and_wait_for_loss(given, examples); });
 }
 
-double TrainingStep::enqueue_and_wait_for_loss(const Batch& batch) {
+double TrainingStep::enqueue_and_wait_for_loss(const Batch& batch, std::int64_t examples) {
+  const std::int64_t size = std::max<std::int64_t>(1, batch.size() / micro_batches_of(batch));
   std::vector<Tensor> losses;
-  for (std::int64_t i = 0; i < micro_batches_of(batch); ++i) {
+  std::int64_t last = 0;
+  for (std::int64_t first = 0; first < examples; first += size) {
+    last = std::min(size, examples - first);
     ForwardOnlyTape tape(pass(false, 0));
-    losses.push_back(model_.forward(micro_batch(batch, i), 1.0f, tape, stream_));
+    losses.push_back(model_.forward(batch.examples(first, first + last), 1.0f, tape, stream_));
   }
-  return wait_for_mean_of(losses, stream_);
+  return wait_for_mean_of(losses, stream_, static_cast<double>(last) / static_cast<double>(size));
 }
 
 GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {

@@ -45,9 +45,11 @@ class TrainingStep {
   /// Steps done before the one to come, which the learning rate and dropout depend on.
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   double learning_rate() const;
-  /// Mean loss of the batch, forward only and without dropout; micro-batches halve as they do for
-  /// the gradient. Blocks.
-  double wait_for_loss(const Batch& batch);
+  /// From now on rates are the schedule's times `factor`.
+  void scale_learning_rate(double factor) { rate_factor_ = factor; }
+  /// Mean loss of the batch's first `examples`, forward only and without dropout; micro-batches
+  /// halve as they do for the gradient. Blocks.
+  double wait_for_loss(const Batch& batch, std::int64_t examples);
   /// Forward and backward over all micro-batches. Where memory is too small for one, it begins
   /// again with twice as many of half the size, which stay so. Blocks. Throws ShapeMismatch, and
   /// OutOfMemory where they cannot be halved.
@@ -68,7 +70,7 @@ class TrainingStep {
   PendingGradient enqueue_gradient(const Batch& batch, const Stream& stream);
   Batch micro_batch(const Batch& batch, std::int64_t index) const;
   PendingGradient enqueue_what_fits(const Batch& batch);
-  double enqueue_and_wait_for_loss(const Batch& batch);
+  double enqueue_and_wait_for_loss(const Batch& batch, std::int64_t examples);
   /// What `compute(batch)` returns, in micro-batches that fit.
   template <class Compute>
   auto in_what_fits(const Batch& batch, const Compute& compute);
@@ -102,6 +104,7 @@ class TrainingStep {
   bool may_record_ = false;
   double gradient_norm_ = 0;
   std::int64_t steps_done_ = 0;
+  double rate_factor_ = 1;
   std::int64_t micro_batches_;
 };
 

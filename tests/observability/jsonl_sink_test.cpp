@@ -148,6 +148,21 @@ TEST_F(JsonlSinkTest, ReadsBackWhatItWrote) {
   EXPECT_EQ(records, 1);
 }
 
+TEST_F(JsonlSinkTest, WritesProbesOnlyOfRunsWithALearningRateFinder) {
+  JsonlSink(metrics()).write(full_record(1));
+  EXPECT_FALSE(only_line().contains("rate_factor"));
+  StepRecord probed = full_record(2);
+  probed.rate_factor = 12.5;
+  probed.probe_position = 6;
+  probed.probe_cost = 0.35;
+  JsonlSink(metrics()).write(probed);
+  StepRecord read;
+  for_each_record(metrics(), [&](const StepRecord& record) { read = record; });
+  EXPECT_EQ(read.rate_factor, 12.5);
+  EXPECT_EQ(read.probe_position, 6);
+  EXPECT_EQ(read.probe_cost, 0.35);
+}
+
 TEST_F(JsonlSinkTest, ReadsEachDecisionBack) {
   JsonlSink sink(metrics());
   StepRecord record = full_record(1);

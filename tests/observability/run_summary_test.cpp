@@ -42,6 +42,24 @@ TEST(RunSummary, KeepsTheLastLosses) {
   EXPECT_EQ(small_run().final_validation_loss, 3.5);
 }
 
+TEST(RunSummary, SumsWhatALearningRateFinderProbed) {
+  EXPECT_EQ(to_json(small_run()).find("learning_rate_finder"), std::string::npos);
+  RunSummary summary = small_run();
+  for (const double factor : {1.0, 4.0, 10.0}) {
+    StepRecord record = full_record(3, Phase::kWarmup);
+    record.rate_factor = factor;
+    record.learning_rate = 1e-4 * factor;
+    if (factor > 1) record.probe_position = 16;
+    if (factor > 1) record.probe_cost = 0.5;
+    summary.add(record);
+  }
+  const boost::json::value json = boost::json::parse(to_json(summary)).at("learning_rate_finder");
+  EXPECT_EQ(json.at("factor").to_number<double>(), 10);
+  EXPECT_EQ(json.at("learning_rate").to_number<double>(), 1e-3);
+  EXPECT_EQ(json.at("probes").as_int64(), 2);
+  EXPECT_EQ(json.at("cost").to_number<double>(), 1);
+}
+
 TEST(RunSummary, WritesTheKeysThatProgramsRead) {
   const boost::json::value json = boost::json::parse(to_json(small_run()));
   EXPECT_EQ(json.at("final_train_loss").as_double(), 2.5);

@@ -54,6 +54,11 @@ class QuadraticBowl final : public Trainable {
     if (phase_ == Phase::kPredict) gradients_.clear();
     return loss_of(batch) + options_.forward_offset;
   }
+  double wait_for_loss_of(const Batch& batch, std::int64_t examples) override {
+    probed_examples.push_back(examples);
+    if (forwards++ == fails_at_forward) throw OutOfMemory("device memory: full", 1, 0);
+    return loss_of(batch);
+  }
   GradientMeasurement wait_for_gradient(const Batch& batch) override {
     const auto kind = static_cast<std::size_t>(MemoryKind::kPredictor);
     if (steps_need_all && stream_.pool()->use().live[kind] > 0)
@@ -111,6 +116,12 @@ class QuadraticBowl final : public Trainable {
   void copy_weights(const std::vector<Tensor>& to) override {
     for (std::size_t i = 0; i < to.size(); ++i) copy(to[i], values_[i], stream_);
   }
+  void subtract_from_weights(const std::vector<Tensor>& directions) override {
+    for (std::size_t i = 0; i < directions.size(); ++i) {
+      kernels::scale(directions[i], directions[i], -1, stream_);
+      kernels::axpy(directions[i], directions[i], 1, values_[i], stream_);
+    }
+  }
   double wait_for_dot(const Tensor& x, const Tensor& y) override {
     return kernels::wait_for_dot(x, y, stream_);
   }
@@ -142,6 +153,7 @@ class QuadraticBowl final : public Trainable {
   }
   void drop_snapshot() override { snapshot_.clear(); }
   void rewind(std::int64_t steps) override { rewinds.push_back(steps); }
+  void scale_learning_rate(double factor) override { rate_factor = factor; }
   const Stream& stream() const override { return stream_; }
 
   std::vector<float> flat() const {
@@ -182,6 +194,9 @@ class QuadraticBowl final : public Trainable {
 
   std::vector<std::string> log;  // phases entered and restores begun
   std::vector<std::int64_t> rewinds;
+  std::vector<std::int64_t> probed_examples;  // by each wait_for_loss_of
+  std::int64_t fails_at_forward = -1;         // has no memory for it
+  double rate_factor = 1;
   bool is_full = false;           // has no memory for directions
   double prediction_error = 0.5;  // of late updates
   bool steps_need_all = false;    // a gradient does not fit beside a direction
@@ -194,7 +209,7 @@ class QuadraticBowl final : public Trainable {
       for (std::int64_t k = 0; k < values_[t].elements(); ++k, ++i) {
         const auto beta = static_cast<float>(options_.momentum);
         moments_[i] = beta * moments_[i] + (1 - beta) * gradients[t].data<float>()[k];
-        at(i) -= static_cast<float>(options_.learning_rate) * moments_[i];
+        at(i) -= static_cast<float>(rate_factor * options_.learning_rate) * moments_[i];
       }
     }
   }

@@ -28,6 +28,8 @@ void expect_equal(const PhaseOutcome& a, const PhaseOutcome& b) {
   EXPECT_EQ(a.predicted_loss, b.predicted_loss);
   EXPECT_EQ(a.confidence, b.confidence);
   EXPECT_EQ(a.kept_fraction, b.kept_fraction);
+  EXPECT_EQ(a.rate_factor, b.rate_factor);
+  EXPECT_EQ(a.probe_position, b.probe_position);
   EXPECT_EQ(a.cost, b.cost);
   EXPECT_EQ(a.event, b.event);
 }
@@ -42,6 +44,9 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
   setup.phases.correct_steps = 2;
   setup.phases.history_interval = 2;
   setup.restore_lookahead = 2;
+  setup.phases.warmup_steps = 13;
+  setup.learning_rate_finder = {.mode = "warmup", .interval = 3};
+  setup.ramp_steps = 2;
   setup.divergence.window = 8;
   const double noise = 0.3;
   const Stream disk(MemoryPool::create("disk"));
@@ -56,6 +61,7 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
     outcomes.push_back(whole.step());
   }
   ASSERT_GE(whole.machine.statistics().predictions.made, 2);
+  ASSERT_GT(whole.bowl.rate_factor, 1);
 
   for (int stop = 0; stop < kSteps; ++stop) {
     SCOPED_TRACE("stopped before step " + std::to_string(stop));

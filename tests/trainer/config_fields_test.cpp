@@ -31,7 +31,7 @@ std::string fingerprint(const HybridTrainerConfig& config, const std::filesystem
          << record.learning_rate << ' ' << record.tokens << ' '
          << record.validation_loss.has_value() << ' ' << record.confidence.value_or(-1) << ' '
          << record.host_memory.live_total << ' ' << record.device_memory.peak_total << ' '
-         << record.memory_risk << ' ' << record.event << '\n';
+         << record.memory_risk << ' ' << record.cost.value_or(-1) << ' ' << record.event << '\n';
     for (std::size_t live : record.device_memory.live) text << live << ' ';
   });
   for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints"))
@@ -79,6 +79,11 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"schedule.decay_share", {{"schedule.decay_share", "0.9"}}},
       {"schedule.batch_rule", {{"schedule.batch_rule", "none"}}},
       {"stretches", {{"stretches", R"([{"until": 0.5, "sequence_length": 8}])"}}},
+      {"learning_rate_finder.mode", {{"learning_rate_finder.mode", "warmup"}}},
+      {"learning_rate_finder.interval", {{"learning_rate_finder.interval", "2"}}},
+      {"learning_rate_finder.largest_factor", {{"learning_rate_finder.largest_factor", "2"}}},
+      {"learning_rate_finder.batch_share", {{"learning_rate_finder.batch_share", "1"}}},
+      {"learning_rate_finder.refusals", {{"learning_rate_finder.refusals", "1"}}},
       {"mixed_precision.warmup", {{"mixed_precision.warmup", "bf16"}}},
       {"mixed_precision.full", {{"mixed_precision.full", "bf16"}}},
       {"mixed_precision.predict", {{"mixed_precision.predict", "bf16"}}},
@@ -131,6 +136,14 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
             {"phases.max_predict_steps", "0"},
             {"model.width", "64"}};
   }
+  if (field == "learning_rate_finder.refusals")
+    return {{"optimizer.learning_rate", "0.5"},
+            {"learning_rate_finder.mode", "warmup"},
+            {"phases.warmup_steps", "20"}};
+  if (field.starts_with("learning_rate_finder."))
+    return {{"phases.warmup_steps", "20"},
+            {"learning_rate_finder.mode", field.ends_with(".mode") ? "off" : "warmup"},
+            {"optimizer.learning_rate", "3e-5"}};
   if (field.starts_with("mixed_precision.")) return {{"mixed_precision.predict", "fp32"}};
   return {};
 }
@@ -177,7 +190,8 @@ TEST(ConfigFields, EachFlipChangesWhatARunDoes) {
   };
   for (const auto& [field, settings] : flips()) {
     auto base = ground(field);
-    const std::string key = base.empty() ? "" : base.front().first + base.front().second;
+    std::string key;
+    for (const auto& [path, value] : base) key += concat(path, '=', value, ' ');
     if (!bases.contains(key)) bases[key] = run(base);
     for (const auto& setting : settings) base.push_back(setting);
     if (field == "training.threads" && all == 1) continue;

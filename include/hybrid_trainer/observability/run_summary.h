@@ -70,6 +70,14 @@ struct RunSummary {
     }
   };
   std::optional<Speculation> speculation;
+  /// What a learning-rate finder did, by the records; absent where there is none.
+  struct RateFinder {
+    double factor = 1;         // of the schedule's rate
+    double learning_rate = 0;  // the highest of a step
+    std::int64_t probes = 0;
+    double cost = 0;  // of them, in Full steps
+  };
+  std::optional<RateFinder> learning_rate_finder;
   /// Measured: the most of each kind that lay in host memory and in the scratch file.
   std::array<std::size_t, kMemoryKinds> host_peak_by_kind{}, file_peak_by_kind{};
   std::int64_t recommended_micro_batch = 0;  // of the last record; 0 without a budget
@@ -84,6 +92,7 @@ struct RunSummary {
 
  private:
   void add_late_step(const StepRecord& record);
+  void add_probe(const StepRecord& record);
 };
 
 /// One JSON object on one line, with its line end.

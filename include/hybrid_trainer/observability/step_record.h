@@ -42,6 +42,10 @@ struct StepRecord {
   std::optional<std::int64_t> lag;
   /// ‖predicted − exact‖/‖exact‖ of the late updates that had arrived by its end.
   std::optional<double> prediction_error;
+  /// What a learning-rate finder multiplies the schedule's rate by; absent where there is none. In a
+  /// step that probed, where the loss was lowest, in updates (0: none lower), and what that was
+  /// charged, in Full steps.
+  std::optional<double> rate_factor, probe_position, probe_cost;
   Decision decision = Decision::kNone;
   /// Of the predicted change: 1 accepted, in between shrunk, 0 reverted; set with a decision.
   std::optional<double> kept_fraction;

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/phases/divergence_config.h"
+#include "hybrid_trainer/phases/learning_rate_finder_config.h"
 #include "hybrid_trainer/phases/phase_config.h"
 #include "hybrid_trainer/phases/phase_outcome.h"
 #include "hybrid_trainer/phases/trainable.h"
@@ -27,6 +28,8 @@ class PhaseMachine {
     DivergenceConfig divergence;
     std::int64_t restore_lookahead = 0;  // Predict steps before Correct to begin_restore; 0: never
     std::int64_t steps = 0;  // of the whole run, whose last step decides at the latest; 0: no end
+    LearningRateFinderConfig learning_rate_finder{};
+    std::int64_t ramp_steps = 0;  // first steps of the run, in which the schedule's rate rises
   };
 
   /// `model` must outlive the machine. Throws ConfigError for an unknown predictor.

@@ -21,6 +21,9 @@ struct PhaseOutcome {
   double kept_fraction = 0;  // of the predicted change: 1 accepted, in between shrunk, 0 reverted
   std::int64_t lag = 0;      // updates under way while the step was computed
   std::optional<double> prediction_error;  // of those that arrived in it
+  /// Of the schedule's learning rate, where a finder may raise it; in a step that probed, where the
+  /// loss was lowest, in updates, and what that was charged, included in `cost`.
+  std::optional<double> rate_factor, probe_position, probe_cost;
   std::int64_t updates = 0;  // optimizer steps: one outside Predict, more after a revert
   double cost = 0;           // charged, in Full steps
   double seconds = 0;        // wall-clock; decides nothing

@@ -45,6 +45,8 @@ class Trainable {
   /// Forward only: mean loss of the batch at the current weights. Leaves gradients as they are,
   /// except in Predict, where it frees those of a micro-correction. Blocks.
   virtual double wait_for_loss(const Batch& batch) = 0;
+  /// The same of a step's batch's first `examples`, in micro-batches as large as the step's.
+  virtual double wait_for_loss_of(const Batch& batch, std::int64_t examples) = 0;
   /// Forward and backward over all micro-batches; keeps the gradients; weights and moments stay.
   /// Works in every phase; in Predict it allocates the gradients first. Blocks.
   virtual GradientMeasurement wait_for_gradient(const Batch& batch) = 0;
@@ -67,6 +69,8 @@ class Trainable {
                                const std::vector<float>& factors) = 0;
   /// to = the f32 masters.
   virtual void copy_weights(const std::vector<Tensor>& to) = 0;
+  /// directions = the f32 masters less `directions`, which copy_weights wrote.
+  virtual void subtract_from_weights(const std::vector<Tensor>& directions) = 0;
   /// Inner product of two f32 tensors that lie as one of the weights does. Blocks.
   virtual double wait_for_dot(const Tensor& x, const Tensor& y) = 0;
   /// weights += length·directions, one tensor per weight (f32, shapes of the weights).
@@ -86,6 +90,8 @@ class Trainable {
   /// Until the next call, schedule and dropout act as `steps` steps before the current one, so that
   /// a replay of earlier batches is bit-identical to having trained on them then.
   virtual void rewind(std::int64_t steps) = 0;
+  /// From now on learning rates are the schedule's times `factor`.
+  virtual void scale_learning_rate(double factor) = 0;
   virtual const Stream& stream() const = 0;
 };
 

@@ -12,6 +12,7 @@
 #include "hybrid_trainer/optim/learning_rate_schedule.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 #include "hybrid_trainer/phases/divergence_config.h"
+#include "hybrid_trainer/phases/learning_rate_finder_config.h"
 #include "hybrid_trainer/phases/phase_config.h"
 #include "hybrid_trainer/trainer/gradient_accumulation_config.h"
 #include "hybrid_trainer/trainer/mixed_precision_config.h"
@@ -29,6 +30,7 @@ struct HybridTrainerConfig {
   TrainingConfig training;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
+  LearningRateFinderConfig learning_rate_finder;
   PhaseConfig phases;
   MixedPrecisionConfig mixed_precision;
   GradientAccumulationConfig gradient_accumulation;
@@ -46,6 +48,8 @@ struct HybridTrainerConfig {
     visit(Field{"training", self.training, "Length, seed and resources of the run."});
     visit(Field{"optimizer", self.optimizer, "What turns gradients into weight changes."});
     visit(Field{"schedule", self.schedule, "How the learning rate moves."});
+    visit(Field{"learning_rate_finder", self.learning_rate_finder,
+                "Finds a learning rate in Warmup where the given one is far too low."});
     visit(Field{"phases", self.phases, "The phase machine: Warmup, Full, Predict, Correct."});
     visit(Field{"mixed_precision", self.mixed_precision, "Precision of each phase."});
     visit(Field{"gradient_accumulation", self.gradient_accumulation, "Micro-batches of one step."});
@@ -81,6 +85,7 @@ struct HybridTrainerConfig {
   void validate(const ModelRegistry& registry = model_families()) const;
 
  private:
+  void collect_finder_problems(std::vector<std::string>& found) const;
   void collect_speculation_problems(std::vector<std::string>& found) const;
 };
 

@@ -42,7 +42,10 @@ class ModelTrainable final : public Trainable {
 
   void enter_phase(Phase phase) override;
   void begin_restore() override;
-  double wait_for_loss(const Batch& batch) override;
+  double wait_for_loss(const Batch& batch) override {
+    return wait_for_loss_of(batch, batch.size());
+  }
+  double wait_for_loss_of(const Batch& batch, std::int64_t examples) override;
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
   LateUpdate wait_for_late_update(bool finite) override;
@@ -52,6 +55,7 @@ class ModelTrainable final : public Trainable {
   void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
                        const std::vector<float>& factors) override;
   void copy_weights(const std::vector<Tensor>& to) override;
+  void subtract_from_weights(const std::vector<Tensor>& directions) override;
   double wait_for_dot(const Tensor& x, const Tensor& y) override;
   void move_along(const std::vector<Tensor>& directions, double length) override;
   double wait_for_slope(const std::vector<Tensor>& directions) override;
@@ -60,6 +64,7 @@ class ModelTrainable final : public Trainable {
   void restore_snapshot() override;
   void drop_snapshot() override { snapshot_.drop(); }
   void rewind(std::int64_t steps) override;
+  void scale_learning_rate(double factor) override;
   const Stream& stream() const override { return stream_; }
   /// Learning rate of the next step.
   double learning_rate() const;

@@ -1,0 +1,146 @@
+#include "phases/learning_rate_finder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hybrid_trainer/core/error.h"
+#include "phases/phase_executor.h"
+#include "phases/state_fields.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr const char* kWindow = "phases.learning_rate_finder.window";
+
+}  // namespace
+
+const std::vector<std::string>& finder_mode_names() {
+  static const std::vector<std::string> names{"off", "warmup"};
+  return names;
+}
+
+void LearningRateFinder::begin_step(Trainable& model, const Batch& batch, std::int64_t steps_done,
+                                    PhaseOutcome& outcome) {
+  if (!is_on() || ended_ || steps_done < setup_.ramp_steps) return;
+  try {
+    if (window_.empty()) {
+      window_ = model.empty_directions();
+      start_window(model);
+    } else if (updates_ >= setup_.config.interval) {
+      probe(model, batch, outcome);
+    }
+  } catch (const OutOfMemory& error) {
+    ended_ = true;
+    outcome.warns = true;
+    tell(outcome, concat("the learning rate is not raised from here on: ", error.what()));
+  }
+  if (ended_) window_.clear();
+}
+
+void LearningRateFinder::start_window(Trainable& model) {
+  model.copy_weights(window_);
+  updates_ = 0;
+}
+
+void LearningRateFinder::probe(Trainable& model, const Batch& batch, PhaseOutcome& outcome) {
+  const auto size = static_cast<double>(batch.size());
+  const auto examples = static_cast<std::int64_t>(std::ceil(setup_.config.batch_share * size));
+  model.subtract_from_weights(window_);
+  model.save_snapshot();
+  Lowest lowest;
+  try {
+    lowest = search(model, batch, examples);
+  } catch (...) {
+    model.restore_snapshot();
+    model.drop_snapshot();
+    throw;
+  }
+  model.restore_snapshot();
+  model.drop_snapshot();
+  start_window(model);
+  outcome.probe_position = lowest.position;
+  outcome.probe_cost = static_cast<double>(lowest.forwards) * setup_.forward_cost *
+                       static_cast<double>(examples) / size;
+  outcome.cost += *outcome.probe_cost;
+  judge(lowest.position, outcome);
+  model.scale_learning_rate(factor_);
+}
+
+/// Where 1 + α/k is the largest factor already, a larger α would change nothing.
+LearningRateFinder::Lowest LearningRateFinder::search(Trainable& model, const Batch& batch,
+                                                      std::int64_t examples) const {
+  const auto updates = static_cast<double>(updates_);
+  double lowest_loss = model.wait_for_loss_of(batch, examples), at = 0;
+  Lowest lowest{.position = 0, .forwards = 1};
+  for (double next = 1; raise_of(lowest.position) < setup_.config.largest_factor; next *= 2) {
+    model.move_along(window_, (next - at) / updates);
+    at = next;
+    const double loss = model.wait_for_loss_of(batch, examples);
+    ++lowest.forwards;
+    if (!(loss < lowest_loss)) break;
+    lowest_loss = loss;
+    lowest.position = next;
+  }
+  return lowest;
+}
+
+double LearningRateFinder::raise_of(double position) const {
+  return std::min(setup_.config.largest_factor,
+                  1 + position / static_cast<double>(setup_.config.interval));
+}
+
+void LearningRateFinder::judge(double position, PhaseOutcome& outcome) {
+  ++probes_;
+  if (position > 0) {
+    refused_in_a_row_ = 0;
+    const double raise = raise_of(position);
+    factor_ *= raise;
+    tell(outcome, concat("learning rate raised ", brief(raise), "-fold, ", brief(factor_),
+                         "-fold in all: the loss is lowest ", brief(position),
+                         " updates further along the last ", setup_.config.interval));
+    return;
+  }
+  ended_ = ++refused_in_a_row_ >= setup_.config.refusals;
+  tell(outcome,
+       concat("learning rate stays, ", brief(factor_),
+              "-fold in all: the loss is not lower further along the last ", setup_.config.interval,
+              " updates", ended_ ? concat("; found after ", probes_, " probes") : std::string()));
+}
+
+void LearningRateFinder::leave_warmup(PhaseOutcome& outcome) {
+  if (!is_on() || ended_) return;
+  ended_ = true;
+  window_.clear();
+  outcome.warns = true;
+  tell(outcome,
+       concat("Warmup ended before the learning rate was found: ", brief(factor_), "-fold after ",
+              probes_, " probes, of which the last ", refused_in_a_row_, " refused, want ",
+              setup_.config.refusals, "; a larger phases.warmup_steps lets it go on"));
+}
+
+template <class Self, class Visit>
+void LearningRateFinder::visit_state(Self& self, const Visit& visit) {
+  visit("phases.learning_rate_finder.factor", self.factor_, Since::kLater);
+  visit("phases.learning_rate_finder.updates", self.updates_, Since::kLater);
+  visit("phases.learning_rate_finder.probes", self.probes_, Since::kLater);
+  visit("phases.learning_rate_finder.refused_in_a_row", self.refused_in_a_row_, Since::kLater);
+  visit("phases.learning_rate_finder.ended", self.ended_, Since::kLater);
+}
+
+void LearningRateFinder::save(State& state) const {
+  visit_state(*this, StateWriter{state});
+  save_tensors(state, kWindow, window_);
+}
+
+void LearningRateFinder::load(const State& state, Trainable& model) {
+  visit_state(*this, StateReader{state});
+  model.scale_learning_rate(factor_);
+  window_.clear();
+  const auto count = state.integers.find(concat(kWindow, ".count"));
+  if (count == state.integers.end() || count->second == 0) return;
+  window_ = model.empty_directions();
+  for (std::size_t i = 0; i < window_.size(); ++i)
+    wait_for_copy(window_[i], state.tensor(concat(kWindow, ".", i)), model.stream());
+}
+
+}  // namespace hybrid_trainer
