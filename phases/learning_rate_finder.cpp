@@ -45,7 +45,7 @@ void LearningRateFinder::start_window(Trainable& model) {
 void LearningRateFinder::probe(Trainable& model, const Batch& batch, PhaseOutcome& outcome) {
   const auto size = static_cast<double>(batch.size());
   const auto examples = static_cast<std::int64_t>(std::ceil(setup_.config.batch_share * size));
-  model.subtract_from_weights(window_);
+  model.add_weights(window_, -1, 1);
   model.save_snapshot();
   Lowest lowest;
   try {

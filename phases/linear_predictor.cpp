@@ -49,7 +49,8 @@ void LinearPredictor::save(State& state) const {
   }
 }
 
-void LinearPredictor::load(const State& state, const Stream& stream) {
+void LinearPredictor::load(const State& state, Trainable& model) {
+  const Stream& stream = model.stream();
   updates_ = state.integer("phases.linear.updates");
   last_weights_ = load_tensors(state, "phases.linear.weights", MemoryKind::kPredictor, stream);
   for (std::size_t k = 0; k < kChanges; ++k) {

@@ -19,8 +19,12 @@ class LinearPredictor : public Predictor {
   void observe(Trainable& model) override;
   Readiness readiness() const override;
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
+  /// Forgets all: a path with a jump in it is no straight one.
+  void follow(Trainable&, const std::vector<Tensor>&, double) override {
+    *this = LinearPredictor(interval_);
+  }
   void save(State& state) const override;
-  void load(const State& state, const Stream& stream) override;
+  void load(const State& state, Trainable& model) override;
 
  private:
   static constexpr std::size_t kChanges = 3;

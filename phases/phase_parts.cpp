@@ -114,9 +114,10 @@ void PhaseParts::close_jump() {
   counts.reverted += jump.decision == Decision::kReverted;
   statistics.predicted_gain += jump.paired_drop;
   jump = {};
+  if (line.moves()) predictor->follow(model, line.directions(), line.position());
   line.release(model);
   trust.clear();
-  predictor = make_predictor(config());
+  if (lacks_room) predictor = make_predictor(config());
 }
 
 void PhaseParts::save(State& state) const {
@@ -144,7 +145,7 @@ void PhaseParts::load(const State& state) {
   if (!state.reals.contains("phases.jump.mean_loss")) jump.mean_loss = jump.start_loss;
   monitor.load(state);
   predictor = make_predictor(config());
-  predictor->load(state, stream);
+  predictor->load(state, model);
   trust.load(state);
   gate.load(state);
   line.load(state, model);

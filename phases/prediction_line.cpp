@@ -57,10 +57,7 @@ void PredictionLine::load(const State& state, Trainable& model) {
   position_ = state.real("phases.line.position");
   directions_.clear();
   const std::string name = "phases.line.direction";
-  if (state.integer(name + ".count") == 0) return;
-  directions_ = model.empty_directions();
-  for (std::size_t i = 0; i < directions_.size(); ++i)
-    wait_for_copy(directions_[i], state.tensor(concat(name, ".", i)), model.stream());
+  if (state.integer(name + ".count") > 0) directions_ = load_directions(state, name, model);
 }
 
 }  // namespace hybrid_trainer

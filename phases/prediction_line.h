@@ -24,6 +24,8 @@ class PredictionLine {
   /// Moves the weights to a position, starting from the snapshot.
   void return_to(Trainable& model, double position);
   double position() const { return position_; }
+  /// Empty for the control.
+  const std::vector<Tensor>& directions() const { return directions_; }
   /// Slope of the loss per unit of position: <gradient, direction> of the last measurement.
   double wait_for_slope(Trainable& model) const;
   /// Frees directions and snapshot; the weights stay where they are.

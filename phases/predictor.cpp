@@ -1,6 +1,8 @@
 #include "hybrid_trainer/phases/predictor.h"
 
 #include "phases/linear_predictor.h"
+#include "phases/merged_predictor.h"
+#include "phases/two_timescale_predictor.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -13,8 +15,9 @@ class MomentumPredictor : public Predictor {
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override {
     model.write_momentum_directions(directions);
   }
+  void follow(Trainable&, const std::vector<Tensor>&, double) override {}
   void save(State&) const override {}
-  void load(const State&, const Stream&) override {}
+  void load(const State&, Trainable&) override {}
 };
 
 class ZeroPredictor : public Predictor {
@@ -22,8 +25,9 @@ class ZeroPredictor : public Predictor {
   void observe(Trainable&) override {}
   Readiness readiness() const override { return Readiness::kChangesNothing; }
   void write_directions(Trainable&, const std::vector<Tensor>&) override {}
+  void follow(Trainable&, const std::vector<Tensor>&, double) override {}
   void save(State&) const override {}
-  void load(const State&, const Stream&) override {}
+  void load(const State&, Trainable&) override {}
 };
 
 using Made = std::unique_ptr<Predictor>;
@@ -37,6 +41,15 @@ const Row kPredictors[] = {
     {"linear",
      [](const PhaseConfig& config) -> Made {
        return std::make_unique<LinearPredictor>(config.history_interval);
+     }},
+    {"two_timescale",
+     [](const PhaseConfig& config) -> Made {
+       return std::make_unique<TwoTimescalePredictor>(config.slow_steps, config.history_interval,
+                                                      config.slow_share);
+     }},
+    {"merged",
+     [](const PhaseConfig& config) -> Made {
+       return std::make_unique<MergedPredictor>(config.slow_steps, config.history_interval);
      }},
     {"zero", [](const PhaseConfig&) -> Made { return std::make_unique<ZeroPredictor>(); }},
 };

@@ -1,5 +1,7 @@
 #include "phases/state_fields.h"
 
+#include "hybrid_trainer/core/error.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -27,6 +29,14 @@ std::vector<Tensor> load_tensors(const State& state, const std::string& name, Me
     tensors.push_back(Tensor::empty_like(saved, kind, stream));
     wait_for_copy(tensors.back(), saved, stream);
   }
+  return tensors;
+}
+
+std::vector<Tensor> load_directions(const State& state, const std::string& name, Trainable& model) {
+  const std::vector<Tensor> tensors = model.empty_directions();
+  if (state.integer(name + ".count") == 0) return tensors;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    wait_for_copy(tensors[i], state.tensor(concat(name, ".", i)), model.stream());
   return tensors;
 }
 

@@ -59,6 +59,9 @@ void save_tensors(State& state, const std::string& name, const std::vector<Tenso
 std::vector<Tensor> load_tensors(const State& state, const std::string& name, MemoryKind kind,
                                  const Stream& stream);
 
+/// The same as directions, all of them; not initialised where none was saved.
+std::vector<Tensor> load_directions(const State& state, const std::string& name, Trainable& model);
+
 /// A copy of the batch that survives when its loader reuses the memory.
 Batch copy_of(const Batch& batch, const Stream& stream);
 

@@ -49,8 +49,8 @@ class SimulatedTrainable final : public Trainable {
     model_.write_direction(direction, of, factors);
   }
   void copy_weights(const std::vector<Tensor>& to) override { model_.copy_weights(to); }
-  void subtract_from_weights(const std::vector<Tensor>& directions) override {
-    model_.subtract_from_weights(directions);
+  void add_weights(const std::vector<Tensor>& to, float kept, float added) override {
+    model_.add_weights(to, kept, added);
   }
   double wait_for_dot(const Tensor& x, const Tensor& y) override {
     model_.wait_for_dot(x, y);
@@ -95,6 +95,7 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
   const bool predicts = phases == SimulatedPhases::kAll && longest > 0;
   short_phases.max_predict_steps = predicts ? longest : 0;
   short_phases.trial_steps = std::max<std::int64_t>(1, short_phases.max_predict_steps);
+  short_phases.slow_steps = std::min(config.phases.slow_steps, config.phases.history_interval);
   LearningRateFinderConfig finder = config.learning_rate_finder;
   finder.interval = 1;  // so that the second step probes
   const PredictAwareMemoryConfig& memory = config.predict_aware_memory;

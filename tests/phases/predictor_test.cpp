@@ -14,6 +14,7 @@ namespace {
 PhaseConfig config_of(const std::string& name) {
   PhaseConfig config;
   config.predictor = name;
+  config.slow_steps = 6;
   return config;
 }
 
@@ -42,7 +43,7 @@ class EveryPredictor : public ::testing::TestWithParam<std::string> {};
 TEST_P(EveryPredictor, IsReadyAfterEnoughUpdates) {
   QuadraticBowl bowl;
   const auto predictor = make_predictor(config_of(GetParam()));
-  take_updates(bowl, *predictor, 10);
+  take_updates(bowl, *predictor, 20);
   EXPECT_NE(predictor->readiness(), Readiness::kNotYet);
 }
 
@@ -50,22 +51,22 @@ TEST_P(EveryPredictor, ChangesNoWeightByItself) {
   QuadraticBowl bowl, untouched;
   const auto predictor = make_predictor(config_of(GetParam()));
   const auto idle = make_predictor(config_of("zero"));
-  take_updates(bowl, *predictor, 10);
-  take_updates(untouched, *idle, 10);
+  take_updates(bowl, *predictor, 20);
+  take_updates(untouched, *idle, 20);
   directions_of(bowl, *predictor);
   EXPECT_EQ(bowl.flat(), untouched.flat());
   EXPECT_EQ(bowl.moments(), untouched.moments());
 }
 
 TEST_P(EveryPredictor, GivesTheSameDirectionAfterSaveAndLoad) {
-  for (const int updates : {0, 1, 4, 5, 12}) {
+  for (const int updates : {0, 1, 4, 5, 12, 17, 23}) {
     QuadraticBowl bowl;
     const auto predictor = make_predictor(config_of(GetParam()));
     take_updates(bowl, *predictor, updates);
     State state;
     predictor->save(state);
     const auto loaded = make_predictor(config_of(GetParam()));
-    loaded->load(state, bowl.stream());
+    loaded->load(state, bowl);
     take_updates(bowl, *predictor, 0);
     ASSERT_EQ(loaded->readiness(), predictor->readiness()) << updates << " updates";
     if (predictor->readiness() != Readiness::kReady) continue;
@@ -109,10 +110,11 @@ TEST(MomentumPredictor, IsWhatTheOptimizerWouldDoNext) {
   }
 }
 
-/// Walks the weights of a bowl along a made-up path.
-std::vector<float> linear_direction_on(const std::function<float(int)>& path, int steps) {
+/// Walks the weights of a bowl, whose moments are zero, along a made-up path.
+std::vector<float> direction_on(const std::function<float(int)>& path, int steps,
+                                const PhaseConfig& config = config_of("linear")) {
   QuadraticBowl bowl;
-  const auto predictor = make_predictor(config_of("linear"));
+  const auto predictor = make_predictor(config);
   for (int t = 0; t < steps; ++t) {
     for (const Tensor& weight : bowl.weights()) {
       for (std::int64_t k = 0; k < weight.elements(); ++k) {
@@ -125,15 +127,93 @@ std::vector<float> linear_direction_on(const std::function<float(int)>& path, in
 }
 
 TEST(LinearPredictor, ContinuesAStraightPathExactly) {
-  for (const float d : linear_direction_on([](int t) { return 1.0f + 0.25f * t; }, 10)) {
+  for (const float d : direction_on([](int t) { return 1.0f + 0.25f * t; }, 10)) {
     EXPECT_NEAR(d, 0.25f, 1e-6);
   }
 }
 
 TEST(LinearPredictor, StandsStillWhereThePathTurnsBack) {
-  for (const float d : linear_direction_on([](int t) { return -0.1f * (t - 5) * (t - 5); }, 10)) {
+  for (const float d : direction_on([](int t) { return -0.1f * (t - 5) * (t - 5); }, 10)) {
     EXPECT_EQ(d, 0.0f) << "the last change is opposite to the first";
   }
+}
+
+PhaseConfig slow_only(const std::string& name) {
+  PhaseConfig config = config_of(name);
+  config.slow_share = 1;
+  return config;
+}
+
+TEST(SlowPredictors, ContinueAStraightPathExactly) {
+  for (const char* name : {"two_timescale", "merged"}) {
+    for (const int steps : {25, 26, 27}) {
+      for (const float d :
+           direction_on([](int t) { return 1.0f + 0.25f * t; }, steps, slow_only(name)))
+        EXPECT_NEAR(d, 0.25f, 1e-5) << name << " after " << steps;
+    }
+  }
+}
+
+TEST(SlowPredictors, FilterWhatOscillates) {
+  const auto wobbling = [](int t) { return 0.01f * t + (t % 2 == 0 ? 0.5f : -0.5f); };
+  for (const char* name : {"two_timescale", "merged"}) {
+    PhaseConfig config = slow_only(name);
+    config.history_interval = 1;
+    config.slow_steps = 100;
+    for (const float d : direction_on(wobbling, 401, config)) EXPECT_NEAR(d, 0.01f, 0.006) << name;
+  }
+}
+
+TEST(TwoTimescalePredictor, AddsTheOptimizersMomentumByItsShare) {
+  const auto with_share = [](double share) {
+    QuadraticBowl bowl;
+    PhaseConfig config = config_of("two_timescale");
+    config.slow_share = share;
+    const auto predictor = make_predictor(config);
+    take_updates(bowl, *predictor, 20);
+    return directions_of(bowl, *predictor);
+  };
+  const auto slow = with_share(1), fast = with_share(0), mixed = with_share(0.25);
+  QuadraticBowl bowl;
+  const auto momentum = make_predictor(config_of("momentum"));
+  take_updates(bowl, *momentum, 20);
+  EXPECT_EQ(fast, directions_of(bowl, *momentum));
+  for (std::size_t i = 0; i < mixed.size(); ++i)
+    EXPECT_NEAR(mixed[i], 0.25f * slow[i] + 0.75f * fast[i], 1e-7);
+}
+
+/// All weights grow by 0.1 in each update, and by half in a jump between two.
+std::vector<float> direction_after_a_jump(const std::string& name, bool tells) {
+  QuadraticBowl bowl;
+  const auto predictor = make_predictor(slow_only(name));
+  const auto grow = [&](int updates) {
+    for (int i = 0; i < updates; ++i) {
+      for (const Tensor& weight : bowl.weights()) {
+        for (std::int64_t k = 0; k < weight.elements(); ++k) weight.data<float>()[k] += 0.1f;
+      }
+      predictor->observe(bowl);
+    }
+  };
+  grow(22);
+  const auto direction = bowl.empty_directions();
+  bowl.add_weights(direction, 0, 1);
+  bowl.move_along(direction, 0.5);
+  if (tells) predictor->follow(bowl, direction, 0.5);
+  grow(7);
+  return directions_of(bowl, *predictor);
+}
+
+TEST(SlowPredictors, TakeNoJumpForAChangeOfTheWeights) {
+  for (const char* name : {"two_timescale", "merged"}) {
+    for (const float d : direction_after_a_jump(name, true)) EXPECT_NEAR(d, 0.1, 1e-5) << name;
+    for (const float d : direction_after_a_jump(name, false)) EXPECT_GT(d, 0.11) << name;
+  }
+}
+
+TEST(MergedPredictor, StandsStillWhereThePathTurnsBack) {
+  for (const float d :
+       direction_on([](int t) { return -0.1f * (t - 15) * (t - 15); }, 24, slow_only("merged")))
+    EXPECT_EQ(d, 0.0f);
 }
 
 TEST(LinearPredictor, TakesItsMemoryWhenItIsUsed) {

@@ -109,17 +109,19 @@ class QuadraticBowl final : public Trainable {
   }
   void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
                        const std::vector<float>& factors) override {
-    fill_zero(direction, stream_);
-    for (std::size_t i = 0; i < of.size(); ++i)
+    kernels::scale(direction, of[0], factors[0], stream_);
+    for (std::size_t i = 1; i < of.size(); ++i)
       kernels::axpy(direction, direction, factors[i], of[i], stream_);
   }
   void copy_weights(const std::vector<Tensor>& to) override {
     for (std::size_t i = 0; i < to.size(); ++i) copy(to[i], values_[i], stream_);
   }
-  void subtract_from_weights(const std::vector<Tensor>& directions) override {
-    for (std::size_t i = 0; i < directions.size(); ++i) {
-      kernels::scale(directions[i], directions[i], -1, stream_);
-      kernels::axpy(directions[i], directions[i], 1, values_[i], stream_);
+  void add_weights(const std::vector<Tensor>& to, float kept, float added) override {
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      for (std::int64_t k = 0; k < to[i].elements(); ++k) {
+        float& value = to[i].data<float>()[k];
+        value = (kept == 0 ? 0 : kept * value) + added * values_[i].data<float>()[k];
+      }
     }
   }
   double wait_for_dot(const Tensor& x, const Tensor& y) override {
@@ -277,6 +279,7 @@ inline PhaseMachine::Setup eager_setup() {
   setup.phases.confidence_threshold = 0;
   setup.phases.confidence_window = 4;
   setup.phases.history_interval = 1;
+  setup.phases.slow_steps = 4;
   return setup;
 }
 

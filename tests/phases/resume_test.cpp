@@ -37,7 +37,7 @@ void expect_equal(const PhaseOutcome& a, const PhaseOutcome& b) {
 class Resume : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
-  constexpr int kSteps = 45;
+  constexpr int kSteps = 60;
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.predictor = GetParam();
   setup.phases.correction_interval = 2;

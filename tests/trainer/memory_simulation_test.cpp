@@ -103,7 +103,12 @@ TEST(MemorySimulation, KnowsEachOption) {
   with("activations in 8 bits", [](auto& config) { config.memory.activation_bits = 8; });
   with("activations in 16 bits", [](auto& config) { config.memory.activation_bits = 16; });
   with("dropout", [](auto& config) { config.model.dropout = 0.1; });
-  with("linear", [](auto& config) { config.phases.predictor = "linear"; });
+  for (const char* predictor : {"linear", "two_timescale", "merged"}) {
+    with(predictor, [&](auto& config) {
+      config.phases.predictor = predictor;
+      config.phases.slow_steps = 2;
+    });
+  }
   for (const std::string& strategy : offload_strategy_names()) {
     with(strategy.c_str(),
          [&](auto& config) { config.predict_aware_memory.offload_strategy = strategy; });

@@ -8,7 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// Names that PhaseConfig::predictor may hold: "momentum", "linear", "zero".
+/// Names that PhaseConfig::predictor may hold: "momentum", "linear",
+/// "two_timescale", "merged", "zero".
 const std::vector<std::string>& predictor_names();
 
 /// What Predict goes on without: "backward" or "optimizer_state".
@@ -30,6 +31,8 @@ struct PhaseConfig {
   std::string predictor = "momentum";
   double decay = 0.9;
   std::int64_t history_interval = 3;
+  std::int64_t slow_steps = 50;
+  double slow_share = 0.5;
   std::int64_t correction_interval = 0;
   std::int64_t probe_batches = 2;
   std::int64_t max_shrinks = 2;
@@ -78,8 +81,18 @@ struct PhaseConfig {
     visit(Field{"decay", self.decay, "Length of a predicted step as a share of the one before.",
                 Range{0, 1, true, false}});
     visit(Field{"history_interval", self.history_interval,
-                "Updates between two weight changes that the linear predictor keeps.",
+                "Updates between two looks at the weights: of linear at the changes that it keeps, "
+                "of two_timescale and merged at what goes into their means.",
                 Range::at_least(1)});
+    visit(Field{"slow_steps", self.slow_steps,
+                "Updates that the slow predictors look back on: the time constant of "
+                "two_timescale's mean of weight changes, and the length of each stretch that "
+                "merged takes the mean of.",
+                Range::at_least(1)});
+    visit(Field{"slow_share", self.slow_share,
+                "Share of the slow mean in two_timescale's direction; the rest is the optimizer's "
+                "own momentum.",
+                Range::between(0, 1)});
     visit(Field{"correction_interval", self.correction_interval,
                 "Predicted steps between two micro-corrections by a true gradient; 0 is none.",
                 Range::at_least(0)});

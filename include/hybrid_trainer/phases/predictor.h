@@ -27,14 +27,20 @@ class Predictor {
   /// Writes the expected weight change of the next step (f32, one tensor per weight, shapes of the
   /// weights). Called only where ready, before the gradient of that step is known.
   virtual void write_directions(Trainable& model, const std::vector<Tensor>& directions) = 0;
+  /// A prediction was decided on, and kept as far as weights + length·directions; length 0: the
+  /// weights are as they were before. What is held of earlier weights goes along, or is forgotten.
+  virtual void follow(Trainable& model, const std::vector<Tensor>& directions, double length) = 0;
   virtual void save(State& state) const = 0;
-  /// Tensors are copied to the stream's pool.
-  virtual void load(const State& state, const Stream& stream) = 0;
+  virtual void load(const State& state, Trainable& model) = 0;
 };
 
 /// The predictor that config.predictor names:
 /// - momentum: coasting, what the optimizer would do from its moments alone. No memory of its own.
 /// - linear: least-squares slope of the recent weight path. Four tensors of the weights' size.
+/// - two_timescale: momentum, and a slow mean of past weight changes. One such tensor, where
+///   directions lie.
+/// - merged: from the mean of the weights over one stretch of updates to that over the next. Three
+///   such tensors, there too.
 /// - zero: the control experiment.
 /// Throws ConfigError with the nearest name.
 std::unique_ptr<Predictor> make_predictor(const PhaseConfig& config);

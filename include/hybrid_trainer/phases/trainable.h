@@ -64,13 +64,14 @@ class Trainable {
   virtual std::vector<Tensor> empty_like_weights(MemoryKind kind) = 0;
   /// The same, for directions that only the calls below take: they may lie on the host.
   virtual std::vector<Tensor> empty_directions() = 0;
-  /// direction = Σ factors·of; `of` as empty_like_weights makes them.
+  /// direction = Σ factors·of, each as empty_like_weights or empty_directions makes it; `direction`
+  /// may be the first of them.
   virtual void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
                                const std::vector<float>& factors) = 0;
   /// to = the f32 masters.
   virtual void copy_weights(const std::vector<Tensor>& to) = 0;
-  /// directions = the f32 masters less `directions`, which copy_weights wrote.
-  virtual void subtract_from_weights(const std::vector<Tensor>& directions) = 0;
+  /// to = kept·to + added·masters, as empty_directions makes them; kept 0 does not read `to`.
+  virtual void add_weights(const std::vector<Tensor>& to, float kept, float added) = 0;
   /// Inner product of two f32 tensors that lie as one of the weights does. Blocks.
   virtual double wait_for_dot(const Tensor& x, const Tensor& y) = 0;
   /// weights += length·directions, one tensor per weight (f32, shapes of the weights).

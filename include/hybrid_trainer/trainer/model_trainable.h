@@ -55,7 +55,7 @@ class ModelTrainable final : public Trainable {
   void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
                        const std::vector<float>& factors) override;
   void copy_weights(const std::vector<Tensor>& to) override;
-  void subtract_from_weights(const std::vector<Tensor>& directions) override;
+  void add_weights(const std::vector<Tensor>& to, float kept, float added) override;
   double wait_for_dot(const Tensor& x, const Tensor& y) override;
   void move_along(const std::vector<Tensor>& directions, double length) override;
   double wait_for_slope(const std::vector<Tensor>& directions) override;

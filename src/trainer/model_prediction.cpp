@@ -1,0 +1,96 @@
+// What a prediction asks of the model: directions, and where the weights go along them.
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/training_step.h"
+
+namespace hybrid_trainer {
+
+std::vector<Tensor> ModelTrainable::empty_like_weights(MemoryKind kind) {
+  std::vector<Tensor> tensors;
+  for (const Parameter* parameter : step_->parameters()) {
+    const MemoryLabel label(parameter->name());
+    tensors.push_back(Tensor::empty(parameter->shape(), DType::kF32, kind, stream_));
+  }
+  return tensors;
+}
+
+std::vector<Tensor> ModelTrainable::empty_directions() {
+  std::vector<Tensor> tensors;
+  for (const Parameter* parameter : step_->parameters()) {
+    const MemoryLabel label(parameter->name());
+    tensors.push_back(Tensor::empty(parameter->shape(), DType::kF32, MemoryKind::kPredictor,
+                                    empties_predict_ ? places_->overflow() : stream_));
+  }
+  return tensors;
+}
+
+void ModelTrainable::write_direction(const Tensor& direction, const std::vector<Tensor>& of,
+                                     const std::vector<float>& factors) {
+  const StagedTensor here(direction, Use::kWrite, stream_);
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    const StagedTensor term(of[i], Use::kRead, stream_);
+    if (i == 0) {
+      kernels::scale(here, term, factors[i], stream_);
+    } else {
+      kernels::axpy(here, here, factors[i], term, stream_);
+    }
+  }
+}
+
+void ModelTrainable::copy_weights(const std::vector<Tensor>& to) {
+  for (std::size_t i = 0; i < to.size(); ++i)
+    copy_or_wait(to[i], step_->parameters()[i]->home_master(), stream_);
+}
+
+void ModelTrainable::add_weights(const std::vector<Tensor>& to, float kept, float added) {
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const StagedTensor here(to[i], kept == 0 ? Use::kWrite : Use::kChange, stream_),
+        master(step_->parameters()[i]->home_master(), Use::kRead, stream_);
+    if (kept == 0) {
+      kernels::scale(here, master, added, stream_);
+      continue;
+    }
+    if (kept != 1) kernels::scale(here, here, kept, stream_);
+    kernels::axpy(here, here, added, master, stream_);
+  }
+}
+
+double ModelTrainable::wait_for_dot(const Tensor& x, const Tensor& y) {
+  const StagedTensor left(x, Use::kRead, stream_), right(y, Use::kRead, stream_);
+  return kernels::wait_for_dot(left, right, stream_);
+}
+
+void ModelTrainable::move_along(const std::vector<Tensor>& directions, double length) {
+  const std::vector<Parameter*>& parameters = step_->parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const StagedTensor master(parameters[i]->home_master(), Use::kChange, stream_),
+        direction(directions[i], Use::kRead, stream_);
+    kernels::axpy(master, master, static_cast<float>(length), direction, stream_);
+  }
+  step_->refresh_compute_copies();
+}
+
+double ModelTrainable::wait_for_slope(const std::vector<Tensor>& directions) {
+  const std::vector<Parameter*>& parameters = step_->parameters();
+  std::vector<Tensor> slopes;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor given = parameters[i]->gradient();
+    if (!given) continue;
+    const StagedTensor gradient(given, Use::kRead, stream_),
+        direction(directions[i], Use::kRead, stream_);
+    slopes.push_back(kernels::empty_result(stream_));
+    kernels::dot(slopes.back(), {&static_cast<const Tensor&>(gradient), 1},
+                 {&static_cast<const Tensor&>(direction), 1}, stream_);
+  }
+  double sum = 0;
+  for (const Tensor& slope : slopes) sum += kernels::wait_for_value(slope, stream_);
+  return sum;
+}
+
+void ModelTrainable::write_momentum_directions(const std::vector<Tensor>& directions) {
+  bring_state_back();
+  step_->write_momentum_directions(directions);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,67 @@
+// Whole runs with the predictors that keep what they have seen: through all phases, stopped and resumed, reverted, and with memory
+// elsewhere.
+#include <gtest/gtest.h>
+
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+class PredictorRuns : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { prepare_tiny_data(data_); }
+  static HybridTrainerConfig config() {
+    HybridTrainerConfig config = tiny_config();
+    config.phases.predictor = GetParam();
+    config.phases.history_interval = 2;
+    config.phases.slow_steps = 4;
+    return config;
+  }
+  TemporaryFolder scratch_;
+  std::filesystem::path data_ = scratch_ / "data";
+};
+
+TEST_P(PredictorRuns, GoThroughAllPhasesAndOnToTheSameBitsFromAnyCheckpoint) {
+  HybridTrainerConfig config = PredictorRuns::config();
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  const TrainingRunResult whole = train_tiny(config, data_, scratch_ / "whole");
+  for (const Phase phase : kAllPhases) EXPECT_GT(whole.summary.phase(phase).steps, 0);
+  const std::string wanted = newest_checkpoint_digest(scratch_ / "whole");
+  for (int stop = 1; stop < 40; stop += 3) {
+    const auto run = scratch_ / ("cut" + std::to_string(stop));
+    copy_up_to(scratch_ / "whole", run, stop, 40);
+    train_tiny(config, data_, run, true);
+    EXPECT_EQ(newest_checkpoint_digest(run), wanted) << "stopped after step " << stop;
+  }
+}
+
+TEST_P(PredictorRuns, LeaveThePlainRunsBitsWhereTheyAreReverted) {
+  HybridTrainerConfig config = PredictorRuns::config();
+  config.phases.max_shrinks = 0;
+  config.phases.decay = 1;
+  config.optimizer.learning_rate = 0.3;  // so large that every jump overshoots
+  const TrainingRunResult result = train_tiny(config, data_, scratch_ / "reverted");
+  ASSERT_GT(result.summary.predictions.made, 0);
+  ASSERT_EQ(result.summary.predictions.reverted, result.summary.predictions.made);
+  config.phases.max_predict_steps = 0;
+  const TrainingRunResult plain = train_tiny(config, data_, scratch_ / "plain");
+  EXPECT_EQ(*result.summary.final_validation_loss, *plain.summary.final_validation_loss);
+}
+
+TEST_P(PredictorRuns, HaveTheSameBitsWhereverMemoryLies) {
+  HybridTrainerConfig config = PredictorRuns::config();
+  train_tiny(config, data_, scratch_ / "near");
+  const std::string wanted = newest_checkpoint_digest(scratch_ / "near");
+  for (const char* place : {"host", "file"}) {
+    config.memory.weights = config.memory.optimizer_state = place;
+    train_tiny(config, data_, scratch_ / place);
+    EXPECT_EQ(newest_checkpoint_digest(scratch_ / place), wanted) << place;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PredictorRuns, ::testing::Values("linear", "two_timescale", "merged"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace hybrid_trainer
