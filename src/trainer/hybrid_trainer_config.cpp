@@ -96,6 +96,11 @@ void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>&
   refuse("memory.weights", memory.weights, std::string("device"));
   refuse("memory.gradients", memory.gradients, std::string("keep"));
   refuse("optimizer.paged", optimizer.paged ? "true" : "false", std::string("false"));
+  if (optimizer.slow_momentum > 0) {
+    found.push_back(concat("optimizer.slow_momentum: got ", optimizer.slow_momentum,
+                           ", which runs ahead of updates as they are made, and with "
+                           "phases.ingredient optimizer_state they are late; want 0"));
+  }
   const auto check = [&](const std::string& path, const OptimizerConfig& given) {
     if (given.state_bits != 32) {
       found.push_back(concat(path, "state_bits: got ", given.state_bits,

@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kMicroBatches = "trainer.micro_batches";
 constexpr const char* kMicroBatchesBudget = "trainer.micro_batches.budget";
 constexpr const char* kRoundedState = "optimizer.is_rounded";
+constexpr const char* kSlowShare = "optimizer.slow_share";
 
 /// Number of inputs of the largest matrix: the width of this model's products.
 std::int64_t typical_width(LossModel& model) {
@@ -265,6 +266,8 @@ void ModelTrainable::save(State& state) {
   state.integers[kMicroBatches] = step_->micro_batches();
   state.integers[kMicroBatchesBudget] = static_cast<std::int64_t>(budget_bytes_);
   state.integers["optimizer.steps_taken"] = step_->optimizer().steps_taken();
+  if (const SlowNesterov* const slow = step_->slow_momentum())
+    state.reals[kSlowShare] = slow->share();
   for (std::size_t i = 0; i < snapshot_.copies().size(); ++i) {
     state.tensors["snapshot." + parameters[i]->name()] = snapshot_.copies()[i];
   }
@@ -321,6 +324,7 @@ void ModelTrainable::load(const State& state) {
     copy_from(tensor, state, "optimizer." + name, stream_);
   });
   optimizer.set_steps_taken(state.integer("optimizer.steps_taken"));
+  if (SlowNesterov* const slow = step_->slow_momentum()) slow->set_share(state.real(kSlowShare));
   precision_.load(state);
   load_micro_batches(state);
   if (SpeculativeOptimizer* const speculation = step_->speculation()) {

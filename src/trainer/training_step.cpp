@@ -44,8 +44,15 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
 
 std::unique_ptr<Optimizer> TrainingStep::optimizer_of(const HybridTrainerConfig& config) {
   const Stream& home = places_.at(config.optimizer_state_home());
-  if (config.phases.predicts_backward())
-    return make_optimizer(config.optimizer, parameters_, stream_, home, config.device_budget());
+  if (config.phases.predicts_backward()) {
+    auto optimizer =
+        make_optimizer(config.optimizer, parameters_, stream_, home, config.device_budget());
+    if (config.optimizer.slow_momentum == 0) return optimizer;
+    auto slow = std::make_unique<SlowNesterov>(std::move(optimizer), parameters_,
+                                               config.optimizer.slow_momentum_steps, home);
+    slow_momentum_ = slow.get();
+    return slow;
+  }
   const SpeculationSettings settings{
       .lag = config.phases.lag,
       .device_side = config.phases.device_side,
@@ -231,7 +238,18 @@ PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream&
   return pending;
 }
 
+/// What extrapolates while the learning rate is high only adds noise where it falls.
+void TrainingStep::say_slow_share() {
+  if (slow_momentum_ == nullptr) return;
+  const std::int64_t next = steps_done_ + 1;
+  const double peak = config_.optimizer.learning_rate;
+  const bool extrapolates = 3 * next < 2 * config_.training.steps && peak > 0;
+  slow_momentum_->set_next_share(
+      extrapolates ? config_.optimizer.slow_momentum * rate_at(next) / peak : 0);
+}
+
 void TrainingStep::apply_gradient() {
+  say_slow_share();
   const StepPartTimer timer(stream_, StepPart::kUpdate);
   const float scale = clip_scale(gradient_norm_, config_.optimizer.clip_norm);
   optimizer_->step(static_cast<float>(learning_rate()), scale, stream_);
@@ -248,6 +266,7 @@ ArrivedUpdate TrainingStep::wait_for_late_update(bool finite) {
 }
 
 void TrainingStep::write_momentum_directions(const std::vector<Tensor>& directions) {
+  say_slow_share();
   optimizer_->write_momentum_directions(directions, static_cast<float>(learning_rate()), stream_);
 }
 

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/optim/optimizer.h"
+#include "hybrid_trainer/optim/slow_nesterov.h"
 #include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "hybrid_trainer/phases/trainable.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
@@ -33,6 +34,8 @@ class TrainingStep {
   Optimizer& optimizer() { return *optimizer_; }
   /// The same where the exact state is not on the device, else null.
   SpeculativeOptimizer* speculation() const { return speculation_; }
+  /// The same where it has slow momentum, else null.
+  SlowNesterov* slow_momentum() const { return slow_momentum_; }
 
   /// Activations and products are of this dtype from now on, and so are the copies of the weights
   /// that they read. `records`: gradients may be recorded and replayed (training.cuda_graphs).
@@ -84,6 +87,7 @@ class TrainingStep {
   void upload_step_number();
   std::unique_ptr<Optimizer> optimizer_of(const HybridTrainerConfig& config);
   double rate_at(std::int64_t steps_done) const;
+  void say_slow_share();
   std::vector<float> rates_from(std::int64_t steps_done) const;
 
   LossModel& model_;
@@ -97,6 +101,7 @@ class TrainingStep {
   ConsumedGradients consumed_;
   GradientRecording recording_;
   SpeculativeOptimizer* speculation_ = nullptr;  // the optimizer, if it is one
+  SlowNesterov* slow_momentum_ = nullptr;
   std::unique_ptr<Optimizer> optimizer_;
   Tensor step_words_;  // of Pass, where gradients are recorded
   Tensor host_step_words_;

@@ -72,6 +72,8 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"optimizer.clip_norm", {{"optimizer.clip_norm", "0.01"}}},
       {"optimizer.state_bits", {{"optimizer.state_bits", "8"}}},
       {"optimizer.paged", {{"optimizer.paged", "true"}}},
+      {"optimizer.slow_momentum", {{"optimizer.slow_momentum", "0.5"}}},
+      {"optimizer.slow_momentum_steps", {{"optimizer.slow_momentum_steps", "10"}}},
       {"optimizer.groups", {{"optimizer.groups", R"([{"match": "vector", "name": "sgd"}])"}}},
       {"schedule.name", {{"schedule.name", "constant"}}},
       {"schedule.warmup_steps", {{"schedule.warmup_steps", "8"}}},
@@ -115,6 +117,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
 /// Settings under which a field can matter at all, applied to both sides.
 std::vector<std::pair<std::string, std::string>> ground(const std::string& field) {
   if (field == "optimizer.momentum") return {{"optimizer.name", "sgd"}};
+  if (field == "optimizer.slow_momentum_steps") return {{"optimizer.slow_momentum", "0.5"}};
   if (field == "optimizer.state_bits") return {{"model.width", "64"}};
   if (field == "schedule.batch_rule")
     return {{"stretches", R"([{"until": 0.5, "effective_batch": 2}])"}};

@@ -102,6 +102,11 @@ TEST(MemorySimulation, KnowsEachOption) {
   with("consumed gradients", [](auto& config) { config.memory.gradients = "consume"; });
   with("activations in 8 bits", [](auto& config) { config.memory.activation_bits = 8; });
   with("activations in 16 bits", [](auto& config) { config.memory.activation_bits = 16; });
+  with("slow momentum", [](auto& config) { config.optimizer.slow_momentum = 0.3; });
+  with("slow momentum on the host", [](auto& config) {
+    config.optimizer.slow_momentum = 0.3;
+    config.memory.optimizer_state = "host";
+  });
   with("dropout", [](auto& config) { config.model.dropout = 0.1; });
   for (const char* predictor : {"linear", "two_timescale", "merged"}) {
     with(predictor, [&](auto& config) {

@@ -1,18 +1,20 @@
-// Whole runs with the predictors that keep what they have seen: through all phases, stopped and resumed, reverted, and with memory
+// Whole runs with what predicts by more than the optimizer's state: through all phases, stopped and resumed, reverted, and with memory
 // elsewhere.
 #include <gtest/gtest.h>
 
+#include "hybrid_trainer/io/json_fields.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {
 
-class PredictorRuns : public ::testing::TestWithParam<std::string> {
+/// A key of the configuration and its value.
+class PredictorRuns : public ::testing::TestWithParam<std::pair<const char*, const char*>> {
  protected:
   void SetUp() override { prepare_tiny_data(data_); }
   static HybridTrainerConfig config() {
     HybridTrainerConfig config = tiny_config();
-    config.phases.predictor = GetParam();
+    set_field(config, GetParam().first, GetParam().second);
     config.phases.history_interval = 2;
     config.phases.slow_steps = 4;
     return config;
@@ -60,8 +62,16 @@ TEST_P(PredictorRuns, HaveTheSameBitsWhereverMemoryLies) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PredictorRuns, ::testing::Values("linear", "two_timescale", "merged"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, PredictorRuns,
+                         ::testing::Values(std::pair{"phases.predictor", "linear"},
+                                           std::pair{"phases.predictor", "two_timescale"},
+                                           std::pair{"phases.predictor", "merged"},
+                                           std::pair{"optimizer.slow_momentum", "0.5"}),
+                         [](const auto& info) {
+                           const std::string key = info.param.first;
+                           return key == "phases.predictor" ? std::string(info.param.second)
+                                                            : key.substr(key.find('.') + 1);
+                         });
 
 }  // namespace
 }  // namespace hybrid_trainer

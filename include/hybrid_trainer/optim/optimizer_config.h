@@ -56,6 +56,8 @@ struct OptimizerConfig {
   double clip_norm = 1.0;
   std::int64_t state_bits = 32;
   bool paged = false;
+  double slow_momentum = 0;
+  std::int64_t slow_momentum_steps = 100;
   std::vector<OptimizerGroupConfig> groups{};
 
   template <class Self, class Visitor>
@@ -97,6 +99,14 @@ struct OptimizerConfig {
                 "The state lies in pages of host memory, or where memory.optimizer_state says, and "
                 "comes to the device for updates; where memory.device_budget leaves room, as much "
                 "of it stays there as fits."});
+    visit(Field{"slow_momentum", self.slow_momentum,
+                "Slow Nesterov momentum: by how many of its own mean updates of the last "
+                "slow_momentum_steps each weight runs ahead, where the learning rate is highest; "
+                "less as it falls, and 0 for the last third of the run. 4 more bytes of state for "
+                "a parameter; 0 is none.",
+                Range::at_least(0)});
+    visit(Field{"slow_momentum_steps", self.slow_momentum_steps,
+                "Time constant of slow_momentum's mean, in updates.", Range::at_least(1)});
     visit(Field{"groups", self.groups, "Weights that are updated otherwise."});
   }
 

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "hybrid_trainer/optim/optimizer.h"
+
+namespace hybrid_trainer {
+
+/// Where slow Nesterov momentum lies between updates.
+struct SlowState;
+
+/// Another optimizer, whose weights run ahead of their own slow path. With u, an exponential mean of
+/// the path's changes with a time constant of `steps` updates, the live weights are w = x + b·u,
+/// gradients are taken there, and the update Δ that the other optimizer makes at w moves the path:
+///   x' = w + Δ;  u' = (1 − 1/steps)·u + (x' − x)/steps;  w' = x' + b'·u'
+/// The share b' is said before each update; at 0 the live weights are the path. One tensor for each
+/// parameter, "….slow", f32; x is never stored. Source: EMA-Nesterov, arXiv 2605.25395.
+class SlowNesterov final : public Optimizer {
+ public:
+  /// `parameters` are the other optimizer's, in its order; the state lies in the pool of `home`.
+  /// Throws OutOfMemory.
+  SlowNesterov(std::unique_ptr<Optimizer> other, std::vector<Parameter*> parameters,
+               std::int64_t steps, const Stream& home);
+  ~SlowNesterov() override;
+
+  /// b' of the updates to come.
+  void set_next_share(double share) { next_share_ = static_cast<float>(share); }
+  /// b of the weights as they are. Part of the state, but not of visit_state.
+  double share() const { return share_; }
+  void set_share(double share) { share_ = static_cast<float>(share); }
+
+  void begin_step(const Stream& stream) override;
+  std::size_t weights() const override { return parameters_.size(); }
+  void update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                     const Stream& stream) override;
+  void end_step(const Stream& stream) override;
+  void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
+                                 const Stream& stream) override;
+  void visit_state(const StateVisitor& visit) override;
+  bool leave_device(const Stream& stream) override { return other_->leave_device(stream); }
+  void set_steps_taken(std::int64_t steps) override;
+
+ private:
+  /// Of u in u', and of what has moved since x.
+  float kept() const { return 1 - added_; }
+  bool rests() const { return share_ == 0 && next_share_ == 0; }
+
+  std::unique_ptr<Optimizer> other_;
+  std::vector<Parameter*> parameters_;
+  float added_;  // 1/steps
+  float share_ = 0, next_share_ = 0;
+  std::unique_ptr<SlowState> slow_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,79 @@
+#include "hybrid_trainer/optim/slow_nesterov.h"
+
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "optimizer_state.h"
+
+namespace hybrid_trainer {
+
+struct SlowState {
+  StatePlace home;
+  std::vector<Tensor> u;  // of each parameter
+};
+
+SlowNesterov::SlowNesterov(std::unique_ptr<Optimizer> other, std::vector<Parameter*> parameters,
+                           std::int64_t steps, const Stream& home)
+    : other_(std::move(other)),
+      parameters_(std::move(parameters)),
+      added_(1 / static_cast<float>(steps)),
+      slow_(std::make_unique<SlowState>(SlowState{StatePlace(StateHome(home)), {}})) {
+  for (const Parameter* parameter : parameters_) slow_->u.push_back(make_state(*parameter, home));
+}
+
+SlowNesterov::~SlowNesterov() = default;
+
+void SlowNesterov::begin_step(const Stream& stream) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) require_state(*parameters_[i], slow_->u[i]);
+  other_->begin_step(stream);
+  ++steps_;
+}
+
+/// u' = kept·u + added·(b·u − w) + added·(w + Δ), the last term once the update has been made: the
+/// weights before it need no copy.
+void SlowNesterov::update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                                 const Stream& stream) {
+  const Parameter& parameter = *parameters_[index];
+  if (rests() || !parameter.gradient()) {
+    other_->update_weight(index, learning_rate, gradient_scale, stream);
+    return;
+  }
+  const StagedState staged(slow_->u[index], slow_->home, stream);
+  const Tensor& u = staged;
+  kernels::scale(u, u, kept() + added_ * share_, stream);
+  kernels::axpy(u, u, -added_, parameter.acquire_master(stream), stream);
+  other_->update_weight(index, learning_rate, gradient_scale, stream);
+  const UpdatedWeight weight(parameter, stream);
+  kernels::axpy(u, u, added_, weight.master, stream);
+  kernels::axpy(weight.master, weight.master, next_share_, u, stream);
+  if (weight.compute_copy.tensor()) kernels::cast(weight.compute_copy, weight.master, stream);
+}
+
+void SlowNesterov::end_step(const Stream& stream) {
+  other_->end_step(stream);
+  share_ = next_share_;
+}
+
+void SlowNesterov::write_momentum_directions(const std::vector<Tensor>& directions,
+                                             float learning_rate, const Stream& stream) {
+  other_->write_momentum_directions(directions, learning_rate, stream);
+  if (rests()) return;
+  for (std::size_t i = 0; i < directions.size(); ++i) {
+    require_state(*parameters_[i], slow_->u[i]);
+    const StagedTensor direction(directions[i], Use::kChange, stream);
+    const StagedState u(slow_->u[i], slow_->home, stream, Use::kRead);
+    kernels::scale(direction, direction, 1 + next_share_ * added_, stream);
+    kernels::axpy(direction, direction, next_share_ * (kept() + added_ * share_), u, stream);
+  }
+}
+
+void SlowNesterov::visit_state(const StateVisitor& visit) {
+  other_->visit_state(visit);
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    visit(parameters_[i]->name() + ".slow", slow_->u[i]);
+}
+
+void SlowNesterov::set_steps_taken(std::int64_t steps) {
+  steps_ = steps;
+  other_->set_steps_taken(steps);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,136 @@
+#include "hybrid_trainer/optim/slow_nesterov.h"
+
+#include "hybrid_trainer/optim/make_optimizer.h"
+#include "tests/optim/parameter_set.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::clone;
+using testing::master_of;
+using testing::numbers;
+using testing::ParameterSet;
+
+constexpr float kRate = 0.01f;
+constexpr std::int64_t kSteps = 5;
+
+class SlowNesterovTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Optimizer> sgd(ParameterSet& parameters) {
+    OptimizerConfig config;
+    config.name = "sgd";
+    config.weight_decay = 0;
+    return make_optimizer(config, parameters.pointers(), stream_);
+  }
+  SlowNesterov slow(ParameterSet& parameters) { return slow(parameters, stream_); }
+  SlowNesterov slow(ParameterSet& parameters, const Stream& home) {
+    return {sgd(parameters), parameters.pointers(), kSteps, home};
+  }
+  /// With the share of each.
+  void run(SlowNesterov& optimizer, ParameterSet& parameters, const std::vector<double>& shares) {
+    for (const double share : shares) {
+      parameters.set_gradients(++seed_);
+      optimizer.set_next_share(share);
+      optimizer.step(kRate, 1, stream_);
+    }
+  }
+  Stream stream_{MemoryPool::create("device")};
+  std::uint64_t seed_ = 0;
+};
+
+TEST_F(SlowNesterovTest, RunsAheadOfItsPathByTheShareOfItsMeanChange) {
+  ParameterSet parameters(stream_);
+  SlowNesterov optimizer = slow(parameters);
+  std::vector<double> x, u, m;
+  for (const float value : numbers(master_of(parameters[2]))) x.push_back(value);
+  u.assign(x.size(), 0);
+  m.assign(x.size(), 0);
+  double share = 0;
+  for (const double next : {0.0, 0.3, 0.5, 0.5, 0.2, 0.0}) {
+    run(optimizer, parameters, {next});
+    const std::vector<float> gradient = numbers(parameters[2].gradient()),
+                             now = numbers(master_of(parameters[2]));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      m[i] = 0.95 * m[i] + gradient[i];
+      const double moved = x[i] + share * u[i] - kRate * m[i];
+      if (share > 0 || next > 0) u[i] = 0.8 * u[i] + 0.2 * (moved - x[i]);
+      x[i] = moved;
+      ASSERT_NEAR(now[i], x[i] + next * u[i], 1e-5) << i;
+    }
+    EXPECT_FLOAT_EQ(static_cast<float>(optimizer.share()), static_cast<float>(next));
+    share = next;
+  }
+}
+
+TEST_F(SlowNesterovTest, WithoutAShareIsTheOtherOptimizerBitForBit) {
+  ParameterSet with(stream_), without(stream_);
+  SlowNesterov optimizer = slow(with);
+  const auto other = sgd(without);
+  run(optimizer, with, {0, 0, 0});
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    without.set_gradients(seed);
+    other->step(kRate, 1, stream_);
+  }
+  EXPECT_TRUE(with.has_values(without.copies()));
+}
+
+TEST_F(SlowNesterovTest, MomentumDirectionIsTheStepOfAZeroGradient) {
+  ParameterSet parameters(stream_);
+  SlowNesterov optimizer = slow(parameters);
+  run(optimizer, parameters, {0.3, 0.4, 0.5});
+  std::vector<Tensor> directions;
+  for (Parameter* parameter : parameters.pointers())
+    directions.push_back(
+        Tensor::empty(parameter->shape(), DType::kF32, MemoryKind::kPredictor, stream_));
+  optimizer.set_next_share(0.6);
+  optimizer.write_momentum_directions(directions, kRate, stream_);
+  const auto before = parameters.copies();
+  parameters.zero_gradients();
+  optimizer.step(kRate, 1, stream_);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto direction = numbers(directions[i]), now = numbers(master_of(parameters[i])),
+               then = numbers(before[i]);
+    for (std::size_t j = 0; j < now.size(); ++j)
+      ASSERT_NEAR(direction[j], now[j] - then[j], 2e-6) << parameters[i].name();
+  }
+}
+
+TEST_F(SlowNesterovTest, LeavesAWeightWithoutGradientAndRefreshesComputeCopies) {
+  ParameterSet parameters(stream_);
+  SlowNesterov optimizer = slow(parameters);
+  run(optimizer, parameters, {0.5, 0.5});
+  for (Parameter* parameter : parameters.pointers()) parameter->compute_in(DType::kBF16, stream_);
+  const auto before = parameters.copies();
+  parameters.set_gradients(9, 1);
+  optimizer.step(kRate, 1, stream_);
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    EXPECT_EQ(testing::same_bits(master_of(parameters[i]), before[i]), i == 1);
+  const Weight copy = parameters[2].acquire(DType::kBF16, stream_);
+  EXPECT_EQ(copy.tensor().data<BFloat16>()[5].bits,
+            to_bfloat16(master_of(parameters[2]).data<float>()[5]).bits);
+}
+
+TEST_F(SlowNesterovTest, GoesOnWithTheSameBitsFromItsStateWhereverThatIs) {
+  const Stream host(MemoryPool::create("host"));
+  ParameterSet near(stream_), far(stream_);
+  SlowNesterov one = slow(near), other = slow(far, host);
+  run(one, near, {0.3, 0.5});
+  for (std::size_t i = 0; i < far.size(); ++i) copy(master_of(far[i]), master_of(near[i]), stream_);
+  std::vector<Tensor> saved;
+  one.visit_state([&](const std::string&, Tensor& state) { saved.push_back(state); });
+  std::size_t at = 0;
+  other.visit_state([&](const std::string&, Tensor& state) { copy(state, saved[at++], stream_); });
+  other.set_steps_taken(one.steps_taken());
+  other.set_share(one.share());
+  run(one, near, {0.4, 0.0});
+  seed_ = 2;
+  run(other, far, {0.4, 0.0});
+  EXPECT_TRUE(far.has_values(near.copies()));
+  one.visit_state([](const std::string& name, Tensor& state) {
+    if (name == "bias.slow") state = Tensor{};
+  });
+  EXPECT_THROW(one.step(kRate, 1, stream_), Error);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
