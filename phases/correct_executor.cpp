@@ -140,7 +140,10 @@ GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& ou
   jump.updates = static_cast<std::int64_t>(to_replay.size()) + parts_.config().correct_steps;
   outcome.decision = jump.decision;
   outcome.kept_fraction = jump.kept_fraction;
+  outcome.predictor = parts_.predictors.name();
+  outcome.planned_steps = jump.planned_steps;
   parts_.close_jump();
+  if (parts_.bandit.chooses()) tell(outcome, parts_.bandit.explanation());
   if (!to_replay.empty()) replay(to_replay, outcome);
   if (kept_whole) return measurement;
   outcome.cost += 1;  // the last measurement was at another point

@@ -81,10 +81,11 @@ PhaseOutcome PhaseMachine::step(const Batch& batch) {
   return outcome;
 }
 
-/// Reports in one line when the gate's verdict has changed: why Predict is entered or not.
+/// Reports what the gate has measured and, in one line, when the gate's verdict has changed: why Predict is entered or not.
 void PhaseMachine::tell_verdict(PhaseOutcome& outcome) {
   PhaseParts& parts = *parts_;
   if (outcome.phase != Phase::kFull || !parts.predicts() || !parts.gate.ready()) return;
+  outcome.advantage = parts.gate.advantage();
   const PredictGate::Verdict verdict = parts.gate.verdict();
   if (verdict == parts.verdict) return;
   parts.verdict = verdict;

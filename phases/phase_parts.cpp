@@ -44,11 +44,25 @@ PhaseParts::PhaseParts(Trainable& trained, const PhaseMachine::Setup& given)
     : model(trained),
       setup(given),
       monitor(given.divergence),
-      predictor(make_predictor(given.phases)),
+      predictors(given.phases),
+      bandit(given.phases),
       trust(given.phases.confidence_window),
       gate(given.phases),
       finder({given.learning_rate_finder, given.ramp_steps, given.phases.forward_cost}) {
   if (config().warmup_steps == 0) phase = Phase::kFull;
+  take_arm();
+}
+
+void PhaseParts::take_arm() {
+  if (!bandit.chooses()) return;
+  predictors.choose(bandit.arm().predictor);
+  gate.plan(bandit.arm().steps, bandit.step_length());
+}
+
+PredictorSet PhaseParts::new_predictors() const {
+  PredictorSet made(config());
+  made.choose(predictors.name());
+  return made;
 }
 
 std::int64_t PhaseParts::steps_to_come() const {
@@ -65,7 +79,7 @@ void PhaseParts::give_up_predicting() {
   lacks_room = true;
   if (jump.open) return;
   line.release(model);
-  predictor = make_predictor(config());
+  predictors = new_predictors();
 }
 
 void PhaseParts::give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome) {
@@ -77,7 +91,7 @@ void PhaseParts::give_up_predicting(const OutOfMemory& error, PhaseOutcome& outc
 void PhaseParts::observe_update(PhaseOutcome& outcome) {
   if (!predicts()) return;
   try {
-    predictor->observe(model);
+    predictors.observe(model);
   } catch (const OutOfMemory& error) {
     give_up_predicting(error, outcome);
   }
@@ -85,7 +99,7 @@ void PhaseParts::observe_update(PhaseOutcome& outcome) {
 
 bool PhaseParts::aim(PhaseOutcome& outcome) {
   try {
-    if (!line.aim(model, *predictor)) return false;
+    if (!line.aim(model, predictors.chosen())) return false;
     if (!has_held_snapshot) {
       model.save_snapshot();
       model.drop_snapshot();
@@ -108,22 +122,28 @@ std::int64_t PhaseParts::slopes_needed() const {
 void PhaseParts::close_jump() {
   jump.batches.clear();
   gate.finish_jump(jump);
+  if (bandit.chooses()) bandit.learn(jump, gate.step_length());
   auto& counts = statistics.predictions;
   counts.accepted += jump.decision == Decision::kAccepted;
   counts.shrunk += jump.decision == Decision::kShrunk;
   counts.reverted += jump.decision == Decision::kReverted;
   statistics.predicted_gain += jump.paired_drop;
   jump = {};
-  if (line.moves()) predictor->follow(model, line.directions(), line.position());
+  if (line.moves()) {
+    predictors.follow(model, line.directions(), line.position());
+    if (line.position() != 0) model.follow(line.directions(), line.position());
+  }
   line.release(model);
   trust.clear();
-  if (lacks_room) predictor = make_predictor(config());
+  if (lacks_room) predictors = new_predictors();
+  take_arm();
 }
 
 void PhaseParts::save(State& state) const {
   visit_parts(*this, StateWriter{state});
   monitor.save(state);
-  predictor->save(state);
+  predictors.save(state);
+  bandit.save(state);
   trust.save(state);
   gate.save(state);
   line.save(state);
@@ -144,10 +164,12 @@ void PhaseParts::load(const State& state) {
   if (!state.integers.contains("phases.model_phase")) model_phase = entered;
   if (!state.reals.contains("phases.jump.mean_loss")) jump.mean_loss = jump.start_loss;
   monitor.load(state);
-  predictor = make_predictor(config());
-  predictor->load(state, model);
+  predictors = new_predictors();
+  predictors.load(state, model);
+  bandit.load(state);
   trust.load(state);
   gate.load(state);
+  take_arm();
   line.load(state, model);
   finder.load(state, model);
   statistics.load(state);

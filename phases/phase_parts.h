@@ -10,7 +10,9 @@
 #include "phases/jump.h"
 #include "phases/learning_rate_finder.h"
 #include "phases/predict_gate.h"
+#include "phases/prediction_bandit.h"
 #include "phases/prediction_line.h"
+#include "phases/predictor_set.h"
 
 namespace hybrid_trainer {
 
@@ -21,7 +23,8 @@ struct PhaseParts {
   Trainable& model;
   const PhaseMachine::Setup setup;
   DivergenceMonitor monitor;
-  std::unique_ptr<Predictor> predictor;
+  PredictorSet predictors;
+  PredictionBandit bandit;
   DirectionTrust trust;
   PredictGate gate;
   PredictionLine line;
@@ -61,9 +64,11 @@ struct PhaseParts {
   void give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome);
   /// Slopes that the confidence needs; not more than a Full phase can give.
   std::int64_t slopes_needed() const;
-  /// Ends the prediction that was decided on: informs the gate, frees the line, restarts the
-  /// predictor.
+  /// Ends the prediction that was decided on: informs gate, bandit and predictors, frees the line.
   void close_jump();
+  /// Predictor and lengths of the next prediction are the bandit's.
+  void take_arm();
+  PredictorSet new_predictors() const;
 
   void save(State& state) const;
   void load(const State& state);

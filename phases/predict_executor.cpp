@@ -33,6 +33,8 @@ void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   Jump& jump = parts_.jump;
   const double cost_of_aiming = outcome.cost;  // included in jump.cost
   outcome.confidence = jump.confidence;
+  outcome.predictor = parts_.predictors.name();
+  outcome.planned_steps = jump.planned_steps;
   if (jump.steps == 0) {
     tell(outcome, concat(jump.trial ? "trial: " : "", "predicting ", jump.planned_steps,
                          " steps, confidence ", brief(jump.confidence)));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -58,6 +59,12 @@ class PredictGate {
 
   void add_step() { ++steps_; }
   void add_full_loss(double loss);
+  /// The length of the next Predict and of its first step, where they are chosen elsewhere.
+  void plan(std::int64_t steps, double step_length) {
+    length_ = std::min(steps, config_.max_predict_steps);
+    step_length_ = step_length;
+  }
+  double step_length() const { return step_length_; }
   void begin_jump(const Grant& grant);
   void finish_jump(const Jump& jump);
 

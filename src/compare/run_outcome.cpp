@@ -171,7 +171,8 @@ RunOutcome read_outcome(const fs::path& run, const RunPoint& point) {
   const std::string end = string_below(summary, "end");
   outcome.failure = string_below(summary, "failure");
   outcome.diverged = end == "diverged";
-  const auto loss = number_below(summary, {"final_validation_loss"});
+  const auto of_average = number_below(summary, {"final_average_validation_loss"});
+  const auto loss = of_average ? of_average : number_below(summary, {"final_validation_loss"});
   if (end == "finished" && loss) {
     outcome.loss = loss;
   } else if (outcome.failure.empty()) {

@@ -122,8 +122,9 @@ State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream, Ch
     } else if (part == CheckpointPart::kAll || name == kModelName || name == kTrainerName) {
       const SafetensorsFile file(path);
       for (const SafetensorsEntry& entry : file.entries()) {
-        const bool weight = name == kModelName || entry.name.rfind("snapshot.", 0) == 0;
+        const bool weight = name == kModelName || entry.name.starts_with("snapshot.");
         if (part == CheckpointPart::kWeights && !weight) continue;
+        if (part == CheckpointPart::kAverage && !entry.name.starts_with("average.")) continue;
         state.tensors[entry.name] = file.load(entry.name, kind_of(name), stream);
       }
     }

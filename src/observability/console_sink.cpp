@@ -99,8 +99,10 @@ void ConsoleSink::show_news(const StepRecord& record) {
   if (!seen) print_line(concat("phase ", phase, " from step ", record.step));
   seen = true;
   if (record.validation_loss) {
+    const std::optional<double>& average = record.average_validation_loss;
     print_line(concat("step ", record.step, ": validation loss ",
-                      units::fixed(*record.validation_loss, 4)));
+                      units::fixed(*record.validation_loss, 4),
+                      average ? ", of the mean weights " + units::fixed(*average, 4) : ""));
   }
   if (record.event.empty()) return;
   if (clock_ - last_event_ < kSecondsBetweenEvents) {

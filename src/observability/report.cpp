@@ -56,6 +56,9 @@ std::string tiles(const RunSummary& s) {
     out += tile("Validation loss", units::fixed(*s.final_validation_loss, 4),
                 concat("perplexity ", units::fixed(std::exp(*s.final_validation_loss), 2)));
   }
+  if (s.final_average_validation_loss)
+    out += tile("Of the mean weights", units::fixed(*s.final_average_validation_loss, 4),
+                "validation loss");
   if (s.final_train_loss) {
     out += tile("Training loss", units::fixed(*s.final_train_loss, 4), "at the last step");
   }

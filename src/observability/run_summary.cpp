@@ -74,6 +74,8 @@ void RunSummary::add(const StepRecord& record) {
   final_train_loss = record.loss;
   recommended_micro_batch = record.recommended_micro_batch;
   if (record.validation_loss) final_validation_loss = record.validation_loss;
+  if (record.average_validation_loss)
+    final_average_validation_loss = record.average_validation_loss;
   if (record.lag) add_late_step(record);
   if (record.rate_factor) add_probe(record);
   PhaseUse& left = phase(last_phase);
@@ -120,6 +122,8 @@ std::string to_json(const RunSummary& summary) {
   out.begin_object();
   out.number("final_train_loss", summary.final_train_loss);
   out.number("final_validation_loss", summary.final_validation_loss);
+  if (summary.final_average_validation_loss)
+    out.number("final_average_validation_loss", summary.final_average_validation_loss);
   out.number("steps", summary.steps);
   out.number("tokens", summary.tokens);
   out.number("seconds", summary.seconds);

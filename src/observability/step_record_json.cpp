@@ -37,6 +37,7 @@ std::string event_text(const StepRecord& record) {
   name("predicted loss", record.predicted_loss.value_or(0));
   name("prediction error", record.prediction_error.value_or(0));
   name("validation loss", record.validation_loss.value_or(0));
+  name("average's validation loss", record.average_validation_loss.value_or(0));
   if (text.empty() || record.event.empty()) return text + record.event;
   return text + "; " + record.event;
 }
@@ -119,6 +120,11 @@ StepRecord record_of(const json::object& object) {
   record.rate_factor = optional_real(newer(object, "rate_factor"));
   record.probe_position = optional_real(newer(object, "probe_position"));
   record.probe_cost = optional_real(newer(object, "probe_cost"));
+  if (const json::value& steps = newer(object, "planned_steps"); !steps.is_null()) {
+    record.predictor = std::string_view(object.at("predictor").as_string());
+    record.planned_steps = steps.to_number<std::int64_t>();
+  }
+  record.advantage = optional_real(newer(object, "advantage"));
   record.decision = decision_of(newer(object, "decision"));
   record.kept_fraction = optional_real(newer(object, "kept_fraction"));
   record.cost = optional_real(newer(object, "cost"));
@@ -126,6 +132,7 @@ StepRecord record_of(const json::object& object) {
   const json::value& warns = newer(object, "warns");
   record.warns = warns.is_bool() && warns.get_bool();
   record.validation_loss = optional_real(object.at("validation_loss"));
+  record.average_validation_loss = optional_real(newer(object, "average_validation_loss"));
   return record;
 }
 
@@ -156,6 +163,11 @@ std::string to_json_line(const StepRecord& record) {
   out.number("host_bytes", record.host_memory.live_total);
   out.number("predicted_loss", record.predicted_loss);
   out.number("confidence", record.confidence);
+  if (record.planned_steps) {
+    out.string("predictor", record.predictor);
+    out.number("planned_steps", *record.planned_steps);
+  }
+  if (record.advantage) out.number("advantage", *record.advantage);
   if (record.lag) out.number("lag", *record.lag);
   if (record.lag) out.number("prediction_error", record.prediction_error);
   if (record.rate_factor) {
@@ -174,6 +186,8 @@ std::string to_json_line(const StepRecord& record) {
   out.string("event", event);
   out.boolean("warns", record.warns || event != record.event);
   out.number("validation_loss", record.validation_loss);
+  if (record.average_validation_loss)
+    out.number("average_validation_loss", record.average_validation_loss);
   out.end_object();
   return out.text() + "\n";
 }

@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 
 int eval_command(const std::vector<std::string>& arguments) {
   std::string data, device = "auto";
-  bool json = false;
+  bool json = false, average = false;
   CommandSyntax syntax{
       .name = "eval",
       .usage = "RUN [--data DATA] [--json]",
@@ -24,12 +24,13 @@ int eval_command(const std::vector<std::string>& arguments) {
   add("data", po::value(&data)->value_name("DATA"),
       "Another data folder than the run's, of the same tokenizer.");
   add_device_option(syntax.options, device);
+  add_average_option(syntax.options, average);
   add("json", po::bool_switch(&json), "Print {\"loss\", \"perplexity\", \"tokens\"}.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 
   const Stream stream(make_device_pool(device_of_option(device)));
-  const TrainedRun run = open_run(operands->front(), stream);
+  const TrainedRun run = open_run(operands->front(), stream, run_weights(average));
   if (!data.empty() && read_data_info(data))
     check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);
   const TokenDataset validation(data.empty() ? run.data : std::filesystem::path(data),

@@ -9,6 +9,7 @@ namespace hybrid_trainer {
 
 int export_command(const std::vector<std::string>& arguments) {
   std::string output;
+  bool average = false;
   CommandSyntax syntax{
       .name = "export",
       .usage = "RUN --output HF_DIR",
@@ -18,11 +19,12 @@ int export_command(const std::vector<std::string>& arguments) {
       .operands = {"RUN"}};
   syntax.options.add_options()("output", po::value(&output)->required()->value_name("HF_DIR"),
                                "Folder to make.");
+  add_average_option(syntax.options, average);
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 
   const Stream stream(MemoryPool::create("device"));
-  const TrainedRun run = open_run(operands->front(), stream);
+  const TrainedRun run = open_run(operands->front(), stream, run_weights(average));
   export_hugging_face(*run.model, run.tokenizer.get(), output, stream);
   std::cerr << "wrote " << output << " from step " << run.step << "\n";
   if (!run.tokenizer || run.tokenizer->kind() != TokenizerKind::kBpe) {

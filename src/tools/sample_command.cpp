@@ -23,6 +23,7 @@ int sample_command(const std::vector<std::string>& arguments) {
   GenerationSettings settings;
   std::string prompt, device = "auto";
   std::int64_t seed = 0;
+  bool average = false;
   CommandSyntax syntax{
       .name = "sample",
       .usage = "RUN --prompt TEXT --tokens N [options]",
@@ -42,6 +43,7 @@ int sample_command(const std::vector<std::string>& arguments) {
   add("top-p", po::value(&settings.sampling.top_p)->value_name("P"),
       "Only the likeliest tokens that hold this share (1).");
   add_device_option(syntax.options, device);
+  add_average_option(syntax.options, average);
   add("seed", po::value(&seed)->value_name("S"), "Whole number from 0 on (0).");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
@@ -50,7 +52,7 @@ int sample_command(const std::vector<std::string>& arguments) {
   check(settings);
 
   const Stream stream(make_device_pool(device_of_option(device)));
-  const TrainedRun run = open_run(operands->front(), stream);
+  const TrainedRun run = open_run(operands->front(), stream, run_weights(average));
   if (!run.tokenizer) {
     throw DataError(concat(operands->front(),
                            " has no tokenizer; its data came without one, so text cannot be made"));

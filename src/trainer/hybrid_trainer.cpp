@@ -70,6 +70,14 @@ const PhasePrecision& HybridTrainer::precision() const { return trainable_->prec
 
 BatchShape HybridTrainer::batch_shape() const { return stretches_->at(steps_done_).batch; }
 
+void HybridTrainer::with_average(const std::function<void()>& read_out) {
+  if (!trainable_->has_average()) return;
+  const std::unique_ptr<ModelTrainable, void (*)(ModelTrainable*)> exchanged(
+      trainable_.get(), [](ModelTrainable* model) { model->exchange_average(); });
+  exchanged->exchange_average();
+  read_out();
+}
+
 void HybridTrainer::tell(const std::string& text) const {
   if (listener_) listener_(text);
 }
@@ -136,6 +144,9 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   if (!config_.phases.predicts_backward()) record.lag = outcome.lag;
   record.prediction_error = outcome.prediction_error;
   record.decision = outcome.decision;
+  record.predictor = outcome.predictor;
+  if (!outcome.predictor.empty()) record.planned_steps = outcome.planned_steps;
+  record.advantage = outcome.advantage;
   if (outcome.decision != Decision::kNone) record.kept_fraction = outcome.kept_fraction;
   record.cost = outcome.cost;
   record.event = outcome.event;

@@ -101,6 +101,11 @@ void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>&
                            ", which runs ahead of updates as they are made, and with "
                            "phases.ingredient optimizer_state they are late; want 0"));
   }
+  if (training.average_weights > 0) {
+    found.push_back(concat("training.average_weights: got ", training.average_weights,
+                           ", but with phases.ingredient optimizer_state updates are made "
+                           "elsewhere; want 0"));
+  }
   const auto check = [&](const std::string& path, const OptimizerConfig& given) {
     if (given.state_bits != 32) {
       found.push_back(concat(path, "state_bits: got ", given.state_bits,
@@ -141,6 +146,11 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   cannot_be_recorded("gradients", memory.gradients, "keep");
   collect_stretch_problems(*this, found);
   if (learning_rate_finder.is_on()) collect_finder_problems(found);
+  for (std::size_t i = 0; i < phases.arms.size(); ++i) {
+    if (phases.arms[i].steps <= phases.max_predict_steps || phases.max_predict_steps == 0) continue;
+    found.push_back(concat("phases.arms[", i, "].steps: got ", phases.arms[i].steps,
+                           ", want at most phases.max_predict_steps ", phases.max_predict_steps));
+  }
   if (!phases.predicts_backward()) collect_speculation_problems(found);
   if (phases.predicts_backward() && optimizer_state_home() != "device" &&
       predict_aware_memory.offload_strategy == "drop_and_reinitialize") {

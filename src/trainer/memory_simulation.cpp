@@ -66,6 +66,9 @@ class SimulatedTrainable final : public Trainable {
   void write_momentum_directions(const std::vector<Tensor>& directions) override {
     model_.write_momentum_directions(directions);
   }
+  void follow(const std::vector<Tensor>& directions, double length) override {
+    model_.follow(directions, length);
+  }
   void save_snapshot() override { model_.save_snapshot(); }
   void restore_snapshot() override { model_.restore_snapshot(); }
   void drop_snapshot() override { model_.drop_snapshot(); }
@@ -98,6 +101,9 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
   short_phases.slow_steps = std::min(config.phases.slow_steps, config.phases.history_interval);
   LearningRateFinderConfig finder = config.learning_rate_finder;
   finder.interval = 1;  // so that the second step probes
+  for (PredictionArm& arm : short_phases.arms) arm.steps = short_phases.trial_steps;
+  std::stable_partition(short_phases.arms.begin(), short_phases.arms.end(),
+                        [](const PredictionArm& arm) { return arm.predictor != "zero"; });
   const PredictAwareMemoryConfig& memory = config.predict_aware_memory;
   return {.phases = short_phases,
           .divergence = config.divergence,
@@ -228,8 +234,12 @@ class SimulatedRun {
 
   /// In parts of one window: smaller ones there are not.
   void evaluate() {
-    ForwardOnlyTape tape(Pass{.training = false});
-    model_->forward(windows_.examples(0, 1), 1.0f, tape, stream_);
+    {
+      ForwardOnlyTape tape(Pass{.training = false});
+      model_->forward(windows_.examples(0, 1), 1.0f, tape, stream_);
+    }
+    trainable_.exchange_average();
+    trainable_.exchange_average();
   }
 
   HybridTrainerConfig config_;

@@ -71,6 +71,10 @@ void ModelTrainable::move_along(const std::vector<Tensor>& directions, double le
   step_->refresh_compute_copies();
 }
 
+void ModelTrainable::follow(const std::vector<Tensor>& directions, double length) {
+  average_.follow(directions, length, stream_);
+}
+
 double ModelTrainable::wait_for_slope(const std::vector<Tensor>& directions) {
   const std::vector<Parameter*>& parameters = step_->parameters();
   std::vector<Tensor> slopes;

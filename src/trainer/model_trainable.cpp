@@ -82,7 +82,8 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       offload_(make_offload_strategy(predict_aware(config),
                                      offload_pool(predict_aware(config), *places_),
                                      staging_of(config, *places_))),
-      snapshot_(places_->overflow().pool()) {
+      snapshot_(places_->overflow().pool()),
+      average_(config.training.average_weights, places_->overflow()) {
   micro_batches_.fill(micro_batches_of_config_);
   if (config.memory.weights != "device")
     move_weights(model, places_->at(config.memory.weights), stream);
@@ -209,6 +210,7 @@ GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
 void ModelTrainable::apply_gradient() {
   bring_state_back();
   step_->apply_gradient();
+  average_.add(step_->parameters(), stream_);
 }
 
 void ModelTrainable::rewind(std::int64_t steps) {
@@ -236,6 +238,8 @@ void ModelTrainable::go_to_step() {
 }
 
 double ModelTrainable::learning_rate() const { return step_->learning_rate(); }
+
+void ModelTrainable::exchange_average() { average_.exchange(step_->parameters(), stream_); }
 
 void ModelTrainable::save_snapshot() { snapshot_.take(step_->parameters(), stream_); }
 
@@ -271,6 +275,7 @@ void ModelTrainable::save(State& state) {
   for (std::size_t i = 0; i < snapshot_.copies().size(); ++i) {
     state.tensors["snapshot." + parameters[i]->name()] = snapshot_.copies()[i];
   }
+  average_.save(state, parameters);
   precision_.save(state);
   if (step_->speculation() != nullptr) step_->speculation()->save_late(state);
 }
@@ -325,6 +330,7 @@ void ModelTrainable::load(const State& state) {
   });
   optimizer.set_steps_taken(state.integer("optimizer.steps_taken"));
   if (SlowNesterov* const slow = step_->slow_momentum()) slow->set_share(state.real(kSlowShare));
+  average_.load(state, parameters, stream_);
   precision_.load(state);
   load_micro_batches(state);
   if (SpeculativeOptimizer* const speculation = step_->speculation()) {

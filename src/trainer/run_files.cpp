@@ -9,6 +9,7 @@
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/memory/weight_average.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -19,7 +20,8 @@ std::string data_file(const RunPaths& paths) { return paths.root + "/data.json";
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
 
 /// A checkpoint's weight of this name; if it was taken in Predict, the one from before.
-const Tensor& accepted_weight(const State& state, const std::string& name) {
+const Tensor& accepted_weight(const State& state, const std::string& name, RunWeights weights) {
+  if (weights == RunWeights::kAverage) return state.tensor(average_name(name));
   const auto snapshot = state.tensors.find("snapshot." + name);
   return snapshot == state.tensors.end() ? state.tensor("model." + name) : snapshot->second;
 }
@@ -83,7 +85,7 @@ std::string end_of_run(const RunPaths& paths) {
 }
 
 TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
-                            const ModelRegistry& registry) {
+                            const ModelRegistry& registry, RunWeights weights) {
   const RunPaths paths = existing_run(root.string());
   TrainedRun run;
   run.config = config_of_run(paths);
@@ -102,11 +104,17 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
                          stream, registry);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;
+  const bool is_average = weights == RunWeights::kAverage;
   const State state =
-      load_checkpoint(*found.checkpoint, in_place ? stream : host, CheckpointPart::kWeights);
+      load_checkpoint(*found.checkpoint, in_place ? stream : host,
+                      is_average ? CheckpointPart::kAverage : CheckpointPart::kWeights);
+  if (is_average && state.tensors.empty()) {
+    throw MissingInput(concat(found.checkpoint->path, " holds no average of the weights: ",
+                              "training.average_weights is ", run.config.training.average_weights));
+  }
   run.model->visit_parameters([&](Parameter& parameter) {
     if (!parameter.trainable()) return;  // as it was made
-    const Tensor& saved = accepted_weight(state, parameter.name());
+    const Tensor& saved = accepted_weight(state, parameter.name(), weights);
     if (saved.shape() != parameter.shape()) {
       throw DataError(concat(found.checkpoint->path, ": ", parameter.name(), " is ",
                              saved.shape().text(), ", the run's config wants ",

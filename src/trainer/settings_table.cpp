@@ -59,7 +59,11 @@ std::string phases_line(const PhaseConfig& phases) {
                   " late, on the device ", phases.device_side, ", exact state in ",
                   phases.exact_state == "host" ? "host memory" : "a file");
   }
-  return concat(common, " by ", phases.predictor, " from confidence ", phases.confidence_threshold);
+  std::vector<std::string> arms;
+  for (const PredictionArm& arm : phases.arms)
+    arms.push_back(concat(arm.predictor, " for ", arm.steps));
+  return concat(common, " by ", arms.empty() ? phases.predictor : join(arms), " from confidence ",
+                phases.confidence_threshold);
 }
 
 std::string finder_text(const LearningRateFinderConfig& finder) {

@@ -83,7 +83,8 @@ class TrainingRun {
   void load_tokenizer_for_sample();
   bool begins_with_another_tokenizer() const;
   void describe(LanguageModel& model, const HybridTrainer& trainer, RunRecords& records);
-  double validation_loss(LanguageModel& model);
+  void validate(LanguageModel& model, HybridTrainer& trainer, std::optional<double>& loss,
+                std::optional<double>& of_average);
   bool evaluates_after(std::int64_t step, std::int64_t undecided_before,
                        const HybridTrainer& trainer) const;
   bool save(HybridTrainer& trainer, RunRecords& records);
@@ -163,8 +164,11 @@ void TrainingRun::describe(LanguageModel& model, const HybridTrainer& trainer,
     summary.phase(phase).precision = precision_name(trainer.dtype_of(phase));
 }
 
-double TrainingRun::validation_loss(LanguageModel& model) {
-  return evaluate(model, windows_, DType::kF32, stream_).loss;
+void TrainingRun::validate(LanguageModel& model, HybridTrainer& trainer,
+                           std::optional<double>& loss, std::optional<double>& of_average) {
+  const auto read_out = [&] { return evaluate(model, windows_, DType::kF32, stream_).loss; };
+  loss = read_out();
+  trainer.with_average([&] { of_average = read_out(); });
 }
 
 /// An evaluation that falls due in Predict waits until the prediction is decided.
@@ -232,7 +236,7 @@ StepRecord TrainingRun::step(LanguageModel& model, HybridTrainer& trainer, RunRe
   try {
     StepRecord record = trainer.step(batch);
     if (evaluates_after(record.step, undecided_before, trainer))
-      record.validation_loss = validation_loss(model);
+      validate(model, trainer, record.validation_loss, record.average_validation_loss);
     return record;
   } catch (const Diverged&) {
     save_and_tell(trainer, records);
@@ -244,7 +248,9 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
   const std::int64_t steps = config_.training.steps, save_every = config_.checkpoint.every_steps;
   std::int64_t saved_at = trainer.steps_done();
   bool save_is_due = false;
-  if (saved_at >= steps) records.summary().final_validation_loss = validation_loss(model);
+  RunSummary& summary = records.summary();
+  if (saved_at >= steps)
+    validate(model, trainer, summary.final_validation_loss, summary.final_average_validation_loss);
   while (trainer.steps_done() < steps && !interruption_.requested()) {
     const StepRecord record = step(model, trainer, records);
     records.write(record);

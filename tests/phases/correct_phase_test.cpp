@@ -24,6 +24,22 @@ std::vector<float> updated(BowlRun& run, const std::vector<float>& start) {
   return other.flat();
 }
 
+TEST(Correct, TellsWhatFollowsTheWeightsHowFarTheyJumped) {
+  QuadraticBowl::Options slow;
+  slow.learning_rate = 0.002;
+  BowlRun run(slow, eager_setup(), 0);
+  run.run_until(Phase::kCorrect);
+  EXPECT_EQ(run.bowl.followed, 0);
+  EXPECT_EQ(run.step().decision, Decision::kAccepted);
+  EXPECT_NEAR(run.bowl.followed, 1 + 0.9 + 0.81 + 0.729, 1e-9);
+  QuadraticBowl::Options uphill;
+  uphill.direction_scale = -300;
+  BowlRun reverted(uphill, eager_setup(), 0.1);
+  reverted.run_until(Phase::kCorrect);
+  EXPECT_EQ(reverted.step().decision, Decision::kReverted);
+  EXPECT_EQ(reverted.bowl.followed, 0);
+}
+
 TEST(Correct, AcceptsAJumpThatLowersTheLossAndUpdatesThere) {
   BowlRun run = before_correct(1);
   const auto predicted = run.bowl.flat();

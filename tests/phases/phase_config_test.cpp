@@ -56,6 +56,10 @@ const Flip kFlips[] = {
      [](auto& c) { c.evidence_sigmas = 0; }, 1, 0.5},
     {"confidence_window", [](auto& c) { c.confidence_window = 4; }},
     {"predictor", [](auto& c) { c.predictor = "zero"; }},
+    {"arms",
+     [](auto& c) {
+       c.arms = {{"momentum", 4}, {"linear", 2}};
+     }},
     {"decay", [](auto& c) { c.decay = 0.5; }},
     {"history_interval", [](auto& c) { c.history_interval = 2; },
      [](auto& c) { c.predictor = "linear"; }},

@@ -148,6 +148,7 @@ class QuadraticBowl final : public Trainable {
       }
     }
   }
+  void follow(const std::vector<Tensor>&, double length) override { followed += length; }
   void save_snapshot() override { snapshot_ = flat(); }
   void restore_snapshot() override {
     require(!snapshot_.empty(), "restore_snapshot: there is none");
@@ -202,6 +203,7 @@ class QuadraticBowl final : public Trainable {
   bool is_full = false;           // has no memory for directions
   double prediction_error = 0.5;  // of late updates
   bool steps_need_all = false;    // a gradient does not fit beside a direction
+  double followed = 0;            // length of jumps that were kept
   std::int64_t forwards = 0, measurements = 0, updates = 0, moves = 0, directions_asked = 0;
 
  private:

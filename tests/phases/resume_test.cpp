@@ -39,7 +39,11 @@ class Resume : public ::testing::TestWithParam<std::string> {};
 TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
   constexpr int kSteps = 60;
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.predictor = GetParam();
+  if (GetParam() == "arms") {
+    setup.phases.arms = {{"merged", 3}, {"linear", 2}, {"two_timescale", 4}, {"zero", 1}};
+  } else {
+    setup.phases.predictor = GetParam();
+  }
   setup.phases.correction_interval = 2;
   setup.phases.correct_steps = 2;
   setup.phases.history_interval = 2;
@@ -82,6 +86,7 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(EveryPredictor, Resume, ::testing::ValuesIn(predictor_names()),
                          [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Bandit, Resume, ::testing::Values("arms"));
 
 TEST(Resume, EntersTheSavedPhaseAndRestoresInItsNextStep) {
   PhaseMachine::Setup setup = eager_setup();

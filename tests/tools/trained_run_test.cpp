@@ -37,6 +37,17 @@ TEST(TrainedRun, EvalGivesTheLossThatTheRunEndedWith) {
             found);
 }
 
+TEST(TrainedRun, EvalOfTheMeanGivesTheLossOfThat) {
+  fs::remove_all(trained_folder() / "averaged");
+  in_trained_folder(tiny_training("averaged", {"--set", "training.average_weights=2"}));
+  const auto summary = only_object(read_text(trained_folder() / "averaged/summary.json"));
+  const auto found =
+      only_object(in_trained_folder({"eval", "averaged", "--average", "--json"}).output);
+  EXPECT_NEAR(found.at("loss").to_number<double>(),
+              summary.at("final_average_validation_loss").to_number<double>(), 1e-9);
+  EXPECT_EQ(run_hybrid(trained_folder(), {"eval", "run", "--average"}).exit_code, 66);
+}
+
 TEST(TrainedRun, JsonOutputIsOneObjectAndNothingElse) {
   const auto run = only_object(in_trained_folder({"inspect", "run", "--json"}).output);
   EXPECT_EQ(run.at("steps").as_int64(), 6);

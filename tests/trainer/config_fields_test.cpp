@@ -63,6 +63,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"training.evaluate_every_steps", {{"training.evaluate_every_steps", "10"}}},
       {"training.threads", {{"training.threads", "1"}}},
       {"training.memory_budget_mb", {{"training.memory_budget_mb", "1"}, {"model.width", "256"}}},
+      {"training.average_weights", {{"training.average_weights", "8"}}},
       {"optimizer.name", {{"optimizer.name", "muon"}}},
       {"optimizer.learning_rate", {{"optimizer.learning_rate", "1e-3"}}},
       {"optimizer.betas", {{"optimizer.betas", "[0.8,0.9]"}}},

@@ -107,6 +107,11 @@ TEST(MemorySimulation, KnowsEachOption) {
     config.optimizer.slow_momentum = 0.3;
     config.memory.optimizer_state = "host";
   });
+  with("mean weights", [](auto& config) { config.training.average_weights = 4; });
+  with("arms", [](auto& config) {
+    config.phases.arms = {{"zero", 3}, {"merged", 3}, {"linear", 2}};
+    config.phases.slow_steps = 2;
+  });
   with("dropout", [](auto& config) { config.model.dropout = 0.1; });
   for (const char* predictor : {"linear", "two_timescale", "merged"}) {
     with(predictor, [&](auto& config) {

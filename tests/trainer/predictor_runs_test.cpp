@@ -8,6 +8,9 @@
 namespace hybrid_trainer {
 namespace {
 
+constexpr const char* kArms = R"([{"predictor": "two_timescale", "steps": 3},
+                                  {"predictor": "merged", "steps": 5}])";
+
 /// A key of the configuration and its value.
 class PredictorRuns : public ::testing::TestWithParam<std::pair<const char*, const char*>> {
  protected:
@@ -49,6 +52,8 @@ TEST_P(PredictorRuns, LeaveThePlainRunsBitsWhereTheyAreReverted) {
   config.phases.max_predict_steps = 0;
   const TrainingRunResult plain = train_tiny(config, data_, scratch_ / "plain");
   EXPECT_EQ(*result.summary.final_validation_loss, *plain.summary.final_validation_loss);
+  EXPECT_EQ(result.summary.final_average_validation_loss,
+            plain.summary.final_average_validation_loss);
 }
 
 TEST_P(PredictorRuns, HaveTheSameBitsWhereverMemoryLies) {
@@ -66,7 +71,9 @@ INSTANTIATE_TEST_SUITE_P(All, PredictorRuns,
                          ::testing::Values(std::pair{"phases.predictor", "linear"},
                                            std::pair{"phases.predictor", "two_timescale"},
                                            std::pair{"phases.predictor", "merged"},
-                                           std::pair{"optimizer.slow_momentum", "0.5"}),
+                                           std::pair{"optimizer.slow_momentum", "0.5"},
+                                           std::pair{"training.average_weights", "4"},
+                                           std::pair{"phases.arms", kArms}),
                          [](const auto& info) {
                            const std::string key = info.param.first;
                            return key == "phases.predictor" ? std::string(info.param.second)

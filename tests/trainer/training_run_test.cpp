@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/generation/evaluation.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/trainer/run_files.h"
@@ -103,6 +104,35 @@ TEST_F(TrainingRunTest, ResumesWithEightBitStateToTheSameBitsAndNotWithAnother) 
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("state_bits"), std::string::npos) << error.what();
   }
+}
+
+TEST_F(TrainingRunTest, ReadsItsWeightsOutByTheirMeanBesideTheLast) {
+  HybridTrainerConfig config = tiny_config();
+  config.training.evaluate_every_steps = 10;
+  const TrainingRunResult plain = train_tiny(config, data_, scratch_ / "plain");
+  config.training.average_weights = 6;
+  std::string console;
+  const TrainingRunResult result = train_tiny(config, data_, scratch_ / "run", false, &console);
+  EXPECT_EQ(*result.summary.final_validation_loss, *plain.summary.final_validation_loss);
+  EXPECT_NE(*result.summary.final_average_validation_loss, *plain.summary.final_validation_loss);
+  EXPECT_NE(result.summary_json.find("final_average_validation_loss"), std::string::npos);
+  EXPECT_EQ(plain.summary_json.find("final_average_validation_loss"), std::string::npos);
+  EXPECT_NE(console.find("of the mean weights"), std::string::npos);
+  std::optional<double> last;
+  for_each_record(scratch_ / "run" / "metrics.jsonl", [&](const StepRecord& record) {
+    EXPECT_EQ(record.average_validation_loss.has_value(), record.validation_loss.has_value());
+    last = record.average_validation_loss;
+  });
+  EXPECT_EQ(last, result.summary.final_average_validation_loss);
+
+  const Stream stream(MemoryPool::create("device"));
+  const TrainedRun average =
+      load_trained_run(scratch_ / "run", stream, model_families(), RunWeights::kAverage);
+  const TokenDataset validation(data_, Split::kValidation, average.config.model.vocabulary);
+  EvaluationWindows windows(validation, 4, 16, stream);
+  EXPECT_NEAR(evaluate(*average.model, windows, DType::kF32, stream).loss, *last, 1e-9);
+  EXPECT_THROW(load_trained_run(scratch_ / "plain", stream, model_families(), RunWeights::kAverage),
+               MissingInput);
 }
 
 TEST_F(TrainingRunTest, RevertedPredictionsLeaveTheBitsOfAPlainRun) {

@@ -70,11 +70,11 @@ CheckpointInfo read_checkpoint_info(const std::string& path);
 /// "" or what is damaged: "model.safetensors has CHECKSUM, want CHECKSUM". Reads every file.
 std::string checkpoint_damage(const CheckpointInfo& checkpoint);
 
-enum class CheckpointPart { kAll, kWeights };
+enum class CheckpointPart { kAll, kWeights, kAverage };
 
 /// The contents of a verified checkpoint; new tensors from the stream's pool. kWeights skips all
 /// tensors but "model."... and "snapshot."...: a checkpoint taken in Predict has both, and there
-/// the snapshot holds the accepted weights.
+/// the snapshot holds the accepted weights. kAverage skips all but "average."....
 State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream,
                       CheckpointPart part = CheckpointPart::kAll);
 

@@ -39,6 +39,7 @@ struct RunSummary {
   std::int64_t effective_batch = 0;  // examples per optimizer step, all micro-batches
   std::optional<double> final_train_loss;
   std::optional<double> final_validation_loss;
+  std::optional<double> final_average_validation_loss;  // of the mean of the weights
   std::int64_t steps = 0;
   std::int64_t tokens = 0;
   double seconds = 0;  // sum of the steps' seconds

@@ -38,6 +38,11 @@ struct StepRecord {
   std::optional<double> predicted_loss;  // what the predictor expected `loss` to be
   /// The predictor's confidence in its direction, a probability in [0, 1].
   std::optional<double> confidence;
+  /// What predicted, in Predict and where that is decided on, and for how many steps; "" elsewhere.
+  std::string predictor;
+  std::optional<std::int64_t> planned_steps;
+  /// In Full: the loss that predictions have saved so far, less what Full would have at their cost.
+  std::optional<double> advantage;
   /// Exact updates that were under way while the step was computed; absent where none ever is.
   std::optional<std::int64_t> lag;
   /// ‖predicted − exact‖/‖exact‖ of the late updates that had arrived by its end.
@@ -56,6 +61,8 @@ struct StepRecord {
   bool warns = false;  // the event tells of something that went wrong
   /// Set if an evaluation followed this step.
   std::optional<double> validation_loss;
+  /// The same of the mean of the weights, where one is kept.
+  std::optional<double> average_validation_loss;
 };
 
 }  // namespace hybrid_trainer

@@ -20,6 +20,19 @@ const std::vector<std::string>& device_side_names();
 /// Where exact state may be: "host", "file".
 const std::vector<std::string>& exact_state_names();
 
+/// What a prediction may be made with. JSON list `phases.arms`.
+struct PredictionArm {
+  std::string predictor = "momentum";
+  std::int64_t steps = 4;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"predictor", self.predictor, "See phases.predictor.", Range{}, predictor_names()});
+    visit(Field{"steps", self.steps, "Length of its Predict phase, at most max_predict_steps.",
+                Range::at_least(1)});
+  }
+};
+
 /// How the phases follow each other and what Predict may do. Costs are in Full steps.
 struct PhaseConfig {
   std::int64_t warmup_steps = 100;
@@ -29,6 +42,7 @@ struct PhaseConfig {
   double confidence_threshold = 0.60;
   std::int64_t confidence_window = 8;
   std::string predictor = "momentum";
+  std::vector<PredictionArm> arms{};
   double decay = 0.9;
   std::int64_t history_interval = 3;
   std::int64_t slow_steps = 50;
@@ -78,6 +92,11 @@ struct PhaseConfig {
                 "Gradients that the confidence is estimated from.", Range::at_least(2)});
     visit(Field{"predictor", self.predictor, "Where the predicted weight change comes from.",
                 Range{}, predictor_names()});
+    visit(Field{"arms", self.arms,
+                "Predictors and horizons, [{\"predictor\": \"merged\", \"steps\": 8}], among "
+                "which each prediction takes the one whose jumps have lowered the loss most for "
+                "their cost, or that was tried too seldom; all of them keep what they need. "
+                "Without any, predictor is taken, and its horizon grows from trial_steps."});
     visit(Field{"decay", self.decay, "Length of a predicted step as a share of the one before.",
                 Range{0, 1, true, false}});
     visit(Field{"history_interval", self.history_interval,

@@ -19,7 +19,10 @@ struct PhaseOutcome {
   std::optional<double> confidence;      // in [0, 1], where it was measured
   Decision decision = Decision::kNone;
   double kept_fraction = 0;  // of the predicted change: 1 accepted, in between shrunk, 0 reverted
-  std::int64_t lag = 0;      // updates under way while the step was computed
+  std::string predictor;     // in Predict, and of what was decided on
+  std::int64_t planned_steps = 0;          // of that prediction
+  std::optional<double> advantage;         // see PredictGate, in Full
+  std::int64_t lag = 0;                    // updates under way while the step was computed
   std::optional<double> prediction_error;  // of those that arrived in it
   /// Of the schedule's learning rate, where a finder may raise it; in a step that probed, where the
   /// loss was lowest, in updates, and what that was charged, included in `cost`.

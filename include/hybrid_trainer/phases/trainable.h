@@ -85,6 +85,8 @@ class Trainable {
   /// Keeps a copy of the weights until drop_snapshot. While it exists, it is part of what the
   /// trainer saves, as weights and moments are.
   virtual void save_snapshot() = 0;
+  /// The weights have jumped by length·directions, for good: an average of them goes along.
+  virtual void follow(const std::vector<Tensor>& directions, double length) = 0;
   /// Writes the copy back bit for bit, any number of times.
   virtual void restore_snapshot() = 0;
   virtual void drop_snapshot() = 0;

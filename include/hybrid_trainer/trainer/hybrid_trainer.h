@@ -66,6 +66,9 @@ class HybridTrainer {
   std::int64_t undecided_steps() const { return machine_.undecided_steps(); }
   /// See PhaseMachine.
   void give_up_predicting() { machine_.give_up_predicting(); }
+  /// Calls `read_out` while the model's masters are their mean (training.average_weights), if there
+  /// is one; between two steps, where nothing is undecided.
+  void with_average(const std::function<void()>& read_out);
   /// Called with one line for each phase change, decision and mishap.
   void on_event(std::function<void(const std::string&)> listener) {
     listener_ = std::move(listener);

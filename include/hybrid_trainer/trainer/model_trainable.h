@@ -8,6 +8,7 @@
 
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/memory/offload_strategy.h"
+#include "hybrid_trainer/memory/weight_average.h"
 #include "hybrid_trainer/memory/weight_snapshot.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/optim/speculative_optimizer.h"
@@ -60,6 +61,7 @@ class ModelTrainable final : public Trainable {
   void move_along(const std::vector<Tensor>& directions, double length) override;
   double wait_for_slope(const std::vector<Tensor>& directions) override;
   void write_momentum_directions(const std::vector<Tensor>& directions) override;
+  void follow(const std::vector<Tensor>& directions, double length) override;
   void save_snapshot() override;
   void restore_snapshot() override;
   void drop_snapshot() override { snapshot_.drop(); }
@@ -68,6 +70,11 @@ class ModelTrainable final : public Trainable {
   const Stream& stream() const override { return stream_; }
   /// Learning rate of the next step.
   double learning_rate() const;
+
+  /// Whether there is a mean of the weights (training.average_weights).
+  bool has_average() const { return average_.exists(); }
+  /// Weights and their mean change places; see WeightAverage.
+  void exchange_average();
 
   /// Steps done in all phases, which the schedule and dropout depend on.
   void set_steps_done(std::int64_t steps);
@@ -118,6 +125,7 @@ class ModelTrainable final : public Trainable {
   Whereabouts before_save_ = Whereabouts::kResident;
   bool is_rounded_ = false;  // the state, by this Predict's offload
   WeightSnapshot snapshot_;
+  WeightAverage average_;
   Phase phase_ = Phase::kWarmup;
   std::optional<MemoryUse> border_;
   std::int64_t steps_done_ = 0, rewound_ = 0;

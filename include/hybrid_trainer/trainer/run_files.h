@@ -48,10 +48,14 @@ struct TrainedRun {
   std::vector<std::string> warnings;  // damaged checkpoints that were skipped
 };
 
+/// The last weights, or their mean over the last updates (training.average_weights).
+enum class RunWeights { kLast, kAverage };
+
 /// The weights of the newest intact checkpoint; if it was taken in Predict, the accepted ones from
 /// before the prediction. `stream` must outlive the model. Throws MissingInput if there is no run
-/// or no checkpoint, ConfigError, DataError.
+/// or no checkpoint, or it holds no average, ConfigError, DataError.
 TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream,
-                            const ModelRegistry& registry = model_families());
+                            const ModelRegistry& registry = model_families(),
+                            RunWeights weights = RunWeights::kLast);
 
 }  // namespace hybrid_trainer

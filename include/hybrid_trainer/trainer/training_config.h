@@ -14,6 +14,7 @@ struct TrainingConfig {
   std::int64_t threads = 0;
   std::int64_t memory_budget_mb = 0;
   bool cuda_graphs = false;
+  double average_weights = 0;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -35,6 +36,11 @@ struct TrainingConfig {
         Field{"cuda_graphs", self.cuda_graphs,
               "On CUDA, record forward and backward passes once in each phase and replay them, for "
               "steps so small that launching kernels takes longer than running them."});
+    visit(Field{"average_weights", self.average_weights,
+                "Half-life, in updates, of a mean of the weights that is kept on the host and "
+                "evaluated beside them; eval, sample and export read it with --average. 0 keeps "
+                "none.",
+                Range::at_least(0)});
   }
 };
 

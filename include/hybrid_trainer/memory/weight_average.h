@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/state.h"
+#include "hybrid_trainer/nn/parameter.h"
+
+namespace hybrid_trainer {
+
+/// An exponential mean of weights over their updates, that a run may be read out by: it has less
+/// noise than the weights, which stay as they are. One f32 tensor for each, of
+/// MemoryKind::kSnapshot.
+///
+/// Every kth update counts, k a sixteenth of the half-life, so that a mean in slow memory is seldom
+/// moved. The factors of what was seen sum to 1 from the first update on.
+class WeightAverage {
+ public:
+  /// `half_life` in updates; 0: there is none, and nothing is ever taken. The mean lies in the pool
+  /// of `home`.
+  WeightAverage(double half_life, const Stream& home);
+  /// After an update. Throws OutOfMemory the first time, if at all.
+  void add(const std::vector<Parameter*>& parameters, const Stream& stream);
+  /// Whether there is a mean yet.
+  bool exists() const { return !mean_.empty(); }
+  /// mean += length·directions, where the weights have jumped so far.
+  void follow(const std::vector<Tensor>& directions, double length, const Stream& stream);
+  /// Masters and means change places; the compute copies stay. Twice gives the bits back. On the
+  /// device it takes one weight's size.
+  void exchange(const std::vector<Parameter*>& parameters, const Stream& stream);
+
+  /// As "average.…"; views, which stay valid until the next update.
+  void save(State& state, const std::vector<Parameter*>& parameters) const;
+  void load(const State& state, const std::vector<Parameter*>& parameters, const Stream& stream);
+
+ private:
+  void allocate(const std::vector<Parameter*>& parameters);
+  double half_life_;
+  std::int64_t interval_;
+  Stream home_;
+  std::int64_t updates_ = 0;
+  std::vector<Tensor> mean_;
+};
+
+/// What the mean of a weight is saved as.
+std::string average_name(const std::string& weight);
+
+}  // namespace hybrid_trainer

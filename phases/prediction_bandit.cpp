@@ -1,0 +1,63 @@
+#include "phases/prediction_bandit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "hybrid_trainer/core/error.h"
+#include "phases/state_fields.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr double kFade = 0.9;
+
+}  // namespace
+
+PredictionBandit::PredictionBandit(const PhaseConfig& config)
+    : arms_(config.arms),
+      counts_(arms_.size(), 0),
+      rewards_(arms_.size(), 0),
+      step_lengths_(arms_.size(), 1) {}
+
+double PredictionBandit::margin(std::size_t arm) const {
+  if (counts_[arm] == 0) return std::numeric_limits<double>::infinity();
+  const double all = std::accumulate(counts_.begin(), counts_.end(), 0.0);
+  return largest_ * std::sqrt(2 * std::log(std::max(1.0, all)) / counts_[arm]);
+}
+
+void PredictionBandit::learn(const Jump& jump, double step_length) {
+  for (std::vector<double>* faded : {&counts_, &rewards_}) {
+    for (double& value : *faded) value *= kFade;
+  }
+  const auto played = static_cast<std::size_t>(chosen_);
+  const double reward = jump.cost > 0 ? jump.paired_drop / jump.cost : 0;
+  counts_[played] += 1;
+  rewards_[played] += reward;
+  step_lengths_[played] = step_length;
+  largest_ = std::max(kFade * largest_, std::abs(reward));
+  std::size_t best = 0;
+  for (std::size_t arm = 1; arm < arms_.size(); ++arm) {
+    if (mean(arm) + margin(arm) > mean(best) + margin(best)) best = arm;
+  }
+  chosen_ = static_cast<std::int64_t>(best);
+}
+
+std::string PredictionBandit::explanation() const {
+  const auto best = static_cast<std::size_t>(chosen_);
+  const std::string what = concat("next: ", arm().predictor, " for ", arm().steps, " steps, ");
+  if (counts_[best] == 0) return what + "not tried yet";
+  return concat(what, "its loss falls by ", brief(mean(best)), " for a Full step's cost, +- ",
+                brief(margin(best)));
+}
+
+void PredictionBandit::save(State& state) const {
+  if (chooses()) visit_state(*this, StateWriter{state});
+}
+
+void PredictionBandit::load(const State& state) {
+  if (chooses()) visit_state(*this, StateReader{state});
+}
+
+}  // namespace hybrid_trainer

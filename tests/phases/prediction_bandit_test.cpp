@@ -1,0 +1,110 @@
+#include "phases/prediction_bandit.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "phases/quadratic_bowl.h"
+
+namespace hybrid_trainer {
+namespace {
+
+PhaseConfig with_arms() {
+  PhaseConfig config;
+  config.arms = {{"momentum", 2}, {"momentum", 8}, {"linear", 4}};
+  return config;
+}
+
+Jump jump_worth(double drop, double cost) {
+  Jump jump;
+  jump.paired_drop = drop;
+  jump.cost = cost;
+  return jump;
+}
+
+TEST(PredictionBandit, TriesEachArmFirstInOrder) {
+  PredictionBandit bandit(with_arms());
+  for (const std::int64_t steps : {2, 8, 4}) {
+    EXPECT_EQ(bandit.arm().steps, steps);
+    EXPECT_NE(bandit.explanation().find("not tried yet"), std::string::npos);
+    bandit.learn(jump_worth(0.1, 2), 1);
+  }
+}
+
+TEST(PredictionBandit, TakesTheArmThatGainsMostForItsCostMostOften) {
+  PredictionBandit bandit(with_arms());
+  std::map<std::int64_t, int> taken;
+  for (int i = 0; i < 200; ++i) {
+    const std::int64_t steps = bandit.arm().steps;
+    ++taken[steps];
+    // The longest gains most, and at its price least.
+    bandit.learn(steps == 8 ? jump_worth(0.06, 6) : jump_worth(steps == 4 ? 0.05 : 0.02, 1), 1);
+  }
+  EXPECT_GT(taken[4], taken[2]);
+  EXPECT_GT(taken[2], taken[8]);
+  EXPECT_GT(taken[8], 0) << "what was long ago is tried again";
+}
+
+TEST(PredictionBandit, FollowsAnArmThatBecomesBetter) {
+  PredictionBandit bandit(with_arms());
+  const auto play = [&](std::int64_t best) {
+    int times = 0;
+    for (int i = 0; i < 60; ++i) {
+      const bool hit = bandit.arm().steps == best;
+      times += hit && i >= 30;
+      bandit.learn(jump_worth(hit ? 0.1 : 0, 1), 1);
+    }
+    return times;
+  };
+  EXPECT_GT(play(8), 10);
+  EXPECT_GT(play(2), 10);
+}
+
+TEST(PredictionBandit, KeepsEachArmsOwnStepLength) {
+  PredictionBandit bandit(with_arms());
+  bandit.learn(jump_worth(0.1, 1), 0.25);
+  EXPECT_EQ(bandit.step_length(), 1) << "of an arm that was not tried";
+  bandit.learn(jump_worth(0, 1), 0.5);
+  bandit.learn(jump_worth(0, 1), 0.75);
+  EXPECT_EQ(bandit.arm().steps, 2);
+  EXPECT_EQ(bandit.step_length(), 0.25);
+  EXPECT_NE(bandit.explanation().find("momentum for 2 steps, its loss falls by 0.1"),
+            std::string::npos)
+      << bandit.explanation();
+}
+
+TEST(PredictionBandit, GoesOnFromWhatWasSaved) {
+  PredictionBandit one(with_arms()), other(with_arms());
+  for (const double drop : {0.1, 0.3, -0.1, 0.2}) one.learn(jump_worth(drop, 2), drop);
+  State state;
+  one.save(state);
+  other.load(state);
+  EXPECT_EQ(other.explanation(), one.explanation());
+  for (int i = 0; i < 20; ++i) {
+    one.learn(jump_worth(0.01 * i, 1), 1);
+    other.learn(jump_worth(0.01 * i, 1), 1);
+    ASSERT_EQ(other.explanation(), one.explanation());
+  }
+}
+
+TEST(PredictionBandit, ChoosesPredictorAndHorizonOfARunAndTellsWhy) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.max_predict_steps = 6;
+  setup.phases.arms = {{"momentum", 2}, {"linear", 6}, {"merged", 3}};
+  BowlRun run({}, setup, 0.05);
+  std::map<std::string, std::int64_t> planned;
+  std::string events;
+  for (const PhaseOutcome& outcome : run.run(200)) {
+    EXPECT_EQ(outcome.predictor.empty(),
+              outcome.phase != Phase::kPredict && outcome.decision == Decision::kNone);
+    if (outcome.phase == Phase::kPredict) planned[outcome.predictor] = outcome.planned_steps;
+    events += outcome.event + "\n";
+  }
+  EXPECT_EQ(planned,
+            (std::map<std::string, std::int64_t>{{"momentum", 2}, {"linear", 6}, {"merged", 3}}));
+  EXPECT_NE(events.find("next: merged for 3 steps, not tried yet"), std::string::npos) << events;
+  EXPECT_NE(events.find("its loss falls by"), std::string::npos) << events;
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
