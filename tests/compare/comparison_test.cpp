@@ -95,6 +95,17 @@ TEST_F(ComparisonTest, RunsEveryArmOnEverySeedAndResumesWithMore) {
   EXPECT_THROW(compare(arms(), rest), CannotCreate) << "without --resume";
 }
 
+TEST_F(ComparisonTest, JudgesAnArmWithMeanWeightsByThem) {
+  const json::value found = compare(
+      arms(R"(,{"name":"mean","set":{"phases.max_predict_steps":0,"training.average_weights":4}})"),
+      R"(,"seeds":[0],"sweep":{"optimizer.learning_rate":[0.001,0.01,0.1]})");
+  const json::value& run = found.at("arms").at(1).at("runs").at(0);
+  const json::value summary =
+      json::parse(read_text(folder_ / "out" / run.at("run").as_string().c_str() / "summary.json"));
+  EXPECT_EQ(run.at("final_validation_loss"), summary.at("final_average_validation_loss"));
+  EXPECT_NE(run.at("final_validation_loss"), summary.at("final_validation_loss"));
+}
+
 TEST_F(ComparisonTest, GivesProgramsTheirPlacesAndNamesTheirJunk) {
   const json::value found =
       compare(arms(kTorch), R"(,"seeds":[4],"sweep":{"optimizer.learning_rate":[0.1,0.2,0.3]})");

@@ -114,6 +114,10 @@ TEST_F(JsonlSinkTest, WritesNullForWhatIsNotFiniteAndNamesItInTheEvent) {
 TEST_F(JsonlSinkTest, ReadsBackWhatItWrote) {
   StepRecord written = full_record(3, Phase::kCorrect);
   written.warns = true;
+  written.predictor = "merged";
+  written.planned_steps = 8;
+  written.advantage = -0.125;
+  written.average_validation_loss = 3.25;
   written.border_peak_bytes = 12345;
   written.memory_status = "warning";
   written.memory_share = 0.93;
@@ -139,6 +143,10 @@ TEST_F(JsonlSinkTest, ReadsBackWhatItWrote) {
     EXPECT_TRUE(read.memory_leaks);
     EXPECT_EQ(read.host_memory.live_total, written.host_memory.live_total);
     EXPECT_EQ(read.decision, written.decision);
+    EXPECT_EQ(read.predictor, "merged");
+    EXPECT_EQ(read.planned_steps, 8);
+    EXPECT_EQ(read.advantage, -0.125);
+    EXPECT_EQ(read.average_validation_loss, 3.25);
     EXPECT_EQ(read.kept_fraction, written.kept_fraction);
     EXPECT_EQ(read.cost, written.cost);
     EXPECT_EQ(read.event, written.event);
