@@ -8,7 +8,6 @@
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/generation/evaluation.h"
-#include "hybrid_trainer/generation/text_generation.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
@@ -22,13 +21,13 @@
 #include "src/trainer/resolved_config.h"
 #include "src/trainer/run_memory.h"
 #include "src/trainer/run_records.h"
+#include "src/trainer/run_sample.h"
 #include "src/trainer/settings_table.h"
 #include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::int64_t kSampleTokens = 120;
 constexpr std::size_t kMostSummaryBytes = 1 << 20;
 
 std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config) {
@@ -95,7 +94,6 @@ class TrainingRun {
   RunEnd step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
   RunEnd step_and_record(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
   void summarise_memory(RunSummary& summary) const;
-  std::string sample(LanguageModel& model);
   void check_steps_left(const HybridTrainer& trainer) const;
 
   TrainingRunSettings settings_;
@@ -288,7 +286,8 @@ RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer
   try {
     const RunEnd end = step_to_end(model, trainer, records);
     const bool finished = end == RunEnd::kFinished;
-    finish(finished ? "finished" : "interrupted", finished ? sample(model) : "");
+    finish(finished ? "finished" : "interrupted",
+           finished ? sample_text(model, tokenizer_.get(), stream_) : "");
     return end;
   } catch (const Error& error) {
     try {
@@ -298,21 +297,6 @@ RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer
     }
     throw;
   }
-}
-
-std::string TrainingRun::sample(LanguageModel& model) {
-  if (!tokenizer_) return "";
-  std::string text;
-  GenerationSettings generation{.tokens = kSampleTokens};
-  generation.sampling.temperature = 0.8f;
-  try {
-    generate_text(
-        model, *tokenizer_, "", generation, [&](std::string_view piece) { text += piece; },
-        stream_);
-  } catch (const OutOfMemory&) {  // of its caches: the run itself is complete
-    return "";
-  }
-  return text;
 }
 
 void TrainingRun::check_steps_left(const HybridTrainer& trainer) const {
