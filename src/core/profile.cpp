@@ -55,7 +55,9 @@ StepPartTimer::StepPartTimer(const Stream& stream, StepPart part)
 StepPartTimer::~StepPartTimer() {
   if (profile_ == nullptr) return;
   stream_.synchronize();
-  profile_->parts_[Profile::index(part_)] += seconds_since(begin_);
+  const double seconds = seconds_since(begin_);
+  profile_->parts_[Profile::index(part_)] += seconds;
+  if (before_ != StepPart::kElsewhere) profile_->parts_[Profile::index(before_)] -= seconds;
   profile_->part_ = before_;
 }
 

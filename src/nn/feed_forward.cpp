@@ -34,11 +34,13 @@ Tensor FeedForward::rebuild(const Tensor& source, const Stream& stream) {
 Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Tensor active = tape.take(stream), pre_activation = tape.take(stream),
                dy_rows = dy.as_rows();
-  projection_.backward_parameters(dy_rows, active, stream);
   const Tensor dpre_activation = active;  // reuses the memory after its last read
-  kernels::linear_gelu_backward_input(dpre_activation, dy_rows,
-                                      projection_.weight().acquire(dy.dtype(), stream),
-                                      pre_activation, stream);
+  {
+    const LinearGradients gradients(projection_, dy_rows, active, stream);
+    kernels::linear_gelu_backward_input(dpre_activation, dy_rows,
+                                        projection_.weight().acquire(dy.dtype(), stream),
+                                        pre_activation, stream);
+  }
   return expansion_.backward(dpre_activation, tape, stream);
 }
 

@@ -42,23 +42,23 @@ Tensor Linear::product(const Tensor& x, const Tensor& residual, const Stream& st
 
 Tensor Linear::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Tensor x = tape.take(stream);
-  backward_parameters(dy, x, stream);
+  const LinearGradients gradients(*this, dy, x, stream);
   Tensor dx = Tensor::empty_like(x, MemoryKind::kActivations, stream);
   kernels::linear_backward_input(dx.as_rows(), dy.as_rows(), weight_.acquire(dy.dtype(), stream),
                                  stream);
   return dx;
 }
 
-void Linear::backward_parameters(const Tensor& dy, const Tensor& x, const Stream& stream) {
-  GradientContribution dweight(weight_, stream);
-  if (dweight.wanted()) {
-    kernels::linear_backward_weight(dweight.gradient(), dy.as_rows(), x.as_rows(),
-                                    dweight.next_mode(), stream);
+LinearGradients::LinearGradients(Linear& linear, const Tensor& dy, const Tensor& x,
+                                 const Stream& stream)
+    : dweight_(linear.weight_, stream),
+      dbias_(linear.bias_ ? *linear.bias_ : linear.weight_, stream, linear.bias_.has_value()) {
+  if (dweight_.wanted()) {
+    kernels::linear_backward_weight(dweight_.gradient(), dy.as_rows(), x.as_rows(),
+                                    dweight_.next_mode(), stream);
   }
-  if (!bias_) return;
-  GradientContribution dbias(*bias_, stream);
-  if (dbias.wanted())
-    kernels::bias_backward(dbias.gradient(), dy.as_rows(), dbias.next_mode(), stream);
+  if (dbias_.wanted())
+    kernels::bias_backward(dbias_.gradient(), dy.as_rows(), dbias_.next_mode(), stream);
 }
 
 void Linear::visit_parameters(const ParameterVisitor& visit) {

@@ -85,6 +85,11 @@ void HybridTrainerConfig::collect_finder_problems(std::vector<std::string>& foun
                          schedule.warmup_steps, "; want at least ", least));
 }
 
+bool HybridTrainerConfig::updates_at_once() const {
+  return memory.gradients == "consume" && optimizer.clip_norm == 0 &&
+         divergence.max_skipped_updates == 0 && phases.max_predict_steps == 0 && !optimizer.paged;
+}
+
 /// What does not go with masters and state of phases.exact_state.
 void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>& found) const {
   const auto refuse = [&](const std::string& key, const auto& got, const auto& want) {

@@ -249,6 +249,7 @@ void ModelTrainable::restore_snapshot() {
 }
 
 void ModelTrainable::save(State& state) {
+  step_->require_whole_update();
   stream_.synchronize();
   before_save_ = offload_->whereabouts();
   if (offload_->restored() != Restored::kZeros || phase_ != Phase::kPredict) bring_state_back();

@@ -75,7 +75,8 @@ double StepCost::placements(const HybridTrainerConfig& config) const {
   const double rounding = compressed ? kRounding * 2 * all / rates_.copy_bytes_per_second : 0;
   const double micro_batches = static_cast<double>(config.gradient_accumulation.micro_batches);
   const double passes = micro_batches * (2 + memory.recompute);
-  const double gradients = memory.gradients == "consume" ? there(weight_bytes_, "host") : 0;
+  const bool wait = memory.gradients == "consume" && !config.updates_at_once();
+  const double gradients = wait ? there(weight_bytes_, "host") : 0;
   return rounding + there(kept, memory.activations) + back(kept, memory.activations) +
          there(state, home) + back(state, home) + back(passes * compute_bytes_, memory.weights) +
          back(weight_bytes_, memory.weights) + there(compute_bytes_, memory.weights) + gradients;

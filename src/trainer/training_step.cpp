@@ -37,6 +37,7 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
       consumed_(places.overflow(), stream),
       optimizer_(optimizer_of(config)),
       micro_batches_(config.gradient_accumulation.micro_batches) {
+  if (config_.updates_at_once()) immediate_.emplace(parameters_, *optimizer_, stream_);
   if (!config_.training.cuda_graphs || stream_.native() == nullptr) return;
   step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
   host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, places.host());
@@ -125,10 +126,13 @@ Batch TrainingStep::micro_batch(const Batch& batch, std::int64_t index) const {
   return batch.examples(index * size, (index + 1) * size);
 }
 
-double TrainingStep::rate_at(std::int64_t steps_done) const {
-  return rate_factor_ * stretches_.at(steps_done).rate_factor *
-         hybrid_trainer::learning_rate(config_.schedule, config_.optimizer.learning_rate,
+double TrainingStep::scheduled_rate(std::int64_t steps_done) const {
+  return hybrid_trainer::learning_rate(config_.schedule, config_.optimizer.learning_rate,
                                        steps_done, config_.training.steps);
+}
+
+double TrainingStep::rate_at(std::int64_t steps_done) const {
+  return rate_factor_ * stretches_.at(steps_done).rate_factor * scheduled_rate(steps_done);
 }
 
 double TrainingStep::learning_rate() const { return rate_at(steps_done_); }
@@ -146,6 +150,7 @@ auto TrainingStep::in_what_fits(const Batch& batch, const Compute& compute) {
     try {
       return compute(batch);
     } catch (const OutOfMemory& error) {
+      if (immediate_ && immediate_->is_between()) throw;
       const bool elsewhere = error.shortage() && error.shortage()->pool != stream_.pool()->name();
       if (elsewhere && config_.memory.activations == "device") throw;  // smaller ones take as much
       if (optimizer_->leave_device(stream_)) continue;
@@ -181,7 +186,7 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
   for (Parameter* parameter : pending.written) {
     if (!parameter->gradient()) parameter->gradient_was_replayed();
   }
-  gradient_norm_ = wait_for_norm(pending.squares, stream_);
+  gradient_norm_ = immediate_ ? immediate_->end() : wait_for_norm(pending.squares, stream_);
   return {.loss = wait_for_mean_of(pending.losses, stream_), .norm = gradient_norm_};
 }
 
@@ -212,6 +217,10 @@ bool TrainingStep::wait_and_halve_micro_batches(const Batch& batch) {
 
 PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream& stream) {
   consumed_.begin();
+  if (immediate_) {
+    say_slow_share();
+    immediate_->begin(static_cast<float>(learning_rate()));
+  }
   const std::int64_t parts = micro_batches_of(batch);
   begin_gradients(parameters_, sink(), parts);
   const float scale = 1.0f / static_cast<float>(parts);
@@ -227,10 +236,13 @@ PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream&
       const StepPartTimer timer(stream, StepPart::kForward);
       pending.losses.push_back(model_.forward(part, scale, *tape, stream));
     }
+    if (immediate_)
+      immediate_->observe_loss(kernels::wait_for_value(pending.losses.back(), stream));
     const StepPartTimer timer(stream, StepPart::kBackward);
     model_.backward(part, *tape, stream);
   }
   end_gradients(parameters_, stream);
+  if (immediate_) return pending;
   const StepPartTimer timer(stream, StepPart::kUpdate);
   pending.squares = gradient_square_sums(parameters_, stream);
   std::copy_if(parameters_.begin(), parameters_.end(), std::back_inserter(pending.written),
@@ -245,10 +257,15 @@ void TrainingStep::say_slow_share() {
   const double peak = config_.optimizer.learning_rate;
   const bool extrapolates = 3 * next < 2 * config_.training.steps && peak > 0;
   slow_momentum_->set_next_share(
-      extrapolates ? config_.optimizer.slow_momentum * rate_at(next) / peak : 0);
+      extrapolates ? config_.optimizer.slow_momentum * scheduled_rate(next) / peak : 0);
+}
+
+void TrainingStep::require_whole_update() const {
+  if (immediate_) immediate_->require_whole();
 }
 
 void TrainingStep::apply_gradient() {
+  if (immediate_) return;
   say_slow_share();
   const StepPartTimer timer(stream_, StepPart::kUpdate);
   const float scale = clip_scale(gradient_norm_, config_.optimizer.clip_norm);

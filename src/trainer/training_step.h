@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "hybrid_trainer/memory/consumed_gradients.h"
@@ -13,12 +14,13 @@
 #include "hybrid_trainer/phases/trainable.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "src/trainer/gradient_recording.h"
+#include "src/trainer/immediate_updates.h"
 #include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
 
 /// What one step computes: losses and gradients over its micro-batches, their norm, and the clipped
-/// update. Where weights, gradients and optimizer state lie between the calls is its caller's to
+/// update, which comes with the gradients where HybridTrainerConfig::updates_at_once. Where weights, gradients and optimizer state lie between the calls is its caller's to
 /// say.
 class TrainingStep {
  public:
@@ -55,12 +57,14 @@ class TrainingStep {
   double wait_for_loss(const Batch& batch, std::int64_t examples);
   /// Forward and backward over all micro-batches. Where memory is too small for one, it begins
   /// again with twice as many of half the size, which stay so. Blocks. Throws ShapeMismatch, and
-  /// OutOfMemory where they cannot be halved.
+  /// OutOfMemory where they cannot be halved, or weights are updated already.
   GradientMeasurement wait_for_gradient(const Batch& batch);
   /// Of a batch as large as any; of stretches' smaller ones, as many as are no larger than those.
   std::int64_t micro_batches() const { return micro_batches_; }
   std::int64_t micro_batches_of(const Batch& batch) const;
   void set_micro_batches(std::int64_t count) { micro_batches_ = count; }
+  /// Throws Diverged where the last step ended when some weights were updated and others not.
+  void require_whole_update() const;
   /// The optimizer's update by the last gradient, clipped.
   void apply_gradient();
   /// The same, late; learning rates of the L updates from the step to come on.
@@ -81,11 +85,13 @@ class TrainingStep {
   Pass pass(bool training, std::int64_t first_token) const;
   bool records() const;
   GradientSink& sink() {
+    if (immediate_) return *immediate_;
     if (consumes_) return consumed_;
     return gradients_;
   }
   void upload_step_number();
   std::unique_ptr<Optimizer> optimizer_of(const HybridTrainerConfig& config);
+  double scheduled_rate(std::int64_t steps_done) const;
   double rate_at(std::int64_t steps_done) const;
   void say_slow_share();
   std::vector<float> rates_from(std::int64_t steps_done) const;
@@ -103,6 +109,7 @@ class TrainingStep {
   SpeculativeOptimizer* speculation_ = nullptr;  // the optimizer, if it is one
   SlowNesterov* slow_momentum_ = nullptr;
   std::unique_ptr<Optimizer> optimizer_;
+  std::optional<ImmediateUpdates> immediate_;
   Tensor step_words_;  // of Pass, where gradients are recorded
   Tensor host_step_words_;
   DType dtype_ = DType::kF32;

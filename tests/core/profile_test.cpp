@@ -35,6 +35,19 @@ TEST(Profile, CountsKernelsByWorkAndPart) {
   EXPECT_EQ(profile.of(Work::kProduct).calls, 0);
 }
 
+TEST(Profile, APartWithinAnotherTakesItsTimeFromIt) {
+  Profile profile;
+  Stream stream(MemoryPool::create("device"));
+  stream.set_profile(&profile);
+  {
+    const StepPartTimer outer(stream, StepPart::kBackward);
+    const StepPartTimer inner(stream, StepPart::kUpdate);
+    for (int i = 0; i < 20; ++i) work_for_a_millisecond();
+  }
+  EXPECT_GE(profile.seconds_of(StepPart::kUpdate), 20e-3);
+  EXPECT_LT(profile.seconds_of(StepPart::kBackward), 10e-3);
+}
+
 TEST(Profile, LeavesAStreamWithoutOneAlone) {
   Profile profile;
   Stream stream(MemoryPool::create("device"));

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "hybrid_trainer/kernels/reductions.h"
@@ -211,6 +213,39 @@ TEST_P(ModuleContract, GradientsAddUpWithinAStep) {
   step.begin();
   run_backward(f_);
   EXPECT_EQ(gradients(), once);
+}
+
+/// Gradients of weights that are spoilt as soon as theirs is complete.
+class SpoilingSink final : public GradientSink {
+ public:
+  SpoilingSink(const std::vector<Parameter*>& parameters, const Stream& stream) {
+    memory_.allocate(parameters, stream);
+  }
+  Tensor gradient(const Parameter& parameter) const override { return memory_.gradient(parameter); }
+  void ready(const Parameter& parameter, const Stream&) override {
+    const Tensor master = master_of(parameter);
+    std::fill_n(master.data<float>(), master.elements(), std::nanf(""));
+  }
+
+ private:
+  ResidentGradients memory_;
+};
+
+TEST_P(ModuleContract, ReadsNoWeightWhoseGradientIsComplete) {
+  std::vector<Parameter*> parameters;
+  f_.visit_parameters([&](Parameter& parameter) { parameters.push_back(&parameter); });
+  StepGradients kept(f_.visit_parameters, stream_);
+  const Tensor wanted_dx = run_backward(f_);
+  const auto wanted = gradients();
+  SpoilingSink sink(parameters, stream_);
+  begin_gradients(parameters, sink, 1);
+  const Tensor dx = run_backward(f_);
+  EXPECT_EQ(gradients(), wanted);
+  if (f_.x) {
+    EXPECT_EQ(values_of(dx), values_of(wanted_dx));
+  }
+  for (const Parameter* parameter : parameters)
+    EXPECT_TRUE(std::isnan(master_of(*parameter).data<float>()[0])) << parameter->name();
 }
 
 TEST_P(ModuleContract, AForwardOnlyTapeGivesTheSameOutput) {

@@ -71,7 +71,8 @@ class KernelTimer {
   Clock::time_point begin_;
 };
 
-/// Counts the scope as a part of the step, and the kernels in it as belonging to that part.
+/// Counts the scope as a part of the step, and the kernels in it as belonging to that part. One
+/// within another takes its time from it.
 class StepPartTimer {
  public:
   StepPartTimer(const Stream& stream, StepPart part);

@@ -64,7 +64,9 @@ struct MemoryConfig {
         Field{"gradients",
               self.gradients,
               "keep: all stay on the device until the update; consume: each goes to the host, or "
-              "to a file with the weights, as soon as backward has it, and is updated from there.",
+              "to a file with the weights, as soon as backward has it, and is updated from there; "
+              "or at once and nothing goes anywhere, where neither optimizer.clip_norm nor "
+              "divergence.max_skipped_updates nor phases.max_predict_steps (all 0) needs all.",
               Range{},
               {"keep", "consume"}});
     visit(Field{"plan",

@@ -19,7 +19,7 @@ class GradientSink {
   virtual Tensor gradient(const Parameter& parameter) const = 0;
   /// Told once per step and parameter that got a gradient, when its last contribution of the last
   /// micro-batch is enqueued on `stream`; of a recorded step (core/recording.h) while it is
-  /// recorded.
+  /// recorded. From then on this backward pass does not read the weight, which may change.
   virtual void ready(const Parameter&, const Stream&) {}
 };
 

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/nn/module.h"
 
 namespace hybrid_trainer {
@@ -19,8 +20,6 @@ class Linear final : public Module {
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// The product alone, with nothing on the tape.
   Tensor product(const Tensor& x, const Tensor& residual, const Stream& stream);
-  /// The gradients of weight and bias alone.
-  void backward_parameters(const Tensor& dy, const Tensor& x, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) override;
   Parameter& weight() { return weight_; }
   /// The bias for a product; no values where there is none.
@@ -29,8 +28,19 @@ class Linear final : public Module {
   }
 
  private:
+  friend class LinearGradients;
   Parameter weight_;
   std::optional<Parameter> bias_;
+};
+
+/// The gradients of weight and bias alone: written when this is made, and complete when it is
+/// destroyed, until when the weight may be read.
+class LinearGradients {
+ public:
+  LinearGradients(Linear& linear, const Tensor& dy, const Tensor& x, const Stream& stream);
+
+ private:
+  GradientContribution dweight_, dbias_;
 };
 
 }  // namespace hybrid_trainer

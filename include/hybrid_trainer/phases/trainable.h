@@ -47,7 +47,8 @@ class Trainable {
   virtual double wait_for_loss(const Batch& batch) = 0;
   /// The same of a step's batch's first `examples`, in micro-batches as large as the step's.
   virtual double wait_for_loss_of(const Batch& batch, std::int64_t examples) = 0;
-  /// Forward and backward over all micro-batches; keeps the gradients; weights and moments stay.
+  /// Forward and backward over all micro-batches; keeps the gradients; weights and moments stay,
+  /// unless the settings leave it to apply_gradient alone to read a gradient: it may be done by then.
   /// Works in every phase; in Predict it allocates the gradients first. Blocks.
   virtual GradientMeasurement wait_for_gradient(const Batch& batch) = 0;
   /// The optimizer's update with the (clipped) gradient of the last measurement and the schedule's

@@ -78,6 +78,9 @@ struct HybridTrainerConfig {
   std::optional<std::size_t> device_budget() const;
   /// Of placement_names(): where the optimizer state is between updates, paged or not.
   std::string optimizer_state_home() const;
+  /// Whether each weight is updated within backward as soon as its gradient is complete: gradients
+  /// are consumed, and neither clipping, nor a skipped update, nor a prediction needs all of them.
+  bool updates_at_once() const;
 
   /// Every problem of every field, "path: got X, want Y"; empty if the config is valid.
   std::vector<std::string> problems(const ModelRegistry& registry = model_families()) const;

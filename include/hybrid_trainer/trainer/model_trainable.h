@@ -88,7 +88,8 @@ class ModelTrainable final : public Trainable {
   /// What the device took until the phase was entered, if one was since the last call; the pool's
   /// peaks begin anew after it. To be called once a step.
   std::optional<MemoryUse> take_border() { return std::exchange(border_, {}); }
-  /// Weights, optimizer state and the snapshot if there is one, as views. Restores offloaded state
+  /// Weights, optimizer state and the snapshot if there is one, as views. Throws Diverged where a
+  /// step ended when some weights were updated and others not. Restores offloaded state
   /// first; release_after_save offloads it again, unless its restore had begun or it was rounded.
   void save(State& state);
   void release_after_save();
