@@ -60,14 +60,19 @@ const std::vector<std::string>& optimizer_names_with_8_bits() {
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters, const Stream& stream,
                                           const Stream& home,
-                                          std::optional<std::size_t> device_budget) {
+                                          std::optional<std::size_t> device_budget,
+                                          StateTraffic traffic) {
   std::vector<std::string> problems;
   config.collect_problems("optimizer", problems);
   if (!problems.empty()) throw ConfigError(std::move(problems));
-  const bool keeps_pages = config.paged && device_budget && home.pool() != stream.pool();
-  const StateHome where{
-      home,
-      keeps_pages ? std::make_shared<StatePages>(*device_budget / 100 * kPagesPercent) : nullptr};
+  const bool is_away = home.pool() != stream.pool();
+  StateHome where(home);
+  if (config.paged && device_budget && is_away) {
+    where.pages = std::make_shared<StatePages>(*device_budget / 100 * kPagesPercent);
+  } else if (traffic == StateTraffic::kBeside && is_away &&
+             stream.device().type == DeviceType::kCpu) {
+    where.queue = std::make_shared<StateQueue>();
+  }
   std::vector<GroupedOptimizer::Part> parts;
   for (const OptimizerGroup& group : optimizer_groups(config, parameters)) {
     std::vector<Parameter*> members;
@@ -76,7 +81,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                      rate_factor_of(group.config, config)});
   }
   if (parts.empty()) make_by_name(config, {}, stream, where);  // for its error
-  return std::make_unique<GroupedOptimizer>(std::move(parameters), std::move(parts), where.pages);
+  return std::make_unique<GroupedOptimizer>(std::move(parameters), std::move(parts), where);
 }
 
 }  // namespace hybrid_trainer

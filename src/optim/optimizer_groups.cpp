@@ -2,7 +2,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
-#include "optimizer_state.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -99,10 +98,11 @@ static float rate_of(const GroupedOptimizer::Part& part, float learning_rate) {
 }
 
 GroupedOptimizer::GroupedOptimizer(std::vector<Parameter*> parameters, std::vector<Part> parts,
-                                   std::shared_ptr<StatePages> pages)
+                                   const StateHome& home)
     : parameters_(std::move(parameters)),
       parts_(std::move(parts)),
-      pages_(std::move(pages)),
+      pages_(home.pages),
+      queue_(home.queue),
       places_(parameters_.size()) {
   for (const Part& part : parts_) {
     for (std::size_t i = 0; i < part.members.size(); ++i) places_[part.members[i]] = {&part, i};
@@ -111,6 +111,7 @@ GroupedOptimizer::GroupedOptimizer(std::vector<Parameter*> parameters, std::vect
 
 void GroupedOptimizer::begin_step(const Stream& stream) {
   if (pages_) pages_->begin_update(stream);
+  if (queue_) queue_->begin_update();
   for (const Part& part : parts_) part.optimizer->begin_step(stream);
   ++steps_;
 }
@@ -124,6 +125,7 @@ void GroupedOptimizer::update_weight(std::size_t index, float learning_rate, flo
 
 void GroupedOptimizer::end_step(const Stream& stream) {
   for (const Part& part : parts_) part.optimizer->end_step(stream);
+  if (queue_) queue_->end_update();
   if (pages_) pages_->end_update(*stream.pool());
 }
 

@@ -6,7 +6,7 @@
 #include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
-#include "state_pages.h"
+#include "optimizer_state.h"
 
 namespace hybrid_trainer {
 
@@ -36,9 +36,9 @@ class GroupedOptimizer final : public Optimizer {
     std::vector<std::size_t> members;  // indices of its parameters among all
     double rate_factor;                // of the learning rate that is given
   };
-  /// `pages`: those of all parts, if any.
+  /// `home`: that of all parts.
   GroupedOptimizer(std::vector<Parameter*> parameters, std::vector<Part> parts,
-                   std::shared_ptr<StatePages> pages);
+                   const StateHome& home);
   void begin_step(const Stream& stream) override;
   std::size_t weights() const override { return parameters_.size(); }
   void update_weight(std::size_t index, float learning_rate, float gradient_scale,
@@ -54,6 +54,7 @@ class GroupedOptimizer final : public Optimizer {
   std::vector<Parameter*> parameters_;
   std::vector<Part> parts_;
   std::shared_ptr<StatePages> pages_;
+  std::shared_ptr<StateQueue> queue_;
   struct Place {
     const Part* part;
     std::size_t member;

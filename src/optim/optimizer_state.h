@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "state_pages.h"
+#include "state_queue.h"
 
 namespace hybrid_trainer {
 
@@ -13,19 +14,21 @@ namespace hybrid_trainer {
 Tensor make_state(const Parameter& parameter, const Stream& home, DType dtype = DType::kF32);
 
 /// What an optimizer is made with: where its state lies between updates, and the copies of it that
-/// stay on the device, if any do.
+/// stay on the device, or come before their update and go after it, if any do.
 struct StateHome {
-  StateHome(const Stream& where, std::shared_ptr<StatePages> kept = {})
-      : stream(where), pages(std::move(kept)) {}
+  StateHome(const Stream& where) : stream(where) {}
   const Stream& stream;
-  std::shared_ptr<StatePages> pages;
+  std::shared_ptr<StatePages> pages{};
+  std::shared_ptr<StateQueue> queue{};
 };
 
 /// What it keeps of that.
 struct StatePlace {
-  explicit StatePlace(const StateHome& home) : pool(home.stream.pool()), pages(home.pages) {}
+  explicit StatePlace(const StateHome& home)
+      : pool(home.stream.pool()), pages(home.pages), queue(home.queue) {}
   std::shared_ptr<MemoryPool> pool;
   std::shared_ptr<StatePages> pages;
+  std::shared_ptr<StateQueue> queue;
 };
 
 /// A state tensor on the stream's pool for the time of one update, wherever its home is.
@@ -33,11 +36,20 @@ class StagedState {
  public:
   StagedState(const Tensor& state, const StatePlace& home, const Stream& stream,
               Use use = Use::kChange)
-      : page_(home.pages ? home.pages->page_of(state, use, stream) : Tensor{}),
+      : queue_(state && use == Use::kChange ? home.queue.get() : nullptr),
+        page_(queue_       ? queue_->acquire(state, stream)
+              : home.pages ? home.pages->page_of(state, use, stream)
+                           : Tensor{}),
         staged_(page_ ? page_ : state, use, stream, !page_ && state.pool() != stream.pool()) {}
+  ~StagedState() {
+    if (queue_ != nullptr) queue_->release();
+  }
+  StagedState(const StagedState&) = delete;
+  StagedState& operator=(const StagedState&) = delete;
   operator const Tensor&() const { return staged_; }
 
  private:
+  StateQueue* queue_;
   Tensor page_;
   StagedTensor staged_;
 };

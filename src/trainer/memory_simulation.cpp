@@ -158,9 +158,12 @@ class SimulatedRun {
       for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
         if (phase == Phase::kCorrect && config_.phases.max_predict_steps == 0) continue;
         trainable_.enter_phase(phase);
-        trainable_.wait_for_gradient(simulated_);
-        trainable_.apply_gradient();
-        account(phase);
+        const int updates = phase == Phase::kWarmup ? 2 : 1;  // the second one reads ahead
+        for (int i = 0; i < updates; ++i) {
+          trainable_.wait_for_gradient(simulated_);
+          trainable_.apply_gradient();
+          account(phase);
+        }
       }
     }
     evaluate();

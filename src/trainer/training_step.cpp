@@ -46,8 +46,9 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
 std::unique_ptr<Optimizer> TrainingStep::optimizer_of(const HybridTrainerConfig& config) {
   const Stream& home = places_.at(config.optimizer_state_home());
   if (config.phases.predicts_backward()) {
-    auto optimizer =
-        make_optimizer(config.optimizer, parameters_, stream_, home, config.device_budget());
+    auto optimizer = make_optimizer(
+        config.optimizer, parameters_, stream_, home, config.device_budget(),
+        config.optimizer_state_home() == "file" ? StateTraffic::kBeside : StateTraffic::kInStep);
     if (config.optimizer.slow_momentum == 0) return optimizer;
     auto slow = std::make_unique<SlowNesterov>(std::move(optimizer), parameters_,
                                                config.optimizer.slow_momentum_steps, home);

@@ -10,6 +10,10 @@
 
 namespace hybrid_trainer {
 
+/// How state comes for its update and goes after it: in the step, or, where the stream computes on
+/// the processor, in a thread beside it, that of one weight while the one before is updated.
+enum class StateTraffic { kInStep, kBeside };
+
 /// The optimizer that `config.name` names, over parameters that outlive it. Its state is zero, of
 /// MemoryKind::kOptimizerState, from the pool of `home`; where that is not the stream's, each
 /// parameter's state comes to the stream's device for its update, and goes back after it; with
@@ -18,7 +22,8 @@ namespace hybrid_trainer {
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters, const Stream& stream,
                                           const Stream& home,
-                                          std::optional<std::size_t> device_budget = {});
+                                          std::optional<std::size_t> device_budget = {},
+                                          StateTraffic traffic = StateTraffic::kInStep);
 inline std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                                  std::vector<Parameter*> parameters,
                                                  const Stream& stream) {
