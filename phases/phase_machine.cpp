@@ -10,10 +10,10 @@
 namespace hybrid_trainer {
 namespace {
 
-std::string refusal(const PhaseParts& parts, const PhaseSignals& signals) {
+std::string refusal(const PhaseSignals& signals) {
   if (!signals.healthy) return "no prediction: this step had a warning";
   return concat("no prediction: confidence ", brief(signals.confidence), " is below ",
-                parts.config().confidence_threshold);
+                signals.least_confidence);
 }
 
 }  // namespace
@@ -51,7 +51,15 @@ void PhaseMachine::save(State& state) const { parts_->save(state); }
 
 void PhaseMachine::load(const State& state) { parts_->load(state); }
 
+bool PhaseMachine::is_healthy() const { return severity_of(parts_->signal) < Severity::kWarning; }
+
 PhaseOutcome PhaseMachine::step(const Batch& batch) {
+  PhaseOutcome outcome;
+  step(batch, outcome);
+  return outcome;
+}
+
+void PhaseMachine::step(const Batch& batch, PhaseOutcome& outcome) {
   const auto start = Clock::now();
   PhaseParts& parts = *parts_;
   // Where a run was made shorter meanwhile.
@@ -61,15 +69,14 @@ PhaseOutcome PhaseMachine::step(const Batch& batch) {
     parts.steps_in_phase = 0;
   }
   PhaseExecutor& executor = *executors_[static_cast<std::size_t>(parts.phase)];
-  PhaseOutcome outcome;
   outcome.phase = parts.phase;
+  outcome.tokens = batch.tokens();
   if (!parts.has_entered || parts.entered != parts.phase) {
     executor.enter(outcome);
     parts.entered = parts.phase;
     parts.has_entered = true;
   }
   executor.run(batch, outcome);
-  outcome.tokens = batch.tokens();
   if (parts.finder.is_on()) outcome.rate_factor = parts.finder.factor();
   PhaseTotals& totals = parts.statistics.of(outcome.phase);
   ++totals.steps;
@@ -78,7 +85,6 @@ PhaseOutcome PhaseMachine::step(const Batch& batch) {
   advance(outcome);
   outcome.seconds = seconds_since(start);
   totals.seconds += outcome.seconds;
-  return outcome;
 }
 
 /// Reports what the gate has measured and, in one line, when the gate's verdict has changed: why Predict is entered or not.
@@ -101,21 +107,25 @@ void PhaseMachine::advance(PhaseOutcome& outcome) {
   signals.planned_predict = parts.jump.planned_steps;
   const PredictGate::Grant grant = parts.gate.grant();
   signals.steps_to_come = parts.steps_to_come();
-  signals.may_predict =
-      grant.open && parts.gate.ready() && parts.trust.count() >= parts.slopes_needed();
-  signals.trial_overdue = grant.overdue && parts.predicts();
+  const std::int64_t steps = parts.statistics.steps();
+  const bool forces_full = parts.recovery.forces_full(steps);
+  signals.may_predict = !forces_full && grant.open && parts.gate.ready() &&
+                        parts.trust.count() >= parts.slopes_needed();
+  signals.trial_overdue =
+      grant.overdue && parts.predicts() && !parts.recovery.raises_threshold(steps);
+  signals.least_confidence = parts.recovery.threshold(parts.config().confidence_threshold, steps);
   signals.healthy = parts.signal == Signal::kNone;
   signals.confidence = parts.trust.confidence();
   signals.stop_predict = parts.jump.stop || std::exchange(parts.stops_speculating, false);
   if (!parts.config().predicts_backward()) {
-    signals.planned_predict = parts.config().max_predict_steps;
-    signals.may_predict = parts.speculates();
+    signals.planned_predict = parts.recovery.shortened(parts.config().max_predict_steps, steps);
+    signals.may_predict = parts.speculates() && !forces_full;
     signals.trial_overdue = true;  // neither confidence nor gate decides on late updates
   }
   const Phase next = next_phase(parts.phase, signals, parts.config());
   const bool refused = next == Phase::kFull && parts.phase == Phase::kFull && signals.may_predict &&
                        signals.steps_in_phase >= parts.config().full_steps;
-  if (refused) tell(outcome, refusal(parts, signals));
+  if (refused) tell(outcome, refusal(signals));
   tell_verdict(outcome);
   if (refused || next != parts.phase) parts.steps_in_phase = 0;
   parts.phase = next;

@@ -19,6 +19,7 @@ void visit_parts(Parts& parts, const Visit& visit) {
   visit("phases.steps_in_phase", parts.steps_in_phase);
   visit("phases.skipped_in_a_row", parts.skipped_in_a_row);
   visit("phases.signal", parts.signal);
+  visit("phases.warnings_in_a_row", parts.warnings_in_a_row, Since::kLater);
   visit("phases.lacks_room", parts.lacks_room, Since::kLater);
   visit("phases.aim_cost", parts.aim_cost, Since::kLater);
   visit("phases.verdict", parts.verdict, Since::kLater);
@@ -115,6 +116,25 @@ bool PhaseParts::aim(PhaseOutcome& outcome) {
   return true;
 }
 
+RecoveryAction PhaseParts::recover(const Verdict& verdict, bool in_predict) {
+  if (!in_predict) {
+    const bool warns = severity_of(verdict.signal) >= Severity::kWarning;
+    warnings_in_a_row = warns ? warnings_in_a_row + 1 : 0;
+  }
+  RecoveryAction action =
+      choose_recovery(verdict, in_predict ? 0 : warnings_in_a_row, setup.divergence);
+  if (!action.concerns_predictions()) return in_predict ? RecoveryAction{} : action;
+  if (!may_leave_full()) return {};
+  recovery.add(action, statistics.steps() + 1);
+  if (action.kind == Recovery::kForceFull) stops_speculating = true;
+  if (action.kind == Recovery::kResetPredictor && !jump.open) {  // else close_jump does it
+    line.release(model);
+    trust.clear();
+    predictor = make_predictor(config());
+  }
+  return action;
+}
+
 std::int64_t PhaseParts::slopes_needed() const {
   return std::max<std::int64_t>(2, std::min(config().confidence_window, config().full_steps));
 }
@@ -141,6 +161,7 @@ void PhaseParts::close_jump() {
 
 void PhaseParts::save(State& state) const {
   visit_parts(*this, StateWriter{state});
+  RecoveryEffects::visit_state(recovery, StateWriter{state});
   monitor.save(state);
   predictors.save(state);
   bandit.save(state);
@@ -160,7 +181,10 @@ void PhaseParts::save(State& state) const {
 
 void PhaseParts::load(const State& state) {
   const Stream& stream = model.stream();
+  jump = {};
+  stops_speculating = false;
   visit_parts(*this, StateReader{state});
+  RecoveryEffects::visit_state(recovery, StateReader{state});
   if (!state.integers.contains("phases.model_phase")) model_phase = entered;
   if (!state.reals.contains("phases.jump.mean_loss")) jump.mean_loss = jump.start_loss;
   monitor.load(state);

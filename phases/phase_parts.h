@@ -13,6 +13,7 @@
 #include "phases/prediction_bandit.h"
 #include "phases/prediction_line.h"
 #include "phases/predictor_set.h"
+#include "phases/recovery_effects.h"
 
 namespace hybrid_trainer {
 
@@ -30,6 +31,7 @@ struct PhaseParts {
   PredictionLine line;
   LearningRateFinder finder;
   Jump jump;
+  RecoveryEffects recovery;
   PhaseStatistics statistics;
 
   Phase phase = Phase::kWarmup;        // of the step to come
@@ -38,7 +40,8 @@ struct PhaseParts {
   bool has_entered = false;
   std::int64_t steps_in_phase = 0;
   std::int64_t skipped_in_a_row = 0;
-  Signal signal = Signal::kNone;  // of the last update
+  Signal signal = Signal::kNone;       // of the last update
+  std::int64_t warnings_in_a_row = 0;  // updates, up to the last, with a warning or worse
   bool lacks_room = false;  // memory does not hold a direction or a snapshot beside a Full step
   bool stops_speculating = false;  // in this step; not saved
   bool has_held_snapshot = false;  // memory has held one; not saved
@@ -62,6 +65,10 @@ struct PhaseParts {
   void observe_update(PhaseOutcome& outcome);
   void give_up_predicting();
   void give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome);
+  /// What is to be done about the verdict on an update or, `in_predict`, on a loss while a prediction
+  /// is under way, which Correct decides on whatever it was; done as far as it concerns predictions.
+  /// kContinue where there are none to hold back.
+  RecoveryAction recover(const Verdict& verdict, bool in_predict);
   /// Slopes that the confidence needs; not more than a Full phase can give.
   std::int64_t slopes_needed() const;
   /// Ends the prediction that was decided on: informs gate, bandit and predictors, frees the line.

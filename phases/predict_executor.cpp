@@ -8,6 +8,7 @@ namespace hybrid_trainer {
 
 void PredictExecutor::enter(PhaseOutcome& outcome) {
   PredictGate::Grant grant = parts_.gate.grant();
+  grant.steps = parts_.recovery.shortened(grant.steps, parts_.statistics.steps());
   grant.steps = std::min(grant.steps, parts_.steps_to_come() - 1);  // the last step decides
   const bool aimed = parts_.aim(outcome);
   parts_.line.start(parts_.model);
@@ -50,6 +51,9 @@ void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   if (!verdict.normal()) {
     outcome.warns = true;
     tell(outcome, "prediction ends early: " + verdict.reason);
+    const RecoveryAction action = parts_.recover(verdict, true);
+    outcome.recovery = action.kind;
+    if (action.kind != Recovery::kContinue) tell(outcome, action.text());
     jump.stop = true;
     jump.failed = verdict.signal == Signal::kNotFinite;
   }

@@ -6,7 +6,7 @@ void SpeculateExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
   outcome.cost += 1;
   update(parts_, measurement, outcome,
-         [&](bool finite) { judge(parts_.model.wait_for_late_update(finite), outcome); });
+         [&](bool applies) { judge(parts_.model.wait_for_late_update(applies), outcome); });
 }
 
 void SpeculateExecutor::judge(const LateUpdate& arrived, PhaseOutcome& outcome) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "hybrid_trainer/core/error.h"
 #include "phases/phase_executor.h"
 
@@ -8,45 +10,64 @@ void tell(PhaseOutcome& outcome, const std::string& text) {
   outcome.event += text;
 }
 
+namespace {
+
+/// Counts an update that is not made. Throws Diverged where that, or the action, ends the run.
+void skip(PhaseParts& parts, const RecoveryAction& action, PhaseOutcome& outcome) {
+  const std::int64_t most = parts.setup.divergence.max_skipped_updates;
+  ++parts.statistics.skipped_updates;
+  ++parts.skipped_in_a_row;
+  const bool too_many = action.kind != Recovery::kRollBack && parts.skipped_in_a_row > most;
+  outcome.recovery = std::max({outcome.recovery, action.kind, Recovery::kSkipBatch});
+  if (action.kind != Recovery::kAbort && !too_many) return;
+  outcome.recovery = Recovery::kAbort;
+  const std::string why =
+      too_many ? concat(", ", parts.skipped_in_a_row,
+                        " updates in a row, more than divergence.max_skipped_updates = ", most)
+               : concat(", which is to end the run (divergence.on_", name_of(action.severity), ")");
+  const std::string text = concat("training diverged: ", action.reason, why,
+                                  "; the weights are those of the last good update");
+  outcome.warns = true;
+  tell(outcome, text);
+  throw Diverged(text + "; lower optimizer.learning_rate or look into the data");
+}
+
+}  // namespace
+
 void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome,
-            const std::function<void(bool finite)>& apply) {
+            const std::function<void(bool applies)>& apply) {
   outcome.loss = measurement.loss;
   outcome.gradient_norm = measurement.norm;
   const Verdict verdict = parts.monitor.assess(measurement);
   parts.signal = verdict.signal;
-  const std::int64_t most = parts.setup.divergence.max_skipped_updates;
-  const bool finite = verdict.signal != Signal::kNotFinite;
-  if (!finite) {
-    ++parts.statistics.skipped_updates;
-    if (++parts.skipped_in_a_row > most) {
-      throw Diverged(concat("training diverged: ", verdict.reason, ", ", parts.skipped_in_a_row,
-                            " updates in a row, more than divergence.max_skipped_updates = ", most,
-                            "; the weights are those of the last good update; lower "
-                            "optimizer.learning_rate or look into the data"));
-    }
-  }
+  const RecoveryAction action = parts.recover(verdict, false);
+  const bool applies = verdict.signal != Signal::kNotFinite && action.kind < Recovery::kSkipBatch;
+  if (!applies) skip(parts, action, outcome);
   if (apply) {
-    apply(finite);
-  } else if (finite) {
+    apply(applies);
+  } else if (applies) {
     parts.model.apply_gradient();
   }
-  if (finite) {
+  if (applies) {
     parts.monitor.observe(measurement);
     parts.skipped_in_a_row = 0;
     ++outcome.updates;
     parts.observe_update(outcome);
-    if (verdict.normal()) return;
-    outcome.warns = true;
-    tell(outcome, "warning: " + verdict.reason);
-    return;
+    outcome.recovery = std::max(outcome.recovery, action.kind);
   }
+  if (verdict.normal()) return;
   outcome.warns = true;
-  tell(outcome, concat("skipped the update: ", verdict.reason, " (", parts.skipped_in_a_row, " of ",
-                       most, " in a row)"));
+  tell(outcome, applies
+                    ? "warning: " + verdict.reason
+                    : concat("skipped the update: ", verdict.reason, " (", parts.skipped_in_a_row,
+                             " of ", parts.setup.divergence.max_skipped_updates, " in a row)"));
+  if (action.kind != Recovery::kContinue && action.kind != Recovery::kSkipBatch)
+    tell(outcome, action.text());
 }
 
 bool UpdateExecutor::wants_slope() const {
   if (phase_ != Phase::kFull || !parts_.predicts()) return false;
+  if (parts_.recovery.forces_full(parts_.statistics.steps())) return false;
   const std::int64_t to_come = parts_.config().full_steps - parts_.steps_in_phase;
   return to_come <= parts_.slopes_needed() && parts_.gate.grant().open;
 }

@@ -90,9 +90,10 @@ std::string checkpoint_damage(const CheckpointInfo& checkpoint) {
   return "";
 }
 
-FoundCheckpoint find_newest_checkpoint(const std::string& folder) {
+FoundCheckpoint find_newest_checkpoint(const std::string& folder, std::int64_t before) {
   FoundCheckpoint found;
-  const std::vector<std::int64_t> steps = steps_in(folder);
+  std::vector<std::int64_t> steps = steps_in(folder);
+  std::erase_if(steps, [&](std::int64_t step) { return step >= before; });
   for (std::int64_t step : steps) {
     const std::string name = checkpoint_name(step);
     const std::string damage = damage_of(folder + "/" + name, step, found.checkpoint);

@@ -206,6 +206,22 @@ std::string prediction_facts(const RunSummary& summary) {
                 count("Shrunk", p.shrunk), count("Reverted", p.reverted), "</dl>");
 }
 
+/// "" where nothing went wrong.
+std::string recovery_facts(const RunSummary& summary) {
+  std::string facts;
+  for (const Recovery kind : kAllRecoveries) {
+    if (kind == Recovery::kContinue || summary.count(kind) == 0) continue;
+    facts += fact(name_of(kind), concat(summary.count(kind), " steps"));
+  }
+  if (facts.empty()) return "";
+  if (summary.rolled_back_steps > 0) {
+    facts += fact("Steps given up by going back", units::grouped(summary.rolled_back_steps));
+    facts +=
+        fact("Learning rate", concat(brief(summary.learning_rate_factor), " of the schedule's"));
+  }
+  return concat("<h3>What was done about divergence</h3><dl>", facts, "</dl>");
+}
+
 std::string folded(const char* name, const std::string& text, const char* state) {
   if (text.empty()) return "";
   return concat("<details class=\"card\"", state, "><summary>", name, "</summary><pre>",
@@ -217,19 +233,21 @@ std::string folded(const char* name, const std::string& text, const char* state)
 void write_report(const std::filesystem::path& path, const ReportInput& input) {
   Curves curves;
   for_each_record(input.metrics, [&](const StepRecord& record) { curves.add(record); });
-  replace_file(path, filled(k_report_html,
-                            {{"title", html_escaped(input.title)},
-                             {"style", k_report_css},
-                             {"script", k_report_js},
-                             {"data", curves.to_json()},
-                             {"tiles", tiles(input.summary)},
-                             {"time_bar", time_bar(input.summary)},
-                             {"phases", phase_rows(input.summary)},
-                             {"savings", savings_card(input.summary)},
-                             {"predictions", prediction_facts(input.summary)},
-                             {"facts", facts(input.summary)},
-                             {"sample", folded("Sample of generated text", input.sample, " open")},
-                             {"settings", folded("Settings", input.settings, "")}}));
+  replace_file(
+      path,
+      filled(k_report_html,
+             {{"title", html_escaped(input.title)},
+              {"style", k_report_css},
+              {"script", k_report_js},
+              {"data", curves.to_json()},
+              {"tiles", tiles(input.summary)},
+              {"time_bar", time_bar(input.summary)},
+              {"phases", phase_rows(input.summary)},
+              {"savings", savings_card(input.summary)},
+              {"predictions", prediction_facts(input.summary) + recovery_facts(input.summary)},
+              {"facts", facts(input.summary)},
+              {"sample", folded("Sample of generated text", input.sample, " open")},
+              {"settings", folded("Settings", input.settings, "")}}));
 }
 
 }  // namespace hybrid_trainer

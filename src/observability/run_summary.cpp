@@ -53,6 +53,16 @@ void write_rate_finder(JsonWriter& out, const RunSummary::RateFinder& finder) {
   out.end_object();
 }
 
+void write_recoveries(JsonWriter& out, const RunSummary& summary) {
+  out.begin_object("recoveries");
+  for (const Recovery kind : kAllRecoveries) {
+    if (kind != Recovery::kContinue) out.number(name_of(kind), summary.count(kind));
+  }
+  out.number("rolled_back_steps", summary.rolled_back_steps);
+  out.number("learning_rate_factor", summary.learning_rate_factor);
+  out.end_object();
+}
+
 void write_phase(JsonWriter& out, Phase phase, const PhaseUse& use) {
   out.begin_object(name_of(phase));
   out.number("steps", use.steps);
@@ -78,6 +88,7 @@ void RunSummary::add(const StepRecord& record) {
     final_average_validation_loss = record.average_validation_loss;
   if (record.lag) add_late_step(record);
   if (record.rate_factor) add_probe(record);
+  ++count(record.recovery);
   PhaseUse& left = phase(last_phase);
   if (left.steps > 0) left.peak_bytes = std::max(left.peak_bytes, record.border_peak_bytes);
   last_phase = record.phase;
@@ -136,6 +147,7 @@ std::string to_json(const RunSummary& summary) {
   out.number("shrunk", summary.predictions.shrunk);
   out.number("reverted", summary.predictions.reverted);
   out.end_object();
+  write_recoveries(out, summary);
   if (summary.speculation) write_speculation(out, *summary.speculation);
   if (summary.learning_rate_finder) write_rate_finder(out, *summary.learning_rate_finder);
   out.begin_object("memory");

@@ -79,12 +79,14 @@ Phase phase_of(const json::string& name) {
   throw DataError(concat("unknown phase ", std::string_view(name)));
 }
 
-Decision decision_of(const json::value& name) {
-  if (name.is_null()) return Decision::kNone;
-  for (Decision decision : kAllDecisions) {
-    if (name.as_string() == name_of(decision)) return decision;
+/// Of the values that have the name; `none` where it is null.
+template <class Value, std::size_t count>
+Value value_of(const json::value& name, const std::array<Value, count>& values, Value none) {
+  if (name.is_null()) return none;
+  for (const Value value : values) {
+    if (name.as_string() == name_of(value)) return value;
   }
-  throw DataError(concat("unknown decision ", std::string_view(name.as_string())));
+  throw DataError(concat("unknown ", std::string_view(name.as_string())));
 }
 
 StepRecord record_of(const json::object& object) {
@@ -125,7 +127,8 @@ StepRecord record_of(const json::object& object) {
     record.planned_steps = steps.to_number<std::int64_t>();
   }
   record.advantage = optional_real(newer(object, "advantage"));
-  record.decision = decision_of(newer(object, "decision"));
+  record.decision = value_of(newer(object, "decision"), kAllDecisions, Decision::kNone);
+  record.recovery = value_of(newer(object, "recovery"), kAllRecoveries, Recovery::kContinue);
   record.kept_fraction = optional_real(newer(object, "kept_fraction"));
   record.cost = optional_real(newer(object, "cost"));
   record.event = std::string_view(object.at("event").as_string());
@@ -181,6 +184,11 @@ std::string to_json_line(const StepRecord& record) {
     out.string("decision", name_of(record.decision));
   }
   out.number("kept_fraction", record.kept_fraction);
+  if (record.recovery == Recovery::kContinue) {
+    out.null("recovery");
+  } else {
+    out.string("recovery", name_of(record.recovery));
+  }
   out.number("cost", record.cost);
   const std::string event = event_text(record);
   out.string("event", event);

@@ -124,19 +124,15 @@ void HybridTrainer::tell_stretch(StepRecord& record) {
   tell(concat("step ", record.step, ": ", text));
 }
 
-StepRecord HybridTrainer::step(const Batch& batch) {
-  const auto begin = Clock::now();
-  const Phase before = last_phase_;
-  stream_.pool()->reset_peaks();
-  trainable_->set_steps_done(steps_done_);
+/// All that a record tells but its time.
+StepRecord HybridTrainer::record_of(const PhaseOutcome& outcome, const Batch& batch) {
   StepRecord record;
-  const PhaseOutcome outcome = machine_.step(upload_->to_device(batch, stream_));
   record.learning_rate = trainable_->learning_rate();
   record.rate_factor = outcome.rate_factor;
   record.probe_position = outcome.probe_position;
   record.probe_cost = outcome.probe_cost;
-  record.step = ++steps_done_;
-  record.phase = last_phase_ = outcome.phase;
+  record.step = steps_done_ + 1;
+  record.phase = outcome.phase;
   record.loss = outcome.loss;
   record.gradient_norm = outcome.gradient_norm;
   record.predicted_loss = outcome.predicted_loss;
@@ -148,6 +144,10 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   if (!outcome.predictor.empty()) record.planned_steps = outcome.planned_steps;
   record.advantage = outcome.advantage;
   if (outcome.decision != Decision::kNone) record.kept_fraction = outcome.kept_fraction;
+  record.recovery = outcome.recovery;
+  must_go_back_ = outcome.recovery == Recovery::kRollBack;
+  if (std::exchange(went_back_, false))
+    record.recovery = std::max(record.recovery, Recovery::kRollBack);
   record.cost = outcome.cost;
   record.event = outcome.event;
   record.tokens = batch.tokens();
@@ -159,14 +159,30 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   tell_stretch(record);
   watch_memory(record);
   record.warns = outcome.warns || !mishaps_.empty();
+  if (!mishaps_.empty())
+    record.event += (record.event.empty() ? "" : "; ") + std::exchange(mishaps_, "");
+  return record;
+}
+
+StepRecord HybridTrainer::step(const Batch& batch) {
+  const auto begin = Clock::now();
+  const Phase before = last_phase_;
+  stream_.pool()->reset_peaks();
+  trainable_->set_steps_done(steps_done_);
+  PhaseOutcome outcome;
+  try {
+    machine_.step(upload_->to_device(batch, stream_), outcome);
+  } catch (const Diverged& error) {
+    throw DivergedStep(error.what(), record_of(outcome, batch));
+  }
+  StepRecord record = record_of(outcome, batch);
+  ++steps_done_;
+  last_phase_ = outcome.phase;
   record.seconds = seconds_since(begin);
   record.tokens_per_second = static_cast<double>(record.tokens) / record.seconds;
   if (outcome.phase != before)
     tell(concat("step ", record.step, ": ", name_of(before), " -> ", name_of(outcome.phase)));
   if (!outcome.event.empty()) tell(concat("step ", record.step, ": ", outcome.event));
-  if (!mishaps_.empty()) {
-    record.event += (record.event.empty() ? "" : "; ") + std::exchange(mishaps_, "");
-  }
   return record;
 }
 
@@ -178,6 +194,11 @@ std::string HybridTrainer::save(const std::string& folder) {
     for (auto& [name, tensor] : state.tensors) tensor = wait_for_host(tensor, stream_);
     state.integers["trainer.steps_done"] = steps_done_;
     state.integers["trainer.last_phase"] = static_cast<std::int64_t>(last_phase_);
+    state.integers["trainer.roll_backs"] = roll_backs_.count;
+    state.integers["trainer.roll_backs.steps"] = roll_backs_.steps;
+    state.integers["trainer.roll_backs.target"] = roll_backs_.target;
+    state.integers["trainer.roll_backs.failed"] = roll_backs_.failed;
+    state.reals["trainer.roll_backs.rate_factor"] = roll_backs_.rate_factor;
     const std::string config = config_json(config_);
     state.texts[kConfig] = config;
     const SavedCheckpoint saved =
@@ -210,16 +231,57 @@ bool HybridTrainer::resume(const std::string& folder,
   for (const std::string& warning : found.warnings) tell(warning);
   if (!found.checkpoint) return false;
   const Stream host(MemoryPool::create("host"));
-  {
-    const State state = load_checkpoint(*found.checkpoint, host);
-    check_config_of(state, older);
-    steps_done_ = state.integer("trainer.steps_done");
-    last_phase_ = static_cast<Phase>(state.integer("trainer.last_phase"));
-    trainable_->set_steps_done(steps_done_);
-    trainable_->load(state);
-    machine_.load(state);
+  const State state = load_checkpoint(*found.checkpoint, host);
+  check_config_of(state, older);
+  if (state.integers.contains("trainer.roll_backs")) {
+    roll_backs_ = {state.integer("trainer.roll_backs"), state.integer("trainer.roll_backs.steps"),
+                   state.integer("trainer.roll_backs.target"),
+                   state.integer("trainer.roll_backs.failed"),
+                   state.real("trainer.roll_backs.rate_factor")};
   }
+  load(state);
   return true;
+}
+
+void HybridTrainer::load(const State& state) {
+  steps_done_ = state.integer("trainer.steps_done");
+  last_phase_ = static_cast<Phase>(state.integer("trainer.last_phase"));
+  trainable_->set_rate_factor(roll_backs_.rate_factor);
+  trainable_->set_steps_done(steps_done_);
+  trainable_->load(state);
+  machine_.load(state);
+}
+
+void HybridTrainer::roll_back(const std::string& folder, const StepRecord& failed) {
+  const DivergenceConfig& config = config_.divergence;
+  const auto give_up = [&](const std::string& why) {
+    throw Diverged(
+        concat("training diverged in step ", failed.step, ": ", failed.event, "; ", why));
+  };
+  if (roll_backs_.count >= config.max_roll_backs) {
+    give_up(concat("it went back ", roll_backs_.count,
+                   " times before, divergence.max_roll_backs = ", config.max_roll_backs));
+  }
+  const bool came_further = failed.step > roll_backs_.failed;
+  FoundCheckpoint found =
+      find_newest_checkpoint(folder, came_further ? failed.step : roll_backs_.target);
+  if (!found.checkpoint && !came_further)
+    found = find_newest_checkpoint(folder, roll_backs_.target + 1);
+  for (const std::string& warning : found.warnings) tell(warning);
+  if (!found.checkpoint) give_up("there is no checkpoint to go back to");
+  ++roll_backs_.count;
+  roll_backs_.rate_factor *= config.roll_back_rate;
+  const Stream host(MemoryPool::create("host"));
+  load(load_checkpoint(*found.checkpoint, host));
+  roll_backs_.target = steps_done_;
+  roll_backs_.failed = std::max(roll_backs_.failed, failed.step);
+  roll_backs_.steps += failed.step - steps_done_;
+  must_go_back_ = false;
+  went_back_ = true;
+  tell_mishap(concat(
+      "went back from step ", failed.step, " to step ", steps_done_, " (number ", roll_backs_.count,
+      " of ", config.max_roll_backs, "), the learning rate is ", brief(roll_backs_.rate_factor),
+      " of the schedule's from here on, because of step ", failed.step, ": ", failed.event));
 }
 
 }  // namespace hybrid_trainer

@@ -86,8 +86,12 @@ void HybridTrainerConfig::collect_finder_problems(std::vector<std::string>& foun
 }
 
 bool HybridTrainerConfig::updates_at_once() const {
-  return memory.gradients == "consume" && optimizer.clip_norm == 0 &&
-         divergence.max_skipped_updates == 0 && phases.max_predict_steps == 0 && !optimizer.paged;
+  const bool norm_may_stop_it =
+      divergence.max_skipped_updates > 0 || divergence.critical_after > 0 ||
+      std::max(divergence.on_caution, divergence.on_warning) >= Recovery::kSkipBatch ||
+      divergence.rolls_back();
+  return memory.gradients == "consume" && optimizer.clip_norm == 0 && !norm_may_stop_it &&
+         phases.max_predict_steps == 0 && !optimizer.paged;
 }
 
 /// What does not go with masters and state of phases.exact_state.
@@ -111,6 +115,15 @@ void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>&
                            ", but with phases.ingredient optimizer_state updates are made "
                            "elsewhere; want 0"));
   }
+  const auto check_recovery = [&](const char* key, Recovery got) {
+    if (got != Recovery::kRaiseThreshold && got != Recovery::kResetPredictor) return;
+    found.push_back(concat("divergence.", key, ": got ", name_of(got),
+                           ", but late updates (phases.ingredient optimizer_state) have neither "
+                           "confidence nor predictor; want another one"));
+  };
+  check_recovery("on_caution", divergence.on_caution);
+  check_recovery("on_warning", divergence.on_warning);
+  check_recovery("on_critical", divergence.on_critical);
   const auto check = [&](const std::string& path, const OptimizerConfig& given) {
     if (given.state_bits != 32) {
       found.push_back(concat(path, "state_bits: got ", given.state_bits,

@@ -238,6 +238,7 @@ void ModelTrainable::go_to_step() {
 }
 
 double ModelTrainable::learning_rate() const { return step_->learning_rate(); }
+void ModelTrainable::set_rate_factor(double factor) { step_->set_rate_factor(factor); }
 
 void ModelTrainable::exchange_average() { average_.exchange(step_->parameters(), stream_); }
 
@@ -310,7 +311,9 @@ void ModelTrainable::load_micro_batches(const State& state) {
 }
 
 void ModelTrainable::load(const State& state) {
+  if (step_->speculation() != nullptr) wait_for_exact_weights();
   bring_state_back();
+  snapshot_.drop();
   is_rounded_ = state.integers.contains(kRoundedState) && state.integer(kRoundedState) != 0;
   const std::vector<Parameter*>& parameters = step_->parameters();
   for (Parameter* parameter : parameters)
@@ -321,7 +324,7 @@ void ModelTrainable::load(const State& state) {
   Optimizer& optimizer = step_->optimizer();
   optimizer.leave_device(stream_);
   optimizer.visit_state([&](const std::string& name, Tensor& tensor) {
-    if (!has_moments) return;
+    if (!has_moments) return fill_zero(tensor, stream_);
     if (!state.tensors.contains("optimizer." + name)) {
       throw DataError(concat("the checkpoint is of another optimizer: it has no optimizer.", name,
                              "; use optimizer.name, momentum and state_bits of the run's "
@@ -334,8 +337,8 @@ void ModelTrainable::load(const State& state) {
   average_.load(state, parameters, stream_);
   precision_.load(state);
   load_micro_batches(state);
+  step_->refresh_compute_copies();
   if (SpeculativeOptimizer* const speculation = step_->speculation()) {
-    step_->refresh_compute_copies();
     step_->compute_in(precision_.of(Phase::kPredict), true);
     speculation->load_late(state, step_->rates_to_come(), stream_);
   }

@@ -15,14 +15,19 @@ RunRecords::RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& c
       metrics_(paths_.metrics()),
       console_(console, total_steps, ConsoleStyle::from_terminal(STDERR_FILENO)) {}
 
+std::int64_t RunRecords::add_written_steps() {
+  std::int64_t count = 0;
+  for_each_record(paths_.metrics(), [&](const StepRecord& record) {
+    summary_.add(record);
+    ++count;
+  });
+  return count;
+}
+
 void RunRecords::resume_after(std::int64_t step) {
   resumed_after_ = step;
   metrics_.truncate_after(step);
-  std::int64_t kept = 0;
-  for_each_record(paths_.metrics(), [&](const StepRecord& record) {
-    summary_.add(record);
-    ++kept;
-  });
+  const std::int64_t kept = add_written_steps();
   if (kept == step) return;
   summary_.steps = step;
   tell(concat("metrics.jsonl holds ", kept, " of the ", step,
@@ -31,6 +36,8 @@ void RunRecords::resume_after(std::int64_t step) {
 
 void RunRecords::add_use_of(const HybridTrainer& trainer) {
   summary_.predictions = trainer.statistics().predictions;
+  summary_.rolled_back_steps = trainer.roll_backs().steps;
+  summary_.learning_rate_factor = trainer.roll_backs().rate_factor;
   const OffloadUse& offload = trainer.offload_use();
   summary_.offload = {offload.times, offload.bytes, offload.restore_seconds,
                       offload.waited_seconds};
@@ -66,6 +73,29 @@ void RunRecords::begin_step(Phase phase, std::int64_t step) {
 void RunRecords::write(const StepRecord& record) {
   write_timeline([](MemoryTimeline& timeline) { timeline.end_step(); });
   summary_.add(record);
+  write_metrics(record);
+}
+
+void RunRecords::write_failed(const StepRecord& record) {
+  ++summary_.count(record.recovery);
+  write_metrics(record);
+}
+
+void RunRecords::go_back_to(std::int64_t step) {
+  RunSummary fresh;
+  std::swap(fresh, summary_);
+  summary_.version = fresh.version;
+  summary_.command = fresh.command;
+  summary_.parameters = fresh.parameters;
+  summary_.effective_batch = fresh.effective_batch;
+  for (const Phase phase : kAllPhases)
+    summary_.phase(phase).precision = fresh.phase(phase).precision;
+  metrics_.truncate_after(step);
+  add_written_steps();
+  summary_.steps = step;
+}
+
+void RunRecords::write_metrics(const StepRecord& record) {
   console_.write(record);
   if (metrics_failed_) return;
   try {

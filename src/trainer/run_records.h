@@ -27,6 +27,10 @@ class RunRecords {
   void watch(std::int64_t steps, std::vector<std::shared_ptr<MemoryPool>> pools);
   void begin_step(Phase phase, std::int64_t step);
   void write(const StepRecord& record);
+  /// The record of a step that ends the run: it counts in no sum but that of recoveries.
+  void write_failed(const StepRecord& record);
+  /// Takes all that was written of the steps after `step` out again.
+  void go_back_to(std::int64_t step);
   /// Makes all records so far durable. Called before a checkpoint is saved: whatever happens then,
   /// a run resumed from it finds every record up to its step.
   void sync();
@@ -38,6 +42,8 @@ class RunRecords {
   void finish(const std::string& settings_text, const std::string& sample);
 
  private:
+  std::int64_t add_written_steps();
+  void write_metrics(const StepRecord& record);
   template <class Write>
   void write_timeline(const Write& write);
   RunPaths paths_;

@@ -21,7 +21,7 @@
 #include "src/trainer/resolved_config.h"
 #include "src/trainer/run_memory.h"
 #include "src/trainer/run_records.h"
-#include "src/trainer/run_sample.h"
+#include "src/trainer/run_tokenizer.h"
 #include "src/trainer/settings_table.h"
 #include "src/trainer/stretches.h"
 
@@ -51,7 +51,7 @@ class TrainingRun {
         windows_(validation_, config_.data.batch_size, config_.data.sequence_length,
                  batches_stream()),
         directory_(settings.run.string(), settings.resume ? RunMode::kResume : RunMode::kNew) {
-    load_tokenizer_for_sample();
+    if (train_.info()) tokenizer_ = tokenizer_of_data(settings.data, config_.model.vocabulary);
     // Before anything was saved another configuration breaks no promise.
     if (directory_.resumes() && has_checkpoint(directory_.paths())) check_same_run();
   }
@@ -79,8 +79,6 @@ class TrainingRun {
     return stream_.device().type == DeviceType::kCpu ? stream_ : host_;
   }
   void check_same_run();
-  void load_tokenizer_for_sample();
-  bool begins_with_another_tokenizer() const;
   void describe(LanguageModel& model, const HybridTrainer& trainer, RunRecords& records);
   void validate(LanguageModel& model, HybridTrainer& trainer, std::optional<double>& loss,
                 std::optional<double>& of_average);
@@ -88,6 +86,7 @@ class TrainingRun {
                        const HybridTrainer& trainer) const;
   bool save(HybridTrainer& trainer, RunRecords& records);
   void save_at_the_end(HybridTrainer& trainer, RunRecords& records);
+  void go_back(HybridTrainer& trainer, RunRecords& records, const StepRecord& failed);
   void save_and_tell(HybridTrainer& trainer, RunRecords& records);
   Batch next_batch(HybridTrainer& trainer, RunRecords& records);
   StepRecord step(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
@@ -126,26 +125,6 @@ void TrainingRun::check_same_run() {
                          " training tokens, and the run was trained on ", data.train_tokens,
                          ", where its position means another place; give --data the run's own, ",
                          data.folder.string()));
-}
-
-/// Before the first step: a tokenizer that does not fit is told before hours are spent.
-void TrainingRun::load_tokenizer_for_sample() {
-  if (!train_.info()) return;
-  tokenizer_ = load_tokenizer(settings_.data);
-  if (tokenizer_->vocabulary_size() <= config_.model.vocabulary) return;
-  throw DataError(concat("the tokenizer of ", settings_.data.string(), " has ",
-                         tokenizer_->vocabulary_size(), " tokens, want at most model.vocabulary, ",
-                         config_.model.vocabulary, "; make the data anew with hybrid prepare"));
-}
-
-/// Whether the folder of --init-from has a tokenizer that can be read, and the data another one.
-bool TrainingRun::begins_with_another_tokenizer() const {
-  if (!settings_.init_from || !tokenizer_) return false;
-  try {
-    return !load_tokenizer(*settings_.init_from)->has_tokens_of(*tokenizer_);
-  } catch (const Error&) {
-    return false;
-  }
 }
 
 void TrainingRun::describe(LanguageModel& model, const HybridTrainer& trainer,
@@ -233,13 +212,30 @@ StepRecord TrainingRun::step(LanguageModel& model, HybridTrainer& trainer, RunRe
   const std::int64_t undecided_before = trainer.undecided_steps();
   try {
     StepRecord record = trainer.step(batch);
-    if (evaluates_after(record.step, undecided_before, trainer))
+    if (!trainer.must_go_back() && evaluates_after(record.step, undecided_before, trainer))
       validate(model, trainer, record.validation_loss, record.average_validation_loss);
     return record;
-  } catch (const Diverged&) {
+  } catch (const DivergedStep& error) {
+    records.write_failed(error.record);
+    save_and_tell(trainer, records);
+    throw;
+  } catch (const Diverged&) {  // on the validation split
     save_and_tell(trainer, records);
     throw;
   }
+}
+
+/// The batches since the checkpoint come again.
+void TrainingRun::go_back(HybridTrainer& trainer, RunRecords& records, const StepRecord& failed) {
+  try {
+    trainer.roll_back(directory_.paths().checkpoints(), failed);
+  } catch (const Diverged&) {
+    records.write_failed(failed);
+    save_and_tell(trainer, records);
+    throw;
+  }
+  loader_.seek(trainer.steps_done());
+  records.go_back_to(trainer.steps_done());
 }
 
 RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records) {
@@ -249,12 +245,21 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
   RunSummary& summary = records.summary();
   if (saved_at >= steps)
     validate(model, trainer, summary.final_validation_loss, summary.final_average_validation_loss);
+  const bool goes_back = config_.divergence.rolls_back();
+  if (goes_back && saved_at == 0) save(trainer, records);
   while (trainer.steps_done() < steps && !interruption_.requested()) {
     const StepRecord record = step(model, trainer, records);
+    if (trainer.must_go_back()) {
+      go_back(trainer, records, record);
+      saved_at = trainer.steps_done();
+      save_is_due = false;
+      continue;
+    }
     records.write(record);
     if (settings_.on_step) settings_.on_step(record);
     save_is_due |= save_every > 0 && record.step % save_every == 0;
-    if (!save_is_due || !save(trainer, records)) continue;
+    const bool is_good = !goes_back || trainer.is_healthy();  // to go back to
+    if (!save_is_due || !is_good || !save(trainer, records)) continue;
     save_is_due = false;
     saved_at = record.step;
   }
@@ -343,7 +348,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
   if (directory_.resumes() && !resumed)
     early.push_back(
         concat("there is no checkpoint in ", paths.checkpoints(), ": begins at step 1"));
-  if (!resumed && begins_with_another_tokenizer())
+  if (!resumed && begins_with_another_tokenizer(settings_.init_from, tokenizer_.get()))
     early.push_back(concat("the tokenizer of ", settings_.init_from->string(),
                            " is not the data's: ids meant other text to its weights; prepare the "
                            "text with --tokenizer ",

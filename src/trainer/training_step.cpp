@@ -133,7 +133,8 @@ double TrainingStep::scheduled_rate(std::int64_t steps_done) const {
 }
 
 double TrainingStep::rate_at(std::int64_t steps_done) const {
-  return rate_factor_ * stretches_.at(steps_done).rate_factor * scheduled_rate(steps_done);
+  return found_factor_ * rate_factor_ * stretches_.at(steps_done).rate_factor *
+         scheduled_rate(steps_done);
 }
 
 double TrainingStep::learning_rate() const { return rate_at(steps_done_); }

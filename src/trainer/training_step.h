@@ -50,8 +50,10 @@ class TrainingStep {
   /// Steps done before the one to come, which the learning rate and dropout depend on.
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   double learning_rate() const;
-  /// From now on rates are the schedule's times `factor`.
-  void scale_learning_rate(double factor) { rate_factor_ = factor; }
+  /// What the schedule's learning rates are multiplied by, 1 at first: by what was found, and after
+  /// going back.
+  void scale_learning_rate(double factor) { found_factor_ = factor; }
+  void set_rate_factor(double factor) { rate_factor_ = factor; }
   /// Mean loss of the batch's first `examples`, forward only and without dropout; micro-batches
   /// halve as they do for the gradient. Blocks.
   double wait_for_loss(const Batch& batch, std::int64_t examples);
@@ -116,7 +118,7 @@ class TrainingStep {
   bool may_record_ = false;
   double gradient_norm_ = 0;
   std::int64_t steps_done_ = 0;
-  double rate_factor_ = 1;
+  double found_factor_ = 1, rate_factor_ = 1;  // of the schedule's rates
   std::int64_t micro_batches_;
 };
 

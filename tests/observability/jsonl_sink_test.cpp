@@ -71,6 +71,7 @@ TEST_F(JsonlSinkTest, WritesOneObjectWithAllKeysAStep) {
                           "confidence",
                           "decision",
                           "kept_fraction",
+                          "recovery",
                           "cost",
                           "event",
                           "warns",
@@ -84,6 +85,7 @@ TEST_F(JsonlSinkTest, WritesOneObjectWithAllKeysAStep) {
   EXPECT_EQ(line.at("peak_bytes").at("parameters").as_int64(), 2000);
   EXPECT_EQ(line.at("decision").as_string(), "accepted");
   EXPECT_EQ(line.at("kept_fraction").to_number<double>(), 1);
+  EXPECT_EQ(line.at("recovery").as_string(), "force_full");
   EXPECT_EQ(line.at("cost").as_double(), 2.4);
   EXPECT_FALSE(line.at("warns").as_bool());
 }
@@ -148,6 +150,7 @@ TEST_F(JsonlSinkTest, ReadsBackWhatItWrote) {
     EXPECT_EQ(read.advantage, -0.125);
     EXPECT_EQ(read.average_validation_loss, 3.25);
     EXPECT_EQ(read.kept_fraction, written.kept_fraction);
+    EXPECT_EQ(read.recovery, written.recovery);
     EXPECT_EQ(read.cost, written.cost);
     EXPECT_EQ(read.event, written.event);
     EXPECT_EQ(read.warns, written.warns);
@@ -186,13 +189,14 @@ TEST_F(JsonlSinkTest, ReadsEachDecisionBack) {
 TEST_F(JsonlSinkTest, ReadsAnOlderFileWithoutDecisionsAndCosts) {
   write_steps(7, 7);
   boost::json::object line = only_line();
-  for (const char* key :
-       {"decision", "kept_fraction", "cost", "warns", "border_peak_bytes", "memory_status"})
+  for (const char* key : {"decision", "kept_fraction", "recovery", "cost", "warns",
+                          "border_peak_bytes", "memory_status"})
     line.erase(key);
   std::ofstream(metrics()) << boost::json::serialize(line) << '\n';
   ASSERT_EQ(steps(), std::vector<std::int64_t>{7});
   for_each_record(metrics(), [](const StepRecord& record) {
     EXPECT_EQ(record.decision, Decision::kNone);
+    EXPECT_EQ(record.recovery, Recovery::kContinue);
     EXPECT_FALSE(record.kept_fraction || record.cost);
     EXPECT_EQ(record.event, full_record(7).event);
   });

@@ -37,6 +37,7 @@ inline StepRecord full_record(std::int64_t step, Phase phase = Phase::kFull) {
   record.confidence = 0.5;
   record.decision = Decision::kAccepted;
   record.kept_fraction = 1;
+  record.recovery = Recovery::kForceFull;
   record.cost = 2.4;
   record.event = "accepted: loss 3.2 -> 3.1";
   record.validation_loss = 3.5;

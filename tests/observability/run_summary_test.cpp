@@ -14,10 +14,13 @@ RunSummary small_run() {
   summary.add(full_record(1, Phase::kWarmup));
   StepRecord second = full_record(2, Phase::kPredict);
   second.loss = 2.5;
+  second.recovery = Recovery::kRollBack;
   second.validation_loss.reset();
   second.device_memory.peak_total = 5;
   summary.add(second);
   summary.predictions = {4, 2, 1, 1};
+  summary.rolled_back_steps = 7;
+  summary.learning_rate_factor = 0.5;
   summary.parameters = 123;
   summary.host_peak_by_kind[static_cast<std::size_t>(MemoryKind::kMasterWeights)] = 70;
   summary.savings = {{"memory.weights", "host", -5, {1, 2, 3, 4}}};
@@ -82,6 +85,10 @@ TEST(RunSummary, WritesTheKeysThatProgramsRead) {
             R"("phases":{"warmup":1,"full":2,"predict":3,"correct":4}}])");
   EXPECT_EQ(json.at("predictions").at("made").as_int64(), 4);
   EXPECT_EQ(json.at("predictions").at("reverted").as_int64(), 1);
+  EXPECT_EQ(boost::json::serialize(json.at("recoveries")),
+            R"({"reduce_horizon":0,"raise_threshold":0,"reset_predictor":0,"force_full":1,)"
+            R"("skip_batch":0,"roll_back":1,"abort":0,"rolled_back_steps":7,)"
+            R"("learning_rate_factor":5E-1})");
   EXPECT_EQ(json.at("command").as_string(), "hybrid train --run \"a b\"");
 }
 

@@ -19,6 +19,7 @@ PhaseSignals good(std::int64_t steps) {
   signals.steps_in_phase = steps;
   signals.may_predict = true;
   signals.confidence = 0.9;
+  signals.least_confidence = 0.6;
   signals.planned_predict = 7;
   return signals;
 }

@@ -28,6 +28,29 @@ constexpr const char* name_of(Decision decision) {
   return names[static_cast<std::size_t>(decision)];
 }
 
+/// What is done about a step that went wrong, the gentlest first.
+enum class Recovery {
+  kContinue,
+  kReduceHorizon,
+  kRaiseThreshold,
+  kResetPredictor,
+  kForceFull,
+  kSkipBatch,
+  kRollBack,
+  kAbort
+};
+inline constexpr std::array kAllRecoveries{Recovery::kContinue,       Recovery::kReduceHorizon,
+                                           Recovery::kRaiseThreshold, Recovery::kResetPredictor,
+                                           Recovery::kForceFull,      Recovery::kSkipBatch,
+                                           Recovery::kRollBack,       Recovery::kAbort};
+
+constexpr const char* name_of(Recovery recovery) {
+  constexpr std::array<const char*, kAllRecoveries.size()> names{
+      "continue",   "reduce_horizon", "raise_threshold", "reset_predictor",
+      "force_full", "skip_batch",     "roll_back",       "abort"};
+  return names[static_cast<std::size_t>(recovery)];
+}
+
 /// What became of the predictions of a run.
 struct PredictionCounts {
   std::int64_t made = 0;  // Predict phases begun

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -60,9 +61,11 @@ struct FoundCheckpoint {
   std::vector<std::string> warnings;
 };
 
-/// The newest checkpoint whose manifest and files verify. Throws DataError, which names all
-/// checkpoints, if all are damaged; IoError if the folder cannot be listed.
-FoundCheckpoint find_newest_checkpoint(const std::string& folder);
+/// The newest checkpoint, of those of a step less than `before`, whose manifest and files verify.
+/// Throws DataError, which names all of them, if all are damaged; IoError if the folder cannot be
+/// listed.
+FoundCheckpoint find_newest_checkpoint(
+    const std::string& folder, std::int64_t before = std::numeric_limits<std::int64_t>::max());
 
 /// Reads a checkpoint's manifest alone. Throws DataError if it is damaged.
 CheckpointInfo read_checkpoint_info(const std::string& path);

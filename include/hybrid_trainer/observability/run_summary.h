@@ -46,6 +46,12 @@ struct RunSummary {
   std::array<PhaseUse, kPhases> phases;
   Phase last_phase = Phase::kWarmup;  // of the last record
   PredictionCounts predictions;
+  /// Steps by the gravest that was done about what went wrong in them.
+  std::array<std::int64_t, kAllRecoveries.size()> recoveries{};
+  /// Steps given up by going back to a checkpoint, in no other sum; and what that left of the
+  /// schedule's learning rate.
+  std::int64_t rolled_back_steps = 0;
+  double learning_rate_factor = 1;
   /// The most that was taken from the system at once, in use or kept for reuse, since the program
   /// began.
   std::size_t device_peak_bytes = 0, host_peak_bytes = 0;
@@ -88,6 +94,9 @@ struct RunSummary {
   /// Adds a step: steps, tokens, seconds, the phase's use and the last losses. A resumed run first
   /// adds the records that metrics.jsonl already holds.
   void add(const StepRecord& record);
+  /// Times that something of a kind was done.
+  std::int64_t& count(Recovery kind) { return recoveries[static_cast<std::size_t>(kind)]; }
+  std::int64_t count(Recovery kind) const { return recoveries[static_cast<std::size_t>(kind)]; }
   PhaseUse& phase(Phase phase) { return phases[static_cast<std::size_t>(phase)]; }
   const PhaseUse& phase(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
 

@@ -54,6 +54,9 @@ struct StepRecord {
   Decision decision = Decision::kNone;
   /// Of the predicted change: 1 accepted, in between shrunk, 0 reverted; set with a decision.
   std::optional<double> kept_fraction;
+  /// The gravest that was done about a step that went wrong; kRollBack and its event stand with the
+  /// first step after it.
+  Recovery recovery = Recovery::kContinue;
   /// What the step is charged, in Full steps; absent where an older metrics.jsonl was read.
   std::optional<double> cost;
   /// "" or, in words, why the phase or the weights changed: "accepted: ...", "reverted: ...".

@@ -1,12 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/core/phase.h"
 
 namespace hybrid_trainer {
 
-/// When training counts as diverging.
+/// "continue", "reduce_horizon", "raise_threshold", "reset_predictor", "force_full", "skip_batch",
+/// "roll_back", "abort".
+const std::vector<std::string>& enum_names(Recovery);
+
+/// When training counts as diverging, and what is done then.
 struct DivergenceConfig {
   std::int64_t window = 32;
   double loss_sigmas = 4.0;
@@ -14,6 +21,21 @@ struct DivergenceConfig {
   double vanishing_factor = 1e-4;
   double oscillation = 0.8;
   std::int64_t max_skipped_updates = 5;
+  Recovery on_caution = Recovery::kContinue;
+  Recovery on_warning = Recovery::kContinue;
+  Recovery on_critical = Recovery::kSkipBatch;
+  std::int64_t critical_after = 0;
+  std::int64_t recovery_steps = 40;
+  double horizon_factor = 0.5;
+  double threshold_raise = 0.5;
+  double roll_back_rate = 0.5;
+  std::int64_t max_roll_backs = 3;
+
+  /// Whether a run may go back to a checkpoint.
+  bool rolls_back() const {
+    return on_caution == Recovery::kRollBack || on_warning == Recovery::kRollBack ||
+           on_critical == Recovery::kRollBack;
+  }
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -31,8 +53,37 @@ struct DivergenceConfig {
                 "Negative correlation of neighbouring losses at which they oscillate; 1 is never.",
                 Range::between(0, 1)});
     visit(Field{"max_skipped_updates", self.max_skipped_updates,
-                "Updates in a row that may be skipped because loss or gradient is not finite.",
+                "Updates in a row that may be skipped, because loss or gradient is not finite or "
+                "by skip_batch, before the run ends.",
                 Range::at_least(0)});
+    visit(Field{"on_caution", self.on_caution,
+                "What is done where the gradient vanishes or the loss oscillates. reduce_horizon, "
+                "raise_threshold, reset_predictor and force_full concern predictions and last for "
+                "recovery_steps; skip_batch makes no update; roll_back returns to the last "
+                "checkpoint, with a lower learning rate; abort ends the run."});
+    visit(Field{"on_warning", self.on_warning,
+                "The same where the loss is too high or the gradient explodes."});
+    visit(Field{"on_critical", self.on_critical,
+                "The same where loss or gradient is not finite, which never reaches the weights "
+                "whatever is done."});
+    visit(Field{"critical_after", self.critical_after,
+                "Updates in a row with a warning from which on it is critical; 0 is never.",
+                Range::at_least(0)});
+    visit(Field{"recovery_steps", self.recovery_steps,
+                "Steps that a shorter horizon, a higher threshold or Full alone last.",
+                Range::at_least(1)});
+    visit(Field{"horizon_factor", self.horizon_factor,
+                "What reduce_horizon multiplies the length of a Predict phase by, again each time.",
+                Range{0, 1, true, true}});
+    visit(Field{"threshold_raise", self.threshold_raise,
+                "Share of the way from the confidence threshold to 1 that raise_threshold goes, "
+                "again each time; meanwhile trials wait for the confidence too.",
+                Range{0, 1, true, true}});
+    visit(Field{"roll_back_rate", self.roll_back_rate,
+                "What roll_back multiplies the learning rate by, again each time.",
+                Range{0, 1, true, false}});
+    visit(Field{"max_roll_backs", self.max_roll_backs,
+                "Most roll backs of a run, which ends with the next one.", Range::at_least(0)});
   }
 };
 

@@ -38,15 +38,20 @@ class PhaseMachine {
   PhaseMachine(PhaseMachine&&) noexcept;
   PhaseMachine& operator=(PhaseMachine&&) noexcept;
 
-  /// One step. Throws Diverged where more than max_skipped_updates updates in a row had a loss or
-  /// gradient that is not finite; the weights are then those of the last good update.
+  /// One step. Throws Diverged where more than max_skipped_updates updates in a row were skipped, or
+  /// the config wants the run to end; the weights are then those of the last good update.
   PhaseOutcome step(const Batch& batch);
+  /// The same; where it throws, `outcome` holds what the step came to until then. Where
+  /// outcome.recovery is kRollBack, no update was made, and going back is the caller's.
+  void step(const Batch& batch, PhaseOutcome& outcome);
   /// The phase of the next step.
   Phase phase() const;
   /// Steps since the weights were last decided on: 0 except in Predict, where the model's snapshot
   /// holds the previous weights.
   std::int64_t undecided_steps() const;
   const PhaseStatistics& statistics() const;
+  /// Whether the last update had no warning, or none was made yet.
+  bool is_healthy() const;
   /// No prediction begins from now on; one that is under way is decided on. Saved with the rest.
   void give_up_predicting();
 

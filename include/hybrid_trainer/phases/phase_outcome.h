@@ -27,6 +27,7 @@ struct PhaseOutcome {
   /// Of the schedule's learning rate, where a finder may raise it; in a step that probed, where the
   /// loss was lowest, in updates, and what that was charged, included in `cost`.
   std::optional<double> rate_factor, probe_position, probe_cost;
+  Recovery recovery = Recovery::kContinue;  // the gravest that the step took
   std::int64_t updates = 0;  // optimizer steps: one outside Predict, more after a revert
   double cost = 0;           // charged, in Full steps
   double seconds = 0;        // wall-clock; decides nothing

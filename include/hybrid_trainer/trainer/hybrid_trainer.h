@@ -23,6 +23,22 @@ class MemoryPlaces;
 class ModelTrainable;
 class Stretches;
 
+/// The step that a run ends with; `record` is of it, and its update was not made.
+class DivergedStep : public Diverged {
+ public:
+  DivergedStep(const std::string& message, StepRecord of)
+      : Diverged(message), record(std::move(of)) {}
+  StepRecord record;
+};
+
+/// What going back to checkpoints came to.
+struct RollBacks {
+  std::int64_t count = 0, steps = 0;  // steps: given up in all
+  std::int64_t target = 0;            // step that the last one went back to
+  std::int64_t failed = 0;            // the furthest step that failed
+  double rate_factor = 1;             // on the schedule's learning rate
+};
+
 /// Trains any LossModel in phases: one call of step() per batch.
 ///
 ///   HybridTrainer trainer(model, HybridTrainerConfig::builder().steps(500).build(), stream);
@@ -44,8 +60,9 @@ class HybridTrainer {
   ~HybridTrainer();
   HybridTrainer(HybridTrainer&&) = delete;
 
-  /// One step of the current phase on one batch, which may be in host memory. Blocks. Throws
-  /// Diverged if loss or gradients remain non-finite.
+  /// One step of the current phase on one batch, which may be in host memory. Blocks. Where
+  /// must_go_back() then, its update was not made and roll_back is due. Throws
+  /// DivergedStep if loss or gradients remain non-finite, or where the config wants the run to end.
   StepRecord step(const Batch& batch);
   std::int64_t steps_done() const { return steps_done_; }
   /// Of the next step's batch, by data.batch_size, accumulation and stretches.
@@ -53,6 +70,11 @@ class HybridTrainer {
   /// The phase of the next step.
   Phase phase() const { return machine_.phase(); }
   const PhaseStatistics& statistics() const { return machine_.statistics(); }
+  /// See PhaseMachine.
+  bool is_healthy() const { return machine_.is_healthy(); }
+  const RollBacks& roll_backs() const { return roll_backs_; }
+  /// Whether the last step asked for roll_back.
+  bool must_go_back() const { return must_go_back_; }
   /// Of the optimizer state in Predict.
   const OffloadUse& offload_use() const;
   /// Whether updates are under way, so that the weights are predicted ones.
@@ -88,8 +110,17 @@ class HybridTrainer {
   /// Throws ConfigError if a setting that the saved state depends on differs, DataError if all
   /// checkpoints are damaged.
   bool resume(const std::string& folder, const std::optional<HybridTrainerConfig>& older = {});
+  /// Where must_go_back(), because of the step `failed`: goes back to the newest intact checkpoint
+  /// below `folder`, or the one before that where the run did not come further than the last time,
+  /// with divergence.roll_back_rate times the learning rate from there on, all of which the next
+  /// record tells. The batches after that step are due again. What is saved later holds the rate and
+  /// the count; a run that is resumed from before makes the same steps and goes back again. Throws
+  /// Diverged after max_roll_backs, or where there is no checkpoint.
+  void roll_back(const std::string& folder, const StepRecord& failed);
 
  private:
+  StepRecord record_of(const PhaseOutcome& outcome, const Batch& batch);
+  void load(const State& state);
   void tell(const std::string& text) const;
   void watch_memory(StepRecord& record);
   void tell_mishap(const std::string& text);
@@ -109,6 +140,9 @@ class HybridTrainer {
   PhaseMachine machine_;
   std::int64_t steps_done_ = 0;
   Phase last_phase_ = Phase::kWarmup;
+  RollBacks roll_backs_;
+  bool must_go_back_ = false;
+  bool went_back_ = false;  // since the last record
 };
 
 }  // namespace hybrid_trainer

@@ -70,6 +70,8 @@ class ModelTrainable final : public Trainable {
   const Stream& stream() const override { return stream_; }
   /// Learning rate of the next step.
   double learning_rate() const;
+  /// See TrainingStep.
+  void set_rate_factor(double factor);
 
   /// Whether there is a mean of the weights (training.average_weights).
   bool has_average() const { return average_.exists(); }
@@ -93,7 +95,8 @@ class ModelTrainable final : public Trainable {
   /// first; release_after_save offloads it again, unless its restore had begun or it was rounded.
   void save(State& state);
   void release_after_save();
-  /// Loads what save wrote. Throws DataError if the state is another model's.
+  /// Loads what save wrote, also between two steps of another phase, but for a Predict of forward
+  /// passes. Throws DataError if the state is another model's.
   void load(const State& state);
 
  private:

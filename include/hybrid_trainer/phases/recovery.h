@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "hybrid_trainer/core/phase.h"
+#include "hybrid_trainer/phases/divergence_config.h"
+#include "hybrid_trainer/phases/divergence_monitor.h"
+
+namespace hybrid_trainer {
+
+/// How serious a signal is: kVanishing and kOscillation are cautions, kLoss and kExplosion warnings,
+/// kNotFinite is critical.
+enum class Severity { kNone, kCaution, kWarning, kCritical };
+
+/// "none", "caution", "warning", "critical".
+const char* name_of(Severity severity);
+Severity severity_of(Signal signal);
+
+/// What is to be done about a verdict, with its numbers.
+struct RecoveryAction {
+  Recovery kind = Recovery::kContinue;
+  Severity severity = Severity::kNone;
+  std::string reason;      // the verdict's
+  double amount = 1;       // horizon_factor, threshold_raise or roll_back_rate, where one counts
+  std::int64_t steps = 0;  // that it lasts; 0 where it is done at once
+
+  bool concerns_predictions() const {
+    return kind > Recovery::kContinue && kind < Recovery::kSkipBatch;
+  }
+  /// "" for kContinue, else what is done, for people.
+  std::string text() const;
+};
+
+/// What the config wants after `warnings_in_a_row` updates with a warning or worse, this one
+/// included; pure.
+RecoveryAction choose_recovery(const Verdict& verdict, std::int64_t warnings_in_a_row,
+                               const DivergenceConfig& config);
+
+}  // namespace hybrid_trainer
