@@ -105,7 +105,7 @@ void PhaseMachine::advance(PhaseOutcome& outcome) {
   PhaseSignals signals;
   signals.steps_in_phase = ++parts.steps_in_phase;
   signals.planned_predict = parts.jump.planned_steps;
-  const PredictGate::Grant grant = parts.gate.grant();
+  const PredictGate::Grant grant = parts.grant();
   signals.steps_to_come = parts.steps_to_come();
   const std::int64_t steps = parts.statistics.steps();
   const bool forces_full = parts.recovery.forces_full(steps);

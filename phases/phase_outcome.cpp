@@ -33,6 +33,12 @@ std::int64_t PhaseStatistics::steps() const {
   return sum;
 }
 
+double PhaseStatistics::cost() const {
+  double sum = 0;
+  for (const PhaseTotals& totals : phases) sum += totals.cost;
+  return sum;
+}
+
 void PhaseStatistics::save(State& state) const { visit_statistics(*this, StateWriter{state}); }
 
 void PhaseStatistics::load(const State& state) { visit_statistics(*this, StateReader{state}); }

@@ -45,7 +45,7 @@ PhaseParts::PhaseParts(Trainable& trained, const PhaseMachine::Setup& given)
     : model(trained),
       setup(given),
       monitor(given.divergence),
-      predictors(given.phases),
+      predictors(given.phases, given.make_predictor),
       bandit(given.phases),
       trust(given.phases.confidence_window),
       gate(given.phases),
@@ -61,7 +61,7 @@ void PhaseParts::take_arm() {
 }
 
 PredictorSet PhaseParts::new_predictors() const {
-  PredictorSet made(config());
+  PredictorSet made(config(), setup.make_predictor);
   made.choose(predictors.name());
   return made;
 }
@@ -127,12 +127,32 @@ RecoveryAction PhaseParts::recover(const Verdict& verdict, bool in_predict) {
   if (!may_leave_full()) return {};
   recovery.add(action, statistics.steps() + 1);
   if (action.kind == Recovery::kForceFull) stops_speculating = true;
-  if (action.kind == Recovery::kResetPredictor && !jump.open) {  // else close_jump does it
+  if (action.kind == Recovery::kResetPredictor) {
+    predictors = new_predictors();
+    if (jump.open) return action;  // its directions are decided on first
     line.release(model);
     trust.clear();
-    predictor = make_predictor(config());
   }
   return action;
+}
+
+PredictGate::Grant PhaseParts::grant() const {
+  PredictGate::Grant grant = gate.grant();
+  if (!grant.trial || statistics.predictions.made == 0) return grant;
+  const double charged = statistics.cost() - static_cast<double>(statistics.steps());
+  const double room = 2 * config().trial_share * static_cast<double>(statistics.steps());
+  if (charged + price_of(grant) > room) grant.open = grant.overdue = false;
+  return grant;
+}
+
+double PhaseParts::price_of(const PredictGate::Grant& grant) const {
+  const std::int64_t probes = std::min(config().probe_batches, grant.steps);
+  const std::int64_t forwards = grant.steps + (2 + config().max_shrinks) * probes;
+  const std::int64_t slopes = std::max<std::int64_t>(0, slopes_needed() - trust.count());
+  const std::int64_t interval = config().correction_interval;
+  const std::int64_t gradients = 1 + (interval > 0 ? grant.steps / interval : 0);
+  return static_cast<double>(slopes) * config().aim_cost +
+         static_cast<double>(forwards) * config().forward_cost + static_cast<double>(gradients);
 }
 
 std::int64_t PhaseParts::slopes_needed() const {

@@ -65,6 +65,11 @@ struct PhaseParts {
   void observe_update(PhaseOutcome& outcome);
   void give_up_predicting();
   void give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome);
+  /// The gate's, but for trials, whose cost has to stay within twice trial_share: of what all steps
+  /// so far were charged beyond a Full step each, and of a trial's most. The first one always may.
+  PredictGate::Grant grant() const;
+  /// The most that a trial is charged beyond Full's steps, without slopes that were measured already.
+  double price_of(const PredictGate::Grant& grant) const;
   /// What is to be done about the verdict on an update or, `in_predict`, on a loss while a prediction
   /// is under way, which Correct decides on whatever it was; done as far as it concerns predictions.
   /// kContinue where there are none to hold back.

@@ -4,13 +4,13 @@
 
 namespace hybrid_trainer {
 
-PredictorSet::PredictorSet(const PhaseConfig& config) {
+PredictorSet::PredictorSet(const PhaseConfig& config, const MakePredictor& make) {
   PhaseConfig one = config;
   const auto add = [&](const std::string& name) {
     const bool known = std::any_of(members_.begin(), members_.end(),
                                    [&](const Member& member) { return member.name == name; });
     one.predictor = name;
-    if (!known) members_.push_back({name, make_predictor(one)});
+    if (!known) members_.push_back({name, make(one)});
   };
   for (const PredictionArm& arm : config.arms) add(arm.predictor);
   if (config.arms.empty()) add(config.predictor);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,12 +9,14 @@
 
 namespace hybrid_trainer {
 
+using MakePredictor = std::function<std::unique_ptr<Predictor>(const PhaseConfig&)>;
+
 /// The predictors that a config names, each once: all see every update and every jump, and one
 /// gives the directions.
 class PredictorSet {
  public:
   /// Those of config.arms, or config.predictor alone. Throws ConfigError for an unknown name.
-  explicit PredictorSet(const PhaseConfig& config);
+  PredictorSet(const PhaseConfig& config, const MakePredictor& make);
   void choose(const std::string& name);
   Predictor& chosen() { return *members_[chosen_].predictor; }
   const std::string& name() const { return members_[chosen_].name; }

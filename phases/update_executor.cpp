@@ -69,7 +69,7 @@ bool UpdateExecutor::wants_slope() const {
   if (phase_ != Phase::kFull || !parts_.predicts()) return false;
   if (parts_.recovery.forces_full(parts_.statistics.steps())) return false;
   const std::int64_t to_come = parts_.config().full_steps - parts_.steps_in_phase;
-  return to_come <= parts_.slopes_needed() && parts_.gate.grant().open;
+  return to_come <= parts_.slopes_needed() && parts_.grant().open;
 }
 
 /// Without what a prediction needs where a step does not fit beside it.

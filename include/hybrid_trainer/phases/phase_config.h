@@ -120,10 +120,12 @@ struct PhaseConfig {
                 Range::at_least(1)});
     visit(Field{"max_shrinks", self.max_shrinks,
                 "Shorter jumps that Correct tries before it reverts.", Range::at_least(0)});
-    visit(Field{"trial_share", self.trial_share,
-                "Share of steps kept for trials of Predict while it is behind Full; with 0 only "
-                "the first one is made.",
-                Range::between(0, 1)});
+    visit(
+        Field{"trial_share", self.trial_share,
+              "Share of steps kept for trials of Predict while it is behind Full, and half of the "
+              "share of its cost that a run may be charged for them; with 0 only the first one "
+              "is made.",
+              Range::between(0, 1)});
     visit(Field{"trial_steps", self.trial_steps,
                 "Length of the first trial; accepted ones double it.", Range::at_least(1)});
     visit(Field{"evidence_sigmas", self.evidence_sigmas,

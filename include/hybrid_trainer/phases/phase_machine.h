@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "hybrid_trainer/core/batch.h"
@@ -10,6 +11,7 @@
 #include "hybrid_trainer/phases/learning_rate_finder_config.h"
 #include "hybrid_trainer/phases/phase_config.h"
 #include "hybrid_trainer/phases/phase_outcome.h"
+#include "hybrid_trainer/phases/predictor.h"
 #include "hybrid_trainer/phases/trainable.h"
 
 namespace hybrid_trainer {
@@ -30,6 +32,9 @@ class PhaseMachine {
     std::int64_t steps = 0;  // of the whole run, whose last step decides at the latest; 0: no end
     LearningRateFinderConfig learning_rate_finder{};
     std::int64_t ramp_steps = 0;  // first steps of the run, in which the schedule's rate rises
+    /// Where predictors come from, each time one begins anew; by default phases.predictor names it.
+    std::function<std::unique_ptr<Predictor>(const PhaseConfig&)> make_predictor =
+        hybrid_trainer::make_predictor;
   };
 
   /// `model` must outlive the machine. Throws ConfigError for an unknown predictor.

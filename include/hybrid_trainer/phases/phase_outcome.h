@@ -55,6 +55,7 @@ struct PhaseStatistics {
   const PhaseTotals& of(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
   PhaseTotals& of(Phase phase) { return phases[static_cast<std::size_t>(phase)]; }
   std::int64_t steps() const;
+  double cost() const;  // in Full steps
   void save(State& state) const;
   void load(const State& state);
 };

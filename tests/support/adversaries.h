@@ -1,0 +1,174 @@
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/phases/phase_machine.h"
+#include "hybrid_trainer/trainer/model_trainable.h"
+
+namespace hybrid_trainer::testing {
+
+/// Predictors that mean no good. Each spoils the optimizer's own direction, so that its size is
+/// right where that is not what is wrong with it.
+class Adversary final : public Predictor {
+ public:
+  /// Spoils the values of one tensor of a direction, tensor by tensor.
+  using Spoil = std::function<void(std::vector<float>& values, std::size_t tensor)>;
+  explicit Adversary(Spoil spoil) : spoil_(std::move(spoil)) {}
+  void observe(Trainable&) override {}
+  Readiness readiness() const override { return Readiness::kReady; }
+  void write_directions(Trainable& model, const std::vector<Tensor>& directions) override {
+    model.write_momentum_directions(directions);
+    for (std::size_t i = 0; i < directions.size(); ++i) {
+      float* const data = directions[i].data<float>();
+      std::vector<float> values(data, data + directions[i].elements());
+      spoil_(values, i);
+      std::memcpy(data, values.data(), values.size() * sizeof(float));
+    }
+  }
+  void follow(Trainable&, const std::vector<Tensor>&, double) override {}
+  void save(State&) const override {}
+  void load(const State&, Trainable&) override {}
+
+ private:
+  Spoil spoil_;
+};
+
+struct AdversaryRow {
+  const char* name;
+  std::function<Adversary::Spoil(std::uint64_t seed)> make;  // one for a run
+};
+
+inline const std::vector<AdversaryRow>& adversaries() {
+  using Values = std::vector<float>;
+  const auto same = [](const std::function<void(Values&)>& spoil) {
+    return [spoil](std::uint64_t) -> Adversary::Spoil {
+      return [spoil](Values& values, std::size_t) { spoil(values); };
+    };
+  };
+  static const std::vector<AdversaryRow> rows{
+      {"random",
+       [](std::uint64_t seed) -> Adversary::Spoil {
+         return [seed, call = std::uint64_t{0}](Values& values, std::size_t) mutable {
+           double squares = 0;
+           for (const float v : values) squares += static_cast<double>(v) * v;
+           const double size = std::sqrt(squares / static_cast<double>(values.size()));
+           const RandomKey key{seed, ++call, 5};
+           for (std::size_t i = 0; i < values.size(); ++i)
+             values[i] = static_cast<float>(size) * random_normal(key, i);
+         };
+       }},
+      {"sign-flipped", same([](Values& values) {
+         for (float& v : values) v = -v;
+       })},
+      {"x1000", same([](Values& values) {
+         for (float& v : values) v *= 1000;
+       })},
+      {"constant", same([](Values& values) {
+         for (float& v : values) v = 1e-3f;
+       })},
+      {"stale",
+       [](std::uint64_t) -> Adversary::Spoil {
+         return [first = std::vector<Values>()](Values& values, std::size_t tensor) mutable {
+           if (tensor == first.size()) first.push_back(values);
+           values = first[tensor];
+         };
+       }},
+      {"NaN", same([](Values& values) {
+         for (float& v : values) v = std::numeric_limits<float>::quiet_NaN();
+       })},
+  };
+  return rows;
+}
+
+/// A GPT-2 of 0.1 M parameters (width 64, two layers) on text of a made-up grammar.
+inline HybridTrainerConfig adversary_config(std::uint64_t seed, std::int64_t steps) {
+  HybridTrainerConfig config;
+  config.model = {.layers = 2, .heads = 4, .width = 64, .context = 16};
+  config.model.vocabulary = 24;
+  config.data.batch_size = 8;
+  config.data.sequence_length = 16;
+  config.training.steps = steps;
+  config.training.seed = static_cast<std::int64_t>(seed);
+  config.optimizer.learning_rate = 4e-3;
+  config.schedule.warmup_steps = 20;
+  config.phases.warmup_steps = 20;
+  return config;
+}
+
+/// Every third token in four follows from the two before it, so that there is something to learn.
+inline Batch grammar_batch(const HybridTrainerConfig& config, std::uint64_t stream_of,
+                           std::uint64_t number, const Stream& stream) {
+  const std::int64_t examples = config.data.batch_size, length = config.data.sequence_length;
+  const auto vocabulary = static_cast<std::uint64_t>(config.model.vocabulary);
+  const RandomKey key{stream_of, number, 1};
+  const Shape shape{examples, length};
+  Batch batch{Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
+              Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream)};
+  std::uint64_t draw = 0;
+  for (std::int64_t example = 0; example < examples; ++example) {
+    std::uint64_t before = random_below(key, draw++, vocabulary), last = before;
+    for (std::int64_t t = 0; t <= length; ++t) {
+      const bool follows = random_below(key, draw++, 4) != 0;
+      const std::uint64_t next = follows ? (5 * last + 3 * before + 1) % vocabulary
+                                         : random_below(key, draw++, vocabulary);
+      const std::int64_t at = example * length + t;
+      if (t < length) batch.inputs.data<std::int32_t>()[at] = static_cast<std::int32_t>(last);
+      if (t > 0) batch.targets.data<std::int32_t>()[at - 1] = static_cast<std::int32_t>(last);
+      before = last;
+      last = next;
+    }
+  }
+  return batch;
+}
+
+struct AdversaryResult {
+  std::vector<float> weights;
+  double loss = 0;      // of 16 batches that were never trained on
+  double overhead = 0;  // charged beyond a Full step for each step, as a share
+  PredictionCounts predictions;
+  bool kept_none() const { return predictions.accepted + predictions.shrunk == 0; }
+};
+
+/// Trains to config.training.steps; without `spoil` it is plain training.
+inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::Spoil& spoil) {
+  if (!spoil) config.phases.max_predict_steps = 0;
+  const auto seed = static_cast<std::uint64_t>(config.training.seed);
+  const Stream stream(MemoryPool::create("device"));
+  const auto model = make_model(config.model, seed, stream);
+  ModelTrainable trainable(*model, config, stream, MemoryPool::create("host"), {});
+  PhaseMachine::Setup setup{config.phases, config.divergence, 0, config.training.steps};
+  const auto kept =
+      std::make_shared<Adversary::Spoil>(spoil);  // predictors begin anew, it does not
+  setup.make_predictor = [kept](const PhaseConfig&) {
+    return std::make_unique<Adversary>(
+        [kept](std::vector<float>& values, std::size_t tensor) { (*kept)(values, tensor); });
+  };
+  PhaseMachine machine(trainable, setup);
+  for (std::int64_t step = 0; step < config.training.steps; ++step) {
+    trainable.set_steps_done(step);
+    machine.step(grammar_batch(config, seed, static_cast<std::uint64_t>(step), stream));
+  }
+  AdversaryResult result;
+  trainable.enter_phase(Phase::kCorrect);
+  for (std::uint64_t i = 0; i < 16; ++i)
+    result.loss += trainable.wait_for_loss(grammar_batch(config, 1'000'000, i, stream)) / 16;
+  for (const Parameter* parameter : trainable_parameters(*model)) {
+    const float* const data = parameter->home_master().data<float>();
+    result.weights.insert(result.weights.end(), data, data + parameter->elements());
+  }
+  const auto steps = static_cast<double>(config.training.steps);
+  result.overhead = machine.statistics().cost() / steps - 1;
+  result.predictions = machine.statistics().predictions;
+  return result;
+}
+
+}  // namespace hybrid_trainer::testing

@@ -1,0 +1,39 @@
+#include <gtest/gtest.h>
+
+#include "support/adversaries.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+TEST(Adversary, RevertedLeavesTheBitsOfPlainTraining) {
+  HybridTrainerConfig config = adversary_config(1, 100);
+  config.phases.trial_share = 0.5;  // several trials in so short a run
+  const AdversaryResult plain = train_with(config, {});
+  EXPECT_GT(plain.weights.size(), 90'000u);
+  int reverted = 0;
+  for (const AdversaryRow& row : adversaries()) {
+    const AdversaryResult result = train_with(config, row.make(1));
+    EXPECT_GE(result.predictions.made, 2) << row.name;
+    EXPECT_LT(result.loss, 1.02 * plain.loss) << row.name;
+    if (!result.kept_none()) continue;
+    ++reverted;
+    EXPECT_TRUE(result.weights == plain.weights) << row.name;
+  }
+  EXPECT_GE(reverted, 2);
+}
+
+TEST(Adversary, IsChargedAtMostTwoPercentWithTheDefaults) {
+  constexpr std::int64_t kSteps = 400;
+  const HybridTrainerConfig config = adversary_config(2, kSteps);
+  const AdversaryResult plain = train_with(config, {});
+  EXPECT_EQ(plain.overhead, 0);
+  for (const AdversaryRow& row : adversaries()) {
+    const AdversaryResult result = train_with(config, row.make(2));
+    EXPECT_GE(result.predictions.made, 1) << row.name;
+    EXPECT_LE(result.overhead, 0.02) << row.name;
+    EXPECT_LT(result.loss, 1.005 * plain.loss) << row.name;
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing
