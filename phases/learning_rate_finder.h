@@ -14,8 +14,9 @@ namespace hybrid_trainer {
 /// than the one before. Where it is lowest at α, the rate is multiplied by
 /// min(largest_factor, 1 + α/k); α = 0 refuses. The weights come back bit for bit.
 ///
-/// It can only raise, and looks no further than one line: a rate that a decaying schedule will
-/// bring down later may be larger than what it finds.
+/// It can only raise, and looks no further than one line: noise that says "further" is never taken
+/// back, and a rate that a decaying schedule will bring down later may be larger than what it
+/// finds.
 class LearningRateFinder {
  public:
   struct Setup {

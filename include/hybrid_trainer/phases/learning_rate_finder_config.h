@@ -23,13 +23,14 @@ struct LearningRateFinderConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"mode", self.mode,
-                "off, or warmup: in Warmup, once the schedule is at its highest rate, losses "
-                "further along the last update tell whether the rate is too low, and raise it for "
-                "the rest of the run. It rescues a constant rate that is far too low; under a "
-                "schedule that decays, the rate found is 2.6 to 4 times too low. It makes no run "
-                "faster than the right rate does.",
-                Range{}, finder_mode_names()});
+    visit(
+        Field{"mode", self.mode,
+              "off, or warmup: in Warmup, once the schedule is at its highest rate, losses "
+              "further along the last update tell whether the rate is too low, and raise it for "
+              "the rest of the run. It rescues a constant rate that is far too low; under a "
+              "schedule that decays, the rate found may be 2.6 to 4 times too low. It makes no run "
+              "faster than the right rate does.",
+              Range{}, finder_mode_names()});
     visit(Field{"interval", self.interval,
                 "Updates between two probes, whose sum is the update that a probe goes on along.",
                 Range::at_least(1)});
