@@ -91,6 +91,22 @@ TEST_F(CudaTraining, GivesTheSameBitsEachTime) {
   });
 }
 
+TEST_F(CudaTraining, FindsALearningRateAsTheProcessorDoes) {
+  HybridTrainerConfig config = fixed_config();
+  config.training.steps = 24;
+  config.phases.warmup_steps = 20;
+  config.optimizer.learning_rate = 1e-5;
+  config.learning_rate_finder.mode = "warmup";
+  const auto wanted = records_of(train(config, "cpu", "cpu"));
+  const auto found = records_of(train(config, "cuda", "cuda"));
+  ASSERT_EQ(found.size(), wanted.size());
+  EXPECT_GT(*wanted.back().rate_factor, 1);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_EQ(found[i].rate_factor, wanted[i].rate_factor) << "step " << i + 1;
+    EXPECT_NEAR(found[i].loss, wanted[i].loss, loss_tolerance() * wanted[i].loss);
+  }
+}
+
 HybridTrainerConfig late_config() {
   HybridTrainerConfig config = fixed_config();
   config.phases.ingredient = "optimizer_state";
