@@ -32,6 +32,53 @@ constexpr double tree_value(unsigned int bits, int width) {
   return value;
 }
 
+/// Where the interval of such bits begins: decades are cut into equal intervals, whose middles are
+/// their values; but the lowest decade's one value is chosen from half of it on.
+constexpr double tree_bound(unsigned int bits, int width) {
+  const int fraction_bits = std::bit_width(bits) - 1;
+  const double intervals = 1u << fraction_bits;
+  double bound = bits == 1 ? 0.275 : 0.1 + 0.9 * (bits - intervals) / intervals;
+  for (int zeros = width - 1 - fraction_bits; zeros > 0; --zeros) bound /= 10;
+  return bound;
+}
+
+/// A line for each decade, by the exponent, modulo 8, of what it is a function of.
+struct DecadeLines {
+  alignas(32) float slopes[kDecades + 1] = {};
+  alignas(32) float starts[kDecades + 1] = {};
+};
+
+/// tree_value by f32 lines, of the steps from zero and this. The line left over leads from 0 to 1,
+/// at the last code; for the signed map to -1, since that code is the byte of -128.
+constexpr float value_shift(QuantizationMap map) {
+  return map == QuantizationMap::kSigned ? 0.5f : 1.0f;
+}
+constexpr DecadeLines make_value_lines(QuantizationMap map) {
+  DecadeLines lines;
+  const auto set = [&](int exponent, double slope, double start) {
+    lines.slopes[(127 + exponent) & kDecades] = static_cast<float>(slope);
+    lines.starts[(127 + exponent) & kDecades] = static_cast<float>(start);
+  };
+  const double beyond = 0.5 - value_shift(map) + tree_bits(map, 0);
+  double power = 1;
+  for (int exponent = tree_width(map) - 1; exponent >= tree_width(map) - kDecades; --exponent) {
+    const double slope = power * 0.9 / (1 << exponent);
+    set(exponent, slope, beyond * slope - power * 0.8);
+    power /= 10;
+  }
+  if (map == QuantizationMap::kSigned)
+    set(kDecades, -1.0 / 128, 0.5 / 128);
+  else
+    set(0, 1.0 / 255, -1.0 / 255);
+  return lines;
+}
+/// A product of floats and a sum in double are exact here: one rounding, as in fused arithmetic.
+constexpr float value_of(const DecadeLines& lines, float along) {
+  const std::uint32_t decade = (std::bit_cast<std::uint32_t>(along) >> 23) & kDecades;
+  return static_cast<float>(static_cast<double>(lines.slopes[decade]) * along +
+                            static_cast<double>(lines.starts[decade]));
+}
+
 /// The values of a map's codes, and the bounds between them.
 struct QuantizationTable {
   float values[kCodes] = {};      // of each code
@@ -42,19 +89,21 @@ struct QuantizationTable {
 /// bit becomes one more bit of fraction, and 1 follows the tree's last pattern.
 constexpr QuantizationTable make_quantization_table(QuantizationMap map) {
   QuantizationTable table;
-  for (int place = 0; place < kCodes - 1; ++place) {
+  const DecadeLines lines = make_value_lines(map);
+  for (int place = 0; place < kCodes; ++place) {
     const int steps = place - zero_place(map);
-    const int bits = tree_bits(map, steps < 0 ? -steps : steps);
-    const double size = tree_value(static_cast<unsigned int>(bits > 0 ? bits : 1), tree_width(map));
-    const double value = steps == 0 ? 0 : steps < 0 ? -size : size;
-    table.values[code_of(map, place)] = static_cast<float>(value);
+    const float size =
+        value_of(lines, static_cast<float>(steps < 0 ? -steps : steps) + value_shift(map));
+    table.values[code_of(map, place)] = steps < 0 ? -size : size;
   }
   table.values[code_of(map, kCodes - 1)] = 1;
-  for (int place = 1; place < kCodes; ++place) {
-    const double sum = static_cast<double>(table.values[code_of(map, place - 1)]) +
-                       static_cast<double>(table.values[code_of(map, place)]);
-    table.bounds[place] = static_cast<float>(sum / 2);
+  for (int place = 1; place < kCodes - 1; ++place) {  // between the places before and at it
+    const int steps = place - zero_place(map);
+    const auto bits = static_cast<unsigned int>(tree_bits(map, steps > 0 ? steps : 1 - steps));
+    const auto bound = static_cast<float>(tree_bound(bits, tree_width(map)));
+    table.bounds[place] = steps > 0 ? bound : -bound;
   }
+  table.bounds[kCodes - 1] = (table.values[code_of(map, kCodes - 2)] + 1) / 2;
   if (map == QuantizationMap::kUnsigned) table.bounds[1] = 0;  // positive values stay positive
   table.bounds[0] = -std::numeric_limits<float>::infinity();
   table.bounds[kCodes] = std::numeric_limits<float>::infinity();

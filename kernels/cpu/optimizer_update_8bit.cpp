@@ -12,16 +12,6 @@ struct MomentBlock {
   alignas(64) float v[kQuantizationBlock];
 };
 
-/// body(begin, count) for parts of [0, n) of 16 elements, a constant, and for the rest: so that the
-/// processor decodes one part while it divides in another.
-template <class Body>
-void in_parts(int n, const Body& body) {
-  constexpr std::integral_constant<int, 16> kPart{};
-  int i = 0;
-  for (; i + kPart <= n; i += kPart) body(i, kPart);
-  body(i, n - i);
-}
-
 /// The memory of QuantizedMoments.
 struct Moments {
   explicit Moments(const QuantizedMoments& moments)
@@ -29,11 +19,10 @@ struct Moments {
         v_codes(moments.v_codes.data<std::uint8_t>()),
         m_scales(moments.m_scales.data<float>()),
         v_scales(moments.v_scales.data<float>()) {}
-  /// n elements from `begin` on of the block that begins at `at`.
-  void decode(MomentBlock& to, std::int64_t block, std::int64_t at, int begin, int n) const {
-    const std::int64_t from = at + begin;
-    decode_block<QuantizationMap::kSigned>(to.m + begin, m_codes + from, n, m_scales[block], set);
-    decode_block<QuantizationMap::kUnsigned>(to.v + begin, v_codes + from, n, v_scales[block], set);
+  /// The n elements of the block that begins at `at`.
+  void decode(MomentBlock& to, std::int64_t block, std::int64_t at, int n) const {
+    decode_block<QuantizationMap::kSigned>(to.m, m_codes + at, n, m_scales[block], set);
+    decode_block<QuantizationMap::kUnsigned>(to.v, v_codes + at, n, v_scales[block], set);
   }
   void encode(const MomentBlock& from, std::int64_t block, std::int64_t at, int n) const {
     m_scales[block] = encode_block<QuantizationMap::kSigned>(m_codes + at, from.m, n, set);
@@ -59,14 +48,9 @@ void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const T
     MomentBlock now;
     float* const weight = weights + at;
     const float* const gradient = gradients + at;
-    in_parts(n, [&](int begin, auto count) {
-      __builtin_prefetch(weight + begin + 2 * kQuantizationBlock, 1);
-      __builtin_prefetch(gradient + begin + 2 * kQuantizationBlock);
-      state.decode(now, block, at, begin, count);
+    state.decode(now, block, at, n);
 #pragma omp simd
-      for (int i = begin; i < begin + count; ++i)
-        weight[i] = step(weight[i], gradient[i], now.m[i], now.v[i]);
-    });
+    for (int i = 0; i < n; ++i) weight[i] = step(weight[i], gradient[i], now.m[i], now.v[i]);
     state.encode(now, block, at, n);
     if (copies == nullptr) return;
     BFloat16* const copy = copies + at;
@@ -83,7 +67,7 @@ void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& momen
   for_quantized_blocks(direction.elements(), [=](std::int64_t block, std::int64_t at, int n) {
     MomentBlock now;
     float* const to = out + at;
-    state.decode(now, block, at, 0, n);
+    state.decode(now, block, at, n);
 #pragma omp simd
     for (int i = 0; i < n; ++i) to[i] = factors.change(now.m[i], now.v[i]);
   });

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/quantized_block_avx512.h"
+#include "kernels/cpu/quantized_block_avx2.h"
 #include "kernels/quantization_table.h"
 
 namespace hybrid_trainer::kernels::cpu {
@@ -63,10 +63,12 @@ float encode_block(std::uint8_t* codes, const float* x, int n, InstructionSet se
   }
   const float inverse = 1 / scale;
   int i = 0;
-  if (set == InstructionSet::kAvx512) {
-    for (; i + kSixteen <= n; i += kSixteen) {
-      if (encode_sixteen<kMap>(codes + i, x + i, inverse)) [[unlikely]]
-        encode<kMap>(codes + i, x + i, kSixteen, scale, inverse);
+  // With others the inverse or the least bounds are not normal numbers.
+  const bool has_normal_bounds = scale >= 1e-31f && scale <= 8e37f;
+  if (set != InstructionSet::kBaseline && has_normal_bounds) {
+    for (; i + kThirtyTwo <= n; i += kThirtyTwo) {
+      if (encode_thirty_two<kMap>(codes + i, x + i, inverse)) [[unlikely]]
+        encode<kMap>(codes + i, x + i, kThirtyTwo, scale, inverse);
     }
   }
   encode<kMap>(codes + i, x + i, n - i, scale, inverse);
@@ -77,8 +79,8 @@ template <QuantizationMap kMap>
 void decode_block(float* x, const std::uint8_t* codes, int n, float scale, InstructionSet set) {
   const float* const values = kTable<kMap>.values;
   int i = 0;
-  if (set == InstructionSet::kAvx512) {
-    for (; i + kSixteen <= n; i += kSixteen) decode_sixteen<kMap>(x + i, codes + i, scale);
+  if (set != InstructionSet::kBaseline) {
+    for (; i + kEight <= n; i += kEight) decode_eight<kMap>(x + i, codes + i, scale);
   }
 #pragma omp simd
   for (int k = i; k < n; ++k) x[k] = values[codes[k]] * scale;

@@ -23,7 +23,9 @@ enum class QuantizationMap {
   kUnsigned  // for second moments, which are not negative: half of that
 };
 
-/// codes = the bytes whose values are nearest to x / scale; ties go to the smaller value. codes: u8
+/// codes = the bytes in whose intervals x / scale is: a decade is cut into equal ones, with values in
+/// their middles; between 0 and the first value, and below 1, the nearer one is taken. On a bound it
+/// is the smaller value. codes: u8
 /// of x's shape; scales: (quantization_blocks(N)) f32; x: N elements, f32, of any shape. The
 /// unsigned map treats a negative x as 0, and maps only 0 to 0: positive values stay positive,
 /// since second moments are divided by. A block with a NaN or an infinity gets the scale NaN, so

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <immintrin.h>
+
+#include <bit>
+#include <limits>
+
+#include "kernels/quantization_table.h"
+
+// Codes by arithmetic in registers, where looks into a table of 256 would take most of the time.
+// Results are those of the table, bit for bit. Vectors of eight also with AVX-512: a register of
+// eight holds one number for each decade, and is permuted by what tells the decade.
+
+namespace hybrid_trainer::kernels::cpu {
+
+constexpr int kEight = 8;
+constexpr int kThirtyTwo = 32;
+
+/// The values of eight codes times the scale.
+template <QuantizationMap kMap>
+[[gnu::target("arch=x86-64-v3")]] inline void decode_eight(float* x, const std::uint8_t* codes,
+                                                           float scale) {
+  static constexpr DecadeLines kLines = make_value_lines(kMap);
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes));
+  const __m256 sign_bit = _mm256_set1_ps(-0.0f), shift = _mm256_set1_ps(value_shift(kMap));
+  __m256 steps, size;
+  if constexpr (kMap == QuantizationMap::kSigned) {
+    steps = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));  // code 128 is -128
+    size = _mm256_andnot_ps(sign_bit, steps);
+  } else {
+    size = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+  }
+  const __m256 along = _mm256_add_ps(size, shift);
+  const __m256i decade = _mm256_srli_epi32(_mm256_castps_si256(along), 23);
+  __m256 value =
+      _mm256_fmadd_ps(_mm256_permutevar8x32_ps(_mm256_load_ps(kLines.slopes), decade), along,
+                      _mm256_permutevar8x32_ps(_mm256_load_ps(kLines.starts), decade));
+  if constexpr (kMap == QuantizationMap::kSigned)
+    value = _mm256_xor_ps(value, _mm256_and_ps(sign_bit, steps));
+  _mm256_storeu_ps(x, _mm256_mul_ps(value, _mm256_set1_ps(scale)));
+}
+
+constexpr int kFixedBits = 15;
+constexpr int kNear = 4;  // 2^-13; errors are below 2^-14
+
+/// By the decade that a magnitude is in, from the lowest on, and 7 for what is near 1: the line
+/// from magnitudes to places, times 2^15 and kNear above, and the last magnitude's bits.
+struct PlaceLines {
+  DecadeLines line;
+  alignas(32) std::int32_t ends[kDecades + 1] = {};
+};
+constexpr PlaceLines make_place_lines(QuantizationMap map) {
+  PlaceLines lines;
+  double power = 1;
+  const auto set = [&](int i, double slope, double start, double end) {
+    const double one = 1 << kFixedBits;
+    lines.line.slopes[i] = static_cast<float>(one * slope);
+    lines.line.starts[i] = static_cast<float>(one * (start - tree_bits(map, 0)) + kNear);
+    lines.ends[i] = std::bit_cast<std::int32_t>(static_cast<float>(end));
+  };
+  for (int i = kDecades - 1; i >= 0; --i, power /= 10) {
+    const double intervals = 1 << (tree_width(map) - kDecades + i);
+    const double slope = intervals / (0.9 * power), start = intervals * 8 / 9;
+    if (i == kDecades - 1) {  // 1 is from a quarter of an interval below on
+      set(i, slope, start, 1 - 0.45 / intervals);
+      set(i + 1, slope, start + 0.25, std::numeric_limits<float>::max());
+    } else if (intervals == 1) {  // one value, 0.55, from half of it on
+      set(i, 1 / (0.725 * power), 1 - 0.275 / 0.725, power);
+    } else {
+      set(i, slope, start, power);
+    }
+  }
+  return lines;
+}
+
+/// The places above 0 of eight magnitudes over the block's reach, times 2^15 and kNear above.
+template <QuantizationMap kMap>
+[[gnu::target("arch=x86-64-v3")]] inline __m256i fixed_places(__m256 magnitude,
+                                                              float inverse_reach) {
+  static constexpr PlaceLines kLines = make_place_lines(kMap);
+  constexpr float kLeast = 2.2e-7f;  // below the first bound; its decade is guessed as the lowest
+  constexpr float kLog = 0.30103f / (1 << 23), kMagic = 3 << 22;
+  const __m256 size = _mm256_max_ps(_mm256_mul_ps(magnitude, _mm256_set1_ps(inverse_reach)),
+                                    _mm256_set1_ps(kLeast));
+  const __m256i bits = _mm256_castps_si256(size);
+  // A float's bits are nearly its logarithm: the decade is the guess or, past its end, the next.
+  const __m256 guess =
+      _mm256_fmadd_ps(_mm256_cvtepi32_ps(bits), _mm256_set1_ps(kLog), _mm256_set1_ps(kMagic - 32));
+  const __m256i below = _mm256_castps_si256(guess);
+  const __m256i ends = _mm256_permutevar8x32_epi32(
+      _mm256_load_si256(reinterpret_cast<const __m256i*>(kLines.ends)), below);
+  const __m256i decade = _mm256_sub_epi32(below, _mm256_cmpgt_epi32(bits, ends));
+  return _mm256_cvttps_epi32(
+      _mm256_fmadd_ps(_mm256_permutevar8x32_ps(_mm256_load_ps(kLines.line.slopes), decade), size,
+                      _mm256_permutevar8x32_ps(_mm256_load_ps(kLines.line.starts), decade)));
+}
+
+/// Writes 32 codes. True if one is so near a bound that rounding errors may have decided.
+template <QuantizationMap kMap>
+[[gnu::target("arch=x86-64-v3")]] inline bool encode_thirty_two(std::uint8_t* codes, const float* x,
+                                                                float inverse_reach) {
+  __m256i numbers[4], places[4];
+  __m256i least = _mm256_set1_epi32(1 << kFixedBits);
+  for (int i = 0; i < 4; ++i) {
+    const __m256 value = _mm256_loadu_ps(x + kEight * i);
+    numbers[i] = _mm256_castps_si256(value);
+    const __m256i at = fixed_places<kMap>(
+        kMap == QuantizationMap::kSigned ? _mm256_andnot_ps(_mm256_set1_ps(-0.0f), value) : value,
+        inverse_reach);
+    const __m256i part = _mm256_and_si256(at, _mm256_set1_epi32((1 << kFixedBits) - 1));
+    least = _mm256_min_epi32(least, part);
+    places[i] = _mm256_srli_epi32(at, kFixedBits);
+  }
+  const __m256i signs = _mm256_packs_epi16(_mm256_packs_epi32(numbers[0], numbers[1]),
+                                           _mm256_packs_epi32(numbers[2], numbers[3]));
+  __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(places[0], places[1]),
+                                      _mm256_packs_epi32(places[2], places[3]));
+  if constexpr (kMap == QuantizationMap::kSigned) {  // 128 stands for 1, and nothing for -1
+    const __m256i negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), signs);
+    bytes = _mm256_min_epu8(bytes, _mm256_add_epi8(_mm256_set1_epi8(-128), negative));
+    bytes = _mm256_sub_epi8(_mm256_xor_si256(bytes, negative), negative);
+  } else {  // positive values stay positive
+    bytes = _mm256_and_si256(bytes, _mm256_cmpgt_epi8(signs, _mm256_setzero_si256()));
+  }
+  const __m256i in_order =
+      _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), in_order);
+  return _mm256_movemask_epi8(_mm256_cmpgt_epi32(_mm256_set1_epi32(2 * kNear), least)) != 0;
+}
+
+}  // namespace hybrid_trainer::kernels::cpu
