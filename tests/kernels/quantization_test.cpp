@@ -65,7 +65,7 @@ TEST(Quantization, GivesBackNumbersWithinTheMapsSpaces) {
   }
 }
 
-TEST(Quantization, ChoosesTheNearestCodeAndOfTwoTheSmaller) {
+TEST(Quantization, ChoosesTheCodeOfItsIntervalAndOfTwoTheSmaller) {
   const Stream stream = cpu_stream();
   for (const QuantizationMap map : kMaps) {
     const QuantizationTable table = make_quantization_table(map);
