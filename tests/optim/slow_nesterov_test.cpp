@@ -11,7 +11,7 @@ using testing::master_of;
 using testing::numbers;
 using testing::ParameterSet;
 
-constexpr float kRate = 0.01f;
+constexpr float kPathRate = 0.01f;
 constexpr std::int64_t kSteps = 5;
 
 class SlowNesterovTest : public ::testing::Test {
@@ -31,7 +31,7 @@ class SlowNesterovTest : public ::testing::Test {
     for (const double share : shares) {
       parameters.set_gradients(++seed_);
       optimizer.set_next_share(share);
-      optimizer.step(kRate, 1, stream_);
+      optimizer.step(kPathRate, 1, stream_);
     }
   }
   Stream stream_{MemoryPool::create("device")};
@@ -52,7 +52,7 @@ TEST_F(SlowNesterovTest, RunsAheadOfItsPathByTheShareOfItsMeanChange) {
                              now = numbers(master_of(parameters[2]));
     for (std::size_t i = 0; i < x.size(); ++i) {
       m[i] = 0.95 * m[i] + gradient[i];
-      const double moved = x[i] + share * u[i] - kRate * m[i];
+      const double moved = x[i] + share * u[i] - kPathRate * m[i];
       if (share > 0 || next > 0) u[i] = 0.8 * u[i] + 0.2 * (moved - x[i]);
       x[i] = moved;
       ASSERT_NEAR(now[i], x[i] + next * u[i], 1e-5) << i;
@@ -69,7 +69,7 @@ TEST_F(SlowNesterovTest, WithoutAShareIsTheOtherOptimizerBitForBit) {
   run(optimizer, with, {0, 0, 0});
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     without.set_gradients(seed);
-    other->step(kRate, 1, stream_);
+    other->step(kPathRate, 1, stream_);
   }
   EXPECT_TRUE(with.has_values(without.copies()));
 }
@@ -83,10 +83,10 @@ TEST_F(SlowNesterovTest, MomentumDirectionIsTheStepOfAZeroGradient) {
     directions.push_back(
         Tensor::empty(parameter->shape(), DType::kF32, MemoryKind::kPredictor, stream_));
   optimizer.set_next_share(0.6);
-  optimizer.write_momentum_directions(directions, kRate, stream_);
+  optimizer.write_momentum_directions(directions, kPathRate, stream_);
   const auto before = parameters.copies();
   parameters.zero_gradients();
-  optimizer.step(kRate, 1, stream_);
+  optimizer.step(kPathRate, 1, stream_);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto direction = numbers(directions[i]), now = numbers(master_of(parameters[i])),
                then = numbers(before[i]);
@@ -102,7 +102,7 @@ TEST_F(SlowNesterovTest, LeavesAWeightWithoutGradientAndRefreshesComputeCopies) 
   for (Parameter* parameter : parameters.pointers()) parameter->compute_in(DType::kBF16, stream_);
   const auto before = parameters.copies();
   parameters.set_gradients(9, 1);
-  optimizer.step(kRate, 1, stream_);
+  optimizer.step(kPathRate, 1, stream_);
   for (std::size_t i = 0; i < parameters.size(); ++i)
     EXPECT_EQ(testing::same_bits(master_of(parameters[i]), before[i]), i == 1);
   const Weight copy = parameters[2].acquire(DType::kBF16, stream_);
@@ -129,7 +129,7 @@ TEST_F(SlowNesterovTest, GoesOnWithTheSameBitsFromItsStateWhereverThatIs) {
   one.visit_state([](const std::string& name, Tensor& state) {
     if (name == "bias.slow") state = Tensor{};
   });
-  EXPECT_THROW(one.step(kRate, 1, stream_), Error);
+  EXPECT_THROW(one.step(kPathRate, 1, stream_), Error);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ PhaseMachine::Setup late_setup() {
   return setup;
 }
 
-std::string phases_of(const std::vector<PhaseOutcome>& outcomes) {
+std::string letters_of(const std::vector<PhaseOutcome>& outcomes) {
   std::string text;
   for (const PhaseOutcome& outcome : outcomes) text += name_of(outcome.phase)[0];
   return text;
@@ -23,7 +23,7 @@ std::string phases_of(const std::vector<PhaseOutcome>& outcomes) {
 
 TEST(SpeculatePhase, FollowsFullAsLongAsItMayWithoutGateOrConfidence) {
   BowlRun run({}, late_setup(), 0.1);
-  EXPECT_EQ(phases_of(run.run(26)), "wwwffffpppppccffffpppppccf");
+  EXPECT_EQ(letters_of(run.run(26)), "wwwffffpppppccffffpppppccf");
   EXPECT_EQ(run.machine.statistics().predictions.made, 0);
   EXPECT_EQ(run.machine.undecided_steps(), 0);
 }
@@ -43,7 +43,7 @@ TEST(SpeculatePhase, KeepsTheRunsLastStepForExactWeights) {
   setup.phases.max_predict_steps = 1000;
   setup.steps = 12;
   BowlRun run({}, setup, 0.1);
-  EXPECT_EQ(phases_of(run.run(12)), "wwwffffppppc");
+  EXPECT_EQ(letters_of(run.run(12)), "wwwffffppppc");
 }
 
 TEST(SpeculatePhase, ARunMadeShorterEndsExactToo) {
@@ -77,7 +77,7 @@ TEST(SpeculatePhase, EndsWherePredictionsAreTooFarOff) {
   BowlRun run({}, setup, 0.1);
   run.bowl.prediction_error = 0.9;
   const std::vector<PhaseOutcome> outcomes = run.run(12);
-  EXPECT_EQ(phases_of(outcomes), "wwwffffppccf");
+  EXPECT_EQ(letters_of(outcomes), "wwwffffppccf");
   EXPECT_EQ(outcomes[8].prediction_error, 0.9);
   EXPECT_TRUE(outcomes[8].warns);
   for (const char* word : {"0.9", "bowl", "phases.prediction_error_limit 0.8", "next 6 steps"})
@@ -91,7 +91,7 @@ TEST(SpeculatePhase, GoesOnWhateverTheErrorWhereThereIsNoLimitOrNoPrediction) {
     if (control) setup.phases.device_side = "none";
     BowlRun run({}, setup, 0.1);
     run.bowl.prediction_error = 50;
-    EXPECT_EQ(phases_of(run.run(14)), "wwwffffpppppcc");
+    EXPECT_EQ(letters_of(run.run(14)), "wwwffffpppppcc");
   }
 }
 
