@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ostream>
 
 #include "hybrid_trainer/compare/comparison_report.h"
@@ -80,16 +81,17 @@ class ComparisonFolder {
 std::int64_t all_runs(const ComparisonSpec& spec) {
   std::int64_t runs = 0;
   for (const ComparisonArm& arm : spec.arms)
-    runs += std::ssize(arm.sweep) + std::ssize(spec.seeds) * std::ssize(spec.budgets);
-  return runs;
+    runs += std::ssize(arm.sweep) + std::ssize(spec.seeds) * std::ssize(arm.budgets);
+  return spec.pace ? runs + spec.pace->rounds * std::ssize(spec.arms) : runs;
 }
 
 std::int64_t all_steps(const ComparisonSpec& spec) {
-  std::int64_t of_budgets = 0, steps = 0;
-  for (const std::int64_t budget : spec.budgets) of_budgets += budget;
-  for (const ComparisonArm& arm : spec.arms)
-    steps += std::ssize(arm.sweep) * spec.budgets.back() + std::ssize(spec.seeds) * of_budgets;
-  return steps;
+  std::int64_t steps = 0;
+  for (const ComparisonArm& arm : spec.arms) {
+    steps += std::ssize(arm.sweep) * arm.budgets.back();
+    for (const std::int64_t budget : arm.budgets) steps += std::ssize(spec.seeds) * budget;
+  }
+  return spec.pace ? steps + spec.pace->steps * spec.pace->rounds * std::ssize(spec.arms) : steps;
 }
 
 /// All runs of a spec, one after the other.
@@ -105,13 +107,15 @@ class Comparison {
         progress_(console, all_runs(spec), all_steps(spec),
                   ConsoleStyle::from_terminal(STDERR_FILENO)) {}
   /// False where a stop was asked for.
-  bool run_all() { return run_sweeps() && run_measured(); }
+  bool run_all() { return run_sweeps() && run_measured() && run_pace(); }
   std::vector<ArmRuns>& runs() { return runs_; }
   ComparisonProgress& progress() { return progress_; }
 
  private:
   bool run_sweeps();
   bool run_measured();
+  bool run_pace();
+  bool run_at_best(std::size_t arm, RunPoint point, std::vector<RunOutcome>& outcomes);
   bool run(std::size_t arm, const RunPoint& point, std::vector<RunOutcome>& outcomes);
   bool train(const ComparisonArm& arm, const RunPoint& point, const fs::path& folder);
 
@@ -127,7 +131,8 @@ bool Comparison::run_sweeps() {
   const std::size_t trials = spec_.arms.front().sweep.size();
   for (std::size_t trial = 0; trial < trials; ++trial) {
     for (std::size_t i = 0; i < spec_.arms.size(); ++i) {
-      const RunPoint point{spec_.budgets.back(), spec_.sweep_seed(), spec_.arms[i].sweep[trial]};
+      const ComparisonArm& arm = spec_.arms[i];
+      const RunPoint point{arm.budgets.back(), spec_.sweep_seed(), arm.sweep[trial]};
       if (!run(i, point, runs_[i].trials)) return false;
     }
   }
@@ -136,20 +141,39 @@ bool Comparison::run_sweeps() {
 
 /// The arms take turns, so that a machine that gets slower meanwhile is unfair to none.
 bool Comparison::run_measured() {
+  std::size_t most = 0;
+  for (const ComparisonArm& arm : spec_.arms) most = std::max(most, arm.budgets.size());
   for (const std::int64_t seed : spec_.seeds) {
-    for (const std::int64_t steps : spec_.budgets) {
+    for (std::size_t budget = 0; budget < most; ++budget) {
       for (std::size_t i = 0; i < spec_.arms.size(); ++i) {
-        const RunOutcome* best = best_trial(runs_[i].trials);
-        if (best == nullptr && !runs_[i].trials.empty()) {
-          progress_.skip(1, steps);
-        } else if (!run(i, {steps, seed, best != nullptr ? best->point.value : std::nullopt},
-                        runs_[i].runs)) {
-          return false;
-        }
+        const std::vector<std::int64_t>& budgets = spec_.arms[i].budgets;
+        if (budget >= budgets.size()) continue;
+        if (!run_at_best(i, {budgets[budget], seed, {}}, runs_[i].runs)) return false;
       }
     }
   }
   return true;
+}
+
+bool Comparison::run_pace() {
+  for (std::int64_t round = 1; spec_.pace && round <= spec_.pace->rounds; ++round) {
+    for (std::size_t i = 0; i < spec_.arms.size(); ++i) {
+      const RunPoint point{spec_.pace->steps, spec_.sweep_seed(), {}, round};
+      if (!run_at_best(i, point, runs_[i].pace)) return false;
+    }
+  }
+  return true;
+}
+
+/// At the best value of the arm's sweep; skipped where no trial ended.
+bool Comparison::run_at_best(std::size_t arm, RunPoint point, std::vector<RunOutcome>& outcomes) {
+  const RunOutcome* best = best_trial(runs_[arm].trials);
+  if (best == nullptr && !runs_[arm].trials.empty()) {
+    progress_.skip(1, point.steps);
+    return true;
+  }
+  if (best != nullptr) point.value = best->point.value;
+  return run(arm, point, outcomes);
 }
 
 /// False where a stop was asked for.

@@ -23,6 +23,7 @@ constexpr std::size_t kPointsOfACurve = 120;
 constexpr const char* kNone = "–";
 
 std::string in_four(double value) { return units::fixed(value, 4); }
+std::string in_two(double value) { return units::fixed(value, 2); }
 std::string in_seconds(double value) { return units::fixed(value, 1) + " s"; }
 
 std::string signed_in_four(double value) {
@@ -99,7 +100,8 @@ std::string arms_table(const ComparisonSpec& spec, const ComparisonResult& resul
   const std::string what = spec.target_loss ? " to target" : "";
   std::string out =
       head_of({"Arm", "Learning rate", "Final validation loss", "Less " + result.arms.front().name,
-               "Training time" + what, "Tokens" + what, "FLOPs" + what, "Failed runs"});
+               "Training time" + what, "Time by that of " + result.arms.front().name,
+               "Tokens" + what, "FLOPs" + what, "Failed runs"});
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
     const ArmResult& arm = result.arms[i];
     const BudgetResult* use = &arm.budgets.back();
@@ -111,6 +113,7 @@ std::string arms_table(const ComparisonSpec& spec, const ComparisonResult& resul
     out += cell_of(&arm.loss(), in_four);
     out += cell_of(arm.difference ? &*arm.difference : nullptr, signed_in_four);
     out += cell_of(use == nullptr ? nullptr : &use->seconds, in_seconds);
+    out += cell_of(arm.time_ratio ? &*arm.time_ratio : nullptr, in_two);
     out += cell_of(use == nullptr ? nullptr : &use->tokens, units::count);
     out += cell_of(use == nullptr ? nullptr : &use->flops, scientific);
     out += text_cell(std::to_string(arm.failed().size())) + "</tr>\n";
@@ -118,8 +121,24 @@ std::string arms_table(const ComparisonSpec& spec, const ComparisonResult& resul
   return out + "</tbody></table>\n";
 }
 
-std::string budgets_table(const ComparisonSpec& spec, const ComparisonResult& result) {
-  if (spec.budgets.size() < 2) return "";
+std::string pace_table(const ComparisonResult& result) {
+  const auto of_a_step = [](double seconds) { return units::fixed(seconds, 3) + " s"; };
+  std::string out = head_of({"Arm", "A step, median", "Fastest round", "Slowest round"});
+  bool any = false;
+  for (std::size_t i = 0; i < result.arms.size(); ++i) {
+    const std::optional<Pace>& pace = result.arms[i].pace;
+    any = any || pace;
+    out += concat("<tr><th scope=\"row\">", key_of(i, result.arms[i].name), "</th>");
+    for (double Pace::*part : {&Pace::median, &Pace::low, &Pace::high})
+      out += number_cell(pace ? std::optional((*pace).*part) : std::nullopt, of_a_step);
+    out += "</tr>\n";
+  }
+  return any ? out + "</tbody></table>\n" : "";
+}
+
+std::string budgets_table(const ComparisonResult& result) {
+  const auto has_one = [](const ArmResult& arm) { return arm.budgets.size() < 2; };
+  if (std::all_of(result.arms.begin(), result.arms.end(), has_one)) return "";
   std::string out =
       head_of({"Arm", "Steps", "Final validation loss", "Training time", "Tokens", "FLOPs"});
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
@@ -192,8 +211,8 @@ std::string sweep_table(const ComparisonResult& result) {
 
 std::string sweep_cards(const ComparisonSpec& spec, const ComparisonResult& result) {
   if (spec.sweep_key.empty()) return "";
-  const std::string on = concat("final validation loss, seed ", spec.sweep_seed(), ", ",
-                                units::grouped(spec.budgets.back()), " steps; × failed");
+  const std::string on =
+      concat("final validation loss, seed ", spec.sweep_seed(), ", the largest budget; × failed");
   const std::string plot = sweep_plot(spec, result);
   return concat("<div class=\"columns\">\n",
                 card("Sweep of " + spec.sweep_key, on,
@@ -209,10 +228,12 @@ std::string curve_card(const fs::path& output, const ComparisonSpec& spec,
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
     for (const RunOutcome& run : result.arms[i].runs.runs) {
       PlotSeries& series = plot.series.emplace_back(PlotSeries{i, {}, {}, {}});
+      if (!std::isfinite(x_of(run))) continue;
       if (run.loss) series.dots.emplace_back(x_of(run), *run.loss);
-      if (run.point.steps != spec.budgets.back()) continue;
-      for (const LossPoint& point : loss_curve(output / run.folder, kPointsOfACurve))
-        series.line.emplace_back(point.*x, point.loss);
+      if (run.point.steps != result.arms[i].budgets.back().steps) continue;
+      const auto curve = loss_curve(output / run.folder, kPointsOfACurve);
+      const double scale = spec.pace && !curve.empty() ? x_of(run) / curve.back().*x : 1;
+      for (const LossPoint& point : curve) series.line.emplace_back(scale * point.*x, point.loss);
     }
   }
   const std::string drawn = svg_plot(plot);
@@ -230,7 +251,7 @@ std::string runs_table(const fs::path& output, const ComparisonResult& result) {
         const bool counts = run.failure.empty();
         out += concat("<tr><th scope=\"row\">", key_of(i, run.folder.substr(5)), "</th>");
         out += number_cell(run.loss, in_four);
-        out += text_cell(counts ? in_seconds(run.seconds) : kNone);
+        out += text_cell(counts && std::isfinite(run.seconds) ? in_seconds(run.seconds) : kNone);
         out += text_cell(counts ? units::grouped(run.tokens) : kNone);
         out += number_cell(run.flops, scientific);
         out += fs::exists(output / run.folder / "report.html")
@@ -257,8 +278,7 @@ void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
   std::string seeds;
   for (const std::int64_t seed : spec.seeds) seeds += concat(seeds.empty() ? "" : ", ", seed);
   const std::string of = concat(
-      "mean and 95 % interval over the seeds ", seeds, " after ",
-      units::grouped(spec.budgets.back()), " steps",
+      "mean and 95 % interval over the seeds ", seeds, ", the largest budget",
       spec.target_loss ? concat("; target: validation loss ", brief(*spec.target_loss)) : "");
   const auto tokens = [](const RunOutcome& run) { return static_cast<double>(run.tokens); };
   const auto seconds = [](const RunOutcome& run) { return run.seconds; };
@@ -273,7 +293,9 @@ void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
       " <small>comparison of training arms</small></h1>\n");
   page += card("What it shows", "", verdict(result));
   page += card("Arms", of, arms_table(spec, result));
-  page += card("Budgets", "each a whole run of its own", budgets_table(spec, result));
+  page += card("Pace", "short runs in which the arms took turns; all seconds follow from it",
+               pace_table(result));
+  page += card("Budgets", "each a whole run of its own", budgets_table(result));
   page += sweep_cards(spec, result);
   page +=
       concat("<div class=\"columns\">\n",

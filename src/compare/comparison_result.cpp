@@ -1,6 +1,8 @@
 #include "hybrid_trainer/compare/comparison_result.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
@@ -22,13 +24,33 @@ Measured measured(std::vector<std::optional<double>> values) {
   return of_seeds;
 }
 
+/// What the rounds tell, which from here on times all runs of the arm; where one failed, nothing
+/// does.
+void add_pace(ArmResult& arm) {
+  std::vector<double> seconds;
+  for (const RunOutcome& round : arm.runs.pace) {
+    if (round.failure.empty() && round.steps > 0)
+      seconds.push_back(round.seconds / static_cast<double>(round.steps));
+  }
+  if (!seconds.empty() && seconds.size() == arm.runs.pace.size()) {
+    std::sort(seconds.begin(), seconds.end());
+    const double median = (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
+    arm.pace = Pace{median, seconds.front(), seconds.back()};
+  }
+  for (auto* runs : {&arm.runs.trials, &arm.runs.runs}) {
+    for (RunOutcome& run : *runs)
+      run.seconds = arm.pace ? arm.pace->median * static_cast<double>(run.steps) : NAN;
+  }
+}
+
 /// One run for each seed; null where there is none.
 BudgetResult budget_result(std::int64_t steps, const std::vector<const RunOutcome*>& runs) {
   std::vector<std::optional<double>> loss, seconds, tokens, flops;
   for (const RunOutcome* run : runs) {
     const bool counts = run != nullptr && run->loss;
     loss.push_back(counts ? run->loss : std::nullopt);
-    seconds.push_back(counts ? std::optional(run->seconds) : std::nullopt);
+    seconds.push_back(counts && std::isfinite(run->seconds) ? std::optional(run->seconds)
+                                                            : std::nullopt);
     tokens.push_back(counts ? std::optional(static_cast<double>(run->tokens)) : std::nullopt);
     flops.push_back(counts ? run->flops : std::nullopt);
   }
@@ -43,8 +65,8 @@ const RunOutcome* first_run(const std::vector<RunOutcome>& runs, std::int64_t se
   return nullptr;
 }
 
-void add_budgets(ArmResult& arm, const ComparisonSpec& spec) {
-  for (const std::int64_t steps : spec.budgets) {
+void add_budgets(ArmResult& arm, const ComparisonArm& from, const ComparisonSpec& spec) {
+  for (const std::int64_t steps : from.budgets) {
     std::vector<const RunOutcome*> of_seeds;
     for (const std::int64_t seed : spec.seeds) {
       of_seeds.push_back(first_run(
@@ -67,11 +89,11 @@ void add_target(ArmResult& arm, const ComparisonSpec& spec) {
     arm.to_target = budget_result(0, of_seeds);
 }
 
-void add_predictions(ArmResult& arm, const ComparisonSpec& spec) {
+void add_predictions(ArmResult& arm) {
   PredictionUse use;
   double steps = 0, predicted = 0, cost = 0;
   for (const RunOutcome& run : arm.runs.runs) {
-    if (run.point.steps != spec.budgets.back() || !run.cost) continue;
+    if (run.point.steps != arm.budgets.back().steps || !run.cost) continue;
     steps += static_cast<double>(run.steps);
     predicted += static_cast<double>(run.predicted_steps);
     cost += *run.cost;
@@ -98,7 +120,8 @@ std::vector<std::string> doubts(const ArmResult& arm, const ComparisonArm& from,
                                 const ComparisonSpec& spec) {
   std::vector<std::string> found;
   const auto spoils = [](const RunOutcome& run) { return !run.failure.empty() && !run.diverged; };
-  const bool spoilt = std::any_of(arm.runs.trials.begin(), arm.runs.trials.end(), spoils);
+  const bool spoilt = std::any_of(arm.runs.trials.begin(), arm.runs.trials.end(), spoils) ||
+                      std::any_of(arm.runs.pace.begin(), arm.runs.pace.end(), spoils);
   if (spoilt || !arm.loss().interval) found.push_back(concat("a run of ", arm.name, " failed"));
   if (arm.edge_of_sweep && arm.chosen) {
     found.push_back(concat(spec.sweep_key, " ", brief(*arm.chosen), " of ", arm.name,
@@ -118,37 +141,60 @@ std::vector<std::string> doubts(const ArmResult& arm, const ComparisonArm& from,
   return found;
 }
 
-std::optional<Measured> paired_difference(const Measured& arm, const Measured& first) {
+Measured paired(const Measured& arm, const Measured& first, auto&& combine) {
   std::vector<std::optional<double>> values;
   for (std::size_t i = 0; i < arm.values.size(); ++i) {
     const bool both = arm.values[i] && first.values[i];
-    values.push_back(both ? std::optional(*arm.values[i] - *first.values[i]) : std::nullopt);
+    values.push_back(both ? std::optional(combine(*arm.values[i], *first.values[i]))
+                          : std::nullopt);
   }
   return measured(values);
+}
+
+void compare_with(const ArmResult& first, ArmResult& arm) {
+  if (arm.budgets.back().steps == first.budgets.back().steps)
+    arm.difference = paired(arm.loss(), first.loss(), std::minus<>());
+  if (arm.to_target && first.to_target)
+    arm.time_ratio = paired(arm.to_target->seconds, first.to_target->seconds, std::divides<>());
+}
+
+std::string loss_claim(const ArmResult& arm, const ArmResult& first) {
+  const Interval& shown = *arm.difference->interval;
+  return concat(arm.name, " ends with a ", shown.mean < 0 ? "lower" : "higher",
+                " validation loss than ", first.name, " after ",
+                units::grouped(arm.budgets.back().steps), " steps, by ",
+                brief(std::abs(shown.mean)), " (95 % interval of the difference ", brief(shown.low),
+                " to ", brief(shown.high), ", ", arm.difference->values.size(), " seeds)");
+}
+
+std::string time_claim(const ArmResult& arm, const ArmResult& first) {
+  const Interval& shown = *arm.time_ratio->interval;
+  return concat(arm.name, " reaches the target in ", brief(shown.mean), " of the time that ",
+                first.name, " takes (95 % interval ", brief(shown.low), " to ", brief(shown.high),
+                ", ", arm.time_ratio->values.size(), " seeds)");
 }
 
 /// For `claims` claims at once.
 void add_claim(ArmResult& arm, const ArmResult& first, const ComparisonSpec& spec,
                std::vector<std::string> against, std::size_t claims) {
+  const bool of_time = !arm.difference;
   if (spec.seeds.size() < kSeedsOfAClaim)
     against.push_back(concat("a claim needs at least ", kSeedsOfAClaim, " seeds"));
   if (spec.sweep_key.empty()) against.emplace_back("no learning rate was swept");
+  if (of_time && (!arm.time_ratio || !arm.time_ratio->interval))
+    against.emplace_back("their largest budgets differ, and not both always reach a target");
   if (against.empty()) {
     std::vector<double> values;
-    for (const auto& value : arm.difference->values) values.push_back(*value);
+    for (const auto& value : of_time ? arm.time_ratio->values : arm.difference->values)
+      values.push_back(*value - (of_time ? 1 : 0));
     const Interval interval =
         student_interval(values, 1 - (1 - kConfidence) / static_cast<double>(claims));
-    if (interval.low <= 0 && interval.high >= 0) {
-      against.push_back(concat("the difference from ", first.name, " may be 0"));
-    } else {
-      const Interval& shown = *arm.difference->interval;
-      arm.claim = concat(
-          arm.name, " ends with a ", shown.mean < 0 ? "lower" : "higher", " validation loss than ",
-          first.name, " after ", units::grouped(spec.budgets.back()), " steps, by ",
-          brief(std::abs(shown.mean)), " (95 % interval of the difference ", brief(shown.low),
-          " to ", brief(shown.high), ", ", spec.seeds.size(), " seeds)");
+    if (interval.low > 0 || interval.high < 0) {
+      arm.claim = of_time ? time_claim(arm, first) : loss_claim(arm, first);
       return;
     }
+    against.push_back(of_time ? concat("the time may be that of ", first.name)
+                              : concat("the difference from ", first.name, " may be 0"));
   }
   arm.why_no_claim = join(against, "; ");
 }
@@ -177,7 +223,7 @@ std::vector<std::string> warnings_of(const ComparisonSpec& spec, const ArmResult
 
 std::vector<RunOutcome> ArmResult::failed() const {
   std::vector<RunOutcome> found;
-  for (const auto* outcomes : {&runs.trials, &runs.runs}) {
+  for (const auto* outcomes : {&runs.trials, &runs.runs, &runs.pace}) {
     std::copy_if(outcomes->begin(), outcomes->end(), std::back_inserter(found),
                  [](const RunOutcome& run) { return !run.failure.empty(); });
   }
@@ -199,15 +245,16 @@ ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<ArmRu
     ArmResult& arm = result.arms.emplace_back();
     arm.name = from.name;
     arm.runs = std::move(runs[i]);
+    if (spec.pace) add_pace(arm);
     if (const RunOutcome* best = best_trial(arm.runs.trials)) {
       arm.chosen = best->point.value;
       arm.edge_of_sweep = best == &arm.runs.trials.front() || best == &arm.runs.trials.back();
     }
     if (arm.chosen || from.sweep.empty())
       arm.learning_rate = spec.config_of(from, {1, 0, arm.chosen}).optimizer.learning_rate;
-    add_budgets(arm, spec);
+    add_budgets(arm, from, spec);
     add_target(arm, spec);
-    add_predictions(arm, spec);
+    add_predictions(arm);
   }
   const ArmResult& first = result.arms.front();
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
@@ -215,7 +262,7 @@ ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<ArmRu
     const auto warnings = warnings_of(spec, arm, spec.arms[i]);
     result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
     if (i == 0) continue;
-    arm.difference = paired_difference(arm.loss(), first.loss());
+    compare_with(first, arm);
     std::vector<std::string> against = doubts(first, spec.arms[0], spec);
     const auto own = doubts(arm, spec.arms[i], spec);
     against.insert(against.end(), own.begin(), own.end());
@@ -233,14 +280,19 @@ std::string statistics_text(const ComparisonSpec& spec) {
       ", and a loss that is lower is better. A claim needs three seeds, a swept optimum inside its "
       "sweep, no failed run but trials that diverged, and an interval without 0, whose 5 % are "
       "divided among all claims. "
-      "Seconds are of training alone, without evaluation. FLOPs are the model's, forward and "
+      "Seconds are of training alone, without evaluation",
+      spec.pace
+          ? concat(", and those of a step are the median of ", spec.pace->rounds,
+                   " rounds of runs of ", spec.pace->steps, " steps, in which the arms took turns")
+          : std::string(),
+      ". FLOPs are the model's, forward and "
       "backward, each step by its charged cost in Full steps. To the target counts, for each seed, "
       "the run of the smallest budget whose final validation loss reaches it.");
   if (spec.sweep_key.empty()) return text;
   return text + concat(" ", spec.sweep_key,
                        " was chosen for each arm from as many values, on seed ", spec.sweep_seed(),
-                       ", which no measured run has, at the largest budget, ",
-                       units::grouped(spec.budgets.back()), " steps, and holds for all budgets.");
+                       ", which no measured run has, at the arm's largest budget, and holds for "
+                       "all its budgets.");
 }
 
 }  // namespace hybrid_trainer

@@ -63,7 +63,8 @@ std::vector<std::string> gone(const json::object& before, const json::object& no
 
 std::string RunPoint::name() const {
   std::string name = concat(steps, "-steps-seed-", seed);
-  return value ? name + "-at-" + shortest(*value) : name;
+  if (value) name += "-at-" + shortest(*value);
+  return round > 0 ? concat(name, "-pace-", round) : name;
 }
 
 std::int64_t ComparisonSpec::sweep_seed() const {

@@ -87,22 +87,29 @@ json::object as_json(const ArmResult& arm, const ComparisonSpec& spec) {
                       {"difference", nullptr},
                       {"claim", text_or_null(arm.claim)},
                       {"why_no_claim", text_or_null(arm.why_no_claim)},
+                      {"seconds_per_step", nullptr},
                       {"seconds_to_target", to_target(&BudgetResult::seconds)},
                       {"tokens_to_target", to_target(&BudgetResult::tokens)},
                       {"flops_to_target", to_target(&BudgetResult::flops)},
+                      {"time_ratio", nullptr},
                       {"seeds_at_target", nullptr},
                       {"predictions", as_json(arm.predictions)},
                       {"budgets", budgets},
                       {"sweep", nullptr},
                       {"failed", as_json(arm.failed())},
                       {"runs", as_json(arm.runs.runs)}};
+  if (arm.time_ratio) object["time_ratio"] = as_json(*arm.time_ratio);
   if (arm.difference) object["difference"] = as_json(*arm.difference);
+  if (arm.pace) {
+    object["seconds_per_step"] = json::object{
+        {"median", arm.pace->median}, {"low", arm.pace->low}, {"high", arm.pace->high}};
+  }
   if (spec.target_loss) object["seeds_at_target"] = arm.seeds_at_target;
   if (!spec.sweep_key.empty()) {
     object["sweep"] = json::object{{"key", spec.sweep_key},
                                    {"chosen", or_null(arm.chosen)},
                                    {"seed", spec.sweep_seed()},
-                                   {"steps", spec.budgets.back()},
+                                   {"steps", arm.budgets.back().steps},
                                    {"trials", as_json(arm.runs.trials)}};
   }
   return object;

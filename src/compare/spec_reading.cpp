@@ -60,22 +60,33 @@ std::string SpecReading::text(const Object& object, const char* key, const std::
   return "";
 }
 
-std::vector<std::int64_t> SpecReading::whole_numbers(const Object& root, const char* key,
-                                                     std::int64_t lowest) {
+std::vector<std::int64_t> SpecReading::whole_numbers(const Object& object, const char* key,
+                                                     const std::string& path, std::int64_t lowest) {
   std::vector<std::int64_t> numbers;
-  const Value* list = root.if_contains(key);
+  const Value* list = object.if_contains(key);
   if (list == nullptr || !list->is_array() || list->get_array().empty()) {
-    note(key, list == nullptr ? "is missing" : "want a list of at least one whole number");
+    note(path + key, list == nullptr ? "is missing" : "want a list of at least one whole number");
     return numbers;
   }
   for (const Value& value : list->get_array()) {
     if (!value.is_int64() || value.get_int64() < lowest) {
-      note(key, concat("got ", in_brief(value), ", want whole numbers from ", lowest, " on"));
+      note(path + key,
+           concat("got ", in_brief(value), ", want whole numbers from ", lowest, " on"));
       return {};
     }
     numbers.push_back(value.get_int64());
   }
   return numbers;
+}
+
+std::vector<std::int64_t> SpecReading::budgets(const Object& object, const std::string& path) {
+  const std::vector<std::int64_t> budgets = whole_numbers(object, "budgets", path, 1);
+  for (std::size_t i = 1; i < budgets.size(); ++i) {
+    if (budgets[i] <= budgets[i - 1])
+      note(path + "budgets", concat("got ", budgets[i], " after ", budgets[i - 1],
+                                    ", want increasing numbers of steps"));
+  }
+  return budgets;
 }
 
 void SpecReading::read_base(const Value& base) {
@@ -165,7 +176,7 @@ void SpecReading::read_command(const Value& command, const std::string& path, Co
 }
 
 void SpecReading::read_arm(const Object& object, const std::string& path) {
-  check_keys(object, path + ".", {"name", "set", "command", "sweep"});
+  check_keys(object, path + ".", {"name", "set", "command", "sweep", "budgets"});
   ComparisonArm arm;
   arm.config = base_;
   arm.name = text(object, "name", path + ".");
@@ -177,6 +188,7 @@ void SpecReading::read_arm(const Object& object, const std::string& path) {
   if ((settings == nullptr) == (command == nullptr))
     note(path, concat("has ", settings == nullptr ? "neither" : "both", " of \"set\" and ",
                       "\"command\"; want one: settings of this program ({} for none), or another"));
+  arm.budgets = object.contains("budgets") ? budgets(object, path + ".") : spec_.budgets;
   arm.sweep = sweep_;
   if (const Value* own = object.if_contains("sweep")) {
     std::string key;
@@ -218,9 +230,12 @@ void SpecReading::check_configs(const ComparisonArm& arm, const std::string& at)
                           : std::vector<std::optional<double>>{arm.sweep.begin(), arm.sweep.end()};
   for (const auto& value : values) {
     try {
-      const RunPoint point{spec_.budgets.front(), spec_.seeds.front(), value};
-      for (const std::string& problem : spec_.config_of(arm, point).problems())
-        told.insert(problem);
+      for (const std::int64_t steps : {arm.budgets.front(), spec_.pace ? spec_.pace->steps : 0}) {
+        if (steps == 0) continue;
+        const RunPoint point{steps, spec_.seeds.front(), value};
+        for (const std::string& problem : spec_.config_of(arm, point).problems())
+          told.insert(problem);
+      }
     } catch (const ConfigError& error) {
       for (const std::string& problem : error.problems()) told.insert("sweep: " + problem);
     }
@@ -241,35 +256,52 @@ void SpecReading::check_arms() {
                                  " as in the first arm: every arm gets as many trials"));
     if (arm.is_program() && !spec_.sweep_key.empty() && spec_.sweep_key != kLearningRate)
       note(at, concat("is a program, which is swept by ", kLearningRate, " alone"));
-    if (!spec_.budgets.empty() && !spec_.seeds.empty()) check_configs(arm, at);
+    if (!arm.budgets.empty() && !spec_.seeds.empty()) check_configs(arm, at);
+  }
+}
+
+void SpecReading::read_pace(const Value& pace) {
+  if (!pace.is_object()) {
+    note("pace", concat("got ", in_brief(pace), ", want {\"steps\": 24, \"rounds\": 5}"));
+    return;
+  }
+  const Object& object = pace.get_object();
+  check_keys(object, "pace.", {"steps", "rounds"});
+  const auto number = [&](const char* key) -> std::int64_t {
+    const Value* value = object.if_contains(key);
+    if (value != nullptr && value->is_int64() && value->get_int64() > 0) return value->get_int64();
+    note(concat("pace.", key),
+         value == nullptr ? "is missing"
+                          : concat("got ", in_brief(*value), ", want a whole number from 1 on"));
+    return 1;
+  };
+  spec_.pace = ComparisonPace{number("steps"), number("rounds")};
+}
+
+void SpecReading::read_target(const Value& target) {
+  if (target.is_null()) return;
+  if (target.is_number() && target.to_number<double>() > 0) {
+    spec_.target_loss = target.to_number<double>();
+  } else {
+    note("target_validation_loss", concat("got ", in_brief(target), ", want a loss above 0"));
   }
 }
 
 ComparisonSpec SpecReading::read(const Object& root) {
-  check_keys(root, "",
-             {"data", "base", "budgets", "arms", "seeds", "sweep", "target_validation_loss"});
+  check_keys(
+      root, "",
+      {"data", "base", "budgets", "arms", "seeds", "sweep", "target_validation_loss", "pace"});
   spec_.data = text(root, "data", "");
   if (const Value* base = root.if_contains("base")) read_base(*base);
-  spec_.seeds = whole_numbers(root, "seeds", 0);
+  spec_.seeds = whole_numbers(root, "seeds", "", 0);
   if (std::set<std::int64_t>(spec_.seeds.begin(), spec_.seeds.end()).size() != spec_.seeds.size())
     note("seeds", "a seed stands there twice: its run would count twice");
-  spec_.budgets = root.contains("budgets") ? whole_numbers(root, "budgets", 1)
+  spec_.budgets = root.contains("budgets") ? budgets(root, "")
                                            : std::vector<std::int64_t>{base_.training.steps};
-  for (std::size_t i = 1; i < spec_.budgets.size(); ++i) {
-    if (spec_.budgets[i] <= spec_.budgets[i - 1])
-      note("budgets", concat("got ", spec_.budgets[i], " after ", spec_.budgets[i - 1],
-                             ", want increasing numbers of steps"));
-  }
   if (const Value* sweep = root.if_contains("sweep"))
     sweep_ = read_sweep(*sweep, "sweep", spec_.sweep_key);
-  const Value* target = root.if_contains("target_validation_loss");
-  if (target != nullptr && !target->is_null()) {
-    if (target->is_number() && target->to_number<double>() > 0) {
-      spec_.target_loss = target->to_number<double>();
-    } else {
-      note("target_validation_loss", concat("got ", in_brief(*target), ", want a loss above 0"));
-    }
-  }
+  if (const Value* target = root.if_contains("target_validation_loss")) read_target(*target);
+  if (const Value* pace = root.if_contains("pace")) read_pace(*pace);
   read_arms(root);
   check_arms();
   return spec_;

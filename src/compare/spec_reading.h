@@ -25,13 +25,17 @@ class SpecReading {
   void check_keys(const Object& object, const std::string& path,
                   const std::vector<std::string>& known);
   std::string text(const Object& object, const char* key, const std::string& path);
-  std::vector<std::int64_t> whole_numbers(const Object& root, const char* key, std::int64_t lowest);
+  std::vector<std::int64_t> whole_numbers(const Object& object, const char* key,
+                                          const std::string& path, std::int64_t lowest);
+  std::vector<std::int64_t> budgets(const Object& object, const std::string& path);
   void read_base(const Value& base);
   std::vector<double> read_sweep(const Value& sweep, const std::string& path, std::string& key);
   void read_arms(const Object& root);
   void read_arm(const Object& object, const std::string& path);
   void read_settings(const Value& settings, const std::string& path, ComparisonArm& arm);
   void read_command(const Value& command, const std::string& path, ComparisonArm& arm);
+  void read_target(const Value& target);
+  void read_pace(const Value& pace);
   void check_arms();
   void check_configs(const ComparisonArm& arm, const std::string& at);
 

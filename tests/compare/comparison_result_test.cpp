@@ -77,6 +77,45 @@ TEST_F(ComparisonResultTest, HasMeansIntervalsAndPairedDifferences) {
       << muon.claim << muon.why_no_claim;
 }
 
+TEST_F(ComparisonResultTest, APaceTimesEveryRunOfItsArm) {
+  spec_.pace = ComparisonPace{4, 3};
+  for (const double seconds : {2.0, 12.0, 4.0}) {
+    runs_[0].pace.push_back(outcome({4, 3, 0.2, 1}, 3));
+    runs_[0].pace.back().seconds = seconds;
+    runs_[1].pace.push_back(outcome({4, 3, 0.2, 1}, 3));
+  }
+  fail(runs_[1].pace.back(), "killed");
+  const ComparisonResult found = result();
+  EXPECT_EQ(found.arms[0].pace->median, 1);
+  EXPECT_EQ(found.arms[0].pace->low, 0.5);
+  EXPECT_EQ(found.arms[0].pace->high, 3);
+  EXPECT_EQ(found.arms[0].budgets[1].seconds.interval->mean, 20) << "steps at the median";
+  EXPECT_FALSE(found.arms[1].pace);
+  EXPECT_FALSE(found.arms[1].budgets[1].seconds.interval) << "nothing times an arm without pace";
+  EXPECT_NE(found.arms[1].why_no_claim.find("failed"), std::string::npos);
+  const json::value text = json::parse(to_json(spec_, found));
+  EXPECT_EQ(text.at("arms").at(0).at("seconds_per_step").at("median"), 1);
+  EXPECT_TRUE(text.at("arms").at(1).at("seconds_per_step").is_null());
+}
+
+TEST_F(ComparisonResultTest, ArmsOfOtherBudgetsAreComparedByTheirTime) {
+  spec_.arms[1].budgets = {5, 10};
+  for (RunOutcome& run : runs_[1].runs) {
+    run.point.steps /= 2, run.steps /= 2, run.seconds /= 2;
+    if (run.point.seed == 2) run.seconds *= 1.1;
+  }
+  const ArmResult muon = result().arms[1];
+  EXPECT_FALSE(muon.difference);
+  // Plain reaches 2 with its larger budget, muon with the larger one but for seed 0: 5/20, 10/20.
+  EXPECT_DOUBLE_EQ(*muon.time_ratio->values[0], 0.25);
+  EXPECT_DOUBLE_EQ(*muon.time_ratio->values[1], 0.5);
+  EXPECT_DOUBLE_EQ(*muon.time_ratio->values[2], 0.55);
+  EXPECT_NE(muon.claim.find("reaches the target in 0.433"), std::string::npos)
+      << muon.claim << muon.why_no_claim;
+  spec_.target_loss = 0.1;
+  EXPECT_NE(result().arms[1].why_no_claim.find("budgets differ"), std::string::npos);
+}
+
 TEST_F(ComparisonResultTest, TakesEachSeedsSmallestBudgetThatReachesTheTarget) {
   const ComparisonResult found = result();
   ASSERT_TRUE(found.arms[1].to_target);

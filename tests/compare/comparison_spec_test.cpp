@@ -103,6 +103,10 @@ TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
   expect(problems("", R"([{"name":"a","set":{}}])", "[-1]"), {"seeds", "-1"});
   expect(problems("\"budgets\":[3,3]"), {"budgets", "increasing"});
   expect(problems("\"budgets\":[0]"), {"budgets", "from 1 on"});
+  expect(problems("", R"([{"name":"a","set":{},"budgets":[3,2]}])"),
+         {"arms[0].budgets: got 2 after 3"});
+  expect(problems("\"pace\":3"), {"pace: got 3"});
+  expect(problems("\"pace\":{\"steps\":0}"), {"pace.steps: got 0", "pace.rounds: is missing"});
   expect(problems("\"target_validation_loss\":-1"), {"target_validation_loss", "-1"});
 }
 

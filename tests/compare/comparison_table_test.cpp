@@ -9,11 +9,12 @@ namespace hybrid_trainer {
 namespace {
 
 /// Two arms of three seeds; the second is better by about 0.1 each time.
-std::string table_of(const std::string& target) {
+std::string table_of(const std::string& target, const std::string& of_muon = "") {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "data");
   write_text(folder / "spec.json", R"({"data":"data","base":{"training":{"steps":20}},
-    "arms":[{"name":"plain","set":{}},{"name":"muon","set":{"optimizer.name":"muon"}}],"seeds":[0,1,2],
+    "arms":[{"name":"plain","set":{}},{"name":"muon","set":{"optimizer.name":"muon"})" +
+                                       of_muon + R"(}],"seeds":[0,1,2],
     "sweep":{"optimizer.learning_rate":[0.1,0.2,0.3]})" +
                                        target + "}");
   const ComparisonSpec spec = read_comparison_spec(folder / "spec.json");
@@ -26,9 +27,10 @@ std::string table_of(const std::string& target) {
           1.25 - 0.1 * static_cast<double>(arm) + 0.01 * static_cast<double>(point.seed) + extra;
       run.tokens = 2000, run.seconds = 3, run.steps = 20;
     };
+    const std::int64_t steps = spec.arms[arm].budgets.back();
     for (const double rate : {0.1, 0.2, 0.3})
-      add(runs[arm].trials, {20, 3, rate}, rate == 0.2 ? 0 : 1);
-    for (const std::int64_t seed : {0, 1, 2}) add(runs[arm].runs, {20, seed, 0.2}, 0);
+      add(runs[arm].trials, {steps, 3, rate}, rate == 0.2 ? 0 : 1);
+    for (const std::int64_t seed : {0, 1, 2}) add(runs[arm].runs, {steps, seed, 0.2}, 0);
   }
   return markdown_table(spec, comparison_result(spec, runs));
 }
@@ -42,12 +44,22 @@ TEST(ComparisonTable, HoldsEachArmAndWhatIsClaimed) {
     EXPECT_NE(table.find(line), std::string::npos) << line << "\nin\n" << table;
 }
 
+TEST(ComparisonTable, TellsStepsWhereTheyDiffer) {
+  const std::string table = table_of("", R"(,"budgets":[40])");
+  EXPECT_NE(table.find("| arm | learning rate | validation loss | steps | less the first |"),
+            std::string::npos)
+      << table;
+  EXPECT_NE(table.find("(1.1352 to 1.1848) | 40 | – |"), std::string::npos) << table;
+}
+
 TEST(ComparisonTable, TellsTimeAndTokensToTheTarget) {
   const std::string table = table_of(R"(,"target_validation_loss":1.2)");
-  EXPECT_NE(table.find("| seconds to 1.2 | tokens to it |"), std::string::npos) << table;
+  EXPECT_NE(table.find("| seconds to 1.2 | tokens to it | time by the first's |"),
+            std::string::npos)
+      << table;
   EXPECT_NE(table.find("3.0 s (3.0 s to 3.0 s) | 2.00k (2.00k to 2.00k) |"), std::string::npos)
       << table;
-  EXPECT_NE(table.find("| – | – |"), std::string::npos) << "plain does not reach it\n" << table;
+  EXPECT_NE(table.find("| – | – | – |"), std::string::npos) << "plain does not reach it\n" << table;
 }
 
 }  // namespace

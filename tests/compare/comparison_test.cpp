@@ -95,6 +95,19 @@ TEST_F(ComparisonTest, RunsEveryArmOnEverySeedAndResumesWithMore) {
   EXPECT_THROW(compare(arms(), rest), CannotCreate) << "without --resume";
 }
 
+TEST_F(ComparisonTest, RunsThePaceInTurnsAfterAllElse) {
+  const std::string rest = R"(,"seeds":[0],"sweep":{"optimizer.learning_rate":[0.1,0.2,0.3]})";
+  compare(arms(kTorch), rest);
+  const json::value found = compare(arms(kTorch), rest + R"(,"pace":{"steps":6,"rounds":2})", true);
+  const std::size_t first = console_.find("run 9/12  adamw  6 steps"),
+                    second = console_.find("run 10/12  torch  6 steps");
+  EXPECT_LT(first, second) << console_;
+  EXPECT_LT(second, console_.find("run 11/12  adamw  6 steps")) << console_;
+  EXPECT_EQ(found.at("arms").at(1).at("seconds_per_step").at("median").to_number<double>(), 0.5);
+  EXPECT_TRUE(fs::exists(folder_ / "out/runs/torch/6-steps-seed-1-at-0.2-pace-2"));
+  EXPECT_NE(read_text(folder_ / "out/report.html").find("Slowest round"), std::string::npos);
+}
+
 TEST_F(ComparisonTest, JudgesAnArmWithMeanWeightsByThem) {
   const json::value found = compare(
       arms(R"(,{"name":"mean","set":{"phases.max_predict_steps":0,"training.average_weights":4}})"),

@@ -20,7 +20,7 @@ struct RunOutcome {
   std::string remark;          // "" or what a person should know of it
   std::optional<double> loss;  // on the validation split, after the last step
   std::int64_t steps = 0, tokens = 0;
-  double seconds = 0;           // of training alone
+  double seconds = 0;           // of training alone; by the arm's pace where the spec has one
   std::optional<double> flops;  // the model's, each step by its charged cost
   std::optional<double> cost;   // charged, in Full steps; none of a program
   std::int64_t predicted_steps = 0;
@@ -30,6 +30,7 @@ struct RunOutcome {
 struct ArmRuns {
   std::vector<RunOutcome> trials;  // of the sweep, in order of its values
   std::vector<RunOutcome> runs;    // measured: every budget, and in each every seed
+  std::vector<RunOutcome> pace;    // each round
 };
 
 /// One quantity over the seeds, in the spec's order.
@@ -41,6 +42,11 @@ struct Measured {
 struct BudgetResult {
   std::int64_t steps = 0;
   Measured loss, seconds, tokens, flops;
+};
+
+/// Seconds of a step: the median round's, and those between which all are.
+struct Pace {
+  double median = 0, low = 0, high = 0;
 };
 
 /// Use of prediction in the runs of the largest budget together.
@@ -56,16 +62,19 @@ struct ArmResult {
   std::optional<double> chosen;         // swept value; none without a sweep or a trial that ended
   std::optional<double> learning_rate;  // of the measured runs
   bool edge_of_sweep = false;           // the best value has none beyond it
+  std::optional<Pace> pace;             // where the spec has one and no round failed
   std::vector<BudgetResult> budgets;
   std::int64_t seeds_at_target = 0;
   std::optional<BudgetResult>
       to_target;                       // of each seed's smallest budget that reaches it; where all
                                        // seeds do
-  std::optional<Measured> difference;  // final losses less the first arm's, seed by seed
+  std::optional<Measured> difference;  // final losses less the first arm's, seed by seed; none
+                                       // where the largest budgets differ
+  std::optional<Measured> time_ratio;  // seconds to the target by the first arm's, seed by seed
   std::optional<PredictionUse> predictions;
   std::string claim, why_no_claim;  // one of them, but in the first arm
   const Measured& loss() const { return budgets.back().loss; }
-  /// Trials and measured runs that failed.
+  /// Trials, measured runs and rounds that failed.
   std::vector<RunOutcome> failed() const;
 };
 
@@ -78,7 +87,8 @@ struct ComparisonResult {
 const RunOutcome* best_trial(const std::vector<RunOutcome>& trials);
 
 /// Statistics of the runs, arm by arm in the spec's order. A claim is made where the interval of the
-/// difference (of confidence 1 − 0.05/k for k claims) excludes 0, and both arms have at least three
+/// difference excludes 0, or, of arms whose largest budgets differ, that of the time ratio 1 (of
+/// confidence 1 − 0.05/k for k claims), and both arms have at least three
 /// seeds, a swept rate inside its sweep, a decayed learning rate and no failed run but trials that
 /// diverged.
 ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<ArmRuns> runs);

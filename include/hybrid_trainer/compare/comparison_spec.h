@@ -15,8 +15,9 @@ struct ComparisonArm {
   std::string name;  // also its folder's
   /// The base with the arm's settings; a run's steps, seed and swept value are not in it.
   HybridTrainerConfig config;
-  std::vector<std::string> command;  // of a program; empty for an arm of this one
-  std::vector<double> sweep;         // ascending; empty: nothing is swept
+  std::vector<std::string> command;   // of a program; empty for an arm of this one
+  std::vector<double> sweep;          // ascending; empty: nothing is swept
+  std::vector<std::int64_t> budgets;  // steps of a run, ascending; the spec's or its own
   bool is_program() const { return !command.empty(); }
 };
 
@@ -24,8 +25,14 @@ struct ComparisonArm {
 struct RunPoint {
   std::int64_t steps = 0, seed = 0;
   std::optional<double> value;  // of what is swept
-  /// Its folder's name: "600-steps-seed-0-at-0.002".
+  std::int64_t round = 0;       // of the pace, from 1; 0: a run that counts by its loss
+  /// Its folder's name: "600-steps-seed-0-at-0.002", "20-steps-seed-3-at-0.002-pace-1".
   std::string name() const;
+};
+
+/// Short runs of each arm after all others, in turns, which alone say how long a step takes.
+struct ComparisonPace {
+  std::int64_t steps = 0, rounds = 0;
 };
 
 /// What is compared, how often and on what.
@@ -33,10 +40,11 @@ struct ComparisonSpec {
   std::filesystem::path folder;  // the spec's, in which programs run
   std::filesystem::path data;    // absolute
   std::vector<ComparisonArm> arms;
-  std::vector<std::int64_t> budgets;  // steps of a run, ascending
+  std::vector<std::int64_t> budgets;  // of arms that have none of their own
   std::vector<std::int64_t> seeds;
   std::string sweep_key;  // "optimizer.learning_rate"; "" where nothing is swept
   std::optional<double> target_loss;
+  std::optional<ComparisonPace> pace;
   std::string text;  // the spec as JSON, its data folder absolute
 
   /// The smallest seed that is in no measured run: values of the sweep are chosen on it alone.
