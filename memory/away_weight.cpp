@@ -1,19 +1,38 @@
 #include "hybrid_trainer/memory/away_weight.h"
 
 #include "hybrid_trainer/kernels/elementwise.h"
+#include "weight_queue.h"
 
 namespace hybrid_trainer {
 
-AwayWeight::AwayWeight(Tensor master) : home_(master.pool()), master_{std::move(master)} {}
+AwayWeight::AwayWeight(Tensor master, std::shared_ptr<WeightQueue> queue)
+    : home_(master.pool()), queue_(std::move(queue)), master_{std::move(master)} {}
+
+AwayWeight::~AwayWeight() {
+  if (queue_) queue_->forget(master_.home);
+}
+
+void AwayWeight::settle() const {
+  if (queue_) queue_->settle();
+}
+
+Tensor AwayWeight::home_master() const {
+  settle();
+  return master_.home;
+}
 
 Tensor AwayWeight::acquire(DType dtype, const Stream& stream) {
   Staged& staged = of(dtype);
   require(staged.home.defined(),
           "a weight has no bf16 compute copy; call Parameter::compute_in first");
   if (staged.holders == 0) {
-    const Tensor here = Tensor::empty_like(staged.home, staged.home.kind(), stream);
-    copy_or_wait(here, staged.home, stream);
-    staged.here = here;
+    if (queue_) {
+      staged.here = queue_->acquire(staged.home, stream);
+    } else {
+      const Tensor here = Tensor::empty_like(staged.home, staged.home.kind(), stream);
+      copy_or_wait(here, staged.home, stream);
+      staged.here = here;
+    }
   }
   ++staged.holders;
   return staged.here;
@@ -23,7 +42,11 @@ void AwayWeight::release(DType dtype, Use use, const Stream& stream) noexcept {
   Staged& staged = of(dtype);
   staged.changed = staged.changed || use != Use::kRead;
   if (--staged.holders > 0) return;
-  if (staged.changed) copy_or_wait(staged.home, staged.here, stream);
+  if (queue_) {
+    queue_->release(staged.home, staged.here, staged.changed);
+  } else if (staged.changed) {
+    copy_or_wait(staged.home, staged.here, stream);
+  }
   staged.changed = false;
   staged.here = {};
 }
@@ -32,6 +55,7 @@ void AwayWeight::compute_in(DType dtype, const Stream& stream) {
   const bool copies = dtype == DType::kBF16;
   master_.home.set_kind(copies ? MemoryKind::kMasterWeights : MemoryKind::kParameters);
   if (!copies) {
+    if (queue_ && copy_.home) queue_->forget(copy_.home);
     copy_ = {};
     return;
   }
@@ -42,11 +66,14 @@ void AwayWeight::compute_in(DType dtype, const Stream& stream) {
 
 void AwayWeight::refresh_compute_copy(const Stream& stream) {
   if (!copy_.home) return;
+  settle();
   kernels::cast(StagedTensor(copy_.home, Use::kWrite, stream),
                 StagedTensor(master_.home, Use::kRead, stream), stream);
 }
 
-void move_weights(LossModel& model, const Stream& home, const Stream& device) {
+void move_weights(LossModel& model, const Stream& home, bool in_file, const Stream& device) {
+  const bool reads_ahead = in_file && device.device().type == DeviceType::kCpu;
+  const auto queue = reads_ahead ? std::make_shared<WeightQueue>() : nullptr;
   model.visit_parameters([&](Parameter& parameter) {
     const Tensor master = parameter.home_master();
     const bool stays = parameter.role() == Role::kVector;
@@ -61,7 +88,7 @@ void move_weights(LossModel& model, const Stream& home, const Stream& device) {
     if (stays) {
       parameter.set_storage(std::make_unique<ResidentWeight>(moved));
     } else {
-      parameter.set_storage(std::make_unique<AwayWeight>(moved));
+      parameter.set_storage(std::make_unique<AwayWeight>(moved, queue));
     }
   });
 }

@@ -20,6 +20,7 @@ class BackgroundCopy {
   void wait();
   /// Whether this tensor is what it copies from.
   bool is_from(const Tensor& from) const { return from_ && from_.raw() == from.raw(); }
+  bool is_to(const Tensor& to) const { return to_ && to_.raw() == to.raw(); }
   const Tensor& target() const { return to_; }
 
  private:

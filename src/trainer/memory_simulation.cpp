@@ -158,7 +158,9 @@ class SimulatedRun {
       for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
         if (phase == Phase::kCorrect && config_.phases.max_predict_steps == 0) continue;
         trainable_.enter_phase(phase);
-        const int updates = phase == Phase::kWarmup ? 2 : 1;  // the second one reads ahead
+        // The second one reads ahead what the first one used; weights that a phase has rounded too.
+        const bool twice = phase == Phase::kWarmup || config_.memory.weights == "file";
+        const int updates = twice ? 2 : 1;
         for (int i = 0; i < updates; ++i) {
           trainable_.wait_for_gradient(simulated_);
           trainable_.apply_gradient();

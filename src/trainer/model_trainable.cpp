@@ -86,7 +86,8 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       average_(config.training.average_weights, places_->overflow()) {
   micro_batches_.fill(micro_batches_of_config_);
   if (config.memory.weights != "device")
-    move_weights(model, places_->at(config.memory.weights), stream);
+    move_weights(model, places_->at(config.memory.weights), config.memory.weights == "file",
+                 stream);
 }
 
 ModelTrainable::~ModelTrainable() = default;

@@ -1,19 +1,24 @@
 #pragma once
 
+#include <memory>
+
 #include "hybrid_trainer/nn/loss_model.h"
 
 namespace hybrid_trainer {
 
+class WeightQueue;
+
 /// A weight whose masters and compute copy lie in host memory or in a file. While it is held, a
 /// copy is in the memory of the stream; what changed goes back at the end. Copies are in stream
-/// order; from and to a file they block on CUDA.
+/// order; from and to a file they block on CUDA, and go through the queue elsewhere.
 class AwayWeight final : public WeightStorage {
  public:
-  /// `master`: f32, where it shall lie; the compute copy joins it in its pool.
-  explicit AwayWeight(Tensor master);
+  /// `master`: f32, where it shall lie; the compute copy joins it in its pool. `queue`: of a file.
+  explicit AwayWeight(Tensor master, std::shared_ptr<WeightQueue> queue = nullptr);
+  ~AwayWeight() override;
   Tensor acquire(DType dtype, const Stream& stream) override;
   void release(DType dtype, Use use, const Stream& stream) noexcept override;
-  Tensor home_master() const override { return master_.home; }
+  Tensor home_master() const override;
   void compute_in(DType dtype, const Stream& stream) override;
   DType compute_dtype() const override { return copy_.home ? DType::kBF16 : DType::kF32; }
   void refresh_compute_copy(const Stream& stream) override;
@@ -26,12 +31,15 @@ class AwayWeight final : public WeightStorage {
     bool changed = false;
   };
   Staged& of(DType dtype) { return dtype == DType::kBF16 ? copy_ : master_; }
+  void settle() const;
   Stream home_;
+  std::shared_ptr<WeightQueue> queue_;
   Staged master_, copy_;
 };
 
 /// Gives each weight of the model a home in the pool of `home`, but vectors, which stay on the
-/// device; one that does not lie on the device already stays where it is. Blocks.
-void move_weights(LossModel& model, const Stream& home, const Stream& device);
+/// device; one that does not lie on the device already stays where it is. `in_file`: what follows is
+/// read ahead. Blocks.
+void move_weights(LossModel& model, const Stream& home, bool in_file, const Stream& device);
 
 }  // namespace hybrid_trainer
