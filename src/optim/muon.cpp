@@ -8,8 +8,31 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
 
 namespace hybrid_trainer {
+namespace {
+
+bool is_whole(const OptimizerConfig& config, std::int64_t step) {
+  return (step - 1) % config.orthogonalization_period == 0;
+}
+
+std::int64_t block_rows(const OptimizerConfig& config, const Shape& shape) {
+  const std::int64_t blocks = config.orthogonalization_blocks;
+  return (std::min(shape[0], shape[1]) + blocks - 1) / blocks;
+}
+
+}  // namespace
+
 float update_scale(const Shape& shape) {
   return 0.2f * std::sqrt(static_cast<float>(std::max(shape[0], shape[1])));
+}
+
+std::int64_t rows_together(const OptimizerConfig& config, const Shape& shape, std::int64_t step) {
+  return is_whole(config, step) ? shape[0] : block_rows(config, shape);
+}
+
+double orthogonalization_flops(const OptimizerConfig& config, const Shape& shape) {
+  const double whole = Orthogonalizer::flops(shape, shape[0]),
+               blocks = Orthogonalizer::flops(shape, block_rows(config, shape));
+  return blocks + (whole - blocks) / static_cast<double>(config.orthogonalization_period);
 }
 
 DType products_of(const Parameter& parameter, const Stream& stream) {
@@ -33,9 +56,7 @@ Orthogonalizer orthogonalizer_for(const std::vector<Parameter*>& parameters, con
 
 Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
            const StateHome& home)
-    : MomentumOptimizer(parameters, true, home),
-      momentum_(static_cast<float>(config.momentum)),
-      weight_decay_(config.weight_decay) {
+    : MomentumOptimizer(parameters, true, home), config_(config) {
   if (!parameters.empty()) orthogonalizer_.emplace(orthogonalizer_for(parameters, stream));
 }
 
@@ -44,19 +65,23 @@ void Muon::update(const Slot& slot, const Tensor& gradient, float learning_rate,
   const Parameter& parameter = *slot.parameter;
   const Shape& shape = parameter.shape();
   const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
-  kernels::muon_momentum(u, slot.m, gradient, momentum_, gradient_scale, stream);
-  const Tensor update = orthogonalizer_->orthogonal(u, products_of(parameter, stream), stream);
+  kernels::muon_momentum(u, slot.m, gradient, static_cast<float>(config_.momentum), gradient_scale,
+                         stream);
+  const std::int64_t together = rows_together(config_, shape, steps_);
+  const Tensor update =
+      orthogonalizer_->orthogonal_blocks(u, together, products_of(parameter, stream), stream);
   const UpdatedWeight weight(parameter, stream);
   kernels::decayed_step(weight.master, update, weight.compute_copy,
-                        learning_rate * update_scale(shape),
-                        1 - learning_rate * decay_of(parameter, weight_decay_), stream);
+                        learning_rate * update_scale({together, shape[1]}),
+                        1 - learning_rate * decay_of(parameter, config_.weight_decay), stream);
 }
 
 void Muon::write_direction(const Tensor& direction, const Slot& slot, float learning_rate,
                            const Stream& stream) {
   const Shape& shape = slot.parameter->shape();
   const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
-  kernels::scale(u, slot.m, momentum_ * momentum_, stream);  // Nesterov's with g = 0
+  const auto momentum = static_cast<float>(config_.momentum);
+  kernels::scale(u, slot.m, momentum * momentum, stream);  // Nesterov's with g = 0
   kernels::scale(direction,
                  orthogonalizer_->orthogonal(u, products_of(*slot.parameter, stream), stream),
                  -learning_rate * update_scale(shape), stream);

@@ -147,6 +147,10 @@ void GroupedOptimizer::visit_state(const StateVisitor& visit) {
   for (const Part& part : parts_) part.optimizer->visit_state(visit);
 }
 
+void GroupedOptimizer::set_orthogonalization_period(std::int64_t steps) {
+  for (const Part& part : parts_) part.optimizer->set_orthogonalization_period(steps);
+}
+
 void GroupedOptimizer::set_steps_taken(std::int64_t steps) {
   steps_ = steps;
   for (const Part& part : parts_) part.optimizer->set_steps_taken(steps);

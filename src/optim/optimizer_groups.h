@@ -48,6 +48,7 @@ class GroupedOptimizer final : public Optimizer {
                                  const Stream& stream) override;
   void visit_state(const StateVisitor& visit) override;
   void set_steps_taken(std::int64_t steps) override;
+  void set_orthogonalization_period(std::int64_t steps) override;
   bool leave_device(const Stream& stream) override;
 
  private:

@@ -48,7 +48,21 @@ Tensor Orthogonalizer::factor(const Tensor& matrix, const Tensor& rounded,
   return copy;
 }
 
-Tensor Orthogonalizer::orthogonal(const Tensor& matrix, DType products, const Stream& stream) {
+Tensor Orthogonalizer::orthogonal_blocks(const Tensor& matrix, std::int64_t block_rows,
+                                         DType products, const Stream& stream) {
+  const std::int64_t rows = matrix.size(0);
+  const Tensor result = part(other_, rows, matrix.size(1));
+  for (std::int64_t begin = 0; begin < rows; begin += block_rows) {
+    const std::int64_t end = std::min(rows, begin + block_rows);
+    orthogonalize(result.rows(begin, end), matrix.rows(begin, end), products, stream);
+  }
+  return result;
+}
+
+/// Each step leaves X where the one before it was not: after an odd number that is `result`.
+void Orthogonalizer::orthogonalize(const Tensor& result, const Tensor& matrix, DType products,
+                                   const Stream& stream) {
+  static_assert(kSteps % 2 == 1);
   const std::int64_t rows = matrix.size(0), columns = matrix.size(1);
   const std::int64_t side = std::min(rows, columns);
   const bool wide = rows <= columns;  // works with the smaller of X·Xᵀ and Xᵀ·X
@@ -60,7 +74,7 @@ Tensor Orthogonalizer::orthogonal(const Tensor& matrix, DType products, const St
   const Tensor rounded_x = rounds ? rounded_input_ : Tensor{};
   const Tensor rounded_square = rounds ? rounded_gram_ : Tensor{};
   const Tensor gram = part(gram_, side, side), polynomial = part(polynomial_, side, side);
-  Tensor x = matrix, next = part(other_, rows, columns);
+  Tensor x = matrix, next = result;
 
   const Tensor squares = kernels::empty_result(stream);
   kernels::sum_of_squares(squares, {&x, 1}, stream);
@@ -81,7 +95,17 @@ Tensor Orthogonalizer::orthogonal(const Tensor& matrix, DType products, const St
                     stream);
     std::swap(x, next);
   }
-  return x;
+}
+
+double Orthogonalizer::flops(const Shape& matrix, std::int64_t block_rows) {
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < matrix[0]; begin += block_rows) {
+    const auto rows = static_cast<double>(std::min(block_rows, matrix[0] - begin)),
+               columns = static_cast<double>(matrix[1]);
+    const double side = std::min(rows, columns);
+    sum += kSteps * (4 * side * rows * columns + 2 * side * side * side);
+  }
+  return sum;
 }
 
 }  // namespace hybrid_trainer

@@ -20,9 +20,18 @@ class Orthogonalizer {
   Tensor input(std::int64_t rows, std::int64_t columns) const;
   /// The orthogonalised `matrix`, which came from input() and is overwritten. Does not block. Zeros
   /// stay zeros. `products`: the dtype that operands of products are rounded to; sums are f32.
-  Tensor orthogonal(const Tensor& matrix, DType products, const Stream& stream);
+  Tensor orthogonal(const Tensor& matrix, DType products, const Stream& stream) {
+    return orthogonal_blocks(matrix, matrix.size(0), products, stream);
+  }
+  /// The same of each block of so many rows, the last of which may have fewer.
+  Tensor orthogonal_blocks(const Tensor& matrix, std::int64_t block_rows, DType products,
+                           const Stream& stream);
+  /// Operations of the products in orthogonal_blocks.
+  static double flops(const Shape& matrix, std::int64_t block_rows);
 
  private:
+  void orthogonalize(const Tensor& result, const Tensor& matrix, DType products,
+                     const Stream& stream);
   Tensor factor(const Tensor& matrix, const Tensor& rounded, const Stream& stream) const;
 
   Tensor input_;

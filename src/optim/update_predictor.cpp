@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <ranges>
 
@@ -227,15 +228,23 @@ class MuonPredictor : public UpdatePredictor {
     copy_or_wait(forecast.exact, state.master, stream);
     if (sketches_) return write_codes(forecast, state.m, stream);
     const double decay = decay_of(state.parameter, config_.weight_decay);
-    double rate = 0;
-    for (std::size_t i = 0; i < rates.size(); ++i)
-      rate += static_cast<double>(rates[i]) * kept_of(rates.subspan(i + 1), decay);
+    const Shape& shape = state.parameter.shape();
+    std::map<std::int64_t, double> rate_by_rows;  // that are orthogonalised together
+    for (std::size_t i = 0; i < rates.size(); ++i) {
+      const std::int64_t step = state.steps + 1 + static_cast<std::int64_t>(i);
+      rate_by_rows[rows_together(config_, shape, step)] +=
+          static_cast<double>(rates[i]) * kept_of(rates.subspan(i + 1), decay);
+    }
     kernels::sum_of_squares(forecast.squares, {&state.m, 1}, stream);
+    fill_zero(forecast.base, stream);
     // Orthogonalising takes no notice of a factor: the momentum of each update to come gives the same.
-    const Tensor u = input(state.parameter, stream);
-    kernels::scale(u, state.m, 1, stream);
-    kernels::scale(forecast.base, orthogonal(u, state.parameter, stream),
-                   static_cast<float>(-rate) * update_scale(state.parameter.shape()), stream);
+    for (const auto& [rows, rate] : rate_by_rows) {
+      const Tensor u = input(state.parameter, stream);
+      kernels::scale(u, state.m, 1, stream);
+      kernels::axpy(forecast.base, forecast.base,
+                    static_cast<float>(-rate) * update_scale({rows, shape[1]}),
+                    orthogonal(u, rows, state.parameter, stream), stream);
+    }
     add_kept(forecast.base, state.master, kept_of(rates, decay), stream);
   }
 
@@ -245,7 +254,10 @@ class MuonPredictor : public UpdatePredictor {
     const auto momentum = static_cast<float>(config_.momentum);
     const float scale = update_scale(parameter.shape());
     const float decay = decay_of(parameter, config_.weight_decay);
-    if (sketches_) return compose_sketch(live, parameter, here, gradients, stream);
+    if (sketches_) {
+      compose_sketch(live, parameter, forecast.steps, here, gradients, stream);
+      return;
+    }
     const auto count = std::max<std::int64_t>(1, static_cast<std::int64_t>(gradients.size()));
     const Tensor squares = Tensor::empty({count}, DType::kF64, MemoryKind::kWorkspace, stream);
     kernels::in_flight_squares(squares.rows(0, static_cast<std::int64_t>(gradients.size())),
@@ -257,8 +269,8 @@ class MuonPredictor : public UpdatePredictor {
   void free_workspace() override { orthogonalizer_.reset(); }
 
  private:
-  void compose_sketch(const Tensor& live, const Parameter& parameter, const StagedForecast& here,
-                      Gradients gradients, const Stream& stream) {
+  void compose_sketch(const Tensor& live, const Parameter& parameter, std::int64_t steps,
+                      const StagedForecast& here, Gradients gradients, const Stream& stream) {
     const auto workspace = [&] {
       return Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kWorkspace, stream);
     };
@@ -270,8 +282,10 @@ class MuonPredictor : public UpdatePredictor {
       const Tensor u = input(parameter, stream);
       kernels::muon_momentum(u, m, flying.gradient, static_cast<float>(config_.momentum),
                              flying.scale, stream);
-      kernels::decayed_step(weight, orthogonal(u, parameter, stream), {},
-                            flying.learning_rate * update_scale(parameter.shape()),
+      const Shape& shape = parameter.shape();
+      const std::int64_t rows = rows_together(config_, shape, ++steps);
+      kernels::decayed_step(weight, orthogonal(u, rows, parameter, stream), {},
+                            flying.learning_rate * update_scale({rows, shape[1]}),
                             1 - flying.learning_rate * decay, stream);
     }
     kernels::cast(live, weight, stream);
@@ -280,8 +294,9 @@ class MuonPredictor : public UpdatePredictor {
     if (!orthogonalizer_) orthogonalizer_.emplace(orthogonalizer_for(room_, stream));
     return orthogonalizer_->input(parameter.shape()[0], parameter.shape()[1]);
   }
-  Tensor orthogonal(const Tensor& u, const Parameter& parameter, const Stream& stream) {
-    return orthogonalizer_->orthogonal(u, products_of(parameter, stream), stream);
+  Tensor orthogonal(const Tensor& u, std::int64_t rows, const Parameter& parameter,
+                    const Stream& stream) {
+    return orthogonalizer_->orthogonal_blocks(u, rows, products_of(parameter, stream), stream);
   }
 
   OptimizerConfig config_;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/recomputation.h"
+#include "hybrid_trainer/optim/make_optimizer.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -38,6 +40,10 @@ StepCost::StepCost(const HybridTrainerConfig& config, Device device, const Memor
   activation_bits_ = config.memory.activation_bits;
   state_bits_ = static_cast<double>(config.optimizer.state_bits);
   activation_bytes_ = live(as_given, MemoryKind::kActivations);
+  if (!config.phases.predicts_backward()) return;  // late updates are made beside the step
+  const Stream nowhere(make_device_pool({device.type, device.index, true}));
+  const auto model = make_model(config.model, 0, nowhere, registry);
+  update_flops_ = update_flops(config.optimizer, trainable_parameters(*model));
 }
 
 double StepCost::there(double bytes, const std::string& placement) const {
@@ -58,7 +64,7 @@ double StepCost::products(const HybridTrainerConfig& config) const {
   const std::int64_t size = config.data.batch_size * config.gradient_accumulation.micro_batches,
                      length = config.data.sequence_length;
   const double flops =
-      family_.step_flops(config.model, size, length) +
+      update_flops_ + family_.step_flops(config.model, size, length) +
       family_.recomputed_flops(config.model, size, length, config.memory.recompute, least_);
   const double rebuilt_bytes =
       std::min(config.memory.recompute, kRebuiltElementwise) * activation_bytes_;

@@ -14,7 +14,7 @@ class StepCost {
   double seconds(const HybridTrainerConfig& config) const;
 
  private:
-  /// Of the products, and of what backward computes again.
+  /// Of the products, the update's among them, and of what backward computes again.
   double products(const HybridTrainerConfig& config) const;
   double state_bytes(const HybridTrainerConfig& config) const;
   double placements(const HybridTrainerConfig& config) const;
@@ -27,6 +27,7 @@ class StepCost {
   Rebuild least_;
   std::int64_t activation_bits_;
   double weight_bytes_, state_bytes_, activation_bytes_, compute_bytes_, state_bits_;
+  double update_flops_ = 0;
 };
 
 }  // namespace hybrid_trainer

@@ -34,6 +34,7 @@ Stretches::Stretches(const HybridTrainerConfig& config) {
     const double share = static_cast<double>(shape.tokens()) / static_cast<double>(whole.tokens());
     Stretch next{.first_step = begin,
                  .batch = shape,
+                 .orthogonalization_period = stretch.orthogonalization_period,
                  .rate_factor = batch_rate_factor(config.schedule, share)};
     if (stretch.precision)
       next.precision = *stretch.precision == "bf16" ? DType::kBF16 : DType::kF32;
@@ -82,18 +83,24 @@ void collect_stretch_problems(const HybridTrainerConfig& config, std::vector<std
                              ", want more than the stretch before, ", before));
     }
     before = stretch.until;
-    if (stretch.precision && !config.phases.predicts_backward()) {
-      found.push_back(concat(path, "precision: got ", *stretch.precision,
+    const auto late_updates_keep_one = [&](const char* key, const auto& value) {
+      if (!value || config.phases.predicts_backward()) return;
+      found.push_back(concat(path, key, ": got ", *value,
                              ", but late updates (phases.ingredient optimizer_state) keep one; "
                              "leave it out"));
-    }
+    };
+    late_updates_keep_one("precision", stretch.precision);
+    late_updates_keep_one("orthogonalization_period", stretch.orthogonalization_period);
   }
 }
 
 std::string text_of(const Stretch& stretch) {
-  return concat(stretch.batch.batch_size, " sequences of ", stretch.batch.sequence_length,
-                " tokens",
-                stretch.precision ? concat(" in ", precision_name(*stretch.precision)) : "");
+  return concat(
+      stretch.batch.batch_size, " sequences of ", stretch.batch.sequence_length, " tokens",
+      stretch.precision ? concat(" in ", precision_name(*stretch.precision)) : "",
+      stretch.orthogonalization_period ? concat(", whole matrices orthogonalised every ",
+                                                *stretch.orthogonalization_period, " steps")
+                                       : "");
 }
 
 }  // namespace hybrid_trainer

@@ -15,6 +15,7 @@ struct Stretch {
   std::int64_t first_step = 0;  // steps done before it
   BatchShape batch;             // of a whole step
   std::optional<DType> precision{};
+  std::optional<std::int64_t> orthogonalization_period{};
   double rate_factor = 1;  // of the learning rate, by schedule.batch_rule
   bool operator==(const Stretch&) const = default;
 };
@@ -36,7 +37,7 @@ class Stretches {
 /// Appends what the fields' ranges cannot express.
 void collect_stretch_problems(const HybridTrainerConfig& config, std::vector<std::string>& found);
 
-/// "64 sequences of 128 tokens", and the precision where it is the stretch's own.
+/// "64 sequences of 128 tokens", and precision and period where they are the stretch's own.
 std::string text_of(const Stretch& stretch);
 
 }  // namespace hybrid_trainer

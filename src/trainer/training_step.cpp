@@ -137,6 +137,12 @@ double TrainingStep::rate_at(std::int64_t steps_done) const {
          scheduled_rate(steps_done);
 }
 
+void TrainingStep::set_steps_done(std::int64_t steps) {
+  steps_done_ = steps;
+  optimizer_->set_orthogonalization_period(stretches_.at(steps).orthogonalization_period.value_or(
+      config_.optimizer.orthogonalization_period));
+}
+
 double TrainingStep::learning_rate() const { return rate_at(steps_done_); }
 
 std::vector<float> TrainingStep::rates_from(std::int64_t steps_done) const {

@@ -48,7 +48,7 @@ class TrainingStep {
   void free_gradients();      // and what was recorded of them
 
   /// Steps done before the one to come, which the learning rate and dropout depend on.
-  void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
+  void set_steps_done(std::int64_t steps);
   double learning_rate() const;
   /// What the schedule's learning rates are multiplied by, 1 at first: by what was found, and after
   /// going back.

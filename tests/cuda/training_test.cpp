@@ -113,6 +113,7 @@ HybridTrainerConfig late_config() {
   config.phases.warmup_steps = 3;
   config.phases.full_steps = 2;
   config.phases.max_predict_steps = 6;
+  config.optimizer.orthogonalization_period = 3;
   return config;
 }
 
@@ -182,6 +183,22 @@ TEST_F(CudaTraining, StretchesGoAsOnTheProcessorRecordedOrNot) {
     EXPECT_EQ(found[i].tokens, wanted[i].tokens);
     EXPECT_NEAR(found[i].loss, wanted[i].loss, loss_tolerance() * wanted[i].loss) << i;
   }
+  config.training.cuda_graphs = true;
+  const auto recorded = train(config, "cuda", "recorded");
+  EXPECT_EQ(newest_checkpoint_digest(recorded), newest_checkpoint_digest(launched));
+}
+
+TEST_F(CudaTraining, BlocksAreOrthogonalisedAsOnTheProcessorRecordedOrNot) {
+  HybridTrainerConfig config = fixed_config();
+  config.optimizer.name = "muon";
+  config.optimizer.orthogonalization_period = 3;
+  config.stretches = {{.until = 0.3, .orthogonalization_period = 2}};
+  const auto wanted = records_of(train(config, "cpu", "cpu"));
+  const auto launched = train(config, "cuda", "launched");
+  const auto found = records_of(launched);
+  ASSERT_EQ(found.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_NEAR(found[i].loss, wanted[i].loss, 10 * loss_tolerance() * wanted[i].loss) << i;
   config.training.cuda_graphs = true;
   const auto recorded = train(config, "cuda", "recorded");
   EXPECT_EQ(newest_checkpoint_digest(recorded), newest_checkpoint_digest(launched));

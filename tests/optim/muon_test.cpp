@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "hybrid_trainer/core/processor.h"
 #include "tests/optim/parameter_set.h"
@@ -47,6 +48,86 @@ TEST_F(MuonOnMatrices, MovesMatricesByTheOrthogonalisedNesterovMomentum) {
       const double moved = 0.02 * (0.2 * std::sqrt(24.0) * update[j] + 0.1 * before[j]);
       EXPECT_NEAR(after[j], before[j] - moved, 1e-6);
     }
+  }
+}
+
+/// The rule by hand: whole in steps 1, 4 and 7, by blocks of rows with a scale of their own between.
+TEST_F(MuonOnMatrices, OrthogonalisesBlocksBetweenWholeSteps) {
+  OptimizerConfig config;
+  config.orthogonalization_period = 3;
+  Muon muon(config, matrices(parameters_), stream_, stream_);
+  std::map<const Parameter*, std::vector<double>> m;
+  for (std::uint64_t t = 1; t <= 8; ++t) {
+    std::map<const Parameter*, std::vector<float>> before;
+    for (const Parameter* matrix : matrices(parameters_))
+      before[matrix] = numbers(master_of(*matrix));
+    parameters_.set_gradients(t);
+    muon.step(0.02f, 0.5f, stream_);
+    for (const Parameter* matrix : matrices(parameters_)) {
+      const auto g = numbers(matrix->gradient()), after = numbers(master_of(*matrix));
+      const std::int64_t rows = matrix->shape()[0], columns = matrix->shape()[1];
+      // A quarter of the shorter side, rounded up: of (6, 20), (24, 8) and (9, 9).
+      const std::int64_t quarter = rows == 9 ? 3 : 2, together = t % 3 == 1 ? rows : quarter;
+      std::vector<double>& momentum = m[matrix];
+      momentum.resize(g.size(), 0.0);
+      for (std::size_t j = 0; j < g.size(); ++j) momentum[j] = 0.95 * momentum[j] + 0.5 * g[j];
+      for (std::int64_t begin = 0; begin < rows; begin += together) {
+        Orthogonalizer orthogonalizer(together * columns, std::min(together, columns), stream_);
+        const Tensor u = orthogonalizer.input(together, columns);
+        const auto first = static_cast<std::size_t>(begin * columns);
+        for (std::size_t j = 0; j < static_cast<std::size_t>(u.elements()); ++j) {
+          u.data<float>()[j] = static_cast<float>(0.5 * g[first + j] + 0.95 * momentum[first + j]);
+        }
+        const auto update = numbers(orthogonalizer.orthogonal(u, DType::kF32, stream_));
+        const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(together, columns)));
+        for (std::size_t j = 0; j < update.size(); ++j) {
+          const double old = before[matrix][first + j];
+          EXPECT_NEAR(after[first + j], old - 0.02 * (scale * update[j] + 0.1 * old), 1e-6)
+              << matrix->name() << " in step " << t;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(MuonOnMatrices, BlocksHaveTheSizeOfWholeUpdatesAndTakeNoMoreMemory) {
+  OptimizerConfig config;
+  config.weight_decay = 0;
+  config.orthogonalization_period = 4;
+  Muon muon(config, matrices(parameters_), stream_, stream_);
+  for (std::uint64_t t = 1; t <= 9; ++t) {
+    const auto before = parameters_.copies();
+    parameters_.set_gradients(t);
+    const std::size_t taken = stream_.pool()->use().fresh_total;
+    muon.step(1, 1, stream_);
+    if (t > 2) {  // one of each kind
+      EXPECT_EQ(stream_.pool()->use().fresh_total, taken) << t;
+    }
+    for (const std::size_t i : {std::size_t{0}, std::size_t{2}, std::size_t{4}}) {
+      const auto now = numbers(master_of(parameters_[i])), then = numbers(before[i]);
+      double sum = 0;
+      for (std::size_t j = 0; j < now.size(); ++j) sum += std::pow(now[j] - then[j], 2);
+      EXPECT_NEAR(std::sqrt(sum / static_cast<double>(now.size())), 0.2, 0.05) << t;
+    }
+  }
+}
+
+/// Which steps are whole follows from the steps taken alone, and may change on the way.
+TEST_F(MuonOnMatrices, GoesOnFromTheNumberOfStepsTaken) {
+  OptimizerConfig config;
+  config.orthogonalization_period = 3;
+  ParameterSet twins(stream_);
+  Muon muon(config, matrices(parameters_), stream_, stream_),
+      twin({}, matrices(twins), stream_, stream_);
+  for (std::uint64_t t = 1; t <= 5; ++t) {
+    parameters_.set_gradients(1);
+    twins.set_gradients(1);
+    twin.set_orthogonalization_period(t % 3 == 1 ? 1 : 1 << 20);
+    twin.set_steps_taken(7);  // the next is the second of many
+    muon.step(0.02f, 1, stream_);
+    twin.step(0.02f, 1, stream_);
+    for (const std::size_t i : {std::size_t{0}, std::size_t{2}, std::size_t{4}})
+      EXPECT_TRUE(testing::same_bits(master_of(parameters_[i]), master_of(twins[i]))) << t;
   }
 }
 

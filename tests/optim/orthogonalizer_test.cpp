@@ -68,6 +68,40 @@ INSTANTIATE_TEST_SUITE_P(All, OrthogonalizerOfShape,
                          ::testing::Values(std::pair{20, 48}, std::pair{48, 20}, std::pair{1, 9},
                                            std::pair{9, 1}, std::pair{16, 17}, std::pair{32, 64}));
 
+Matrix orthogonal(const Matrix& matrix) {
+  if (matrix.rows() <= matrix.cols()) return newton_schulz(matrix);
+  return newton_schulz(matrix.transpose()).transpose();
+}
+
+TEST(Orthogonalizer, TakesBlocksOfRowsEachByItself) {
+  const Stream stream(MemoryPool::create("device"));
+  for (const auto& [rows, columns] : {std::pair{20, 48}, std::pair{50, 16}, std::pair{9, 9}}) {
+    for (const int together : {1, 3, 4, 8}) {
+      Orthogonalizer orthogonalizer(4000, 64, stream);
+      const Tensor u = orthogonalizer.input(rows, columns);
+      copy(u, testing::normal_tensor({rows, columns}, 5, stream), stream);
+      const Matrix before = to_eigen(u);
+      const Matrix after =
+          to_eigen(orthogonalizer.orthogonal_blocks(u, together, DType::kF32, stream));
+      for (int begin = 0; begin < rows; begin += together) {
+        const int count = std::min(together, rows - begin);
+        const Matrix want = orthogonal(before.middleRows(begin, count));
+        EXPECT_LT((after.middleRows(begin, count) - want).cwiseAbs().maxCoeff(), 1e-5)
+            << rows << " x " << columns << ", rows from " << begin;
+      }
+    }
+  }
+}
+
+TEST(Orthogonalizer, BlocksCostByAsMuchLessAsThereAreInTheShorterSide) {
+  for (const Shape& shape : {Shape{768, 256}, Shape{256, 1024}, Shape{256, 256}}) {
+    const double whole = Orthogonalizer::flops(shape, shape[0]),
+                 blocks = Orthogonalizer::flops(shape, 64);
+    EXPECT_LT(4 * blocks, 1.05 * whole) << shape.text();
+    EXPECT_GT(6 * blocks, whole) << shape.text();
+  }
+}
+
 TEST(Orthogonalizer, DoesNotDependOnTheLengthAndLeavesZerosZero) {
   const Stream stream(MemoryPool::create("device"));
   Orthogonalizer orthogonalizer(60, 6, stream);

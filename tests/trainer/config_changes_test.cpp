@@ -34,6 +34,8 @@ TEST(ConfigChanges, AreToldWhereTheSavedStateMeansTheSame) {
            {"checkpoint.keep", "9"},
            {"device", "cpu"},
            {"optimizer.learning_rate", "0.5"},
+           {"optimizer.orthogonalization_period", "5"},
+           {"optimizer.orthogonalization_blocks", "2"},
            {"schedule.name", "constant"},
            {"divergence.loss_sigmas", "9"},
            {"predict_aware_memory.offload_strategy", "none"}}) {

@@ -75,6 +75,8 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"optimizer.paged", {{"optimizer.paged", "true"}}},
       {"optimizer.slow_momentum", {{"optimizer.slow_momentum", "0.5"}}},
       {"optimizer.slow_momentum_steps", {{"optimizer.slow_momentum_steps", "10"}}},
+      {"optimizer.orthogonalization_period", {{"optimizer.orthogonalization_period", "3"}}},
+      {"optimizer.orthogonalization_blocks", {{"optimizer.orthogonalization_blocks", "2"}}},
       {"optimizer.groups", {{"optimizer.groups", R"([{"match": "vector", "name": "sgd"}])"}}},
       {"schedule.name", {{"schedule.name", "constant"}}},
       {"schedule.warmup_steps", {{"schedule.warmup_steps", "8"}}},
@@ -118,6 +120,9 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
 /// Settings under which a field can matter at all, applied to both sides.
 std::vector<std::pair<std::string, std::string>> ground(const std::string& field) {
   if (field == "optimizer.momentum") return {{"optimizer.name", "sgd"}};
+  if (field == "optimizer.orthogonalization_period") return {{"optimizer.name", "muon"}};
+  if (field == "optimizer.orthogonalization_blocks")
+    return {{"optimizer.name", "muon"}, {"optimizer.orthogonalization_period", "2"}};
   if (field == "optimizer.slow_momentum_steps") return {{"optimizer.slow_momentum", "0.5"}};
   if (field == "optimizer.state_bits") return {{"model.width", "64"}};
   if (field == "schedule.batch_rule")

@@ -163,6 +163,7 @@ TEST(RunsOfImmediateUpdates, HaveTheBitsOfThoseThatKeepGradients) {
   expect_same("away in a file", [](auto& config) {
     config.memory.weights = config.memory.optimizer_state = config.memory.activations = "file";
     config.optimizer.name = "muon";
+    config.optimizer.orthogonalization_period = 2;
   });
 }
 

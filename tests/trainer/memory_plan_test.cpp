@@ -50,6 +50,24 @@ TEST(MemoryPlan, SetsWhatItTakesAndNoMore) {
   }
 }
 
+/// What an option adds is a smaller share of a step that orthogonalises, all the more whole.
+TEST(MemoryPlan, CountsTheProductsOfTheUpdate) {
+  HybridTrainerConfig config = four_layers();
+  const auto slowdown = [&] {
+    config.memory.activations = "host";
+    return plan(config, {}).expected_slowdown;
+  };
+  config.optimizer.name = "lion";  // whose state is Muon's, but for vectors'
+  const double plain = slowdown();
+  config.optimizer.name = "muon";
+  const double whole = slowdown();
+  config.optimizer.orthogonalization_period = 5;
+  const double blocks = slowdown();
+  EXPECT_GT(plain, blocks);
+  EXPECT_GT(blocks, whole);
+  EXPECT_GT(whole, 1);
+}
+
 TEST(MemoryPlan, KeepsTheExamplesOfAStep) {
   const HybridTrainerConfig config = four_layers();
   const std::size_t all = simulate_memory(config, {}).device_bytes;

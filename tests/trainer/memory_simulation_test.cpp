@@ -78,6 +78,7 @@ TEST(MemorySimulation, KnowsEachOptimizer) {
   for (const char* name : {"muon", "sgd", "lion", "adam_mini", "adafactor"}) {
     HybridTrainerConfig config = three_layers();
     config.optimizer.name = name;
+    config.optimizer.orthogonalization_period = 2;
     expect_as_measured(config);
   }
   HybridTrainerConfig config = three_layers();

@@ -17,6 +17,7 @@ class OptimizerRuns : public ::testing::TestWithParam<std::pair<const char*, int
     config.model.width = 64;  // matrices are large enough for few bits
     config.optimizer.name = GetParam().first;
     config.optimizer.state_bits = GetParam().second;
+    config.optimizer.orthogonalization_period = 3;
     config.mixed_precision.full = "bf16";
     return config;
   }
@@ -56,7 +57,8 @@ TEST_P(OptimizerRuns, GoOnToTheSameBitsFromACheckpoint) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, OptimizerRuns,
                          ::testing::Values(std::pair{"adam_mini", 32}, std::pair{"adafactor", 32},
-                                           std::pair{"lion", 16}, std::pair{"lion", 8}),
+                                           std::pair{"lion", 16}, std::pair{"lion", 8},
+                                           std::pair{"muon", 32}),
                          [](const auto& info) {
                            return concat(info.param.first, "_", info.param.second);
                          });

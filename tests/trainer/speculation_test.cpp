@@ -41,6 +41,7 @@ class Speculation : public ::testing::TestWithParam<Case> {
     HybridTrainerConfig config = tiny_config();
     const Case& given = GetParam();
     config.optimizer.name = given.optimizer;
+    config.optimizer.orthogonalization_period = 3;
     config.phases.ingredient = "optimizer_state";
     config.phases.lag = given.lag;
     config.phases.device_side = given.device_side;

@@ -72,13 +72,15 @@ TEST(Stretches, ProblemsAreToldByPath) {
   config.stretches = {{.until = 0.5, .sequence_length = 5},
                       {.until = 0.4, .sequence_length = 8, .effective_batch = 9},
                       {.until = 0.9, .precision = "bf16"},
+                      {.until = 0.95, .orthogonalization_period = 2},
                       {.until = 1.5, .precision = "fp8"}};
   std::string all;
   for (const std::string& problem : config.problems()) all += problem + "\n";
   for (const char* wanted :
        {"stretches[0].sequence_length: got 5, want a whole part of data.sequence_length 16",
         "stretches[1].effective_batch: got 9, want at most 8", "stretches[1].until: got 0.4",
-        "stretches[2].precision: got bf16", "stretches[3].until", "stretches[3].precision"})
+        "stretches[2].precision: got bf16", "stretches[3].orthogonalization_period: got 2",
+        "stretches[4].until", "stretches[4].precision"})
     EXPECT_NE(all.find(wanted), std::string::npos) << wanted << "\nin\n" << all;
 }
 
@@ -113,12 +115,20 @@ TEST_F(StretchedRun, EachFieldActs) {
   differs("sequence_length", [](auto& c) { c.stretches[0].sequence_length = 8; });
   differs("effective_batch", [](auto& c) { c.stretches[1].effective_batch = 3; });
   differs("precision", [](auto& c) { c.stretches[1].precision = "bf16"; });
+  differs("muon", [](auto& c) { c.optimizer.name = "muon"; });
+  differs("orthogonalization_period", [](auto& c) {
+    c.optimizer.name = "muon";
+    c.stretches[0].orthogonalization_period = 2;
+  });
   differs("batch_rule", [](auto& c) { c.schedule.batch_rule = "linear"; });
 }
 
 TEST_F(StretchedRun, ResumedAnywhereItIsTheSame) {
   HybridTrainerConfig config = stretched_config();
+  config.optimizer.name = "muon";
+  config.optimizer.orthogonalization_period = 3;
   config.stretches[1].precision = "bf16";
+  config.stretches[1].orthogonalization_period = 2;
   config.checkpoint = {.every_steps = 1, .keep = 40};
   train(config, "whole");
   for (std::int64_t stop = 2; stop < 40; stop += 3) {

@@ -38,6 +38,8 @@ class Optimizer {
   /// the visitor may replace the tensor; names
   /// of what is never negative end in ".v"; the Tensor object's address stays the same.
   virtual void visit_state(const StateVisitor& visit) = 0;
+  /// From the next step on; see OptimizerConfig. Nothing to an optimizer without one.
+  virtual void set_orthogonalization_period(std::int64_t) {}
   /// Writes back what the device has of a state whose home is elsewhere, and frees it until the next
   /// update; true if that was anything. To be called before visit_state.
   virtual bool leave_device(const Stream&) { return false; }

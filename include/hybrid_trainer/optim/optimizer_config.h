@@ -58,6 +58,8 @@ struct OptimizerConfig {
   bool paged = false;
   double slow_momentum = 0;
   std::int64_t slow_momentum_steps = 100;
+  std::int64_t orthogonalization_period = 1;
+  std::int64_t orthogonalization_blocks = 4;
   std::vector<OptimizerGroupConfig> groups{};
 
   template <class Self, class Visitor>
@@ -107,6 +109,14 @@ struct OptimizerConfig {
                 Range::at_least(0)});
     visit(Field{"slow_momentum_steps", self.slow_momentum_steps,
                 "Time constant of slow_momentum's mean, in updates.", Range::at_least(1)});
+    visit(Field{"orthogonalization_period", self.orthogonalization_period,
+                "muon orthogonalises whole matrices in the first of so many steps, and blocks of "
+                "their rows in the others; 1 is whole ones in each.",
+                Range::between(1, 1 << 20)});
+    visit(Field{"orthogonalization_blocks", self.orthogonalization_blocks,
+                "A block's rows are the shorter side divided by this, and by as much fall the "
+                "products of a step between whole ones.",
+                Range::between(2, 1 << 16)});
     visit(Field{"groups", self.groups, "Weights that are updated otherwise."});
   }
 

@@ -40,6 +40,9 @@ class SlowNesterov final : public Optimizer {
   void visit_state(const StateVisitor& visit) override;
   bool leave_device(const Stream& stream) override { return other_->leave_device(stream); }
   void set_steps_taken(std::int64_t steps) override;
+  void set_orthogonalization_period(std::int64_t steps) override {
+    other_->set_orthogonalization_period(steps);
+  }
 
  private:
   /// Of u in u', and of what has moved since x.

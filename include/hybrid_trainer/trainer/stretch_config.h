@@ -11,8 +11,8 @@ namespace hybrid_trainer {
 
 const std::vector<std::string>& stretch_precision_names();  // "fp32", "bf16"
 
-/// Steps with which a run begins and that differ from the rest in the batch or the precision, as
-/// short sequences or small batches at first. What is left out is as in the rest. A list: one
+/// Steps with which a run begins and that differ from the rest in the batch, the precision or
+/// muon's period, as short sequences or small batches at first. What is left out is as in the rest. A list: one
 /// stretch follows the other, and the configuration's own batches follow the last. None is larger
 /// than those. JSON list `stretches`.
 struct StretchConfig {
@@ -20,6 +20,7 @@ struct StretchConfig {
   std::optional<std::int64_t> sequence_length{};
   std::optional<std::int64_t> effective_batch{};
   std::optional<std::string> precision{};
+  std::optional<std::int64_t> orthogonalization_period{};
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -37,6 +38,8 @@ struct StretchConfig {
     visit(Field{"precision", self.precision,
                 "Precision in Warmup and Full in place of mixed_precision's.", Range{},
                 stretch_precision_names()});
+    visit(Field{"orthogonalization_period", self.orthogonalization_period,
+                "See optimizer.orthogonalization_period.", Range::between(1, 1 << 20)});
   }
 };
 
