@@ -2,6 +2,11 @@
 
 namespace hybrid_trainer {
 
+const std::vector<std::string>& horizon_names() {
+  static const std::vector<std::string> names{"measured", "dreamt"};
+  return names;
+}
+
 const std::vector<std::string>& ingredient_names() {
   static const std::vector<std::string> names{"backward", "optimizer_state"};
   return names;

@@ -47,6 +47,7 @@ PhaseParts::PhaseParts(Trainable& trained, const PhaseMachine::Setup& given)
       monitor(given.divergence),
       predictors(given.phases, given.make_predictor),
       bandit(given.phases),
+      planner(given.phases),
       trust(given.phases.confidence_window),
       gate(given.phases),
       finder({given.learning_rate_finder, given.ramp_steps, given.phases.forward_cost}) {
@@ -163,6 +164,7 @@ void PhaseParts::close_jump() {
   jump.batches.clear();
   gate.finish_jump(jump);
   if (bandit.chooses()) bandit.learn(jump, gate.step_length());
+  planner.see_jump(jump, line.position());
   auto& counts = statistics.predictions;
   counts.accepted += jump.decision == Decision::kAccepted;
   counts.shrunk += jump.decision == Decision::kShrunk;
@@ -185,6 +187,7 @@ void PhaseParts::save(State& state) const {
   monitor.save(state);
   predictors.save(state);
   bandit.save(state);
+  planner.save(state);
   trust.save(state);
   gate.save(state);
   line.save(state);
@@ -211,6 +214,7 @@ void PhaseParts::load(const State& state) {
   predictors = new_predictors();
   predictors.load(state, model);
   bandit.load(state);
+  planner.load(state);
   trust.load(state);
   gate.load(state);
   take_arm();

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/phases/predictor.h"
 #include "phases/direction_trust.h"
 #include "phases/jump.h"
+#include "phases/jump_planner.h"
 #include "phases/learning_rate_finder.h"
 #include "phases/predict_gate.h"
 #include "phases/prediction_bandit.h"
@@ -26,6 +27,7 @@ struct PhaseParts {
   DivergenceMonitor monitor;
   PredictorSet predictors;
   PredictionBandit bandit;
+  JumpPlanner planner;
   DirectionTrust trust;
   PredictGate gate;
   PredictionLine line;

@@ -12,6 +12,9 @@ namespace hybrid_trainer {
 /// "two_timescale", "merged", "zero".
 const std::vector<std::string>& predictor_names();
 
+/// Who chooses how far a prediction goes: "measured" or "dreamt".
+const std::vector<std::string>& horizon_names();
+
 /// What Predict goes on without: "backward" or "optimizer_state".
 const std::vector<std::string>& ingredient_names();
 /// What stands in on the device for an exact update that has not arrived: "anticipated", "sketch",
@@ -43,6 +46,8 @@ struct PhaseConfig {
   std::int64_t confidence_window = 8;
   std::string predictor = "momentum";
   std::vector<PredictionArm> arms{};
+  std::string horizon = "measured";
+  std::int64_t residual_store = 32;
   double decay = 0.9;
   std::int64_t history_interval = 3;
   std::int64_t slow_steps = 50;
@@ -97,6 +102,17 @@ struct PhaseConfig {
                 "which each prediction takes the one whose jumps have lowered the loss most for "
                 "their cost, or that was tried too seldom; all of them keep what they need. "
                 "Without any, predictor is taken, and its horizon grows from trial_steps."});
+    visit(Field{"horizon", self.horizon,
+                "Who chooses the steps of a prediction and their length. measured: what came of "
+                "the one before. dreamt: recurrent models that learn the run's loss as it goes, "
+                "which also give the confidence of a prediction, held against what came of those "
+                "before.",
+                Range{}, horizon_names()});
+    visit(Field{"residual_store", self.residual_store,
+                "Where the horizon is dreamt: predictions whose real drop of the loss is kept "
+                "beside the dreamt one; what came of the three that are most like the next one "
+                "lengthens or shortens its steps. 0 keeps none.",
+                Range::between(0, 4096)});
     visit(Field{"decay", self.decay, "Length of a predicted step as a share of the one before.",
                 Range{0, 1, true, false}});
     visit(Field{"history_interval", self.history_interval,

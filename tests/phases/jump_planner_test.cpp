@@ -1,0 +1,106 @@
+#include "phases/jump_planner.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "hybrid_trainer/core/random.h"
+
+namespace hybrid_trainer {
+namespace {
+
+PhaseConfig dreaming() {
+  PhaseConfig config;
+  config.horizon = "dreamt";
+  config.max_predict_steps = 16;
+  return config;
+}
+
+/// A run whose loss falls by 2 % of itself with each update, with noise, and by a share of that for
+/// each position of a jump, of which every eighth update makes one.
+class PlannedRun {
+ public:
+  PlannedRun(PhaseConfig config, double worth) : planner_(config), worth_(worth) {}
+  void update() {
+    const double noise = 0.01 * (to_unit_float(random_word({.seed = 5}, updates_)) - 0.5);
+    planner_.see_update(loss_ + noise, loss_);
+    loss_ *= 0.98;
+    ++updates_;
+  }
+  JumpPlanner::Plan jump() {
+    const JumpPlanner::Plan plan = planner_.plan(16);
+    Jump jump;
+    const double position = static_cast<double>(plan.steps) * plan.step_length;
+    jump.paired_drop = loss_ * 0.02 * worth_ * position;
+    jump.decision = worth_ > 0 ? Decision::kAccepted : Decision::kReverted;
+    loss_ -= worth_ > 0 ? jump.paired_drop : 0;
+    planner_.see_jump(jump, worth_ > 0 ? position : 0);
+    return plan;
+  }
+  JumpPlanner::Plan run(int updates) {
+    JumpPlanner::Plan last;
+    for (int i = 1; i <= updates; ++i) {
+      update();
+      if (i % 8 == 0) last = jump();
+    }
+    return last;
+  }
+  JumpPlanner& planner() { return planner_; }
+
+ private:
+  JumpPlanner planner_;
+  double worth_, loss_ = 4;
+  std::uint64_t updates_ = 0;
+};
+
+TEST(JumpPlanner, IsSureOfJumpsThatAlwaysComeTrueAndNotOfOthers) {
+  const JumpPlanner::Plan good = PlannedRun(dreaming(), 1).run(240),
+                          bad = PlannedRun(dreaming(), -1).run(240);
+  EXPECT_GT(good.confidence, 0.7);
+  EXPECT_LT(bad.confidence, 0.3);
+}
+
+TEST(JumpPlanner, ShortensStepsWhereDropsCameOutSmallerThanDreamt) {
+  PhaseConfig without = dreaming();
+  without.residual_store = 0;
+  const double free = PlannedRun(without, -1).run(160).step_length,
+               held = PlannedRun(dreaming(), -1).run(160).step_length;
+  EXPECT_LT(held, free);
+}
+
+TEST(JumpPlanner, PlansTheSameAfterSavingAndLoading) {
+  PlannedRun whole(dreaming(), 1), stopped(dreaming(), 1);
+  whole.run(64);
+  stopped.run(64);
+  State state;
+  stopped.planner().save(state);
+  stopped.planner() = JumpPlanner(dreaming());
+  stopped.planner().load(state);
+  const JumpPlanner::Plan a = whole.run(32), b = stopped.run(32);
+  EXPECT_EQ(a.steps, b.steps);
+  EXPECT_EQ(a.step_length, b.step_length);
+  EXPECT_EQ(a.confidence, b.confidence);
+  EXPECT_EQ(a.drop, b.drop);
+}
+
+TEST(JumpPlanner, PlansNothingWhereLengthsAreMeasured) {
+  JumpPlanner planner{PhaseConfig{}};
+  EXPECT_FALSE(planner.plans());
+  planner.see_update(1, 1);
+  State state;
+  planner.save(state);
+  EXPECT_TRUE(state.series.empty());
+}
+
+TEST(JumpPlanner, LearnsNothingFromWhatIsNotFinite) {
+  PlannedRun run(dreaming(), 1);
+  run.run(40);
+  run.planner().see_update(NAN, 1);
+  run.planner().see_update(1, INFINITY);
+  const JumpPlanner::Plan plan = run.run(8);
+  EXPECT_TRUE(std::isfinite(plan.drop));
+  EXPECT_TRUE(std::isfinite(plan.confidence));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
