@@ -12,6 +12,7 @@
 #include "hybrid_trainer/files/html_text.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
+#include "reliability.h"
 #include "report_assets.h"
 
 namespace hybrid_trainer {
@@ -232,22 +233,25 @@ std::string folded(const char* name, const std::string& text, const char* state)
 
 void write_report(const std::filesystem::path& path, const ReportInput& input) {
   Curves curves;
-  for_each_record(input.metrics, [&](const StepRecord& record) { curves.add(record); });
-  replace_file(
-      path,
-      filled(k_report_html,
-             {{"title", html_escaped(input.title)},
-              {"style", k_report_css},
-              {"script", k_report_js},
-              {"data", curves.to_json()},
-              {"tiles", tiles(input.summary)},
-              {"time_bar", time_bar(input.summary)},
-              {"phases", phase_rows(input.summary)},
-              {"savings", savings_card(input.summary)},
-              {"predictions", prediction_facts(input.summary) + recovery_facts(input.summary)},
-              {"facts", facts(input.summary)},
-              {"sample", folded("Sample of generated text", input.sample, " open")},
-              {"settings", folded("Settings", input.settings, "")}}));
+  Reliability reliability;
+  for_each_record(input.metrics, [&](const StepRecord& record) {
+    curves.add(record);
+    reliability.add(record);
+  });
+  replace_file(path, filled(k_report_html,
+                            {{"title", html_escaped(input.title)},
+                             {"style", k_report_css},
+                             {"script", k_report_js},
+                             {"data", curves.to_json()},
+                             {"tiles", tiles(input.summary)},
+                             {"time_bar", time_bar(input.summary)},
+                             {"phases", phase_rows(input.summary)},
+                             {"savings", savings_card(input.summary)},
+                             {"predictions", prediction_facts(input.summary) + reliability.html() +
+                                                 recovery_facts(input.summary)},
+                             {"facts", facts(input.summary)},
+                             {"sample", folded("Sample of generated text", input.sample, " open")},
+                             {"settings", folded("Settings", input.settings, "")}}));
 }
 
 }  // namespace hybrid_trainer

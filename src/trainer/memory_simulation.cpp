@@ -98,6 +98,7 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
   const bool predicts = phases == SimulatedPhases::kAll && longest > 0;
   short_phases.max_predict_steps = predicts ? longest : 0;
   short_phases.trial_steps = std::max<std::int64_t>(1, short_phases.max_predict_steps);
+  short_phases.horizon = "measured";  // one that is dreamt may be shorter
   short_phases.slow_steps = std::min(config.phases.slow_steps, config.phases.history_interval);
   LearningRateFinderConfig finder = config.learning_rate_finder;
   finder.interval = 1;  // so that the second step probes

@@ -60,6 +60,9 @@ const Flip kFlips[] = {
      [](auto& c) {
        c.arms = {{"momentum", 4}, {"linear", 2}};
      }},
+    {"horizon", [](auto& c) { c.horizon = "dreamt"; }},
+    {"residual_store", [](auto& c) { c.residual_store = 0; }, [](auto& c) { c.horizon = "dreamt"; },
+     60},
     {"decay", [](auto& c) { c.decay = 0.5; }},
     {"history_interval", [](auto& c) { c.history_interval = 2; },
      [](auto& c) { c.predictor = "linear"; }},

@@ -104,9 +104,9 @@ struct PhaseConfig {
                 "Without any, predictor is taken, and its horizon grows from trial_steps."});
     visit(Field{"horizon", self.horizon,
                 "Who chooses the steps of a prediction and their length. measured: what came of "
-                "the one before. dreamt: recurrent models that learn the run's loss as it goes, "
-                "which also give the confidence of a prediction, held against what came of those "
-                "before.",
+                "the one before. dreamt: recurrent models that learn the run's loss as it goes; "
+                "they choose at most the steps that are granted, and also give the confidence of a "
+                "prediction, held against what came of those before.",
                 Range{}, horizon_names()});
     visit(Field{"residual_store", self.residual_store,
                 "Where the horizon is dreamt: predictions whose real drop of the loss is kept "
