@@ -23,7 +23,7 @@ h1 small, h2 small, .soft { font-weight: 400; color: var(--soft); font-size: 13p
 table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 6px 8px; border-top: 1px solid var(--rule); vertical-align: top; }
 thead th { border-top: 0; color: var(--soft); font-weight: 400; font-size: 13px; }
-th:first-child { text-align: left; padding-left: 0; font-weight: 550; }
+th:first-child { text-align: left; padding-left: 0; font-weight: 550; white-space: nowrap; }
 td small { display: block; color: var(--soft); white-space: nowrap; }
 ul { margin: 0; padding-left: 18px; } li { overflow-wrap: anywhere; }
 .flag { color: var(--warn); } .claim { color: var(--good); font-weight: 600; }
