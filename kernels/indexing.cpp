@@ -7,10 +7,14 @@ namespace hybrid_trainer::kernels {
 namespace cpu {
 decltype(kernels::embedding_forward) embedding_forward;
 decltype(kernels::embedding_backward) embedding_backward;
+decltype(kernels::gather_columns) gather_columns;
+decltype(kernels::scatter_columns) scatter_columns;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::embedding_forward) embedding_forward;
 decltype(kernels::embedding_backward) embedding_backward;
+decltype(kernels::gather_columns) gather_columns;
+decltype(kernels::scatter_columns) scatter_columns;
 }  // namespace cuda
 
 namespace {
@@ -33,6 +37,15 @@ void check_tables(const KernelCall& call, const NamedTensor& rows, const Tensor&
                                position_table.tensor.shape().text(),
                                "; use a shorter sequence or a larger model.context"));
   }
+}
+
+void check_columns(const KernelCall& call, const Tensor& columns, const Tensor& x,
+                   const Tensor& indices) {
+  check_rank(call, {"x", x}, 2);
+  check_rank(call, {"indices", indices}, 1);
+  check_dtype(call, {"indices", indices}, DType::kI32);
+  check_shape(call, {"columns", columns}, {indices.size(0), x.size(0)});
+  check_dtype(call, {"columns", columns}, DType::kF32);
 }
 
 }  // namespace
@@ -61,6 +74,23 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
   check_dtype(call, {"dposition_table", dposition_table}, DType::kF32);
   dispatch<cpu::embedding_backward, cuda::embedding_backward>(
       call, Work::kEmbedding, dtoken_table, token_mode, dposition_table, position_mode, dy, tokens);
+}
+
+void gather_columns(const Tensor& columns, const Tensor& x, const Tensor& indices,
+                    const Stream& stream) {
+  const KernelCall call{"gather_columns", stream};
+  check_columns(call, columns, x, indices);
+  check_dtype(call, {"x", x}, DType::kF32);
+  dispatch<cpu::gather_columns, cuda::gather_columns>(call, Work::kOptimizer, columns, x, indices);
+}
+
+void scatter_columns(const Tensor& x, const Tensor& columns, const Tensor& indices,
+                     const Stream& stream) {
+  const KernelCall call{"scatter_columns", stream};
+  check_columns(call, columns, x, indices);
+  check_real(call, {"x", x});
+  dispatch<cpu::scatter_columns, cuda::scatter_columns>(call, Work::kOptimizer, x, columns,
+                                                        indices);
 }
 
 }  // namespace hybrid_trainer::kernels

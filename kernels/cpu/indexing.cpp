@@ -17,6 +17,18 @@ void check_tokens(const char* kernel, const Tensor& tokens, std::int64_t vocabul
   }
 }
 
+/// body(row, k, column) for each row and each index.
+template <class Body>
+void for_columns(std::int64_t rows, const Tensor& indices, const Body& body) {
+  const std::int64_t count = indices.elements();
+  const std::int32_t* const ids = indices.data<std::int32_t>();
+  parallel_rows(rows, count, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      for (std::int64_t k = 0; k < count; ++k) body(row, k, ids[k]);
+    }
+  });
+}
+
 }  // namespace
 
 void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& token_table,
@@ -70,6 +82,26 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
           position[i] += load(from + i);
         }
       }
+    });
+  });
+}
+
+void gather_columns(const Tensor& columns, const Tensor& x, const Tensor& indices, const Stream&) {
+  const std::int64_t rows = x.size(0), width = x.size(1);
+  float* const to = columns.data<float>();
+  const float* const from = x.data<float>();
+  for_columns(rows, indices, [=](std::int64_t row, std::int64_t k, std::int64_t column) {
+    to[k * rows + row] = from[row * width + column];
+  });
+}
+
+void scatter_columns(const Tensor& x, const Tensor& columns, const Tensor& indices, const Stream&) {
+  const std::int64_t rows = x.size(0), width = x.size(1);
+  const float* const from = columns.data<float>();
+  visit_real(x.dtype(), [&](auto real) {
+    auto* const to = x.data<decltype(real)>();
+    for_columns(rows, indices, [=](std::int64_t row, std::int64_t k, std::int64_t column) {
+      store(to + row * width + column, from[k * rows + row]);
     });
   });
 }

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/cuda/column_sums.cuh"
+#include "kernels/cuda/for_packs.cuh"
 #include "kernels/cuda/radix_sort.cuh"
 
 namespace hybrid_trainer::kernels::cuda {
@@ -195,6 +196,32 @@ void sum_segments(const TokenTable& table, const SegmentRows& rows, const T* dy,
          table, lines, rows);
 }
 
+// ---- Columns: a thread for each element of those that are taken.
+
+struct GatherColumns {
+  float* columns;
+  const float* x;
+  const std::int32_t* indices;
+  std::int64_t rows, width;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    columns[i] = x[i % rows * width + indices[i / rows]];
+  }
+};
+
+template <class T>
+struct ScatterColumns {
+  T* x;
+  const float* columns;
+  const std::int32_t* indices;
+  std::int64_t rows, width;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const float value[1] = {columns[i]};
+    store_pack(x + i % rows * width + indices[i / rows], value);
+  }
+};
+
 }  // namespace
 
 void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& token_table,
@@ -241,6 +268,23 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
                     dy.data<T>(), stream);
     column_sums<T>(dposition_table.data<float>(), dy.data<T>(), tokens.size(0), length * columns,
                    position_mode == GradientMode::kAccumulate, stream);
+  });
+}
+
+void gather_columns(const Tensor& columns, const Tensor& x, const Tensor& indices,
+                    const Stream& stream) {
+  for_packs<1>(stream, "gather_columns", columns.elements(),
+               GatherColumns{columns.data<float>(), x.data<float>(), indices.data<std::int32_t>(),
+                             x.size(0), x.size(1)});
+}
+
+void scatter_columns(const Tensor& x, const Tensor& columns, const Tensor& indices,
+                     const Stream& stream) {
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    for_packs<1>(stream, "scatter_columns", columns.elements(),
+                 ScatterColumns<T>{x.data<T>(), columns.data<float>(), indices.data<std::int32_t>(),
+                                   x.size(0), x.size(1)});
   });
 }
 

@@ -128,6 +128,12 @@ const std::vector<Case> kRows{
      [](const Tensors& t, const Stream& s) {
        embedding_backward(t[0], kAdd, t[1], kAdd, t[2], t[3], s);
      }},
+    {"gather_columns",
+     {{"columns", {2, 3}}, {"x", {3, 8}}, {"indices", {2}, DType::kI32}},
+     [](const Tensors& t, const Stream& s) { gather_columns(t[0], t[1], t[2], s); }},
+    {"scatter_columns",
+     {{"x", {3, 8}}, {"columns", {2, 3}}, {"indices", {2}, DType::kI32}},
+     [](const Tensors& t, const Stream& s) { scatter_columns(t[0], t[1], t[2], s); }},
 };
 
 const std::vector<Case> kAttention{

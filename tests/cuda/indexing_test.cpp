@@ -31,6 +31,24 @@ TEST(CudaEmbedding, Forward) {
   }
 }
 
+TEST(CudaColumns, GoAndComeAsOnTheProcessor) {
+  const Stream host = cpu_stream();
+  const Tensor indices = tensor_of({40, 3, 0, 17}, {4}, DType::kI32, host);
+  for (const std::int64_t rows : {1, 7, 300}) {
+    const Tensor columns = random_tensor({4, rows}, DType::kF32, 1, host);
+    expect_like_cpu({columns, random_tensor({rows, 41}, DType::kF32, 2, host), indices}, 0,
+                    concat("gather ", rows), [](const Tensors& t, const Stream& stream) {
+                      gather_columns(t[0], t[1], t[2], stream);
+                    });
+    for (const DType dtype : kRealTypes) {
+      expect_like_cpu({random_tensor({rows, 41}, dtype, 2, host), columns, indices}, 0,
+                      concat("scatter ", rows), [](const Tensors& t, const Stream& stream) {
+                        scatter_columns(t[0], t[1], t[2], stream);
+                      });
+    }
+  }
+}
+
 TEST(CudaEmbedding, ATokenOutsideTheTableGivesNaN) {
   const Stream host = cpu_stream();
   const Stream stream = cuda_stream();

@@ -88,5 +88,21 @@ TEST(Embedding, NamesATokenBeyondTheVocabularyAndAPositionBeyondTheContext) {
                ShapeMismatch);
 }
 
+TEST(Columns, AreTakenAsRowsAndPutBackWhereTheyWere) {
+  const Stream stream = cpu_stream();
+  const Tensor indices = tensor_of({3, 0}, {2}, DType::kI32, stream);
+  const Tensor x =
+      tensor_of({0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23}, {3, 4}, DType::kF32, stream);
+  const Tensor columns = Tensor::empty({2, 3}, DType::kF32, MemoryKind::kActivations, stream);
+  gather_columns(columns, x, indices, stream);
+  expect_close(columns, {3, 13, 23, 0, 10, 20}, 0);
+  const Tensor changed = tensor_of({1.5, 2.5, 3.5, -1, -2, -3}, {2, 3}, DType::kF32, stream);
+  for (const DType dtype : kRealTypes) {
+    const Tensor y = tensor_of(values_of(x), {3, 4}, dtype, stream);
+    scatter_columns(y, changed, indices, stream);
+    expect_close(y, {-1, 1, 2, 1.5, -2, 11, 12, 2.5, -3, 21, 22, 3.5}, 0);
+  }
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::kernels

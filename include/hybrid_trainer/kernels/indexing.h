@@ -19,4 +19,13 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
                         const Tensor& dposition_table, GradientMode position_mode, const Tensor& dy,
                         const Tensor& tokens, const Stream& stream);
 
+/// columns[k, r] = x[r, indices[k]]: some of a matrix's columns, each as a row. x: (R, C) f32.
+/// columns: (K, R) f32. indices: (K) i32 within [0, C), which is not checked.
+void gather_columns(const Tensor& columns, const Tensor& x, const Tensor& indices,
+                    const Stream& stream);
+/// x[r, indices[k]] = columns[k, r]; other columns stay. The indices differ. x: f32 or bf16, the
+/// rest as in gather_columns.
+void scatter_columns(const Tensor& x, const Tensor& columns, const Tensor& indices,
+                     const Stream& stream);
+
 }  // namespace hybrid_trainer::kernels
