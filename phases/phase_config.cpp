@@ -13,7 +13,7 @@ const std::vector<std::string>& ingredient_names() {
 }
 
 const std::vector<std::string>& device_side_names() {
-  static const std::vector<std::string> names{"anticipated", "sketch", "none"};
+  static const std::vector<std::string> names{"anticipated", "sketch", "selective", "none"};
   return names;
 }
 

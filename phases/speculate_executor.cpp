@@ -17,7 +17,7 @@ void SpeculateExecutor::judge(const LateUpdate& arrived, PhaseOutcome& outcome) 
                          " late, for at most ", config.max_predict_steps, " steps"));
   }
   outcome.prediction_error = arrived.prediction_error;
-  const bool limited = config.prediction_error_limit > 0 && config.device_side != "none";
+  const bool limited = config.prediction_error_limit > 0 && config.forecasts_updates();
   if (!limited || arrived.prediction_error.value_or(0) <= config.prediction_error_limit) return;
   parts_.stops_speculating = true;
   outcome.warns = true;

@@ -60,9 +60,12 @@ void LateUpdates::save(State& state) const {
   }
 }
 
+bool LateUpdates::is_saved(const State& state) {
+  return state.integers.contains("speculation.late") && state.integer("speculation.late") != 0;
+}
+
 void LateUpdates::load(const State& state, const std::vector<float>& rates, const Stream& stream) {
-  if (!state.integers.contains("speculation.late") || state.integer("speculation.late") == 0)
-    return;
+  if (!is_saved(state)) return;
   allocate(stream);
   is_late_ = true;
   step_ = state.integer("speculation.step");
@@ -99,8 +102,7 @@ void LateUpdates::load(const State& state, const std::vector<float>& rates, cons
                     stream);
     }
   }
-  first_job_ = worker_.submitted() - (step_ - 1 + lag_);
-  submit_forecast(place(step_ - 1), rates);
+  submit_last_forecast(rates);
 }
 
 }  // namespace hybrid_trainer

@@ -13,20 +13,6 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Hands each exact weight the gradient that its update takes.
-class GivenGradients final : public GradientSink {
- public:
-  Tensor gradient(const Parameter&) const override { return now_; }
-  void give(Parameter& parameter, const Tensor& gradient) {
-    now_ = gradient;
-    parameter.begin_gradient(*this, 1);
-    if (gradient) parameter.gradient_was_replayed();
-  }
-
- private:
-  Tensor now_;
-};
-
 /// ‖x − y‖², x is overwritten.
 double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream) {
   kernels::axpy(x, x, -1, y, stream);
@@ -56,7 +42,7 @@ LateUpdates::LateUpdates(const OptimizerConfig& config, const std::vector<Parame
       host_(host),
       brings_state_(home.pool() != host),
       weights_(parameters.size()),
-      given_(std::make_unique<GivenGradients>()),
+      forecasts_(settings.device_side == "selective" ? 0 : static_cast<std::size_t>(settings.lag)),
       arrived_(static_cast<std::size_t>(settings.lag)),
       worker_(settings.worker_threads, !device.device().simulated) {
   std::vector<Parameter*> exact;
@@ -109,7 +95,7 @@ void LateUpdates::update_now(std::size_t index, float learning_rate, float gradi
     wait_for_copy(here, gradient, stream);
     gradient = here;
   }
-  static_cast<GivenGradients&>(*given_).give(*weight.exact, gradient);
+  given_.give(*weight.exact, gradient);
   AtHand here(weight, host_);
   exact_->update_weight(index, learning_rate, gradient_scale, host_);
   weight.live->refresh_from(here.master(), stream);
@@ -120,7 +106,7 @@ void LateUpdates::update_now(std::size_t index, float learning_rate, float gradi
 void LateUpdates::allocate(const Stream& stream) {
   for (ExactWeight& weight : weights_) {
     const MemoryLabel label(weight.parameter->name());
-    while (weight.forecasts.size() < static_cast<std::size_t>(lag_))
+    while (weight.forecasts.size() < forecasts_)
       weight.forecasts.push_back(
           groups_[weight.group].on_host->empty_forecast(*weight.exact, host_));
     const auto gradient = [&](const Stream& where) {
@@ -139,20 +125,33 @@ void LateUpdates::begin(const std::vector<float>& rates, const Stream& stream) {
   try {
     allocate(stream);
   } catch (const OutOfMemory&) {
-    for (ExactWeight& weight : weights_) {
-      weight.forecasts.clear();
-      weight.sent.clear();
-      weight.flying.clear();
-    }
+    free_buffers();
     throw;
   }
   is_late_ = true;
   step_ = 0;
   flying_.clear();
   arrived_.assign(arrived_.size(), {});
+  submit_first_forecasts(rates);
+}
+
+void LateUpdates::free_buffers() {
+  for (ExactWeight& weight : weights_) {
+    weight.forecasts.clear();
+    weight.sent.clear();
+    weight.flying.clear();
+  }
+}
+
+void LateUpdates::submit_first_forecasts(const std::vector<float>& rates) {
   first_job_ = worker_.submitted();
   for (std::int64_t i = 0; i < lag_; ++i)
     submit_forecast(place(i), {rates.begin(), rates.begin() + i + 1});
+}
+
+void LateUpdates::submit_last_forecast(const std::vector<float>& rates) {
+  first_job_ = worker_.submitted() - (step_ - 1 + lag_);
+  submit_forecast(place(step_ - 1), rates);
 }
 
 void LateUpdates::submit_forecast(std::size_t at, std::vector<float> rates) {
@@ -177,6 +176,18 @@ void LateUpdates::write_forecast(ExactWeight& weight, std::size_t at, std::span<
       own, host_);
 }
 
+Tensor LateUpdates::gradient_sent(const ExactWeight& weight, std::int64_t step) const {
+  const std::size_t at = sent_place(step);
+  return weight.has_sent[at] != 0 ? weight.sent[at] : Tensor{};
+}
+
+Tensor LateUpdates::gradient_here(const ExactWeight& weight, std::int64_t step,
+                                  const Flying& one) const {
+  if (step == step_) return one.finite ? weight.parameter->gradient() : Tensor{};
+  if (!gradient_sent(weight, step)) return {};
+  return weight.flying[static_cast<std::size_t>(step % (lag_ - 1))];
+}
+
 std::vector<kernels::GradientInFlight> LateUpdates::in_flight(const ExactWeight& weight,
                                                               std::int64_t last,
                                                               const std::deque<Flying>& flying,
@@ -186,13 +197,8 @@ std::vector<kernels::GradientInFlight> LateUpdates::in_flight(const ExactWeight&
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t step = last - count + 1 + i;
     const Flying& one = flying[static_cast<std::size_t>(i)];
-    Tensor gradient;
-    if (on_device && step == last) {
-      if (one.finite) gradient = weight.parameter->gradient();
-    } else if (weight.has_sent[sent_place(step)] != 0) {
-      gradient = on_device ? weight.flying[static_cast<std::size_t>(step % (lag_ - 1))]
-                           : weight.sent[sent_place(step)];
-    }
+    const Tensor gradient =
+        on_device ? gradient_here(weight, step, one) : gradient_sent(weight, step);
     if (!gradient) continue;
     const double rate = weight.rate_factor * static_cast<double>(one.learning_rate);
     gradients.push_back({gradient, {}, {}, one.scale, static_cast<float>(rate)});
@@ -225,7 +231,7 @@ void LateUpdates::send(const LateStep& step, const Stream& stream) {
 
 ArrivedUpdate LateUpdates::wait_for_step(const LateStep& step, const Stream& stream) {
   ArrivedUpdate result;
-  result.waited_seconds = worker_.wait_until_done(first_job_ + step_ + 1);
+  result.waited_seconds = wait_for_forecast();
   result.lag = static_cast<std::int64_t>(flying_.size());
   if (result.waited_seconds > 0) ++use_.waits;
   use_.wait_seconds += result.waited_seconds;
@@ -236,9 +242,15 @@ ArrivedUpdate LateUpdates::wait_for_step(const LateStep& step, const Stream& str
   if (flying_.size() > static_cast<std::size_t>(lag_)) flying_.pop_front();
   compose(stream);
   send(step, stream);
-  worker_.submit([this, at = step_, step, flying = flying_] { update_late(at, step, flying); });
+  submit_update(step);
   ++step_;
   return result;
+}
+
+double LateUpdates::wait_for_forecast() { return worker_.wait_until_done(first_job_ + step_ + 1); }
+
+void LateUpdates::submit_update(const LateStep& step) {
+  worker_.submit([this, at = step_, step, flying = flying_] { update_late(at, step, flying); });
 }
 
 /// The exact update by the gradient of that step, how far its prediction was off, and the forecast
@@ -255,9 +267,7 @@ void LateUpdates::update_late(std::int64_t step, const LateStep& given,
     const MemoryLabel label(weight.parameter->name());
     AtHand here(weight, host_);
     if (given.finite) {
-      const std::size_t at = sent_place(step);
-      static_cast<GivenGradients&>(*given_).give(
-          *weight.exact, weight.has_sent[at] != 0 ? weight.sent[at] : Tensor{});
+      given_.give(*weight.exact, gradient_sent(weight, step));
       exact_->update_weight(i, given.learning_rate, given.gradient_scale, host_);
       const Tensor guess =
           Tensor::empty(weight.parameter->shape(), DType::kF32, MemoryKind::kWorkspace, host_);

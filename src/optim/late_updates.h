@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "exact_weight.h"
+#include "given_gradients.h"
 #include "hybrid_trainer/core/stream.h"
 #include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "update_worker.h"
@@ -19,6 +20,7 @@ class LateUpdates {
   LateUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
               const SpeculationSettings& settings, const Stream& device,
               const std::shared_ptr<MemoryPool>& host, const Stream& home);
+  virtual ~LateUpdates() = default;
 
   Optimizer& exact() { return *exact_; }
   const Stream& host() const { return host_; }
@@ -28,18 +30,50 @@ class LateUpdates {
   void begin(const std::vector<float>& rates, const Stream& stream);
   bool is_late() const { return is_late_; }
   ArrivedUpdate wait_for_step(const LateStep& step, const Stream& stream);
-  void wait_for_exact_weights(const Stream& stream);
+  virtual void wait_for_exact_weights(const Stream& stream);
   void wait_until_idle() { worker_.wait_until_idle(); }
   SpeculationUse use() const;
-  void save(State& state) const;
-  void load(const State& state, const std::vector<float>& rates, const Stream& stream);
+  virtual void save(State& state) const;
+  virtual void load(const State& state, const std::vector<float>& rates, const Stream& stream);
 
- private:
+ protected:
   /// A gradient in flight: what its update is made with.
   struct Flying {
     bool finite;
     float learning_rate, scale;
   };
+  // What composition step_ waits for, the composition, and what the worker is then given.
+  virtual double wait_for_forecast();
+  virtual void compose(const Stream& stream);
+  virtual void submit_update(const LateStep& step);
+  virtual void allocate(const Stream& stream);
+  virtual void free_buffers();
+  /// For the first L compositions, where the lag begins.
+  virtual void submit_first_forecasts(const std::vector<float>& rates);
+  /// The newest, where it goes on.
+  virtual void submit_last_forecast(const std::vector<float>& rates);
+  static bool is_saved(const State& state);
+
+  std::size_t place(std::int64_t step) const { return static_cast<std::size_t>(step % lag_); }
+  std::size_t sent_place(std::int64_t step) const {
+    return static_cast<std::size_t>(step % (2 * lag_ - 1));
+  }
+  /// Of a step, undefined where there is none; on the device of the one under way too.
+  Tensor gradient_sent(const ExactWeight& weight, std::int64_t step) const;
+  Tensor gradient_here(const ExactWeight& weight, std::int64_t step, const Flying& one) const;
+
+  const std::int64_t lag_;
+  Stream host_;  // the worker's
+  bool brings_state_;
+  std::vector<ExactWeight> weights_;
+  GivenGradients given_;  // to the exact optimizer
+  std::unique_ptr<Optimizer> exact_;
+  bool is_late_ = false;
+  std::int64_t step_ = 0;      // of the composition to come
+  std::deque<Flying> flying_;  // the last L, oldest first
+  Event sent_;
+
+ private:
   struct Group {
     std::unique_ptr<UpdatePredictor> on_device, on_host;
   };
@@ -49,37 +83,23 @@ class LateUpdates {
   };
 
   void add_groups(const OptimizerConfig& config, const std::string& device_side);
-  std::size_t place(std::int64_t step) const { return static_cast<std::size_t>(step % lag_); }
-  std::size_t sent_place(std::int64_t step) const {
-    return static_cast<std::size_t>(step % (2 * lag_ - 1));
-  }
-  /// In the gradients of step `last` and those before it that are not in its forecast.
+  /// The gradients of step `last` and those before it that are not in its forecast.
   std::vector<kernels::GradientInFlight> in_flight(const ExactWeight& weight, std::int64_t last,
                                                    const std::deque<Flying>& flying,
                                                    bool on_device) const;
-  void allocate(const Stream& stream);
-  void compose(const Stream& stream);
   void send(const LateStep& step, const Stream& stream);
   void update_late(std::int64_t step, const LateStep& given, const std::deque<Flying>& flying);
-  void write_forecasts(std::size_t at, std::span<const float> rates);
   void write_forecast(ExactWeight& weight, std::size_t at, std::span<const float> rates,
                       const AtHand& here);
   void submit_forecast(std::size_t at, std::vector<float> rates);
 
-  const std::int64_t lag_;
-  Stream host_;  // the worker's
-  bool brings_state_;
-  std::vector<ExactWeight> weights_;
-  std::unique_ptr<GradientSink> given_;  // to the exact optimizer
-  std::unique_ptr<Optimizer> exact_;
   std::vector<Group> groups_;
-  bool is_late_ = false;
-  std::int64_t step_ = 0;         // of the composition to come
+  std::size_t forecasts_;         // of each weight
   std::int64_t first_job_ = 0;    // whose forecast is for composition 0
-  std::deque<Flying> flying_;     // the last L, oldest first
   std::vector<Arrived> arrived_;  // by step
-  Event sent_;
   SpeculationUse use_;
+
+ protected:
   UpdateWorker worker_;  // stops before the rest goes
 };
 

@@ -1,6 +1,6 @@
 #include "hybrid_trainer/optim/speculative_optimizer.h"
 
-#include "late_updates.h"
+#include "selective_updates.h"
 
 namespace hybrid_trainer {
 
@@ -11,7 +11,11 @@ SpeculativeOptimizer::SpeculativeOptimizer(const OptimizerConfig& config,
                                            const std::shared_ptr<MemoryPool>& host,
                                            const Stream& home)
     : parameters_(std::move(parameters)),
-      late_(std::make_unique<LateUpdates>(config, parameters_, settings, device, host, home)) {}
+      late_(
+          settings.device_side == "selective"
+              ? std::make_unique<SelectiveUpdates>(config, parameters_, settings, device, host,
+                                                   home)
+              : std::make_unique<LateUpdates>(config, parameters_, settings, device, host, home)) {}
 
 SpeculativeOptimizer::~SpeculativeOptimizer() = default;
 

@@ -342,12 +342,11 @@ const std::vector<std::string>& predictable_optimizer_names() {
   return names;
 }
 
-bool is_forecast(const std::string& device_side) { return device_side != "none"; }
-
 std::unique_ptr<UpdatePredictor> make_update_predictor(const OptimizerConfig& config,
                                                        const std::string& device_side,
                                                        const std::vector<Parameter*>& parameters) {
-  if (!is_forecast(device_side)) return std::make_unique<LatePredictor>();
+  if (device_side != "anticipated" && device_side != "sketch")
+    return std::make_unique<LatePredictor>();
   return named_row(kPredictors, "optimizer.name", config.name)
       .make(config, device_side == "sketch", parameters);
 }

@@ -63,10 +63,8 @@ class UpdatePredictor {
   virtual void free_workspace() {}
 };
 
-/// Whether the device side's predictions are such that a bad one means that something is wrong.
-bool is_forecast(const std::string& device_side);
-
-/// The predictor of `config.name`'s updates, by `device_side`, one of device_side_names().
+/// The predictor of `config.name`'s updates, by `device_side`: anticipated or sketch; another one
+/// predicts nothing.
 /// `parameters`: all that it is for.
 std::unique_ptr<UpdatePredictor> make_update_predictor(const OptimizerConfig& config,
                                                        const std::string& device_side,

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-UpdateWorker::~UpdateWorker() {
+void UpdateWorker::stop() {
   thread_.request_stop();
   if (thread_.joinable()) thread_.join();
 }

@@ -15,7 +15,7 @@ class UpdateWorker {
  public:
   /// `threads`: for the products of its jobs. Not `beside`: jobs are done where they are given.
   UpdateWorker(int threads, bool beside) : threads_(threads), beside_(beside) {}
-  ~UpdateWorker();
+  ~UpdateWorker() { stop(); }
   UpdateWorker(const UpdateWorker&) = delete;
   UpdateWorker& operator=(const UpdateWorker&) = delete;
 
@@ -26,6 +26,8 @@ class UpdateWorker {
   /// are given up.
   double wait_until_done(std::int64_t jobs);
   double wait_until_idle() { return wait_until_done(submitted_); }
+  /// After the jobs that there are; then no more may be given.
+  void stop();
   double seconds() const;  // of all jobs done
 
  private:

@@ -134,7 +134,8 @@ TEST_F(CudaTraining, LateUpdatesArriveAsTheProcessorsDoWhateverTheOrderOfStreams
     std::int64_t lag;
   };
   for (const Rule& rule : {Rule{"adamw", "anticipated", 1}, Rule{"muon", "anticipated", 1},
-                           Rule{"muon", "sketch", 2}, Rule{"lion", "anticipated", 2}}) {
+                           Rule{"muon", "sketch", 2}, Rule{"lion", "anticipated", 2},
+                           Rule{"muon", "selective", 1}, Rule{"adamw", "selective", 3}}) {
     config.optimizer.name = rule.optimizer;
     config.phases.device_side = rule.device_side;
     config.phases.lag = rule.lag;

@@ -5,129 +5,20 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <map>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
-#include "tests/optim/parameter_set.h"
+#include "tests/optim/late_parameters.h"
 
 namespace hybrid_trainer {
 namespace {
 
+using testing::config_of;
+using testing::distance;
+using testing::Exact;
+using testing::Late;
 using testing::numbers;
-using testing::ParameterSet;
-using testing::same_bits;
-
-constexpr float kRate = 0.02f, kScale = 0.5f;
-
-OptimizerConfig config_of(const std::string& name) {
-  OptimizerConfig config;
-  config.name = name;
-  return config;
-}
-
-float rate_of_step(std::int64_t step) { return kRate / static_cast<float>(1 + step); }
-
-/// Parameters with a speculative optimizer, and gradients that depend on the step alone.
-class Late {
- public:
-  Late(const OptimizerConfig& config, const SpeculationSettings& settings, const Stream* home,
-       DType dtype = DType::kF32, std::optional<std::size_t> host_budget = {})
-      : lag_(settings.lag),
-        host_(MemoryPool::create("host", host_budget)),
-        device_(MemoryPool::create("device")),
-        set_(device_),
-        optimizer_(config, set_.pointers(), settings, device_, host_.pool(),
-                   home == nullptr ? host_ : *home) {
-    for (Parameter* parameter : set_.pointers()) parameter->compute_in(dtype, device_);
-  }
-
-  void step_now(std::size_t without = 100) {
-    set_.set_gradients(static_cast<std::uint64_t>(steps_), without);
-    optimizer_.step(rate_of_step(steps_), kScale, device_);
-    ++steps_;
-  }
-  std::vector<float> rates(std::int64_t from) const {
-    std::vector<float> rates;
-    for (std::int64_t i = 0; i < lag_; ++i) rates.push_back(rate_of_step(from + i));
-    return rates;
-  }
-  ArrivedUpdate step_late(bool finite = true, std::size_t without = 100) {
-    optimizer_.begin_lag(rates(steps_), device_);
-    set_.set_gradients(static_cast<std::uint64_t>(steps_), without);
-    const LateStep step{finite, rate_of_step(steps_), kScale, rates(steps_ + 1)};
-    ++steps_;
-    return optimizer_.wait_for_late_step(step, device_);
-  }
-  void skip_a_step() { ++steps_; }
-  void drain() { optimizer_.wait_for_exact_weights(device_); }
-  std::vector<std::vector<float>> masters() {
-    optimizer_.visit_state([](const std::string&, Tensor&) {});
-    std::vector<std::vector<float>> all;
-    for (Parameter* parameter : set_.pointers()) all.push_back(numbers(parameter->home_master()));
-    return all;
-  }
-  std::vector<std::vector<float>> state() {
-    std::vector<std::vector<float>> all;
-    optimizer_.visit_state(
-        [&](const std::string&, Tensor& tensor) { all.push_back(numbers(tensor)); });
-    return all;
-  }
-  /// What products read.
-  std::vector<std::vector<float>> live() {
-    std::vector<std::vector<float>> all;
-    for (Parameter* parameter : set_.pointers())
-      all.push_back(numbers(parameter->acquire_master(device_)));
-    return all;
-  }
-
-  std::int64_t lag_, steps_ = 0;
-  Stream host_, device_;
-  ParameterSet set_;
-  SpeculativeOptimizer optimizer_;
-};
-
-/// The same gradients, applied at once by the optimizer itself.
-class Exact {
- public:
-  explicit Exact(const OptimizerConfig& config, DType dtype = DType::kF32)
-      : optimizer_(make_optimizer(config, set_.pointers(), stream_)) {
-    for (Parameter* parameter : set_.pointers()) parameter->compute_in(dtype, stream_);
-  }
-  void step(std::size_t without = 100) {
-    set_.set_gradients(static_cast<std::uint64_t>(steps_), without);
-    optimizer_->step(rate_of_step(steps_), kScale, stream_);
-    ++steps_;
-  }
-  std::vector<std::vector<float>> masters() {
-    std::vector<std::vector<float>> all;
-    for (Parameter* parameter : set_.pointers()) all.push_back(numbers(parameter->home_master()));
-    return all;
-  }
-  std::vector<std::vector<float>> state() {
-    std::vector<std::vector<float>> all;
-    optimizer_->visit_state(
-        [&](const std::string&, Tensor& tensor) { all.push_back(numbers(tensor)); });
-    return all;
-  }
-  std::int64_t steps_ = 0;
-  Stream stream_{MemoryPool::create("device")};
-  ParameterSet set_{stream_};
-  std::unique_ptr<Optimizer> optimizer_;
-};
-
-double distance(const std::vector<std::vector<float>>& x,
-                const std::vector<std::vector<float>>& y) {
-  double sum = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    for (std::size_t k = 0; k < x[i].size(); ++k) {
-      const double off = static_cast<double>(x[i][k]) - static_cast<double>(y[i][k]);
-      sum += off * off;
-    }
-  }
-  return std::sqrt(sum);
-}
+using testing::rate_of_step;
 
 struct Case {
   std::string optimizer, device_side;
@@ -256,18 +147,7 @@ TEST_P(SpeculativeUpdates, GoesOnWhereItWasSavedBitForBit) {
     }
     for (int i = 0; i < 3; ++i) first.step_now();
     for (int i = 0; i < saved_after; ++i) first.step_late();
-    State state;
-    std::map<std::string, Tensor> moments;
-    first.optimizer_.visit_state([&](const std::string& name, Tensor& t) { moments[name] = t; });
-    first.optimizer_.save_late(state);
-    second.optimizer_.visit_state([&](const std::string& name, Tensor& tensor) {
-      copy(tensor, moments.at(name), second.host_);
-    });
-    for (std::size_t i = 0; i < second.set_.size(); ++i)
-      copy(second.set_[i].home_master(), first.set_[i].home_master(), second.host_);
-    second.optimizer_.set_steps_taken(first.optimizer_.steps_taken());
-    second.steps_ = first.steps_;
-    second.optimizer_.load_late(state, second.rates(second.steps_), second.device_);
+    second.go_on_from(first);
     EXPECT_EQ(second.live(), first.live());
     for (int i = saved_after; i < 12; ++i) resumed.push_back(second.step_late().prediction_error);
     EXPECT_EQ(second.live(), whole.live()) << saved_after;
@@ -281,13 +161,7 @@ TEST_P(SpeculativeUpdates, AGradientThatIsNotFiniteMakesNoUpdateAndReachesNoWeig
   Exact exact(config());
   for (int i = 0; i < 14; ++i) {
     if (i == 3 || i == 6 || i == 7) {
-      late.set_.set_gradients(99);
-      for (Parameter* parameter : late.set_.pointers())
-        parameter->gradient().data<float>()[0] = std::nanf("");
-      late.optimizer_.begin_lag(late.rates(late.steps_), late.device_);
-      late.optimizer_.wait_for_late_step(
-          {false, rate_of_step(late.steps_), NAN, late.rates(late.steps_ + 1)}, late.device_);
-      ++late.steps_;
+      late.step_not_finite();
       ++exact.steps_;
     } else {
       i < 2 ? late.step_now() : static_cast<void>(late.step_late());

@@ -85,10 +85,10 @@ TEST(SpeculatePhase, EndsWherePredictionsAreTooFarOff) {
 }
 
 TEST(SpeculatePhase, GoesOnWhateverTheErrorWhereThereIsNoLimitOrNoPrediction) {
-  for (const bool control : {false, true}) {
+  for (const std::string side : {"anticipated", "selective", "none"}) {
     PhaseMachine::Setup setup = late_setup();
-    setup.phases.prediction_error_limit = control ? 0.1 : 0;
-    if (control) setup.phases.device_side = "none";
+    setup.phases.prediction_error_limit = side == "anticipated" ? 0 : 0.1;
+    setup.phases.device_side = side;
     BowlRun run({}, setup, 0.1);
     run.bowl.prediction_error = 50;
     EXPECT_EQ(letters_of(run.run(14)), "wwwffffpppppcc");

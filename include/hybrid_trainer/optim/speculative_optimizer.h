@@ -15,7 +15,7 @@ class LateUpdates;
 
 struct SpeculationSettings {
   std::int64_t lag = 1;                     // L, 1 to 8
-  std::string device_side = "anticipated";  // see make_update_predictor
+  std::string device_side = "anticipated";  // see make_update_predictor and SelectiveUpdates
   int worker_threads = 1;
 };
 

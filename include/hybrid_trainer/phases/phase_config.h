@@ -67,6 +67,8 @@ struct PhaseConfig {
   std::int64_t worker_threads = 1;
   double prediction_error_limit = 1.0;
 
+  /// Whether a bad prediction of an update means that something is wrong.
+  bool forecasts_updates() const { return device_side == "anticipated" || device_side == "sketch"; }
   bool predicts_backward() const { return ingredient == "backward"; }
 
   /// Short jumps, checked often and on more batches.
@@ -169,7 +171,9 @@ struct PhaseConfig {
                 "What stands in for an update under way. anticipated: weights come with the part "
                 "that the momentum will make of it, and the device adds the gradient's part. "
                 "sketch: the device has the momentum in 8 bits and follows the optimizer's rule. "
-                "none: nothing, the control.",
+                "selective, a control (ZenFlow's rule): the tenth of each matrix's columns with "
+                "the largest gradients is updated at once on the device, the others by the mean "
+                "of `lag` steps, `lag` steps late. none: nothing, the control.",
                 Range{}, device_side_names()});
     visit(Field{"exact_state", self.exact_state,
                 "Where masters and optimizer state are, where the ingredient is optimizer_state: "

@@ -1,0 +1,187 @@
+#include "selective_updates.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::string column_key(const char* side, const char* part, const ExactWeight& weight) {
+  return concat("speculation.selected.", side, ".", part, ".", weight.parameter->name());
+}
+
+/// body(step, what it was given, the number of its update) for the steps of a window that make one.
+template <class Window, class Body>
+void for_updates(const Window& window, std::int64_t last, std::int64_t updates, const Body& body) {
+  std::int64_t step = last - static_cast<std::int64_t>(window.size());
+  std::int64_t update =
+      updates - std::ranges::count_if(window, [](const auto& one) { return one.finite; });
+  for (const auto& one : window) {
+    ++step;
+    if (one.finite) body(step, one, ++update);
+  }
+}
+
+}  // namespace
+
+void SelectiveUpdates::allocate(const Stream& stream) {
+  LateUpdates::allocate(stream);
+  if (on_device_) return;
+  if (!on_host_) on_host_.emplace(config_, weights_, host_);
+  on_device_.emplace(config_, weights_, stream);
+  for (std::size_t i = bases_.size(); i < weights_.size(); ++i) {
+    const Tensor master = weights_[i].storage->home_master();
+    bases_.push_back(brings_state_ ? Tensor::empty_like(master, MemoryKind::kPredictor, host_)
+                                   : master);
+  }
+}
+
+void SelectiveUpdates::free_buffers() {
+  LateUpdates::free_buffers();
+  on_host_.reset();
+  on_device_.reset();
+  bases_.clear();
+}
+
+void SelectiveUpdates::submit_first_forecasts(const std::vector<float>&) {
+  updates_ = exact_->steps_taken();
+  submit_gathering(true);
+}
+
+void SelectiveUpdates::submit_last_forecast(const std::vector<float>&) {
+  updates_ = exact_->steps_taken();
+  submit_gathering(false);
+}
+
+/// Before the first window has ended the momentum stands for its mean gradient.
+void SelectiveUpdates::submit_gathering(bool selects) {
+  worker_.submit([this, selects] {
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+      const MemoryLabel label(weights_[i].parameter->name());
+      const AtHand here(weights_[i], host_);
+      if (selects) on_host_->select(i, *weights_[i].m, host_);
+      write_base(i, here);
+    }
+  });
+}
+
+void SelectiveUpdates::write_base(std::size_t index, const AtHand& here) {
+  on_host_->gather(index, here.master(), weights_[index].state, host_);
+  if (brings_state_) kernels::cast(bases_[index], here.master(), host_);
+}
+
+double SelectiveUpdates::wait_for_forecast() {
+  return takes_columns() ? worker_.wait_until_idle() : 0;
+}
+
+void SelectiveUpdates::compose(const Stream& stream) {
+  if (flying_.back().finite) ++updates_;
+  const bool takes = takes_columns();
+  const std::deque<Flying> window = takes ? flying_ : std::deque<Flying>{flying_.back()};
+  for (std::size_t i = 0; i < weights_.size(); ++i) {
+    ExactWeight& weight = weights_[i];
+    const MemoryLabel label(weight.parameter->name());
+    if (takes) {
+      kernels::cast(weight.live->live(), StagedTensor(bases_[i], Use::kRead, stream), stream);
+      on_device_->copy_from(*on_host_, i, stream);
+    }
+    for_updates(window, step_, updates_, [&](std::int64_t step, const Flying& one, auto update) {
+      const Tensor gradient = gradient_here(weight, step, one);
+      if (gradient) on_device_->update(i, gradient, update, one.learning_rate, one.scale, stream);
+    });
+    on_device_->write_to(i, weight.live->live(), stream);
+    weight.live->set_exact(false);
+  }
+}
+
+void SelectiveUpdates::submit_update(const LateStep&) {
+  if ((step_ + 1) % lag_ == 0) submit_window(step_, lag_);
+}
+
+void SelectiveUpdates::submit_window(std::int64_t last, std::int64_t steps) {
+  worker_.submit([this, last, updates = updates_,
+                  window = std::deque<Flying>(flying_.end() - steps, flying_.end())] {
+    update_window(last, window, updates);
+  });
+}
+
+void SelectiveUpdates::update_window(std::int64_t last, const std::deque<Flying>& window,
+                                     std::int64_t updates) {
+  sent_.synchronize();  // and whatever read the columns that are chosen anew
+  if (std::ranges::none_of(window, &Flying::finite)) return;
+  exact_->set_steps_taken(updates - 1);
+  exact_->begin_step(host_);
+  for (std::size_t i = 0; i < weights_.size(); ++i) update_weight(i, last, window, updates);
+  exact_->end_step(host_);
+}
+
+void SelectiveUpdates::update_weight(std::size_t index, std::int64_t last,
+                                     const std::deque<Flying>& window, std::int64_t updates) {
+  ExactWeight& weight = weights_[index];
+  const MemoryLabel label(weight.parameter->name());
+  AtHand here(weight, host_);
+  const Tensor mean =
+      Tensor::empty(weight.parameter->shape(), DType::kF32, MemoryKind::kWorkspace, host_);
+  int count = 0;
+  for_updates(window, last, updates, [&](std::int64_t step, const Flying& one, auto update) {
+    const Tensor gradient = gradient_sent(weight, step);
+    if (!gradient) return;
+    on_host_->update(index, gradient, update, one.learning_rate, one.scale, host_);
+    if (count++ == 0) {
+      kernels::scale(mean, gradient, one.scale, host_);
+    } else {
+      kernels::axpy(mean, mean, one.scale, gradient, host_);
+    }
+  });
+  if (count == 0) return;
+  kernels::scale(mean, mean, 1 / static_cast<float>(count), host_);
+  given_.give(*weight.exact, mean);
+  exact_->update_weight(index, window.back().learning_rate, 1, host_);
+  on_host_->scatter(index, here.master(), weight.state, host_);
+  on_host_->select(index, mean, host_);
+  write_base(index, here);
+  here.write_back();
+}
+
+void SelectiveUpdates::wait_for_exact_weights(const Stream& stream) {
+  const bool was_late = is_late_;
+  if (was_late && step_ % lag_ != 0) submit_window(step_ - 1, step_ % lag_);
+  LateUpdates::wait_for_exact_weights(stream);
+  if (was_late) on_device_.reset();
+}
+
+void SelectiveUpdates::save(State& state) const {
+  LateUpdates::save(state);
+  if (!is_saved(state)) return;
+  for (std::size_t i = 0; i < weights_.size(); ++i) {
+    on_host_->visit_tensors(i, [&](const std::string& part, const Tensor& tensor) {
+      if (part == "columns" && tensor)
+        state.tensors[column_key("next", "columns", weights_[i])] = tensor;
+    });
+    if (takes_columns()) continue;
+    on_device_->visit_tensors(i, [&](const char* part, const Tensor& tensor) {
+      if (tensor) state.tensors[column_key("live", part, weights_[i])] = tensor;
+    });
+  }
+}
+
+void SelectiveUpdates::load(const State& state, const std::vector<float>& rates,
+                            const Stream& stream) {
+  if (!is_saved(state)) return;
+  allocate(stream);
+  const auto take = [&](const SelectedColumns& columns, const char* side, const Stream& where) {
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+      columns.visit_tensors(i, [&](const char* part, const Tensor& tensor) {
+        const std::string key = column_key(side, part, weights_[i]);
+        if (tensor && state.tensors.contains(key)) wait_for_copy(tensor, state.tensor(key), where);
+      });
+    }
+  };
+  take(*on_host_, "next", host_);
+  take(*on_device_, "live", stream);
+  LateUpdates::load(state, rates, stream);
+}
+
+}  // namespace hybrid_trainer
