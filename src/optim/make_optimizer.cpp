@@ -84,12 +84,13 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
   return std::make_unique<GroupedOptimizer>(std::move(parameters), std::move(parts), where);
 }
 
-double update_flops(const OptimizerConfig& config, const std::vector<Parameter*>& parameters) {
+double update_flops(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
+                    const Stream& stream) {
   double sum = 0;
   for (const OptimizerGroup& group : optimizer_groups(config, parameters)) {
     if (group.config.name != "muon") continue;
     for (const std::size_t member : group.members)
-      sum += orthogonalization_flops(group.config, parameters[member]->shape());
+      sum += orthogonalization_flops(group.config, *parameters[member], stream);
   }
   return sum;
 }

@@ -29,15 +29,18 @@ std::int64_t rows_together(const OptimizerConfig& config, const Shape& shape, st
   return is_whole(config, step) ? shape[0] : block_rows(config, shape);
 }
 
-double orthogonalization_flops(const OptimizerConfig& config, const Shape& shape) {
-  const double whole = Orthogonalizer::flops(shape, shape[0]),
-               blocks = Orthogonalizer::flops(shape, block_rows(config, shape));
-  return blocks + (whole - blocks) / static_cast<double>(config.orthogonalization_period);
-}
-
 DType products_of(const Parameter& parameter, const Stream& stream) {
   const bool fast = stream.device().type != DeviceType::kCpu || multiplies_bfloat16();
   return parameter.compute_dtype() == DType::kBF16 && fast ? DType::kBF16 : DType::kF32;
+}
+
+double orthogonalization_flops(const OptimizerConfig& config, const Parameter& matrix,
+                               const Stream& stream) {
+  const Shape& shape = matrix.shape();
+  const DType products = products_of(matrix, stream);
+  const double whole = Orthogonalizer::flops(shape, shape[0], products),
+               blocks = Orthogonalizer::flops(shape, block_rows(config, shape), products);
+  return blocks + (whole - blocks) / static_cast<double>(config.orthogonalization_period);
 }
 
 Orthogonalizer orthogonalizer_for(const std::vector<Parameter*>& parameters, const Stream& stream) {

@@ -41,8 +41,9 @@ float update_scale(const Shape& shape);
 std::int64_t rows_together(const OptimizerConfig& config, const Shape& shape, std::int64_t step);
 /// The precision of the phase: bf16 if weights have bf16 copies, unless bf16 is slower here.
 DType products_of(const Parameter& parameter, const Stream& stream);
-/// Operations of the products that orthogonalise a matrix of this shape, on average over steps.
-double orthogonalization_flops(const OptimizerConfig& config, const Shape& shape);
+/// Operations of the products that orthogonalise a matrix, on average over steps.
+double orthogonalization_flops(const OptimizerConfig& config, const Parameter& matrix,
+                               const Stream& stream);
 /// With room for the largest of these matrices. Throws ShapeMismatch for another shape.
 Orthogonalizer orthogonalizer_for(const std::vector<Parameter*>& parameters, const Stream& stream);
 

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/recomputation.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "hybrid_trainer/trainer/phase_precision.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -43,7 +44,11 @@ StepCost::StepCost(const HybridTrainerConfig& config, Device device, const Memor
   if (!config.phases.predicts_backward()) return;  // late updates are made beside the step
   const Stream nowhere(make_device_pool({device.type, device.index, true}));
   const auto model = make_model(config.model, 0, nowhere, registry);
-  update_flops_ = update_flops(config.optimizer, trainable_parameters(*model));
+  const PhasePrecision precision(config.mixed_precision, config.model.width, device);
+  const std::vector<Parameter*> parameters = trainable_parameters(*model);
+  for (Parameter* parameter : parameters)
+    parameter->compute_in(precision.of(Phase::kFull), nowhere);
+  update_flops_ = update_flops(config.optimizer, parameters, nowhere);
 }
 
 double StepCost::there(double bytes, const std::string& placement) const {

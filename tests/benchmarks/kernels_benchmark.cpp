@@ -21,6 +21,7 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
 #include "hybrid_trainer/kernels/quantization.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "src/optim/orthogonalizer.h"
 
 namespace {
 
@@ -214,6 +215,23 @@ void attention(Benchmark& b) {
             [&] { attention_backward(dqkv, dy, y, log_sum_exp, qkv, kHeads, b.stream()); });
 }
 
+void orthogonalizer(Benchmark& b) {
+  for (const auto& [rows, columns] :
+       {std::pair{768, 256}, {256, 256}, {1024, 256}, {256, 1024}, {2304, 768}, {3072, 768}}) {
+    const Shape shape{rows, columns};
+    const std::int64_t side = std::min(rows, columns);
+    Orthogonalizer orthogonalizer(shape.elements(), side, b.stream());
+    const Tensor u = orthogonalizer.input(rows, columns), given = b.f32(shape);
+    for (const std::int64_t together : {std::int64_t{rows}, side / 2, side / 4}) {
+      const std::string name = concat("orthogonalizer ", rows, " x ", columns, " by ", together);
+      b.product(name.c_str(), 0, Orthogonalizer::flops(shape, together, b.dtype()), [&] {
+        copy(u, given, b.stream());
+        orthogonalizer.orthogonal_blocks(u, together, b.dtype(), b.stream());
+      });
+    }
+  }
+}
+
 void optimizer(Benchmark& b) {
   const Tensor w = b.f32({kParameters}), m = b.f32({kParameters}), v = b.f32({kParameters}),
                g = b.f32({kParameters});
@@ -272,6 +290,7 @@ int main(int count, char** arguments) {
   attention(benchmark);
   rows(benchmark);
   optimizer(benchmark);
+  orthogonalizer(benchmark);
   benchmark.print_total();
   generation(benchmark);
   return 0;

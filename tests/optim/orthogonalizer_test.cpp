@@ -43,7 +43,7 @@ TEST_P(OrthogonalizerOfShape, BringsSingularValuesNearOneAndKeepsSingularVectors
   EXPECT_GT(svd.singularValues().minCoeff(), 0.6);
   const Matrix want =
       rows <= columns ? newton_schulz(before) : newton_schulz(before.transpose()).transpose();
-  EXPECT_LT((after - want).cwiseAbs().maxCoeff(), 1e-5);
+  EXPECT_LT((after - want).cwiseAbs().maxCoeff(), 3e-5);  // f32 near 3.4445⁵
 }
 
 TEST_P(OrthogonalizerOfShape, RoundsOnlyFactorsInBF16) {
@@ -86,7 +86,7 @@ TEST(Orthogonalizer, TakesBlocksOfRowsEachByItself) {
       for (int begin = 0; begin < rows; begin += together) {
         const int count = std::min(together, rows - begin);
         const Matrix want = orthogonal(before.middleRows(begin, count));
-        EXPECT_LT((after.middleRows(begin, count) - want).cwiseAbs().maxCoeff(), 1e-5)
+        EXPECT_LT((after.middleRows(begin, count) - want).cwiseAbs().maxCoeff(), 5e-5)
             << rows << " x " << columns << ", rows from " << begin;
       }
     }
@@ -95,10 +95,68 @@ TEST(Orthogonalizer, TakesBlocksOfRowsEachByItself) {
 
 TEST(Orthogonalizer, BlocksCostByAsMuchLessAsThereAreInTheShorterSide) {
   for (const Shape& shape : {Shape{768, 256}, Shape{256, 1024}, Shape{256, 256}}) {
-    const double whole = Orthogonalizer::flops(shape, shape[0]),
-                 blocks = Orthogonalizer::flops(shape, 64);
+    const double whole = Orthogonalizer::flops(shape, shape[0], DType::kBF16),
+                 blocks = Orthogonalizer::flops(shape, 64, DType::kBF16);
     EXPECT_LT(4 * blocks, 1.05 * whole) << shape.text();
     EXPECT_GT(6 * blocks, whole) << shape.text();
+  }
+}
+
+TEST(Orthogonalizer, CountsItsProducts) {
+  const double cube = 2.0 * 16 * 16 * 16;  // one product of (16, 16) matrices
+  EXPECT_EQ(Orthogonalizer::flops({16, 64}, 16, DType::kBF16), 5 * (2 * 4 + 1) * cube);
+  EXPECT_EQ(Orthogonalizer::flops({16, 64}, 16, DType::kF32), (2 * 4 + 17) * cube);
+  EXPECT_EQ(Orthogonalizer::flops({64, 16}, 64, DType::kF32), (2 * 4 + 17) * cube);
+  EXPECT_EQ(Orthogonalizer::flops({16, 16}, 16, DType::kF32), 5 * 3 * cube);
+}
+
+/// Of the singular values that are given, between random orthonormal vectors.
+Matrix with_singular_values(const Eigen::VectorXd& values, Eigen::Index columns,
+                            const Stream& stream) {
+  const auto basis = [&](Eigen::Index size, std::uint64_t seed) {
+    const Matrix normal = to_eigen(testing::normal_tensor({size, values.size()}, seed, stream));
+    return Matrix(Eigen::HouseholderQR<Matrix>(normal).householderQ() *
+                  Matrix::Identity(size, values.size()));
+  };
+  return basis(values.size(), 1) * values.asDiagonal() * basis(columns, 2).transpose();
+}
+
+/// Rounding makes small eigenvalues of the Gram matrix negative, and their errors grow with them. In
+/// spectral norm, of the five steps in double, whose result has about 1.
+TEST(Orthogonalizer, StaysNearDoubleHoweverThinTheMatrix) {
+  const Stream stream(MemoryPool::create("device"));
+  constexpr int kRows = 48;
+  const auto decades = [](double count) {
+    return Eigen::VectorXd(Eigen::VectorXd::LinSpaced(kRows, 0, -count).unaryExpr([](double power) {
+      return std::pow(10.0, power);
+    }));
+  };
+  Eigen::VectorXd one = Eigen::VectorXd::Zero(kRows), half = Eigen::VectorXd::Ones(kRows),
+                  outlier = Eigen::VectorXd::Constant(kRows, 1e-3);
+  one[0] = 1;
+  half.tail(kRows / 2).setZero();
+  outlier[0] = 1;
+  for (const Eigen::VectorXd& values : {decades(2), decades(4), decades(8), one, half, outlier}) {
+    const auto error_at = [&, &values = values](int columns) {
+      const Matrix before = with_singular_values(values, columns, stream);
+      double worst = 0;
+      for (const bool is_tall : {false, true}) {
+        const Matrix given = is_tall ? Matrix(before.transpose()) : before;
+        Orthogonalizer orthogonalizer(given.size(), kRows, stream);
+        const Tensor u = orthogonalizer.input(given.rows(), given.cols());
+        for (Eigen::Index i = 0; i < given.size(); ++i)
+          u.data<float>()[i] = static_cast<float>(given.data()[i]);
+        const Matrix want = orthogonal(to_eigen(u));
+        const Matrix after = to_eigen(orthogonalizer.orthogonal(u, DType::kF32, stream));
+        worst = std::max(worst, Eigen::JacobiSVD<Matrix>(after - want).singularValues()[0]);
+      }
+      return worst;
+    };
+    const double anew = error_at(2 * kRows - 1), by_gram = error_at(2 * kRows),
+                 by_long_gram = error_at(8 * kRows);
+    EXPECT_LT(anew, 1e-4) << values.transpose();
+    EXPECT_LT(by_gram, 3e-3) << values.transpose();
+    EXPECT_LT(by_long_gram, 3e-3) << values.transpose();
   }
 }
 

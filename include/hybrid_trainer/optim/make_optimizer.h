@@ -29,7 +29,9 @@ inline std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                                  const Stream& stream) {
   return make_optimizer(config, std::move(parameters), stream, stream);
 }
-/// Operations of the products in one update, on average over steps: those that orthogonalise.
-double update_flops(const OptimizerConfig& config, const std::vector<Parameter*>& parameters);
+/// Operations of the products in one update on the stream's device in the dtype that the parameters
+/// compute in, on average over steps: those that orthogonalise.
+double update_flops(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
+                    const Stream& stream);
 
 }  // namespace hybrid_trainer
