@@ -55,6 +55,7 @@ TEST_F(MuonOnMatrices, MovesMatricesByTheOrthogonalisedNesterovMomentum) {
 TEST_F(MuonOnMatrices, OrthogonalisesBlocksBetweenWholeSteps) {
   OptimizerConfig config;
   config.orthogonalization_period = 3;
+  config.orthogonalization_blocks = 4;
   Muon muon(config, matrices(parameters_), stream_, stream_);
   std::map<const Parameter*, std::vector<double>> m;
   for (std::uint64_t t = 1; t <= 8; ++t) {

@@ -35,7 +35,7 @@ TEST(ConfigChanges, AreToldWhereTheSavedStateMeansTheSame) {
            {"device", "cpu"},
            {"optimizer.learning_rate", "0.5"},
            {"optimizer.orthogonalization_period", "5"},
-           {"optimizer.orthogonalization_blocks", "2"},
+           {"optimizer.orthogonalization_blocks", "4"},
            {"schedule.name", "constant"},
            {"divergence.loss_sigmas", "9"},
            {"predict_aware_memory.offload_strategy", "none"}}) {

@@ -76,7 +76,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"optimizer.slow_momentum", {{"optimizer.slow_momentum", "0.5"}}},
       {"optimizer.slow_momentum_steps", {{"optimizer.slow_momentum_steps", "10"}}},
       {"optimizer.orthogonalization_period", {{"optimizer.orthogonalization_period", "3"}}},
-      {"optimizer.orthogonalization_blocks", {{"optimizer.orthogonalization_blocks", "2"}}},
+      {"optimizer.orthogonalization_blocks", {{"optimizer.orthogonalization_blocks", "4"}}},
       {"optimizer.groups", {{"optimizer.groups", R"([{"match": "vector", "name": "sgd"}])"}}},
       {"schedule.name", {{"schedule.name", "constant"}}},
       {"schedule.warmup_steps", {{"schedule.warmup_steps", "8"}}},

@@ -59,7 +59,7 @@ struct OptimizerConfig {
   double slow_momentum = 0;
   std::int64_t slow_momentum_steps = 100;
   std::int64_t orthogonalization_period = 1;
-  std::int64_t orthogonalization_blocks = 4;
+  std::int64_t orthogonalization_blocks = 2;
   std::vector<OptimizerGroupConfig> groups{};
 
   template <class Self, class Visitor>
