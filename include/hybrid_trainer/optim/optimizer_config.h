@@ -113,10 +113,12 @@ struct OptimizerConfig {
                 "muon orthogonalises whole matrices in the first of so many steps, and blocks of "
                 "their rows in the others; 1 is whole ones in each.",
                 Range::between(1, 1 << 20)});
-    visit(Field{"orthogonalization_blocks", self.orthogonalization_blocks,
-                "A block's rows are the shorter side divided by this, and by as much fall the "
-                "products of a step between whole ones.",
-                Range::between(2, 1 << 16)});
+    visit(Field{
+        "orthogonalization_blocks", self.orthogonalization_blocks,
+        "A block's rows are the shorter side divided by this; so are, about, the products of a "
+        "step between whole ones in bf16, and less so in fp32, whose whole ones are cheap "
+        "where a matrix is oblong.",
+        Range::between(2, 1 << 16)});
     visit(Field{"groups", self.groups, "Weights that are updated otherwise."});
   }
 
