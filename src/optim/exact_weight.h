@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/nn/live_weight.h"
 #include "hybrid_trainer/nn/parameter.h"
+#include "state_queue.h"
 #include "update_predictor.h"
 
 namespace hybrid_trainer {
@@ -46,22 +47,30 @@ struct ExactWeight {
   std::vector<UpdateForecast> forecasts{};  // by step
 };
 
-/// A weight's master and state in host memory, where they do not lie there, until this is destroyed.
+/// A weight's master and state in host memory until this is destroyed: where they do not lie there
+/// the queue, which must outlive this, brings them and takes them back.
 class AtHand {
  public:
-  AtHand(ExactWeight& weight, const Stream& host);
+  /// `queue`: none where they lie on the host. Throws OutOfMemory, IoError.
+  AtHand(ExactWeight& weight, StateQueue* queue, const Stream& host);
   ~AtHand();
   AtHand(const AtHand&) = delete;
   AtHand& operator=(const AtHand&) = delete;
-  /// Brings what has changed back to where it lies. Throws IoError.
-  void write_back();
-  const Tensor& master() const { return here_.front(); }
+  const Tensor& master() const { return master_; }
 
  private:
-  Tensor bring(const Tensor& home);
+  struct Held {
+    ~Held() {
+      for (; count > 0; --count) queue->release();
+    }
+    StateQueue* queue;
+    int count = 0;
+  };
+  Tensor bring(const Tensor& home, const Stream& host);
+  Held held_;
   ExactWeight& weight_;
-  const Stream& host_;
-  std::vector<Tensor> homes_, here_;  // the master, then the state
+  Tensor master_;
+  std::vector<Tensor> homes_;  // of the state
 };
 
 }  // namespace hybrid_trainer

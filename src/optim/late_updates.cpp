@@ -40,7 +40,7 @@ LateUpdates::LateUpdates(const OptimizerConfig& config, const std::vector<Parame
                          const std::shared_ptr<MemoryPool>& host, const Stream& home)
     : lag_(settings.lag),
       host_(host),
-      brings_state_(home.pool() != host),
+      queue_(home.pool() != host ? std::make_unique<StateQueue>() : nullptr),
       weights_(parameters.size()),
       forecasts_(settings.device_side == "selective" ? 0 : static_cast<std::size_t>(settings.lag)),
       arrived_(static_cast<std::size_t>(settings.lag)),
@@ -85,6 +85,16 @@ void LateUpdates::add_groups(const OptimizerConfig& config, const std::string& d
   }
 }
 
+void LateUpdates::begin_step_now() {
+  exact_->begin_step(host_);
+  if (queue_) queue_->begin_update();
+}
+
+void LateUpdates::end_step_now() {
+  if (queue_) queue_->end_update();
+  exact_->end_step(host_);
+}
+
 void LateUpdates::update_now(std::size_t index, float learning_rate, float gradient_scale,
                              const Stream& stream) {
   ExactWeight& weight = weights_[index];
@@ -96,11 +106,10 @@ void LateUpdates::update_now(std::size_t index, float learning_rate, float gradi
     gradient = here;
   }
   given_.give(*weight.exact, gradient);
-  AtHand here(weight, host_);
+  const AtHand here(weight, queue_.get(), host_);
   exact_->update_weight(index, learning_rate, gradient_scale, host_);
   weight.live->refresh_from(here.master(), stream);
-  here.write_back();
-  if (brings_state_) stream.synchronize();  // before what is at hand goes
+  if (queue_) stream.synchronize();  // before what is at hand goes
 }
 
 void LateUpdates::allocate(const Stream& stream) {
@@ -156,10 +165,8 @@ void LateUpdates::submit_last_forecast(const std::vector<float>& rates) {
 
 void LateUpdates::submit_forecast(std::size_t at, std::vector<float> rates) {
   worker_.submit([this, at, rates = std::move(rates)] {
-    for (ExactWeight& weight : weights_) {
-      const AtHand here(weight, host_);
-      write_forecast(weight, at, rates, here);
-    }
+    for_weights_at_hand(
+        [&](ExactWeight& weight, const AtHand& here) { write_forecast(weight, at, rates, here); });
   });
 }
 
@@ -262,13 +269,10 @@ void LateUpdates::update_late(std::int64_t step, const LateStep& given,
   double missed = 0, moved = 0, worst = 0;
   Arrived& arrived = arrived_[place(step)];
   arrived = {};
-  for (std::size_t i = 0; i < weights_.size(); ++i) {
-    ExactWeight& weight = weights_[i];
-    const MemoryLabel label(weight.parameter->name());
-    AtHand here(weight, host_);
+  for_weights_at_hand([&](ExactWeight& weight, const AtHand& here) {
     if (given.finite) {
       given_.give(*weight.exact, gradient_sent(weight, step));
-      exact_->update_weight(i, given.learning_rate, given.gradient_scale, host_);
+      exact_->update_weight(index_of(weight), given.learning_rate, given.gradient_scale, host_);
       const Tensor guess =
           Tensor::empty(weight.parameter->shape(), DType::kF32, MemoryKind::kWorkspace, host_);
       const UpdateForecast& forecast = weight.forecasts[place(step)];
@@ -284,8 +288,7 @@ void LateUpdates::update_late(std::int64_t step, const LateStep& given,
       }
     }
     write_forecast(weight, place(step), given.rates_to_come, here);
-    here.write_back();
-  }
+  });
   if (!given.finite) return;
   exact_->end_step(host_);
   if (missed == 0) {

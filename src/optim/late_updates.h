@@ -23,8 +23,9 @@ class LateUpdates {
   virtual ~LateUpdates() = default;
 
   Optimizer& exact() { return *exact_; }
-  const Stream& host() const { return host_; }
-  /// The exact update of one weight at lag 0, between exact().begin_step and end_step.
+  /// The exact update of one weight at lag 0, between these two.
+  void begin_step_now();
+  void end_step_now();
   void update_now(std::size_t index, float learning_rate, float gradient_scale,
                   const Stream& stream);
   void begin(const std::vector<float>& rates, const Stream& stream);
@@ -53,6 +54,19 @@ class LateUpdates {
   /// The newest, where it goes on.
   virtual void submit_last_forecast(const std::vector<float>& rates);
   static bool is_saved(const State& state);
+  /// body(weight, at hand) for each weight; while one is used, the last is written and the next read.
+  template <class Body>
+  void for_weights_at_hand(const Body& body) {
+    if (queue_) queue_->begin_update();
+    for (ExactWeight& weight : weights_) {
+      const MemoryLabel label(weight.parameter->name());
+      body(weight, AtHand(weight, queue_.get(), host_));
+    }
+    if (queue_) queue_->end_update();
+  }
+  std::size_t index_of(const ExactWeight& weight) const {
+    return static_cast<std::size_t>(&weight - weights_.data());
+  }
 
   std::size_t place(std::int64_t step) const { return static_cast<std::size_t>(step % lag_); }
   std::size_t sent_place(std::int64_t step) const {
@@ -63,8 +77,8 @@ class LateUpdates {
   Tensor gradient_here(const ExactWeight& weight, std::int64_t step, const Flying& one) const;
 
   const std::int64_t lag_;
-  Stream host_;  // the worker's
-  bool brings_state_;
+  Stream host_;                        // the worker's
+  std::unique_ptr<StateQueue> queue_;  // of what does not lie on the host
   std::vector<ExactWeight> weights_;
   GivenGradients given_;  // to the exact optimizer
   std::unique_ptr<Optimizer> exact_;

@@ -33,8 +33,7 @@ void SelectiveUpdates::allocate(const Stream& stream) {
   on_device_.emplace(config_, weights_, stream);
   for (std::size_t i = bases_.size(); i < weights_.size(); ++i) {
     const Tensor master = weights_[i].storage->home_master();
-    bases_.push_back(brings_state_ ? Tensor::empty_like(master, MemoryKind::kPredictor, host_)
-                                   : master);
+    bases_.push_back(queue_ ? Tensor::empty_like(master, MemoryKind::kPredictor, host_) : master);
   }
 }
 
@@ -58,18 +57,16 @@ void SelectiveUpdates::submit_last_forecast(const std::vector<float>&) {
 /// Before the first window has ended the momentum stands for its mean gradient.
 void SelectiveUpdates::submit_gathering(bool selects) {
   worker_.submit([this, selects] {
-    for (std::size_t i = 0; i < weights_.size(); ++i) {
-      const MemoryLabel label(weights_[i].parameter->name());
-      const AtHand here(weights_[i], host_);
-      if (selects) on_host_->select(i, *weights_[i].m, host_);
-      write_base(i, here);
-    }
+    for_weights_at_hand([&](ExactWeight& weight, const AtHand& here) {
+      if (selects) on_host_->select(index_of(weight), *weight.m, host_);
+      write_base(index_of(weight), here);
+    });
   });
 }
 
 void SelectiveUpdates::write_base(std::size_t index, const AtHand& here) {
   on_host_->gather(index, here.master(), weights_[index].state, host_);
-  if (brings_state_) kernels::cast(bases_[index], here.master(), host_);
+  if (queue_) kernels::cast(bases_[index], here.master(), host_);
 }
 
 double SelectiveUpdates::wait_for_forecast() {
@@ -113,15 +110,15 @@ void SelectiveUpdates::update_window(std::int64_t last, const std::deque<Flying>
   if (std::ranges::none_of(window, &Flying::finite)) return;
   exact_->set_steps_taken(updates - 1);
   exact_->begin_step(host_);
-  for (std::size_t i = 0; i < weights_.size(); ++i) update_weight(i, last, window, updates);
+  for_weights_at_hand([&](ExactWeight& weight, const AtHand& here) {
+    update_weight(weight, here, last, window, updates);
+  });
   exact_->end_step(host_);
 }
 
-void SelectiveUpdates::update_weight(std::size_t index, std::int64_t last,
+void SelectiveUpdates::update_weight(ExactWeight& weight, const AtHand& here, std::int64_t last,
                                      const std::deque<Flying>& window, std::int64_t updates) {
-  ExactWeight& weight = weights_[index];
-  const MemoryLabel label(weight.parameter->name());
-  AtHand here(weight, host_);
+  const std::size_t index = index_of(weight);
   const Tensor mean =
       Tensor::empty(weight.parameter->shape(), DType::kF32, MemoryKind::kWorkspace, host_);
   int count = 0;
@@ -142,7 +139,6 @@ void SelectiveUpdates::update_weight(std::size_t index, std::int64_t last,
   on_host_->scatter(index, here.master(), weight.state, host_);
   on_host_->select(index, mean, host_);
   write_base(index, here);
-  here.write_back();
 }
 
 void SelectiveUpdates::wait_for_exact_weights(const Stream& stream) {

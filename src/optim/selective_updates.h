@@ -45,8 +45,8 @@ class SelectiveUpdates final : public LateUpdates {
   void submit_window(std::int64_t last, std::int64_t steps);
   /// `window`: its steps, of which `last` is the last; `updates`: of all steps up to it.
   void update_window(std::int64_t last, const std::deque<Flying>& window, std::int64_t updates);
-  void update_weight(std::size_t index, std::int64_t last, const std::deque<Flying>& window,
-                     std::int64_t updates);
+  void update_weight(ExactWeight& weight, const AtHand& here, std::int64_t last,
+                     const std::deque<Flying>& window, std::int64_t updates);
   void write_base(std::size_t index, const AtHand& here);
 
   OptimizerConfig config_;

@@ -21,7 +21,7 @@ SpeculativeOptimizer::~SpeculativeOptimizer() = default;
 
 void SpeculativeOptimizer::begin_step(const Stream&) {
   require(!late_->is_late(), "updates are under way; wait_for_exact_weights first");
-  late_->exact().begin_step(late_->host());
+  late_->begin_step_now();
   ++steps_;
 }
 
@@ -30,7 +30,7 @@ void SpeculativeOptimizer::update_weight(std::size_t index, float learning_rate,
   late_->update_now(index, learning_rate, gradient_scale, stream);
 }
 
-void SpeculativeOptimizer::end_step(const Stream&) { late_->exact().end_step(late_->host()); }
+void SpeculativeOptimizer::end_step(const Stream&) { late_->end_step_now(); }
 
 void SpeculativeOptimizer::write_momentum_directions(const std::vector<Tensor>&, float,
                                                      const Stream&) {
