@@ -38,6 +38,8 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config) {
   sample.gradient_accumulation.micro_batches = 1;
   sample.optimizer = {};
   sample.optimizer.name = "sgd";
+  sample.phases = {};  // whose updates, where they are late, are of other optimizers
+  sample.stretches = {};
   return sample;
 }
 

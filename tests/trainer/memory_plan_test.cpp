@@ -180,5 +180,17 @@ TEST(StepRates, AreMeasuredOnTheConfigsOwnKindOfBlock) {
   EXPECT_TRUE(free_disk_space(config));
 }
 
+TEST(StepRates, AreMeasuredWhereUpdatesAreLateAndStretchesChangeThem) {
+  const Stream stream(MemoryPool::create("device"));
+  HybridTrainerConfig config = four_layers();
+  config.optimizer.name = "muon";
+  config.phases.ingredient = "optimizer_state";
+  StretchConfig first;
+  first.until = 0.5;
+  first.orthogonalization_period = 5;
+  config.stretches.push_back(first);
+  EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e8);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer
