@@ -10,16 +10,13 @@ struct MemoryOption {
   const char* off;
 };
 
+constexpr const char* kPredictsOffload = "predict_aware_memory.offload_strategy";
 constexpr MemoryOption kMemoryOptions[] = {
-    {"memory.recompute", "0"},
-    {"memory.activations", "device"},
-    {"memory.activation_bits", "32"},
-    {"memory.optimizer_state", "device"},
-    {"memory.weights", "device"},
-    {"memory.gradients", "keep"},
-    {"optimizer.state_bits", "32"},
-    {"optimizer.paged", "false"},
-    {"predict_aware_memory.offload_strategy", "none"},
+    {"memory.recompute", "0"},         {"memory.activations", "device"},
+    {"memory.activation_bits", "32"},  {"memory.optimizer_state", "device"},
+    {"memory.weights", "device"},      {"memory.gradients", "keep"},
+    {"optimizer.state_bits", "32"},    {"optimizer.paged", "false"},
+    {"phases.ingredient", "backward"}, {kPredictsOffload, "none"},
 };
 constexpr const char* kMicroBatchesKey = "gradient_accumulation.micro_batches";
 
@@ -56,6 +53,7 @@ std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, De
       saving.by_phase[i] = less(without.phases[i].peak_bytes, with.phases[i].peak_bytes);
   };
   for (const auto& [key, off] : kMemoryOptions) {
+    if (key == kPredictsOffload && config.optimizer_state_home() != "device") continue;
     HybridTrainerConfig changed = as_is;
     set_field(changed, key, off);
     add(key, changed);

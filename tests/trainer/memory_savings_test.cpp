@@ -48,6 +48,17 @@ TEST(MemorySavings, AreOfEachOptionThatIsOn) {
   for (const MemorySaving& saving : three) EXPECT_GT(saving.device_bytes, 0) << saving.option;
 }
 
+TEST(MemorySavings, OfLateUpdatesAreStateAndMastersInEachPhase) {
+  HybridTrainerConfig config = small_config();
+  config.phases.ingredient = "optimizer_state";
+  config.predict_aware_memory.offload_strategy = "cpu_offload";
+  const auto found = simulate_savings(config, {});
+  ASSERT_EQ(found.size(), 1u) << "the state is on the host in each phase";
+  EXPECT_EQ(found[0].option, "phases.ingredient");
+  const auto moments = static_cast<std::int64_t>(2 * sizeof(float) * elements_of(config));
+  EXPECT_GT(found[0].by_phase[static_cast<std::size_t>(Phase::kFull)], moments * 9 / 10);
+}
+
 TEST(MemorySavings, OfPredictAreOfPredictAlone) {
   HybridTrainerConfig config = small_config();
   config.predict_aware_memory.offload_strategy = "cpu_offload";
@@ -66,7 +77,7 @@ TEST(MemorySavings, TakeLittleTimeForALargeModel) {
   config.memory.gradients = "consume";
   config.memory.recompute = 1;
   const auto begin = Clock::now();
-  EXPECT_EQ(simulate_savings(config, {}).size(), 6u);
+  EXPECT_EQ(simulate_savings(config, {}).size(), 5u);
   EXPECT_LT(seconds_since(begin), 30);
   RecordProperty("milliseconds", static_cast<int>(1000 * seconds_since(begin)));
 }
