@@ -45,6 +45,18 @@ std::vector<Candidate> take_likeliest(std::vector<Candidate> heap, std::size_t c
   return taken;
 }
 
+/// Each token once, however often it is there.
+std::vector<float> penalized(std::span<const float> logits, std::span<const std::int32_t> text,
+                             double penalty) {
+  std::vector<float> result(logits.begin(), logits.end());
+  for (const std::int32_t token : text) {
+    const auto at = static_cast<std::size_t>(token);
+    const double logit = logits[at];
+    result[at] = static_cast<float>(logit > 0 ? logit / penalty : logit * penalty);
+  }
+  return result;
+}
+
 /// Uniform in [0, 1) with 53 bits.
 double random_unit(std::uint64_t seed, std::uint64_t position) {
   constexpr std::uint64_t kSamplingSequence = 0x73616d706c65;
@@ -67,15 +79,26 @@ void check(const SamplingSettings& settings) {
   if (!(settings.top_p > 0 && settings.top_p <= 1)) {
     add(concat("top-p: got ", settings.top_p, ", want (0, 1]; 1 keeps all tokens"));
   }
+  if (!(settings.min_p >= 0 && settings.min_p <= 1))
+    add(concat("min-p: got ", settings.min_p, ", want [0, 1]; 0 keeps all tokens"));
+  if (!(settings.repetition_penalty > 0 && std::isfinite(settings.repetition_penalty))) {
+    add(concat("repetition-penalty: got ", settings.repetition_penalty,
+               ", want more than 0; 1 is none, above 1 repeats less"));
+  }
   if (!problems.empty()) throw UsageError(problems);
 }
 
 std::int32_t sample_token(std::span<const float> logits, const SamplingSettings& settings,
-                          std::uint64_t position) {
+                          std::uint64_t position, std::span<const std::int32_t> text) {
   require(!logits.empty(), "sample_token: no logits");
   for (float logit : logits) {
     if (!(logit < INFINITY))
       throw DataError("the model's logits are not finite; its weights are damaged");
+  }
+  std::vector<float> changed;
+  if (settings.repetition_penalty != 1) {
+    changed = penalized(logits, text, settings.repetition_penalty);
+    logits = changed;
   }
   const std::int32_t best = likeliest(logits);
   if (settings.temperature == 0) return best;
@@ -94,6 +117,7 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingSettings&
     const std::size_t count = candidates.size();
     candidates = take_likeliest(std::move(candidates), count, weight);
   }
+  std::erase_if(candidates, [&](const Candidate& one) { return one.weight < settings.min_p; });
 
   double rest = random_unit(settings.seed, position) * sum_of_weights(candidates);
   for (const Candidate& candidate : candidates) {

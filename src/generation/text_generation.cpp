@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
+#include "hybrid_trainer/generation/stop_strings.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -71,6 +72,7 @@ void check(const GenerationSettings& settings) {
   if (settings.tokens < 0)
     throw UsageError(concat("tokens: got ", settings.tokens, ", want 0 or more"));
   check(settings.sampling);
+  StopStrings{settings.stop};
 }
 
 double GenerationResult::tokens_per_second() const {
@@ -83,28 +85,33 @@ GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
                                const Stream& stream) {
   check(settings);
   check_vocabulary(model, tokenizer);
-  const std::vector<std::int32_t> start = prompt_tokens(tokenizer, prompt);
+  std::vector<std::int32_t> text = prompt_tokens(tokenizer, prompt);
   GenerationResult result{.prompt_tokens =
-                              prompt.empty() ? 0 : static_cast<std::int64_t>(start.size())};
+                              prompt.empty() ? 0 : static_cast<std::int64_t>(text.size())};
   if (settings.tokens == 0) return result;
 
   CachedDecoder decoder(model, stream);
   Utf8Assembler assembler;
+  StopStrings stop(settings.stop);
+  const auto write_some = [&](const std::string& piece) {
+    if (!piece.empty()) write(piece);
+  };
   Clock::time_point began = Clock::now();
   const auto words = static_cast<std::size_t>(tokenizer.vocabulary_size());
-  std::span<const float> logits = decoder.logits_after(start);
+  std::span<const float> logits = decoder.logits_after(text);
   result.prompt_seconds = seconds_since(began);
   began = Clock::now();
   while (true) {
     const std::int32_t token = sample_token(logits.first(words), settings.sampling,
-                                            static_cast<std::uint64_t>(result.tokens));
+                                            static_cast<std::uint64_t>(result.tokens), text);
     if (token == tokenizer.end_of_text()) break;
     ++result.tokens;
-    const std::string piece = assembler.add(tokenizer.token_bytes(token));
-    if (!piece.empty()) write(piece);
-    if (result.tokens == settings.tokens) break;
+    text.push_back(token);
+    write_some(stop.add(assembler.add(tokenizer.token_bytes(token))));
+    if (stop.reached() || result.tokens == settings.tokens) break;
     logits = decoder.logits_after({&token, 1});
   }
+  write_some(stop.rest());
   result.seconds = seconds_since(began);
   return result;
 }

@@ -29,7 +29,7 @@ int sample_command(const std::vector<std::string>& arguments) {
       .usage = "RUN --prompt TEXT --tokens N [options]",
       .description =
           "Prints a prompt and its continuation by a run's newest checkpoint, as it comes.\n"
-          "The same seed gives the same text. An end-of-text token ends it early.",
+          "The same seed gives the same text. An end-of-text token or a --stop ends it early.",
       .operands = {"RUN"},
       .may_be_empty = "prompt"};
   auto add = syntax.options.add_options();
@@ -42,6 +42,12 @@ int sample_command(const std::vector<std::string>& arguments) {
       "Only the K likeliest tokens; 0 is all (0).");
   add("top-p", po::value(&settings.sampling.top_p)->value_name("P"),
       "Only the likeliest tokens that hold this share (1).");
+  add("min-p", po::value(&settings.sampling.min_p)->value_name("P"),
+      "Only tokens that are at least P times as likely as the likeliest (0).");
+  add("repetition-penalty", po::value(&settings.sampling.repetition_penalty)->value_name("R"),
+      "Above 1, tokens that the text has are less likely (1).");
+  add("stop", po::value(&settings.stop)->composing()->value_name("TEXT"),
+      "Ends the text before TEXT; may be given more than once.");
   add_device_option(syntax.options, device);
   add_average_option(syntax.options, average);
   add("seed", po::value(&seed)->value_name("S"), "Whole number from 0 on (0).");

@@ -74,6 +74,28 @@ TEST(Sampling, TopPActsOnWhatTopKLeft) {
   EXPECT_EQ(shares({.top_k = 2, .top_p = 0.58}).size(), 2u);
 }
 
+TEST(Sampling, MinPKeepsWhatIsNearTheLikeliest) {
+  EXPECT_EQ(shares({.min_p = 0.24}).size(), 4u);
+  EXPECT_EQ(shares({.min_p = 0.26}).size(), 3u);
+  const auto two = shares({.min_p = 0.7});
+  EXPECT_NEAR(two.at(1), 4.0 / 7, 0.012);
+  EXPECT_EQ(two.size(), 2u);
+  EXPECT_EQ(shares({.min_p = 1}).size(), 1u);
+  EXPECT_EQ(shares({.temperature = 0.5, .min_p = 0.26}).size(), 2u) << "1, 16, 4, 9";
+}
+
+TEST(Sampling, RepetitionIsPenalizedOnceATokenWhateverItsSign) {
+  const std::vector<float> logits{2.0f, 1.5f, -1.0f, -1.2f};
+  const SamplingSettings greedy{.temperature = 0, .repetition_penalty = 1.5};
+  const std::vector<std::int32_t> first{0, 0, 0, 0}, both{0, 1, 0};
+  EXPECT_EQ(sample_token(logits, greedy, 0), 0);
+  EXPECT_EQ(sample_token(logits, greedy, 0, first), 1) << "2 / 1.5 is below 1.5";
+  EXPECT_EQ(sample_token(logits, greedy, 0, both), 0) << "1.33 is above 1";
+  const std::vector<float> negative{-1.0f, -1.2f};
+  EXPECT_EQ(sample_token(negative, greedy, 0, first), 1);
+  EXPECT_EQ(sample_token(logits, {.temperature = 0}, 0, first), 0);
+}
+
 TEST(Sampling, SameSeedSameTokensAnotherSeedOthers) {
   const auto draw = [](std::uint64_t seed) {
     std::vector<int> tokens;
@@ -94,11 +116,12 @@ TEST(Sampling, MinusInfinityIsNeverDrawnAndNanIsRefused) {
 
 TEST(Sampling, CheckNamesEverySettingOutOfRange) {
   try {
-    check({.temperature = -1, .top_k = -2, .top_p = 0});
+    check({.temperature = -1, .top_k = -2, .top_p = 0, .min_p = 3, .repetition_penalty = 0});
     FAIL();
   } catch (const UsageError& error) {
     const std::string text = error.what();
-    for (const char* word : {"temperature", "top-k", "top-p", "-1", "-2"}) {
+    for (const char* word :
+         {"temperature", "top-k", "top-p", "min-p", "repetition-penalty", "-1", "-2"}) {
       EXPECT_NE(text.find(word), std::string::npos) << word;
     }
   }

@@ -127,6 +127,34 @@ TEST_F(TextGeneration, EndOfTextEndsTheText) {
   EXPECT_EQ(result_.tokens, 0);
 }
 
+TEST_F(TextGeneration, AStopStringEndsTheTextBeforeIt) {
+  const auto gpt2_owner = model(256);
+  LanguageModel& gpt2 = *gpt2_owner;
+  const auto bytes = make_byte_tokenizer();
+  const GenerationSettings free{.tokens = 40, .sampling = {.seed = 9}};
+  const std::string text = generate(gpt2, *bytes, "To be", free);
+  GenerationSettings stopped = free;
+  stopped.stop = {"never there", text.substr(text.size() / 2, 3)};
+  EXPECT_EQ(generate(gpt2, *bytes, "To be", stopped), text.substr(0, text.find(stopped.stop[1])));
+  EXPECT_LT(result_.tokens, 40);
+  stopped.stop = {"never there"};
+  EXPECT_EQ(generate(gpt2, *bytes, "To be", stopped), text);
+  stopped.stop = {""};
+  EXPECT_THROW(generate(gpt2, *bytes, "To be", stopped), UsageError);
+}
+
+TEST_F(TextGeneration, APenaltyOnRepetitionCountsThePrompt) {
+  const auto gpt2_owner = model(256);
+  LanguageModel& gpt2 = *gpt2_owner;
+  always_answer(gpt2, 'a');
+  const auto bytes = make_byte_tokenizer();
+  GenerationSettings settings{.tokens = 1, .sampling = {.temperature = 0}};
+  ASSERT_EQ(generate(gpt2, *bytes, "xa", settings), "a");
+  settings.sampling.repetition_penalty = 1e9;
+  EXPECT_NE(generate(gpt2, *bytes, "xa", settings), "a");
+  EXPECT_EQ(generate(gpt2, *bytes, "x", settings), "a");
+}
+
 TEST_F(TextGeneration, NeverDrawsAWordThatTheTokenizerLacks) {
   const auto gpt2_owner = model(300);
   LanguageModel& gpt2 = *gpt2_owner;

@@ -56,9 +56,9 @@ TEST(BadInput, CommandsAndOptionsAreNamedWithTheNearest) {
 TEST(BadInput, SamplingSettingsAreChecked) {
   expect_refusal({"sample", "run", "--prompt", "a", "--tokens", "-1"}, ExitCode::kUsage,
                  {"tokens", "-1"});
-  expect_refusal(
-      {"sample", "run", "--prompt", "a", "--tokens", "1", "--temperature", "nan", "--top-p", "2"},
-      ExitCode::kUsage, {"temperature", "top-p"});
+  expect_refusal({"sample", "run", "--prompt", "a", "--tokens", "1", "--temperature", "nan",
+                  "--top-p", "2", "--min-p", "-1"},
+                 ExitCode::kUsage, {"temperature", "top-p", "min-p"});
   expect_refusal({"sample", "run", "--prompt", "a", "--tokens", "1", "--seed", "-3"},
                  ExitCode::kUsage, {"seed", "-3"});
 }

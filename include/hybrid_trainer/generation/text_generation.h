@@ -44,6 +44,7 @@ class Utf8Assembler {
 struct GenerationSettings {
   std::int64_t tokens = 100;  // most tokens to make
   SamplingSettings sampling{};
+  std::vector<std::string> stop{};  // the text ends before the first of these
 };
 
 /// Throws UsageError that names every setting out of range.
@@ -51,7 +52,7 @@ void check(const GenerationSettings& settings);
 
 struct GenerationResult {
   std::int64_t prompt_tokens = 0;
-  std::int64_t tokens = 0;  // made; fewer than asked for where the model ended the text
+  std::int64_t tokens = 0;  // made; fewer than asked for where the text ended before
   double prompt_seconds = 0;
   double seconds = 0;  // of the tokens after the first
   /// Rate of the tokens after the first; 0 where there are fewer than two.
@@ -60,7 +61,7 @@ struct GenerationResult {
 
 /// Continues a prompt and passes each piece of new text to `write` as it comes. An empty prompt
 /// starts from the end-of-text token or, if the tokenizer has none, from a newline. The end-of-text
-/// token ends the text. The same arguments give the same text. Throws UsageError (settings),
+/// token and the stop strings end the text, unwritten. The same arguments give the same text. Throws UsageError (settings),
 /// DataError (the tokenizer lacks a character of the prompt, or does not belong to the model).
 GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
                                const std::string& prompt, const GenerationSettings& settings,
