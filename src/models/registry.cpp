@@ -58,6 +58,7 @@ void collect_model_problems(const ModelConfig& config, std::vector<std::string>&
   const ModelConfig defaults;
   refuse("heads", config.heads, defaults.heads);
   refuse("dropout", config.dropout, defaults.dropout);
+  refuse("initializer_range", config.initializer_range.value_or(0), 0.0);
   family->collect_problems(config, problems);
 }
 

@@ -64,6 +64,30 @@ TEST_F(Gpt2Test, StartsNearTheLossOfAGuess) {
   EXPECT_NEAR(step(*make_model(), {}, batch_), std::log(61.0), 0.15);
 }
 
+TEST_F(Gpt2Test, ItsFirstWeightsAreAsLargeAsTheConfigSays) {
+  const auto deviation = [&](const ModelConfig& config, const std::string& of) {
+    const auto model = hybrid_trainer::make_model(config, 3, stream_);
+    double squares = 0, count = 0;
+    model->visit_parameters([&](Parameter& parameter) {
+      if (parameter.name() != of) return;
+      const Tensor& values = testing::master_of(parameter);
+      for (std::int64_t i = 0; i < config.width * config.width; ++i)
+        squares += std::pow(values.data<float>()[i], 2);
+      count = static_cast<double>(config.width * config.width);
+    });
+    return std::sqrt(squares / count);
+  };
+  ModelConfig config = small_config();
+  const double widened = 0.02 * std::sqrt(768.0 / 32);
+  EXPECT_NEAR(deviation(config, "h.0.attn.c_attn.weight"), widened, 0.1 * widened);
+  EXPECT_NEAR(deviation(config, "h.0.attn.c_proj.weight"), widened / 2, 0.05 * widened);
+  EXPECT_NEAR(deviation(config, "wte.weight"), 0.02, 0.002);
+  config.initializer_range = 0.1;
+  EXPECT_NEAR(deviation(config, "h.0.attn.c_attn.weight"), 0.1, 0.01);
+  EXPECT_NEAR(deviation(config, "h.0.attn.c_proj.weight"), 0.05, 0.005);
+  EXPECT_NEAR(deviation(config, "wte.weight"), 0.1, 0.01);
+}
+
 TEST_F(Gpt2Test, EqualSeedsGiveEqualBits) {
   const Pass pass{.seed = 7, .step = 3};
   const auto first = make_model(3, 0.1), second = make_model(3, 0.1), other = make_model(4, 0.1);

@@ -54,6 +54,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"model.context", {{"model.context", "32"}}},
       {"model.vocabulary", {{"model.vocabulary", "64"}}},
       {"model.dropout", {{"model.dropout", "0.2"}}},
+      {"model.initializer_range", {{"model.initializer_range", "0.05"}}},
       {"data.batch_size", {{"data.batch_size", "8"}}},
       {"data.sequence_length", {{"data.sequence_length", "8"}}},
       {"data.shuffle", {{"data.shuffle", "false"}}},

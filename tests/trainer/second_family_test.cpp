@@ -111,10 +111,13 @@ TEST_F(SecondFamily, ComesWithItsPresetAndIsUnknownElsewhere) {
 TEST_F(SecondFamily, RefusesKeysThatItDoesNotHave) {
   config_.model.heads = 4;
   config_.model.dropout = 0.1;
+  config_.model.initializer_range = 0.5;
   EXPECT_EQ(config_.problems(registry()),
             (std::vector<std::string>{
                 "model.heads: got 4, and the family twin has no such key; leave it out",
-                "model.dropout: got 0.1, and the family twin has no such key; leave it out"}));
+                "model.dropout: got 0.1, and the family twin has no such key; leave it out",
+                "model.initializer_range: got 0.5, and the family twin has no such key; leave it "
+                "out"}));
 }
 
 TEST_F(SecondFamily, TrainsThroughAllPhases) {

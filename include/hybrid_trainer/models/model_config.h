@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "hybrid_trainer/core/fields.h"
@@ -16,6 +17,7 @@ struct ModelConfig {
   std::int64_t context = 1024;
   std::int64_t vocabulary = 0;
   double dropout = 0.0;
+  std::optional<double> initializer_range{};
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -33,6 +35,11 @@ struct ModelConfig {
     visit(Field{"dropout", self.dropout,
                 "Share of the embedding's and both branches' outputs dropped in training.",
                 Range::fraction()});
+    visit(Field{"initializer_range", self.initializer_range,
+                "Standard deviation of the first weights, that of the products that end the "
+                "branches divided by √(2·layers). Left out: 0.02, matrices of models narrower than "
+                "768 more by √(768/width).",
+                Range{0, 1, true, false}});
   }
 };
 

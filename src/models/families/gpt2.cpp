@@ -11,10 +11,11 @@ namespace {
 constexpr float kNormEpsilon = 1e-5f;
 constexpr std::int64_t kVocabulary = 50257;
 
-/// Below width 768, matrices other than the tables start larger by √(768/width).
+constexpr double kInitializerRange = 0.02;
+
 DecoderSpec spec_of(const ModelConfig& config) {
-  const double deviation =
-      0.02 * std::sqrt(std::max(1.0, 768.0 / static_cast<double>(config.width)));
+  const double widening = std::sqrt(std::max(1.0, 768.0 / static_cast<double>(config.width)));
+  const double deviation = config.initializer_range.value_or(kInitializerRange * widening);
   return {.block = {.width = config.width,
                     .heads = static_cast<int>(config.heads),
                     .head_size = config.width / config.heads,
@@ -22,7 +23,7 @@ DecoderSpec spec_of(const ModelConfig& config) {
                     .dropout = static_cast<float>(config.dropout),
                     .norm_epsilon = kNormEpsilon},
           .deviations = {
-              .embedding = 0.02,
+              .embedding = config.initializer_range.value_or(kInitializerRange),
               .matrix = deviation,
               .projection = deviation / std::sqrt(2.0 * static_cast<double>(config.layers))}};
 }
@@ -79,7 +80,7 @@ std::vector<Fixed> written_keys(const ModelConfig& config) {
           {"embd_pdrop", {config.dropout}},
           {"resid_pdrop", {config.dropout}},
           {"attn_pdrop", {0.0}},
-          {"initializer_range", {0.02}}};
+          {"initializer_range", {config.initializer_range.value_or(kInitializerRange)}}};
 }
 
 /// Parameters have Hugging Face's names, so only layout and padding differ.
@@ -124,7 +125,7 @@ HuggingFaceLayout hugging_face() {
 ModelFamily gpt2_family() {
   return {.name = "gpt2",
           .title = "GPT-2",
-          .keys = {"heads", "dropout"},
+          .keys = {"heads", "dropout", "initializer_range"},
           .collect_problems = collect_problems,
           .make = make,
           .step_flops = step_flops,
