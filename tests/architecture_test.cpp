@@ -50,7 +50,7 @@ const std::map<std::string, Names> kLibraries{
     {"Eigen/", {"phases"}},
     {"cereal/", {"io"}},
     {"xxhash", {"io"}},
-    {"pcre2", {"data"}},
+    {"utf8proc", {"data"}},
     {"boost/json",
      {"files", "data", "io", "observability", "hugging_face", "trainer", "compare", "tools"}},
     {"boost/math", {"compare"}},

@@ -8,11 +8,11 @@ can_build() {
 # build/gpu: four programs for compute capability 9.0 and, compressed, the shared libraries that a bare machine lacks.
 pack() {
   can_build || fail "--pack needs the packages of scripts/install_dependencies.sh and nvcc" 69
-  local tree=build/gpu-tree to=build/gpu pcre2 program
-  pcre2=$(find /usr/lib -name libpcre2-8.a | head -n 1)
+  local tree=build/gpu-tree to=build/gpu utf8proc program
+  utf8proc=$(find /usr/lib -name libutf8proc.a | head -n 1)
   mkdir -p "$tree"
   cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHT_CUDA=ON -DHT_TESTS=ON -DHT_BENCHMARKS=ON \
-    -DHT_EXAMPLES=OFF -DCMAKE_CUDA_ARCHITECTURES=90-real -DBoost_USE_STATIC_LIBS=ON ${pcre2:+"-DPCRE2_LIBRARY=$pcre2"} \
+    -DHT_EXAMPLES=OFF -DCMAKE_CUDA_ARCHITECTURES=90-real -DBoost_USE_STATIC_LIBS=ON ${utf8proc:+"-DUTF8PROC_LIBRARY=$utf8proc"} \
     '-DCMAKE_BUILD_RPATH=$ORIGIN/lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags >"$tree/configure.log" 2>&1 ||
     { cat "$tree/configure.log" >&2 && fail "cmake failed" 70; }
   cmake --build "$tree" --parallel "$(nproc)" --target hybrid test_cuda_device cuda_benchmark phase_cycle_benchmark ||

@@ -4,7 +4,7 @@
 #include <string>
 #include <unordered_set>
 
-#include "bpe_model.h"
+#include "bpe_files.h"
 #include "byte_symbols.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
@@ -68,7 +68,6 @@ std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wante
 
 /// What one thread needs to count.
 struct BpeTrainer::Counter {
-  WordSplitter splitter;
   PartedCounts counts;
 };
 
@@ -95,14 +94,14 @@ void BpeTrainer::add(std::span<const std::string_view> texts) {
   }
   parallel_for(static_cast<std::int64_t>(texts.size()), [&](std::int64_t i, int worker) {
     Counter& counter = *counters_[static_cast<std::size_t>(worker)];
-    counter.splitter.start(texts[static_cast<std::size_t>(i)]);
-    for (auto word = counter.splitter.next(); !word.empty(); word = counter.splitter.next()) {
+    const std::string_view text = texts[static_cast<std::size_t>(i)];
+    for_each_word(WordPattern::kGpt2, text, [&](std::string_view word) {
       while (!word.empty()) {
         const std::size_t bytes = whole_characters(word, kLongestPart);
         counter.counts.add(word.substr(0, bytes));
         word.remove_prefix(bytes);
       }
-    }
+    });
   });
   add_up();
 }
@@ -137,10 +136,8 @@ BpeTrainingResult BpeTrainer::train() {
   const std::int64_t wanted = vocabulary_size_ - kSmallestVocabulary;
   result.missing_merges = wanted - learn_merges(model, pairs, wanted);
   result.forgotten_words = forgotten_words_;
-  model.end_of_text = static_cast<std::int32_t>(model.tokens.size());
-  model.special = {*model.end_of_text};
   model.tokens.emplace_back(kEndOfText);
-  result.tokenizer = make_bpe_tokenizer(std::move(model));
+  result.tokenizer = make_bpe_tokenizer(model);
   return result;
 }
 

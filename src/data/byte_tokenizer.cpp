@@ -1,5 +1,6 @@
+#include "character_tokenizer.h"
 #include "hybrid_trainer/data/tokenizer.h"
-#include "json_file.h"
+#include "text_cuts.h"
 
 namespace hybrid_trainer {
 
@@ -13,16 +14,15 @@ std::vector<std::string> all_bytes() {
 
 class ByteTokenizer : public Tokenizer {
  public:
-  ByteTokenizer() : Tokenizer(all_bytes(), {}) {}
+  ByteTokenizer() : Tokenizer(all_bytes(), {}, own_file({{"type", "bytes"}})) {}
   TokenizerKind kind() const override { return TokenizerKind::kBytes; }
-  std::int64_t append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
-                             TextStart) const override {
+  void append_tokens(std::string_view text, std::vector<std::int32_t>& ids, TextStart,
+                     ControlText) const override {
     ids.reserve(ids.size() + text.size());
     for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
-    return 0;
   }
-  void save(const std::filesystem::path& folder) const override {
-    write_json({{"type", "bytes"}}, folder / "tokenizer.json");
+  std::size_t last_cut(std::string_view text, std::size_t first) const override {
+    return last_character(text, first);
   }
 };
 

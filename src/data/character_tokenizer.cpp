@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "json_file.h"
+#include "text_cuts.h"
 
 namespace hybrid_trainer {
 
@@ -21,10 +22,18 @@ std::vector<std::string> symbols_as_bytes(const std::vector<char32_t>& code_poin
   return tokens;
 }
 
+TokenizerFiles files_of(const std::vector<char32_t>& code_points,
+                        const std::vector<unsigned char>& bytes) {
+  boost::json::array values, stray;
+  for (const char32_t value : code_points) values.emplace_back(std::uint64_t{value});
+  for (const unsigned char byte : bytes) stray.emplace_back(std::uint64_t{byte});
+  return own_file({{"type", "characters"}, {"code_points", values}, {"bytes", stray}});
+}
+
 class CharacterTokenizer : public Tokenizer {
  public:
   CharacterTokenizer(std::vector<char32_t> code_points, std::vector<unsigned char> bytes)
-      : Tokenizer(symbols_as_bytes(code_points, bytes), {}),
+      : Tokenizer(symbols_as_bytes(code_points, bytes), {}, files_of(code_points, bytes)),
         code_points_(std::move(code_points)),
         bytes_(std::move(bytes)) {
     std::int32_t id = 0;
@@ -36,8 +45,8 @@ class CharacterTokenizer : public Tokenizer {
 
   TokenizerKind kind() const override { return TokenizerKind::kCharacters; }
 
-  std::int64_t append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
-                             TextStart) const override {
+  void append_tokens(std::string_view text, std::vector<std::int32_t>& ids, TextStart,
+                     ControlText) const override {
     for (std::size_t i = 0; i < text.size();) {
       const CodePoint found = decode_utf8(text, i);
       std::int32_t id = kUnknown;
@@ -50,15 +59,9 @@ class CharacterTokenizer : public Tokenizer {
       ids.push_back(id);
       i += std::max<std::size_t>(found.bytes, 1);
     }
-    return 0;
   }
-
-  void save(const std::filesystem::path& folder) const override {
-    boost::json::array code_points, bytes;
-    for (const char32_t value : code_points_) code_points.emplace_back(std::uint64_t{value});
-    for (const unsigned char byte : bytes_) bytes.emplace_back(std::uint64_t{byte});
-    write_json({{"type", "characters"}, {"code_points", code_points}, {"bytes", bytes}},
-               folder / "tokenizer.json");
+  std::size_t last_cut(std::string_view text, std::size_t first) const override {
+    return last_character(text, first);
   }
 
  private:
@@ -101,6 +104,10 @@ std::vector<T> increasing_numbers(const boost::json::object& object, const char*
 }
 
 }  // namespace
+
+TokenizerFiles own_file(const boost::json::object& content) {
+  return {{"tokenizer.json", boost::json::serialize(content) + "\n"}};
+}
 
 void CharacterSet::add(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {

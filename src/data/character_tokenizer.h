@@ -19,6 +19,9 @@ struct CharacterSet {
   std::unique_ptr<Tokenizer> tokenizer() const;
 };
 
+/// The tokenizer.json of this content.
+TokenizerFiles own_file(const boost::json::object& content);
+
 /// From the "characters" file format of Tokenizer::save. Throws DataError.
 std::unique_ptr<Tokenizer> load_character_tokenizer(const boost::json::object& object,
                                                     const std::filesystem::path& file);

@@ -166,8 +166,8 @@ CorpusSplit split_corpus(const Corpus& corpus, double validation) {
   return cut_at(corpus, static_cast<std::int64_t>((1 - validation) * seen));
 }
 
-SegmentReader::SegmentReader(std::vector<TextPiece> pieces, std::int64_t segment_bytes)
-    : pieces_(std::move(pieces)), segment_bytes_(segment_bytes) {}
+SegmentReader::SegmentReader(std::vector<TextPiece> pieces, Cut cut, std::int64_t segment_bytes)
+    : pieces_(std::move(pieces)), cut_(std::move(cut)), segment_bytes_(segment_bytes) {}
 
 std::vector<TextSegment> SegmentReader::next(std::int64_t bytes) {
   std::vector<TextSegment> segments;
@@ -205,7 +205,10 @@ std::optional<TextSegment> SegmentReader::next_segment() {
                            ": the file has changed or the disk fails"));
     }
     if (wanted == left) break;
-    const std::size_t cut = last_cut(segment.text, kept);
+    std::size_t cut = cut_(segment.text, kept);
+    segment.is_divided =
+        cut == 0 && segment.text.size() >= static_cast<std::size_t>(kLongestSegment);
+    if (segment.is_divided) cut = last_character(segment.text, 1);
     if (cut == 0) continue;
     rest_ = segment.text.substr(cut);
     segment.text.resize(cut);

@@ -31,13 +31,6 @@ void write_json(const json::value& value, const std::filesystem::path& path) {
   write_file(path, json::serialize(value) + "\n");
 }
 
-const json::object& object_member(const json::object& object, const char* key,
-                                  const std::filesystem::path& path) {
-  const json::value* value = object.if_contains(key);
-  if (value == nullptr || !value->is_object()) throw_wrong_member(object, key, "an object", path);
-  return value->as_object();
-}
-
 const json::array& array_member(const json::object& object, const char* key,
                                 const std::filesystem::path& path) {
   const json::value* value = object.if_contains(key);

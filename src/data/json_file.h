@@ -13,8 +13,6 @@ void write_json(const boost::json::value& value, const std::filesystem::path& pa
 
 /// Members of an object that was read from `path`. Each throws DataError naming the file and the
 /// key if the member is absent or of another type.
-const boost::json::object& object_member(const boost::json::object& object, const char* key,
-                                         const std::filesystem::path& path);
 const boost::json::array& array_member(const boost::json::object& object, const char* key,
                                        const std::filesystem::path& path);
 std::string string_member(const boost::json::object& object, const char* key,

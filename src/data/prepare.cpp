@@ -1,6 +1,7 @@
 #include "hybrid_trainer/data/prepare.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "character_tokenizer.h"
 #include "hybrid_trainer/core/clock.h"
@@ -11,6 +12,7 @@
 #include "hybrid_trainer/data/corpus.h"
 #include "hybrid_trainer/files/output_folder.h"
 #include "parallel.h"
+#include "text_cuts.h"
 
 namespace hybrid_trainer {
 
@@ -25,9 +27,9 @@ constexpr std::int64_t kBatchBytes = 16 << 20;
 
 /// Calls f(segments) for all text of the pieces, kBatchBytes at a time; reports after each call.
 template <class F>
-void for_each_batch(const std::vector<TextPiece>& pieces, PrepareProgress report,
-                    const Progress& progress, const F& f) {
-  SegmentReader reader(pieces);
+void for_each_batch(const std::vector<TextPiece>& pieces, const SegmentReader::Cut& cut,
+                    PrepareProgress report, const Progress& progress, const F& f) {
+  SegmentReader reader(pieces, cut);
   while (true) {
     const auto segments = reader.next(kBatchBytes);
     if (segments.empty()) return;
@@ -61,9 +63,8 @@ std::string first_foreign_entry(const fs::path& folder) {
     const std::string name = entry.path().filename().string();
     const bool is_shard =
         name.ends_with(".bin") && (name.starts_with("train_") || name.starts_with("val_"));
-    const bool is_known = name == "data.json" || name == "tokenizer.json" ||
-                          name == "tokenizer_config.json" || name == "vocab.json" ||
-                          name == "merges.txt";
+    const bool is_known =
+        name == "data.json" || std::ranges::find(kTokenizerFiles, name) != kTokenizerFiles.end();
     if (!entry.is_regular_file() || !(is_shard || is_known)) return name;
   }
   return "";
@@ -100,14 +101,14 @@ std::unique_ptr<Tokenizer> make_tokenizer(const PrepareSettings& settings, const
   const PrepareProgress report{"learning the vocabulary", 0, corpus.bytes};
   if (settings.tokenizer == "characters") {
     CharacterSet characters;
-    for_each_batch(corpus.documents, report, progress, [&](const auto& segments) {
+    for_each_batch(corpus.documents, last_word_cut, report, progress, [&](const auto& segments) {
       for (const auto& segment : segments) characters.add(segment.text);
     });
     return characters.tokenizer();
   }
   if (settings.tokenizer != "bpe") return load_tokenizer(settings.tokenizer);
   BpeTrainer trainer(settings.vocabulary_size);
-  for_each_batch(corpus.documents, report, progress, [&](const auto& segments) {
+  for_each_batch(corpus.documents, last_word_cut, report, progress, [&](const auto& segments) {
     std::vector<std::string_view> texts;
     for (const auto& segment : segments) texts.push_back(segment.text);
     trainer.add(texts);
@@ -118,29 +119,28 @@ std::unique_ptr<Tokenizer> make_tokenizer(const PrepareSettings& settings, const
   return std::move(trained.tokenizer);
 }
 
-struct EncodedSegment {
-  std::vector<std::int32_t> ids;
-  std::int64_t divided_bytes = 0;
-};
-
 /// Writes the shards of one split per call of encode, which returns the number of tokens.
 class SplitEncoder {
  public:
-  SplitEncoder(const Tokenizer& tokenizer, std::optional<std::int32_t> separator)
-      : tokenizer_(tokenizer), separator_(separator) {}
+  SplitEncoder(const Tokenizer& tokenizer, std::vector<std::int32_t> separator, ControlText control)
+      : tokenizer_(tokenizer), separator_(std::move(separator)), control_(control) {}
 
   std::int64_t encode(const std::vector<TextPiece>& pieces, ShardWriter::Settings shards,
                       const PrepareProgress& report, const Progress& progress) {
     ShardWriter writer(std::move(shards));
-    for_each_batch(pieces, report, progress, [&](const std::vector<TextSegment>& segments) {
-      std::vector<EncodedSegment> encoded(segments.size());
+    const auto cut = [&](std::string_view text, std::size_t first) {
+      return tokenizer_.last_cut(text, first);
+    };
+    for_each_batch(pieces, cut, report, progress, [&](const std::vector<TextSegment>& segments) {
+      std::vector<std::vector<std::int32_t>> encoded(segments.size());
       parallel_for(static_cast<std::int64_t>(segments.size()), [&](std::int64_t i, int) {
         const auto place = static_cast<std::size_t>(i);
         encoded[place] = encode_segment(segments[place]);
       });
-      for (const EncodedSegment& segment : encoded) {
-        writer.append(segment.ids);
-        divided_bytes_ += segment.divided_bytes;
+      for (std::size_t i = 0; i < segments.size(); ++i) {
+        writer.append(encoded[i]);
+        if (segments[i].is_divided)
+          divided_bytes_ += static_cast<std::int64_t>(segments[i].text.size());
       }
     });
     writer.finish();
@@ -150,23 +150,32 @@ class SplitEncoder {
   std::int64_t divided_bytes() const { return divided_bytes_; }
 
  private:
-  EncodedSegment encode_segment(const TextSegment& segment) const {
-    EncodedSegment encoded;
-    if (separator_ && segment.starts_document) encoded.ids.push_back(*separator_);
+  std::vector<std::int32_t> encode_segment(const TextSegment& segment) const {
+    std::vector<std::int32_t> ids;
+    if (segment.starts_document) ids = separator_;
     try {
-      encoded.divided_bytes = tokenizer_.append_tokens(
-          segment.text, encoded.ids,
-          segment.starts_document ? TextStart::kDocument : TextStart::kContinuation);
+      tokenizer_.append_tokens(
+          segment.text, ids,
+          segment.starts_document ? TextStart::kDocument : TextStart::kContinuation, control_);
     } catch (const DataError& error) {
       throw DataError(
           concat(segment.path.string(), " from byte ", segment.begin, " on: ", error.what()));
     }
-    return encoded;
+    return ids;
   }
   const Tokenizer& tokenizer_;
-  std::optional<std::int32_t> separator_;
+  std::vector<std::int32_t> separator_;  // before each document
+  ControlText control_;
   std::int64_t divided_bytes_ = 0;
 };
+
+/// What stands before each document: the end of the one before, and how a document starts.
+std::vector<std::int32_t> separator_of(const Tokenizer& tokenizer, std::size_t documents) {
+  std::vector<std::int32_t> ids;
+  if (documents > 1 && tokenizer.end_of_text()) ids.push_back(*tokenizer.end_of_text());
+  std::ranges::copy(tokenizer.template_start(), std::back_inserter(ids));
+  return ids;
+}
 
 std::int64_t total_bytes(const std::vector<TextPiece>& pieces) {
   std::int64_t bytes = 0;
@@ -199,8 +208,8 @@ PrepareResult prepare_data(const PrepareSettings& settings, const Progress& prog
 
   const fs::path& folder = output.create();
   const auto encode_start = Clock::now();
-  const bool separates = corpus.documents.size() > 1;
-  SplitEncoder encoder(*tokenizer, separates ? tokenizer->end_of_text() : std::nullopt);
+  SplitEncoder encoder(*tokenizer, separator_of(*tokenizer, corpus.documents.size()),
+                       settings.control_text);
   const auto encode = [&](Split part, const std::vector<TextPiece>& pieces, std::int64_t done) {
     return encoder.encode(
         pieces, {folder, name_of(part), tokenizer->vocabulary_size(), settings.shard_tokens},

@@ -3,6 +3,7 @@
 #include "bpe_files.h"
 #include "character_tokenizer.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "json_file.h"
 
 namespace hybrid_trainer {
@@ -27,9 +28,9 @@ std::string_view Tokenizer::token_bytes(std::int32_t id) const {
   return tokens_[static_cast<std::size_t>(id)];
 }
 
-std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, ControlText control) const {
   std::vector<std::int32_t> ids;
-  append_tokens(text, ids);
+  append_tokens(text, ids, TextStart::kDocument, control);
   return ids;
 }
 
@@ -37,6 +38,10 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
   std::string text;
   for (const std::int32_t id : ids) text += token_bytes(id);
   return text;
+}
+
+void Tokenizer::save(const std::filesystem::path& folder) const {
+  for (const auto& [name, content] : files_) write_file(folder / name, content);
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {

@@ -1,8 +1,11 @@
 #include "word_encoder.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
+
+#include "hybrid_trainer/files/utf8.h"
 
 namespace hybrid_trainer {
 
@@ -28,22 +31,27 @@ bool WordEncoder::comes_later(const Candidate& a, const Candidate& b) {
   return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
 }
 
-MergeTable::MergeTable(const std::vector<BpeMerge>& merges)
-    : mask_(std::bit_ceil(2 * merges.size() + 2) - 1), slots_(mask_ + 1) {
-  std::int32_t rank = 0;
-  for (const BpeMerge& merge : merges) {
-    const std::uint64_t key = key_of(merge.left, merge.right);
-    std::size_t i = slot_of(key);
-    while (slots_[i].key != kFree && slots_[i].key != key) i = (i + 1) & mask_;
-    if (slots_[i].key == kFree) slots_[i] = {key, {rank, merge.joined}};
-    ++rank;
-  }
-}
-
-WordEncoder::WordEncoder(const MergeTable& merges, const std::array<std::int32_t, 256>& byte_ids)
-    : merges_(&merges), byte_ids_(byte_ids), cache_(std::size_t{1} << kCacheBits) {}
+WordEncoder::WordEncoder(const WordModel& model)
+    : model_(&model), merges_(&model.merges()), cache_(std::size_t{1} << kCacheBits) {}
 
 void WordEncoder::append(std::string_view word, std::vector<std::int32_t>& ids) {
+  if (const auto id = model_->whole_word(word)) return ids.push_back(*id);
+  if (model_->by_bytes()) return append_cached(word, ids);
+  std::size_t begin = 0;
+  std::string_view before;
+  for (std::size_t i = 0; i < word.size();) {
+    const auto character = word.substr(i, std::max<std::size_t>(decode_utf8(word, i).bytes, 1));
+    if (i > 0 && model_->may_divide(before, character)) {
+      append_cached(word.substr(begin, i - begin), ids);
+      begin = i;
+    }
+    before = character;
+    i += character.size();
+  }
+  if (begin < word.size()) append_cached(word.substr(begin), ids);
+}
+
+void WordEncoder::append_cached(std::string_view word, std::vector<std::int32_t>& ids) {
   if (word.size() > kCachedBytes) return append_merged(word, ids);
   CachedWord& cached = cache_[hash_of(word) >> (64 - kCacheBits)];
   if (cached.bytes == word.size() && std::memcmp(cached.text, word.data(), word.size()) == 0) {
@@ -60,17 +68,18 @@ void WordEncoder::append(std::string_view word, std::vector<std::int32_t>& ids) 
   std::copy_n(ids.end() - static_cast<std::ptrdiff_t>(count), count, cached.ids);
 }
 
-void WordEncoder::append_merged(std::string_view word, std::vector<std::int32_t>& ids) {
-  if (word.size() <= kShortWord) return append_short(word, ids);
-  append_long(word, ids);
+void WordEncoder::append_merged(std::string_view part, std::vector<std::int32_t>& ids) {
+  initial_.clear();
+  model_->append_symbols(part, initial_);
+  if (initial_.size() <= kShortWord) return append_short(ids);
+  append_long(ids);
 }
 
-void WordEncoder::append_short(std::string_view word, std::vector<std::int32_t>& ids) {
+void WordEncoder::append_short(std::vector<std::int32_t>& ids) {
   std::array<std::int32_t, kShortWord> symbols;
   std::array<MergeTable::Rule, kShortWord> rules;  // of symbols i and i + 1
-  std::size_t count = word.size();
-  for (std::size_t i = 0; i < count; ++i)
-    symbols[i] = byte_ids_[static_cast<unsigned char>(word[i])];
+  std::size_t count = initial_.size();
+  std::ranges::copy(initial_, symbols.begin());
   for (std::size_t i = 0; i + 1 < count; ++i) rules[i] = merges_->find(symbols[i], symbols[i + 1]);
   while (count > 1) {
     std::size_t best = 0;
@@ -99,13 +108,12 @@ void WordEncoder::push_candidate(std::int32_t position) {
   std::ranges::push_heap(heap_, comes_later);
 }
 
-void WordEncoder::append_long(std::string_view word, std::vector<std::int32_t>& ids) {
-  const auto count = static_cast<std::int32_t>(word.size());
+void WordEncoder::append_long(std::vector<std::int32_t>& ids) {
+  const auto count = static_cast<std::int32_t>(initial_.size());
   symbols_.clear();
   heap_.clear();
   for (std::int32_t i = 0; i < count; ++i) {
-    const auto byte = static_cast<unsigned char>(word[static_cast<std::size_t>(i)]);
-    symbols_.push_back({byte_ids_[byte], i - 1, i + 1 < count ? i + 1 : -1});
+    symbols_.push_back({initial_[static_cast<std::size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
   }
   for (std::int32_t i = 0; i < count; ++i) push_candidate(i);
   while (!heap_.empty()) {

@@ -1,106 +1,158 @@
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "word_splitter.h"
 
-#include <pcre2.h>
+#include <algorithm>
+#include <array>
 
-#include <string>
-
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
+#include "unicode_classes.h"
 
 namespace hybrid_trainer {
 
 namespace {
 
-/// GPT-2's pattern, 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+,
-/// with the 25 white-space characters of Unicode written out: PCRE2's \s has U+180E in addition.
-std::string pattern_text() {
-  const std::string spaces =
-      R"(\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
-  return R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^)" + spaces + R"(\p{L}\p{N}]+|[)" +
-         spaces + R"(]+(?![^)" + spaces + R"(])|[)" + spaces + R"(]+)";
+bool is_line_end(char32_t value) { return value == U'\n' || value == U'\r'; }
+
+/// A text from some place on, character by character.
+class Scanner {
+ public:
+  Scanner(std::string_view text, std::size_t at) : text_(text), at_(at) { read(); }
+  std::size_t at() const { return at_; }
+  bool is_end() const { return bytes_ == 0; }  // or not UTF-8
+  char32_t value() const { return value_; }
+  bool is(int classes) const { return (classes_ & classes) != 0; }
+  /// A character that is neither white space nor letter nor number.
+  bool is_other() const { return !is_end() && !is(kWhiteSpace | kLetter | kNumber); }
+  void next() {
+    at_ += bytes_;
+    read();
+  }
+  void pass(int classes) {
+    while (is(classes)) next();
+  }
+  void pass_others() {
+    while (is_other()) next();
+  }
+
+ private:
+  void read() {
+    const unsigned char byte = at_ < text_.size() ? static_cast<unsigned char>(text_[at_]) : 0x80;
+    const CodePoint found = byte < 0x80 ? CodePoint{byte, 1} : decode_utf8(text_, at_);
+    bytes_ = found.bytes;
+    value_ = found.value;
+    classes_ = bytes_ == 0 ? 0 : table_[value_];
+  }
+  const std::uint8_t* table_ = unicode_classes();
+  std::string_view text_;
+  std::size_t at_;
+  std::size_t bytes_ = 0;
+  char32_t value_ = 0;
+  std::uint8_t classes_ = 0;
+};
+
+/// Length of 's, 't, 're, 've, 'm, 'll or 'd; 0 if the text does not begin with one.
+std::size_t contraction(std::string_view text, bool any_case) {
+  if (text.size() < 2 || text[0] != '\'') return 0;
+  const auto letter = [&](std::size_t i) {
+    const char c = i < text.size() ? text[i] : '\0';
+    return any_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  const char first = letter(1), second = letter(2);
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
+  if (((first == 'r' || first == 'v') && second == 'e') || (first == 'l' && second == 'l'))
+    return 3;
+  return any_case && text.substr(1).starts_with("\u017F") ? 3 : 0;  // ſ folds to s
+}
+
+/// The end of white space from `begin` on: all of it before the end of the text, else all but the
+/// last character, if there are several. \s+(?!\S)|\s+
+std::size_t white_space_end(Scanner scanner, std::size_t text_bytes) {
+  const std::size_t begin = scanner.at();
+  std::size_t last = begin;
+  for (; scanner.is(kWhiteSpace); scanner.next()) last = scanner.at();
+  const bool is_followed = scanner.at() < text_bytes && !scanner.is_end();
+  return is_followed && last > begin ? last : scanner.at();
+}
+
+std::size_t gpt2_word_end(std::string_view text, std::size_t begin) {
+  if (const std::size_t bytes = contraction(text.substr(begin), false)) return begin + bytes;
+  Scanner scanner(text, begin);
+  if (scanner.value() == U' ') scanner.next();
+  if (scanner.is(kLetter)) {
+    scanner.pass(kLetter);
+  } else if (scanner.is(kNumber)) {
+    scanner.pass(kNumber);
+  } else if (scanner.is_other()) {
+    scanner.pass_others();
+  } else {
+    return white_space_end(Scanner(text, begin), text.size());
+  }
+  return scanner.at();
+}
+
+/// The end of \s*[\r\n]+: behind the last line end of the white space; 0 if it has none.
+std::size_t lines_end(Scanner scanner) {
+  std::size_t end = 0;
+  while (scanner.is(kWhiteSpace)) {
+    const bool ends_line = is_line_end(scanner.value());
+    scanner.next();
+    if (ends_line) end = scanner.at();
+  }
+  return end;
+}
+
+std::size_t llama_word_end(std::string_view text, std::size_t begin, int most_digits) {
+  if (const std::size_t bytes = contraction(text.substr(begin), true)) return begin + bytes;
+  const Scanner first(text, begin);
+  Scanner scanner = first;
+  if (!first.is(kLetter | kNumber) && !is_line_end(first.value())) scanner.next();
+  if (scanner.is(kLetter)) {
+    scanner.pass(kLetter);
+    return scanner.at();
+  }
+  scanner = first;
+  if (scanner.is(kNumber)) {
+    for (int i = 0; i < most_digits && scanner.is(kNumber); ++i) scanner.next();
+    return scanner.at();
+  }
+  if (scanner.value() == U' ') scanner.next();
+  if (scanner.is_other()) {
+    scanner.pass_others();
+    while (!scanner.is_end() && is_line_end(scanner.value())) scanner.next();
+    return scanner.at();
+  }
+  const std::size_t end = lines_end(first);
+  return end != 0 ? end : white_space_end(first, text.size());
 }
 
 }  // namespace
 
-bool is_white_space(char32_t value) {
-  switch (value) {
-    case U' ':
-    case 0x85:
-    case 0xA0:
-    case 0x1680:
-    case 0x2028:
-    case 0x2029:
-    case 0x202F:
-    case 0x205F:
-    case 0x3000:
-      return true;
-    default:
-      return (value >= U'\t' && value <= U'\r') || (value >= 0x2000 && value <= 0x200A);
-  }
+std::optional<WordPattern> word_pattern_of(std::string_view expression) {
+  constexpr std::string_view kGpt2 =
+      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+  constexpr std::string_view kLlama3Start =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})";
+  constexpr std::string_view kLlama3End = R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  if (expression == kGpt2) return WordPattern::kGpt2;
+  if (!expression.starts_with(kLlama3Start) || !expression.ends_with(kLlama3End)) return {};
+  if (expression.size() < kLlama3Start.size() + kLlama3End.size()) return {};
+  expression.remove_prefix(kLlama3Start.size());
+  expression.remove_suffix(kLlama3End.size());
+  if (expression == "{1,3}") return WordPattern::kLlama3;
+  if (expression.empty()) return WordPattern::kQwen2;
+  return {};
 }
 
-struct WordSplitter::Pattern {
-  pcre2_code* code = nullptr;
-  pcre2_match_data* match = nullptr;
-  ~Pattern() {
-    pcre2_match_data_free(match);
-    pcre2_code_free(code);
-  }
-};
-
-WordSplitter::WordSplitter() : pattern_(std::make_unique<Pattern>()) {
-  const std::string pattern = pattern_text();
-  int error = 0;
-  PCRE2_SIZE error_offset = 0;
-  pattern_->code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &error_offset, nullptr);
-  require(pattern_->code != nullptr, "PCRE2 does not take GPT-2's pattern");
-  // If PCRE2 has no JIT for this processor, pcre2_match interprets the pattern.
-  pcre2_jit_compile(pattern_->code, PCRE2_JIT_COMPLETE);
-  pattern_->match = pcre2_match_data_create(1, nullptr);
+std::size_t word_end(WordPattern pattern, std::string_view text, std::size_t begin) {
+  if (decode_utf8(text, begin).bytes == 0) return begin + invalid_utf8_bytes(text, begin);
+  if (pattern == WordPattern::kGpt2) return gpt2_word_end(text, begin);
+  return llama_word_end(text, begin, pattern == WordPattern::kLlama3 ? 3 : 1);
 }
 
-WordSplitter::~WordSplitter() = default;
-
-void WordSplitter::start(std::string_view text) {
-  text_ = text;
-  position_ = word_end_ = run_begin_ = run_end_ = 0;
-  divided_bytes_ = 0;
-}
-
-std::string_view WordSplitter::next() {
-  if (!goes_on()) {
-    word_end_ = find_word_end();
-    const std::size_t bytes = word_end_ - position_;
-    if (bytes > kLongestWord) divided_bytes_ += static_cast<std::int64_t>(bytes);
-  }
-  const std::string_view rest = text_.substr(position_, word_end_ - position_);
-  const std::size_t most = kLongestWord + (rest.starts_with(' ') ? 1 : 0);
-  const std::string_view word = rest.substr(0, whole_characters(rest, most));
-  position_ += word.size();
-  return word;
-}
-
-std::size_t WordSplitter::find_word_end() {
-  if (position_ == text_.size()) return position_;
-  if (position_ == run_end_) {
-    run_begin_ = position_;
-    run_end_ = position_ + valid_utf8_bytes(text_, position_);
-    if (run_end_ == position_) {
-      run_end_ = position_ + invalid_utf8_bytes(text_, position_);
-      return run_end_;
-    }
-  }
-  const int found = pcre2_match(
-      pattern_->code, reinterpret_cast<PCRE2_SPTR>(text_.data() + run_begin_),
-      run_end_ - run_begin_, position_ - run_begin_, PCRE2_NO_UTF_CHECK, pattern_->match, nullptr);
-  if (found < 1) {
-    throw Error(ExitCode::kInternal, concat("PCRE2 failed with ", found, " at byte ", position_,
-                                            " of a text of ", text_.size()));
-  }
-  return run_begin_ + pcre2_get_ovector_pointer(pattern_->match)[1];
+bool may_cut(WordPattern pattern, char32_t before, char32_t after) {
+  if (pattern == WordPattern::kGpt2) return is_white_space(after) && !is_white_space(before);
+  // Line ends belong to the marks before them.
+  const bool blank = is_white_space(after) && !is_line_end(after);
+  return is_white_space(before) ? is_line_end(before) && !is_white_space(after) : blank;
 }
 
 }  // namespace hybrid_trainer

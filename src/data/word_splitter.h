@@ -1,46 +1,37 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <string_view>
 
 namespace hybrid_trainer {
 
-/// What GPT-2's pattern calls \s: the 25 white-space characters of Unicode.
-bool is_white_space(char32_t value);
+/// Patterns of words within which a byte-pair encoding works:
+///   kGpt2    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+///   kLlama3  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}
+///            | ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+///   kQwen2   Llama 3's with \p{N} for \p{N}{1,3}
+enum class WordPattern { kGpt2, kLlama3, kQwen2 };
 
-/// Cuts a text into the words that GPT-2's byte-level BPE works within. A run of bytes that are not
-/// UTF-8 is a word, and the text before it is matched as if it ended there. Not thread-safe; takes
-/// some 100 µs to construct.
-class WordSplitter {
- public:
-  /// A longer word, such as a line of one million dashes, comes in pieces of at most this many
-  /// bytes, each as long as whole characters allow. A leading space is not counted, so that a
-  /// prefix space moves no piece.
-  static constexpr std::size_t kLongestWord = std::size_t{64} << 10;
+/// The pattern that this regular expression spells, as one of the above does.
+std::optional<WordPattern> word_pattern_of(std::string_view expression);
 
-  WordSplitter();
-  ~WordSplitter();
-  /// Starts on a text, which must stay alive.
-  void start(std::string_view text);
-  /// The next word; empty at the end.
-  std::string_view next();
-  /// Whether the last result of next() is a piece of a word that continues.
-  bool goes_on() const { return position_ < word_end_; }
-  /// Bytes of the words since start() that were returned in pieces.
-  std::int64_t divided_bytes() const { return divided_bytes_; }
+/// The end of the word that begins at `begin`, which is where a word ends or the text begins. A run
+/// of bytes that are not UTF-8 is a word, and the text before it is matched as if it ended there.
+std::size_t word_end(WordPattern pattern, std::string_view text, std::size_t begin);
 
- private:
-  struct Pattern;
-  std::size_t find_word_end();
-  std::unique_ptr<Pattern> pattern_;
-  std::string_view text_;
-  std::size_t position_ = 0;
-  std::size_t word_end_ = 0;  // of the word that the position is in or at the end of
-  std::int64_t divided_bytes_ = 0;
-  std::size_t run_begin_ = 0;  // of the UTF-8 around the position
-  std::size_t run_end_ = 0;
-};
+/// Calls f(word) for each word of a text.
+template <class F>
+void for_each_word(WordPattern pattern, std::string_view text, const F& f) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = word_end(pattern, text, begin);
+    f(text.substr(begin, end - begin));
+    begin = end;
+  }
+}
+
+/// Whether a text between whose neighbouring characters these two are may be cut there, so that its
+/// parts have the words of the whole.
+bool may_cut(WordPattern pattern, char32_t before, char32_t after);
 
 }  // namespace hybrid_trainer

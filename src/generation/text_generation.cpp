@@ -18,7 +18,9 @@ void check_vocabulary(const LanguageModel& model, const Tokenizer& tokenizer) {
 }
 
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
-  if (!prompt.empty()) return tokenizer.encode(prompt);
+  std::vector<std::int32_t> ids = tokenizer.template_start();
+  if (!prompt.empty()) tokenizer.append_tokens(prompt, ids);
+  if (!ids.empty()) return ids;
   if (tokenizer.end_of_text()) return {*tokenizer.end_of_text()};
   try {
     return tokenizer.encode("\n");

@@ -66,6 +66,8 @@ void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
   const auto id = tokenizer.end_of_text();
   const std::string end_of_text(id ? tokenizer.token_bytes(*id) : "");
   tokenizer.save(folder);
+  const TokenizerFiles& files = tokenizer.files();
+  if (files.contains("tokenizer_config.json") || !files.contains("merges.txt")) return;
   replace_file(
       folder + "/tokenizer_config.json",
       hugging_face_tokenizer_config_text(model, end_of_text, tokenizer.adds_prefix_space()));

@@ -22,9 +22,9 @@ struct Library {
 };
 
 /// The library versions that the build found.
-constexpr Library kLibraries[] = {{"oneDNN", HT_ONEDNN_VERSION}, {"Boost", HT_BOOST_VERSION},
-                                  {"PCRE2", HT_PCRE2_VERSION},   {"Eigen", HT_EIGEN_VERSION},
-                                  {"cereal", HT_CEREAL_VERSION}, {"compiler", HT_COMPILER}};
+constexpr Library kLibraries[] = {{"oneDNN", HT_ONEDNN_VERSION},     {"Boost", HT_BOOST_VERSION},
+                                  {"utf8proc", HT_UTF8PROC_VERSION}, {"Eigen", HT_EIGEN_VERSION},
+                                  {"cereal", HT_CEREAL_VERSION},     {"compiler", HT_COMPILER}};
 
 struct Diagnosis {
   ProcessorInfo processor = processor_info();

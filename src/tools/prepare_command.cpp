@@ -73,7 +73,7 @@ void print(const PrepareResult& result, const std::string& output) {
   }
   if (result.divided_bytes > 0) {
     std::fprintf(stderr,
-                 "words over 64 KiB without a break, %s of the text, were encoded in pieces\n",
+                 "text without any place to cut it, %s of it, was encoded in pieces of 16 MiB\n",
                  units::bytes(static_cast<std::size_t>(result.divided_bytes)).c_str());
   }
 }
@@ -83,6 +83,7 @@ void print(const PrepareResult& result, const std::string& output) {
 int prepare_command(const std::vector<std::string>& arguments) {
   PrepareSettings settings;
   std::string output;
+  bool control_tokens = false;
   CommandSyntax syntax{
       .name = "prepare",
       .usage = "INPUT... --output DATA [--tokenizer bpe|bytes|characters|PATH] [options]",
@@ -93,9 +94,11 @@ int prepare_command(const std::vector<std::string>& arguments) {
   auto add = syntax.options.add_options();
   add("output", po::value(&output)->required()->value_name("DATA"), "Folder to make.");
   add("tokenizer", po::value(&settings.tokenizer)->value_name("KIND"),
-      "bpe (trained on the text), bytes, characters, or the path of a tokenizer (bpe).");
+      "bpe (trained on the text), bytes, characters, or a tokenizer's folder or file (bpe).");
   add("vocab-size", po::value(&settings.vocabulary_size)->value_name("N"),
       "Tokens of a bpe that is trained (4096).");
+  add("control-tokens", po::bool_switch(&control_tokens),
+      "Text that spells a special token, such as <|endoftext|>, becomes it; else it stays text.");
   add("validation", po::value(&settings.validation)->value_name("SHARE"),
       "Share of the text kept for validation (0.1).");
   add("replace", po::bool_switch(&settings.replace),
@@ -105,6 +108,7 @@ int prepare_command(const std::vector<std::string>& arguments) {
 
   settings.inputs.assign(operands->begin(), operands->end());
   settings.output = output;
+  if (control_tokens) settings.control_text = ControlText::kAsTokens;
   PrepareResult result;
   {
     ProgressLine line;

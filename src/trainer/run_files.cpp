@@ -38,7 +38,7 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
   source.number("train_tokens", data.train_tokens);
   source.end_object();
   replace_file(data_file(paths), source.text() + "\n");
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"}) {
+  for (const char* name : kTokenizerFiles) {
     const fs::path from = data.folder / name;
     if (!fs::exists(from)) continue;
     fs::create_directories(tokenizer_folder(paths));

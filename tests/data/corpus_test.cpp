@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/data/text_cuts.h"
 #include "temporary_folder.h"
 
 namespace hybrid_trainer {
@@ -173,7 +174,7 @@ TEST(SegmentReader, SegmentsMakeUpTheTextAndAreCutBeforeWhiteSpace) {
   }
   const auto one = folder.write("one", text);
   const auto two = folder.write("two", "short");
-  SegmentReader reader(find_corpus({one, two}).documents, 64);
+  SegmentReader reader(find_corpus({one, two}).documents, last_word_cut, 64);
   std::string joined;
   std::size_t starts = 0, segments = 0;
   for (auto batch = reader.next(1000); !batch.empty(); batch = reader.next(1000)) {
@@ -198,7 +199,7 @@ TEST(SegmentReader, AnyLineBreakAfterAnyCharacterIsAPlaceToCut) {
     std::string text;
     while (text.size() < 3'000'000) text += line;
     const auto file = folder.write("text", text);
-    SegmentReader reader(find_corpus({file}).documents);
+    SegmentReader reader(find_corpus({file}).documents, last_word_cut);
     const auto segments = reader.next(static_cast<std::int64_t>(text.size()));
     EXPECT_GT(segments.size(), 10u) << line;
     for (const TextSegment& segment : segments) EXPECT_LT(segment.text.size(), 600'000u) << line;
@@ -208,7 +209,7 @@ TEST(SegmentReader, AnyLineBreakAfterAnyCharacterIsAPlaceToCut) {
 TEST(SegmentReader, TextWithoutAPlaceToCutComesWhole) {
   const TemporaryFolder folder;
   const auto file = folder.write("text", std::string(1000, 'x'));
-  SegmentReader reader(find_corpus({file}).documents, 64);
+  SegmentReader reader(find_corpus({file}).documents, last_word_cut, 64);
   const auto segments = reader.next(1);
   ASSERT_EQ(segments.size(), 1u);
   EXPECT_EQ(segments[0].text.size(), 1000u);
@@ -220,7 +221,7 @@ TEST(SegmentReader, FileThatShrinksIsAnError) {
   const auto file = folder.write("text", std::string(1000, 'x'));
   const Corpus corpus = find_corpus({file});
   folder.write("text", "x");
-  SegmentReader reader(corpus.documents);
+  SegmentReader reader(corpus.documents, last_word_cut);
   expect_words(message_of<IoError>([&] { reader.next(1); }), {"text", "changed"});
 }
 

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/data/bpe_training.h"
 #include "hybrid_trainer/data/corpus.h"
 #include "hybrid_trainer/files/utf8.h"
+#include "src/data/unicode_classes.h"
 #include "src/data/word_splitter.h"
 #include "temporary_folder.h"
 
@@ -44,17 +45,16 @@ std::string random_text(std::uint64_t seed, std::size_t pieces) {
 }
 
 std::vector<std::string> words_of(std::string_view text) {
-  WordSplitter splitter;
-  splitter.start(text);
   std::vector<std::string> words;
-  for (auto word = splitter.next(); !word.empty(); word = splitter.next()) words.emplace_back(word);
+  for_each_word(WordPattern::kGpt2, text, [&](std::string_view word) { words.emplace_back(word); });
   return words;
 }
 
-std::vector<TextSegment> segments_of(const std::string& text, std::int64_t segment_bytes) {
+std::vector<TextSegment> segments_of(const std::string& text, std::int64_t segment_bytes,
+                                     const SegmentReader::Cut& cut) {
   const TemporaryFolder folder;
   const auto file = folder.write("text", text);
-  SegmentReader reader({{file, 0, static_cast<std::int64_t>(text.size())}}, segment_bytes);
+  SegmentReader reader({{file, 0, static_cast<std::int64_t>(text.size())}}, cut, segment_bytes);
   return reader.next(static_cast<std::int64_t>(text.size()));
 }
 
@@ -78,15 +78,18 @@ std::vector<std::unique_ptr<Tokenizer>> all_tokenizers(const std::string& text) 
 
 /// Words and tokens of the segments, one after the other, are those of the whole text.
 void expect_equal_apart(const std::string& text, std::int64_t segment_bytes) {
-  const auto segments = segments_of(text, segment_bytes);
   std::vector<std::string> words;
-  for (const TextSegment& segment : segments) {
+  for (const TextSegment& segment : segments_of(text, segment_bytes, last_word_cut)) {
     for (auto& word : words_of(segment.text)) words.push_back(std::move(word));
   }
   ASSERT_EQ(words, words_of(text));
   for (const auto& tokenizer : all_tokenizers(text)) {
+    const auto cut = [&](std::string_view part, std::size_t first) {
+      return tokenizer->last_cut(part, first);
+    };
     std::vector<std::int32_t> ids;
-    for (const TextSegment& segment : segments) {
+    for (const TextSegment& segment : segments_of(text, segment_bytes, cut)) {
+      EXPECT_FALSE(segment.is_divided);
       tokenizer->append_tokens(
           segment.text, ids,
           segment.starts_document ? TextStart::kDocument : TextStart::kContinuation);
@@ -120,45 +123,28 @@ TEST(TextCuts, OverlongWordsApartGiveTheTokensOfTheWholeText) {
   }
 }
 
-TEST(TextCuts, NoPieceOfAWordBeginsAContraction) {
-  // The first piece ends before the apostrophe, which would become 's with the letters behind it.
-  const std::string text = std::string(WordSplitter::kLongestWord, '-') + "'sabcdefghijklmnopqrst";
-  expect_equal_apart(text, WordSplitter::kLongestWord + 8);
-}
-
-TEST(TextCuts, OverlongWordsAreCutInPiecesOfWholeCharacters) {
-  for (const std::string_view letter : {"a"sv, "é"sv, "漢"sv, "😀"sv, " "sv, "\xFF"sv}) {
-    std::string text;
-    while (text.size() < 500'000) text += letter;
-    const auto segments = segments_of(text, 200'000);
-    EXPECT_GE(segments.size(), 2u);
-    for (const TextSegment& segment : segments) EXPECT_EQ(segment.text.size() % letter.size(), 0u);
-    for (const std::string& word : words_of(text)) {
-      EXPECT_LE(word.size(), WordSplitter::kLongestWord + 1);
-      EXPECT_EQ(word.size() % letter.size(), 0u);
-    }
-  }
-}
-
-TEST(TextCuts, BytesOfDividedWordsAreCounted) {
-  WordSplitter splitter;
-  const std::string text = "short " + std::string(70'000, 'a') + " " + std::string(65'535, 'b');
-  splitter.start(text);
-  while (!splitter.next().empty()) continue;
-  EXPECT_EQ(splitter.divided_bytes(), 70'001);  // with the space before
+TEST(TextCuts, TextThatMayBeCutNowhereIsDividedBetweenCharacters) {
+  std::string text;
+  while (text.size() < static_cast<std::size_t>(SegmentReader::kLongestSegment) + 5'000'000)
+    text += "漢";
+  const auto segments = segments_of(text, 4 << 20, last_word_cut);
+  ASSERT_EQ(segments.size(), 2u);
+  EXPECT_TRUE(segments[0].is_divided);
+  EXPECT_FALSE(segments[1].is_divided);
+  EXPECT_EQ(segments[0].text.size() % 3, 0u);
+  EXPECT_EQ(segments[0].text + segments[1].text, text);
 }
 
 TEST(TextCuts, WhiteSpaceIsWhatThePatternTakesForIt) {
-  WordSplitter splitter;
   for (char32_t value = 0; value < 0x110000; ++value) {
     if (value >= 0xD800 && value < 0xE000) continue;  // surrogates
     std::string text;
     append_utf8(value, text);
     const std::size_t bytes = text.size();
     text += text + "!";
-    splitter.start(text);
     // Of white space before something else, the last one is left out of the word.
-    ASSERT_EQ(splitter.next().size() == bytes, is_white_space(value)) << std::uint32_t{value};
+    ASSERT_EQ(word_end(WordPattern::kGpt2, text, 0) == bytes, is_white_space(value))
+        << std::uint32_t{value};
   }
 }
 

@@ -101,17 +101,105 @@ TEST(TokenizerFiles, TokenizerConfigDecidesOnThePrefixSpace) {
                {"tokenizer_config.json", "add_prefix_space", "\"yes\"", "true or false"});
 }
 
-TEST(TokenizerFiles, WhatIsNotImplementedIsRefusedByName) {
-  expect_words(refusal("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}"),
-               {"normalizer", "NFC"});
+TEST(TokenizerFiles, WhatIsNotImplementedIsRefusedByItsPath) {
+  const std::string_view no_normalizer = "\"normalizer\":null";
+  expect_words(refusal(no_normalizer, "\"normalizer\":{\"type\":\"NFKC\"}"),
+               {"normalizer is NFKC"});
+  expect_words(refusal(no_normalizer,
+                       "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":"
+                       "[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}"),
+               {"normalizer.normalizers[1] is Lowercase"});
+  expect_words(refusal(no_normalizer,
+                       "\"normalizer\":{\"type\":\"Replace\",\"pattern\":"
+                       "{\"Regex\":\" +\"},\"content\":\"\"}"),
+               {"normalizer.pattern.Regex"});
   expect_words(refusal("\"model\":{\"type\":\"BPE\"", "\"model\":{\"type\":\"Unigram\""),
-               {"Unigram"});
-  expect_words(refusal("\"pre_tokenizer\":{\"type\":\"ByteLevel\"",
-                       "\"pre_tokenizer\":{\"type\":\"Metaspace\""),
-               {"Metaspace"});
-  expect_words(refusal("\"use_regex\":true", "\"use_regex\":false"), {"use_regex"});
-  expect_words(refusal("\"byte_fallback\":false", "\"byte_fallback\":true"), {"byte_fallback"});
-  expect_words(refusal("\"special\":true", "\"special\":false"), {"<|endoftext|>", "special"});
+               {"model.type", "Unigram"});
+  const std::string_view byte_level = "\"pre_tokenizer\":{\"type\":\"ByteLevel\"";
+  expect_words(refusal(byte_level, "\"pre_tokenizer\":{\"type\":\"Whitespace\""),
+               {"pre_tokenizer is Whitespace"});
+  expect_words(refusal(byte_level, "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"more\":1"),
+               {"pre_tokenizer.more"});
+  expect_words(refusal("\"byte_fallback\":false", "\"byte_fallback\":true"),
+               {"model.byte_fallback", "ByteLevel"});
+  expect_words(refusal("\"dropout\":null", "\"dropout\":0.1"), {"model.dropout", "not supported"});
+  expect_words(refusal("\"truncation\":null", "\"truncation\":{\"max_length\":4}"),
+               {"truncation", "max_length"});
+  expect_words(
+      refusal("\"post_processor\":null", "\"post_processor\":{\"type\":\"BertProcessing\"}"),
+      {"post_processor is BertProcessing"});
+  expect_words(
+      refusal("\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"WordPiece\""),
+      {"decoder is WordPiece"});
+  expect_words(refusal("\"padding\":null", "\"padding\":null,\"extra\":1"), {"extra"});
+}
+
+TEST(TokenizerFiles, PatternsOfWordsAreThoseThatAreKnown) {
+  const auto with = [](std::string_view pattern, std::string_view behavior) {
+    return concat(
+        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",",
+        "\"pattern\":{\"Regex\":\"", pattern, "\"},\"behavior\":\"", behavior,
+        "\",\"invert\":false},{\"type\":\"ByteLevel\"");
+  };
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  const std::string good = content_of(folder / "tokenizer.json");
+  const auto message = [&](std::string_view pattern, std::string_view behavior) {
+    std::string text =
+        replaced(good, "\"pre_tokenizer\":{\"type\":\"ByteLevel\"", with(pattern, behavior));
+    text = replaced(text, "},\"post_processor\"", "}]},\"post_processor\"");
+    folder.write("tokenizer.json", text);
+    return message_of<DataError>([&] { load_tokenizer(folder.path()); });
+  };
+  expect_words(message("\\\\d+", "Isolated"),
+               {"pre_tokenizer.pretokenizers[0].pattern.Regex", "\\d+"});
+  const std::string known =
+      R"('s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+)";
+  expect_words(message(known, "Contiguous"), {"pretokenizers[0]", "Contiguous"});
+  expect_words(message(known, "Sideways"), {"pretokenizers[0].behavior", "Sideways"});
+}
+
+TEST(TokenizerFiles, DamagedAddedTokensAreNamed) {
+  expect_words(refusal("\"id\":267", "\"id\":270"), {"added_tokens[0].id", "270", "267"});
+  expect_words(refusal("\"id\":267", "\"id\":-1"), {"added_tokens[0].id", "-1"});
+  expect_words(refusal("\"content\":\"<|endoftext|>\"", "\"content\":\"\""),
+               {"added_tokens[0].content", "empty"});
+  expect_words(refusal("\"special\":true", "\"special\":1"), {"added_tokens[0].special"});
+  const std::string again =
+      "\"added_tokens\":[{\"id\":267,\"content\":\"<|endoftext|>\",\"single_word\":false,"
+      "\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true},";
+  expect_words(refusal("\"added_tokens\":[", again), {"added_tokens[1].content", "before"});
+}
+
+TEST(TokenizerFiles, TemplatesMustFitTheVocabulary) {
+  const auto with = [](const char* ids, const char* single) {
+    return concat("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[", single,
+                  "],\"pair\":[],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[", ids,
+                  "],\"tokens\":[\"<s>\"]}}}");
+  };
+  const std::string_view none = "\"post_processor\":null";
+  const char* start = "{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}}";
+  const std::string both = concat(start, ",{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}");
+  expect_words(refusal(none, with("270", both.c_str())),
+               {"post_processor.special_tokens.<s>.ids[0]", "270"});
+  expect_words(refusal(none, with("1", start)), {"post_processor.single", "Sequence"});
+  expect_words(refusal(none, replaced(with("1", both.c_str()), "\"id\":\"<s>\",\"type_id\"",
+                                      "\"id\":\"<x>\",\"type_id\"")),
+               {"post_processor.special_tokens", "<x>"});
+}
+
+TEST(TokenizerFiles, TheConfigNamesTheEndOfTheText) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  const auto end_of_text = [&](const std::string& config) {
+    folder.write("tokenizer_config.json", config);
+    return load_tokenizer(folder.path())->end_of_text();
+  };
+  EXPECT_EQ(end_of_text("{}"), 267);
+  EXPECT_EQ(end_of_text("{\"eos_token\":\"!\"}"), 0);
+  EXPECT_EQ(end_of_text("{\"eos_token\":{\"content\":\"!\"}}"), 0);
+  expect_words(message_of<DataError>([&] { end_of_text("{\"eos_token\":\"</s>\"}"); }),
+               {"</s>", "eos_token"});
 }
 
 TEST(TokenizerFiles, DamagedVocabularyIsNamed) {
@@ -120,9 +208,12 @@ TEST(TokenizerFiles, DamagedVocabularyIsNamed) {
   expect_words(refusal("\"!\":0,", "\"!\":0,\"!\":0,"), {"model.vocab.!", "twice"});
   expect_words(refusal("\"!\":0,", "\"!\":-1,"), {"-1"});
   expect_words(refusal("\"!\":0,", "\"!!\":0,"), {"byte 33"});
-  expect_words(refusal("[\"a t\"", "[\"a qqq\""), {"merge 1", "qqq"});
-  expect_words(refusal("[\"a t\"", "[\"at\""), {"two tokens"});
-  expect_words(refusal("\"merges\":", "\"mergers\":"), {"merges"});
+  expect_words(refusal("[\"a t\"", "[\"a qqq\""), {"model.merges[0]", "qqq"});
+  expect_words(refusal("[\"a t\"", "[\"at\""), {"model.merges[0]", "two tokens"});
+  expect_words(refusal("[\"a t\"", "[\"a t\",\"a t\""), {"model.merges[1]", "second time"});
+  expect_words(refusal("\"merges\":", "\"mergers\":"), {"model.mergers"});
+  expect_words(refusal("\"unk_token\":null", "\"unk_token\":\"<unk>\""),
+               {"model.unk_token", "<unk>"});
 }
 
 TEST(TokenizerFiles, HostileJsonIsRefused) {

@@ -155,6 +155,16 @@ TEST_F(TextGeneration, APenaltyOnRepetitionCountsThePrompt) {
   EXPECT_EQ(generate(gpt2, *bytes, "x", settings), "a");
 }
 
+TEST_F(TextGeneration, ThePromptFollowsTheTemplateAndBytesAreText) {
+  const auto llama =
+      load_tokenizer(std::string(HT_TEST_DATA_DIR) + "/tokenizers/llama2_legacy.json");
+  const auto owner = model(llama->vocabulary_size());
+  constexpr std::int32_t kByteA = 3 + 'A';  // "<0x41>", behind <unk>, <s> and </s>
+  always_answer(*owner, kByteA);
+  EXPECT_EQ(generate(*owner, *llama, "the", {.tokens = 3}), "AAA");
+  EXPECT_EQ(result_.prompt_tokens, static_cast<std::int64_t>(llama->encode("the").size()) + 1);
+}
+
 TEST_F(TextGeneration, NeverDrawsAWordThatTheTokenizerLacks) {
   const auto gpt2_owner = model(300);
   LanguageModel& gpt2 = *gpt2_owner;

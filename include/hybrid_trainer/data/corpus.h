@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace hybrid_trainer {
@@ -50,16 +52,19 @@ struct TextSegment {
   std::string text;
   bool starts_document = false;
   std::filesystem::path path;
-  std::int64_t begin = 0;  // of the text in the file
+  std::int64_t begin = 0;   // of the text in the file
+  bool is_divided = false;  // cut where it is one word, for its length
 };
 
-/// Reads pieces in order as segments of about `segment_bytes`. A document is only cut where no
-/// tokenizer has a word, or where an overlong word is cut anyway, so its segments' tokens are the
-/// document's tokens.
+/// Reads pieces in order as segments of about `segment_bytes`. A document is only cut where `cut`
+/// says, as Tokenizer::last_cut does, so that its segments' tokens are the document's tokens; but a
+/// text of kLongestSegment without such a place is cut between any two characters.
 class SegmentReader {
  public:
+  using Cut = std::function<std::size_t(std::string_view text, std::size_t first)>;
   static constexpr std::int64_t kSegmentBytes = 256 << 10;
-  explicit SegmentReader(std::vector<TextPiece> pieces, std::int64_t segment_bytes = kSegmentBytes);
+  static constexpr std::int64_t kLongestSegment = 16 << 20;
+  SegmentReader(std::vector<TextPiece> pieces, Cut cut, std::int64_t segment_bytes = kSegmentBytes);
   /// The next segments, together about `bytes` long; empty at the end. Throws IoError.
   std::vector<TextSegment> next(std::int64_t bytes);
 
@@ -67,6 +72,7 @@ class SegmentReader {
   std::optional<TextSegment> next_segment();
   void open_piece();
   std::vector<TextPiece> pieces_;
+  Cut cut_;
   std::int64_t segment_bytes_;
   std::size_t piece_ = 0;
   std::int64_t position_ = 0;  // of rest_ in the file; meaningful while file_ is open

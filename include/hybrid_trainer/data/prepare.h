@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hybrid_trainer/data/token_dataset.h"
+#include "hybrid_trainer/data/tokenizer.h"
 
 namespace hybrid_trainer {
 
@@ -17,6 +18,7 @@ struct PrepareSettings {
   std::int64_t vocabulary_size = 4096;  // of a "bpe" to be trained; includes <|endoftext|>
   double validation = 0.1;              // share of the text that is kept for validation
   std::int64_t shard_tokens = kDefaultShardTokens;
+  ControlText control_text = ControlText::kAsText;  // of text that spells special tokens
   bool replace = false;  // an output that is a data folder already is replaced
 };
 
@@ -32,13 +34,14 @@ struct PrepareResult {
   std::int64_t repeated_files = 0;   // given more than once; each counts once
   std::int64_t missing_merges = 0;   // by how much the vocabulary is smaller than asked for
   std::int64_t forgotten_words = 0;  // rare ones, dropped while learning the vocabulary
-  std::int64_t divided_bytes = 0;    // of words over 64 KiB, which are encoded in pieces
+  std::int64_t divided_bytes = 0;    // of 16 MiB of text and more that may be cut nowhere, and is
   double tokenizer_seconds = 0;
   double encode_seconds = 0;
 };
 
 /// Makes a data folder from text: tokenizer, token shards of both splits and data.json. Documents
-/// are preceded by the end-of-text token if there are several and the tokenizer has one. Everything
+/// are preceded by the end-of-text token if there are several and the tokenizer has one, and by what
+/// its template puts before a text. Everything
 /// is written to a folder beside the output, which is renamed at the end, so that a failed run
 /// leaves nothing. Throws UsageError (tokenizer or vocabulary size), MissingInput, DataError (no
 /// text, or too little to train and validate), CannotCreate (the output exists), IoError.

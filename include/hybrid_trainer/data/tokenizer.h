@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,17 +19,34 @@ const char* name_of(TokenizerKind kind);  // "bytes", "characters", "bpe"
 /// Whether a text is the start of a document or continues an earlier part of it.
 enum class TextStart { kDocument, kContinuation };
 
+/// What becomes of text that spells a special token, such as "<|endoftext|>": data keep it as text,
+/// while of a rendered chat it is meant.
+enum class ControlText { kAsText, kAsTokens };
+
+/// What may belong to a tokenizer in its folder.
+inline constexpr std::array kTokenizerFiles{"tokenizer.json",
+                                            "tokenizer_config.json",
+                                            "special_tokens_map.json",
+                                            "added_tokens.json",
+                                            "vocab.json",
+                                            "merges.txt",
+                                            "tokenizer.model",
+                                            "chat_template.jinja"};
+using TokenizerFiles = std::map<std::string, std::string>;  // contents by name
+
 /// Turns bytes into token ids 0 … vocabulary_size - 1 and back. Texts are bytes, not necessarily
-/// UTF-8, and decode(encode(x)) == x, except for a prefix space, for every x that encode accepts. A
-/// text that spells a special token, such as "<|endoftext|>", is encoded as plain text, never as
-/// the special id.
+/// UTF-8.
 ///   bytes       the 256 byte values
 ///   characters  the distinct code points of a corpus in increasing order, then those of its bytes
 ///               that are not UTF-8
-///   bpe         byte-level byte-pair encoding, as GPT-2's; bytes that are not UTF-8 are words of
-///               their own. Unicode classes are those of the PCRE2 that the program runs with
-///               (Debian 12: Unicode 14).
-/// All const calls may come from several threads at once.
+///   bpe         byte-pair encoding by a tokenizer.json: the ids are those that Hugging Face's
+///               tokenizers 0.23 gives to the same text with add_special_tokens off and, for
+///               ControlText::kAsText, encode_special_tokens on. A run of bytes that are not UTF-8
+///               is a word of its own where a pattern makes words, and is encoded as bytes, or as
+///               unknown where the tokenizer has no tokens for bytes.
+/// With bytes, characters, and a bpe of bytes without normalizer, decode(encode(x)) == x for every
+/// x that encode accepts, but for a prefix space. All const calls may come from several threads at
+/// once.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -43,41 +62,57 @@ class Tokenizer {
   virtual bool adds_prefix_space() const { return false; }
   /// Whether every id means the same bytes to both.
   bool has_tokens_of(const Tokenizer& other) const { return tokens_ == other.tokens_; }
-  /// The bytes of one token. Throws DataError where the id is not in the vocabulary.
+  /// The bytes of one token behind others. Throws DataError where the id is not in the vocabulary.
   std::string_view token_bytes(std::int32_t id) const;
 
-  /// Appends the ids of `text`. A BPE encodes a word over 64 KiB in pieces of that size; returns
-  /// the bytes of such words. Throws DataError if a character is not in a characters vocabulary.
-  virtual std::int64_t append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
-                                     TextStart start = TextStart::kDocument) const = 0;
-  std::vector<std::int32_t> encode(std::string_view text) const;
-  std::string decode(std::span<const std::int32_t> ids) const;
+  /// What a tokenizer.json's template puts before a document, and behind one: a beginning-of-text
+  /// token for most. Nothing adds them but who asks for them.
+  virtual std::vector<std::int32_t> template_start() const { return {}; }
+  virtual std::vector<std::int32_t> template_end() const { return {}; }
 
-  /// Writes the tokenizer's files into an existing folder: for bpe `tokenizer.json`, `vocab.json`
-  /// and `merges.txt` as Hugging Face reads them for GPT-2; for others our own `tokenizer.json`,
+  /// Appends the ids of `text`. Throws DataError where a character has no token.
+  virtual void append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
+                             TextStart start = TextStart::kDocument,
+                             ControlText control = ControlText::kAsText) const = 0;
+  std::vector<std::int32_t> encode(std::string_view text,
+                                   ControlText control = ControlText::kAsText) const;
+  /// The text of a document's tokens, special ones spelled out. By bytes it may not be UTF-8; what a
+  /// "ByteFallback" cannot make a character of is U+FFFD.
+  virtual std::string decode(std::span<const std::int32_t> ids) const;
+
+  /// The last place from `first` on where a text may be cut so that its parts, the second as a
+  /// continuation, have the tokens of the whole, whatever comes behind it; 0 if there is none.
+  virtual std::size_t last_cut(std::string_view text, std::size_t first) const = 0;
+
+  /// Writes the tokenizer's files into an existing folder: those that it was read from, byte for
+  /// byte; for a bpe that was trained `tokenizer.json`, `vocab.json` and `merges.txt` as Hugging
+  /// Face reads them for GPT-2; for others our own `tokenizer.json`,
   ///   {"type":"bytes"}
   ///   {"type":"characters","code_points":[10,32,…],"bytes":[255,…]}   (ids in this order)
   /// Throws IoError.
-  virtual void save(const std::filesystem::path& folder) const = 0;
+  void save(const std::filesystem::path& folder) const;
+  const TokenizerFiles& files() const { return files_; }
 
  protected:
-  Tokenizer(std::vector<std::string> tokens, std::optional<std::int32_t> end_of_text)
-      : tokens_(std::move(tokens)), end_of_text_(end_of_text) {}
-  const std::vector<std::string>& tokens() const { return tokens_; }
+  Tokenizer(std::vector<std::string> tokens, std::optional<std::int32_t> end_of_text,
+            TokenizerFiles files)
+      : tokens_(std::move(tokens)), end_of_text_(end_of_text), files_(std::move(files)) {}
 
  private:
   std::vector<std::string> tokens_;
   std::optional<std::int32_t> end_of_text_;
+  TokenizerFiles files_;
 };
 
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
 /// A characters tokenizer for the code points of `corpus`.
 std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
 
-/// Reads a tokenizer.json (ours, or Hugging Face's byte-level BPE), or a folder that holds one or
-/// GPT-2's `vocab.json` and `merges.txt`. The add_prefix_space of a `tokenizer_config.json` beside
-/// them takes precedence, as in transformers. Throws MissingInput if there is none, DataError,
-/// which names the file, if it is damaged or asks for a normalizer, pre-tokenizer or model that is
+/// Reads a tokenizer.json (ours, or Hugging Face's of a BPE), or a folder that holds one or GPT-2's
+/// `vocab.json` and `merges.txt`. Of a `tokenizer_config.json` beside them the add_prefix_space takes
+/// precedence over that of GPT-2's pre-tokenizer, as in transformers, and the eos_token is the
+/// end-of-text token; without one that is "<|endoftext|>". Throws MissingInput if there is none,
+/// DataError, which names the file and the JSON path, if it is damaged or asks for anything that is
 /// not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 

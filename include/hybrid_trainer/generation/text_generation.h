@@ -59,9 +59,11 @@ struct GenerationResult {
   double tokens_per_second() const;
 };
 
-/// Continues a prompt and passes each piece of new text to `write` as it comes. An empty prompt
-/// starts from the end-of-text token or, if the tokenizer has none, from a newline. The end-of-text
-/// token and the stop strings end the text, unwritten. The same arguments give the same text. Throws UsageError (settings),
+/// Continues a prompt and passes each piece of new text to `write` as it comes, in whole characters.
+/// The prompt follows what the tokenizer's template puts before a text; an empty one without a
+/// template starts from the end-of-text token or, if the tokenizer has none, from a newline. The
+/// end-of-text token and the stop strings end the text, unwritten. The same arguments give the same
+/// text. Throws UsageError (settings),
 /// DataError (the tokenizer lacks a character of the prompt, or does not belong to the model).
 GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
                                const std::string& prompt, const GenerationSettings& settings,

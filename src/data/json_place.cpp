@@ -1,0 +1,82 @@
+#include "json_place.h"
+
+#include <algorithm>
+
+namespace hybrid_trainer {
+
+namespace {
+
+std::string shortened(const boost::json::value& value) {
+  std::string text = boost::json::serialize(value);
+  return text.size() > 60 ? text.substr(0, 60) + "…" : text;
+}
+
+}  // namespace
+
+void JsonPlace::fail_kind(const char* wanted) const {
+  fail("is ", shortened(*value_), "; want ", wanted);
+}
+
+const boost::json::object& JsonPlace::object() const {
+  if (!value_->is_object()) fail_kind("an object");
+  return value_->get_object();
+}
+
+std::optional<JsonPlace> JsonPlace::find(std::string_view key) const {
+  const boost::json::value* member = object().if_contains(key);
+  if (member == nullptr || member->is_null()) return {};
+  return this->member(key, *member);
+}
+
+JsonPlace JsonPlace::member(std::string_view key, const boost::json::value& value) const {
+  return {value, file_, concat(path_, path_.empty() ? "" : ".", key)};
+}
+
+JsonPlace JsonPlace::at(std::string_view key) const {
+  if (auto member = find(key)) return *member;
+  fail("has no \"", key, "\"");
+}
+
+void JsonPlace::allow(std::initializer_list<std::string_view> keys) const {
+  for (const auto& [key, value] : object()) {
+    if (std::ranges::find(keys, std::string_view(key)) == keys.end())
+      member(key, value).fail("is not known, and so not supported");
+  }
+}
+
+void JsonPlace::expect(std::string_view key, const boost::json::value& wanted) const {
+  const auto member = find(key);
+  if (!member || member->value() == wanted) return;
+  member->fail("is ", shortened(member->value()), ", which is not supported; want ",
+               shortened(wanted));
+}
+
+std::string JsonPlace::text() const {
+  if (!value_->is_string()) fail_kind("a string");
+  return std::string(value_->get_string());
+}
+
+bool JsonPlace::flag() const {
+  if (!value_->is_bool()) fail_kind("true or false");
+  return value_->get_bool();
+}
+
+std::int64_t JsonPlace::count() const {
+  const bool holds = value_->is_int64() && value_->get_int64() >= 0 &&
+                     value_->get_int64() <= std::int64_t{INT32_MAX};
+  if (!holds) fail_kind("an integer from 0 on");
+  return value_->get_int64();
+}
+
+std::vector<JsonPlace> JsonPlace::items() const {
+  if (!value_->is_array()) fail_kind("an array");
+  std::vector<JsonPlace> items;
+  while (items.size() < value_->get_array().size()) items.push_back(item(items.size()));
+  return items;
+}
+
+JsonPlace JsonPlace::item(std::size_t i) const {
+  return {value_->get_array()[i], file_, concat(path_, "[", i, "]")};
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,104 @@
+#include "token_texts.h"
+
+#include <optional>
+#include <string_view>
+
+#include "byte_symbols.h"
+#include "hybrid_trainer/files/utf8.h"
+#include "text_pipeline.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+using DecoderKind = DecoderStep::Kind;
+
+std::string bytes_of_symbols(const std::string& token) {
+  static const ByteSymbolCoder coder;
+  return coder.to_bytes(token).value_or(token);
+}
+
+/// The byte that "<0x00>" … stands for, whose digits may be written in either case, or with a sign.
+std::optional<char> byte_of(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return {};
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    const char lower = static_cast<char>(c | 0x20);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+  };
+  const int high = token[3] == '+' ? 0 : digit(token[3]), low = digit(token[4]);
+  if (high < 0 || low < 0) return {};
+  return static_cast<char>(high * 16 + low);
+}
+
+/// Runs of bytes' tokens become text, or U+FFFD for each byte where a run is not UTF-8.
+std::vector<std::string> with_bytes_joined(const std::vector<std::string>& parts) {
+  std::vector<std::string> result;
+  std::string run;
+  const auto finish_run = [&] {
+    if (run.empty()) return;
+    if (valid_utf8_bytes(run, 0) == run.size()) {
+      result.push_back(run);
+    } else {
+      for (std::size_t i = 0; i < run.size(); ++i) result.emplace_back("\uFFFD");
+    }
+    run.clear();
+  };
+  for (const std::string& part : parts) {
+    if (const auto byte = byte_of(part)) {
+      run.push_back(*byte);
+    } else {
+      finish_run();
+      result.push_back(part);
+    }
+  }
+  finish_run();
+  return result;
+}
+
+std::string stripped(std::string_view part, const DecoderStep& step) {
+  for (std::size_t i = 0; i < step.start && part.starts_with(step.pattern); ++i)
+    part.remove_prefix(step.pattern.size());
+  for (std::size_t i = 0; i < step.stop && part.ends_with(step.pattern); ++i)
+    part.remove_suffix(step.pattern.size());
+  return std::string(part);
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += part;
+  return text;
+}
+
+}  // namespace
+
+std::string decoded(std::vector<std::string> parts, const std::vector<DecoderStep>& steps) {
+  for (const DecoderStep& step : steps) {
+    if (step.kind == DecoderKind::kFuse) parts = {joined(parts)};
+    if (step.kind == DecoderKind::kByteFallback) parts = with_bytes_joined(parts);
+    bool is_first = true;
+    for (std::string& part : parts) {
+      if (step.kind == DecoderKind::kByteLevel) part = bytes_of_symbols(part);
+      if (step.kind == DecoderKind::kReplace) part = replace_all(part, step.pattern, step.content);
+      if (step.kind == DecoderKind::kStrip) part = stripped(part, step);
+      if (step.kind == DecoderKind::kMetaspace)
+        part = replace_all(part, step.pattern, is_first && step.strips_first ? "" : " ");
+      is_first = false;
+    }
+  }
+  return joined(parts);
+}
+
+std::string decoded_within(const std::string& token, const std::vector<DecoderStep>& steps) {
+  std::string text = token;
+  for (const DecoderStep& step : steps) {
+    if (step.kind == DecoderKind::kByteLevel) text = bytes_of_symbols(text);
+    if (step.kind == DecoderKind::kReplace) text = replace_all(text, step.pattern, step.content);
+    if (step.kind == DecoderKind::kMetaspace) text = replace_all(text, step.pattern, " ");
+    if (step.kind != DecoderKind::kByteFallback) continue;
+    if (const auto byte = byte_of(text)) text = *byte;
+  }
+  return text;
+}
+
+}  // namespace hybrid_trainer

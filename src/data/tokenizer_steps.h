@@ -1,0 +1,25 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "json_place.h"
+#include "text_pipeline.h"
+#include "token_texts.h"
+
+namespace hybrid_trainer {
+
+struct PreTokenizer {
+  std::vector<PreTokenizerStep> steps;
+  bool by_bytes = false;  // a ByteLevel makes symbols of bytes
+  bool adds_prefix_space = false;
+};
+
+/// The parts of a tokenizer.json; none is an empty list. `adds_prefix_space` takes precedence where
+/// a ByteLevel makes the words. Throw DataError by the JSON path where something is not supported.
+std::vector<NormalizerStep> read_normalizer(const std::optional<JsonPlace>& place);
+PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
+                                std::optional<bool> adds_prefix_space);
+std::vector<DecoderStep> read_decoder(const JsonPlace& place);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+namespace hybrid_trainer {
+
+/// Classes of code points as Hugging Face's tokenizers has them (see unicode_classes.py).
+enum UnicodeClass : std::uint8_t {
+  kLetter = 1,          // \p{L} of its patterns (Unicode 16)
+  kNumber = 2,          // \p{N} of its patterns (Unicode 16)
+  kWhiteSpace = 4,      // \s: the 25 white-space characters
+  kDigit = 8,           // what the pre-tokenizer Digits splits at (Unicode 17)
+  kWordCharacter = 16,  // \w of a token that is a single word
+  kUnknownToNfc = 32,   // newer than its NFC (Unicode 9), which leaves it where it is
+};
+
+/// The classes of every code point up to U+10FFFF, as bits. Thread-safe.
+const std::uint8_t* unicode_classes();
+
+inline bool is_white_space(char32_t value) { return (unicode_classes()[value] & kWhiteSpace) != 0; }
+
+}  // namespace hybrid_trainer
