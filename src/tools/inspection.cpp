@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/token_dataset.h"
+#include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
@@ -101,6 +102,18 @@ json::object inspect_data(const fs::path& path) {
           {"documents", info->documents}};
 }
 
+/// What a model folder's tokenizer is, or why it cannot be read; null if there is none.
+json::value tokenizer_in(const fs::path& path) {
+  if (!fs::exists(path / "tokenizer.json") && !fs::exists(path / "vocab.json")) return nullptr;
+  try {
+    const auto tokenizer = load_tokenizer(path);
+    return json::object{{"kind", name_of(tokenizer->kind())},
+                        {"vocabulary_size", tokenizer->vocabulary_size()}};
+  } catch (const Error& error) {
+    return json::object{{"kind", nullptr}, {"error", error.what()}};
+  }
+}
+
 json::object inspect_hugging_face(const fs::path& path) {
   const HuggingFaceWeights weights(path);
   json::array tensors;
@@ -112,6 +125,7 @@ json::object inspect_hugging_face(const fs::path& path) {
   return {{"kind", "hugging_face"},
           {"path", path.string()},
           {"model", model_object(read_hugging_face_model_config(path, 0))},
+          {"tokenizer", tokenizer_in(path)},
           {"bytes", bytes},
           {"tensors", std::move(tensors)}};
 }

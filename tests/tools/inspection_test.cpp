@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/data/bpe_training.h"
 #include "hybrid_trainer/data/prepare.h"
 #include "hybrid_trainer/data/token_shards.h"
 #include "hybrid_trainer/files/output_file.h"
@@ -140,6 +141,22 @@ TEST_F(InspectionOf, AHuggingFaceFolderTellsItsModel) {
   EXPECT_EQ(found.at("kind").as_string(), "hugging_face");
   EXPECT_EQ(found.at("model").at("vocabulary").as_int64(), 61);
   EXPECT_EQ(found.at("tensors").as_array().size(), 16u);
+  EXPECT_TRUE(found.at("tokenizer").is_null());
+}
+
+TEST_F(InspectionOf, AHuggingFaceFolderTellsItsTokenizer) {
+  const auto model_owner = make_model(
+      {.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 256}, 7, stream_);
+  export_hugging_face(*model_owner, nullptr, folder_ / "hf", stream_);
+  BpeTrainer trainer(257);
+  trainer.train().tokenizer->save(folder_ / "hf");
+  const auto found = seen(folder_ / "hf").at("tokenizer");
+  EXPECT_EQ(found.at("kind").as_string(), "bpe");
+  EXPECT_EQ(found.at("vocabulary_size").as_int64(), 257);
+  write_text(folder_ / "hf/tokenizer.json", "{\"model\":{\"type\":\"Unigram\"}}");
+  const auto refused = seen(folder_ / "hf").at("tokenizer");
+  EXPECT_TRUE(refused.at("kind").is_null());
+  EXPECT_NE(refused.at("error").as_string().find("tokenizer.json"), std::string::npos);
 }
 
 TEST_F(InspectionOf, AnythingElseIsRefused) {
