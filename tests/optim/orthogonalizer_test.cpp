@@ -43,7 +43,7 @@ TEST_P(OrthogonalizerOfShape, BringsSingularValuesNearOneAndKeepsSingularVectors
   EXPECT_GT(svd.singularValues().minCoeff(), 0.6);
   const Matrix want =
       rows <= columns ? newton_schulz(before) : newton_schulz(before.transpose()).transpose();
-  EXPECT_LT((after - want).cwiseAbs().maxCoeff(), 3e-5);  // f32 near 3.4445⁵
+  EXPECT_LT((after - want).cwiseAbs().maxCoeff(), 1e-4);  // f32 near 3.4445⁵
 }
 
 TEST_P(OrthogonalizerOfShape, RoundsOnlyFactorsInBF16) {
