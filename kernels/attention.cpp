@@ -1,5 +1,7 @@
 #include "hybrid_trainer/kernels/attention.h"
 
+#include <algorithm>
+
 #include "kernels/dispatch.h"
 
 namespace hybrid_trainer::kernels {
@@ -19,57 +21,71 @@ decltype(kernels::attention_decode) attention_decode;
 
 namespace {
 
-/// The channels C of rows that hold query, key and value of `heads` heads.
-std::int64_t channels_of(const KernelCall& call, const Tensor& qkv, int rank, int heads) {
+/// The size of each head in rows that hold queries, keys and values of `heads`.
+std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank, AttentionSpec spec) {
   check_rank(call, {"qkv", qkv}, rank);
   check_real(call, {"qkv", qkv});
   const std::int64_t width = qkv.size(rank - 1);
-  if (heads < 1 || width % (3 * std::int64_t{heads}) != 0) {
-    throw ShapeMismatch(concat(call.kernel, ": qkv is ", qkv.shape().text(), ", heads is ", heads,
-                               "; want a last dimension of 3·heads·head_size"));
+  require(spec.scale >= 0 && spec.cap >= 0 && spec.window >= 0,
+          "attention: scale, cap and window want 0 or more");
+  if (spec.keys < 1 || spec.queries < 1 || spec.queries % spec.keys != 0 ||
+      width % spec.all() != 0) {
+    throw ShapeMismatch(concat(call.kernel, ": qkv is ", qkv.shape().text(), ", heads are ",
+                               spec.queries, " of queries and ", spec.keys,
+                               " of keys; want a last dimension of (queries + 2·keys)·head_size "
+                               "and a multiple of the keys' heads for queries"));
   }
-  return width / 3;
+  return width / spec.all();
 }
 
 void check_log_sum_exp(const KernelCall& call, const Tensor& log_sum_exp, const Tensor& qkv,
-                       int heads) {
-  check_shape(call, {"log_sum_exp", log_sum_exp}, {qkv.size(0), heads, qkv.size(1)});
+                       AttentionSpec spec) {
+  check_shape(call, {"log_sum_exp", log_sum_exp}, {qkv.size(0), spec.queries, qkv.size(1)});
   check_dtype(call, {"log_sum_exp", log_sum_exp}, DType::kF32);
+}
+
+void check_positions(const KernelCall& call, const Tensor& positions, const Tensor& qkv) {
+  check_shape(call, {"positions", positions}, {qkv.size(0), qkv.size(1)});
+  check_dtype(call, {"positions", positions}, DType::kI32);
 }
 
 }  // namespace
 
-void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, int heads,
-                       const Stream& stream) {
+void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                       const Tensor& positions, AttentionSpec spec, const Stream& stream) {
   const KernelCall call{"attention_forward", stream};
-  const std::int64_t channels = channels_of(call, qkv, 3, heads);
+  const std::int64_t channels = spec.queries * head_size_of(call, qkv, 3, spec);
   check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels});
   check_dtype(call, {"y", y}, qkv.dtype());
-  if (log_sum_exp) check_log_sum_exp(call, log_sum_exp, qkv, heads);
+  if (log_sum_exp) check_log_sum_exp(call, log_sum_exp, qkv, spec);
+  if (positions) check_positions(call, positions, qkv);
   dispatch_with_workspace<cpu::attention_forward, cuda::attention_forward>(
-      call, Work::kAttention, y, log_sum_exp, qkv, heads);
+      call, Work::kAttention, y, log_sum_exp, qkv, positions, spec);
 }
 
 void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
-                        const Tensor& log_sum_exp, const Tensor& qkv, int heads,
-                        const Stream& stream) {
+                        const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& positions,
+                        AttentionSpec spec, const Stream& stream) {
   const KernelCall call{"attention_backward", stream};
-  const std::int64_t channels = channels_of(call, qkv, 3, heads);
+  const std::int64_t channels = spec.queries * head_size_of(call, qkv, 3, spec);
   check_alike(call, {{"qkv", qkv}, {"dqkv", dqkv}});
   check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels});
   check_dtype(call, {"y", y}, qkv.dtype());
   check_alike(call, {{"y", y}, {"dy", dy}});
-  check_log_sum_exp(call, log_sum_exp, qkv, heads);
+  check_log_sum_exp(call, log_sum_exp, qkv, spec);
+  if (positions) check_positions(call, positions, qkv);
   dispatch_with_workspace<cpu::attention_backward, cuda::attention_backward>(
-      call, Work::kAttention, dqkv, dy, y, log_sum_exp, qkv, heads);
+      call, Work::kAttention, dqkv, dy, y, log_sum_exp, qkv, positions, spec);
 }
 
 void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,
                        const Stream& stream) {
   const KernelCall call{"store_keys_values", stream};
-  const std::int64_t channels = channels_of(call, qkv, 3, 1);
+  check_rank(call, {"qkv", qkv}, 3);
+  check_real(call, {"qkv", qkv});
   check_rank(call, {"key_cache", key_cache}, 3);
-  check_shape(call, {"key_cache", key_cache}, {qkv.size(0), key_cache.size(1), channels});
+  check_shape(call, {"key_cache", key_cache},
+              {qkv.size(0), key_cache.size(1), std::min(key_cache.size(2), qkv.size(2) / 3)});
   check_alike(call, {{"key_cache", key_cache}, {"value_cache", value_cache}});
   check_dtype(call, {"key_cache", key_cache}, qkv.dtype());
   if (qkv.size(1) > key_cache.size(1)) {
@@ -81,12 +97,14 @@ void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const
 }
 
 void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
-                      const Tensor& qkv, std::int64_t position, int heads, const Stream& stream) {
+                      const Tensor& qkv, std::int64_t position, AttentionSpec spec,
+                      const Stream& stream) {
   const KernelCall call{"attention_decode", stream};
-  const std::int64_t channels = channels_of(call, qkv, 2, heads);
-  check_shape(call, {"y", y}, {qkv.size(0), channels});
+  const std::int64_t head_size = head_size_of(call, qkv, 2, spec);
+  check_shape(call, {"y", y}, {qkv.size(0), spec.queries * head_size});
   check_rank(call, {"key_cache", key_cache}, 3);
-  check_shape(call, {"key_cache", key_cache}, {qkv.size(0), key_cache.size(1), channels});
+  check_shape(call, {"key_cache", key_cache},
+              {qkv.size(0), key_cache.size(1), spec.keys * head_size});
   check_alike(call, {{"key_cache", key_cache}, {"value_cache", value_cache}});
   check_dtype(call, {"key_cache", key_cache}, qkv.dtype());
   check_dtype(call, {"y", y}, qkv.dtype());
@@ -95,7 +113,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                                key_cache.shape().text(), "; want 0 to ", key_cache.size(1) - 1));
   }
   dispatch_with_workspace<cpu::attention_decode, cuda::attention_decode>(
-      call, Work::kAttention, y, key_cache, value_cache, qkv, position, heads);
+      call, Work::kAttention, y, key_cache, value_cache, qkv, position, spec);
 }
 
 }  // namespace hybrid_trainer::kernels

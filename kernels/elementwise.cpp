@@ -12,6 +12,10 @@ decltype(kernels::axpy) axpy;
 decltype(kernels::cast) cast;
 decltype(kernels::gelu_forward) gelu_forward;
 decltype(kernels::gelu_backward) gelu_backward;
+decltype(kernels::gated_forward) gated_forward;
+decltype(kernels::gated_backward) gated_backward;
+decltype(kernels::cap_forward) cap_forward;
+decltype(kernels::cap_backward) cap_backward;
 decltype(kernels::dropout) dropout;
 }  // namespace cpu
 namespace cuda {
@@ -22,6 +26,10 @@ decltype(kernels::axpy) axpy;
 decltype(kernels::cast) cast;
 decltype(kernels::gelu_forward) gelu_forward;
 decltype(kernels::gelu_backward) gelu_backward;
+decltype(kernels::gated_forward) gated_forward;
+decltype(kernels::gated_backward) gated_backward;
+decltype(kernels::cap_forward) cap_forward;
+decltype(kernels::cap_backward) cap_backward;
 decltype(kernels::dropout) dropout;
 }  // namespace cuda
 
@@ -34,7 +42,7 @@ void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {
   const KernelCall call{"scale", stream};
-  check_dtype(call, {"y", y}, DType::kF32);
+  check_real(call, {"y", y});
   check_alike(call, {{"y", y}, {"x", x}});
   dispatch<cpu::scale, cuda::scale>(call, Work::kElementwise, y, x, a);
 }
@@ -77,6 +85,41 @@ void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const St
   check_real(call, {"dx", dx});
   check_alike(call, {{"dx", dx}, {"dy", dy}, {"x", x}});
   dispatch<cpu::gelu_backward, cuda::gelu_backward>(call, Work::kElementwise, dx, dy, x);
+}
+
+void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream& stream) {
+  const KernelCall call{"gated_forward", stream};
+  check_rank(call, {"y", y}, 2);
+  check_real(call, {"y", y});
+  check_dtype(call, {"x", x}, y.dtype());
+  check_shape(call, {"x", x}, {y.size(0), 2 * y.size(1)});
+  dispatch<cpu::gated_forward, cuda::gated_forward>(call, Work::kElementwise, y, x, gate);
+}
+
+void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate gate,
+                    const Stream& stream) {
+  const KernelCall call{"gated_backward", stream};
+  check_rank(call, {"dy", dy}, 2);
+  check_real(call, {"dy", dy});
+  check_dtype(call, {"x", x}, dy.dtype());
+  check_shape(call, {"x", x}, {dy.size(0), 2 * dy.size(1)});
+  check_alike(call, {{"x", x}, {"dx", dx}});
+  dispatch<cpu::gated_backward, cuda::gated_backward>(call, Work::kElementwise, dx, dy, x, gate);
+}
+
+void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream& stream) {
+  const KernelCall call{"cap_forward", stream};
+  check_real(call, {"y", y});
+  check_alike(call, {{"y", y}, {"x", x}});
+  dispatch<cpu::cap_forward, cuda::cap_forward>(call, Work::kElementwise, y, x, cap);
+}
+
+void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap,
+                  const Stream& stream) {
+  const KernelCall call{"cap_backward", stream};
+  check_real(call, {"dx", dx});
+  check_alike(call, {{"dx", dx}, {"dy", dy}, {"y", y}});
+  dispatch<cpu::cap_backward, cuda::cap_backward>(call, Work::kElementwise, dx, dy, y, cap);
 }
 
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,

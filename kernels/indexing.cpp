@@ -26,9 +26,10 @@ void check_tables(const KernelCall& call, const NamedTensor& rows, const Tensor&
   check_rank(call, {"tokens", tokens}, 2);
   check_dtype(call, {"tokens", tokens}, DType::kI32);
   check_rank(call, token_table, 2);
-  check_rank(call, position_table, 2);
   const std::int64_t columns = token_table.tensor.size(1);
   check_shape(call, rows, {tokens.size(0), tokens.size(1), columns});
+  if (!position_table.tensor) return;
+  check_rank(call, position_table, 2);
   check_shape(call, position_table, {position_table.tensor.size(0), columns});
   const std::int64_t last_position = first_position + tokens.size(1);
   if (first_position < 0 || last_position > position_table.tensor.size(0)) {
@@ -58,7 +59,7 @@ void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& toke
                {"position_table", position_table}, first_position);
   check_real(call, {"y", y});
   check_dtype(call, {"token_table", token_table}, y.dtype());
-  check_dtype(call, {"position_table", position_table}, y.dtype());
+  if (position_table) check_dtype(call, {"position_table", position_table}, y.dtype());
   dispatch<cpu::embedding_forward, cuda::embedding_forward>(
       call, Work::kEmbedding, y, tokens, token_table, position_table, first_position);
 }
@@ -71,7 +72,7 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
                {"dposition_table", dposition_table}, 0);
   check_real(call, {"dy", dy});
   check_dtype(call, {"dtoken_table", dtoken_table}, DType::kF32);
-  check_dtype(call, {"dposition_table", dposition_table}, DType::kF32);
+  if (dposition_table) check_dtype(call, {"dposition_table", dposition_table}, DType::kF32);
   dispatch<cpu::embedding_backward, cuda::embedding_backward>(
       call, Work::kEmbedding, dtoken_table, token_mode, dposition_table, position_mode, dy, tokens);
 }

@@ -6,11 +6,11 @@ namespace hybrid_trainer::kernels {
 
 namespace cpu {
 decltype(kernels::dot) dot;
-decltype(kernels::mean) mean;
+decltype(kernels::quotient) quotient;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::dot) dot;
-decltype(kernels::mean) mean;
+decltype(kernels::quotient) quotient;
 }  // namespace cuda
 
 namespace {
@@ -38,12 +38,16 @@ void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Strea
   dot(result, x, x, stream);
 }
 
-void mean(const Tensor& result, const Tensor& x, const Stream& stream) {
-  const KernelCall call{"mean", stream};
+void quotient(const Tensor& result, const Tensor& x, double divisor, const Stream& stream) {
+  const KernelCall call{"quotient", stream};
   check_result(call, result);
   check_dtype(call, {"x", x}, DType::kF32);
-  require(x.elements() > 0, "mean: x has no elements");
-  dispatch<cpu::mean, cuda::mean>(call, Work::kReduction, result, x);
+  require(x.elements() > 0, "quotient: x has no elements");
+  dispatch<cpu::quotient, cuda::quotient>(call, Work::kReduction, result, x, divisor);
+}
+
+void mean(const Tensor& result, const Tensor& x, const Stream& stream) {
+  quotient(result, x, static_cast<double>(x.elements()), stream);
 }
 
 Tensor empty_result(const Stream& stream) {

@@ -71,24 +71,26 @@ void AwayWeight::refresh_compute_copy(const Stream& stream) {
                 StagedTensor(master_.home, Use::kRead, stream), stream);
 }
 
-void move_weights(LossModel& model, const Stream& home, bool in_file, const Stream& device) {
-  const bool reads_ahead = in_file && device.device().type == DeviceType::kCpu;
+void move_weights(LossModel& model, const DeviceMap& map, MemoryPlaces& places) {
+  const Stream& device = places.device();
+  const bool reads_ahead = map.uses("file") && device.device().type == DeviceType::kCpu;
   const auto queue = reads_ahead ? std::make_shared<WeightQueue>() : nullptr;
   model.visit_parameters([&](Parameter& parameter) {
     const Tensor master = parameter.home_master();
-    const bool stays = parameter.role() == Role::kVector;
-    const Stream& wanted = stays ? device : home;
+    if (!master) return;
+    const std::string place =
+        parameter.role() == Role::kVector ? "device" : map.place_of(parameter.name());
+    const Stream& wanted = place == "device" ? device : places.at(place);
     Tensor moved = master;
-    const bool is_there = stays ? master.pool() == device.pool() : master.pool() != device.pool();
-    if (!is_there) {
+    if (master.pool() != wanted.pool()) {
       moved = Tensor::empty_like(master, MemoryKind::kParameters, wanted);
       copy_or_wait(moved, master, device);
     }
     device.synchronize();  // before the old memory goes
-    if (stays) {
+    if (place == "device") {
       parameter.set_storage(std::make_unique<ResidentWeight>(moved));
     } else {
-      parameter.set_storage(std::make_unique<AwayWeight>(moved, queue));
+      parameter.set_storage(std::make_unique<AwayWeight>(moved, place == "file" ? queue : nullptr));
     }
   });
 }

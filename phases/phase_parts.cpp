@@ -193,13 +193,7 @@ void PhaseParts::save(State& state) const {
   line.save(state);
   finder.save(state);
   statistics.save(state);
-  std::vector<Tensor> inputs, targets;
-  for (const Batch& batch : jump.batches) {
-    inputs.push_back(batch.inputs);
-    targets.push_back(batch.targets);
-  }
-  save_tensors(state, "phases.batch.inputs", inputs);
-  save_tensors(state, "phases.batch.targets", targets);
+  save_batches(state, "phases.batch", jump.batches);
 }
 
 void PhaseParts::load(const State& state) {
@@ -221,12 +215,7 @@ void PhaseParts::load(const State& state) {
   line.load(state, model);
   finder.load(state, model);
   statistics.load(state);
-  const auto inputs = load_tensors(state, "phases.batch.inputs", MemoryKind::kData, stream);
-  const auto targets = load_tensors(state, "phases.batch.targets", MemoryKind::kData, stream);
-  jump.batches.clear();
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    jump.batches.push_back({inputs[i], targets.at(i)});
-  }
+  jump.batches = load_batches(state, "phases.batch", stream);
   if (has_entered) model.enter_phase(model_phase);
 }
 

@@ -40,9 +40,43 @@ std::vector<Tensor> load_directions(const State& state, const std::string& name,
   return tensors;
 }
 
+void save_batches(State& state, const std::string& name, const std::vector<Batch>& batches) {
+  std::vector<Tensor> inputs, targets;
+  for (const Batch& batch : batches) {
+    const std::string index = std::to_string(inputs.size());
+    if (batch.positions) state.tensors[name + ".positions." + index] = batch.positions;
+    if (batch.learnt > 0) state.reals[name + ".learnt." + index] = batch.learnt;
+    inputs.push_back(batch.inputs);
+    targets.push_back(batch.targets);
+  }
+  save_tensors(state, name + ".inputs", inputs);
+  save_tensors(state, name + ".targets", targets);
+}
+
+std::vector<Batch> load_batches(const State& state, const std::string& name, const Stream& stream) {
+  const auto inputs = load_tensors(state, name + ".inputs", MemoryKind::kData, stream);
+  const auto targets = load_tensors(state, name + ".targets", MemoryKind::kData, stream);
+  std::vector<Batch> batches;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    Batch batch{inputs[i], targets.at(i)};
+    if (const auto found = state.tensors.find(concat(name, ".positions.", i));
+        found != state.tensors.end()) {
+      batch.positions = Tensor::empty_like(found->second, MemoryKind::kData, stream);
+      wait_for_copy(batch.positions, found->second, stream);
+    }
+    if (const auto found = state.reals.find(concat(name, ".learnt.", i));
+        found != state.reals.end())
+      batch.learnt = found->second;
+    batches.push_back(std::move(batch));
+  }
+  return batches;
+}
+
 Batch copy_of(const Batch& batch, const Stream& stream) {
   return {copy_of(batch.inputs, MemoryKind::kData, stream),
-          copy_of(batch.targets, MemoryKind::kData, stream)};
+          copy_of(batch.targets, MemoryKind::kData, stream),
+          batch.positions ? copy_of(batch.positions, MemoryKind::kData, stream) : Tensor(),
+          batch.learnt};
 }
 
 }  // namespace hybrid_trainer

@@ -65,4 +65,8 @@ std::vector<Tensor> load_directions(const State& state, const std::string& name,
 /// A copy of the batch that survives when its loader reuses the memory.
 Batch copy_of(const Batch& batch, const Stream& stream);
 
+/// Batches under `name`, as views.
+void save_batches(State& state, const std::string& name, const std::vector<Batch>& batches);
+std::vector<Batch> load_batches(const State& state, const std::string& name, const Stream& stream);
+
 }  // namespace hybrid_trainer

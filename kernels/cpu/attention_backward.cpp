@@ -45,28 +45,53 @@ inline void differentiate_row(float* weights, float* dweights, std::int64_t visi
   }
 }
 
-/// Adds the contributions of one block's queries. Blocks run from the last to the first: the last
-/// sees all keys and overwrites.
+/// Of scores capped at c: the derivative of c·tanh(s/c) joins.
+inline void differentiate_capped_row(float* weights, float* dweights, std::int64_t visible,
+                                     std::int64_t keys, float log_sum_exp, float correction,
+                                     float scale, float cap) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < visible; ++i) {
+    const float tangent = hyperbolic_tangent(weights[i] / cap);
+    weights[i] = cap * tangent;
+    dweights[i] = (dweights[i] - correction) * (1.0f - tangent * tangent);
+  }
+  differentiate_row(weights, dweights, visible, keys, log_sum_exp, 0, scale);
+}
+
+/// Adds the contributions of one block's queries. Blocks run from the last to the first: where
+/// nothing but later keys is hidden, the last one sees all keys and, of the first of the heads that
+/// share them, overwrites; else the sums begin with zeros.
 inline void backward_block(const HeadGradients& head, const BackwardScratch& scratch,
-                           const float* corrections, const float* log_sum_exp,
+                           const float* corrections, const float* log_sum_exp, std::int64_t item,
                            std::int64_t first_query, std::int64_t queries,
                            const AttentionSizes& sizes) {
   const std::int64_t seen = first_query + queries;
-  const bool accumulate = seen < sizes.length;
+  const bool accumulate = item % sizes.group != 0 || seen < sizes.length || sizes.masks();
   const std::int64_t size = sizes.head_size;
-  for (std::int64_t first_key = 0; first_key < seen; first_key += kKeyBlock) {
+  const std::int64_t begin = sizes.first_key(item, first_query);
+  for (std::int64_t first_key = begin; first_key < seen; first_key += kKeyBlock) {
     const ScoreBlock block{first_query, queries, first_key, std::min(kKeyBlock, seen - first_key)};
     score(scratch.weights, block, head.query, head.key, size, sizes.scale);
     score(scratch.dweights, block, head.doutput, head.value, size, 1.0f);
     for (std::int64_t row = 0; row < queries; ++row) {
-      differentiate_row(scratch.weights + row * block.keys, scratch.dweights + row * block.keys,
-                        block.visible(row), block.keys, log_sum_exp[first_query + row],
-                        corrections[row], sizes.scale);
+      const std::int64_t hidden = block.begin(row, item, sizes), visible = block.end(row) - hidden;
+      float* const weights = scratch.weights + row * block.keys;
+      float* const dweights = scratch.dweights + row * block.keys;
+      std::fill_n(weights, hidden, 0.0f);
+      std::fill_n(dweights, hidden, 0.0f);
+      if (sizes.cap > 0) {
+        differentiate_capped_row(weights + hidden, dweights + hidden, visible, block.keys - hidden,
+                                 log_sum_exp[first_query + row], corrections[row], sizes.scale,
+                                 sizes.cap);
+      } else {
+        differentiate_row(weights + hidden, dweights + hidden, visible, block.keys - hidden,
+                          log_sum_exp[first_query + row], corrections[row], sizes.scale);
+      }
     }
     gather_from_queries(head.dvalue, scratch.weights, block, head.doutput, size, accumulate);
     gather_from_queries(head.dkey, scratch.dweights, block, head.query, size, accumulate);
     gather_from_keys(head.dquery.row(first_query), head.dquery.stride, scratch.dweights, block,
-                     head.key, size, first_key > 0);
+                     head.key, size, first_key > begin);
   }
 }
 
@@ -87,21 +112,24 @@ inline HeadSums sum_rows(BFloat16*, std::int64_t, std::int64_t head_size, float*
 }
 
 template <class T>
-inline void backward_head(T* dqkv, const T* dy, const T* y, const float* log_sum_exp, const T* qkv,
-                          const AttentionSizes& sizes, float* scratch_base) {
-  const BackwardScratch scratch(scratch_base, sizes);
-  const std::int64_t channels = sizes.channels;
-  const std::int64_t stride = 3 * channels;
-  const std::int64_t length = sizes.length;
-  const std::int64_t size = sizes.head_size;
-  const HeadGradients head{
-      .query = read_head(qkv, stride, length, size, scratch.rows(0)),
-      .key = read_head(qkv + channels, stride, length, size, scratch.rows(1)),
-      .value = read_head(qkv + 2 * channels, stride, length, size, scratch.rows(2)),
-      .doutput = read_head(dy, channels, length, size, scratch.rows(3)),
-      .dquery = sum_rows(dqkv, stride, size, scratch.rows(4)),
-      .dkey = sum_rows(dqkv + channels, stride, size, scratch.rows(5)),
-      .dvalue = sum_rows(dqkv + 2 * channels, stride, size, scratch.rows(6))};
+struct BackwardTensors {
+  T* dqkv;
+  const T *dy, *y;
+  const float* log_sum_exp;
+  const T* qkv;
+};
+
+/// One head of queries; keys and values are read already where it is not the first that reads them.
+template <class T>
+inline void backward_head(const BackwardTensors<T>& tensors, HeadGradients& head, std::int64_t item,
+                          const BackwardScratch& scratch, const AttentionSizes& sizes) {
+  const std::int64_t channels = sizes.channels, stride = sizes.stride, length = sizes.length,
+                     size = sizes.head_size, query_at = sizes.queries_at(item);
+  const T *const dy = tensors.dy + sizes.first_of(item), *const y =
+                                                             tensors.y + sizes.first_of(item);
+  head.query = read_head(tensors.qkv + query_at, stride, length, size, scratch.rows(0));
+  head.doutput = read_head(dy, channels, length, size, scratch.rows(3));
+  head.dquery = sum_rows(tensors.dqkv + query_at, stride, size, scratch.rows(4));
   const std::int64_t blocks = (length + kQueryBlock - 1) / kQueryBlock;
   for (std::int64_t index = blocks - 1; index >= 0; --index) {
     const std::int64_t first = index * kQueryBlock;
@@ -111,19 +139,43 @@ inline void backward_head(T* dqkv, const T* dy, const T* y, const float* log_sum
       const std::int64_t at = (first + row) * channels;
       corrections[row] = dot(dy + at, y + at, size);
     }
-    backward_block(head, scratch, corrections, log_sum_exp, first, queries, sizes);
+    backward_block(head, scratch, corrections, tensors.log_sum_exp + item * length, item, first,
+                   queries, sizes);
   }
-  write_head(dqkv, stride, length, size, head.dquery);
-  write_head(dqkv + channels, stride, length, size, head.dkey);
-  write_head(dqkv + 2 * channels, stride, length, size, head.dvalue);
+  write_head(tensors.dqkv + query_at, stride, length, size, head.dquery);
+}
+
+/// The heads of queries that share keys and values, from `first` on.
+template <class T>
+inline void backward_group(const BackwardTensors<T>& tensors, std::int64_t first,
+                           const AttentionSizes& sizes, float* scratch_base) {
+  const BackwardScratch scratch(scratch_base, sizes);
+  const std::int64_t stride = sizes.stride, length = sizes.length, size = sizes.head_size,
+                     key_at = sizes.keys_at(first), value_at = sizes.values_at(first);
+  HeadGradients head{
+      .query = {},
+      .key = read_head(tensors.qkv + key_at, stride, length, size, scratch.rows(1)),
+      .value = read_head(tensors.qkv + value_at, stride, length, size, scratch.rows(2)),
+      .doutput = {},
+      .dquery = {},
+      .dkey = sum_rows(tensors.dqkv + key_at, stride, size, scratch.rows(5)),
+      .dvalue = sum_rows(tensors.dqkv + value_at, stride, size, scratch.rows(6))};
+  for (std::int64_t t = 0; sizes.masks() && t < length; ++t) {
+    std::fill_n(head.dkey.row(t), size, 0.0f);
+    std::fill_n(head.dvalue.row(t), size, 0.0f);
+  }
+  for (std::int64_t item = first; item < first + sizes.group; ++item)
+    backward_head(tensors, head, item, scratch, sizes);
+  write_head(tensors.dqkv + key_at, stride, length, size, head.dkey);
+  write_head(tensors.dqkv + value_at, stride, length, size, head.dvalue);
 }
 
 }  // namespace
 
 void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
-                        const Tensor& log_sum_exp, const Tensor& qkv, int heads,
-                        const Stream& stream) {
-  const AttentionSizes sizes(qkv, heads);
+                        const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& positions,
+                        AttentionSpec spec, const Stream& stream) {
+  const AttentionSizes sizes(qkv, positions, spec);
   if (fits_tiles(sizes, qkv.dtype()))
     return attention_backward_by_tiles(dqkv, dy, y, log_sum_exp, qkv, sizes, stream);
   const std::int64_t scratch_elements = BackwardScratch::elements(sizes);
@@ -133,14 +185,10 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
   const float* const sums = log_sum_exp.data<float>();
   visit_real(qkv.dtype(), [&](auto real) {
     using T = decltype(real);
-    T* const gradient = dqkv.data<T>();
-    const T* const dout = dy.data<T>();
-    const T* const out = y.data<T>();
-    const T* const in = qkv.data<T>();
-    parallel_items(sizes.batch * sizes.heads, [=](std::int64_t worker, std::int64_t item) {
-      const std::int64_t at = sizes.first_of(item), qkv_at = sizes.first_in_qkv(item);
-      backward_head(gradient + qkv_at, dout + at, out + at, sums + item * sizes.length, in + qkv_at,
-                    sizes, scratch_base + worker * scratch_elements);
+    const BackwardTensors<T> tensors{dqkv.data<T>(), dy.data<T>(), y.data<T>(), sums,
+                                     qkv.data<T>()};
+    parallel_items(sizes.items() / sizes.group, [=](std::int64_t worker, std::int64_t item) {
+      backward_group(tensors, item * sizes.group, sizes, scratch_base + worker * scratch_elements);
     });
   });
 }

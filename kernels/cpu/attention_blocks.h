@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hybrid_trainer/kernels/attention.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/product.h"
@@ -10,36 +11,68 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Queries and keys that one block of scores holds. Keys are a multiple of queries, so that the
-/// first key of a block that begins at or before a query block is visible to each of its queries.
+/// Queries and keys that one block of scores holds.
 inline constexpr std::int64_t kQueryBlock = 64;
 inline constexpr std::int64_t kKeyBlock = 256;
 
-/// Sizes of self-attention, from qkv (B, T, 3·C).
+/// Sizes of self-attention, from rows of qkv. An item is a head of queries of a sequence; those that
+/// share keys and values lie side by side.
 struct AttentionSizes {
-  AttentionSizes(const Tensor& qkv, int head_count)
+  AttentionSizes(const Tensor& qkv, const Tensor& places, const AttentionSpec& spec)
       : batch(qkv.size(0)),
         length(qkv.size(1)),
-        heads(head_count),
-        channels(qkv.size(2) / 3),
-        head_size(channels / head_count),
-        scale(1.0f / std::sqrt(static_cast<float>(head_size))) {}
-  /// Where head `item` of [0, batch * heads) begins in (B, T, channels), and in (B, T, 3 channels).
-  std::int64_t first_of(std::int64_t item) const { return first(item, channels); }
-  std::int64_t first_in_qkv(std::int64_t item) const { return first(item, 3 * channels); }
+        heads(spec.queries),
+        group(spec.group()),
+        stride(qkv.size(2)),
+        head_size(stride / spec.all()),
+        channels(heads * head_size),
+        key_channels(spec.keys * head_size),
+        scale(score_scale(spec, head_size)),
+        cap(spec.cap),
+        window(spec.window < length ? spec.window : 0),
+        positions(places ? places.data<std::int32_t>() : nullptr) {}
+  std::int64_t items() const { return batch * heads; }
+  /// Where an item begins in y, and its queries, keys and values in qkv.
+  std::int64_t first_of(std::int64_t item) const {
+    return item / heads * length * channels + item % heads * head_size;
+  }
+  std::int64_t queries_at(std::int64_t item) const {
+    return item / heads * length * stride + item % heads * head_size;
+  }
+  std::int64_t keys_at(std::int64_t item) const {
+    return item / heads * length * stride + channels + item % heads / group * head_size;
+  }
+  std::int64_t values_at(std::int64_t item) const { return keys_at(item) + key_channels; }
+  /// Whether some queries do not see all keys before them.
+  bool masks() const { return window > 0 || positions != nullptr; }
+  /// The first key that a query of an item sees. It never falls from one query to the next.
+  std::int64_t first_key(std::int64_t item, std::int64_t query) const {
+    std::int64_t first = window > 0 ? query - window + 1 : 0;
+    if (positions != nullptr)
+      first = std::max(first, query - positions[item / heads * length + query]);
+    return std::clamp<std::int64_t>(first, 0, query);
+  }
 
   std::int64_t batch;
   std::int64_t length;
-  std::int64_t heads;
-  std::int64_t channels;
+  std::int64_t heads;  // of queries
+  std::int64_t group;  // queries that share keys and values
+  std::int64_t stride;
   std::int64_t head_size;
+  std::int64_t channels;      // of y
+  std::int64_t key_channels;  // of all keys
   float scale;
-
- private:
-  std::int64_t first(std::int64_t item, std::int64_t stride) const {
-    return item / heads * length * stride + item % heads * head_size;
-  }
+  float cap;
+  std::int64_t window;            // 0: all
+  const std::int32_t* positions;  // (B, T), or null
 };
+
+/// Scores s, all or scaled before, become c·tanh(s/c).
+inline void cap_scores(float* scores, std::int64_t count, float scale, float cap) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i)
+    scores[i] = cap * hyperbolic_tangent(scores[i] * scale / cap);
+}
 
 /// Rows (T, head_size) of one head in f32: read as HeadRows, accumulated as HeadSums.
 template <class Value>
@@ -85,9 +118,15 @@ struct ScoreBlock {
   std::int64_t queries;
   std::int64_t first_key;
   std::int64_t keys;
-  /// Number of keys that query `row` of the block sees: its own and those before it.
-  std::int64_t visible(std::int64_t row) const {
-    return std::min(keys, first_query + row + 1 - first_key);
+  /// Where the keys of the block end that query `row` sees: with its own.
+  std::int64_t end(std::int64_t row) const {
+    return std::clamp<std::int64_t>(first_query + row + 1 - first_key, 0, keys);
+  }
+  /// Where they begin.
+  std::int64_t begin(std::int64_t row, std::int64_t item, const AttentionSizes& sizes) const {
+    if (!sizes.masks()) return 0;
+    return std::clamp<std::int64_t>(sizes.first_key(item, first_query + row) - first_key, 0,
+                                    end(row));
   }
 };
 

@@ -58,37 +58,42 @@ inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, fl
 
 /// Attention of the queries of one block over all keys that they see, into scratch.output, not yet
 /// divided by the totals.
-inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax, std::int64_t first_query,
-                   std::int64_t queries, const HeadRows& query, const HeadRows& key,
-                   const HeadRows& value, const AttentionSizes& sizes) {
+inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax, std::int64_t item,
+                   std::int64_t first_query, std::int64_t queries, const HeadRows& query,
+                   const HeadRows& key, const HeadRows& value, const AttentionSizes& sizes) {
   const std::int64_t seen = first_query + queries;
   std::fill_n(softmax, queries, RunningSoftmax{-std::numeric_limits<float>::infinity(), 0.0f});
-  for (std::int64_t first_key = 0; first_key < seen; first_key += kKeyBlock) {
+  const std::int64_t begin = sizes.first_key(item, first_query);
+  for (std::int64_t first_key = begin; first_key < seen; first_key += kKeyBlock) {
     const ScoreBlock block{first_query, queries, first_key, std::min(kKeyBlock, seen - first_key)};
     score(scratch.scores, block, query, key, sizes.head_size, sizes.scale);
     for (std::int64_t row = 0; row < queries; ++row) {
-      weigh_row(scratch.scores + row * block.keys, block.visible(row), block.keys,
+      const std::int64_t hidden = block.begin(row, item, sizes), end = block.end(row);
+      float* const scores = scratch.scores + row * block.keys;
+      std::fill_n(scores, hidden, 0.0f);
+      if (sizes.cap > 0) cap_scores(scores + hidden, end - hidden, 1.0f, sizes.cap);
+      weigh_row(scores + hidden, end - hidden, block.keys - hidden,
                 scratch.output + row * sizes.head_size, sizes.head_size, softmax[row]);
     }
     gather_from_keys(scratch.output, sizes.head_size, scratch.scores, block, value, sizes.head_size,
-                     first_key > 0);
+                     first_key > begin);
   }
 }
 
 template <class T>
-inline void forward_head(T* y, float* log_sum_exp, const T* qkv, const AttentionSizes& sizes,
-                         float* scratch_base) {
+inline void forward_head(T* y, float* log_sum_exp, const T* qkv, std::int64_t item,
+                         const AttentionSizes& sizes, float* scratch_base) {
   const ForwardScratch scratch(scratch_base, sizes);
-  const std::int64_t stride = 3 * sizes.channels;
-  const HeadRows query = read_head(qkv, stride, sizes.length, sizes.head_size, scratch.query);
-  const HeadRows key =
-      read_head(qkv + sizes.channels, stride, sizes.length, sizes.head_size, scratch.key);
-  const HeadRows value =
-      read_head(qkv + 2 * sizes.channels, stride, sizes.length, sizes.head_size, scratch.value);
+  const auto read = [&](std::int64_t first, float* copied) {
+    return read_head(qkv + first, sizes.stride, sizes.length, sizes.head_size, copied);
+  };
+  const HeadRows query = read(sizes.queries_at(item), scratch.query);
+  const HeadRows key = read(sizes.keys_at(item), scratch.key);
+  const HeadRows value = read(sizes.values_at(item), scratch.value);
   RunningSoftmax softmax[kQueryBlock];
   for (std::int64_t first = 0; first < sizes.length; first += kQueryBlock) {
     const std::int64_t queries = std::min(kQueryBlock, sizes.length - first);
-    attend(scratch, softmax, first, queries, query, key, value, sizes);
+    attend(scratch, softmax, item, first, queries, query, key, value, sizes);
     for (std::int64_t row = 0; row < queries; ++row) {
       T* const to = y + (first + row) * sizes.channels;
       const float* const from = scratch.output + row * sizes.head_size;
@@ -104,9 +109,9 @@ inline void forward_head(T* y, float* log_sum_exp, const T* qkv, const Attention
 
 }  // namespace
 
-void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, int heads,
-                       const Stream& stream) {
-  const AttentionSizes sizes(qkv, heads);
+void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                       const Tensor& positions, AttentionSpec spec, const Stream& stream) {
+  const AttentionSizes sizes(qkv, positions, spec);
   if (fits_tiles(sizes, qkv.dtype()))
     return attention_forward_by_tiles(y, log_sum_exp, qkv, sizes, stream);
   const std::int64_t scratch_elements = ForwardScratch::elements(sizes);
@@ -118,9 +123,9 @@ void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor&
     using T = decltype(real);
     T* const out = y.data<T>();
     const T* const in = qkv.data<T>();
-    parallel_items(sizes.batch * sizes.heads, [=](std::int64_t worker, std::int64_t item) {
-      forward_head(out + sizes.first_of(item), sums ? sums + item * sizes.length : nullptr,
-                   in + sizes.first_in_qkv(item), sizes, scratch_base + worker * scratch_elements);
+    parallel_items(sizes.items(), [=](std::int64_t worker, std::int64_t item) {
+      forward_head(out + sizes.first_of(item), sums ? sums + item * sizes.length : nullptr, in,
+                   item, sizes, scratch_base + worker * scratch_elements);
     });
   });
 }

@@ -41,12 +41,17 @@ void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& toke
     using T = decltype(real);
     T* const out = y.data<T>();
     const T* const token_rows = token_table.data<T>();
-    const T* const position_rows = position_table.data<T>() + first_position * columns;
+    const T* const position_rows =
+        position_table ? position_table.data<T>() + first_position * columns : nullptr;
     parallel_rows(tokens.elements(), columns, [=](std::int64_t begin, std::int64_t end) {
       for (std::int64_t n = begin; n < end; ++n) {
         const T* const token = token_rows + ids[n] * columns;
-        const T* const position = position_rows + n % length * columns;
         T* const to = out + n * columns;
+        if (position_rows == nullptr) {
+          std::copy_n(token, columns, to);
+          continue;
+        }
+        const T* const position = position_rows + n % length * columns;
 #pragma omp simd
         for (std::int64_t i = 0; i < columns; ++i)
           store(to + i, load(token + i) + load(position + i));
@@ -61,13 +66,14 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
                         const Tensor& tokens, const Stream& stream) {
   check_tokens("embedding_backward", tokens, dtoken_table.size(0));
   if (token_mode == GradientMode::kOverwrite) fill_zero(dtoken_table, stream);
-  if (position_mode == GradientMode::kOverwrite) fill_zero(dposition_table, stream);
+  if (dposition_table && position_mode == GradientMode::kOverwrite)
+    fill_zero(dposition_table, stream);
   const std::int64_t columns = dtoken_table.size(1);
   const std::int64_t count = tokens.elements();
   const std::int64_t length = tokens.size(1);
   const std::int32_t* const ids = tokens.data<std::int32_t>();
   float* const token_rows = dtoken_table.data<float>();
-  float* const position_rows = dposition_table.data<float>();
+  float* const position_rows = dposition_table ? dposition_table.data<float>() : nullptr;
   visit_real(dy.dtype(), [&](auto real) {
     using T = decltype(real);
     const T* const gradient = dy.data<T>();
@@ -75,12 +81,12 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
       for (std::int64_t n = 0; n < count; ++n) {
         const T* const from = gradient + n * columns;
         float* const token = token_rows + ids[n] * columns;
+#pragma omp simd
+        for (std::int64_t i = begin; i < end; ++i) token[i] += load(from + i);
+        if (position_rows == nullptr) continue;
         float* const position = position_rows + n % length * columns;
 #pragma omp simd
-        for (std::int64_t i = begin; i < end; ++i) {
-          token[i] += load(from + i);
-          position[i] += load(from + i);
-        }
+        for (std::int64_t i = begin; i < end; ++i) position[i] += load(from + i);
       }
     });
   });

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "hybrid_trainer/core/batch.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/share_sums.h"
@@ -13,6 +14,7 @@ namespace {
 
 void check_targets(const std::int32_t* targets, std::int64_t rows, std::int64_t vocabulary) {
   for (std::int64_t row = 0; row < rows; ++row) {
+    if (targets[row] == kNoTarget) continue;
     if (targets[row] < 0 || targets[row] >= vocabulary) {
       throw DataError(concat("softmax_cross_entropy: target ", row, " is ", targets[row],
                              ", want 0 to ", vocabulary - 1,
@@ -64,6 +66,11 @@ void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Ten
       float* const exponentials = lines + share * stride;
       for (std::int64_t n = begin; n < end; ++n) {
         T* const row = base + n * stride;
+        if (wanted[n] == kNoTarget) {
+          loss[n] = 0;
+          if (gradient_scale != 0.0f) std::fill_n(row, stride, T{});
+          continue;
+        }
         const auto [highest, sum] = exponentials_of_row(exponentials, row, vocabulary);
         loss[n] = std::log(sum) - (load(row + wanted[n]) - highest);
         if (gradient_scale == 0.0f) continue;

@@ -32,7 +32,7 @@ void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor
   *result.data<double>() = total;
 }
 
-void mean(const Tensor& result, const Tensor& x, const Stream&) {
+void quotient(const Tensor& result, const Tensor& x, double divisor, const Stream&) {
   const float* const in = x.data<float>();
   const double sum = sum_over_shares(x.elements(), [=](std::int64_t begin, std::int64_t end) {
     double total = 0;
@@ -40,7 +40,7 @@ void mean(const Tensor& result, const Tensor& x, const Stream&) {
     for (std::int64_t i = begin; i < end; ++i) total += static_cast<double>(in[i]);
     return total;
   });
-  *result.data<double>() = sum / static_cast<double>(x.elements());
+  *result.data<double>() = sum / divisor;
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -16,8 +16,9 @@ struct TileBackwardScratch {
                              &key_transposed, &doutput_columns, &doutput_transposed})
       *array = cutter.take<BFloat16>(rows);
     dquery = cutter.take<float>(rows);
-    dkey = cutter.take<float>(kBlockKeys * sizes.head_size);
-    dvalue = cutter.take<float>(kBlockKeys * sizes.head_size);
+    const std::int64_t key_sums = sizes.group == 1 ? kBlockKeys * sizes.head_size : rows;
+    dkey = cutter.take<float>(key_sums);
+    dvalue = cutter.take<float>(key_sums);
     scores = cutter.take<float>(kPanel * kBlockQueries);
     dweights = cutter.take<float>(kPanel * kBlockQueries);
     weights = cutter.take<BFloat16>(kPanel * kBlockQueries);
@@ -25,6 +26,7 @@ struct TileBackwardScratch {
     dscores_columns = cutter.take<BFloat16>(kPanel * kBlockKeys);
     log_sum_exp = cutter.take<float>(length);
     corrections = cutter.take<float>(length);
+    first_keys = cutter.take<std::int32_t>(sizes.masks() ? length : 0);
     floats = cutter.floats();
   }
   BFloat16 *query, *key, *value, *doutput;          // rows (T, head_size)
@@ -32,12 +34,13 @@ struct TileBackwardScratch {
   BFloat16 *query_transposed, *doutput_transposed;  // packed columns of the transposed
   BFloat16* key_transposed;                         // packed rows of the transposed
   float* dquery;                                    // (head_size, T)
-  float *dkey, *dvalue;                             // (kBlockKeys, head_size)
+  float *dkey, *dvalue;                             // (kBlockKeys or, of a group, T, head_size)
   float *scores, *dweights;                         // (kPanel, kBlockQueries), transposed
   BFloat16* weights;                                // the same
   BFloat16* dscores;                                // (kBlockKeys, kBlockQueries), transposed
   BFloat16* dscores_columns;                        // packed columns of one panel of queries
   float *log_sum_exp, *corrections;                 // (T)
+  std::int32_t* first_keys;                         // (T), where some are hidden
   std::int64_t floats;
 };
 
@@ -64,14 +67,40 @@ inline void differentiate_row(BFloat16* weights, BFloat16* dscores, const float*
   }
 }
 
-/// One head.
+/// Of scores capped at c: the derivative of c·tanh(s/c) joins.
+inline void differentiate_capped_row(BFloat16* weights, BFloat16* dscores, const float* scores,
+                                     const float* dweights, const float* log_sum_exp,
+                                     const float* corrections, std::int64_t queries, float scale,
+                                     float cap) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < queries; ++i) {
+    const float tangent = hyperbolic_tangent(scores[i] * scale / cap);
+    const float weight = exponential(cap * tangent - log_sum_exp[i]);
+    store(weights + i, weight);
+    store(dscores + i,
+          weight * (dweights[i] - corrections[i]) * (1.0f - tangent * tangent) * scale);
+  }
+}
+
+/// Hides a key from the queries whose first key comes later.
+inline void hide(BFloat16* weights, BFloat16* dscores, const std::int32_t* first_keys,
+                 std::int64_t queries, std::int64_t key) {
+  for (std::int64_t i = 0; i < queries; ++i) {
+    if (first_keys[i] > key) weights[i] = dscores[i] = BFloat16{};
+  }
+}
+
+/// The heads of queries that share keys and values, one after the other.
 class HeadBackward {
  public:
   HeadBackward(const AttentionSizes& sizes, const TileBackwardScratch& scratch)
       : sizes_(sizes), scratch_(scratch), length_(padded_length(sizes)), size_(sizes.head_size) {}
 
-  void read(const BFloat16* qkv, const BFloat16* dy, const BFloat16* y, const float* log_sum_exp);
-  void run(BFloat16* dqkv);
+  void read_keys(const BFloat16* keys, const BFloat16* values);
+  void read_queries(const BFloat16* queries, const BFloat16* dy, const BFloat16* y,
+                    const float* log_sum_exp, std::int64_t item);
+  /// `member`: which of the heads of the group.
+  void run(BFloat16* dqueries, BFloat16* dkeys, BFloat16* dvalues, std::int64_t member);
 
  private:
   struct Keys {
@@ -86,28 +115,43 @@ class HeadBackward {
   void write_rows(BFloat16* to, const float* sums, const Keys& keys) const;
   void write_queries(BFloat16* to) const;
 
+  /// Where the sums of a key's gradients lie.
+  std::int64_t sums_at(std::int64_t key, const Keys& keys) const {
+    return (sizes_.group == 1 ? key - keys.begin : key) * size_;
+  }
+
   const AttentionSizes& sizes_;
   const TileBackwardScratch& scratch_;
   std::int64_t length_, size_;
+  bool first_member_ = true;
 };
 
-void HeadBackward::read(const BFloat16* qkv, const BFloat16* dy, const BFloat16* y,
-                        const float* log_sum_exp) {
-  const std::int64_t channels = sizes_.channels, stride = 3 * channels, panels = length_ / kPanel;
-  copy_head(scratch_.query, qkv, stride, sizes_);
-  copy_head(scratch_.key, qkv + channels, stride, sizes_);
-  copy_head(scratch_.value, qkv + 2 * channels, stride, sizes_);
+void HeadBackward::read_keys(const BFloat16* keys, const BFloat16* values) {
+  copy_head(scratch_.key, keys, sizes_.stride, sizes_);
+  copy_head(scratch_.value, values, sizes_.stride, sizes_);
+  pack_rows_of_transposed(scratch_.key_transposed, scratch_.key, size_, size_ / kPanel, length_);
+}
+
+void HeadBackward::read_queries(const BFloat16* queries, const BFloat16* dy, const BFloat16* y,
+                                const float* log_sum_exp, std::int64_t item) {
+  const std::int64_t channels = sizes_.channels, panels = length_ / kPanel;
+  copy_head(scratch_.query, queries, sizes_.stride, sizes_);
   copy_head(scratch_.doutput, dy, channels, sizes_);
   pack_columns(scratch_.query_columns, scratch_.query, size_, size_ / kPanel, length_);
   pack_columns(scratch_.doutput_columns, scratch_.doutput, size_, size_ / kPanel, length_);
   pack_columns_of_transposed(scratch_.query_transposed, scratch_.query, size_, panels, size_);
   pack_columns_of_transposed(scratch_.doutput_transposed, scratch_.doutput, size_, panels, size_);
-  pack_rows_of_transposed(scratch_.key_transposed, scratch_.key, size_, size_ / kPanel, length_);
   std::fill(scratch_.log_sum_exp + sizes_.length, scratch_.log_sum_exp + length_, 0.0f);
   std::fill(scratch_.corrections + sizes_.length, scratch_.corrections + length_, 0.0f);
   std::copy_n(log_sum_exp, sizes_.length, scratch_.log_sum_exp);
   for (std::int64_t t = 0; t < sizes_.length; ++t)
     scratch_.corrections[t] = dot(dy + t * channels, y + t * channels, size_);
+  if (!sizes_.masks()) return;
+  for (std::int64_t t = 0; t < length_; ++t) {
+    scratch_.first_keys[t] =
+        static_cast<std::int32_t>(sizes_.first_key(item, std::min(t, sizes_.length - 1)));
+  }
+  std::fill_n(scratch_.dquery, length_ * size_, 0.0f);
 }
 
 /// weights and dscores of 32 keys for the queries of a block that see them.
@@ -125,9 +169,18 @@ void HeadBackward::differentiate_panel(std::int64_t key, BFloat16* dscores, std:
   }
   for (std::int64_t row = 0; row < kPanel; ++row) {
     const std::int64_t at = row * kBlockQueries + query - first_query;
-    differentiate_row(scratch_.weights + at, dscores + at, scratch_.scores + at,
-                      scratch_.dweights + at, scratch_.log_sum_exp + query,
-                      scratch_.corrections + query, end - query, sizes_.scale);
+    if (sizes_.cap > 0) {
+      differentiate_capped_row(scratch_.weights + at, dscores + at, scratch_.scores + at,
+                               scratch_.dweights + at, scratch_.log_sum_exp + query,
+                               scratch_.corrections + query, end - query, sizes_.scale, sizes_.cap);
+    } else {
+      differentiate_row(scratch_.weights + at, dscores + at, scratch_.scores + at,
+                        scratch_.dweights + at, scratch_.log_sum_exp + query,
+                        scratch_.corrections + query, end - query, sizes_.scale);
+    }
+    if (sizes_.masks())
+      hide(scratch_.weights + at, dscores + at, scratch_.first_keys + query, end - query,
+           key + row);
     const std::int64_t unseeing = std::max<std::int64_t>(key + row - query, 0);
     std::fill_n(scratch_.weights + at, std::min(unseeing, kPanel), BFloat16{});
     std::fill_n(dscores + at, std::min(unseeing, kPanel), BFloat16{});
@@ -143,7 +196,7 @@ void HeadBackward::add_key_gradients(std::int64_t key, const Keys& keys, const B
   const RowPanel gradients = RowPanel::in_place(dscores + at, kBlockQueries);
   const auto add = [&]<Sum kSum>() {
     for (std::int64_t column = 0; column < size_; column += kPanel) {
-      const std::int64_t to = (key - keys.begin) * size_ + column;
+      const std::int64_t to = sums_at(key, keys) + column;
       const std::int64_t from = column * length_ + query * kPanel;
       const BFloat16* const doutputs = scratch_.doutput_columns + from;
       const BFloat16* const queries = scratch_.query_columns + from;
@@ -152,7 +205,7 @@ void HeadBackward::add_key_gradients(std::int64_t key, const Keys& keys, const B
                             doutputs + kPanel * length_);
     }
   };
-  if (first_query == keys.begin) {
+  if (first_member_ && first_query == keys.begin) {
     add.operator()<Sum::kNew>();
   } else {
     add.operator()<Sum::kAdded>();
@@ -173,7 +226,7 @@ void HeadBackward::add_query_gradients(const Keys& keys, std::int64_t query,
                             scratch_.dscores_columns, depth, scratch_.dscores_columns);
     }
   };
-  if (keys.begin == 0) {
+  if (keys.begin == 0 && !sizes_.masks()) {
     add.operator()<Sum::kNew>();
   } else {
     add.operator()<Sum::kAdded>();
@@ -194,8 +247,8 @@ void HeadBackward::backward_block(const Keys& keys, std::int64_t first_query) {
 
 void HeadBackward::write_rows(BFloat16* to, const float* sums, const Keys& keys) const {
   for (std::int64_t t = keys.begin; t < std::min(keys.end, sizes_.length); ++t) {
-    const float* const from = sums + (t - keys.begin) * size_;
-    BFloat16* const row = to + t * 3 * sizes_.channels;
+    const float* const from = sums + sums_at(t, keys);
+    BFloat16* const row = to + t * sizes_.stride;
 #pragma omp simd
     for (std::int64_t i = 0; i < size_; ++i) store(row + i, from[i]);
   }
@@ -211,23 +264,27 @@ void HeadBackward::write_queries(BFloat16* to) const {
       for (std::int64_t j = 0; j < std::min(kTileRows, sizes_.length - t); ++j) {
         const auto row =
             reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_castsi512_ps(words[j])));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (t + j) * 3 * sizes_.channels + i),
-                            row);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (t + j) * sizes_.stride + i), row);
       }
     }
   }
 }
 
-void HeadBackward::run(BFloat16* dqkv) {
+void HeadBackward::run(BFloat16* dqueries, BFloat16* dkeys, BFloat16* dvalues,
+                       std::int64_t member) {
   const TileRegisters registers;
+  first_member_ = member == 0;
   for (std::int64_t key = 0; key < length_; key += kBlockKeys) {
     const Keys keys{key, std::min(key + kBlockKeys, length_)};
-    for (std::int64_t query = key; query < length_; query += kBlockQueries)
+    for (std::int64_t query = key; query < length_; query += kBlockQueries) {
+      if (sizes_.masks() && scratch_.first_keys[query] >= keys.end) break;
       backward_block(keys, query);
-    write_rows(dqkv + sizes_.channels, scratch_.dkey, keys);
-    write_rows(dqkv + 2 * sizes_.channels, scratch_.dvalue, keys);
+    }
+    if (member + 1 < sizes_.group) continue;
+    write_rows(dkeys, scratch_.dkey, keys);
+    write_rows(dvalues, scratch_.dvalue, keys);
   }
-  write_queries(dqkv);
+  write_queries(dqueries);
 }
 
 #pragma GCC pop_options
@@ -246,12 +303,18 @@ void attention_backward_by_tiles(const Tensor& dqkv, const Tensor& dy, const Ten
   const auto* const dout = dy.data<BFloat16>();
   const auto* const out = y.data<BFloat16>();
   const auto* const in = qkv.data<BFloat16>();
-  parallel_items(sizes.batch * sizes.heads, [=](std::int64_t worker, std::int64_t item) {
-    const std::int64_t at = sizes.first_of(item), qkv_at = sizes.first_in_qkv(item);
+  parallel_items(sizes.items() / sizes.group, [=](std::int64_t worker, std::int64_t shared) {
     const TileBackwardScratch arrays(base + worker * floats, sizes);
+    const std::int64_t first = shared * sizes.group, keys = sizes.keys_at(first),
+                       values = sizes.values_at(first);
     HeadBackward head(sizes, arrays);
-    head.read(in + qkv_at, dout + at, out + at, sums + item * sizes.length);
-    head.run(gradient + qkv_at);
+    head.read_keys(in + keys, in + values);
+    for (std::int64_t member = 0; member < sizes.group; ++member) {
+      const std::int64_t item = first + member, at = sizes.first_of(item),
+                         queries = sizes.queries_at(item);
+      head.read_queries(in + queries, dout + at, out + at, sums + item * sizes.length, item);
+      head.run(gradient + queries, gradient + keys, gradient + values, member);
+    }
   });
 }
 

@@ -55,25 +55,34 @@ inline Softmax weigh_row(BFloat16* weights, const float* scores, std::int64_t vi
   return {highest * scale, total};
 }
 
-/// Attention of 32 queries over the keys up to the last of them.
-void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, std::int64_t first,
-            const AttentionSizes& sizes) {
-  const std::int64_t length = padded_length(sizes), size = sizes.head_size, keys = first + kPanel;
+/// Attention of 32 queries over the keys from the first that one of them sees up to the last of them.
+void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, std::int64_t item,
+            std::int64_t first, const AttentionSizes& sizes) {
+  const std::int64_t length = padded_length(sizes), size = sizes.head_size, end = first + kPanel;
+  const std::int64_t begin = sizes.first_key(item, first) / kPanel * kPanel, keys = end - begin;
   const RowPanel queries = RowPanel::in_place(scratch.query + first * size, size);
-  for (std::int64_t key = 0; key < keys; key += kPanel) {
+  for (std::int64_t key = begin; key < end; key += kPanel) {
     const BFloat16* const panel = scratch.key + key * size;
-    multiply_panels<Sum::kNew>(scratch.scores + key, length, queries, panel, size,
+    multiply_panels<Sum::kNew>(scratch.scores + key - begin, length, queries, panel, size,
                                panel + kPanel * size);
   }
   Softmax softmax[kPanel];
   const std::int64_t rows = std::min(kPanel, sizes.length - first);
   for (std::int64_t row = 0; row < kPanel; ++row) {
-    softmax[row] = weigh_row(scratch.weights + row * length, scratch.scores + row * length,
-                             first + row + 1, keys, sizes.scale);
+    const std::int64_t query = std::min(first + row, sizes.length - 1);
+    const std::int64_t hidden =
+        sizes.masks() ? std::max<std::int64_t>(sizes.first_key(item, query) - begin, 0) : 0;
+    const std::int64_t visible = first + row + 1 - begin - hidden;
+    BFloat16* const weights = scratch.weights + row * length;
+    float* const scores = scratch.scores + row * length + hidden;
+    std::fill_n(weights, hidden, BFloat16{});
+    if (sizes.cap > 0) cap_scores(scores, visible, sizes.scale, sizes.cap);
+    softmax[row] = weigh_row(weights + hidden, scores, visible, keys - hidden,
+                             sizes.cap > 0 ? 1.0f : sizes.scale);
   }
   const RowPanel weights = RowPanel::in_place(scratch.weights, length);
   for (std::int64_t column = 0; column < size; column += kPanel) {
-    const BFloat16* const panel = scratch.value + column * length;
+    const BFloat16* const panel = scratch.value + column * length + begin * kPanel;
     multiply_panels<Sum::kNew>(scratch.output + column, size, weights, panel, keys,
                                panel + kPanel * length);
   }
@@ -88,18 +97,18 @@ void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, 
   }
 }
 
-void forward_head(BFloat16* y, float* log_sum_exp, const BFloat16* qkv, const AttentionSizes& sizes,
-                  const TileForwardScratch& scratch) {
+void forward_head(BFloat16* y, float* log_sum_exp, const BFloat16* qkv, std::int64_t item,
+                  const AttentionSizes& sizes, const TileForwardScratch& scratch) {
   const TileRegisters registers;
-  const std::int64_t stride = 3 * sizes.channels, size = sizes.head_size;
+  const std::int64_t stride = sizes.stride, size = sizes.head_size;
   const std::int64_t length = padded_length(sizes);
-  copy_head(scratch.query, qkv, stride, sizes);
-  copy_head(scratch.copied, qkv + sizes.channels, stride, sizes);
+  copy_head(scratch.query, qkv + sizes.queries_at(item), stride, sizes);
+  copy_head(scratch.copied, qkv + sizes.keys_at(item), stride, sizes);
   pack_columns_of_transposed(scratch.key, scratch.copied, size, length / kPanel, size);
-  copy_head(scratch.copied, qkv + 2 * sizes.channels, stride, sizes);
+  copy_head(scratch.copied, qkv + sizes.values_at(item), stride, sizes);
   pack_columns(scratch.value, scratch.copied, size, size / kPanel, length);
   for (std::int64_t first = 0; first < sizes.length; first += kPanel)
-    attend(scratch, y, log_sum_exp, first, sizes);
+    attend(scratch, y, log_sum_exp, item, first, sizes);
 }
 
 #pragma GCC pop_options
@@ -119,10 +128,9 @@ void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp, cons
   float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
   auto* const out = y.data<BFloat16>();
   const auto* const in = qkv.data<BFloat16>();
-  parallel_items(sizes.batch * sizes.heads, [=](std::int64_t worker, std::int64_t item) {
-    forward_head(out + sizes.first_of(item), sums ? sums + item * sizes.length : nullptr,
-                 in + sizes.first_in_qkv(item), sizes,
-                 TileForwardScratch(base + worker * floats, sizes));
+  parallel_items(sizes.items(), [=](std::int64_t worker, std::int64_t item) {
+    forward_head(out + sizes.first_of(item), sums ? sums + item * sizes.length : nullptr, in, item,
+                 sizes, TileForwardScratch(base + worker * floats, sizes));
   });
 }
 

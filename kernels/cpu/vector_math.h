@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -49,6 +50,14 @@ inline float exponential(float x) {
   p = (p * r * r + r) + 1.0f;
   const std::uint32_t power = (std::bit_cast<std::uint32_t>(shifted) + 127u) << 23;
   return magnitude > kInfinity ? x : p * std::bit_cast<float>(power);
+}
+
+inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+
+/// To within 1.2e-7.
+inline float hyperbolic_tangent(float x) {
+  const float power = exponential(-2.0f * std::fabs(x));
+  return std::copysign((1.0f - power) / (1.0f + power), x);
 }
 
 /// e^(-2u), u = √(2/π)·(x + 0.044715·x³), from which GELU's tanh is computed.

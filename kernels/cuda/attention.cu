@@ -87,9 +87,9 @@ void QueryTerms::compute(const Tensor& dy, const Tensor& y, const Tensor& log_su
   });
 }
 
-void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, int heads,
-                       const Stream& stream) {
-  const AttentionSizes sizes(qkv, heads);
+void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                       const Tensor& positions, AttentionSpec spec, const Stream& stream) {
+  const AttentionSizes sizes(qkv, positions, spec);
   check_head_size("attention_forward", sizes.head_size);
   if (fits_tensor_cores(sizes, qkv, y)) {
     tensor_core_attention_forward(y, log_sum_exp, qkv, sizes, stream);
@@ -99,9 +99,9 @@ void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor&
 }
 
 void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
-                        const Tensor& log_sum_exp, const Tensor& qkv, int heads,
-                        const Stream& stream) {
-  const AttentionSizes sizes(qkv, heads);
+                        const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& positions,
+                        AttentionSpec spec, const Stream& stream) {
+  const AttentionSizes sizes(qkv, positions, spec);
   check_head_size("attention_backward", sizes.head_size);
   const QueryTerms terms(sizes, stream);
   terms.compute(dy, y, log_sum_exp, sizes, stream);

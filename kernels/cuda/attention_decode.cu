@@ -14,12 +14,15 @@ constexpr int kThreads = 256;
 /// packs of kPack elements each, and the block processes kThreads / lanes keys at a time.
 struct DecodeSizes {
   std::int64_t position;
-  std::int64_t heads;
-  std::int64_t channels;
+  std::int64_t first;     // key of those up to `position`
+  std::int64_t heads;     // of queries
+  std::int64_t group;     // queries that share keys and values
+  std::int64_t channels;  // of the caches
   std::int64_t cache_rows;
   int head_size;
   int lanes;
   float scale;
+  float cap;  // in units of log2; 0: none
   int groups() const { return kThreads / lanes; }
 };
 
@@ -64,7 +67,7 @@ __device__ void store_packs(T* to, const float (&from)[kPack * kPacks], int apar
 template <int kElements>
 __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kElements],
                         const float (&key)[kElements], const float (&value)[kElements],
-                        bool visible, int lanes) {
+                        bool visible, int lanes, float cap) {
   float score = 0;
 #pragma unroll
   for (int i = 0; i < kElements; ++i) score += query[i] * key[i];
@@ -72,6 +75,7 @@ __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kEleme
     score += __shfl_xor_sync(kAllLanes, score, distance);
   }
   if (!visible) return;
+  if (cap > 0) score = cap * tanhf(score / cap);
   const float highest = fmaxf(sums.highest, score);
   const float factor = exp2f(sums.highest - highest), weight = exp2f(score - highest);
   sums.highest = highest;
@@ -106,32 +110,35 @@ template <class T, int kPack, int kPacks>
 __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   constexpr int kElements = kPack * kPacks;
   const std::int64_t sequence = blockIdx.x / sizes.heads;
-  const std::int64_t head_at = blockIdx.x % sizes.heads * sizes.head_size;
+  const std::int64_t head = blockIdx.x % sizes.heads, head_at = head * sizes.head_size;
+  const std::int64_t key_at = head / sizes.group * sizes.head_size;
+  const std::int64_t query_channels = sizes.heads * sizes.head_size;
   const int thread = static_cast<int>(threadIdx.x);
   const int group = thread / sizes.lanes, groups = kThreads / sizes.lanes;
   const int column = thread % sizes.lanes * kPack, apart = sizes.lanes * kPack;
   const int end = sizes.head_size - column;
-  const T* const now = tensors.qkv + sequence * 3 * sizes.channels + head_at + column;
-  const std::int64_t cache_at = sequence * sizes.cache_rows * sizes.channels + head_at + column;
+  const T* const now = tensors.qkv + sequence * (query_channels + 2 * sizes.channels) + column;
+  const T* const new_key = now + query_channels + key_at;
+  const std::int64_t cache_at = sequence * sizes.cache_rows * sizes.channels + key_at + column;
 
   float query[kElements];
-  load_packs<kPack, kPacks>(query, now, apart, end);
+  load_packs<kPack, kPacks>(query, now + head_at, apart, end);
   for (float& element : query) element *= sizes.scale * kLog2E;
   DecodeSums<kElements> sums;
-  for (std::int64_t first = 0; first <= sizes.position; first += groups) {
+  for (std::int64_t first = sizes.first; first <= sizes.position; first += groups) {
     const std::int64_t at = first + group;
     const bool visible = at <= sizes.position, is_new = at == sizes.position;
     const std::int64_t row = cache_at + at * sizes.channels;
     float key[kElements], value[kElements];
-    load_packs<kPack, kPacks>(key, is_new ? now + sizes.channels : tensors.key_cache + row, apart,
+    load_packs<kPack, kPacks>(key, is_new ? new_key : tensors.key_cache + row, apart,
                               visible ? end : 0);
-    load_packs<kPack, kPacks>(value, is_new ? now + 2 * sizes.channels : tensors.value_cache + row,
+    load_packs<kPack, kPacks>(value, is_new ? new_key + sizes.channels : tensors.value_cache + row,
                               apart, visible ? end : 0);
-    if (is_new) {
+    if (is_new && head % sizes.group == 0) {
       store_packs<kPack, kPacks>(tensors.key_cache + row, key, apart, end);
       store_packs<kPack, kPacks>(tensors.value_cache + row, value, apart, end);
     }
-    add_key(sums, query, key, value, visible, sizes.lanes);
+    add_key(sums, query, key, value, visible, sizes.lanes, sizes.cap);
   }
 
   float* const highest = dynamic_shared<float>();
@@ -146,28 +153,33 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
     }
   }
   __syncthreads();
-  combine_groups(tensors.y + sequence * sizes.channels + head_at, highest, groups, sizes.head_size);
+  combine_groups(tensors.y + sequence * query_channels + head_at, highest, groups, sizes.head_size);
 }
 
 }  // namespace
 
 void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
-                      const Tensor& qkv, std::int64_t position, int heads, const Stream& stream) {
-  const std::int64_t channels = y.size(1), head_size = channels / heads;
+                      const Tensor& qkv, std::int64_t position, AttentionSpec spec,
+                      const Stream& stream) {
+  const std::int64_t channels = key_cache.size(2), head_size = channels / spec.keys;
   check_head_size("attention_decode", head_size);
+  const std::int64_t hidden = spec.window > 0 ? position - spec.window + 1 : 0;
   DecodeSizes sizes{.position = position,
-                    .heads = heads,
+                    .first = std::max<std::int64_t>(hidden, 0),
+                    .heads = spec.queries,
+                    .group = spec.group(),
                     .channels = channels,
                     .cache_rows = key_cache.size(1),
                     .head_size = static_cast<int>(head_size),
                     .lanes = 1,
-                    .scale = 1.0f / std::sqrt(static_cast<float>(head_size))};
+                    .scale = score_scale(spec, head_size),
+                    .cap = spec.cap * kLog2E};
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
     const auto start = [&](auto* kernel, std::int64_t pack) {
       while (sizes.lanes < kWarp && sizes.lanes * pack < head_size) sizes.lanes *= 2;
       const auto floats = static_cast<std::size_t>(sizes.groups() * (2 + head_size));
-      const Grid grid{.x = static_cast<unsigned int>(y.size(0) * heads),
+      const Grid grid{.x = static_cast<unsigned int>(y.size(0) * spec.queries),
                       .threads = kThreads,
                       .shared_bytes = sizeof(float) * floats};
       launch(
@@ -188,16 +200,17 @@ void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const
   if (simulated(stream)) return;
   const auto rows = static_cast<std::size_t>(qkv.size(1));
   const std::size_t row_bytes = static_cast<std::size_t>(key_cache.size(2)) * size_of(qkv.dtype());
+  const std::size_t stride = static_cast<std::size_t>(qkv.size(2)) * size_of(qkv.dtype());
   const std::size_t cache_bytes = static_cast<std::size_t>(key_cache.size(1)) * row_bytes;
   for (std::size_t b = 0; b < static_cast<std::size_t>(qkv.size(0)); ++b) {
-    const char* const from = static_cast<const char*>(qkv.raw()) + b * rows * 3 * row_bytes;
+    const char* const from =
+        static_cast<const char*>(qkv.raw()) + (b * rows + 1) * stride - 2 * row_bytes;
     const auto copy = [&](const Tensor& cache, std::size_t part) {
       cuda_runtime().copy_rows(static_cast<char*>(cache.raw()) + b * cache_bytes, row_bytes,
-                               from + part * row_bytes, 3 * row_bytes, row_bytes, rows,
-                               stream.native());
+                               from + part * row_bytes, stride, row_bytes, rows, stream.native());
     };
-    copy(key_cache, 1);
-    copy(value_cache, 2);
+    copy(key_cache, 0);
+    copy(value_cache, 1);
   }
 }
 

@@ -138,12 +138,17 @@ __device__ void add_weighted(float (&sums)[kR][kHead / kSide], const float* weig
   }
 }
 
-/// Calls `function` with the width of the tiles of a head as a constant.
+/// Calls `function` with the width of the tiles of a head, and with whether the attention is plain, as
+/// constants.
 template <class Function>
-void visit_tile_width(const AttentionSizes& sizes, Function&& function) {
-  if (sizes.head_size <= 64) return function(std::integral_constant<int, 64>{});
-  if (sizes.head_size <= 128) return function(std::integral_constant<int, 128>{});
-  function(std::integral_constant<int, 256>{});
+void visit_kernel(const AttentionSizes& sizes, Function&& function) {
+  const auto of_width = [&](auto width) {
+    if (sizes.plain()) return function(width, std::true_type{});
+    function(width, std::false_type{});
+  };
+  if (sizes.head_size <= 64) return of_width(std::integral_constant<int, 64>{});
+  if (sizes.head_size <= 128) return of_width(std::integral_constant<int, 128>{});
+  of_width(std::integral_constant<int, 256>{});
 }
 
 /// True if the rows of all heads can be read four elements at a time.

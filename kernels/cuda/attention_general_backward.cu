@@ -5,7 +5,7 @@ namespace {
 
 // One kernel for both halves. A block owns rows of one side and iterates over the tiles of the
 // other: it owns keys and values and sums dkey and dvalue over the queries, or it owns queries and
-// dy and sums dquery over the keys. Either way
+// dy and sums dquery over the keys. Keys see the queries of all heads that share them. Either way
 //   scores = own[0] · passing[0]ᵀ, dweights = own[1] · passing[1]ᵀ,
 //   gradient of own[0] = dscores · passing[0], of values: weights · passing[1].
 enum class Owns { kKeys, kQueries };
@@ -20,11 +20,13 @@ constexpr std::size_t kBackwardShared =
     sizeof(float) * kSide* kBackwardRows<kHead>*(4 * kPitch<kHead> +
                                                  kPitch<kSide * kBackwardRows<kHead>>);
 
-/// Scores become weights, dweights become dscores / scale; both 0 for keys after the query.
-template <Owns kOwns, int kR>
+/// Scores become weights, dweights become dscores / scale; both 0 for keys that the query does not see.
+template <Owns kOwns, bool kPlain, int kR>
 __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR],
-                              const float* exponents, const float* corrections,
-                              std::int64_t first_own, std::int64_t first_passing, float scale) {
+                              const float* exponents, const float* corrections, std::int64_t item,
+                              std::int64_t first_own, std::int64_t first_passing,
+                              const AttentionSizes& sizes) {
+  const float scale = sizes.scale * kLog2E;
 #pragma unroll
   for (int i = 0; i < kR; ++i) {
 #pragma unroll
@@ -33,14 +35,22 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
       const std::int64_t passing = first_passing + thread_u() + kSide * j;
       const std::int64_t query = kOwns == Owns::kKeys ? passing : own;
       const std::int64_t key = kOwns == Owns::kKeys ? own : passing;
-      const float weight = key <= query ? exp2f(scores[i][j] * scale - exponents[query]) : 0.0f;
+      const bool visible = key <= query && (kPlain || key >= sizes.first_key(item, query));
+      float slope = 1;
+      if (!kPlain && sizes.cap > 0) {
+        const float tangent = tanhf(scores[i][j] * sizes.scale / sizes.cap);
+        scores[i][j] = sizes.cap / sizes.scale * tangent;
+        slope = 1.0f - tangent * tangent;
+      }
+      const float weight = visible ? exp2f(scores[i][j] * scale - exponents[query]) : 0.0f;
       scores[i][j] = weight;
       dweights[i][j] = weight * (dweights[i][j] - corrections[query]);
+      if constexpr (!kPlain) dweights[i][j] *= slope;
     }
   }
 }
 
-template <Owns kOwns, class T, int kHead>
+template <Owns kOwns, class T, int kHead, bool kPlain>
 __global__ void __launch_bounds__(kGeneralThreads)
     general_backward_kernel(T* dqkv, const T* dy, const float* exponents, const float* corrections,
                             const T* qkv, AttentionSizes sizes, std::int64_t padded,
@@ -52,15 +62,15 @@ __global__ void __launch_bounds__(kGeneralThreads)
   float* const weights = passing + 2 * kRows * kPitch<kHead>;
   constexpr int kNext = kRows * kPitch<kHead>;
 
-  const std::int64_t item = blockIdx.x / blocks;
+  const int members = kKeys ? static_cast<int>(sizes.group) : 1;  // heads of queries
+  const std::int64_t item = blockIdx.x / blocks * members;
   const unsigned int turn = blockIdx.x % blocks;  // those with most work first
   const std::int64_t first_own =
       static_cast<std::int64_t>(kKeys ? turn : blocks - 1 - turn) * kRows;
-  const T* const row = qkv + sizes.qkv_at(item);
-  const HeadRows<const T> queries[2] = {{row, 3 * sizes.channels},
-                                        {dy + sizes.y_at(item), sizes.channels}};
-  const HeadRows<const T> keys[2] = {{row + sizes.channels, 3 * sizes.channels},
-                                     {row + 2 * sizes.channels, 3 * sizes.channels}};
+  HeadRows<const T> queries[2] = {{qkv + sizes.queries_at(item), sizes.stride},
+                                  {dy + sizes.y_at(item), sizes.channels}};
+  const T* const key = qkv + sizes.keys_at(item);
+  const HeadRows<const T> keys[2] = {{key, sizes.stride}, {key + sizes.key_channels, sizes.stride}};
   exponents += item * padded;
   corrections += item * padded;
 
@@ -69,41 +79,49 @@ __global__ void __launch_bounds__(kGeneralThreads)
     load_tile<kRows, kHead>(own + i * kNext, kKeys ? keys[i] : queries[i], first_own, sizes, units);
   }
   float sums[kR][kHead / kSide] = {}, dvalue[kR][kHead / kSide] = {};
-  const std::int64_t begin = kKeys ? first_own : 0, last = kKeys ? sizes.length - 1 : first_own;
-  for (std::int64_t first = begin; first <= last; first += kRows) {
-    __syncthreads();  // the last round's tiles have been read
+  const std::int64_t first_seen = kPlain || kKeys ? 0 : sizes.first_key(item, first_own);
+  const std::int64_t begin = kKeys ? first_own : first_seen / kRows * kRows,
+                     last = kKeys ? sizes.length - 1 : first_own;
+  for (int member = 0; member < members; ++member) {
+    for (std::int64_t first = begin; first <= last; first += kRows) {
+      if (kKeys && !kPlain && sizes.first_key(item, first) >= first_own + kRows) break;
+      __syncthreads();  // the last round's tiles have been read
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      load_tile<kRows, kHead>(passing + i * kNext, kKeys ? queries[i] : keys[i], first, sizes,
-                              units);
-    }
-    __syncthreads();
-    float scores[kR][kR], dweights[kR][kR];
-    multiply_rows<kR, kHead>(scores, own, passing, sizes);
-    multiply_rows<kR, kHead>(dweights, own + kNext, passing + kNext, sizes);
-    differentiate<kOwns>(scores, dweights, exponents, corrections, first_own, first,
-                         sizes.scale * kLog2E);
-    if constexpr (kKeys) {
-      store_weights(weights, scores);
+      for (int i = 0; i < 2; ++i) {
+        load_tile<kRows, kHead>(passing + i * kNext, kKeys ? queries[i] : keys[i], first, sizes,
+                                units);
+      }
       __syncthreads();
-      add_weighted<kR, kHead>(dvalue, weights, passing + kNext);
+      float scores[kR][kR], dweights[kR][kR];
+      multiply_rows<kR, kHead>(scores, own, passing, sizes);
+      multiply_rows<kR, kHead>(dweights, own + kNext, passing + kNext, sizes);
+      differentiate<kOwns, kPlain>(scores, dweights, exponents, corrections, item, first_own, first,
+                                   sizes);
+      if constexpr (kKeys) {
+        store_weights(weights, scores);
+        __syncthreads();
+        add_weighted<kR, kHead>(dvalue, weights, passing + kNext);
+        __syncthreads();
+      }
+      store_weights(weights, dweights);
       __syncthreads();
+      add_weighted<kR, kHead>(sums, weights, passing);
     }
-    store_weights(weights, dweights);
-    __syncthreads();
-    add_weighted<kR, kHead>(sums, weights, passing);
+    for (auto& rows : queries) rows.begin += sizes.head_size;
+    exponents += padded;
+    corrections += padded;
   }
 
-  T* const to = dqkv + sizes.qkv_at(item);
+  T* const to = dqkv + (kKeys ? sizes.keys_at(item) : sizes.queries_at(item));
   float ones[kR], scales[kR];
   for (int i = 0; i < kR; ++i) {
     ones[i] = 1;
     scales[i] = sizes.scale;
   }
-  const HeadRows<T> dsums{kKeys ? to + sizes.channels : to, 3 * sizes.channels};
+  const HeadRows<T> dsums{to, sizes.stride};
   store_rows<kR, kHead>(dsums, sums, scales, first_own, sizes, units);
   if constexpr (kKeys) {
-    const HeadRows<T> dvalues{to + 2 * sizes.channels, 3 * sizes.channels};
+    const HeadRows<T> dvalues{to + sizes.key_channels, sizes.stride};
     store_rows<kR, kHead>(dvalues, dvalue, ones, first_own, sizes, units);
   }
 }
@@ -116,19 +134,21 @@ void general_attention_backward(const Tensor& dqkv, const Tensor& dy, const Quer
   const bool units = units_fit(sizes, dqkv.raw(), dy.raw(), qkv.raw());
   visit_real(qkv.dtype(), [&](auto real) {
     using T = decltype(real);
-    visit_tile_width(sizes, [&](auto width) {
+    visit_kernel(sizes, [&](auto width, auto plain) {
       constexpr int kHead = decltype(width)::value;
       const std::int64_t blocks = sizes.blocks(kSide * kBackwardRows<kHead>);
-      const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
-                      .threads = kGeneralThreads,
-                      .shared_bytes = kBackwardShared<kHead>};
-      const auto start = [&](const char* name, auto* kernel) {
+      const auto start = [&](const char* name, auto* kernel, std::int64_t items) {
+        const Grid grid{.x = static_cast<unsigned int>(blocks * items),
+                        .threads = kGeneralThreads,
+                        .shared_bytes = kBackwardShared<kHead>};
         launch(stream, name, kernel, grid, dqkv.data<T>(), dy.data<T>(), terms.exponents,
                terms.corrections, qkv.data<T>(), sizes, terms.padded,
                static_cast<unsigned int>(blocks), units);
       };
-      start("attention_backward_keys", general_backward_kernel<Owns::kKeys, T, kHead>);
-      start("attention_backward_queries", general_backward_kernel<Owns::kQueries, T, kHead>);
+      start("attention_backward_keys", general_backward_kernel<Owns::kKeys, T, kHead, plain>,
+            sizes.items / sizes.group);
+      start("attention_backward_queries", general_backward_kernel<Owns::kQueries, T, kHead, plain>,
+            sizes.items);
     });
   });
 }

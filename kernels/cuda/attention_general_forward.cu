@@ -19,17 +19,25 @@ struct Softmax {
   float total[kR];    // over the thread's own keys
 };
 
-/// Scores become weights 2^(score − highest), 0 for keys after the query; rescales earlier sums.
-template <int kR, int kColumns>
+/// Scores become weights 2^(score − highest), 0 for keys that the query does not see; rescales earlier
+/// sums.
+template <bool kPlain, int kR, int kColumns>
 __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&output)[kR][kColumns],
-                      std::int64_t first_query, std::int64_t first_key, float scale) {
+                      std::int64_t item, std::int64_t first_query, std::int64_t first_key,
+                      const AttentionSizes& sizes) {
+  const float scale = sizes.scale * kLog2E;
 #pragma unroll
   for (int i = 0; i < kR; ++i) {
     const std::int64_t query = first_query + thread_v() * kR + i;
+    const std::int64_t begin = kPlain ? 0 : sizes.first_key(item, query);
     float highest = softmax.highest[i];
 #pragma unroll
     for (int j = 0; j < kR; ++j) {
-      const bool visible = first_key + thread_u() + kSide * j <= query;
+      const std::int64_t key = first_key + thread_u() + kSide * j;
+      const bool visible = key <= query && (kPlain || key >= begin);
+      if (!kPlain && sizes.cap > 0) {
+        scores[i][j] = sizes.cap / sizes.scale * tanhf(scores[i][j] * sizes.scale / sizes.cap);
+      }
       scores[i][j] = visible ? scores[i][j] * scale : -INFINITY;
       highest = fmaxf(highest, scores[i][j]);
     }
@@ -37,12 +45,13 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
     for (int distance = kSide / 2; distance > 0; distance /= 2) {
       highest = fmaxf(highest, __shfl_xor_sync(0xFFFFFFFFu, highest, distance));
     }
-    const float factor = exp2f(softmax.highest[i] - highest);
+    const float shift = !kPlain && highest == -INFINITY ? 0.0f : highest;  // none seen yet
+    const float factor = exp2f(softmax.highest[i] - shift);
     softmax.highest[i] = highest;
     softmax.total[i] *= factor;
 #pragma unroll
     for (int j = 0; j < kR; ++j) {
-      scores[i][j] = exp2f(scores[i][j] - highest);
+      scores[i][j] = exp2f(scores[i][j] - shift);
       softmax.total[i] += scores[i][j];
     }
 #pragma unroll
@@ -50,7 +59,7 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
   }
 }
 
-template <class T, int kHead>
+template <class T, int kHead, bool kPlain>
 __global__ void __launch_bounds__(kGeneralThreads)
     general_forward_kernel(T* y, float* log_sum_exp, const T* qkv, AttentionSizes sizes,
                            unsigned int blocks, bool units) {
@@ -61,9 +70,9 @@ __global__ void __launch_bounds__(kGeneralThreads)
   const std::int64_t item = blockIdx.x / blocks;
   const std::int64_t first_query =
       static_cast<std::int64_t>(blocks - 1 - blockIdx.x % blocks) * kRows;  // long ones first
-  const HeadRows<const T> rows{qkv + sizes.qkv_at(item), 3 * sizes.channels};
-  const HeadRows<const T> keys{rows.begin + sizes.channels, rows.stride};
-  const HeadRows<const T> values{rows.begin + 2 * sizes.channels, rows.stride};
+  const HeadRows<const T> rows{qkv + sizes.queries_at(item), sizes.stride};
+  const HeadRows<const T> keys{qkv + sizes.keys_at(item), sizes.stride};
+  const HeadRows<const T> values{keys.begin + sizes.key_channels, sizes.stride};
 
   load_tile<kRows, kHead>(query, rows, first_query, sizes, units);
   float output[kR][kHead / kSide] = {};
@@ -72,13 +81,14 @@ __global__ void __launch_bounds__(kGeneralThreads)
     softmax.highest[i] = -INFINITY;
     softmax.total[i] = 0;
   }
-  for (std::int64_t first_key = 0; first_key <= first_query; first_key += kRows) {
+  const std::int64_t begin = kPlain ? 0 : sizes.first_key(item, first_query) / kRows * kRows;
+  for (std::int64_t first_key = begin; first_key <= first_query; first_key += kRows) {
     __syncthreads();  // the values of the last round have been read
     load_tile<kRows, kHead>(key_value, keys, first_key, sizes, units);
     __syncthreads();
     float scores[kR][kR];
     multiply_rows<kR, kHead>(scores, query, key_value, sizes);
-    weigh(scores, softmax, output, first_query, first_key, sizes.scale * kLog2E);
+    weigh<kPlain>(scores, softmax, output, item, first_query, first_key, sizes);
     store_weights(weights, scores);
     __syncthreads();
     load_tile<kRows, kHead>(key_value, values, first_key, sizes, units);
@@ -112,14 +122,14 @@ void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const
   float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
   visit_real(qkv.dtype(), [&](auto real) {
     using T = decltype(real);
-    visit_tile_width(sizes, [&](auto width) {
+    visit_kernel(sizes, [&](auto width, auto plain) {
       constexpr int kHead = decltype(width)::value;
       const std::int64_t blocks = sizes.blocks(kSide * kForwardRows<kHead>);
       const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
                       .threads = kGeneralThreads,
                       .shared_bytes = kForwardShared<kHead>};
-      launch(stream, "attention_forward", general_forward_kernel<T, kHead>, grid, y.data<T>(), sums,
-             qkv.data<T>(), sizes, static_cast<unsigned int>(blocks), units);
+      launch(stream, "attention_forward", general_forward_kernel<T, kHead, plain>, grid,
+             y.data<T>(), sums, qkv.data<T>(), sizes, static_cast<unsigned int>(blocks), units);
     });
   });
 }

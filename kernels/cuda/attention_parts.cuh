@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "hybrid_trainer/kernels/attention.h"
 #include "kernels/cuda/real.cuh"
 
 namespace hybrid_trainer::kernels::cuda {
@@ -12,28 +13,56 @@ namespace hybrid_trainer::kernels::cuda {
 constexpr float kLog2E = 1.44269504f;
 constexpr float kLogOf2 = 0.693147181f;
 
-/// Sizes of self-attention, from qkv (B, T, 3·C), and where a head's rows begin. An item is a head
-/// of a sequence.
+/// Sizes of self-attention, from rows of qkv, and where a head's rows begin. An item is a head of
+/// queries of a sequence; those that share keys and values lie side by side.
 struct AttentionSizes {
-  AttentionSizes(const Tensor& qkv, int head_count)
-      : items(qkv.size(0) * head_count),
+  AttentionSizes(const Tensor& qkv, const Tensor& places, const AttentionSpec& spec)
+      : items(qkv.size(0) * spec.queries),
         length(qkv.size(1)),
-        heads(head_count),
-        channels(qkv.size(2) / 3),
-        head_size(channels / head_count),
-        scale(1.0f / std::sqrt(static_cast<float>(head_size))) {}
+        heads(spec.queries),
+        group(spec.group()),
+        stride(qkv.size(2)),
+        head_size(stride / spec.all()),
+        channels(heads * head_size),
+        key_channels(spec.keys * head_size),
+        window(spec.window < length ? spec.window : 0),
+        positions(places ? places.data<std::int32_t>() : nullptr),
+        scale(score_scale(spec, head_size)),
+        cap(spec.cap) {}
   std::int64_t items;
   std::int64_t length;
-  std::int64_t heads;
-  std::int64_t channels;
+  std::int64_t heads;  // of queries
+  std::int64_t group;  // queries that share keys and values
+  std::int64_t stride;
   std::int64_t head_size;
+  std::int64_t channels;          // of y
+  std::int64_t key_channels;      // of all keys: how much further on values are
+  std::int64_t window;            // 0: all
+  const std::int32_t* positions;  // (B, T), or null
   float scale;
+  float cap;
 
-  /// Row 0 of an item in qkv and dqkv; its keys are `channels` further on, its values twice that.
-  __device__ std::int64_t qkv_at(std::int64_t item) const {
-    return item / heads * length * 3 * channels + item % heads * head_size;
+  /// Whether queries see all keys before them, in scores that are not capped.
+  bool plain() const { return window == 0 && positions == nullptr && cap == 0; }
+  /// The first key that a query of an item sees. It never falls from one query to the next.
+  __device__ std::int64_t first_key(std::int64_t item, std::int64_t query) const {
+    if (query >= length) query = length - 1;
+    std::int64_t first = window > 0 ? query - window + 1 : 0;
+    if (positions != nullptr) {
+      const std::int64_t start = query - positions[item / heads * length + query];
+      if (start > first) first = start;
+    }
+    return first > 0 ? first : 0;
   }
-  /// The same in y and dy.
+
+  /// Row 0 of an item's queries in qkv and dqkv, and of its keys.
+  __device__ std::int64_t queries_at(std::int64_t item) const {
+    return item / heads * length * stride + item % heads * head_size;
+  }
+  __device__ std::int64_t keys_at(std::int64_t item) const {
+    return item / heads * length * stride + channels + item % heads / group * head_size;
+  }
+  /// Of its row 0 in y and dy.
   __device__ std::int64_t y_at(std::int64_t item) const {
     return item / heads * length * channels + item % heads * head_size;
   }

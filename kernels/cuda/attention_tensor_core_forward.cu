@@ -38,8 +38,29 @@ __device__ void mask(Sums<kRowTiles, kColumnTiles>& scores, int ahead) {
   }
 }
 
-/// Scores become weights 2^((score − highest)·scale); previous sums are rescaled.
-template <int kHead, int kColumnTiles>
+/// Caps scores and masks keys before the first that each query sees; key 0 of the tile is `first_key`.
+template <int kColumnTiles>
+__device__ void cap_and_hide(Sums<kRowTiles, kColumnTiles>& scores, const AttentionSizes& sizes,
+                             const int (&first_seen)[kRowTiles][2], int first_key) {
+  const float ratio = sizes.scale / sizes.cap;
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int key = first_key + 8 * n + lane_of_warp() % 4 * 2 + i % 2;
+        float& score = scores[m][n][i];
+        if (sizes.cap > 0) score = tanhf(score * ratio) / ratio;
+        if (key < first_seen[m][i / 2]) score = -INFINITY;
+      }
+    }
+  }
+}
+
+/// Scores become weights 2^((score − highest)·scale); previous sums are rescaled. Where not kPlain, a
+/// query may have seen no key yet.
+template <int kHead, bool kPlain, int kColumnTiles>
 __device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax& softmax,
                       Sums<kRowTiles, kHead / 8>& output, float scale) {
 #pragma unroll
@@ -53,8 +74,9 @@ __device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax& softmax,
       }
       highest = fmaxf(highest, __shfl_xor_sync(0xFFFFFFFFu, highest, 1));
       highest = fmaxf(highest, __shfl_xor_sync(0xFFFFFFFFu, highest, 2));
-      const float factor = fast_exp2((softmax.highest[m][h] - highest) * scale);
-      const float exponent = highest * scale;
+      const float shift = !kPlain && highest == -INFINITY ? 0.0f : highest;
+      const float factor = fast_exp2((softmax.highest[m][h] - shift) * scale);
+      const float exponent = shift * scale;
       softmax.highest[m][h] = highest;
       float total = 0;
 #pragma unroll
@@ -77,7 +99,7 @@ __device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax& softmax,
 
 /// Keys and values have one buffer each: values are loaded while scores are computed, the next keys
 /// while the values are summed.
-template <int kHead>
+template <int kHead, bool kPlain>
 __global__ void __launch_bounds__(kCoreThreads, 2)
     forward_kernel(BFloat16* y, float* log_sum_exp, const BFloat16* qkv, AttentionSizes sizes,
                    unsigned int blocks) {
@@ -88,18 +110,23 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   const std::int64_t item = blockIdx.x / blocks;
   const std::int64_t first_query =
       static_cast<std::int64_t>(blocks - 1 - blockIdx.x % blocks) * kQueries;  // long ones first
-  const HeadRows<const BFloat16> queries{qkv + sizes.qkv_at(item), 3 * sizes.channels};
-  const HeadRows<const BFloat16> keys{queries.begin + sizes.channels, queries.stride};
-  const HeadRows<const BFloat16> values{keys.begin + sizes.channels, queries.stride};
+  const HeadRows<const BFloat16> queries{qkv + sizes.queries_at(item), sizes.stride};
+  const HeadRows<const BFloat16> keys{qkv + sizes.keys_at(item), sizes.stride};
+  const HeadRows<const BFloat16> values{keys.begin + sizes.key_channels, sizes.stride};
   const int row = warp_of_block() * kWarpQueries;
 
+  const int begin =
+      kPlain ? 0 : static_cast<int>(sizes.first_key(item, first_query)) / kTile * kTile;
   copy_rows_async<kQueries>(query_tile, queries, first_query, sizes.length);
-  copy_rows_async<kTile>(key_tile, keys, 0, sizes.length);
+  copy_rows_async<kTile>(key_tile, keys, begin, sizes.length);
   commit_copies();
   LeftRows<kRowTiles, kHead, kHead == 64 ? 4 : 0> query(query_tile, row);
   Softmax softmax;
+  int first_seen[kRowTiles][2];
   for (int m = 0; m < kRowTiles; ++m) {
     for (int h = 0; h < 2; ++h) {
+      const std::int64_t at = first_query + row + 16 * m + 8 * h + lane_of_warp() / 4;
+      first_seen[m][h] = kPlain ? 0 : static_cast<int>(sizes.first_key(item, at));
       softmax.highest[m][h] = -INFINITY;
       softmax.total[m][h] = 0;
     }
@@ -113,7 +140,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   const float scale = sizes.scale * kLog2E;
   const int block_end = static_cast<int>(
       first_query + kQueries < sizes.length ? first_query + kQueries : sizes.length);
-  for (int first_key = 0; first_key < block_end; first_key += kTile) {
+  for (int first_key = begin; first_key < block_end; first_key += kTile) {
     const int ahead = static_cast<int>(first_query) + row - first_key;
     const bool visible = ahead + kWarpQueries - 1 >= 0;
     wait_for_copies<0>();
@@ -129,8 +156,9 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
     }
     commit_copies();
     if (!visible) continue;
+    if constexpr (!kPlain) cap_and_hide<kTile / 8>(scores, sizes, first_seen, first_key);
     if (ahead < kTile - 1) mask<kTile / 8>(scores, ahead);
-    weigh<kHead, kTile / 8>(scores, softmax, output, scale);
+    weigh<kHead, kPlain, kTile / 8>(scores, softmax, output, scale);
     add_weighted<kRowTiles, kTile / 8, kHead>(output, scores, value_tile, 0);
   }
 
@@ -164,8 +192,11 @@ void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
            log_sum_exp ? log_sum_exp.data<float>() : nullptr, qkv.data<BFloat16>(), sizes,
            static_cast<unsigned int>(blocks));
   };
-  if (sizes.head_size == 64) start(forward_kernel<64>, kShared<64>);
-  if (sizes.head_size == 128) start(forward_kernel<128>, kShared<128>);
+  const bool plain = sizes.plain();
+  if (sizes.head_size == 64)
+    start(plain ? forward_kernel<64, true> : forward_kernel<64, false>, kShared<64>);
+  if (sizes.head_size == 128)
+    start(plain ? forward_kernel<128, true> : forward_kernel<128, false>, kShared<128>);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

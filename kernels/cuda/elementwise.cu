@@ -98,6 +98,86 @@ struct GeluGradient {
   }
 };
 
+__device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+template <Gate kGate>
+__device__ inline float gate_value(float g) {
+  return g * (kGate == Gate::kSilu ? sigmoid(g) : gelu_gate(g));
+}
+template <Gate kGate>
+__device__ inline float gate_slope(float g) {
+  if constexpr (kGate == Gate::kGelu) return GeluGradient{}(1.0f, g);
+  const float share = sigmoid(g);
+  return share * (1.0f + g * (1.0f - share));
+}
+
+/// Element i is of y.
+template <class T, Gate kGate>
+struct Gated {
+  T* y;
+  const T* x;
+  std::int64_t columns;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const T* const gate = x + i + i / columns * columns;
+    float g[N], u[N];
+    load_pack(g, gate);
+    load_pack(u, gate + columns);
+    for (int j = 0; j < N; ++j) g[j] = gate_value<kGate>(g[j]) * u[j];
+    store_pack(y + i, g);
+  }
+};
+
+template <class T, Gate kGate>
+struct GatedGradient {
+  T* dx;
+  const T* dy;
+  const T* x;
+  std::int64_t columns;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const std::int64_t gate = i + i / columns * columns;
+    float dh[N], g[N], u[N];
+    load_pack(dh, dy + i);
+    load_pack(g, x + gate);
+    load_pack(u, x + gate + columns);
+    for (int j = 0; j < N; ++j) {
+      const float dgate = dh[j] * u[j] * gate_slope<kGate>(g[j]);
+      u[j] = dh[j] * gate_value<kGate>(g[j]);
+      g[j] = dgate;
+    }
+    store_pack(dx + gate, g);
+    store_pack(dx + gate + columns, u);
+  }
+};
+
+template <class Function>
+void visit_gate(Gate gate, Function&& function) {
+  if (gate == Gate::kSilu) return function(std::integral_constant<Gate, Gate::kSilu>{});
+  function(std::integral_constant<Gate, Gate::kGelu>{});
+}
+
+struct Cap {
+  float cap;
+  __device__ float operator()(float x) const { return cap * tanhf(x / cap); }
+};
+
+struct CapGradient {
+  float cap;
+  __device__ float operator()(float dy, float y) const { return dy * (1.0f - y / cap * (y / cap)); }
+};
+
+/// Packs where no row of y begins within one.
+template <class T, class Body, class... Pointers>
+void for_gated(const Stream& stream, const char* name, const Tensor& y, const Body& body,
+               Pointers... begins) {
+  if (packs_fit<T>(y.size(1), begins...)) {
+    for_packs<kPackSize<T>>(stream, name, y.elements(), body);
+  } else {
+    for_packs<1>(stream, name, y.elements(), body);
+  }
+}
+
 template <class T>
 struct Dropout {
   T* y;
@@ -151,7 +231,9 @@ void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
 }
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {
-  map<float, float>("scale", y, x, Scale{a}, stream);
+  visit_real(y.dtype(), [&](auto real) {
+    map<decltype(real), decltype(real)>("scale", y, x, Scale{a}, stream);
+  });
 }
 
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
@@ -175,6 +257,40 @@ void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream) {
 void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream) {
   visit_real(dx.dtype(), [&](auto real) {
     map<decltype(real)>("gelu_backward", dx, dy, x, GeluGradient{}, stream);
+  });
+}
+
+void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream& stream) {
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    visit_gate(gate, [&](auto kind) {
+      const Gated<T, kind> body{y.data<T>(), x.data<T>(), y.size(1)};
+      for_gated<T>(stream, "gated_forward", y, body, body.y, body.x);
+    });
+  });
+}
+
+void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate gate,
+                    const Stream& stream) {
+  visit_real(dy.dtype(), [&](auto real) {
+    using T = decltype(real);
+    visit_gate(gate, [&](auto kind) {
+      const GatedGradient<T, kind> body{dx.data<T>(), dy.data<T>(), x.data<T>(), dy.size(1)};
+      for_gated<T>(stream, "gated_backward", dy, body, body.dx, body.dy, body.x);
+    });
+  });
+}
+
+void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream& stream) {
+  visit_real(y.dtype(), [&](auto real) {
+    map<decltype(real), decltype(real)>("cap_forward", y, x, Cap{cap}, stream);
+  });
+}
+
+void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap,
+                  const Stream& stream) {
+  visit_real(dx.dtype(), [&](auto real) {
+    map<decltype(real)>("cap_backward", dx, dy, y, CapGradient{cap}, stream);
   });
 }
 

@@ -18,7 +18,7 @@ constexpr int kRowsAtOnce = 8;    // how many of them are read before they are a
 template <class T>
 struct Tables {
   const T* tokens;
-  const T* positions;  // from the first position on
+  const T* positions;  // from the first position on, or nullptr
   std::int64_t columns;
   std::int32_t vocabulary;
 };
@@ -33,12 +33,12 @@ __global__ void embedding_forward_kernel(T* y, const std::int32_t* tokens, std::
   const std::int32_t token = tokens[row];
   const bool known = token >= 0 && token < tables.vocabulary;
   const T* const of_token = tables.tokens + (known ? token : 0) * tables.columns;
-  const T* const of_position = tables.positions + row % length * tables.columns;
   for (std::int64_t i = lane * N; i < tables.columns; i += kWarp * N) {
     float sum[N];
-    float position[N];
+    float position[N] = {};
     load_pack(sum, of_token + i);
-    load_pack(position, of_position + i);
+    if (tables.positions != nullptr)
+      load_pack(position, tables.positions + row % length * tables.columns + i);
     for (int j = 0; j < N; ++j) {
       sum[j] = known ? sum[j] + position[j] : std::numeric_limits<float>::quiet_NaN();
     }
@@ -232,9 +232,10 @@ void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& toke
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
     constexpr int kPack = kPackSize<T>;
-    const Tables<T> tables{token_table.data<T>(),
-                           position_table.data<T>() + first_position * columns, columns,
-                           static_cast<std::int32_t>(token_table.size(0))};
+    const Tables<T> tables{
+        token_table.data<T>(),
+        position_table ? position_table.data<T>() + first_position * columns : nullptr, columns,
+        static_cast<std::int32_t>(token_table.size(0))};
     const bool packed = packs_fit<T>(columns, y.raw(), tables.tokens, tables.positions);
     Grid grid = grid_for(tokens.elements(), kRowsPerBlock);
     grid.threads = kRowsPerBlock * kWarp;
@@ -252,7 +253,8 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
   const auto vocabulary = static_cast<std::int32_t>(dtoken_table.size(0));
   if (token_mode == GradientMode::kOverwrite) fill_zero(dtoken_table, stream);
   const std::int64_t summed = dy.elements() == 0 ? 0 : length;  // rows of the positions
-  if (position_mode == GradientMode::kOverwrite && dposition_table.size(0) > summed) {
+  if (dposition_table && position_mode == GradientMode::kOverwrite &&
+      dposition_table.size(0) > summed) {
     fill_zero(dposition_table.rows(summed, dposition_table.size(0)), stream);
   }
   if (summed == 0) return;
@@ -266,6 +268,7 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
     using T = decltype(real);
     sum_segments<T>(table, {sorted.tokens, sorted.positions, tokens.elements(), vocabulary},
                     dy.data<T>(), stream);
+    if (!dposition_table) return;
     column_sums<T>(dposition_table.data<float>(), dy.data<T>(), tokens.size(0), length * columns,
                    position_mode == GradientMode::kAccumulate, stream);
   });

@@ -3,6 +3,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "hybrid_trainer/core/batch.h"
 #include "kernels/cuda/real.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -44,6 +45,7 @@ __global__ void __launch_bounds__(1024)
                                  float gradient_scale) {
   T* const row = logits + blockIdx.x * stride;
   const std::int64_t target = targets[blockIdx.x];
+  const bool is_learnt = target != kNoTarget;
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * N;
   float target_logit = NAN;  // stays for a target outside the vocabulary
   if (threadIdx.x == 0 && target >= 0 && target < vocabulary) target_logit = load(row + target);
@@ -55,7 +57,7 @@ __global__ void __launch_bounds__(1024)
     running.add(values, in_vocabulary<N>(i, vocabulary));
   }
   const float log_sum = running.log_over_block();
-  if (threadIdx.x == 0) losses[blockIdx.x] = log_sum - target_logit;
+  if (threadIdx.x == 0) losses[blockIdx.x] = is_learnt ? log_sum - target_logit : 0.0f;
   if (gradient_scale == 0.0f) return;
 
   for (std::int64_t i = threadIdx.x * N; i < stride; i += step) {
@@ -64,7 +66,8 @@ __global__ void __launch_bounds__(1024)
     const int count = in_vocabulary<N>(i, vocabulary);
     for (int k = 0; k < N; ++k) {
       const float wanted = i + k == target ? 1.0f : 0.0f;
-      values[k] = k < count ? (__expf(values[k] - log_sum) - wanted) * gradient_scale : 0.0f;
+      values[k] =
+          k < count && is_learnt ? (__expf(values[k] - log_sum) - wanted) * gradient_scale : 0.0f;
     }
     store_pack(row + i, values);
   }

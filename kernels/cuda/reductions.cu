@@ -117,8 +117,8 @@ void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor
   add_up(result, x, y, 1, stream);
 }
 
-void mean(const Tensor& result, const Tensor& x, const Stream& stream) {
-  add_up(result, {&x, 1}, {}, static_cast<double>(x.elements()), stream);
+void quotient(const Tensor& result, const Tensor& x, double divisor, const Stream& stream) {
+  add_up(result, {&x, 1}, {}, divisor, stream);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

@@ -13,13 +13,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-Batch empty_batch(std::int64_t batch_size, std::int64_t length, const Stream& stream) {
-  const auto tensor = [&] {
-    return Tensor::empty({batch_size, length}, DType::kI32, MemoryKind::kData, stream);
-  };
-  return {tensor(), tensor()};
-}
-
 /// Inputs and targets of row `row` from the tokens that begin at `start`.
 void read_sequence(const TokenDataset& dataset, std::int64_t start, const Batch& batch,
                    std::int64_t row) {
@@ -35,28 +28,37 @@ std::string name_of(const TokenDataset& dataset) {
   return concat("split ", name_of(dataset.split()), " of ", dataset.folder().string());
 }
 
-/// The first elements of both tensors under another shape.
+/// The first elements of all tensors under another shape.
 Batch shaped(const Batch& batch, const BatchShape& shape) {
   const auto part = [&](const Tensor& tensor) {
     return tensor.view({tensor.elements()})
         .rows(0, shape.tokens())
         .view({shape.batch_size, shape.sequence_length});
   };
-  return {part(batch.inputs), part(batch.targets)};
+  return {part(batch.inputs), part(batch.targets),
+          batch.positions ? part(batch.positions) : Tensor()};
 }
 
 }  // namespace
+
+Batch empty_batch(const BatchShape& shape, bool has_positions, const Stream& stream) {
+  const auto tensor = [&] {
+    return Tensor::empty({shape.batch_size, shape.sequence_length}, DType::kI32, MemoryKind::kData,
+                         stream);
+  };
+  Batch batch{tensor(), tensor()};
+  if (has_positions) batch.positions = tensor();
+  return batch;
+}
 
 /// A ring of batches and the thread that fills those to come. Batch i lies in slot i mod their
 /// number, so that the one in use is the slot that is wanted last.
 class BatchLoader::Prefetch {
  public:
-  Prefetch(const BatchLoader& loader, const Stream& stream)
-      : loader_(loader), slots_(static_cast<std::size_t>(loader.settings_.prefetch_depth + 1)) {
-    for (Slot& slot : slots_) {
-      slot.memory =
-          empty_batch(loader.settings_.batch_size, loader.settings_.sequence_length, stream);
-    }
+  Prefetch(const BatchSource& source, std::int64_t depth, const Stream& stream)
+      : source_(source), slots_(static_cast<std::size_t>(depth + 1)) {
+    for (Slot& slot : slots_)
+      slot.memory = empty_batch(source.largest_shape(), source.has_positions(), stream);
     thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
   }
 
@@ -109,8 +111,8 @@ class BatchLoader::Prefetch {
       lock.unlock();
       std::exception_ptr failure;
       try {
-        slot.batch = shaped(slot.memory, loader_.order_.shape_of(index));
-        loader_.read(index, slot.batch);
+        slot.batch = shaped(slot.memory, source_.shape_of(index));
+        source_.read(index, slot.batch);
       } catch (...) {
         failure = std::current_exception();
       }
@@ -121,19 +123,27 @@ class BatchLoader::Prefetch {
     }
   }
 
-  const BatchLoader& loader_;
+  const BatchSource& source_;
   std::vector<Slot> slots_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::jthread thread_;
 };
 
-BatchLoader::BatchLoader(const TokenDataset& dataset, const BatchSettings& settings,
-                         const Stream& stream)
+WindowBatches::WindowBatches(const TokenDataset& dataset, const BatchSettings& settings)
     : dataset_(&dataset),
-      settings_(settings),
-      order_(dataset.tokens(), settings, name_of(dataset)),
-      prefetch_(std::make_unique<Prefetch>(*this, stream)) {}
+      largest_{settings.batch_size, settings.sequence_length},
+      order_(dataset.tokens(), settings, name_of(dataset)) {}
+
+void WindowBatches::read(std::int64_t batch_index, Batch& batch) const {
+  for (std::int64_t row = 0; row < batch.size(); ++row)
+    read_sequence(*dataset_, order_.start_of(batch_index, row), batch, row);
+}
+
+BatchLoader::BatchLoader(std::unique_ptr<const BatchSource> source, std::int64_t prefetch_depth,
+                         const Stream& stream)
+    : source_(std::move(source)),
+      prefetch_(std::make_unique<Prefetch>(*source_, prefetch_depth, stream)) {}
 
 BatchLoader::~BatchLoader() = default;
 
@@ -148,13 +158,6 @@ void BatchLoader::seek(std::int64_t batch_index) {
   taken_ = batch_index;
 }
 
-std::int64_t BatchLoader::windows_per_epoch() const { return order_.windows_per_epoch(); }
-
-void BatchLoader::read(std::int64_t batch_index, const Batch& batch) const {
-  for (std::int64_t row = 0; row < batch.size(); ++row)
-    read_sequence(*dataset_, order_.start_of(batch_index, row), batch, row);
-}
-
 EvaluationWindows::EvaluationWindows(const TokenDataset& dataset, std::int64_t batch_size,
                                      std::int64_t sequence_length, const Stream& stream)
     : dataset_(&dataset), batch_size_(batch_size) {
@@ -165,7 +168,7 @@ EvaluationWindows::EvaluationWindows(const TokenDataset& dataset, std::int64_t b
   }
   length_ = std::min(sequence_length, predicted);
   windows_ = predicted / length_;
-  memory_ = empty_batch(std::min(batch_size_, windows_), length_, stream);
+  memory_ = empty_batch({std::min(batch_size_, windows_), length_}, false, stream);
 }
 
 Batch EvaluationWindows::batch(std::int64_t index) {

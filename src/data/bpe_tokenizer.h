@@ -15,6 +15,7 @@ namespace hybrid_trainer {
 /// What a tokenizer.json of Hugging Face says.
 struct BpePipeline {
   std::vector<std::string> spelling;  // of each id, as the decoder takes it
+  std::size_t least_table = 0;        // ids from here on are of special tokens
   AddedTokens added;                  // found in the text as it is
   AddedTokens added_normalized;       // found after the normalizer
   TextPipeline text{{}, {}};
@@ -30,6 +31,9 @@ class BpeTokenizer : public Tokenizer {
   BpeTokenizer(BpePipeline pipeline, std::optional<std::int32_t> end_of_text, TokenizerFiles files);
   ~BpeTokenizer() override;
   TokenizerKind kind() const override { return TokenizerKind::kBpe; }
+  std::int64_t least_table() const override {
+    return static_cast<std::int64_t>(pipeline_.least_table);
+  }
   bool adds_prefix_space() const override { return pipeline_.adds_prefix_space; }
   std::vector<std::int32_t> template_start() const override { return pipeline_.template_start; }
   std::vector<std::int32_t> template_end() const override { return pipeline_.template_end; }

@@ -72,4 +72,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
                          "\" is not supported; want bytes, characters, or a file of Hugging Face"));
 }
 
+bool holds_tokenizer(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / "tokenizer.json") ||
+         std::filesystem::exists(folder / "vocab.json");
+}
+
 }  // namespace hybrid_trainer

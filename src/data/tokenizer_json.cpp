@@ -62,7 +62,7 @@ class PipelineReader {
   }
 
   void read_added_tokens() {
-    model_tokens_ = spelling().size();
+    pipeline_.least_table = model_tokens_ = spelling().size();
     const auto tokens = root_.find("added_tokens");
     if (!tokens) return;
     for (const JsonPlace& place : tokens->items()) {
@@ -83,6 +83,7 @@ class PipelineReader {
                             is_new ? ", the next one that is free" : ", as in model.vocab");
       }
       if (is_new) spelling().push_back(token.content);
+      if (is_new && !token.special) pipeline_.least_table = spelling().size();
       if (!place.at("normalized").flag()) {
         pipeline_.added.add(std::move(token));
         continue;

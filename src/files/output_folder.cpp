@@ -58,6 +58,12 @@ OutputFolder::~OutputFolder() {
 const fs::path& OutputFolder::create() {
   remove_left_over(path_);
   std::error_code error;
+  const bool is_free =
+      !fs::exists(path_, error) || (fs::is_directory(path_, error) && fs::is_empty(path_, error));
+  if (existing_ == Existing::kRefuse && !is_free) {
+    throw CannotCreate(
+        concat(path_.string(), " exists already and is not an empty folder; nothing was written"));
+  }
   fs::create_directories(partial_, error);
   if (error) {
     throw CannotCreate(

@@ -19,36 +19,41 @@ bool holds_only_plain_values(const json::array& array) {
   return true;
 }
 
-void append(std::string& out, const json::value& value, const std::string& indent);
+void append(std::string& out, const json::value& value, const std::string& indent, bool typed);
 
-void append_object(std::string& out, const json::object& object, const std::string& indent) {
+void append_object(std::string& out, const json::object& object, const std::string& indent,
+                   bool typed) {
   const char* separator = "{";
   for (const auto& [key, value] : object) {
     out += concat(separator, "\n", indent, "  ", json::serialize(json::string(key)), ": ");
-    append(out, value, indent + "  ");
+    append(out, value, indent + "  ", typed);
     separator = ",";
   }
   out += object.empty() ? "{}" : concat("\n", indent, "}");
 }
 
-void append_array(std::string& out, const json::array& array, const std::string& indent) {
+void append_array(std::string& out, const json::array& array, const std::string& indent,
+                  bool typed) {
   const bool one_line = holds_only_plain_values(array);
   out += "[";
   for (std::size_t i = 0; i < array.size(); ++i) {
     if (i > 0) out += one_line ? ", " : ",";
     if (!one_line) out += concat("\n", indent, "  ");
-    append(out, array[i], indent + "  ");
+    append(out, array[i], indent + "  ", typed);
   }
   out += one_line ? "]" : concat("\n", indent, "]");
 }
 
-void append(std::string& out, const json::value& value, const std::string& indent) {
+void append(std::string& out, const json::value& value, const std::string& indent, bool typed) {
   if (value.is_object()) {
-    append_object(out, value.get_object(), indent);
+    append_object(out, value.get_object(), indent, typed);
   } else if (value.is_array()) {
-    append_array(out, value.get_array(), indent);
+    append_array(out, value.get_array(), indent, typed);
   } else if (value.is_double()) {
-    out += std::isfinite(value.get_double()) ? shortest(value.get_double()) : "null";
+    const std::string text =
+        std::isfinite(value.get_double()) ? shortest(value.get_double()) : "null";
+    const bool whole = text.find_first_not_of("-0123456789") == std::string::npos;
+    out += typed && whole ? text + ".0" : text;
   } else {
     out += json::serialize(value);
   }
@@ -66,7 +71,13 @@ std::string shortest(double value) {
 
 std::string pretty_json(const json::value& value) {
   std::string out;
-  append(out, value, "");
+  append(out, value, "", false);
+  return out + "\n";
+}
+
+std::string typed_pretty_json(const json::value& value) {
+  std::string out;
+  append(out, value, "", true);
   return out + "\n";
 }
 

@@ -22,7 +22,7 @@ double wait_for_summed_loss(LossModel& model, const Batch& batch, DType dtype, s
         const Batch examples = batch.examples(part * size, (part + 1) * size);
         ForwardOnlyTape tape({.training = false, .dtype = dtype});
         const Tensor loss = model.forward(examples, 1.0f, tape, stream);
-        sum += kernels::wait_for_value(loss, stream) * static_cast<double>(examples.tokens());
+        sum += kernels::wait_for_value(loss, stream) * examples.loss_divisor();
       }
       return sum;
     } catch (const OutOfMemory&) {
@@ -36,17 +36,17 @@ double wait_for_summed_loss(LossModel& model, const Batch& batch, DType dtype, s
 
 }  // namespace
 
-EvaluationResult evaluate(LossModel& model, EvaluationWindows& windows, DType dtype,
+EvaluationResult evaluate(LossModel& model, EvaluationBatches& batches, DType dtype,
                           const Stream& stream) {
   EvaluationResult result;
   double sum = 0;
   std::int64_t parts = 1;
   BatchUpload upload;
-  for (std::int64_t i = 0; i < windows.batches(); ++i) {
-    const Batch batch = upload.to_device(windows.batch(i), stream);
+  for (std::int64_t i = 0; i < batches.batches(); ++i) {
+    const Batch batch = upload.to_device(batches.batch(i), stream);
     if (batch.size() % parts != 0) parts = batch.size();  // the last one may be smaller
     sum += wait_for_summed_loss(model, batch, dtype, parts, stream);
-    result.tokens += batch.tokens();
+    result.tokens += static_cast<std::int64_t>(batch.loss_divisor());
   }
   result.loss = sum / static_cast<double>(result.tokens);
   result.perplexity = std::exp(result.loss);

@@ -1,6 +1,7 @@
 #include "hybrid_trainer/generation/sampling.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -57,11 +58,33 @@ std::vector<float> penalized(std::span<const float> logits, std::span<const std:
   return result;
 }
 
-/// Uniform in [0, 1) with 53 bits.
-double random_unit(std::uint64_t seed, std::uint64_t position) {
-  constexpr std::uint64_t kSamplingSequence = 0x73616d706c65;
-  const auto words = philox({seed, position, kSamplingSequence}, 0);
-  return static_cast<double>(((std::uint64_t{words[0]} << 32) | words[1]) >> 11) * 0x1p-53;
+/// Standard exponential numbers of a position, one for each token.
+class Exponentials {
+ public:
+  Exponentials(std::uint64_t seed, std::uint64_t position)
+      : key_{seed, position, kSamplingSequence}, words_(philox(key_, 0)) {}
+  double of(std::int32_t token) {
+    const auto at = static_cast<std::uint64_t>(token);
+    if (at / 4 != block_) words_ = philox(key_, block_ = at / 4);
+    return -std::log((words_[at % 4] + 0.5) * 0x1p-32);
+  }
+
+ private:
+  static constexpr std::uint64_t kSamplingSequence = 0x73616d706c65;
+  RandomKey key_;
+  std::uint64_t block_ = 0;
+  std::array<std::uint32_t, 4> words_;
+};
+
+/// The candidate that comes first where each comes after a time that is exponential with its weight
+/// as the rate: each with its probability.
+std::int32_t first_to_come(const std::vector<Candidate>& candidates, Exponentials times) {
+  Candidate first{-1, 0};
+  for (const Candidate& candidate : candidates) {
+    const Candidate rate{candidate.weight / times.of(candidate.id), candidate.id};
+    if (less_likely(first, rate)) first = rate;
+  }
+  return first.id;
 }
 
 }  // namespace
@@ -119,12 +142,7 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingSettings&
   }
   std::erase_if(candidates, [&](const Candidate& one) { return one.weight < settings.min_p; });
 
-  double rest = random_unit(settings.seed, position) * sum_of_weights(candidates);
-  for (const Candidate& candidate : candidates) {
-    rest -= candidate.weight;
-    if (rest < 0) return candidate.id;
-  }
-  return best;  // left over by rounding
+  return first_to_come(candidates, {settings.seed, position});
 }
 
 }  // namespace hybrid_trainer

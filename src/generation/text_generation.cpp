@@ -10,50 +10,74 @@
 namespace hybrid_trainer {
 namespace {
 
-void check_vocabulary(const LanguageModel& model, const Tokenizer& tokenizer) {
-  if (tokenizer.vocabulary_size() <= model.config().vocabulary) return;
-  throw DataError(concat("the tokenizer has ", tokenizer.vocabulary_size(),
-                         " tokens and the model ", model.config().vocabulary,
-                         "; give the tokenizer that the model was trained with"));
-}
-
-std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
-  std::vector<std::int32_t> ids = tokenizer.template_start();
-  if (!prompt.empty()) tokenizer.append_tokens(prompt, ids);
-  if (!ids.empty()) return ids;
-  if (tokenizer.end_of_text()) return {*tokenizer.end_of_text()};
-  try {
-    return tokenizer.encode("\n");
-  } catch (const DataError&) {  // a characters vocabulary without a newline
-    return {0};
+void check_vocabulary(std::int64_t vocabulary, const Tokenizer& tokenizer,
+                      std::span<const std::int32_t> text) {
+  if (tokenizer.least_table() > vocabulary) {
+    throw DataError(concat("the tokenizer has ", tokenizer.vocabulary_size(),
+                           " tokens and the model ", vocabulary,
+                           "; give the tokenizer that the model was trained with"));
+  }
+  for (const std::int32_t token : text) {
+    if (token >= vocabulary)
+      throw DataError(concat("the text has the token ", tokenizer.token_bytes(token),
+                             ", which is none of the model's ", vocabulary));
   }
 }
+
+/// Passes on the text of tokens, in whole characters, up to where it ends.
+class TextWriter {
+ public:
+  TextWriter(const Tokenizer& tokenizer, const GenerationSettings& settings,
+             const std::function<void(std::string_view)>& write)
+      : tokenizer_(tokenizer),
+        end_tokens_(settings.end_tokens),
+        stop_(settings.stop),
+        write_(write) {}
+  /// False where the token ends the text and has none itself.
+  bool add(std::int32_t token) {
+    if (token == tokenizer_.end_of_text() || std::ranges::count(end_tokens_, token) > 0)
+      return false;
+    write_some(stop_.add(assembler_.add(tokenizer_.token_bytes(token))));
+    return true;
+  }
+  /// Whether a stop string came.
+  bool ended() const { return stop_.reached(); }
+  void finish() { write_some(stop_.rest()); }
+
+ private:
+  void write_some(const std::string& piece) const {
+    if (!piece.empty()) write_(piece);
+  }
+  const Tokenizer& tokenizer_;
+  const std::vector<std::int32_t>& end_tokens_;
+  Utf8Assembler assembler_;
+  StopStrings stop_;
+  const std::function<void(std::string_view)>& write_;
+};
+
+/// Tokens that are seen together.
+struct Round {
+  std::vector<std::int32_t> drafts{};
+  std::int64_t taken = 0;
+  double seconds = 0;
+
+  /// Whether the token is the next draft, so that the logits after it are there.
+  bool takes(std::int32_t token) {
+    const auto at = static_cast<std::size_t>(taken);
+    if (at >= drafts.size() || drafts[at] != token) return false;
+    ++taken;
+    return true;
+  }
+  void see(CachedDecoder& decoder, std::vector<std::int32_t> text) {
+    text.insert(text.end(), drafts.begin(), drafts.end());
+    const Clock::time_point began = Clock::now();
+    decoder.see(text, std::ssize(drafts));
+    seconds = seconds_since(began);
+    taken = 0;
+  }
+};
 
 }  // namespace
-
-CachedDecoder::CachedDecoder(LanguageModel& model, const Stream& stream)
-    : model_(model), stream_(stream), state_(model.make_decode_state(1, DType::kF32, stream)) {}
-
-std::span<const float> CachedDecoder::logits_after(std::span<const std::int32_t> tokens) {
-  require(!tokens.empty(), "CachedDecoder: no tokens");
-  text_.insert(text_.end(), tokens.begin(), tokens.end());
-  const std::int64_t context = model_.config().context;
-  if (window() > context) {
-    begin_ = static_cast<std::int64_t>(text_.size()) - std::max<std::int64_t>(1, context / 2);
-    state_->restart();
-  }
-  // Only one token at a time can be added to the state; more restart the window.
-  if (window() - state_->position() > 1) state_->restart();
-  const auto first = text_.begin() + begin_ + state_->position();
-  const Stream host(MemoryPool::create("host"));
-  const Tensor fresh =
-      Tensor::empty({1, text_.end() - first}, DType::kI32, MemoryKind::kData, host);
-  std::copy(first, text_.end(), fresh.data<std::int32_t>());
-  const Tensor tokens_there = wait_for_device(fresh, stream_);
-  logits_ = wait_for_host(model_.next_logits(tokens_there, *state_, {.training = false}, stream_),
-                          stream_);
-  return {logits_.data<float>(), static_cast<std::size_t>(model_.config().vocabulary)};
-}
 
 std::string Utf8Assembler::add(std::string_view bytes) {
   static constexpr const char* kReplacement = "\xEF\xBF\xBD";
@@ -81,40 +105,68 @@ double GenerationResult::tokens_per_second() const {
   return tokens > 1 && seconds > 0 ? static_cast<double>(tokens - 1) / seconds : 0;
 }
 
+std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
+  std::vector<std::int32_t> ids = tokenizer.template_start();
+  if (!prompt.empty()) tokenizer.append_tokens(prompt, ids);
+  if (!ids.empty()) return ids;
+  if (tokenizer.end_of_text()) return {*tokenizer.end_of_text()};
+  try {
+    return tokenizer.encode("\n");
+  } catch (const DataError&) {  // a characters vocabulary without a newline
+    return {0};
+  }
+}
+
+GenerationResult continue_text(CachedDecoder& decoder, DraftModel* draft,
+                               const Tokenizer& tokenizer, std::vector<std::int32_t> text,
+                               const GenerationSettings& settings,
+                               const std::function<void(std::string_view)>& write) {
+  check_vocabulary(decoder.vocabulary(), tokenizer, text);
+  GenerationResult result{.prompt_tokens = std::ssize(text)};
+  if (settings.tokens == 0) return result;
+  TextWriter writer(tokenizer, settings, write);
+  Clock::time_point began = Clock::now();
+  decoder.see(text);
+  result.prompt_seconds = seconds_since(began);
+  began = Clock::now();
+  Round round;
+  for (const auto words =
+           static_cast<std::size_t>(std::min(tokenizer.vocabulary_size(), decoder.vocabulary()));
+       ;) {
+    const auto position = static_cast<std::uint64_t>(result.tokens);
+    const std::int32_t token =
+        sample_token(decoder.logits(round.taken).first(words), settings.sampling, position, text);
+    if (!writer.add(token)) break;
+    ++result.tokens;
+    text.push_back(token);
+    if (writer.ended() || result.tokens == settings.tokens) break;
+    if (round.takes(token)) {
+      ++result.taken;
+      continue;
+    }
+    if (draft != nullptr) {
+      draft->learn(std::ssize(round.drafts), round.taken, round.seconds);
+      const std::int64_t wanted = settings.tokens - result.tokens - 1;
+      round.drafts = draft->draft(text, words, settings.sampling, position + 1,
+                                  std::min(wanted, decoder.room_for_drafts(std::ssize(text))));
+    }
+    result.drafted += std::ssize(round.drafts);
+    round.see(decoder, text);
+  }
+  writer.finish();
+  result.seconds = seconds_since(began);
+  return result;
+}
+
 GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
                                const std::string& prompt, const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write,
                                const Stream& stream) {
   check(settings);
-  check_vocabulary(model, tokenizer);
-  std::vector<std::int32_t> text = prompt_tokens(tokenizer, prompt);
-  GenerationResult result{.prompt_tokens =
-                              prompt.empty() ? 0 : static_cast<std::int64_t>(text.size())};
-  if (settings.tokens == 0) return result;
-
-  CachedDecoder decoder(model, stream);
-  Utf8Assembler assembler;
-  StopStrings stop(settings.stop);
-  const auto write_some = [&](const std::string& piece) {
-    if (!piece.empty()) write(piece);
-  };
-  Clock::time_point began = Clock::now();
-  const auto words = static_cast<std::size_t>(tokenizer.vocabulary_size());
-  std::span<const float> logits = decoder.logits_after(text);
-  result.prompt_seconds = seconds_since(began);
-  began = Clock::now();
-  while (true) {
-    const std::int32_t token = sample_token(logits.first(words), settings.sampling,
-                                            static_cast<std::uint64_t>(result.tokens), text);
-    if (token == tokenizer.end_of_text()) break;
-    ++result.tokens;
-    text.push_back(token);
-    write_some(stop.add(assembler.add(tokenizer.token_bytes(token))));
-    if (stop.reached() || result.tokens == settings.tokens) break;
-    logits = decoder.logits_after({&token, 1});
-  }
-  write_some(stop.rest());
-  result.seconds = seconds_since(began);
+  CachedDecoder decoder(model, DType::kF32, stream);
+  GenerationResult result =
+      continue_text(decoder, nullptr, tokenizer, prompt_tokens(tokenizer, prompt), settings, write);
+  if (prompt.empty()) result.prompt_tokens = 0;
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
+#include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "src/hugging_face/hugging_face_files.h"
 
@@ -43,20 +44,31 @@ std::string full_name(const FileTensor& in_file, const std::string& prefix) {
 }
 
 std::vector<NamedTensor> tensors_for_file(LanguageModel& model, const HuggingFaceLayout& layout,
-                                          const Stream& stream) {
+                                          DType dtype, const Stream& stream) {
+  const Stream host(MemoryPool::create("host"));
   std::vector<NamedTensor> tensors;
   model.visit_parameters([&](Parameter& parameter) {
-    const FileTensor in_file = layout.tensor(parameter, model.config());
-    const Tensor value = wait_for_host(parameter.home_master(), stream);
-    Tensor tensor = value;
-    if (in_file.transposed) {
-      const Stream host(MemoryPool::create("host"));
-      tensor = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, host);
-      transpose(tensor, value);
-    } else if (tensor.shape() != in_file.shape) {
-      tensor = tensor.rows(0, in_file.shape[0]);
+    if (is_of_adapter(parameter)) return;
+    const Tensor value = wait_for_host(parameter.acquire_master(stream), stream);
+    std::int64_t row = 0;
+    for (const FileTensor& in_file : layout.tensors(parameter, model.config())) {
+      Tensor tensor = value.rows(row, row + in_file.rows());
+      row += in_file.rows();
+      if (in_file.transposed) {
+        const Tensor turned =
+            Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, host);
+        transpose(turned, tensor);
+        tensor = turned;
+      }
+      if (dtype != DType::kF32) {
+        const Tensor rounded =
+            Tensor::empty(tensor.shape(), DType::kBF16, MemoryKind::kWorkspace, host);
+        std::transform(tensor.data<float>(), tensor.data<float>() + tensor.elements(),
+                       rounded.data<BFloat16>(), to_bfloat16);
+        tensor = rounded;
+      }
+      tensors.push_back({full_name(in_file, layout.prefix), tensor});
     }
-    tensors.push_back({full_name(in_file, layout.prefix), tensor});
   });
   return tensors;
 }
@@ -75,22 +87,14 @@ void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
 }
 
 void write_files(LanguageModel& model, const HuggingFaceLayout& layout, const Tokenizer* tokenizer,
-                 const std::string& folder, const Stream& stream) {
+                 DType dtype, const std::string& folder, const Stream& stream) {
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
   replace_file(folder + "/config.json",
-               hugging_face_config_text(model.config(), layout, end_of_text));
+               hugging_face_config_text(model.config(), layout, end_of_text, dtype));
   replace_file(folder + "/generation_config.json", hugging_face_generation_text(end_of_text));
   if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
     write_tokenizer(*tokenizer, model.config(), folder);
-  write_safetensors(folder + "/model.safetensors", tensors_for_file(model, layout, stream));
-}
-
-void check_output(const fs::path& folder) {
-  std::error_code error;
-  if (!fs::exists(folder, error)) return;
-  if (fs::is_directory(folder, error) && fs::is_empty(folder, error)) return;
-  throw CannotCreate(
-      concat(folder.string(), " exists already and is not an empty folder; nothing was written"));
+  write_safetensors(folder + "/model.safetensors", tensors_for_file(model, layout, dtype, stream));
 }
 
 /// Whether both tensors hold the same numbers.
@@ -131,9 +135,8 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
   }
 }
 
-void read_parameter(Parameter& parameter, const FileTensor& in_file,
-                    const HuggingFaceWeights& weights, const std::string& prefix,
-                    const Stream& stream) {
+void read_tensor(const Tensor& value, const FileTensor& in_file, const HuggingFaceWeights& weights,
+                 const std::string& prefix, const Stream& host) {
   const std::string name = full_name(in_file, prefix);
   const SafetensorsFile& file = weights.file_of(name);
   const Shape found = file.entry(name).tensor_shape();
@@ -141,27 +144,26 @@ void read_parameter(Parameter& parameter, const FileTensor& in_file,
     throw DataError(
         concat(file.path(), ": ", name, " is ", found.text(), ", want ", in_file.shape.text()));
   }
-  const Stream host(MemoryPool::create("host"));
-  const Tensor master = parameter.home_master();
-  const bool in_place = master.device().type == DeviceType::kCpu;
-  const Tensor value = in_place ? master : Tensor::empty_like(master, MemoryKind::kWorkspace, host);
-  if (in_file.transposed) {
-    const Tensor matrix = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, host);
-    file.read(name, matrix);
-    transpose(value, matrix);
-  } else if (in_file.shape == value.shape()) {
-    file.read(name, value);
-  } else {
-    file.read(name, value.rows(0, in_file.shape[0]));
-    fill_zero(value.rows(in_file.shape[0], value.size(0)), host);
+  if (!in_file.transposed) return file.read(name, value);
+  const Tensor matrix = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, host);
+  file.read(name, matrix);
+  transpose(value, matrix);
+}
+
+void read_values(const Tensor& value, const std::vector<FileTensor>& in_files,
+                 const HuggingFaceWeights& weights, const std::string& prefix, const Stream& host) {
+  std::int64_t row = 0;
+  for (const FileTensor& in_file : in_files) {
+    read_tensor(value.rows(row, row + in_file.rows()), in_file, weights, prefix, host);
+    row += in_file.rows();
   }
-  if (!in_place) wait_for_copy(master, value, stream);
+  fill_zero(value.rows(row, value.size(0)), host);
 }
 
 /// Throws DataError, which names each size that differs between the folder's model and ours.
 void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::string& folder) {
   std::string problems;
-  const auto compare = [&](const char* key, std::int64_t their, std::int64_t our) {
+  const auto compare = [&](const char* key, auto their, auto our) {
     if (their != our)
       problems +=
           concat("\nmodel.", key, ": the folder's is ", their, ", the configuration's ", our);
@@ -175,23 +177,78 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::
   compare("width", theirs.width, ours.width);
   compare("context", theirs.context, ours.context);
   compare("vocabulary", theirs.vocabulary, ours.vocabulary);
+  compare("key_heads", theirs.key_heads, ours.key_heads);
+  compare("head_size", theirs.head_size, ours.head_size);
+  compare("inner_width", theirs.inner_width, ours.inner_width);
+  compare("norm_epsilon", theirs.norm_epsilon, ours.norm_epsilon);
+  compare("rope_theta", theirs.rope_theta, ours.rope_theta);
+  compare("rope_scaling", config_json(theirs.rope_scaling), config_json(ours.rope_scaling));
+  compare("attention_bias", theirs.attention_bias, ours.attention_bias);
+  compare("mlp_bias", theirs.mlp_bias, ours.mlp_bias);
+  compare("window", theirs.window, ours.window);
+  compare("window_layers", theirs.window_layers, ours.window_layers);
+  compare("window_rope_theta", theirs.window_rope_theta, ours.window_rope_theta);
+  compare("query_scalar", theirs.query_scalar, ours.query_scalar);
+  compare("attention_cap", theirs.attention_cap, ours.attention_cap);
+  compare("logit_cap", theirs.logit_cap, ours.logit_cap);
+  compare("tied_head", theirs.tied_head, ours.tied_head);
   if (!problems.empty()) throw DataError(concat(folder, " holds another model:", problems));
+}
+
+/// Calls visit(parameter, read) for each weight of the model, where read(values, host) fills f32 values
+/// on the host.
+template <class Visit>
+void read_weights(const fs::path& folder, LanguageModel& model, const ModelRegistry& registry,
+                  const Visit& visit) {
+  check_sizes(read_hugging_face_model_config(folder, 0, registry), model.config(), folder.string());
+  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
+  const HuggingFaceWeights weights(folder);
+  std::map<Parameter*, std::vector<FileTensor>> in_files;
+  bool prefixed = false;
+  model.visit_parameters([&](Parameter& parameter) {
+    const auto [entry, added] =
+        in_files.emplace(&parameter, layout.tensors(parameter, model.config()));
+    for (const FileTensor& in_file : entry->second) {
+      prefixed =
+          prefixed || (in_file.prefixed && weights.contains(full_name(in_file, layout.prefix)));
+    }
+  });
+  const std::string prefix = prefixed ? layout.prefix : "";
+  std::set<std::string> wanted;
+  for (const auto& [parameter, parts] : in_files) {
+    for (const FileTensor& in_file : parts) wanted.insert(full_name(in_file, prefix));
+  }
+  check_names(weights, wanted, layout, layout.tied_head.empty() ? "" : prefix + layout.tied_head);
+  model.visit_parameters([&](Parameter& parameter) {
+    visit(parameter, [&](const Tensor& values, const Stream& host) {
+      read_values(values, in_files.at(&parameter), weights, prefix, host);
+    });
+  });
 }
 
 }  // namespace
 
 void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const fs::path& folder,
-                         const Stream& stream, const ModelRegistry& registry) {
-  if (tokenizer != nullptr && tokenizer->vocabulary_size() > model.config().vocabulary) {
+                         const Stream& stream, const ModelRegistry& registry, DType dtype) {
+  if (tokenizer != nullptr && tokenizer->least_table() > model.config().vocabulary) {
     throw DataError(concat("the tokenizer has ", tokenizer->vocabulary_size(),
                            " tokens and the model ", model.config().vocabulary,
                            "; give the tokenizer that the model was trained with"));
   }
   const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
-  check_output((folder / "").parent_path());  // without a trailing slash
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
-  write_files(model, layout, tokenizer, output.create().string(), stream);
+  write_files(model, layout, tokenizer, dtype, output.create().string(), stream);
   output.commit();
+}
+
+DType dtype_of_hugging_face_weights(const fs::path& folder) {
+  const HuggingFaceWeights weights(folder);
+  const auto is_short = [](const SafetensorsEntry& entry) { return entry.dtype == "BF16"; };
+  const bool all =
+      std::all_of(weights.files().begin(), weights.files().end(), [&](const SafetensorsFile& file) {
+        return std::all_of(file.entries().begin(), file.entries().end(), is_short);
+      });
+  return all ? DType::kBF16 : DType::kF32;
 }
 
 ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropout,
@@ -202,25 +259,27 @@ ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropou
   return model;
 }
 
+void read_hugging_face_weights(const fs::path& folder, LanguageModel& model,
+                               const WeightTaker& take, const ModelRegistry& registry) {
+  const Stream host(MemoryPool::create("host"));
+  read_weights(folder, model, registry, [&](Parameter& parameter, const auto& read) {
+    const Tensor values =
+        Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kWorkspace, host);
+    read(values, host);
+    take(parameter, values);
+  });
+}
+
 void read_hugging_face_weights(const fs::path& folder, LanguageModel& model, const Stream& stream,
                                const ModelRegistry& registry) {
-  check_sizes(read_hugging_face_model_config(folder, 0, registry), model.config(), folder.string());
-  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
-  const HuggingFaceWeights weights(folder);
-  std::map<Parameter*, FileTensor> in_files;
-  bool prefixed = false;
-  model.visit_parameters([&](Parameter& parameter) {
-    const auto [entry, added] =
-        in_files.emplace(&parameter, layout.tensor(parameter, model.config()));
-    prefixed = prefixed || (entry->second.prefixed &&
-                            weights.contains(full_name(entry->second, layout.prefix)));
-  });
-  const std::string prefix = prefixed ? layout.prefix : "";
-  std::set<std::string> wanted;
-  for (const auto& [parameter, in_file] : in_files) wanted.insert(full_name(in_file, prefix));
-  check_names(weights, wanted, layout, layout.tied_head.empty() ? "" : prefix + layout.tied_head);
-  model.visit_parameters([&](Parameter& parameter) {
-    read_parameter(parameter, in_files.at(&parameter), weights, prefix, stream);
+  const Stream host(MemoryPool::create("host"));
+  read_weights(folder, model, registry, [&](Parameter& parameter, const auto& read) {
+    const Tensor master = parameter.home_master();
+    const bool in_place = master.device().type == DeviceType::kCpu;
+    const Tensor values =
+        in_place ? master : Tensor::empty_like(master, MemoryKind::kWorkspace, host);
+    read(values, host);
+    if (!in_place) wait_for_copy(master, values, stream);
   });
 }
 

@@ -1,11 +1,14 @@
 #include "src/hugging_face/hugging_face_files.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "src/hugging_face/config_reader.h"
+#include "src/hugging_face/rotary_keys.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -13,72 +16,44 @@ namespace {
 
 using Fixed = HuggingFaceLayout::Fixed;
 
-json::value json_of(const HuggingFaceLayout::Value& value) {
-  return std::visit([](const auto& held) { return json::value(held); }, value);
+/// A number without decimals as an integer, which is what transformers takes for one.
+HuggingFaceLayout::Value whole(double value) {
+  const auto rounded = static_cast<std::int64_t>(value);
+  if (static_cast<double>(rounded) == value) return rounded;
+  return value;
 }
+HuggingFaceLayout::Value whole(std::int64_t value) { return value; }
+HuggingFaceLayout::Value whole(bool value) { return value; }
 
 json::value end_of_text_id(std::optional<std::int32_t> id) {
   return id ? json::value(*id) : json::value();
 }
 
-/// A config.json, with all its problems collected.
-class ConfigReader {
- public:
-  ConfigReader(const json::object& object, std::string name)
-      : object_(object), name_(std::move(name)) {}
-
-  std::int64_t count(const std::string& key) {
-    const json::value* value = object_.if_contains(key);
-    if (value == nullptr) return problem(concat(key, " is missing")), 1;
-    if (!value->is_int64() || value->get_int64() < 1)
-      return problem(got(key, *value, "a whole number from 1 on")), 1;
-    return value->get_int64();
-  }
-  void expect(const Fixed& key) {
-    const json::value* value = object_.if_contains(key.key);
-    if (value == nullptr) return;
-    for (const auto& allowed : key.values) {
-      if (*value == json_of(allowed)) return;
-    }
-    problem(got(key.key, *value, json::serialize(json_of(key.values.front()))));
-  }
-  /// Absent, null, or the value that follows from the sizes.
-  void expect_derived(const Fixed& key) {
-    const json::value* value = object_.if_contains(key.key);
-    if (value == nullptr || value->is_null() || *value == json_of(key.values.front())) return;
-    problem(got(key.key, *value, "null or " + json::serialize(json_of(key.values.front()))));
-  }
-  void throw_problems(const std::string& title) const {
-    if (!problems_.empty())
-      throw DataError(concat(name_, ": not a ", title, " that can be read:", problems_));
-  }
-
- private:
-  static std::string got(const std::string& key, const json::value& value,
-                         const std::string& wanted) {
-    return concat(key, ": got ", json::serialize(value).substr(0, 60), ", want ", wanted);
-  }
-  void problem(const std::string& text) { problems_ += "\n" + text; }
-  const json::object& object_;
-  std::string name_;
-  std::string problems_;
-};
-
 }  // namespace
 
 std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
-                                     std::optional<std::int32_t> end_of_text) {
+                                     std::optional<std::int32_t> end_of_text, DType dtype) {
   json::object config{{"architectures", json::array{layout.architecture}},
                       {"model_type", layout.model_type}};
-  for (const auto& size : layout.sizes) config[size.key] = model.*size.member;
+  for (const auto& member : layout.members) {
+    const std::string key = member.key.substr(0, member.key.find('|'));
+    std::visit([&](auto pointer) { config[key] = json_of(whole(model.*pointer)); }, member.member);
+  }
+  for (const auto& member : layout.nullable) {
+    const double value = model.*std::get<double ModelConfig::*>(member.member);
+    config[member.key] = value == 0 ? json::value() : json::value(value);
+  }
+  if (layout.rope_theta) write_rotary_keys(config, model, layout);
   for (const Fixed& key : layout.derived(model)) config[key.key] = nullptr;
   for (const Fixed& key : layout.written(model)) config[key.key] = json_of(key.values.front());
   config["bos_token_id"] = end_of_text_id(end_of_text);
   config["eos_token_id"] = end_of_text_id(end_of_text);
-  config["torch_dtype"] = "float32";
+  config["torch_dtype"] = dtype == DType::kBF16 ? "bfloat16" : "float32";
   config["use_cache"] = true;
-  for (const Fixed& key : layout.fixed) config[key.key] = json_of(key.values.front());
-  return pretty_json(config);
+  for (const Fixed& key : layout.fixed) {
+    if (key.key.find('.') == std::string::npos) config[key.key] = json_of(key.values.front());
+  }
+  return typed_pretty_json(config);
 }
 
 std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text) {
@@ -134,19 +109,35 @@ ModelConfig parse_hugging_face_config(const std::string& text, const std::string
   if (!value.is_object()) throw DataError(concat(name, ": want a JSON object"));
   const ModelFamily& family = family_of(value.get_object(), name, registry);
   const HuggingFaceLayout& layout = family.hugging_face;
-  ConfigReader reader(value.get_object(), name);
+  const json::value* quantized = value.get_object().if_contains("quantization_config");
+  if (quantized != nullptr && !quantized->is_null()) {
+    throw DataError(concat(name, ": quantization_config: the weights are quantised; give the ",
+                           "folder that they were made from (lora.base quantises them here)"));
+  }
+  ConfigReader reader(value.get_object());
   ModelConfig model;
   model.family = family.name;
-  for (const auto& size : layout.sizes) model.*size.member = reader.count(size.key);
+  for (const auto& member : layout.members) {
+    std::visit([&](auto pointer) { reader.read(model.*pointer, member.key, member.missing); },
+               member.member);
+  }
   for (const Fixed& key : layout.derived(model)) reader.expect_derived(key);
+  for (const auto& member : layout.nullable)
+    reader.read_nullable(model.*std::get<double ModelConfig::*>(member.member), member.key,
+                         member.missing.value_or(0));
+  if (layout.rope_theta) read_rotary_keys(reader, model, layout);
   for (const Fixed& key : layout.fixed) reader.expect(key);
-  reader.throw_problems(family.title);
+  for (const Fixed& key : layout.written(model)) reader.know(key.key);
+  reader.refuse_unknown();
+  if (!reader.problems().empty())
+    throw DataError(
+        concat(name, ": not a ", family.title, " that can be read:", reader.problems()));
 
   std::vector<std::string> problems;
   collect_range_problems(model, "", problems);
   collect_model_problems(model, problems, registry);
   if (!problems.empty()) throw DataError(concat(name, ": ", problems.front()));
-  return model;
+  return resolved_model_config(model, registry);
 }
 
 }  // namespace hybrid_trainer

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 /// The JSON files of a Hugging Face folder as texts. `end_of_text`: id of the token that starts and
 /// ends documents.
 std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
-                                     std::optional<std::int32_t> end_of_text);
+                                     std::optional<std::int32_t> end_of_text, DType dtype);
 std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text);
 std::string hugging_face_tokenizer_config_text(const ModelConfig& model,
                                                const std::string& end_of_text,

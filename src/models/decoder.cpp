@@ -1,10 +1,12 @@
 #include "hybrid_trainer/models/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "hybrid_trainer/nn/checkpointed_module.h"
 #include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/initialization.h"
+#include "hybrid_trainer/nn/rms_norm.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -13,7 +15,27 @@ struct BlockStates final : DecodeState {
   std::vector<TransformerBlock::State> blocks;
 };
 
+bool has_window(const DecoderSpec& spec, std::int64_t layer) {
+  return spec.windows[static_cast<std::size_t>(layer) % spec.windows.size()] == 'w';
+}
+
+/// Keys that a query of a block sees, on average over a sequence.
+double keys_seen(const DecoderSpec& spec, std::int64_t layer, std::int64_t time) {
+  const auto all = static_cast<double>(time), window = static_cast<double>(spec.block.window);
+  if (window == 0 || window >= all || !has_window(spec, layer)) return all / 2;
+  return window - window * window / (2 * all);
+}
+
 }  // namespace
+
+DecoderDeviations usual_deviations(const ModelConfig& config) {
+  constexpr double kUsual = 0.02;
+  const double widening = std::sqrt(std::max(1.0, 768.0 / static_cast<double>(config.width)));
+  const double matrix = config.initializer_range.value_or(kUsual * widening);
+  return {.embedding = config.initializer_range.value_or(kUsual),
+          .matrix = matrix,
+          .projection = matrix / std::sqrt(2.0 * static_cast<double>(config.layers))};
+}
 
 std::int64_t padded_vocabulary(std::int64_t vocabulary) {
   const std::int64_t multiple = vocabulary >= 512 ? 64 : 16;
@@ -24,13 +46,15 @@ double decoder_step_flops(const ModelConfig& config, const DecoderSpec& spec, st
                           std::int64_t time) {
   const double width = static_cast<double>(config.width),
                attended = static_cast<double>(spec.block.heads * spec.block.head_size),
-               inner = static_cast<double>(spec.block.inner_width),
+               all_heads = static_cast<double>(spec.block.all_heads() * spec.block.head_size),
+               inner = static_cast<double>((spec.block.gated ? 3 : 2) * spec.block.inner_width),
                layers = static_cast<double>(config.layers);
   const double tokens = static_cast<double>(batch * time);
-  const double weights = layers * (4 * width * attended + 2 * width * inner) +
+  const double weights = layers * width * (all_heads + attended + inner) +
                          static_cast<double>(config.vocabulary) * width;
-  const double attention = layers * 6 * static_cast<double>(time) *
-                           attended;  // forward 2, backward 4, half of 2·T·heads·size each
+  double attention = 0;  // forward 2, backward 4, of 2·keys·heads·size each
+  for (std::int64_t layer = 0; layer < config.layers; ++layer)
+    attention += 12 * keys_seen(spec, layer, time) * attended;
   return tokens * (6 * weights + attention);
 }
 
@@ -54,14 +78,25 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
                  const Stream& stream)
     : config_(config),
       block_(spec.block),
-      embedding_(padded_vocabulary(config.vocabulary), config.context, config.width, stream),
-      final_norm_("ln_f", config.width, spec.block.norm_epsilon, stream),
+      embedding_(padded_vocabulary(config.vocabulary), spec.rotary_theta ? 0 : config.context,
+                 config.width, stream, spec.scaled_embedding),
+      final_norm_(make_norm("ln_f", block_, stream)),
       own_head_(spec.tied_head ? std::optional<Parameter>()
                                : Parameter("lm_head.weight", embedding_.tokens().shape(),
                                            Role::kHead, stream)),
-      head_(head_table(), config.vocabulary) {
-  for (int i = 0; i < config.layers; ++i)
-    blocks_.push_back(std::make_unique<TransformerBlock>(i, spec.block, stream));
+      head_(head_table(), config.vocabulary, spec.logit_cap) {
+  const std::int64_t head_size = block_.head_size;
+  if (spec.rotary_theta)
+    rotary_.emplace(*spec.rotary_theta, spec.rotary_scaling, config.context, head_size);
+  if (spec.window_theta)
+    window_rotary_.emplace(*spec.window_theta, RotaryScaling{}, config.context, head_size);
+  for (int i = 0; i < config.layers; ++i) {
+    BlockSpec block = block_;
+    const bool window = has_window(spec, i);
+    if (!window) block.window = 0;
+    if (rotary_) block.rotary = window && window_rotary_ ? &*window_rotary_ : &*rotary_;
+    blocks_.push_back(std::make_unique<TransformerBlock>(i, block, stream));
+  }
   if (spec.tied_head) embedding_.tokens().add_contributor();  // the head
   initialize(spec.deviations, seed, stream);
 }
@@ -99,30 +134,31 @@ Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream&
   }
   tape.set_rebuild(elsewhere);
   const MemoryLabel norm_label("ln_f");
-  return final_norm_.forward(x, tape, stream);
+  return final_norm_->forward(x, tape, stream);
 }
 
 Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                         const Stream& stream) {
+  tape.set_positions(batch.positions);
   const Tensor x = hidden(batch.inputs, tape, stream);
   const MemoryLabel label("head");
   const std::int64_t rows = batch.targets.elements();
-  return head_.loss(x.view({rows, config_.width}), batch.targets.view({rows}), gradient_scale, tape,
-                    stream);
+  return head_.loss(x.view({rows, config_.width}), batch.targets.view({rows}), batch.loss_divisor(),
+                    gradient_scale, tape, stream);
 }
 
 void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
   const MemoryLabel label("head");
   Tensor dx = head_.backward(tape, stream)
                   .view({batch.inputs.size(0), batch.inputs.size(1), config_.width});
-  dx = final_norm_.backward(dx, tape, stream);
+  dx = final_norm_->backward(dx, tape, stream);
   const Recomputation again = recomputation(tape);
   for (std::size_t i = blocks_.size(); i-- > 0;) {
     dx = again.whole(i) ? CheckpointedModule(*blocks_[i]).backward(dx, tape, stream)
                         : blocks_[i]->backward(dx, tape, stream);
   }
   drop(dx, tape.pass(), stream);
-  embedding_.backward(dx, batch.inputs, stream);
+  embedding_.backward(dx, batch.inputs, tape.pass(), stream);
 }
 
 Recomputation Decoder::recomputation(const ActivationTape& tape) const {
@@ -139,8 +175,12 @@ void Decoder::drop(const Tensor& x, const Pass& pass, const Stream& stream) cons
 void Decoder::visit_parameters(const ParameterVisitor& visit) {
   embedding_.visit_parameters(visit);
   for (auto& block : blocks_) block->visit_parameters(visit);
-  final_norm_.visit_parameters(visit);
+  final_norm_->visit_parameters(visit);
   if (own_head_) visit(*own_head_);
+}
+
+void Decoder::visit_linears(const LinearVisitor& visit) {
+  for (auto& block : blocks_) block->visit_linears(visit);
 }
 
 Tensor Decoder::logits(const Tensor& tokens, const Pass& pass, const Stream& stream) {
@@ -157,19 +197,20 @@ std::unique_ptr<DecodeState> Decoder::make_decode_state(std::int64_t batch, DTyp
   return state;
 }
 
-Tensor Decoder::next_logits(const Tensor& tokens, DecodeState& state, const Pass& pass,
-                            const Stream& stream) {
+Tensor Decoder::next_logits(const Tensor& tokens, DecodeState& state, std::int64_t last,
+                            const Pass& pass, const Stream& stream) {
   const std::int64_t batch = tokens.size(0), time = tokens.size(1), width = config_.width;
-  require(batch == 1 || time == 1, "decoder: prompts go through one at a time");
+  require(batch == 1 || time == 1, "decoder: of several texts one token each may follow");
+  require(last >= 1 && last <= time, "decoder: logits are of tokens that are given");
   const auto& states = dynamic_cast<const BlockStates&>(state);
   Tensor x = embedding_.forward(tokens, state.position(), pass, stream);
   for (std::size_t i = 0; i < blocks_.size(); ++i)
     x = blocks_[i]->decode(x, state.position(), states.blocks[i], pass, stream);
   state.advance(time);
   ForwardOnlyTape tape(pass);
-  const Tensor last =
-      batch == 1 ? x.view({time, width}).rows(time - 1, time) : x.view({batch, width});
-  return head_.logits(final_norm_.forward(last, tape, stream), stream);
+  const std::int64_t rows = batch * time;
+  const Tensor wanted = x.view({rows, width}).rows(time == 1 ? 0 : time - last, rows);
+  return head_.logits(final_norm_->forward(wanted, tape, stream), stream);
 }
 
 std::int64_t Decoder::parameter_count() {

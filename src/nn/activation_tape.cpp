@@ -49,7 +49,7 @@ void PlainTape::save(Activation activation, const Stream& stream) {
 
 Tensor PlainTape::contents(Entry& entry, const Stream& stream) {
   if (entry.rebuilder != nullptr && !entry.kept) {
-    entry.kept = entry.rebuilder->rebuild(contents(entries_[entry.source], stream), stream);
+    entry.kept = entry.rebuilder->rebuild(contents(entries_[entry.source], stream), pass(), stream);
   } else if (entry.packed && entry.kept) {
     entry.kept = unpack(entry.kept, entry.activation, stream);
   }

@@ -1,47 +1,101 @@
 #include "hybrid_trainer/nn/attention.h"
 
-#include "hybrid_trainer/kernels/attention.h"
+#include "hybrid_trainer/nn/rotary_table.h"
 
 namespace hybrid_trainer {
 namespace {
 
-/// Keys and values of all positions so far, (B, max T, C) each.
+/// Keys and values of all positions so far, (B, max T, heads of keys·head_size) each.
 struct KeyValueCache final : BranchState {
   Tensor keys, values;
 };
 
+kernels::AttentionSpec attention_spec(const BlockSpec& spec) {
+  kernels::AttentionSpec heads(spec.heads, spec.key_heads == 0 ? spec.heads : spec.key_heads);
+  heads.scale = spec.attention_scale;
+  heads.cap = spec.attention_cap;
+  heads.window = spec.window;
+  return heads;
+}
+
 }  // namespace
 
 Attention::Attention(const std::string& name, const BlockSpec& spec, const Stream& stream)
-    : heads_(spec.heads),
+    : heads_(attention_spec(spec)),
       head_size_(spec.head_size),
-      query_key_value_(name + ".c_attn", spec.width, 3 * inner(), stream, spec.biases),
-      projection_(name + ".c_proj", inner(), spec.width, stream, spec.biases) {
-  query_key_value_.weight().set_blocks(3 * heads_);
+      rotary_(spec.rotary),
+      norm_(rms_norm_spec(spec)),
+      query_key_value_(name + ".c_attn", spec.width, heads_.all() * head_size_, stream,
+                       spec.biases),
+      projection_(name + ".c_proj", inner(), spec.width, stream,
+                  spec.output_bias.value_or(spec.biases)) {
+  query_key_value_.weight().set_blocks(heads_.all());
+  if (!spec.query_key_norm) return;
+  query_norm_.emplace(rms_norm_gain(name + ".q_norm", head_size_, norm_, stream));
+  key_norm_.emplace(rms_norm_gain(name + ".k_norm", head_size_, norm_, stream));
 }
 
-Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp,
+Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                            const Stream& stream) const {
   Tensor y = Tensor::empty({qkv.size(0), qkv.size(1), inner()}, qkv.dtype(),
                            MemoryKind::kActivations, stream);
-  kernels::attention_forward(y, log_sum_exp, qkv, heads_, stream);
+  kernels::attention_forward(y, log_sum_exp, qkv, pass.positions, heads_, stream);
   return y;
 }
 
-Tensor Attention::rebuild(const Tensor& source, const Stream& stream) {
-  return attended(source, Tensor{}, stream);
+Tensor Attention::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
+  return attended(query_norm_ ? prepared(source, 0, pass, false, stream) : source, Tensor{}, pass,
+                  stream);
 }
 
+/// Queries and keys, by their positions, of which the first is `position`.
+void Attention::rotate(const Tensor& qkv, std::int64_t position, const Pass& pass,
+                       kernels::Rotation rotation, const Stream& stream) {
+  if (rotary_ == nullptr) return;
+  kernels::rotate(qkv, heads_.queries + heads_.keys, rotary_->on(position + qkv.size(1), stream),
+                  position, pass.positions, rotation, stream);
+}
+
+Tensor Attention::prepared(const Tensor& product, std::int64_t position, const Pass& pass,
+                           bool in_place, const Stream& stream) {
+  Tensor qkv = product;
+  if (!in_place) {
+    qkv = Tensor::empty_like(product, MemoryKind::kActivations, stream);
+    copy(qkv, product, stream);
+  }
+  if (query_norm_) {
+    kernels::rms_norm_heads_forward(qkv, {0, heads_.queries}, query_norm_->acquire_master(stream),
+                                    norm_, stream);
+    kernels::rms_norm_heads_forward(qkv, {heads_.queries, heads_.keys},
+                                    key_norm_->acquire_master(stream), norm_, stream);
+  }
+  rotate(qkv, position, pass, kernels::Rotation::kForward, stream);
+  return qkv;
+}
+
+void Attention::norm_backward(const Tensor& dqkv, const Tensor& product, const Stream& stream) {
+  const auto part = [&](Parameter& gain, kernels::HeadRange heads) {
+    GradientContribution dgain(gain, stream);
+    kernels::rms_norm_heads_backward(dqkv, dgain.gradient_or_scratch(), dgain.next_mode(), product,
+                                     heads, gain.acquire_master(stream), norm_, stream);
+  };
+  part(*query_norm_, {0, heads_.queries});
+  part(*key_norm_, {heads_.queries, heads_.keys});
+}
+
+/// What is kept is the product where it is normed, and is prepared anew, else what was made of it.
 Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                           const Stream& stream) {
-  const Tensor qkv = query_key_value_.forward(x, tape, stream);
+  const Tensor product = query_key_value_.forward(x, tape, stream);
+  const bool in_place = !query_norm_ || !tape.keeps();
+  const Tensor qkv = prepared(product, 0, tape.pass(), in_place, stream);
   Tensor log_sum_exp;
   if (tape.keeps())
-    log_sum_exp = Tensor::empty({x.size(0), heads_, x.size(1)}, DType::kF32,
+    log_sum_exp = Tensor::empty({x.size(0), heads_.queries, x.size(1)}, DType::kF32,
                                 MemoryKind::kActivations, stream);
-  const Tensor y = attended(qkv, log_sum_exp, stream);
-  tape.save({ActivationRole::kQueriesKeysValues, qkv, true}, stream);
-  tape.can_rebuild(y, Rebuild::kAttended, qkv, *this);
+  const Tensor y = attended(qkv, log_sum_exp, tape.pass(), stream);
+  tape.save({ActivationRole::kQueriesKeysValues, product, true}, stream);
+  tape.can_rebuild(y, Rebuild::kAttended, product, *this);
   tape.save({ActivationRole::kAttentionOutput, y}, stream);
   tape.save({ActivationRole::kStatistics, log_sum_exp}, stream);
   return projection_.forward(y, residual, tape, stream);
@@ -49,9 +103,13 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
 
 Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Tensor dattention = projection_.backward(dy, tape, stream);
-  const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), qkv = tape.take(stream);
+  const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), product = tape.take(stream);
+  const Tensor qkv = query_norm_ ? prepared(product, 0, tape.pass(), false, stream) : product;
   Tensor dqkv = Tensor::empty_like(qkv, MemoryKind::kActivations, stream);
-  kernels::attention_backward(dqkv, dattention, y, log_sum_exp, qkv, heads_, stream);
+  kernels::attention_backward(dqkv, dattention, y, log_sum_exp, qkv, tape.pass().positions, heads_,
+                              stream);
+  rotate(dqkv, 0, tape.pass(), kernels::Rotation::kBackward, stream);
+  if (query_norm_) norm_backward(dqkv, product, stream);
   return query_key_value_.backward(dqkv, tape, stream);
 }
 
@@ -59,17 +117,21 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, std::int64_t p
                          BranchState* state, const Pass& pass, const Stream& stream) {
   const auto& cache = dynamic_cast<const KeyValueCache&>(*state);
   ForwardOnlyTape tape(pass);
-  const Tensor qkv = query_key_value_.forward(x, tape, stream);
+  const Tensor qkv =
+      prepared(query_key_value_.forward(x, tape, stream), position, pass, true, stream);
   const std::int64_t batch = x.size(0), time = x.size(1);
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
   if (position == 0) {
     kernels::store_keys_values(cache.keys, cache.values, qkv, stream);
-    kernels::attention_forward(y, Tensor{}, qkv, heads_, stream);
+    kernels::attention_forward(y, Tensor{}, qkv, Tensor{}, heads_, stream);
   } else {
-    require(time == 1, "attention: with a filled cache one position follows at a time");
-    kernels::attention_decode(y.view({batch, inner()}), cache.keys, cache.values,
-                              qkv.view({batch, 3 * inner()}), position, heads_, stream);
+    require(batch == 1 || time == 1, "attention: of several texts one token each may follow");
+    const Tensor rows = qkv.as_rows(), outputs = y.as_rows();
+    for (std::int64_t t = 0; t < time; ++t) {  // each to the bits of its coming alone
+      kernels::attention_decode(outputs.rows(t, t + batch), cache.keys, cache.values,
+                                rows.rows(t, t + batch), position + t, heads_, stream);
+    }
   }
   return projection_.forward(y, residual, tape, stream);
 }
@@ -78,14 +140,21 @@ std::unique_ptr<BranchState> Attention::make_state(std::int64_t batch, std::int6
                                                    DType dtype, const Stream& stream) const {
   auto cache = std::make_unique<KeyValueCache>();
   for (Tensor* tensor : {&cache->keys, &cache->values}) {
-    *tensor = Tensor::empty({batch, context, inner()}, dtype, MemoryKind::kActivations, stream);
+    *tensor = Tensor::empty({batch, context, heads_.keys * head_size_}, dtype,
+                            MemoryKind::kActivations, stream);
   }
   return cache;
 }
 
 void Attention::visit_parameters(const ParameterVisitor& visit) {
   query_key_value_.visit_parameters(visit);
+  if (query_norm_) visit(*query_norm_), visit(*key_norm_);
   projection_.visit_parameters(visit);
+}
+
+void Attention::visit_linears(const LinearVisitor& visit) {
+  visit(query_key_value_);
+  visit(projection_);
 }
 
 }  // namespace hybrid_trainer

@@ -39,6 +39,17 @@ void initialize_normal(Parameter& parameter, double deviation, std::uint64_t see
   });
 }
 
+void initialize_uniform(Parameter& parameter, double bound, std::uint64_t seed,
+                        const Stream& stream) {
+  const RandomKey key{seed, 0, hash_of(parameter.name())};
+  fill_from_host(parameter, stream, [&](float* values, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const float share = to_unit_float(random_word(key, static_cast<std::uint64_t>(i)));
+      values[i] = static_cast<float>(bound) * (2 * share - 1);
+    }
+  });
+}
+
 void initialize_constant(Parameter& parameter, float value, const Stream& stream) {
   fill_from_host(parameter, stream,
                  [&](float* values, std::int64_t count) { std::fill_n(values, count, value); });

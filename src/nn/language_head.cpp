@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/loss.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/kernels/reductions.h"
@@ -17,25 +18,32 @@ std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes, const Stream&
 
 }  // namespace
 
-Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, float gradient_scale,
-                          ActivationTape& tape, const Stream& stream) {
+Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, double divisor,
+                          float gradient_scale, ActivationTape& tape, const Stream& stream) {
   const std::int64_t rows = x.size(0), columns = table_.shape()[0];
   const std::int64_t step =
       chunk_rows(rows, columns * static_cast<std::int64_t>(size_of(x.dtype())), stream);
   const Tensor logits = Tensor::empty({step, columns}, x.dtype(), MemoryKind::kLogits, stream);
+  const Tensor capped =
+      cap_ > 0 && tape.keeps() ? Tensor::empty_like(logits, MemoryKind::kLogits, stream) : Tensor{};
   const Tensor losses = Tensor::empty({rows}, DType::kF32, MemoryKind::kWorkspace, stream);
   const Tensor dx =
       tape.keeps() ? Tensor::empty_like(x, MemoryKind::kActivations, stream) : Tensor{};
-  const float scale = tape.keeps() ? gradient_scale / static_cast<float>(rows) : 0.0f;
+  const float scale = tape.keeps() ? gradient_scale / static_cast<float>(divisor) : 0.0f;
   GradientContribution dtable(table_, stream, tape.keeps());  // complete when nobody reads it
   const Weight table = table_.acquire(x.dtype(), stream);
   for (std::int64_t begin = 0; begin < rows; begin += step) {
     const std::int64_t end = std::min(rows, begin + step);
     const Tensor part = logits.rows(0, end - begin), x_part = x.rows(begin, end);
     kernels::linear_forward(part, x_part, table, Tensor{}, Tensor{}, stream);
+    if (cap_ > 0) {
+      kernels::cap_forward(part, part, cap_, stream);
+      if (capped) copy(capped.rows(0, end - begin), part, stream);
+    }
     kernels::softmax_cross_entropy(losses.rows(begin, end), part, targets.rows(begin, end),
                                    vocabulary_, scale, stream);
     if (!tape.keeps()) continue;
+    if (capped) kernels::cap_backward(part, part, capped.rows(0, end - begin), cap_, stream);
     kernels::linear_backward_input(dx.rows(begin, end), part, table, stream);
     if (dtable.wanted()) {
       kernels::linear_backward_weight(dtable.gradient(), part, x_part, dtable.next_mode(), stream);
@@ -43,7 +51,7 @@ Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, float gradient
   }
   if (tape.keeps()) tape.save({ActivationRole::kLossGradient, dx}, stream);
   Tensor loss = kernels::empty_result(stream);
-  kernels::mean(loss, losses, stream);
+  kernels::quotient(loss, losses, divisor, stream);
   return loss;
 }
 
@@ -51,6 +59,7 @@ Tensor LanguageHead::logits(const Tensor& x, const Stream& stream) {
   Tensor logits =
       Tensor::empty({x.size(0), table_.shape()[0]}, x.dtype(), MemoryKind::kLogits, stream);
   kernels::linear_forward(logits, x, table_.acquire(x.dtype(), stream), Tensor{}, Tensor{}, stream);
+  if (cap_ > 0) kernels::cap_forward(logits, logits, cap_, stream);
   return logits;
 }
 

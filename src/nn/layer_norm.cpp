@@ -23,7 +23,7 @@ Tensor LayerNorm::normalized(const Tensor& x, const Tensor& mean, const Tensor& 
   return y;
 }
 
-Tensor LayerNorm::rebuild(const Tensor& source, const Stream& stream) {
+Tensor LayerNorm::rebuild(const Tensor& source, const Pass&, const Stream& stream) {
   return normalized(source, Tensor{}, Tensor{}, stream);
 }
 

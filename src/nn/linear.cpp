@@ -1,6 +1,7 @@
 #include "hybrid_trainer/nn/linear.h"
 
 #include "hybrid_trainer/kernels/matmul.h"
+#include "hybrid_trainer/kernels/weight_decomposition.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -27,43 +28,78 @@ Tensor Linear::forward(const Tensor& x, ActivationTape& tape, const Stream& stre
 
 Tensor Linear::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                        const Stream& stream) {
-  Tensor y = product(x, residual, stream);
-  tape.save({ActivationRole::kProductInput, x, true}, stream);
+  Tensor y = product(x, residual, tape.pass(), stream);
+  tape.save({ActivationRole::kProductInput, kept(x), true}, stream);
   return y;
 }
 
-Tensor Linear::product(const Tensor& x, const Tensor& residual, const Stream& stream) {
+Tensor Linear::product(const Tensor& x, const Tensor& residual, const Pass& pass,
+                       const Stream& stream) {
   Tensor y = Tensor::empty(with_last(x.shape(), weight_.shape()[0]), x.dtype(),
                            MemoryKind::kActivations, stream);
-  kernels::linear_forward(y.as_rows(), x.as_rows(), weight_.acquire(x.dtype(), stream),
-                          acquire_bias(stream), residual.as_rows(), stream);
+  const Tensor rows = y.as_rows();
+  kernels::linear_forward(rows, x.as_rows(), weight_.acquire(x.dtype(), stream),
+                          decomposes() ? Weight{} : acquire_bias(stream),
+                          decomposes() ? Tensor{} : residual.as_rows(), stream);
+  if (adapter_) adapter_->add_to(rows, x.as_rows(), pass, stream);
+  if (decomposes()) {
+    kernels::scale_columns(rows, rows, adapter_->row_factors(weight_, stream).factors,
+                           acquire_bias(stream), residual.as_rows(), stream);
+  }
   return y;
 }
 
 Tensor Linear::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Tensor x = tape.take(stream);
-  const LinearGradients gradients(*this, dy, x, stream);
-  Tensor dx = Tensor::empty_like(x, MemoryKind::kActivations, stream);
-  kernels::linear_backward_input(dx.as_rows(), dy.as_rows(), weight_.acquire(dy.dtype(), stream),
-                                 stream);
+  const LinearGradients gradients(*this, dy.as_rows(), x.as_rows(), tape.pass(), stream);
+  Tensor dx = Tensor::empty(with_last(dy.shape(), weight_.shape()[1]), dy.dtype(),
+                            MemoryKind::kActivations, stream);
+  gradients.write_input_gradient(dx.as_rows());
   return dx;
 }
 
+/// The gradient of what the magnitudes multiply, which is computed again for theirs.
+Tensor Linear::before_magnitudes(const Tensor& dy, const Tensor& x, const Pass& pass,
+                                 const Stream& stream) {
+  const LowRankAdapter::RowFactors rows = adapter_->row_factors(weight_, stream);
+  Tensor z = Tensor::empty_like(dy, MemoryKind::kWorkspace, stream);
+  kernels::linear_forward(z, x, weight_.acquire(x.dtype(), stream), Tensor{}, Tensor{}, stream);
+  adapter_->add_to(z, x, pass, stream);
+  adapter_->contribute_magnitudes(z, dy, rows, stream);
+  kernels::scale_columns(z, dy, rows.factors, Tensor{}, Tensor{}, stream);
+  return z;
+}
+
 LinearGradients::LinearGradients(Linear& linear, const Tensor& dy, const Tensor& x,
-                                 const Stream& stream)
-    : dweight_(linear.weight_, stream),
+                                 const Pass& pass, const Stream& stream)
+    : linear_(linear),
+      dy_(dy),
+      stream_(stream),
+      dweight_(linear.weight_, stream),
       dbias_(linear.bias_ ? *linear.bias_ : linear.weight_, stream, linear.bias_.has_value()) {
-  if (dweight_.wanted()) {
-    kernels::linear_backward_weight(dweight_.gradient(), dy.as_rows(), x.as_rows(),
-                                    dweight_.next_mode(), stream);
-  }
-  if (dbias_.wanted())
-    kernels::bias_backward(dbias_.gradient(), dy.as_rows(), dbias_.next_mode(), stream);
+  if (dweight_.wanted())
+    kernels::linear_backward_weight(dweight_.gradient(), dy, x, dweight_.next_mode(), stream);
+  if (dbias_.wanted()) kernels::bias_backward(dbias_.gradient(), dy, dbias_.next_mode(), stream);
+  if (linear.decomposes()) dy_ = linear.before_magnitudes(dy, x, pass, stream);
+  if (linear.adapter_) adapter_.emplace(*linear.adapter_, dy_, x, pass, stream);
+}
+
+void LinearGradients::write_input_gradient(const Tensor& dx) const {
+  kernels::linear_backward_input(dx, dy_, linear_.weight_.acquire(dy_.dtype(), stream_), stream_);
+  if (adapter_) adapter_->add_input_gradient(dx);
+}
+
+void Linear::set_adapter(std::vector<AdapterPart> parts, const AdapterSpec& spec,
+                         const Stream& stream) {
+  const std::string& name = weight_.name();
+  adapter_ = std::make_unique<LowRankAdapter>(name.substr(0, name.rfind('.')), weight_.shape()[1],
+                                              weight_.shape()[0], std::move(parts), spec, stream);
 }
 
 void Linear::visit_parameters(const ParameterVisitor& visit) {
   visit(weight_);
   if (bias_) visit(*bias_);
+  if (adapter_) adapter_->visit_parameters(visit);
 }
 
 }  // namespace hybrid_trainer

@@ -11,8 +11,10 @@ namespace {
 std::array<double, 5> kept_numbers(const BlockSpec& spec) {
   const auto width = static_cast<double>(spec.width),
              heads = static_cast<double>(spec.heads * spec.head_size),
+             all_heads = static_cast<double>(spec.all_heads() * spec.head_size),
              inner = static_cast<double>(spec.inner_width);
-  const double all = 4 * width + 4 * heads + 2 * inner;
+  const double all =
+      (spec.sandwich ? 6 : 4) * width + all_heads + heads + (spec.gated ? 3 : 2) * inner;
   return {all, all - inner, all - inner - 2 * width, all - inner - 2 * width - heads, width};
 }
 

@@ -4,7 +4,8 @@
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/feed_forward.h"
-#include "hybrid_trainer/nn/layer_norm.h"
+#include "hybrid_trainer/nn/gated_feed_forward.h"
+#include "hybrid_trainer/nn/rms_norm.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -18,8 +19,7 @@ std::string block_name(int index, const char* part) {
 TransformerBlock::TransformerBlock(int index, const BlockSpec& spec, const Stream& stream)
     : spec_(spec) {
   const auto norm = [&](const char* name) {
-    return std::make_unique<LayerNorm>(block_name(index, name), spec.width, spec.norm_epsilon,
-                                       stream);
+    return make_norm(block_name(index, name), spec, stream);
   };
   const auto site = static_cast<std::uint64_t>(2 * index + 1);  // 0 is the embedding's
   parts_[0].name = block_name(index, "attn");
@@ -28,21 +28,32 @@ TransformerBlock::TransformerBlock(int index, const BlockSpec& spec, const Strea
   parts_[0].branch = std::make_unique<Attention>(parts_[0].name, spec, stream);
   parts_[0].dropout_site = site;
   parts_[1].norm = norm("ln_2");
-  parts_[1].branch = std::make_unique<FeedForward>(parts_[1].name, spec, stream);
+  if (spec.gated) {
+    parts_[1].branch = std::make_unique<GatedFeedForward>(parts_[1].name, spec, stream);
+  } else {
+    parts_[1].branch = std::make_unique<FeedForward>(parts_[1].name, spec, stream);
+  }
   parts_[1].dropout_site = site + 1;
+  if (!spec.sandwich) return;
+  parts_[0].last_norm = norm("ln_3");
+  parts_[1].last_norm = norm("ln_4");
 }
 
-/// Without dropout the branch's last product adds the residual itself; with it, dropout comes
-/// first.
+/// With nothing between, the branch's last product adds the residual itself; else a last norm and
+/// dropout come first.
 Tensor TransformerBlock::forward(const Part& part, const Tensor& x, const Tensor& residual,
                                  ActivationTape& tape, const Stream& stream) {
   const MemoryLabel label(part.name);
   const Tensor normal = part.norm->forward(x, tape, stream);
-  if (!drops(tape.pass())) return part.branch->forward(normal, residual, tape, stream);
-  const Tensor y = part.branch->forward(normal, Tensor{}, tape, stream);
-  apply_dropout(y, spec_.dropout, tape.pass(), part.dropout_site, stream);
-  kernels::add(y, y, residual, stream);
-  return y;
+  if (!drops(tape.pass()) && !part.last_norm)
+    return part.branch->forward(normal, residual, tape, stream);
+  Tensor y = part.branch->forward(normal, Tensor{}, tape, stream);
+  if (part.last_norm) y = part.last_norm->forward(y, tape, stream);
+  if (drops(tape.pass())) apply_dropout(y, spec_.dropout, tape.pass(), part.dropout_site, stream);
+  // Apart from what the norm made, which the tape may think it can rebuild.
+  const Tensor sum = part.last_norm ? Tensor::empty_like(y, MemoryKind::kActivations, stream) : y;
+  kernels::add(sum, y, residual, stream);
+  return sum;
 }
 
 /// Adds to dx, the gradient of the residual stream, what comes through the part from dy.
@@ -55,6 +66,7 @@ void TransformerBlock::backward(const Part& part, const Tensor& dx, const Tensor
     copy(dbranch, dy, stream);
     apply_dropout(dbranch, spec_.dropout, tape.pass(), part.dropout_site, stream);
   }
+  if (part.last_norm) dbranch = part.last_norm->backward(dbranch, tape, stream);
   const Tensor dnormal = part.branch->backward(dbranch, tape, stream);
   part.norm->backward_onto(dx, dnormal, tape, stream);
 }
@@ -83,7 +95,14 @@ Tensor TransformerBlock::decode(const Tensor& x, std::int64_t position, const St
   Tensor y = x;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const Tensor normal = parts_[i].norm->forward(parallel ? x : y, tape, stream);
-    y = parts_[i].branch->decode(normal, y, position, state[i].get(), pass, stream);
+    const bool joins = parts_[i].last_norm == nullptr;
+    Tensor branch = parts_[i].branch->decode(normal, joins ? y : Tensor{}, position, state[i].get(),
+                                             pass, stream);
+    if (!joins) {
+      branch = parts_[i].last_norm->forward(branch, tape, stream);
+      kernels::add(branch, branch, y, stream);
+    }
+    y = branch;
   }
   return y;
 }
@@ -100,7 +119,12 @@ void TransformerBlock::visit_parameters(const ParameterVisitor& visit) {
   for (const Part& part : parts_) {
     part.norm->visit_parameters(visit);
     part.branch->visit_parameters(visit);
+    if (part.last_norm) part.last_norm->visit_parameters(visit);
   }
+}
+
+void TransformerBlock::visit_linears(const LinearVisitor& visit) {
+  for (const Part& part : parts_) part.branch->visit_linears(visit);
 }
 
 std::array<Linear*, 2> TransformerBlock::projections() {

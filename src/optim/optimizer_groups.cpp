@@ -1,27 +1,11 @@
 #include "optimizer_groups.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/name_pattern.h"
 #include "hybrid_trainer/core/nearest_name.h"
 
 namespace hybrid_trainer {
 namespace {
-
-/// Whether `name` is `pattern`, in which each * stands for any characters. What is between two of
-/// them may be taken where it comes first.
-bool matches_pattern(std::string_view name, std::string_view pattern) {
-  std::size_t star = pattern.find('*');
-  if (star == std::string_view::npos) return name == pattern;
-  if (!name.starts_with(pattern.substr(0, star))) return false;
-  name.remove_prefix(star);
-  pattern.remove_prefix(star + 1);
-  while ((star = pattern.find('*')) != std::string_view::npos) {
-    const std::size_t at = name.find(pattern.substr(0, star));
-    if (at == std::string_view::npos) return false;
-    name.remove_prefix(at + star);
-    pattern.remove_prefix(star + 1);
-  }
-  return name.ends_with(pattern);
-}
 
 bool matches(const OptimizerGroupConfig& group, const Parameter& parameter) {
   return group.match == name_of(parameter.role()) || matches_pattern(parameter.name(), group.match);

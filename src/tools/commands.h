@@ -14,9 +14,11 @@ int config_command(const std::vector<std::string>& arguments);
 int doctor_command(const std::vector<std::string>& arguments);
 int eval_command(const std::vector<std::string>& arguments);
 int export_command(const std::vector<std::string>& arguments);
+int finetune_command(const std::vector<std::string>& arguments);
 int inspect_command(const std::vector<std::string>& arguments);
 int plan_command(const std::vector<std::string>& arguments);
 int prepare_command(const std::vector<std::string>& arguments);
+int rows_command(const std::vector<std::string>& arguments);
 int sample_command(const std::vector<std::string>& arguments);
 int train_command(const std::vector<std::string>& arguments);
 

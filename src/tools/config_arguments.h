@@ -5,20 +5,24 @@
 
 namespace hybrid_trainer {
 
-/// --preset, --config and --set as they were given.
+/// --preset, --config, --set and --max-device-memory as they were given.
 struct ConfigArguments {
   std::string preset;                 // "" where not given
   std::string file;                   // "" where not given
   std::vector<std::string> settings;  // "group.key=value"
+  std::string device_memory;          // memory.device_budget; "" where not given
   bool names_a_source() const { return !preset.empty() || !file.empty(); }
 };
 
-/// Declares the three options, bound to `arguments`, which must outlive the parsing.
+/// Declares the options, bound to `arguments`, which must outlive the parsing.
 void add_config_options(po::options_description& options, ConfigArguments& arguments);
+/// The last two alone.
+void add_setting_options(po::options_description& options, ConfigArguments& arguments);
 
-/// The preset or the file on top of the defaults, or the defaults alone; then each setting in turn;
+/// The preset or the file on top of the defaults, or `otherwise` alone; then each setting in turn;
 /// then validated as a whole. Throws UsageError if preset and file are both given or a setting has
 /// no "=", MissingInput, or one ConfigError with the problems of all settings and fields.
-HybridTrainerConfig build_config(const ConfigArguments& arguments);
+HybridTrainerConfig build_config(const ConfigArguments& arguments,
+                                 const HybridTrainerConfig& otherwise = HybridTrainerConfig());
 
 }  // namespace hybrid_trainer

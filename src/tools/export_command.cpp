@@ -1,30 +1,62 @@
 #include <iostream>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/trainer/adapter_export.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
-#include "src/tools/open_run.h"
+#include "src/tools/open_model.h"
 
 namespace hybrid_trainer {
 
+namespace {
+
+void write_merged(const std::string& folder, const std::string& output, bool average) {
+  const MergedExport merged = export_merged(folder, output, run_weights(average));
+  std::cerr << "wrote " << output << " from step " << merged.step << ", adapters merged in f32 and "
+            << (merged.dtype == DType::kBF16 ? "rounded to bf16" : "kept in f32")
+            << "; logits changed by at most " << brief(merged.largest_change) << ", the largest is "
+            << brief(merged.largest_logit) << "\n";
+}
+
+}  // namespace
+
 int export_command(const std::vector<std::string>& arguments) {
   std::string output;
-  bool average = false;
+  bool average = false, adapter = false, merge = false;
   CommandSyntax syntax{
       .name = "export",
-      .usage = "RUN --output HF_DIR",
+      .usage = "RUN --output HF_DIR [--adapter | --merge]",
       .description =
           "Writes the model of a run's newest checkpoint as a Hugging Face folder, which\n"
-          "transformers opens and `hybrid train --init-from` reads back.",
+          "transformers opens and `hybrid train --init-from` reads back. Of a run with adapters\n"
+          "(lora.rank): the adapters alone, as PEFT opens them, or merged into the weights.",
       .operands = {"RUN"}};
   syntax.options.add_options()("output", po::value(&output)->required()->value_name("HF_DIR"),
                                "Folder to make.");
+  syntax.options.add_options()("adapter", po::bool_switch(&adapter),
+                               "Write the adapters alone, in PEFT's format.");
+  syntax.options.add_options()(
+      "merge", po::bool_switch(&merge),
+      "Write the weights with the adapters merged into them, from the base's own files.");
   add_average_option(syntax.options, average);
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 
+  if (adapter && merge) throw UsageError("export: --adapter and --merge are both given; give one");
+  if (merge) {
+    write_merged(operands->front(), output, average);
+    return 0;
+  }
   const Stream stream(MemoryPool::create("device"));
-  const TrainedRun run = open_run(operands->front(), stream, run_weights(average));
+  const TrainedRun run = open_model(operands->front(), stream, run_weights(average));
+  if (adapter) {
+    export_adapter(run, output, stream);
+    std::cerr << "wrote " << output << " from step " << run.step << "\n";
+    return 0;
+  }
+  if (run.config.lora.is_on())
+    throw UsageError("export: the run has adapters (lora.rank); give --adapter or --merge");
   export_hugging_face(*run.model, run.tokenizer.get(), output, stream);
   std::cerr << "wrote " << output << " from step " << run.step << "\n";
   if (!run.tokenizer || run.tokenizer->kind() != TokenizerKind::kBpe) {

@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 #include <vector>
 
+#include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/token_dataset.h"
 #include "hybrid_trainer/data/tokenizer.h"
@@ -31,9 +32,7 @@ json::value or_null(const std::optional<double>& value) {
 }
 
 json::object model_object(const ModelConfig& model) {
-  return {{"family", model.family},  {"layers", model.layers},   {"heads", model.heads},
-          {"width", model.width},    {"context", model.context}, {"vocabulary", model.vocabulary},
-          {"dropout", model.dropout}};
+  return json::parse(config_json(model)).as_object();
 }
 
 std::int64_t elements_of(const SafetensorsEntry& entry) {
@@ -104,7 +103,7 @@ json::object inspect_data(const fs::path& path) {
 
 /// What a model folder's tokenizer is, or why it cannot be read; null if there is none.
 json::value tokenizer_in(const fs::path& path) {
-  if (!fs::exists(path / "tokenizer.json") && !fs::exists(path / "vocab.json")) return nullptr;
+  if (!holds_tokenizer(path)) return nullptr;
   try {
     const auto tokenizer = load_tokenizer(path);
     return json::object{{"kind", name_of(tokenizer->kind())},
@@ -114,20 +113,46 @@ json::value tokenizer_in(const fs::path& path) {
   }
 }
 
+/// Adds what a folder's config.json tells of its model, or why it cannot be used.
+void describe_model(json::object& found, const fs::path& path) {
+  try {
+    const ModelConfig model = read_hugging_face_model_config(path, 0);
+    found["family"] = find_family(model.family).title;
+    found["supported"] = true;
+    found["model"] = model_object(model);
+  } catch (const DataError& error) {
+    found["supported"] = false;
+    found["problem"] = error.what();
+  }
+}
+
+/// Whether there is a chat template, or why it cannot be used.
+json::value chat_template_in(const fs::path& path) {
+  try {
+    return read_chat_files(path).chat_template.has_value();
+  } catch (const DataError& error) {
+    return json::object{{"error", error.what()}};
+  }
+}
+
 json::object inspect_hugging_face(const fs::path& path) {
   const HuggingFaceWeights weights(path);
   json::array tensors;
   std::uintmax_t bytes = 0;
+  std::int64_t elements = 0;
   for (const SafetensorsFile& file : weights.files()) {
     append_tensors(tensors, file);
     bytes += fs::file_size(file.path());
+    for (const SafetensorsEntry& entry : file.entries()) elements += elements_of(entry);
   }
-  return {{"kind", "hugging_face"},
-          {"path", path.string()},
-          {"model", model_object(read_hugging_face_model_config(path, 0))},
-          {"tokenizer", tokenizer_in(path)},
-          {"bytes", bytes},
-          {"tensors", std::move(tensors)}};
+  json::object found{{"kind", "hugging_face"}, {"path", path.string()}};
+  describe_model(found, path);
+  found["tokenizer"] = tokenizer_in(path);
+  found["chat_template"] = chat_template_in(path);
+  found["bytes"] = bytes;
+  found["elements"] = elements;
+  found["tensors"] = std::move(tensors);
+  return found;
 }
 
 json::object inspect_checkpoint(const fs::path& path) {

@@ -28,6 +28,8 @@ struct Command {
 constexpr Command kCommands[] = {
     {"plan", plan_command, "say what memory a run takes, and what makes it fit", true},
     {"prepare", prepare_command, "make token shards and a tokenizer from text files and folders"},
+    {"finetune", finetune_command, "train a Hugging Face folder's model on examples"},
+    {"rows", rows_command, "say what a model learns from a file of examples"},
     {"train", train_command, "train a model; resume a run", true},
     {"compare", compare_command, "measure whether one way to train beats another", true},
     {"eval", eval_command, "loss and perplexity over the whole validation split", true},

@@ -14,6 +14,7 @@
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
+#include "src/tools/fine_tuning_method.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -22,7 +23,7 @@ namespace json = boost::json;
 
 struct Asked {
   ConfigArguments source;
-  std::string model, device, apply, bytes_per_parameter;
+  std::string model, method, device, apply, bytes_per_parameter;
   std::string device_budget, host_budget;
   std::int64_t tokens_per_step = 0;
   DeviceSplit split;
@@ -51,7 +52,14 @@ void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
 HybridTrainerConfig config_of(const Asked& asked) {
   if (!asked.source.names_a_source() && asked.model.empty())
     throw UsageError("plan: give --preset NAME, --config FILE or --model HF_DIR");
-  HybridTrainerConfig config = build_config(asked.source);
+  if (!asked.method.empty() && asked.model.empty())
+    throw UsageError("plan: --method goes with --model HF_DIR");
+  HybridTrainerConfig config =
+      asked.method.empty()
+          ? build_config(asked.source)
+          : build_config(
+                asked.source,
+                fine_tuning_config(read_hugging_face_model_config(asked.model, 0), asked.method));
   if (!asked.model.empty())
     config.model = read_hugging_face_model_config(asked.model, config.model.dropout);
   if (config.model.vocabulary == 0) {
@@ -238,6 +246,8 @@ int plan_command(const std::vector<std::string>& arguments) {
   auto add = syntax.options.add_options();
   add("model", po::value(&asked.model)->value_name("HF_DIR"),
       "Take the model from a Hugging Face folder.");
+  add("method", po::value(&asked.method)->value_name("METHOD"),
+      "With --model: plan what `hybrid finetune` does, by full, lora or qlora.");
   add_device_option(syntax.options, asked.device);
   add("device-budget", po::value(&asked.device_budget)->value_name("SIZE"),
       "Device memory that there is, for example 16GiB (memory.device_budget).");

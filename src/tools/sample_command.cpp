@@ -3,39 +3,117 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/generation/text_generation.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/json_writer.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/conversation.h"
 #include "src/tools/device_option.h"
-#include "src/tools/open_run.h"
+#include "src/tools/open_model.h"
 
 namespace hybrid_trainer {
 namespace {
+
+constexpr std::size_t kMostPromptBytes = std::size_t{64} << 20;
+
+struct SampleOptions {
+  std::string folder, prompt, prompts, system, draft, precision = "fp32", device = "auto";
+  bool prompted = false, chat = false, average = false;
+  std::int64_t seed = 0;
+  GenerationSettings generation{};
+};
 
 void print_now(std::string_view piece) {
   std::cout << piece << std::flush;
   if (!std::cout) throw IoError("standard output could not be written");
 }
 
-}  // namespace
+void tell(const GenerationResult& result) {
+  std::fprintf(stderr, "%ld tokens, %.1f tokens/s after a prompt of %ld in %.2f s",
+               static_cast<long>(result.tokens), result.tokens_per_second(),
+               static_cast<long>(result.prompt_tokens), result.prompt_seconds);
+  if (result.drafted > 0)
+    std::fprintf(stderr, ", %ld of %ld drafted tokens taken", static_cast<long>(result.taken),
+                 static_cast<long>(result.drafted));
+  std::fprintf(stderr, "\n");
+}
 
-int sample_command(const std::vector<std::string>& arguments) {
-  GenerationSettings settings;
-  std::string prompt, device = "auto";
-  std::int64_t seed = 0;
-  bool average = false;
-  CommandSyntax syntax{
-      .name = "sample",
-      .usage = "RUN --prompt TEXT --tokens N [options]",
-      .description =
-          "Prints a prompt and its continuation by a run's newest checkpoint, as it comes.\n"
-          "The same seed gives the same text. An end-of-text token or a --stop ends it early.",
-      .operands = {"RUN"},
-      .may_be_empty = "prompt"};
-  auto add = syntax.options.add_options();
-  add("prompt", po::value(&prompt)->required()->value_name("TEXT"),
-      "How the text begins; may be empty.");
-  add("tokens", po::value(&settings.tokens)->required()->value_name("N"), "Most tokens to make.");
+/// What lines of standard input say, answered one by one.
+void converse(Conversation& conversation) {
+  const auto ask = [] { std::cerr << "> " << std::flush; };
+  std::string said;
+  for (ask(); std::getline(std::cin, said); ask()) {
+    if (said.empty()) continue;
+    conversation.add("user", said);
+    conversation.answer(print_now);
+    print_now("\n");
+  }
+  std::cerr << "\n";
+}
+
+std::vector<std::string> lines_of(const std::string& file) {
+  std::vector<std::string> lines;
+  const std::string text = read_file(file, kMostPromptBytes);
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    lines.emplace_back(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
+  }
+  if (lines.empty()) throw DataError(concat(file, ": holds no prompts, one a line"));
+  return lines;
+}
+
+/// A model with what it computes in.
+struct Opened {
+  TrainedRun run;
+  DType dtype;
+  Opened(const std::string& folder, const SampleOptions& options, const Stream& stream)
+      : run(open_model(folder, stream, run_weights(options.average), options.precision)),
+        dtype(options.precision == "bf16" ? DType::kBF16 : DType::kF32) {
+    if (!run.tokenizer)
+      throw DataError(
+          concat(folder, " has no tokenizer; its data came without one, so text cannot be made"));
+    run.model->visit_parameters([&](Parameter& parameter) { parameter.compute_in(dtype, stream); });
+  }
+};
+
+/// Prints the prompt and what follows it.
+GenerationResult complete(CachedDecoder& decoder, DraftModel* draft, const Tokenizer& tokenizer,
+                          const SampleOptions& options) {
+  print_now(options.prompt);
+  const auto result =
+      continue_text(decoder, draft, tokenizer, prompt_tokens(tokenizer, options.prompt),
+                    options.generation, print_now);
+  print_now("\n");
+  return result;
+}
+
+/// Prints a JSON object for each prompt, in order.
+void complete_all(CachedDecoder& decoder, DraftModel* draft, const Tokenizer& tokenizer,
+                  const SampleOptions& options) {
+  GenerationSettings settings = options.generation;
+  std::int64_t line = 0;
+  for (const std::string& prompt : lines_of(options.prompts)) {
+    std::string text;
+    const GenerationResult result =
+        continue_text(decoder, draft, tokenizer, prompt_tokens(tokenizer, prompt), settings,
+                      [&](std::string_view piece) { text += piece; });
+    ++settings.sampling.seed;
+    JsonWriter out;
+    out.begin_object();
+    out.number("line", ++line);
+    out.string("prompt", prompt);
+    out.string("text", text);
+    out.number("tokens", result.tokens);
+    out.end_object();
+    print_now(out.text() + "\n");
+  }
+}
+
+void add_sampling_options(po::options_description& options, GenerationSettings& settings) {
+  auto add = options.add_options();
+  add("tokens", po::value(&settings.tokens)->value_name("N"),
+      "Most tokens to make, of a conversation in each answer (100).");
   add("temperature", po::value(&settings.sampling.temperature)->value_name("T"),
       "Below 1 is bolder, 0 is greedy (1).");
   add("top-k", po::value(&settings.sampling.top_k)->value_name("K"),
@@ -48,28 +126,86 @@ int sample_command(const std::vector<std::string>& arguments) {
       "Above 1, tokens that the text has are less likely (1).");
   add("stop", po::value(&settings.stop)->composing()->value_name("TEXT"),
       "Ends the text before TEXT; may be given more than once.");
-  add_device_option(syntax.options, device);
-  add_average_option(syntax.options, average);
-  add("seed", po::value(&seed)->value_name("S"), "Whole number from 0 on (0).");
-  const auto operands = parse_command_line(syntax, arguments);
-  if (!operands) return 0;
-  if (seed < 0) throw UsageError(concat("seed: got ", seed, ", want 0 or more"));
-  settings.sampling.seed = static_cast<std::uint64_t>(seed);
-  check(settings);
+}
 
-  const Stream stream(make_device_pool(device_of_option(device)));
-  const TrainedRun run = open_run(operands->front(), stream, run_weights(average));
-  if (!run.tokenizer) {
-    throw DataError(concat(operands->front(),
-                           " has no tokenizer; its data came without one, so text cannot be made"));
+CommandSyntax sample_syntax(SampleOptions& options) {
+  CommandSyntax syntax{
+      .name = "sample",
+      .usage = "RUN|HF_DIR (--prompt TEXT | --prompts FILE | --chat) [options]",
+      .description =
+          "Prints a prompt and its continuation, as it comes, by a run's newest checkpoint or a\n"
+          "Hugging Face folder; or a JSON object for each line of a file of prompts; or holds a\n"
+          "conversation by the folder's chat template, a line of standard input at a time. The\n"
+          "same seed gives the same text. An end-of-text token or a --stop ends it early.",
+      .operands = {"RUN|HF_DIR"},
+      .may_be_empty = "prompt"};
+  auto add = syntax.options.add_options();
+  const auto is_given = [&](const std::string&) { options.prompted = true; };
+  add("prompt", po::value(&options.prompt)->notifier(is_given)->value_name("TEXT"),
+      "How the text begins; may be empty.");
+  add("prompts", po::value(&options.prompts)->value_name("FILE"),
+      "A prompt on each line; each one's seed is one more than the last one's.");
+  add("chat", po::bool_switch(&options.chat), "Hold a conversation.");
+  add("system", po::value(&options.system)->value_name("TEXT"),
+      "With --chat: what the system says first.");
+  add_sampling_options(syntax.options, options.generation);
+  add("draft", po::value(&options.draft)->value_name("RUN|HF_DIR"),
+      "A small model of the same tokenizer that drafts tokens: the same text, sooner.");
+  add("precision", po::value(&options.precision)->value_name("P"),
+      "What is multiplied: fp32 or bf16 (fp32).");
+  add_device_option(syntax.options, options.device);
+  add_average_option(syntax.options, options.average);
+  add("seed", po::value(&options.seed)->value_name("S"), "Whole number from 0 on (0).");
+  return syntax;
+}
+
+void check(const SampleOptions& options) {
+  if (options.seed < 0) throw UsageError(concat("seed: got ", options.seed, ", want 0 or more"));
+  if (options.prompted + !options.prompts.empty() + options.chat != 1)
+    throw UsageError("hybrid sample: want one of --prompt TEXT, --prompts FILE and --chat");
+  if (options.precision != "fp32" && options.precision != "bf16")
+    throw UsageError(
+        concat("hybrid sample: --precision: got ", options.precision, ", want fp32 or bf16"));
+  if (!options.system.empty() && !options.chat)
+    throw UsageError("hybrid sample: --system goes with --chat");
+  check(options.generation);
+}
+
+}  // namespace
+
+int sample_command(const std::vector<std::string>& arguments) {
+  SampleOptions options;
+  const auto operands = parse_command_line(sample_syntax(options), arguments);
+  if (!operands) return 0;
+  options.generation.sampling.seed = static_cast<std::uint64_t>(options.seed);
+  check(options);
+
+  const Stream stream(make_device_pool(device_of_option(options.device)));
+  const Opened opened(operands->front(), options, stream);
+  std::optional<Opened> small;
+  std::optional<DraftModel> draft;
+  if (!options.draft.empty()) {
+    small.emplace(options.draft, options, stream);
+    if (!small->run.tokenizer->has_tokens_of(*opened.run.tokenizer))
+      throw DataError(concat(options.draft, ": its tokenizer is not that of ", operands->front(),
+                             ", so it cannot draft for it"));
+    draft.emplace(*small->run.model, small->dtype, stream);
   }
-  print_now(prompt);
-  const GenerationResult result =
-      generate_text(*run.model, *run.tokenizer, prompt, settings, print_now, stream);
-  print_now("\n");
-  std::fprintf(stderr, "%ld tokens, %.1f tokens/s after a prompt of %ld in %.2f s\n",
-               static_cast<long>(result.tokens), result.tokens_per_second(),
-               static_cast<long>(result.prompt_tokens), result.prompt_seconds);
+  DraftModel* const drafts = draft ? &*draft : nullptr;
+  const std::filesystem::path& folder = opened.run.tokenizer_folder;
+  if (options.chat) {
+    Conversation conversation(opened.run, folder, options.generation, opened.dtype, drafts, stream);
+    if (!options.system.empty()) conversation.add("system", options.system);
+    converse(conversation);
+    return 0;
+  }
+  options.generation.end_tokens = end_tokens_in(folder);
+  CachedDecoder decoder(*opened.run.model, opened.dtype, stream);
+  if (options.prompts.empty()) {
+    tell(complete(decoder, drafts, *opened.run.tokenizer, options));
+  } else {
+    complete_all(decoder, drafts, *opened.run.tokenizer, options);
+  }
   return 0;
 }
 

@@ -1,20 +1,19 @@
+#include <algorithm>
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "hybrid_trainer/trainer/training_run.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
+#include "src/tools/train_output.h"
 
 namespace hybrid_trainer {
 namespace {
-
-std::string as_typed(const std::vector<std::string>& arguments) {
-  std::string text = "hybrid train";
-  for (const std::string& argument : arguments) text += " " + argument;
-  return text;
-}
 
 struct Given {
   std::string run;
@@ -32,46 +31,44 @@ void take_from_run(ConfigArguments& source, std::string& data, const Given& give
   if (data.empty()) throw UsageError("train: --data is missing: the folder of `hybrid prepare`");
 }
 
-/// The folder's model is taken whole; a key of it that was set would change nothing.
-void check_model_is_not_set(const std::vector<std::string>& settings) {
-  for (const std::string& setting : settings) {
-    if (!setting.starts_with("model.") || setting.starts_with("model.dropout=")) continue;
-    throw UsageError(concat("train: --set ", setting,
-                            " beside --init-from, which takes the model from its folder; of "
-                            "model.* only model.dropout can be set"));
+/// Whether both folders tell of one shape of model, as far as they can be read.
+bool may_be_one_model(const std::filesystem::path& a, const std::filesystem::path& b) {
+  try {
+    return config_json(read_hugging_face_model_config(a, 0)) ==
+           config_json(read_hugging_face_model_config(b, 0));
+  } catch (const Error&) {
+    return true;
   }
 }
 
-void print_end(const RunSummary& summary, const std::string& run) {
-  const PredictionCounts& predictions = summary.predictions;
-  std::cerr << "validation loss " << brief(summary.final_validation_loss.value_or(0)) << " after "
-            << summary.steps << " steps, " << static_cast<long>(summary.seconds) << " s\n  steps:";
-  for (Phase phase : kAllPhases)
-    std::cerr << ' ' << name_of(phase) << ' ' << summary.phase(phase).steps;
-  if (summary.learning_rate_finder) {
-    const RunSummary::RateFinder& finder = *summary.learning_rate_finder;
-    std::cerr << "\n  learning rate found: " << brief(finder.learning_rate) << ", "
-              << brief(finder.factor) << " times the one given, by " << finder.probes
-              << " probes that cost " << brief(finder.cost) << " Full steps";
+/// What the folder says of its adapters; how they are trained is the configuration's.
+void take_adapter(TrainingRunSettings& settings, const std::string& folder,
+                  const std::vector<std::string>& changes) {
+  for (const std::string& change : changes) {
+    if (!change.starts_with("lora.") || change.starts_with("lora.base=") ||
+        change.starts_with("lora.dropout="))
+      continue;
+    throw UsageError(concat("train: --set ", change, " beside --adapter, which takes it from its ",
+                            "folder; of lora.* only lora.base and lora.dropout can be set"));
   }
-  if (summary.speculation) {
-    const RunSummary::Speculation& late = *summary.speculation;
-    std::cerr << "\n  late updates: " << late.steps << " steps, their predictions off by "
-              << brief(late.mean_error().value_or(0)) << " of their size; the worker took "
-              << brief(late.worker_seconds) << " s, steps waited " << brief(late.wait_seconds)
-              << " s for it\n  report: " << run << "/report.html\n";
-    return;
-  }
-  std::cerr << "\n  predictions: " << predictions.made << " made, " << predictions.accepted
-            << " accepted, " << predictions.shrunk << " shrunk, " << predictions.reverted
-            << " reverted\n  report: " << run << "/report.html\n";
+  const AdapterFolder adapter = read_adapter_config(folder);
+  if (settings.init_from && !may_be_one_model(adapter.base, *settings.init_from))
+    throw DataError(concat(folder, ": the adapter is of ", adapter.base, ", another model than ",
+                           settings.init_from->string()));
+  LoraConfig lora = adapter.config;
+  lora.base = settings.config.lora.base;
+  if (std::any_of(changes.begin(), changes.end(),
+                  [](const std::string& change) { return change.starts_with("lora.dropout="); }))
+    lora.dropout = settings.config.lora.dropout;
+  settings.config.lora = lora;
+  settings.adapter = folder;
 }
 
 }  // namespace
 
 int train_command(const std::vector<std::string>& arguments) {
   ConfigArguments source;
-  std::string data, run, init_from, device;
+  std::string data, run, init_from, adapter, device;
   bool resume = false, json = false;
   CommandSyntax syntax{
       .name = "train",
@@ -92,6 +89,10 @@ int train_command(const std::vector<std::string>& arguments) {
       "--config the run's own configuration holds.");
   add("init-from", po::value(&init_from)->value_name("HF_DIR"),
       "Take model and first weights from a Hugging Face folder.");
+  add("adapter", po::value(&adapter)->value_name("PEFT_DIR"),
+      "Take lora.rank, alpha, targets and variant, and the adapters' first values, from a folder "
+      "of\n"
+      "PEFT.");
   add_device_option(syntax.options, device);
   add("json", po::bool_switch(&json), "Print the summary as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
@@ -102,20 +103,14 @@ int train_command(const std::vector<std::string>& arguments) {
                                .run = run,
                                .resume = resume,
                                .init_from = {},
-                               .command = as_typed(arguments)};
+                               .command = as_typed("train", arguments)};
   if (!init_from.empty()) {
-    check_model_is_not_set(source.settings);
+    check_model_is_not_set("train", source.settings);
     settings.init_from = init_from;
   }
+  if (!adapter.empty()) take_adapter(settings, adapter, source.settings);
   if (!device.empty()) settings.config.device = checked_device_name(device);
-  const TrainingRunResult result = run_training(settings, std::cerr);
-  if (json) {
-    std::cout << result.summary_json;
-  } else if (result.end == RunEnd::kFinished) {
-    print_end(result.summary, run);
-  }
-  return static_cast<int>(result.end == RunEnd::kInterrupted ? ExitCode::kInterrupted
-                                                             : ExitCode::kSuccess);
+  return report_training(run_training(settings, std::cerr), run, json);
 }
 
 }  // namespace hybrid_trainer

@@ -215,11 +215,9 @@ std::string HybridTrainer::save(const std::string& folder) {
 
 void HybridTrainer::check_config_of(const State& state,
                                     const std::optional<HybridTrainerConfig>& older) const {
-  HybridTrainerConfig saved = older.value_or(config_);
-  if (state.texts.contains(kConfig)) {
-    saved = {};
-    read_config_text(saved, state.text(kConfig), "the checkpoint's configuration");
-  }
+  const bool is_told = state.texts.contains(kConfig);
+  HybridTrainerConfig saved = is_told ? HybridTrainerConfig() : older.value_or(config_);
+  if (is_told) read_config_text(saved, state.text(kConfig), "the checkpoint's configuration");
   const ConfigChanges changes = config_changes(saved, config_);
   check_changes(changes);
   for (const std::string& change : changes.told) tell(change);

@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/trainer/stretches.h"
 
@@ -103,6 +104,7 @@ void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>&
   };
   refuse("memory.optimizer_state", memory.optimizer_state, std::string("device"));
   refuse("memory.weights", memory.weights, std::string("device"));
+  refuse("memory.device_map", memory.device_map, std::string());
   refuse("memory.gradients", memory.gradients, std::string("keep"));
   refuse("optimizer.paged", optimizer.paged ? "true" : "false", std::string("false"));
   if (optimizer.slow_momentum > 0) {
@@ -147,6 +149,7 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   std::vector<std::string> found;
   collect_range_problems(*this, "", found);
   collect_model_problems(model, found, registry);
+  collect_device_map_problems(memory, found);
   optimizer.collect_problems("optimizer", found);
   if (data.sequence_length > model.context) {
     found.push_back(concat("data.sequence_length: got ", data.sequence_length,
@@ -161,6 +164,7 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   };
   cannot_be_recorded("activations", memory.activations, "device");
   cannot_be_recorded("weights", memory.weights, "device");
+  cannot_be_recorded("device_map", memory.device_map, "");
   cannot_be_recorded("gradients", memory.gradients, "keep");
   collect_stretch_problems(*this, found);
   if (learning_rate_finder.is_on()) collect_finder_problems(found);

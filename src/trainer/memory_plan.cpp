@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
+#include "src/trainer/chosen_device_map.h"
 #include "src/trainer/step_cost.h"
 
 namespace hybrid_trainer {
@@ -337,7 +338,11 @@ MemoryPlan plan_memory(const HybridTrainerConfig& config, Device device,
                        const MemoryBudgets& budgets, const StepRates& rates,
                        const ModelRegistry& registry) {
   const bool with_files = rates.write_bytes_per_second > 0;
-  return Planner(config, device, budgets, with_files, registry).plan(rates);
+  const HybridTrainerConfig mapped = with_device_map(config, device, budgets, registry);
+  MemoryPlan plan = Planner(mapped, device, budgets, with_files, registry).plan(rates);
+  if (mapped.memory.device_map != config.memory.device_map)
+    plan.options.push_back({"memory.device_map", mapped.memory.device_map});
+  return plan;
 }
 
 }  // namespace hybrid_trainer

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -143,7 +145,7 @@ class SimulatedRun {
         stream_(endless(make_device_pool({device.type, device.index, true}))),
         host_(make_host_pool(stream_.device(), config.memory.host_budget.limit())),
         places_(std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool())),
-        model_(make_model(config_.model, 0, places_->at(config_.memory.weights), registry)),
+        model_(make_run_model(config_, {}, *places_, registry)),
         trainable_(*model_, config_, stream_, places_, [](const std::string&) {}),
         scripted_(trainable_) {
     allocate_data(config.gradient_accumulation.micro_batches);
@@ -160,7 +162,7 @@ class SimulatedRun {
         if (phase == Phase::kCorrect && config_.phases.max_predict_steps == 0) continue;
         trainable_.enter_phase(phase);
         // The second one reads ahead what the first one used; weights that a phase has rounded too.
-        const bool twice = phase == Phase::kWarmup || config_.memory.weights == "file";
+        const bool twice = phase == Phase::kWarmup || DeviceMap(config_.memory).uses("file");
         const int updates = twice ? 2 : 1;
         for (int i = 0; i < updates; ++i) {
           trainable_.wait_for_gradient(simulated_);
@@ -188,10 +190,9 @@ class SimulatedRun {
     const bool on_host = stream_.device().type == DeviceType::kCuda;
     const std::int64_t loaded = config_.data.batch_size * micro_batches;
     const auto add = [&](std::int64_t size, const Stream& stream) {
-      const Shape shape{size, config_.data.sequence_length};
-      for (int i = 0; i < 2; ++i)
-        data_.push_back(Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream));
-      return Batch{data_[data_.size() - 2], data_.back()};
+      data_.push_back(
+          empty_batch({size, config_.data.sequence_length}, config_.data.is_rows(), stream));
+      return data_.back();
     };
     Batch batch;
     for (std::int64_t i = 0; i <= config_.data.prefetch_depth; ++i)
@@ -256,7 +257,7 @@ class SimulatedRun {
   ModelTrainable trainable_;
   MemoryNeed need_;
   SimulatedTrainable scripted_;
-  std::vector<Tensor> data_;
+  std::vector<Batch> data_;
   Batch windows_;
   Batch simulated_;  // the part of the batch that a step is simulated on
   Phase last_phase_ = Phase::kWarmup;

@@ -85,9 +85,8 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       snapshot_(places_->overflow().pool()),
       average_(config.training.average_weights, places_->overflow()) {
   micro_batches_.fill(micro_batches_of_config_);
-  if (config.memory.weights != "device")
-    move_weights(model, places_->at(config.memory.weights), config.memory.weights == "file",
-                 stream);
+  const DeviceMap map(config.memory);
+  if (map.farthest() != "device") move_weights(model, map, *places_);
 }
 
 ModelTrainable::~ModelTrainable() = default;

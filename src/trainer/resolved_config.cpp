@@ -5,27 +5,28 @@
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "src/trainer/run_memory.h"
+#include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {
 namespace {
 
-/// Throws ConfigError where the optimizer's groups do not fit the model, which is made without
-/// memory.
-void check_groups(const HybridTrainerConfig& config, const ModelRegistry& registry) {
+/// Throws ConfigError where the optimizer's groups or the adapters' targets do not fit the model,
+/// which is made without memory.
+void check_model(const HybridTrainerConfig& config, const ModelRegistry& registry) {
   const Stream nowhere(MemoryPool::create("device", {}, simulated_memory({})));
-  const auto model = make_model(config.model, 0, nowhere, registry);
+  const auto model = make_run_model(config, {}, nowhere, registry);
   make_optimizer(config.optimizer, trainable_parameters(*model), nowhere);
 }
 
 }  // namespace
 
-HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, const TokenDataset& train,
-                                    std::vector<std::string>& told) {
+HybridTrainerConfig resolved_config(const TrainingRunSettings& settings,
+                                    const TrainingSource& source, std::vector<std::string>& told) {
   HybridTrainerConfig config = settings.config;
   if (settings.init_from)
     config.model = read_hugging_face_model_config(*settings.init_from, config.model.dropout,
                                                   *settings.registry);
-  const std::int64_t known = train.vocabulary_size().value_or(0);
+  const std::int64_t known = source.vocabulary_size().value_or(0);
   if (config.model.vocabulary == 0) config.model.vocabulary = known;
   if (config.model.vocabulary == 0) {
     throw ConfigError(
@@ -37,12 +38,14 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, const T
                               ", the data's tokenizer has ", known)});
   }
   config.validate(*settings.registry);
+  source.check(config);
   const int cores = processor_info().cores;
   if (!config.phases.predicts_backward() && config.phases.worker_threads > cores) {
     throw ConfigError({concat("phases.worker_threads: got ", config.phases.worker_threads,
                               ", this process may use ", cores, " cores")});
   }
-  if (!config.optimizer.groups.empty()) check_groups(config, *settings.registry);
+  if (!config.optimizer.groups.empty() || config.lora.is_on())
+    check_model(config, *settings.registry);
   return with_memory(config, {settings.run.string()}, settings.resume, *settings.registry, told);
 }
 

@@ -3,14 +3,13 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/data/token_dataset.h"
-#include "hybrid_trainer/trainer/training_run.h"
+#include "src/trainer/training_source.h"
 
 namespace hybrid_trainer {
 
 /// The config of a run, completed from the data, the --init-from folder and the machine; what was
 /// planned is told in words. Throws ConfigError, OutOfMemory.
-HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, const TokenDataset& train,
-                                    std::vector<std::string>& told);
+HybridTrainerConfig resolved_config(const TrainingRunSettings& settings,
+                                    const TrainingSource& source, std::vector<std::string>& told);
 
 }  // namespace hybrid_trainer

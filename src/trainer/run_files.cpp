@@ -7,9 +7,13 @@
 #include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/memory/weight_average.h"
+#include "src/trainer/run_base.h"
+#include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -18,6 +22,17 @@ namespace fs = std::filesystem;
 
 std::string data_file(const RunPaths& paths) { return paths.root + "/data.json"; }
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
+
+/// Throws DataError where the model's table has no rows for all of its tokens.
+void open_tokenizer(TrainedRun& run, const fs::path& folder) {
+  run.tokenizer_folder = folder;
+  if (!holds_tokenizer(folder)) return;
+  run.tokenizer = load_tokenizer(folder);
+  if (run.tokenizer->least_table() <= run.config.model.vocabulary) return;
+  throw DataError(concat(folder.string(), ": the tokenizer has ", run.tokenizer->vocabulary_size(),
+                         " tokens and the model's table ", run.config.model.vocabulary,
+                         "; give the tokenizer that the model was trained with"));
+}
 
 /// A checkpoint's weight of this name; if it was taken in Predict, the one from before.
 const Tensor& accepted_weight(const State& state, const std::string& name, RunWeights weights) {
@@ -36,11 +51,15 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
   source.begin_object();
   source.string("folder", fs::absolute(data.folder).lexically_normal().string());
   source.number("train_tokens", data.train_tokens);
+  if (!data.checksum.empty()) source.string("checksum", data.checksum);
+  if (data.now != 0) source.number("now", data.now);
+  for (const auto& [key, path] : {std::pair("base", data.base), {"validation", data.validation}})
+    if (!path.empty()) source.string(key, fs::absolute(path).lexically_normal().string());
   source.end_object();
   replace_file(data_file(paths), source.text() + "\n");
   for (const char* name : kTokenizerFiles) {
-    const fs::path from = data.folder / name;
-    if (!fs::exists(from)) continue;
+    const fs::path from = (data.tokenizer.empty() ? data.folder : data.tokenizer) / name;
+    if (!fs::exists(from) || data.tokenizer == tokenizer_folder(paths)) continue;
     fs::create_directories(tokenizer_folder(paths));
     replace_file(tokenizer_folder(paths) + "/" + name,
                  read_file(from.string(), std::size_t{1} << 28));
@@ -60,9 +79,20 @@ RunData data_of_run(const RunPaths& paths) {
   const auto* folder = value.is_object() ? value.get_object().if_contains("folder") : nullptr;
   if (folder == nullptr || !folder->is_string())
     throw DataError(file + ": want {\"folder\": \"...\", \"train_tokens\": ...}");
-  const auto* tokens = value.get_object().if_contains("train_tokens");
-  return {std::string(folder->get_string()),
-          tokens != nullptr && tokens->is_int64() ? tokens->get_int64() : 0};
+  const auto number = [&](const char* key) {
+    const auto* found = value.get_object().if_contains(key);
+    return found != nullptr && found->is_int64() ? found->get_int64() : 0;
+  };
+  const auto text = [&](const char* key) {
+    const auto* found = value.get_object().if_contains(key);
+    return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
+  };
+  return {.folder = std::string(folder->get_string()),
+          .train_tokens = number("train_tokens"),
+          .checksum = text("checksum"),
+          .validation = text("validation"),
+          .base = text("base"),
+          .now = number("now")};
 }
 
 std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths) {
@@ -84,8 +114,14 @@ std::string end_of_run(const RunPaths& paths) {
   return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
 }
 
-TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
+TrainedRun load_trained_run(const fs::path& run, const Stream& stream,
                             const ModelRegistry& registry, RunWeights weights) {
+  return load_trained_run(run, stream, registry, weights, {});
+}
+
+TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
+                            const ModelRegistry& registry, RunWeights weights,
+                            const std::optional<std::string>& frozen_form) {
   const RunPaths paths = existing_run(root.string());
   TrainedRun run;
   run.config = config_of_run(paths);
@@ -100,8 +136,11 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   run.step = found.checkpoint->step;
   run.data = data_of_run(paths).folder;
   run.tokenizer = tokenizer_of_run(paths);
-  run.model = make_model(run.config.model, static_cast<std::uint64_t>(run.config.training.seed),
-                         stream, registry);
+  run.tokenizer_folder = tokenizer_folder(paths);
+  if (frozen_form) run.config.lora.base = *frozen_form;
+  const auto base = base_of_run(paths);
+  run.base = base.value_or("");
+  run.model = make_run_model(run.config, base, stream, registry);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;
   const bool is_average = weights == RunWeights::kAverage;
@@ -126,6 +165,37 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
       wait_for_copy(parameter.home_master(), saved, stream);
     }
   });
+  return run;
+}
+
+TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& form,
+                                    const Stream& stream, const ModelRegistry& registry) {
+  TrainedRun opened;
+  opened.config.model = read_hugging_face_model_config(folder, 0, registry);
+  opened.model = make_frozen_model(opened.config.model, folder, form, stream, registry);
+  open_tokenizer(opened, folder);
+  return opened;
+}
+
+TrainedRun load_adapter_folder(const fs::path& folder, const Stream& stream,
+                               const ModelRegistry& registry) {
+  const AdapterFolder adapter = read_adapter_config(folder);
+  if (!fs::exists(fs::path(adapter.base) / "config.json")) {
+    throw MissingInput(concat(folder.string(), ": the adapter is of \"", adapter.base,
+                              "\", which is no folder here; write the folder of that model as its ",
+                              "base_model_name_or_path"));
+  }
+  TrainedRun run;
+  run.base = adapter.base;
+  run.config.model = read_hugging_face_model_config(run.base, 0, registry);
+  run.config.lora = adapter.config;
+  try {
+    run.model = make_run_model(run.config, run.base, stream, registry);
+  } catch (const ConfigError& error) {
+    throw DataError(concat(folder.string(), ": ", error.what()));
+  }
+  read_adapter_weights(folder, *run.model, stream);
+  open_tokenizer(run, holds_tokenizer(folder) ? folder : run.base);
   return run;
 }
 

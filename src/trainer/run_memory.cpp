@@ -13,6 +13,7 @@
 #include "hybrid_trainer/observability/memory_shortage_json.h"
 #include "hybrid_trainer/trainer/memory_plan.h"
 #include "hybrid_trainer/trainer/run_files.h"
+#include "src/trainer/chosen_device_map.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -36,20 +37,30 @@ std::size_t free_device_memory(Device device) {
                     wanted, budget);
 }
 
-/// The config with the options of a plan, if it asks for one.
-HybridTrainerConfig with_planned_memory(const HybridTrainerConfig& config,
-                                        const ModelRegistry& registry,
-                                        std::vector<std::string>& told) {
-  if (config.memory.plan != "auto") return config;
-  const Device device = find_device(config.device);
+/// The config's budgets, and what the machine has where it gives none.
+MemoryBudgets budgets_of(const HybridTrainerConfig& config, Device device) {
   const bool shared = device.type == DeviceType::kCpu;  // both pools are the machine's memory
   const std::size_t free = free_device_memory(device),
                     on_device = config.device_budget().value_or(shared ? free / 4 * 3 : free);
   const std::size_t left = shared ? std::max<std::size_t>(1, free - std::min(free, on_device))
                                   : available_memory_bytes();
-  const MemoryBudgets budgets{.device = on_device,
-                              .host = config.memory.host_budget.limit().value_or(left),
-                              .disk = free_disk_space(config)};
+  return {.device = on_device,
+          .host = config.memory.host_budget.limit().value_or(left),
+          .disk = free_disk_space(config)};
+}
+
+/// The config with the options of a plan and the places of a map, if it asks for them.
+HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
+                                       const ModelRegistry& registry,
+                                       std::vector<std::string>& told) {
+  const Device device = find_device(config.device);
+  const MemoryBudgets budgets = budgets_of(config, device);
+  if (config.memory.plan != "auto") {
+    const HybridTrainerConfig mapped = with_device_map(config, device, budgets, registry);
+    if (mapped.memory.device_map != config.memory.device_map)
+      told.push_back(concat("memory.device_map: ", mapped.memory.device_map));
+    return mapped;
+  }
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)), registry);
   const MemoryPlan plan = plan_memory(config, device, budgets, rates, registry);
   if (!plan.fits) throw_does_not_fit(plan.need, budgets, "with every option that saves some");
@@ -107,7 +118,7 @@ HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPath
                                 std::vector<std::string>& told) {
   const bool was_planned = resumes && has_checkpoint(paths) && config.memory.plan == "auto";
   const HybridTrainerConfig taken = was_planned ? with_memory_of(config_of_run(paths), config)
-                                                : with_planned_memory(config, registry, told);
+                                                : with_chosen_memory(config, registry, told);
   if (was_planned && config_json(taken) != config_json(config))
     told.emplace_back(
         "what was planned when the run began stays; memory.plan=off lets other settings in");

@@ -13,7 +13,7 @@ constexpr std::int64_t kSampleTokens = 120;
 std::unique_ptr<Tokenizer> tokenizer_of_data(const std::filesystem::path& data,
                                              std::int64_t vocabulary) {
   std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(data);
-  if (tokenizer->vocabulary_size() <= vocabulary) return tokenizer;
+  if (tokenizer->least_table() <= vocabulary) return tokenizer;
   throw DataError(concat("the tokenizer of ", data.string(), " has ", tokenizer->vocabulary_size(),
                          " tokens, want at most model.vocabulary, ", vocabulary,
                          "; make the data anew with hybrid prepare"));

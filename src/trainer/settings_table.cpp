@@ -28,6 +28,16 @@ std::string model_line(const ModelFamily& family, const ModelConfig& model,
                 model.dropout > 0 ? concat(", dropout ", model.dropout) : "");
 }
 
+/// "rank 8, scale 2, on q_proj,v_proj: 0.30 M weights are trained beside frozen ones in nf4".
+std::string adapters_line(const LoraConfig& lora, LanguageModel& model) {
+  if (!lora.is_on()) return "none";
+  std::int64_t trained = 0;
+  for (const Parameter* parameter : trainable_parameters(model)) trained += parameter->elements();
+  return concat(lora.variant, " of rank ", lora.rank, ", scale ", brief(lora.scale()), ", on ",
+                lora.targets, ": ", millions(trained),
+                " weights are trained beside frozen ones in ", lora.base);
+}
+
 /// "; embedding by sgd, *.bias by adamw".
 std::string groups_text(const OptimizerConfig& optimizer) {
   std::vector<std::string> texts;
@@ -98,6 +108,7 @@ std::string settings_table(const HybridTrainerConfig& config, const ModelFamily&
   const OptimizerConfig& optimizer = config.optimizer;
   const std::vector<std::pair<const char*, std::string>> rows{
       {"model", model_line(family, config.model, model.parameter_count())},
+      {"adapters", adapters_line(config.lora, model)},
       {"data", concat(data, ", ", millions(train_tokens), " training tokens")},
       {"batch", batch_line(config)},
       {"steps", concat(config.training.steps, ", seed ", config.training.seed)},

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/nn/recomputation.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "hybrid_trainer/trainer/phase_precision.h"
+#include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -41,9 +42,13 @@ StepCost::StepCost(const HybridTrainerConfig& config, Device device, const Memor
   activation_bits_ = config.memory.activation_bits;
   state_bits_ = static_cast<double>(config.optimizer.state_bits);
   activation_bytes_ = live(as_given, MemoryKind::kActivations);
-  if (!config.phases.predicts_backward()) return;  // late updates are made beside the step
   const Stream nowhere(make_device_pool({device.type, device.index, true}));
-  const auto model = make_model(config.model, 0, nowhere, registry);
+  const auto model = make_run_model(config, {}, nowhere, registry);
+  model->visit_parameters([&](Parameter& parameter) {
+    if (parameter.role() != Role::kVector)
+      weights_.emplace_back(parameter.name(), static_cast<double>(parameter.elements()));
+  });
+  if (!config.phases.predicts_backward()) return;  // late updates are made beside the step
   const PhasePrecision precision(config.mixed_precision, config.model.width, device);
   const std::vector<Parameter*> parameters = trainable_parameters(*model);
   for (Parameter* parameter : parameters)
@@ -63,6 +68,19 @@ double StepCost::back(double bytes, const std::string& placement) const {
 
 double StepCost::state_bytes(const HybridTrainerConfig& config) const {
   return state_bytes_ * static_cast<double>(config.optimizer.state_bits) / state_bits_;
+}
+
+double StepCost::weight_transfers(const MemoryConfig& memory, double passes) const {
+  const DeviceMap map(memory);
+  double all = 0, seconds = 0;
+  for (const auto& [name, elements] : weights_) all += elements;
+  for (const auto& [name, elements] : weights_) {
+    const std::string& place = map.place_of(name);
+    seconds +=
+        elements / all *
+        (back(passes * compute_bytes_ + weight_bytes_, place) + there(compute_bytes_, place));
+  }
+  return seconds;
 }
 
 double StepCost::products(const HybridTrainerConfig& config) const {
@@ -89,8 +107,7 @@ double StepCost::placements(const HybridTrainerConfig& config) const {
   const bool wait = memory.gradients == "consume" && !config.updates_at_once();
   const double gradients = wait ? there(weight_bytes_, "host") : 0;
   return rounding + there(kept, memory.activations) + back(kept, memory.activations) +
-         there(state, home) + back(state, home) + back(passes * compute_bytes_, memory.weights) +
-         back(weight_bytes_, memory.weights) + there(compute_bytes_, memory.weights) + gradients;
+         there(state, home) + back(state, home) + weight_transfers(memory, passes) + gradients;
 }
 
 double StepCost::seconds(const HybridTrainerConfig& config) const {

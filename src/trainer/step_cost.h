@@ -1,5 +1,6 @@
 #pragma once
 
+#include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/trainer/memory_plan.h"
 
 namespace hybrid_trainer {
@@ -22,11 +23,15 @@ class StepCost {
   double there(double bytes, const std::string& placement) const;
   double back(double bytes, const std::string& placement) const;
 
+  /// Of weights that are elsewhere, for `passes` over them and an update.
+  double weight_transfers(const MemoryConfig& memory, double passes) const;
+
   StepRates rates_;
   const ModelFamily& family_;
   Rebuild least_;
   std::int64_t activation_bits_;
   double weight_bytes_, state_bytes_, activation_bytes_, compute_bytes_, state_bits_;
+  std::vector<std::pair<std::string, double>> weights_;  // matrices and tables: name, elements
   double update_flops_ = 0;
 };
 

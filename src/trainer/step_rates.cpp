@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
+#include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/memory_plan.h"
@@ -26,8 +27,13 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config) {
   HybridTrainerConfig sample = config;
   ModelConfig& model = sample.model;
   if (model.width > kWidest) {
+    constexpr std::int64_t kHeads = kWidest / 64;  // shared by as many queries as the model's
+    if (model.key_heads > 0)
+      model.key_heads = std::max<std::int64_t>(1, model.key_heads * kHeads / model.heads);
+    model.heads = kHeads;
+    model.head_size = 0;
+    model.inner_width = model.inner_width * kWidest / model.width;
     model.width = kWidest;
-    model.heads = kWidest / 64;
   }
   model.layers = 1;
   model.vocabulary = 256;
@@ -97,7 +103,7 @@ StepRates measure_step_rates(const HybridTrainerConfig& config, const Stream& st
   rates.copy_bytes_per_second = kernels::measure_copy_rate(stream, kCopiedBytes);
   const MemoryConfig& memory = config.memory;
   const bool uses_files = memory.activations == "file" || memory.optimizer_state == "file" ||
-                          memory.weights == "file" || !memory.folder.empty();
+                          DeviceMap(memory).uses("file") || !memory.folder.empty();
   if (uses_files) measure_files(rates, memory.scratch_folder());
   return rates;
 }

@@ -4,11 +4,9 @@
 
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/data/batch_loader.h"
-#include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/generation/evaluation.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/memory/memory_places.h"
@@ -19,11 +17,13 @@
 #include "hybrid_trainer/trainer/run_files.h"
 #include "src/trainer/config_changes.h"
 #include "src/trainer/resolved_config.h"
+#include "src/trainer/run_base.h"
 #include "src/trainer/run_memory.h"
+#include "src/trainer/run_model.h"
 #include "src/trainer/run_records.h"
 #include "src/trainer/run_tokenizer.h"
 #include "src/trainer/settings_table.h"
-#include "src/trainer/stretches.h"
+#include "src/trainer/training_source.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -42,16 +42,14 @@ class TrainingRun {
       : settings_(settings),
         console_(console),
         interruption_(interruption),
-        train_(settings.data, Split::kTrain, known_vocabulary(settings)),
-        validation_(settings.data, Split::kValidation, known_vocabulary(settings)),
-        config_(resolved_config(settings, train_, planned_)),
+        source_(open_training_source(settings)),
+        config_(resolved_config(settings, *source_, planned_)),
         stream_(device_pool(config_)),
         host_(make_host_pool(stream_.device(), config_.memory.host_budget.limit())),
-        loader_(train_, batch_settings(config_), batches_stream()),
-        windows_(validation_, config_.data.batch_size, config_.data.sequence_length,
-                 batches_stream()),
+        loader_(source_->batches(config_), config_.data.prefetch_depth, batches_stream()),
+        validation_(source_->validation(config_, batches_stream())),
         directory_(settings.run.string(), settings.resume ? RunMode::kResume : RunMode::kNew) {
-    if (train_.info()) tokenizer_ = tokenizer_of_data(settings.data, config_.model.vocabulary);
+    tokenizer_ = source_->tokenizer(config_.model.vocabulary);
     // Before anything was saved another configuration breaks no promise.
     if (directory_.resumes() && has_checkpoint(directory_.paths())) check_same_run();
   }
@@ -60,25 +58,12 @@ class TrainingRun {
 
  private:
   TrainingRunResult train_or_resume();
-  /// Of data that do not say it themselves; with those that do, resolved_config compares.
-  static std::optional<std::int64_t> known_vocabulary(const TrainingRunSettings& settings) {
-    const std::int64_t wanted = settings.config.model.vocabulary;
-    if (wanted == 0 || read_data_info(settings.data)) return {};
-    return wanted;
-  }
-  static BatchSettings batch_settings(const HybridTrainerConfig& config) {
-    return {.batch_size = config.data.batch_size * config.gradient_accumulation.micro_batches,
-            .sequence_length = config.data.sequence_length,
-            .shuffle = config.data.shuffle,
-            .seed = static_cast<std::uint64_t>(config.training.seed),
-            .prefetch_depth = config.data.prefetch_depth,
-            .stretches = Stretches(config).batches()};
-  }
   /// Batches are made by the processor: in its own memory, or in pinned memory for upload.
   const Stream& batches_stream() const {
     return stream_.device().type == DeviceType::kCpu ? stream_ : host_;
   }
   void check_same_run();
+  RunData run_data() const;
   void describe(LanguageModel& model, const HybridTrainer& trainer, RunRecords& records);
   void validate(LanguageModel& model, HybridTrainer& trainer, std::optional<double>& loss,
                 std::optional<double>& of_average);
@@ -98,13 +83,13 @@ class TrainingRun {
   TrainingRunSettings settings_;
   std::ostream& console_;
   const Interruption& interruption_;
-  TokenDataset train_, validation_;
+  std::unique_ptr<const TrainingSource> source_;
   std::vector<std::string> planned_;  // what memory.plan chose, in words
   HybridTrainerConfig config_;
   Stream stream_;
   Stream host_;  // of host memory
   BatchLoader loader_;
-  EvaluationWindows windows_;
+  std::unique_ptr<EvaluationBatches> validation_;
   RunDirectory directory_;
   std::optional<HybridTrainerConfig> config_before_;  // of the run being resumed
   std::unique_ptr<Tokenizer> tokenizer_;              // of the sample, if the data have one
@@ -120,30 +105,37 @@ void TrainingRun::check_same_run() {
   const RunData data = data_of_run(directory_.paths());
   check_same_tokenizer(tokenizer_of_run(directory_.paths()).get(), tokenizer_.get(),
                        settings_.data);
-  if (data.train_tokens == 0 || data.train_tokens == train_.tokens()) return;
-  throw DataError(concat(settings_.data.string(), " has ", train_.tokens(),
-                         " training tokens, and the run was trained on ", data.train_tokens,
-                         ", where its position means another place; give --data the run's own, ",
-                         data.folder.string()));
+  check_same_data(data, source_->described());
+}
+
+RunData TrainingRun::run_data() const {
+  RunData data = source_->described();
+  if (settings_.init_from) {
+    data.base = *settings_.init_from;
+  } else if (directory_.resumes()) {
+    data.base = data_of_run(directory_.paths()).base;
+  }
+  return data;
 }
 
 void TrainingRun::describe(LanguageModel& model, const HybridTrainer& trainer,
                            RunRecords& records) {
   console_ << settings_table(config_, find_family(config_.model.family, *settings_.registry), model,
-                             trainer, train_.tokens(), settings_.data.string(), stream_)
+                             trainer, source_->described().train_tokens, settings_.data.string(),
+                             stream_)
            << std::flush;
   RunSummary& summary = records.summary();
   summary.version = project_version();
   summary.command = settings_.command;
   summary.parameters = model.parameter_count();
-  summary.effective_batch = batch_settings(config_).batch_size;
+  summary.effective_batch = config_.data.batch_size * config_.gradient_accumulation.micro_batches;
   for (Phase phase : kAllPhases)
     summary.phase(phase).precision = precision_name(trainer.dtype_of(phase));
 }
 
 void TrainingRun::validate(LanguageModel& model, HybridTrainer& trainer,
                            std::optional<double>& loss, std::optional<double>& of_average) {
-  const auto read_out = [&] { return evaluate(model, windows_, DType::kF32, stream_).loss; };
+  const auto read_out = [&] { return evaluate(model, *validation_, DType::kF32, stream_).loss; };
   loss = read_out();
   trainer.with_average([&] { of_average = read_out(); });
 }
@@ -331,11 +323,10 @@ TrainingRunResult TrainingRun::train_or_resume() {
         "the parts of one step");
   }
   places_ = std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool());
-  const auto made = make_model(config_.model, static_cast<std::uint64_t>(config_.training.seed),
-                               places_->at(config_.memory.weights), *settings_.registry);
+  const auto base = base_of_run(paths, settings_.init_from);
+  const auto made = make_run_model(config_, base, *places_, *settings_.registry);
   LanguageModel& model = *made;
-  if (settings_.init_from)
-    read_hugging_face_weights(*settings_.init_from, model, stream_, *settings_.registry);
+  if (settings_.adapter) read_adapter_weights(*settings_.adapter, model, stream_);
   HybridTrainer trainer(model, config_, stream_, places_);
   std::vector<std::string> early = planned_;  // events from before the console's records exist
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
@@ -356,9 +347,11 @@ TrainingRunResult TrainingRun::train_or_resume() {
   check_steps_left(trainer);
   const bool was_finished =
       resumed && trainer.steps_done() == config_.training.steps && end_of_run(paths) == "finished";
-  if (!was_finished) write_run_files(paths, config_, {settings_.data, train_.tokens()});
+  if (!was_finished && config_.lora.is_on() && base) write_run_base(paths, *base);
+  if (!was_finished) write_run_files(paths, config_, run_data());
   RunRecords records(paths, config_.training.steps, console_);
   records.resume_after(trainer.steps_done());
+  for (const std::string& text : source_->notes()) records.tell(text);
   for (const std::string& text : early) records.tell(text);
   trainer.on_event({});
   trainer.on_mishap([&](const std::string& text) { records.tell(text); });
@@ -374,9 +367,23 @@ TrainingRunResult TrainingRun::train_or_resume() {
   return {end, records.summary(), to_json(records.summary())};
 }
 
+/// A run that goes on has its weights from its checkpoint or, where there is none yet, from the folder
+/// that it began from.
+TrainingRunSettings with_base(TrainingRunSettings settings) {
+  const RunPaths paths{settings.run.string()};
+  if (!settings.resume || !paths.hold_a_run()) return settings;
+  if (has_checkpoint(paths)) {
+    if (!settings.config.lora.is_on()) settings.init_from.reset();
+  } else if (const RunData data = data_of_run(paths); !settings.init_from && !data.base.empty()) {
+    settings.init_from = data.base;
+  }
+  return settings;
+}
+
 }  // namespace
 
-TrainingRunResult run_training(const TrainingRunSettings& settings, std::ostream& console) {
+TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& console) {
+  const TrainingRunSettings settings = with_base(given);
   settings.config.validate(*settings.registry);
   std::optional<Interruption> own;  // made before any thread that computes
   const Interruption* interruption = settings.interruption;

@@ -204,6 +204,7 @@ PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
     return enqueue_gradient(given, stream);
   };
   if (records()) {
+    require(batch.learnt == 0, "training.cuda_graphs cannot record batches of rows of examples");
     upload_step_number();
     return recording_.run(batch, enqueue, stream_);
   }

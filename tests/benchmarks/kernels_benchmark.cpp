@@ -210,9 +210,10 @@ void attention(Benchmark& b) {
   const double operations =
       product_of(b.rows(), b.length(), kChannels);  // two products of the lower triangle
   b.product("attention_forward", kLayers, operations,
-            [&] { attention_forward(y, log_sum_exp, qkv, kHeads, b.stream()); });
-  b.product("attention_backward", kLayers, 2.5 * operations,
-            [&] { attention_backward(dqkv, dy, y, log_sum_exp, qkv, kHeads, b.stream()); });
+            [&] { attention_forward(y, log_sum_exp, qkv, Tensor(), kHeads, b.stream()); });
+  b.product("attention_backward", kLayers, 2.5 * operations, [&] {
+    attention_backward(dqkv, dy, y, log_sum_exp, qkv, Tensor(), kHeads, b.stream());
+  });
 }
 
 void orthogonalizer(Benchmark& b) {

@@ -9,11 +9,31 @@ struct AttentionCase {
   std::int64_t batch, length;
   int heads;
   std::int64_t head_size;
+  int keys = 0;  // heads of keys and values; 0: as many
+  float scale = 0, cap = 0;
+  std::int64_t window = 0;
+  std::int64_t document = 0;  // sequence b has documents of document + b tokens; 0: one
+  AttentionSpec counts() const {
+    AttentionSpec spec(heads, keys == 0 ? heads : keys);
+    spec.scale = scale;
+    spec.cap = cap;
+    spec.window = window;
+    return spec;
+  }
+  Tensor positions() const {
+    if (document == 0) return Tensor();
+    Values values;
+    for (std::int64_t b = 0; b < batch; ++b) {
+      for (std::int64_t t = 0; t < length; ++t)
+        values.push_back(static_cast<double>(t % (document + b)));
+    }
+    return tensor_of(values, {batch, length}, DType::kI32, cpu_stream());
+  }
 };
 
 std::string text(const char* what, const AttentionCase& c, DType dtype) {
-  return concat(what, " B ", c.batch, " T ", c.length, " H ", c.heads, " head ", c.head_size, " ",
-                name_of(dtype));
+  return concat(what, " B ", c.batch, " T ", c.length, " H ", c.heads, " of ", c.counts().keys,
+                " head ", c.head_size, " ", name_of(dtype));
 }
 
 /// y and log_sum_exp to be written, qkv.
@@ -22,22 +42,27 @@ Tensors forward_tensors(const AttentionCase& c, DType dtype) {
   const std::int64_t channels = c.heads * c.head_size;
   return {random_tensor({c.batch, c.length, channels}, dtype, 3, host),
           random_tensor({c.batch, c.heads, c.length}, DType::kF32, 4, host),
-          random_tensor({c.batch, c.length, 3 * channels}, dtype, 1, host)};
+          random_tensor({c.batch, c.length, c.counts().all() * c.head_size}, dtype, 1, host),
+          c.positions()};
 }
 
 /// dqkv to be written, dy, y, log_sum_exp, qkv.
 Tensors backward_tensors(const AttentionCase& c, DType dtype) {
   const Stream host = cpu_stream();
   const Tensors forward = forward_tensors(c, dtype);
-  attention_forward(forward[0], forward[1], forward[2], c.heads, host);
+  attention_forward(forward[0], forward[1], forward[2], forward[3], c.counts(), host);
   return {random_tensor(forward[2].shape(), dtype, 5, host),
-          random_tensor(forward[0].shape(), dtype, 2, host), forward[0], forward[1], forward[2]};
+          random_tensor(forward[0].shape(), dtype, 2, host),
+          forward[0],
+          forward[1],
+          forward[2],
+          forward[3]};
 }
 
 void check_forward(const AttentionCase& c, DType dtype) {
   expect_like_cpu(forward_tensors(c, dtype), tolerance_of(dtype), text("forward", c, dtype),
                   [&](const Tensors& t, const Stream& stream) {
-                    attention_forward(t[0], t[1], t[2], c.heads, stream);
+                    attention_forward(t[0], t[1], t[2], t[3], c.counts(), stream);
                   });
 }
 
@@ -45,16 +70,22 @@ void check_backward(const AttentionCase& c, DType dtype) {
   // As in tests/kernels/attention_test.cpp.
   expect_like_cpu(backward_tensors(c, dtype), dtype == DType::kF32 ? 2e-5 : 4e-2,
                   text("backward", c, dtype), [&](const Tensors& t, const Stream& stream) {
-                    attention_backward(t[0], t[1], t[2], t[3], t[4], c.heads, stream);
+                    attention_backward(t[0], t[1], t[2], t[3], t[4], t[5], c.counts(), stream);
                   });
 }
 
-constexpr AttentionCase kTensorCoreCases[] = {{2, 1, 2, 64},   {1, 17, 3, 64},  {1, 64, 1, 64},
-                                              {1, 65, 1, 64},  {1, 130, 1, 64}, {1, 200, 1, 64},
-                                              {2, 17, 1, 128}, {1, 65, 2, 128}, {1, 130, 1, 128}};
-constexpr AttentionCase kGeneralCases[] = {{2, 1, 3, 1},   {2, 17, 3, 5},  {1, 64, 1, 16},
-                                           {1, 65, 1, 33}, {1, 130, 1, 5}, {1, 65, 1, 80},
-                                           {1, 40, 1, 200}};
+constexpr AttentionCase kTensorCoreCases[] = {
+    {2, 1, 2, 64},    {1, 17, 3, 64},     {1, 64, 1, 64},    {1, 65, 1, 64},
+    {1, 130, 1, 64},  {1, 200, 1, 64},    {2, 17, 1, 128},   {1, 65, 2, 128},
+    {1, 130, 1, 128}, {1, 130, 4, 64, 2}, {2, 70, 3, 128, 1}};
+constexpr AttentionCase kGeneralCases[] = {{2, 1, 3, 1},    {2, 17, 3, 5},   {1, 64, 1, 16},
+                                           {1, 65, 1, 33},  {1, 130, 1, 5},  {1, 65, 1, 80},
+                                           {1, 40, 1, 200}, {2, 70, 6, 5, 2}};
+constexpr AttentionCase kMaskedCases[] = {
+    {1, 70, 2, 8, 1, 0.3f, 1.5f},   {1, 130, 1, 64, 1, 0, 0, 1},
+    {2, 200, 1, 64, 1, 0, 0, 70},   {2, 140, 1, 128, 1, 0, 0, 0, 37},
+    {2, 70, 2, 64, 2, 0, 0, 0, 1},  {2, 200, 4, 64, 2, 0.25f, 2, 90, 80},
+    {1, 40, 1, 200, 1, 0, 2, 9, 13}};
 
 TEST(CudaAttention, ForwardOnTensorCores) {
   for (const AttentionCase& c : kTensorCoreCases) check_forward(c, DType::kBF16);
@@ -80,6 +111,15 @@ TEST(CudaAttention, BackwardOfAnyHeadSize) {
   check_backward({1, 33, 1, 128}, DType::kF32);
 }
 
+TEST(CudaAttention, HidesCapsAndScales) {
+  for (const DType dtype : kRealTypes) {
+    for (const AttentionCase& c : kMaskedCases) {
+      check_forward(c, dtype);
+      check_backward(c, dtype);
+    }
+  }
+}
+
 TEST(CudaAttention, ForwardWithoutLogSumExp) {
   for (const std::int64_t head_size : {16, 64}) {
     const AttentionCase c{1, 20, 2, head_size};
@@ -87,7 +127,7 @@ TEST(CudaAttention, ForwardWithoutLogSumExp) {
     tensors[1] = Tensor();
     expect_like_cpu(tensors, tolerance_of(DType::kBF16), text("alone", c, DType::kBF16),
                     [&](const Tensors& t, const Stream& stream) {
-                      attention_forward(t[0], t[1], t[2], c.heads, stream);
+                      attention_forward(t[0], t[1], t[2], t[3], c.counts(), stream);
                     });
   }
 }
@@ -99,7 +139,7 @@ TEST(CudaAttention, StaysFiniteWithScoresOfThousands) {
     tensors[2] = random_tensor(tensors[2].shape(), dtype, 1, cpu_stream(), 30);
     expect_like_cpu(tensors, dtype == DType::kF32 ? 1e-3 : 2e-2, text("large", c, dtype),
                     [&](const Tensors& t, const Stream& stream) {
-                      attention_forward(t[0], t[1], t[2], c.heads, stream);
+                      attention_forward(t[0], t[1], t[2], t[3], c.counts(), stream);
                     });
   }
 }
@@ -113,7 +153,7 @@ TEST(CudaAttention, TakesMisalignedTensors) {
   expect_like_cpu(tensors, tolerance_of(DType::kBF16), "misaligned",
                   [](const Tensors& t, const Stream& stream) {
                     const Tensor qkv = t[1].rows(1, 1 + 9 * 3 * 64).view({1, 9, 192});
-                    attention_forward(t[0], t[2], qkv, 1, stream);
+                    attention_forward(t[0], t[2], qkv, Tensor(), 1, stream);
                   });
 }
 
@@ -151,7 +191,7 @@ TEST(CudaAttention, RefusesLargeHeads) {
   const Stream stream = cuda_stream();
   const Tensor qkv = Tensor::empty({1, 2, 3 * 257}, DType::kF32, MemoryKind::kActivations, stream);
   const Tensor y = Tensor::empty({1, 2, 257}, DType::kF32, MemoryKind::kActivations, stream);
-  EXPECT_THROW(attention_forward(y, Tensor(), qkv, 1, stream), Error);
+  EXPECT_THROW(attention_forward(y, Tensor(), qkv, Tensor(), 1, stream), Error);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include <string>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/kernels/loss.h"
@@ -12,7 +11,7 @@
 #include "hybrid_trainer/kernels/quantization.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/kernels/shared_moment_update.h"
-#include "tests/cuda/cuda_case.h"
+#include "tests/cuda/check_case.h"
 
 namespace hybrid_trainer::kernels {
 namespace {
@@ -20,22 +19,8 @@ namespace {
 constexpr auto kAdd = GradientMode::kAccumulate;
 constexpr auto kSet = GradientMode::kOverwrite;
 constexpr auto kPlain = Transpose::kNo;
-const Shape kOne{1}, kRow{4}, kMatrix{4, 4}, kCube{2, 4, 4}, kWide{2, 4, 12};
 
-struct Argument {
-  const char* name;
-  Shape shape;
-  DType dtype = DType::kF32;
-};
-
-/// A call of a kernel with tensors of the arguments' shapes and dtypes.
-struct Case {
-  const char* kernel;
-  std::vector<Argument> arguments;
-  std::function<void(const Tensors&, const Stream&)> call;
-};
-
-const std::vector<Case> kElementwise{
+const std::vector<DeviceCase> kElementwise{
     {"add",
      {{"y", kRow}, {"x", kRow}, {"z", kRow}},
      [](const Tensors& t, const Stream& s) { add(t[0], t[1], t[2], s); }},
@@ -62,7 +47,7 @@ const std::vector<Case> kElementwise{
      [](const Tensors& t, const Stream& s) { dropout(t[0], t[1], 0.5f, {.step_words = t[2]}, s); }},
 };
 
-const std::vector<Case> kMatmul{
+const std::vector<DeviceCase> kMatmul{
     {"matmul",
      {{"C", kMatrix}, {"A", kMatrix}, {"B", kMatrix}},
      [](const Tensors& t, const Stream& s) { matmul(t[0], t[1], kPlain, t[2], kPlain, kSet, s); }},
@@ -88,7 +73,7 @@ const std::vector<Case> kMatmul{
      [](const Tensors& t, const Stream& s) { bias_backward(t[0], t[1], kSet, s); }},
 };
 
-const std::vector<Case> kRows{
+const std::vector<DeviceCase> kRows{
     {"layer_norm_forward",
      {{"y", kMatrix},
       {"mean", kRow},
@@ -136,24 +121,7 @@ const std::vector<Case> kRows{
      [](const Tensors& t, const Stream& s) { scatter_columns(t[0], t[1], t[2], s); }},
 };
 
-const std::vector<Case> kAttention{
-    {"attention_forward",
-     {{"y", kCube}, {"log_sum_exp", {2, 2, 4}}, {"qkv", kWide}},
-     [](const Tensors& t, const Stream& s) { attention_forward(t[0], t[1], t[2], 2, s); }},
-    {"attention_backward",
-     {{"dqkv", kWide}, {"dy", kCube}, {"y", kCube}, {"log_sum_exp", {2, 2, 4}}, {"qkv", kWide}},
-     [](const Tensors& t, const Stream& s) {
-       attention_backward(t[0], t[1], t[2], t[3], t[4], 2, s);
-     }},
-    {"store_keys_values",
-     {{"key_cache", kCube}, {"value_cache", kCube}, {"qkv", kWide}},
-     [](const Tensors& t, const Stream& s) { store_keys_values(t[0], t[1], t[2], s); }},
-    {"attention_decode",
-     {{"y", {2, 4}}, {"key_cache", kCube}, {"value_cache", kCube}, {"qkv", {2, 12}}},
-     [](const Tensors& t, const Stream& s) { attention_decode(t[0], t[1], t[2], t[3], 0, 2, s); }},
-};
-
-const std::vector<Case> kUpdates{
+const std::vector<DeviceCase> kUpdates{
     {"adamw_update",
      {{"w", kRow}, {"m", kRow}, {"v", kRow}, {"g", kRow}, {"compute_copy", kRow, DType::kBF16}},
      [](const Tensors& t, const Stream& s) {
@@ -227,7 +195,7 @@ const std::vector<Case> kUpdates{
      [](const Tensors& t, const Stream& s) { decayed_step(t[0], t[1], t[2], 0.1f, 1, s); }},
 };
 
-const std::vector<Case> kPredictions{
+const std::vector<DeviceCase> kPredictions{
     {"row_and_column_means",
      {{"rows", kRow}, {"columns", kRow}, {"x", kMatrix}},
      [](const Tensors& t, const Stream& s) { row_and_column_means(t[0], t[1], t[2], 1, true, s); }},
@@ -269,7 +237,7 @@ const std::vector<Case> kPredictions{
      }},
 };
 
-const std::vector<Case> kOthers{
+const std::vector<DeviceCase> kOthers{
     {"quantize",
      {{"codes", kRow, DType::kU8}, {"scales", kOne}, {"x", kRow}},
      [](const Tensors& t, const Stream& s) {
@@ -285,16 +253,16 @@ const std::vector<Case> kOthers{
      [](const Tensors& t, const Stream& s) {
        dot(t[0], {&t[1], 1}, {&t[2], 1}, s);
      }},
-    {"mean",
+    {"quotient",
      {{"result", kOne, DType::kF64}, {"x", kRow}},
-     [](const Tensors& t, const Stream& s) { mean(t[0], t[1], s); }},
+     [](const Tensors& t, const Stream& s) { quotient(t[0], t[1], 4, s); }},
     {"find_all_bits",
      {{"bits", kOne, DType::kI32}, {"x", kRow}},
      [](const Tensors& t, const Stream& s) { find_all_bits(t[0], t[1], s); }},
 };
 
 /// Tensors for the case on the stream's device, all but the one at `elsewhere`.
-Tensors tensors_of(const Case& one, std::size_t elsewhere, const Stream& stream,
+Tensors tensors_of(const DeviceCase& one, std::size_t elsewhere, const Stream& stream,
                    const Stream& other) {
   Tensors tensors;
   for (const Argument& argument : one.arguments) {
@@ -305,7 +273,7 @@ Tensors tensors_of(const Case& one, std::size_t elsewhere, const Stream& stream,
   return tensors;
 }
 
-void expect_refused(const Case& one, std::size_t elsewhere, const Stream& stream,
+void expect_refused(const DeviceCase& one, std::size_t elsewhere, const Stream& stream,
                     const Stream& other) {
   const std::string wanted =
       concat(one.kernel, ": ", one.arguments[elsewhere].name, " is on ", name_of(other.device()),
@@ -319,14 +287,12 @@ void expect_refused(const Case& one, std::size_t elsewhere, const Stream& stream
   }
 }
 
-class CheckDevice : public ::testing::TestWithParam<const std::vector<Case>*> {};
-
 TEST_P(CheckDevice, EveryTensorIsOnTheStreamsDevice) {
   const Stream host = cpu_stream();
   const Stream device = cuda_stream();
   const Stream simulated(
       MemoryPool::create("simulated", {}, simulated_memory({DeviceType::kCuda})));
-  for (const Case& one : *GetParam()) {
+  for (const DeviceCase& one : *GetParam()) {
     for (std::size_t i = 0; i < one.arguments.size(); ++i) {
       expect_refused(one, i, device, host);
       expect_refused(one, i, simulated, host);
@@ -341,7 +307,7 @@ TEST_P(CheckDevice, EveryTensorIsOnTheStreamsDevice) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, CheckDevice,
-                         ::testing::Values(&kElementwise, &kMatmul, &kRows, &kAttention, &kUpdates,
+                         ::testing::Values(&kElementwise, &kMatmul, &kRows, &kUpdates,
                                            &kPredictions, &kOthers),
                          [](const auto& info) { return info.param->front().kernel; });
 

@@ -1,4 +1,5 @@
 #include "hybrid_trainer/kernels/loss.h"
+#include "hybrid_trainer/core/batch.h"
 
 #include "tests/cuda/cuda_case.h"
 
@@ -11,9 +12,10 @@ struct LossCase {
 
 /// {losses, logits, targets}.
 Tensors tensors_of(const LossCase& c, DType dtype, const Stream& host) {
+  const Tensor targets = random_ids({c.rows}, c.vocabulary, 3, host);
+  if (c.rows > 2) targets.data<std::int32_t>()[1] = kNoTarget;
   return {random_tensor({c.rows}, DType::kF32, 1, host),
-          random_tensor({c.rows, c.stride}, dtype, 2, host, 4),
-          random_ids({c.rows}, c.vocabulary, 3, host)};
+          random_tensor({c.rows, c.stride}, dtype, 2, host, 4), targets};
 }
 
 double loss_tolerance(DType dtype) { return dtype == DType::kF32 ? 1e-5 : 1e-2; }
@@ -70,7 +72,7 @@ TEST(CudaLoss, OfATargetOutsideTheVocabularyIsNan) {
   for (DType dtype : kRealTypes) {
     const Tensors tensors = tensors_of({4, 50, 56}, dtype, host);
     std::int32_t* const targets = tensors[2].data<std::int32_t>();
-    targets[0] = -1;
+    targets[0] = -2;
     targets[1] = 50;
     targets[2] = 2000000000;
     in_several_orders([&] {

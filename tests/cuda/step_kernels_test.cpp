@@ -107,10 +107,11 @@ TEST_F(CudaStepKernels, Attention) {
   const Tensor qkv = noise({b, t, 3 * c}, kStepType, 1, 2), y = noise({b, t, c}, kStepType, 2);
   const Tensor lse = noise({b, sizes_.heads, t}, DType::kF32, 3);
   const Tensor dy = noise({b, t, c}, kStepType, 4), dqkv = noise({b, t, 3 * c}, kStepType, 5);
-  const Tensor found =
-      same_each_time({y, lse}, [&] { attention_forward(y, lse, qkv, sizes_.heads, stream_); })[0];
-  const Tensor back = same_each_time(
-      {dqkv}, [&] { attention_backward(dqkv, dy, y, lse, qkv, sizes_.heads, stream_); })[0];
+  const Tensor found = same_each_time(
+      {y, lse}, [&] { attention_forward(y, lse, qkv, Tensor(), sizes_.heads, stream_); })[0];
+  const Tensor back = same_each_time({dqkv}, [&] {
+    attention_backward(dqkv, dy, y, lse, qkv, Tensor(), sizes_.heads, stream_);
+  })[0];
   for (const std::int64_t sequence : {std::int64_t{0}, b - 1}) {
     const int head = sequence == 0 ? 0 : sizes_.heads - 1;
     const std::int64_t begin = head * sizes_.head_size;

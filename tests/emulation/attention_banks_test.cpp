@@ -18,8 +18,8 @@ TEST(EmulatedTensorCore, AttentionReadsItsTilesWithoutBankConflicts) {
     const Tensor y = empty({1, 66, head_size}, DType::kBF16);
     const Tensor log_sum_exp = empty({1, 1, 66}, DType::kF32);
     emulation::bank_conflicts() = 0;
-    attention_forward(y, log_sum_exp, qkv, 1, stream);
-    attention_backward(qkv, y, y, log_sum_exp, qkv, 1, stream);
+    attention_forward(y, log_sum_exp, qkv, Tensor(), 1, stream);
+    attention_backward(qkv, y, y, log_sum_exp, qkv, Tensor(), 1, stream);
     stream.synchronize();
     EXPECT_EQ(emulation::bank_conflicts(), 0) << head_size;
   }

@@ -67,6 +67,9 @@ inline int lane() { return static_cast<int>(place().thread.x) % kLanes; }
 #define blockDim (::hybrid_trainer::emulation::place().threads)
 #define gridDim (::hybrid_trainer::emulation::place().blocks)
 
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+
 inline void __syncthreads() { hybrid_trainer::emulation::synchronize_block(); }
 inline void __syncwarp(unsigned int mask = 0xFFFFFFFFu) {
   hybrid_trainer::emulation::exchange(mask, char{});

@@ -36,13 +36,14 @@ TEST_F(OutputFolderTest, LeavesNothingWithoutACommit) {
 }
 
 TEST_F(OutputFolderTest, ReplacesAFolderOnlyWhereItIsTold) {
-  fs::create_directory(path_);
-  write_bytes(path_ + "/old", "x");
   {
-    OutputFolder output(path_, Existing::kRefuse);
-    output.create();
-    EXPECT_THROW(output.commit(), CannotCreate);
+    OutputFolder late(path_, Existing::kRefuse);
+    late.create();
+    fs::create_directory(path_);
+    write_bytes(path_ + "/old", "x");
+    EXPECT_THROW(late.commit(), CannotCreate);
   }
+  EXPECT_THROW(OutputFolder(path_, Existing::kRefuse).create(), CannotCreate);
   EXPECT_EQ(read_bytes(path_ + "/old"), "x");
   OutputFolder output(path_, Existing::kReplace);
   write_bytes(output.create() / "new", "x");

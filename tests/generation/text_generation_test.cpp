@@ -54,13 +54,14 @@ class TextGeneration : public ::testing::Test {
 TEST_F(TextGeneration, CachedLogitsEqualUncachedOnesAlsoBeyondTheContext) {
   const auto gpt2_owner = model(61);
   LanguageModel& gpt2 = *gpt2_owner;
-  CachedDecoder decoder(gpt2, stream_);
+  CachedDecoder decoder(gpt2, DType::kF32, stream_);
   std::vector<std::int32_t> text;
   for (int step = 0; step < 20; ++step) {
     std::vector<std::int32_t> fresh{(step * 17 + 5) % 61};
     if (step == 0) fresh = {1, 50, 7};
     text.insert(text.end(), fresh.begin(), fresh.end());
-    const auto cached = decoder.logits_after(fresh);
+    decoder.see(text);
+    const auto cached = decoder.logits();
     ASSERT_EQ(cached.size(), 61u);
     ASSERT_LE(decoder.window(), kContext);
 
@@ -77,14 +78,85 @@ TEST_F(TextGeneration, CachedLogitsEqualUncachedOnesAlsoBeyondTheContext) {
 TEST_F(TextGeneration, StartsAnewWithHalfTheContextWhereTheTextOutgrowsIt) {
   const auto gpt2_owner = model(61);
   LanguageModel& gpt2 = *gpt2_owner;
-  CachedDecoder decoder(gpt2, stream_);
+  CachedDecoder decoder(gpt2, DType::kF32, stream_);
   std::vector<std::int32_t> prompt(kContext, 2);
-  decoder.logits_after(prompt);
+  decoder.see(prompt);
   EXPECT_EQ(decoder.window(), kContext);
-  decoder.logits_after(std::vector<std::int32_t>{3});
+  prompt.push_back(3);
+  decoder.see(prompt);
   EXPECT_EQ(decoder.window(), kContext / 2);
-  decoder.logits_after(std::vector<std::int32_t>{4});
+  prompt.push_back(4);
+  decoder.see(prompt);
   EXPECT_EQ(decoder.window(), kContext / 2 + 1);
+}
+
+TEST_F(TextGeneration, WhatIsSeenTogetherHasTheBitsOfOneByOne) {
+  const auto gpt2 = model(61);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    gpt2->visit_parameters([&](Parameter& p) { p.compute_in(dtype, stream_); });
+    CachedDecoder together(*gpt2, dtype, stream_), alone(*gpt2, dtype, stream_);
+    const std::vector<std::int32_t> text{1, 50, 7, 33, 2, 60, 9};
+    together.see(std::span(text).first(3));
+    together.see(text, 3);
+    for (std::size_t i = 0; i <= 3; ++i) {
+      alone.see(std::span(text).first(i == 0 ? 3 : 3 + i));
+      alone.see(std::span(text).first(4 + i));
+      const auto at = static_cast<std::int64_t>(i);
+      EXPECT_TRUE(std::ranges::equal(together.logits(at), alone.logits())) << i;
+    }
+  }
+}
+
+TEST_F(TextGeneration, AnotherTextIsSeenFromWhereItDiffers) {
+  const auto gpt2 = model(61);
+  CachedDecoder kept(*gpt2, DType::kF32, stream_), fresh(*gpt2, DType::kF32, stream_);
+  kept.see(std::vector<std::int32_t>{5, 6, 7, 8, 9});
+  const std::vector<std::int32_t> other{5, 6, 1};
+  kept.see(other);
+  fresh.see(std::span(other).first(2));
+  fresh.see(other);
+  EXPECT_TRUE(std::ranges::equal(kept.logits(), fresh.logits()));
+  kept.see(std::vector<std::int32_t>(20, 3));
+  EXPECT_LE(kept.window(), kContext);
+  kept.see(other);
+  EXPECT_EQ(kept.window(), 3);
+  for (std::size_t v = 0; v < 61; ++v) EXPECT_NEAR(kept.logits()[v], fresh.logits()[v], 1e-5);
+}
+
+TEST_F(TextGeneration, ADraftChangesNoText) {
+  const auto large = model(256),
+             small =
+                 make_model({.layers = 1, .heads = 1, .width = 16, .context = 5, .vocabulary = 256},
+                            8, stream_);
+  const auto bytes = make_byte_tokenizer();
+  std::int64_t drafted = 0, taken = 0;
+  const auto text_of = [&](DraftModel* draft, const GenerationSettings& settings) {
+    std::string text;
+    CachedDecoder decoder(*large, DType::kF32, stream_);
+    const auto result = continue_text(decoder, draft, *bytes, bytes->encode("To be"), settings,
+                                      [&](std::string_view piece) { text += piece; });
+    drafted += result.drafted, taken += result.taken;
+    EXPECT_LE(result.tokens, settings.tokens);
+    return text;
+  };
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    for (const double temperature : {0.0, 0.1, 1.0}) {
+      GenerationSettings settings{.tokens = 30,
+                                  .sampling = {.temperature = temperature,
+                                               .repetition_penalty = seed % 2 == 0 ? 1.0 : 1.3,
+                                               .seed = seed}};
+      if (seed == 3) settings.stop = {"e", "\x01"};
+      DraftModel other(*small, DType::kF32, stream_), same(*large, DType::kF32, stream_);
+      const std::string text = text_of(nullptr, settings);
+      EXPECT_EQ(drafted, 0);
+      EXPECT_EQ(text_of(&other, settings), text);
+      drafted = 0;
+      EXPECT_EQ(text_of(&same, settings), text);
+      EXPECT_GT(drafted, 0);
+      EXPECT_GT(taken, 0);
+      drafted = taken = 0;
+    }
+  }
 }
 
 TEST_F(TextGeneration, SameSeedSameText) {

@@ -46,7 +46,7 @@ class HuggingFace : public ::testing::Test {
                           const boost::json::object& changes = {}) {
     boost::json::object config{{"model_type", "gpt2"}, {"vocab_size", 61}, {"n_positions", 16},
                                {"n_embd", 32},         {"n_layer", 2},     {"n_head", 2},
-                               {"resid_pdrop", 0.25},  {"some_new_key", 1}};
+                               {"resid_pdrop", 0.25}};
     for (const auto& [key, value] : changes) config[key] = value;
     const fs::path folder = folder_ / concat("hf", folders_++);
     fs::create_directories(folder);
@@ -222,6 +222,10 @@ TEST_F(HuggingFace, ConfigKeysThatChangeTheMathematicsAreNamed) {
   const std::string stranger = make_folder(weights, {{"model_type", "gpt_neo"}});
   expect_words(message_of([&] { read_hugging_face_model_config(stranger, 0); }),
                {"model_type", "gpt_neo", "want \"gpt2\"", "config.json"});
+  const std::string quantized =
+      make_folder(weights, {{"quantization_config", boost::json::object{{"load_in_4bit", true}}}});
+  expect_words(message_of([&] { read_hugging_face_model_config(quantized, 0); }),
+               {"quantization_config", "the folder that they were made from"});
   EXPECT_NO_THROW(read_hugging_face_model_config(
       make_folder(weights, {{"n_inner", 128},
                             {"activation_function", "gelu_pytorch_tanh"},

@@ -160,7 +160,6 @@ TEST(Elementwise, ThrowsOnOtherShapesAndDtypes) {
   const Tensor half = random_tensor(kOdd, DType::kBF16, 13, stream);
   EXPECT_THROW(add(x, x, small, stream), ShapeMismatch);
   EXPECT_THROW(gelu_forward(x, half, stream), Error);
-  EXPECT_THROW(scale(half, half, 2, stream), Error);
   EXPECT_THROW(cast(small, x, stream), ShapeMismatch);
   EXPECT_THROW(dropout(x, x, 1.0f, {}, stream), Error);
   EXPECT_THROW(add(x, x, Tensor(), stream), ShapeMismatch);
@@ -177,6 +176,71 @@ TEST(Normalize, DividesByTheRootAndTheFloor) {
   sum_of_squares(squares, {&x, 1}, stream);
   normalize(x, x, squares, 1e-7, stream);
   expect_close(x, {0, 0, 0}, 0);
+}
+
+double gated(Gate gate, double g) {
+  if (gate == Gate::kSilu) return g / (1 + std::exp(-g));
+  return g / 2 * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
+}
+
+TEST(Gated, MatchesReferenceAndFiniteDifferences) {
+  const Stream stream = cpu_stream();
+  for (const Gate gate : {Gate::kSilu, Gate::kGelu}) {
+    for (const DType dtype : kRealTypes) {
+      const Tensor x = random_tensor({3, 2 * 21}, dtype, 1, stream, 2);
+      const Tensor y = Tensor::empty({3, 21}, dtype, MemoryKind::kActivations, stream);
+      gated_forward(y, x, gate, stream);
+      const Values in = values_of(x);
+      Values wanted;
+      for (std::size_t row = 0; row < 3; ++row) {
+        for (std::size_t i = 0; i < 21; ++i)
+          wanted.push_back(gated(gate, in[row * 42 + i]) * in[row * 42 + 21 + i]);
+      }
+      expect_close(y, wanted, tolerance_of(dtype));
+    }
+    const Tensor x = random_tensor({2, 10}, DType::kF32, 1, stream, 2);
+    const Tensor dy = random_tensor({2, 5}, DType::kF32, 2, stream);
+    const Tensor y = Tensor::empty_like(dy, MemoryKind::kActivations, stream);
+    const Values wanted = finite_differences(x, values_of(dy), 1e-2, [&] {
+      gated_forward(y, x, gate, stream);
+      return values_of(y);
+    });
+    const Tensor apart = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+    gated_backward(apart, dy, x, gate, stream);
+    expect_close(apart, wanted, 1e-3);
+    gated_backward(x, dy, x, gate, stream);
+    expect_same_bits(x, apart);
+  }
+}
+
+TEST(Cap, MatchesReferenceAndFiniteDifferences) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor x = random_tensor({3, 11}, dtype, 1, stream, 4);
+    const Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+    cap_forward(y, x, 3, stream);
+    Values wanted;
+    for (const double value : values_of(x)) wanted.push_back(3 * std::tanh(value / 3));
+    expect_close(y, wanted, tolerance_of(dtype));
+  }
+  const Tensor x = random_tensor({2, 7}, DType::kF32, 1, stream, 2);
+  const Tensor dy = random_tensor({2, 7}, DType::kF32, 2, stream);
+  const Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  const auto forward = [&] {
+    cap_forward(y, x, 2, stream);
+    return values_of(y);
+  };
+  const Values wanted = finite_differences(x, values_of(dy), 1e-2, forward);
+  forward();
+  cap_backward(dy, dy, y, 2, stream);
+  expect_close(dy, wanted, 1e-3);
+}
+
+TEST(Scale, TakesBf16) {
+  const Stream stream = cpu_stream();
+  const Tensor x = tensor_of({1, -3}, {2}, DType::kBF16, stream);
+  scale(x, x, 0.5f, stream);
+  expect_close(x, {0.5, -1.5}, 0);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "hybrid_trainer/kernels/loss.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/kernels/reductions.h"
 
 #include <algorithm>
@@ -57,6 +58,27 @@ TEST(SoftmaxCrossEntropy, LeavesLogitsWithoutGradientScale) {
   softmax_cross_entropy(losses, logits, targets, 60, 0.0f, stream);
   expect_same_bits(logits, before);
   expect_close(losses, reference(before, targets, 60, 0).losses, 1e-6);
+}
+
+TEST(SoftmaxCrossEntropy, OfATargetThatIsNotLearntIsNothing) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor logits = random_tensor({9, 64}, dtype, 3, stream), before = clone(logits, stream);
+    const Tensor targets = random_ids({9}, 60, 4, stream);
+    const LossReference wanted = reference(logits, targets, 60, 1);
+    for (const int row : {0, 4, 8}) targets.data<std::int32_t>()[row] = kNoTarget;
+    const Tensor losses = Tensor::empty({9}, DType::kF32, MemoryKind::kActivations, stream);
+    softmax_cross_entropy(losses, logits, targets, 60, 0.0f, stream);
+    expect_same_bits(logits, before);
+    softmax_cross_entropy(losses, logits, targets, 60, 1.0f, stream);
+    for (int row = 0; row < 9; ++row) {
+      const bool learnt = row % 4 != 0;
+      EXPECT_NEAR(losses.data<float>()[row], learnt ? wanted.losses[row] : 0.0, 1e-5) << row;
+      const Values gradient = values_of(logits.rows(row, row + 1));
+      for (std::size_t i = 0; i < 64; ++i)
+        EXPECT_NEAR(gradient[i], learnt ? wanted.gradient[row * 64 + i] : 0.0, 1e-2) << row;
+    }
+  }
 }
 
 TEST(SoftmaxCrossEntropy, NaNLogitGivesNaNLoss) {

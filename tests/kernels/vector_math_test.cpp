@@ -27,6 +27,16 @@ TEST(VectorMath, ExponentialStaysFiniteAndKeepsNaN) {
   EXPECT_TRUE(std::isnan(exponential(-std::numeric_limits<float>::quiet_NaN())));
 }
 
+TEST(VectorMath, HyperbolicTangentIsExactToTheStatedError) {
+  for (double x = -20; x <= 20; x += 0.00137) {
+    const auto argument = static_cast<float>(x);
+    ASSERT_NEAR(static_cast<double>(hyperbolic_tangent(argument)),
+                std::tanh(static_cast<double>(argument)), 1.2e-7)
+        << x;
+  }
+  EXPECT_EQ(hyperbolic_tangent(1e30f), 1.0f);
+}
+
 TEST(VectorMath, StoreRoundsLikeCore) {
   for (std::uint32_t bits = 0; bits < 0xFFFF0000u; bits += 0x3FF7u) {
     const float value = std::bit_cast<float>(bits);

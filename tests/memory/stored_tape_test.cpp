@@ -74,7 +74,7 @@ TEST_P(StoredTapeTest, ChangesNoBitAndLeavesTheDeviceFree) {
     EXPECT_TRUE(same_bits(away.gradients[i], device.gradients[i])) << i;
   EXPECT_GT(device.device_bytes, 10000u);
   // The last one may be on its way.
-  EXPECT_LE(away.device_bytes, GetParam() == "file" ? device.device_bytes / 4 : 0u);
+  EXPECT_LE(away.device_bytes, GetParam() == std::string("file") ? device.device_bytes / 4 : 0u);
   EXPECT_EQ(device.home_bytes, 0u);
   EXPECT_GE(away.home_bytes, device.device_bytes);
 }

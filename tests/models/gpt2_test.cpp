@@ -204,7 +204,7 @@ TEST_F(Gpt2Test, GeneratesWithCachesWhatTheFullForwardSays) {
   };
   for (std::int64_t t = 4; t <= time; ++t) {
     const Tensor got =
-        model->next_logits(t == 4 ? part(0, 4) : part(t - 1, t), *state, pass, stream_);
+        model->next_logits(t == 4 ? part(0, 4) : part(t - 1, t), *state, 1, pass, stream_);
     EXPECT_EQ(state->position(), t);
     ASSERT_EQ(got.shape(), (Shape{1, columns}));
     EXPECT_LT(relative_error(got, wanted.rows(t - 1, t)), 1e-5) << t;

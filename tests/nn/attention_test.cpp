@@ -55,12 +55,6 @@ TEST_F(AttentionTest, IsCausal) {
   EXPECT_FALSE(same_bits(rows(before, kTime - 1, kTime), rows(after, kTime - 1, kTime)));
 }
 
-TEST_F(AttentionTest, RefusesSeveralPositionsBehindAFilledCache) {
-  const auto cache = layer_.make_state(1, kCapacity, DType::kF32, stream_);
-  const Tensor x = normal_tensor({1, 2, kWidth}, 1, stream_);
-  EXPECT_THROW(layer_.decode(x, Tensor{}, 3, cache.get(), pass_, stream_), Error);
-}
-
 TEST_F(AttentionTest, QueriesKeysAndValuesOfEachHeadAreABlockOfTheirMatrix) {
   std::vector<std::string> blocks;
   layer_.visit_parameters(

@@ -1,4 +1,5 @@
 #include "hybrid_trainer/nn/language_head.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/kernels/reductions.h"
 
 #include <gtest/gtest.h>
@@ -20,10 +21,11 @@ class LanguageHeadTest : public ::testing::Test {
     double loss;
     Tensor dx;
   };
-  Result run(const Tensor& x, const Tensor& targets, float gradient_scale) {
+  Result run(const Tensor& x, const Tensor& targets, float gradient_scale, double divisor = 0) {
     PlainTape tape{Pass{}};
-    const double loss =
-        kernels::wait_for_value(head_.loss(x, targets, gradient_scale, tape, stream_), stream_);
+    if (divisor == 0) divisor = static_cast<double>(x.size(0));
+    const double loss = kernels::wait_for_value(
+        head_.loss(x, targets, divisor, gradient_scale, tape, stream_), stream_);
     return {loss, head_.backward(tape, stream_)};
   }
   const Stream stream_ = test_stream();
@@ -62,6 +64,20 @@ TEST_F(LanguageHeadTest, LossIsThatOfTheSoftmax) {
     wanted += (std::log(sum) - values[targets_.data<std::int32_t>()[row]]) / 2;
   }
   EXPECT_NEAR(run(x_.rows(0, 2), targets_.rows(0, 2), 1).loss, wanted, 1e-5);
+}
+
+TEST_F(LanguageHeadTest, WhatIsNotLearntHasNoPartInLossAndGradients) {
+  const Result some = run(x_.rows(40, 60), targets_.rows(40, 60), 1);
+  const std::vector<double> gradient = values_of(table_.gradient());
+  const Tensor targets = random_tokens({kRows}, kVocabulary, 4, stream_);
+  for (std::int64_t i = 0; i < kRows; ++i)
+    if (i < 40 || i >= 60) targets.data<std::int32_t>()[i] = kNoTarget;
+  step_.begin();
+  const Result all = run(x_, targets, 1, 20);
+  EXPECT_NEAR(all.loss, some.loss, 1e-6 * some.loss);
+  EXPECT_LT(relative_error(values_of(table_.gradient()), gradient), 1e-6);
+  EXPECT_LT(relative_error(values_of(all.dx.rows(40, 60)), values_of(some.dx)), 1e-6);
+  for (const double value : values_of(all.dx.rows(0, 40))) ASSERT_EQ(value, 0);
 }
 
 TEST_F(LanguageHeadTest, ScalesGradientsAndLeavesThePaddingAlone) {

@@ -6,8 +6,11 @@
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/embedding.h"
 #include "hybrid_trainer/nn/feed_forward.h"
+#include "hybrid_trainer/nn/gated_feed_forward.h"
 #include "hybrid_trainer/nn/language_head.h"
 #include "hybrid_trainer/nn/layer_norm.h"
+#include "hybrid_trainer/nn/rms_norm.h"
+#include "hybrid_trainer/nn/rotary_table.h"
 #include "hybrid_trainer/nn/transformer_block.h"
 #include "support/gradient_check.h"
 
@@ -120,6 +123,113 @@ Differentiable feed_forward_without_biases(const Stream& stream) {
       stream, BlockSpec{.width = kWidth, .inner_width = 3 * kWidth, .biases = false});
 }
 
+BlockSpec llama_like() {
+  static RotaryTable rotary(100, {}, kTime, 6);
+  return {.width = kWidth,
+          .heads = 4,
+          .head_size = 6,
+          .inner_width = 9,
+          .biases = false,
+          .norm_epsilon = 0.1f,
+          .norm = NormKind::kRootMeanSquare,
+          .key_heads = 2,
+          .gated = true,
+          .rotary = &rotary};
+}
+Differentiable rms_norm(const Stream& stream) {
+  return of_module(std::make_shared<RmsNorm>("norm", kWidth, kernels::RmsNormSpec{0.1f}, stream),
+                   {kBatch, kTime, kWidth}, stream);
+}
+Differentiable grouped_attention(const Stream& stream) {
+  return branch<Attention>(stream, llama_like());
+}
+Differentiable gated_feed_forward(const Stream& stream) {
+  return branch<GatedFeedForward>(stream, llama_like());
+}
+Differentiable llama_block(const Stream& stream) {
+  return of_module(std::make_shared<TransformerBlock>(1, llama_like(), stream),
+                   {kBatch, kTime, kWidth}, stream);
+}
+
+/// With all that tells families apart.
+BlockSpec gemma_like() {
+  BlockSpec spec = llama_like();
+  spec.norm = NormKind::kRootMeanSquareOnePlus;
+  spec.gate = kernels::Gate::kGelu;
+  spec.biases = true;
+  spec.output_bias = spec.feed_forward_biases = false;
+  spec.query_key_norm = spec.sandwich = true;
+  spec.attention_scale = 0.7f;
+  spec.attention_cap = 1.5f;
+  spec.window = 3;
+  return spec;
+}
+Differentiable normed_attention(const Stream& stream) {
+  return branch<Attention>(stream, gemma_like());
+}
+Differentiable gemma_block(const Stream& stream) {
+  return of_module(std::make_shared<TransformerBlock>(1, gemma_like(), stream),
+                   {kBatch, kTime, kWidth}, stream);
+}
+Differentiable gemma_block_with_dropout(const Stream& stream) {
+  BlockSpec spec = gemma_like();
+  spec.dropout = 0.25f;
+  return of_module(std::make_shared<TransformerBlock>(1, spec, stream), {kBatch, kTime, kWidth},
+                   stream);
+}
+
+/// Outputs 0–3 and 6 have adapters, whose inputs are dropped.
+Differentiable adapted_linear(const Stream& stream) {
+  const auto linear = std::make_shared<Linear>("linear", kWidth, 7, stream);
+  linear->set_adapter({{"q", 0, 4}, {"v", 6, 1}},
+                      {.rank = 2, .scale = 0.7, .dropout = 0.25, .site = 3}, stream);
+  Differentiable f = of_module(linear, {kBatch, kTime, 7}, stream);
+  f.pass.seed = 5;
+  return f;
+}
+
+/// Magnitudes alone, and x: the gradients of A and B take the rows' norms for constants.
+Differentiable adapted_linear_with_magnitudes(const Stream& stream) {
+  const auto linear = std::make_shared<Linear>("linear", kWidth, 7, stream);
+  randomize([&](const ParameterVisitor& visit) { linear->visit_parameters(visit); }, stream);
+  linear->set_adapter({{"q", 0, 4}, {"v", 6, 1}}, {.rank = 2, .scale = 0.7, .decomposed = true},
+                      stream);
+  Differentiable f = of_module(linear, {kBatch, kTime, 7}, stream);
+  f.visit_parameters = [=](const ParameterVisitor& visit) {
+    linear->visit_parameters([&](Parameter& parameter) {
+      if (parameter.name().ends_with("vector")) return visit(parameter);
+      parameter.freeze();
+    });
+  };
+  return f;
+}
+
+/// Each linear map has an adapter, the first one in two parts; their weights are frozen.
+Differentiable with_adapters(const BlockSpec& spec, const Stream& stream) {
+  const auto block = std::make_shared<TransformerBlock>(1, spec, stream);
+  block->visit_linears([&](Linear& linear) {
+    const std::int64_t rows = linear.weight().shape()[0];
+    linear.set_adapter({{"first", 0, rows / 3}, {"last", rows / 2, rows - rows / 2}},
+                       {.rank = 2, .scale = 0.7}, stream);
+  });
+  Differentiable f = of_module(block, {kBatch, kTime, kWidth}, stream);
+  f.visit_parameters = [=](const ParameterVisitor& visit) {
+    block->visit_parameters([&](Parameter& parameter) {
+      if (is_of_adapter(parameter)) return visit(parameter);
+      parameter.freeze();
+      std::fill_n(master_of(parameter).data<float>(), parameter.elements(), 0.125f);
+      master_of(parameter).data<float>()[0] = 0.5f;
+    });
+  };
+  return f;
+}
+Differentiable adapted_block(const Stream& stream) {
+  return with_adapters({kWidth, kHeads, kWidth / kHeads, 4 * kWidth}, stream);
+}
+Differentiable adapted_llama_block(const Stream& stream) {
+  return with_adapters(llama_like(), stream);
+}
+
 Differentiable embedding(const Stream& stream) {
   const auto table = std::make_shared<Embedding>(16, kTime + 2, kWidth, stream);
   const Tensor tokens = random_tokens({kBatch, kTime}, 11, 1, stream);
@@ -127,8 +237,9 @@ Differentiable embedding(const Stream& stream) {
   f.forward = [=, &stream](ActivationTape& tape) {
     return projected(table->forward(tokens, 0, tape.pass(), stream), stream);
   };
-  f.backward = [=, &stream](ActivationTape&) {
-    table->backward(projection_gradient({kBatch, kTime, kWidth}, stream), tokens, stream);
+  f.backward = [=, &stream](ActivationTape& tape) {
+    table->backward(projection_gradient({kBatch, kTime, kWidth}, stream), tokens, tape.pass(),
+                    stream);
     return Tensor{};
   };
   f.visit_parameters = [=](const ParameterVisitor& visit) { table->visit_parameters(visit); };
@@ -136,22 +247,26 @@ Differentiable embedding(const Stream& stream) {
 }
 
 Differentiable head(std::int64_t rows, std::int64_t width, std::int64_t vocabulary,
-                    std::int64_t padded, const Stream& stream) {
+                    std::int64_t padded, const Stream& stream, float cap = 0) {
   const auto table =
       std::make_shared<Parameter>("wte.weight", Shape{padded, width}, Role::kEmbedding, stream);
-  const auto head = std::make_shared<LanguageHead>(*table, vocabulary);
+  const auto head = std::make_shared<LanguageHead>(*table, vocabulary, cap);
   const Tensor targets = random_tokens({rows}, vocabulary, 2, stream);
   Differentiable f;
   f.x = normal_tensor({rows, width}, 3, stream);
   const Tensor x = f.x;
   f.forward = [=, &stream](ActivationTape& tape) {
-    return kernels::wait_for_value(head->loss(x, targets, 1.0f, tape, stream), stream);
+    return kernels::wait_for_value(
+        head->loss(x, targets, static_cast<double>(rows), 1.0f, tape, stream), stream);
   };
   f.backward = [=, &stream](ActivationTape& tape) { return head->backward(tape, stream); };
   f.visit_parameters = [=](const ParameterVisitor& visit) { visit(*table); };
   return f;
 }
 Differentiable language_head(const Stream& stream) { return head(10, kWidth, 21, 32, stream); }
+Differentiable capped_language_head(const Stream& stream) {
+  return head(10, kWidth, 21, 32, stream, 1.5f);
+}
 /// 64 rows a chunk: the fewest, which the wide table forces.
 Differentiable language_head_in_three_chunks(const Stream& stream) {
   return head(130, 3, 262100, 262144, stream);
@@ -177,8 +292,20 @@ constexpr Case kCases[] = {
     {"LinearWithoutBias", linear_without_bias},
     {"AttentionWithoutBiases", attention_without_biases},
     {"FeedForwardWithoutBiases", feed_forward_without_biases},
+    {"RmsNorm", rms_norm},
+    {"GroupedAttention", grouped_attention},
+    {"GatedFeedForward", gated_feed_forward},
+    {"LlamaBlock", llama_block},
+    {"NormedAttention", normed_attention},
+    {"GemmaBlock", gemma_block, {.step = 4e-3, .relative = 1e-3}},
+    {"GemmaBlockWithDropout", gemma_block_with_dropout, {.step = 4e-3, .relative = 1e-3}},
+    {"AdaptedLinear", adapted_linear},
+    {"AdaptedLinearWithMagnitudes", adapted_linear_with_magnitudes},
+    {"AdaptedBlock", adapted_block},
+    {"AdaptedLlamaBlock", adapted_llama_block},
     {"Embedding", embedding},
     {"LanguageHead", language_head},
+    {"CappedLanguageHead", capped_language_head},
     {"LanguageHeadInThreeChunks", language_head_in_three_chunks, {.step = 2e-2, .directions = 1}},
 };
 

@@ -128,6 +128,75 @@ TEST(TrainedRun, AnExportedModelTrainsOn) {
   EXPECT_NEAR(after, before, 1e-5);
 }
 
+/// The trained run as a Hugging Face folder with the data's tokenizer and a chat template.
+fs::path chat_model() {
+  const fs::path folder = trained_folder() / "chat";
+  if (fs::exists(folder)) return folder;
+  in_trained_folder({"export", "run", "--output", "chat"});
+  fs::copy(trained_folder() / "data/tokenizer.json", folder);
+  write_text(folder / "chat_template.jinja",
+             "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %} {% "
+             "endif %}");
+  return folder;
+}
+
+TEST(TrainedRun, AHuggingFaceFolderIsEvaluatedAndSampledAsTheRun) {
+  chat_model();
+  const auto loss = [](const std::vector<std::string>& arguments) {
+    return only_object(in_trained_folder(arguments).output).at("loss").to_number<double>();
+  };
+  const double of_run = loss({"eval", "run", "--json"});
+  EXPECT_NEAR(loss({"eval", "chat", "--data", "data", "--sequence-length", "16", "--json"}), of_run,
+              1e-6);
+  EXPECT_NE(loss({"eval", "run", "--sequence-length", "8", "--json"}), of_run);
+  const auto text = [](const char* folder) {
+    return in_trained_folder({"sample", folder, "--prompt", "Line", "--tokens", "20"}).output;
+  };
+  EXPECT_EQ(text("chat"), text("run"));
+  const auto found = only_object(in_trained_folder({"inspect", "chat", "--json"}).output);
+  EXPECT_TRUE(found.at("supported").as_bool());
+  EXPECT_TRUE(found.at("chat_template").as_bool());
+  for (const std::vector<std::string>& bad :
+       {std::vector<std::string>{"eval", "chat"},
+        {"eval", "chat", "--data", "data", "--average"},
+        {"eval", "run", "--sequence-length", "1000000"},
+        {"sample", "run"},
+        {"sample", "run", "--prompt", "x", "--chat"},
+        {"sample", "run", "--prompt", "x", "--system", "y"},
+        {"sample", "run", "--prompt", "x", "--precision", "fp8"}}) {
+    EXPECT_EQ(run_hybrid(trained_folder(), bad).exit_code, 64) << bad.front();
+  }
+  EXPECT_EQ(run_hybrid(trained_folder(), {"sample", "run", "--chat"}).exit_code, 65);
+}
+
+TEST(TrainedRun, PromptsOfAFileAreAnsweredInOrderWithOrWithoutADraft) {
+  write_text(trained_folder() / "prompts.txt", "Line\n\nLi\r\n");
+  const std::vector<std::string> asked{"sample",      "run",      "--prompts",
+                                       "prompts.txt", "--tokens", "9"};
+  const std::string output = in_trained_folder(asked).output;
+  std::istringstream lines(output);
+  std::string line;
+  for (const char* prompt : {"Line", "", "Li"}) {
+    ASSERT_TRUE(std::getline(lines, line));
+    const auto found = only_object(line);
+    EXPECT_EQ(found.at("prompt").as_string(), prompt);
+    EXPECT_EQ(found.at("tokens").as_int64(), 9);
+    EXPECT_FALSE(found.at("text").as_string().empty());
+  }
+  EXPECT_FALSE(std::getline(lines, line));
+  std::vector<std::string> drafted = asked;
+  drafted.insert(drafted.end(), {"--draft", "run"});
+  EXPECT_EQ(in_trained_folder(drafted).output, output);
+  EXPECT_EQ(run_hybrid(trained_folder(), {"sample", "run", "--prompts", "none.txt"}).exit_code, 66);
+  write_text(trained_folder() / "prompts.txt", "Li\nLi\n");
+  const std::string twice = in_trained_folder(asked).output;
+  const auto text_of = [&](std::size_t begin, std::size_t end) {
+    return only_object(twice.substr(begin, end - begin)).at("text");
+  };
+  const std::size_t end = twice.find('\n') + 1;
+  EXPECT_NE(text_of(0, end), text_of(end, twice.size())) << "each has a seed of its own";
+}
+
 TEST(TrainedRun, BeginningFromAnotherTokenizersModelIsTold) {
   const fs::path model = trained_folder() / "model";
   fs::remove_all(model);

@@ -55,6 +55,38 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"model.vocabulary", {{"model.vocabulary", "64"}}},
       {"model.dropout", {{"model.dropout", "0.2"}}},
       {"model.initializer_range", {{"model.initializer_range", "0.05"}}},
+      {"model.key_heads", {{"model.key_heads", "1"}}},
+      {"model.head_size", {{"model.head_size", "4"}}},
+      {"model.inner_width", {{"model.inner_width", "48"}}},
+      {"model.norm_epsilon", {{"model.norm_epsilon", "0.1"}}},
+      {"model.rope_theta", {{"model.rope_theta", "100"}}},
+      {"model.rope_scaling.type",
+       {{"model.rope_scaling.type", "linear"}, {"model.rope_scaling.factor", "2"}}},
+      {"model.rope_scaling.factor", {{"model.rope_scaling.factor", "3"}}},
+      {"model.rope_scaling.original_context", {{"model.rope_scaling.original_context", "4"}}},
+      {"model.rope_scaling.low_frequency", {{"model.rope_scaling.low_frequency", "0.1"}}},
+      {"model.rope_scaling.high_frequency", {{"model.rope_scaling.high_frequency", "9"}}},
+      {"model.rope_scaling.beta_fast", {{"model.rope_scaling.beta_fast", "32"}}},
+      {"model.rope_scaling.beta_slow", {{"model.rope_scaling.beta_slow", "0.1"}}},
+      {"model.rope_scaling.attention_factor", {{"model.rope_scaling.attention_factor", "3"}}},
+      {"model.rope_scaling.mscale", {{"model.rope_scaling.mscale", "9"}}},
+      {"model.rope_scaling.mscale_all_dim", {{"model.rope_scaling.mscale_all_dim", "9"}}},
+      {"model.rope_scaling.truncate", {{"model.rope_scaling.truncate", "false"}}},
+      {"model.tied_head", {{"model.tied_head", "true"}}},
+      {"model.attention_bias", {{"model.attention_bias", "true"}}},
+      {"model.mlp_bias", {{"model.mlp_bias", "true"}}},
+      {"model.window", {{"model.window", "2"}}},
+      {"model.window_layers", {{"model.window_layers", "aw"}}},
+      {"model.window_rope_theta", {{"model.window_rope_theta", "100"}}},
+      {"model.query_scalar", {{"model.query_scalar", "100"}}},
+      {"model.attention_cap", {{"model.attention_cap", "0.1"}}},
+      {"model.logit_cap", {{"model.logit_cap", "0.1"}}},
+      {"lora.rank", {{"lora.rank", "2"}}},
+      {"lora.alpha", {{"lora.alpha", "8"}}},
+      {"lora.dropout", {{"lora.dropout", "0.2"}}},
+      {"lora.targets", {{"lora.targets", "c_attn,mlp.c_proj"}}},
+      {"lora.variant", {{"lora.variant", "rslora"}}},
+      {"lora.base", {{"lora.base", "bf16"}}},
       {"data.batch_size", {{"data.batch_size", "8"}}},
       {"data.sequence_length", {{"data.sequence_length", "8"}}},
       {"data.shuffle", {{"data.shuffle", "false"}}},
@@ -102,6 +134,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"memory.activation_bits", {{"memory.activation_bits", "8"}}},
       {"memory.optimizer_state", {{"memory.optimizer_state", "host"}}},
       {"memory.weights", {{"memory.weights", "host"}}},
+      {"memory.device_map", {{"memory.device_map", "h.*=host"}}},
       {"memory.gradients", {{"memory.gradients", "consume"}}},
       {"memory.plan", {{"memory.plan", "auto"}}},
       {"memory.profile", {{"memory.profile", "conservative"}}},
@@ -120,6 +153,39 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
 
 /// Settings under which a field can matter at all, applied to both sides.
 std::vector<std::pair<std::string, std::string>> ground(const std::string& field) {
+  for (const char* key : {"key_heads", "head_size", "inner_width", "norm_epsilon", "rope_theta",
+                          "tied_head", "attention_bias", "mlp_bias", "rope_scaling.type"}) {
+    if (field == concat("model.", key)) return {{"model.family", "llama"}};
+  }
+  if (field == "model.rope_scaling.factor")
+    return {{"model.family", "llama"}, {"model.rope_scaling.type", "linear"}};
+  for (const char* key : {"low_frequency", "high_frequency", "original_context"}) {
+    if (field == concat("model.rope_scaling.", key)) {
+      return {{"model.family", "llama"},
+              {"model.rope_scaling.type", "llama3"},
+              {"model.rope_scaling.factor", "4"}};
+    }
+  }
+  if (field.rfind("model.rope_scaling.mscale", 0) == 0) {
+    return {{"model.family", "llama"},
+            {"model.rope_scaling.type", "yarn"},
+            {"model.rope_scaling.factor", "4"},
+            {"model.rope_scaling.mscale", "1"},
+            {"model.rope_scaling.mscale_all_dim", "2"}};
+  }
+  if (field.rfind("model.rope_scaling.", 0) == 0) {
+    return {{"model.family", "llama"},
+            {"model.rope_scaling.type", "yarn"},
+            {"model.rope_scaling.factor", "4"},
+            {"model.rope_scaling.original_context", "1000"},
+            {"model.rope_scaling.beta_fast", "2"}};
+  }
+  for (const char* key :
+       {"window_layers", "window_rope_theta", "query_scalar", "attention_cap", "logit_cap"}) {
+    if (field == concat("model.", key)) return {{"model.family", "gemma3"}, {"model.window", "3"}};
+  }
+  if (field == "model.window") return {{"model.family", "mistral"}};
+  if (field.starts_with("lora.") && field != "lora.rank") return {{"lora.rank", "2"}};
   if (field == "optimizer.momentum") return {{"optimizer.name", "sgd"}};
   if (field == "optimizer.orthogonalization_period") return {{"optimizer.name", "muon"}};
   if (field == "optimizer.orthogonalization_blocks")
@@ -163,8 +229,9 @@ bool tested_below(const std::string& path) {
   return path.starts_with("phases.") || path.starts_with("divergence.") ||
          path == "predict_aware_memory.async_restore" ||
          path == "predict_aware_memory.async_restore_lookahead" ||
-         path == "training.cuda_graphs" ||  // in test_cuda
-         path == "model.family";            // in second_family_test.cpp
+         path == "data.validation_fraction" ||  // both in fine_tuning_run_test.cpp
+         path == "data.layout" || path == "training.cuda_graphs" ||  // in test_cuda
+         path == "model.family";                                     // in second_family_test.cpp
 }
 
 void collect_leaves(const FieldNode& node, const std::string& path,

@@ -134,6 +134,30 @@ TEST(MemoryPlan, NeverUndoesWhatTheConfigSaves) {
   EXPECT_EQ(found.config.memory.weights, "host");
 }
 
+TEST(MemoryPlan, AnAutomaticMapFillsTheDeviceThenTheHostThenAFile) {
+  HybridTrainerConfig config = four_layers();
+  config.phases.max_predict_steps = 0;
+  const auto bytes_at = [&](const char* map) {
+    config.memory.device_map = map;
+    return simulate_memory(config, {}, SimulatedPhases::kUpdates);
+  };
+  const MemoryNeed all = bytes_at("*=device"), none = bytes_at("*=host");
+  config.memory.device_map = "auto";
+  const auto chosen = [&](std::size_t device, std::optional<std::size_t> host) {
+    const MemoryPlan found = plan(config, {.device = device, .host = host});
+    EXPECT_TRUE(found.fits);
+    EXPECT_LE(found.need.device_bytes, device);
+    return found.config.memory.device_map;
+  };
+  EXPECT_EQ(chosen(all.device_bytes, {}), "*=device");
+  const std::size_t half = (all.device_bytes + none.device_bytes) / 2;
+  const std::string map = chosen(half, {});
+  EXPECT_TRUE(map.starts_with("w*e.*=device,")) << map;
+  EXPECT_TRUE(map.ends_with(",*=host")) << map;
+  const std::string with_file = chosen(half, none.host_bytes / 8);
+  EXPECT_TRUE(with_file.ends_with(",*=file")) << with_file;
+}
+
 TEST(MemoryPlan, KnowsThatARunWithoutRoomOnTheHostDoesNotPredict) {
   const HybridTrainerConfig config = four_layers();
   HybridTrainerConfig small_host = config;
@@ -178,6 +202,20 @@ TEST(StepRates, AreMeasuredOnTheConfigsOwnKindOfBlock) {
   config.memory.folder = std::filesystem::temp_directory_path().string();
   EXPECT_GT(measure_step_rates(config, stream).write_bytes_per_second, 1e6);
   EXPECT_TRUE(free_disk_space(config));
+}
+
+TEST(StepRates, AreMeasuredOnNarrowerBlocksOfAnyShape) {
+  const Stream stream(MemoryPool::create("device"));
+  for (const std::int64_t key_heads : {0, 1, 8, 32}) {
+    HybridTrainerConfig config = four_layers();
+    config.model.family = "llama";
+    config.model.width = 1024;
+    config.model.heads = 32;  // as Llama 3.1 has
+    config.model.key_heads = key_heads;
+    config.model.head_size = 34;
+    config.model.inner_width = 3584;
+    EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e8) << key_heads;
+  }
 }
 
 TEST(StepRates, AreMeasuredWhereUpdatesAreLateAndStretchesChangeThem) {

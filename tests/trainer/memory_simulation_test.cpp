@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
+#include "src/trainer/run_model.h"
 #include "support/resident_memory.h"
 
 namespace hybrid_trainer {
@@ -31,13 +32,13 @@ std::array<std::size_t, kPhases> measured_peaks(const HybridTrainerConfig& confi
   const Stream stream(make_device_pool());
   const auto batch_of = [&](std::int64_t size) {
     const Shape shape{size, config.data.sequence_length};
-    return Batch{Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream),
-                 Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream)};
+    const auto zeros = [&] { return Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream); };
+    return Batch{zeros(), zeros(), config.data.is_rows() ? zeros() : Tensor()};
   };
   const std::int64_t size = config.data.batch_size * config.gradient_accumulation.micro_batches;
   const Batch batch = batch_of(size), prefetched = batch_of(size),
               windows = batch_of(config.data.batch_size);
-  const auto model = make_model(config.model, 0, stream);
+  const auto model = make_run_model(config, {}, stream, model_families());
   HybridTrainer trainer(*model, config, stream);
   RunSummary summary;
   for (std::int64_t i = 0; i < config.training.steps; ++i) summary.add(trainer.step(batch));
@@ -62,6 +63,14 @@ void expect_as_measured(const HybridTrainerConfig& config) {
     EXPECT_LT(ratio, most) << name_of(phase);
     EXPECT_GE(need.device_bytes, need.phase(phase).peak_bytes);
   }
+}
+
+TEST(MemorySimulation, KnowsThePlacesOfPackedRows) {
+  HybridTrainerConfig config = three_layers();
+  config.data.layout = "packed";
+  expect_as_measured(config);
+  EXPECT_GT(simulate_memory(config, {}).device_bytes,
+            simulate_memory(three_layers(), {}).device_bytes);
 }
 
 TEST(MemorySimulation, SaysWhatEachPhaseOfARunTakes) { expect_as_measured(three_layers()); }
@@ -102,6 +111,8 @@ TEST(MemorySimulation, KnowsEachOption) {
   with("state in a file", [](auto& config) { config.memory.optimizer_state = "file"; });
   with("weights on the host", [](auto& config) { config.memory.weights = "host"; });
   with("weights in a file", [](auto& config) { config.memory.weights = "file"; });
+  with("weights everywhere",
+       [](auto& config) { config.memory.device_map = "h.0.*=device,h.1.*=host,*=file"; });
   with("consumed gradients", [](auto& config) { config.memory.gradients = "consume"; });
   with("activations in 8 bits", [](auto& config) { config.memory.activation_bits = 8; });
   with("activations in 16 bits", [](auto& config) { config.memory.activation_bits = 16; });
@@ -126,6 +137,29 @@ TEST(MemorySimulation, KnowsEachOption) {
     with(strategy.c_str(),
          [&](auto& config) { config.predict_aware_memory.offload_strategy = strategy; });
   }
+}
+
+TEST(MemorySimulation, KnowsAdaptersAndTheirFrozenWeights) {
+  const auto parameters = [](const HybridTrainerConfig& config) {
+    return simulate_memory(config, {})
+        .phase(Phase::kFull)
+        .by_kind[static_cast<std::size_t>(MemoryKind::kParameters)];
+  };
+  HybridTrainerConfig config = three_layers();
+  const std::size_t whole = simulate_memory(config, {}).device_bytes;
+  config.lora.rank = 4;
+  expect_as_measured(config);
+  EXPECT_LT(simulate_memory(config, {}).device_bytes, whole * 3 / 4) << "no state, no gradients";
+  const std::size_t in_f32 = parameters(config);
+  config.lora.base = "bf16";
+  expect_as_measured(config);
+  EXPECT_LT(parameters(config), in_f32 * 3 / 5);
+  config.mixed_precision.full = config.mixed_precision.warmup = "bf16";
+  expect_as_measured(config);
+  EXPECT_LT(parameters(config), in_f32 * 3 / 5) << "no other copy is kept";
+  config.lora.base = "nf4";
+  expect_as_measured(config);
+  EXPECT_LT(parameters(config), in_f32 * 3 / 10);
 }
 
 TEST(MemorySimulation, KnowsUpdatesWithinBackward) {

@@ -65,6 +65,9 @@ TEST_P(PredictorRuns, HaveTheSameBitsWhereverMemoryLies) {
     train_tiny(config, data_, scratch_ / place);
     EXPECT_EQ(newest_checkpoint_digest(scratch_ / place), wanted) << place;
   }
+  config.memory.device_map = "w*e.*=host,h.0.*=device";  // the rest in a file
+  train_tiny(config, data_, scratch_ / "map");
+  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "map"), wanted);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PredictorRuns,

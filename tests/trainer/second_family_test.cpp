@@ -37,19 +37,20 @@ HuggingFaceLayout layout() {
       .model_type = "twin",
       .architecture = "TwinForCausalLM",
       .prefix = "model.",
-      .sizes = {{"num_hidden_layers", &ModelConfig::layers},
-                {"hidden_size", &ModelConfig::width},
-                {"max_position_embeddings", &ModelConfig::context},
-                {"vocab_size", &ModelConfig::vocabulary}},
+      .members = {{"num_hidden_layers", &ModelConfig::layers},
+                  {"hidden_size", &ModelConfig::width},
+                  {"max_position_embeddings", &ModelConfig::context},
+                  {"vocab_size", &ModelConfig::vocabulary}},
       .fixed = {{"use_parallel_residual", {true}}},
       .derived = none,
       .written = none,
-      .tensor = [](const Parameter& parameter, const ModelConfig& config) -> FileTensor {
+      .tensors = [](const Parameter& parameter,
+                    const ModelConfig& config) -> std::vector<FileTensor> {
         Shape shape = parameter.shape();
         if (parameter.role() == Role::kHead || parameter.name() == "wte.weight")
           shape = {config.vocabulary, config.width};
         const bool is_head = parameter.role() == Role::kHead;
-        return {is_head ? parameter.name() : "twin." + parameter.name(), shape, false, !is_head};
+        return {{is_head ? parameter.name() : "twin." + parameter.name(), shape, false, !is_head}};
       },
       .tied_head = ""};
 }
@@ -153,11 +154,12 @@ TEST_F(SecondFamily, CountsParametersAndGradientsOfItsOwnHead) {
 
 TEST_F(SecondFamily, GeneratesWhatTheFullForwardSays) {
   const auto model = make_model(config_.model, 1, stream_, registry());
-  CachedDecoder decoder(*model, stream_);
+  CachedDecoder decoder(*model, DType::kF32, stream_);
   const Tensor tokens = testing::random_tokens({1, 12}, 50, 5, stream_);
   const Tensor wanted = model->logits(tokens, {.training = false}, stream_);
   for (std::int64_t t = 0; t < 12; ++t) {
-    const auto got = decoder.logits_after({tokens.data<std::int32_t>() + t, 1});
+    decoder.see({tokens.data<std::int32_t>(), static_cast<std::size_t>(t + 1)});
+    const auto got = decoder.logits();
     for (std::size_t v = 0; v < 50; ++v)
       EXPECT_NEAR(got[v], wanted.data<float>()[t * wanted.size(1) + static_cast<int>(v)], 1e-5);
   }

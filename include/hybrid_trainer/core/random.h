@@ -60,4 +60,9 @@ inline std::uint64_t random_below(const RandomKey& key, std::uint64_t i, std::ui
 /// Standard normal number i of the key (Box–Muller).
 float random_normal(const RandomKey& key, std::uint64_t i);
 
+/// Position of element i in a random permutation of [0, count): a Feistel network over the next even
+/// number of bits, iterated until the result is below count (cycle walking); on average less than
+/// four times. Source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains".
+std::uint64_t random_permuted(const RandomKey& key, std::uint64_t i, std::uint64_t count);
+
 }  // namespace hybrid_trainer

@@ -9,14 +9,52 @@
 
 namespace hybrid_trainer {
 
-/// An endless sequence of training batches. BatchOrder says what batch i holds, so that the position
-/// is just the number of batches taken. A background thread fills the next prefetch_depth batches
-/// while one is in use.
+/// Where training batches come from: what batch i holds follows from i alone.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  virtual BatchShape shape_of(std::int64_t batch_index) const = 0;
+  /// None is larger.
+  virtual BatchShape largest_shape() const = 0;
+  /// Whether batches have positions.
+  virtual bool has_positions() const { return false; }
+  /// Writes batch `batch_index` into the caller's tensors of its shape, and how many of its targets are
+  /// learnt. May run in several threads.
+  virtual void read(std::int64_t batch_index, Batch& batch) const = 0;
+};
+
+/// Batches of windows of a dataset, which must outlive it; BatchOrder says what batch i holds.
+class WindowBatches final : public BatchSource {
+ public:
+  WindowBatches(const TokenDataset& dataset, const BatchSettings& settings);
+  BatchShape shape_of(std::int64_t batch_index) const override {
+    return order_.shape_of(batch_index);
+  }
+  BatchShape largest_shape() const override { return largest_; }
+  void read(std::int64_t batch_index, Batch& batch) const override;
+  std::int64_t windows_per_epoch() const { return order_.windows_per_epoch(); }
+
+ private:
+  const TokenDataset* dataset_;
+  BatchShape largest_;
+  BatchOrder order_;
+};
+
+/// A batch of two tensors (B, T) i32 or, with positions, three.
+Batch empty_batch(const BatchShape& shape, bool has_positions, const Stream& stream);
+
+/// An endless sequence of training batches, of which the position is just the number taken. A
+/// background thread fills the next prefetch_depth batches while one is in use.
 class BatchLoader {
  public:
-  /// Takes prefetch_depth + 1 batches, each two tensors (B, T) i32 of the largest shape, from the
-  /// stream's pool; allocates nothing later. The dataset must outlive the loader.
-  BatchLoader(const TokenDataset& dataset, const BatchSettings& settings, const Stream& stream);
+  /// Takes prefetch_depth + 1 batches, each two or three tensors (B, T) i32 of the largest shape,
+  /// from the stream's pool; allocates nothing later.
+  BatchLoader(std::unique_ptr<const BatchSource> source, std::int64_t prefetch_depth,
+              const Stream& stream);
+  /// Of WindowBatches.
+  BatchLoader(const TokenDataset& dataset, const BatchSettings& settings, const Stream& stream)
+      : BatchLoader(std::make_unique<WindowBatches>(dataset, settings), settings.prefetch_depth,
+                    stream) {}
   ~BatchLoader();
 
   /// The next batch; its memory is valid until the next call of next().
@@ -25,35 +63,37 @@ class BatchLoader {
   /// uninterrupted run.
   void seek(std::int64_t batch_index);
   std::int64_t batches_taken() const { return taken_; }
-  std::int64_t windows_per_epoch() const;
-  /// Writes batch `batch_index` into the caller's batch of the same shape; may run concurrently
-  /// with next().
-  void read(std::int64_t batch_index, const Batch& batch) const;
 
  private:
   class Prefetch;
-  const TokenDataset* dataset_;
-  BatchSettings settings_;
-  BatchOrder order_;
+  std::unique_ptr<const BatchSource> source_;
   std::int64_t taken_ = 0;
   std::unique_ptr<Prefetch> prefetch_;
+};
+
+/// Batches over which a loss is measured.
+class EvaluationBatches {
+ public:
+  virtual ~EvaluationBatches() = default;
+  virtual std::int64_t batches() const = 0;
+  /// Batch `index`, whose size is at most the first one's; its memory is valid until the next call.
+  virtual Batch batch(std::int64_t index) = 0;
 };
 
 /// All non-overlapping windows of T tokens of a split, in order from token 0; the last batch may be
 /// smaller. A tail shorter than T is dropped, unless the split has no full window: then it is the
 /// only window, with length() < T.
-class EvaluationWindows {
+class EvaluationWindows final : public EvaluationBatches {
  public:
   /// Takes one batch from the stream's pool. Throws DataError if the split has fewer than 2 tokens.
   EvaluationWindows(const TokenDataset& dataset, std::int64_t batch_size,
                     std::int64_t sequence_length, const Stream& stream);
-  std::int64_t batches() const { return (windows_ + batch_size_ - 1) / batch_size_; }
+  std::int64_t batches() const override { return (windows_ + batch_size_ - 1) / batch_size_; }
   std::int64_t windows() const { return windows_; }
   std::int64_t length() const { return length_; }
   /// Predicted tokens in all windows.
   std::int64_t tokens() const { return windows_ * length_; }
-  /// Batch `index`; its memory is valid until the next call.
-  Batch batch(std::int64_t index);
+  Batch batch(std::int64_t index) override;
 
  private:
   const TokenDataset* dataset_;

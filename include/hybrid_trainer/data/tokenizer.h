@@ -31,7 +31,8 @@ inline constexpr std::array kTokenizerFiles{"tokenizer.json",
                                             "vocab.json",
                                             "merges.txt",
                                             "tokenizer.model",
-                                            "chat_template.jinja"};
+                                            "chat_template.jinja",
+                                            "generation_config.json"};
 using TokenizerFiles = std::map<std::string, std::string>;  // contents by name
 
 /// Turns bytes into token ids 0 … vocabulary_size - 1 and back. Texts are bytes, not necessarily
@@ -55,6 +56,8 @@ class Tokenizer {
 
   virtual TokenizerKind kind() const = 0;
   std::int64_t vocabulary_size() const { return static_cast<std::int64_t>(tokens_.size()); }
+  /// Rows that a model's table has at least: only special tokens, if any, have ids from there on.
+  virtual std::int64_t least_table() const { return vocabulary_size(); }
   /// The id that separates documents; only a BPE tokenizer may have one.
   std::optional<std::int32_t> end_of_text() const { return end_of_text_; }
   /// Whether a document that does not begin with a space is encoded as if it did, as a BPE of
@@ -115,5 +118,7 @@ std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
 /// DataError, which names the file and the JSON path, if it is damaged or asks for anything that is
 /// not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
+/// Whether a folder has the files of one, sound or not.
+bool holds_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace hybrid_trainer

@@ -12,6 +12,9 @@ namespace hybrid_trainer {
 /// form that reads back the same, null for NaN and infinities.
 std::string pretty_json(const boost::json::value& value);
 
+/// The same with ".0" behind whole doubles, for readers to whom 3 is no floating-point number.
+std::string typed_pretty_json(const boost::json::value& value);
+
 /// The shortest decimal form of a finite double that reads back the same: "0.004", "3e-05",
 /// "1e+300".
 std::string shortest(double value);

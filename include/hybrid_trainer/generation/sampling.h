@@ -21,8 +21,10 @@ struct SamplingSettings {
 void check(const SamplingSettings& settings);
 
 /// The token drawn from logits (V); of equal logits the smaller id comes first. `text`: the tokens so
-/// far, each below V. Depends on its arguments alone: the random number is that of (seed, position).
-/// Throws DataError if a logit is NaN or +infinity.
+/// far, each below V. Depends on its arguments alone: each token has a random number of (seed,
+/// position, token), so that models of nearly the same logits mostly draw the same token, which
+/// speculative decoding lives on. Throws DataError if a logit is NaN or +infinity.
+/// Source: the Gumbel-max trick, here as exponential times (Maddison et al. 2014, "A* sampling").
 std::int32_t sample_token(std::span<const float> logits, const SamplingSettings& settings,
                           std::uint64_t position, std::span<const std::int32_t> text = {});
 

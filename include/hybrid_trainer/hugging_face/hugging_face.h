@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/models/model_family.h"
@@ -11,12 +12,16 @@ namespace hybrid_trainer {
 /// layouts.
 
 /// Writes config.json, generation_config.json and model.safetensors (the family's names and
-/// layouts, no padding rows); and the tokenizer's files where there is one and it is a BPE. The
+/// layouts, no padding rows), tensors rounded to `dtype`, f32 or bf16; adapters are left out; and the tokenizer's files where there is one and it is a BPE. The
 /// folder appears whole or not at all. Throws CannotCreate where `folder` exists and is not empty
 /// or cannot be made, DataError where the tokenizer does not belong to the model, IoError.
 void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer,
                          const std::filesystem::path& folder, const Stream& stream,
-                         const ModelRegistry& registry = model_families());
+                         const ModelRegistry& registry = model_families(),
+                         DType dtype = DType::kF32);
+
+/// bf16 where all tensors of a folder are, else f32. Throws MissingInput, DataError.
+DType dtype_of_hugging_face_weights(const std::filesystem::path& folder);
 
 /// The model of a folder's config.json, with the dropout given here instead of the file's. Throws
 /// MissingInput, or DataError: for a model_type of no family, or naming every key that is missing
@@ -31,6 +36,13 @@ ModelConfig read_hugging_face_model_config(const std::filesystem::path& folder, 
 /// weights. Compute copies are the caller's to refresh.
 void read_hugging_face_weights(const std::filesystem::path& folder, LanguageModel& model,
                                const Stream& stream,
+                               const ModelRegistry& registry = model_families());
+
+/// Takes the values of one weight, f32 in its shape on the host, padding rows 0.
+using WeightTaker = std::function<void(Parameter& parameter, const Tensor& values)>;
+/// The same, one weight after the other: a model whose own weights need no memory.
+void read_hugging_face_weights(const std::filesystem::path& folder, LanguageModel& model,
+                               const WeightTaker& take,
                                const ModelRegistry& registry = model_families());
 
 }  // namespace hybrid_trainer

@@ -1,32 +1,57 @@
 #pragma once
 
+#include <cmath>
+
 #include "hybrid_trainer/core/tensor.h"
 
 namespace hybrid_trainer::kernels {
 
+/// H heads of queries and K of keys and values, which as many queries each share: head h reads those
+/// of ⌊h/(H/K)⌋ (Ainslie et al. 2023, "GQA"); and what a query makes of the keys before it.
+struct AttentionSpec {
+  AttentionSpec(int all) : queries(all), keys(all) {}  // one number: as many of both
+  AttentionSpec(int query_heads, int key_heads) : queries(query_heads), keys(key_heads) {}
+  int queries;
+  int keys;
+  float scale = 0;          // of the scores; 0: 1/√head_size
+  float cap = 0;            // c: scaled scores s become c·tanh(s/c) (Gemma 2); 0: as they are
+  std::int64_t window = 0;  // keys that a query sees, its own among them; 0: all before it
+  int group() const { return queries / keys; }
+  int all() const { return queries + 2 * keys; }
+};
+
+inline float score_scale(const AttentionSpec& spec, std::int64_t head_size) {
+  return spec.scale > 0 ? spec.scale : 1.0f / std::sqrt(static_cast<float>(head_size));
+}
+
 /// Causal self-attention with a streaming softmax over blocks of keys: no (T, T) array exists. qkv:
-/// (B, T, 3·C) f32 or bf16, rows hold query, key and value of C = H·head_size each, head h at
-/// h·head_size. y: (B, T, C). log_sum_exp: (B, H, T) f32, kept for backward; undefined where not
-/// wanted. Scale is 1/√head_size. Any T and head size, on CUDA up to 256 (else throws Error). Sums
-/// in f32. Source: Dao et al. 2022, algorithm 1.
-void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv, int heads,
-                       const Stream& stream);
+/// (B, T, (H + 2·K)·head_size) f32 or bf16, rows hold all queries, then all keys, then all values,
+/// head h of each at h·head_size. y: (B, T, H·head_size). log_sum_exp: (B, H, T) f32, kept for
+/// backward; undefined where not wanted. positions: (B, T) i32, each token's place in its document, 0
+/// where one begins, else one more than the one before: queries see their own document alone;
+/// undefined where a sequence is one document. Blocks of keys that no query of a block sees are
+/// skipped. Any T and head size, on CUDA up to 256 (else throws Error). Sums in f32. Source: Dao et
+/// al. 2022, algorithm 1.
+void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                       const Tensor& positions, AttentionSpec spec, const Stream& stream);
 
-/// dqkv = the gradient of qkv. dy, y: (B, T, C), log_sum_exp: (B, H, T) from forward. Recomputes
-/// the attention weights block by block. Each head's gradient is summed in a fixed order. Source:
-/// Dao et al. 2022, algorithm 4.
+/// dqkv = the gradient of qkv. dy, y: as y above, log_sum_exp: (B, H, T) from forward. Recomputes
+/// the attention weights block by block. Each head's gradient is summed in a fixed order, those of
+/// keys and values over their queries. Source: Dao et al. 2022, algorithm 4.
 void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
-                        const Tensor& log_sum_exp, const Tensor& qkv, int heads,
-                        const Stream& stream);
+                        const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& positions,
+                        AttentionSpec spec, const Stream& stream);
 
-/// Copies keys and values of qkv (B, T, 3·C) to rows [0, T) of the caches (B, max_T, C).
+/// Copies keys and values, the last columns of qkv (B, T, any), to rows [0, T) of the caches (B,
+/// max_T, K·head_size).
 void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,
                        const Stream& stream);
 
-/// Attention of one new position against a cache, for generation. qkv: (B, 3·C) of the new token at
-/// `position`; its key and value are first written to row `position` of the caches. key_cache,
-/// value_cache: (B, max_T, C). y: (B, C).
+/// Attention of one new position against a cache, for generation. qkv: rows (B, (H + 2·K)·head_size)
+/// of the new token at `position`; its key and value are first written to row `position` of the
+/// caches. key_cache, value_cache: (B, max_T, K·head_size). y: (B, H·head_size).
 void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
-                      const Tensor& qkv, std::int64_t position, int heads, const Stream& stream);
+                      const Tensor& qkv, std::int64_t position, AttentionSpec spec,
+                      const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

@@ -7,7 +7,7 @@ namespace hybrid_trainer::kernels {
 
 /// y = x + z, element by element; any may alias. f32 or bf16, all of one dtype.
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream);
-/// y = a·x. May alias. f32.
+/// y = a·x. May alias. f32 or bf16.
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream);
 /// y = x/(√squares + floor), where `squares`, (1) f64 on the stream's device, is read when the
 /// kernel runs. May alias. f32.
@@ -24,6 +24,24 @@ void cast(const Tensor& y, const Tensor& x, const Stream& stream);
 void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream);
 /// dx = dy · gelu'(x); dx may alias dy.
 void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream);
+
+enum class Gate {
+  kSilu,  // g/(1 + e^(−g))
+  kGelu,  // as gelu_forward
+};
+
+/// y = f(gate)·up. x: (N, 2·F), a row's gates before its ups; y: (N, F); f32 or bf16. Source: Shazeer
+/// 2020, "GLU variants improve transformer".
+void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream& stream);
+/// dx = the gradient of x; may alias x.
+void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate gate,
+                    const Stream& stream);
+
+/// y = cap·tanh(x/cap). May alias. f32 or bf16. Source: Gemma Team 2024, "Gemma 2", section 2.
+void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream& stream);
+/// dx = dy·(1 − (y/cap)²); dx may alias dy.
+void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap,
+                  const Stream& stream);
 
 /// The random numbers that dropout draws.
 struct DropoutNumbers {

@@ -20,4 +20,39 @@ void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor
                          const Tensor& x, const Tensor& mean, const Tensor& rstd,
                          const Tensor& weight, const Stream& stream);
 
+struct RmsNormSpec {
+  float epsilon;
+  bool one_plus = false;  // the gain is 1 + weight
+};
+
+/// y = x/√(mean of x² + epsilon)·gain, row by row. x, y: (N, C) f32 or bf16. weight: (C) f32. rstd:
+/// (N) f32, kept for backward; undefined where not wanted. Sums in f32. Source: Zhang & Sennrich
+/// 2019, eq. 4; the quotient is rounded to y's dtype before it is multiplied by a plain gain, not
+/// before 1 + weight, as in transformers' LlamaRMSNorm and Gemma2RMSNorm.
+void rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
+                      RmsNormSpec spec, const Stream& stream);
+
+/// As layer_norm_backward.
+void rms_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
+                       GradientMode parameter_mode, const Tensor& dy, const Tensor& x,
+                       const Tensor& rstd, const Tensor& weight, RmsNormSpec spec,
+                       const Stream& stream);
+
+/// Heads [first, first + count) of each row.
+struct HeadRange {
+  std::int64_t first;
+  std::int64_t count;
+};
+
+/// These heads of x in place as by rms_norm_forward, each a row. x: (B, T, any) f32 or bf16. weight:
+/// (head size) f32.
+void rms_norm_heads_forward(const Tensor& x, HeadRange heads, const Tensor& weight,
+                            RmsNormSpec spec, const Stream& stream);
+
+/// dx, which holds the gradients of the results, becomes that of x in these heads; x: before
+/// forward. dweight as in layer_norm_backward.
+void rms_norm_heads_backward(const Tensor& dx, const Tensor& dweight, GradientMode parameter_mode,
+                             const Tensor& x, HeadRange heads, const Tensor& weight,
+                             RmsNormSpec spec, const Stream& stream);
+
 }  // namespace hybrid_trainer::kernels

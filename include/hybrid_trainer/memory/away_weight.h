@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/nn/loss_model.h"
 
 namespace hybrid_trainer {
@@ -37,9 +38,8 @@ class AwayWeight final : public WeightStorage {
   Staged master_, copy_;
 };
 
-/// Gives each weight of the model a home in the pool of `home`, but vectors, which stay on the
-/// device; one that does not lie on the device already stays where it is. `in_file`: what follows is
-/// read ahead. Blocks.
-void move_weights(LossModel& model, const Stream& home, bool in_file, const Stream& device);
+/// Gives each weight of the model its home by the map, but vectors, which go to the device, and what has no
+/// masters, which stays. Of those in a file what follows is read ahead. Blocks.
+void move_weights(LossModel& model, const DeviceMap& map, MemoryPlaces& places);
 
 }  // namespace hybrid_trainer

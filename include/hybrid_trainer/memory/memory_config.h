@@ -24,6 +24,7 @@ struct MemoryConfig {
   std::int64_t activation_bits = 32;
   std::string optimizer_state = "device";
   std::string weights = "device";
+  std::string device_map{};
   std::string gradients = "keep";
   std::string plan = "off";
   std::string profile = "balanced";
@@ -60,6 +61,11 @@ struct MemoryConfig {
                 "Where weights are while nothing computes with them: device, or host or file, from "
                 "where each comes for its part of a pass. Vectors stay on the device.",
                 Range{}, placement_names()});
+    visit(Field{"device_map", self.device_map,
+                "Where single weights are, before `weights`: PATTERN=PLACE with commas between, as "
+                "h.0.*=device,h.*=host, of which the first that matches holds; or auto: in the "
+                "order of use as many blocks on the device as device_budget takes, then as many "
+                "on the host as host_budget does, the rest in a file."});
     visit(
         Field{"gradients",
               self.gradients,

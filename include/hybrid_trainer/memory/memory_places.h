@@ -5,7 +5,7 @@
 #include <string>
 
 #include "hybrid_trainer/core/stream.h"
-#include "hybrid_trainer/memory/memory_config.h"
+#include "hybrid_trainer/memory/device_map.h"
 
 namespace hybrid_trainer {
 
@@ -15,7 +15,7 @@ class MemoryPlaces {
   /// `device` must outlive it.
   MemoryPlaces(const MemoryConfig& config, const Stream& device, std::shared_ptr<MemoryPool> host)
       : folder_(config.scratch_folder()),
-        overflow_(config.weights == "file" ? "file" : "host"),
+        overflow_(DeviceMap(config).uses("file") ? "file" : "host"),
         device_(device),
         host_(std::move(host)) {}
   const Stream& device() const { return device_; }

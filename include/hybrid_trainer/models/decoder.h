@@ -1,13 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/nn/embedding.h"
 #include "hybrid_trainer/nn/language_head.h"
-#include "hybrid_trainer/nn/layer_norm.h"
 #include "hybrid_trainer/nn/recomputation.h"
+#include "hybrid_trainer/nn/rotary_table.h"
 #include "hybrid_trainer/nn/transformer_block.h"
 
 namespace hybrid_trainer {
@@ -19,15 +20,26 @@ struct DecoderDeviations {
   double projection = 0.02;  // of the products that end the branches
 };
 
+/// Those of GPT-2 at config.initializer_range; where that is left out, 0.02, below width 768 matrices
+/// other than the tables larger by √(768/width).
+DecoderDeviations usual_deviations(const ModelConfig& config);
+
 /// What tells one decoder from another, beside the sizes of its ModelConfig.
 struct DecoderSpec {
-  BlockSpec block;
-  bool tied_head = true;  // the head shares the token table
+  BlockSpec block;                       // without `rotary`, which the decoder sets
+  std::optional<double> rotary_theta{};  // positions by rotation instead of a table
+  RotaryScaling rotary_scaling{};
+  /// Letters, repeated over the layers: blocks of 'w' have `block`'s window, those of 'a' none.
+  std::string windows = "w";
+  std::optional<double> window_theta{};  // of the layers 'w', without scaling
+  bool scaled_embedding = false;         // by √width
+  float logit_cap = 0;                   // see LanguageHead
+  bool tied_head = true;                 // the head shares the token table
   DecoderDeviations deviations;
 };
 
-/// A decoder: token and position embedding, pre-norm blocks, a final LayerNorm and a head over the
-/// vocabulary. Parameters bear GPT-2's names, "lm_head.weight" an untied head's; matrices are
+/// A decoder: token and, unless blocks rotate, position embedding, pre-norm blocks, a final norm and a
+/// head over the vocabulary. Parameters bear GPT-2's names, "lm_head.weight" an untied head's; matrices are
 /// stored (outputs, inputs). The rows of token table and head are padded (see padded_vocabulary);
 /// padding rows are 0 and stay 0.
 class Decoder final : public LanguageModel {
@@ -40,10 +52,11 @@ class Decoder final : public LanguageModel {
                  const Stream& stream) override;
   void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;
+  void visit_linears(const LinearVisitor& visit) override;
   Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<DecodeState> make_decode_state(std::int64_t batch, DType dtype,
                                                  const Stream& stream) const override;
-  Tensor next_logits(const Tensor& tokens, DecodeState& state, const Pass& pass,
+  Tensor next_logits(const Tensor& tokens, DecodeState& state, std::int64_t last, const Pass& pass,
                      const Stream& stream) override;
   const ModelConfig& config() const override { return config_; }
   std::int64_t parameter_count() override;
@@ -55,10 +68,11 @@ class Decoder final : public LanguageModel {
   Recomputation recomputation(const ActivationTape& tape) const;
   void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
   ModelConfig config_;
+  std::optional<RotaryTable> rotary_, window_rotary_;
   BlockSpec block_;
   Embedding embedding_;
   std::vector<std::unique_ptr<TransformerBlock>> blocks_;
-  LayerNorm final_norm_;
+  std::unique_ptr<Norm> final_norm_;
   std::optional<Parameter> own_head_;  // of an untied head
   LanguageHead head_;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -20,24 +21,35 @@ struct ModelPreset {
   std::int64_t vocabulary = 4096;  // of benchmarks, which have no data
 };
 
-/// How a parameter is stored in a Hugging Face folder.
+/// How a parameter, or consecutive rows of one, is stored in a Hugging Face folder.
 struct FileTensor {
   std::string name;
-  Shape shape;           // there
-  bool transposed;       // (inputs, outputs) there, (outputs, inputs) here
-  bool prefixed = true;  // bears the layout's prefix; an untied head does not
+  Shape shape;              // there
+  bool transposed = false;  // (inputs, outputs) there, (outputs, inputs) here
+  bool prefixed = true;     // bears the layout's prefix; an untied head does not
+  std::int64_t rows() const { return shape[transposed ? 1 : 0]; }  // here
+};
+
+/// By which keys of config.json a window of attention is told.
+enum class WindowKeys {
+  kNone,
+  kAll,         // sliding_window, of all layers
+  kFromLayer,   // use_sliding_window, and max_window_layers or layer_types
+  kLayerTypes,  // layer_types, sliding_window_pattern or the family's own pattern
 };
 
 /// A family's folders as Hugging Face transformers writes them.
 struct HuggingFaceLayout {
   using Value = std::variant<bool, std::int64_t, double, std::string, std::nullptr_t>;
-  /// A key of config.json, and the number of a ModelConfig that it holds.
-  struct Size {
+  /// A key of config.json, and what of a ModelConfig it holds. A dot leads into an object; of several
+  /// keys, with '|' between, the first is what we write.
+  struct Member {
     std::string key;
-    std::int64_t ModelConfig::*member;
+    std::variant<std::int64_t ModelConfig::*, double ModelConfig::*, bool ModelConfig::*> member;
+    std::optional<double> missing{};  // what an absent key or null means; else it must be there
   };
   /// A key that chooses a computation, with the values that mean this family's; the first is what
-  /// we write. An absent key is accepted.
+  /// we write, unless the key leads into an object. An absent key is accepted.
   struct Fixed {
     std::string key;
     std::vector<Value> values;
@@ -45,18 +57,28 @@ struct HuggingFaceLayout {
   std::string model_type;    // "gpt2"
   std::string architecture;  // "GPT2LMHeadModel"
   std::string prefix;        // of every tensor's name, or not: files without it are read too
-  std::vector<Size> sizes;
+  std::vector<Member> members;
   std::vector<Fixed> fixed;
   /// Keys that depend on the sizes, with their only values; null is accepted as well.
   std::vector<Fixed> (*derived)(const ModelConfig& config);
   /// What is only written.
   std::vector<Fixed> (*written)(const ModelConfig& config);
-  FileTensor (*tensor)(const Parameter& parameter, const ModelConfig& config);
+  /// The parts of a parameter, in the order of its rows; rows after them are padding.
+  std::vector<FileTensor> (*tensors)(const Parameter& parameter, const ModelConfig& config);
   /// The tensor that a "lm_head.weight" in the files must equal; empty where the head is a weight
   /// of its own.
   std::string tied_head;
   /// Endings of tensors that files may hold and the model makes itself (masks).
   std::vector<std::string> ignored{};
+  /// What a missing rope_theta means; without it the family does not rotate. Of those that do,
+  /// rope_scaling or rope_parameters are read, too.
+  std::optional<double> rope_theta{};
+  WindowKeys window_keys = WindowKeys::kNone;
+  std::string windows{};  // the family's pattern, see ModelConfig::window_layers
+  /// Numbers where null is 0 and an absent key what `missing` says.
+  std::vector<Member> nullable{};
+  /// Where layers with a window rotate by a base of their own.
+  double ModelConfig::*window_rope_theta = nullptr;
 };
 
 /// All that the rest of the project knows of a kind of language model.
@@ -67,6 +89,8 @@ struct ModelFamily {
   std::vector<std::string> keys;
   /// Problems that the keys' ranges cannot express, with JSON paths under "model".
   void (*collect_problems)(const ModelConfig& config, std::vector<std::string>& problems);
+  /// The config with the values that its zeros stand for; null where none stands for another.
+  ModelConfig (*resolved)(const ModelConfig& config) = nullptr;
   /// A model with weights drawn from the seed. Throws OutOfMemory.
   std::unique_ptr<LanguageModel> (*make)(const ModelConfig& config, std::uint64_t seed,
                                          const Stream& stream);
@@ -90,7 +114,11 @@ const ModelRegistry& model_families();
 const ModelFamily& find_family(const std::string& name,
                                const ModelRegistry& registry = model_families());
 
-/// Of the config's family. Throws ConfigError, OutOfMemory.
+/// The config as its family resolves it. Throws ConfigError where there is no such family.
+ModelConfig resolved_model_config(const ModelConfig& config,
+                                  const ModelRegistry& registry = model_families());
+
+/// Of the config's family, whose config() is resolved. Throws ConfigError, OutOfMemory.
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
                                           const Stream& stream,
                                           const ModelRegistry& registry = model_families());

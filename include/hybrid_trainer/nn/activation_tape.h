@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
@@ -19,6 +20,8 @@ struct Pass {
   /// If defined, holds the step, (2) i32 on the stream's device, low word first, so that recorded
   /// work draws new random numbers in each replay.
   Tensor step_words{};
+  /// Of the batch (see Batch), if its sequences are several documents.
+  Tensor positions{};
 };
 
 /// What a saved activation is in its module.
@@ -49,7 +52,7 @@ enum class Rebuild { kNothing, kActivated, kNormalized, kAttended };
 class Rebuilder {
  public:
   virtual ~Rebuilder() = default;
-  virtual Tensor rebuild(const Tensor& source, const Stream& stream) = 0;
+  virtual Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) = 0;
 };
 
 /// What forward saves and backward takes, last in, first out. Modules keep no activations
@@ -59,6 +62,8 @@ class ActivationTape {
   explicit ActivationTape(const Pass& pass) : pass_(pass) {}
   virtual ~ActivationTape() = default;
   const Pass& pass() const { return pass_; }
+  /// Pass::positions of what runs next, forward and backward.
+  void set_positions(Tensor positions) { pass_.positions = std::move(positions); }
   /// False where no backward follows: modules may then skip what only backward needs.
   virtual bool keeps() const = 0;
   /// What is not kept of the modules that run now.

@@ -2,11 +2,15 @@
 
 #include <string>
 
-#include "hybrid_trainer/nn/branch.h"
+#include "hybrid_trainer/kernels/attention.h"
+#include "hybrid_trainer/kernels/rotary.h"
+#include "hybrid_trainer/nn/rms_norm.h"
 
 namespace hybrid_trainer {
 
-/// Causal multi-head self-attention: y = residual + c_proj(attention(c_attn(x))).
+/// Causal multi-head self-attention: y = residual + c_proj(attention(c_attn(x))); c_attn's rows are all
+/// queries, all keys, all values. Between the two, where the spec says so, each head's query and key
+/// are normed with gains "<name>.q_norm.weight" and "<name>.k_norm.weight", then rotated.
 class Attention final : public Branch, public Rebuilder {
  public:
   Attention(const std::string& name, const BlockSpec& spec, const Stream& stream);
@@ -14,20 +18,31 @@ class Attention final : public Branch, public Rebuilder {
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// What the heads attended to, from queries, keys and values.
-  Tensor rebuild(const Tensor& source, const Stream& stream) override;
-  /// x: (B, T, C) at position 0, or one position (B, 1, C) later. `state`: of make_state.
+  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
+  /// x: (B, T, C) at position 0; later (1, T, C) or (B, 1, C). `state`: of make_state.
   Tensor decode(const Tensor& x, const Tensor& residual, std::int64_t position, BranchState* state,
                 const Pass& pass, const Stream& stream) override;
   std::unique_ptr<BranchState> make_state(std::int64_t batch, std::int64_t context, DType dtype,
                                           const Stream& stream) const override;
   void visit_parameters(const ParameterVisitor& visit) override;
+  void visit_linears(const LinearVisitor& visit) override;
   Linear& projection() override { return projection_; }
 
  private:
-  Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Stream& stream) const;
-  std::int64_t inner() const { return heads_ * head_size_; }
-  int heads_;
+  Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
+                  const Stream& stream) const;
+  /// c_attn's result normed and rotated; in place, unless backward is to have it too.
+  Tensor prepared(const Tensor& product, std::int64_t position, const Pass& pass, bool in_place,
+                  const Stream& stream);
+  void norm_backward(const Tensor& dqkv, const Tensor& product, const Stream& stream);
+  std::int64_t inner() const { return heads_.queries * head_size_; }
+  void rotate(const Tensor& qkv, std::int64_t position, const Pass& pass,
+              kernels::Rotation rotation, const Stream& stream);
+  kernels::AttentionSpec heads_;
   std::int64_t head_size_;
+  RotaryTable* rotary_;
+  kernels::RmsNormSpec norm_;
+  std::optional<Parameter> query_norm_, key_norm_;
   Linear query_key_value_, projection_;
 };
 

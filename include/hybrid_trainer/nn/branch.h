@@ -1,7 +1,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/linear.h"
 
 namespace hybrid_trainer {
@@ -10,6 +12,14 @@ namespace hybrid_trainer {
 enum class BlockOrder {
   kSequential,  // x += attention(ln_1(x)); x += mlp(ln_2(x))
   kParallel,    // x += attention(ln_1(x)) + mlp(ln_2(x)) (GPT-NeoX; Black et al. 2022)
+};
+
+class RotaryTable;
+
+enum class NormKind {
+  kLayer,                  // LayerNorm
+  kRootMeanSquare,         // RmsNorm
+  kRootMeanSquareOnePlus,  // RmsNorm with gain 1 + weight
 };
 
 struct BlockSpec {
@@ -21,6 +31,19 @@ struct BlockSpec {
   float dropout = 0;             // on the two branches, before they join the residual stream
   BlockOrder order = BlockOrder::kSequential;
   float norm_epsilon = 1e-5f;
+  NormKind norm = NormKind::kLayer;
+  int key_heads = 0;   // of keys and values; 0: as many as `heads`, which they divide
+  bool gated = false;  // feed-forward: GatedFeedForward instead of FeedForward
+  kernels::Gate gate = kernels::Gate::kSilu;
+  std::optional<bool> output_bias{};          // of attention's projection; left out: as `biases`
+  std::optional<bool> feed_forward_biases{};  // likewise
+  bool query_key_norm = false;  // each head's query and key normed by the root of the mean square
+  bool sandwich = false;  // each branch's result is normed before it joins the residual stream
+  float attention_scale = 0, attention_cap = 0;  // see kernels::AttentionSpec
+  std::int64_t window = 0;                       // likewise
+  RotaryTable* rotary = nullptr;  // turns queries and keys by their positions; outlives the block
+
+  int all_heads() const { return heads + 2 * (key_heads == 0 ? heads : key_heads); }
 };
 
 /// What a branch keeps between tokens while a text is generated.
@@ -47,6 +70,7 @@ class Branch {
     return nullptr;
   }
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
+  virtual void visit_linears(const LinearVisitor& visit) = 0;
   virtual Linear& projection() = 0;
 };
 

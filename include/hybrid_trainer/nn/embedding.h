@@ -1,24 +1,34 @@
 #pragma once
 
+#include <optional>
+
 #include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer {
 
-/// Sum of token and position embedding: tables "wte.weight" (V, C) and "wpe.weight" (max T, C).
+/// Sum of token and position embedding: tables "wte.weight" (V, C) and "wpe.weight" (max T, C), which
+/// a model whose blocks know positions goes without.
 class Embedding {
  public:
-  Embedding(std::int64_t rows, std::int64_t context, std::int64_t width, const Stream& stream);
-  /// tokens: (B, T) i32 at positions first_position…; the result is (B, T, C) in the pass's dtype.
+  /// `positions`: max T; 0 for none. `scaled`: the sum is multiplied by √width as its dtype holds it.
+  Embedding(std::int64_t rows, std::int64_t positions, std::int64_t width, const Stream& stream,
+            bool scaled = false);
+  /// tokens: (B, T) i32 at the pass's positions, else first_position…; the result is (B, T, C) in the
+  /// pass's dtype.
   Tensor forward(const Tensor& tokens, std::int64_t first_position, const Pass& pass,
                  const Stream& stream);
-  void backward(const Tensor& dy, const Tensor& tokens, const Stream& stream);
+  /// Overwrites dy where the embedding is scaled.
+  void backward(const Tensor& dy, const Tensor& tokens, const Pass& pass, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit);
   Parameter& tokens() { return tokens_; }
-  Parameter& positions() { return positions_; }
+  Parameter& positions() { return *positions_; }
 
  private:
-  Parameter tokens_, positions_;
+  void scale(const Tensor& x, const Stream& stream) const;
+  bool scaled_;
+  Parameter tokens_;
+  std::optional<Parameter> positions_;
 };
 
 }  // namespace hybrid_trainer

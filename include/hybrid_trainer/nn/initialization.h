@@ -10,6 +10,9 @@ namespace hybrid_trainer {
 /// (seed, parameter's name).
 void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed,
                        const Stream& stream);
+/// Uniform in [-bound, bound).
+void initialize_uniform(Parameter& parameter, double bound, std::uint64_t seed,
+                        const Stream& stream);
 void initialize_constant(Parameter& parameter, float value, const Stream& stream);
 
 }  // namespace hybrid_trainer

@@ -11,12 +11,14 @@ namespace hybrid_trainer {
 class LanguageHead {
  public:
   /// `table`: (padded vocabulary, C); rows from `vocabulary` on are padding and are ignored.
-  LanguageHead(Parameter& table, std::int64_t vocabulary)
-      : table_(table), vocabulary_(vocabulary) {}
-  /// Mean loss over all rows of x (N, C) with targets (N) i32, as (1) f64. Where the tape keeps,
-  /// also writes the table's gradient and saves dx; both are multiplied by `gradient_scale`.
-  Tensor loss(const Tensor& x, const Tensor& targets, float gradient_scale, ActivationTape& tape,
-              const Stream& stream);
+  /// `cap`: logits z become c·tanh(z/c); 0: as they are.
+  LanguageHead(Parameter& table, std::int64_t vocabulary, float cap = 0)
+      : table_(table), vocabulary_(vocabulary), cap_(cap) {}
+  /// The losses of all rows of x (N, C) with targets (N) i32, kNoTarget's 0, summed and divided by
+  /// `divisor`, as (1) f64. Where the tape keeps, also writes the table's gradient and saves dx; both
+  /// are multiplied by `gradient_scale`.
+  Tensor loss(const Tensor& x, const Tensor& targets, double divisor, float gradient_scale,
+              ActivationTape& tape, const Stream& stream);
   /// The dx that loss saved, (N, C).
   Tensor backward(ActivationTape& tape, const Stream& stream) { return tape.take(stream); }
   /// (N, padded vocabulary) in x's dtype; padding columns hold 0.
@@ -25,6 +27,7 @@ class LanguageHead {
  private:
   Parameter& table_;
   std::int64_t vocabulary_;
+  float cap_;
 };
 
 }  // namespace hybrid_trainer

@@ -14,7 +14,7 @@ class LayerNorm final : public Norm, public Rebuilder {
   void backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
                      const Stream& stream) override;
   /// y from x.
-  Tensor rebuild(const Tensor& source, const Stream& stream) override;
+  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:

@@ -1,14 +1,17 @@
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 
 #include "hybrid_trainer/nn/gradient_sink.h"
+#include "hybrid_trainer/nn/low_rank_adapter.h"
 #include "hybrid_trainer/nn/module.h"
 
 namespace hybrid_trainer {
 
-/// y = x·wᵀ + bias over the last dimension. weight: (outputs, inputs), bias: (outputs) or none,
-/// named "<name>.weight|bias".
+/// y = x·wᵀ + bias over the last dimension, and what an adapter adds, if there is one. weight:
+/// (outputs, inputs), bias: (outputs) or none, named "<name>.weight|bias".
 class Linear final : public Module {
  public:
   Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream,
@@ -19,28 +22,49 @@ class Linear final : public Module {
                  const Stream& stream);
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// The product alone, with nothing on the tape.
-  Tensor product(const Tensor& x, const Tensor& residual, const Stream& stream);
+  Tensor product(const Tensor& x, const Tensor& residual, const Pass& pass, const Stream& stream);
+  /// What backward wants of x: nothing where there is no gradient that reads it.
+  Tensor kept(const Tensor& x) const { return weight_.trainable() || adapter_ ? x : Tensor{}; }
   void visit_parameters(const ParameterVisitor& visit) override;
   Parameter& weight() { return weight_; }
   /// The bias for a product; no values where there is none.
   Weight acquire_bias(const Stream& stream) const {
     return bias_ ? bias_->acquire_master(stream) : Weight{};
   }
+  /// Adds to the map from now on: for outputs that `parts` cover.
+  void set_adapter(std::vector<AdapterPart> parts, const AdapterSpec& spec, const Stream& stream);
+  /// Null where there is none.
+  LowRankAdapter* adapter() { return adapter_.get(); }
+  void drop_adapter() { adapter_.reset(); }
 
  private:
   friend class LinearGradients;
+  bool decomposes() const { return adapter_ && adapter_->decomposes(); }
+  Tensor before_magnitudes(const Tensor& dy, const Tensor& x, const Pass& pass,
+                           const Stream& stream);
   Parameter weight_;
   std::optional<Parameter> bias_;
+  std::unique_ptr<LowRankAdapter> adapter_;
 };
 
-/// The gradients of weight and bias alone: written when this is made, and complete when it is
-/// destroyed, until when the weight may be read.
+using LinearVisitor = std::function<void(Linear&)>;
+
+/// The gradients of weight, bias and adapter alone: written when this is made, and complete when it
+/// is destroyed, until when the weights may be read.
 class LinearGradients {
  public:
-  LinearGradients(Linear& linear, const Tensor& dy, const Tensor& x, const Stream& stream);
+  /// x: what Linear::kept returned.
+  LinearGradients(Linear& linear, const Tensor& dy, const Tensor& x, const Pass& pass,
+                  const Stream& stream);
+  /// dx = the gradient of x, over which it may be written. (N, inputs).
+  void write_input_gradient(const Tensor& dx) const;
 
  private:
+  Linear& linear_;
+  Tensor dy_;  // decomposed, before the magnitudes
+  const Stream& stream_;
   GradientContribution dweight_, dbias_;
+  std::optional<AdapterGradients> adapter_;
 };
 
 }  // namespace hybrid_trainer

@@ -8,7 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// Pre-norm transformer block: attention and feed-forward, each behind a norm of its own.
+/// Pre-norm transformer block: attention and feed-forward, each behind a norm of its own ("ln_1",
+/// "ln_2") and, where the spec says so, before another ("ln_3", "ln_4").
 class TransformerBlock final : public Module {
  public:
   /// What its branches keep while a text is generated.
@@ -23,6 +24,7 @@ class TransformerBlock final : public Module {
   State make_state(std::int64_t batch, std::int64_t context, DType dtype,
                    const Stream& stream) const;
   void visit_parameters(const ParameterVisitor& visit) override;
+  void visit_linears(const LinearVisitor& visit);
   /// The products that end the branches.
   std::array<Linear*, 2> projections();
 
@@ -31,6 +33,7 @@ class TransformerBlock final : public Module {
     std::string name;  // "h.0.attn", what memory is accounted for
     std::unique_ptr<Norm> norm;
     std::unique_ptr<Branch> branch;
+    std::unique_ptr<Norm> last_norm;  // of the branch's result, or null
     std::uint64_t dropout_site;
   };
   Tensor forward(const Part& part, const Tensor& x, const Tensor& residual, ActivationTape& tape,

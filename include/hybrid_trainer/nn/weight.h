@@ -16,7 +16,7 @@ class WeightStorage {
   virtual Tensor acquire(DType dtype, const Stream& stream) = 0;
   virtual void release(DType dtype, Use use, const Stream& stream) noexcept = 0;
   /// The masters where they lie, for copies to and from them while nobody holds them; whoever
-  /// writes to them makes the compute copy anew.
+  /// writes to them makes the compute copy anew. Undefined where a weight that is frozen has none.
   virtual Tensor home_master() const = 0;
   /// bf16: keeps a compute copy beside the masters, equal to them from now on; f32: frees it.
   virtual void compute_in(DType dtype, const Stream& stream) = 0;

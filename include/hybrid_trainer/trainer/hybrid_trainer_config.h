@@ -8,6 +8,7 @@
 #include "hybrid_trainer/io/checkpoint_config.h"
 #include "hybrid_trainer/memory/memory_config.h"
 #include "hybrid_trainer/memory/predict_aware_memory_config.h"
+#include "hybrid_trainer/models/lora_config.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/optim/learning_rate_schedule.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
@@ -26,6 +27,7 @@ class HybridTrainerConfigBuilder;
 /// Everything that defines a run: the same groups and keys in C++, in JSON and for `--set`.
 struct HybridTrainerConfig {
   ModelConfig model;
+  LoraConfig lora;
   DataConfig data;
   TrainingConfig training;
   OptimizerConfig optimizer;
@@ -44,6 +46,7 @@ struct HybridTrainerConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"model", self.model, "The model: its family and shape."});
+    visit(Field{"lora", self.lora, "Adapters that are trained beside frozen weights."});
     visit(Field{"data", self.data, "How examples are cut from the data."});
     visit(Field{"training", self.training, "Length, seed and resources of the run."});
     visit(Field{"optimizer", self.optimizer, "What turns gradients into weight changes."});

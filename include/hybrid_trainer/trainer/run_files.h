@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,13 @@ std::string project_version();
 
 /// Where a run's training data is, and how long it is.
 struct RunData {
-  std::filesystem::path folder;
-  std::int64_t train_tokens = 0;  // 0: a run older than this field
+  std::filesystem::path folder{};      // or a file of examples
+  std::int64_t train_tokens = 0;       // 0: a run older than this field
+  std::string checksum{};              // of a file of examples
+  std::filesystem::path tokenizer{};   // where its files are; empty: in the folder
+  std::filesystem::path validation{};  // another file of examples, to be measured on
+  std::filesystem::path base{};        // the Hugging Face folder that the run began from, if any
+  std::int64_t now = 0;                // what a chat template took for the time, seconds
 };
 
 /// Writes what makes a run's folder self-contained: a copy of the data's tokenizer in tokenizer/,
@@ -41,10 +47,12 @@ std::string end_of_run(const RunPaths& paths);
 /// A trained model as `eval`, `sample` and `export` use it.
 struct TrainedRun {
   HybridTrainerConfig config;
-  std::int64_t step = 0;                 // of the checkpoint that the weights are from
-  std::filesystem::path data;            // where the run's data was
-  std::unique_ptr<Tokenizer> tokenizer;  // null where the data had none
+  std::int64_t step = 0;                   // of the checkpoint that the weights are from
+  std::filesystem::path data;              // where the run's data was
+  std::unique_ptr<Tokenizer> tokenizer;    // null where the data had none
+  std::filesystem::path tokenizer_folder;  // where it lies, with chat template and end tokens
   std::unique_ptr<LanguageModel> model;
+  std::filesystem::path base;         // of the weights that adapters are trained beside, or empty
   std::vector<std::string> warnings;  // damaged checkpoints that were skipped
 };
 
@@ -57,5 +65,21 @@ enum class RunWeights { kLast, kAverage };
 TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream,
                             const ModelRegistry& registry = model_families(),
                             RunWeights weights = RunWeights::kLast);
+
+/// The same with a lora.base of its own.
+TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream,
+                            const ModelRegistry& registry, RunWeights weights,
+                            const std::optional<std::string>& frozen_form);
+
+/// A Hugging Face folder's model and tokenizer, its weights held in the form that lora.base names.
+/// Throws MissingInput, DataError.
+TrainedRun load_hugging_face_folder(const std::filesystem::path& folder, const std::string& form,
+                                    const Stream& stream,
+                                    const ModelRegistry& registry = model_families());
+
+/// A folder of PEFT over the Hugging Face folder that it names; that one's tokenizer, unless the
+/// adapter has its own. Throws MissingInput, DataError.
+TrainedRun load_adapter_folder(const std::filesystem::path& folder, const Stream& stream,
+                               const ModelRegistry& registry = model_families());
 
 }  // namespace hybrid_trainer

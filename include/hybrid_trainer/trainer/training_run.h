@@ -15,12 +15,17 @@ namespace hybrid_trainer {
 /// One training run of a language model from a data folder to a run folder.
 struct TrainingRunSettings {
   HybridTrainerConfig config;
-  std::filesystem::path data;  // as `hybrid prepare` writes it, or llm.c's shards
+  std::filesystem::path
+      data;  // as `hybrid prepare` writes it, llm.c's shards, or a file of examples
+  /// Beside a file of examples as data, another one to be measured on.
+  std::filesystem::path validation{};
   /// Gets config.json, metrics.jsonl, summary.json, report.html and checkpoints/.
   std::filesystem::path run;
   bool resume = false;  // resume from the newest checkpoint of `run`, or start if there is none
   /// A Hugging Face folder to take the first weights from.
   std::optional<std::filesystem::path> init_from;
+  /// A folder of PEFT to take the adapters' first values from; config.lora is what it says.
+  std::optional<std::filesystem::path> adapter{};
   std::string command;  // as it was typed, for the summary
   const ModelRegistry* registry = &model_families();
   std::function<void(const StepRecord&)> on_step = {};  // called after each step

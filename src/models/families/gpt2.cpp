@@ -1,7 +1,4 @@
-#include "src/models/families/gpt2.h"
-
-#include <algorithm>
-#include <cmath>
+#include "src/models/families/families.h"
 
 #include "hybrid_trainer/models/decoder.h"
 
@@ -11,21 +8,14 @@ namespace {
 constexpr float kNormEpsilon = 1e-5f;
 constexpr std::int64_t kVocabulary = 50257;
 
-constexpr double kInitializerRange = 0.02;
-
 DecoderSpec spec_of(const ModelConfig& config) {
-  const double widening = std::sqrt(std::max(1.0, 768.0 / static_cast<double>(config.width)));
-  const double deviation = config.initializer_range.value_or(kInitializerRange * widening);
   return {.block = {.width = config.width,
                     .heads = static_cast<int>(config.heads),
                     .head_size = config.width / config.heads,
                     .inner_width = 4 * config.width,
                     .dropout = static_cast<float>(config.dropout),
                     .norm_epsilon = kNormEpsilon},
-          .deviations = {
-              .embedding = config.initializer_range.value_or(kInitializerRange),
-              .matrix = deviation,
-              .projection = deviation / std::sqrt(2.0 * static_cast<double>(config.layers))}};
+          .deviations = usual_deviations(config)};
 }
 
 std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t seed,
@@ -80,31 +70,31 @@ std::vector<Fixed> written_keys(const ModelConfig& config) {
           {"embd_pdrop", {config.dropout}},
           {"resid_pdrop", {config.dropout}},
           {"attn_pdrop", {0.0}},
-          {"initializer_range", {config.initializer_range.value_or(kInitializerRange)}}};
+          {"initializer_range", {config.initializer_range.value_or(0.02)}}};
 }
 
 /// Parameters have Hugging Face's names, so only layout and padding differ.
-FileTensor file_tensor(const Parameter& parameter, const ModelConfig& config) {
+std::vector<FileTensor> file_tensors(const Parameter& parameter, const ModelConfig& config) {
   static constexpr const char* kConv1d[] = {".attn.c_attn.weight", ".attn.c_proj.weight",
                                             ".mlp.c_fc.weight", ".mlp.c_proj.weight"};
   const std::string& name = parameter.name();
   const Shape& shape = parameter.shape();
   for (const char* ending : kConv1d) {
-    if (name.ends_with(ending)) return {name, {shape[1], shape[0]}, true};
+    if (name.ends_with(ending)) return {{name, {shape[1], shape[0]}, true}};
   }
-  if (name == "wte.weight") return {name, {config.vocabulary, config.width}, false};
-  return {name, shape, false};
+  if (name == "wte.weight") return {{name, {config.vocabulary, config.width}}};
+  return {{name, shape}};
 }
 
 HuggingFaceLayout hugging_face() {
   return {.model_type = "gpt2",
           .architecture = "GPT2LMHeadModel",
           .prefix = "transformer.",
-          .sizes = {{"n_layer", &ModelConfig::layers},
-                    {"n_head", &ModelConfig::heads},
-                    {"n_embd", &ModelConfig::width},
-                    {"n_positions", &ModelConfig::context},
-                    {"vocab_size", &ModelConfig::vocabulary}},
+          .members = {{"n_layer", &ModelConfig::layers},
+                      {"n_head", &ModelConfig::heads},
+                      {"n_embd", &ModelConfig::width},
+                      {"n_positions", &ModelConfig::context},
+                      {"vocab_size", &ModelConfig::vocabulary}},
           .fixed = {{"activation_function",
                      {std::string("gelu_new"), std::string("gelu_pytorch_tanh")}},
                     {"layer_norm_epsilon", {1e-5}},
@@ -115,7 +105,7 @@ HuggingFaceLayout hugging_face() {
                     {"add_cross_attention", {false}}},
           .derived = derived_keys,
           .written = written_keys,
-          .tensor = file_tensor,
+          .tensors = file_tensors,
           .tied_head = "wte.weight",
           .ignored = {".attn.bias", ".attn.masked_bias"}};
 }

@@ -18,14 +18,15 @@ void time_attention(KernelTimer& timer, DType dtype) {
       const Tensor qkv = timer.random({b, t, 3 * c}, dtype), y = timer.random({b, t, c}, dtype),
                    log_sum_exp = timer.random({b, heads, t}, DType::kF32);
       const auto forward = [=, &stream] {
-        kernels::attention_forward(y, log_sum_exp, qkv, heads, stream);
+        kernels::attention_forward(y, log_sum_exp, qkv, Tensor(), heads, stream);
       };
       const auto bytes = static_cast<std::size_t>(bytes_of({qkv, y}));
       if (!backward) return Work{forward_operations, bytes, forward};
       forward();
       const Tensor dqkv = timer.random({b, t, 3 * c}, dtype), dy = timer.random({b, t, c}, dtype);
       return Work{2.5 * forward_operations, 2 * bytes, [=, &stream] {
-                    kernels::attention_backward(dqkv, dy, y, log_sum_exp, qkv, heads, stream);
+                    kernels::attention_backward(dqkv, dy, y, log_sum_exp, qkv, Tensor(), heads,
+                                                stream);
                   }};
     };
     timer.time({"attention_forward" + suffix, dtype, Limit::kProduct, calls},

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace boost::json {
+class object;  // whoever calls what follows includes <boost/json.hpp>
+}
+
+namespace hybrid_trainer {
+
+/// A text that a chat template made.
+struct RenderedChat {
+  /// Bytes [begin, end) of the text.
+  struct Span {
+    std::size_t begin = 0, end = 0;
+    bool operator==(const Span&) const = default;
+  };
+  std::string text;
+  std::vector<Span> generated;  // what stood in `generation` blocks, in order
+};
+
+/// A chat template of Hugging Face: the subset of Jinja that such templates use, with the settings
+/// of transformers (trim_blocks, lstrip_blocks, loop controls, `generation`, its tojson). What it
+/// makes is byte for byte what jinja2 makes; docs/FINETUNING_DATA.md lists the subset.
+/// All const calls may come from several threads at once.
+class ChatTemplate {
+ public:
+  /// Throws DataError "name:line: what is wrong", also for each construct outside the subset.
+  ChatTemplate(const std::string& source, std::string name);
+  ~ChatTemplate();
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+
+  /// `variables` are the template's names, such as messages, tools, add_generation_prompt and
+  /// bos_token; `now` is what strftime_now takes for the time, in the local zone. Throws DataError
+  /// "name:line: …" where the template raises an exception, or computes what Python would refuse.
+  RenderedChat render(const boost::json::object& variables, std::time_t now) const;
+
+  /// Whether it has a `generation` block.
+  bool marks_generation() const;
+  /// Whether it asks for the date.
+  bool reads_date() const;
+
+ private:
+  struct Parsed;
+  std::string name_;
+  std::unique_ptr<const Parsed> parsed_;
+};
+
+/// What a model folder says of its chats.
+struct ChatFiles {
+  std::optional<ChatTemplate> chat_template;
+  /// Name and text of each special token of tokenizer_config.json: bos_token, eos_token, …
+  std::vector<std::pair<std::string, std::string>> special_tokens;
+
+  /// The special token of that name, or "".
+  std::string special_token(const std::string& name) const;
+};
+
+/// Reads chat_template.jinja, or else chat_template of tokenizer_config.json: a text, or a list of
+/// {name, template}, of which the one named "default" is taken. Throws MissingInput where there is
+/// no folder, DataError.
+ChatFiles read_chat_files(const std::filesystem::path& folder);
+
+}  // namespace hybrid_trainer

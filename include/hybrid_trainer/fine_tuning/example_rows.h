@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/chat/chat_template.h"
+#include "hybrid_trainer/data/tokenizer.h"
+
+namespace hybrid_trainer {
+
+/// One example as tokens.
+struct ExampleRow {
+  std::int64_t line = 0;  // of its file, from 1
+  std::vector<std::int32_t> tokens{};
+  std::vector<bool> learnt{};    // which tokens are targets; never the first
+  std::int64_t left_out = 0;     // tokens behind the longest length
+  std::int64_t targets() const;  // tokens that are learnt
+};
+
+/// What a file of examples gives: each of its lines is in one of the two lists, in order.
+struct ExampleRows {
+  struct Refusal {
+    std::int64_t line = 0;
+    std::string reason;
+  };
+  std::vector<ExampleRow> rows;
+  std::vector<Refusal> refused;
+};
+
+/// What makes rows of examples; must outlive nothing but the call.
+struct ExampleFormat {
+  const Tokenizer& tokenizer;
+  const ChatFiles& chat;
+  /// Most tokens of a row; it keeps its start.
+  std::int64_t longest = 1024;
+  std::time_t now = 0;  // what a template takes for the time
+  /// Tokens of the model, 0 where it is not known; a row with another token is refused.
+  std::int64_t vocabulary = 0;
+};
+
+/// Reads examples, one JSON object a line; an object is one of
+///   {"text": …}                       all of it is learnt
+///   {"prompt": …, "completion": …}    texts or lists of messages; the completion is learnt
+///   {"messages": […]}                 what the assistant says is learnt
+/// with "tools" and "chat_template_kwargs" beside messages. Texts and prompts begin with
+/// Tokenizer::template_start, where they do not spell it; texts and completions end with the
+/// end-of-text token, which is added where it is missing; messages end as their template ends them.
+/// What an assistant says stands in the template's `generation` blocks; where it has none, between
+/// the tokens of the chat up to that turn with the generation prompt, and those with the turn. Where
+/// these are not how the whole chat's tokens begin, the row is refused, as it is when nothing in it is
+/// learnt, or nothing within the longest length. Empty lines count, but are no examples. Throws
+/// MissingInput, DataError where the file is no text or holds no examples, IoError.
+ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer::kernels {
+
+// Numbers quantised to 4 bits each, NormalFloat 4, as bitsandbytes does it: blocks of 64 with one
+// magnitude, which is quantised itself, to one byte beside an offset, in blocks of 256 with one f32
+// scale: 0.516 bytes a number. Source: Dettmers et al. 2023, "QLoRA", sections 3 and 4.
+
+constexpr std::int64_t kFourBitBlock = 64, kFourBitLevelBlock = 256;
+
+/// What the codes stand for, times the block's magnitude.
+constexpr std::array<float, 16> kFourBitValues{-1.0f,
+                                               -0.6961928009986877f,
+                                               -0.5250730514526367f,
+                                               -0.39491748809814453f,
+                                               -0.28444138169288635f,
+                                               -0.18477343022823334f,
+                                               -0.09105003625154495f,
+                                               0.0f,
+                                               0.07958029955625534f,
+                                               0.16093020141124725f,
+                                               0.24611230194568634f,
+                                               0.33791524171829224f,
+                                               0.44070982933044434f,
+                                               0.5626170039176941f,
+                                               0.7229568362236023f,
+                                               1.0f};
+
+/// What the levels stand for, ascending, times their block's scale: a dynamic tree of seven decades.
+extern const std::array<float, 256> kFourBitLevels;
+
+struct FourBitTensors {
+  Tensor codes;   // u8, two numbers each, the first one in the upper half
+  Tensor levels;  // u8, one for each block
+  Tensor scales;  // f32, one for each kFourBitLevelBlock blocks
+  float offset = 0;
+  /// For so many numbers, without values.
+  static FourBitTensors empty(std::int64_t count, const Stream& stream);
+};
+
+/// values = value of the code · (value of the level · scale + offset), products and sum rounded to
+/// f32. values: f32 or bf16, of any shape. Bit-identical on every device.
+void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream& stream);
+
+}  // namespace hybrid_trainer::kernels

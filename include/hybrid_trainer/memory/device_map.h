@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hybrid_trainer/memory/memory_config.h"
+
+namespace hybrid_trainer {
+
+/// Where each weight lies while nothing computes with it: memory.device_map and, for what that does
+/// not name, memory.weights. Vectors always lie on the device.
+class DeviceMap {
+ public:
+  /// Throws ConfigError of a text that is neither empty nor PATTERN=PLACE, several with commas
+  /// between them; "auto" names no place itself.
+  explicit DeviceMap(const MemoryConfig& config);
+
+  /// A placement_names() for the weight of this name: of the first pattern that it matches.
+  const std::string& place_of(const std::string& name) const;
+  /// Whether anything may lie at this place.
+  bool uses(const std::string& place) const;
+  /// The place farthest from the device that anything may lie at.
+  const std::string& farthest() const;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> places_;  // by pattern; the last one is "*"
+};
+
+/// What is wrong with memory.device_map, if anything.
+void collect_device_map_problems(const MemoryConfig& config, std::vector<std::string>& problems);
+
+}  // namespace hybrid_trainer

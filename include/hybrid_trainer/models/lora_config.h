@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "hybrid_trainer/core/fields.h"
+
+namespace hybrid_trainer {
+
+/// The value of lora.targets that names every linear map.
+inline constexpr const char* kAllLinear = "all-linear";
+
+/// Of lora.base.
+const std::vector<std::string>& frozen_base_names();
+
+/// Trains adapters of low rank beside frozen weights.
+struct LoraConfig {
+  std::int64_t rank = 0;
+  double alpha = 16;
+  double dropout = 0;
+  std::string targets = kAllLinear;
+  std::string variant = "lora";
+  std::string base = "fp32";
+
+  bool is_on() const { return rank > 0; }
+  /// On B·A.
+  double scale() const;
+  std::vector<std::string> target_names() const;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"rank", self.rank,
+                "Rank r of the adapters B·A that are trained beside frozen weights; 0 trains the "
+                "weights themselves.",
+                Range::between(0, 4096)});
+    visit(Field{"alpha", self.alpha, "B·A is multiplied by alpha/r.", Range::above(0)});
+    visit(Field{"dropout", self.dropout,
+                "Share of an adapter's inputs that is dropped in training.", Range::fraction()});
+    visit(Field{"targets", self.targets,
+                "Modules that get an adapter, by their names in a Hugging Face folder or the ends "
+                "of these, with commas between: q_proj,v_proj. all-linear: every product but the "
+                "head."});
+    visit(
+        Field{"variant",
+              self.variant,
+              "lora; rslora, which multiplies B·A by alpha/√r; or dora, which trains magnitudes of "
+              "the rows too, and makes each whole matrix again in each product.",
+              Range{},
+              {"lora", "rslora", "dora"}});
+    visit(Field{
+        "base", self.base,
+        "How the frozen weights are held: fp32; bf16, to which they are rounded once; or nf4: "
+        "products in 4 bits, as bitsandbytes has them with double quantisation, embedding "
+        "and head in bf16. Computed in another precision they are converted for the time "
+        "of a product.",
+        Range{}, frozen_base_names()});
+  }
+};
+
+}  // namespace hybrid_trainer

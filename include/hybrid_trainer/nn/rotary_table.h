@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer {
+
+/// How angles are changed for contexts longer than the one that a model was first trained in; the
+/// kinds and names are those of transformers.
+struct RotaryScaling {
+  std::string type = "default";
+  double factor = 1;
+  std::int64_t original_context = 0;
+  double low_frequency = 1;
+  double high_frequency = 4;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  double attention_factor = 0;
+  double mscale = 0;
+  double mscale_all_dim = 0;
+  bool truncate = true;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"type",
+                self.type,
+                "How angles are made for longer contexts: default does nothing, linear divides all "
+                "of them, llama3 and yarn the slow ones, dynamic raises the base with the length.",
+                {},
+                {"default", "linear", "dynamic", "llama3", "yarn"}});
+    visit(Field{"factor", self.factor, "By how much the context is longer than the original one.",
+                Range::between(1, 1e6)});
+    visit(Field{"original_context", self.original_context,
+                "Positions of the first training; dynamic, llama3, yarn. 0 takes the context.",
+                Range::between(0, 1 << 24)});
+    visit(Field{"low_frequency", self.low_frequency,
+                "llama3: frequencies with fewer turns in the original context are divided.",
+                Range::above(0)});
+    visit(Field{"high_frequency", self.high_frequency,
+                "llama3: frequencies with more turns in it stay.", Range::above(0)});
+    visit(Field{"beta_fast", self.beta_fast, "yarn: frequencies with more turns stay.",
+                Range::above(0)});
+    visit(Field{"beta_slow", self.beta_slow, "yarn: frequencies with fewer turns are divided.",
+                Range::above(0)});
+    visit(Field{"attention_factor", self.attention_factor,
+                "yarn: multiplies queries and keys; 0 takes it from factor and the two mscales.",
+                Range::at_least(0)});
+    visit(Field{"mscale", self.mscale, "yarn: see attention_factor.", Range::at_least(0)});
+    visit(Field{"mscale_all_dim", self.mscale_all_dim, "yarn: see attention_factor.",
+                Range::at_least(0)});
+    visit(Field{"truncate", self.truncate,
+                "yarn: the bounds between frequencies are whole numbers."});
+  }
+};
+
+/// The angles by which attention turns queries and keys: position·θ^(−2j/D) for j < D/2 of heads of D
+/// channels, scaled. Sources: Su et al. 2021, "RoFormer", section 3.4.2; Peng et al. 2023, "YaRN";
+/// the rest as in transformers' modeling_rope_utils.
+class RotaryTable {
+ public:
+  RotaryTable(double theta, const RotaryScaling& scaling, std::int64_t context,
+              std::int64_t head_size)
+      : theta_(theta), scaling_(scaling), context_(context), head_size_(head_size) {}
+  /// (context, D) f32: cosines, then sines, of sequences of `length` positions, on which they depend
+  /// where the scaling is dynamic. Made on the stream's device at the first call, and where that
+  /// length changes.
+  const Tensor& on(std::int64_t length, const Stream& stream);
+
+ private:
+  std::vector<float> frequencies() const;
+  double amplitude() const;
+  double theta_;
+  RotaryScaling scaling_;
+  std::int64_t context_, head_size_;
+  std::int64_t length_ = 0;  // for which the table is, where it depends on that
+  Tensor table_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <ctime>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/data/data_config.h"
+#include "hybrid_trainer/fine_tuning/packed_rows.h"
+
+namespace hybrid_trainer {
+
+/// Where a run's examples come from.
+struct ExampleFiles {
+  std::filesystem::path examples;
+  std::filesystem::path validation{};  // to be measured on; empty: some of `examples` are
+  std::filesystem::path tokenizer;     // folder of tokenizer and chat template
+  std::time_t now = 0;                 // what the template takes for the time
+  std::int64_t vocabulary = 0;         // of the model, where it is known
+};
+
+/// Examples as a run takes them.
+struct ExampleData {
+  std::vector<ExampleRow> train, validation;
+  std::vector<std::string> refused;  // "line 3 of FILE is refused: why"
+  std::string checksum;              // of the files
+};
+
+/// Reads the examples for sequences of config.sequence_length. Without a file for it, it holds back
+/// validation_fraction of the rows, at least one, by a draw that depends on their number alone; a
+/// single row, or a fraction of 0, leaves all rows in both. Throws as read_example_rows, and
+/// DataError where every line of a file is refused.
+ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokenizer,
+                              const DataConfig& config);
+
+/// How rows are laid into batches of `batch_size` sequences.
+PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,
+                                std::uint64_t seed, const Tokenizer& tokenizer);
+
+}  // namespace hybrid_trainer

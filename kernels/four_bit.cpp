@@ -1,0 +1,48 @@
+#include "hybrid_trainer/kernels/four_bit.h"
+
+#include "kernels/dispatch.h"
+#include "kernels/four_bit_levels.h"
+
+namespace hybrid_trainer::kernels {
+
+namespace cpu {
+decltype(kernels::dequantize_four_bit) dequantize_four_bit;
+}  // namespace cpu
+namespace cuda {
+decltype(kernels::dequantize_four_bit) dequantize_four_bit;
+}  // namespace cuda
+
+constexpr std::array<float, 256> kFourBitLevels = make_four_bit_levels();
+
+namespace {
+
+constexpr std::int64_t parts(std::int64_t count, std::int64_t size) {
+  return (count + size - 1) / size;
+}
+
+}  // namespace
+
+FourBitTensors FourBitTensors::empty(std::int64_t count, const Stream& stream) {
+  const auto make = [&](std::int64_t elements, DType dtype) {
+    return Tensor::empty({elements}, dtype, MemoryKind::kParameters, stream);
+  };
+  const std::int64_t blocks = parts(count, kFourBitBlock);
+  return {make(parts(count, 2), DType::kU8), make(blocks, DType::kU8),
+          make(parts(blocks, kFourBitLevelBlock), DType::kF32)};
+}
+
+void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream& stream) {
+  const KernelCall call{"dequantize_four_bit", stream};
+  const std::int64_t blocks = parts(values.elements(), kFourBitBlock);
+  check_real(call, {"values", values});
+  check_shape(call, {"codes", from.codes}, {parts(values.elements(), 2)});
+  check_dtype(call, {"codes", from.codes}, DType::kU8);
+  check_shape(call, {"levels", from.levels}, {blocks});
+  check_dtype(call, {"levels", from.levels}, DType::kU8);
+  check_shape(call, {"scales", from.scales}, {parts(blocks, kFourBitLevelBlock)});
+  check_dtype(call, {"scales", from.scales}, DType::kF32);
+  dispatch<cpu::dequantize_four_bit, cuda::dequantize_four_bit>(call, Work::kElementwise, values,
+                                                                from);
+}
+
+}  // namespace hybrid_trainer::kernels

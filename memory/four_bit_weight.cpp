@@ -1,0 +1,110 @@
+#include "hybrid_trainer/memory/four_bit_weight.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace hybrid_trainer {
+namespace {
+
+using kernels::FourBitTensors, kernels::kFourBitBlock, kernels::kFourBitLevelBlock;
+
+/// The number of middles between neighbours that are below x.
+template <std::size_t kCount>
+std::uint8_t nearest(const std::array<float, kCount>& middles, float x) {
+  return static_cast<std::uint8_t>(std::lower_bound(middles.begin(), middles.end(), x) -
+                                   middles.begin());
+}
+
+template <std::size_t kCount>
+constexpr std::array<float, kCount - 1> middles_of(const std::array<float, kCount>& values) {
+  std::array<float, kCount - 1> middles{};
+  for (std::size_t i = 0; i + 1 < kCount; ++i) middles[i] = (values[i] + values[i + 1]) / 2;
+  return middles;
+}
+
+/// Calls encode(i, x) with each number over the largest magnitude of its block, which is returned for
+/// each block. As bitsandbytes' reference, a whole block is multiplied by the reciprocal, and a
+/// shorter one divided.
+template <class Encode>
+std::vector<float> encode_blocks(const float* values, std::int64_t count, std::int64_t size,
+                                 const Encode& encode) {
+  constexpr float kLeast = 1e-38f;
+  std::vector<float> magnitudes(static_cast<std::size_t>((count + size - 1) / size));
+#pragma omp parallel for
+  for (std::int64_t block = 0; block < std::ssize(magnitudes); ++block) {
+    const std::int64_t first = block * size, last = std::min(count, first + size);
+    float most = 0;
+    for (std::int64_t i = first; i < last; ++i) most = std::max(most, std::abs(values[i]));
+    const bool whole = last - first == size;
+    const float divisor = std::max(most, kLeast), factor = 1.0f / divisor;
+    magnitudes[static_cast<std::size_t>(block)] = whole ? most : divisor;
+    for (std::int64_t i = first; i < last; ++i)
+      encode(i, std::clamp(whole ? values[i] * factor : values[i] / divisor, -1.0f, 1.0f));
+  }
+  return magnitudes;
+}
+
+Tensor tensor_of(const void* values, std::int64_t count, DType dtype, const Stream& host) {
+  Tensor tensor = Tensor::empty({count}, dtype, MemoryKind::kWorkspace, host);
+  std::copy_n(static_cast<const char*>(values), tensor.bytes(), static_cast<char*>(tensor.raw()));
+  return tensor;
+}
+
+}  // namespace
+
+FourBitTensors quantize_four_bit(const Tensor& values, const Stream& home) {
+  static constexpr auto kCodeMiddles = middles_of(kernels::kFourBitValues);
+  static const auto level_middles = middles_of(kernels::kFourBitLevels);
+  const std::int64_t count = values.elements();
+  FourBitTensors tensors = FourBitTensors::empty(count, home);
+  if (values.device().simulated || home.device().simulated) return tensors;
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(count + count % 2), 7);  // 7: zero
+  std::vector<float> magnitudes =
+      encode_blocks(values.data<float>(), count, kFourBitBlock, [&](std::int64_t i, float x) {
+        codes[static_cast<std::size_t>(i)] = nearest(kCodeMiddles, x);
+      });
+  for (std::size_t i = 0; i < codes.size() / 2; ++i)
+    codes[i] = static_cast<std::uint8_t>(codes[2 * i] << 4 | codes[2 * i + 1]);
+  double sum = 0;
+  for (const float magnitude : magnitudes) sum += static_cast<double>(magnitude);
+  tensors.offset = static_cast<float>(sum / static_cast<double>(magnitudes.size()));
+  for (float& magnitude : magnitudes) magnitude -= tensors.offset;
+  std::vector<std::uint8_t> levels(magnitudes.size());
+  const std::vector<float> scales = encode_blocks(
+      magnitudes.data(), std::ssize(magnitudes), kFourBitLevelBlock, [&](std::int64_t i, float x) {
+        levels[static_cast<std::size_t>(i)] = nearest(level_middles, x);
+      });
+  const Stream host(values.pool());
+  const auto put = [&](const Tensor& to, const void* from) {
+    wait_for_copy(to, tensor_of(from, to.elements(), to.dtype(), host), home);
+  };
+  put(tensors.codes, codes.data());
+  put(tensors.levels, levels.data());
+  put(tensors.scales, scales.data());
+  return tensors;
+}
+
+FourBitWeight::FourBitWeight(const Tensor& values, const std::vector<std::int64_t>& part_rows,
+                             const Stream& home)
+    : shape_(values.shape()) {
+  std::int64_t first = 0;
+  for (const std::int64_t rows : part_rows) {
+    parts_.push_back({first, rows, quantize_four_bit(values.rows(first, first + rows), home)});
+    first += rows;
+  }
+  require(first == shape_[0], "the parts of a matrix in 4 bits must be all of its rows");
+}
+
+Tensor FourBitWeight::values_in(DType dtype, const Stream& stream) const {
+  Tensor values = Tensor::empty(shape_, dtype, MemoryKind::kWorkspace, stream);
+  for (const Part& part : parts_) {
+    const StagedTensor codes(part.tensors.codes, Use::kRead, stream),
+        levels(part.tensors.levels, Use::kRead, stream),
+        scales(part.tensors.scales, Use::kRead, stream);
+    kernels::dequantize_four_bit(values.rows(part.first_row, part.first_row + part.rows),
+                                 {codes, levels, scales, part.tensors.offset}, stream);
+  }
+  return values;
+}
+
+}  // namespace hybrid_trainer

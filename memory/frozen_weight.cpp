@@ -1,0 +1,35 @@
+#include "hybrid_trainer/memory/frozen_weight.h"
+
+#include "hybrid_trainer/kernels/elementwise.h"
+
+namespace hybrid_trainer {
+
+Tensor FrozenWeight::acquire(DType dtype, const Stream& stream) {
+  Held& held = of(dtype);
+  if (held.holders == 0) held.values = values_in(dtype, stream);
+  ++held.holders;
+  return held.values;
+}
+
+void FrozenWeight::release(DType dtype, Use, const Stream&) noexcept {
+  Held& held = of(dtype);
+  if (--held.holders == 0) held.values = {};
+}
+
+FrozenRealWeight::FrozenRealWeight(const Tensor& values, DType dtype, const Stream& home)
+    : values_(Tensor::empty(values.shape(), dtype, MemoryKind::kParameters, home)) {
+  if (values.device().simulated) return;
+  const Stream host(values.pool());
+  const Tensor rounded = Tensor::empty(values.shape(), dtype, MemoryKind::kWorkspace, host);
+  kernels::cast(rounded, values, host);
+  wait_for_copy(values_, rounded, home);
+}
+
+Tensor FrozenRealWeight::values_in(DType dtype, const Stream& stream) const {
+  if (values_.dtype() == dtype && values_.device().type == stream.device().type) return values_;
+  Tensor here = Tensor::empty(values_.shape(), dtype, MemoryKind::kWorkspace, stream);
+  kernels::cast(here, StagedTensor(values_, Use::kRead, stream), stream);
+  return here;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,75 @@
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/chat/chat_template.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/strict_json.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kLargestTemplate = std::size_t{1} << 20;
+constexpr std::size_t kLargestConfig = std::size_t{64} << 20;
+
+/// The text of a string, or the content of an added token's object.
+const json::string* token_text(const json::value& value) {
+  if (value.is_object()) {
+    const json::value* content = value.get_object().if_contains("content");
+    return content == nullptr ? nullptr : content->if_string();
+  }
+  return value.if_string();
+}
+
+/// The text of chat_template, which may be a list of templates with names.
+std::string template_text(const json::value& value, const std::string& name) {
+  if (value.is_string()) return std::string(value.get_string());
+  std::string known;
+  if (value.is_array()) {
+    for (const json::value& entry : value.get_array()) {
+      const json::object* object = entry.if_object();
+      const json::value* title = object == nullptr ? nullptr : object->if_contains("name");
+      const json::value* text = object == nullptr ? nullptr : object->if_contains("template");
+      if (title == nullptr || !title->is_string() || text == nullptr || !text->is_string())
+        throw DataError(concat(name, ": chat_template: want a list of {name, template}"));
+      if (title->get_string() == "default") return std::string(text->get_string());
+      known += (known.empty() ? "" : ", ") + std::string(title->get_string());
+    }
+    throw DataError(concat(name, ": chat_template: none is named \"default\"; there are ", known));
+  }
+  throw DataError(concat(name, ": chat_template: want a text, or a list of {name, template}"));
+}
+
+}  // namespace
+
+std::string ChatFiles::special_token(const std::string& name) const {
+  for (const auto& [key, text] : special_tokens)
+    if (key == name) return text;
+  return "";
+}
+
+ChatFiles read_chat_files(const fs::path& folder) {
+  if (!fs::is_directory(folder)) throw MissingInput(concat("there is no folder ", folder.string()));
+  ChatFiles files;
+  const fs::path config_path = folder / "tokenizer_config.json";
+  const fs::path template_path = folder / "chat_template.jinja";
+  if (fs::exists(template_path))
+    files.chat_template.emplace(read_file(template_path, kLargestTemplate), template_path.string());
+  if (!fs::exists(config_path)) return files;
+  const json::value config = read_json(config_path, {.max_bytes = kLargestConfig});
+  if (!config.is_object()) throw DataError(concat(config_path.string(), ": want a JSON object"));
+  for (const auto& [key, value] : config.get_object()) {
+    if (!key.ends_with("_token") || value.is_null()) continue;
+    if (const json::string* text = token_text(value)) files.special_tokens.emplace_back(key, *text);
+  }
+  const json::value* text = config.get_object().if_contains("chat_template");
+  if (!files.chat_template && text != nullptr && !text->is_null())
+    files.chat_template.emplace(template_text(*text, config_path.string()),
+                                config_path.string() + ": chat_template");
+  return files;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/chat/chat_template.h"
+#include "nodes.h"
+
+namespace hybrid_trainer::jinja {
+
+/// Runs the statements of a template. Throws Problem; `line` then says where.
+RenderedChat render(const Statements& statements, Dict variables, std::time_t now, int& line);
+
+}  // namespace hybrid_trainer::jinja

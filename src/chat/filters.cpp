@@ -1,0 +1,203 @@
+#include <algorithm>
+
+#include "builtins.h"
+#include "hybrid_trainer/core/error.h"
+#include "python_text.h"
+
+namespace hybrid_trainer::jinja {
+
+namespace {
+
+const Signature kFilters[] = {{"trim", {"chars"}},
+                              {"length", {}},
+                              {"count", {}},
+                              {"string", {}},
+                              {"safe", {}},
+                              {"list", {}},
+                              {"items", {}},
+                              {"first", {}},
+                              {"last", {}},
+                              {"upper", {}},
+                              {"lower", {}},
+                              {"capitalize", {}},
+                              {"dictsort", {}},
+                              {"default", {"default_value", "boolean"}},
+                              {"d", {"default_value", "boolean"}},
+                              {"join", {"d", "attribute"}},
+                              {"replace", {"old", "new", "count"}, 2},
+                              {"tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}},
+                              {"map", {"filter", "attribute"}},
+                              {"select", {"test", "argument"}},
+                              {"reject", {"test", "argument"}},
+                              {"selectattr", {"attribute", "test", "argument"}, 1},
+                              {"rejectattr", {"attribute", "test", "argument"}, 1}};
+
+const Signature kTests[] = {{"defined", {}},      {"undefined", {}},
+                            {"none", {}},         {"string", {}},
+                            {"number", {}},       {"integer", {}},
+                            {"float", {}},        {"boolean", {}},
+                            {"true", {}},         {"false", {}},
+                            {"mapping", {}},      {"sequence", {}},
+                            {"iterable", {}},     {"equalto", {"other"}, 1},
+                            {"eq", {"other"}, 1}, {"ne", {"other"}, 1},
+                            {"lt", {"other"}, 1}, {"gt", {"other"}, 1},
+                            {"le", {"other"}, 1}, {"ge", {"other"}, 1},
+                            {"in", {"seq"}, 1}};
+
+/// value.a.b
+Value attribute_path(Value value, const Value& path) {
+  for (const std::string& name : split(text_of(path), ".", -1)) value = item_of(value, {name});
+  return value;
+}
+
+/// The name of a filter or a test that is an argument, and how it is called.
+const std::string& checked(const Value& name, std::span<const Signature> table,
+                           std::size_t arguments) {
+  const auto* text = name.if_is<std::string>();
+  const Signature* signature = text == nullptr ? nullptr : find_signature(table, *text);
+  if (signature == nullptr || arguments < signature->required ||
+      arguments > signature->parameters.size())
+    throw Problem(concat("\"", text_of(name), "\" with ", arguments,
+                         " arguments is not supported as an argument"));
+  return *text;
+}
+
+bool is_given(const Value& argument) { return !argument.is<Undefined>(); }
+
+Value mapped(const List& items, const Arguments& arguments) {
+  List results;
+  const bool by_attribute = is_given(arguments[1]);
+  for (const Value& item : items) {
+    results.push_back(by_attribute
+                          ? attribute_path(item, arguments[1])
+                          : apply_filter(item, checked(arguments[0], kFilters, 0), Arguments(4)));
+  }
+  return list_of(std::move(results));
+}
+
+/// select, reject and those by an attribute: `arguments` are a test and its argument.
+Value selected(const List& items, const Value& attribute, std::span<const Value> arguments,
+               bool wanted) {
+  List results;
+  for (const Value& item : items) {
+    const Value value = is_given(attribute) ? attribute_path(item, attribute) : item;
+    const bool holds =
+        is_given(arguments[0])
+            ? apply_test(value, checked(arguments[0], kTests, is_given(arguments[1]) ? 1 : 0),
+                         {arguments[1]})
+            : truth(value);
+    if (holds == wanted) results.push_back(item);
+  }
+  return list_of(std::move(results));
+}
+
+Value sorted_pairs(const Value& input) {
+  const auto* held = input.if_is<Mapping>();
+  if (held == nullptr) throw Problem(concat("dictsort of a value of type ", type_of(input)));
+  Dict entries = **held;
+  std::ranges::stable_sort(entries, {},
+                           [](const auto& entry) { return in_case(entry.first, Case::kLower); });
+  List pairs;
+  for (const auto& [key, value] : entries) pairs.push_back(tuple_of({{key}, value}));
+  return list_of(std::move(pairs));
+}
+
+Value json_text_of(const Value& input, const Arguments& arguments) {
+  JsonStyle style;
+  style.ascii = truth(arguments[0]);
+  const Value& indent = arguments[1];
+  style.one_line = !is_given(indent) || indent.is<None>();
+  if (const auto* width = indent.if_is<std::int64_t>()) {
+    style.indent =
+        std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(*width, 0, 64)), ' ');
+  } else if (!style.one_line) {
+    if (!indent.is<std::string>()) throw Problem("tojson: want indent to be an int or a str");
+    style.indent = text_of(indent);
+  }
+  if (is_given(arguments[2]) && !arguments[2].is<None>())
+    throw Problem("the argument \"separators\" of the filter \"tojson\" is not supported");
+  style.sorted = truth(arguments[3]);
+  return {json_of(input, style)};
+}
+
+Value joined_items(const List& items, const Arguments& arguments) {
+  std::string text;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) text += text_of(arguments[0]);
+    text += text_of(is_given(arguments[1]) ? attribute_path(items[i], arguments[1]) : items[i]);
+  }
+  return {std::move(text)};
+}
+
+}  // namespace
+
+std::span<const Signature> filters() { return kFilters; }
+std::span<const Signature> tests() { return kTests; }
+
+Value apply_filter(const Value& input, const std::string& name, const Arguments& arguments) {
+  if (name == "default" || name == "d") {
+    const bool is_missing = !is_given(input) || (truth(arguments[1]) && !truth(input));
+    return !is_missing ? input : is_given(arguments[0]) ? arguments[0] : Value{std::string()};
+  }
+  if (name == "safe") return {text_of(input), true};
+  if (input.is_safe && name != "string" && name != "length")
+    throw Problem(concat("a text marked safe in the filter \"", name, "\" is not supported"));
+  if (name == "string") return {text_of(input), input.is_safe};
+  if (name == "trim") {
+    const bool all = !is_given(arguments[0]) || arguments[0].is<None>();
+    return {stripped(text_of(input), Side::kBoth,
+                     all ? std::optional<std::string>() : text_of(arguments[0]))};
+  }
+  if (name == "length" || name == "count") return {length_of(input)};
+  if (name == "upper") return {in_case(text_of(input), Case::kUpper)};
+  if (name == "lower") return {in_case(text_of(input), Case::kLower)};
+  if (name == "capitalize") return {in_case(text_of(input), Case::kCapitalized)};
+  if (name == "tojson") return json_text_of(input, arguments);
+  if (name == "replace") {
+    const auto* limit = arguments[2].if_is<std::int64_t>();
+    return {replaced(text_of(input), text_of(arguments[0]), text_of(arguments[1]),
+                     limit != nullptr ? *limit : -1)};
+  }
+  if (name == "dictsort") return sorted_pairs(input);
+  if (name == "items") {
+    if (input.is<Undefined>()) return list_of({});
+    return apply_method(input, name, {});
+  }
+  const List items = elements_of(input);
+  if (name == "list") return list_of(items);
+  if (name == "join") return joined_items(items, arguments);
+  if (name == "first" || name == "last") {
+    if (items.empty()) return {Undefined{concat("the ", name, " of nothing")}};
+    return name == "first" ? items.front() : items.back();
+  }
+  if (name == "map") return mapped(items, arguments);
+  const bool wanted = name.starts_with("select");
+  const std::span<const Value> rest(arguments);
+  if (name.ends_with("attr")) return selected(items, arguments[0], rest.subspan(1), wanted);
+  return selected(items, {}, rest, wanted);
+}
+
+bool apply_test(const Value& input, const std::string& name, const Arguments& arguments) {
+  if (name == "defined") return !input.is<Undefined>();
+  if (name == "undefined") return input.is<Undefined>();
+  if (name == "none") return input.is<None>();
+  if (name == "string") return input.is<std::string>();
+  if (name == "boolean") return input.is<bool>();
+  if (name == "true" || name == "false")
+    return input.is<bool>() && truth(input) == (name == "true");
+  if (name == "integer") return input.is<std::int64_t>();
+  if (name == "float") return input.is<double>();
+  if (name == "number") return input.is<std::int64_t>() || input.is<double>() || input.is<bool>();
+  if (name == "mapping") return input.is<Mapping>();
+  if (name == "sequence" || name == "iterable")
+    return input.is<std::string>() || input.is<Sequence>() || input.is<Mapping>() ||
+           input.is<Undefined>();
+  if (name == "in") return contains(arguments[0], input);
+  if (name == "equalto" || name == "eq") return equal(input, arguments[0]);
+  if (name == "ne") return !equal(input, arguments[0]);
+  if (name == "lt") return less(input, arguments[0]);
+  if (name == "gt") return less(arguments[0], input);
+  return name == "le" ? !less(arguments[0], input) : !less(input, arguments[0]);
+}
+
+}  // namespace hybrid_trainer::jinja

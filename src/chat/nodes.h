@@ -1,0 +1,69 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "value.h"
+
+namespace hybrid_trainer::jinja {
+
+struct Expression;
+using Expressions = std::vector<Expression>;
+
+struct Expression {
+  enum class Kind {
+    kLiteral,    // value
+    kName,       // text
+    kList,       // items
+    kTuple,      // items
+    kDict,       // items: key, value, key, value, …
+    kAttribute,  // items[0] . text
+    kItem,       // items[0] [items[1]]
+    kSlice,      // items[0] [items[1] : items[2] : items[3]]
+    kCall,       // items[0] is called with the others
+    kFilter,     // items[0] | text, with the others
+    kTest,       // items[0] is text, with the others
+    kNot,
+    kNegative,
+    kPositive,
+    kAnd,
+    kOr,
+    kBinary,     // items[0] text items[1]
+    kCompare,    // items[0] keywords[0] items[1] keywords[1] items[2] …
+    kCondition,  // items[0] if items[1] else items[2]
+  };
+  Kind kind = Kind::kLiteral;
+  int line = 0;
+  std::string text{};
+  Expressions items{};
+  /// Of a call, filter or test: the names of its last arguments.
+  std::vector<std::string> keywords{};
+  Value value{};
+};
+
+struct Statement;
+using Statements = std::vector<Statement>;
+
+struct Statement {
+  enum class Kind {
+    kText,        // text
+    kPrint,       // items[0]
+    kIf,          // bodies[i] where items[i]; the last body is that of else
+    kFor,         // target in items[0], where items[1]; bodies[1] is that of else
+    kSet,         // target = items[0]
+    kSetBlock,    // target = bodies[0], through the filter items[0], whose items[0] is its input
+    kMacro,       // text(keywords), items are the defaults of the last ones
+    kGeneration,  // bodies[0]
+    kBreak,
+    kContinue,
+  };
+  Kind kind = Kind::kText;
+  int line = 0;
+  std::string text{};
+  Expression target{};  // a name, a tuple of names, or an attribute of a name
+  Expressions items{};
+  std::vector<std::string> keywords{};
+  std::vector<Statements> bodies{};
+};
+
+}  // namespace hybrid_trainer::jinja

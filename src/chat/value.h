@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace hybrid_trainer::jinja {
+
+/// What a template cannot go on with; whoever knows the line adds it.
+struct Problem : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Value;
+struct Macro;
+using List = std::vector<Value>;
+/// Python's dict with keys that are texts, in order of insertion.
+using Dict = std::vector<std::pair<std::string, Value>>;
+
+struct Undefined {
+  std::string name;
+};
+struct None {};
+/// A list or a tuple; nothing changes it.
+struct Sequence {
+  std::shared_ptr<const List> items;
+  bool is_tuple = false;
+};
+using Mapping = std::shared_ptr<const Dict>;
+/// What `set x.y = …` changes.
+using Namespace = std::shared_ptr<Dict>;
+/// A function of the environment by its name, or a method of a value.
+struct Function {
+  std::string name;
+  std::shared_ptr<const Value> self;  // null: of the environment
+};
+
+/// A value of Python, as far as templates have them. Texts are UTF-8 and counted in code points.
+struct Value {
+  std::variant<Undefined, None, bool, std::int64_t, double, std::string, Sequence, Mapping,
+               Namespace, Function, std::shared_ptr<const Macro>>
+      held;
+  bool is_safe = false;  // a text that the filter `safe` marked
+
+  template <class T>
+  bool is() const {
+    return std::holds_alternative<T>(held);
+  }
+  template <class T>
+  const T* if_is() const {
+    return std::get_if<T>(&held);
+  }
+};
+
+Value list_of(List items);
+Value tuple_of(List items);
+
+bool truth(const Value& value);
+/// Python's ==.
+bool equal(const Value& left, const Value& right);
+/// Whether left < right. Throws Problem where Python has no order for them.
+bool less(const Value& left, const Value& right);
+/// Python's str(), and repr().
+std::string text_of(const Value& value);
+std::string repr_of(const Value& value);
+/// json.dumps without HTML's escapes; `indent` is empty for one line.
+struct JsonStyle {
+  bool one_line = true;
+  std::string indent;
+  bool ascii = false;
+  bool sorted = false;
+};
+std::string json_of(const Value& value, const JsonStyle& style);
+
+/// "str", "list", …
+std::string type_of(const Value& value);
+/// Throws Problem that names the variable where the value is undefined.
+void want_defined(const Value& value);
+/// The elements that a loop takes: of a dict its keys, of a text its characters.
+List elements_of(const Value& value);
+std::int64_t length_of(const Value& value);
+/// Null where there is no such key.
+const Value* find(const Dict& dict, std::string_view key);
+/// `item in container`.
+bool contains(const Value& container, const Value& item);
+
+}  // namespace hybrid_trainer::jinja

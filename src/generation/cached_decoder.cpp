@@ -1,0 +1,60 @@
+#include "hybrid_trainer/generation/cached_decoder.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+/// The same values, in host memory as before.
+Tensor in_f32(const Tensor& values) {
+  if (values.dtype() == DType::kF32) return values;
+  const Stream host(MemoryPool::create("host"));
+  const Tensor wide = Tensor::empty(values.shape(), DType::kF32, MemoryKind::kLogits, host);
+  kernels::cast(wide, values, host);
+  return wide;
+}
+
+}  // namespace
+
+CachedDecoder::CachedDecoder(LanguageModel& model, DType dtype, const Stream& stream)
+    : model_(model),
+      dtype_(dtype),
+      stream_(stream),
+      state_(model.make_decode_state(1, dtype, stream)) {}
+
+std::int64_t CachedDecoder::room_for_drafts(std::int64_t tokens) const {
+  return std::max<std::int64_t>(0, model_.config().context - (tokens - begin_));
+}
+
+void CachedDecoder::see(std::span<const std::int32_t> text, std::int64_t drafted) {
+  require(std::ssize(text) > drafted, "CachedDecoder: no tokens");
+  const auto alike = std::ranges::mismatch(text_, text).in1 - text_.begin();
+  const auto kept = std::min<std::int64_t>(alike, std::ssize(text) - drafted - 1);
+  text_.assign(text.begin(), text.end());
+  if (kept < begin_) begin_ = 0, state_->restart();
+  const std::int64_t context = model_.config().context;
+  if (window() > context) {
+    begin_ = std::ssize(text_) - std::max<std::int64_t>(1, context / 2);
+    state_->restart();
+  }
+  state_->rewind(std::min(state_->position(), std::max<std::int64_t>(0, kept - begin_)));
+  const auto first = text_.begin() + begin_ + state_->position();
+  const Stream host(MemoryPool::create("host"));
+  const Tensor fresh =
+      Tensor::empty({1, text_.end() - first}, DType::kI32, MemoryKind::kData, host);
+  std::copy(first, text_.end(), fresh.data<std::int32_t>());
+  const Tensor tokens = wait_for_device(fresh, stream_);
+  logits_ = in_f32(wait_for_host(model_.next_logits(tokens, *state_, drafted + 1,
+                                                    {.training = false, .dtype = dtype_}, stream_),
+                                 stream_));
+}
+
+std::span<const float> CachedDecoder::logits(std::int64_t i) const {
+  return {logits_.rows(i, i + 1).data<float>(), static_cast<std::size_t>(vocabulary())};
+}
+
+}  // namespace hybrid_trainer

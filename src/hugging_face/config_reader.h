@@ -1,0 +1,71 @@
+#pragma once
+
+#include <boost/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "hybrid_trainer/models/model_family.h"
+
+namespace hybrid_trainer {
+
+boost::json::value json_of(const HuggingFaceLayout::Value& value);
+
+/// A config.json, or an object in it, with all its problems collected. Every key that is asked for is
+/// known from then on.
+class ConfigReader {
+ public:
+  /// `path` stands before the names of keys in messages.
+  explicit ConfigReader(const boost::json::object& object, std::string path = "")
+      : object_(object), path_(std::move(path)) {}
+
+  /// What an absent key or null means is `missing`; without it the key must be there. Several keys
+  /// have '|' between, a dot leads into an object.
+  template <class T>
+  void read(T& to, const std::string& keys, std::optional<double> missing) {
+    const boost::json::value* value = find(keys);
+    if (missing && (value == nullptr || value->is_null())) {
+      to = static_cast<T>(*missing);
+    } else if (value == nullptr) {
+      problem(concat(path_, keys, " is missing")), to = 1;
+    } else if (!set(to, *value)) {
+      refuse(keys, *value, wanted(to)), to = 1;
+    }
+  }
+  /// Null is 0, an absent key `missing`.
+  template <class T>
+  void read_nullable(T& to, const std::string& key, double missing) {
+    const boost::json::value* value = find(key);
+    read(to, key, value != nullptr && value->is_null() ? 0 : missing);
+  }
+  void expect(const HuggingFaceLayout::Fixed& key);
+  /// Absent, null, or the value that follows from the sizes.
+  void expect_derived(const HuggingFaceLayout::Fixed& key);
+  /// The value under the first of the keys that there is, or null.
+  const boost::json::value* find(const std::string& keys);
+  /// An object under the key, or null; anything else but JSON's null is a problem.
+  const boost::json::object* find_object(const std::string& key);
+  void know(const std::string& key) { known_.insert(key); }
+  /// Every key that nobody asked for is a problem, unless it is null or is known to change nothing
+  /// that is computed.
+  void refuse_unknown();
+  void refuse(const std::string& key, const boost::json::value& value, const std::string& wanted);
+  void problem(const std::string& text) { problems_ += "\n" + text; }
+  /// Takes over the problems of an object's reader.
+  void add(const ConfigReader& inner) { problems_ += inner.problems_; }
+  const std::string& problems() const { return problems_; }
+
+ private:
+  static bool set(bool& to, const boost::json::value& value);
+  static bool set(double& to, const boost::json::value& value);
+  static bool set(std::int64_t& to, const boost::json::value& value);
+  static const char* wanted(bool) { return "true or false"; }
+  static const char* wanted(double) { return "a number"; }
+  static const char* wanted(std::int64_t) { return "a whole number from 1 on"; }
+  const boost::json::object& object_;
+  std::string path_;
+  std::set<std::string> known_;
+  std::string problems_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,198 @@
+#include "src/hugging_face/rotary_keys.h"
+
+#include <cmath>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace json = boost::json;
+namespace {
+
+constexpr const char* kFull = "full_attention";
+constexpr const char* kSliding = "sliding_attention";
+
+/// rope_scaling, or rope_parameters: how one table of angles is made.
+void read_rope(ConfigReader& reader, const json::object& object, const std::string& name,
+               double& theta, RotaryScaling& scaling, std::int64_t context) {
+  ConfigReader inner(object, name + ".");
+  inner.read(theta, "rope_theta", theta);
+  inner.expect({"partial_rotary_factor", {1.0, std::int64_t{1}}});
+  const json::value* type = inner.find("rope_type|type");
+  const json::value wanted = type == nullptr ? json::value(scaling.type) : *type;
+  scaling.type = wanted.is_string() ? std::string(wanted.get_string()) : "";
+  const auto is = [&](const char* kind) { return scaling.type == kind; };
+  const std::optional<double> none;
+  if (is("yarn") && (inner.find("factor") == nullptr || inner.find("factor")->is_null())) {
+    inner.read(scaling.original_context, "original_max_position_embeddings", none);
+    scaling.factor = static_cast<double>(context) / static_cast<double>(scaling.original_context);
+  } else if (is("linear") || is("dynamic") || is("llama3") || is("yarn")) {
+    inner.read(scaling.factor, "factor", none);
+  } else if (!is("default")) {
+    inner.refuse("rope_type", wanted, "default, linear, dynamic, llama3 or yarn");
+  }
+  if (is("llama3") || is("yarn")) {
+    inner.read(scaling.original_context, "original_max_position_embeddings",
+               static_cast<double>(context));
+  } else {
+    inner.know("original_max_position_embeddings");
+  }
+  if (is("llama3")) {
+    inner.read(scaling.low_frequency, "low_freq_factor", none);
+    inner.read(scaling.high_frequency, "high_freq_factor", none);
+  }
+  if (is("yarn")) {
+    inner.read(scaling.beta_fast, "beta_fast", 32);
+    inner.read(scaling.beta_slow, "beta_slow", 1);
+    inner.read(scaling.attention_factor, "attention_factor", 0);
+    inner.read(scaling.mscale, "mscale", 0);
+    inner.read(scaling.mscale_all_dim, "mscale_all_dim", 0);
+    inner.read(scaling.truncate, "truncate", 1);
+  }
+  inner.refuse_unknown();
+  reader.add(inner);
+}
+
+void read_ropes(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  reader.read(model.rope_theta, "rope_theta", layout.rope_theta);
+  RotaryScaling none;
+  double* const of_windows =
+      layout.window_rope_theta == nullptr ? nullptr : &(model.*layout.window_rope_theta);
+  if (of_windows != nullptr) reader.read(*of_windows, "rope_local_base_freq", 1e4);
+  const json::object* parameters = reader.find_object("rope_parameters");
+  const auto part = [&](const char* name) {
+    const json::value* value = parameters == nullptr ? nullptr : parameters->if_contains(name);
+    return value == nullptr ? nullptr : value->if_object();
+  };
+  const json::object *full = part(kFull), *sliding = part(kSliding);
+  if (of_windows != nullptr && (full != nullptr || sliding != nullptr)) {
+    if (sliding != nullptr)
+      read_rope(reader, *sliding, concat("rope_parameters.", kSliding), *of_windows, none,
+                model.context);
+    if (none.type != "default")
+      reader.problem("rope_parameters.sliding_attention.rope_type: want \"default\"");
+    parameters = full;
+  }
+  if (parameters != nullptr)
+    read_rope(reader, *parameters, "rope_parameters", model.rope_theta, model.rope_scaling,
+              model.context);
+  if (const json::object* scaling = reader.find_object("rope_scaling"))
+    read_rope(reader, *scaling, "rope_scaling", model.rope_theta, model.rope_scaling,
+              model.context);
+  if (model.rope_scaling.type != "dynamic") return;
+  model.rope_scaling.original_context = model.context;  // and what the factor makes of it
+  model.context =
+      std::llround(static_cast<double>(model.context) * std::max(model.rope_scaling.factor, 1.0));
+}
+
+/// The shortest text that, repeated, has the letters.
+std::string period_of(const std::string& letters) {
+  for (std::size_t length = 1; length < letters.size(); ++length) {
+    bool repeats = true;
+    for (std::size_t i = length; i < letters.size(); ++i)
+      repeats = repeats && letters[i] == letters[i - length];
+    if (repeats) return letters.substr(0, length);
+  }
+  return letters;
+}
+
+std::string letters_of(ConfigReader& reader, const json::value& types, std::int64_t layers) {
+  std::string letters;
+  const json::array* array = types.if_array();
+  for (std::size_t i = 0; array != nullptr && i < array->size(); ++i) {
+    const bool sliding = (*array)[i] == json::value(kSliding);
+    if (sliding || (*array)[i] == json::value(kFull)) letters += sliding ? 'w' : 'a';
+  }
+  if (static_cast<std::int64_t>(letters.size()) != layers || letters.size() != array->size()) {
+    reader.refuse(
+        "layer_types", types,
+        concat("\"", kFull, "\" or \"", kSliding, "\" for each of the ", layers, " layers"));
+  }
+  return letters;
+}
+
+void read_windows(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  if (layout.window_keys == WindowKeys::kNone) return;
+  reader.read_nullable(model.window, "sliding_window", 4096);
+  if (layout.window_keys == WindowKeys::kAll) return;
+  std::string letters(static_cast<std::size_t>(model.layers), 'w');
+  for (std::size_t i = 0; i < letters.size(); ++i)
+    letters[i] = layout.windows[i % layout.windows.size()];
+  if (layout.window_keys == WindowKeys::kFromLayer) {
+    bool used = false;
+    std::int64_t first = 28;
+    reader.read(used, "use_sliding_window", 0);
+    const json::value* value = reader.find("max_window_layers");  // may be 0
+    if (value != nullptr && value->is_int64()) first = value->get_int64();
+    if (!used) model.window = 0;
+    for (std::size_t i = 0; i < letters.size(); ++i)
+      letters[i] = static_cast<std::int64_t>(i) >= first ? 'w' : 'a';
+  } else if (layout.window_rope_theta != nullptr) {
+    std::int64_t period = 6;
+    reader.read(period, "sliding_window_pattern|_sliding_window_pattern", 6);
+    for (std::size_t i = 0; i < letters.size(); ++i)
+      letters[i] = (static_cast<std::int64_t>(i) + 1) % period == 0 ? 'a' : 'w';
+  }
+  const json::value* types = reader.find("layer_types");
+  if (types != nullptr && !types->is_null()) letters = letters_of(reader, *types, model.layers);
+  const bool differ = layout.window_rope_theta != nullptr;  // even where all keys are seen
+  if (letters.find('w') == std::string::npos && !differ) model.window = 0;
+  if (model.window > 0 || differ) model.window_layers = period_of(letters);
+}
+
+json::value json_of_scaling(const RotaryScaling& scaling) {
+  if (scaling.type == "default") return nullptr;
+  json::object object{{"rope_type", scaling.type}, {"factor", scaling.factor}};
+  if (scaling.type == "llama3" || scaling.type == "yarn")
+    object["original_max_position_embeddings"] = scaling.original_context;
+  if (scaling.type == "llama3") {
+    object["low_freq_factor"] = scaling.low_frequency;
+    object["high_freq_factor"] = scaling.high_frequency;
+  }
+  if (scaling.type == "yarn") {
+    object["beta_fast"] = scaling.beta_fast;
+    object["beta_slow"] = scaling.beta_slow;
+    object["truncate"] = scaling.truncate;
+    const auto add = [&](const char* key, double value) {
+      if (value > 0) object[key] = value;
+    };
+    add("attention_factor", scaling.attention_factor);
+    add("mscale", scaling.mscale);
+    add("mscale_all_dim", scaling.mscale_all_dim);
+  }
+  return object;
+}
+
+}  // namespace
+
+void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  read_ropes(reader, model, layout);
+  read_windows(reader, model, layout);
+}
+
+void write_rotary_keys(json::object& config, const ModelConfig& model,
+                       const HuggingFaceLayout& layout) {
+  config["rope_theta"] = model.rope_theta;
+  config["rope_scaling"] = json_of_scaling(model.rope_scaling);
+  if (model.rope_scaling.type == "dynamic")
+    config["max_position_embeddings"] = model.rope_scaling.original_context;
+  if (layout.window_rope_theta != nullptr)
+    config["rope_local_base_freq"] = model.*layout.window_rope_theta;
+  if (layout.window_keys == WindowKeys::kNone) return;
+  config["sliding_window"] = model.window > 0 ? json::value(model.window) : json::value();
+  if (layout.window_keys == WindowKeys::kAll) return;
+  json::array types;
+  std::int64_t first = 0;  // layer with a window
+  const bool windows = model.window > 0 || layout.window_rope_theta != nullptr;
+  const std::string& pattern = model.window_layers;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    const bool window = windows && pattern[static_cast<std::size_t>(i) % pattern.size()] == 'w';
+    types.emplace_back(window ? kSliding : kFull);
+    if (!window && first == i) ++first;
+  }
+  config["layer_types"] = types;
+  if (layout.window_keys != WindowKeys::kFromLayer) return;
+  config["use_sliding_window"] = model.window > 0;
+  config["max_window_layers"] = first;
+}
+
+}  // namespace hybrid_trainer

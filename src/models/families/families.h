@@ -1,0 +1,18 @@
+#pragma once
+
+#include "hybrid_trainer/models/model_family.h"
+
+namespace hybrid_trainer {
+
+/// Rows of the registry: GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023), Mistral 7B (Jiang
+/// et al. 2023), Qwen2 and 2.5 (Yang et al. 2024), Qwen3 (Yang et al. 2025), Gemma 2 and the text
+/// models of Gemma 3 (Gemma Team 2024, 2025).
+ModelFamily gpt2_family();
+ModelFamily llama_family();
+ModelFamily mistral_family();
+ModelFamily qwen2_family();
+ModelFamily qwen3_family();
+ModelFamily gemma2_family();
+ModelFamily gemma3_family();
+
+}  // namespace hybrid_trainer

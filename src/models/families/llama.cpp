@@ -1,0 +1,41 @@
+#include "src/models/families/families.h"
+#include "src/models/families/rotary_decoder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::vector<ModelPreset> llama_presets() {
+  const auto shape = [](std::int64_t layers, std::int64_t heads, std::int64_t key_heads,
+                        std::int64_t width, std::int64_t context) {
+    ModelConfig model;
+    model.family = "llama";
+    model.layers = layers;
+    model.heads = heads;
+    model.key_heads = key_heads;
+    model.width = width;
+    model.context = context;
+    model.tied_head = true;
+    return model;
+  };
+  ModelConfig billion = shape(16, 32, 8, 2048, 8192);  // Llama 3.2's
+  billion.inner_width = 8192;
+  billion.rope_theta = 5e5;
+  return {{"llama-tiny", shape(4, 4, 2, 128, 64), 16, 64, "muon", 1e-2},
+          {"llama-125m", shape(12, 12, 4, 768, 1024), 4, 1024, "adamw", 6e-4, 50257},
+          {"llama-1b", billion, 4, 1024, "adamw", 3e-4, 128256}};
+}
+
+constexpr RotaryDecoder kLlama{.name = "llama",
+                               .title = "Llama",
+                               .model_type = "llama",
+                               .architecture = "LlamaForCausalLM",
+                               .attention_bias = true,
+                               .mlp_bias = true,
+                               .file_context = 2048,
+                               .presets = llama_presets};
+
+}  // namespace
+
+ModelFamily llama_family() { return rotary_decoder_family<kLlama>(); }
+
+}  // namespace hybrid_trainer

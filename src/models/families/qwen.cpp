@@ -1,0 +1,51 @@
+#include "src/models/families/families.h"
+#include "src/models/families/rotary_decoder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::vector<ModelPreset> qwen3_presets() {
+  ModelConfig model;
+  model.family = "qwen3";
+  model.layers = 28;
+  model.heads = 16;
+  model.key_heads = 8;
+  model.head_size = 128;
+  model.width = 1024;
+  model.inner_width = 3072;
+  model.context = 40960;
+  model.norm_epsilon = 1e-6;
+  model.rope_theta = 1e6;
+  model.tied_head = true;
+  return {{"qwen3-0.6b", model, 4, 1024, "adamw", 3e-4, 151936}};
+}
+
+constexpr RotaryDecoder kQwen2{.name = "qwen2",
+                               .title = "Qwen2",
+                               .model_type = "qwen2",
+                               .architecture = "Qwen2ForCausalLM",
+                               .biased_queries = true,
+                               .windows = "w",
+                               .file_key_heads = 32,
+                               .file_context = 32768,
+                               .window_keys = WindowKeys::kFromLayer};
+
+constexpr RotaryDecoder kQwen3{.name = "qwen3",
+                               .title = "Qwen3",
+                               .model_type = "qwen3",
+                               .architecture = "Qwen3ForCausalLM",
+                               .query_key_norm = true,
+                               .windows = "w",
+                               .attention_bias = true,
+                               .file_key_heads = 32,
+                               .file_head_size = 128,
+                               .file_context = 32768,
+                               .window_keys = WindowKeys::kFromLayer,
+                               .presets = qwen3_presets};
+
+}  // namespace
+
+ModelFamily qwen2_family() { return rotary_decoder_family<kQwen2>(); }
+ModelFamily qwen3_family() { return rotary_decoder_family<kQwen3>(); }
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,122 @@
+#include "hybrid_trainer/models/lora.h"
+
+#include <cmath>
+#include <set>
+#include <sstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/nn/initialization.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// As PEFT matches a list: the whole name, or its end after a dot.
+bool names(const std::string& target, const std::string& module) {
+  return target == module || module.ends_with("." + target);
+}
+
+/// The modules of a linear map, in the order of its rows.
+std::vector<AdapterPart> modules_of(Linear& linear, const ModelConfig& config,
+                                    const HuggingFaceLayout& layout) {
+  std::vector<AdapterPart> modules;
+  std::int64_t row = 0;
+  for (const FileTensor& tensor : layout.tensors(linear.weight(), config)) {
+    const std::string name = (tensor.prefixed ? layout.prefix : "") + tensor.name;
+    modules.push_back({name.substr(0, name.rfind('.')), row, tensor.rows(), tensor.transposed});
+    row += tensor.rows();
+  }
+  return modules;
+}
+
+/// Which modules get adapters; remembers which targets named one.
+class TargetModules {
+ public:
+  explicit TargetModules(const LoraConfig& config)
+      : all_(config.targets == kAllLinear), targets_(config.target_names()) {}
+
+  bool include(const std::string& module) {
+    known_.insert(module.substr(module.rfind('.') + 1));
+    bool included = all_;
+    for (const std::string& target : targets_) {
+      if (!names(target, module)) continue;
+      used_.insert(target);
+      included = true;
+    }
+    return included;
+  }
+
+  void require_all_used() const {
+    const std::vector<std::string> known(known_.begin(), known_.end());
+    if (!all_ && targets_.empty())
+      throw ConfigError(
+          {concat("lora.targets: got none, want ", kAllLinear, " or some of ", join(known))});
+    std::vector<std::string> problems;
+    for (const std::string& target : targets_) {
+      if (all_ || used_.contains(target)) continue;
+      problems.push_back(concat("lora.targets: got ", target,
+                                ", which names no linear map of the model; want ", kAllLinear,
+                                " or names of its own", name_hint(target, known)));
+    }
+    if (!problems.empty()) throw ConfigError(std::move(problems));
+  }
+
+ private:
+  bool all_;
+  std::vector<std::string> targets_;
+  std::set<std::string> known_, used_;
+};
+
+}  // namespace
+
+const std::vector<std::string>& frozen_base_names() {
+  static const std::vector<std::string> all{"fp32", "bf16", "nf4"};
+  return all;
+}
+
+double LoraConfig::scale() const {
+  const auto r = static_cast<double>(rank);
+  return variant == "rslora" ? alpha / std::sqrt(r) : alpha / r;
+}
+
+std::vector<std::string> LoraConfig::target_names() const {
+  std::vector<std::string> names;
+  std::istringstream in(targets);
+  for (std::string name; std::getline(in, name, ',');) names.push_back(name);
+  return names;
+}
+
+void add_adapters(LanguageModel& model, const LoraConfig& config, std::uint64_t seed,
+                  const Stream& stream, const ModelRegistry& registry) {
+  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
+  TargetModules targets(config);
+  AdapterSpec spec{config.rank, config.scale(), config.dropout, config.variant == "dora",
+                   std::uint64_t{1} << 32};
+  model.visit_linears([&](Linear& linear) {
+    std::vector<AdapterPart> parts;
+    for (AdapterPart& module : modules_of(linear, model.config(), layout)) {
+      if (targets.include(module.name)) parts.push_back(std::move(module));
+    }
+    if (parts.empty()) return;
+    ++spec.site;
+    linear.set_adapter(std::move(parts), spec, stream);
+    Parameter& a = linear.adapter()->a();
+    if (spec.decomposed) linear.adapter()->start_magnitudes(linear.weight(), stream);
+    initialize_uniform(a, 1 / std::sqrt(static_cast<double>(a.shape()[1])), seed, stream);
+  });
+  targets.require_all_used();
+}
+
+void merge_adapters(LanguageModel& model, const Stream& stream) {
+  model.visit_linears([&](Linear& linear) {
+    if (linear.adapter() == nullptr) return;
+    const Tensor values =
+        Tensor::empty(linear.weight().shape(), DType::kF32, MemoryKind::kParameters, stream);
+    copy(values, linear.weight().acquire_master(stream), stream);
+    linear.adapter()->merge_into(values, stream);
+    linear.weight().set_storage(std::make_unique<ResidentWeight>(values));
+    linear.drop_adapter();
+  });
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,76 @@
+#include "hybrid_trainer/nn/rms_norm.h"
+
+#include "hybrid_trainer/nn/initialization.h"
+#include "hybrid_trainer/nn/layer_norm.h"
+
+namespace hybrid_trainer {
+
+kernels::RmsNormSpec rms_norm_spec(const BlockSpec& spec) {
+  return {spec.norm_epsilon, spec.norm == NormKind::kRootMeanSquareOnePlus};
+}
+
+Parameter rms_norm_gain(const std::string& name, std::int64_t width, kernels::RmsNormSpec spec,
+                        const Stream& stream) {
+  Parameter weight(name + ".weight", {width}, Role::kVector, stream);
+  initialize_constant(weight, spec.one_plus ? 0.0f : 1.0f, stream);
+  return weight;
+}
+
+RmsNorm::RmsNorm(const std::string& name, std::int64_t width, kernels::RmsNormSpec spec,
+                 const Stream& stream)
+    : weight_(rms_norm_gain(name, width, spec, stream)), spec_(spec) {}
+
+Tensor RmsNorm::normalized(const Tensor& x, const Tensor& rstd, const Stream& stream) {
+  const Shape rows{x.elements() / weight_.elements(), weight_.elements()};
+  Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  kernels::rms_norm_forward(y.view(rows), rstd, x.view(rows), weight_.acquire_master(stream), spec_,
+                            stream);
+  return y;
+}
+
+Tensor RmsNorm::rebuild(const Tensor& source, const Pass&, const Stream& stream) {
+  return normalized(source, Tensor{}, stream);
+}
+
+Tensor RmsNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  Tensor rstd;
+  if (tape.keeps()) {
+    rstd = Tensor::empty({x.elements() / weight_.elements()}, DType::kF32, MemoryKind::kActivations,
+                         stream);
+  }
+  Tensor y = normalized(x, rstd, stream);
+  tape.save({ActivationRole::kNormInput, x}, stream);
+  tape.save({ActivationRole::kStatistics, rstd}, stream);
+  tape.can_rebuild(y, Rebuild::kNormalized, x, *this);
+  return y;
+}
+
+void RmsNorm::backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
+                       ActivationTape& tape, const Stream& stream) {
+  const Tensor rstd = tape.take(stream), x = tape.take(stream);
+  const Shape rows{rstd.elements(), weight_.elements()};
+  GradientContribution dweight(weight_, stream);
+  kernels::rms_norm_backward(dx.view(rows), mode, dweight.gradient_or_scratch(),
+                             dweight.next_mode(), dy.view(rows), x.view(rows), rstd,
+                             weight_.acquire_master(stream), spec_, stream);
+}
+
+Tensor RmsNorm::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  Tensor dx = Tensor::empty_like(dy, MemoryKind::kActivations, stream);
+  backward(dx, kernels::GradientMode::kOverwrite, dy, tape, stream);
+  return dx;
+}
+
+void RmsNorm::backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
+                            const Stream& stream) {
+  backward(dx, kernels::GradientMode::kAccumulate, dy, tape, stream);
+}
+
+std::unique_ptr<Norm> make_norm(const std::string& name, const BlockSpec& spec,
+                                const Stream& stream) {
+  if (spec.norm == NormKind::kLayer)
+    return std::make_unique<LayerNorm>(name, spec.width, spec.norm_epsilon, stream);
+  return std::make_unique<RmsNorm>(name, spec.width, rms_norm_spec(spec), stream);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,88 @@
+#include "src/tools/conversation.h"
+
+#include <ctime>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/strict_json.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+
+const Tokenizer& tokenizer_of(const TrainedRun& opened, const fs::path& folder) {
+  if (opened.tokenizer) return *opened.tokenizer;
+  throw DataError(concat(folder.string(), ": holds no tokenizer, so text cannot be made"));
+}
+
+void append_end_tokens(std::vector<std::int32_t>& tokens, const fs::path& file) {
+  if (!fs::exists(file)) return;
+  const json::value config = read_json(file);
+  const json::value* ids =
+      config.is_object() ? config.get_object().if_contains("eos_token_id") : nullptr;
+  if (ids == nullptr || ids->is_null()) return;
+  const json::array list = ids->is_array() ? ids->get_array() : json::array{*ids};
+  for (const json::value& id : list) {
+    if (!id.is_int64())
+      throw DataError(concat(file.string(), ": eos_token_id: want a whole number or a list"));
+    tokens.push_back(static_cast<std::int32_t>(id.get_int64()));
+  }
+}
+
+}  // namespace
+
+std::vector<std::int32_t> end_tokens_in(const fs::path& folder) {
+  std::vector<std::int32_t> tokens;
+  append_end_tokens(tokens, folder / "generation_config.json");
+  append_end_tokens(tokens, folder / "config.json");
+  return tokens;
+}
+
+Conversation::Conversation(const TrainedRun& opened, const fs::path& folder,
+                           const GenerationSettings& settings, DType dtype, DraftModel* draft,
+                           const Stream& stream)
+    : tokenizer_(tokenizer_of(opened, folder)),
+      chat_(read_chat_files(folder)),
+      settings_(settings),
+      decoder_(*opened.model, dtype, stream),
+      draft_(draft) {
+  if (!chat_.chat_template)
+    throw DataError(concat(folder.string(),
+                           ": holds no chat template (chat_template.jinja, or chat_template in "
+                           "tokenizer_config.json); give --prompt instead of --chat"));
+  check(settings_);
+  settings_.end_tokens = end_tokens_in(folder);
+  const auto end = tokenizer_.encode(chat_.special_token("eos_token"), ControlText::kAsTokens);
+  if (end.size() == 1) settings_.end_tokens.push_back(end.front());
+}
+
+void Conversation::add(const char* role, const std::string& text) {
+  messages_.push_back(json::object{{"role", role}, {"content", text}});
+}
+
+std::string Conversation::rendered() const {
+  json::object variables;
+  for (const auto& [name, token] : chat_.special_tokens) variables[name] = token;
+  variables["tools"] = nullptr;
+  variables["documents"] = nullptr;
+  variables["messages"] = messages_;
+  variables["add_generation_prompt"] = true;
+  return chat_.chat_template->render(variables, std::time(nullptr)).text;
+}
+
+GenerationResult Conversation::answer(const std::function<void(std::string_view)>& write) {
+  std::string said;
+  const auto write_and_keep = [&](std::string_view piece) {
+    said += piece;
+    write(piece);
+  };
+  const GenerationResult result = continue_text(
+      decoder_, draft_, tokenizer_, tokenizer_.encode(rendered(), ControlText::kAsTokens),
+      settings_, write_and_keep);
+  add("assistant", said);
+  ++settings_.sampling.seed;  // other random numbers for the next answer
+  return result;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/chat/chat_template.h"
+#include "hybrid_trainer/generation/text_generation.h"
+#include "hybrid_trainer/trainer/run_files.h"
+
+namespace hybrid_trainer {
+
+/// The tokens that end a text by a model folder's generation_config.json and config.json
+/// (eos_token_id, one or a list). Throws DataError.
+std::vector<std::int32_t> end_tokens_in(const std::filesystem::path& folder);
+
+/// A conversation with a model by the chat template of its folder.
+class Conversation {
+ public:
+  /// `folder`: with the template and the tokenizer's files. Throws DataError where there is no
+  /// template or no tokenizer. `opened`,
+  /// `draft`, which may be null, and `stream` must outlive this.
+  Conversation(const TrainedRun& opened, const std::filesystem::path& folder,
+               const GenerationSettings& settings, DType dtype, DraftModel* draft,
+               const Stream& stream);
+
+  /// Adds what `role`, such as "system" or "user", says.
+  void add(const char* role, const std::string& text);
+  /// The model's answer to all of it, passed to `write` as it comes, and added.
+  GenerationResult answer(const std::function<void(std::string_view)>& write);
+
+ private:
+  std::string rendered() const;
+  const Tokenizer& tokenizer_;
+  ChatFiles chat_;
+  GenerationSettings settings_;
+  CachedDecoder decoder_;
+  DraftModel* draft_;
+  boost::json::array messages_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,42 @@
+#include "src/tools/open_model.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/hugging_face_weights.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kLongestWindow = 1024;
+
+TrainedRun with_windows(TrainedRun opened) {
+  opened.config.data.sequence_length = std::min(kLongestWindow, opened.config.model.context);
+  return opened;
+}
+
+}  // namespace
+
+void add_average_option(po::options_description& options, bool& average) {
+  options.add_options()("average", po::bool_switch(&average),
+                        "Read the mean of the weights (training.average_weights), not the last.");
+}
+
+TrainedRun open_model(const std::string& folder, const Stream& stream, RunWeights weights,
+                      const std::string& form) {
+  set_threads(processor_info().cores);
+  if (!RunPaths{folder}.hold_a_run() && HuggingFaceWeights::are_in(folder)) {
+    if (weights == RunWeights::kAverage)
+      throw UsageError(concat("--average: ", folder, " is a Hugging Face folder, not a run"));
+    return with_windows(load_hugging_face_folder(folder, form, stream));
+  }
+  if (holds_adapter(folder)) return with_windows(load_adapter_folder(folder, stream));
+  TrainedRun run = load_trained_run(folder, stream, model_families(), weights);
+  for (const std::string& warning : run.warnings) std::cerr << "warning: " << warning << "\n";
+  return run;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,131 @@
+#include <algorithm>
+#include <ctime>
+#include <iostream>
+
+#include "hybrid_trainer/chat/chat_template.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/fine_tuning/example_rows.h"
+#include "hybrid_trainer/fine_tuning/packed_rows.h"
+#include "src/tools/command_line.h"
+#include "src/tools/commands.h"
+
+namespace hybrid_trainer {
+namespace {
+
+struct RowCounts {
+  std::int64_t tokens = 0, targets = 0, cut_rows = 0, left_out = 0;
+};
+
+RowCounts counts_of(const std::vector<ExampleRow>& rows) {
+  RowCounts counts;
+  for (const ExampleRow& row : rows) {
+    counts.tokens += std::ssize(row.tokens);
+    counts.targets += row.targets();
+    counts.cut_rows += row.left_out > 0 ? 1 : 0;
+    counts.left_out += row.left_out;
+  }
+  return counts;
+}
+
+void print_refusals(const std::vector<ExampleRows::Refusal>& refused) {
+  constexpr std::size_t kShown = 10;
+  for (std::size_t i = 0; i < std::min(kShown, refused.size()); ++i)
+    std::cerr << "line " << refused[i].line << " is refused: " << refused[i].reason << "\n";
+  if (refused.size() > kShown) std::cerr << "and " << refused.size() - kShown << " more\n";
+}
+
+/// The row's text, what is learnt between ⟦ and ⟧.
+void print_row(const ExampleRows& examples, std::int64_t line, const Tokenizer& tokenizer) {
+  const auto row = std::ranges::find(examples.rows, line, &ExampleRow::line);
+  if (row == examples.rows.end()) throw DataError(concat("line ", line, " gives no row"));
+  for (std::size_t begin = 0, end = 0; begin < row->tokens.size(); begin = end) {
+    while (end < row->tokens.size() && row->learnt[end] == row->learnt[begin]) ++end;
+    const std::span<const std::int32_t> tokens(row->tokens);
+    const std::string text = tokenizer.decode(tokens.subspan(begin, end - begin));
+    std::cout << (row->learnt[begin] ? concat("⟦", text, "⟧") : text);
+  }
+  std::cout << "\n";
+}
+
+void print_json(const ExampleRows& examples, const PackedRows& packed) {
+  const RowCounts counts = counts_of(examples.rows);
+  JsonWriter out;
+  out.begin_object();
+  out.number("rows", examples.rows.size());
+  out.number("tokens", counts.tokens);
+  out.number("targets", counts.targets);
+  out.number("cut_rows", counts.cut_rows);
+  out.number("tokens_left_out", counts.left_out);
+  out.number("sequences", packed.sequences());
+  out.number("fill", packed.fill());
+  out.begin_array("refused");
+  for (const auto& [line, reason] : examples.refused) {
+    out.begin_object();
+    out.number("line", line);
+    out.string("reason", reason);
+    out.end_object();
+  }
+  out.end_array();
+  out.end_object();
+  std::cout << out.text() << "\n";
+}
+
+void print_text(const ExampleRows& examples, const PackedRows& packed, std::int64_t longest) {
+  const RowCounts counts = counts_of(examples.rows);
+  std::cout << examples.rows.size() << " rows of " << units::grouped(counts.tokens)
+            << " tokens, of which " << units::grouped(counts.targets) << " are learnt; "
+            << examples.refused.size() << " lines refused\n";
+  if (counts.cut_rows > 0)
+    std::cout << counts.cut_rows << " rows are cut after " << longest + 1 << " tokens, "
+              << units::grouped(counts.left_out) << " tokens left out\n";
+  std::cout << packed.sequences() << " sequences of " << longest << " tokens, "
+            << units::fixed(100 * packed.fill(), 1) << " % of them filled\n";
+}
+
+}  // namespace
+
+int rows_command(const std::vector<std::string>& arguments) {
+  std::string model;
+  std::int64_t longest = 1024, shown = 0;
+  bool json = false;
+  CommandSyntax syntax{
+      .name = "rows",
+      .usage = "EXAMPLES --model FOLDER [--length N] [--show LINE | --json]",
+      .description =
+          "Says what of a file of examples (JSON lines of text, prompt and completion, or\n"
+          "messages) a model learns: rows used and refused, tokens, and packed sequences.",
+      .operands = {"EXAMPLES"}};
+  auto add = syntax.options.add_options();
+  add("model", po::value(&model)->required()->value_name("FOLDER"),
+      "Hugging Face folder with tokenizer and chat template.");
+  add("length", po::value(&longest)->value_name("N"),
+      "data.sequence_length of the run to come (1024); a row has at most one token more.");
+  add("show", po::value(&shown)->value_name("LINE"),
+      "Print the row of this line, what is learnt between ⟦ and ⟧.");
+  add("json", po::bool_switch(&json), "Print one JSON object.");
+  const auto operands = parse_command_line(syntax, arguments);
+  if (!operands) return 0;
+  if (longest < 2 || longest > 1 << 24)
+    throw UsageError(concat("hybrid rows: --length: got ", longest, ", want 2 … ", 1 << 24));
+
+  const ChatFiles chat = read_chat_files(model);
+  const auto tokenizer = load_tokenizer(model);
+  ExampleRows examples = read_example_rows(
+      operands->front(),
+      {.tokenizer = *tokenizer, .chat = chat, .longest = longest + 1, .now = std::time(nullptr)});
+  if (chat.chat_template && chat.chat_template->reads_date())
+    std::cerr << "the chat template writes today's date into what is learnt from\n";
+  print_refusals(examples.refused);
+  if (shown > 0) return print_row(examples, shown, *tokenizer), 0;
+  const PackedRows packed(examples.rows, {.sequence_length = longest});
+  if (json) {
+    print_json(examples, packed);
+  } else {
+    print_text(examples, packed, longest);
+  }
+  return 0;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,63 @@
+#include "src/tools/train_output.h"
+
+#include <iostream>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+void print_end(const RunSummary& summary, const std::string& run) {
+  const PredictionCounts& predictions = summary.predictions;
+  std::cerr << "validation loss " << brief(summary.final_validation_loss.value_or(0)) << " after "
+            << summary.steps << " steps, " << static_cast<long>(summary.seconds) << " s\n  steps:";
+  for (Phase phase : kAllPhases)
+    std::cerr << ' ' << name_of(phase) << ' ' << summary.phase(phase).steps;
+  if (summary.learning_rate_finder) {
+    const RunSummary::RateFinder& finder = *summary.learning_rate_finder;
+    std::cerr << "\n  learning rate found: " << brief(finder.learning_rate) << ", "
+              << brief(finder.factor) << " times the one given, by " << finder.probes
+              << " probes that cost " << brief(finder.cost) << " Full steps";
+  }
+  if (summary.speculation) {
+    const RunSummary::Speculation& late = *summary.speculation;
+    std::cerr << "\n  late updates: " << late.steps << " steps, their predictions off by "
+              << brief(late.mean_error().value_or(0)) << " of their size; the worker took "
+              << brief(late.worker_seconds) << " s, steps waited " << brief(late.wait_seconds)
+              << " s for it\n  report: " << run << "/report.html\n";
+    return;
+  }
+  std::cerr << "\n  predictions: " << predictions.made << " made, " << predictions.accepted
+            << " accepted, " << predictions.shrunk << " shrunk, " << predictions.reverted
+            << " reverted\n  report: " << run << "/report.html\n";
+}
+
+}  // namespace
+
+std::string as_typed(const std::string& command, const std::vector<std::string>& arguments) {
+  std::string text = "hybrid " + command;
+  for (const std::string& argument : arguments) text += " " + argument;
+  return text;
+}
+
+void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    if (!setting.starts_with("model.") || setting.starts_with("model.dropout=")) continue;
+    throw UsageError(concat(command, ": --set ", setting,
+                            ": the model is that of the folder, which --",
+                            command == "train" ? "init-from" : "model",
+                            " names; of model.* only model.dropout can be set"));
+  }
+}
+
+int report_training(const TrainingRunResult& result, const std::string& run, bool json) {
+  if (json) {
+    std::cout << result.summary_json;
+  } else if (result.end == RunEnd::kFinished) {
+    print_end(result.summary, run);
+  }
+  return static_cast<int>(result.end == RunEnd::kInterrupted ? ExitCode::kInterrupted
+                                                             : ExitCode::kSuccess);
+}
+
+}  // namespace hybrid_trainer

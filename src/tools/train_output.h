@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/trainer/training_run.h"
+
+namespace hybrid_trainer {
+
+/// The command line of a run, for its summary.
+std::string as_typed(const std::string& command, const std::vector<std::string>& arguments);
+
+/// Throws UsageError of a --set of model.* but dropout: the model is taken whole from its folder, and a
+/// key of it that was set would change nothing.
+void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings);
+
+/// Prints how a run ended, with `json` its summary; returns the exit code.
+int report_training(const TrainingRunResult& result, const std::string& run, bool json);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,71 @@
+#include "hybrid_trainer/trainer/adapter_export.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kProbeTokens = 64;
+
+void require_adapters(const TrainedRun& run) {
+  if (!run.config.lora.is_on())
+    throw ConfigError({"lora.rank: the run has 0, so there are no adapters to export"});
+}
+
+/// Of random tokens; padding columns too.
+std::vector<float> probe_logits(LanguageModel& model, const Stream& stream) {
+  const std::int64_t length = std::min(kProbeTokens, model.config().context);
+  const Tensor tokens = Tensor::empty({1, length}, DType::kI32, MemoryKind::kData, stream);
+  for (std::int64_t i = 0; i < length; ++i) {
+    tokens.data<std::int32_t>()[i] = static_cast<std::int32_t>(random_below(
+        {}, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(model.config().vocabulary)));
+  }
+  const Tensor logits = model.logits(tokens, Pass{.training = false}, stream);
+  return {logits.data<float>(), logits.data<float>() + logits.elements()};
+}
+
+}  // namespace
+
+void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
+                    const Stream& stream) {
+  require_adapters(run);
+  write_adapter(*run.model, run.config.lora, run.base.string(), output, stream);
+}
+
+MergedExport export_merged(const std::filesystem::path& folder, const std::filesystem::path& output,
+                           RunWeights weights) {
+  const ModelRegistry& registry = model_families();
+  const Stream stream(MemoryPool::create("device"));
+  MergedExport result;
+  std::vector<float> before;
+  {
+    const TrainedRun run = load_trained_run(folder, stream, registry, weights);
+    require_adapters(run);
+    result.step = run.step;
+    before = probe_logits(*run.model, stream);
+  }
+  const TrainedRun run = load_trained_run(folder, stream, registry, weights, "fp32");
+  if (!run.base.empty()) result.dtype = dtype_of_hugging_face_weights(run.base);
+  merge_adapters(*run.model, stream);
+  export_hugging_face(*run.model, run.tokenizer.get(), output, stream, registry, result.dtype);
+  read_hugging_face_weights(
+      output, *run.model,
+      [&](Parameter& parameter, const Tensor& values) {
+        parameter.set_storage(std::make_unique<ResidentWeight>(values));
+      },
+      registry);
+  const std::vector<float> after = probe_logits(*run.model, stream);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    result.largest_logit = std::max(result.largest_logit, double{std::abs(before[i])});
+    result.largest_change = std::max(result.largest_change, double{std::abs(after[i] - before[i])});
+  }
+  return result;
+}
+
+}  // namespace hybrid_trainer

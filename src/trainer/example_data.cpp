@@ -1,0 +1,74 @@
+#include "hybrid_trainer/trainer/example_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/io/checksum.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::uint64_t kHeldBackKey = 0x76616c6964;
+constexpr std::size_t kLargestFile = std::size_t{16} << 30;
+
+std::vector<ExampleRow> read_rows(const std::filesystem::path& file, const ExampleFormat& format,
+                                  ExampleData& data) {
+  ExampleRows read = read_example_rows(file, format);
+  for (const auto& [line, reason] : read.refused)
+    data.refused.push_back(concat("line ", line, " of ", file.string(), " is refused: ", reason));
+  if (read.rows.empty()) {
+    throw DataError(concat(file.string(), ": every line is refused; line ",
+                           read.refused.front().line, ": ", read.refused.front().reason));
+  }
+  data.checksum += checksum_of(read_file(file.string(), kLargestFile));
+  return std::move(read.rows);
+}
+
+}  // namespace
+
+ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokenizer,
+                              const DataConfig& config) {
+  const ChatFiles chat = read_chat_files(files.tokenizer);
+  const ExampleFormat format{.tokenizer = tokenizer,
+                             .chat = chat,
+                             .longest = config.sequence_length + 1,
+                             .now = files.now,
+                             .vocabulary = files.vocabulary};
+  ExampleData data;
+  std::vector<ExampleRow> rows = read_rows(files.examples, format, data);
+  const auto count = static_cast<std::uint64_t>(rows.size());
+  if (!files.validation.empty()) {
+    data.validation = read_rows(files.validation, format, data);
+    data.train = std::move(rows);
+    return data;
+  }
+  if (count == 1 || config.validation_fraction == 0) {
+    data.validation = rows;
+    data.train = std::move(rows);
+    return data;
+  }
+  const auto held = static_cast<std::uint64_t>(
+      std::clamp(std::round(static_cast<double>(count) * config.validation_fraction), 1.0,
+                 static_cast<double>(count - 1)));
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const bool is_held = random_permuted({0, 0, kHeldBackKey}, i, count) < held;
+    (is_held ? data.validation : data.train).push_back(std::move(rows[i]));
+  }
+  return data;
+}
+
+PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,
+                                std::uint64_t seed, const Tokenizer& tokenizer) {
+  return {.batch_size = batch_size,
+          .sequence_length = config.sequence_length,
+          .shuffle = config.shuffle,
+          .packs = config.layout != "apart",
+          .seed = seed,
+          .padding = tokenizer.end_of_text().value_or(0)};
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "hybrid_trainer/io/run_directory.h"
+
+namespace hybrid_trainer {
+
+/// Remembers the Hugging Face folder that holds the frozen weights of a run, and what tells it from
+/// another one: config.json, what its tensors are, and samples of their bytes. Throws IoError.
+void write_run_base(const RunPaths& paths, const std::filesystem::path& folder);
+
+/// The folder of the run's frozen weights, which may lie at `given` now; none where the run has
+/// none. Throws MissingInput where it is gone, DataError where another model is there.
+std::optional<std::filesystem::path> base_of_run(
+    const RunPaths& paths, const std::optional<std::filesystem::path>& given = {});
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,97 @@
+#include "src/trainer/run_model.h"
+
+#include <functional>
+
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/memory/device_map.h"
+#include "hybrid_trainer/memory/four_bit_weight.h"
+#include "hybrid_trainer/models/lora.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using HomeOf = std::function<const Stream&(const Parameter& parameter)>;
+
+/// All weights held in the form that lora.base says.
+std::unique_ptr<LanguageModel> make_frozen(const HybridTrainerConfig& config,
+                                           const std::optional<std::filesystem::path>& folder,
+                                           const Stream& home, const HomeOf& home_of,
+                                           const ModelRegistry& registry) {
+  const auto seed = static_cast<std::uint64_t>(config.training.seed);
+  const bool has_values = !folder && !home.device().simulated;
+  const Stream first(has_values ? MemoryPool::create("host")
+                                : MemoryPool::create("nowhere", {}, simulated_memory({})));
+  auto model = make_model(config.model, seed, first, registry);
+  const HuggingFaceLayout& layout = find_family(config.model.family, registry).hugging_face;
+  const auto hold = [&](Parameter& parameter, const Tensor& values) {
+    const MemoryLabel label(parameter.name());
+    parameter.freeze();
+    if (config.lora.base == "nf4" && is_matrix(parameter.role())) {
+      std::vector<std::int64_t> rows;
+      for (const FileTensor& part : layout.tensors(parameter, model->config()))
+        rows.push_back(part.rows());
+      return parameter.set_storage(
+          std::make_unique<FourBitWeight>(values, rows, home_of(parameter)));
+    }
+    const bool is_short = config.lora.base != "fp32" && parameter.role() != Role::kVector;
+    parameter.set_storage(std::make_unique<FrozenRealWeight>(
+        values, is_short ? DType::kBF16 : DType::kF32, home_of(parameter)));
+  };
+  if (folder) {
+    read_hugging_face_weights(*folder, *model, hold, registry);
+  } else {
+    model->visit_parameters(
+        [&](Parameter& parameter) { hold(parameter, parameter.home_master()); });
+  }
+  return model;
+}
+
+/// Weights that are trained, and adapters, are made at `home`.
+std::unique_ptr<LanguageModel> make_with_homes(const HybridTrainerConfig& config,
+                                               const std::optional<std::filesystem::path>& folder,
+                                               const Stream& home, const HomeOf& home_of,
+                                               const ModelRegistry& registry) {
+  const auto seed = static_cast<std::uint64_t>(config.training.seed);
+  if (!config.lora.is_on()) {
+    auto model = make_model(config.model, seed, home, registry);
+    if (folder) read_hugging_face_weights(*folder, *model, home, registry);
+    return model;
+  }
+  auto model = make_frozen(config, folder, home, home_of, registry);
+  add_adapters(*model, config.lora, seed, home, registry);
+  return model;
+}
+
+}  // namespace
+
+std::unique_ptr<LanguageModel> make_frozen_model(const ModelConfig& model,
+                                                 const std::filesystem::path& folder,
+                                                 const std::string& form, const Stream& stream,
+                                                 const ModelRegistry& registry) {
+  HybridTrainerConfig config;
+  config.model = model;
+  config.lora.base = form;
+  const auto here = [&](const Parameter&) -> const Stream& { return stream; };
+  return make_frozen(config, folder, stream, here, registry);
+}
+
+std::unique_ptr<LanguageModel> make_run_model(const HybridTrainerConfig& config,
+                                              const std::optional<std::filesystem::path>& folder,
+                                              const Stream& home, const ModelRegistry& registry) {
+  const auto same = [&](const Parameter&) -> const Stream& { return home; };
+  return make_with_homes(config, folder, home, same, registry);
+}
+
+std::unique_ptr<LanguageModel> make_run_model(const HybridTrainerConfig& config,
+                                              const std::optional<std::filesystem::path>& folder,
+                                              MemoryPlaces& places, const ModelRegistry& registry) {
+  const DeviceMap map(config.memory);
+  const auto by_map = [&](const Parameter& parameter) -> const Stream& {
+    return parameter.role() == Role::kVector ? places.device()
+                                             : places.at(map.place_of(parameter.name()));
+  };
+  return make_with_homes(config, folder, places.at(map.farthest()), by_map, registry);
+}
+
+}  // namespace hybrid_trainer

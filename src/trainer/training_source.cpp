@@ -1,0 +1,174 @@
+#include "src/trainer/training_source.h"
+
+#include <ctime>
+#include <numeric>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/trainer/example_data.h"
+#include "src/trainer/run_tokenizer.h"
+#include "src/trainer/stretches.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::int64_t effective_batch(const HybridTrainerConfig& config) {
+  return config.data.batch_size * config.gradient_accumulation.micro_batches;
+}
+
+class FolderSource final : public TrainingSource {
+ public:
+  explicit FolderSource(const TrainingRunSettings& settings)
+      : folder_(settings.data),
+        train_(folder_, Split::kTrain, known_vocabulary(settings)),
+        validation_(folder_, Split::kValidation, known_vocabulary(settings)) {}
+
+  std::optional<std::int64_t> vocabulary_size() const override { return train_.vocabulary_size(); }
+  RunData described() const override { return {folder_, train_.tokens()}; }
+  std::unique_ptr<Tokenizer> tokenizer(std::int64_t vocabulary) const override {
+    return train_.info() ? tokenizer_of_data(folder_, vocabulary) : nullptr;
+  }
+  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
+    return std::make_unique<WindowBatches>(
+        train_, BatchSettings{.batch_size = effective_batch(config),
+                              .sequence_length = config.data.sequence_length,
+                              .shuffle = config.data.shuffle,
+                              .seed = static_cast<std::uint64_t>(config.training.seed),
+                              .stretches = Stretches(config).batches()});
+  }
+  std::unique_ptr<EvaluationBatches> validation(const HybridTrainerConfig& config,
+                                                const Stream& stream) const override {
+    return std::make_unique<EvaluationWindows>(validation_, config.data.batch_size,
+                                               config.data.sequence_length, stream);
+  }
+
+ private:
+  /// Of data that do not say it themselves; with those that do, resolved_config compares.
+  static std::optional<std::int64_t> known_vocabulary(const TrainingRunSettings& settings) {
+    const std::int64_t wanted = settings.config.model.vocabulary;
+    if (wanted == 0 || read_data_info(settings.data)) return {};
+    return wanted;
+  }
+  std::filesystem::path folder_;
+  TokenDataset train_, validation_;
+};
+
+class ExampleSource final : public TrainingSource {
+ public:
+  explicit ExampleSource(const TrainingRunSettings& settings)
+      : files_(files_of(settings)),
+        tokenizer_(load_tokenizer(files_.tokenizer)),
+        data_(read_example_data(files_, *tokenizer_, settings.config.data)) {}
+
+  std::optional<std::int64_t> vocabulary_size() const override { return tokenizer_->least_table(); }
+  RunData described() const override {
+    const auto add = [](std::int64_t sum, const ExampleRow& row) {
+      return sum + std::ssize(row.tokens);
+    };
+    return {.folder = files_.examples,
+            .train_tokens =
+                std::accumulate(data_.train.begin(), data_.train.end(), std::int64_t{0}, add),
+            .checksum = data_.checksum,
+            .tokenizer = files_.tokenizer,
+            .validation = files_.validation,
+            .now = files_.now};
+  }
+  void check(const HybridTrainerConfig& config) const override {
+    std::vector<std::string> problems;
+    if (config.training.cuda_graphs)
+      problems.emplace_back(
+          "training.cuda_graphs: got true, but steps on rows of examples differ; want false");
+    if (!config.stretches.empty())
+      problems.emplace_back("stretches: rows of examples have one length; leave them out");
+    if (!problems.empty()) throw ConfigError(std::move(problems));
+  }
+  std::unique_ptr<Tokenizer> tokenizer(std::int64_t vocabulary) const override {
+    return tokenizer_of_data(files_.tokenizer, vocabulary);
+  }
+  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
+    return std::make_unique<PackedRows>(data_.train, packing(config, effective_batch(config)));
+  }
+  std::unique_ptr<EvaluationBatches> validation(const HybridTrainerConfig& config,
+                                                const Stream& stream) const override {
+    return std::make_unique<EvaluationRows>(data_.validation,
+                                            packing(config, config.data.batch_size), stream);
+  }
+  std::vector<std::string> notes() const override {
+    constexpr std::size_t kShown = 5;
+    std::vector<std::string> notes;
+    for (std::size_t i = 0; i < std::min(kShown, data_.refused.size()); ++i)
+      notes.push_back(data_.refused[i]);
+    if (data_.refused.size() > kShown)
+      notes.push_back(concat(data_.refused.size() - kShown, " more lines are refused; hybrid rows ",
+                             files_.examples.string(), " --json --model ",
+                             files_.tokenizer.string(), " names them"));
+    std::int64_t cut = 0, left_out = 0;
+    for (const auto* rows : {&data_.train, &data_.validation}) {
+      for (const ExampleRow& row : *rows) {
+        cut += row.left_out > 0 ? 1 : 0;
+        left_out += row.left_out;
+      }
+    }
+    if (cut > 0)
+      notes.push_back(concat(cut, " rows are longer than data.sequence_length and lose ", left_out,
+                             " tokens at their end"));
+    return notes;
+  }
+
+ private:
+  /// The run's own, once it is there.
+  static std::filesystem::path tokenizer_folder(const TrainingRunSettings& settings) {
+    const std::filesystem::path of_run = settings.run / "tokenizer";
+    if (settings.resume && holds_tokenizer(of_run)) return of_run;
+    if (settings.init_from) return *settings.init_from;
+    throw UsageError(concat(settings.data.string(),
+                            " is a file of examples, which the tokenizer of a model's folder "
+                            "encodes; give that folder (hybrid finetune --model HF_DIR)"));
+  }
+  /// A resumed run's chats have the date that they had.
+  static ExampleFiles files_of(const TrainingRunSettings& settings) {
+    ExampleFiles files{.examples = settings.data,
+                       .validation = settings.validation,
+                       .tokenizer = tokenizer_folder(settings),
+                       .now = std::time(nullptr),
+                       .vocabulary = settings.config.model.vocabulary};
+    const RunPaths paths{settings.run.string()};
+    if (!settings.resume || !paths.hold_a_run()) return files;
+    const RunData before = data_of_run(paths);
+    files.now = before.now;
+    if (files.validation.empty()) files.validation = before.validation;
+    return files;
+  }
+  PackedRows::Settings packing(const HybridTrainerConfig& config, std::int64_t batch_size) const {
+    return packing_of(config.data, batch_size, static_cast<std::uint64_t>(config.training.seed),
+                      *tokenizer_);
+  }
+  ExampleFiles files_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  ExampleData data_;
+};
+
+}  // namespace
+
+std::unique_ptr<const TrainingSource> open_training_source(const TrainingRunSettings& settings) {
+  const bool is_file = std::filesystem::is_regular_file(settings.data);
+  if (settings.config.data.is_rows() != is_file && std::filesystem::exists(settings.data)) {
+    throw ConfigError({concat(
+        "data.layout: got ", settings.config.data.layout, ", but ", settings.data.string(),
+        is_file ? " is a file of examples; want packed or apart" : " is a folder; want windows")});
+  }
+  if (is_file) return std::make_unique<ExampleSource>(settings);
+  return std::make_unique<FolderSource>(settings);
+}
+
+void check_same_data(const RunData& before, const RunData& here) {
+  if (before.train_tokens == 0) return;
+  const bool same_length = before.train_tokens == here.train_tokens;
+  if (same_length && before.checksum == here.checksum) return;
+  throw DataError(concat(here.folder.string(), same_length ? " is another file, of " : " has ",
+                         here.train_tokens, " training tokens, and the run was trained on ",
+                         before.train_tokens,
+                         ", where its position means another place; give --data the run's own, ",
+                         before.folder.string()));
+}
+
+}  // namespace hybrid_trainer

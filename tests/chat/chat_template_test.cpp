@@ -1,0 +1,118 @@
+#include "hybrid_trainer/chat/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/data/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace json = boost::json;
+
+std::string rendered(const std::string& source, const json::object& variables = {}) {
+  return ChatTemplate(source, "t").render(variables, 0).text;
+}
+
+/// The refusal of a template, while it is read or while it runs.
+std::string refusal(const std::string& source, const json::object& variables = {}) {
+  return message_of<DataError>([&] { rendered(source, variables); });
+}
+
+TEST(ChatTemplate, NamesWhatIsOutsideTheSubsetAndItsLine) {
+  expect_words(refusal("\n\n{% include 'x' %}"), {"t:3:", "include"});
+  expect_words(refusal("{% raw %}{{{% endraw %}"), {"t:1:", "raw"});
+  expect_words(refusal("a\n{{ x | xmlattr }}"), {"t:2:", "filter", "xmlattr"});
+  expect_words(refusal("{{ x is callable }}"), {"t:1:", "test", "callable"});
+  expect_words(refusal("{{ x.zfill(3) }}"), {"t:1:", "method", "zfill"});
+  expect_words(refusal("{#\n#}\n{{ lipsum() }}"), {"t:3:", "function", "lipsum"});
+  expect_words(refusal("{{ x | tojson(cls=1) }}"), {"tojson", "cls"});
+  expect_words(refusal("{{ x | trim(1, 2) }}"), {"trim", "2 arguments"});
+  expect_words(refusal("{{ 2 ** 3 }}"), {"**"});
+  expect_words(refusal("{{ f(*x) }}"), {"*"});
+  expect_words(refusal("{% for x in y recursive %}{% endfor %}"), {"recursive"});
+  expect_words(refusal("{% break %}"), {"break", "loop"});
+  expect_words(refusal("{{ '%s' % 1 }}"), {"formatting"});
+  expect_words(refusal("{{ x.pop }}", {{"x", json::object{}}}), {"pop", "dict"});
+  expect_words(refusal("{{ 'é' | upper }}"), {"ASCII"});
+  expect_words(refusal("{{ ('a' | safe) + 'b' }}"), {"safe"});
+  expect_words(refusal("{% macro m() %}{% generation %}{% endgeneration %}{% endmacro %}"),
+               {"generation", "macro"});
+}
+
+TEST(ChatTemplate, SaysWhereItStopped) {
+  expect_words(refusal("a\n{{ raise_exception('roles must alternate') }}"),
+               {"t:2:", "roles must alternate"});
+  expect_words(refusal("{{ a.b.c }}", {{"a", json::object{}}}), {"t:1:", "\"b\"", "undefined"});
+  expect_words(refusal("{{ 9223372036854775807 + 1 }}"), {"64 bits"});
+  expect_words(refusal("{{ 9223372036854775808 }}"), {"64 bits"});
+  expect_words(refusal("{{ 'x' | tojson | list | join(1, 2, 3) }}"), {"join"});
+}
+
+TEST(ChatTemplate, EndsWhateverTheTemplateDoes) {
+  expect_words(refusal("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), {"deeply"});
+  expect_words(refusal("{{ " + std::string(1000, '(') + "1" + std::string(1000, ')') + " }}"),
+               {"deeply"});
+  expect_words(refusal("{{ range(1000000) | length }}"), {"range"});
+  expect_words(refusal("{{ 'x' * 10000000 }}"), {"repeating"});
+  std::string nested;
+  for (int i = 0; i < 150; ++i) nested += "{% if 1 %}";
+  expect_words(refusal(nested), {"deeply"});
+  expect_words(refusal("{% set x = 'x' * 1000000 %}{% for i in range(100) %}{{ x }}{% endfor %}"),
+               {"64 MiB"});
+}
+
+TEST(ChatTemplate, CanBeRenderedAgain) {
+  const ChatTemplate chat_template(
+      "{% set n = namespace(x=0) %}{% set n.x = n.x + 1 %}{{ n.x }}{{ strftime_now('%Y') }}", "t");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(chat_template.render({}, 86400 * 400).text, "11971");
+  EXPECT_TRUE(chat_template.reads_date());
+  EXPECT_FALSE(chat_template.marks_generation());
+  EXPECT_TRUE(ChatTemplate("{% generation %}{% endgeneration %}", "t").marks_generation());
+}
+
+TEST(ChatFiles, TemplateAndSpecialTokensAreRead) {
+  const TemporaryFolder folder;
+  folder.write(
+      "tokenizer_config.json",
+      R"({"chat_template": "{{ bos_token }}", "bos_token": {"content": "<s>", "lstrip": true},
+                   "eos_token": "</s>", "pad_token": null, "add_bos_token": true})");
+  ChatFiles files = read_chat_files(folder.path());
+  EXPECT_EQ(files.special_token("bos_token"), "<s>");
+  EXPECT_EQ(files.special_token("eos_token"), "</s>");
+  EXPECT_EQ(files.special_tokens.size(), 2u);
+  EXPECT_EQ(files.chat_template->render({{"bos_token", "<s>"}}, 0).text, "<s>");
+
+  folder.write("chat_template.jinja", "from the file\n");
+  EXPECT_EQ(read_chat_files(folder.path()).chat_template->render({}, 0).text, "from the file");
+}
+
+TEST(ChatFiles, TheDefaultOfSeveralTemplatesIsTaken) {
+  const TemporaryFolder folder;
+  folder.write("tokenizer_config.json",
+               R"({"chat_template": [{"name": "tool_use", "template": "a"},
+                                     {"name": "default", "template": "b"}]})");
+  EXPECT_EQ(read_chat_files(folder.path()).chat_template->render({}, 0).text, "b");
+  folder.write("tokenizer_config.json",
+               R"({"chat_template": [{"name": "tool_use", "template": "a"}]})");
+  expect_words(message_of<DataError>([&] { read_chat_files(folder.path()); }),
+               {"tokenizer_config.json", "default", "tool_use"});
+}
+
+TEST(ChatFiles, BadFilesAreNamed) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(read_chat_files(folder.path()).chat_template.has_value());
+  message_of<MissingInput>([&] { read_chat_files(folder / "nowhere"); });
+  const auto read = [&] { read_chat_files(folder.path()); };
+  folder.write("tokenizer_config.json", R"({"chat_template": 5})");
+  expect_words(message_of<DataError>(read), {"tokenizer_config.json", "chat_template"});
+  folder.write("tokenizer_config.json", "[]");
+  expect_words(message_of<DataError>(read), {"tokenizer_config.json", "object"});
+  folder.write("tokenizer_config.json", R"({"chat_template": "\n{% nope %}"})");
+  expect_words(message_of<DataError>(read), {"tokenizer_config.json", ":2:", "nope"});
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,79 @@
+#include "hybrid_trainer/kernels/low_rank.h"
+
+#include "hybrid_trainer/kernels/four_bit.h"
+#include "hybrid_trainer/kernels/weight_decomposition.h"
+#include "tests/cuda/cuda_case.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+TEST(CudaDiagonalBlocks, AreSpreadAndGatheredLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  const DiagonalBlocks blocks{.count = 3, .rank = 3, .first_row = {0, 4, 9}, .rows = {3, 5, 1}};
+  for (const DType dtype : kRealTypes) {
+    expect_like_cpu(
+        {random_tensor({11, 9}, dtype, 1, host), random_tensor({9, 3}, DType::kF32, 2, host)}, 0,
+        name_of(dtype),
+        [&](const Tensors& t, const Stream& s) { spread_blocks(t[0], t[1], blocks, 0.7f, s); });
+  }
+  for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
+    expect_like_cpu(
+        {random_tensor({9, 3}, DType::kF32, 1, host), random_tensor({11, 9}, DType::kF32, 2, host)},
+        1e-6, "gather", [&](const Tensors& t, const Stream& s) {
+          gather_blocks(t[0], t[1], blocks, 0.7f, mode, s);
+        });
+  }
+}
+
+TEST(CudaWeightDecomposition, IsLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  const DiagonalBlocks blocks{.count = 2, .rank = 1, .first_row = {1, 7}, .rows = {3, 2}};
+  const auto f32 = [&](const Shape& shape, std::uint64_t seed) {
+    return random_tensor(shape, DType::kF32, seed, host);
+  };
+  expect_like_cpu({f32({10}, 1), f32({10, 300}, 2)}, 1e-6, "norms",
+                  [](const Tensors& t, const Stream& s) { row_norms(t[0], t[1], s); });
+  expect_like_cpu(
+      {f32({10}, 1), f32({5}, 2), f32({10}, 3)}, 0, "factors",
+      [&](const Tensors& t, const Stream& s) { magnitude_factors(t[0], t[1], t[2], blocks, s); });
+  for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
+    expect_like_cpu({f32({5}, 1), f32({10}, 2), f32({10}, 3)}, 1e-6, "gather",
+                    [&](const Tensors& t, const Stream& s) {
+                      gather_rows(t[0], t[1], t[2], blocks, mode, s);
+                      gather_rows(t[0], t[1], Tensor{}, blocks, mode, s);
+                    });
+  }
+  for (const DType dtype : kRealTypes) {
+    expect_like_cpu({random_tensor({7, 10}, dtype, 1, host), random_tensor({7, 10}, dtype, 2, host),
+                     f32({10}, 3), f32({10}, 4), random_tensor({7, 10}, dtype, 5, host)},
+                    tolerance_of(dtype), name_of(dtype), [](const Tensors& t, const Stream& s) {
+                      scale_columns(t[0], t[1], t[2], t[3], t[4], s);
+                      scale_columns(t[1], t[1], t[2], Tensor{}, Tensor{}, s);
+                      multiply(t[4], t[0], t[1], s);
+                    });
+  }
+}
+
+TEST(CudaFourBit, IsLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  const auto bytes = [&](std::int64_t count, std::uint64_t seed) {
+    const Tensor tensor = Tensor::empty({count}, DType::kU8, MemoryKind::kParameters, host);
+    for (std::int64_t i = 0; i < count; ++i)
+      tensor.data<std::uint8_t>()[i] =
+          static_cast<std::uint8_t>(random_word({seed}, static_cast<std::uint64_t>(i)));
+    return tensor;
+  };
+  for (const DType dtype : kRealTypes) {
+    for (const std::int64_t count : {1, 64, 65, 16'900}) {
+      const std::int64_t blocks = (count + 63) / 64, groups = (blocks + 255) / 256;
+      expect_like_cpu({random_tensor({count}, dtype, 1, host), bytes((count + 1) / 2, 2),
+                       bytes(blocks, 3), random_tensor({groups}, DType::kF32, 4, host)},
+                      0, concat(count, " ", name_of(dtype)), [](const Tensors& t, const Stream& s) {
+                        dequantize_four_bit(t[0], {t[1], t[2], t[3], 0.3f}, s);
+                      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,150 @@
+#include "hybrid_trainer/fine_tuning/example_rows.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/data/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr const char* kChat =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}<|endoftext|>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+
+/// A model's folder with the small golden tokenizer, and files of examples.
+class ExampleRowsTest : public testing::Test {
+ protected:
+  ExampleRowsTest() { set_template(kChat); }
+  void set_template(const std::string& source) {
+    folder_.write("chat_template.jinja", source);
+    chat_ = read_chat_files(folder_.path());
+  }
+  ExampleRows read(const std::string& lines, std::int64_t longest = 1000) const {
+    return read_example_rows(folder_.write("examples.jsonl", lines),
+                             {.tokenizer = *tokenizer_, .chat = chat_, .longest = longest});
+  }
+  /// The row's text with what is learnt in brackets.
+  std::string shown(const ExampleRow& row) const {
+    std::string text;
+    bool inside = false;
+    for (std::size_t i = 0; i < row.tokens.size(); ++i) {
+      if (row.learnt[i] != inside) text += inside ? "]" : "[";
+      inside = row.learnt[i];
+      text += tokenizer_->token_bytes(row.tokens[i]);
+    }
+    return text + (inside ? "]" : "");
+  }
+  std::string only_row(const std::string& line) const {
+    const ExampleRows examples = read(line + "\n");
+    EXPECT_EQ(examples.refused.size(), 0u) << examples.refused.front().reason;
+    return examples.rows.empty() ? "" : shown(examples.rows.front());
+  }
+  std::string only_reason(const std::string& line, std::int64_t longest = 1000) const {
+    const ExampleRows examples = read(line, longest);
+    EXPECT_EQ(examples.rows.size(), 0u);
+    return examples.refused.empty() ? "" : examples.refused.front().reason;
+  }
+
+  TemporaryFolder folder_;
+  ChatFiles chat_;
+  std::unique_ptr<Tokenizer> tokenizer_ =
+      load_tokenizer(HT_TEST_DATA_DIR "/bpe_small/tokenizer.json");
+};
+
+TEST_F(ExampleRowsTest, AllOfATextIsLearntButItsFirstToken) {
+  EXPECT_EQ(only_row(R"({"text": "0ab"})"), "0[ab<|endoftext|>]");
+  EXPECT_EQ(only_row(R"({"text": "0ab<|endoftext|>"})"), "0[ab<|endoftext|>]");
+}
+
+TEST_F(ExampleRowsTest, OfAPromptTheCompletionIsLearnt) {
+  EXPECT_EQ(only_row(R"({"prompt": "Q: 1\n", "completion": "A: 2"})"), "Q: 1\n[A: 2<|endoftext|>]");
+}
+
+TEST_F(ExampleRowsTest, TextsBeginAsTheTokenizerLetsThem) {
+  tokenizer_ = load_tokenizer(HT_TEST_DATA_DIR "/tokenizers/llama3.json");
+  chat_.special_tokens = {{"eos_token", "<|end_of_text|>"}};
+  EXPECT_EQ(only_row(R"({"text": "0"})"), "<|begin_of_text|>[0<|end_of_text|>]");
+  EXPECT_EQ(only_row(R"({"text": "<|begin_of_text|>0"})"), "<|begin_of_text|>[0<|end_of_text|>]");
+  EXPECT_EQ(only_row(R"({"prompt": "1:", "completion": "2"})"),
+            "<|begin_of_text|>1:[2<|end_of_text|>]");
+}
+
+TEST_F(ExampleRowsTest, OfMessagesWhatTheAssistantSaysIsLearnt) {
+  EXPECT_EQ(only_row(R"({"messages": [{"role": "user", "content": "a"}, )"
+                     R"({"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}, )"
+                     R"({"role": "assistant", "content": "d"}]})"),
+            "<user>a<|endoftext|><assistant>[b<|endoftext|>]<user>c<|endoftext|><assistant>"
+            "[d<|endoftext|>]");
+  EXPECT_EQ(only_row(R"({"prompt": [{"role": "user", "content": "a"}], )"
+                     R"("completion": [{"role": "assistant", "content": "b"}]})"),
+            "<user>a<|endoftext|><assistant>[b<|endoftext|>]");
+}
+
+TEST_F(ExampleRowsTest, GenerationBlocksSayWhatIsLearnt) {
+  set_template(
+      "{% for m in messages %}{{ '<' ~ m.role ~ '>' }}{% if m.role == 'assistant' %}"
+      "{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}"
+      "<|endoftext|>{% endfor %}");
+  EXPECT_EQ(only_row(R"({"messages": [{"role": "user", "content": "a"}, )"
+                     R"({"role": "assistant", "content": "b"}]})"),
+            "<user>a<|endoftext|><assistant>[b]<|endoftext|>");
+}
+
+TEST_F(ExampleRowsTest, ToolsAndMoreReachTheTemplate) {
+  set_template(
+      "{{ tools[0].x }}{{ style }}|{% for m in messages %}{{ m.thinking }}{{ m.content }}"
+      "{% endfor %}{% if not add_generation_prompt %}.{% endif %}");
+  EXPECT_EQ(only_row(R"({"messages": [{"role": "assistant", "content": "b", "reasoning": "r"}], )"
+                     R"("tools": [{"x": 1}], "chat_template_kwargs": {"style": "s"}})"),
+            "1s|[rb.]");
+}
+
+TEST_F(ExampleRowsTest, EveryLineIsARowOrRefusedByItsNumber) {
+  const ExampleRows examples = read(
+      "{\"text\": \"good\"}\n\n{\"text\": 5}\n[1]\n{broken\n{\"prompt\": \"a\"}\r\n"
+      "{\"messages\": []}\n{\"messages\": [{\"content\": \"a\"}]}\n"
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n{\"text\": \"last\"}");
+  ASSERT_EQ(examples.rows.size(), 2u);
+  EXPECT_EQ(examples.rows[0].line, 1);
+  EXPECT_EQ(examples.rows[1].line, 10);
+  const char* const words[] = {"text", "object", "JSON", "completion", "list", "role", "learnt"};
+  ASSERT_EQ(examples.refused.size(), std::size(words));
+  for (std::size_t i = 0; i < std::size(words); ++i) {
+    EXPECT_EQ(examples.refused[i].line, static_cast<std::int64_t>(i) + 3);
+    expect_words(examples.refused[i].reason, {words[i]});
+  }
+}
+
+TEST_F(ExampleRowsTest, APrefixThatDoesNotHoldIsRefused) {
+  expect_words(only_reason(R"({"prompt": "i", "completion": "ng"})"), {"prompt", "begin"});
+  set_template(
+      "{% for m in messages %}{{ m.content if loop.last else '?' }}{% endfor %}"
+      "{% if add_generation_prompt %}!{% endif %}");
+  expect_words(only_reason(R"({"messages": [{"role": "user", "content": "a"}, )"
+                           R"({"role": "assistant", "content": "b"}]})"),
+               {"first 2 messages", "begin"});
+  set_template("{{ raise_exception('never') }}");
+  expect_words(only_reason(R"({"messages": [{"role": "user", "content": "a"}]})"), {"never"});
+}
+
+TEST_F(ExampleRowsTest, RowsKeepTheirStartAndATargetThatIsCutAwayIsRefused) {
+  const ExampleRows examples = read(R"({"prompt": "0", "completion": "1\n2\n3\n4"})", 4);
+  ASSERT_EQ(examples.rows.size(), 1u);
+  EXPECT_EQ(shown(examples.rows[0]), "0[1\n2]");
+  EXPECT_EQ(examples.rows[0].left_out, 5);
+  EXPECT_EQ(examples.rows[0].targets(), 3);
+  expect_words(only_reason(R"({"prompt": "0\n1\n2", "completion": "3"})", 4), {"token", "4"});
+}
+
+TEST_F(ExampleRowsTest, BadFilesAreNamed) {
+  message_of<MissingInput>(
+      [&] { read_example_rows(folder_ / "no.jsonl", {.tokenizer = *tokenizer_, .chat = chat_}); });
+  expect_words(message_of<DataError>([&] { read("\n\n"); }), {"examples.jsonl", "no examples"});
+  chat_.chat_template.reset();
+  expect_words(only_reason(R"({"messages": [{"role": "user", "content": "a"}]})"),
+               {"chat template"});
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Writes a folder lora_NAME for each adapter of CASES beside itself: what peft's save_pretrained writes of it, and
+expected.safetensors, what peft computes with it over the base folder; README.md says more. F32, on the processor. A and B are
+random. gpt2_c, the one base that is not of make_family_golden.py, is made here."""
+
+import json
+import os
+import pathlib
+import shutil
+
+import peft
+import torch
+import transformers
+from safetensors.torch import save_file
+
+HERE = pathlib.Path(__file__).parent.resolve()
+os.chdir(HERE)  # the files name the base by its folder
+STEPS = 20
+CASES = {  # base, batch, time, LoraConfig
+    "llama": ("llama_a", 2, 33, dict(r=4, lora_alpha=6, target_modules="all-linear")),
+    "rslora": ("llama_b", 3, 9, dict(r=3, lora_alpha=5, use_rslora=True, target_modules=["q_proj", "v_proj", "up_proj", "o_proj"])),
+    "qwen2": ("qwen2_a", 2, 12, dict(r=4, lora_alpha=8, target_modules=["q_proj", "k_proj", "v_proj", "down_proj"])),
+    "gemma2": ("gemma2_a", 2, 14, dict(r=4, lora_alpha=8, target_modules="all-linear")),
+    "dora": ("llama_b", 2, 9, dict(r=3, lora_alpha=4, use_dora=True, target_modules=["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"])),
+    "dora_gpt2": ("gpt2_c", 2, 7, dict(r=2, lora_alpha=3, use_dora=True, fan_in_fan_out=True, target_modules=["c_attn", "c_fc"])),
+    "gpt2": ("gpt2_c", 2, 17, dict(r=2, lora_alpha=3, fan_in_fan_out=True, target_modules=["c_attn", "c_fc", "mlp.c_proj"])),
+}
+
+
+def make_gpt2():
+    torch.manual_seed(3)
+    config = transformers.GPT2Config(
+        n_layer=2,
+        n_head=2,
+        n_embd=24,
+        n_positions=24,
+        vocab_size=61,
+        embd_pdrop=0,
+        resid_pdrop=0,
+        attn_pdrop=0,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    model = transformers.GPT2LMHeadModel(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    shutil.rmtree(HERE / "gpt2_c", ignore_errors=True)
+    model.save_pretrained(HERE / "gpt2_c")
+    (HERE / "gpt2_c" / "generation_config.json").unlink(missing_ok=True)
+
+
+def key_of(name):
+    return name.replace(".default", "")
+
+
+def make(name, base, batch, time, settings):
+    torch.manual_seed(sum(map(ord, name)))
+    folder = HERE / ("lora_" + name)
+    shutil.rmtree(folder, ignore_errors=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager", dtype=torch.float32)
+    model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **settings)).train()
+    trained = {key_of(key): value for key, value in model.named_parameters() if value.requires_grad}
+    with torch.no_grad():
+        for key, value in trained.items():
+            if "magnitude" in key:
+                value.mul_(1 + 0.2 * torch.randn_like(value))
+            else:
+                value.normal_(0, 0.2)
+    model.save_pretrained(folder)
+    (folder / "README.md").unlink(missing_ok=True)
+    told = json.loads((folder / "adapter_config.json").read_text())
+    told["target_modules"] = sorted(told["target_modules"])  # a set there
+    (folder / "adapter_config.json").write_text(json.dumps(told, indent=2, sort_keys=True))
+    vocabulary = model.config.vocab_size
+    tokens = torch.randint(vocabulary, (batch, time + 1))
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+
+    def loss_of():
+        logits = model(inputs).logits
+        return logits, torch.nn.functional.cross_entropy(logits.reshape(-1, vocabulary), targets.reshape(-1))
+
+    logits, loss = loss_of()
+    loss.backward()
+    expected = {
+        "tokens": inputs.int().contiguous(),
+        "targets": targets.int().contiguous(),
+        "logits": logits.detach().contiguous(),
+        **{"grad." + key: value.grad.clone() for key, value in trained.items()},
+    }
+    optimizer = torch.optim.AdamW(trained.values(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0)
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        _, loss = loss_of()
+        losses.append(loss.detach())
+        loss.backward()
+        optimizer.step()
+    expected["adamw.losses"] = torch.stack(losses)
+    save_file(expected, folder / "expected.safetensors")
+    print(name, [round(float(loss), 4) for loss in losses], sorted(trained)[:2])
+
+
+make_gpt2()
+for name, arguments in CASES.items():
+    make(name, *arguments)

@@ -1,0 +1,201 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/optim/make_optimizer.h"
+#include "support/parameters.h"
+#include "trainer/temporary_folder.h"
+
+// Adapters that peft wrote, against what peft computes with them (tests/golden/README.md).
+namespace hybrid_trainer::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kTolerance = 1e-4;
+
+std::string golden(const std::string& name) { return concat(HT_TEST_DATA_DIR, "/", name); }
+
+/// A base with the adapters of a folder.
+std::unique_ptr<LanguageModel> adapted(const fs::path& folder, const std::string& base,
+                                       const Stream& stream) {
+  auto model = make_model(read_hugging_face_model_config(base, 0), 1, stream);
+  read_hugging_face_weights(base, *model, stream);
+  model->visit_parameters([](Parameter& parameter) { parameter.freeze(); });
+  add_adapters(*model, read_adapter_config(folder).config, 1, stream);
+  read_adapter_weights(folder, *model, stream);
+  return model;
+}
+
+class AdapterGolden : public ::testing::TestWithParam<const char*> {
+ protected:
+  Tensor load(const std::string& name) const {
+    return expected_.load(name, MemoryKind::kData, stream_);
+  }
+  std::vector<double> logits(LanguageModel& model) const {
+    const std::vector<double> padded =
+        values_of(model.logits(load("tokens"), Pass{.training = false}, stream_));
+    const auto vocabulary = static_cast<std::size_t>(model.config().vocabulary);
+    const auto rows = static_cast<std::size_t>(load("tokens").elements());
+    std::vector<double> values;
+    for (std::size_t row = 0; row < rows; ++row) {
+      const auto begin = padded.begin() + static_cast<std::ptrdiff_t>(row * padded.size() / rows);
+      values.insert(values.end(), begin, begin + static_cast<std::ptrdiff_t>(vocabulary));
+    }
+    return values;
+  }
+  double step() {
+    gradients_.begin();
+    PlainTape tape{Pass{}};
+    const Batch batch{load("tokens"), load("targets")};
+    const double loss = kernels::wait_for_value(model_->forward(batch, 1, tape, stream_), stream_);
+    model_->backward(batch, tape, stream_);
+    return loss;
+  }
+
+  const Stream stream_ = test_stream();
+  const fs::path folder_ = golden(concat("lora_", GetParam()));
+  const SafetensorsFile expected_{(folder_ / "expected.safetensors").string()};
+  const std::string base_ = golden(read_adapter_config(folder_).base);
+  const std::unique_ptr<LanguageModel> model_ = adapted(folder_, base_, stream_);
+  StepGradients gradients_{[this](const ParameterVisitor& visit) {
+                             model_->visit_parameters([&](Parameter& parameter) {
+                               if (parameter.trainable()) visit(parameter);
+                             });
+                           },
+                           stream_};
+};
+
+TEST_P(AdapterGolden, LogitsMatchAndMergingKeepsThem) {
+  EXPECT_LT(relative_error(logits(*model_), values_of(load("logits"))), kTolerance);
+  merge_adapters(*model_, stream_);
+  EXPECT_LT(relative_error(logits(*model_), values_of(load("logits"))), kTolerance);
+}
+
+TEST_P(AdapterGolden, EveryGradientMatches) {
+  step();
+  std::size_t compared = 0;
+  model_->visit_linears([&](Linear& linear) {
+    LowRankAdapter* const adapter = linear.adapter();
+    if (adapter == nullptr) return;
+    std::map<std::string, std::vector<double>> wanted;
+    for (const AdapterPart& part : adapter->parts()) {
+      for (const char* matrix : {"A", "B", "magnitude_vector"}) {
+        const std::string name =
+            concat("grad.base_model.model.", part.name, ".lora_", matrix, ".weight");
+        if (!expected_.contains(name)) continue;
+        const std::vector<double> values = values_of(load(name));
+        wanted[matrix].insert(wanted[matrix].end(), values.begin(), values.end());
+        ++compared;
+      }
+    }
+    EXPECT_LT(relative_error(values_of(adapter->a().gradient()), wanted["A"]), kTolerance);
+    EXPECT_LT(relative_error(values_of(adapter->b().gradient()), wanted["B"]), kTolerance);
+    if (!adapter->decomposes()) return;
+    EXPECT_LT(
+        relative_error(values_of(adapter->magnitude()->gradient()), wanted["magnitude_vector"]),
+        kTolerance);
+  });
+  std::size_t given = 0;
+  for (const SafetensorsEntry& entry : expected_.entries())
+    given += entry.name.starts_with("grad.");
+  EXPECT_EQ(compared, given);
+}
+
+TEST_P(AdapterGolden, TwentyStepsOfAdamWMatch) {
+  OptimizerConfig config;
+  config.name = "adamw";
+  config.betas = {0.9, 0.95};
+  config.epsilon = 1e-8;
+  config.weight_decay = 0;
+  const auto optimizer = make_optimizer(config, trainable_parameters(*model_), stream_);
+  for (const double wanted : values_of(load("adamw.losses"))) {
+    EXPECT_NEAR(step(), wanted, kTolerance * wanted);
+    optimizer->step(1e-3f, 1, stream_);
+  }
+}
+
+TEST_P(AdapterGolden, IsWrittenAndReadAgain) {
+  const TemporaryFolder scratch;
+  const AdapterFolder read = read_adapter_config(folder_);
+  write_adapter(*model_, read.config, read.base, scratch / "out", stream_);
+  const AdapterFolder again = read_adapter_config(scratch / "out");
+  EXPECT_EQ(again.base, read.base);
+  EXPECT_EQ(again.config.scale(), read.config.scale());
+  EXPECT_EQ(logits(*adapted(scratch / "out", base_, stream_)), logits(*model_));
+  const SafetensorsFile ours((scratch / "out" / "adapter_model.safetensors").string()),
+      theirs((folder_ / "adapter_model.safetensors").string());
+  ASSERT_EQ(ours.entries().size(), theirs.entries().size());
+  for (const SafetensorsEntry& entry : theirs.entries()) {
+    EXPECT_EQ(values_of(ours.load(entry.name, MemoryKind::kData, stream_)),
+              values_of(theirs.load(entry.name, MemoryKind::kData, stream_)))
+        << entry.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, AdapterGolden,
+                         ::testing::Values("llama", "rslora", "qwen2", "gemma2", "gpt2", "dora",
+                                           "dora_gpt2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+/// What is said of the folder of "llama" with one text replaced by another.
+class AdapterFolderTest : public ::testing::Test {
+ protected:
+  std::string message(const std::string& from, const std::string& to,
+                      const std::string& base = "llama_a") {
+    const fs::path folder = scratch_ / concat("folder", count_++);
+    fs::copy(golden("lora_llama"), folder);
+    std::string text = read_file(folder / "adapter_config.json", 1 << 20);
+    text.replace(text.find(from), from.size(), to);
+    std::ofstream(folder / "adapter_config.json") << text;
+    try {
+      adapted(folder, golden(base), stream_);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+  const Stream stream_ = test_stream();
+  const TemporaryFolder scratch_;
+  int count_ = 0;
+};
+
+TEST_F(AdapterFolderTest, RefusesByNameWhatIsNotImplemented) {
+  EXPECT_EQ(message("\"r\": 4", "\"r\": 4"), "");
+  for (const auto& [from, to] : std::map<std::string, std::string>{
+           {"\"lora_bias\": false", "\"lora_bias\": true"},
+           {"\"rank_pattern\": {}", "\"rank_pattern\": {\"q_proj\": 8}"},
+           {"\"modules_to_save\": null", "\"modules_to_save\": [\"lm_head\"]"},
+           {"\"layers_to_transform\": null", "\"layers_to_transform\": [0]"},
+           {"\"bias\": \"none\"", "\"bias\": \"all\""},
+           {"\"peft_type\": \"LORA\"", "\"peft_type\": \"LOHA\""},
+           {"\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa\""},
+           {"\"r\": 4", "\"new_key\": 1, \"r\": 4"},
+           {"\"r\": 4", "\"r\": 0"}}) {
+    const std::string key = to.substr(1, to.find('"', 1) - 1);
+    EXPECT_NE(message(from, to).find(concat("\n", key, ": got ")), std::string::npos)
+        << message(from, to);
+  }
+}
+
+TEST_F(AdapterFolderTest, RefusesAnAdapterOfAnotherBase) {
+  EXPECT_NE(message("\"r\": 4", "\"r\": 5").find("want (5, 32); the adapter is of another base"),
+            std::string::npos);
+  EXPECT_NE(message("\"r\": 4", "\"r\": 4", "llama_b").find("the adapter is of another base"),
+            std::string::npos);
+  EXPECT_NE(message("\"r\": 4", "\"r\": 4", "gpt2_c").find("names no linear map of the model"),
+            std::string::npos);
+  EXPECT_NE(message("layers.0.self_attn.v_proj", "layers.0.self_attn.q_proj")
+                .find("belongs to no adapter"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing

@@ -1,0 +1,125 @@
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "support/parameters.h"
+#include "trainer/temporary_folder.h"
+
+// Folders that transformers wrote, against what transformers computes from them
+// (tests/golden/README.md).
+namespace hybrid_trainer::testing {
+namespace {
+
+constexpr double kTolerance = 1e-4;
+
+class FamilyGolden : public ::testing::TestWithParam<const char*> {
+ protected:
+  FamilyGolden() { read_hugging_face_weights(folder_, *model_, stream_); }
+  Tensor load(const std::string& name) const {
+    return expected_.load(name, MemoryKind::kData, stream_);
+  }
+  std::vector<double> logits(LanguageModel& model) const { return logits(model, load("tokens")); }
+  std::vector<double> logits(LanguageModel& model, const Tensor& tokens) const {
+    const std::vector<double> padded =
+        values_of(model.logits(tokens, Pass{.training = false}, stream_));
+    const auto vocabulary = static_cast<std::size_t>(model.config().vocabulary);
+    const std::size_t rows = static_cast<std::size_t>(tokens.elements());
+    std::vector<double> values;
+    for (std::size_t row = 0; row < rows; ++row) {
+      const auto begin = padded.begin() + static_cast<std::ptrdiff_t>(row * padded.size() / rows);
+      values.insert(values.end(), begin, begin + static_cast<std::ptrdiff_t>(vocabulary));
+    }
+    return values;
+  }
+  /// What the file holds of a parameter's parts, padding rows as zeros.
+  std::vector<double> gradient_of(const Parameter& parameter) const {
+    const HuggingFaceLayout& layout = find_family(config_.family).hugging_face;
+    std::vector<double> values;
+    for (const FileTensor& part : layout.tensors(parameter, config_)) {
+      const auto more = values_of(load("grad." + (part.prefixed ? layout.prefix : "") + part.name));
+      values.insert(values.end(), more.begin(), more.end());
+    }
+    values.resize(static_cast<std::size_t>(parameter.elements()), 0.0);
+    return values;
+  }
+
+  const Stream stream_ = test_stream();
+  const std::string folder_ = concat(HT_TEST_DATA_DIR, "/", GetParam());
+  const SafetensorsFile expected_{folder_ + "/expected.safetensors"};
+  const ModelConfig config_ = read_hugging_face_model_config(folder_, 0);
+  const std::unique_ptr<LanguageModel> model_ = make_model(config_, 1, stream_);
+};
+
+TEST_P(FamilyGolden, LogitsMatch) {
+  EXPECT_LT(relative_error(logits(*model_), values_of(load("logits"))), kTolerance);
+}
+
+TEST_P(FamilyGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
+  StepGradients gradients(
+      [this](const ParameterVisitor& visit) { model_->visit_parameters(visit); }, stream_);
+  std::map<std::string, std::vector<double>> first;
+  for (const double share : {0.0, 0.3, 0.6, 1.0}) {
+    gradients.begin();
+    Pass pass;
+    pass.recompute = share;
+    PlainTape tape{pass};
+    const Batch batch{load("tokens"), load("targets")};
+    const double loss = kernels::wait_for_value(model_->forward(batch, 1, tape, stream_), stream_);
+    model_->backward(batch, tape, stream_);
+    EXPECT_TRUE(tape.empty());
+    EXPECT_NEAR(loss, *load("loss").data<float>(), kTolerance * loss);
+    model_->visit_parameters([&](Parameter& parameter) {
+      const std::vector<double> values = values_of(parameter.gradient());
+      if (share == 0) {
+        EXPECT_LT(relative_error(values, gradient_of(parameter)), kTolerance) << parameter.name();
+        first[parameter.name()] = values;
+      } else {
+        EXPECT_EQ(values, first.at(parameter.name())) << parameter.name() << " at " << share;
+      }
+    });
+  }
+}
+
+TEST_P(FamilyGolden, TokenByTokenGivesTheLogitsOfTheWhole) {
+  const Tensor all = load("tokens").rows(0, 1);
+  const RotaryScaling& scaling = config_.rope_scaling;  // by which angles may depend on the length
+  const std::int64_t length = scaling.type == "dynamic" ? scaling.original_context : all.size(1);
+  const Tensor tokens = all.view({all.size(1), 1}).rows(0, length).view({1, length});
+  const std::vector<double> wanted = logits(*model_, tokens);
+  const auto vocabulary = static_cast<std::size_t>(config_.vocabulary);
+  const auto state = model_->make_decode_state(1, DType::kF32, stream_);
+  const Tensor token = Tensor::empty({1, 1}, DType::kI32, MemoryKind::kData, stream_);
+  for (std::int64_t t = 0; t < tokens.size(1); ++t) {
+    token.data<std::int32_t>()[0] = tokens.data<std::int32_t>()[t];
+    std::vector<double> next =
+        values_of(model_->next_logits(token, *state, 1, {.training = false}, stream_));
+    next.resize(vocabulary);
+    const auto begin = wanted.begin() + t * config_.vocabulary;
+    EXPECT_LT(relative_error(next, {begin, begin + config_.vocabulary}), kTolerance) << t;
+  }
+}
+
+TEST_P(FamilyGolden, ExportIsReadAgainToTheSameLogits) {
+  const TemporaryFolder scratch;
+  export_hugging_face(*model_, nullptr, scratch / "out", stream_);
+  const ModelConfig config = read_hugging_face_model_config(scratch / "out", 0);
+  EXPECT_EQ(config_json(config), config_json(config_));
+  const auto again = make_model(config, 2, stream_);
+  read_hugging_face_weights(scratch / "out", *again, stream_);
+  EXPECT_EQ(logits(*again), logits(*model_));
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, FamilyGolden,
+                         ::testing::Values("llama_a", "llama_b", "llama_biases", "llama_linear",
+                                           "llama_dynamic", "llama_llama3", "llama_yarn",
+                                           "llama_yarn_plain", "mistral_a", "mistral_full",
+                                           "qwen2_a", "qwen2_windows", "qwen3_a", "qwen3_biases",
+                                           "gemma2_a", "gemma2_plain", "gemma3_a", "gemma3_linear"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace hybrid_trainer::testing

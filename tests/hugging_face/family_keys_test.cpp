@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "trainer/temporary_folder.h"
+
+// What config.json says in the keys of both versions of transformers, and what it leaves out.
+namespace hybrid_trainer::testing {
+namespace {
+
+class FamilyKeys : public ::testing::Test {
+ protected:
+  /// The sizes that every file must have, and `more` as JSON.
+  ModelConfig read(const std::string& type, const std::string& more) {
+    const std::string text =
+        concat(R"({"model_type": ")", type,
+               R"(", "vocab_size": 61, "hidden_size": 32, "intermediate_size": 44,
+                  "num_hidden_layers": 4, "num_attention_heads": 4)",
+               more.empty() ? "" : ", ", more, "}");
+    write_text(folder_ / "config.json", text);
+    return read_hugging_face_model_config(folder_ / "", 0);
+  }
+  std::string refusal(const std::string& type, const std::string& more) {
+    try {
+      read(type, more);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  }
+  void expect_refused(const std::string& type, const std::string& more, const std::string& words) {
+    EXPECT_NE(refusal(type, more).find(words), std::string::npos)
+        << words << " in: " << refusal(type, more);
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(FamilyKeys, AMissingKeyMeansTheDefaultOfItsModelType) {
+  const ModelConfig llama = read("llama", "");
+  EXPECT_EQ(llama.key_heads, 4);
+  EXPECT_EQ(llama.head_size, 8);
+  EXPECT_EQ(llama.context, 2048);
+  EXPECT_EQ(llama.norm_epsilon, 1e-6);
+  EXPECT_EQ(llama.rope_theta, 1e4);
+  EXPECT_FALSE(llama.tied_head);
+  const ModelConfig mistral = read("mistral", R"("num_key_value_heads": 2)");
+  EXPECT_EQ(mistral.window, 4096);
+  EXPECT_EQ(mistral.context, 131072);
+  expect_refused("mistral", "", "key_heads");  // 8 of them, for 4 heads
+  EXPECT_EQ(read("mistral", R"("num_key_value_heads": 2, "sliding_window": null)").window, 0);
+  const ModelConfig qwen2 = read("qwen2", R"("num_key_value_heads": 2, "sliding_window": 9)");
+  EXPECT_EQ(qwen2.window, 0);  // not used
+  EXPECT_EQ(read("qwen3", R"("num_key_value_heads": 2)").head_size, 128);
+  const ModelConfig gemma2 = read("gemma2", "");
+  EXPECT_EQ(gemma2.head_size, 256);
+  EXPECT_EQ(gemma2.key_heads, 4);
+  EXPECT_EQ(gemma2.query_scalar, 256);
+  EXPECT_EQ(gemma2.attention_cap, 50);
+  EXPECT_EQ(gemma2.logit_cap, 30);
+  EXPECT_EQ(gemma2.window, 4096);
+  EXPECT_EQ(gemma2.window_layers, "wa");
+  EXPECT_TRUE(gemma2.tied_head);
+  EXPECT_EQ(read("gemma2", R"("attn_logit_softcapping": null)").attention_cap, 0);
+  const ModelConfig gemma3 = read("gemma3_text", "");
+  EXPECT_EQ(gemma3.rope_theta, 1e6);
+  EXPECT_EQ(gemma3.window_rope_theta, 1e4);
+  EXPECT_EQ(gemma3.window_layers, "w");  // four layers, of which the sixth would have none
+  EXPECT_EQ(gemma3.attention_cap, 0);
+}
+
+TEST_F(FamilyKeys, VersionsFourAndFiveSayTheSame) {
+  const auto same = [&](const char* type, const char* four, const char* five) {
+    EXPECT_EQ(config_json(read(type, four)), config_json(read(type, five))) << four;
+  };
+  same("llama", R"("rope_theta": 500.0, "torch_dtype": "bfloat16")",
+       R"("rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "dtype": "bfloat16")");
+  same("llama",
+       R"("rope_theta": 500.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+          "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 32})",
+       R"("rope_parameters": {"rope_theta": 500.0, "rope_type": "llama3", "factor": 8.0,
+          "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 32})");
+  same("llama", R"("rope_scaling": {"type": "linear", "factor": 2.0})",
+       R"("rope_parameters": {"rope_type": "linear", "factor": 2.0})");
+  same("gemma3_text", R"("rope_theta": 7.0, "rope_local_base_freq": 5.0,
+                         "sliding_window_pattern": 2,
+                         "rope_scaling": {"rope_type": "linear", "factor": 8.0})",
+       R"("rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 7.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 5.0}},
+          "layer_types": ["sliding_attention", "full_attention", "sliding_attention",
+                          "full_attention"])");
+  same("qwen2", R"("num_key_value_heads": 2, "use_sliding_window": true, "max_window_layers": 1)",
+       R"("num_key_value_heads": 2, "use_sliding_window": true, "layer_types": ["full_attention",
+          "sliding_attention", "sliding_attention", "sliding_attention"])");
+}
+
+TEST_F(FamilyKeys, ADynamicContextGrowsByItsFactor) {
+  const ModelConfig config = read("llama", R"("max_position_embeddings": 32,
+                       "rope_scaling": {"type": "dynamic", "factor": 2.0})");
+  EXPECT_EQ(config.rope_scaling.original_context, 32);
+  EXPECT_EQ(config.context, 64);
+}
+
+TEST_F(FamilyKeys, KeysOfPublishedFoldersThatChangeNothingAreTaken) {
+  write_text(folder_ / "config.json", R"({"model_type": "gpt2", "n_embd": 32, "n_layer": 1,
+      "n_head": 4, "n_positions": 16, "vocab_size": 61, "n_special": 0,
+      "predict_special_tokens": true, "_num_labels": 1})");  // as gpt2-medium's and distilgpt2's
+  EXPECT_NO_THROW(read_hugging_face_model_config(folder_ / "", 0));
+  EXPECT_NO_THROW(read("llama", R"("max_sequence_length": 2048)"));  // Llama 1's
+  EXPECT_NO_THROW(read("gemma2", R"("_attn_implementation": "eager")"));
+}
+
+TEST_F(FamilyKeys, WhatCannotBeHonouredIsRefusedByItsName) {
+  for (const char* key : {R"("num_local_experts": 8)", R"("partial_rotary_factor": 0.5)",
+                          R"("attention_dropout": 0.1)", R"("rope_interleaved": true)",
+                          R"("sliding_window": 4)", R"("some_new_key": 1)"}) {
+    const std::string text(key);
+    expect_refused("llama", text, text.substr(1, text.find('"', 1) - 1) + ": got");
+  }
+  expect_refused("llama", R"("quantization_config": {"quant_method": "bitsandbytes"})",
+                 "quantization_config: the weights are quantised");
+  EXPECT_NO_THROW(read("llama", R"("quantization_config": null, "pretraining_tp": 1,
+                                    "eos_token_id": [1, 2], "attention_dropout": 0.0)"));
+  expect_refused("gemma3_text", R"("use_bidirectional_attention": true)",
+                 "use_bidirectional_attention: got true, want false");
+  expect_refused("llama", R"("rope_scaling": {"rope_type": "longrope", "factor": 2.0})",
+                 "rope_scaling.rope_type: got \"longrope\", want default, linear");
+  expect_refused("llama", R"("rope_scaling": {"rope_type": "linear"})",
+                 "rope_scaling.factor is missing");
+  expect_refused("llama", R"("rope_scaling": {"rope_type": "linear", "factor": 2.0, "more": 1})",
+                 "rope_scaling.more: got 1");
+  expect_refused("llama", R"("hidden_act": "gelu")", "hidden_act: got \"gelu\", want \"silu\"");
+  expect_refused("gemma2", R"("layer_types": ["full_attention"])", "layer_types: got");
+  expect_refused("qwen3_moe", "", "model_type: got \"qwen3_moe\"");
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing

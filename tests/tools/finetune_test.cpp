@@ -1,0 +1,277 @@
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <cstdlib>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "tests/tools/hybrid_process.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Finetune : public testing::Test {
+ protected:
+  Finetune() {
+    const fs::path root = trained_folder();
+    if (!fs::exists(root / "base")) {
+      run_hybrid(root, {"export", "run", "--output", "base"});
+      fs::copy(root / "data/tokenizer.json", root / "base");
+      write_text(root / "base/chat_template.jinja",
+                 "{% for m in messages %}{{ m.content }}\n{% endfor %}");
+    }
+    write_text(root / "pairs.jsonl",
+               "{\"prompt\": \"Line \", \"completion\": \"1\"}\n{\"text\": \"Line\"}\n"
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"Li\"}, "
+               "{\"role\": \"assistant\", \"content\": \"ne\"}]}\n");
+    fs::remove_all(root / "tuned");
+  }
+  ProcessResult finetune(std::vector<std::string> more) const {
+    more.insert(more.begin(), "finetune");
+    return run_hybrid(trained_folder(), more);
+  }
+  ProcessResult of_pairs(std::vector<std::string> more = {}) const {
+    more.insert(more.begin(), {"--model", "base", "--data", "pairs.jsonl", "--run", "tuned"});
+    return finetune(more);
+  }
+};
+
+TEST_F(Finetune, TrainsAndItsRunIsEvaluatedSampledAndExported) {
+  const ProcessResult result =
+      of_pairs({"--epochs", "8", "--set", "optimizer.learning_rate=1e-2", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto summary = boost::json::parse(result.output).as_object();
+  EXPECT_EQ(summary.at("end"), "finished");
+  const ProcessResult eval = run_hybrid(trained_folder(), {"eval", "tuned", "--json"});
+  ASSERT_EQ(eval.exit_code, 0) << eval.errors;
+  EXPECT_NEAR(boost::json::parse(eval.output).at("loss").to_number<double>(),
+              summary.at("final_validation_loss").to_number<double>(), 1e-6);
+  EXPECT_EQ(run_hybrid(trained_folder(), {"eval", "base", "--data", "pairs.jsonl"}).exit_code, 0);
+  EXPECT_EQ(run_hybrid(trained_folder(), {"sample", "tuned", "--prompt", "Line"}).exit_code, 0);
+  fs::remove_all(trained_folder() / "tuned_hf");
+  EXPECT_EQ(run_hybrid(trained_folder(), {"export", "tuned", "--output", "tuned_hf"}).exit_code, 0);
+  const ProcessResult again = finetune({"--resume", "--run", "tuned", "--json"});
+  EXPECT_EQ(again.exit_code, 0) << again.errors;
+  EXPECT_EQ(again.output, result.output);
+  EXPECT_EQ(finetune({"--resume", "--run", "tuned", "--model", "data"}).exit_code,
+            static_cast<int>(ExitCode::kUsage));
+  const ProcessResult longer = finetune({"--resume", "--run", "tuned", "--epochs", "16", "--json"});
+  ASSERT_EQ(longer.exit_code, 0) << longer.errors;
+  EXPECT_EQ(boost::json::parse(longer.output).at("steps").as_int64(),
+            2 * summary.at("steps").as_int64());
+}
+
+TEST_F(Finetune, AdaptersAreTrainedPlannedAndExported) {
+  for (const char* method : {"lora", "qlora"}) {
+    fs::remove_all(trained_folder() / "tuned");
+    const ProcessResult result = of_pairs({"--method", method, "--epochs", "4", "--json"});
+    ASSERT_EQ(result.exit_code, 0) << method << result.errors;
+    fs::remove_all(trained_folder() / "adapter");
+    const ProcessResult exported =
+        run_hybrid(trained_folder(), {"export", "tuned", "--output", "adapter", "--adapter"});
+    EXPECT_EQ(exported.exit_code, 0) << exported.errors;
+    EXPECT_TRUE(fs::exists(trained_folder() / "adapter/adapter_model.safetensors"));
+    EXPECT_EQ(run_hybrid(trained_folder(), {"sample", "tuned", "--prompt", "Line"}).exit_code, 0);
+    EXPECT_EQ(finetune({"--resume", "--run", "tuned", "--json"}).output, result.output);
+    EXPECT_EQ(run_hybrid(trained_folder(), {"export", "tuned", "--output", "adapter", "--adapter"})
+                  .errors,
+              concat("error: ", fs::canonical(trained_folder() / "adapter").string(),
+                     " exists already and is not an empty folder; nothing was written\n"));
+    fs::rename(trained_folder() / "base", trained_folder() / "moved");
+    const ProcessResult gone = finetune({"--resume", "--run", "tuned"});
+    EXPECT_EQ(gone.exit_code, static_cast<int>(ExitCode::kNoInput));
+    EXPECT_NE(gone.errors.find("finetune --model"), std::string::npos) << gone.errors;
+    const ProcessResult moved = finetune({"--resume", "--run", "tuned", "--model", "moved"});
+    EXPECT_EQ(moved.exit_code, 0) << moved.errors;
+    fs::rename(trained_folder() / "moved", trained_folder() / "base");
+    const ProcessResult back = finetune({"--resume", "--run", "tuned", "--model", "base"});
+    EXPECT_EQ(back.exit_code, 0) << back.errors;
+    const ProcessResult plan =
+        run_hybrid(trained_folder(), {"plan", "--model", "base", "--method", method, "--json"});
+    EXPECT_EQ(plan.exit_code, 0) << plan.errors;
+  }
+}
+
+TEST_F(Finetune, EpochsGiveTheSteps) {
+  const auto steps = [&](const char* epochs) {
+    fs::remove_all(trained_folder() / "tuned");
+    const ProcessResult result = of_pairs({"--epochs", epochs, "--set", "data.batch_size=1",
+                                           "--set", "data.sequence_length=8", "--json"});
+    return boost::json::parse(result.output).at("steps").as_int64();
+  };
+  EXPECT_EQ(steps("6"), 2 * steps("3"));
+}
+
+TEST_F(Finetune, KilledAndResumedItHasTheSameBits) {
+  const std::vector<std::string> settings{
+      "--epochs", "400", "--set", "checkpoint.every_steps=1", "--set", "checkpoint.keep=100"};
+  ASSERT_EQ(of_pairs(settings).exit_code, 0);
+  const std::string wanted = newest_checkpoint_digest(trained_folder() / "tuned");
+  fs::remove_all(trained_folder() / "tuned");
+  std::string command = concat("cd '", trained_folder().string(), "' || exit 0; '", HT_HYBRID_TOOL,
+                               "' finetune --model base --data pairs.jsonl --run tuned");
+  for (const std::string& word : settings) command += " " + word;
+  command +=
+      " >/dev/null 2>&1 & p=$!; while kill -0 $p && ! [ -e tuned/checkpoints/step-0000000003 ]; do"
+      " sleep 0.01; done; kill -9 $p; wait $p";
+  ASSERT_EQ(std::system(concat("(", command, ") 2>/dev/null").c_str()) == 0, false);
+  ASSERT_NE(newest_checkpoint_digest(trained_folder() / "tuned"), wanted) << "killed too late";
+  fs::rename(trained_folder() / "base", trained_folder() / "elsewhere");  // all is in the run
+  const ProcessResult resumed = finetune({"--resume", "--run", "tuned"});
+  fs::rename(trained_folder() / "elsewhere", trained_folder() / "base");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.errors;
+  EXPECT_EQ(newest_checkpoint_digest(trained_folder() / "tuned"), wanted);
+  write_text(trained_folder() / "pairs.jsonl", "{\"text\": \"Line\"}\n");
+  EXPECT_EQ(finetune({"--resume", "--run", "tuned", "--set", "training.steps=99"}).exit_code,
+            static_cast<int>(ExitCode::kData));
+  EXPECT_EQ(run_hybrid(trained_folder(), {"eval", "tuned"}).exit_code,
+            static_cast<int>(ExitCode::kData));
+}
+
+/// A Llama with a tokenizer as Qwen's and its kind of chats.
+class ChatModel : public Finetune {
+ protected:
+  ChatModel() { make_base(512); }  // more than tokens, as Qwen's
+  void make_base(std::int64_t vocabulary) const {
+    const Stream stream(MemoryPool::create("test"));
+    ModelConfig shape{.layers = 1, .heads = 2, .width = 16, .context = 64};
+    shape.family = "llama";
+    shape.vocabulary = vocabulary;
+    fs::remove_all(folder_);
+    export_hugging_face(*make_model(shape, 5, stream), nullptr, folder_, stream);
+    fs::copy(HT_TEST_DATA_DIR "/tokenizers/qwen2.json", folder_ / "tokenizer.json");
+    write_text(folder_ / "tokenizer_config.json", "{\"eos_token\": \"<|im_end|>\", \"x\": 1}\n");
+    write_text(folder_ / "chat_template.jinja",
+               "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + "
+               "'<|im_end|>\\n' }}{% endfor %}"
+               "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}");
+    std::string lines;
+    for (const char* word : {"one", "two", "three", "four", "five", "six"}) {
+      lines += concat("{\"messages\": [{\"role\": \"user\", \"content\": \"say ", word,
+                      "\"}, {\"role\": \"assistant\", \"content\": \"", word, "\"}]}\n");
+    }
+    write_text(trained_folder() / "chats.jsonl", lines);
+  }
+  ProcessResult of_chats(std::vector<std::string> more = {}) const {
+    more.insert(more.begin(), {"--model", "chat_base", "--data", "chats.jsonl", "--run", "tuned"});
+    return finetune(more);
+  }
+  const fs::path folder_ = trained_folder() / "chat_base";
+};
+
+TEST_F(ChatModel, KeepsTokenizerAndTemplateByteForByte) {
+  const ProcessResult result = of_chats({"--epochs", "30", "--set", "optimizer.learning_rate=1e-2",
+                                         "--set", "data.batch_size=1", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_LT(boost::json::parse(result.output).at("final_validation_loss").to_number<double>(),
+            5);  // of 6.2
+  fs::remove_all(trained_folder() / "tuned_hf");
+  ASSERT_EQ(run_hybrid(trained_folder(), {"export", "tuned", "--output", "tuned_hf"}).exit_code, 0);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+    const std::string wanted = read_text(folder_ / name);
+    EXPECT_EQ(read_text(trained_folder() / "tuned/tokenizer" / name), wanted) << name;
+    EXPECT_EQ(read_text(trained_folder() / "tuned_hf" / name), wanted) << name;
+  }
+}
+
+TEST_F(ChatModel, AnAdaptersFolderHasTheTokenizerAndTemplateOfItsBase) {
+  ASSERT_EQ(of_chats({"--method", "lora"}).exit_code, 0);
+  const fs::path adapter = trained_folder() / "adapter";
+  fs::remove_all(adapter);
+  ASSERT_EQ(run_hybrid(trained_folder(), {"export", "tuned", "--output", "adapter", "--adapter"})
+                .exit_code,
+            0);
+  const std::vector<std::string> eval{"eval", "adapter", "--data", "chats.jsonl", "--json"};
+  const ProcessResult of_base = run_hybrid(trained_folder(), eval);
+  EXPECT_EQ(of_base.exit_code, 0) << of_base.errors;
+  EXPECT_EQ(run_hybrid(trained_folder(), {"sample", "adapter", "--chat"}).exit_code, 0);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    fs::copy(folder_ / name, adapter);
+  write_text(adapter / "chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  const ProcessResult of_its_own = run_hybrid(trained_folder(), eval);
+  EXPECT_EQ(of_its_own.exit_code, 0) << of_its_own.errors;
+  EXPECT_NE(of_its_own.output, of_base.output);
+
+  const ProcessResult another =
+      run_hybrid(trained_folder(), {"train", "--init-from", "base", "--adapter", "adapter",
+                                    "--data", "chats.jsonl", "--run", "another"});
+  EXPECT_EQ(another.exit_code, static_cast<int>(ExitCode::kData));
+  EXPECT_NE(another.errors.find("another model than base"), std::string::npos) << another.errors;
+  std::string config = read_text(adapter / "adapter_config.json");
+  config.replace(config.find("\"q_proj\""), 8, "\"lm_head\"");
+  write_text(adapter / "adapter_config.json", config);
+  const ProcessResult refused = run_hybrid(trained_folder(), eval);
+  EXPECT_EQ(refused.exit_code, static_cast<int>(ExitCode::kData));
+  EXPECT_NE(refused.errors.find("adapter: lora.targets: got lm_head"), std::string::npos)
+      << refused.errors;
+}
+
+TEST_F(ChatModel, ATableMayLackSpecialTokensThatNoRowHas) {
+  make_base(422);  // without <|im_end|> and <tool_call>, as Gemma 3's is without <image_soft_token>
+  std::string tokenizer = read_text(folder_ / "tokenizer.json");
+  tokenizer.replace(tokenizer.rfind("\"special\":false"), 15, "\"special\":true");
+  write_text(folder_ / "tokenizer.json", tokenizer);
+  const ProcessResult refused = of_chats();
+  EXPECT_EQ(refused.exit_code, static_cast<int>(ExitCode::kData));
+  EXPECT_NE(refused.errors.find("it has the token <|im_end|>, which is none of the model's 422"),
+            std::string::npos)
+      << refused.errors;
+  write_text(folder_ / "tokenizer_config.json", "{\"eos_token\": \"<|endoftext|>\"}\n");
+  write_text(trained_folder() / "chats.jsonl", "{\"text\": \"one two\"}\n{\"text\": \"three\"}\n");
+  const ProcessResult result = of_chats();
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  for (const char* model : {"tuned", "chat_base"}) {
+    EXPECT_EQ(run_hybrid(trained_folder(), {"eval", model, "--data", "chats.jsonl"}).exit_code, 0);
+    EXPECT_EQ(run_hybrid(trained_folder(), {"sample", model, "--prompt", "one"}).exit_code, 0);
+  }
+  make_base(300);  // without words
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"eval", "chat_base", "--data", "chats.jsonl"},
+        std::vector<std::string>{"sample", "chat_base", "--prompt", "one"}}) {
+    const ProcessResult small = run_hybrid(trained_folder(), command);
+    EXPECT_EQ(small.exit_code, static_cast<int>(ExitCode::kData));
+    EXPECT_EQ(small.output, "");
+    EXPECT_NE(small.errors.find("chat_base: the tokenizer has"), std::string::npos) << small.errors;
+  }
+}
+
+TEST_F(ChatModel, WithoutATemplateOrATargetNothingIsLearnt) {
+  const ProcessResult cut = of_chats({"--set", "data.sequence_length=4"});
+  EXPECT_EQ(cut.exit_code, static_cast<int>(ExitCode::kData));
+  EXPECT_NE(cut.errors.find("cut away"), std::string::npos) << cut.errors;
+  fs::remove(folder_ / "chat_template.jinja");
+  const ProcessResult bare = of_chats();
+  EXPECT_EQ(bare.exit_code, static_cast<int>(ExitCode::kData));
+  EXPECT_NE(bare.errors.find("no chat template"), std::string::npos) << bare.errors;
+  EXPECT_FALSE(fs::exists(trained_folder() / "tuned"));
+}
+
+TEST_F(Finetune, BadInputIsNamed) {
+  const auto code = [](ExitCode code) { return static_cast<int>(code); };
+  EXPECT_EQ(finetune({"--run", "tuned"}).exit_code, code(ExitCode::kUsage));
+  EXPECT_EQ(of_pairs({"--method", "ful"}).exit_code, code(ExitCode::kUsage));
+  EXPECT_EQ(of_pairs({"--epochs", "0"}).exit_code, code(ExitCode::kUsage));
+  EXPECT_EQ(of_pairs({"--epochs", "1", "--set", "training.steps=3"}).exit_code,
+            code(ExitCode::kUsage));
+  EXPECT_EQ(of_pairs({"--set", "model.width=8"}).exit_code, code(ExitCode::kUsage));
+  EXPECT_EQ(finetune({"--model", "base", "--data", "none.jsonl", "--run", "tuned"}).exit_code,
+            code(ExitCode::kNoInput));
+  EXPECT_EQ(finetune({"--model", "data", "--data", "pairs.jsonl", "--run", "tuned"}).exit_code,
+            code(ExitCode::kNoInput));
+  write_text(trained_folder() / "pairs.jsonl", "\n");
+  const ProcessResult empty = of_pairs();
+  EXPECT_EQ(empty.exit_code, code(ExitCode::kData));
+  EXPECT_NE(empty.errors.find("holds no examples"), std::string::npos) << empty.errors;
+  write_text(trained_folder() / "pairs.jsonl", "{}\n");
+  const ProcessResult refused = of_pairs();
+  EXPECT_EQ(refused.exit_code, code(ExitCode::kData));
+  EXPECT_NE(refused.errors.find("every line is refused; line 1"), std::string::npos)
+      << refused.errors;
+  EXPECT_FALSE(fs::exists(trained_folder() / "tuned"));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,60 @@
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/tools/hybrid_process.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+class RowsTest : public testing::Test {
+ protected:
+  RowsTest() {
+    std::filesystem::copy(HT_TEST_DATA_DIR "/bpe_small", folder_ / "model");
+    write_text(folder_ / "model/chat_template.jinja",
+               "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+               "{% if add_generation_prompt %}assistant:{% endif %}");
+    write_text(folder_ / "examples.jsonl",
+               "{\"text\": \"0ab\"}\n"
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+               "{\"role\": \"assistant\", \"content\": \"b\"}]}\n"
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n");
+  }
+  ProcessResult rows(std::vector<std::string> more) const {
+    more.insert(more.begin(), {"rows", "examples.jsonl", "--model", "model"});
+    return run_hybrid(folder_.path(), more);
+  }
+  const TemporaryFolder folder_;
+};
+
+TEST_F(RowsTest, SaysWhatIsLearntAndWhatIsRefused) {
+  const ProcessResult result = rows({"--json", "--length", "64"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto counts = boost::json::parse(result.output).as_object();
+  EXPECT_EQ(counts.at("rows"), 2);
+  EXPECT_EQ(counts.at("sequences"), 1);
+  EXPECT_LT(counts.at("targets").as_int64(), counts.at("tokens").as_int64());
+  EXPECT_EQ(counts.at("refused").at(0).at("line"), 3);
+  EXPECT_NE(result.errors.find("line 3 is refused: nothing"), std::string::npos) << result.errors;
+  EXPECT_NE(rows({}).output.find("2 rows of "), std::string::npos);
+}
+
+TEST_F(RowsTest, ShowsARow) {
+  EXPECT_EQ(rows({"--show", "2"}).output, "user: a\nassistant:⟦ b\n⟧\n");
+  EXPECT_EQ(rows({"--show", "3"}).exit_code, static_cast<int>(ExitCode::kData));
+}
+
+TEST_F(RowsTest, BadInputIsNamed) {
+  EXPECT_EQ(rows({"--length", "1"}).exit_code, static_cast<int>(ExitCode::kUsage));
+  const ProcessResult missing =
+      run_hybrid(folder_.path(), {"rows", "no.jsonl", "--model", "model"});
+  EXPECT_EQ(missing.exit_code, static_cast<int>(ExitCode::kNoInput));
+  EXPECT_NE(missing.errors.find("no.jsonl"), std::string::npos) << missing.errors;
+  write_text(folder_ / "examples.jsonl", "{}\n");
+  EXPECT_EQ(rows({}).exit_code, static_cast<int>(ExitCode::kData));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,232 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/io/checkpoint.h"
+#include "hybrid_trainer/trainer/adapter_export.h"
+#include "hybrid_trainer/trainer/run_files.h"
+#include "support/parameters.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+HybridTrainerConfig tiny_lora() {
+  HybridTrainerConfig config = tiny_config();
+  config.lora.rank = 2;
+  config.lora.dropout = 0.1;
+  config.optimizer.learning_rate = 2e-2;
+  return config;
+}
+
+class LoraRunTest : public ::testing::Test {
+ protected:
+  LoraRunTest() { prepare_tiny_data(data_); }
+
+  /// A Hugging Face folder of a model for the data, the dtype of its tensors as given.
+  fs::path base(std::uint64_t seed, DType dtype = DType::kF32) {
+    const fs::path folder = scratch_ / concat("base", seed, name_of(dtype));
+    if (fs::exists(folder)) return folder;
+    ModelConfig config{.family = "llama", .layers = 2, .heads = 2, .width = 16, .context = 16};
+    config.vocabulary = load_tokenizer(data_)->vocabulary_size();
+    const auto model = make_model(config, seed, stream_);
+    export_hugging_face(*model, nullptr, folder, stream_, model_families(), dtype);
+    return folder;
+  }
+  /// A resumed run has its own model.
+  TrainingRunResult train(HybridTrainerConfig config, const fs::path& run,
+                          const std::optional<fs::path>& from, bool resume = false,
+                          const std::optional<fs::path>& adapter = {}) {
+    if (resume) config.model = config_of_run({run}).model;
+    std::ostringstream console;
+    return run_training({.config = config,
+                         .data = data_,
+                         .run = run,
+                         .resume = resume,
+                         .init_from = from,
+                         .adapter = adapter,
+                         .command = "test"},
+                        console);
+  }
+  std::vector<double> logits(const TrainedRun& run) {
+    const Tensor tokens = testing::random_tokens({1, 16}, 8, 3, stream_);
+    return testing::values_of(run.model->logits(tokens, Pass{.training = false}, stream_));
+  }
+  const Stream stream_ = Stream(MemoryPool::create("test"));
+  const TemporaryFolder scratch_;
+  const fs::path data_ = scratch_ / "data";
+};
+
+TEST_F(LoraRunTest, GoesThroughAllPhasesAndSavesAdaptersAlone) {
+  const TrainingRunResult result = train_tiny(tiny_lora(), data_, scratch_ / "run");
+  for (Phase phase : kAllPhases) EXPECT_GT(result.summary.phase(phase).steps, 0) << name_of(phase);
+  EXPECT_GT(result.summary.predictions.made, 0);
+  const std::vector<StepRecord> records = records_of(scratch_ / "run");
+  EXPECT_LT(records.back().loss, records.front().loss - 0.05);
+  const State saved = load_checkpoint(
+      *find_newest_checkpoint((scratch_ / "run" / "checkpoints").string()).checkpoint, stream_);
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : saved.tensors) {
+    EXPECT_NE(name.find(".lora_"), std::string::npos) << name;
+    if (name.starts_with("model.")) names.insert(name);
+  }
+  EXPECT_EQ(names.size(), 8u) << "A and B of four products";
+}
+
+TEST_F(LoraRunTest, StoppedInAnyPhaseAndResumedGivesTheSameBits) {
+  HybridTrainerConfig config = tiny_lora();
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  const fs::path from = base(5);
+  train(config, scratch_ / "whole", from);
+  const std::string wanted = newest_checkpoint_digest(scratch_ / "whole");
+  std::set<Phase> tried;
+  for (const StepRecord& record : records_of(scratch_ / "whole")) {
+    if (record.step == 40 || !tried.insert(record.phase).second) continue;
+    const fs::path run = scratch_ / concat("cut", record.step);
+    copy_up_to(scratch_ / "whole", run, record.step, 40);
+    train(config, run, {}, true);
+    EXPECT_EQ(newest_checkpoint_digest(run), wanted) << "stopped in " << name_of(record.phase);
+  }
+  EXPECT_EQ(tried.size(), kPhases);
+}
+
+TEST_F(LoraRunTest, WhereTheWeightsLieChangesNoBitOfAnyVariant) {
+  HybridTrainerConfig config = tiny_lora();
+  config.training.steps = 24;
+  config.checkpoint.every_steps = 24;
+  const fs::path from = base(5);
+  std::set<std::string> all;
+  const auto digest = [&](const std::string& name) {
+    const fs::path run = scratch_ / name;
+    train(config, run, from);
+    return newest_checkpoint_digest(run);
+  };
+  for (const char* variant : {"lora", "dora"}) {
+    for (const std::string& form : frozen_base_names()) {
+      config.lora.variant = variant;
+      config.lora.base = form;
+      config.memory.weights = "device";
+      const std::string wanted = digest(concat(variant, form));
+      EXPECT_TRUE(all.insert(wanted).second) << variant << ' ' << form;
+      for (const char* place : {"host", "file"}) {
+        config.memory.weights = place;
+        EXPECT_EQ(digest(concat(variant, form, place)), wanted) << place;
+      }
+    }
+  }
+}
+
+TEST_F(LoraRunTest, LateUpdatesAreOfAdaptersAlone) {
+  HybridTrainerConfig config = tiny_lora();
+  config.phases.ingredient = "optimizer_state";
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  const fs::path from = base(5);
+  train(config, scratch_ / "whole", from);
+  std::int64_t in_predict = 0;
+  for (const StepRecord& record : records_of(scratch_ / "whole")) {
+    if (record.phase == Phase::kPredict) in_predict = record.step;
+  }
+  ASSERT_GT(in_predict, 0);
+  copy_up_to(scratch_ / "whole", scratch_ / "cut", in_predict, 40);
+  train(config, scratch_ / "cut", {}, true);
+  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "cut"),
+            newest_checkpoint_digest(scratch_ / "whole"));
+}
+
+TEST_F(LoraRunTest, TwoAccumulationsAgree) {
+  HybridTrainerConfig config = tiny_lora();
+  config.phases.max_predict_steps = 0;
+  config.training.steps = 12;
+  train_tiny(config, data_, scratch_ / "whole");
+  config.data.batch_size = 1;
+  config.gradient_accumulation.micro_batches = 4;
+  train_tiny(config, data_, scratch_ / "parts");
+  const auto whole = records_of(scratch_ / "whole"), parts = records_of(scratch_ / "parts");
+  ASSERT_EQ(whole.size(), parts.size());
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    EXPECT_NEAR(whole[i].loss, parts[i].loss, 2e-5) << i;
+}
+
+TEST_F(LoraRunTest, TheOtherBaseIsRefusedAndAMovedOneIsFound) {
+  HybridTrainerConfig config = tiny_lora();
+  config.training.steps = 12;
+  const fs::path from = base(5), other = base(6);
+  train(config, scratch_ / "run", from);
+  config.training.steps = 14;
+  EXPECT_THROW(train(config, scratch_ / "run", other, true), DataError);
+  fs::rename(from, scratch_ / "moved");
+  EXPECT_THROW(train(config, scratch_ / "run", {}, true), MissingInput);
+  EXPECT_THROW(load_trained_run(scratch_ / "run", stream_), MissingInput);
+  train(config, scratch_ / "run", scratch_ / "moved", true);
+  EXPECT_EQ(load_trained_run(scratch_ / "run", stream_).step, 14);
+  fs::remove_all(scratch_ / "moved");
+  fs::rename(other, scratch_ / "moved");
+  EXPECT_THROW(load_trained_run(scratch_ / "run", stream_), DataError);
+}
+
+TEST_F(LoraRunTest, ExportedAdaptersAreTheRunAndGoOnFromThere) {
+  HybridTrainerConfig config = tiny_lora();
+  config.lora.targets = "q_proj,v_proj,down_proj";
+  config.training.steps = 12;
+  const fs::path from = base(5);
+  train(config, scratch_ / "run", from);
+  const TrainedRun trained = load_trained_run(scratch_ / "run", stream_);
+  export_adapter(trained, scratch_ / "adapter", stream_);
+  const TrainedRun opened = load_adapter_folder(scratch_ / "adapter", stream_);
+  EXPECT_EQ(logits(opened), logits(trained));
+  config.lora = read_adapter_config(scratch_ / "adapter").config;
+  train(config, scratch_ / "more", from, false, scratch_ / "adapter");
+  const double last = records_of(scratch_ / "run").back().loss,
+               first = records_of(scratch_ / "run").front().loss,
+               again = records_of(scratch_ / "more").front().loss;
+  EXPECT_LT(again - last, (first - last) / 2);
+}
+
+TEST_F(LoraRunTest, MergingIsOfTheBasesOwnFilesAndSaysWhatItChanged) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    HybridTrainerConfig config = tiny_lora();
+    config.lora.base = "bf16";
+    config.training.steps = 12;
+    const fs::path from = base(7, dtype), run = scratch_ / concat("run", name_of(dtype)),
+                   merged = scratch_ / concat("merged", name_of(dtype));
+    train(config, run, from);
+    const MergedExport result = export_merged(run, merged, RunWeights::kLast);
+    EXPECT_EQ(result.dtype, dtype);
+    EXPECT_EQ(dtype_of_hugging_face_weights(merged), dtype);
+    EXPECT_GT(result.largest_change, 0);
+    EXPECT_LT(result.largest_change, result.largest_logit / 20);
+    const auto model = make_model(read_hugging_face_model_config(merged, 0), 0, stream_);
+    read_hugging_face_weights(merged, *model, stream_);
+    const Tensor tokens = testing::random_tokens({1, 16}, 8, 3, stream_);
+    const auto trained =
+        logits(load_trained_run(run, stream_, model_families(), RunWeights::kLast, "fp32"));
+    EXPECT_LT(
+        testing::relative_error(
+            testing::values_of(model->logits(tokens, Pass{.training = false}, stream_)), trained),
+        dtype == DType::kF32 ? 1e-5 : 1e-2);
+  }
+}
+
+TEST_F(LoraRunTest, ATargetThatNamesNothingIsRefusedBeforeAnythingIsWritten) {
+  HybridTrainerConfig config = tiny_lora();
+  config.lora.targets = "q_prj";
+  try {
+    train(config, scratch_ / "run", base(5));
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean q_proj?"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_FALSE(fs::exists(scratch_ / "run"));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
