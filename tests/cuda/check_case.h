@@ -5,10 +5,12 @@
 #include <functional>
 #include <vector>
 
+#include "hybrid_trainer/kernels/matmul.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {
 
+inline constexpr auto kAdd = GradientMode::kAccumulate;
 inline const Shape kOne{1}, kRow{4}, kMatrix{4, 4}, kCube{2, 4, 4}, kWide{2, 4, 12};
 
 struct Argument {

@@ -10,7 +10,6 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-constexpr auto kAdd = GradientMode::kAccumulate;
 const DiagonalBlocks kBlocks{.count = 1, .rank = 2, .first_row = {1}, .rows = {3}};
 
 const std::vector<DeviceCase> kAttention{

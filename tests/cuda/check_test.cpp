@@ -16,7 +16,6 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-constexpr auto kAdd = GradientMode::kAccumulate;
 constexpr auto kSet = GradientMode::kOverwrite;
 constexpr auto kPlain = Transpose::kNo;
 

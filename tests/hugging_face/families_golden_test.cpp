@@ -14,7 +14,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-constexpr double kTolerance = 1e-4;
+constexpr double kOfTransformers = 1e-4;
 
 class FamilyGolden : public ::testing::TestWithParam<const char*> {
  protected:
@@ -55,7 +55,7 @@ class FamilyGolden : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(FamilyGolden, LogitsMatch) {
-  EXPECT_LT(relative_error(logits(*model_), values_of(load("logits"))), kTolerance);
+  EXPECT_LT(relative_error(logits(*model_), values_of(load("logits"))), kOfTransformers);
 }
 
 TEST_P(FamilyGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
@@ -71,11 +71,11 @@ TEST_P(FamilyGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
     const double loss = kernels::wait_for_value(model_->forward(batch, 1, tape, stream_), stream_);
     model_->backward(batch, tape, stream_);
     EXPECT_TRUE(tape.empty());
-    EXPECT_NEAR(loss, *load("loss").data<float>(), kTolerance * loss);
+    EXPECT_NEAR(loss, *load("loss").data<float>(), kOfTransformers * loss);
     model_->visit_parameters([&](Parameter& parameter) {
       const std::vector<double> values = values_of(parameter.gradient());
       if (share == 0) {
-        EXPECT_LT(relative_error(values, gradient_of(parameter)), kTolerance) << parameter.name();
+        EXPECT_LT(relative_error(values, gradient_of(parameter)), kOfTransformers) << parameter.name();
         first[parameter.name()] = values;
       } else {
         EXPECT_EQ(values, first.at(parameter.name())) << parameter.name() << " at " << share;
@@ -99,7 +99,7 @@ TEST_P(FamilyGolden, TokenByTokenGivesTheLogitsOfTheWhole) {
         values_of(model_->next_logits(token, *state, 1, {.training = false}, stream_));
     next.resize(vocabulary);
     const auto begin = wanted.begin() + t * config_.vocabulary;
-    EXPECT_LT(relative_error(next, {begin, begin + config_.vocabulary}), kTolerance) << t;
+    EXPECT_LT(relative_error(next, {begin, begin + config_.vocabulary}), kOfTransformers) << t;
   }
 }
 

@@ -24,7 +24,7 @@ struct Quantized {
   Tensor codes, scales, back;
 };
 
-Tensor tensor_of(const std::vector<float>& values, const Stream& stream) {
+Tensor row_of(const std::vector<float>& values, const Stream& stream) {
   const Tensor x = Tensor::empty({static_cast<std::int64_t>(values.size())}, DType::kF32,
                                  MemoryKind::kActivations, stream);
   std::copy(values.begin(), values.end(), x.data<float>());
@@ -73,7 +73,7 @@ TEST(Quantization, ChoosesTheCodeOfItsIntervalAndOfTwoTheSmaller) {
       for (int place = 1; place < kCodes; ++place) {
         const float bound = table.bounds[place] * scale;
         const float infinity = std::numeric_limits<float>::infinity();
-        const Tensor x = tensor_of(
+        const Tensor x = row_of(
             {std::nextafter(bound, -infinity), bound, std::nextafter(bound, infinity), scale},
             stream);
         const Quantized quantized(x, map, stream);
@@ -103,8 +103,8 @@ TEST(Quantization, FindsCodesAndValuesOfWholeBlocksAsInTheTable) {
         above.push_back(std::nextafter(bound, infinity));
       }
       for (std::vector<float>* each : {&values, &below, &above}) each->push_back(scale);
-      const Quantized at(tensor_of(values, stream), map, stream),
-          under(tensor_of(below, stream), map, stream), over(tensor_of(above, stream), map, stream);
+      const Quantized at(row_of(values, stream), map, stream),
+          under(row_of(below, stream), map, stream), over(row_of(above, stream), map, stream);
       for (int place = 1; place < kCodes; ++place) {
         EXPECT_EQ(at.codes.data<std::uint8_t>()[place - 1], code_of(map, place - 1)) << place;
         EXPECT_EQ(under.codes.data<std::uint8_t>()[place - 1], code_of(map, place - 1)) << place;
@@ -159,10 +159,10 @@ TEST(Quantization, ZerosAreCodeZeroAndPositiveSecondMomentsStayPositive) {
     }
     EXPECT_EQ(quantized.scales.data<float>()[0], 0);
   }
-  const Quantized squares(tensor_of({1, 1e-30f, -1}, stream), QuantizationMap::kUnsigned, stream);
+  const Quantized squares(row_of({1, 1e-30f, -1}, stream), QuantizationMap::kUnsigned, stream);
   EXPECT_GT(squares.at(1), 0);
   EXPECT_EQ(squares.at(2), 0);
-  const Quantized means(tensor_of({1, 1e-30f, -1}, stream), QuantizationMap::kSigned, stream);
+  const Quantized means(row_of({1, 1e-30f, -1}, stream), QuantizationMap::kSigned, stream);
   EXPECT_EQ(means.at(1), 0);
   EXPECT_NEAR(means.at(2), -1, 0.0071);
 }
@@ -185,14 +185,14 @@ TEST(Quantization, ABlockWithANumberThatIsNoneIsNaNAndOthersAreNot) {
 TEST(Quantization, TakesTheLeastAndLargestNumbers) {
   const Stream stream = cpu_stream();
   for (const float size : {std::numeric_limits<float>::max(), std::numeric_limits<float>::min()}) {
-    const Quantized quantized(tensor_of({size, -size / 2, 0}, stream), QuantizationMap::kSigned,
+    const Quantized quantized(row_of({size, -size / 2, 0}, stream), QuantizationMap::kSigned,
                               stream);
     EXPECT_EQ(quantized.at(0), size);
     EXPECT_NEAR(quantized.at(1) / size, -0.5, 0.0071);
     EXPECT_EQ(quantized.at(2), 0);
   }
   const float tiny = std::numeric_limits<float>::denorm_min();
-  const Quantized denormal(tensor_of({tiny}, stream), QuantizationMap::kUnsigned, stream);
+  const Quantized denormal(row_of({tiny}, stream), QuantizationMap::kUnsigned, stream);
   EXPECT_EQ(denormal.at(0), 0);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kRows = 24;
 
-class FineTuningRun : public testing::Test {
+class FineTuningRun : public ::testing::Test {
  protected:
   FineTuningRun() {
     make_folder("gpt2");
