@@ -5,22 +5,16 @@
 #include <vector>
 
 #include "hybrid_trainer/core/clock.h"
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "hybrid_trainer/trainer/phase_precision.h"
+#include "src/benchmark/measured.h"
 
 namespace hybrid_trainer {
 namespace {
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 Batch random_batch(const BenchmarkSettings& settings, const Stream& stream) {
   const Shape shape{settings.batch, settings.sequence};
@@ -165,9 +159,7 @@ BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stre
   result.product_flops_per_second =
       std::max(rate_before, kernels::measure_product_rate(dtype, stream));
   result.copy_bytes_per_second = kernels::measure_copy_rate(stream);
-  result.device = stream.device().type == DeviceType::kCpu
-                      ? "cpu"
-                      : cuda_runtime().properties(stream.device().index).name;
+  result.device = name_of_hardware(stream.device());
   result.share_of_product_rate = result.model_flops_per_second / result.product_flops_per_second;
   const double published = published_bf16_rate(result.device);
   if (dtype == DType::kBF16 && published > 0)

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include "hybrid_trainer/benchmark/throughput_benchmark.h"
+#include "hybrid_trainer/benchmark/generation_benchmark.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/core/pools.h"
@@ -102,73 +102,153 @@ void print(const BenchmarkResult& result) {
   std::printf("\n");
 }
 
-}  // namespace
+boost::json::object as_json(const GenerationRates& rates) {
+  return {{"tokens_per_second", rates.tokens_per_second},
+          {"token_seconds", rates.token_seconds},
+          {"weight_bytes", rates.weight_bytes},
+          {"read_bytes_per_second", rates.read_bytes_per_second},
+          {"share_of_read_rate", rates.share_of_read_rate},
+          {"precision", rates.precision},
+          {"device", rates.device},
+          {"threads", threads()},
+          {"instruction_set", name_of(instruction_set())}};
+}
 
-int bench_command(const std::vector<std::string>& arguments) {
-  BenchmarkSettings settings;
-  std::int64_t sequence = -1;  // as given
+void print(const GenerationRates& rates) {
+  std::printf("%.1f tokens/s, one at a time: %.2f ms a token (median)\n", rates.tokens_per_second,
+              1e3 * rates.token_seconds);
+  std::printf("%.1f GB/s of the weights' %s, of %.1f that can be read: %.1f %%\n",
+              1e-9 * rates.weight_bytes * rates.tokens_per_second,
+              units::bytes(static_cast<std::size_t>(rates.weight_bytes)).c_str(),
+              1e-9 * rates.read_bytes_per_second, 100 * rates.share_of_read_rate);
+}
+
+constexpr std::int64_t kUsualSequence = 256;
+
+struct BenchOptions {
   std::string preset, precision = "fp32", optimizer = "adamw", device = "auto";
+  std::int64_t batch = 4, sequence = -1;  // as given
+  int steps = 10;
+  std::optional<std::int64_t> tokens{};  // to be generated
   bool json = false, profile = false;
+};
+
+CommandSyntax bench_syntax(BenchOptions& options) {
   CommandSyntax syntax{
       .name = "bench",
       .usage = "--preset NAME [--batch 4] [--sequence T] [--precision fp32|bf16|auto] [options]",
       .description =
           "Times real training steps on random tokens against this machine's best matrix product.\n"
-          "Forward includes the gradient of the output head, which is taken with its loss.",
+          "Forward includes the gradient of the output head, which is taken with its loss. With\n"
+          "--generate, times tokens written one at a time against the rate of reading memory.",
       .operands = {}};
   auto add = syntax.options.add_options();
-  add("preset", po::value(&preset)->required()->value_name("NAME"),
+  add("preset", po::value(&options.preset)->required()->value_name("NAME"),
       "Model, as for `hybrid train`.");
-  add("batch", po::value(&settings.batch)->value_name("B"), "Sequences a step (4).");
-  add("sequence", po::value(&sequence)->value_name("T"),
-      "Tokens a sequence (256, or the model's context where that is shorter).");
-  add("precision", po::value(&precision)->value_name("P"),
+  add("batch", po::value(&options.batch)->value_name("B"), "Sequences a step (4).");
+  add("sequence", po::value(&options.sequence)->value_name("T"),
+      "Tokens a sequence (256, or what the model's context has room for).");
+  add("precision", po::value(&options.precision)->value_name("P"),
       "fp32, bf16, or auto: what training takes on this machine (fp32).");
-  add("optimizer", po::value(&optimizer)->value_name("NAME"),
+  add("optimizer", po::value(&options.optimizer)->value_name("NAME"),
       concat("One of ", join(optimizer_names()), " (adamw).").c_str());
-  add_device_option(syntax.options, device);
-  add("steps", po::value(&settings.steps)->value_name("N"),
+  add_device_option(syntax.options, options.device);
+  add("steps", po::value(&options.steps)->value_name("N"),
       "Steps to time, after one that is not (10).");
-  add("profile", po::bool_switch(&profile),
+  const auto generate = [&](std::int64_t count) { options.tokens = count; };
+  add("generate", po::value<std::int64_t>()->value_name("N")->notifier(generate),
+      "Time N tokens behind a text of T instead.");
+  add("profile", po::bool_switch(&options.profile),
       "Also print where the time of a step goes, each kernel waited for.");
-  add("json", po::bool_switch(&json), "Print one JSON object.");
-  if (!parse_command_line(syntax, arguments)) return 0;
+  add("json", po::bool_switch(&options.json), "Print one JSON object.");
+  return syntax;
+}
 
-  HybridTrainerConfig config = preset_config(preset);
-  if (sequence < 0) sequence = std::min(settings.sequence, config.model.context);
-  if (sequence < 1 || sequence > config.model.context) {
-    throw UsageError(concat("bench: --sequence ", sequence, "; want 1 to ", config.model.context,
+void check_generation(const BenchOptions& options) {
+  if (!options.tokens) return;
+  const BenchOptions plain;
+  if (options.profile || options.batch != plain.batch || options.steps != plain.steps ||
+      options.optimizer != plain.optimizer)
+    throw UsageError(
+        "bench: --generate times no training steps; beside it want --preset, --sequence, "
+        "--precision, --device and --json alone");
+  if (*options.tokens < 1)
+    throw UsageError(concat("bench: --generate ", *options.tokens, "; want at least 1"));
+}
+
+std::int64_t checked_sequence(const BenchOptions& options, std::int64_t context) {
+  const std::int64_t room = context - options.tokens.value_or(0);
+  if (room < 1)
+    throw UsageError(concat("bench: --generate ", *options.tokens, "; want less than ", context,
                             ", the model's context"));
-  }
+  if (options.sequence < 0) return std::min(kUsualSequence, room);
+  if (options.sequence >= 1 && options.sequence <= room) return options.sequence;
+  throw UsageError(concat("bench: --sequence ", options.sequence, "; want 1 to ", room,
+                          options.tokens ? ", the model's context less the tokens to generate"
+                                         : ", the model's context"));
+}
+
+/// What is to be timed, checked.
+BenchmarkSettings settings_of(const BenchOptions& options) {
+  check_generation(options);
+  BenchmarkSettings settings;
+  settings.batch = options.batch;
+  settings.steps = options.steps;
+  HybridTrainerConfig config = preset_config(options.preset);
+  settings.sequence = checked_sequence(options, config.model.context);
   if (settings.batch < 1)
     throw UsageError(concat("bench: --batch ", settings.batch, "; want at least 1"));
-  settings.sequence = sequence;
   config.data.batch_size = settings.batch;
   config.data.sequence_length = settings.sequence;
-  config.optimizer.name = optimizer;
+  config.optimizer.name = options.optimizer;
   config.validate();
   const std::vector<std::string> precisions{"fp32", "bf16", "auto"};
-  if (std::find(precisions.begin(), precisions.end(), precision) == precisions.end())
-    throw UsageError("bench: --precision " + precision + name_hint(precision, precisions));
+  if (std::ranges::count(precisions, options.precision) == 0)
+    throw UsageError("bench: --precision " + options.precision +
+                     name_hint(options.precision, precisions));
   if (settings.steps < 1)
     throw UsageError(concat("bench: --steps ", settings.steps, "; want at least 1"));
   settings.model = config.model;
   for (const ModelPreset& one : find_family(config.model.family).presets) {
-    if (one.name == preset) settings.model.vocabulary = one.vocabulary;
+    if (one.name == options.preset) settings.model.vocabulary = one.vocabulary;
   }
   settings.optimizer = config.optimizer;
-  settings.precision = precision;
-  set_threads(processor_info().cores);
-  Stream stream(make_device_pool(device_of_option(device)));
+  settings.precision = options.precision;
+  return settings;
+}
+
+void time_generation(const BenchmarkSettings& settings, const BenchOptions& options,
+                     const Stream& stream) {
+  const GenerationRates rates = run_generation_benchmark(settings, *options.tokens, stream);
+  if (options.json) {
+    std::cout << boost::json::serialize(as_json(rates)) << "\n";
+  } else {
+    print(rates);
+  }
+}
+
+void time_training(const BenchmarkSettings& settings, const BenchOptions& options, Stream& stream) {
   const BenchmarkResult result = run_throughput_benchmark(settings, stream);
-  if (json) {
+  if (options.json) {
     boost::json::object object = as_json(result);
-    if (profile) object["profile"] = profile_json(result);
+    if (options.profile) object["profile"] = profile_json(result);
     std::cout << boost::json::serialize(object) << "\n";
   } else {
     print(result);
-    if (profile) print_profile(result);
+    if (options.profile) print_profile(result);
   }
+}
+
+}  // namespace
+
+int bench_command(const std::vector<std::string>& arguments) {
+  BenchOptions options;
+  if (!parse_command_line(bench_syntax(options), arguments)) return 0;
+  const BenchmarkSettings settings = settings_of(options);
+  set_threads(processor_info().cores);
+  Stream stream(make_device_pool(device_of_option(options.device)));
+  options.tokens ? time_generation(settings, options, stream)
+                 : time_training(settings, options, stream);
   return 0;
 }
 

@@ -1,0 +1,77 @@
+#include "hybrid_trainer/benchmark/generation_benchmark.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/clock.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/generation/cached_decoder.h"
+#include "hybrid_trainer/kernels/machine_rates.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/trainer/phase_precision.h"
+#include "src/benchmark/measured.h"
+
+namespace hybrid_trainer {
+namespace {
+
+DType dtype_of(const BenchmarkSettings& settings, const Stream& stream) {
+  if (settings.precision == "auto")
+    return automatic_precision(settings.model.width, stream.device()).dtype;
+  return settings.precision == "bf16" ? DType::kBF16 : DType::kF32;
+}
+
+/// Bytes of weights that the products and norms of one token read. A table is read whole where the
+/// head shares it; of any other a token takes one row.
+double weight_bytes(LanguageModel& model, DType dtype) {
+  double bytes = 0, tables = 0;
+  bool has_head = false;
+  model.visit_parameters([&](const Parameter& parameter) {
+    const bool is_vector = parameter.role() == Role::kVector;
+    const double all = static_cast<double>(parameter.elements()) *
+                       static_cast<double>(size_of(is_vector ? DType::kF32 : dtype));
+    has_head |= parameter.role() == Role::kHead;
+    if (parameter.role() != Role::kEmbedding) {
+      bytes += all;
+    } else if (parameter.shape()[0] >= model.config().vocabulary) {
+      tables += all;
+    }
+  });
+  return has_head ? bytes : bytes + tables;
+}
+
+}  // namespace
+
+GenerationRates run_generation_benchmark(const BenchmarkSettings& settings, std::int64_t tokens,
+                                         const Stream& stream) {
+  const DType dtype = dtype_of(settings, stream);
+  const auto model = make_model(settings.model, 0, stream);
+  model->visit_parameters([&](Parameter& parameter) { parameter.compute_in(dtype, stream); });
+  const double rate_before = kernels::measure_read_rate(stream);
+
+  const auto words = static_cast<std::uint64_t>(settings.model.vocabulary);
+  std::vector<std::int32_t> text;
+  const auto add_token = [&] {
+    text.push_back(static_cast<std::int32_t>(random_below({1}, text.size(), words)));
+  };
+  while (std::ssize(text) < settings.sequence) add_token();
+  CachedDecoder decoder(*model, dtype, stream);
+  decoder.see(text);
+  std::vector<double> seconds;
+  for (std::int64_t i = 0; i < tokens; ++i) {
+    add_token();
+    const auto begin = Clock::now();
+    decoder.see(text);
+    seconds.push_back(seconds_since(begin));
+  }
+
+  GenerationRates rates;
+  rates.token_seconds = median(seconds);
+  rates.tokens_per_second = 1 / rates.token_seconds;
+  rates.weight_bytes = weight_bytes(*model, dtype);
+  rates.read_bytes_per_second = std::max(rate_before, kernels::measure_read_rate(stream));
+  rates.share_of_read_rate = rates.weight_bytes / rates.token_seconds / rates.read_bytes_per_second;
+  rates.precision = precision_name(dtype);
+  rates.device = name_of_hardware(stream.device());
+  return rates;
+}
+
+}  // namespace hybrid_trainer
