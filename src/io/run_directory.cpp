@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -44,10 +45,12 @@ Content content_of(const RunPaths& paths) {
   return first_file(paths.root).empty() ? Content::kNothing : Content::kOther;
 }
 
-void make_folder(const RunPaths& paths) {
+/// Makes the folder where there is none; true where it did.
+bool make_folder(const RunPaths& paths) {
   const auto refuse = [&](const std::string& reason) {
     throw CannotCreate(concat(paths.root, ": cannot be made a run directory: ", reason));
   };
+  const bool is_new = !exists(paths.root);
   try {
     make_folders(paths.root);
   } catch (const fs::filesystem_error& problem) {
@@ -60,6 +63,15 @@ void make_folder(const RunPaths& paths) {
     throw CannotCreate(concat(paths.root, ": holds other files (", first_file(paths.root),
                               "), not a run; give --run an empty or a new folder"));
   }
+  return is_new;
+}
+
+/// Whether the open lock is still the one in the folder: the process that held it may have removed it.
+bool is_in_place(const FileDescriptor& lock, const std::string& path) {
+  struct stat opened {
+  }, there{};
+  return ::fstat(lock.number(), &opened) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         opened.st_ino == there.st_ino && opened.st_dev == there.st_dev;
 }
 
 FileDescriptor take_lock(const RunPaths& paths) {
@@ -72,6 +84,10 @@ FileDescriptor take_lock(const RunPaths& paths) {
     const ssize_t got = ::pread(file.number(), holder, sizeof holder - 1, 0);
     throw InUse(concat(paths.root, ": in use by the process ",
                        got > 0 ? holder : "that just started", "; wait until it ends or stop it"));
+  }
+  if (!is_in_place(file, path)) {
+    make_folder(paths);
+    return take_lock(paths);
   }
   const std::string own = std::to_string(::getpid());
   const bool written =
@@ -98,14 +114,23 @@ RunPaths existing_run(const std::string& root) {
   return paths;
 }
 
-RunDirectory::RunDirectory(const std::string& root, RunMode mode) : paths_{root} {
-  make_folder(paths_);
+RunDirectory::RunDirectory(const std::string& root, RunMode mode)
+    : paths_{root}, is_new_(make_folder(paths_)) {
   lock_ = take_lock(paths_);
   resumes_ = content_of(paths_) == Content::kRun;
   if (resumes_ && mode == RunMode::kNew) {
     throw CannotCreate(
         root + ": holds a run already; go on with it by --resume, or give --run another folder");
   }
+}
+
+RunDirectory::~RunDirectory() {
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(paths_.root, absent)) {
+    if (entry.path() != fs::path(paths_.lock())) return;
+  }
+  fs::remove(paths_.lock(), absent);
+  if (is_new_) fs::remove(paths_.root, absent);
 }
 
 }  // namespace hybrid_trainer

@@ -39,7 +39,8 @@ TEST_F(Run, ResumeOfNothingStartsANewOne) {
 }
 
 TEST_F(Run, KilledBeforeItsConfigWasWrittenIsStartedAgain) {
-  { const RunDirectory killed(root_, RunMode::kNew); }
+  fs::create_directories(root_);
+  write_bytes(root_ + "/.lock", "1");
   write_bytes(root_ + "/.tmp-config.json-1", "{");
   EXPECT_FALSE(RunDirectory(root_, RunMode::kNew).resumes());
 }
@@ -85,10 +86,47 @@ TEST_F(Run, IsLockedAgainstAnotherProcess) {
   for (int end : {ready[0], ready[1], done[0], done[1]}) ::close(end);
 }
 
-TEST_F(Run, MovesWithItsLock) {
-  RunDirectory first(root_, RunMode::kNew);
-  const RunDirectory second(std::move(first));
-  EXPECT_THROW(RunDirectory(root_, RunMode::kNew), InUse);
+TEST_F(Run, LeavesNothingWhereNothingWasWritten) {
+  { const RunDirectory refused(root_, RunMode::kNew); }
+  EXPECT_FALSE(fs::exists(root_));
+  fs::create_directories(root_);
+  { const RunDirectory refused(root_, RunMode::kNew); }
+  EXPECT_TRUE(fs::is_empty(root_));
+  {
+    const RunDirectory begun(root_, RunMode::kNew);
+    write_bytes(begun.paths().config(), "{}");
+  }
+  EXPECT_TRUE(existing_run(root_).hold_a_run());
+}
+
+TEST_F(Run, ALockThatItsHolderRemovedHoldsNobodyOut) {
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    {
+      const RunDirectory run(root_, RunMode::kNew);
+      char byte = 'x';
+      if (::write(ready[1], &byte, 1) != 1) ::_exit(1);
+      ::usleep(20000);
+    }
+    ::_exit(0);
+  }
+  char byte = 'x';
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  int status = -1;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    try {
+      const RunDirectory run(root_, RunMode::kNew);
+      EXPECT_TRUE(fs::exists(run.paths().lock()));
+    } catch (const InUse&) {
+    } catch (const CannotCreate&) {  // the folder went between the two calls
+    }
+  }
+  EXPECT_EQ(status, 0);
+  const RunDirectory after(root_, RunMode::kNew);
+  EXPECT_TRUE(fs::exists(after.paths().lock()));
+  for (int end : ready) ::close(end);
 }
 
 }  // namespace

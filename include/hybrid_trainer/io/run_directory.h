@@ -27,19 +27,23 @@ RunPaths existing_run(const std::string& root);
 
 enum class RunMode { kNew, kResume };
 
-/// A run's folder, created if missing and locked while the object exists. Move-only.
+/// A run's folder, created if missing and locked while the object exists. Where nothing was written
+/// into an empty or a new one, nothing is left of it.
 class RunDirectory {
  public:
   /// Throws InUse, which names the process that holds the lock; CannotCreate if the folder holds a
   /// run and mode is kNew (the message names --resume), holds files that are not a run's, or cannot
   /// be created. kResume creates an absent or empty folder.
   RunDirectory(const std::string& root, RunMode mode);
+  RunDirectory(const RunDirectory&) = delete;
+  ~RunDirectory();
   const RunPaths& paths() const { return paths_; }
   /// True if the folder already held a run.
   bool resumes() const { return resumes_; }
 
  private:
   RunPaths paths_;
+  bool is_new_ = false;  // the folder
   FileDescriptor lock_;
   bool resumes_ = false;
 };
