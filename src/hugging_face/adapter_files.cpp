@@ -16,8 +16,7 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 namespace {
 
-constexpr const char *kConfigFile = "adapter_config.json",
-                     *kTensorFile = "adapter_model.safetensors";
+constexpr const char* kConfigFile = "adapter_config.json";
 
 /// What a key may hold without changing what is computed.
 constexpr const char* kToldOnly[] = {"base_model_name_or_path",
@@ -211,7 +210,7 @@ void write_adapter(LanguageModel& model, const LoraConfig& config, const std::st
   OutputFolder output((folder / "").parent_path(), OutputFolder::Existing::kRefuse);
   const std::string to = output.create().string();
   replace_file(to + "/" + kConfigFile, config_text(model, config, base));
-  write_safetensors(to + "/" + kTensorFile, std::move(tensors));
+  write_safetensors(to + "/" + kAdapterTensors, std::move(tensors));
   output.commit();
 }
 
@@ -228,7 +227,7 @@ AdapterFolder read_adapter_config(const fs::path& folder) {
 }
 
 void read_adapter_weights(const fs::path& folder, LanguageModel& model, const Stream& stream) {
-  const SafetensorsFile file((folder / kTensorFile).string());
+  const SafetensorsFile file((folder / kAdapterTensors).string());
   const Stream host(MemoryPool::create("host"));
   std::set<std::string> wanted;
   for (const AdapterTensor& tensor : tensors_of(model)) {

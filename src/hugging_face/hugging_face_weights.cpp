@@ -95,6 +95,11 @@ bool HuggingFaceWeights::are_in(const fs::path& folder) {
   return fs::exists(folder / kSingleFile, error) || fs::exists(folder / kIndex, error);
 }
 
+bool HuggingFaceWeights::are_meant(const fs::path& folder) {
+  std::error_code error;
+  return are_in(folder) || fs::exists(folder / "config.json", error);
+}
+
 void HuggingFaceWeights::add_file(const std::string& path) {
   files_.emplace_back(path);
   for (const SafetensorsEntry& entry : files_.back().entries())

@@ -30,15 +30,15 @@ std::unique_ptr<EvaluationBatches> rows_of(const TrainedRun& run, const std::str
   const bool is_own = file == run.data;
   const RunData own = is_own ? data_of_run(RunPaths{folder}) : RunData{.now = std::time(nullptr)};
   if (!is_own) config.validation_fraction = 0;
-  ExampleData data = read_example_data({.examples = file,
-                                        .validation = own.validation,
-                                        .tokenizer = run.tokenizer_folder,
-                                        .now = own.now,
-                                        .vocabulary = run.config.model.vocabulary},
-                                       *run.tokenizer, config);
+  const ExampleFiles files{.examples = file,
+                           .validation = own.validation,
+                           .tokenizer = run.tokenizer_folder,
+                           .now = own.now,
+                           .vocabulary = run.config.model.vocabulary};
+  ExampleData data = read_example_data(files, *run.tokenizer, config);
   if (is_own && data.checksum != own.checksum)
     throw DataError(concat(file.string(), " is not what the run was trained on: it has changed"));
-  for (const std::string& line : data.refused) std::cerr << line << "\n";
+  for (const std::string& line : told_of_refused(data, files)) std::cerr << line << "\n";
   return std::make_unique<EvaluationRows>(
       std::move(data.validation), packing_of(config, config.batch_size, 0, *run.tokenizer), host);
 }

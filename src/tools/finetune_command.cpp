@@ -89,6 +89,9 @@ HybridTrainerConfig config_of(FineTuning& asked) {
   HybridTrainerConfig config = build_config(
       asked.source,
       fine_tuning_config(read_hugging_face_model_config(asked.model, 0), asked.method));
+  if (asked.method != "full" && !config.lora.is_on())
+    throw UsageError(concat("hybrid finetune: --method ", asked.method, " and --set lora.rank=0, ",
+                            "which trains no adapters; want a rank above 0, or --method full"));
   if (!is_set(asked, "training.steps"))
     config.training.steps = steps_of({.examples = asked.data,
                                       .validation = asked.validation,

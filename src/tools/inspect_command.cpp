@@ -12,9 +12,9 @@ int inspect_command(const std::vector<std::string>& arguments) {
       .name = "inspect",
       .usage = "PATH [--json]",
       .description =
-          "Says what a path holds: a run, a checkpoint (its checksums are verified), a data\n"
-          "or Hugging Face folder, a safetensors file, a token shard, or the oom.json of a run\n"
-          "that ran out of memory.",
+          "Says what a path holds: a run, a checkpoint (its checksums are verified), a data,\n"
+          "Hugging Face or adapter folder, a safetensors file, a token shard, or the oom.json of\n"
+          "a run that ran out of memory.",
       .operands = {"PATH"}};
   syntax.options.add_options()("json", po::bool_switch(&json), "Print one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);

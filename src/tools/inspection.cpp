@@ -10,6 +10,7 @@
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/checkpoint.h"
@@ -135,6 +136,26 @@ json::value chat_template_in(const fs::path& path) {
   }
 }
 
+json::object inspect_adapter(const fs::path& path) {
+  json::object found{{"kind", "adapter"}, {"path", path.string()}};
+  try {
+    const AdapterFolder adapter = read_adapter_config(path);
+    found["base"] = adapter.base;
+    found["supported"] = true;
+    found["lora"] = json::object{{"rank", adapter.config.rank},
+                                 {"alpha", adapter.config.alpha},
+                                 {"dropout", adapter.config.dropout},
+                                 {"targets", adapter.config.targets},
+                                 {"variant", adapter.config.variant}};
+  } catch (const DataError& error) {
+    found["supported"] = false;
+    found["problem"] = error.what();
+  }
+  for (auto& [key, value] : inspect_safetensors(path / kAdapterTensors))
+    found.emplace(key, std::move(value));
+  return found;
+}
+
 json::object inspect_hugging_face(const fs::path& path) {
   const HuggingFaceWeights weights(path);
   json::array tensors;
@@ -244,10 +265,12 @@ json::object inspect_folder(const fs::path& path) {
   if (run.hold_a_run()) return inspect_run(run);
   if (fs::exists(path / "manifest.json")) return inspect_checkpoint(path);
   if (fs::exists(path / "data.json")) return inspect_data(path);
-  if (HuggingFaceWeights::are_in(path)) return inspect_hugging_face(path);
+  if (holds_adapter(path)) return inspect_adapter(path);
+  if (HuggingFaceWeights::are_meant(path)) return inspect_hugging_face(path);
   if (json::array found = checkpoints_in(path); !found.empty())
     return {{"kind", "checkpoints"}, {"path", path.string()}, {"checkpoints", std::move(found)}};
-  throw DataError(concat(path.string(), " holds no run, checkpoint, data or Hugging Face model"));
+  throw DataError(
+      concat(path.string(), " holds no run, checkpoint, data, adapter or Hugging Face model"));
 }
 
 json::object inspect_any(const fs::path& path) {

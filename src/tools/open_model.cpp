@@ -28,7 +28,7 @@ void add_average_option(po::options_description& options, bool& average) {
 TrainedRun open_model(const std::string& folder, const Stream& stream, RunWeights weights,
                       const std::string& form) {
   set_threads(processor_info().cores);
-  if (!RunPaths{folder}.hold_a_run() && HuggingFaceWeights::are_in(folder)) {
+  if (!RunPaths{folder}.hold_a_run() && HuggingFaceWeights::are_meant(folder)) {
     if (weights == RunWeights::kAverage)
       throw UsageError(concat("--average: ", folder, " is a Hugging Face folder, not a run"));
     return with_windows(load_hugging_face_folder(folder, form, stream));

@@ -61,6 +61,17 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
   return data;
 }
 
+std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files) {
+  constexpr std::size_t kShown = 5;
+  std::vector<std::string> lines(data.refused);
+  if (lines.size() <= kShown) return lines;
+  lines.resize(kShown);
+  lines.push_back(concat(data.refused.size() - kShown, " more lines are refused; hybrid rows ",
+                         files.examples.string(), " --json --model ", files.tokenizer.string(),
+                         " names them"));
+  return lines;
+}
+
 PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,
                                 std::uint64_t seed, const Tokenizer& tokenizer) {
   return {.batch_size = batch_size,

@@ -12,7 +12,9 @@
 namespace hybrid_trainer {
 namespace {
 
+/// "1.24 M", a small number as it is.
 std::string millions(std::int64_t count) {
+  if (count < 10'000) return std::to_string(count);
   char text[32];
   std::snprintf(text, sizeof text, "%.2f M", static_cast<double>(count) / 1e6);
   return text;

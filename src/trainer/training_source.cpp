@@ -93,14 +93,7 @@ class ExampleSource final : public TrainingSource {
                                             packing(config, config.data.batch_size), stream);
   }
   std::vector<std::string> notes() const override {
-    constexpr std::size_t kShown = 5;
-    std::vector<std::string> notes;
-    for (std::size_t i = 0; i < std::min(kShown, data_.refused.size()); ++i)
-      notes.push_back(data_.refused[i]);
-    if (data_.refused.size() > kShown)
-      notes.push_back(concat(data_.refused.size() - kShown, " more lines are refused; hybrid rows ",
-                             files_.examples.string(), " --json --model ",
-                             files_.tokenizer.string(), " names them"));
+    std::vector<std::string> notes = told_of_refused(data_, files_);
     std::int64_t cut = 0, left_out = 0;
     for (const auto* rows : {&data_.train, &data_.validation}) {
       for (const ExampleRow& row : *rows) {

@@ -253,6 +253,8 @@ TEST_F(Finetune, BadInputIsNamed) {
   const auto code = [](ExitCode code) { return static_cast<int>(code); };
   EXPECT_EQ(finetune({"--run", "tuned"}).exit_code, code(ExitCode::kUsage));
   EXPECT_EQ(of_pairs({"--method", "ful"}).exit_code, code(ExitCode::kUsage));
+  EXPECT_EQ(of_pairs({"--method", "qlora", "--set", "lora.rank=0"}).exit_code,
+            code(ExitCode::kUsage));
   EXPECT_EQ(of_pairs({"--epochs", "0"}).exit_code, code(ExitCode::kUsage));
   EXPECT_EQ(of_pairs({"--epochs", "1", "--set", "training.steps=3"}).exit_code,
             code(ExitCode::kUsage));

@@ -47,6 +47,27 @@ class InspectionOf : public ::testing::Test {
   Stream stream_{MemoryPool::create("test")};
 };
 
+TEST_F(InspectionOf, AnAdapterNamesItsBaseAndItsSettings) {
+  const auto found = seen(std::string(HT_TEST_DATA_DIR) + "/lora_llama");
+  EXPECT_EQ(found.at("kind").as_string(), "adapter");
+  EXPECT_TRUE(found.at("supported").as_bool());
+  EXPECT_GT(found.at("lora").at("rank").as_int64(), 0);
+  EXPECT_FALSE(found.at("tensors").as_array().empty());
+  expect_text({"base", "lora_A.weight", "alpha"});
+}
+
+TEST_F(InspectionOf, AModelWhoseWeightsArePickledSaysWhatItWants) {
+  fs::create_directories(folder_ / "pickled");
+  replace_file(folder_ / "pickled/config.json", R"({"model_type":"llama"})");
+  replace_file(folder_ / "pickled/pytorch_model.bin", "x");
+  try {
+    inspect(folder_ / "pickled");
+    FAIL() << "read";
+  } catch (const MissingInput& error) {
+    EXPECT_NE(std::string(error.what()).find("model.safetensors"), std::string::npos);
+  }
+}
+
 TEST_F(InspectionOf, ASafetensorsFileNamesItsTensors) {
   const auto found = seen(std::string(HT_TEST_DATA_DIR) + "/gpt2_a.safetensors");
   EXPECT_EQ(found.at("kind").as_string(), "safetensors");

@@ -9,6 +9,8 @@ namespace hybrid_trainer {
 
 /// Adapters as PEFT writes them: adapter_config.json and adapter_model.safetensors.
 
+inline constexpr const char* kAdapterTensors = "adapter_model.safetensors";
+
 /// Writes a folder that PEFT opens over `base`, a Hugging Face folder or name. The folder appears
 /// whole or not at all. `config`: of the model's adapters. Throws CannotCreate, IoError.
 void write_adapter(LanguageModel& model, const LoraConfig& config, const std::string& base,

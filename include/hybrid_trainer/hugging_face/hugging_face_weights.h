@@ -21,6 +21,8 @@ class HuggingFaceWeights {
 
   /// Whether the folder holds weights that can be read.
   static bool are_in(const std::filesystem::path& folder);
+  /// Whether the folder is a model's, with weights that can be read or not.
+  static bool are_meant(const std::filesystem::path& folder);
 
   const std::vector<SafetensorsFile>& files() const { return files_; }
   bool contains(const std::string& name) const { return file_of_.count(name) > 0; }

@@ -33,6 +33,9 @@ struct ExampleData {
 ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokenizer,
                               const DataConfig& config);
 
+/// The first refused lines, and which command names the others.
+std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files);
+
 /// How rows are laid into batches of `batch_size` sequences.
 PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,
                                 std::uint64_t seed, const Tokenizer& tokenizer);
