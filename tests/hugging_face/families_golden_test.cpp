@@ -75,7 +75,8 @@ TEST_P(FamilyGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
     model_->visit_parameters([&](Parameter& parameter) {
       const std::vector<double> values = values_of(parameter.gradient());
       if (share == 0) {
-        EXPECT_LT(relative_error(values, gradient_of(parameter)), kOfTransformers) << parameter.name();
+        EXPECT_LT(relative_error(values, gradient_of(parameter)), kOfTransformers)
+            << parameter.name();
         first[parameter.name()] = values;
       } else {
         EXPECT_EQ(values, first.at(parameter.name())) << parameter.name() << " at " << share;
