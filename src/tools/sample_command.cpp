@@ -20,6 +20,7 @@ struct SampleOptions {
   std::string folder, prompt, prompts, system, draft, precision = "fp32", device = "auto";
   bool prompted = false, chat = false, average = false;
   std::int64_t seed = 0;
+  std::optional<std::int64_t> draft_tokens{};
   GenerationSettings generation{};
 };
 
@@ -151,6 +152,9 @@ CommandSyntax sample_syntax(SampleOptions& options) {
   add_sampling_options(syntax.options, options.generation);
   add("draft", po::value(&options.draft)->value_name("RUN|HF_DIR"),
       "A small model of the same tokenizer that drafts tokens: the same text, sooner.");
+  const auto draft_tokens = [&](std::int64_t count) { options.draft_tokens = count; };
+  add("draft-tokens", po::value<std::int64_t>()->value_name("K")->notifier(draft_tokens),
+      "With --draft: tokens drafted at a time, 1 to 64; else as many as are fastest.");
   add("precision", po::value(&options.precision)->value_name("P"),
       "What is multiplied: fp32 or bf16 (fp32).");
   add_device_option(syntax.options, options.device);
@@ -166,6 +170,11 @@ void check(const SampleOptions& options) {
   if (options.precision != "fp32" && options.precision != "bf16")
     throw UsageError(
         concat("hybrid sample: --precision: got ", options.precision, ", want fp32 or bf16"));
+  if (options.draft_tokens && options.draft.empty())
+    throw UsageError("hybrid sample: --draft-tokens goes with --draft");
+  if (options.draft_tokens && (*options.draft_tokens < 1 || *options.draft_tokens > 64))
+    throw UsageError(
+        concat("hybrid sample: --draft-tokens: got ", *options.draft_tokens, ", want 1 to 64"));
   if (!options.system.empty() && !options.chat)
     throw UsageError("hybrid sample: --system goes with --chat");
   check(options.generation);
@@ -189,7 +198,7 @@ int sample_command(const std::vector<std::string>& arguments) {
     if (!small->run.tokenizer->has_tokens_of(*opened.run.tokenizer))
       throw DataError(concat(options.draft, ": its tokenizer is not that of ", operands->front(),
                              ", so it cannot draft for it"));
-    draft.emplace(*small->run.model, small->dtype, stream);
+    draft.emplace(*small->run.model, small->dtype, stream, options.draft_tokens);
   }
   DraftModel* const drafts = draft ? &*draft : nullptr;
   const std::filesystem::path& folder = opened.run.tokenizer_folder;

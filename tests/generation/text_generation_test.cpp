@@ -146,7 +146,9 @@ TEST_F(TextGeneration, ADraftChangesNoText) {
                                                .repetition_penalty = seed % 2 == 0 ? 1.0 : 1.3,
                                                .seed = seed}};
       if (seed == 3) settings.stop = {"e", "\x01"};
-      DraftModel other(*small, DType::kF32, stream_), same(*large, DType::kF32, stream_);
+      const auto length = static_cast<std::int64_t>(seed);
+      DraftModel other(*small, DType::kF32, stream_, length + 1),
+          same(*large, DType::kF32, stream_, length + 1), free(*large, DType::kF32, stream_);
       const std::string text = text_of(nullptr, settings);
       EXPECT_EQ(drafted, 0);
       EXPECT_EQ(text_of(&other, settings), text);
@@ -154,6 +156,7 @@ TEST_F(TextGeneration, ADraftChangesNoText) {
       EXPECT_EQ(text_of(&same, settings), text);
       EXPECT_GT(drafted, 0);
       EXPECT_GT(taken, 0);
+      EXPECT_EQ(text_of(&free, settings), text);
       drafted = taken = 0;
     }
   }
