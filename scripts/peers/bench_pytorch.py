@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times a training step of GPT-2 124M in PyTorch on the processor, in each mode a user would try.
+"""Times a training step of GPT-2 124M, or of a Llama of 125M, in PyTorch on the processor, in each mode a user would try.
 
 Prints one JSON object a line: peer, mode, precision, batch, sequence, tokens_per_second, step_seconds.
 """
@@ -24,6 +24,26 @@ def multiplies_bfloat16():
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
+class Llama(torch.nn.Module):
+    """transformers' Llama of the preset llama-125m."""
+
+    def __init__(self):
+        super().__init__()
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        self.model = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=PADDED_VOCABULARY, hidden_size=WIDTH, intermediate_size=2048, num_hidden_layers=LAYERS,
+                num_attention_heads=HEADS, num_key_value_heads=4, max_position_embeddings=CONTEXT,
+                tie_word_embeddings=True, use_cache=False,
+            )
+        )  # fmt: skip
+
+    def forward(self, tokens, targets):
+        logits = self.model(tokens).logits
+        return torch.nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
+
 def modes():
     """Name, precision, fused AdamW, torch.compile."""
     yield "eager", "fp32", False, False
@@ -37,7 +57,8 @@ def modes():
 def step_seconds(arguments, sequence, precision, fused, compiled):
     torch.manual_seed(1)
     torch._dynamo.reset()
-    model = GPT2(LAYERS, HEADS, WIDTH, CONTEXT, PADDED_VOCABULARY)
+    llama = arguments.model == "llama"
+    model = Llama() if llama else GPT2(LAYERS, HEADS, WIDTH, CONTEXT, PADDED_VOCABULARY)
     optimizer = torch.optim.AdamW(
         [
             {"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": 0.1},
@@ -62,6 +83,7 @@ def step_seconds(arguments, sequence, precision, fused, compiled):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=["gpt2", "llama"], default="gpt2", help="llama needs transformers")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--sequence", default="64,256", help="lengths, separated by commas")
     parser.add_argument("--steps", type=int, default=7, help="timed steps; the median counts")
