@@ -74,6 +74,8 @@ const std::vector<std::string>& frozen_base_names() {
   return all;
 }
 
+bool is_quantized_base(const std::string& name) { return name != "fp32" && name != "bf16"; }
+
 double LoraConfig::scale() const {
   const auto r = static_cast<double>(rank);
   return variant == "rslora" ? alpha / std::sqrt(r) : alpha / r;

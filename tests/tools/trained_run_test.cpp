@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
+#include <set>
 
 #include "tests/tools/hybrid_process.h"
 #include "tests/trainer/temporary_folder.h"
@@ -149,6 +150,15 @@ TEST(TrainedRun, AHuggingFaceFolderIsEvaluatedAndSampledAsTheRun) {
   EXPECT_NEAR(loss({"eval", "chat", "--data", "data", "--sequence-length", "16", "--json"}), of_run,
               1e-6);
   EXPECT_NE(loss({"eval", "run", "--sequence-length", "8", "--json"}), of_run);
+  std::set<double> losses{of_run};
+  for (const char* precision : {"bf16", "nf4"}) {
+    const double changed = loss({"eval", "run", "--precision", precision, "--json"});
+    EXPECT_TRUE(losses.insert(changed).second) << precision;
+    EXPECT_NEAR(changed, of_run, 0.1) << precision;
+    EXPECT_EQ(loss({"eval", "chat", "--data", "data", "--sequence-length", "16", "--precision",
+                    precision, "--json"}),
+              changed);
+  }
   const auto text = [](const char* folder) {
     return in_trained_folder({"sample", folder, "--prompt", "Line", "--tokens", "20"}).output;
   };
@@ -163,7 +173,8 @@ TEST(TrainedRun, AHuggingFaceFolderIsEvaluatedAndSampledAsTheRun) {
         {"sample", "run"},
         {"sample", "run", "--prompt", "x", "--chat"},
         {"sample", "run", "--prompt", "x", "--system", "y"},
-        {"sample", "run", "--prompt", "x", "--precision", "fp8"}}) {
+        {"sample", "run", "--prompt", "x", "--precision", "fp8"},
+        {"eval", "run", "--precision", "nf5"}}) {
     EXPECT_EQ(run_hybrid(trained_folder(), bad).exit_code, 64) << bad.front();
   }
   EXPECT_EQ(run_hybrid(trained_folder(), {"sample", "run", "--chat"}).exit_code, 65);

@@ -180,7 +180,7 @@ TEST_F(LoraRunTest, ExportedAdaptersAreTheRunAndGoOnFromThere) {
   train(config, scratch_ / "run", from);
   const TrainedRun trained = load_trained_run(scratch_ / "run", stream_);
   export_adapter(trained, scratch_ / "adapter", stream_);
-  const TrainedRun opened = load_adapter_folder(scratch_ / "adapter", stream_);
+  const TrainedRun opened = load_adapter_folder(scratch_ / "adapter", "fp32", stream_);
   EXPECT_EQ(logits(opened), logits(trained));
   config.lora = read_adapter_config(scratch_ / "adapter").config;
   train(config, scratch_ / "more", from, false, scratch_ / "adapter");

@@ -12,6 +12,8 @@ inline constexpr const char* kAllLinear = "all-linear";
 
 /// Of lora.base.
 const std::vector<std::string>& frozen_base_names();
+/// Whether it holds products in fewer than 16 bits.
+bool is_quantized_base(const std::string& name);
 
 /// Trains adapters of low rank beside frozen weights.
 struct LoraConfig {
