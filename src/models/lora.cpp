@@ -70,7 +70,7 @@ class TargetModules {
 }  // namespace
 
 const std::vector<std::string>& frozen_base_names() {
-  static const std::vector<std::string> all{"fp32", "bf16", "nf4"};
+  static const std::vector<std::string> all{"fp32", "bf16", "int8", "fp4", "nf4"};
   return all;
 }
 

@@ -23,8 +23,8 @@ TrainedRun with_windows(TrainedRun opened) {
 void add_precision_option(po::options_description& options, std::string& precision) {
   options.add_options()(
       "precision", po::value(&precision)->value_name("P"),
-      "What is multiplied: fp32 or bf16; or bf16 with the matrices held as lora.base nf4 says "
-      "(fp32).");
+      "What is multiplied: fp32 or bf16; or bf16 with the matrices held as lora.base "
+      "says by int8, fp4 or nf4 (fp32).");
 }
 
 void add_average_option(po::options_description& options, bool& average) {

@@ -1,19 +1,21 @@
 #include "src/trainer/frozen_weights.h"
 
-#include <algorithm>
-
-#include "hybrid_trainer/memory/four_bit_weight.h"
+#include "hybrid_trainer/memory/quantized_weight.h"
 #include "hybrid_trainer/models/lora_config.h"
 
 namespace hybrid_trainer {
 namespace {
 
-std::vector<std::int64_t> part_rows(const Parameter& parameter, const LanguageModel& model,
-                                    const HuggingFaceLayout& layout) {
-  std::vector<std::int64_t> rows;
-  for (const FileTensor& part : layout.tensors(parameter, model.config()))
-    rows.push_back(part.rows());
-  return rows;
+std::unique_ptr<QuantizedWeight> quantized(const Tensor& values, const std::string& form,
+                                           const std::vector<FileTensor>& parts,
+                                           const Stream& home) {
+  std::vector<QuantizedRows> quantized;
+  std::int64_t row = 0;
+  for (const FileTensor& part : parts) {
+    quantized.push_back(quantize_rows(values.rows(row, row + part.rows()), form, home));
+    row += part.rows();
+  }
+  return std::make_unique<QuantizedWeight>(values.shape(), std::move(quantized));
 }
 
 }  // namespace
@@ -24,7 +26,7 @@ void hold_frozen(Parameter& parameter, const Tensor& values, const std::string& 
   parameter.freeze();
   if (is_quantized_base(form) && is_matrix(parameter.role())) {
     return parameter.set_storage(
-        std::make_unique<FourBitWeight>(values, part_rows(parameter, model, layout), home));
+        quantized(values, form, layout.tensors(parameter, model.config()), home));
   }
   const bool is_short = form != "fp32" && parameter.role() != Role::kVector;
   parameter.set_storage(

@@ -151,7 +151,7 @@ TEST(TrainedRun, AHuggingFaceFolderIsEvaluatedAndSampledAsTheRun) {
               1e-6);
   EXPECT_NE(loss({"eval", "run", "--sequence-length", "8", "--json"}), of_run);
   std::set<double> losses{of_run};
-  for (const char* precision : {"bf16", "nf4"}) {
+  for (const char* precision : {"bf16", "int8", "fp4", "nf4"}) {
     const double changed = loss({"eval", "run", "--precision", precision, "--json"});
     EXPECT_TRUE(losses.insert(changed).second) << precision;
     EXPECT_NEAR(changed, of_run, 0.1) << precision;

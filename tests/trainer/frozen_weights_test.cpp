@@ -5,8 +5,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/kernels/four_bit.h"
-#include "hybrid_trainer/memory/four_bit_weight.h"
+#include "hybrid_trainer/memory/quantized_weight.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "support/parameters.h"
 #include "trainer/temporary_folder.h"
@@ -46,8 +45,8 @@ class FrozenWeightsTest : public ::testing::Test {
     });
     return model;
   }
-  void round(const Tensor& values, const std::string&) {
-    kernels::dequantize_four_bit(values, quantize_four_bit(values, stream_), stream_);
+  void round(const Tensor& values, const std::string& form) {
+    dequantize_rows(values, quantize_rows(values, form, stream_), stream_);
   }
   std::vector<double> logits(LanguageModel& model, DType dtype) {
     const Tensor tokens = testing::random_tokens({2, 16}, 61, 3, stream_);
