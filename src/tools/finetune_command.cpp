@@ -86,9 +86,8 @@ HybridTrainerConfig config_of(FineTuning& asked) {
                             " is missing; want --model HF_DIR --data FILE --run RUN"));
   if (!fs::is_regular_file(asked.data))
     throw MissingInput(concat(asked.data, ": want a file of examples, one JSON object a line"));
-  HybridTrainerConfig config = build_config(
-      asked.source,
-      fine_tuning_config(read_hugging_face_model_config(asked.model, 0), asked.method));
+  HybridTrainerConfig config =
+      build_config(asked.source, fine_tuning_config(asked.model, asked.method));
   if (!is_set(asked, "training.steps"))
     config.training.steps = steps_of({.examples = asked.data,
                                       .validation = asked.validation,

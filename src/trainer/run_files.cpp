@@ -175,7 +175,8 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
                                     const Stream& stream, const ModelRegistry& registry) {
   TrainedRun opened;
   opened.config.model = read_hugging_face_model_config(folder, 0, registry);
-  opened.model = make_frozen_model(opened.config.model, folder, form, stream, registry);
+  opened.model =
+      make_frozen_model(opened.config.model, folder, form_held(folder, form), stream, registry);
   open_tokenizer(opened, folder);
   return opened;
 }
@@ -192,7 +193,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   run.base = adapter.base;
   run.config.model = read_hugging_face_model_config(run.base, 0, registry);
   run.config.lora = adapter.config;
-  run.config.lora.base = form;
+  run.config.lora.base = form_held(run.base, form);
   try {
     run.model = make_run_model(run.config, run.base, stream, registry);
   } catch (const ConfigError& error) {

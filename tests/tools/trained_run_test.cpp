@@ -180,6 +180,36 @@ TEST(TrainedRun, AHuggingFaceFolderIsEvaluatedAndSampledAsTheRun) {
   EXPECT_EQ(run_hybrid(trained_folder(), {"sample", "run", "--chat"}).exit_code, 65);
 }
 
+TEST(TrainedRun, IsExportedInBitsandbytesFormsAndOpenedAgain) {
+  const auto loss = [](const std::vector<std::string>& arguments) {
+    return only_object(in_trained_folder(arguments).output).at("loss").to_number<double>();
+  };
+  for (const std::string form : {"int8", "fp4", "nf4"}) {
+    fs::remove_all(trained_folder() / form);
+    in_trained_folder({"export", "run", "--output", form, "--quantize", form});
+    EXPECT_EQ(loss({"eval", form, "--data", "data", "--sequence-length", "16", "--precision",
+                    "bf16", "--json"}),
+              loss({"eval", "run", "--precision", form, "--json"}));
+    const auto found = only_object(in_trained_folder({"inspect", form, "--json"}).output);
+    EXPECT_EQ(found.at("quantization").as_string(), form);
+    fs::copy(trained_folder() / "data/tokenizer.json", trained_folder() / form);
+    write_text(trained_folder() / "line.jsonl",
+               "{\"text\": \"Line\"}\n{\"text\": \"Li\"}\n{\"text\": \"ne\"}\n");
+    fs::remove_all(trained_folder() / "tuned");
+    in_trained_folder({"finetune", "--model", form, "--data", "line.jsonl", "--run", "tuned",
+                       "--method", "qlora", "--set", "training.steps=1"});
+    const auto config = boost::json::parse(read_text(trained_folder() / "tuned/config.json"));
+    EXPECT_EQ(config.at("lora").at("base").as_string(), form);
+  }
+  for (const std::vector<std::string>& bad :
+       {std::vector<std::string>{"--quantize", "bf16"}, {"--quantize", "nf4", "--merge"}}) {
+    std::vector<std::string> arguments{"export", "run", "--output", "bad"};
+    arguments.insert(arguments.end(), bad.begin(), bad.end());
+    EXPECT_EQ(run_hybrid(trained_folder(), arguments).exit_code, 64);
+    EXPECT_FALSE(fs::exists(trained_folder() / "bad"));
+  }
+}
+
 TEST(TrainedRun, PromptsOfAFileAreAnsweredInOrderWithOrWithoutADraft) {
   write_text(trained_folder() / "prompts.txt", "Line\n\nLi\r\n");
   const std::vector<std::string> asked{"sample",      "run",      "--prompts",
