@@ -22,13 +22,13 @@ constexpr std::int64_t parts(std::int64_t count, std::int64_t size) {
 
 }  // namespace
 
-FourBitTensors FourBitTensors::empty(std::int64_t count, const Stream& stream) {
+FourBitTensors FourBitTensors::empty(std::int64_t count, FourBitType type, const Stream& stream) {
   const auto make = [&](std::int64_t elements, DType dtype) {
     return Tensor::empty({elements}, dtype, MemoryKind::kParameters, stream);
   };
   const std::int64_t blocks = parts(count, kFourBitBlock);
   return {make(parts(count, 2), DType::kU8), make(blocks, DType::kU8),
-          make(parts(blocks, kFourBitLevelBlock), DType::kF32)};
+          make(parts(blocks, kFourBitLevelBlock), DType::kF32), 0, type};
 }
 
 void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream& stream) {
@@ -37,9 +37,12 @@ void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const
   check_real(call, {"values", values});
   check_shape(call, {"codes", from.codes}, {parts(values.elements(), 2)});
   check_dtype(call, {"codes", from.codes}, DType::kU8);
-  check_shape(call, {"levels", from.levels}, {blocks});
-  check_dtype(call, {"levels", from.levels}, DType::kU8);
-  check_shape(call, {"scales", from.scales}, {parts(blocks, kFourBitLevelBlock)});
+  if (from.levels.defined()) {
+    check_shape(call, {"levels", from.levels}, {blocks});
+    check_dtype(call, {"levels", from.levels}, DType::kU8);
+  }
+  check_shape(call, {"scales", from.scales},
+              {from.levels.defined() ? parts(blocks, kFourBitLevelBlock) : blocks});
   check_dtype(call, {"scales", from.scales}, DType::kF32);
   dispatch<cpu::dequantize_four_bit, cuda::dequantize_four_bit>(call, Work::kElementwise, values,
                                                                 from);

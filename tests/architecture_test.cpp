@@ -33,7 +33,7 @@ const std::map<std::string, Names> kMayUse{
     {"fine_tuning", {"core", "files", "chat", "data"}},
     {"io", {"core", "files"}},
     {"observability", {"core", "files"}},
-    {"hugging_face", {"core", "files", "models", "data", "io"}},
+    {"hugging_face", {"core", "files", "memory", "models", "data", "io"}},
     {"generation", {"core", "files", "kernels", "nn", "models", "data"}},
     {"trainer",
      {"core", "kernels", "nn", "models", "optim", "phases", "memory", "files", "data",

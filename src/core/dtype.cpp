@@ -11,6 +11,7 @@ std::size_t size_of(DType dtype) {
     case DType::kU16:
       return 2;
     case DType::kU8:
+    case DType::kI8:
       return 1;
     case DType::kF64:
       return 8;
@@ -32,6 +33,8 @@ const char* name_of(DType dtype) {
       return "u8";
     case DType::kF64:
       return "f64";
+    case DType::kI8:
+      return "i8";
   }
   return "?";
 }

@@ -15,6 +15,9 @@
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "src/hugging_face/hugging_face_files.h"
+#include "src/hugging_face/quantized_tensors.h"
+#include "src/hugging_face/transpose.h"
+#include "src/hugging_face/weight_in_files.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -23,52 +26,61 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostConfigBytes = 1 << 20;
 
-/// to (columns, rows) = from (rows, columns) transposed, in blocks that stay in the cache.
-void transpose(const Tensor& to, const Tensor& from) {
-  constexpr std::int64_t kBlock = 32;
-  const std::int64_t rows = from.size(0), columns = from.size(1);
-  const float* source = from.data<float>();
-  float* target = to.data<float>();
-  for (std::int64_t i = 0; i < rows; i += kBlock) {
-    for (std::int64_t j = 0; j < columns; j += kBlock) {
-      for (std::int64_t r = i; r < std::min(rows, i + kBlock); ++r) {
-        for (std::int64_t c = j; c < std::min(columns, j + kBlock); ++c)
-          target[c * rows + r] = source[r * columns + c];
-      }
-    }
-  }
-}
-
 std::string full_name(const FileTensor& in_file, const std::string& prefix) {
   return in_file.prefixed ? prefix + in_file.name : in_file.name;
 }
 
-std::vector<NamedTensor> tensors_for_file(LanguageModel& model, const HuggingFaceLayout& layout,
-                                          DType dtype, const Stream& stream) {
+/// Of the first quantised weight, as lora.base names it; empty where there is none.
+std::string quantization_of(LanguageModel& model) {
+  std::string form;
+  model.visit_parameters([&](Parameter& parameter) {
+    const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage());
+    if (weight != nullptr && form.empty()) form = form_of(weight->parts().front());
+  });
+  return form;
+}
+
+Tensor rounded_to_bf16(const Tensor& values, const Stream& host) {
+  const Tensor rounded = Tensor::empty(values.shape(), DType::kBF16, MemoryKind::kWorkspace, host);
+  std::transform(values.data<float>(), values.data<float>() + values.elements(),
+                 rounded.data<BFloat16>(), to_bfloat16);
+  return rounded;
+}
+
+void append_values(std::vector<NamedTensor>& tensors, Parameter& parameter,
+                   const std::vector<FileTensor>& in_files, const std::string& prefix, DType dtype,
+                   const Stream& stream) {
   const Stream host(MemoryPool::create("host"));
+  const Tensor value = wait_for_host(parameter.acquire_master(stream), stream);
+  std::int64_t row = 0;
+  for (const FileTensor& in_file : in_files) {
+    Tensor tensor = value.rows(row, row + in_file.rows());
+    row += in_file.rows();
+    if (in_file.transposed) {
+      const Tensor turned = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, host);
+      transpose(turned, tensor);
+      tensor = turned;
+    }
+    if (dtype != DType::kF32) tensor = rounded_to_bf16(tensor, host);
+    tensors.push_back({full_name(in_file, prefix), tensor});
+  }
+}
+
+/// Beside quantised weights others are in the dtypes that such a model holds them in.
+std::vector<NamedTensor> tensors_for_file(LanguageModel& model, const HuggingFaceLayout& layout,
+                                          DType dtype, bool is_quantized, const Stream& stream) {
   std::vector<NamedTensor> tensors;
   model.visit_parameters([&](Parameter& parameter) {
     if (is_of_adapter(parameter)) return;
-    const Tensor value = wait_for_host(parameter.acquire_master(stream), stream);
-    std::int64_t row = 0;
-    for (const FileTensor& in_file : layout.tensors(parameter, model.config())) {
-      Tensor tensor = value.rows(row, row + in_file.rows());
-      row += in_file.rows();
-      if (in_file.transposed) {
-        const Tensor turned =
-            Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, host);
-        transpose(turned, tensor);
-        tensor = turned;
-      }
-      if (dtype != DType::kF32) {
-        const Tensor rounded =
-            Tensor::empty(tensor.shape(), DType::kBF16, MemoryKind::kWorkspace, host);
-        std::transform(tensor.data<float>(), tensor.data<float>() + tensor.elements(),
-                       rounded.data<BFloat16>(), to_bfloat16);
-        tensor = rounded;
-      }
-      tensors.push_back({full_name(in_file, layout.prefix), tensor});
+    const auto in_files = layout.tensors(parameter, model.config());
+    if (const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage())) {
+      for (std::size_t i = 0; i < in_files.size(); ++i)
+        append_quantized(tensors, full_name(in_files[i], layout.prefix), parameter.shape()[1],
+                         weight->parts().at(i), stream);
+      return;
     }
+    const DType held = parameter.role() == Role::kVector ? DType::kF32 : DType::kBF16;
+    append_values(tensors, parameter, in_files, layout.prefix, is_quantized ? held : dtype, stream);
   });
   return tensors;
 }
@@ -89,12 +101,15 @@ void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
 void write_files(LanguageModel& model, const HuggingFaceLayout& layout, const Tokenizer* tokenizer,
                  DType dtype, const std::string& folder, const Stream& stream) {
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
+  const std::string form = quantization_of(model);
   replace_file(folder + "/config.json",
-               hugging_face_config_text(model.config(), layout, end_of_text, dtype));
+               hugging_face_config_text(model.config(), layout, end_of_text,
+                                        form.empty() ? dtype : DType::kBF16, form));
   replace_file(folder + "/generation_config.json", hugging_face_generation_text(end_of_text));
   if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
     write_tokenizer(*tokenizer, model.config(), folder);
-  write_safetensors(folder + "/model.safetensors", tensors_for_file(model, layout, dtype, stream));
+  write_safetensors(folder + "/model.safetensors",
+                    tensors_for_file(model, layout, dtype, !form.empty(), stream));
 }
 
 /// Whether both tensors hold the same numbers.
@@ -135,31 +150,6 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
   }
 }
 
-void read_tensor(const Tensor& value, const FileTensor& in_file, const HuggingFaceWeights& weights,
-                 const std::string& prefix, const Stream& host) {
-  const std::string name = full_name(in_file, prefix);
-  const SafetensorsFile& file = weights.file_of(name);
-  const Shape found = file.entry(name).tensor_shape();
-  if (found != in_file.shape) {
-    throw DataError(
-        concat(file.path(), ": ", name, " is ", found.text(), ", want ", in_file.shape.text()));
-  }
-  if (!in_file.transposed) return file.read(name, value);
-  const Tensor matrix = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, host);
-  file.read(name, matrix);
-  transpose(value, matrix);
-}
-
-void read_values(const Tensor& value, const std::vector<FileTensor>& in_files,
-                 const HuggingFaceWeights& weights, const std::string& prefix, const Stream& host) {
-  std::int64_t row = 0;
-  for (const FileTensor& in_file : in_files) {
-    read_tensor(value.rows(row, row + in_file.rows()), in_file, weights, prefix, host);
-    row += in_file.rows();
-  }
-  fill_zero(value.rows(row, value.size(0)), host);
-}
-
 /// Throws DataError, which names each size that differs between the folder's model and ours.
 void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::string& folder) {
   std::string problems;
@@ -195,34 +185,33 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::
   if (!problems.empty()) throw DataError(concat(folder, " holds another model:", problems));
 }
 
-/// Calls visit(parameter, read) for each weight of the model, where read(values, host) fills f32 values
-/// on the host.
+/// Calls visit(parameter, weight) for each weight of the model.
 template <class Visit>
-void read_weights(const fs::path& folder, LanguageModel& model, const ModelRegistry& registry,
+void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistry& registry,
                   const Visit& visit) {
-  check_sizes(read_hugging_face_model_config(folder, 0, registry), model.config(), folder.string());
+  check_sizes(read_hugging_face_model_config(path, 0, registry), model.config(), path.string());
   const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
-  const HuggingFaceWeights weights(folder);
+  OpenFolder folder{HuggingFaceWeights(path), "", quantization_of_hugging_face(path)};
   std::map<Parameter*, std::vector<FileTensor>> in_files;
-  bool prefixed = false;
   model.visit_parameters([&](Parameter& parameter) {
     const auto [entry, added] =
         in_files.emplace(&parameter, layout.tensors(parameter, model.config()));
     for (const FileTensor& in_file : entry->second) {
-      prefixed =
-          prefixed || (in_file.prefixed && weights.contains(full_name(in_file, layout.prefix)));
+      if (in_file.prefixed && folder.weights.contains(full_name(in_file, layout.prefix)))
+        folder.prefix = layout.prefix;
     }
   });
-  const std::string prefix = prefixed ? layout.prefix : "";
   std::set<std::string> wanted;
   for (const auto& [parameter, parts] : in_files) {
-    for (const FileTensor& in_file : parts) wanted.insert(full_name(in_file, prefix));
+    for (const FileTensor& in_file : parts) {
+      wanted.insert(folder.name_of(in_file));
+      for (const std::string& key : folder.keys_of(in_file)) wanted.insert(key);
+    }
   }
-  check_names(weights, wanted, layout, layout.tied_head.empty() ? "" : prefix + layout.tied_head);
+  check_names(folder.weights, wanted, layout,
+              layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head);
   model.visit_parameters([&](Parameter& parameter) {
-    visit(parameter, [&](const Tensor& values, const Stream& host) {
-      read_values(values, in_files.at(&parameter), weights, prefix, host);
-    });
+    visit(parameter, WeightInFiles(folder, in_files.at(&parameter), parameter.shape()));
   });
 }
 
@@ -261,25 +250,15 @@ ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropou
 
 void read_hugging_face_weights(const fs::path& folder, LanguageModel& model,
                                const WeightTaker& take, const ModelRegistry& registry) {
-  const Stream host(MemoryPool::create("host"));
-  read_weights(folder, model, registry, [&](Parameter& parameter, const auto& read) {
-    const Tensor values =
-        Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kWorkspace, host);
-    read(values, host);
-    take(parameter, values);
-  });
+  read_weights(folder, model, registry, take);
 }
 
 void read_hugging_face_weights(const fs::path& folder, LanguageModel& model, const Stream& stream,
                                const ModelRegistry& registry) {
-  const Stream host(MemoryPool::create("host"));
-  read_weights(folder, model, registry, [&](Parameter& parameter, const auto& read) {
+  read_weights(folder, model, registry, [&](Parameter& parameter, const WeightInFiles& weight) {
     const Tensor master = parameter.home_master();
-    const bool in_place = master.device().type == DeviceType::kCpu;
-    const Tensor values =
-        in_place ? master : Tensor::empty_like(master, MemoryKind::kWorkspace, host);
-    read(values, host);
-    if (!in_place) wait_for_copy(master, values, stream);
+    if (master.device().type == DeviceType::kCpu) return weight.read(master);
+    wait_for_copy(master, weight.values(), stream);
   });
 }
 

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "src/hugging_face/config_reader.h"
+#include "src/hugging_face/quantization_config.h"
 #include "src/hugging_face/rotary_keys.h"
 
 namespace hybrid_trainer {
@@ -32,7 +33,8 @@ json::value end_of_text_id(std::optional<std::int32_t> id) {
 }  // namespace
 
 std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
-                                     std::optional<std::int32_t> end_of_text, DType dtype) {
+                                     std::optional<std::int32_t> end_of_text, DType dtype,
+                                     const std::string& quantization) {
   json::object config{{"architectures", json::array{layout.architecture}},
                       {"model_type", layout.model_type}};
   for (const auto& member : layout.members) {
@@ -53,6 +55,7 @@ std::string hugging_face_config_text(const ModelConfig& model, const HuggingFace
   for (const Fixed& key : layout.fixed) {
     if (key.key.find('.') == std::string::npos) config[key.key] = json_of(key.values.front());
   }
+  if (!quantization.empty()) config["quantization_config"] = quantization_config(quantization);
   return typed_pretty_json(config);
 }
 
@@ -109,12 +112,9 @@ ModelConfig parse_hugging_face_config(const std::string& text, const std::string
   if (!value.is_object()) throw DataError(concat(name, ": want a JSON object"));
   const ModelFamily& family = family_of(value.get_object(), name, registry);
   const HuggingFaceLayout& layout = family.hugging_face;
-  const json::value* quantized = value.get_object().if_contains("quantization_config");
-  if (quantized != nullptr && !quantized->is_null()) {
-    throw DataError(concat(name, ": quantization_config: the weights are quantised; give the ",
-                           "folder that they were made from (lora.base quantises them here)"));
-  }
+  parse_quantization_config(value.get_object(), name);
   ConfigReader reader(value.get_object());
+  reader.know("quantization_config");
   ModelConfig model;
   model.family = family.name;
   for (const auto& member : layout.members) {

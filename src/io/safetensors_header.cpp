@@ -132,12 +132,15 @@ const char* safetensors_name_of(DType dtype) {
       return "U8";
     case DType::kF64:
       return "F64";
+    case DType::kI8:
+      return "I8";
   }
   return "?";
 }
 
 std::optional<DType> tensor_dtype_of(std::string_view safetensors_name) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kI32, DType::kU16, DType::kU8}) {
+  for (DType dtype :
+       {DType::kF32, DType::kBF16, DType::kI32, DType::kU16, DType::kU8, DType::kI8}) {
     if (safetensors_name == safetensors_name_of(dtype)) return dtype;
   }
   return {};

@@ -70,9 +70,11 @@ class TargetModules {
 }  // namespace
 
 const std::vector<std::string>& frozen_base_names() {
-  static const std::vector<std::string> all{"fp32", "bf16", "nf4"};
+  static const std::vector<std::string> all{"fp32", "bf16", "int8", "fp4", "nf4"};
   return all;
 }
+
+bool is_quantized_base(const std::string& name) { return name != "fp32" && name != "bf16"; }
 
 double LoraConfig::scale() const {
   const auto r = static_cast<double>(rank);

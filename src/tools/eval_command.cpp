@@ -61,7 +61,7 @@ std::unique_ptr<EvaluationBatches> batches_of(const TrainedRun& run, const std::
 }  // namespace
 
 int eval_command(const std::vector<std::string>& arguments) {
-  std::string data, device = "auto";
+  std::string data, device = "auto", precision = "fp32";
   std::int64_t length = 0;
   bool json = false, average = false;
   CommandSyntax syntax{
@@ -77,6 +77,7 @@ int eval_command(const std::vector<std::string>& arguments) {
       "Another data folder than the run's, of the same tokenizer, or a file of examples.");
   add("sequence-length", po::value(&length)->value_name("N"),
       "Tokens of a window; 0 is the run's data.sequence_length, of a folder up to 1024 (0).");
+  add_precision_option(syntax.options, precision);
   add_device_option(syntax.options, device);
   add_average_option(syntax.options, average);
   add("json", po::bool_switch(&json), "Print {\"loss\", \"perplexity\", \"tokens\"}.");
@@ -84,7 +85,8 @@ int eval_command(const std::vector<std::string>& arguments) {
   if (!operands) return 0;
 
   const Stream stream(make_device_pool(device_of_option(device)));
-  const TrainedRun run = open_model(operands->front(), stream, run_weights(average));
+  const TrainedRun run = open_model(operands->front(), stream, run_weights(average), precision);
+  const DType dtype = compute_in(*run.model, precision, stream);
   if (data.empty() && run.data.empty())
     throw UsageError(concat("hybrid eval: --data is missing: ", operands->front(),
                             " is a Hugging Face folder, which names none"));
@@ -93,7 +95,7 @@ int eval_command(const std::vector<std::string>& arguments) {
   const auto batches = batches_of(run, operands->front(), data,
                                   length == 0 ? run.config.data.sequence_length : length,
                                   Stream(make_host_pool(stream.device())), shards);
-  const EvaluationResult result = evaluate(*run.model, *batches, DType::kF32, stream);
+  const EvaluationResult result = evaluate(*run.model, *batches, dtype, stream);
   if (json) {
     JsonWriter out;
     out.begin_object();

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
@@ -19,19 +20,27 @@ void write_merged(const std::string& folder, const std::string& output, bool ave
             << brief(merged.largest_logit) << "\n";
 }
 
+void check_quantized_form(const std::string& form, bool is_of_adapters) {
+  if (is_of_adapters) throw UsageError("export: --quantize goes without --adapter and --merge");
+  if (std::ranges::count(frozen_base_names(), form) == 0 || !is_quantized_base(form))
+    throw UsageError(concat("export: --quantize: got ", form, ", want nf4, fp4 or int8"));
+}
+
 }  // namespace
 
 int export_command(const std::vector<std::string>& arguments) {
   std::string output;
+  std::string quantize;
   bool average = false, adapter = false, merge = false;
   CommandSyntax syntax{
       .name = "export",
-      .usage = "RUN --output HF_DIR [--adapter | --merge]",
+      .usage = "RUN|HF_DIR --output HF_DIR [--adapter | --merge | --quantize FORM]",
       .description =
           "Writes the model of a run's newest checkpoint as a Hugging Face folder, which\n"
           "transformers opens and `hybrid train --init-from` reads back. Of a run with adapters\n"
-          "(lora.rank): the adapters alone, as PEFT opens them, or merged into the weights.",
-      .operands = {"RUN"}};
+          "(lora.rank): the adapters alone, as PEFT opens them, or merged into the weights. A\n"
+          "Hugging Face folder is written anew, mostly to quantise it.",
+      .operands = {"RUN|HF_DIR"}};
   syntax.options.add_options()("output", po::value(&output)->required()->value_name("HF_DIR"),
                                "Folder to make.");
   syntax.options.add_options()("adapter", po::bool_switch(&adapter),
@@ -39,17 +48,21 @@ int export_command(const std::vector<std::string>& arguments) {
   syntax.options.add_options()(
       "merge", po::bool_switch(&merge),
       "Write the weights with the adapters merged into them, from the base's own files.");
+  syntax.options.add_options()("quantize", po::value(&quantize)->value_name("FORM"),
+                               "Write products as bitsandbytes has them: nf4, fp4 or int8.");
   add_average_option(syntax.options, average);
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 
   if (adapter && merge) throw UsageError("export: --adapter and --merge are both given; give one");
+  if (!quantize.empty()) check_quantized_form(quantize, adapter || merge);
   if (merge) {
     write_merged(operands->front(), output, average);
     return 0;
   }
   const Stream stream(MemoryPool::create("device"));
-  const TrainedRun run = open_model(operands->front(), stream, run_weights(average));
+  const TrainedRun run = open_model(operands->front(), stream, run_weights(average),
+                                    quantize.empty() ? "fp32" : quantize);
   if (adapter) {
     export_adapter(run, output, stream);
     std::cerr << "wrote " << output << " from step " << run.step << "\n";

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -16,13 +17,14 @@ const std::vector<std::string>& fine_tuning_methods() {
   return names;
 }
 
-HybridTrainerConfig fine_tuning_config(const ModelConfig& model, const std::string& method) {
+HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
+                                       const std::string& method) {
   if (std::ranges::count(fine_tuning_methods(), method) == 0)
     throw UsageError(choice_problem("--method", method, fine_tuning_methods()));
   HybridTrainerConfig config;
-  config.model = model;
+  config.model = read_hugging_face_model_config(folder, 0);
   config.data.layout = "packed";
-  config.data.sequence_length = std::min(kLongestRow, model.context);
+  config.data.sequence_length = std::min(kLongestRow, config.model.context);
   config.data.batch_size = 4;
   config.optimizer.name = "adamw";
   config.optimizer.learning_rate = 2e-5;
@@ -31,7 +33,8 @@ HybridTrainerConfig fine_tuning_config(const ModelConfig& model, const std::stri
   config.optimizer.learning_rate = 2e-4;
   config.lora.rank = 16;
   config.lora.alpha = 32;
-  config.lora.base = method == "qlora" ? "nf4" : "bf16";
+  const std::string held = quantization_of_hugging_face(folder);
+  config.lora.base = method != "qlora" ? "bf16" : held.empty() ? "nf4" : held;
   return config;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,9 @@ namespace hybrid_trainer {
 /// full: all weights; lora: adapters beside weights in 16 bits; qlora: beside weights in 4 bits.
 const std::vector<std::string>& fine_tuning_methods();
 
-/// What a fine-tuning run of a model begins with, by a method; --set changes it. Throws UsageError.
-HybridTrainerConfig fine_tuning_config(const ModelConfig& model, const std::string& method);
+/// What a fine-tuning run of a Hugging Face folder begins with, by a method; --set changes it. Weights
+/// that are quantised already stay so with qlora. Throws UsageError, MissingInput, DataError.
+HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
+                                       const std::string& method);
 
 }  // namespace hybrid_trainer

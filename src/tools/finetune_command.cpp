@@ -86,9 +86,8 @@ HybridTrainerConfig config_of(FineTuning& asked) {
                             " is missing; want --model HF_DIR --data FILE --run RUN"));
   if (!fs::is_regular_file(asked.data))
     throw MissingInput(concat(asked.data, ": want a file of examples, one JSON object a line"));
-  HybridTrainerConfig config = build_config(
-      asked.source,
-      fine_tuning_config(read_hugging_face_model_config(asked.model, 0), asked.method));
+  HybridTrainerConfig config =
+      build_config(asked.source, fine_tuning_config(asked.model, asked.method));
   if (asked.method != "full" && !config.lora.is_on())
     throw UsageError(concat("hybrid finetune: --method ", asked.method, " and --set lora.rank=0, ",
                             "which trains no adapters; want a rank above 0, or --method full"));

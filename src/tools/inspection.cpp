@@ -121,6 +121,8 @@ void describe_model(json::object& found, const fs::path& path) {
     found["family"] = find_family(model.family).title;
     found["supported"] = true;
     found["model"] = model_object(model);
+    const std::string form = quantization_of_hugging_face(path);
+    if (!form.empty()) found["quantization"] = form;
   } catch (const DataError& error) {
     found["supported"] = false;
     found["problem"] = error.what();

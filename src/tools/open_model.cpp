@@ -20,23 +20,40 @@ TrainedRun with_windows(TrainedRun opened) {
 
 }  // namespace
 
+void add_precision_option(po::options_description& options, std::string& precision) {
+  options.add_options()(
+      "precision", po::value(&precision)->value_name("P"),
+      "What is multiplied: fp32 or bf16; or bf16 with the matrices held as lora.base "
+      "says by int8, fp4 or nf4 (fp32).");
+}
+
 void add_average_option(po::options_description& options, bool& average) {
   options.add_options()("average", po::bool_switch(&average),
                         "Read the mean of the weights (training.average_weights), not the last.");
 }
 
 TrainedRun open_model(const std::string& folder, const Stream& stream, RunWeights weights,
-                      const std::string& form) {
+                      const std::string& precision) {
+  if (std::ranges::count(frozen_base_names(), precision) == 0)
+    throw UsageError(choice_problem("--precision", precision, frozen_base_names()));
   set_threads(processor_info().cores);
   if (!RunPaths{folder}.hold_a_run() && HuggingFaceWeights::are_meant(folder)) {
     if (weights == RunWeights::kAverage)
       throw UsageError(concat("--average: ", folder, " is a Hugging Face folder, not a run"));
-    return with_windows(load_hugging_face_folder(folder, form, stream));
+    return with_windows(load_hugging_face_folder(folder, precision, stream));
   }
-  if (holds_adapter(folder)) return with_windows(load_adapter_folder(folder, stream));
-  TrainedRun run = load_trained_run(folder, stream, model_families(), weights);
+  if (holds_adapter(folder)) return with_windows(load_adapter_folder(folder, precision, stream));
+  std::optional<std::string> form;
+  if (is_quantized_base(precision)) form = precision;
+  TrainedRun run = load_trained_run(folder, stream, model_families(), weights, form);
   for (const std::string& warning : run.warnings) std::cerr << "warning: " << warning << "\n";
   return run;
+}
+
+DType compute_in(LanguageModel& model, const std::string& precision, const Stream& stream) {
+  const DType dtype = precision == "fp32" ? DType::kF32 : DType::kBF16;
+  model.visit_parameters([&](Parameter& parameter) { parameter.compute_in(dtype, stream); });
+  return dtype;
 }
 
 }  // namespace hybrid_trainer

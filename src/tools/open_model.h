@@ -9,11 +9,17 @@ namespace hybrid_trainer {
 
 /// The model of a run's folder or of a Hugging Face folder, using all cores; skipped checkpoints are
 /// reported on standard error. Of a Hugging Face folder step is 0, data empty, and
-/// config.data.sequence_length at most 1024 of its context; its weights are held as lora.base `form`
-/// says. Throws like load_trained_run and
-/// read_hugging_face_weights.
+/// config.data.sequence_length at most 1024 of its context. `precision`, a name of lora.base, says how
+/// a folder's weights are held; those of a run only where it is one that quantises them, else they
+/// stay as they were trained. Throws UsageError for another precision, and like load_trained_run and read_hugging_face_weights.
 TrainedRun open_model(const std::string& folder, const Stream& stream,
-                      RunWeights weights = RunWeights::kLast, const std::string& form = "fp32");
+                      RunWeights weights = RunWeights::kLast,
+                      const std::string& precision = "fp32");
+
+/// Adds --precision, which open_model checks.
+void add_precision_option(po::options_description& options, std::string& precision);
+/// Sets what the model computes in, which is returned: f32 by fp32, else bf16.
+DType compute_in(LanguageModel& model, const std::string& precision, const Stream& stream);
 
 /// Adds --average, which says which weights are read.
 void add_average_option(po::options_description& options, bool& average);

@@ -57,9 +57,7 @@ HybridTrainerConfig config_of(const Asked& asked) {
   HybridTrainerConfig config =
       asked.method.empty()
           ? build_config(asked.source)
-          : build_config(
-                asked.source,
-                fine_tuning_config(read_hugging_face_model_config(asked.model, 0), asked.method));
+          : build_config(asked.source, fine_tuning_config(asked.model, asked.method));
   if (!asked.model.empty())
     config.model = read_hugging_face_model_config(asked.model, config.model.dropout);
   if (config.model.vocabulary == 0) {

@@ -70,11 +70,10 @@ struct Opened {
   DType dtype;
   Opened(const std::string& folder, const SampleOptions& options, const Stream& stream)
       : run(open_model(folder, stream, run_weights(options.average), options.precision)),
-        dtype(options.precision == "bf16" ? DType::kBF16 : DType::kF32) {
+        dtype(compute_in(*run.model, options.precision, stream)) {
     if (!run.tokenizer)
       throw DataError(
           concat(folder, " has no tokenizer; its data came without one, so text cannot be made"));
-    run.model->visit_parameters([&](Parameter& parameter) { parameter.compute_in(dtype, stream); });
   }
 };
 
@@ -155,8 +154,7 @@ CommandSyntax sample_syntax(SampleOptions& options) {
   const auto draft_tokens = [&](std::int64_t count) { options.draft_tokens = count; };
   add("draft-tokens", po::value<std::int64_t>()->value_name("K")->notifier(draft_tokens),
       "With --draft: tokens drafted at a time, 1 to 64; else as many as are fastest.");
-  add("precision", po::value(&options.precision)->value_name("P"),
-      "What is multiplied: fp32 or bf16 (fp32).");
+  add_precision_option(syntax.options, options.precision);
   add_device_option(syntax.options, options.device);
   add_average_option(syntax.options, options.average);
   add("seed", po::value(&options.seed)->value_name("S"), "Whole number from 0 on (0).");
@@ -167,9 +165,6 @@ void check(const SampleOptions& options) {
   if (options.seed < 0) throw UsageError(concat("seed: got ", options.seed, ", want 0 or more"));
   if (options.prompted + !options.prompts.empty() + options.chat != 1)
     throw UsageError("hybrid sample: want one of --prompt TEXT, --prompts FILE and --chat");
-  if (options.precision != "fp32" && options.precision != "bf16")
-    throw UsageError(
-        concat("hybrid sample: --precision: got ", options.precision, ", want fp32 or bf16"));
   if (options.draft_tokens && options.draft.empty())
     throw UsageError("hybrid sample: --draft-tokens goes with --draft");
   if (options.draft_tokens && (*options.draft_tokens < 1 || *options.draft_tokens > 64))

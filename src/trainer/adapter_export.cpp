@@ -18,6 +18,13 @@ void require_adapters(const TrainedRun& run) {
     throw ConfigError({"lora.rank: the run has 0, so there are no adapters to export"});
 }
 
+void require_plain_base(const std::filesystem::path& base) {
+  const std::string form = base.empty() ? "" : quantization_of_hugging_face(base);
+  if (form.empty()) return;
+  throw DataError(concat(base.string(), ": its weights are quantised (", form, "), so adapters ",
+                         "cannot be merged into them; export them with --adapter"));
+}
+
 /// Of random tokens; padding columns too.
 std::vector<float> probe_logits(LanguageModel& model, const Stream& stream) {
   const std::int64_t length = std::min(kProbeTokens, model.config().context);
@@ -51,13 +58,14 @@ MergedExport export_merged(const std::filesystem::path& folder, const std::files
     before = probe_logits(*run.model, stream);
   }
   const TrainedRun run = load_trained_run(folder, stream, registry, weights, "fp32");
+  require_plain_base(run.base);
   if (!run.base.empty()) result.dtype = dtype_of_hugging_face_weights(run.base);
   merge_adapters(*run.model, stream);
   export_hugging_face(*run.model, run.tokenizer.get(), output, stream, registry, result.dtype);
   read_hugging_face_weights(
       output, *run.model,
-      [&](Parameter& parameter, const Tensor& values) {
-        parameter.set_storage(std::make_unique<ResidentWeight>(values));
+      [&](Parameter& parameter, const FolderWeight& weight) {
+        parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
       },
       registry);
   const std::vector<float> after = probe_logits(*run.model, stream);

@@ -12,6 +12,7 @@
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/memory/weight_average.h"
+#include "src/trainer/frozen_weights.h"
 #include "src/trainer/run_base.h"
 #include "src/trainer/run_model.h"
 
@@ -165,6 +166,8 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
       wait_for_copy(parameter.home_master(), saved, stream);
     }
   });
+  if (frozen_form && !run.config.lora.is_on())
+    hold_all_frozen(*run.model, *frozen_form, stream, registry);
   return run;
 }
 
@@ -172,13 +175,14 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
                                     const Stream& stream, const ModelRegistry& registry) {
   TrainedRun opened;
   opened.config.model = read_hugging_face_model_config(folder, 0, registry);
-  opened.model = make_frozen_model(opened.config.model, folder, form, stream, registry);
+  opened.model =
+      make_frozen_model(opened.config.model, folder, form_held(folder, form), stream, registry);
   open_tokenizer(opened, folder);
   return opened;
 }
 
-TrainedRun load_adapter_folder(const fs::path& folder, const Stream& stream,
-                               const ModelRegistry& registry) {
+TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
+                               const Stream& stream, const ModelRegistry& registry) {
   const AdapterFolder adapter = read_adapter_config(folder);
   if (!fs::exists(fs::path(adapter.base) / "config.json")) {
     throw MissingInput(concat(folder.string(), ": the adapter is of \"", adapter.base,
@@ -189,6 +193,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const Stream& stream,
   run.base = adapter.base;
   run.config.model = read_hugging_face_model_config(run.base, 0, registry);
   run.config.lora = adapter.config;
+  run.config.lora.base = form_held(run.base, form);
   try {
     run.model = make_run_model(run.config, run.base, stream, registry);
   } catch (const ConfigError& error) {

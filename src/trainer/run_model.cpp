@@ -5,8 +5,8 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/memory/device_map.h"
-#include "hybrid_trainer/memory/four_bit_weight.h"
 #include "hybrid_trainer/models/lora.h"
+#include "src/trainer/frozen_weights.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -24,23 +24,18 @@ std::unique_ptr<LanguageModel> make_frozen(const HybridTrainerConfig& config,
                                 : MemoryPool::create("nowhere", {}, simulated_memory({})));
   auto model = make_model(config.model, seed, first, registry);
   const HuggingFaceLayout& layout = find_family(config.model.family, registry).hugging_face;
-  const auto hold = [&](Parameter& parameter, const Tensor& values) {
-    const MemoryLabel label(parameter.name());
-    parameter.freeze();
-    if (config.lora.base == "nf4" && is_matrix(parameter.role())) {
-      std::vector<std::int64_t> rows;
-      for (const FileTensor& part : layout.tensors(parameter, model->config()))
-        rows.push_back(part.rows());
-      return parameter.set_storage(
-          std::make_unique<FourBitWeight>(values, rows, home_of(parameter)));
-    }
-    const bool is_short = config.lora.base != "fp32" && parameter.role() != Role::kVector;
-    parameter.set_storage(std::make_unique<FrozenRealWeight>(
-        values, is_short ? DType::kBF16 : DType::kF32, home_of(parameter)));
-  };
   if (folder) {
-    read_hugging_face_weights(*folder, *model, hold, registry);
+    if (is_quantized_base(config.lora.base)) form_held(*folder, config.lora.base);  // or throws
+    const std::string in_folder = quantization_of_hugging_face(*folder);
+    const auto take = [&](Parameter& parameter, const FolderWeight& weight) {
+      hold_frozen(parameter, weight, config.lora.base, in_folder, *model, layout,
+                  home_of(parameter));
+    };
+    read_hugging_face_weights(*folder, *model, take, registry);
   } else {
+    const auto hold = [&](Parameter& parameter, const Tensor& values) {
+      hold_frozen(parameter, values, config.lora.base, *model, layout, home_of(parameter));
+    };
     model->visit_parameters(
         [&](Parameter& parameter) { hold(parameter, parameter.home_master()); });
   }

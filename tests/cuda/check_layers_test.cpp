@@ -1,4 +1,5 @@
 #include "hybrid_trainer/kernels/attention.h"
+#include "hybrid_trainer/kernels/eight_bit.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/four_bit.h"
 #include "hybrid_trainer/kernels/low_rank.h"
@@ -96,6 +97,11 @@ const std::vector<DeviceCase> kDecoders{
      {{"values", kRow}, {"codes", {2}, DType::kU8}, {"levels", kOne, DType::kU8}, {"scales", kOne}},
      [](const Tensors& t, const Stream& s) {
        dequantize_four_bit(t[0], {t[1], t[2], t[3]}, s);
+     }},
+    {"dequantize_eight_bit",
+     {{"values", {3, 4}}, {"codes", {3, 4}, DType::kI8}, {"magnitudes", {3}}},
+     [](const Tensors& t, const Stream& s) {
+       dequantize_eight_bit(t[0], {t[1], t[2]}, s);
      }},
     {"gated_backward",
      {{"dx", {3, 8}}, {"dy", {3, 4}}, {"x", {3, 8}}},

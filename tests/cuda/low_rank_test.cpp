@@ -1,5 +1,6 @@
 #include "hybrid_trainer/kernels/low_rank.h"
 
+#include "hybrid_trainer/kernels/eight_bit.h"
 #include "hybrid_trainer/kernels/four_bit.h"
 #include "hybrid_trainer/kernels/weight_decomposition.h"
 #include "tests/cuda/cuda_case.h"
@@ -71,7 +72,27 @@ TEST(CudaFourBit, IsLikeTheProcessors) {
                       0, concat(count, " ", name_of(dtype)), [](const Tensors& t, const Stream& s) {
                         dequantize_four_bit(t[0], {t[1], t[2], t[3], 0.3f}, s);
                       });
+      expect_like_cpu({random_tensor({count}, dtype, 1, host), bytes((count + 1) / 2, 2),
+                       random_tensor({blocks}, DType::kF32, 4, host)},
+                      0, concat("fp4 ", count, " ", name_of(dtype)),
+                      [](const Tensors& t, const Stream& s) {
+                        dequantize_four_bit(t[0], {t[1], {}, t[2], 0, FourBitType::kFloat}, s);
+                      });
     }
+  }
+}
+
+TEST(CudaEightBit, IsLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  const Tensor codes = Tensor::empty({13, 70}, DType::kI8, MemoryKind::kParameters, host);
+  for (std::int64_t i = 0; i < codes.elements(); ++i)
+    codes.data<std::int8_t>()[i] = static_cast<std::int8_t>(i % 255 - 127);
+  for (const DType dtype : kRealTypes) {
+    expect_like_cpu(
+        {random_tensor({13, 70}, dtype, 1, host), codes, random_tensor({13}, DType::kF32, 2, host)},
+        0, name_of(dtype), [](const Tensors& t, const Stream& s) {
+          dequantize_eight_bit(t[0], {t[1], t[2]}, s);
+        });
   }
 }
 

@@ -1,13 +1,33 @@
 #!/usr/bin/env python3
 """Writes four_bit.safetensors beside itself: numbers, what bitsandbytes makes of them in 4 bits (NF4) with its magnitudes quantised
 too, by the reference in PyTorch of its default backend (repeated here for
-the magnitudes, where its processor backend looks codes up in a coarser table), and what it makes of that again."""
+the magnitudes, where its processor backend looks codes up in a coarser table), and what it makes of that again; the same in FP4, and a matrix in 8 bits by rows."""
 
 import pathlib
 
 import bitsandbytes.functional as functional
 import torch
+from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
 from safetensors.torch import save_file
+
+
+def of_fp4(values, count, magnitudes, offset, levels, scales):
+    """The same in FP4, and from f32 magnitudes that are not quantised themselves."""
+    packed, same = torch.ops.bitsandbytes.quantize_4bit.default(values.float(), 64, "fp4", torch.uint8)
+    assert torch.equal(magnitudes, same)
+    code = functional.get_4bit_type("fp4", device="cpu")
+    inner = functional.QuantState(absmax=scales, code=functional.create_dynamic_map(), blocksize=256, dtype=torch.float32)
+    nested = functional.dequantize_blockwise(levels, inner) + offset
+
+    def again(sizes):  # the processor's own kernel has other last bits where it uses AVX-512
+        return _dequantize_4bit_compute(packed.reshape(-1), sizes, code, 64, values.shape, torch.float32)
+
+    return {
+        f"{count}.magnitudes": magnitudes,
+        f"{count}.fp4.codes": packed.flatten(),
+        f"{count}.fp4.again": again(nested),
+        f"{count}.fp4.plain": again(magnitudes),
+    }
 
 
 def blockwise(values, code, size):
@@ -50,5 +70,13 @@ for count in (63, 64, 65, 129, 16_650):
     of = f"{count}."
     tensors |= {of + "values": values, of + "codes": packed.flatten(), of + "levels": levels, of + "scales": scales}
     tensors |= {of + "offset": offset.reshape(1), of + "again": functional.dequantize_4bit(packed, state)}
+    tensors |= of_fp4(values, count, magnitudes, offset, levels, scales)
+torch.manual_seed(8)
+values = torch.randn(37, 50) * torch.rand(37, 1).mul(3).exp() * 0.02
+values[5] = torch.arange(50) - 24.5  # halves of the unit
+values[5, 0] = 127
+codes, magnitudes, _ = torch.ops.bitsandbytes.int8_vectorwise_quant.default(values)
+tensors |= {"int8.values": values, "int8.codes": codes, "int8.magnitudes": magnitudes}
+tensors |= {"int8.again": functional.int8_vectorwise_dequant(codes, magnitudes)}
 save_file(tensors, pathlib.Path(__file__).parent / "four_bit.safetensors")
 print({name: tuple(tensor.shape) for name, tensor in tensors.items() if name.startswith("16650")})

@@ -122,7 +122,10 @@ TEST_F(FamilyKeys, WhatCannotBeHonouredIsRefusedByItsName) {
     expect_refused("llama", text, text.substr(1, text.find('"', 1) - 1) + ": got");
   }
   expect_refused("llama", R"("quantization_config": {"quant_method": "bitsandbytes"})",
-                 "quantization_config: the weights are quantised");
+                 "want those of bitsandbytes with load_in_4bit or load_in_8bit");
+  expect_refused("llama",
+                 R"("quantization_config": {"quant_method": "gptq", "load_in_4bit": true})",
+                 "quantization_config.quant_method: got \"gptq\", want \"bitsandbytes\"");
   EXPECT_NO_THROW(read("llama", R"("quantization_config": null, "pretraining_tp": 1,
                                     "eos_token_id": [1, 2], "attention_dropout": 0.0)"));
   expect_refused("gemma3_text", R"("use_bidirectional_attention": true)",

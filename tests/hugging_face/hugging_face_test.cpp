@@ -223,9 +223,11 @@ TEST_F(HuggingFace, ConfigKeysThatChangeTheMathematicsAreNamed) {
   expect_words(message_of([&] { read_hugging_face_model_config(stranger, 0); }),
                {"model_type", "gpt_neo", "want \"gpt2\"", "config.json"});
   const std::string quantized =
-      make_folder(weights, {{"quantization_config", boost::json::object{{"load_in_4bit", true}}}});
+      make_folder(weights, {{"quantization_config",
+                             boost::json::object{{"quant_method", "gptq"}, {"group_size", 128}}}});
   expect_words(message_of([&] { read_hugging_face_model_config(quantized, 0); }),
-               {"quantization_config", "the folder that they were made from"});
+               {"quantization_config.quant_method", "gptq", "bitsandbytes", "group_size",
+                "the folder that they were made from"});
   EXPECT_NO_THROW(read_hugging_face_model_config(
       make_folder(weights, {{"n_inner", 128},
                             {"activation_function", "gelu_pytorch_tanh"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
+#include <set>
 
 #include "tests/tools/hybrid_process.h"
 #include "tests/trainer/temporary_folder.h"
@@ -149,6 +150,15 @@ TEST(TrainedRun, AHuggingFaceFolderIsEvaluatedAndSampledAsTheRun) {
   EXPECT_NEAR(loss({"eval", "chat", "--data", "data", "--sequence-length", "16", "--json"}), of_run,
               1e-6);
   EXPECT_NE(loss({"eval", "run", "--sequence-length", "8", "--json"}), of_run);
+  std::set<double> losses{of_run};
+  for (const char* precision : {"bf16", "int8", "fp4", "nf4"}) {
+    const double changed = loss({"eval", "run", "--precision", precision, "--json"});
+    EXPECT_TRUE(losses.insert(changed).second) << precision;
+    EXPECT_NEAR(changed, of_run, 0.1) << precision;
+    EXPECT_EQ(loss({"eval", "chat", "--data", "data", "--sequence-length", "16", "--precision",
+                    precision, "--json"}),
+              changed);
+  }
   const auto text = [](const char* folder) {
     return in_trained_folder({"sample", folder, "--prompt", "Line", "--tokens", "20"}).output;
   };
@@ -163,10 +173,41 @@ TEST(TrainedRun, AHuggingFaceFolderIsEvaluatedAndSampledAsTheRun) {
         {"sample", "run"},
         {"sample", "run", "--prompt", "x", "--chat"},
         {"sample", "run", "--prompt", "x", "--system", "y"},
-        {"sample", "run", "--prompt", "x", "--precision", "fp8"}}) {
+        {"sample", "run", "--prompt", "x", "--precision", "fp8"},
+        {"eval", "run", "--precision", "nf5"}}) {
     EXPECT_EQ(run_hybrid(trained_folder(), bad).exit_code, 64) << bad.front();
   }
   EXPECT_EQ(run_hybrid(trained_folder(), {"sample", "run", "--chat"}).exit_code, 65);
+}
+
+TEST(TrainedRun, IsExportedInBitsandbytesFormsAndOpenedAgain) {
+  const auto loss = [](const std::vector<std::string>& arguments) {
+    return only_object(in_trained_folder(arguments).output).at("loss").to_number<double>();
+  };
+  for (const std::string form : {"int8", "fp4", "nf4"}) {
+    fs::remove_all(trained_folder() / form);
+    in_trained_folder({"export", "run", "--output", form, "--quantize", form});
+    EXPECT_EQ(loss({"eval", form, "--data", "data", "--sequence-length", "16", "--precision",
+                    "bf16", "--json"}),
+              loss({"eval", "run", "--precision", form, "--json"}));
+    const auto found = only_object(in_trained_folder({"inspect", form, "--json"}).output);
+    EXPECT_EQ(found.at("quantization").as_string(), form);
+    fs::copy(trained_folder() / "data/tokenizer.json", trained_folder() / form);
+    write_text(trained_folder() / "line.jsonl",
+               "{\"text\": \"Line\"}\n{\"text\": \"Li\"}\n{\"text\": \"ne\"}\n");
+    fs::remove_all(trained_folder() / "tuned");
+    in_trained_folder({"finetune", "--model", form, "--data", "line.jsonl", "--run", "tuned",
+                       "--method", "qlora", "--set", "training.steps=1"});
+    const auto config = boost::json::parse(read_text(trained_folder() / "tuned/config.json"));
+    EXPECT_EQ(config.at("lora").at("base").as_string(), form);
+  }
+  for (const std::vector<std::string>& bad :
+       {std::vector<std::string>{"--quantize", "bf16"}, {"--quantize", "nf4", "--merge"}}) {
+    std::vector<std::string> arguments{"export", "run", "--output", "bad"};
+    arguments.insert(arguments.end(), bad.begin(), bad.end());
+    EXPECT_EQ(run_hybrid(trained_folder(), arguments).exit_code, 64);
+    EXPECT_FALSE(fs::exists(trained_folder() / "bad"));
+  }
 }
 
 TEST(TrainedRun, PromptsOfAFileAreAnsweredInOrderWithOrWithoutADraft) {

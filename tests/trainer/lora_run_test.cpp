@@ -123,6 +123,28 @@ TEST_F(LoraRunTest, WhereTheWeightsLieChangesNoBitOfAnyVariant) {
   }
 }
 
+TEST_F(LoraRunTest, AFolderThatIsQuantizedIsTrainedBesideAsItIs) {
+  HybridTrainerConfig config = tiny_lora();
+  config.training.steps = 6;
+  config.checkpoint.every_steps = 6;
+  for (const std::string& form : frozen_base_names()) {
+    if (!is_quantized_base(form)) continue;
+    config.lora.base = form;
+    const fs::path plain = base(5), quantized = scratch_ / ("in_" + form);
+    const TrainedRun opened = load_hugging_face_folder(plain, form, stream_);
+    export_hugging_face(*opened.model, nullptr, quantized, stream_);
+    train(config, scratch_ / ("beside_" + form), quantized);
+    train(config, scratch_ / ("plain_" + form), plain);
+    EXPECT_EQ(newest_checkpoint_digest(scratch_ / ("beside_" + form)),
+              newest_checkpoint_digest(scratch_ / ("plain_" + form)));
+    EXPECT_THROW(
+        export_merged(scratch_ / ("beside_" + form), scratch_ / "merged", RunWeights::kLast),
+        DataError);
+    config.lora.base = form == "nf4" ? "int8" : "nf4";
+    EXPECT_THROW(train(config, scratch_ / "other", quantized), DataError);
+  }
+}
+
 TEST_F(LoraRunTest, LateUpdatesAreOfAdaptersAlone) {
   HybridTrainerConfig config = tiny_lora();
   config.phases.ingredient = "optimizer_state";
@@ -180,7 +202,7 @@ TEST_F(LoraRunTest, ExportedAdaptersAreTheRunAndGoOnFromThere) {
   train(config, scratch_ / "run", from);
   const TrainedRun trained = load_trained_run(scratch_ / "run", stream_);
   export_adapter(trained, scratch_ / "adapter", stream_);
-  const TrainedRun opened = load_adapter_folder(scratch_ / "adapter", stream_);
+  const TrainedRun opened = load_adapter_folder(scratch_ / "adapter", "fp32", stream_);
   EXPECT_EQ(logits(opened), logits(trained));
   config.lora = read_adapter_config(scratch_ / "adapter").config;
   train(config, scratch_ / "more", from, false, scratch_ / "adapter");

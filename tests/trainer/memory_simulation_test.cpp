@@ -157,9 +157,14 @@ TEST(MemorySimulation, KnowsAdaptersAndTheirFrozenWeights) {
   config.mixed_precision.full = config.mixed_precision.warmup = "bf16";
   expect_as_measured(config);
   EXPECT_LT(parameters(config), in_f32 * 3 / 5) << "no other copy is kept";
-  config.lora.base = "nf4";
+  config.lora.base = "int8";
   expect_as_measured(config);
-  EXPECT_LT(parameters(config), in_f32 * 3 / 10);
+  EXPECT_LT(parameters(config), in_f32 * 4 / 10);
+  for (const char* four_bits : {"nf4", "fp4"}) {
+    config.lora.base = four_bits;
+    expect_as_measured(config);
+    EXPECT_LT(parameters(config), in_f32 * 3 / 10);
+  }
 }
 
 TEST(MemorySimulation, KnowsUpdatesWithinBackward) {

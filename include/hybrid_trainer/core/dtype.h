@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer {
 
-enum class DType { kF32, kBF16, kI32, kU16, kU8, kF64 };
+enum class DType { kF32, kBF16, kI32, kU16, kU8, kF64, kI8 };
 
 std::size_t size_of(DType dtype);
 const char* name_of(DType dtype);
@@ -50,6 +50,10 @@ struct DTypeOf<std::int32_t> {
 template <>
 struct DTypeOf<std::uint16_t> {
   static constexpr DType value = DType::kU16;
+};
+template <>
+struct DTypeOf<std::int8_t> {
+  static constexpr DType value = DType::kI8;
 };
 template <>
 struct DTypeOf<std::uint8_t> {

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/hugging_face/folder_weight.h"
 #include "hybrid_trainer/models/model_family.h"
 
 namespace hybrid_trainer {
@@ -12,7 +13,9 @@ namespace hybrid_trainer {
 /// layouts.
 
 /// Writes config.json, generation_config.json and model.safetensors (the family's names and
-/// layouts, no padding rows), tensors rounded to `dtype`, f32 or bf16; adapters are left out; and the tokenizer's files where there is one and it is a BPE. The
+/// layouts, no padding rows), tensors rounded to `dtype`, f32 or bf16; adapters are left out; weights that
+/// are quantised as they are held, by bitsandbytes' keys, with embedding and head in bf16 and vectors in
+/// f32 then; and the tokenizer's files where there is one and it is a BPE. The
 /// folder appears whole or not at all. Throws CannotCreate where `folder` exists and is not empty
 /// or cannot be made, DataError where the tokenizer does not belong to the model, IoError.
 void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer,
@@ -38,8 +41,8 @@ void read_hugging_face_weights(const std::filesystem::path& folder, LanguageMode
                                const Stream& stream,
                                const ModelRegistry& registry = model_families());
 
-/// Takes the values of one weight, f32 in its shape on the host, padding rows 0.
-using WeightTaker = std::function<void(Parameter& parameter, const Tensor& values)>;
+/// Takes one weight.
+using WeightTaker = std::function<void(Parameter& parameter, const FolderWeight& weight)>;
 /// The same, one weight after the other: a model whose own weights need no memory.
 void read_hugging_face_weights(const std::filesystem::path& folder, LanguageModel& model,
                                const WeightTaker& take,

@@ -7,13 +7,15 @@
 
 namespace hybrid_trainer::kernels {
 
-// Numbers quantised to 4 bits each, NormalFloat 4, as bitsandbytes does it: blocks of 64 with one
-// magnitude, which is quantised itself, to one byte beside an offset, in blocks of 256 with one f32
-// scale: 0.516 bytes a number. Source: Dettmers et al. 2023, "QLoRA", sections 3 and 4.
+// Numbers quantised to 4 bits each, as bitsandbytes does it: blocks of 64 with one magnitude, which is
+// f32 (0.563 bytes a number) or quantised itself, to one byte beside an offset, in blocks of 256 with
+// one f32 scale (0.516). Source: Dettmers et al. 2023, "QLoRA", sections 3 and 4.
 
 constexpr std::int64_t kFourBitBlock = 64, kFourBitLevelBlock = 256;
 
-/// What the codes stand for, times the block's magnitude.
+/// What the codes stand for, times the block's magnitude: NormalFloat 4, equally likely values of a
+/// normal distribution; or 4-bit floating point of a sign, two bits of exponent and one of fraction.
+enum class FourBitType { kNormal, kFloat };
 constexpr std::array<float, 16> kFourBitValues{-1.0f,
                                                -0.6961928009986877f,
                                                -0.5250730514526367f,
@@ -31,20 +33,28 @@ constexpr std::array<float, 16> kFourBitValues{-1.0f,
                                                0.7229568362236023f,
                                                1.0f};
 
+constexpr std::array<float, 16> kFourBitFloats{
+    0.0f, 0.0625f / 12,  8.0f / 12,  12.0f / 12,  4.0f / 12,  6.0f / 12,  2.0f / 12,  3.0f / 12,
+    0.0f, -0.0625f / 12, -8.0f / 12, -12.0f / 12, -4.0f / 12, -6.0f / 12, -2.0f / 12, -3.0f / 12};
+constexpr const std::array<float, 16>& four_bit_values(FourBitType type) {
+  return type == FourBitType::kNormal ? kFourBitValues : kFourBitFloats;
+}
+
 /// What the levels stand for, ascending, times their block's scale: a dynamic tree of seven decades.
 extern const std::array<float, 256> kFourBitLevels;
 
 struct FourBitTensors {
   Tensor codes;   // u8, two numbers each, the first one in the upper half
-  Tensor levels;  // u8, one for each block
-  Tensor scales;  // f32, one for each kFourBitLevelBlock blocks
+  Tensor levels;  // u8, one for each block; undefined: the scales are the magnitudes
+  Tensor scales;  // f32, one for each kFourBitLevelBlock blocks, or for each block
   float offset = 0;
-  /// For so many numbers, without values.
-  static FourBitTensors empty(std::int64_t count, const Stream& stream);
+  FourBitType type = FourBitType::kNormal;
+  /// For so many numbers, without values, with levels.
+  static FourBitTensors empty(std::int64_t count, FourBitType type, const Stream& stream);
 };
 
-/// values = value of the code · (value of the level · scale + offset), products and sum rounded to
-/// f32. values: f32 or bf16, of any shape. Bit-identical on every device.
+/// values = value of the code · (value of the level · scale + offset), or · scale, products and sum
+/// rounded to f32. values: f32 or bf16, of any shape. Bit-identical on every device.
 void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

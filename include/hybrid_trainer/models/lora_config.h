@@ -12,6 +12,8 @@ inline constexpr const char* kAllLinear = "all-linear";
 
 /// Of lora.base.
 const std::vector<std::string>& frozen_base_names();
+/// Whether it holds products in fewer than 16 bits.
+bool is_quantized_base(const std::string& name);
 
 /// Trains adapters of low rank beside frozen weights.
 struct LoraConfig {
@@ -49,9 +51,10 @@ struct LoraConfig {
               {"lora", "rslora", "dora"}});
     visit(Field{
         "base", self.base,
-        "How the frozen weights are held: fp32; bf16, to which they are rounded once; or nf4: "
-        "products in 4 bits, as bitsandbytes has them with double quantisation, embedding "
-        "and head in bf16. Computed in another precision they are converted for the time "
+        "How the frozen weights are held: fp32; bf16, to which they are rounded once; or products "
+        "quantised as bitsandbytes does, embedding and head in bf16: int8, 8 bits by rows; fp4 or "
+        "nf4, 4 bits in blocks of 64 with double quantisation. Computed in another precision they "
+        "are converted for the time "
         "of a product.",
         Range{}, frozen_base_names()});
   }

@@ -57,6 +57,8 @@ class Parameter {
   }
   /// The masters where they lie, for copies (see WeightStorage::home_master).
   Tensor home_master() const { return storage_->home_master(); }
+  /// How the values are held.
+  const WeightStorage& storage() const { return *storage_; }
   /// Gives the values another home.
   void set_storage(std::unique_ptr<WeightStorage> storage) { storage_ = std::move(storage); }
   /// In which dtype products read it from now on; vectors stay f32.

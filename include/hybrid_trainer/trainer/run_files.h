@@ -66,7 +66,7 @@ TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stre
                             const ModelRegistry& registry = model_families(),
                             RunWeights weights = RunWeights::kLast);
 
-/// The same with a lora.base of its own.
+/// The same with a lora.base of its own, by which a run without adapters holds its weights too.
 TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream,
                             const ModelRegistry& registry, RunWeights weights,
                             const std::optional<std::string>& frozen_form);
@@ -78,8 +78,9 @@ TrainedRun load_hugging_face_folder(const std::filesystem::path& folder, const s
                                     const ModelRegistry& registry = model_families());
 
 /// A folder of PEFT over the Hugging Face folder that it names; that one's tokenizer, unless the
-/// adapter has its own. Throws MissingInput, DataError.
-TrainedRun load_adapter_folder(const std::filesystem::path& folder, const Stream& stream,
+/// adapter has its own; weights as for load_hugging_face_folder. Throws MissingInput, DataError.
+TrainedRun load_adapter_folder(const std::filesystem::path& folder, const std::string& form,
+                               const Stream& stream,
                                const ModelRegistry& registry = model_families());
 
 }  // namespace hybrid_trainer

@@ -1,12 +1,14 @@
-#include "hybrid_trainer/memory/four_bit_weight.h"
+#include "hybrid_trainer/memory/four_bit_quantization.h"
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace hybrid_trainer {
 namespace {
 
-using kernels::FourBitTensors, kernels::kFourBitBlock, kernels::kFourBitLevelBlock;
+using kernels::FourBitTensors, kernels::FourBitType, kernels::kFourBitBlock,
+    kernels::kFourBitLevelBlock;
 
 /// The number of middles between neighbours that are below x.
 template <std::size_t kCount>
@@ -20,6 +22,29 @@ constexpr std::array<float, kCount - 1> middles_of(const std::array<float, kCoun
   std::array<float, kCount - 1> middles{};
   for (std::size_t i = 0; i + 1 < kCount; ++i) middles[i] = (values[i] + values[i + 1]) / 2;
   return middles;
+}
+
+/// Of a table of codes.
+struct FourBitOrder {
+  std::array<std::uint8_t, 16>
+      codes{};  // by what they stand for, ascending; of equals the lower one
+  std::array<float, 15> middles{};
+};
+
+constexpr FourBitOrder order_of(const std::array<float, 16>& values) {
+  FourBitOrder order;
+  std::array<float, 16> sorted{};
+  for (std::size_t code = 0; code < 16; ++code) {
+    std::size_t at = code;
+    for (; at > 0 && sorted[at - 1] > values[code]; --at) {
+      sorted[at] = sorted[at - 1];
+      order.codes[at] = order.codes[at - 1];
+    }
+    sorted[at] = values[code];
+    order.codes[at] = static_cast<std::uint8_t>(code);
+  }
+  order.middles = middles_of(sorted);
+  return order;
 }
 
 /// Calls encode(i, x) with each number over the largest magnitude of its block, which is returned for
@@ -52,17 +77,19 @@ Tensor tensor_of(const void* values, std::int64_t count, DType dtype, const Stre
 
 }  // namespace
 
-FourBitTensors quantize_four_bit(const Tensor& values, const Stream& home) {
-  static constexpr auto kCodeMiddles = middles_of(kernels::kFourBitValues);
+FourBitTensors quantize_four_bit(const Tensor& values, FourBitType type, const Stream& home) {
+  static constexpr FourBitOrder kNormals = order_of(kernels::kFourBitValues),
+                                kFloats = order_of(kernels::kFourBitFloats);
+  const FourBitOrder& order = type == FourBitType::kNormal ? kNormals : kFloats;
+  const auto code_of = [&](float x) { return order.codes[nearest(order.middles, x)]; };
   static const auto level_middles = middles_of(kernels::kFourBitLevels);
   const std::int64_t count = values.elements();
-  FourBitTensors tensors = FourBitTensors::empty(count, home);
+  FourBitTensors tensors = FourBitTensors::empty(count, type, home);
   if (values.device().simulated || home.device().simulated) return tensors;
-  std::vector<std::uint8_t> codes(static_cast<std::size_t>(count + count % 2), 7);  // 7: zero
-  std::vector<float> magnitudes =
-      encode_blocks(values.data<float>(), count, kFourBitBlock, [&](std::int64_t i, float x) {
-        codes[static_cast<std::size_t>(i)] = nearest(kCodeMiddles, x);
-      });
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(count + count % 2), code_of(0));
+  std::vector<float> magnitudes = encode_blocks(
+      values.data<float>(), count, kFourBitBlock,
+      [&](std::int64_t i, float x) { codes[static_cast<std::size_t>(i)] = code_of(x); });
   for (std::size_t i = 0; i < codes.size() / 2; ++i)
     codes[i] = static_cast<std::uint8_t>(codes[2 * i] << 4 | codes[2 * i + 1]);
   double sum = 0;
@@ -82,29 +109,6 @@ FourBitTensors quantize_four_bit(const Tensor& values, const Stream& home) {
   put(tensors.levels, levels.data());
   put(tensors.scales, scales.data());
   return tensors;
-}
-
-FourBitWeight::FourBitWeight(const Tensor& values, const std::vector<std::int64_t>& part_rows,
-                             const Stream& home)
-    : shape_(values.shape()) {
-  std::int64_t first = 0;
-  for (const std::int64_t rows : part_rows) {
-    parts_.push_back({first, rows, quantize_four_bit(values.rows(first, first + rows), home)});
-    first += rows;
-  }
-  require(first == shape_[0], "the parts of a matrix in 4 bits must be all of its rows");
-}
-
-Tensor FourBitWeight::values_in(DType dtype, const Stream& stream) const {
-  Tensor values = Tensor::empty(shape_, dtype, MemoryKind::kWorkspace, stream);
-  for (const Part& part : parts_) {
-    const StagedTensor codes(part.tensors.codes, Use::kRead, stream),
-        levels(part.tensors.levels, Use::kRead, stream),
-        scales(part.tensors.scales, Use::kRead, stream);
-    kernels::dequantize_four_bit(values.rows(part.first_row, part.first_row + part.rows),
-                                 {codes, levels, scales, part.tensors.offset}, stream);
-  }
-  return values;
 }
 
 }  // namespace hybrid_trainer

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/memory/quantized_weight.h"
+
+namespace hybrid_trainer {
+
+/// One weight as a Hugging Face folder holds it; nothing is read before it is asked for.
+class FolderWeight {
+ public:
+  virtual ~FolderWeight() = default;
+  /// f32 in its shape on the host, padding rows 0; of quantised modules what their codes stand for.
+  /// Throws DataError, IoError, as do the others.
+  virtual Tensor values() const = 0;
+  /// Whether a module of it is quantised.
+  virtual bool is_quantized() const = 0;
+  /// Its modules' codes as the folder has them, in the pool of `home`; a module without is quantised
+  /// in the folder's form.
+  virtual std::vector<QuantizedRows> quantized(const Stream& home) const = 0;
+};
+
+/// How a folder holds its products, by the quantization_config of config.json, as lora.base names it:
+/// nf4, fp4 or int8, quantised by bitsandbytes; empty: not quantised. Throws MissingInput, and
+/// DataError for another way to quantise.
+std::string quantization_of_hugging_face(const std::filesystem::path& folder);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "hybrid_trainer/kernels/eight_bit.h"
+#include "hybrid_trainer/kernels/four_bit.h"
+#include "hybrid_trainer/memory/frozen_weight.h"
+
+namespace hybrid_trainer {
+
+using QuantizedTensors = std::variant<kernels::FourBitTensors, kernels::EightBitTensors>;
+
+/// Consecutive rows of a matrix, quantised by themselves.
+struct QuantizedRows {
+  std::int64_t rows;
+  QuantizedTensors tensors;
+};
+
+/// `values`, f32 (rows, columns) on the host, or simulated, as `form` of lora.base has them: nf4, fp4
+/// or int8. The tensors lie in the pool of `home`.
+QuantizedRows quantize_rows(const Tensor& values, const std::string& form, const Stream& home);
+
+/// values (rows, columns), f32 or bf16 on the stream's device = what the codes stand for, wherever
+/// they lie.
+void dequantize_rows(const Tensor& values, const QuantizedRows& from, const Stream& stream);
+
+/// A frozen matrix that is quantised; whoever acquires it gets values made for the time of the
+/// computation.
+class QuantizedWeight final : public FrozenWeight {
+ public:
+  /// `parts`: one under the other, all of its rows.
+  QuantizedWeight(const Shape& shape, std::vector<QuantizedRows> parts);
+  const std::vector<QuantizedRows>& parts() const { return parts_; }
+
+ private:
+  Tensor values_in(DType dtype, const Stream& stream) const override;
+  Shape shape_;
+  std::vector<QuantizedRows> parts_;
+};
+
+}  // namespace hybrid_trainer

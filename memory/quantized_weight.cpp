@@ -1,0 +1,57 @@
+#include "hybrid_trainer/memory/quantized_weight.h"
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/memory/eight_bit_quantization.h"
+#include "hybrid_trainer/memory/four_bit_quantization.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using kernels::EightBitTensors, kernels::FourBitTensors, kernels::FourBitType;
+
+void dequantize(const Tensor& values, const FourBitTensors& from, const Stream& stream) {
+  const StagedTensor codes(from.codes, Use::kRead, stream), scales(from.scales, Use::kRead, stream);
+  FourBitTensors here{codes, {}, scales, from.offset, from.type};
+  if (!from.levels.defined()) return kernels::dequantize_four_bit(values, here, stream);
+  const StagedTensor levels(from.levels, Use::kRead, stream);
+  here.levels = levels;
+  kernels::dequantize_four_bit(values, here, stream);
+}
+
+void dequantize(const Tensor& values, const EightBitTensors& from, const Stream& stream) {
+  const StagedTensor codes(from.codes, Use::kRead, stream),
+      magnitudes(from.magnitudes, Use::kRead, stream);
+  kernels::dequantize_eight_bit(values, {codes, magnitudes}, stream);
+}
+
+}  // namespace
+
+QuantizedRows quantize_rows(const Tensor& values, const std::string& form, const Stream& home) {
+  if (form == "int8") return {values.size(0), quantize_eight_bit(values, home)};
+  require(form == "nf4" || form == "fp4", "quantize_rows: want nf4, fp4 or int8");
+  const FourBitType type = form == "nf4" ? FourBitType::kNormal : FourBitType::kFloat;
+  return {values.size(0), quantize_four_bit(values, type, home)};
+}
+
+void dequantize_rows(const Tensor& values, const QuantizedRows& from, const Stream& stream) {
+  std::visit([&](const auto& tensors) { dequantize(values, tensors, stream); }, from.tensors);
+}
+
+QuantizedWeight::QuantizedWeight(const Shape& shape, std::vector<QuantizedRows> parts)
+    : shape_(shape), parts_(std::move(parts)) {
+  std::int64_t rows = 0;
+  for (const QuantizedRows& part : parts_) rows += part.rows;
+  require(rows == shape_[0], "the parts of a quantised matrix must be all of its rows");
+}
+
+Tensor QuantizedWeight::values_in(DType dtype, const Stream& stream) const {
+  Tensor values = Tensor::empty(shape_, dtype, MemoryKind::kWorkspace, stream);
+  std::int64_t row = 0;
+  for (const QuantizedRows& part : parts_) {
+    dequantize_rows(values.rows(row, row + part.rows), part, stream);
+    row += part.rows;
+  }
+  return values;
+}
+
+}  // namespace hybrid_trainer

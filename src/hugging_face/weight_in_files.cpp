@@ -1,0 +1,80 @@
+#include "src/hugging_face/weight_in_files.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/hugging_face/quantized_tensors.h"
+#include "src/hugging_face/transpose.h"
+
+namespace hybrid_trainer {
+namespace {
+
+Stream host_stream() { return Stream(MemoryPool::create("host")); }
+
+std::int64_t columns(const FileTensor& part) { return part.shape[part.transposed ? 0 : 1]; }
+
+}  // namespace
+
+std::vector<std::string> OpenFolder::keys_of(const FileTensor& part) const {
+  if (part.shape.rank() != 2) return {};
+  return quantization_keys(weights, name_of(part), quantization);
+}
+
+QuantizedRows WeightInFiles::quantized_part(const FileTensor& part, const Stream& home) const {
+  return read_quantized(folder_.weights, folder_.name_of(part), folder_.quantization, part.rows(),
+                        columns(part), home);
+}
+
+void WeightInFiles::read_part(const Tensor& values, const FileTensor& part) const {
+  const Stream host = host_stream();
+  if (!folder_.keys_of(part).empty())
+    return dequantize_rows(values, quantized_part(part, host), host);
+  const std::string name = folder_.name_of(part);
+  const SafetensorsFile& file = folder_.weights.file_of(name);
+  const Shape found = file.entry(name).tensor_shape();
+  if (found != part.shape) {
+    throw DataError(
+        concat(file.path(), ": ", name, " is ", found.text(), ", want ", part.shape.text()));
+  }
+  if (!part.transposed) return file.read(name, values);
+  const Tensor matrix = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host);
+  file.read(name, matrix);
+  transpose(values, matrix);
+}
+
+void WeightInFiles::read(const Tensor& values) const {
+  std::int64_t row = 0;
+  for (const FileTensor& part : parts_) {
+    read_part(values.rows(row, row + part.rows()), part);
+    row += part.rows();
+  }
+  fill_zero(values.rows(row, values.size(0)), host_stream());
+}
+
+Tensor WeightInFiles::values() const {
+  const Tensor values = Tensor::empty(shape_, DType::kF32, MemoryKind::kWorkspace, host_stream());
+  read(values);
+  return values;
+}
+
+bool WeightInFiles::is_quantized() const {
+  return std::ranges::any_of(
+      parts_, [&](const FileTensor& part) { return !folder_.keys_of(part).empty(); });
+}
+
+std::vector<QuantizedRows> WeightInFiles::quantized(const Stream& home) const {
+  std::vector<QuantizedRows> quantized;
+  for (const FileTensor& part : parts_) {
+    if (!folder_.keys_of(part).empty()) {
+      quantized.push_back(quantized_part(part, home));
+      continue;
+    }
+    const Tensor values = Tensor::empty({part.rows(), columns(part)}, DType::kF32,
+                                        MemoryKind::kWorkspace, host_stream());
+    read_part(values, part);
+    quantized.push_back(quantize_rows(values, folder_.quantization, home));
+  }
+  return quantized;
+}
+
+}  // namespace hybrid_trainer
