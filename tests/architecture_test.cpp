@@ -24,7 +24,7 @@ const std::map<std::string, Names> kMayUse{
     {"files", {"core"}},
     {"chat", {"core", "files"}},
     {"kernels", {"core"}},
-    {"distributed", {"core"}},
+    {"distributed", {"core", "kernels"}},
     {"nn", {"core", "kernels"}},
     {"models", {"core", "nn"}},
     {"optim", {"core", "kernels", "nn"}},
