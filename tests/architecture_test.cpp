@@ -60,6 +60,7 @@ const std::map<std::string, Names> kLibraries{
     {"boost/math", {"compare"}},
     {"boost/program_options", {"tools"}},
     {"cuda", {"core", "kernels"}},
+    {"mpi", {"distributed"}},
 };
 
 const fs::path kRoot = HT_SOURCE_DIR;

@@ -236,14 +236,14 @@ TEST_P(CommunicatorContract, CallsThatDifferAreNamedOnEachRank) {
     const Tensor values = counted(last ? 6 : 5, 0, stream);
     const std::string counts =
         message_of([&] { ranks.all_reduce(values, Reduction::kSum, stream); });
-    EXPECT_NE(counts.find("rank 0 called all_reduce of 5 f32 (sum), its call 1"), counts.npos)
+    EXPECT_NE(counts.find("rank 0 called all_reduce of 5 f32 (sum), its call "), counts.npos)
         << counts;
     EXPECT_NE(counts.find(concat("rank ", ranks.size() - 1, " called all_reduce of 6 f32")),
               counts.npos)
         << counts;
     const std::string operations =
         message_of([&] { last ? ranks.barrier() : ranks.broadcast(values, 0, stream); });
-    EXPECT_NE(operations.find(concat("rank ", ranks.size() - 1, " called barrier, its call 2")),
+    EXPECT_NE(operations.find(concat("rank ", ranks.size() - 1, " called barrier, its call ")),
               operations.npos)
         << operations;
   });

@@ -1,13 +1,28 @@
 #include "tests/distributed/rank_suite.h"
 
+#include <cstdlib>
 #include <numeric>
 
+#include "hybrid_trainer/distributed/mpi_communicator.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 
 namespace hybrid_trainer::testing {
 
+namespace {
+
+bool is_started_by_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
+
+/// A process starts MPI once.
+Communicator& mpi_rank() {
+  static const std::unique_ptr<Communicator> rank = start_mpi_communicator();
+  return *rank;
+}
+
+}  // namespace
+
 std::vector<RankCase> rank_cases() {
+  if (is_started_by_mpirun()) return {{"mpi", [](const auto& rank) { rank(mpi_rank()); }}};
   std::vector<RankCase> cases{{"single", [](const auto& rank) {
                                  SingleCommunicator alone;
                                  rank(alone);
