@@ -42,8 +42,8 @@ const std::map<std::string, Names> kMayUse{
     {"benchmark", {"core", "kernels", "nn", "models", "optim", "trainer"}},
     {"compare", {"core", "files", "io", "models", "observability", "trainer"}},
     {"tools",
-     {"core", "kernels", "files", "chat", "data", "fine_tuning", "io", "observability",
-      "hugging_face", "generation", "trainer", "benchmark", "compare"}},
+     {"core", "kernels", "distributed", "files", "chat", "data", "fine_tuning", "io",
+      "observability", "hugging_face", "generation", "trainer", "benchmark", "compare"}},
 };
 
 /// The layers that may include a third-party library, by the start of its headers' names.

@@ -63,6 +63,7 @@ double OrderedGradients::wait_for_mean_of(const std::vector<Tensor>& losses) con
   std::size_t count = 0;
   for (const std::string& theirs :
        ranks_.host_gather({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof sum})) {
+    require(theirs.size() % sizeof sum == 0, "ranks gather their losses");
     for (std::size_t at = 0; at < theirs.size(); at += sizeof sum, ++count) {
       double loss = 0;
       std::memcpy(&loss, theirs.data() + at, sizeof loss);
