@@ -24,6 +24,7 @@ const std::map<std::string, Names> kMayUse{
     {"files", {"core"}},
     {"chat", {"core", "files"}},
     {"kernels", {"core"}},
+    {"distributed", {"core", "kernels"}},
     {"nn", {"core", "kernels"}},
     {"models", {"core", "nn"}},
     {"optim", {"core", "kernels", "nn"}},
@@ -36,13 +37,13 @@ const std::map<std::string, Names> kMayUse{
     {"hugging_face", {"core", "files", "memory", "models", "data", "io"}},
     {"generation", {"core", "files", "kernels", "nn", "models", "data"}},
     {"trainer",
-     {"core", "kernels", "nn", "models", "optim", "phases", "memory", "files", "data",
-      "fine_tuning", "io", "observability", "hugging_face", "generation"}},
+     {"core", "kernels", "distributed", "nn", "models", "optim", "phases", "memory", "files",
+      "data", "fine_tuning", "io", "observability", "hugging_face", "generation"}},
     {"benchmark", {"core", "kernels", "nn", "models", "optim", "trainer"}},
     {"compare", {"core", "files", "io", "models", "observability", "trainer"}},
     {"tools",
-     {"core", "kernels", "files", "chat", "data", "fine_tuning", "io", "observability",
-      "hugging_face", "generation", "trainer", "benchmark", "compare"}},
+     {"core", "kernels", "distributed", "files", "chat", "data", "fine_tuning", "io",
+      "observability", "hugging_face", "generation", "trainer", "benchmark", "compare"}},
 };
 
 /// The layers that may include a third-party library, by the start of its headers' names.
@@ -59,6 +60,7 @@ const std::map<std::string, Names> kLibraries{
     {"boost/math", {"compare"}},
     {"boost/program_options", {"tools"}},
     {"cuda", {"core", "kernels"}},
+    {"mpi", {"distributed"}},
 };
 
 const fs::path kRoot = HT_SOURCE_DIR;

@@ -150,6 +150,13 @@ std::string to_json(const RunSummary& summary) {
   write_recoveries(out, summary);
   if (summary.speculation) write_speculation(out, *summary.speculation);
   if (summary.learning_rate_finder) write_rate_finder(out, *summary.learning_rate_finder);
+  if (summary.distributed) {
+    out.begin_object("distributed");
+    out.number("ranks", summary.distributed->ranks);
+    out.string("backend", summary.distributed->backend);
+    out.number("bytes_sent", summary.distributed->bytes_sent);
+    out.end_object();
+  }
   out.begin_object("memory");
   out.number("device_peak_bytes", summary.device_peak_bytes);
   out.number("host_peak_bytes", summary.host_peak_bytes);

@@ -7,19 +7,22 @@
 namespace hybrid_trainer {
 
 int inspect_command(const std::vector<std::string>& arguments) {
-  bool json = false;
+  bool json = false, digest = false;
   CommandSyntax syntax{
       .name = "inspect",
-      .usage = "PATH [--json]",
+      .usage = "PATH [--digest] [--json]",
       .description =
           "Says what a path holds: a run, a checkpoint (its checksums are verified), a data,\n"
           "Hugging Face or adapter folder, a safetensors file, a token shard, or the oom.json of\n"
           "a run that ran out of memory.",
       .operands = {"PATH"}};
-  syntax.options.add_options()("json", po::bool_switch(&json), "Print one JSON object.");
+  syntax.options.add_options()  //
+      ("digest", po::bool_switch(&digest),
+       "Of a checkpoint, print one checksum for each tensor and, last, one over all.")  //
+      ("json", po::bool_switch(&json), "Print one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
-  const Inspection found = inspect(operands->front());
+  const Inspection found = digest ? inspect_digest(operands->front()) : inspect(operands->front());
   std::cout << (json ? found.json : found.text);
   return 0;
 }

@@ -14,6 +14,7 @@
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/checkpoint.h"
+#include "hybrid_trainer/io/checkpoint_digest.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/io/safetensors.h"
@@ -291,6 +292,29 @@ json::object inspect_any(const fs::path& path) {
 Inspection inspect(const fs::path& path) {
   const json::object found = inspect_any(path);
   return {pretty_json(found), json_as_text(found)};
+}
+
+Inspection inspect_digest(const fs::path& path) {
+  if (!fs::exists(path)) throw MissingInput(concat(path.string(), " does not exist"));
+  if (!fs::exists(path / "manifest.json")) {
+    throw DataError(concat(path.string(), " is no checkpoint: a digest is of one, such as ",
+                           "RUN/checkpoints/step-0000000020"));
+  }
+  const CheckpointInfo info = read_checkpoint_info(path.string());
+  const CheckpointDigest digest = digest_of(info);
+  json::object tensors;
+  std::string text;
+  for (const TensorDigest& tensor : digest.tensors) {
+    tensors[tensor.name] = tensor.checksum;
+    text += concat(tensor.checksum, "  ", tensor.name, "\n");
+  }
+  text += concat(digest.all, "  all ", digest.tensors.size(), " tensors\n");
+  const json::object found{{"kind", "digest"},
+                           {"path", path.string()},
+                           {"step", info.step},
+                           {"tensors", std::move(tensors)},
+                           {"all", digest.all}};
+  return {pretty_json(found), std::move(text)};
 }
 
 }  // namespace hybrid_trainer

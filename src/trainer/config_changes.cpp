@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/trainer/hybrid_trainer.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -113,6 +114,15 @@ void check_changes(const ConfigChanges& changes) {
       "what was saved means something else then: go on with the run's own configuration "
       "(--resume --run RUN alone takes it), or begin another run");
   throw ConfigError(std::move(problems));
+}
+
+void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& trainer) {
+  const bool is_under_way = trainer.undecided_steps() > 0 || trainer.has_late_updates();
+  const std::int64_t least = trainer.steps_done() + (is_under_way ? 1 : 0);
+  if (config.training.steps >= least) return;
+  throw ConfigError({concat(
+      "training.steps: got ", config.training.steps, ", and ", trainer.steps_done(), " are done",
+      is_under_way ? ", with a prediction under way" : "", "; want at least ", least)});
 }
 
 }  // namespace hybrid_trainer

@@ -7,6 +7,8 @@
 
 namespace hybrid_trainer {
 
+class HybridTrainer;
+
 /// How a resumed run's configuration differs from the one that its state was saved under.
 struct ConfigChanges {
   std::vector<std::string> told;     // allowed changes, and what comes of each
@@ -18,5 +20,8 @@ ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrain
 
 /// Throws ConfigError that names each refused key with the saved and the new value.
 void check_changes(const ConfigChanges& changes);
+
+/// Throws ConfigError where training.steps are less than what a resumed trainer has done.
+void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& trainer);
 
 }  // namespace hybrid_trainer

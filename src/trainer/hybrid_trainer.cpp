@@ -58,6 +58,11 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
 
 HybridTrainer::~HybridTrainer() = default;
 
+void HybridTrainer::join(Communicator& ranks) {
+  require(steps_done_ == 0, "ranks train together from the first step on");
+  trainable_->join(ranks);
+}
+
 const OffloadUse& HybridTrainer::offload_use() const { return trainable_->offload_use(); }
 
 bool HybridTrainer::has_late_updates() const {

@@ -91,6 +91,8 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
 
 ModelTrainable::~ModelTrainable() = default;
 
+void ModelTrainable::join(Communicator& ranks) { step_->join(ranks); }
+
 /// Recordings hold the memory of a backward pass, so there is none in Predict, whose few gradients
 /// are those of micro-corrections.
 void ModelTrainable::enter_phase(Phase phase) {

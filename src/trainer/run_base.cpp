@@ -10,6 +10,8 @@
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/checksum.h"
+#include "hybrid_trainer/trainer/run_files.h"
+#include "src/trainer/run_memory.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -76,6 +78,17 @@ std::optional<fs::path> base_of_run(const RunPaths& paths, const std::optional<f
   if (identity_of(folder) == text("identity")) return folder;
   throw DataError(concat(folder.string(), " is not the model that the run's adapters were trained ",
                          "beside (", remembered, " when it began): its files differ"));
+}
+
+TrainingRunSettings with_base(TrainingRunSettings settings) {
+  const RunPaths paths{settings.run.string()};
+  if (!settings.resume || !paths.hold_a_run()) return settings;
+  if (has_checkpoint(paths)) {
+    if (!settings.config.lora.is_on()) settings.init_from.reset();
+  } else if (const RunData data = data_of_run(paths); !settings.init_from && !data.base.empty()) {
+    settings.init_from = data.base;
+  }
+  return settings;
 }
 
 }  // namespace hybrid_trainer

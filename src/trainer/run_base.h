@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "hybrid_trainer/io/run_directory.h"
+#include "hybrid_trainer/trainer/training_run.h"
 
 namespace hybrid_trainer {
 
@@ -15,5 +16,9 @@ void write_run_base(const RunPaths& paths, const std::filesystem::path& folder);
 /// none. Throws MissingInput where it is gone, DataError where another model is there.
 std::optional<std::filesystem::path> base_of_run(
     const RunPaths& paths, const std::optional<std::filesystem::path>& given = {});
+
+/// A run that goes on has its weights from its checkpoint or, where there is none yet, from the folder
+/// that it began from.
+TrainingRunSettings with_base(TrainingRunSettings settings);
 
 }  // namespace hybrid_trainer

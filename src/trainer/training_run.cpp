@@ -20,6 +20,7 @@
 #include "src/trainer/run_base.h"
 #include "src/trainer/run_memory.h"
 #include "src/trainer/run_model.h"
+#include "src/trainer/run_ranks.h"
 #include "src/trainer/run_records.h"
 #include "src/trainer/run_tokenizer.h"
 #include "src/trainer/settings_table.h"
@@ -40,7 +41,7 @@ class TrainingRun {
   TrainingRun(const TrainingRunSettings& settings, std::ostream& console,
               const Interruption& interruption)
       : settings_(settings),
-        console_(console),
+        ranks_(settings.ranks),
         interruption_(interruption),
         source_(open_training_source(settings)),
         config_(resolved_config(settings, *source_, planned_)),
@@ -48,10 +49,15 @@ class TrainingRun {
         host_(make_host_pool(stream_.device(), config_.memory.host_budget.limit())),
         loader_(source_->batches(config_), config_.data.prefetch_depth, batches_stream()),
         validation_(source_->validation(config_, batches_stream())),
-        directory_(settings.run.string(), settings.resume ? RunMode::kResume : RunMode::kNew) {
+        directory_(
+            ranks_.open(settings.run.string(), settings.resume ? RunMode::kResume : RunMode::kNew)),
+        run_{settings.run.string()},
+        console_(ranks_.console(console, directory_.paths())),
+        resumes_(ranks_.on_first(directory_.resumes())) {
     tokenizer_ = source_->tokenizer(config_.model.vocabulary);
+    check_same_run_of(ranks_, config_, source_->described(), resumes_);
     // Before anything was saved another configuration breaks no promise.
-    if (directory_.resumes() && has_checkpoint(directory_.paths())) check_same_run();
+    if (resumes_ && has_checkpoint(run_)) check_same_run();
   }
 
   TrainingRunResult train();
@@ -78,10 +84,9 @@ class TrainingRun {
   RunEnd step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
   RunEnd step_and_record(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
   void summarise_memory(RunSummary& summary) const;
-  void check_steps_left(const HybridTrainer& trainer) const;
 
   TrainingRunSettings settings_;
-  std::ostream& console_;
+  RunRanks ranks_;
   const Interruption& interruption_;
   std::unique_ptr<const TrainingSource> source_;
   std::vector<std::string> planned_;  // what memory.plan chose, in words
@@ -90,7 +95,10 @@ class TrainingRun {
   Stream host_;  // of host memory
   BatchLoader loader_;
   std::unique_ptr<EvaluationBatches> validation_;
-  RunDirectory directory_;
+  RunDirectory directory_;  // of this rank
+  RunPaths run_;            // of all
+  std::ostream& console_;
+  bool resumes_;
   std::optional<HybridTrainerConfig> config_before_;  // of the run being resumed
   std::unique_ptr<Tokenizer> tokenizer_;              // of the sample, if the data have one
   std::string save_problem_;                          // of the last checkpoint, if it failed
@@ -100,11 +108,10 @@ class TrainingRun {
 
 /// Throws if the run in the folder cannot be resumed with this configuration or these data.
 void TrainingRun::check_same_run() {
-  config_before_ = config_of_run(directory_.paths());
+  config_before_ = config_of_run(run_);
   check_changes(config_changes(*config_before_, config_));
-  const RunData data = data_of_run(directory_.paths());
-  check_same_tokenizer(tokenizer_of_run(directory_.paths()).get(), tokenizer_.get(),
-                       settings_.data);
+  const RunData data = data_of_run(run_);
+  check_same_tokenizer(tokenizer_of_run(run_).get(), tokenizer_.get(), settings_.data);
   check_same_data(data, source_->described());
 }
 
@@ -112,8 +119,8 @@ RunData TrainingRun::run_data() const {
   RunData data = source_->described();
   if (settings_.init_from) {
     data.base = *settings_.init_from;
-  } else if (directory_.resumes()) {
-    data.base = data_of_run(directory_.paths()).base;
+  } else if (resumes_) {
+    data.base = data_of_run(run_).base;
   }
   return data;
 }
@@ -153,8 +160,13 @@ bool TrainingRun::evaluates_after(std::int64_t step, std::int64_t undecided_befo
 bool TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
   const bool failed_before = !save_problem_.empty();
   records.sync();
+  if (!ranks_.lead()) {
+    const bool saved = ranks_.on_first(false);
+    save_problem_ = saved ? "" : "rank 0 could not save";
+    return saved;
+  }
   try {
-    trainer.save(directory_.paths().checkpoints());
+    trainer.save(run_.checkpoints());
   } catch (const Error& error) {
     if (error.code() != ExitCode::kIo && error.code() != ExitCode::kMemory) throw;
     save_problem_ = error.what();
@@ -162,17 +174,17 @@ bool TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
       records.tell(concat("no checkpoint at step ", trainer.steps_done(), ": ", save_problem_,
                           "; training goes on, and each step tries again"));
     }
-    return false;
+    return ranks_.on_first(false);
   }
   save_problem_.clear();
   if (failed_before) records.tell(concat("saved at step ", trainer.steps_done(), " after all"));
-  return true;
+  return ranks_.on_first(true);
 }
 
 /// Throws IoError, which names what a resumed run would continue from.
 void TrainingRun::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
   if (save(trainer, records)) return;
-  const FoundCheckpoint found = find_newest_checkpoint(directory_.paths().checkpoints());
+  const FoundCheckpoint found = find_newest_checkpoint(run_.checkpoints());
   const std::string rest = found.checkpoint
                                ? concat("the newest good checkpoint is ", found.checkpoint->path,
                                         ", from which --resume goes on")
@@ -191,7 +203,7 @@ Batch TrainingRun::next_batch(HybridTrainer& trainer, RunRecords& records) {
   try {
     return loader_.next();
   } catch (const Error&) {
-    save_and_tell(trainer, records);
+    if (!ranks_.are_several()) save_and_tell(trainer, records);  // others do not meet it
     throw;
   }
 }
@@ -220,7 +232,7 @@ StepRecord TrainingRun::step(LanguageModel& model, HybridTrainer& trainer, RunRe
 /// The batches since the checkpoint come again.
 void TrainingRun::go_back(HybridTrainer& trainer, RunRecords& records, const StepRecord& failed) {
   try {
-    trainer.roll_back(directory_.paths().checkpoints(), failed);
+    trainer.roll_back(run_.checkpoints(), failed);
   } catch (const Diverged&) {
     records.write_failed(failed);
     save_and_tell(trainer, records);
@@ -239,7 +251,7 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
     validate(model, trainer, summary.final_validation_loss, summary.final_average_validation_loss);
   const bool goes_back = config_.divergence.rolls_back();
   if (goes_back && saved_at == 0) save(trainer, records);
-  while (trainer.steps_done() < steps && !interruption_.requested()) {
+  while (trainer.steps_done() < steps && !ranks_.on_any(interruption_.requested())) {
     const StepRecord record = step(model, trainer, records);
     if (trainer.must_go_back()) {
       go_back(trainer, records, record);
@@ -268,7 +280,10 @@ void TrainingRun::summarise_memory(RunSummary& summary) const {
   summary.host_peak_bytes = host.most_taken;
   summary.host_peak_by_kind = host.peak;
   summary.file_peak_by_kind = places_->file_use().peak;
-  summary.savings = simulate_savings(config_, stream_.device(), *settings_.registry);
+  if (const Communicator* const ranks = ranks_.communicator())
+    summary.distributed = {ranks->size(), ranks->name(), ranks->use().bytes_sent};
+  if (ranks_.lead())
+    summary.savings = simulate_savings(config_, stream_.device(), *settings_.registry);
 }
 
 /// Writes summary.json and report.html however the run ends.
@@ -284,7 +299,7 @@ RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer
     const RunEnd end = step_to_end(model, trainer, records);
     const bool finished = end == RunEnd::kFinished;
     finish(finished ? "finished" : "interrupted",
-           finished ? sample_text(model, tokenizer_.get(), stream_) : "");
+           finished && ranks_.lead() ? sample_text(model, tokenizer_.get(), stream_) : "");
     return end;
   } catch (const Error& error) {
     try {
@@ -294,15 +309,6 @@ RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer
     }
     throw;
   }
-}
-
-void TrainingRun::check_steps_left(const HybridTrainer& trainer) const {
-  const bool is_under_way = trainer.undecided_steps() > 0 || trainer.has_late_updates();
-  const std::int64_t least = trainer.steps_done() + (is_under_way ? 1 : 0);
-  if (config_.training.steps >= least) return;
-  throw ConfigError({concat(
-      "training.steps: got ", config_.training.steps, ", and ", trainer.steps_done(), " are done",
-      is_under_way ? ", with a prediction under way" : "", "; want at least ", least)});
 }
 
 TrainingRunResult TrainingRun::train() {
@@ -323,30 +329,30 @@ TrainingRunResult TrainingRun::train_or_resume() {
         "the parts of one step");
   }
   places_ = std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool());
-  const auto base = base_of_run(paths, settings_.init_from);
+  const auto base = base_of_run(run_, settings_.init_from);
   const auto made = make_run_model(config_, base, *places_, *settings_.registry);
   LanguageModel& model = *made;
   if (settings_.adapter) read_adapter_weights(*settings_.adapter, model, stream_);
   HybridTrainer trainer(model, config_, stream_, places_);
+  if (ranks_.communicator() != nullptr) trainer.join(*ranks_.communicator());
   std::vector<std::string> early = planned_;  // events from before the console's records exist
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
-  const bool resumed = directory_.resumes() && trainer.resume(paths.checkpoints(), config_before_);
+  const bool resumed = resumes_ && trainer.resume(run_.checkpoints(), config_before_);
   loader_.seek(trainer.steps_done());
   if (const auto why = why_no_predictions(config_, *settings_.registry)) {
     trainer.give_up_predicting();
     early.push_back(*why);
   }
-  if (directory_.resumes() && !resumed)
-    early.push_back(
-        concat("there is no checkpoint in ", paths.checkpoints(), ": begins at step 1"));
+  if (resumes_ && !resumed)
+    early.push_back(concat("there is no checkpoint in ", run_.checkpoints(), ": begins at step 1"));
   if (!resumed && begins_with_another_tokenizer(settings_.init_from, tokenizer_.get()))
     early.push_back(concat("the tokenizer of ", settings_.init_from->string(),
                            " is not the data's: ids meant other text to its weights; prepare the "
                            "text with --tokenizer ",
                            settings_.init_from->string()));
-  check_steps_left(trainer);
-  const bool was_finished =
-      resumed && trainer.steps_done() == config_.training.steps && end_of_run(paths) == "finished";
+  check_steps_left(config_, trainer);
+  const bool was_finished = ranks_.on_first(
+      resumed && trainer.steps_done() == config_.training.steps && end_of_run(run_) == "finished");
   if (!was_finished && config_.lora.is_on() && base) write_run_base(paths, *base);
   if (!was_finished) write_run_files(paths, config_, run_data());
   RunRecords records(paths, config_.training.steps, console_);
@@ -358,26 +364,13 @@ TrainingRunResult TrainingRun::train_or_resume() {
   if (was_finished) {
     records.tell(concat("the run is finished: ", trainer.steps_done(),
                         " steps; a larger training.steps goes on"));
-    return {RunEnd::kWasFinished, {}, read_file(paths.summary(), kMostSummaryBytes)};
+    return {RunEnd::kWasFinished, {}, read_file(run_.summary(), kMostSummaryBytes)};
   }
   records.watch(config_.memory.timeline, {stream_.pool(), host_.pool()});
   describe(model, trainer, records);
   if (resumed) records.tell(concat("goes on after step ", trainer.steps_done()));
   const RunEnd end = step_and_record(model, trainer, records);
   return {end, records.summary(), to_json(records.summary())};
-}
-
-/// A run that goes on has its weights from its checkpoint or, where there is none yet, from the folder
-/// that it began from.
-TrainingRunSettings with_base(TrainingRunSettings settings) {
-  const RunPaths paths{settings.run.string()};
-  if (!settings.resume || !paths.hold_a_run()) return settings;
-  if (has_checkpoint(paths)) {
-    if (!settings.config.lora.is_on()) settings.init_from.reset();
-  } else if (const RunData data = data_of_run(paths); !settings.init_from && !data.base.empty()) {
-    settings.init_from = data.base;
-  }
-  return settings;
 }
 
 }  // namespace
@@ -389,7 +382,7 @@ TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& c
   const Interruption* interruption = settings.interruption;
   if (interruption == nullptr) interruption = &own.emplace();
   set_threads(settings.config.training.threads == 0
-                  ? processor_info().cores
+                  ? std::max(1, processor_info().cores / settings.local_ranks)
                   : static_cast<int>(settings.config.training.threads));
   return TrainingRun(settings, console, *interruption).train();
 }

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/nn/recomputation.h"
 #include "hybrid_trainer/optim/gradient_norm.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/trainer/rank_checks.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -69,6 +70,12 @@ TrainingStep::~TrainingStep() {
   for (Parameter* parameter : parameters_) parameter->leave(sink());
 }
 
+void TrainingStep::join(Communicator& ranks) {
+  check_ranks(config_, ranks.size());
+  gradients_.free();
+  ordered_.emplace(parameters_, ranks, stream_);
+}
+
 void TrainingStep::compute_in(DType dtype, bool records) {
   recording_.drop();
   dtype_ = dtype;
@@ -84,11 +91,12 @@ void TrainingStep::free_gradients() {
   recording_.drop();
   gradients_.free();
   consumed_.begin();
+  if (ordered_) ordered_->free();
   for (Parameter* parameter : parameters_) parameter->leave(consumed_);
 }
 
 void TrainingStep::allocate_gradients() {
-  if (!consumes_) gradients_.allocate(parameters_, stream_);
+  if (!consumes_ && !ordered_) gradients_.allocate(parameters_, stream_);
 }
 
 Pass TrainingStep::pass(bool training, std::int64_t first_token) const {
@@ -195,7 +203,9 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
     if (!parameter->gradient()) parameter->gradient_was_replayed();
   }
   gradient_norm_ = immediate_ ? immediate_->end() : wait_for_norm(pending.squares, stream_);
-  return {.loss = wait_for_mean_of(pending.losses, stream_), .norm = gradient_norm_};
+  const double loss = ordered_ ? ordered_->wait_for_mean_of(pending.losses)
+                               : wait_for_mean_of(pending.losses, stream_);
+  return {.loss = loss, .norm = gradient_norm_};
 }
 
 PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
@@ -212,6 +222,7 @@ PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
 }
 
 bool TrainingStep::wait_and_halve_micro_batches(const Batch& batch) {
+  if (ordered_ && ordered_->ranks().size() > 1) return false;  // the others would not
   const std::int64_t before = micro_batches_of(batch),
                      largest = config_.stretches.empty() ? batch.size()
                                                          : stretches_.all().back().batch.batch_size;
@@ -224,7 +235,34 @@ bool TrainingStep::wait_and_halve_micro_batches(const Batch& batch) {
   return true;
 }
 
+/// Forward and backward of one micro-batch.
+void TrainingStep::enqueue_micro_batch(const Batch& batch, std::int64_t index,
+                                       PendingGradient& pending, const Stream& stream) {
+  const float scale = 1.0f / static_cast<float>(micro_batches_of(batch));
+  const Batch part = micro_batch(batch, index);
+  const auto tape =
+      make_tape(pass(true, index * part.tokens()), least_rebuild(stream.device()),
+                {places_.at(config_.memory.activations), config_.memory.activation_bits,
+                 config_.memory.activations == "file"},
+                stream_);
+  {
+    const StepPartTimer timer(stream, StepPart::kForward);
+    pending.losses.push_back(model_.forward(part, scale, *tape, stream));
+  }
+  if (immediate_) immediate_->observe_loss(kernels::wait_for_value(pending.losses.back(), stream));
+  const StepPartTimer timer(stream, StepPart::kBackward);
+  model_.backward(part, *tape, stream);
+}
+
+void TrainingStep::measure_gradients(PendingGradient& pending, const Stream& stream) const {
+  const StepPartTimer timer(stream, StepPart::kUpdate);
+  pending.squares = gradient_square_sums(parameters_, stream);
+  std::copy_if(parameters_.begin(), parameters_.end(), std::back_inserter(pending.written),
+               [](const Parameter* parameter) { return parameter->gradient().defined(); });
+}
+
 PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream& stream) {
+  if (ordered_) return enqueue_gradient_of_ranks(batch, stream);
   consumed_.begin();
   if (immediate_) {
     say_slow_share();
@@ -232,30 +270,27 @@ PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream&
   }
   const std::int64_t parts = micro_batches_of(batch);
   begin_gradients(parameters_, sink(), parts);
-  const float scale = 1.0f / static_cast<float>(parts);
   PendingGradient pending;
-  for (std::int64_t i = 0; i < parts; ++i) {
-    const Batch part = micro_batch(batch, i);
-    const auto tape =
-        make_tape(pass(true, i * part.tokens()), least_rebuild(stream.device()),
-                  {places_.at(config_.memory.activations), config_.memory.activation_bits,
-                   config_.memory.activations == "file"},
-                  stream_);
-    {
-      const StepPartTimer timer(stream, StepPart::kForward);
-      pending.losses.push_back(model_.forward(part, scale, *tape, stream));
-    }
-    if (immediate_)
-      immediate_->observe_loss(kernels::wait_for_value(pending.losses.back(), stream));
-    const StepPartTimer timer(stream, StepPart::kBackward);
-    model_.backward(part, *tape, stream);
-  }
+  for (std::int64_t i = 0; i < parts; ++i) enqueue_micro_batch(batch, i, pending, stream);
   end_gradients(parameters_, stream);
-  if (immediate_) return pending;
-  const StepPartTimer timer(stream, StepPart::kUpdate);
-  pending.squares = gradient_square_sums(parameters_, stream);
-  std::copy_if(parameters_.begin(), parameters_.end(), std::back_inserter(pending.written),
-               [](const Parameter* parameter) { return parameter->gradient().defined(); });
+  if (!immediate_) measure_gradients(pending, stream);
+  return pending;
+}
+
+PendingGradient TrainingStep::enqueue_gradient_of_ranks(const Batch& batch, const Stream& stream) {
+  const std::int64_t parts = micro_batches_of(batch);
+  const Shard mine = leaves_of(parts, ordered_->ranks().rank(), ordered_->ranks().size());
+  ordered_->free();
+  PendingGradient pending;
+  for (std::int64_t i = mine.first; i < mine.last; ++i) {
+    ordered_->begin_leaf();
+    begin_gradients(parameters_, *ordered_, 1);
+    enqueue_micro_batch(batch, i, pending, stream);
+    end_gradients(parameters_, stream);
+    ordered_->end_leaf(i);
+  }
+  ordered_->reduce(parts);
+  measure_gradients(pending, stream);
   return pending;
 }
 

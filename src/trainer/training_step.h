@@ -15,6 +15,7 @@
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "src/trainer/gradient_recording.h"
 #include "src/trainer/immediate_updates.h"
+#include "src/trainer/ordered_gradients.h"
 #include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
@@ -30,6 +31,10 @@ class TrainingStep {
   ~TrainingStep();
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
+
+  /// From now on a batch is that of all ranks, of which each computes its own micro-batches; loss and
+  /// gradient are those of all. `ranks` must outlive it. Throws ConfigError: see check_ranks.
+  void join(Communicator& ranks);
 
   /// The trainable ones, in visiting order.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
@@ -77,6 +82,10 @@ class TrainingStep {
 
  private:
   PendingGradient enqueue_gradient(const Batch& batch, const Stream& stream);
+  PendingGradient enqueue_gradient_of_ranks(const Batch& batch, const Stream& stream);
+  void enqueue_micro_batch(const Batch& batch, std::int64_t index, PendingGradient& pending,
+                           const Stream& stream);
+  void measure_gradients(PendingGradient& pending, const Stream& stream) const;
   Batch micro_batch(const Batch& batch, std::int64_t index) const;
   PendingGradient enqueue_what_fits(const Batch& batch);
   double enqueue_and_wait_for_loss(const Batch& batch, std::int64_t examples);
@@ -87,6 +96,7 @@ class TrainingStep {
   Pass pass(bool training, std::int64_t first_token) const;
   bool records() const;
   GradientSink& sink() {
+    if (ordered_) return *ordered_;
     if (immediate_) return *immediate_;
     if (consumes_) return consumed_;
     return gradients_;
@@ -112,7 +122,8 @@ class TrainingStep {
   SlowNesterov* slow_momentum_ = nullptr;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<ImmediateUpdates> immediate_;
-  Tensor step_words_;  // of Pass, where gradients are recorded
+  std::optional<OrderedGradients> ordered_;  // over ranks
+  Tensor step_words_;                        // of Pass, where gradients are recorded
   Tensor host_step_words_;
   DType dtype_ = DType::kF32;
   bool may_record_ = false;

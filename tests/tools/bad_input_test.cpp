@@ -53,6 +53,22 @@ TEST(BadInput, CommandsAndOptionsAreNamedWithTheNearest) {
   expect_refusal({"config", "--schema=1"}, ExitCode::kUsage, {"--schema"});
 }
 
+TEST(BadInput, RanksAreChecked) {
+  const std::vector<std::string> train{"train", "--preset", "tiny", "--data",
+                                       "data",  "--run",    "new",  "--ranks"};
+  const auto with = [&](const char* ranks) {
+    std::vector<std::string> arguments = train;
+    arguments.emplace_back(ranks);
+    return arguments;
+  };
+  expect_refusal(with("-1"), ExitCode::kUsage, {"--ranks", "-1"});
+  expect_refusal(with("some"), ExitCode::kUsage, {"--ranks", "some"});
+  setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+  expect_refusal(with("2"), ExitCode::kUsage, {"mpirun", "OMPI_COMM_WORLD_SIZE"});
+  unsetenv("OMPI_COMM_WORLD_RANK");
+  EXPECT_FALSE(fs::exists(trained_folder() / "new"));
+}
+
 TEST(BadInput, SamplingSettingsAreChecked) {
   expect_refusal({"sample", "run", "--prompt", "a", "--tokens", "-1"}, ExitCode::kUsage,
                  {"tokens", "-1"});

@@ -68,6 +68,20 @@ TEST_F(InspectionOf, AModelWhoseWeightsArePickledSaysWhatItWants) {
   }
 }
 
+TEST_F(InspectionOf, ADigestEndsWithTheOneOverAllTensors) {
+  const fs::path first = make_checkpoint(20), second = make_checkpoint(40);
+  const Inspection digest = inspect_digest(first);
+  const auto found = boost::json::parse(digest.json).as_object();
+  EXPECT_EQ(found.at("kind").as_string(), "digest");
+  EXPECT_EQ(found.at("step").as_int64(), 20);
+  const std::string of_a{found.at("tensors").at("model.a").as_string()},
+      all{found.at("all").as_string()};
+  EXPECT_EQ(digest.text, of_a + "  model.a\n" + all + "  all 1 tensors\n");
+  EXPECT_EQ(inspect_digest(second).text, digest.text);  // another step, the same tensors
+  EXPECT_THROW(inspect_digest(folder_ / "nowhere"), MissingInput);
+  EXPECT_THROW(inspect_digest(folder_ / "run"), DataError);
+}
+
 TEST_F(InspectionOf, ASafetensorsFileNamesItsTensors) {
   const auto found = seen(std::string(HT_TEST_DATA_DIR) + "/gpt2_a.safetensors");
   EXPECT_EQ(found.at("kind").as_string(), "safetensors");

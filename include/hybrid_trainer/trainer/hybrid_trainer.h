@@ -19,6 +19,7 @@
 namespace hybrid_trainer {
 
 class BatchUpload;
+class Communicator;
 class MemoryPlaces;
 class ModelTrainable;
 class Stretches;
@@ -59,6 +60,15 @@ class HybridTrainer {
                 std::shared_ptr<MemoryPlaces> places);
   ~HybridTrainer();
   HybridTrainer(HybridTrainer&&) = delete;
+
+  /// Trains together with the other ranks, which do the same, from the first step on: each is given
+  /// the whole step's batch and computes forward and backward of its own, contiguous micro-batches. Gradients
+  /// are summed in an order that depends on their number alone, so that all ranks have the same weights,
+  /// with the same bits on any number of ranks; what else a step does, each rank does by itself. `ranks` must
+  /// outlive the trainer. Where one rank's step throws, it has to abort the others. Throws
+  /// ConfigError where there are more ranks than micro-batches, or the configuration wants what ranks
+  /// cannot do.
+  void join(Communicator& ranks);
 
   /// One step of the current phase on one batch, which may be in host memory. Blocks. Where
   /// must_go_back() then, its update was not made and roll_back is due. Throws

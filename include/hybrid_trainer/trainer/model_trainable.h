@@ -18,6 +18,7 @@
 
 namespace hybrid_trainer {
 
+class Communicator;
 class Stretches;
 class TrainingStep;
 
@@ -41,6 +42,8 @@ class ModelTrainable final : public Trainable {
                        std::move(tell)) {}
   ~ModelTrainable() override;
 
+  /// See HybridTrainer::join.
+  void join(Communicator& ranks);
   void enter_phase(Phase phase) override;
   void begin_restore() override;
   double wait_for_loss(const Batch& batch) override {

@@ -12,6 +12,8 @@
 
 namespace hybrid_trainer {
 
+class Communicator;
+
 /// One training run of a language model from a data folder to a run folder.
 struct TrainingRunSettings {
   HybridTrainerConfig config;
@@ -31,6 +33,10 @@ struct TrainingRunSettings {
   std::function<void(const StepRecord&)> on_step = {};  // called after each step
   /// Who may ask for a stop; null: Ctrl-C and SIGTERM do, while the run lasts.
   const Interruption* interruption = nullptr;
+  /// The ranks that this run is one of, each of which runs it with the same settings; null: alone.
+  /// Rank 0 has the run's folder and console, the others ranks/N in it.
+  Communicator* ranks = nullptr;
+  int local_ranks = 1;  // of them on this host, which share its cores where training.threads is 0
 };
 
 enum class RunEnd { kFinished, kWasFinished, kInterrupted };

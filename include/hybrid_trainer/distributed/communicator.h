@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer {
+
+/// A rank ended, or was ended, while others needed it. The message names it.
+class RankLost : public Error {
+ public:
+  explicit RankLost(const std::string& message) : Error(kExitCode, message) {}
+  static constexpr ExitCode kExitCode{68};
+};
+
+/// Ranks do not call the same operation with the same counts: a mistake in the program. The message
+/// says what each rank called.
+class CollectiveMismatch : public Error {
+ public:
+  explicit CollectiveMismatch(const std::string& message) : Error(ExitCode::kInternal, message) {}
+};
+
+enum class Reduction { kSum, kMin, kMax };
+
+/// Elements [first, last) of a tensor, in row-major order.
+struct Shard {
+  std::int64_t first = 0, last = 0;
+  std::int64_t elements() const { return last - first; }
+};
+
+/// The part of `elements` elements that is a rank's own: each rank has ⌈elements/ranks⌉ of them, the
+/// last ones fewer or none.
+Shard shard_of(std::int64_t elements, int rank, int ranks);
+
+/// What a rank has sent to others so far, in bytes of tensors.
+struct CommunicationUse {
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t calls = 0;
+};
+
+/// The ranks of a job, as one of them sees them. Collectives are called by all ranks in the same
+/// order, with tensors of the same dtype and count; where they are not, CollectiveMismatch tells.
+/// Tensors lie on the stream's device, and calls are ordered as other work of that stream: on a
+/// processor each has completed when it returns, so it blocks until all ranks have come to it.
+/// All calls throw RankLost where a rank has ended or aborted. Used from one thread.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual const char* name() const = 0;  // "single", "threads" or "mpi"
+
+  /// Each element becomes the reduction over all ranks, with the same bits on each. Sums are in
+  /// order of rank. f32, f64 or i32.
+  virtual void all_reduce(const Tensor& values, Reduction reduction, const Stream& stream) = 0;
+  /// `shard` becomes this rank's shard_of the reduction of `values`. As all_reduce. ShapeMismatch
+  /// where `shard` has another count.
+  virtual void reduce_scatter(const Tensor& shard, const Tensor& values, Reduction reduction,
+                              const Stream& stream) = 0;
+  /// `values` becomes the shards (shard_of) of all ranks, one after the other. Any dtype. `shard`
+  /// may be the rank's own part of `values`.
+  virtual void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) = 0;
+  /// Of `sent`, the next send_counts[r] elements go to rank r; `received` gets receive_counts[r]
+  /// elements of rank r, one rank after the other. Any dtype. ShapeMismatch where a tensor has
+  /// fewer elements than its counts say.
+  virtual void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
+                          const Tensor& sent, const std::vector<std::int64_t>& send_counts,
+                          const Stream& stream) = 0;
+  /// `values` becomes what it is on rank `root`. Any dtype.
+  virtual void broadcast(const Tensor& values, int root, const Stream& stream) = 0;
+  /// Blocks until all ranks have called it.
+  virtual void barrier() = 0;
+  /// From this rank to `peer`, which calls receive; others are not concerned. Messages between two
+  /// ranks keep their order. May block until the peer receives.
+  virtual void send(const Tensor& values, int peer, const Stream& stream) = 0;
+  virtual void receive(const Tensor& values, int peer, const Stream& stream) = 0;
+  /// The bytes that each rank gave, by rank; they may differ in length. Blocks.
+  virtual std::vector<std::string> host_gather(std::string_view bytes) = 0;
+  /// Ends the job for all ranks, because of `reason`, which they are told: other ranks as threads
+  /// throw RankLost; with Open MPI all processes end with RankLost's code, and this does not return.
+  virtual void abort(const std::string& reason) = 0;
+
+  virtual const CommunicationUse& use() const = 0;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "hybrid_trainer/distributed/communicator.h"
+
+namespace hybrid_trainer {
+
+/// What a launcher says to one of the processes that it started.
+struct LaunchedRank {
+  std::string launcher;  // "mpirun", "torchrun" or "srun"
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;  // on this host
+  bool speaks_pmix = false;            // so that Open MPI starts in it
+  bool operator==(const LaunchedRank&) const = default;
+};
+
+/// Reads an environment variable; null where it is not set.
+using EnvironmentVariable = std::function<const char*(const char*)>;
+
+/// What this process's launcher said in variables: mpirun's OMPI_COMM_WORLD_…, torchrun's RANK,
+/// WORLD_SIZE …, or, where there are neither, those of a step of Slurm; none without a launcher. Throws
+/// UsageError where a variable is missing or no number, or mpirun and torchrun disagree.
+std::optional<LaunchedRank> launched_rank(const EnvironmentVariable& variable);
+std::optional<LaunchedRank> launched_rank();
+
+/// This process as a rank, on a processor: by Open MPI, which mpirun starts, or srun with PMIx. Throws
+/// UsageError, which names mpirun, where another launcher did; DeviceError as start_mpi_communicator.
+std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched);
+
+}  // namespace hybrid_trainer

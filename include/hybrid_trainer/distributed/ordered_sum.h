@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "hybrid_trainer/distributed/communicator.h"
+
+namespace hybrid_trainer {
+
+/// The micro-batches of a step are the leaves 0 … M − 1 of a binary tree that depends on M alone.
+/// A node of level l and index i sums the leaves [i·2^l, (i + 1)·2^l), the lower half plus the upper
+/// one. Where M is no power of two, the nodes that cover it, largest first, are added from the last
+/// to the first. So the sum has the same bits whichever rank computed which node. The error grows
+/// with log M instead of M. Source: Higham 1993, "The accuracy of floating point summation",
+/// pairwise summation.
+struct SumNode {
+  int level = 0;
+  std::int64_t index = 0;
+  std::int64_t first() const { return index << level; }
+  std::int64_t last() const { return (index + 1) << level; }
+  bool operator==(const SumNode&) const = default;
+};
+
+/// The largest nodes that cover leaves [first, last), in their order; of a whole step at most
+/// ⌊log₂M⌋ + 1, of a part at most twice as many.
+std::vector<SumNode> nodes_of(std::int64_t first, std::int64_t last);
+
+/// The leaves of a rank where ranks take them contiguously: [r·M/R, (r + 1)·M/R).
+Shard leaves_of(std::int64_t leaves, int rank, int ranks);
+
+/// Sums tensors that are nodes of the tree. f32, all of one count; adds in place.
+class OrderedSum {
+ public:
+  /// The next node after those that were added; its tensor now belongs to the sum. Throws
+  /// ShapeMismatch where it has another count, and Error where a leaf is left out.
+  void add(const SumNode& node, Tensor values, const Stream& stream);
+  const std::vector<SumNode>& nodes() const { return nodes_; }
+  const Tensor& values(std::size_t node) const { return values_[node]; }
+  /// The sum of all, after which there are none; undefined where none was added.
+  Tensor take_total(const Stream& stream);
+
+ private:
+  void merge_last(const Stream& stream);
+
+  std::vector<SumNode> nodes_;
+  std::vector<Tensor> values_;
+};
+
+/// `total` becomes the sum of `leaves` leaves, of which each rank has its leaves_of in `mine`; the
+/// bits do not depend on the number of ranks. Each rank sums its shard of the elements, whose nodes
+/// it gets by all_to_all, and sends it to the others. `mine` is used up. Workspace: the shards of all
+/// nodes. Throws Error where `mine` holds other leaves.
+void ordered_all_reduce(const Tensor& total, OrderedSum& mine, std::int64_t leaves,
+                        Communicator& communicator, const Stream& stream);
+
+/// As ordered_all_reduce, but each rank keeps its shard_of `elements` alone.
+void ordered_reduce_scatter(const Tensor& shard, std::int64_t elements, OrderedSum& mine,
+                            std::int64_t leaves, Communicator& communicator, const Stream& stream);
+
+}  // namespace hybrid_trainer

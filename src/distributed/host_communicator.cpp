@@ -1,0 +1,234 @@
+#include "src/distributed/host_communicator.h"
+
+#include <cstring>
+
+#include "src/distributed/reduce_elements.h"
+#include "src/distributed/shard_checks.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Elements [first, last) in memory.
+struct ElementBytes {
+  char* data;
+  std::size_t bytes;
+};
+
+ElementBytes bytes_of(const Tensor& tensor, std::int64_t first, std::int64_t last) {
+  const std::size_t each = size_of(tensor.dtype());
+  return {static_cast<char*>(tensor.raw()) + static_cast<std::size_t>(first) * each,
+          static_cast<std::size_t>(last - first) * each};
+}
+
+ElementBytes bytes_of(const Tensor& tensor, const Shard& shard) {
+  return bytes_of(tensor, shard.first, shard.last);
+}
+
+void copy_bytes(void* to, const ElementBytes& from) {
+  if (from.bytes > 0 && to != from.data) std::memcpy(to, from.data, from.bytes);
+}
+
+void check_in_host_memory(const Tensor& tensor) {
+  if (tensor.device().type == DeviceType::kCpu) return;
+  throw DeviceError(
+      "ranks as threads or with Open MPI work on the processor's tensors, got one of CUDA: train "
+      "with --device cpu");
+}
+
+}  // namespace
+
+/// Tells each other rank its call and returns theirs, by rank.
+std::vector<CollectiveCall> HostCommunicator::exchange(
+    const std::vector<CollectiveCall>& for_each) {
+  std::vector<CollectiveCall> calls(for_each.size());
+  std::vector<OutgoingBytes> sent;
+  std::vector<IncomingBytes> received;
+  for (int peer = 0; peer < size_; ++peer) {
+    const auto i = static_cast<std::size_t>(peer);
+    if (is_me(peer)) {
+      calls[i] = for_each[i];
+      continue;
+    }
+    sent.push_back({peer, &for_each[i], sizeof for_each[i]});
+    received.push_back({peer, &calls[i], sizeof calls[i]});
+  }
+  try {
+    wait_for_transfer(sent, received);
+  } catch (const RankLost& error) {
+    throw RankLost(concat(error.what(), "; rank ", rank_, " was in ",
+                          text_of(for_each[static_cast<std::size_t>(rank_)])));
+  }
+  ++use_.calls;
+  return calls;
+}
+
+/// For collectives whose ranks all give the same counts.
+void HostCommunicator::agree(Operation operation, const Tensor& values, std::int64_t detail) {
+  check_in_host_memory(values);
+  const CollectiveCall call{operation, values.dtype(), detail, values.elements(), ++collectives_};
+  check_same(exchange(std::vector<CollectiveCall>(static_cast<std::size_t>(size_), call)));
+}
+
+void HostCommunicator::wait_for_data(const std::vector<OutgoingBytes>& sent,
+                                     const std::vector<IncomingBytes>& received) {
+  std::vector<OutgoingBytes> out;
+  std::vector<IncomingBytes> in;
+  for (const OutgoingBytes& message : sent) {
+    if (message.bytes > 0 && !is_me(message.peer)) out.push_back(message);
+  }
+  for (const IncomingBytes& message : received) {
+    if (message.bytes > 0 && !is_me(message.peer)) in.push_back(message);
+  }
+  for (const OutgoingBytes& message : out) use_.bytes_sent += message.bytes;
+  wait_for_transfer(out, in);
+}
+
+void HostCommunicator::scatter_and_reduce(const Tensor& shard, const Tensor& values,
+                                          Reduction reduction, const Stream& stream) {
+  const std::int64_t mine = shard.elements();
+  const Tensor parts = Tensor::empty({size_, mine}, values.dtype(), MemoryKind::kWorkspace, stream);
+  std::vector<OutgoingBytes> sent;
+  std::vector<IncomingBytes> received;
+  for (int peer = 0; peer < size_; ++peer) {
+    const ElementBytes out = bytes_of(values, shard_of(values.elements(), peer, size_));
+    const ElementBytes in = bytes_of(parts, peer * mine, (peer + 1) * mine);
+    sent.push_back({peer, out.data, out.bytes});
+    received.push_back({peer, in.data, in.bytes});
+    if (is_me(peer)) copy_bytes(in.data, out);
+  }
+  wait_for_data(sent, received);
+  copy_bytes(shard.raw(), bytes_of(parts, 0, mine));
+  for (int peer = 1; peer < size_; ++peer) {
+    const ElementBytes part = bytes_of(parts, peer * mine, (peer + 1) * mine);
+    reduce_elements(shard.raw(), part.data, mine, values.dtype(), reduction);
+  }
+}
+
+/// Each rank's shard is in its place.
+void HostCommunicator::gather_shards(const Tensor& values) {
+  std::vector<OutgoingBytes> sent;
+  std::vector<IncomingBytes> received;
+  const ElementBytes mine = bytes_of(values, shard_of(values.elements(), rank_, size_));
+  for (int peer = 0; peer < size_; ++peer) {
+    const ElementBytes theirs = bytes_of(values, shard_of(values.elements(), peer, size_));
+    sent.push_back({peer, mine.data, mine.bytes});
+    received.push_back({peer, theirs.data, theirs.bytes});
+  }
+  wait_for_data(sent, received);
+}
+
+void HostCommunicator::all_reduce(const Tensor& values, Reduction reduction, const Stream& stream) {
+  check_reducible(values.dtype());
+  agree(Operation::kAllReduce, values, static_cast<std::int64_t>(reduction));
+  if (values.elements() == 0) return;
+  const Shard mine = shard_of(values.elements(), rank_, size_);
+  const Tensor flat = values.view({values.elements()});
+  scatter_and_reduce(flat.rows(mine.first, mine.last), flat, reduction, stream);
+  gather_shards(flat);
+}
+
+void HostCommunicator::reduce_scatter(const Tensor& shard, const Tensor& values,
+                                      Reduction reduction, const Stream& stream) {
+  check_reducible(values.dtype());
+  check_shard(shard, values, rank_, size_);
+  agree(Operation::kReduceScatter, values, static_cast<std::int64_t>(reduction));
+  scatter_and_reduce(shard, values, reduction, stream);
+}
+
+void HostCommunicator::all_gather(const Tensor& values, const Tensor& shard, const Stream&) {
+  check_shard(shard, values, rank_, size_);
+  agree(Operation::kAllGather, values, 0);
+  const Shard mine = shard_of(values.elements(), rank_, size_);
+  copy_bytes(bytes_of(values, mine).data, bytes_of(shard, 0, shard.elements()));
+  gather_shards(values);
+}
+
+void HostCommunicator::all_to_all(const Tensor& received,
+                                  const std::vector<std::int64_t>& receive_counts,
+                                  const Tensor& sent, const std::vector<std::int64_t>& send_counts,
+                                  const Stream&) {
+  check_in_host_memory(received);
+  check_counts(received, receive_counts, size_);
+  check_counts(sent, send_counts, size_);
+  std::vector<CollectiveCall> calls;
+  ++collectives_;
+  for (const std::int64_t count : send_counts)
+    calls.push_back({Operation::kAllToAll, sent.dtype(), 0, count, collectives_});
+  calls = exchange(calls);
+  std::vector<OutgoingBytes> outgoing;
+  std::vector<IncomingBytes> incoming;
+  std::int64_t from = 0, to = 0;
+  for (int peer = 0; peer < size_; ++peer) {
+    const auto i = static_cast<std::size_t>(peer);
+    check_expected({Operation::kAllToAll, received.dtype(), 0, receive_counts[i], collectives_},
+                   rank_, calls[i], peer);
+    const ElementBytes out = bytes_of(sent, from, from + send_counts[i]);
+    const ElementBytes in = bytes_of(received, to, to + receive_counts[i]);
+    from += send_counts[i];
+    to += receive_counts[i];
+    outgoing.push_back({peer, out.data, out.bytes});
+    incoming.push_back({peer, in.data, in.bytes});
+    if (is_me(peer)) copy_bytes(in.data, out);
+  }
+  wait_for_data(outgoing, incoming);
+}
+
+void HostCommunicator::broadcast(const Tensor& values, int root, const Stream&) {
+  require(root >= 0 && root < size_, "a broadcast comes from one of the ranks");
+  agree(Operation::kBroadcast, values, root);
+  std::vector<OutgoingBytes> sent;
+  std::vector<IncomingBytes> received;
+  const ElementBytes all = bytes_of(values, 0, values.elements());
+  for (int peer = 0; is_me(root) && peer < size_; ++peer)
+    sent.push_back({peer, all.data, all.bytes});
+  if (!is_me(root)) received.push_back({root, all.data, all.bytes});
+  wait_for_data(sent, received);
+}
+
+void HostCommunicator::barrier() { agree(Operation::kBarrier, Tensor{}, 0); }
+
+void HostCommunicator::check_peer(int peer) const {
+  require(peer >= 0 && peer < size_ && peer != rank_, "messages go to and come from another rank");
+}
+
+void HostCommunicator::send(const Tensor& values, int peer, const Stream&) {
+  check_in_host_memory(values);
+  check_peer(peer);
+  const CollectiveCall call{Operation::kSend, values.dtype(), 0, values.elements(), 0};
+  const OutgoingBytes head{peer, &call, sizeof call};
+  wait_for_transfer({&head, 1}, {});
+  wait_for_data({{peer, values.raw(), values.bytes()}}, {});
+}
+
+void HostCommunicator::receive(const Tensor& values, int peer, const Stream&) {
+  check_in_host_memory(values);
+  check_peer(peer);
+  CollectiveCall got;
+  const IncomingBytes head{peer, &got, sizeof got};
+  wait_for_transfer({}, {&head, 1});
+  check_expected({Operation::kSend, values.dtype(), 0, values.elements(), 0}, rank_, got, peer);
+  wait_for_data({}, {{peer, values.raw(), values.bytes()}});
+}
+
+std::vector<std::string> HostCommunicator::host_gather(std::string_view bytes) {
+  CollectiveCall call{Operation::kHostGather, DType::kU8, 0,
+                      static_cast<std::int64_t>(bytes.size()), ++collectives_};
+  const auto lengths = exchange(std::vector<CollectiveCall>(static_cast<std::size_t>(size_), call));
+  auto calls = lengths;
+  for (CollectiveCall& other : calls) other.elements = call.elements;
+  check_same(calls);
+  std::vector<std::string> all(lengths.size());
+  std::vector<OutgoingBytes> sent;
+  std::vector<IncomingBytes> received;
+  for (int peer = 0; peer < size_; ++peer) {
+    const auto i = static_cast<std::size_t>(peer);
+    all[i].resize(static_cast<std::size_t>(lengths[i].elements));
+    if (is_me(peer)) all[i] = bytes;
+    sent.push_back({peer, bytes.data(), bytes.size()});
+    received.push_back({peer, all[i].data(), all[i].size()});
+  }
+  wait_for_data(sent, received);
+  return all;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <span>
+
+#include "hybrid_trainer/distributed/communicator.h"
+#include "src/distributed/collective_call.h"
+
+namespace hybrid_trainer {
+
+struct OutgoingBytes {
+  int peer;
+  const void* data;
+  std::size_t bytes;
+};
+
+struct IncomingBytes {
+  int peer;
+  void* data;
+  std::size_t bytes;
+};
+
+/// Collectives on tensors in host memory, made of messages between two ranks. Before data follow,
+/// each rank tells the others what it calls, so that no message meets memory of another size.
+class HostCommunicator : public Communicator {
+ public:
+  HostCommunicator(int rank, int size) : rank_(rank), size_(size) {}
+  int rank() const final { return rank_; }
+  int size() const final { return size_; }
+  void all_reduce(const Tensor& values, Reduction reduction, const Stream& stream) final;
+  void reduce_scatter(const Tensor& shard, const Tensor& values, Reduction reduction,
+                      const Stream& stream) final;
+  void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) final;
+  void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
+                  const Tensor& sent, const std::vector<std::int64_t>& send_counts,
+                  const Stream& stream) final;
+  void broadcast(const Tensor& values, int root, const Stream& stream) final;
+  void barrier() final;
+  void send(const Tensor& values, int peer, const Stream& stream) final;
+  void receive(const Tensor& values, int peer, const Stream& stream) final;
+  std::vector<std::string> host_gather(std::string_view bytes) final;
+  const CommunicationUse& use() const final { return use_; }
+
+ protected:
+  /// Sends and receives all of them, in any order of peers, but each peer's in the order given; data
+  /// may be used again when it returns. No message is empty. Throws RankLost.
+  virtual void wait_for_transfer(std::span<const OutgoingBytes> sent,
+                                 std::span<const IncomingBytes> received) = 0;
+
+ private:
+  std::vector<CollectiveCall> exchange(const std::vector<CollectiveCall>& for_each);
+  void agree(Operation operation, const Tensor& values, std::int64_t detail);
+  void wait_for_data(const std::vector<OutgoingBytes>& sent,
+                     const std::vector<IncomingBytes>& received);
+  void scatter_and_reduce(const Tensor& shard, const Tensor& values, Reduction reduction,
+                          const Stream& stream);
+  void gather_shards(const Tensor& values);
+  void check_peer(int peer) const;
+  bool is_me(int rank) const { return rank == rank_; }
+
+  int rank_, size_;
+  std::uint64_t collectives_ = 0;
+  CommunicationUse use_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,84 @@
+#include "hybrid_trainer/distributed/launched_rank.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "hybrid_trainer/distributed/mpi_communicator.h"
+
+namespace hybrid_trainer {
+namespace {
+
+struct Launcher {
+  const char* name;
+  const char *rank, *size, *local_rank, *local_size;
+  const char* sign;  // set only where it is the launcher
+};
+
+constexpr Launcher kMpirun{"mpirun",
+                           "OMPI_COMM_WORLD_RANK",
+                           "OMPI_COMM_WORLD_SIZE",
+                           "OMPI_COMM_WORLD_LOCAL_RANK",
+                           "OMPI_COMM_WORLD_LOCAL_SIZE",
+                           "OMPI_COMM_WORLD_RANK"};
+constexpr Launcher kTorchrun{
+    "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"};
+/// In a batch script, which is no step, the first two are set for one process.
+constexpr Launcher kSrun{"srun",          "SLURM_PROCID",          "SLURM_NTASKS",
+                         "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_ID"};
+
+int number_in(const Launcher& launcher, const char* name, const EnvironmentVariable& variable) {
+  const char* const text = variable(name);
+  if (text == nullptr)
+    throw UsageError(concat(launcher.name, " started this, but ", name, " is not set"));
+  int number = -1;
+  const auto read = std::from_chars(text, text + std::strlen(text), number);
+  if (read.ec != std::errc() || number < 0)
+    throw UsageError(concat(name, ": got \"", text, "\", want a count"));
+  return number;
+}
+
+std::optional<LaunchedRank> rank_by(const Launcher& launcher, const EnvironmentVariable& variable) {
+  if (variable(launcher.sign) == nullptr) return {};
+  LaunchedRank found{.launcher = launcher.name,
+                     .rank = number_in(launcher, launcher.rank, variable),
+                     .size = number_in(launcher, launcher.size, variable),
+                     .local_rank = number_in(launcher, launcher.local_rank, variable)};
+  const bool says_local_size = variable(launcher.local_size) != nullptr;
+  found.local_size =
+      says_local_size ? number_in(launcher, launcher.local_size, variable) : found.local_rank + 1;
+  found.speaks_pmix = &launcher == &kMpirun || variable("PMIX_RANK") != nullptr;
+  if (found.rank < found.size && found.local_rank < found.local_size) return found;
+  throw UsageError(concat(launcher.rank, ": got ", found.rank, " of ", found.size, " ranks, ",
+                          found.local_rank, " of ", found.local_size, " on this host"));
+}
+
+}  // namespace
+
+std::optional<LaunchedRank> launched_rank(const EnvironmentVariable& variable) {
+  const auto by_mpirun = rank_by(kMpirun, variable), by_torchrun = rank_by(kTorchrun, variable);
+  if (by_mpirun && by_torchrun &&
+      (by_mpirun->rank != by_torchrun->rank || by_mpirun->size != by_torchrun->size)) {
+    throw UsageError(concat("two launchers disagree: mpirun says rank ", by_mpirun->rank, " of ",
+                            by_mpirun->size, ", torchrun rank ", by_torchrun->rank, " of ",
+                            by_torchrun->size, "; start with one of them"));
+  }
+  if (by_mpirun) return by_mpirun;
+  if (by_torchrun) return by_torchrun;
+  return rank_by(kSrun, variable);
+}
+
+std::optional<LaunchedRank> launched_rank() {
+  return launched_rank([](const char* name) { return std::getenv(name); });
+}
+
+std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched) {
+  if (!launched.speaks_pmix) {
+    throw UsageError(concat(launched.launcher,
+                            " started this, and on a processor ranks are Open MPI's: mpirun -np ",
+                            launched.size, " --bind-to none hybrid train ..."));
+  }
+  return start_mpi_communicator();
+}
+
+}  // namespace hybrid_trainer

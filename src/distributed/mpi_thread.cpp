@@ -1,0 +1,164 @@
+#include "src/distributed/mpi_thread.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+
+namespace hybrid_trainer {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// MPI counts bytes in an int.
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+constexpr int kYields = 50;
+constexpr auto kSleep = 50us;
+
+WantedLibrary wanted_mpi_plug_in() {
+  std::error_code unknown;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  return {.title = "ranks by Open MPI",
+          .files = {"libhybrid_trainer_mpi.so"},
+          .folders = {(program.parent_path().parent_path() / HT_LIBRARY_FOLDER).string()},
+          .way_out = "install libopenmpi-dev and openmpi-bin, and build again"};
+}
+
+}  // namespace
+
+MpiThread::MpiThread() : library_(SharedLibrary::open(wanted_mpi_plug_in())) {
+  engine_ = library_.function<MpiEngineFunction>(kMpiEngineFunction)();
+  if (engine_->version != MpiEngine::kVersion) {
+    throw DeviceError(concat("ranks by Open MPI: ", library_.path(), " is of version ",
+                             engine_->version, ", want ", MpiEngine::kVersion,
+                             "; build it together with this program"));
+  }
+  thread_ = std::jthread([this] { run(); });
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return started_; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+MpiThread::~MpiThread() {
+  const std::lock_guard lock(mutex_);
+  ends_ = true;
+  changed_.notify_all();
+}
+
+void MpiThread::check(int error, const char* call) const {
+  if (error == 0) return;
+  char text[256] = {};
+  engine_->error_text(error, text, sizeof text);
+  throw DeviceError(concat("rank ", rank_, " by Open MPI: ", call, ": ", text));
+}
+
+void MpiThread::start() {
+  check(engine_->start(&rank_, &size_), "MPI_Init_thread");
+  char name[256] = {};
+  check(engine_->host_name(name, sizeof name), "MPI_Get_processor_name");
+  host_ = name;
+}
+
+void MpiThread::run() {
+  std::unique_lock lock(mutex_);
+  try {
+    start();
+  } catch (...) {
+    failure_ = std::current_exception();
+    ends_ = true;
+    finishes_ = false;
+  }
+  started_ = true;
+  changed_.notify_all();
+  for (;;) {
+    changed_.wait(lock, [&] { return messages_ != nullptr || ends_ || abort_code_ != 0; });
+    abort_if_asked();
+    if (messages_ == nullptr) break;
+    const Messages* const messages = messages_;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      transfer(*messages);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+    messages_ = nullptr;
+    changed_.notify_all();
+  }
+  if (finishes_) engine_->finish();
+}
+
+void MpiThread::transfer(const Messages& messages) {
+  requests_.clear();
+  begin(messages);
+  wait_until_done();
+}
+
+void MpiThread::begin(const Messages& messages) {
+  const auto in_parts = [&](std::size_t bytes, const auto& begin_part) {
+    for (std::size_t at = 0; at < bytes; at += kMostBytes) {
+      requests_.push_back(nullptr);
+      begin_part(at, static_cast<int>(std::min(kMostBytes, bytes - at)));
+    }
+  };
+  for (const IncomingBytes& one : messages.received) {
+    in_parts(one.bytes, [&](std::size_t at, int bytes) {
+      check(engine_->begin_receive(static_cast<char*>(one.data) + at, bytes, one.peer,
+                                   &requests_.back()),
+            "MPI_Irecv");
+    });
+  }
+  for (const OutgoingBytes& one : messages.sent) {
+    in_parts(one.bytes, [&](std::size_t at, int bytes) {
+      check(engine_->begin_send(static_cast<const char*>(one.data) + at, bytes, one.peer,
+                                &requests_.back()),
+            "MPI_Isend");
+    });
+  }
+}
+
+void MpiThread::wait_until_done() {
+  const auto is_done = [&](void*& request) {
+    int done = 0;
+    check(engine_->is_done(&request, &done), "MPI_Test");
+    return done != 0;
+  };
+  for (int polls = 0; !requests_.empty(); ++polls) {
+    std::erase_if(requests_, is_done);
+    abort_if_asked();
+    if (requests_.empty()) return;
+    if (polls < kYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kSleep);
+    }
+  }
+}
+
+void MpiThread::abort_if_asked() const {
+  if (abort_code_ != 0) engine_->abort(abort_code_);
+}
+
+void MpiThread::wait_for_transfer(std::span<const OutgoingBytes> sent,
+                                  std::span<const IncomingBytes> received) {
+  const Messages messages{sent, received};
+  std::unique_lock lock(mutex_);
+  messages_ = &messages;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return messages_ == nullptr; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void MpiThread::abort_and_exit(int exit_code) {
+  {
+    const std::lock_guard lock(mutex_);
+    abort_code_ = exit_code;
+    changed_.notify_all();
+  }
+  std::this_thread::sleep_for(10s);
+  _exit(exit_code);
+}
+
+}  // namespace hybrid_trainer

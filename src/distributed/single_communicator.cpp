@@ -1,0 +1,78 @@
+#include "hybrid_trainer/distributed/single_communicator.h"
+
+#include "src/distributed/reduce_elements.h"
+#include "src/distributed/shard_checks.h"
+
+namespace hybrid_trainer {
+namespace {
+
+void copy_unless_same(const Tensor& to, const Tensor& from, const Stream& stream) {
+  if (to.elements() == 0 || to.raw() == from.raw()) return;
+  copy(to.view({to.elements()}), from.view({from.elements()}), stream);
+}
+
+[[noreturn]] void throw_no_peer(int peer) {
+  throw Error(ExitCode::kInternal,
+              concat("there is one rank, so that rank ", peer, " sends and receives nothing"));
+}
+
+}  // namespace
+
+void SingleCommunicator::all_reduce(const Tensor& values, Reduction, const Stream&) {
+  check_reducible(values.dtype());
+  ++use_.calls;
+}
+
+void SingleCommunicator::reduce_scatter(const Tensor& shard, const Tensor& values, Reduction,
+                                        const Stream& stream) {
+  check_reducible(values.dtype());
+  all_gather(shard, values, stream);
+}
+
+void SingleCommunicator::all_gather(const Tensor& values, const Tensor& shard,
+                                    const Stream& stream) {
+  check_shard(shard, values, 0, 1);
+  copy_unless_same(values, shard, stream);
+  ++use_.calls;
+}
+
+void SingleCommunicator::all_to_all(const Tensor& received,
+                                    const std::vector<std::int64_t>& receive_counts,
+                                    const Tensor& sent,
+                                    const std::vector<std::int64_t>& send_counts,
+                                    const Stream& stream) {
+  check_counts(received, receive_counts, 1);
+  check_counts(sent, send_counts, 1);
+  if (receive_counts != send_counts) {
+    throw CollectiveMismatch(concat("rank 0 sends itself ", send_counts[0],
+                                    " elements and waits for ", receive_counts[0]));
+  }
+  const std::int64_t count = send_counts[0];
+  if (count > 0) {
+    copy_unless_same(received.view({received.elements()}).rows(0, count),
+                     sent.view({sent.elements()}).rows(0, count), stream);
+  }
+  ++use_.calls;
+}
+
+void SingleCommunicator::broadcast(const Tensor&, int root, const Stream&) {
+  if (root != 0) throw_no_peer(root);
+  ++use_.calls;
+}
+
+void SingleCommunicator::barrier() { ++use_.calls; }
+
+void SingleCommunicator::send(const Tensor&, int peer, const Stream&) { throw_no_peer(peer); }
+
+void SingleCommunicator::receive(const Tensor&, int peer, const Stream&) { throw_no_peer(peer); }
+
+std::vector<std::string> SingleCommunicator::host_gather(std::string_view bytes) {
+  ++use_.calls;
+  return {std::string(bytes)};
+}
+
+void SingleCommunicator::abort(const std::string& reason) {
+  throw RankLost(concat("rank 0 gave up: ", reason));
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,173 @@
+#include "hybrid_trainer/distributed/thread_communicator.h"
+
+#include <array>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "src/distributed/host_communicator.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// A message that its receiver has not copied yet. A small one is copied when it is sent, so that
+/// its sender goes on: what ranks call is told even where they do not meet.
+struct ThreadMessage {
+  static constexpr std::size_t kMostCopied = 64;
+  const void* data;
+  std::size_t bytes;
+  std::array<char, kMostCopied> copy{};
+
+  explicit ThreadMessage(const OutgoingBytes& message) : data(message.data), bytes(message.bytes) {
+    if (is_copied(bytes)) std::memcpy(copy.data(), data, bytes);
+  }
+  static bool is_copied(std::size_t bytes) { return bytes <= kMostCopied; }
+  const void* source() const { return is_copied(bytes) ? copy.data() : data; }
+};
+
+/// What the ranks of one process share.
+class ThreadMeeting {
+ public:
+  explicit ThreadMeeting(int ranks)
+      : ranks_(static_cast<std::size_t>(ranks)), mail_(ranks_ * ranks_), ended_(ranks_) {}
+
+  void transfer(int rank, std::span<const OutgoingBytes> sent,
+                std::span<const IncomingBytes> received) {
+    std::unique_lock lock(mutex_);
+    for (const OutgoingBytes& message : sent) mail(rank, message.peer).emplace_back(message);
+    changed_.notify_all();
+    try {
+      for (const IncomingBytes& message : received) take(lock, rank, message);
+      for (const OutgoingBytes& message : sent) {
+        const auto& unread = mail(rank, message.peer);
+        if (ThreadMessage::is_copied(message.bytes)) continue;
+        wait(lock, rank, message.peer, [&] { return unread.empty(); });
+      }
+    } catch (const RankLost&) {
+      for (const OutgoingBytes& message : sent) forget_uncopied(mail(rank, message.peer));
+      throw;
+    }
+  }
+
+  void end(int rank) {
+    const std::lock_guard lock(mutex_);
+    ended_[static_cast<std::size_t>(rank)] = true;
+    changed_.notify_all();
+  }
+
+  void abort(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    if (aborted_.empty()) aborted_ = why;
+    changed_.notify_all();
+  }
+
+ private:
+  std::deque<ThreadMessage>& mail(int from, int to) {
+    return mail_[static_cast<std::size_t>(from) * ranks_ + static_cast<std::size_t>(to)];
+  }
+
+  /// The sender's memory is not there for longer.
+  static void forget_uncopied(std::deque<ThreadMessage>& unread) {
+    std::erase_if(unread, [](const auto& one) { return !ThreadMessage::is_copied(one.bytes); });
+  }
+
+  template <class Condition>
+  void wait(std::unique_lock<std::mutex>& lock, int rank, int peer, const Condition& holds) {
+    const auto ended = [&] { return ended_[static_cast<std::size_t>(peer)]; };
+    changed_.wait(lock, [&] { return holds() || ended() || !aborted_.empty(); });
+    if (holds()) return;
+    if (!aborted_.empty()) throw RankLost(aborted_);
+    throw RankLost(concat("rank ", peer, " has ended, and rank ", rank, " needs it"));
+  }
+
+  void take(std::unique_lock<std::mutex>& lock, int rank, const IncomingBytes& wanted) {
+    std::deque<ThreadMessage>& from_peer = mail(wanted.peer, rank);
+    wait(lock, rank, wanted.peer, [&] { return !from_peer.empty(); });
+    const ThreadMessage message = from_peer.front();
+    from_peer.pop_front();
+    require(message.bytes == wanted.bytes, "a message has the size that was agreed on");
+    std::memcpy(wanted.data, message.source(), message.bytes);
+    changed_.notify_all();
+  }
+
+  const std::size_t ranks_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::deque<ThreadMessage>> mail_;  // by sender, then receiver
+  std::vector<bool> ended_;
+  std::string aborted_;  // why
+};
+
+class ThreadCommunicator final : public HostCommunicator {
+ public:
+  ThreadCommunicator(int rank, int size, std::shared_ptr<ThreadMeeting> meeting)
+      : HostCommunicator(rank, size), meeting_(std::move(meeting)) {}
+  ~ThreadCommunicator() override { meeting_->end(rank()); }
+  const char* name() const override { return "threads"; }
+  void abort(const std::string& reason) override {
+    meeting_->abort(concat("rank ", rank(), " gave up: ", reason));
+  }
+
+ protected:
+  void wait_for_transfer(std::span<const OutgoingBytes> sent,
+                         std::span<const IncomingBytes> received) override {
+    meeting_->transfer(rank(), sent, received);
+  }
+
+ private:
+  std::shared_ptr<ThreadMeeting> meeting_;
+};
+
+/// What the first rank that failed threw.
+class FirstFailure {
+ public:
+  void keep(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+  }
+  void throw_on() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks) {
+  if (ranks < 1) throw Error(ExitCode::kInternal, concat("want 1 rank or more, got ", ranks));
+  const auto meeting = std::make_shared<ThreadMeeting>(ranks);
+  std::vector<std::unique_ptr<Communicator>> all;
+  for (int rank = 0; rank < ranks; ++rank)
+    all.push_back(std::make_unique<ThreadCommunicator>(rank, ranks, meeting));
+  return all;
+}
+
+void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& rank) {
+  FirstFailure first;
+  {
+    std::vector<std::jthread> threads;
+    for (auto& one : make_thread_communicators(ranks)) {
+      threads.emplace_back([&, communicator = std::move(one)]() mutable {
+        try {
+          rank(*communicator);
+        } catch (const std::exception& error) {
+          first.keep(std::current_exception());
+          communicator->abort(error.what());
+        } catch (...) {
+          first.keep(std::current_exception());
+          communicator->abort("it threw something that is no exception");
+        }
+        communicator.reset();
+      });
+    }
+  }
+  first.throw_on();
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/distributed/launched_rank.h"
+#include "hybrid_trainer/trainer/training_run.h"
+
+namespace hybrid_trainer {
+
+/// The ranks that a command trains over: those of a launcher's variables, or none.
+class TrainingRanks {
+ public:
+  /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, 0 where it was not given: above 1, mpirun
+  /// takes this process's place and starts them. Throws UsageError, DeviceError.
+  TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
+                int local_ranks);
+
+  /// Trains, and lets the leading rank `report`; returns the exit code. An error that rank 0 meets is
+  /// thrown on, and ends the job with its process; one that another rank meets alone ends it by name.
+  int run(TrainingRunSettings settings,
+          const std::function<int(const TrainingRunResult&)>& report) const;
+
+ private:
+  int run_as_rank(const TrainingRunSettings& settings,
+                  const std::function<int(const TrainingRunResult&)>& report) const;
+
+  std::optional<LaunchedRank> launched_;
+  bool alone_ = false;  // --ranks 1
+};
+
+/// What mpirun is called with for `hybrid COMMAND ARGUMENTS --ranks N`.
+std::vector<std::string> mpirun_arguments(const std::string& program, const std::string& command,
+                                          const std::vector<std::string>& arguments, int ranks);
+
+}  // namespace hybrid_trainer

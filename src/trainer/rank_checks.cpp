@@ -1,0 +1,39 @@
+#include "src/trainer/rank_checks.h"
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Settings of as many examples a step with at least `ranks` micro-batches, in words.
+std::string way_to_enough_micro_batches(const HybridTrainerConfig& config, int ranks) {
+  const std::int64_t examples = config.data.batch_size * config.gradient_accumulation.micro_batches;
+  for (std::int64_t count = ranks; count <= examples; ++count) {
+    if (examples % count != 0) continue;
+    return concat("data.batch_size=", examples / count,
+                  " and gradient_accumulation.micro_batches=", count, " are as many examples");
+  }
+  return concat("a step of ", examples, " examples has no more than ", examples, " ranks");
+}
+
+}  // namespace
+
+void check_ranks(const HybridTrainerConfig& config, int ranks) {
+  std::vector<std::string> found;
+  const std::int64_t micro_batches = config.gradient_accumulation.micro_batches;
+  if (micro_batches < ranks) {
+    found.push_back(
+        concat("gradient_accumulation.micro_batches: got ", micro_batches, " for ", ranks,
+               " ranks; want one for each at least: ", way_to_enough_micro_batches(config, ranks)));
+  }
+  const auto refuse = [&](bool asked, const char* key, const char* want) {
+    if (asked) found.push_back(concat(key, ": does not go with ranks; want ", want));
+  };
+  refuse(config.memory.gradients != "keep", "memory.gradients", "keep");
+  refuse(!config.phases.predicts_backward(), "phases.ingredient", "backward");
+  refuse(!config.stretches.empty(), "stretches", "none");
+  refuse(config.training.cuda_graphs, "training.cuda_graphs", "false");
+  if (!found.empty()) throw ConfigError(found);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,85 @@
+#include "src/trainer/run_ranks.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/io/json_fields.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr char kFactEnd = '\0';
+
+/// The value of fact number `index`.
+std::string value_in(const std::string& facts, std::size_t index) {
+  std::size_t begin = 0;
+  for (; index > 0 && begin < facts.size(); --index) begin = facts.find(kFactEnd, begin) + 1;
+  return facts.substr(begin, facts.find(kFactEnd, begin) - begin);
+}
+
+/// A long value, such as a whole configuration, from where it begins to differ.
+std::string shown(const std::string& value, const std::string& other) {
+  constexpr std::ptrdiff_t kMost = 60, kBefore = 20;
+  const auto differs = std::mismatch(value.begin(), value.end(), other.begin(), other.end()).first;
+  const auto begin = std::max<std::ptrdiff_t>(0, differs - value.begin() - kBefore);
+  return value.size() <= kMost
+             ? value
+             : concat("...", value.substr(static_cast<std::size_t>(begin), kMost), "...");
+}
+
+}  // namespace
+
+std::vector<std::string> RunRanks::gather(const std::string& mine) const {
+  return ranks_ == nullptr ? std::vector{mine} : ranks_->host_gather(mine);
+}
+
+RunDirectory RunRanks::open(const std::string& run, RunMode mode) const {
+  if (ranks_ == nullptr) return {run, mode};
+  if (lead()) {
+    RunDirectory directory(run, mode);
+    ranks_->barrier();
+    return directory;
+  }
+  ranks_->barrier();
+  return {concat(run, "/ranks/", ranks_->rank()), RunMode::kResume};
+}
+
+std::ostream& RunRanks::console(std::ostream& console, const RunPaths& own) {
+  if (lead()) return console;
+  log_.open(own.root + "/log.txt", std::ios::app);
+  return log_;
+}
+
+bool RunRanks::on_any(bool here) const {
+  const std::vector<std::string> all = gather(here ? "1" : "0");
+  return std::find(all.begin(), all.end(), "1") != all.end();
+}
+
+bool RunRanks::on_first(bool here) const { return gather(here ? "1" : "0").front() == "1"; }
+
+void RunRanks::check_same(const std::vector<RankFact>& facts) const {
+  std::string mine;
+  for (const auto& [name, value] : facts) mine += value + kFactEnd;
+  const std::vector<std::string> all = gather(mine);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    for (std::size_t i = 0; i < facts.size(); ++i) {
+      const std::string first = value_in(all.front(), i), other = value_in(all[rank], i);
+      if (first == other) continue;
+      throw UsageError(concat("rank ", rank, " differs from rank 0 in ", facts[i].first, ": ",
+                              shown(other, first), ", want ", shown(first, other)));
+    }
+  }
+}
+
+void check_same_run_of(const RunRanks& ranks, const HybridTrainerConfig& config,
+                       const RunData& data, bool resumes) {
+  ranks.check_same({{"its version", project_version()},
+                    {"the configuration", config_json(config)},
+                    {"threads", concat(threads())},
+                    {"the instruction set", name_of(instruction_set())},
+                    {"tokens of the data", concat(data.train_tokens)},
+                    {"the data's checksum", data.checksum},
+                    {"whether the run's folder holds a run", resumes ? "yes" : "no"}});
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hybrid_trainer/distributed/communicator.h"
+#include "hybrid_trainer/io/run_directory.h"
+#include "hybrid_trainer/trainer/run_files.h"
+
+namespace hybrid_trainer {
+
+/// A fact that all ranks must agree on, such as {"training.threads", "2"}.
+using RankFact = std::pair<std::string, std::string>;
+
+/// A training run as one of several ranks, or alone. Rank 0 leads: the run's folder is its own; that of
+/// another rank is ranks/N in it, with what that rank measured and, in log.txt, told.
+class RunRanks {
+ public:
+  /// Null: alone. Must outlive it.
+  explicit RunRanks(Communicator* ranks) : ranks_(ranks) {}
+  Communicator* communicator() const { return ranks_; }
+  bool are_several() const { return ranks_ != nullptr && ranks_->size() > 1; }
+  bool lead() const { return ranks_ == nullptr || ranks_->rank() == 0; }
+  /// This rank's own folder, the leading one's first. A collective; throws as RunDirectory.
+  RunDirectory open(const std::string& run, RunMode mode) const;
+  /// Where this rank tells: `console` of the leading one, log.txt of others.
+  std::ostream& console(std::ostream& console, const RunPaths& own);
+
+  /// Whether it holds on any rank, or on rank 0. Collectives.
+  bool on_any(bool here) const;
+  bool on_first(bool here) const;
+  /// Throws UsageError, which names the first fact in which a rank differs from rank 0. A collective.
+  void check_same(const std::vector<RankFact>& facts) const;
+
+ private:
+  std::vector<std::string> gather(const std::string& mine) const;
+
+  Communicator* ranks_;
+  std::ofstream log_;
+};
+
+/// Throws UsageError where ranks differ in what the bits depend on beside the batches. A collective.
+void check_same_run_of(const RunRanks& ranks, const HybridTrainerConfig& config,
+                       const RunData& data, bool resumes);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,275 @@
+#include "hybrid_trainer/distributed/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/distributed/rank_suite.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::counted;
+using testing::floats_of;
+using testing::rank_stream;
+using Counts = std::vector<std::int64_t>;
+
+class CommunicatorContract : public ::testing::TestWithParam<testing::RankCase> {
+ protected:
+  static void run(const std::function<void(Communicator&)>& rank) { GetParam().run(rank); }
+};
+
+constexpr std::int64_t kCounts[] = {0, 1, 2, 3, 7, 64, 1001};
+
+TEST_P(CommunicatorContract, RanksAreCountedFromZero) {
+  run([](Communicator& ranks) {
+    EXPECT_GE(ranks.rank(), 0);
+    EXPECT_LT(ranks.rank(), ranks.size());
+    EXPECT_TRUE(GetParam().name.starts_with(ranks.name()));
+  });
+}
+
+TEST_P(CommunicatorContract, AllReduceGivesEachRankTheSame) {
+  run([](Communicator& ranks) {
+    const Stream stream = rank_stream();
+    const int size = ranks.size();
+    for (const std::int64_t n : kCounts) {
+      for (const Reduction reduction : {Reduction::kSum, Reduction::kMin, Reduction::kMax}) {
+        const Tensor values = counted(n, static_cast<float>(ranks.rank()), stream);
+        ranks.all_reduce(values, reduction, stream);
+        const std::vector<float> got = floats_of(values);
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          const auto at = static_cast<float>(i);
+          const float sum =
+              static_cast<float>(size) * at + static_cast<float>(size * (size - 1) / 2);
+          const float largest = at + static_cast<float>(size - 1);
+          EXPECT_EQ(got[i], reduction == Reduction::kSum   ? sum
+                            : reduction == Reduction::kMin ? at
+                                                           : largest);
+        }
+      }
+    }
+  });
+}
+
+TEST_P(CommunicatorContract, SumsAreInOrderOfRank) {
+  run([](Communicator& ranks) {
+    const Stream stream = rank_stream();
+    const Tensor values = Tensor::empty({3}, DType::kF32, MemoryKind::kWorkspace, stream);
+    float wanted[3];
+    for (int i = 0; i < 3; ++i) {
+      const auto part = [&](int rank) { return 1.0f / static_cast<float>(3 + i + 7 * rank); };
+      values.data<float>()[i] = part(ranks.rank());
+      wanted[i] = part(0);
+      for (int rank = 1; rank < ranks.size(); ++rank) wanted[i] += part(rank);
+    }
+    ranks.all_reduce(values, Reduction::kSum, stream);
+    EXPECT_EQ(floats_of(values), std::vector<float>(wanted, wanted + 3));
+  });
+}
+
+TEST_P(CommunicatorContract, ReducesIntegersAndDoubles) {
+  run([](Communicator& ranks) {
+    const Stream stream = rank_stream();
+    const Tensor count = Tensor::empty({1}, DType::kI32, MemoryKind::kWorkspace, stream);
+    const Tensor share = Tensor::empty({1}, DType::kF64, MemoryKind::kWorkspace, stream);
+    *count.data<std::int32_t>() = 16777217 + ranks.rank();  // no f32 holds it
+    *share.data<double>() = 1e-9;
+    ranks.all_reduce(count, Reduction::kMax, stream);
+    ranks.all_reduce(share, Reduction::kSum, stream);
+    EXPECT_EQ(*count.data<std::int32_t>(), 16777217 + ranks.size() - 1);
+    EXPECT_NEAR(*share.data<double>(), 1e-9 * ranks.size(), 1e-18);
+  });
+}
+
+TEST_P(CommunicatorContract, ReduceScatterGivesEachRankItsShard) {
+  run([](Communicator& ranks) {
+    const Stream stream = rank_stream();
+    for (const std::int64_t n : kCounts) {
+      const Shard mine = shard_of(n, ranks.rank(), ranks.size());
+      const Tensor values = counted(n, 1, stream), shard = counted(mine.elements(), -9, stream);
+      ranks.reduce_scatter(shard, values, Reduction::kSum, stream);
+      const std::vector<float> got = floats_of(shard);
+      for (std::size_t i = 0; i < got.size(); ++i)
+        EXPECT_EQ(got[i],
+                  static_cast<float>(ranks.size() * (mine.first + 1 + static_cast<int>(i))));
+    }
+  });
+}
+
+TEST_P(CommunicatorContract, AllGatherPutsShardsInOrder) {
+  run([](Communicator& ranks) {
+    const Stream stream = rank_stream();
+    for (const std::int64_t n : kCounts) {
+      const Shard mine = shard_of(n, ranks.rank(), ranks.size());
+      const Tensor shard = counted(mine.elements(), static_cast<float>(mine.first), stream);
+      const Tensor values = counted(n, 5000, stream);
+      ranks.all_gather(values, shard, stream);
+      EXPECT_EQ(floats_of(values), floats_of(counted(n, 0, stream)));
+    }
+  });
+}
+
+TEST_P(CommunicatorContract, AllToAllSendsWhatTheCountsSay) {
+  run([](Communicator& ranks) {
+    const Stream stream = rank_stream();
+    Counts send, receive;
+    std::vector<float> wanted;
+    for (int peer = 0; peer < ranks.size(); ++peer) {  // rank a sends b a + 2b elements a + 100b
+      send.push_back(ranks.rank() + 2 * peer);
+      receive.push_back(peer + 2 * ranks.rank());
+      for (int i = 0; i < peer + 2 * ranks.rank(); ++i)
+        wanted.push_back(static_cast<float>(peer + 100 * ranks.rank()));
+    }
+    std::vector<float> values;
+    for (int peer = 0; peer < ranks.size(); ++peer) {
+      for (int i = 0; i < ranks.rank() + 2 * peer; ++i)
+        values.push_back(static_cast<float>(ranks.rank() + 100 * peer));
+    }
+    const Tensor sent = counted(static_cast<std::int64_t>(values.size()), 0, stream);
+    std::copy(values.begin(), values.end(), values.empty() ? nullptr : sent.data<float>());
+    const Tensor received = counted(static_cast<std::int64_t>(wanted.size()), -1, stream);
+    ranks.all_to_all(received, receive, sent, send, stream);
+    EXPECT_EQ(floats_of(received), wanted);
+  });
+}
+
+TEST_P(CommunicatorContract, BroadcastComesFromEachRoot) {
+  run([](Communicator& ranks) {
+    const Stream stream = rank_stream();
+    for (int root = 0; root < ranks.size(); ++root) {
+      const Tensor values = Tensor::empty({5}, DType::kU8, MemoryKind::kWorkspace, stream);
+      std::fill_n(values.data<std::uint8_t>(), 5, static_cast<std::uint8_t>(ranks.rank() + 1));
+      ranks.broadcast(values, root, stream);
+      for (int i = 0; i < 5; ++i) EXPECT_EQ(values.data<std::uint8_t>()[i], root + 1);
+    }
+  });
+}
+
+TEST_P(CommunicatorContract, MessagesGoRoundInTheirOrder) {
+  run([](Communicator& ranks) {
+    if (ranks.size() == 1) return;
+    const Stream stream = rank_stream();
+    const int next = (ranks.rank() + 1) % ranks.size(),
+              before = (ranks.rank() + ranks.size() - 1) % ranks.size();
+    const auto send = [&] {
+      for (const float first : {10.0f, 20.0f})
+        ranks.send(counted(3, first + static_cast<float>(ranks.rank()), stream), next, stream);
+    };
+    const auto receive = [&] {
+      for (const float first : {10.0f, 20.0f}) {
+        const Tensor got = counted(3, 0, stream);
+        ranks.receive(got, before, stream);
+        EXPECT_EQ(floats_of(got),
+                  floats_of(counted(3, first + static_cast<float>(before), stream)));
+      }
+    };
+    if (ranks.rank() == 0) {
+      send();
+      receive();
+    } else {
+      receive();
+      send();
+    }
+  });
+}
+
+TEST_P(CommunicatorContract, HostGatherKeepsLengths) {
+  run([](Communicator& ranks) {
+    const std::vector<std::string> all =
+        ranks.host_gather(std::string(static_cast<std::size_t>(3 * ranks.rank()), 'x') + "!");
+    ASSERT_EQ(all.size(), static_cast<std::size_t>(ranks.size()));
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+      EXPECT_EQ(all[rank], std::string(3 * rank, 'x') + "!");
+  });
+}
+
+TEST_P(CommunicatorContract, BytesSentAreThoseOfTheFormulas) {
+  run([](Communicator& ranks) {
+    const Stream stream = rank_stream();
+    const auto size = static_cast<std::uint64_t>(ranks.size());
+    const std::int64_t n = 60;  // divides by 1 to 5
+    const Tensor values = counted(n, 0, stream), shard = counted(n / ranks.size(), 0, stream);
+    const auto sent_by = [&](const std::function<void()>& call) {
+      const std::uint64_t before = ranks.use().bytes_sent;
+      call();
+      return ranks.use().bytes_sent - before;
+    };
+    const std::uint64_t part = 4 * 60 * (size - 1) / size;
+    EXPECT_EQ(sent_by([&] { ranks.all_reduce(values, Reduction::kSum, stream); }), 2 * part);
+    EXPECT_EQ(sent_by([&] { ranks.reduce_scatter(shard, values, Reduction::kSum, stream); }), part);
+    EXPECT_EQ(sent_by([&] { ranks.all_gather(values, shard, stream); }), part);
+    EXPECT_EQ(sent_by([&] { ranks.barrier(); }), 0u);
+  });
+}
+
+TEST_P(CommunicatorContract, RefusesWhatDoesNotFit) {
+  run([](Communicator& ranks) {
+    const Stream stream = rank_stream();
+    const Tensor values = counted(8, 0, stream);
+    const auto own = static_cast<std::int64_t>(ranks.size());
+    const Counts none(static_cast<std::size_t>(own), 0);
+    EXPECT_THROW(ranks.all_gather(values, counted(9, 0, stream), stream), ShapeMismatch);
+    EXPECT_THROW(ranks.all_to_all(values, none, values, Counts(none.size() + 1), stream),
+                 ShapeMismatch);
+    EXPECT_THROW(ranks.all_to_all(values, Counts(none.size(), 9), values, none, stream),
+                 ShapeMismatch);
+    EXPECT_THROW(ranks.broadcast(values, ranks.size(), stream), Error);
+    EXPECT_THROW(ranks.send(values, ranks.rank(), stream), Error);
+    const Tensor halves = Tensor::zeros({2}, DType::kBF16, MemoryKind::kWorkspace, stream);
+    EXPECT_THROW(ranks.all_reduce(halves, Reduction::kSum, stream), Error);
+    ranks.barrier();  // nothing was begun
+  });
+}
+
+TEST_P(CommunicatorContract, CallsThatDifferAreNamedOnEachRank) {
+  run([](Communicator& ranks) {
+    if (ranks.size() == 1) return;
+    const Stream stream = rank_stream();
+    const bool last = ranks.rank() == ranks.size() - 1;
+    const auto message_of = [](const std::function<void()>& call) -> std::string {
+      try {
+        call();
+      } catch (const CollectiveMismatch& error) {
+        return error.what();
+      }
+      return "";
+    };
+    const Tensor values = counted(last ? 6 : 5, 0, stream);
+    const std::string counts =
+        message_of([&] { ranks.all_reduce(values, Reduction::kSum, stream); });
+    EXPECT_NE(counts.find("rank 0 called all_reduce of 5 f32 (sum), its call "), counts.npos)
+        << counts;
+    EXPECT_NE(counts.find(concat("rank ", ranks.size() - 1, " called all_reduce of 6 f32")),
+              counts.npos)
+        << counts;
+    const std::string operations =
+        message_of([&] { last ? ranks.barrier() : ranks.broadcast(values, 0, stream); });
+    EXPECT_NE(operations.find(concat("rank ", ranks.size() - 1, " called barrier, its call ")),
+              operations.npos)
+        << operations;
+  });
+}
+
+std::string case_name(const ::testing::TestParamInfo<testing::RankCase>& info) {
+  return info.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CommunicatorContract, ::testing::ValuesIn(testing::rank_cases()),
+                         case_name);
+
+TEST(ShardOf, CoversAllElementsOnce) {
+  for (const std::int64_t n : kCounts) {
+    for (const int ranks : {1, 2, 3, 4, 5, 8}) {
+      std::int64_t next = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Shard shard = shard_of(n, rank, ranks);
+        EXPECT_EQ(shard.first, next);
+        next = shard.last;
+      }
+      EXPECT_EQ(next, n);
+    }
+  }
+  EXPECT_THROW(shard_of(4, 2, 2), Error);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

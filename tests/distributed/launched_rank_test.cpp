@@ -1,0 +1,85 @@
+#include "hybrid_trainer/distributed/launched_rank.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace hybrid_trainer {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+std::optional<LaunchedRank> launched(const Variables& set) {
+  return launched_rank([&](const char* name) -> const char* {
+    const auto found = set.find(name);
+    return found == set.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string refusal_of(const Variables& set) {
+  try {
+    launched(set);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+const Variables kByMpirun{{"OMPI_COMM_WORLD_RANK", "3"},
+                          {"OMPI_COMM_WORLD_SIZE", "4"},
+                          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+const Variables kByTorchrun{{"RANK", "2"},
+                            {"WORLD_SIZE", "8"},
+                            {"LOCAL_RANK", "2"},
+                            {"LOCAL_WORLD_SIZE", "4"},
+                            {"TORCHELASTIC_RUN_ID", "none"}};
+
+TEST(LaunchedRank, IsReadFromEachLaunchersVariables) {
+  EXPECT_EQ(launched({}), std::nullopt);
+  EXPECT_EQ(launched(kByMpirun), (LaunchedRank{"mpirun", 3, 4, 1, 2, true}));
+  EXPECT_EQ(launched(kByTorchrun), (LaunchedRank{"torchrun", 2, 8, 2, 4, false}));
+  Variables step{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"}};
+  EXPECT_EQ(launched(step), std::nullopt);  // a batch script
+  step["SLURM_STEP_ID"] = "0";
+  EXPECT_EQ(launched(step), (LaunchedRank{"srun", 1, 2, 0, 1, false}));
+  step["PMIX_RANK"] = "1";
+  EXPECT_TRUE(launched(step)->speaks_pmix);
+}
+
+TEST(LaunchedRank, SlurmsAreNotAskedBelowMpirun) {
+  Variables both = kByMpirun;
+  both.insert({{"SLURM_PROCID", "0"},
+               {"SLURM_NTASKS", "1"},
+               {"SLURM_LOCALID", "0"},
+               {"SLURM_STEP_ID", "0"}});
+  EXPECT_EQ(launched(both)->launcher, "mpirun");
+}
+
+TEST(LaunchedRank, RefusesWhatContradictsItself) {
+  Variables both = kByMpirun;
+  both.insert(kByTorchrun.begin(), kByTorchrun.end());
+  EXPECT_EQ(refusal_of(both),
+            "two launchers disagree: mpirun says rank 3 of 4, torchrun rank 2 of 8; start with one "
+            "of them");
+  Variables missing = kByMpirun;
+  missing.erase("OMPI_COMM_WORLD_SIZE");
+  EXPECT_EQ(refusal_of(missing), "mpirun started this, but OMPI_COMM_WORLD_SIZE is not set");
+  Variables large = kByMpirun;
+  large["OMPI_COMM_WORLD_RANK"] = "4";
+  EXPECT_NE(refusal_of(large).find("got 4 of 4 ranks"), std::string::npos);
+  large["OMPI_COMM_WORLD_RANK"] = "four";
+  EXPECT_NE(refusal_of(large).find("got \"four\""), std::string::npos);
+}
+
+TEST(LaunchedRank, OthersThanMpirunAreToldOfIt) {
+  try {
+    start_launched_rank(*launched(kByTorchrun));
+    FAIL() << "torchrun starts no MPI";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("mpirun -np 8"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,45 @@
+#include "hybrid_trainer/distributed/mpi_communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/distributed/rank_suite.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Only where mpirun's caller asks for it, as tests/CMakeLists.txt does.
+std::vector<testing::RankCase> give_up_cases() {
+  if (std::getenv("HT_GIVE_UP") == nullptr) return {};
+  return testing::rank_cases();
+}
+
+class MpiRanksThatGiveUp : public ::testing::TestWithParam<testing::RankCase> {};
+
+TEST_P(MpiRanksThatGiveUp, EndAllAndAreNamed) {
+  GetParam().run([](Communicator& ranks) {
+    if (ranks.rank() == 1) ranks.abort("the disk is full");
+    ranks.barrier();
+    FAIL() << "the barrier waits for rank 1";
+  });
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MpiRanksThatGiveUp);
+INSTANTIATE_TEST_SUITE_P(All, MpiRanksThatGiveUp, ::testing::ValuesIn(give_up_cases()));
+
+#ifndef HT_WITH_MPI
+TEST(MpiRanks, WithoutThePlugInTheWayOutIsNamed) {
+  try {
+    start_mpi_communicator();
+    FAIL() << "this build has no plug-in";
+  } catch (const DeviceError& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("libhybrid_trainer_mpi.so"), message.npos) << message;
+    EXPECT_NE(message.find("libopenmpi-dev"), message.npos) << message;
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace hybrid_trainer

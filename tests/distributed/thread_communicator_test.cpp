@@ -1,0 +1,79 @@
+#include "hybrid_trainer/distributed/thread_communicator.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/distributed/rank_suite.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::counted;
+using testing::rank_stream;
+
+template <class Expected>
+std::string message_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Expected& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ThreadRanks, WhatOneThrowsAbortsTheOthersAndIsThrownOn) {
+  std::vector<std::string> told(3);
+  const auto rank = [&](Communicator& ranks) {
+    if (ranks.rank() == 1) throw DataError("shard 4 is cut short");
+    told[static_cast<std::size_t>(ranks.rank())] = message_of<RankLost>([&] { ranks.barrier(); });
+  };
+  EXPECT_EQ(message_of<DataError>([&] { run_thread_ranks(3, rank); }), "shard 4 is cut short");
+  for (const int other : {0, 2}) {
+    EXPECT_EQ(told[static_cast<std::size_t>(other)],
+              concat("rank 1 gave up: shard 4 is cut short; rank ", other,
+                     " was in barrier, its call 1"));
+  }
+}
+
+TEST(ThreadRanks, ARankThatEndsIsMissed) {
+  const auto rank = [](Communicator& ranks) {
+    ranks.barrier();
+    if (ranks.rank() == 2) return;
+    const std::string told = message_of<RankLost>([&] { ranks.barrier(); });
+    EXPECT_NE(told.find("has ended"), told.npos) << told;
+    EXPECT_NE(told.find(concat("; rank ", ranks.rank(), " was in barrier, its call 2")), told.npos)
+        << told;
+  };
+  run_thread_ranks(3, rank);
+}
+
+TEST(ThreadRanks, ASendThatMeetsACollectiveIsNamed) {
+  const auto rank = [](Communicator& ranks) {
+    const Stream stream = rank_stream();
+    if (ranks.rank() == 0) ranks.barrier();
+    ranks.send(counted(3, 0, stream), 0, stream);
+  };
+  const std::string told = message_of<CollectiveMismatch>([&] { run_thread_ranks(2, rank); });
+  EXPECT_EQ(told,
+            "the ranks do not call the same: rank 0 called barrier, its call 1; rank 1 called "
+            "send of 3 f32");
+}
+
+TEST(ThreadRanks, AReceiveOfAnotherCountIsNamed) {
+  const auto rank = [](Communicator& ranks) {
+    const Stream stream = rank_stream();
+    if (ranks.rank() == 0) {
+      ranks.receive(counted(4, 0, stream), 1, stream);
+    } else {
+      ranks.send(counted(3, 0, stream), 0, stream);
+    }
+  };
+  const std::string told = message_of<CollectiveMismatch>([&] { run_thread_ranks(2, rank); });
+  EXPECT_EQ(told,
+            "the ranks do not call the same: rank 0 waits for send of 4 f32 from rank 1, which "
+            "called send of 3 f32");
+}
+
+TEST(ThreadRanks, WantAtLeastOne) { EXPECT_THROW(make_thread_communicators(0), Error); }
+
+}  // namespace
+}  // namespace hybrid_trainer

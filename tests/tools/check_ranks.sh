@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# HYBRID FOLDER: the tool's runs over ranks that mpirun starts leave the bits of one rank, and go on with another number.
+. "$(dirname "${BASH_SOURCE[0]}")/../../scripts/strict.sh"
+hybrid=$1 folder=$2
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+rm -rf "$folder" && mkdir -p "$folder" && cd "$folder"
+for ((i = 0; i < 4000; ++i)); do printf 'word%d and word%d\n' $((i % 97)) $((i * i % 89)); done >text.txt
+"$hybrid" prepare text.txt --output data --tokenizer characters >/dev/null 2>&1
+
+train() { # RUN RANKS ...
+  local run=$1 ranks=$2
+  shift 2
+  "$hybrid" train --preset tiny --data data --run "$run" --ranks "$ranks" --set training.threads=1 --set training.steps=30 --set data.batch_size=2 \
+    --set gradient_accumulation.micro_batches=4 --set phases.warmup_steps=8 --set phases.full_steps=4 --set phases.trial_share=1 \
+    --set checkpoint.every_steps=10 --set checkpoint.keep=3 "$@" 2>"$run.log" || { cat "$run.log" && exit 1; }
+}
+digest() { "$hybrid" inspect "$1/checkpoints/step-0000000030" --digest | tail -n 1; }
+same() {
+  [ "$(digest "$1")" = "$want" ] || { echo "$1: other bits than one rank" && exit 1; }
+  echo "$1: the bits of one rank"
+}
+
+train muon-1 1 --set optimizer.name=muon
+want=$(digest muon-1)
+train muon-2 2 --set optimizer.name=muon
+same muon-2
+train adamw-1 1 --set optimizer.name=adamw
+want=$(digest adamw-1)
+train adamw-3 3 --set optimizer.name=adamw
+same adamw-3
+grep -q '"distributed":{"ranks":3,"backend":"mpi"' adamw-3/summary.json
+rm -r adamw-3/checkpoints/step-0000000030
+train adamw-3 2 --set optimizer.name=adamw --resume
+same adamw-3
+
+code=0
+"$hybrid" train --preset tiny --data data --run refused --ranks 3 --set gradient_accumulation.micro_batches=2 2>refused.log || code=$?
+[ "$code" -eq 78 ] && grep -q 'error: gradient_accumulation.micro_batches: got 2 for 3 ranks' refused.log || { echo "code $code" && cat refused.log && exit 1; }
+[ "$(grep -c '^error:' refused.log)" -eq 1 ]
+echo "too many ranks are refused by one line"
