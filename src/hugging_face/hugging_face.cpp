@@ -40,6 +40,20 @@ std::string quantization_of(LanguageModel& model) {
   return form;
 }
 
+/// Of what is not quantised in such a model: all in one dtype, as transformers computes in one; bf16
+/// where that rounds nothing, the vectors being the only ones that are held in f32.
+DType dtype_beside_codes(LanguageModel& model, const Stream& stream) {
+  bool all_short = true;
+  model.visit_parameters([&](Parameter& parameter) {
+    if (parameter.role() != Role::kVector || is_of_adapter(parameter)) return;
+    const Tensor values = wait_for_host(parameter.acquire_master(stream), stream);
+    const float* const begin = values.data<float>();
+    all_short = all_short && std::all_of(begin, begin + values.elements(),
+                                         [](float x) { return to_float(to_bfloat16(x)) == x; });
+  });
+  return all_short ? DType::kBF16 : DType::kF32;
+}
+
 Tensor rounded_to_bf16(const Tensor& values, const Stream& host) {
   const Tensor rounded = Tensor::empty(values.shape(), DType::kBF16, MemoryKind::kWorkspace, host);
   std::transform(values.data<float>(), values.data<float>() + values.elements(),
@@ -66,9 +80,8 @@ void append_values(std::vector<NamedTensor>& tensors, Parameter& parameter,
   }
 }
 
-/// Beside quantised weights others are in the dtypes that such a model holds them in.
 std::vector<NamedTensor> tensors_for_file(LanguageModel& model, const HuggingFaceLayout& layout,
-                                          DType dtype, bool is_quantized, const Stream& stream) {
+                                          DType dtype, const Stream& stream) {
   std::vector<NamedTensor> tensors;
   model.visit_parameters([&](Parameter& parameter) {
     if (is_of_adapter(parameter)) return;
@@ -79,8 +92,7 @@ std::vector<NamedTensor> tensors_for_file(LanguageModel& model, const HuggingFac
                          weight->parts().at(i), stream);
       return;
     }
-    const DType held = parameter.role() == Role::kVector ? DType::kF32 : DType::kBF16;
-    append_values(tensors, parameter, in_files, layout.prefix, is_quantized ? held : dtype, stream);
+    append_values(tensors, parameter, in_files, layout.prefix, dtype, stream);
   });
   return tensors;
 }
@@ -102,14 +114,13 @@ void write_files(LanguageModel& model, const HuggingFaceLayout& layout, const To
                  DType dtype, const std::string& folder, const Stream& stream) {
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
   const std::string form = quantization_of(model);
+  if (!form.empty()) dtype = dtype_beside_codes(model, stream);
   replace_file(folder + "/config.json",
-               hugging_face_config_text(model.config(), layout, end_of_text,
-                                        form.empty() ? dtype : DType::kBF16, form));
+               hugging_face_config_text(model.config(), layout, end_of_text, dtype, form));
   replace_file(folder + "/generation_config.json", hugging_face_generation_text(end_of_text));
   if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
     write_tokenizer(*tokenizer, model.config(), folder);
-  write_safetensors(folder + "/model.safetensors",
-                    tensors_for_file(model, layout, dtype, !form.empty(), stream));
+  write_safetensors(folder + "/model.safetensors", tensors_for_file(model, layout, dtype, stream));
 }
 
 /// Whether both tensors hold the same numbers.

@@ -125,6 +125,7 @@ RunDirectory::RunDirectory(const std::string& root, RunMode mode)
 }
 
 RunDirectory::~RunDirectory() {
+  if (lock_.number() < 0) return;  // moved from, or never locked
   std::error_code absent;
   for (const auto& entry : fs::directory_iterator(paths_.root, absent)) {
     if (entry.path() != fs::path(paths_.lock())) return;

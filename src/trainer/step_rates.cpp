@@ -102,7 +102,7 @@ StepRates measure_step_rates(const HybridTrainerConfig& config, const Stream& st
   rates.flops_per_second = measure_flops(config, stream, registry);
   rates.copy_bytes_per_second = kernels::measure_copy_rate(stream, kCopiedBytes);
   const MemoryConfig& memory = config.memory;
-  const bool uses_files = memory.activations == "file" || memory.optimizer_state == "file" ||
+  const bool uses_files = memory.activations == "file" || config.optimizer_state_home() == "file" ||
                           DeviceMap(memory).uses("file") || !memory.folder.empty();
   if (uses_files) measure_files(rates, memory.scratch_folder());
   return rates;

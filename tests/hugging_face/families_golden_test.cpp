@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
 #include <map>
 
+#include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/safetensors.h"
@@ -23,9 +25,9 @@ class FamilyGolden : public ::testing::TestWithParam<const char*> {
     return expected_.load(name, MemoryKind::kData, stream_);
   }
   std::vector<double> logits(LanguageModel& model) const { return logits(model, load("tokens")); }
-  std::vector<double> logits(LanguageModel& model, const Tensor& tokens) const {
-    const std::vector<double> padded =
-        values_of(model.logits(tokens, Pass{.training = false}, stream_));
+  std::vector<double> logits(LanguageModel& model, const Tensor& tokens,
+                             const Pass& pass = {.training = false}) const {
+    const std::vector<double> padded = values_of(model.logits(tokens, pass, stream_));
     const auto vocabulary = static_cast<std::size_t>(model.config().vocabulary);
     const std::size_t rows = static_cast<std::size_t>(tokens.elements());
     std::vector<double> values;
@@ -56,6 +58,15 @@ class FamilyGolden : public ::testing::TestWithParam<const char*> {
 
 TEST_P(FamilyGolden, LogitsMatch) {
   EXPECT_LT(relative_error(logits(*model_), values_of(load("logits"))), kOfTransformers);
+}
+
+TEST_P(FamilyGolden, LogitsInBF16AreWithinTheSpreadOfTransformers) {
+  const boost::json::value spread = read_json(concat(HT_TEST_DATA_DIR, "/bf16_spread.json"));
+  model_->visit_parameters(
+      [&](Parameter& parameter) { parameter.compute_in(DType::kBF16, stream_); });
+  const std::vector<double> ours =
+      logits(*model_, load("tokens"), {.training = false, .dtype = DType::kBF16});
+  EXPECT_LE(relative_error(ours, values_of(load("logits"))), spread.at(GetParam()).as_double());
 }
 
 TEST_P(FamilyGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {

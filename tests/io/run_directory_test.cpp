@@ -86,6 +86,12 @@ TEST_F(Run, IsLockedAgainstAnotherProcess) {
   for (int end : {ready[0], ready[1], done[0], done[1]}) ::close(end);
 }
 
+TEST_F(Run, MovesWithItsLock) {
+  RunDirectory first(root_, RunMode::kNew);
+  const RunDirectory second(std::move(first));
+  EXPECT_THROW(RunDirectory(root_, RunMode::kNew), InUse);
+}
+
 TEST_F(Run, LeavesNothingWhereNothingWasWritten) {
   { const RunDirectory refused(root_, RunMode::kNew); }
   EXPECT_FALSE(fs::exists(root_));

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
+#include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/trainer/adapter_export.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "support/parameters.h"
@@ -133,6 +134,9 @@ TEST_F(LoraRunTest, AFolderThatIsQuantizedIsTrainedBesideAsItIs) {
     const fs::path plain = base(5), quantized = scratch_ / ("in_" + form);
     const TrainedRun opened = load_hugging_face_folder(plain, form, stream_);
     export_hugging_face(*opened.model, nullptr, quantized, stream_);
+    EXPECT_EQ(SafetensorsFile(quantized / "model.safetensors").entry("model.norm.weight").dtype,
+              "BF16")
+        << "ones";
     train(config, scratch_ / ("beside_" + form), quantized);
     train(config, scratch_ / ("plain_" + form), plain);
     EXPECT_EQ(newest_checkpoint_digest(scratch_ / ("beside_" + form)),

@@ -14,8 +14,8 @@ namespace hybrid_trainer {
 
 /// Writes config.json, generation_config.json and model.safetensors (the family's names and
 /// layouts, no padding rows), tensors rounded to `dtype`, f32 or bf16; adapters are left out; weights that
-/// are quantised as they are held, by bitsandbytes' keys, with embedding and head in bf16 and vectors in
-/// f32 then; and the tokenizer's files where there is one and it is a BPE. The
+/// are quantised as they are held, by bitsandbytes' keys, the others all in bf16 where that
+/// rounds none of the vectors, else in f32; and the tokenizer's files where there is one and it is a BPE. The
 /// folder appears whole or not at all. Throws CannotCreate where `folder` exists and is not empty
 /// or cannot be made, DataError where the tokenizer does not belong to the model, IoError.
 void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer,

@@ -28,14 +28,14 @@ RunPaths existing_run(const std::string& root);
 enum class RunMode { kNew, kResume };
 
 /// A run's folder, created if missing and locked while the object exists. Where nothing was written
-/// into an empty or a new one, nothing is left of it.
+/// into an empty or a new one, nothing is left of it. Move-only.
 class RunDirectory {
  public:
   /// Throws InUse, which names the process that holds the lock; CannotCreate if the folder holds a
   /// run and mode is kNew (the message names --resume), holds files that are not a run's, or cannot
   /// be created. kResume creates an absent or empty folder.
   RunDirectory(const std::string& root, RunMode mode);
-  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory(RunDirectory&&) noexcept = default;
   ~RunDirectory();
   const RunPaths& paths() const { return paths_; }
   /// True if the folder already held a run.

@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+"""Writes bf16_spread.json: for each folder of make_family_golden.py, how far transformers' logits in BF16 are from its own
+in F32, as a share of their norm (eager attention)."""
+
+import json
+import pathlib
+
+import torch
+import transformers
+from make_family_golden import SIZES
+from safetensors.torch import load_file
+
+HERE = pathlib.Path(__file__).parent
+
+
+def error_of(folder):
+    expected = load_file(folder / "expected.safetensors")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="eager")
+    with torch.no_grad():
+        logits = model(expected["tokens"].long(), use_cache=False).logits.double()
+    wanted = expected["logits"].double()
+    return ((logits - wanted).norm() / wanted.norm()).item()
+
+
+def main():
+    spread = {name: round(error_of(HERE / name), 6) for name in SIZES}
+    (HERE / "bf16_spread.json").write_text(json.dumps(spread, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
