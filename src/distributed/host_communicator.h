@@ -41,8 +41,8 @@ class HostCommunicator : public Communicator {
   const CommunicationUse& use() const final { return use_; }
 
  protected:
-  /// Sends and receives all of them, in any order of peers, but each peer's in the order given; data
-  /// may be used again when it returns. No message is empty. Throws RankLost.
+  /// Sends and receives all of them, in any order of peers, but each peer's in the order given;
+  /// data may be used again when it returns. No message is empty. Throws RankLost.
   virtual void wait_for_transfer(std::span<const OutgoingBytes> sent,
                                  std::span<const IncomingBytes> received) = 0;
 

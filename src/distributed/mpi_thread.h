@@ -13,7 +13,8 @@
 
 namespace hybrid_trainer {
 
-/// The thread that makes all calls of MPI. Others give it messages and sleep until they are through.
+/// The thread that makes all calls of MPI. Others give it messages and sleep until they are
+/// through.
 class MpiThread {
  public:
   /// Starts MPI. Throws DeviceError.

@@ -18,8 +18,9 @@ struct Inspection {
 /// MissingInput, or DataError where it is none of these or damaged.
 Inspection inspect(const std::filesystem::path& path);
 
-/// What a checkpoint's tensors hold ("digest"): a checksum for each and, in the text's last line, one
-/// over all. `path`: a checkpoint. Throws MissingInput, or DataError where it is none or damaged.
+/// What a checkpoint's tensors hold ("digest"): a checksum for each and, in the text's last line,
+/// one over all. `path`: a checkpoint. Throws MissingInput, or DataError where it is none or
+/// damaged.
 Inspection inspect_digest(const std::filesystem::path& path);
 
 }  // namespace hybrid_trainer

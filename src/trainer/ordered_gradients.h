@@ -9,8 +9,8 @@
 namespace hybrid_trainer {
 
 /// The gradient of a step over ranks. That of each micro-batch is one f32 tensor, in which the
-/// parameters follow one another; they are summed as leaves of the tree of distributed/ordered_sum.h, so that the
-/// bits are the same on any number of ranks.
+/// parameters follow one another; they are summed as leaves of the tree of
+/// distributed/ordered_sum.h, so that the bits are the same on any number of ranks.
 class OrderedGradients final : public GradientSink {
  public:
   /// All must outlive it; the parameters are the trainable ones.
@@ -24,8 +24,8 @@ class OrderedGradients final : public GradientSink {
   void end_leaf(std::int64_t index);
   /// gradient() is of the sum over all `leaves` of all ranks from now on. A collective.
   void reduce(std::int64_t leaves);
-  /// Mean of the losses of all ranks' micro-batches, (1) f64 each here, in their order. A collective;
-  /// blocks.
+  /// Mean of the losses of all ranks' micro-batches, (1) f64 each here, in their order. A
+  /// collective; blocks.
   double wait_for_mean_of(const std::vector<Tensor>& losses) const;
   /// Forgets what is there.
   void free();

@@ -17,8 +17,8 @@ void write_run_base(const RunPaths& paths, const std::filesystem::path& folder);
 std::optional<std::filesystem::path> base_of_run(
     const RunPaths& paths, const std::optional<std::filesystem::path>& given = {});
 
-/// A run that goes on has its weights from its checkpoint or, where there is none yet, from the folder
-/// that it began from.
+/// A run that goes on has its weights from its checkpoint or, where there is none yet, from the
+/// folder that it began from.
 TrainingRunSettings with_base(TrainingRunSettings settings);
 
 }  // namespace hybrid_trainer

@@ -55,7 +55,9 @@ bool RunRanks::on_any(bool here) const {
   return std::find(all.begin(), all.end(), "1") != all.end();
 }
 
-bool RunRanks::on_first(bool here) const { return gather(here ? "1" : "0").front() == "1"; }
+std::int64_t RunRanks::of_first(std::int64_t here) const {
+  return std::stoll(gather(std::to_string(here)).front());
+}
 
 void RunRanks::check_same(const std::vector<RankFact>& facts) const {
   std::string mine;

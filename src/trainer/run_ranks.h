@@ -14,8 +14,8 @@ namespace hybrid_trainer {
 /// A fact that all ranks must agree on, such as {"training.threads", "2"}.
 using RankFact = std::pair<std::string, std::string>;
 
-/// A training run as one of several ranks, or alone. Rank 0 leads: the run's folder is its own; that of
-/// another rank is ranks/N in it, with what that rank measured and, in log.txt, told.
+/// A training run as one of several ranks, or alone. Rank 0 leads: the run's folder is its own;
+/// that of another rank is ranks/N in it, with what that rank measured and, in log.txt, told.
 class RunRanks {
  public:
   /// Null: alone. Must outlive it.
@@ -30,8 +30,11 @@ class RunRanks {
 
   /// Whether it holds on any rank, or on rank 0. Collectives.
   bool on_any(bool here) const;
-  bool on_first(bool here) const;
-  /// Throws UsageError, which names the first fact in which a rank differs from rank 0. A collective.
+  bool on_first(bool here) const { return of_first(here ? 1 : 0) == 1; }
+  /// What rank 0 has. A collective.
+  std::int64_t of_first(std::int64_t here) const;
+  /// Throws UsageError, which names the first fact in which a rank differs from rank 0. A
+  /// collective.
   void check_same(const std::vector<RankFact>& facts) const;
 
  private:
@@ -41,7 +44,8 @@ class RunRanks {
   std::ofstream log_;
 };
 
-/// Throws UsageError where ranks differ in what the bits depend on beside the batches. A collective.
+/// Throws UsageError where ranks differ in what the bits depend on beside the batches. A
+/// collective.
 void check_same_run_of(const RunRanks& ranks, const HybridTrainerConfig& config,
                        const RunData& data, bool resumes);
 

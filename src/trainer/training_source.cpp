@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/trainer/example_data.h"
+#include "src/trainer/run_ranks.h"
 #include "src/trainer/run_tokenizer.h"
 #include "src/trainer/stretches.h"
 
@@ -122,7 +123,7 @@ class ExampleSource final : public TrainingSource {
     ExampleFiles files{.examples = settings.data,
                        .validation = settings.validation,
                        .tokenizer = tokenizer_folder(settings),
-                       .now = std::time(nullptr),
+                       .now = RunRanks(settings.ranks).of_first(std::time(nullptr)),
                        .vocabulary = settings.config.model.vocabulary};
     const RunPaths paths{settings.run.string()};
     if (!settings.resume || !paths.hold_a_run()) return files;

@@ -21,8 +21,8 @@
 namespace hybrid_trainer {
 
 /// What one step computes: losses and gradients over its micro-batches, their norm, and the clipped
-/// update, which comes with the gradients where HybridTrainerConfig::updates_at_once. Where weights, gradients and optimizer state lie between the calls is its caller's to
-/// say.
+/// update, which comes with the gradients where HybridTrainerConfig::updates_at_once. Where
+/// weights, gradients and optimizer state lie between the calls is its caller's to say.
 class TrainingStep {
  public:
   /// All must outlive it. Throws OutOfMemory, ConfigError.
@@ -32,8 +32,8 @@ class TrainingStep {
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
-  /// From now on a batch is that of all ranks, of which each computes its own micro-batches; loss and
-  /// gradient are those of all. `ranks` must outlive it. Throws ConfigError: see check_ranks.
+  /// From now on a batch is that of all ranks, of which each computes its own micro-batches; loss
+  /// and gradient are those of all. `ranks` must outlive it. Throws ConfigError: see check_ranks.
   void join(Communicator& ranks);
 
   /// The trainable ones, in visiting order.

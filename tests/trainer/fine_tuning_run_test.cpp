@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/trainer/example_data.h"
 #include "tests/trainer/tiny_run.h"
@@ -55,6 +56,21 @@ class FineTuningRun : public ::testing::Test {
                         console_);
   }
 
+  void train_over_ranks(const HybridTrainerConfig& config, const std::string& run, int count) {
+    const Interruption interruption;
+    run_thread_ranks(count, [&](Communicator& ranks) {
+      std::ostringstream console;
+      TrainingRunSettings settings{.config = config,
+                                   .data = scratch_ / "examples.jsonl",
+                                   .run = scratch_ / run,
+                                   .init_from = scratch_ / "model",
+                                   .command = "test"};
+      settings.interruption = &interruption;
+      settings.ranks = &ranks;
+      run_training(settings, console);
+    });
+  }
+
   const TemporaryFolder scratch_;
   std::ostringstream console_;
 };
@@ -66,6 +82,19 @@ TEST_F(FineTuningRun, LearnsWhatTheExamplesSay) {
     const auto records = records_of(scratch_ / family);
     EXPECT_LT(*result.summary.final_validation_loss, 0.8 * records.front().loss) << family;
     for (const Phase phase : kAllPhases) EXPECT_GT(result.summary.phase(phase).steps, 0) << family;
+  }
+}
+
+TEST_F(FineTuningRun, OverRanksHasTheBitsOfOne) {
+  HybridTrainerConfig config = FineTuningRun::config();
+  config.gradient_accumulation.micro_batches = 3;
+  config.data.batch_size = 1;
+  config.training.threads = 1;
+  train_over_ranks(config, "one", 1);
+  for (const int ranks : {2, 3}) {
+    const std::string run = concat("ranks", ranks);
+    train_over_ranks(config, run, ranks);
+    EXPECT_EQ(newest_checkpoint_digest(scratch_ / run), newest_checkpoint_digest(scratch_ / "one"));
   }
 }
 

@@ -32,8 +32,8 @@ struct Shard {
   std::int64_t elements() const { return last - first; }
 };
 
-/// The part of `elements` elements that is a rank's own: each rank has ⌈elements/ranks⌉ of them, the
-/// last ones fewer or none.
+/// The part of `elements` elements that is a rank's own: each rank has ⌈elements/ranks⌉ of them,
+/// the last ones fewer or none.
 Shard shard_of(std::int64_t elements, int rank, int ranks);
 
 /// What a rank has sent to others so far, in bytes of tensors.
@@ -81,7 +81,8 @@ class Communicator {
   /// The bytes that each rank gave, by rank; they may differ in length. Blocks.
   virtual std::vector<std::string> host_gather(std::string_view bytes) = 0;
   /// Ends the job for all ranks, because of `reason`, which they are told: other ranks as threads
-  /// throw RankLost; with Open MPI all processes end with RankLost's code, and this does not return.
+  /// throw RankLost; with Open MPI all processes end with RankLost's code, and this does not
+  /// return.
   virtual void abort(const std::string& reason) = 0;
 
   virtual const CommunicationUse& use() const = 0;

@@ -22,13 +22,14 @@ struct LaunchedRank {
 using EnvironmentVariable = std::function<const char*(const char*)>;
 
 /// What this process's launcher said in variables: mpirun's OMPI_COMM_WORLD_…, torchrun's RANK,
-/// WORLD_SIZE …, or, where there are neither, those of a step of Slurm; none without a launcher. Throws
-/// UsageError where a variable is missing or no number, or mpirun and torchrun disagree.
+/// WORLD_SIZE …, or, where there are neither, those of a step of Slurm; none without a launcher.
+/// Throws UsageError where a variable is missing or no number, or mpirun and torchrun disagree.
 std::optional<LaunchedRank> launched_rank(const EnvironmentVariable& variable);
 std::optional<LaunchedRank> launched_rank();
 
-/// This process as a rank, on a processor: by Open MPI, which mpirun starts, or srun with PMIx. Throws
-/// UsageError, which names mpirun, where another launcher did; DeviceError as start_mpi_communicator.
+/// This process as a rank, on a processor: by Open MPI, which mpirun starts, or srun with PMIx.
+/// Throws UsageError, which names mpirun, where another launcher did; DeviceError as
+/// start_mpi_communicator.
 std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched);
 
 }  // namespace hybrid_trainer

@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// The micro-batches of a step are the leaves 0 … M − 1 of a binary tree that depends on M alone.
-/// A node of level l and index i sums the leaves [i·2^l, (i + 1)·2^l), the lower half plus the upper
+/// The micro-batches of a step are the leaves 0 … M − 1 of a binary tree that depends on M alone. A
+/// node of level l and index i sums the leaves [i·2^l, (i + 1)·2^l), the lower half plus the upper
 /// one. Where M is no power of two, the nodes that cover it, largest first, are added from the last
 /// to the first. So the sum has the same bits whichever rank computed which node. The error grows
 /// with log M instead of M. Source: Higham 1993, "The accuracy of floating point summation",
@@ -48,8 +48,8 @@ class OrderedSum {
 
 /// `total` becomes the sum of `leaves` leaves, of which each rank has its leaves_of in `mine`; the
 /// bits do not depend on the number of ranks. Each rank sums its shard of the elements, whose nodes
-/// it gets by all_to_all, and sends it to the others. `mine` is used up. Workspace: the shards of all
-/// nodes. Throws Error where `mine` holds other leaves.
+/// it gets by all_to_all, and sends it to the others. `mine` is used up. Workspace: the shards of
+/// all nodes. Throws Error where `mine` holds other leaves.
 void ordered_all_reduce(const Tensor& total, OrderedSum& mine, std::int64_t leaves,
                         Communicator& communicator, const Stream& stream);
 

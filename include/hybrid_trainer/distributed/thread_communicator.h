@@ -8,8 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// `ranks` ranks in this process, one for each thread that is to be one. Tensors lie in host memory.
-/// One that is destroyed has ended: others that wait for it throw RankLost.
+/// `ranks` ranks in this process, one for each thread that is to be one. Tensors lie in host
+/// memory. One that is destroyed has ended: others that wait for it throw RankLost.
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks);
 
 /// Runs `rank` in a thread for each rank, and returns when all have ended. Where one throws, the

@@ -62,12 +62,12 @@ class HybridTrainer {
   HybridTrainer(HybridTrainer&&) = delete;
 
   /// Trains together with the other ranks, which do the same, from the first step on: each is given
-  /// the whole step's batch and computes forward and backward of its own, contiguous micro-batches. Gradients
-  /// are summed in an order that depends on their number alone, so that all ranks have the same weights,
-  /// with the same bits on any number of ranks; what else a step does, each rank does by itself. `ranks` must
-  /// outlive the trainer. Where one rank's step throws, it has to abort the others. Throws
-  /// ConfigError where there are more ranks than micro-batches, or the configuration wants what ranks
-  /// cannot do.
+  /// the whole step's batch and computes forward and backward of its own, contiguous micro-batches.
+  /// Gradients are summed in an order that depends on their number alone, so that all ranks have
+  /// the same weights, with the same bits on any number of ranks; what else a step does, each rank
+  /// does by itself. `ranks` must outlive the trainer. Where one rank's step throws, it has to
+  /// abort the others. Throws ConfigError where there are more ranks than micro-batches, or the
+  /// configuration wants what ranks cannot do.
   void join(Communicator& ranks);
 
   /// One step of the current phase on one batch, which may be in host memory. Blocks. Where
@@ -123,9 +123,9 @@ class HybridTrainer {
   /// Where must_go_back(), because of the step `failed`: goes back to the newest intact checkpoint
   /// below `folder`, or the one before that where the run did not come further than the last time,
   /// with divergence.roll_back_rate times the learning rate from there on, all of which the next
-  /// record tells. The batches after that step are due again. What is saved later holds the rate and
-  /// the count; a run that is resumed from before makes the same steps and goes back again. Throws
-  /// Diverged after max_roll_backs, or where there is no checkpoint.
+  /// record tells. The batches after that step are due again. What is saved later holds the rate
+  /// and the count; a run that is resumed from before makes the same steps and goes back again.
+  /// Throws Diverged after max_roll_backs, or where there is no checkpoint.
   void roll_back(const std::string& folder, const StepRecord& failed);
 
  private:
