@@ -33,8 +33,16 @@ json::value or_null(const std::optional<double>& value) {
   return value ? json::value(*value) : json::value();
 }
 
+/// The keys that say something of a model of its family.
 json::object model_object(const ModelConfig& model) {
-  return json::parse(config_json(model)).as_object();
+  const std::vector<std::string>& own = find_family(model.family).keys;
+  json::object object;
+  for (const auto& [key, value] : json::parse(config_json(model)).as_object()) {
+    const bool is_of_all = key == "family" || key == "layers" || key == "width" ||
+                           key == "context" || key == "vocabulary";
+    if (is_of_all || std::ranges::count(own, std::string(key)) > 0) object[key] = value;
+  }
+  return object;
 }
 
 std::int64_t elements_of(const SafetensorsEntry& entry) {

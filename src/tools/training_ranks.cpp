@@ -36,6 +36,7 @@ std::vector<std::string> mpirun_arguments(const std::string& program, const std:
   const std::vector<std::string> options{
       "--bind-to", "none", "--oversubscribe", "--mca", "odls_base_sigkill_timeout", "5"};
   std::vector<std::string> all{"mpirun", "-np", std::to_string(ranks)};
+  if (geteuid() == 0) all.emplace_back("--allow-run-as-root");
   all.insert(all.end(), options.begin(), options.end());
   all.insert(all.end(), {program, command});
   for (std::size_t i = 0; i < arguments.size(); ++i) {

@@ -17,7 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path golden(const std::string& form) { return concat(HT_TEST_DATA_DIR, "/llama_", form); }
+fs::path quantized_golden(const std::string& form) {
+  return concat(HT_TEST_DATA_DIR, "/llama_", form);
+}
 
 class QuantizedFolder : public ::testing::TestWithParam<const char*> {
  protected:
@@ -54,7 +56,7 @@ class QuantizedFolder : public ::testing::TestWithParam<const char*> {
     return "";
   }
   const std::string form_ = GetParam();
-  const fs::path folder_ = golden(form_);
+  const fs::path folder_ = quantized_golden(form_);
   const SafetensorsFile file_{folder_ / "model.safetensors"};
   const Stream stream_ = test_stream();
   const TemporaryFolder scratch_;
