@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/distributed/launched_rank.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/trainer/example_data.h"
@@ -141,6 +142,10 @@ int finetune_command(const std::vector<std::string>& arguments) {
   FineTuning asked;
   if (!parse_command_line(finetune_syntax(asked), arguments)) return 0;
   check(asked);
+  if (const auto launched = launched_rank(); launched && launched->size > 1)
+    throw UsageError(concat("finetune trains alone, and this is one of ", launched->size,
+                            " processes that ", launched->launcher,
+                            " started; `hybrid train` trains over ranks"));
   check_model_is_not_set("finetune", asked.source.settings);
   TrainingRunSettings settings{.config = config_of(asked),
                                .data = asked.data,

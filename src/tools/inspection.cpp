@@ -37,7 +37,8 @@ json::value or_null(const std::optional<double>& value) {
 json::object model_object(const ModelConfig& model) {
   const std::vector<std::string>& own = find_family(model.family).keys;
   json::object object;
-  for (const auto& [key, value] : json::parse(config_json(model)).as_object()) {
+  const json::value all = json::parse(config_json(model));
+  for (const auto& [key, value] : all.get_object()) {
     const bool is_of_all = key == "family" || key == "layers" || key == "width" ||
                            key == "context" || key == "vocabulary";
     if (is_of_all || std::ranges::count(own, std::string(key)) > 0) object[key] = value;

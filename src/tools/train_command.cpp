@@ -71,7 +71,7 @@ int train_command(const std::vector<std::string>& arguments) {
   ConfigArguments source;
   std::string data, run, init_from, adapter, device;
   bool resume = false, json = false;
-  int local_ranks = 0;
+  std::optional<int> local_ranks;
   CommandSyntax syntax{
       .name = "train",
       .usage =
@@ -95,12 +95,11 @@ int train_command(const std::vector<std::string>& arguments) {
       "Take lora.rank, alpha, targets and variant, and the adapters' first values, from a folder "
       "of\n"
       "PEFT.");
-  add("ranks", po::value(&local_ranks)->value_name("N"),
+  add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { local_ranks = count; }),
       "Train as N processes of this machine: starts them by mpirun, and says how.");
   add_device_option(syntax.options, device);
   add("json", po::bool_switch(&json), "Print the summary as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
-  const TrainingRanks ranks("train", arguments, local_ranks);
   take_from_run(source, data, {run, resume, !init_from.empty()});
 
   TrainingRunSettings settings{.config = build_config(source),
@@ -115,6 +114,7 @@ int train_command(const std::vector<std::string>& arguments) {
   }
   if (!adapter.empty()) take_adapter(settings, adapter, source.settings);
   if (!device.empty()) settings.config.device = checked_device_name(device);
+  const TrainingRanks ranks("train", arguments, local_ranks);
   return ranks.run(settings, [&](const TrainingRunResult& result) {
     return report_training(result, run, json);
   });

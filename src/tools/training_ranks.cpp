@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
@@ -13,8 +14,22 @@
 namespace hybrid_trainer {
 namespace {
 
-/// What rank 0 has to say an error that all ranks meet, before another one ends the job.
-constexpr auto kTimeOfRank0 = std::chrono::seconds(3);
+/// What rank 0 has to tell an error that all ranks meet, and to end, before another one ends the job.
+constexpr auto kTimeOfRank0 = std::chrono::seconds(15);
+
+/// Rank 0 ends the job where it met the error too: its launcher then asks this process to stop.
+void leave_it_to_rank_0(const Interruption& interruption) {
+  const auto end = std::chrono::steady_clock::now() + kTimeOfRank0;
+  while (std::chrono::steady_clock::now() < end) {
+    if (interruption.requested()) _exit(static_cast<int>(ExitCode::kInterrupted));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
 
 [[noreturn]] void become_mpirun(const std::vector<std::string>& arguments) {
   std::cerr << "starts: " << join(arguments, " ") << std::endl;
@@ -50,19 +65,23 @@ std::vector<std::string> mpirun_arguments(const std::string& program, const std:
 }
 
 TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
-                             int local_ranks)
-    : launched_(launched_rank()), alone_(local_ranks == 1 && !launched_) {
-  if (local_ranks < 0) throw UsageError(concat("--ranks: got ", local_ranks, ", want 1 or more"));
-  if (local_ranks == 0 || alone_) return;
+                             std::optional<int> local_ranks)
+    : launched_(launched_rank()) {
+  if (launched_ && launched_->size == 1 && launched_->launcher != "mpirun") launched_.reset();
+  if (!local_ranks) return;
+  if (*local_ranks < 1) throw UsageError(concat("--ranks: got ", *local_ranks, ", want 1 or more"));
+  alone_ = *local_ranks == 1 && !launched_;
+  if (alone_) return;
   if (launched_) {
     throw UsageError(concat("--ranks starts ranks, and this is one that ", launched_->launcher,
                             " started; leave it out"));
   }
   const auto program = std::filesystem::read_symlink("/proc/self/exe");
-  become_mpirun(mpirun_arguments(program.string(), command, arguments, local_ranks));
+  become_mpirun(mpirun_arguments(program.string(), command, arguments, *local_ranks));
 }
 
 int TrainingRanks::run_as_rank(const TrainingRunSettings& settings,
+                               const Interruption& interruption,
                                const std::function<int(const TrainingRunResult&)>& report) const {
   Communicator& ranks = *settings.ranks;
   try {
@@ -72,7 +91,7 @@ int TrainingRanks::run_as_rank(const TrainingRunSettings& settings,
                                                                : ExitCode::kSuccess);
   } catch (const std::exception& error) {
     if (ranks.rank() == 0) throw;
-    std::this_thread::sleep_for(kTimeOfRank0);
+    leave_it_to_rank_0(interruption);
     ranks.abort(error.what());
     throw;
   }
@@ -86,8 +105,9 @@ int TrainingRanks::run(TrainingRunSettings settings,
   const std::unique_ptr<Communicator> ranks =
       alone_ ? std::make_unique<SingleCommunicator>() : start_launched_rank(*launched_);
   settings.ranks = ranks.get();
-  if (launched_) settings.local_ranks = launched_->local_size;
-  return run_as_rank(settings, report);
+  const std::vector<std::string> hosts = ranks->host_gather(host_name());
+  settings.local_ranks = static_cast<int>(std::ranges::count(hosts, host_name()));
+  return run_as_rank(settings, interruption, report);
 }
 
 }  // namespace hybrid_trainer

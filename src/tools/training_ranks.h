@@ -14,10 +14,11 @@ namespace hybrid_trainer {
 /// The ranks that a command trains over: those of a launcher's variables, or none.
 class TrainingRanks {
  public:
-  /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, 0 where it was not given: above 1,
-  /// mpirun takes this process's place and starts them. Throws UsageError, DeviceError.
+  /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, where it was given: above 1, mpirun
+  /// takes this process's place and starts them. A launcher's job of one process, but mpirun's, is
+  /// a run without ranks. Throws UsageError, DeviceError.
   TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
-                int local_ranks);
+                std::optional<int> local_ranks);
 
   /// Trains, and lets the leading rank `report`; returns the exit code. An error that rank 0 meets
   /// is thrown on, and ends the job with its process; one that another rank meets alone ends it by
@@ -26,7 +27,7 @@ class TrainingRanks {
           const std::function<int(const TrainingRunResult&)>& report) const;
 
  private:
-  int run_as_rank(const TrainingRunSettings& settings,
+  int run_as_rank(const TrainingRunSettings& settings, const Interruption& interruption,
                   const std::function<int(const TrainingRunResult&)>& report) const;
 
   std::optional<LaunchedRank> launched_;

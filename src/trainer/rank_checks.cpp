@@ -33,6 +33,12 @@ void check_ranks(const HybridTrainerConfig& config, int ranks) {
   refuse(!config.phases.predicts_backward(), "phases.ingredient", "backward");
   refuse(!config.stretches.empty(), "stretches", "none");
   refuse(config.training.cuda_graphs, "training.cuda_graphs", "false");
+  if (ranks > 1) {
+    refuse(config.memory.plan == "auto", "memory.plan",
+           "off, and the options that hybrid plan names: each rank would choose its own");
+    refuse(config.memory.device_map == "auto", "memory.device_map", "places by name");
+    refuse(find_device(config.device).type != DeviceType::kCpu, "device", "cpu");
+  }
   if (!found.empty()) throw ConfigError(found);
 }
 

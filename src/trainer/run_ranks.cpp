@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/io/json_fields.h"
 
 namespace hybrid_trainer {
@@ -71,6 +72,19 @@ void RunRanks::check_same(const std::vector<RankFact>& facts) const {
                               shown(other, first), ", want ", shown(first, other)));
     }
   }
+}
+
+void RunRanks::check_same_start(std::int64_t steps_done, LossModel& model,
+                                const Stream& stream) const {
+  if (!are_several()) return;
+  Checksum weights;
+  model.visit_parameters([&](Parameter& parameter) {
+    if (!parameter.trainable()) return;
+    const Tensor values = wait_for_host(parameter.acquire_master(stream), stream);
+    weights.add(values.raw(), values.bytes());
+  });
+  check_same({{"the step that it goes on from", concat(steps_done)},
+              {"the checksum of its weights", weights.text()}});
 }
 
 void check_same_run_of(const RunRanks& ranks, const HybridTrainerConfig& config,

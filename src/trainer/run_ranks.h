@@ -7,6 +7,7 @@
 
 #include "hybrid_trainer/distributed/communicator.h"
 #include "hybrid_trainer/io/run_directory.h"
+#include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/trainer/run_files.h"
 
 namespace hybrid_trainer {
@@ -36,6 +37,9 @@ class RunRanks {
   /// Throws UsageError, which names the first fact in which a rank differs from rank 0. A
   /// collective.
   void check_same(const std::vector<RankFact>& facts) const;
+  /// The same where ranks begin after different steps, or with different weights. A collective;
+  /// blocks.
+  void check_same_start(std::int64_t steps_done, LossModel& model, const Stream& stream) const;
 
  private:
   std::vector<std::string> gather(const std::string& mine) const;

@@ -16,6 +16,7 @@
 #include "hybrid_trainer/trainer/phase_precision.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "src/trainer/config_changes.h"
+#include "src/trainer/rank_checks.h"
 #include "src/trainer/resolved_config.h"
 #include "src/trainer/run_base.h"
 #include "src/trainer/run_memory.h"
@@ -338,6 +339,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
   std::vector<std::string> early = planned_;  // events from before the console's records exist
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
   const bool resumed = resumes_ && trainer.resume(run_.checkpoints(), config_before_);
+  ranks_.check_same_start(trainer.steps_done(), model, stream_);
   loader_.seek(trainer.steps_done());
   if (const auto why = why_no_predictions(config_, *settings_.registry)) {
     trainer.give_up_predicting();
@@ -378,6 +380,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
 TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& console) {
   const TrainingRunSettings settings = with_base(given);
   settings.config.validate(*settings.registry);
+  if (settings.ranks != nullptr) check_ranks(settings.config, settings.ranks->size());
   std::optional<Interruption> own;  // made before any thread that computes
   const Interruption* interruption = settings.interruption;
   if (interruption == nullptr) interruption = &own.emplace();

@@ -222,7 +222,7 @@ PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
 }
 
 bool TrainingStep::wait_and_halve_micro_batches(const Batch& batch) {
-  if (ordered_ && ordered_->ranks().size() > 1) return false;  // the others would not
+  if (ordered_) return false;  // others would not, and one rank has the bits of several
   const std::int64_t before = micro_batches_of(batch),
                      largest = config_.stretches.empty() ? batch.size()
                                                          : stretches_.all().back().batch.batch_size;
