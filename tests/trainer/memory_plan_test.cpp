@@ -228,6 +228,8 @@ TEST(StepRates, AreMeasuredWhereUpdatesAreLateAndStretchesChangeThem) {
   first.orthogonalization_period = 5;
   config.stretches.push_back(first);
   EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e8);
+  config.phases.exact_state = "file";
+  EXPECT_GT(measure_step_rates(config, stream).write_bytes_per_second, 1e6);
 }
 
 }  // namespace
