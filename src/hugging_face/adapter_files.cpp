@@ -138,7 +138,7 @@ class AdapterConfigReader {
     if (base.is_string()) folder.base = base.get_string().c_str();
     for (const auto& [key, held] : object_) {
       if (read_.contains(key) || is_told_only(key)) continue;
-      want(key, says_nothing(held), "it left out: that is not implemented");
+      want(key, says_nothing(held), "it left out: lora, rslora and dora alone are read");
     }
     if (problems_.empty()) collect(config);
     if (!problems_.empty())

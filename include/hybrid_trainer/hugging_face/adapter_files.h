@@ -25,7 +25,7 @@ struct AdapterFolder {
 };
 
 /// What an adapter_config.json says. Throws MissingInput, or DataError that names every key that
-/// asks for something that is not implemented.
+/// asks for something else than lora, rslora or dora.
 AdapterFolder read_adapter_config(const std::filesystem::path& folder);
 
 /// Takes the values of the model's adapters, which were added by the folder's config. Throws
