@@ -25,7 +25,7 @@ GradientContribution::GradientContribution(Parameter& parameter, const Stream& s
                                            bool backward)
     : parameter_(parameter),
       stream_(stream),
-      gradient_(backward && parameter.trainable() ? parameter.gradient_to_write() : Tensor{}),
+      gradient_(backward && parameter.trainable() ? parameter.gradient_to_write(stream) : Tensor{}),
       first_(wanted() && !parameter.gradient().defined()),
       exceptions_(std::uncaught_exceptions()) {}
 

@@ -41,11 +41,12 @@ void LiveWeight::refresh_compute_copy(const Stream& stream) {
   refresh_from(StagedTensor(master_, Use::kRead, stream, master_.pool() != stream.pool()), stream);
 }
 
-void LiveWeight::refresh_from(const Tensor& master, const Stream& stream) {
-  if (live_.dtype() == DType::kF32) {
-    copy_or_wait(live_, master, stream);
+void LiveWeight::refresh_from(const Tensor& masters, const Stream& stream, std::int64_t first_row) {
+  const Tensor live = live_.rows(first_row, first_row + masters.size(0));
+  if (live.dtype() == DType::kF32) {
+    copy_or_wait(live, masters, stream);
   } else {
-    kernels::cast(live_, StagedTensor(master, Use::kRead, stream), stream);
+    kernels::cast(live, StagedTensor(masters, Use::kRead, stream), stream);
   }
   is_exact_ = true;
 }

@@ -63,9 +63,10 @@ void Parameter::leave(const GradientSink& sink) {
 
 Tensor Parameter::gradient() const { return contributed_ > 0 ? sink_->gradient(*this) : Tensor{}; }
 
-Tensor Parameter::gradient_to_write() const {
+Tensor Parameter::gradient_to_write(const Stream& stream) const {
   const MemoryLabel label(name_);
-  Tensor gradient = sink_ == nullptr ? Tensor{} : sink_->gradient(*this);
+  Tensor gradient =
+      sink_ == nullptr ? Tensor{} : sink_->memory_for(*this, contributed_ > 0, stream);
   if (gradient) return gradient;
   throw Error(ExitCode::kInternal, concat("the gradient of ", name_,
                                           " has nowhere to go; allocate memory for it and call "
@@ -79,6 +80,7 @@ void Parameter::contributed(const Stream& stream) {
                        " contributions to its gradient that it expects in a step; a module that "
                        "shares it calls add_contributor"));
   }
+  sink_->contributed(*this, stream);
   if (++contributed_ == expected_) sink_->ready(*this, stream);
 }
 

@@ -1,5 +1,7 @@
 #include "exact_weight.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace hybrid_trainer {
@@ -12,6 +14,19 @@ Tensor ExactStorage::acquire(DType dtype, const Stream& stream) {
 
 void ExactStorage::release(DType dtype, Use, const Stream&) noexcept {
   if (dtype != DType::kF32) scratch_ = {};
+}
+
+std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t most) {
+  constexpr std::int64_t kPageElements = 2048;
+  const std::int64_t rows = parameter.shape()[0], width = parameter.elements() / rows;
+  if (parameter.elements() <= most) return {0, rows};
+  const std::int64_t aligned = kPageElements / std::gcd(width, kPageElements);
+  std::int64_t step = std::max<std::int64_t>(1, most / width);
+  if (step > aligned) step -= step % aligned;
+  std::vector<std::int64_t> cuts;
+  for (std::int64_t row = 0; row < rows; row += step) cuts.push_back(row);
+  cuts.push_back(rows);
+  return cuts;
 }
 
 AtHand::AtHand(ExactWeight& weight, StateQueue* queue, const Stream& host)

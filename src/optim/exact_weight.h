@@ -31,9 +31,10 @@ class ExactStorage final : public WeightStorage {
   const LiveWeight& live_;
 };
 
-/// One weight on both sides, and what is on its way between them.
+/// One weight on both sides, or some rows of it, and what is on its way between them.
 struct ExactWeight {
   Parameter* parameter = nullptr;
+  std::int64_t first_row = 0, rows = 0;     // of the parameter
   LiveWeight* live = nullptr;               // the parameter's
   ExactStorage* storage = nullptr;          // the exact one's
   std::unique_ptr<Parameter> exact{};       // what the exact optimizer updates
@@ -45,7 +46,17 @@ struct ExactWeight {
   std::vector<char> has_sent{};             // whether there is one
   std::vector<Tensor> flying{};             // and on the device, but for the newest
   std::vector<UpdateForecast> forecasts{};  // by step
+
+  bool is_part() const { return rows < parameter->shape()[0]; }
+  /// These rows of a tensor in the parameter's shape.
+  Tensor of(const Tensor& whole) const {
+    return whole && is_part() ? whole.rows(first_row, first_row + rows) : whole;
+  }
 };
+
+/// Where to cut a parameter into pieces of at most `most` elements, or one row, that are whole pages of
+/// its bf16 copy where rows allow it: the first row of each piece, and the end.
+std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t most);
 
 /// A weight's master and state in host memory until this is destroyed: where they do not lie there
 /// the queue, which must outlive this, brings them and takes them back.

@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 namespace {
 
 std::string key_of(const char* what, std::size_t at, const ExactWeight& weight) {
-  return concat("speculation.", what, ".", at, ".", weight.parameter->name());
+  return concat("speculation.", what, ".", at, ".", weight.exact->name());
 }
 
 void wait_and_take(const Tensor& to, const State& state, const std::string& name,
@@ -43,7 +43,7 @@ void LateUpdates::save(State& state) const {
   state.series["speculation.flying"] = flying;
   state.series["speculation.errors"] = errors;
   for (const ExactWeight& weight : weights_) {
-    state.tensors["speculation.live." + weight.parameter->name()] = weight.live->live();
+    state.tensors["speculation.live." + weight.exact->name()] = weight.of(weight.live->live());
     for (std::size_t at = 0; at < weight.forecasts.size(); ++at) {
       if (at == place(step_ - 1)) continue;
       UpdateForecast forecast = weight.forecasts[at];
@@ -80,7 +80,7 @@ void LateUpdates::load(const State& state, const std::vector<float>& rates, cons
     if (!std::isnan(errors[i])) arrived_[i].error = errors[i];
   }
   for (ExactWeight& weight : weights_) {
-    wait_and_take(weight.live->live(), state, "speculation.live." + weight.parameter->name(),
+    wait_and_take(weight.of(weight.live->live()), state, "speculation.live." + weight.exact->name(),
                   stream);
     weight.live->set_exact(false);
     for (std::size_t at = 0; at < weight.forecasts.size(); ++at) {

@@ -5,35 +5,32 @@
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/memory_source.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "optimizer_groups.h"
 
 namespace hybrid_trainer {
-namespace {
 
-/// ‖x − y‖², x is overwritten.
 double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream) {
   kernels::axpy(x, x, -1, y, stream);
   return kernels::wait_for_sum_of_squares(x, stream);
 }
 
-/// The state's tensors of each weight, by their names.
-void assign_state(Optimizer& optimizer, std::vector<ExactWeight>& weights) {
-  optimizer.visit_state([&](const std::string& name, Tensor& tensor) {
-    for (ExactWeight& weight : weights) {
-      const std::string prefix = weight.parameter->name() + ".";
-      if (!name.starts_with(prefix)) continue;
-      const std::string part = name.substr(prefix.size());
-      if (part != "m" && part != "v") continue;
-      weight.state.push_back(&tensor);
-      (part == "m" ? weight.m : weight.v) = &tensor;
-    }
-  });
+void PredictionMiss::add(const ExactWeight& weight, double off, double size) {
+  missed += off;
+  moved += size;
+  if (off <= worst * size) return;
+  worst = size > 0 ? off / size : std::numeric_limits<double>::infinity();
+  worst_weight = weight.parameter->name();
 }
 
-}  // namespace
+double PredictionMiss::error() const {
+  if (missed == 0) return 0;
+  const bool known = moved > 0 && std::isfinite(missed);
+  return known ? std::sqrt(missed / moved) : std::numeric_limits<double>::infinity();
+}
 
 LateUpdates::LateUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
                          const SpeculationSettings& settings, const Stream& device,
@@ -41,38 +38,101 @@ LateUpdates::LateUpdates(const OptimizerConfig& config, const std::vector<Parame
     : lag_(settings.lag),
       host_(host),
       queue_(home.pool() != host ? std::make_unique<StateQueue>() : nullptr),
-      weights_(parameters.size()),
       forecasts_(settings.device_side == "selective" ? 0 : static_cast<std::size_t>(settings.lag)),
       arrived_(static_cast<std::size_t>(settings.lag)),
       worker_(settings.worker_threads, !device.device().simulated) {
+  add_weights(parameters, config, settings, device, home);
   std::vector<Parameter*> exact;
+  for (const ExactWeight& weight : weights_) exact.push_back(weight.exact.get());
+  if (weights_.size() == parameters.size()) {
+    exact_ = make_optimizer(config, exact, host_, home);
+  } else {
+    const Stream nowhere(MemoryPool::create("state", {}, simulated_memory({})));
+    exact_ = make_optimizer(config, exact, host_, nowhere);
+  }
+  place_state(home);
+  add_groups(config, settings.device_side);
+}
+
+void LateUpdates::add_weights(const std::vector<Parameter*>& parameters,
+                              const OptimizerConfig& config, const SpeculationSettings& settings,
+                              const Stream& device, const Stream& home) {
+  std::vector<std::int64_t> most(parameters.size(), std::numeric_limits<std::int64_t>::max());
+  for (const OptimizerGroup& group : optimizer_groups(config, parameters)) {
+    if (settings.gradient_bits == 32 || group.config.name != "adamw") continue;
+    for (const std::size_t member : group.members) most[member] = settings.piece_elements;
+  }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    ExactWeight& weight = weights_[i];
     Parameter& parameter = *parameters[i];
     const MemoryLabel label(parameter.name());
     const Tensor before = parameter.home_master();
     const Tensor master = Tensor::empty_like(before, MemoryKind::kMasterWeights, home);
     wait_for_copy(master, before, device);
     auto live = std::make_unique<LiveWeight>(master, device);
-    auto storage = std::make_unique<ExactStorage>(master, *live);
-    weight.parameter = &parameter;
-    weight.live = live.get();
-    weight.storage = storage.get();
-    weight.exact = std::make_unique<Parameter>(parameter.name(), parameter.shape(),
-                                               parameter.role(), std::move(storage));
-    weight.exact->set_blocks(parameter.blocks());
+    const std::vector<std::int64_t> cuts = piece_rows(parameter, most[i]);
+    first_piece_.push_back(weights_.size());
+    for (std::size_t piece = 0; piece + 1 < cuts.size(); ++piece) {
+      ExactWeight weight;
+      weight.parameter = &parameter;
+      weight.first_row = cuts[piece];
+      weight.rows = cuts[piece + 1] - cuts[piece];
+      weight.live = live.get();
+      const Tensor rows = weight.of(master);
+      auto storage = std::make_unique<ExactStorage>(rows, *live);
+      weight.storage = storage.get();
+      const std::string name = weight.is_part()
+                                   ? concat(parameter.name(), ".rows.", weight.first_row)
+                                   : parameter.name();
+      weight.exact =
+          std::make_unique<Parameter>(name, rows.shape(), parameter.role(), std::move(storage));
+      if (!weight.is_part()) weight.exact->set_blocks(parameter.blocks());
+      weights_.push_back(std::move(weight));
+    }
     device.synchronize();  // before the old memory goes
     parameter.set_storage(std::move(live));
-    exact.push_back(weight.exact.get());
   }
-  exact_ = make_optimizer(config, exact, host_, home);
-  assign_state(*exact_, weights_);
-  add_groups(config, settings.device_side);
+  first_piece_.push_back(weights_.size());
+}
+
+/// Gives each weight its tensors of the state, by their names; the whole of what is in pieces is one
+/// tensor.
+void LateUpdates::place_state(const Stream& home) {
+  std::unordered_map<std::string, ExactWeight*> by_name;
+  for (ExactWeight& weight : weights_) by_name[weight.exact->name()] = &weight;
+  const bool has_parts = weights_.size() + 1 != first_piece_.size();
+  std::unordered_map<std::string, Tensor> wholes;
+  exact_->visit_state([&](const std::string& name, Tensor& tensor) {
+    const std::size_t dot = name.rfind('.');
+    const std::string part = name.substr(dot + 1);
+    const auto found = by_name.find(name.substr(0, dot));
+    if (found == by_name.end() || (part != "m" && part != "v")) return;
+    ExactWeight& weight = *found->second;
+    weight.state.push_back(&tensor);
+    (part == "m" ? weight.m : weight.v) = &tensor;
+    if (!has_parts) return;
+    const MemoryLabel label(weight.parameter->name());
+    const std::string whole_name = concat(weight.parameter->name(), ".", part);
+    Tensor& whole = wholes[whole_name];
+    const bool is_first = !whole;
+    if (is_first)
+      whole = Tensor::zeros(weight.parameter->shape(), tensor.dtype(), MemoryKind::kOptimizerState,
+                            home);
+    tensor = weight.of(whole);
+    if (weight.is_part()) whole_state_[&tensor] = {whole_name, is_first ? whole : Tensor{}};
+  });
+}
+
+void LateUpdates::visit_state(const Optimizer::StateVisitor& visit) {
+  exact_->visit_state([&](const std::string& name, Tensor& tensor) {
+    const auto found = whole_state_.find(&tensor);
+    if (found == whole_state_.end()) return visit(name, tensor);
+    if (found->second.tensor) visit(found->second.name, found->second.tensor);
+  });
 }
 
 void LateUpdates::add_groups(const OptimizerConfig& config, const std::string& device_side) {
   std::vector<Parameter*> all;
-  for (const ExactWeight& weight : weights_) all.push_back(weight.parameter);
+  for (const ExactWeight& weight : weights_) all.push_back(weight.exact.get());
   for (const OptimizerGroup& group : optimizer_groups(config, all)) {
     std::vector<Parameter*> members;
     for (const std::size_t member : group.members) {
@@ -97,19 +157,23 @@ void LateUpdates::end_step_now() {
 
 void LateUpdates::update_now(std::size_t index, float learning_rate, float gradient_scale,
                              const Stream& stream) {
-  ExactWeight& weight = weights_[index];
-  Tensor gradient = weight.parameter->gradient();
-  if (!gradient) return;
-  if (gradient.device().type != host_.device().type) {
-    const Tensor here = Tensor::empty_like(gradient, MemoryKind::kGradients, host_);
-    wait_for_copy(here, gradient, stream);
-    gradient = here;
+  for (std::size_t i = first_piece_[index]; i < first_piece_[index + 1]; ++i) {
+    ExactWeight& weight = weights_[i];
+    if (!weight.parameter->gradient()) return;
+    given_.give(*weight.exact, gradient_now(weight, stream));
+    const AtHand here(weight, queue_.get(), host_);
+    exact_->update_weight(i, learning_rate, gradient_scale, host_);
+    weight.live->refresh_from(here.master(), stream, weight.first_row);
+    if (queue_) stream.synchronize();  // before what is at hand goes
   }
-  given_.give(*weight.exact, gradient);
-  const AtHand here(weight, queue_.get(), host_);
-  exact_->update_weight(index, learning_rate, gradient_scale, host_);
-  weight.live->refresh_from(here.master(), stream);
-  if (queue_) stream.synchronize();  // before what is at hand goes
+}
+
+Tensor LateUpdates::gradient_now(const ExactWeight& weight, const Stream& stream) {
+  const Tensor gradient = weight.parameter->gradient();
+  if (gradient.device().type == host_.device().type) return gradient;
+  const Tensor here = Tensor::empty_like(gradient, MemoryKind::kGradients, host_);
+  wait_for_copy(here, gradient, stream);
+  return here;
 }
 
 void LateUpdates::allocate(const Stream& stream) {
@@ -172,15 +236,20 @@ void LateUpdates::submit_forecast(std::size_t at, std::vector<float> rates) {
 
 void LateUpdates::write_forecast(ExactWeight& weight, std::size_t at, std::span<const float> rates,
                                  const AtHand& here) {
-  std::vector<float> own(rates.begin(), rates.end());
-  for (float& rate : own) rate = static_cast<float>(weight.rate_factor * static_cast<double>(rate));
   UpdateForecast& forecast = weight.forecasts[at];
   forecast.steps = exact_->steps_taken();
   groups_[weight.group].on_host->write_forecast(
       forecast,
       {*weight.exact, here.master(), *weight.m, weight.v == nullptr ? Tensor{} : *weight.v,
        forecast.steps},
-      own, host_);
+      rates_of(weight, rates), host_);
+}
+
+std::vector<float> LateUpdates::rates_of(const ExactWeight& weight,
+                                         std::span<const float> rates) const {
+  std::vector<float> own(rates.begin(), rates.end());
+  for (float& rate : own) rate = static_cast<float>(weight.rate_factor * static_cast<double>(rate));
+  return own;
 }
 
 Tensor LateUpdates::gradient_sent(const ExactWeight& weight, std::int64_t step) const {
@@ -260,50 +329,47 @@ void LateUpdates::submit_update(const LateStep& step) {
   worker_.submit([this, at = step_, step, flying = flying_] { update_late(at, step, flying); });
 }
 
-/// The exact update by the gradient of that step, how far its prediction was off, and the forecast
-/// for the step L later, one weight after the other.
+/// One weight after the other.
 void LateUpdates::update_late(std::int64_t step, const LateStep& given,
                               const std::deque<Flying>& flying) {
   sent_.synchronize();  // and whatever read the forecast that is written anew
   if (given.finite) exact_->begin_step(host_);
-  double missed = 0, moved = 0, worst = 0;
+  PredictionMiss miss;
+  for_weights_at_hand([&](ExactWeight& weight, const AtHand& here) {
+    update_weight_late(weight, here, step, given, flying, miss);
+  });
   Arrived& arrived = arrived_[place(step)];
   arrived = {};
-  for_weights_at_hand([&](ExactWeight& weight, const AtHand& here) {
-    if (given.finite) {
-      given_.give(*weight.exact, gradient_sent(weight, step));
-      exact_->update_weight(index_of(weight), given.learning_rate, given.gradient_scale, host_);
-      const Tensor guess =
-          Tensor::empty(weight.parameter->shape(), DType::kF32, MemoryKind::kWorkspace, host_);
-      const UpdateForecast& forecast = weight.forecasts[place(step)];
-      groups_[weight.group].on_host->compose(guess, *weight.exact, forecast,
-                                             in_flight(weight, step, flying, false), host_);
-      const double off = wait_for_distance(guess, here.master(), host_);
-      const double size = wait_for_distance(forecast.exact, here.master(), host_);
-      missed += off;
-      moved += size;
-      if (off > worst * size) {
-        worst = size > 0 ? off / size : std::numeric_limits<double>::infinity();
-        arrived.worst_weight = weight.parameter->name();
-      }
-    }
-    write_forecast(weight, place(step), given.rates_to_come, here);
-  });
   if (!given.finite) return;
   exact_->end_step(host_);
-  if (missed == 0) {
-    arrived.error = 0;
-  } else {
-    const bool known = moved > 0 && std::isfinite(missed);
-    arrived.error = known ? std::sqrt(missed / moved) : std::numeric_limits<double>::infinity();
+  arrived = {miss.error(), miss.worst_weight};
+}
+
+void LateUpdates::update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t step,
+                                     const LateStep& given, const std::deque<Flying>& flying,
+                                     PredictionMiss& miss) {
+  if (given.finite) {
+    given_.give(*weight.exact, gradient_sent(weight, step));
+    exact_->update_weight(index_of(weight), given.learning_rate, given.gradient_scale, host_);
+    const Tensor guess =
+        Tensor::empty(weight.parameter->shape(), DType::kF32, MemoryKind::kWorkspace, host_);
+    const UpdateForecast& forecast = weight.forecasts[place(step)];
+    groups_[weight.group].on_host->compose(guess, *weight.exact, forecast,
+                                           in_flight(weight, step, flying, false), host_);
+    const double off = wait_for_distance(guess, here.master(), host_);
+    miss.add(weight, off, wait_for_distance(forecast.exact, here.master(), host_));
   }
+  write_forecast(weight, place(step), given.rates_to_come, here);
 }
 
 void LateUpdates::wait_for_exact_weights(const Stream& stream) {
   if (!is_late_) return;
   worker_.wait_until_idle();
   for (ExactWeight& weight : weights_) {
-    weight.parameter->refresh_compute_copy(stream);
+    const Tensor master = weight.storage->home_master();
+    weight.live->refresh_from(
+        StagedTensor(master, Use::kRead, stream, master.pool() != stream.pool()), stream,
+        weight.first_row);
     weight.flying.clear();
   }
   for (const Group& group : groups_) group.on_device->free_workspace();

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <array>
 #include <deque>
+#include <unordered_map>
 
 #include "exact_weight.h"
 #include "given_gradients.h"
@@ -10,6 +10,18 @@
 #include "update_worker.h"
 
 namespace hybrid_trainer {
+
+/// How far predictions were off, in squares, and where most.
+struct PredictionMiss {
+  double missed = 0, moved = 0, worst = 0;
+  std::string worst_weight{};
+  void add(const ExactWeight& weight, double off, double size);
+  /// ‖predicted − exact‖/‖exact‖.
+  double error() const;
+};
+
+/// ‖x − y‖², x is overwritten. Blocks.
+double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream);
 
 /// The two sides of a SpeculativeOptimizer: exact weights and state with the worker, and what is in
 /// flight. Steps since the lag began are counted from 0; gradient k and composition k end step k.
@@ -26,6 +38,7 @@ class LateUpdates {
   /// The exact update of one weight at lag 0, between these two.
   void begin_step_now();
   void end_step_now();
+  void visit_state(const Optimizer::StateVisitor& visit);
   void update_now(std::size_t index, float learning_rate, float gradient_scale,
                   const Stream& stream);
   void begin(const std::vector<float>& rates, const Stream& stream);
@@ -49,6 +62,17 @@ class LateUpdates {
   virtual void submit_update(const LateStep& step);
   virtual void allocate(const Stream& stream);
   virtual void free_buffers();
+  virtual void send(const LateStep& step, const Stream& stream);
+  /// The gradient that its update at lag 0 takes, f32 on the host.
+  virtual Tensor gradient_now(const ExactWeight& weight, const Stream& stream);
+  virtual void write_forecast(ExactWeight& weight, std::size_t at, std::span<const float> rates,
+                              const AtHand& here);
+  /// The exact update by the gradient of that step, if it was finite, how far its prediction was
+  /// off, and the forecast for the step L later.
+  virtual void update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t step,
+                                  const LateStep& given, const std::deque<Flying>& flying,
+                                  PredictionMiss& miss);
+  std::vector<float> rates_of(const ExactWeight& weight, std::span<const float> rates) const;
   /// For the first L compositions, where the lag begins.
   virtual void submit_first_forecasts(const std::vector<float>& rates);
   /// The newest, where it goes on.
@@ -82,32 +106,39 @@ class LateUpdates {
   std::vector<ExactWeight> weights_;
   GivenGradients given_;  // to the exact optimizer
   std::unique_ptr<Optimizer> exact_;
+  struct Group {
+    std::unique_ptr<UpdatePredictor> on_device, on_host;
+  };
+  std::vector<Group> groups_;
   bool is_late_ = false;
   std::int64_t step_ = 0;      // of the composition to come
   std::deque<Flying> flying_;  // the last L, oldest first
   Event sent_;
 
  private:
-  struct Group {
-    std::unique_ptr<UpdatePredictor> on_device, on_host;
-  };
   struct Arrived {
     std::optional<double> error;
     std::string worst_weight;
   };
 
+  void add_weights(const std::vector<Parameter*>& parameters, const OptimizerConfig& config,
+                   const SpeculationSettings& settings, const Stream& device, const Stream& home);
   void add_groups(const OptimizerConfig& config, const std::string& device_side);
+  void place_state(const Stream& home);
   /// The gradients of step `last` and those before it that are not in its forecast.
   std::vector<kernels::GradientInFlight> in_flight(const ExactWeight& weight, std::int64_t last,
                                                    const std::deque<Flying>& flying,
                                                    bool on_device) const;
-  void send(const LateStep& step, const Stream& stream);
   void update_late(std::int64_t step, const LateStep& given, const std::deque<Flying>& flying);
-  void write_forecast(ExactWeight& weight, std::size_t at, std::span<const float> rates,
-                      const AtHand& here);
   void submit_forecast(std::size_t at, std::vector<float> rates);
 
-  std::vector<Group> groups_;
+  std::vector<std::size_t> first_piece_;  // of each parameter, and the end
+  /// Of tensors of the exact optimizer that are parts, the first of each: the whole.
+  struct WholeState {
+    std::string name;
+    Tensor tensor;
+  };
+  std::unordered_map<const Tensor*, WholeState> whole_state_;
   std::size_t forecasts_;         // of each weight
   std::int64_t first_job_ = 0;    // whose forecast is for composition 0
   std::vector<Arrived> arrived_;  // by step

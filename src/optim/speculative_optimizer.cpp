@@ -1,5 +1,8 @@
 #include "hybrid_trainer/optim/speculative_optimizer.h"
 
+#include <type_traits>
+
+#include "rounded_updates.h"
 #include "selective_updates.h"
 
 namespace hybrid_trainer {
@@ -10,12 +13,18 @@ SpeculativeOptimizer::SpeculativeOptimizer(const OptimizerConfig& config,
                                            const Stream& device,
                                            const std::shared_ptr<MemoryPool>& host,
                                            const Stream& home)
-    : parameters_(std::move(parameters)),
-      late_(
-          settings.device_side == "selective"
-              ? std::make_unique<SelectiveUpdates>(config, parameters_, settings, device, host,
-                                                   home)
-              : std::make_unique<LateUpdates>(config, parameters_, settings, device, host, home)) {}
+    : parameters_(std::move(parameters)) {
+  const auto make = [&]<class Updates>(std::type_identity<Updates>) {
+    late_ = std::make_unique<Updates>(config, parameters_, settings, device, host, home);
+  };
+  if (settings.gradient_bits == 16) {
+    make(std::type_identity<RoundedUpdates>{});
+  } else if (settings.device_side == "selective") {
+    make(std::type_identity<SelectiveUpdates>{});
+  } else {
+    make(std::type_identity<LateUpdates>{});
+  }
+}
 
 SpeculativeOptimizer::~SpeculativeOptimizer() = default;
 
@@ -39,7 +48,7 @@ void SpeculativeOptimizer::write_momentum_directions(const std::vector<Tensor>&,
 
 void SpeculativeOptimizer::visit_state(const StateVisitor& visit) {
   late_->wait_until_idle();
-  late_->exact().visit_state(visit);
+  late_->visit_state(visit);
 }
 
 void SpeculativeOptimizer::set_steps_taken(std::int64_t steps) {

@@ -106,6 +106,15 @@ void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>&
   refuse("memory.weights", memory.weights, std::string("device"));
   refuse("memory.device_map", memory.device_map, std::string());
   refuse("memory.gradients", memory.gradients, std::string("keep"));
+  const auto cannot_be_rounded = [&](const std::string& key, const auto& got, const char* want) {
+    found.push_back(concat(key, ": got ", got, ", but with memory.gradient_bits 16 what is on its ",
+                           "way is in bf16 and late by one step; want ", want,
+                           ", or memory.gradient_bits 32"));
+  };
+  const bool rounds = memory.gradient_bits == 16;
+  if (rounds && phases.lag != 1) cannot_be_rounded("phases.lag", phases.lag, "1");
+  if (rounds && phases.device_side != "anticipated" && phases.device_side != "none")
+    cannot_be_rounded("phases.device_side", phases.device_side, "anticipated or none");
   refuse("optimizer.paged", optimizer.paged ? "true" : "false", std::string("false"));
   if (optimizer.slow_momentum > 0) {
     found.push_back(concat("optimizer.slow_momentum: got ", optimizer.slow_momentum,
@@ -131,6 +140,7 @@ void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>&
       found.push_back(concat(path, "state_bits: got ", given.state_bits,
                              ", but an exact state has 32 bits; want 32"));
     }
+    if (rounds && given.name == "lion") cannot_be_rounded(path + "name", "lion", "adamw or muon");
     const std::vector<std::string>& names = predictable_optimizer_names();
     if (std::find(names.begin(), names.end(), given.name) != names.end()) return;
     std::string all;
@@ -154,6 +164,13 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   if (data.sequence_length > model.context) {
     found.push_back(concat("data.sequence_length: got ", data.sequence_length,
                            ", want at most model.context ", model.context));
+  }
+  if (const auto bits = memory.gradient_bits; bits != 32 && bits != 16) {
+    found.push_back(concat("memory.gradient_bits: got ", bits, ", want 32 or 16"));
+  } else if (bits == 16 && phases.predicts_backward()) {
+    found.push_back(
+        "memory.gradient_bits: got 16, which is for late updates; want 32, or phases.ingredient "
+        "optimizer_state");
   }
   if (const auto bits = memory.activation_bits; bits != 32 && bits != 16 && bits != 8)
     found.push_back(concat("memory.activation_bits: got ", bits, ", want 32, 16 or 8"));

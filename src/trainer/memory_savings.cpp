@@ -10,13 +10,15 @@ struct MemoryOption {
   const char* off;
 };
 
+constexpr const char* kIngredient = "phases.ingredient";
 constexpr const char* kPredictsOffload = "predict_aware_memory.offload_strategy";
 constexpr MemoryOption kMemoryOptions[] = {
-    {"memory.recompute", "0"},         {"memory.activations", "device"},
-    {"memory.activation_bits", "32"},  {"memory.optimizer_state", "device"},
-    {"memory.weights", "device"},      {"memory.gradients", "keep"},
-    {"optimizer.state_bits", "32"},    {"optimizer.paged", "false"},
-    {"phases.ingredient", "backward"}, {kPredictsOffload, "none"},
+    {"memory.recompute", "0"},        {"memory.activations", "device"},
+    {"memory.activation_bits", "32"}, {"memory.optimizer_state", "device"},
+    {"memory.weights", "device"},     {"memory.gradients", "keep"},
+    {"memory.gradient_bits", "32"},   {"optimizer.state_bits", "32"},
+    {"optimizer.paged", "false"},     {kIngredient, "backward"},
+    {kPredictsOffload, "none"},
 };
 constexpr const char* kMicroBatchesKey = "gradient_accumulation.micro_batches";
 
@@ -56,6 +58,7 @@ std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, De
     if (key == kPredictsOffload && config.optimizer_state_home() != "device") continue;
     HybridTrainerConfig changed = as_is;
     set_field(changed, key, off);
+    if (key == kIngredient) changed.memory.gradient_bits = 32;  // 16 are of late updates
     add(key, changed);
   }
   HybridTrainerConfig whole = as_is;

@@ -59,7 +59,8 @@ std::unique_ptr<Optimizer> TrainingStep::optimizer_of(const HybridTrainerConfig&
   const SpeculationSettings settings{
       .lag = config.phases.lag,
       .device_side = config.phases.device_side,
-      .worker_threads = static_cast<int>(config.phases.worker_threads)};
+      .worker_threads = static_cast<int>(config.phases.worker_threads),
+      .gradient_bits = config.memory.gradient_bits};
   auto optimizer = std::make_unique<SpeculativeOptimizer>(config.optimizer, parameters_, settings,
                                                           stream_, places_.host().pool(), home);
   speculation_ = optimizer.get();
@@ -90,13 +91,16 @@ void TrainingStep::refresh_compute_copies() {
 void TrainingStep::free_gradients() {
   recording_.drop();
   gradients_.free();
+  rounded_.free();
   consumed_.begin();
   if (ordered_) ordered_->free();
   for (Parameter* parameter : parameters_) parameter->leave(consumed_);
 }
 
 void TrainingStep::allocate_gradients() {
-  if (!consumes_ && !ordered_) gradients_.allocate(parameters_, stream_);
+  if (consumes_ || ordered_) return;
+  if (config_.memory.gradient_bits == 16) return rounded_.allocate(parameters_, stream_);
+  gradients_.allocate(parameters_, stream_);
 }
 
 Pass TrainingStep::pass(bool training, std::int64_t first_token) const {

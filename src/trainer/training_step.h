@@ -8,6 +8,7 @@
 #include "hybrid_trainer/memory/stored_tape.h"
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/nn/rounded_gradients.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/slow_nesterov.h"
 #include "hybrid_trainer/optim/speculative_optimizer.h"
@@ -99,6 +100,7 @@ class TrainingStep {
     if (ordered_) return *ordered_;
     if (immediate_) return *immediate_;
     if (consumes_) return consumed_;
+    if (config_.memory.gradient_bits == 16) return rounded_;
     return gradients_;
   }
   void upload_step_number();
@@ -117,6 +119,7 @@ class TrainingStep {
   bool consumes_;
   ResidentGradients gradients_;
   ConsumedGradients consumed_;
+  RoundedGradients rounded_;
   GradientRecording recording_;
   SpeculativeOptimizer* speculation_ = nullptr;  // the optimizer, if it is one
   SlowNesterov* slow_momentum_ = nullptr;

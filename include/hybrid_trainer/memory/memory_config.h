@@ -26,6 +26,7 @@ struct MemoryConfig {
   std::string weights = "device";
   std::string device_map{};
   std::string gradients = "keep";
+  std::int64_t gradient_bits = 32;
   std::string plan = "off";
   std::string profile = "balanced";
   bool allow_lossy = false;
@@ -75,6 +76,11 @@ struct MemoryConfig {
               "divergence.max_skipped_updates nor phases.max_predict_steps (all 0) needs all.",
               Range{},
               {"keep", "consume"}});
+    visit(Field{"gradient_bits", self.gradient_bits,
+                "Bits of a gradient from backward to its update: 32, or 16 with late updates "
+                "(phases.ingredient optimizer_state, phases.lag 1, adamw or muon), which then "
+                "leave what is on its way at phases.exact_state, in bf16 too.",
+                Range::between(16, 32)});
     visit(Field{"plan",
                 self.plan,
                 "auto: where the run does not fit its budgets, take the cheapest options of this "

@@ -14,9 +14,15 @@ class Parameter;
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  /// Memory for the parameter's gradient, f32 in its shape, the same throughout a step; undefined
-  /// where there is none now.
+  /// Memory for the parameter's gradient, f32 in its shape unless the sink says otherwise, the same
+  /// throughout a step; undefined where there is none now.
   virtual Tensor gradient(const Parameter& parameter) const = 0;
+  /// Where the next contribution to it is written, f32; if it `adds`, on top of the earlier ones.
+  virtual Tensor memory_for(const Parameter& parameter, bool /*adds*/, const Stream&) {
+    return gradient(parameter);
+  }
+  /// That contribution is enqueued on `stream`.
+  virtual void contributed(const Parameter&, const Stream&) {}
   /// Told once per step and parameter that got a gradient, when its last contribution of the last
   /// micro-batch is enqueued on `stream`; of a recorded step (core/recording.h) while it is
   /// recorded. From then on this backward pass does not read the weight, which may change.

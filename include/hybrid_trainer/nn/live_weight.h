@@ -23,8 +23,9 @@ class LiveWeight final : public WeightStorage {
   /// What is computed with, f32 or bf16, to be written by its owner.
   const Tensor& live() const { return live_; }
   void set_exact(bool exact) { is_exact_ = exact; }
-  /// The same from a master that lies at hand, instead of reading it again.
-  void refresh_from(const Tensor& master, const Stream& stream);
+  /// The same from masters that lie at hand, instead of reading them again: of the rows from
+  /// `first_row` on, as many as there are.
+  void refresh_from(const Tensor& masters, const Stream& stream, std::int64_t first_row = 0);
 
  private:
   Tensor master_;

@@ -81,12 +81,12 @@ class Parameter {
   /// A recording wrote the gradient: as if every module had contributed. The sink is not told; what
   /// it enqueued while it was recorded is part of the replay.
   void gradient_was_replayed() { contributed_ = expected_; }
-  /// The gradient of this step, f32; undefined where nothing was written, or it was freed.
+  /// The gradient of this step, f32 but where its sink rounds it; undefined where nothing was written, or it was freed.
   Tensor gradient() const;
 
  private:
   friend class GradientContribution;
-  Tensor gradient_to_write() const;
+  Tensor gradient_to_write(const Stream& stream) const;
   void contributed(const Stream& stream);
 
   std::string name_;

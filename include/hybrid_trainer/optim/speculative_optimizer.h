@@ -17,6 +17,12 @@ struct SpeculationSettings {
   std::int64_t lag = 1;                     // L, 1 to 8
   std::string device_side = "anticipated";  // see make_update_predictor and SelectiveUpdates
   int worker_threads = 1;
+  /// 16: gradients are given in bf16 (nn/rounded_gradients.h), and what is on its way between the
+  /// two sides is in bf16 and lies with the exact state. Then L is 1 and device_side anticipated or
+  /// none.
+  std::int64_t gradient_bits = 32;
+  /// Of gradients in bf16: AdamW's weights are at hand in pieces of at most so many elements.
+  std::int64_t piece_elements = 1 << 19;
 };
 
 /// What one late step was told.
@@ -54,7 +60,8 @@ struct SpeculationUse {
 class SpeculativeOptimizer final : public Optimizer {
  public:
   /// Gives each parameter LiveWeight storage, with masters in `home`, where the state lies too;
-  /// gradients and forecasts on their way are in `host`. Throws ConfigError, OutOfMemory.
+  /// gradients and forecasts on their way are in `host`, or in bf16 in `home`, which must outlive
+  /// this. Throws ConfigError, OutOfMemory.
   SpeculativeOptimizer(const OptimizerConfig& config, std::vector<Parameter*> parameters,
                        const SpeculationSettings& settings, const Stream& device,
                        const std::shared_ptr<MemoryPool>& host, const Stream& home);
