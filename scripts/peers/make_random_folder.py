@@ -1,9 +1,11 @@
-#!/usr/bin/env python3
-"""Writes a Hugging Face folder of a Llama shape with random BF16 weights, to measure memory and time with.
+#!/ usr / bin / env python3
+""
+    "Writes a Hugging Face folder of a Llama shape with random BF16 weights, to measure memory and time with.
 
-usage: make_random_folder.py OUTPUT [--shape 1b|7b|8b] [--seed 0]
+    usage : make_random_folder
+                .py OUTPUT[--shape 1b | 1b - 32k | 7b | 8b][--seed 0]
 
-Needs numpy. A shard holds one layer; no more than one layer is in memory. The tokenizer is one of bytes.
+            Needs numpy.A shard holds one layer; no more than one layer is in memory. The tokenizer is one of bytes.
 """
 import argparse
 import json
@@ -15,6 +17,7 @@ import numpy as np
 SHAPES = {  # hidden, intermediate, layers, heads, key/value heads, words, tied head
     "tiny": (64, 160, 2, 4, 2, 320, True),
     "1b": (2048, 8192, 16, 32, 8, 128256, True),
+    "1b-32k": (2048, 8192, 16, 32, 8, 32000, False),
     "7b": (4096, 11008, 32, 32, 32, 32000, False),
     "8b": (4096, 14336, 32, 32, 8, 128256, False),
 }
@@ -56,7 +59,8 @@ def main():
         nonlocal size
         name = f"model-{shard:05d}-of-{layers + 1:05d}.safetensors"
         write_shard(given.output / name, tensors)
-        places.update({key: name for key in tensors})
+        places.update({
+key: name for key in tensors})
         size += sum(values.nbytes for values in tensors.values())
 
     for layer in range(layers):

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kFilePage = DirectFile::kPage;
 
 /// Below, the system's page cache is as good.
-constexpr std::size_t kLeastDirect = 1 << 20;
+constexpr std::size_t kLeastDirect = 1 << 18;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kFilePage - 1) / kFilePage * kFilePage; }
 

@@ -8,19 +8,20 @@
 namespace hybrid_trainer {
 namespace {
 
+constexpr std::size_t kPage = 4096;  // from there on files are read into them directly
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 /// For any size, which aligned_alloc does not guarantee.
-void* take_lines(std::size_t bytes) noexcept {
+void* take_aligned(std::size_t bytes) noexcept {
   void* data = nullptr;
-  return posix_memalign(&data, kCacheLine, bytes) == 0 ? data : nullptr;
+  return posix_memalign(&data, bytes < kPage ? kCacheLine : kPage, bytes) == 0 ? data : nullptr;
 }
 
 /// Large blocks are mappings of their own, so that freeing them really returns them to the system.
 class SystemMemory final : public MemorySource {
  public:
   void* take(std::size_t bytes) noexcept override {
-    if (bytes < kHugePage) return take_lines(bytes);
+    if (bytes < kHugePage) return take_aligned(bytes);
     void* mapped = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) return nullptr;

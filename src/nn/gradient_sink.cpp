@@ -22,10 +22,11 @@ Tensor ResidentGradients::gradient(const Parameter& parameter) const {
 }
 
 GradientContribution::GradientContribution(Parameter& parameter, const Stream& stream,
-                                           bool backward)
+                                           bool backward, DType writes)
     : parameter_(parameter),
       stream_(stream),
-      gradient_(backward && parameter.trainable() ? parameter.gradient_to_write(stream) : Tensor{}),
+      gradient_(backward && parameter.trainable() ? parameter.gradient_to_write(writes, stream)
+                                                  : Tensor{}),
       first_(wanted() && !parameter.gradient().defined()),
       exceptions_(std::uncaught_exceptions()) {}
 

@@ -30,7 +30,8 @@ Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, double divisor
   const Tensor dx =
       tape.keeps() ? Tensor::empty_like(x, MemoryKind::kActivations, stream) : Tensor{};
   const float scale = tape.keeps() ? gradient_scale / static_cast<float>(divisor) : 0.0f;
-  GradientContribution dtable(table_, stream, tape.keeps());  // complete when nobody reads it
+  GradientContribution dtable(table_, stream, tape.keeps(),
+                              x.dtype());  // complete when nobody reads it
   const Weight table = table_.acquire(x.dtype(), stream);
   for (std::int64_t begin = 0; begin < rows; begin += step) {
     const std::int64_t end = std::min(rows, begin + step);

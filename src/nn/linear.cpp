@@ -75,7 +75,7 @@ LinearGradients::LinearGradients(Linear& linear, const Tensor& dy, const Tensor&
     : linear_(linear),
       dy_(dy),
       stream_(stream),
-      dweight_(linear.weight_, stream),
+      dweight_(linear.weight_, stream, true, dy.dtype()),
       dbias_(linear.bias_ ? *linear.bias_ : linear.weight_, stream, linear.bias_.has_value()) {
   if (dweight_.wanted())
     kernels::linear_backward_weight(dweight_.gradient(), dy, x, dweight_.next_mode(), stream);

@@ -63,10 +63,10 @@ void Parameter::leave(const GradientSink& sink) {
 
 Tensor Parameter::gradient() const { return contributed_ > 0 ? sink_->gradient(*this) : Tensor{}; }
 
-Tensor Parameter::gradient_to_write(const Stream& stream) const {
+Tensor Parameter::gradient_to_write(DType writes, const Stream& stream) const {
   const MemoryLabel label(name_);
   Tensor gradient =
-      sink_ == nullptr ? Tensor{} : sink_->memory_for(*this, contributed_ > 0, stream);
+      sink_ == nullptr ? Tensor{} : sink_->memory_for(*this, contributed_ > 0, writes, stream);
   if (gradient) return gradient;
   throw Error(ExitCode::kInternal, concat("the gradient of ", name_,
                                           " has nowhere to go; allocate memory for it and call "

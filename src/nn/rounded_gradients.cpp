@@ -16,18 +16,26 @@ void RoundedGradients::allocate(const std::vector<Parameter*>& parameters, const
   }
 }
 
-void RoundedGradients::free() { gradients_.clear(); }
+void RoundedGradients::free() {
+  wait_until_read_();
+  gradients_.clear();
+}
 
 Tensor RoundedGradients::gradient(const Parameter& parameter) const {
   const auto found = gradients_.find(&parameter);
   return found == gradients_.end() ? Tensor{} : found->second.kept;
 }
 
-Tensor RoundedGradients::memory_for(const Parameter& parameter, bool adds, const Stream& stream) {
+Tensor RoundedGradients::memory_for(const Parameter& parameter, bool adds, DType writes,
+                                    const Stream& stream) {
   const auto found = gradients_.find(&parameter);
   if (found == gradients_.end()) return {};
   Gradient& gradient = found->second;
   if (gradient.kept.dtype() == DType::kF32) return gradient.kept;
+  if (gradient.kept.dtype() == writes) {
+    wait_until_read_();
+    return gradient.kept;
+  }
   gradient.wide = Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kGradients, stream);
   if (adds) kernels::cast(gradient.wide, gradient.kept, stream);
   return gradient.wide;
@@ -36,6 +44,7 @@ Tensor RoundedGradients::memory_for(const Parameter& parameter, bool adds, const
 void RoundedGradients::contributed(const Parameter& parameter, const Stream& stream) {
   Gradient& gradient = gradients_.at(&parameter);
   if (!gradient.wide) return;
+  wait_until_read_();
   kernels::cast(gradient.kept, gradient.wide, stream);
   gradient.wide = {};
 }

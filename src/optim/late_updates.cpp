@@ -1,7 +1,9 @@
 #include "late_updates.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"

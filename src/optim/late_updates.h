@@ -45,6 +45,7 @@ class LateUpdates {
   bool is_late() const { return is_late_; }
   ArrivedUpdate wait_for_step(const LateStep& step, const Stream& stream);
   virtual void wait_for_exact_weights(const Stream& stream);
+  virtual void wait_until_gradients_are_sent() {}
   void wait_until_idle() { worker_.wait_until_idle(); }
   SpeculationUse use() const;
   virtual void save(State& state) const;

@@ -1,5 +1,8 @@
 #include "rounded_updates.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 
@@ -20,8 +23,16 @@ RoundedUpdates::RoundedUpdates(const OptimizerConfig& config,
                                const std::vector<Parameter*>& parameters,
                                const SpeculationSettings& settings, const Stream& device,
                                const std::shared_ptr<MemoryPool>& host, const Stream& home)
-    : LateUpdates(config, parameters, settings, device, host, home), home_(home) {
+    : LateUpdates(config, parameters, settings, device, host, home),
+      home_(home),
+      is_beside_(device.device().type == DeviceType::kCpu),
+      carrier_(1, !device.device().simulated) {
   require(settings.lag == 1, "gradients in bf16 are late by one step");
+}
+
+RoundedUpdates::~RoundedUpdates() {
+  worker_.stop();
+  carrier_.stop();
 }
 
 /// Of a forecast only what is small stays on the host.
@@ -52,7 +63,7 @@ void RoundedUpdates::compose(const Stream& stream) {
     const ExactWeight& weight = weights_[i];
     const MemoryLabel label(weight.exact->name());
     UpdateForecast forecast = weight.forecasts.front();
-    forecast.exact = forecast.base = widened(on_its_way_[i].base, MemoryKind::kWorkspace, stream);
+    forecast.exact = forecast.base = wait_for_base(i, stream);
     std::vector<kernels::GradientInFlight> gradients;
     if (const Tensor gradient = weight.parameter->gradient(); gradient && now.finite) {
       gradients.push_back({widened(weight.of(gradient), MemoryKind::kWorkspace, stream),
@@ -67,15 +78,50 @@ void RoundedUpdates::compose(const Stream& stream) {
   }
 }
 
+/// From a file, while the one before is composed.
+void RoundedUpdates::read_ahead(std::size_t index, const Stream& stream) {
+  if (index >= weights_.size()) return;
+  const Tensor& base = on_its_way_[index].base;
+  Tensor& here = ahead_[index % 2];
+  here = Tensor::empty_like(base, MemoryKind::kWorkspace, stream);
+  if (stream.device().simulated) return;
+  carrier_.submit([&base, &here] { copy_in_this_thread(here, base); });
+  reads_[index % 2] = carrier_.submitted();
+}
+
+Tensor RoundedUpdates::wait_for_base(std::size_t index, const Stream& stream) {
+  if (!is_beside_ || home_.pool() == host_.pool())
+    return widened(on_its_way_[index].base, MemoryKind::kWorkspace, stream);
+  if (index == 0) read_ahead(0, stream);
+  carrier_.wait_until_done(reads_[index % 2]);
+  read_ahead(index + 1, stream);
+  const Tensor wide = widened(ahead_[index % 2], MemoryKind::kWorkspace, stream);
+  ahead_[index % 2] = {};
+  return wide;
+}
+
 void RoundedUpdates::send(const LateStep& step, const Stream& stream) {
+  leaving_.resize(weights_.size());
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     ExactWeight& weight = weights_[i];
     const Tensor gradient = weight.parameter->gradient();
     weight.has_sent.front() = gradient && step.finite ? 1 : 0;
-    if (weight.has_sent.front() != 0)
+    if (weight.has_sent.front() == 0) continue;
+    if (!is_beside_ || stream.device().simulated || weight.exact->role() == Role::kVector) {
       copy_or_wait(on_its_way_[i].gradient, weight.of(gradient), stream);
+      continue;
+    }
+    leaving_[i] = weight.of(gradient);
+    carrier_.submit([this, i] { copy_in_this_thread(on_its_way_[i].gradient, leaving_[i]); });
+    on_its_way_[i].sent_job = carrier_.submitted();
   }
   sent_.record(stream);
+}
+
+void RoundedUpdates::wait_until_gradients_are_sent() {
+  if (leaving_.empty()) return;
+  carrier_.wait_until_idle();
+  leaving_.clear();
 }
 
 Tensor RoundedUpdates::gradient_now(const ExactWeight& weight, const Stream& stream) {
@@ -86,9 +132,11 @@ Tensor RoundedUpdates::gradient_now(const ExactWeight& weight, const Stream& str
 }
 
 UpdateForecast RoundedUpdates::forecast_of(const ExactWeight& weight, std::int64_t steps,
-                                           std::span<const float> rates, const AtHand& here) {
+                                           std::span<const float> rates, const AtHand& here,
+                                           bool keeps_exact) {
   UpdatePredictor& predictor = *groups_[weight.group].on_host;
   UpdateForecast forecast = predictor.empty_forecast(*weight.exact, host_);
+  if (!keeps_exact && forecast.base.raw() != forecast.exact.raw()) forecast.exact = {};
   forecast.steps = steps;
   const Tensor v = weight.v == nullptr ? Tensor{} : *weight.v;
   predictor.write_forecast(forecast, {*weight.exact, here.master(), *weight.m, v, steps},
@@ -98,7 +146,7 @@ UpdateForecast RoundedUpdates::forecast_of(const ExactWeight& weight, std::int64
 
 void RoundedUpdates::write_forecast(ExactWeight& weight, std::size_t, std::span<const float> rates,
                                     const AtHand& here) {
-  UpdateForecast forecast = forecast_of(weight, exact_->steps_taken(), rates, here);
+  UpdateForecast forecast = forecast_of(weight, exact_->steps_taken(), rates, here, false);
   const Tensor rounded =
       Tensor::empty(weight.exact->shape(), DType::kBF16, MemoryKind::kWorkspace, host_);
   kernels::cast(rounded, forecast.base, host_);
@@ -107,28 +155,46 @@ void RoundedUpdates::write_forecast(ExactWeight& weight, std::size_t, std::span<
   weight.forecasts.front() = forecast;
 }
 
-void RoundedUpdates::update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t,
+bool RoundedUpdates::measures(std::size_t index, std::int64_t step) const {
+  constexpr std::size_t kShare = 8;
+  const std::size_t every = std::clamp<std::size_t>(weights_.size() / kShare, 1, kShare);
+  return (index + static_cast<std::size_t>(step)) % every == 0;
+}
+
+void RoundedUpdates::update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t step,
                                         const LateStep& given, const std::deque<Flying>&,
                                         PredictionMiss& miss) {
   if (given.finite) {
+    const OnItsWay& sent = on_its_way_[index_of(weight)];
     Tensor gradient;
-    std::vector<kernels::GradientInFlight> gradients;
-    const std::vector<float> rate = rates_of(weight, {&given.learning_rate, 1});
     if (weight.has_sent.front() != 0) {
-      gradient = widened(on_its_way_[index_of(weight)].gradient, MemoryKind::kGradients, host_);
-      gradients.push_back({gradient, {}, {}, given.gradient_scale, rate.front()});
+      carrier_.wait_until_done(sent.sent_job);
+      gradient = widened(sent.gradient, MemoryKind::kGradients, host_);
     }
-    const UpdateForecast forecast =
-        forecast_of(weight, exact_->steps_taken() - 1, {&given.learning_rate, 1}, here);
-    const Tensor guess =
-        Tensor::empty(weight.exact->shape(), DType::kF32, MemoryKind::kWorkspace, host_);
-    groups_[weight.group].on_host->compose(guess, *weight.exact, forecast, gradients, host_);
+    std::optional<Guess> guess;
+    if (measures(index_of(weight), step)) guess = guess_of(weight, gradient, given, here);
     given_.give(*weight.exact, gradient);
     exact_->update_weight(index_of(weight), given.learning_rate, given.gradient_scale, host_);
-    const double off = wait_for_distance(guess, here.master(), host_);
-    miss.add(weight, off, wait_for_distance(forecast.exact, here.master(), host_));
+    if (guess) {
+      const double off = wait_for_distance(guess->predicted, here.master(), host_);
+      miss.add(weight, off, wait_for_distance(guess->before, here.master(), host_));
+    }
   }
   write_forecast(weight, 0, given.rates_to_come, here);
+}
+
+/// Of the weight that the update of that step leads to.
+RoundedUpdates::Guess RoundedUpdates::guess_of(const ExactWeight& weight, const Tensor& gradient,
+                                               const LateStep& given, const AtHand& here) {
+  const std::span<const float> rates(&given.learning_rate, 1);
+  std::vector<kernels::GradientInFlight> gradients;
+  if (gradient)
+    gradients.push_back({gradient, {}, {}, given.gradient_scale, rates_of(weight, rates).front()});
+  const UpdateForecast forecast = forecast_of(weight, exact_->steps_taken() - 1, rates, here, true);
+  const Tensor predicted =
+      Tensor::empty(weight.exact->shape(), DType::kF32, MemoryKind::kWorkspace, host_);
+  groups_[weight.group].on_host->compose(predicted, *weight.exact, forecast, gradients, host_);
+  return {predicted, forecast.exact};
 }
 
 }  // namespace hybrid_trainer

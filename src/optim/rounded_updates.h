@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "late_updates.h"
 
 namespace hybrid_trainer {
@@ -8,22 +10,24 @@ namespace hybrid_trainer {
 /// worker and weights that come from it lie where the exact state does, so that neither the device
 /// nor the host holds anything else of a weight than its live values and its gradient.
 ///
-/// The predicted update is of weights rounded to bf16, whose rounding is often larger than the update; the
-/// prediction error is measured by the forecast before it is rounded, made again from the exact state
-/// that it was made of.
+/// The rounding of a weight to bf16 is often larger than its update: the prediction error is measured
+/// by the forecast before it is rounded, made again from the exact state that it was made of; where
+/// there are many weights, of an eighth of them, each step another one.
 class RoundedUpdates final : public LateUpdates {
  public:
   /// `home` must outlive it.
   RoundedUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
                  const SpeculationSettings& settings, const Stream& device,
                  const std::shared_ptr<MemoryPool>& host, const Stream& home);
-  ~RoundedUpdates() override { worker_.stop(); }
+  ~RoundedUpdates() override;
+  void wait_until_gradients_are_sent() override;
 
  private:
   /// Of each weight in `weights_`, at home.
   struct OnItsWay {
-    Tensor gradient;  // bf16, or f32 of a vector
-    Tensor base;      // bf16: of the forecast
+    Tensor gradient;            // bf16, or f32 of a vector
+    Tensor base;                // bf16: of the forecast
+    std::int64_t sent_job = 0;  // the carrier's, that writes the gradient
   };
   void compose(const Stream& stream) override;
   void send(const LateStep& step, const Stream& stream) override;
@@ -37,10 +41,24 @@ class RoundedUpdates final : public LateUpdates {
                           PredictionMiss& miss) override;
   /// From what is at hand, which has seen so many steps; in f32.
   UpdateForecast forecast_of(const ExactWeight& weight, std::int64_t steps,
-                             std::span<const float> rates, const AtHand& here);
+                             std::span<const float> rates, const AtHand& here, bool keeps_exact);
+  struct Guess {
+    Tensor predicted, before;
+  };
+  Guess guess_of(const ExactWeight& weight, const Tensor& gradient, const LateStep& given,
+                 const AtHand& here);
+
+  Tensor wait_for_base(std::size_t index, const Stream& stream);
+  void read_ahead(std::size_t index, const Stream& stream);
+  bool measures(std::size_t index, std::int64_t step) const;
 
   const Stream& home_;
   std::vector<OnItsWay> on_its_way_;
+  std::vector<Tensor> leaving_;          // gradients, while the carrier reads them
+  std::array<Tensor, 2> ahead_;          // bases that were read from a file, by index
+  std::array<std::int64_t, 2> reads_{};  // the carrier's jobs
+  const bool is_beside_;  // on a processor: the carrier copies beside the computation
+  UpdateWorker carrier_;  // stops before the rest goes
 };
 
 }  // namespace hybrid_trainer

@@ -67,6 +67,10 @@ ArrivedUpdate SpeculativeOptimizer::wait_for_late_step(const LateStep& step, con
   return late_->wait_for_step(step, stream);
 }
 
+void SpeculativeOptimizer::wait_until_gradients_are_sent() {
+  late_->wait_until_gradients_are_sent();
+}
+
 void SpeculativeOptimizer::wait_for_exact_weights(const Stream& stream) {
   late_->wait_for_exact_weights(stream);
 }

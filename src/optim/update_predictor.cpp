@@ -98,7 +98,7 @@ class AdamWPredictor : public UpdatePredictor {
   void write_forecast(const UpdateForecast& forecast, const ExactWeightState& state,
                       std::span<const float> rates, const Stream& stream) override {
     kernels::row_and_column_means(forecast.rows, forecast.columns, state.v, 1, false, stream);
-    copy_or_wait(forecast.exact, state.master, stream);
+    if (forecast.exact) copy_or_wait(forecast.exact, state.master, stream);
     if (sketches_) {
       write_codes(forecast, state.m, stream);
       return;
@@ -225,7 +225,7 @@ class MuonPredictor : public UpdatePredictor {
 
   void write_forecast(const UpdateForecast& forecast, const ExactWeightState& state,
                       std::span<const float> rates, const Stream& stream) override {
-    copy_or_wait(forecast.exact, state.master, stream);
+    if (forecast.exact) copy_or_wait(forecast.exact, state.master, stream);
     if (sketches_) return write_codes(forecast, state.m, stream);
     const double decay = decay_of(state.parameter, config_.weight_decay);
     const Shape& shape = state.parameter.shape();

@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 /// What goes to the device for one weight after each exact update of it, from which live weights are
 /// composed with the gradients in flight. What a rule does not use is undefined.
 struct UpdateForecast {
-  Tensor exact;             // f32: the weight; may be base
+  Tensor exact;             // f32: the weight; may be base; not written where undefined
   Tensor base;              // f32: the same with what is known of the updates to come
   Tensor rows, columns;     // means of the second moment
   Tensor momentum, scales;  // f32, or codes and their scales

@@ -81,6 +81,19 @@ Dimension activation_bits(const HybridTrainerConfig& given) {
   return dimension;
 }
 
+/// Gradients of late updates in 16 bits, where they can be.
+Dimension gradient_bits(const HybridTrainerConfig& given) {
+  Dimension dimension{{std::to_string(given.memory.gradient_bits)},
+                      [](HybridTrainerConfig& changed, const std::string& value) {
+                        changed.memory.gradient_bits = std::stoll(value);
+                      }};
+  HybridTrainerConfig rounded = given;
+  rounded.memory.gradient_bits = 16;
+  const bool can = rounded.problems().size() == given.problems().size();
+  if (can && given.memory.gradient_bits > 16) dimension.values.emplace_back("16");
+  return dimension;
+}
+
 /// Where late updates leave masters and state, in place of weights, gradients and state.
 Dimension exact_state(const HybridTrainerConfig& given) {
   return {exact_state_names(),
@@ -96,7 +109,7 @@ std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool wit
   std::vector<Dimension> dimensions{micro_batches(config), recomputed_share(given)};
   const bool is_late = !config.phases.predicts_backward();
   if (given.allow_lossy) {
-    if (!is_late) dimensions.push_back(state_bits(config));
+    dimensions.push_back(is_late ? gradient_bits(config) : state_bits(config));
     dimensions.push_back(activation_bits(config));
   }
   const auto add = [&](std::string MemoryConfig::*key) {
@@ -225,6 +238,7 @@ std::vector<PlannedOption> changed_options(const HybridTrainerConfig& from,
   add("memory.recompute", from.memory.recompute, to.memory.recompute);
   add("memory.activations", from.memory.activations, to.memory.activations);
   add("memory.activation_bits", from.memory.activation_bits, to.memory.activation_bits);
+  add("memory.gradient_bits", from.memory.gradient_bits, to.memory.gradient_bits);
   add("optimizer.state_bits", from.optimizer.state_bits, to.optimizer.state_bits);
   add("phases.exact_state", from.phases.exact_state, to.phases.exact_state);
   add("memory.optimizer_state", from.memory.optimizer_state, to.memory.optimizer_state);

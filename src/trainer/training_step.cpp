@@ -36,6 +36,7 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
       places_(places),
       consumes_(config.memory.gradients == "consume"),
       consumed_(places.overflow(), stream),
+      rounded_([this] { speculation_->wait_until_gradients_are_sent(); }),
       optimizer_(optimizer_of(config)),
       micro_batches_(config.gradient_accumulation.micro_batches) {
   if (config_.updates_at_once()) immediate_.emplace(parameters_, *optimizer_, stream_);
@@ -91,7 +92,7 @@ void TrainingStep::refresh_compute_copies() {
 void TrainingStep::free_gradients() {
   recording_.drop();
   gradients_.free();
-  rounded_.free();
+  if (config_.memory.gradient_bits == 16) rounded_.free();
   consumed_.begin();
   if (ordered_) ordered_->free();
   for (Parameter* parameter : parameters_) parameter->leave(consumed_);

@@ -28,10 +28,11 @@ class Late {
       : lag_(settings.lag),
         host_(MemoryPool::create("host", host_budget)),
         device_(MemoryPool::create("device")),
-        set_(device_),
+        set_(device_, settings.gradient_bits),
         optimizer_(config, set_.pointers(), settings, device_, host_.pool(),
                    home == nullptr ? host_ : *home) {
     for (Parameter* parameter : set_.pointers()) parameter->compute_in(dtype, device_);
+    set_.before_rounding = [this] { optimizer_.wait_until_gradients_are_sent(); };
   }
 
   void step_now(std::size_t without = 100) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/nn/rounded_gradients.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "support/parameters.h"
 
@@ -18,14 +19,16 @@ inline std::vector<float> numbers(const Tensor& tensor) {
 /// vector; and an embedding table that is large enough for 8-bit moments.
 class ParameterSet {
  public:
-  explicit ParameterSet(const Stream& stream) : stream_(stream) {
+  /// `gradient_bits`: as they are kept, 32 or 16.
+  explicit ParameterSet(const Stream& stream, std::int64_t gradient_bits = 32)
+      : stream_(stream), rounds_(gradient_bits == 16) {
     add("wide", {6, 20}, Role::kMatrix);
     add("embedding", {11, 8}, Role::kEmbedding);
     add("tall", {24, 8}, Role::kMatrix);
     add("bias", {19}, Role::kVector);
     add("square", {9, 9}, Role::kMatrix);
     add("large", {41, 101}, Role::kEmbedding);
-    sink_.allocate(pointers(), stream_);
+    rounds_ ? rounded_.allocate(pointers(), stream_) : kept_.allocate(pointers(), stream_);
   }
 
   std::vector<Parameter*> pointers() {
@@ -38,7 +41,7 @@ class ParameterSet {
 
   /// One step's gradients, for all but the parameter `without`.
   void set_gradients(std::uint64_t seed, std::size_t without = 100) {
-    begin_gradients(pointers(), sink_, 1);
+    begin_gradients(pointers(), sink(), 1);
     for (std::size_t i = 0; i < size(); ++i) {
       if (i == without) continue;
       const GradientContribution to(parameters_[i], stream_);
@@ -54,6 +57,7 @@ class ParameterSet {
       copies.push_back(clone(master_of(parameter), stream_));
     return copies;
   }
+  std::function<void()> before_rounding{};
   bool has_values(const std::vector<Tensor>& values) const {
     bool same = true;
     for (std::size_t i = 0; i < size(); ++i)
@@ -67,9 +71,15 @@ class ParameterSet {
     copy(master_of(parameters_.back()), normal_tensor(shape, parameters_.size() - 1, stream_),
          stream_);
   }
+  GradientSink& sink() { return rounds_ ? static_cast<GradientSink&>(rounded_) : kept_; }
+
   const Stream& stream_;
+  bool rounds_;
   std::vector<Parameter> parameters_;
-  ResidentGradients sink_;
+  ResidentGradients kept_;
+  RoundedGradients rounded_{[this] {
+    if (before_rounding) before_rounding();
+  }};
 };
 
 /// Ten steps at a rate of 0.02 with gradients halved, beside the same in double by

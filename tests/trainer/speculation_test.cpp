@@ -26,7 +26,7 @@ std::string text_of_file(const std::filesystem::path& path) {
 
 struct Case {
   std::string optimizer, device_side, exact_state, precision;
-  std::int64_t lag;
+  std::int64_t lag, gradient_bits = 32;
 };
 
 class Speculation : public ::testing::TestWithParam<Case> {
@@ -51,6 +51,7 @@ class Speculation : public ::testing::TestWithParam<Case> {
     config.phases.full_steps = 3;
     config.mixed_precision.warmup = config.mixed_precision.full = given.precision;
     config.mixed_precision.correct = given.precision;
+    config.memory.gradient_bits = given.gradient_bits;
     return config;
   }
   std::filesystem::path run(const std::string& name) const { return scratch_ / name; }
@@ -66,7 +67,7 @@ void PrintTo(const Case& given, std::ostream* out) {
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
   const Case& given = info.param;
   return concat(given.optimizer, "_", given.device_side, "_", given.exact_state, "_",
-                given.precision, "_", given.lag);
+                given.precision, "_", given.lag, given.gradient_bits == 16 ? "_rounded" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Speculation,
@@ -78,16 +79,28 @@ INSTANTIATE_TEST_SUITE_P(All, Speculation,
                                            Case{"adamw", "none", "host", "fp32", 1},
                                            Case{"adamw", "selective", "file", "bf16", 1},
                                            Case{"muon", "selective", "host", "fp32", 3},
-                                           Case{"lion", "selective", "file", "fp32", 2}),
+                                           Case{"lion", "selective", "file", "fp32", 2},
+                                           Case{"adamw", "anticipated", "file", "bf16", 1, 16},
+                                           Case{"adamw", "anticipated", "host", "fp32", 1, 16},
+                                           Case{"muon", "anticipated", "file", "bf16", 1, 16},
+                                           Case{"adamw", "none", "host", "bf16", 1, 16}),
                          name_of_case);
 
 TEST_P(Speculation, WithoutPredictIsPlainTrainingBitForBit) {
   HybridTrainerConfig late = config(), plain = config();
   late.phases.max_predict_steps = plain.phases.max_predict_steps = 0;
   plain.phases.ingredient = "backward";
+  plain.memory.gradient_bits = 32;
   train_tiny(late, data(), run("late"));
   train_tiny(plain, data(), run("plain"));
-  EXPECT_EQ(losses_of(run("late")), losses_of(run("plain")));
+  if (GetParam().gradient_bits == 32) {
+    EXPECT_EQ(losses_of(run("late")), losses_of(run("plain")));
+    return;
+  }
+  const std::vector<double> rounded = losses_of(run("late")), exact = losses_of(run("plain"));
+  EXPECT_EQ(rounded.front(), exact.front());
+  EXPECT_NE(rounded, exact);
+  for (std::size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(rounded[i], exact[i], 0.02) << i;
 }
 
 TEST_P(Speculation, PredictsTrainsAndEndsExact) {
@@ -192,11 +205,23 @@ TEST(SpeculationConfig, SaysWhatDoesNotGoTogether) {
   config.optimizer.paged = true;
   config.optimizer.state_bits = 8;
   config.optimizer.name = "adafactor";
+  config.memory.gradient_bits = 16;
+  config.phases.lag = 2;
+  config.phases.device_side = "sketch";
   const auto message = message_of<ConfigError>([&] { config.validate(); });
-  for (const char* word : {"memory.optimizer_state", "memory.weights", "memory.gradients",
-                           "optimizer.paged", "optimizer.state_bits", "phases.exact_state",
-                           "optimizer.name: got adafactor", "adamw, lion, muon"})
+  for (const char* word :
+       {"memory.optimizer_state", "memory.weights", "memory.gradients", "optimizer.paged",
+        "optimizer.state_bits", "phases.exact_state", "optimizer.name: got adafactor",
+        "adamw, lion, muon", "phases.lag: got 2", "phases.device_side: got sketch"})
     EXPECT_TRUE(contains(message, word));
+  config = tiny_config();
+  config.memory.gradient_bits = 16;
+  EXPECT_TRUE(contains(message_of<ConfigError>([&] { config.validate(); }), "late updates"));
+  config.phases.ingredient = "optimizer_state";
+  config.optimizer.name = "lion";
+  EXPECT_TRUE(contains(message_of<ConfigError>([&] { config.validate(); }), "adamw or muon"));
+  config.memory.gradient_bits = 24;
+  EXPECT_TRUE(contains(message_of<ConfigError>([&] { config.validate(); }), "want 32 or 16"));
 }
 
 }  // namespace

@@ -81,8 +81,8 @@ class Buffer {
 
 /// A pool of memory that counts by kind, reuses freed blocks and may have a hard budget. On a
 /// processor, "device memory" is one such pool, and the "host memory" that things are offloaded to
-/// is another. Blocks are aligned to 64 bytes (to 2 MiB from 2 MiB on); from 4 KiB on, sizes are
-/// rounded up to whole pages. A source that prefers slabs is asked for large ones, from which
+/// is another. Blocks are aligned to 64 bytes, to 4 KiB from 4 KiB on, where sizes
+/// are rounded up to whole pages, and to 2 MiB from 2 MiB on. A source that prefers slabs is asked for large ones, from which
 /// blocks are cut and into which they merge again; one that keeps blocks apart is asked for each
 /// block in its exact size. Thread-safe.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {

@@ -14,7 +14,7 @@ inline constexpr std::size_t kCacheLine = 64;
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
-  /// At least `bytes`, aligned to kCacheLine (2 MiB from 2 MiB on) on the host and to 256 on a
+  /// At least `bytes`, aligned to kCacheLine (4 KiB from 4 KiB on, 2 MiB from 2 MiB on) on the host and to 256 on a
   /// device; nullptr if out of memory.
   virtual void* take(std::size_t bytes) noexcept = 0;
   virtual void give(void* data, std::size_t bytes) noexcept = 0;

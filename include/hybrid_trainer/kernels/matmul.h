@@ -37,7 +37,7 @@ void linear_gelu_backward_input(const Tensor& dpre_activation, const Tensor& dy,
 void linear_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w,
                            const Stream& stream);
 
-/// dw (+)= dyᵀ·x. dy: (N, O), x: (N, I), dw: (O, I) f32.
+/// dw (+)= dyᵀ·x. dy: (N, O), x: (N, I), dw: (O, I) f32, or bf16 as they are.
 void linear_backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, GradientMode mode,
                             const Stream& stream);
 

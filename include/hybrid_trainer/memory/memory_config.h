@@ -95,7 +95,7 @@ struct MemoryConfig {
                 Range{}, memory_profile_names()});
     visit(Field{"allow_lossy", self.allow_lossy,
                 "A plan may also choose what changes bits: activations in 8 bits, "
-                "optimizer state in 16 or 8."});
+                "optimizer state in 16 or 8, gradients of late updates in 16."});
     visit(Field{"folder", self.folder,
                 "Folder of the files that hold what device and host do not; empty: the system's "
                 "for temporary files."});

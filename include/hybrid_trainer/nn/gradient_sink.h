@@ -17,8 +17,10 @@ class GradientSink {
   /// Memory for the parameter's gradient, f32 in its shape unless the sink says otherwise, the same
   /// throughout a step; undefined where there is none now.
   virtual Tensor gradient(const Parameter& parameter) const = 0;
-  /// Where the next contribution to it is written, f32; if it `adds`, on top of the earlier ones.
-  virtual Tensor memory_for(const Parameter& parameter, bool /*adds*/, const Stream&) {
+  /// Where the next contribution to it is written, f32 or what else its module `writes`; if it
+  /// `adds`, on top of the earlier ones.
+  virtual Tensor memory_for(const Parameter& parameter, bool /*adds*/, DType /*writes*/,
+                            const Stream&) {
     return gradient(parameter);
   }
   /// That contribution is enqueued on `stream`.
@@ -45,8 +47,10 @@ class ResidentGradients final : public GradientSink {
 /// destroyed. For a frozen parameter nothing is wanted, and there is no memory.
 class GradientContribution {
  public:
-  /// Throws Error where gradients have nowhere to go. Not `backward`: nothing is wanted.
-  GradientContribution(Parameter& parameter, const Stream& stream, bool backward = true);
+  /// Throws Error where gradients have nowhere to go. Not `backward`: nothing is wanted. gradient()
+  /// is f32, or, where that says so, what else the module `writes`.
+  GradientContribution(Parameter& parameter, const Stream& stream, bool backward = true,
+                       DType writes = DType::kF32);
   ~GradientContribution() noexcept(false);
   GradientContribution(const GradientContribution&) = delete;
   GradientContribution& operator=(const GradientContribution&) = delete;

@@ -86,7 +86,7 @@ class Parameter {
 
  private:
   friend class GradientContribution;
-  Tensor gradient_to_write(const Stream& stream) const;
+  Tensor gradient_to_write(DType writes, const Stream& stream) const;
   void contributed(const Stream& stream);
 
   std::string name_;

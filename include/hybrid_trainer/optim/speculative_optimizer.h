@@ -22,7 +22,7 @@ struct SpeculationSettings {
   /// none.
   std::int64_t gradient_bits = 32;
   /// Of gradients in bf16: AdamW's weights are at hand in pieces of at most so many elements.
-  std::int64_t piece_elements = 1 << 19;
+  std::int64_t piece_elements = 1 << 20;
 };
 
 /// What one late step was told.
@@ -87,6 +87,8 @@ class SpeculativeOptimizer final : public Optimizer {
   /// for the next step. Blocks only where the update of L steps before has not arrived. Throws what
   /// the worker met.
   ArrivedUpdate wait_for_late_step(const LateStep& step, const Stream& stream);
+  /// Until then the gradients of the last late step must stay as they are. Blocks. Throws IoError.
+  void wait_until_gradients_are_sent();
   /// All updates have arrived, and live weights are the exact ones, lag 0. Blocks.
   void wait_for_exact_weights(const Stream& stream);
   SpeculationUse use() const;
