@@ -1,35 +1,10 @@
 #include "hybrid_trainer/kernels/attention.h"
 
+#include "kernels/attention_case.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {
 namespace {
-
-struct AttentionCase {
-  std::int64_t batch, length;
-  int heads;
-  std::int64_t head_size;
-  int keys = 0;  // heads of keys and values; 0: as many
-  float scale = 0, cap = 0;
-  std::int64_t window = 0;
-  std::int64_t document = 0;  // sequence b has documents of document + b tokens; 0: one
-  AttentionSpec counts() const {
-    AttentionSpec spec(heads, keys == 0 ? heads : keys);
-    spec.scale = scale;
-    spec.cap = cap;
-    spec.window = window;
-    return spec;
-  }
-  Tensor positions() const {
-    if (document == 0) return Tensor();
-    Values values;
-    for (std::int64_t b = 0; b < batch; ++b) {
-      for (std::int64_t t = 0; t < length; ++t)
-        values.push_back(static_cast<double>(t % (document + b)));
-    }
-    return tensor_of(values, {batch, length}, DType::kI32, cpu_stream());
-  }
-};
 
 std::string text(const char* what, const AttentionCase& c, DType dtype) {
   return concat(what, " B ", c.batch, " T ", c.length, " H ", c.heads, " of ", c.counts().keys,
@@ -43,7 +18,7 @@ Tensors forward_tensors(const AttentionCase& c, DType dtype) {
   return {random_tensor({c.batch, c.length, channels}, dtype, 3, host),
           random_tensor({c.batch, c.heads, c.length}, DType::kF32, 4, host),
           random_tensor({c.batch, c.length, c.counts().all() * c.head_size}, dtype, 1, host),
-          c.positions()};
+          c.positions(host)};
 }
 
 /// dqkv to be written, dy, y, log_sum_exp, qkv.

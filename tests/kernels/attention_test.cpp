@@ -3,51 +3,11 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/kernel_case.h"
+#include "kernels/attention_case.h"
 
 namespace hybrid_trainer::kernels {
 namespace {
 
-struct AttentionCase {
-  std::int64_t batch, length;
-  int heads;
-  std::int64_t head_size;
-  int keys = 0;  // heads of keys and values; 0: as many
-  float scale = 0, cap = 0;
-  std::int64_t window = 0;
-  std::int64_t document = 0;  // sequence b has documents of document + b tokens; 0: one
-  AttentionSpec counts() const {
-    AttentionSpec spec(heads, keys == 0 ? heads : keys);
-    spec.scale = scale;
-    spec.cap = cap;
-    spec.window = window;
-    return spec;
-  }
-  std::int64_t place(std::int64_t b, std::int64_t t) const { return t % (document + b); }
-  Tensor positions(const Stream& stream) const {
-    if (document == 0) return Tensor();
-    Values values;
-    for (std::int64_t b = 0; b < batch; ++b) {
-      for (std::int64_t t = 0; t < length; ++t) values.push_back(static_cast<double>(place(b, t)));
-    }
-    return tensor_of(values, {batch, length}, DType::kI32, stream);
-  }
-  bool sees(std::int64_t b, std::int64_t q, std::int64_t k) const {
-    return k <= q && (window == 0 || k > q - window) && (document == 0 || k >= q - place(b, q));
-  }
-  double score(double product) const {
-    const double scaled =
-        product * (scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_size)));
-    return cap > 0 ? cap * std::tanh(scaled / cap) : scaled;
-  }
-  std::int64_t channels() const { return heads * head_size; }
-  std::int64_t width() const { return counts().all() * head_size; }
-  /// Where the queries (part 0), keys or values that head h reads begin in a row.
-  std::int64_t column(std::int64_t h, std::int64_t part) const {
-    if (part == 0) return h * head_size;
-    return channels() + ((part - 1) * counts().keys + h / counts().group()) * head_size;
-  }
-};
 constexpr AttentionCase kCases[] = {
     {1, 1, 1, 1},    {2, 7, 3, 5},     {1, 64, 2, 16},     {2, 65, 1, 33},    {1, 200, 2, 8},
     {1, 256, 1, 64}, {1, 330, 2, 12},  {1, 31, 2, 32},     {2, 96, 1, 64},    {1, 300, 2, 64},
