@@ -12,7 +12,7 @@ PhaseMachine::Setup finding() {
   setup.phases.warmup_steps = 100;
   setup.phases.max_predict_steps = 0;
   setup.phases.forward_cost = 0.4;
-  setup.learning_rate_finder.mode = "warmup";
+  setup.learning_rate_finder = {.mode = "warmup", .interval = 4};
   return setup;
 }
 

@@ -217,10 +217,12 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
   if (field == "learning_rate_finder.refusals")
     return {{"optimizer.learning_rate", "0.5"},
             {"learning_rate_finder.mode", "warmup"},
+            {"learning_rate_finder.interval", "4"},
             {"phases.warmup_steps", "20"}};
   if (field.starts_with("learning_rate_finder."))
     return {{"phases.warmup_steps", "20"},
             {"learning_rate_finder.mode", field.ends_with(".mode") ? "off" : "warmup"},
+            {"learning_rate_finder.interval", "4"},
             {"optimizer.learning_rate", "3e-5"}};
   if (field.starts_with("mixed_precision.")) return {{"mixed_precision.predict", "fp32"}};
   return {};

@@ -48,7 +48,7 @@ class FinderRun : public ::testing::TestWithParam<FinderCase> {
     config.memory.weights = given.weights;
     config.data.batch_size = 8 / given.micro_batches;
     config.gradient_accumulation.micro_batches = given.micro_batches;
-    config.learning_rate_finder.mode = "warmup";
+    config.learning_rate_finder = {.mode = "warmup", .interval = 4};
     return config;
   }
   std::filesystem::path run(const std::string& name) const { return scratch_ / name; }
@@ -140,7 +140,7 @@ TEST(LearningRateFinderRun, EndsNearARateThatTrainsWellFromSixtyTimesBelow) {
   EXPECT_NEAR(with.cost - without.cost, finder.cost, 1e-9);
   EXPECT_NE(found.summary_json.find(concat("\"learning_rate_finder\":{\"factor\":")),
             std::string::npos);
-  EXPECT_TRUE(contains(console, "probes every 4 updates"));
+  EXPECT_TRUE(contains(console, "probes every 12 updates"));
   EXPECT_TRUE(contains(console, "learning rate raised"));
   std::ifstream report(folder / "found" / "report.html");
   const std::string page{std::istreambuf_iterator<char>(report), {}};
@@ -150,7 +150,7 @@ TEST(LearningRateFinderRun, EndsNearARateThatTrainsWellFromSixtyTimesBelow) {
 
 TEST(LearningRateFinderConfigs, SayWhereNothingCouldBeFound) {
   HybridTrainerConfig config = tiny_config();
-  config.learning_rate_finder.mode = "warmup";
+  config.learning_rate_finder = {.mode = "warmup", .interval = 4};
   config.phases.warmup_steps = 9;  // 4 of the schedule, 4 updates, one step that probes
   EXPECT_TRUE(config.problems().empty());
   config.phases.warmup_steps = 8;

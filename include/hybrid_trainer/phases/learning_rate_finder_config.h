@@ -14,7 +14,7 @@ const std::vector<std::string>& finder_mode_names();
 /// Whether Warmup raises a learning rate that is far too low, by probing on along the last update.
 struct LearningRateFinderConfig {
   std::string mode = "off";
-  std::int64_t interval = 4;
+  std::int64_t interval = 12;
   double largest_factor = 4.0;
   double batch_share = 0.25;
   std::int64_t refusals = 2;
@@ -31,9 +31,11 @@ struct LearningRateFinderConfig {
               "schedule that decays, the rate found may be 2.6 to 4 times too low. It makes no run "
               "faster than the right rate does.",
               Range{}, finder_mode_names()});
-    visit(Field{"interval", self.interval,
-                "Updates between two probes, whose sum is the update that a probe goes on along.",
-                Range::at_least(1)});
+    visit(Field{
+        "interval", self.interval,
+        "Updates between two probes, whose sum is the update that a probe goes on along. Sums of "
+        "fewer are noisier, and the rate found comes out too high more often.",
+        Range::at_least(1)});
     visit(Field{"largest_factor", self.largest_factor,
                 "Most by which one probe raises the learning rate.", Range::above(1)});
     visit(Field{"batch_share", self.batch_share,
