@@ -1,7 +1,7 @@
 #include "phases/jump_planner.h"
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
@@ -11,7 +11,7 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr int kModels = 3;
+constexpr std::size_t kModels = 3;
 constexpr double kLearningRate = 3e-3, kFading = 0.98, kActionScale = 8, kPrior = 2;
 constexpr double kLeastSpread = 1e-3;  // of a dreamt drop, in running deviations of the loss
 constexpr std::size_t kStride = 3;     // numbers of an update in the history, and of a residual
@@ -24,12 +24,11 @@ JumpPlanner::JumpPlanner(const PhaseConfig& config)
     : config_(config), jumps_(kBins, 0.0), true_(kBins, 0.0) {
   if (config.horizon != "dreamt") return;
   for (std::uint64_t seed = 0; seed < kModels; ++seed) models_.emplace_back(kFeatures, seed);
-  latents_.resize(kModels);
 }
 
 /// Features are in running deviations from running means, so that models see numbers near 1 however
 /// far the run has come.
-void JumpPlanner::see_update(double loss, double gradient_norm) {
+void JumpPlanner::see_update(double loss, double gradient_norm, bool may_learn) {
   if (!plans() || !std::isfinite(loss) || !std::isfinite(gradient_norm)) return;
   const double log_norm = std::log(std::max(gradient_norm, 1e-12));
   if (updates_ == 0) mean_ = loss, norm_ = log_norm;
@@ -41,42 +40,78 @@ void JumpPlanner::see_update(double loss, double gradient_norm) {
   mean_ += (1 - kFading) * difference;
   square_ = kFading * square_ + (1 - kFading) * difference * difference;
   norm_ += (1 - kFading) * (log_norm - norm_);
-  see(action_, seen);
+  history_.insert(history_.end(), {action_, seen[0], seen[1]});
+  if (history_.size() > kStride * kHistory) history_.erase(history_.begin(), history_.begin() + 3);
   action_ = 0;
+  if (may_learn) learn();
 }
 
-void JumpPlanner::see(double action, const Eigen::VectorXd& seen) {
-  history_.insert(history_.end(), {action, seen[0], seen[1]});
-  if (history_.size() > kStride * kHistory) history_.erase(history_.begin(), history_.begin() + 3);
+std::vector<SeenStep> JumpPlanner::window(std::size_t begin, std::size_t end) const {
+  std::vector<SeenStep> steps;
+  for (std::size_t t = begin; t < end; ++t) {
+    const double* at = &history_[kStride * t];
+    steps.push_back({at[0], Eigen::VectorXd{{at[1], at[2]}}});
+  }
+  return steps;
+}
+
+void JumpPlanner::learn() {
   const std::size_t kept = history_.size() / kStride;
+  if (kept < kWindow) return;
   for (std::size_t i = 0; i < models_.size(); ++i) {
-    latents_[i] = models_[i].observed(latents_[i], {action, seen});
-    if (kept < kWindow) continue;
     const RandomKey key{.seed = 0, .step = static_cast<std::uint64_t>(updates_), .tensor = i};
     const std::size_t begin = random_below(key, 0, kept - kWindow + 1);
-    std::vector<SeenStep> window;
-    for (std::size_t t = begin; t < begin + kWindow; ++t) {
-      const double* at = &history_[kStride * t];
-      window.push_back({at[0], Eigen::VectorXd{{at[1], at[2]}}});
-    }
-    models_[i].train(window, kLearningRate);
+    models_[i].train(window(begin, begin + kWindow), kLearningRate);
   }
+  flops_ += update_flops();
 }
 
-/// What the jump would lower the loss by beyond a Full step from the same place.
-JumpPlanner::Dream JumpPlanner::dream(double position) const {
-  const double deviation = std::sqrt(std::max(square_, 1e-12));
-  std::array<double, kModels> drops{};
-  Dream dream;
+double JumpPlanner::update_flops() const {
+  if (!plans()) return 0;
+  return kModels * 3 * static_cast<double>(kWindow) * models_.front().step_flops();
+}
+
+double JumpPlanner::plan_flops(std::int64_t most_steps) const {
+  if (!plans()) return 0;
+  const auto horizons = std::bit_width(static_cast<std::uint64_t>(most_steps));
+  const std::size_t dreams = 1 + std::size(kLengths) * static_cast<std::size_t>(horizons);
+  return static_cast<double>(kModels * (kWindow + dreams)) * models_.front().step_flops();
+}
+
+/// Each model's, after the last updates: as many as it learns from at once.
+std::vector<LatentDynamics::Latent> JumpPlanner::latents() {
+  const std::size_t kept = history_.size() / kStride;
+  const std::vector<SeenStep> steps = window(kept - std::min(kept, kWindow), kept);
+  std::vector<LatentDynamics::Latent> latents(models_.size());
   for (std::size_t i = 0; i < models_.size(); ++i) {
-    const auto loss_after = [&](double action) {
-      return models_[i].decoded(models_[i].dreamt(latents_[i], action))[0];
-    };
-    drops[i] = loss_after(0) - loss_after(position / kActionScale);
-    dream.drop += drops[i] / kModels;
+    for (const SeenStep& step : steps) latents[i] = models_[i].observed(latents[i], step);
+    flops_ += static_cast<double>(steps.size()) * models_[i].step_flops();
   }
-  for (const double drop : drops)
-    dream.spread += (drop - dream.drop) * (drop - dream.drop) / (kModels - 1);
+  return latents;
+}
+
+/// The loss that each model sees after a Full step and a jump, in running deviations.
+std::vector<double> JumpPlanner::losses_after(double position,
+                                              const std::vector<LatentDynamics::Latent>& latents) {
+  std::vector<double> losses;
+  for (std::size_t i = 0; i < models_.size(); ++i) {
+    const LatentDynamics::Latent next = models_[i].dreamt(latents[i], position / kActionScale);
+    losses.push_back(models_[i].decoded(next)[0]);
+    flops_ += models_[i].step_flops();
+  }
+  return losses;
+}
+
+/// What a jump would lower the loss by beyond a Full step from the same place.
+JumpPlanner::Dream JumpPlanner::dream_of(const std::vector<double>& without,
+                                         const std::vector<double>& with) const {
+  const double deviation = std::sqrt(std::max(square_, 1e-12));
+  Dream dream;
+  for (std::size_t i = 0; i < kModels; ++i) dream.drop += (without[i] - with[i]) / kModels;
+  for (std::size_t i = 0; i < kModels; ++i) {
+    const double away = without[i] - with[i] - dream.drop;
+    dream.spread += away * away / (kModels - 1);
+  }
   dream.spread = deviation * std::max(kLeastSpread, std::sqrt(dream.spread));
   dream.drop *= deviation;
   return dream;
@@ -92,9 +127,11 @@ double JumpPlanner::reach(std::int64_t steps, double step_length) const {
 JumpPlanner::Plan JumpPlanner::plan(std::int64_t most_steps) {
   Plan best;
   double best_rate = -HUGE_VAL;
+  const std::vector<LatentDynamics::Latent> here = latents();
+  const std::vector<double> without = losses_after(0, here);
   for (std::int64_t steps = 1; steps <= most_steps; steps *= 2) {
-    for (const double length : {0.25, 0.5, 1.0}) {
-      const Dream dreamt = dream(reach(steps, length));
+    for (const double length : kLengths) {
+      const Dream dreamt = dream_of(without, losses_after(reach(steps, length), here));
       const double probes = static_cast<double>(2 * std::min(config_.probe_batches, steps) + steps);
       const double rate = (dreamt.drop - dreamt.spread) / (1 + probes * config_.forward_cost);
       if (rate <= best_rate) continue;
@@ -155,28 +192,16 @@ void JumpPlanner::see_jump(const Jump& jump, double position) {
 void JumpPlanner::save(State& state) const {
   if (!plans()) return;
   visit_state(*this, StateWriter{state});
-  for (std::size_t i = 0; i < models_.size(); ++i) {
+  for (std::size_t i = 0; i < models_.size(); ++i)
     state.series[concat("phases.planner.model.", i)] = models_[i].state();
-    std::vector<double> latent(latents_[i].h.begin(), latents_[i].h.end());
-    latent.insert(latent.end(), latents_[i].z.begin(), latents_[i].z.end());
-    state.series[concat("phases.planner.latent.", i)] = latent;
-  }
 }
 
 void JumpPlanner::load(const State& state) {
   *this = JumpPlanner(config_);
   if (!plans() || !state.integers.contains("phases.planner.updates")) return;
   visit_state(*this, StateReader{state});
-  for (std::size_t i = 0; i < models_.size(); ++i) {
+  for (std::size_t i = 0; i < models_.size(); ++i)
     models_[i].set_state(state.reals_of(concat("phases.planner.model.", i)));
-    const std::vector<double>& latent = state.reals_of(concat("phases.planner.latent.", i));
-    const auto hidden = static_cast<std::size_t>(LatentDynamics::kHidden);
-    if (latent.size() != hidden + LatentDynamics::kCodes)
-      throw DataError(concat("phases.planner.latent.", i, ": ", latent.size(), " numbers"));
-    for (std::size_t j = 0; j < latent.size(); ++j)
-      (j < hidden ? latents_[i].h[static_cast<Eigen::Index>(j)]
-                  : latents_[i].z[static_cast<Eigen::Index>(j - hidden)]) = latent[j];
-  }
 }
 
 }  // namespace hybrid_trainer

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "hybrid_trainer/core/state.h"
@@ -19,6 +20,8 @@ namespace hybrid_trainer {
 /// what came of jumps of such a confidence: of those in the same tenth. Step lengths are multiplied
 /// by what came of the three most similar jumps among the last phases.residual_store, real drop by
 /// dreamt one.
+///
+/// It counts its floating-point operations, which whoever calls it takes after each call and charges.
 class JumpPlanner {
  public:
   struct Plan {
@@ -30,8 +33,14 @@ class JumpPlanner {
 
   explicit JumpPlanner(const PhaseConfig& config);
   bool plans() const { return !models_.empty(); }
-  /// After each true update, what it measured.
-  void see_update(double loss, double gradient_norm);
+  /// After each true update, what it measured; where the models may also learn, they do.
+  void see_update(double loss, double gradient_norm, bool may_learn);
+  /// What an update that they learn from takes, in floating-point operations.
+  double update_flops() const;
+  /// And a plan of at most so many steps, at most.
+  double plan_flops(std::int64_t most_steps) const;
+  /// Operations since the last call.
+  double take_flops() { return std::exchange(flops_, 0.0); }
   /// A jump of at most so many steps from here.
   Plan plan(std::int64_t most_steps);
   /// The jump that was planned last is decided on; `position` is where it was left, 0 if reverted.
@@ -42,12 +51,17 @@ class JumpPlanner {
 
  private:
   static constexpr int kFeatures = 2;
+  static constexpr double kLengths[] = {0.25, 0.5, 1.0};  // of a step, that plans choose from
   static constexpr std::size_t kBins = 10, kWindow = 16, kHistory = 256;
   struct Dream {
     double drop = 0, spread = 0;
   };
-  void see(double action, const Eigen::VectorXd& seen);
-  Dream dream(double position) const;
+  std::vector<SeenStep> window(std::size_t begin, std::size_t end) const;
+  void learn();
+  std::vector<LatentDynamics::Latent> latents();
+  std::vector<double> losses_after(double position,
+                                   const std::vector<LatentDynamics::Latent>& latents);
+  Dream dream_of(const std::vector<double>& without, const std::vector<double>& with) const;
   double calibrated(double confidence) const;
   double correction(double drop, double position) const;
   double reach(std::int64_t steps, double step_length) const;
@@ -70,8 +84,8 @@ class JumpPlanner {
 
   PhaseConfig config_;
   std::vector<LatentDynamics> models_;
-  std::vector<LatentDynamics::Latent> latents_;
   std::int64_t updates_ = 0;
+  double flops_ = 0;
   double mean_ = 0, square_ = 0, norm_ = 0;   // running, of loss and log of the norm
   double action_ = 0;                         // since the last update
   double drop_ = 0, raw_ = 0, position_ = 0;  // of the plan under way

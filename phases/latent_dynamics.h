@@ -40,6 +40,9 @@ class LatentDynamics {
   std::vector<double> state() const;
   void set_state(const std::vector<double>& state);
   Eigen::VectorXd& parameters() { return parameters_; }
+  /// Floating-point operations of a step's forward pass, at most; training takes three times as many
+  /// for each step of the window.
+  double step_flops() const { return 2 * static_cast<double>(parameters_.size()); }
 
  private:
   struct Layout;  // where each matrix lies in the parameters

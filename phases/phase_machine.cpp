@@ -71,6 +71,7 @@ void PhaseMachine::step(const Batch& batch, PhaseOutcome& outcome) {
   PhaseExecutor& executor = *executors_[static_cast<std::size_t>(parts.phase)];
   outcome.phase = parts.phase;
   outcome.tokens = batch.tokens();
+  parts.full_flops = parts.model.step_flops(batch);
   if (!parts.has_entered || parts.entered != parts.phase) {
     executor.enter(outcome);
     parts.entered = parts.phase;

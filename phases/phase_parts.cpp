@@ -117,6 +117,26 @@ bool PhaseParts::aim(PhaseOutcome& outcome) {
   return true;
 }
 
+void PhaseParts::plan_after_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
+  if (!predicts() || !planner.plans()) return;
+  const double cost = config().dream_cost * planner.update_flops() / full_flops;
+  const auto steps = static_cast<double>(statistics.steps() + 1);
+  const double charged = statistics.cost() + outcome.cost - steps;
+  const bool has_room = statistics.planning_cost + cost <= config().trial_share / 4 * steps &&
+                        charged + cost <= 2 * config().trial_share * steps;
+  const bool pays = gate.verdict() == PredictGate::Verdict::kAhead;
+  planner.see_update(measurement.loss, measurement.norm, has_room || pays);
+  charge_planning(outcome);
+}
+
+void PhaseParts::charge_planning(PhaseOutcome& outcome) {
+  const double cost = config().dream_cost * planner.take_flops() / full_flops;
+  outcome.planning_cost = outcome.planning_cost.value_or(0) + cost;
+  outcome.cost += cost;
+  aim_cost += cost;
+  statistics.planning_cost += cost;
+}
+
 RecoveryAction PhaseParts::recover(const Verdict& verdict, bool in_predict) {
   if (!in_predict) {
     const bool warns = severity_of(verdict.signal) >= Severity::kWarning;
@@ -152,7 +172,8 @@ double PhaseParts::price_of(const PredictGate::Grant& grant) const {
   const std::int64_t slopes = std::max<std::int64_t>(0, slopes_needed() - trust.count());
   const std::int64_t interval = config().correction_interval;
   const std::int64_t gradients = 1 + (interval > 0 ? grant.steps / interval : 0);
-  return static_cast<double>(slopes) * config().aim_cost +
+  return config().dream_cost * planner.plan_flops(grant.steps) / full_flops +
+         static_cast<double>(slopes) * config().aim_cost +
          static_cast<double>(forwards) * config().forward_cost + static_cast<double>(gradients);
 }
 

@@ -47,7 +47,8 @@ struct PhaseParts {
   bool lacks_room = false;  // memory does not hold a direction or a snapshot beside a Full step
   bool stops_speculating = false;  // in this step; not saved
   bool has_held_snapshot = false;  // memory has held one; not saved
-  double aim_cost = 0;             // of the directions since the last prediction
+  double full_flops = 0;           // of the step under way, as a Full step; not saved
+  double aim_cost = 0;  // of directions and of what chooses lengths, since the last prediction
   PredictGate::Verdict verdict = PredictGate::Verdict::kUntried;  // last reported
 
   const PhaseConfig& config() const { return setup.phases; }
@@ -62,6 +63,12 @@ struct PhaseParts {
   /// Points the line along the predictor's direction, at its cost; false where it has none yet, or
   /// memory does not hold it, or a snapshot besides, which ends all predicting.
   bool aim(PhaseOutcome& outcome);
+  /// Lets what dreams horizons see an update, at its cost. It learns from it while predictions pay,
+  /// or while all of that has cost at most a quarter of trial_share of the steps and all that was
+  /// charged beyond a Full step each has room as for trials.
+  void plan_after_update(const GradientMeasurement& measurement, PhaseOutcome& outcome);
+  /// Charges what the planner has computed since the last call.
+  void charge_planning(PhaseOutcome& outcome);
   /// Lets the predictor see an update; where memory does not hold what it keeps, all predicting
   /// ends.
   void observe_update(PhaseOutcome& outcome);

@@ -16,6 +16,7 @@ void PredictExecutor::enter(PhaseOutcome& outcome) {
     grant.steps = plan.steps;
     grant.step_length = plan.step_length;
     confidence = plan.confidence;
+    parts_.charge_planning(outcome);
   }
   const bool aimed = parts_.aim(outcome);
   parts_.line.start(parts_.model);

@@ -50,7 +50,7 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
   }
   if (applies) {
     parts.monitor.observe(measurement);
-    if (parts.predicts()) parts.planner.see_update(measurement.loss, measurement.norm);
+    parts.plan_after_update(measurement, outcome);
     parts.skipped_in_a_row = 0;
     ++outcome.updates;
     parts.observe_update(outcome);

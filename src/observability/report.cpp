@@ -180,6 +180,8 @@ std::string facts(const RunSummary& s) {
                                                    ? concat(s.recommended_micro_batch, " sequences")
                                                    : "") +
          fact("Learning-rate finder", finder_text(s)) +
+         fact("Dreamt horizons",
+              s.planning_cost ? concat("cost ", brief(*s.planning_cost), " Full steps") : "") +
          fact("In host memory", kinds_text(s.host_peak_by_kind)) +
          fact("In the scratch file", kinds_text(s.file_peak_by_kind)) + fact("Command", s.command) +
          fact("Version", s.version);

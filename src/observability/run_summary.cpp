@@ -86,6 +86,7 @@ void RunSummary::add(const StepRecord& record) {
   if (record.validation_loss) final_validation_loss = record.validation_loss;
   if (record.average_validation_loss)
     final_average_validation_loss = record.average_validation_loss;
+  if (record.planning_cost) planning_cost = planning_cost.value_or(0) + *record.planning_cost;
   if (record.lag) add_late_step(record);
   if (record.rate_factor) add_probe(record);
   ++count(record.recovery);
@@ -146,6 +147,7 @@ std::string to_json(const RunSummary& summary) {
   out.number("accepted", summary.predictions.accepted);
   out.number("shrunk", summary.predictions.shrunk);
   out.number("reverted", summary.predictions.reverted);
+  if (summary.planning_cost) out.number("planning_cost", *summary.planning_cost);
   out.end_object();
   write_recoveries(out, summary);
   if (summary.speculation) write_speculation(out, *summary.speculation);

@@ -122,6 +122,7 @@ StepRecord record_of(const json::object& object) {
   record.rate_factor = optional_real(newer(object, "rate_factor"));
   record.probe_position = optional_real(newer(object, "probe_position"));
   record.probe_cost = optional_real(newer(object, "probe_cost"));
+  record.planning_cost = optional_real(newer(object, "planning_cost"));
   if (const json::value& steps = newer(object, "planned_steps"); !steps.is_null()) {
     record.predictor = std::string_view(object.at("predictor").as_string());
     record.planned_steps = steps.to_number<std::int64_t>();
@@ -178,6 +179,7 @@ std::string to_json_line(const StepRecord& record) {
     out.number("probe_position", record.probe_position);
     out.number("probe_cost", record.probe_cost);
   }
+  if (record.planning_cost) out.number("planning_cost", *record.planning_cost);
   if (record.decision == Decision::kNone) {
     out.null("decision");
   } else {

@@ -136,6 +136,7 @@ StepRecord HybridTrainer::record_of(const PhaseOutcome& outcome, const Batch& ba
   record.rate_factor = outcome.rate_factor;
   record.probe_position = outcome.probe_position;
   record.probe_cost = outcome.probe_cost;
+  record.planning_cost = outcome.planning_cost;
   record.step = steps_done_ + 1;
   record.phase = outcome.phase;
   record.loss = outcome.loss;

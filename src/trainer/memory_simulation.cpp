@@ -76,6 +76,7 @@ class SimulatedTrainable final : public Trainable {
   void drop_snapshot() override { model_.drop_snapshot(); }
   void rewind(std::int64_t steps) override { model_.rewind(steps); }
   void scale_learning_rate(double factor) override { model_.scale_learning_rate(factor); }
+  double step_flops(const Batch& batch) const override { return model_.step_flops(batch); }
   const Stream& stream() const override { return model_.stream(); }
 
  private:

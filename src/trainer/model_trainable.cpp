@@ -29,6 +29,16 @@ std::int64_t typical_width(LossModel& model) {
   return width;
 }
 
+/// Of forward and backward: two for each weight and product, of which a frozen weight's gradient is
+/// none.
+double flops_of_token(LossModel& model) {
+  double sum = 0;
+  model.visit_parameters([&](const Parameter& parameter) {
+    sum += (parameter.trainable() ? 6.0 : 4.0) * static_cast<double>(parameter.elements());
+  });
+  return sum;
+}
+
 std::string micro_batches_key(Phase phase) { return concat(kMicroBatches, ".", name_of(phase)); }
 
 /// What is on the host already stays.
@@ -72,6 +82,7 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       places_(std::move(places)),
       micro_batches_of_config_(config.gradient_accumulation.micro_batches),
       budget_bytes_(config.device_budget().value_or(0)),
+      flops_per_token_(flops_of_token(model)),
       predicts_backward_(config.phases.predicts_backward()),
       empties_predict_(predicts_backward_ &&
                        config.predict_aware_memory.offload_strategy != "none"),

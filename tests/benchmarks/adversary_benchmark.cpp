@@ -1,10 +1,13 @@
 // Plain training against predictors that mean no good, over seeds:
-//   adversary_benchmark [FIRST_SEED LAST_SEED STEPS]
+//   adversary_benchmark [FIRST_SEED LAST_SEED STEPS [HORIZON]]
+// where HORIZON is phases.horizon: measured, as by default, or dreamt.
 // One line for each run, as it ends; then, for each predictor, the mean over these seeds.
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <string>
 
 #include "tests/support/adversaries.h"
 
@@ -12,7 +15,7 @@ namespace hybrid_trainer::testing {
 namespace {
 
 struct Sums {
-  double loss = 0, overhead = 0, worst_overhead = -1;
+  double loss = 0, overhead = 0, worst_overhead = -1, planning = 0;
   std::int64_t made = 0, reverted = 0, runs = 0, equal = 0, must_be_equal = 0;
 
   void add(const AdversaryResult& result, const AdversaryResult& plain) {
@@ -20,6 +23,7 @@ struct Sums {
     loss += result.loss;
     overhead += result.overhead;
     worst_overhead = std::max(worst_overhead, result.overhead);
+    planning += result.planning;
     made += result.predictions.made;
     reverted += result.predictions.reverted;
     must_be_equal += result.kept_none();
@@ -35,11 +39,13 @@ void print(const char* name, std::uint64_t seed, const AdversaryResult& result) 
   std::fflush(stdout);
 }
 
-void compare(std::uint64_t first, std::uint64_t last, std::int64_t steps) {
+void compare(std::uint64_t first, std::uint64_t last, std::int64_t steps,
+             const std::string& horizon) {
   std::map<std::string, Sums> sums;
   Sums plain_sums;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
-    const HybridTrainerConfig config = adversary_config(seed, steps);
+    HybridTrainerConfig config = adversary_config(seed, steps);
+    config.phases.horizon = horizon;
     const AdversaryResult plain = train_with(config, {});
     plain_sums.add(plain, plain);
     print("plain", seed, plain);
@@ -52,11 +58,13 @@ void compare(std::uint64_t first, std::uint64_t last, std::int64_t steps) {
   std::printf("plain mean loss %.5f\n", plain_sums.loss / static_cast<double>(plain_sums.runs));
   for (const auto& [name, sum] : sums) {
     const auto runs = static_cast<double>(sum.runs);
-    std::printf("| %s | %.4f | %+.3f %% | %lld of %lld | %lld of %lld | %.2f %% | %.2f %% |\n",
-                name.c_str(), sum.loss / runs, 100 * (sum.loss / plain_sums.loss - 1),
-                static_cast<long long>(sum.reverted), static_cast<long long>(sum.made),
-                static_cast<long long>(sum.equal), static_cast<long long>(sum.must_be_equal),
-                100 * sum.overhead / runs, 100 * sum.worst_overhead);
+    std::printf(
+        "| %s | %.4f | %+.3f %% | %lld of %lld | %lld of %lld | %.2f %% | %.2f %% | "
+        "%.2f %% |\n",
+        name.c_str(), sum.loss / runs, 100 * (sum.loss / plain_sums.loss - 1),
+        static_cast<long long>(sum.reverted), static_cast<long long>(sum.made),
+        static_cast<long long>(sum.equal), static_cast<long long>(sum.must_be_equal),
+        100 * sum.overhead / runs, 100 * sum.worst_overhead, 100 * sum.planning / runs);
   }
 }
 
@@ -67,6 +75,14 @@ int main(int argc, char** argv) {
   const auto argument = [&](int i, long otherwise) {
     return argc > i ? std::strtol(argv[i], nullptr, 10) : otherwise;
   };
+  const std::string horizon = argc > 4 ? argv[4] : "measured";
+  const auto& known = hybrid_trainer::horizon_names();
+  if (std::find(known.begin(), known.end(), horizon) == known.end()) {
+    std::fprintf(stderr, "adversary_benchmark: got horizon %s, want measured or dreamt\n",
+                 horizon.c_str());
+    return 64;
+  }
   hybrid_trainer::testing::compare(static_cast<std::uint64_t>(argument(1, 0)),
-                                   static_cast<std::uint64_t>(argument(2, 19)), argument(3, 600));
+                                   static_cast<std::uint64_t>(argument(2, 19)), argument(3, 600),
+                                   horizon);
 }

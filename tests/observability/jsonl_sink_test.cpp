@@ -174,6 +174,17 @@ TEST_F(JsonlSinkTest, WritesProbesOnlyOfRunsWithALearningRateFinder) {
   EXPECT_EQ(read.probe_cost, 0.35);
 }
 
+TEST_F(JsonlSinkTest, WritesWhatDreamsCostOnlyWhereHorizonsAreDreamt) {
+  JsonlSink(metrics()).write(full_record(1));
+  EXPECT_FALSE(only_line().contains("planning_cost"));
+  StepRecord dreamt = full_record(2);
+  dreamt.planning_cost = 0.0625;
+  JsonlSink(metrics()).write(dreamt);
+  StepRecord read;
+  for_each_record(metrics(), [&](const StepRecord& record) { read = record; });
+  EXPECT_EQ(read.planning_cost, 0.0625);
+}
+
 TEST_F(JsonlSinkTest, ReadsEachDecisionBack) {
   JsonlSink sink(metrics());
   StepRecord record = full_record(1);

@@ -63,6 +63,18 @@ TEST(RunSummary, SumsWhatALearningRateFinderProbed) {
   EXPECT_EQ(json.at("cost").to_number<double>(), 1);
 }
 
+TEST(RunSummary, SumsWhatDreamsOfHorizonsCost) {
+  EXPECT_EQ(to_json(small_run()).find("planning_cost"), std::string::npos);
+  RunSummary summary = small_run();
+  for (const double cost : {0.25, 0.5}) {
+    StepRecord record = full_record(3, Phase::kFull);
+    record.planning_cost = cost;
+    summary.add(record);
+  }
+  const boost::json::value json = boost::json::parse(to_json(summary)).at("predictions");
+  EXPECT_EQ(json.at("planning_cost").to_number<double>(), 0.75);
+}
+
 TEST(RunSummary, WritesTheKeysThatProgramsRead) {
   const boost::json::value json = boost::json::parse(to_json(small_run()));
   EXPECT_EQ(json.at("final_train_loss").as_double(), 2.5);

@@ -23,7 +23,7 @@ class PlannedRun {
   PlannedRun(PhaseConfig config, double worth) : planner_(config), worth_(worth) {}
   void update() {
     const double noise = 0.01 * (to_unit_float(random_word({.seed = 5}, updates_)) - 0.5);
-    planner_.see_update(loss_ + noise, loss_);
+    planner_.see_update(loss_ + noise, loss_, true);
     loss_ *= 0.98;
     ++updates_;
   }
@@ -86,17 +86,50 @@ TEST(JumpPlanner, PlansTheSameAfterSavingAndLoading) {
 TEST(JumpPlanner, PlansNothingWhereLengthsAreMeasured) {
   JumpPlanner planner{PhaseConfig{}};
   EXPECT_FALSE(planner.plans());
-  planner.see_update(1, 1);
+  planner.see_update(1, 1, true);
   State state;
   planner.save(state);
   EXPECT_TRUE(state.series.empty());
+  EXPECT_EQ(planner.take_flops(), 0);
+  EXPECT_EQ(planner.update_flops(), 0);
+}
+
+TEST(JumpPlanner, CountsWhatItComputes) {
+  JumpPlanner planner(dreaming());
+  for (int i = 0; i < 15; ++i) planner.see_update(1, 1, true);
+  EXPECT_EQ(planner.take_flops(), 0) << "too few to learn from";
+  planner.see_update(1, 1, false);
+  EXPECT_EQ(planner.take_flops(), 0);
+  planner.see_update(1, 1, true);
+  EXPECT_EQ(planner.take_flops(), planner.update_flops());
+  EXPECT_EQ(planner.take_flops(), 0);
+  const double step = planner.update_flops() / (3 * 16);
+  EXPECT_GT(step, 0);
+  planner.plan(1);
+  EXPECT_EQ(planner.take_flops(), (16 + 1 + 3) * step) << "16 updates, no jump, 3 lengths of one";
+  EXPECT_EQ(planner.plan_flops(1), (16 + 1 + 3) * step);
+  planner.plan(4);
+  EXPECT_EQ(planner.take_flops(), (16 + 1 + 9) * step) << "and of 1, 2 and 4 steps";
+  EXPECT_EQ(planner.plan_flops(7), planner.plan_flops(4));
+}
+
+TEST(JumpPlanner, LearnsWhereItMayAlone) {
+  const auto learnt = [](bool may_learn) {
+    JumpPlanner planner(dreaming());
+    for (int i = 0; i < 40; ++i) planner.see_update(2.0 - 0.01 * i, 1, may_learn);
+    State state;
+    planner.save(state);
+    return state.reals_of("phases.planner.model.0");
+  };
+  EXPECT_EQ(learnt(false)[0], 0) << "steps of Adam";
+  EXPECT_EQ(learnt(true)[0], 25);
 }
 
 TEST(JumpPlanner, LearnsNothingFromWhatIsNotFinite) {
   PlannedRun run(dreaming(), 1);
   run.run(40);
-  run.planner().see_update(NAN, 1);
-  run.planner().see_update(1, INFINITY);
+  run.planner().see_update(NAN, 1, true);
+  run.planner().see_update(1, INFINITY, true);
   const JumpPlanner::Plan plan = run.run(8);
   EXPECT_TRUE(std::isfinite(plan.drop));
   EXPECT_TRUE(std::isfinite(plan.confidence));

@@ -77,6 +77,7 @@ const Flip kFlips[] = {
     {"evidence_sigmas", [](auto& c) { c.evidence_sigmas = 0; }, [](auto& c) { c.aim_cost = 0; }},
     {"forward_cost", [](auto& c) { c.forward_cost = 0.9; }},
     {"aim_cost", [](auto& c) { c.aim_cost = 0; }},
+    {"dream_cost", [](auto& c) { c.dream_cost = 1; }, [](auto& c) { c.horizon = "dreamt"; }},
     {"ingredient", [](auto& c) { c.ingredient = "optimizer_state"; }},
     {"prediction_error_limit", [](auto& c) { c.prediction_error_limit = 0.1; }, kLate},
 };

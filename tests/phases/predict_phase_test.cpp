@@ -163,5 +163,52 @@ TEST(Predict, ChangesNothingWithTheZeroPredictor) {
   EXPECT_EQ(run.machine.statistics().predicted_gain, 0) << "before and after are the same point";
 }
 
+double planning_cost(const PhaseOutcome& outcome) { return outcome.planning_cost.value_or(0); }
+
+TEST(PredictPhase, ChargesWhatDreamsHorizons) {
+  PhaseMachine::Setup setup = eager_setup();
+  BowlRun measured({}, setup, 0.1);
+  for (const PhaseOutcome& outcome : measured.run(60)) EXPECT_FALSE(outcome.planning_cost);
+  EXPECT_EQ(measured.machine.statistics().planning_cost, 0);
+  setup.phases.horizon = "dreamt";
+  setup.phases.aim_cost = 0;
+  BowlRun dreamt({}, setup, 0.1);
+  double sum = 0;
+  for (int i = 0; i < 200; ++i) {
+    const PhaseOutcome outcome = dreamt.step();
+    sum += planning_cost(outcome);
+    if (outcome.phase == Phase::kFull) EXPECT_EQ(outcome.cost, 1 + planning_cost(outcome));
+  }
+  EXPECT_GE(dreamt.machine.statistics().predictions.made, 5);
+  EXPECT_NEAR(dreamt.machine.statistics().planning_cost, sum, 1e-12);
+}
+
+TEST(PredictPhase, ChargesDreamsByTheStepsThatTheyAreBeside) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.horizon = "dreamt";
+  setup.phases.warmup_steps = 20;
+  BowlRun small({}, setup, 0.1), large({}, setup, 0.1);
+  large.bowl.flops = 4 * small.bowl.flops;
+  small.run(15);
+  large.run(15);
+  const double cost = planning_cost(small.step());
+  EXPECT_GT(cost, 0) << "the 16th update is the first to learn from";
+  EXPECT_EQ(planning_cost(large.step()), cost / 4);
+}
+
+TEST(PredictPhase, HoldsWhatDreamsWithinAQuarterOfTheTrialShareWhilePredictionsDoNotPay) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.horizon = "dreamt";
+  setup.phases.trial_share = 0.1;
+  QuadraticBowl::Options uphill;
+  uphill.direction_scale = -1;
+  BowlRun run(uphill, setup, 0.1);
+  run.bowl.flops = 7e7;  // learning from each update would take 0.3 of a step
+  run.run(300);
+  const PhaseStatistics& statistics = run.machine.statistics();
+  EXPECT_GT(statistics.planning_cost, 0.02 * 300);
+  EXPECT_LE(statistics.planning_cost, 0.035 * 300) << "and the dreams before each trial";
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

@@ -157,6 +157,7 @@ class QuadraticBowl final : public Trainable {
   void drop_snapshot() override { snapshot_.clear(); }
   void rewind(std::int64_t steps) override { rewinds.push_back(steps); }
   void scale_learning_rate(double factor) override { rate_factor = factor; }
+  double step_flops(const Batch&) const override { return flops; }
   const Stream& stream() const override { return stream_; }
 
   std::vector<float> flat() const {
@@ -200,6 +201,7 @@ class QuadraticBowl final : public Trainable {
   std::vector<std::int64_t> probed_examples;  // by each wait_for_loss_of
   std::int64_t fails_at_forward = -1;         // has no memory for it
   double rate_factor = 1;
+  double flops = 1e8;             // of a step
   bool is_full = false;           // has no memory for directions
   double prediction_error = 0.5;  // of late updates
   bool steps_need_all = false;    // a gradient does not fit beside a direction

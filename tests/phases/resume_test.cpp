@@ -31,6 +31,7 @@ void expect_equal(const PhaseOutcome& a, const PhaseOutcome& b) {
   EXPECT_EQ(a.rate_factor, b.rate_factor);
   EXPECT_EQ(a.probe_position, b.probe_position);
   EXPECT_EQ(a.cost, b.cost);
+  EXPECT_EQ(a.planning_cost, b.planning_cost);
   EXPECT_EQ(a.event, b.event);
 }
 
@@ -41,6 +42,9 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
   PhaseMachine::Setup setup = eager_setup();
   if (GetParam() == "arms") {
     setup.phases.arms = {{"merged", 3}, {"linear", 2}, {"two_timescale", 4}, {"zero", 1}};
+  } else if (GetParam() == "dreamt") {
+    setup.phases.horizon = "dreamt";
+    setup.phases.dream_cost = 1000;  // learns now and then
   } else {
     setup.phases.predictor = GetParam();
   }
@@ -87,6 +91,7 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(EveryPredictor, Resume, ::testing::ValuesIn(predictor_names()),
                          [](const auto& test) { return test.param; });
 INSTANTIATE_TEST_SUITE_P(Bandit, Resume, ::testing::Values("arms"));
+INSTANTIATE_TEST_SUITE_P(Dreams, Resume, ::testing::Values("dreamt"));
 
 TEST(Resume, EntersTheSavedPhaseAndRestoresInItsNextStep) {
   PhaseMachine::Setup setup = eager_setup();

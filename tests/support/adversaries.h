@@ -134,6 +134,7 @@ struct AdversaryResult {
   std::vector<float> weights;
   double loss = 0;      // of 16 batches that were never trained on
   double overhead = 0;  // charged beyond a Full step for each step, as a share
+  double planning = 0;  // of that, by what dreams horizons
   PredictionCounts predictions;
   bool kept_none() const { return predictions.accepted + predictions.shrunk == 0; }
 };
@@ -167,6 +168,7 @@ inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::S
   }
   const auto steps = static_cast<double>(config.training.steps);
   result.overhead = machine.statistics().cost() / steps - 1;
+  result.planning = machine.statistics().planning_cost / steps;
   result.predictions = machine.statistics().predictions;
   return result;
 }

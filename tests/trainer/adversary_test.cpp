@@ -9,8 +9,11 @@ namespace {
 /// adversary_benchmark's.
 constexpr double kMostOfOneSeed = 1.05;
 
-TEST(Adversary, RevertedLeavesTheBitsOfPlainTraining) {
+class Adversaries : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Adversaries, RevertedLeavesTheBitsOfPlainTraining) {
   HybridTrainerConfig config = adversary_config(1, 100);
+  config.phases.horizon = GetParam();
   config.phases.trial_share = 0.5;  // several trials in so short a run
   const AdversaryResult plain = train_with(config, {});
   EXPECT_GT(plain.weights.size(), 90'000u);
@@ -26,18 +29,23 @@ TEST(Adversary, RevertedLeavesTheBitsOfPlainTraining) {
   EXPECT_GE(reverted, 2);
 }
 
-TEST(Adversary, IsChargedAtMostTwoPercentWithTheDefaults) {
+TEST_P(Adversaries, IsChargedAtMostTwoPercentWithTheDefaults) {
   constexpr std::int64_t kSteps = 400;
-  const HybridTrainerConfig config = adversary_config(2, kSteps);
+  HybridTrainerConfig config = adversary_config(2, kSteps);
+  config.phases.horizon = GetParam();
   const AdversaryResult plain = train_with(config, {});
   EXPECT_EQ(plain.overhead, 0);
   for (const AdversaryRow& row : adversaries()) {
     const AdversaryResult result = train_with(config, row.make(2));
     EXPECT_GE(result.predictions.made, 1) << row.name;
     EXPECT_LE(result.overhead, 0.02) << row.name;
+    EXPECT_EQ(result.planning > 0, config.phases.horizon == "dreamt") << row.name;
     EXPECT_LT(result.loss, kMostOfOneSeed * plain.loss) << row.name;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(EachHorizon, Adversaries, ::testing::Values("measured", "dreamt"),
+                         [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
 }  // namespace hybrid_trainer::testing

@@ -51,6 +51,9 @@ struct StepRecord {
   /// step that probed, where the loss was lowest, in updates (0: none lower), and what that was
   /// charged, in Full steps.
   std::optional<double> rate_factor, probe_position, probe_cost;
+  /// What the models that dream horizons were charged, in Full steps, within `cost`; absent where
+  /// there are none.
+  std::optional<double> planning_cost;
   Decision decision = Decision::kNone;
   /// Of the predicted change: 1 accepted, in between shrunk, 0 reverted; set with a decision.
   std::optional<double> kept_fraction;

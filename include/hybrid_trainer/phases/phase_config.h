@@ -60,6 +60,7 @@ struct PhaseConfig {
   double evidence_sigmas = 2.0;
   double forward_cost = 0.35;
   double aim_cost = 0.3;
+  double dream_cost = 32;
   std::string ingredient = "backward";
   std::int64_t lag = 1;
   std::string device_side = "anticipated";
@@ -156,6 +157,13 @@ struct PhaseConfig {
                 "What predicting a direction is charged, in Full steps; the default is Muon's, "
                 "whose direction takes an orthogonalisation of its own.",
                 Range::at_least(0)});
+    visit(
+        Field{"dream_cost", self.dream_cost,
+              "What an operation of the models that dream horizons is charged, in operations of a "
+              "Full step: their matrices are so small that each takes longer. They learn from an "
+              "update only where all that they were charged stays within a quarter of "
+              "trial_share of the steps, or predictions pay.",
+              Range::at_least(0)});
     visit(Field{"ingredient", self.ingredient,
                 "What Predict goes on without. backward: weights move along a predicted direction, "
                 "on forward passes alone. optimizer_state: masters and optimizer state are where "

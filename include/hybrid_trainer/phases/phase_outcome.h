@@ -27,6 +27,7 @@ struct PhaseOutcome {
   /// Of the schedule's learning rate, where a finder may raise it; in a step that probed, where the
   /// loss was lowest, in updates, and what that was charged, included in `cost`.
   std::optional<double> rate_factor, probe_position, probe_cost;
+  std::optional<double> planning_cost;  // of what dreams horizons, where any does; within `cost`
   Recovery recovery = Recovery::kContinue;  // the gravest that the step took
   std::int64_t updates = 0;  // optimizer steps: one outside Predict, more after a revert
   double cost = 0;           // charged, in Full steps
@@ -51,6 +52,7 @@ struct PhaseStatistics {
   std::int64_t micro_corrections = 0;
   std::int64_t skipped_updates = 0;
   double predicted_gain = 0;  // loss drops of kept jumps on their probes, summed
+  double planning_cost = 0;   // of what dreams horizons, in Full steps, within the phases' costs
 
   const PhaseTotals& of(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
   PhaseTotals& of(Phase phase) { return phases[static_cast<std::size_t>(phase)]; }

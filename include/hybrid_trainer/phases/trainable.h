@@ -96,6 +96,9 @@ class Trainable {
   virtual void rewind(std::int64_t steps) = 0;
   /// From now on learning rates are the schedule's times `factor`.
   virtual void scale_learning_rate(double factor) = 0;
+  /// Floating-point operations of forward and backward over the batch, by the products of its
+  /// weights alone.
+  virtual double step_flops(const Batch& batch) const = 0;
   virtual const Stream& stream() const = 0;
 };
 

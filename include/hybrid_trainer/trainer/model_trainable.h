@@ -70,6 +70,9 @@ class ModelTrainable final : public Trainable {
   void drop_snapshot() override { snapshot_.drop(); }
   void rewind(std::int64_t steps) override;
   void scale_learning_rate(double factor) override;
+  double step_flops(const Batch& batch) const override {
+    return flops_per_token_ * static_cast<double>(batch.tokens());
+  }
   const Stream& stream() const override { return stream_; }
   /// Learning rate of the next step.
   double learning_rate() const;
@@ -120,6 +123,7 @@ class ModelTrainable final : public Trainable {
   std::int64_t micro_batches_of_config_;
   std::size_t budget_bytes_;                           // of the device; 0: none
   std::array<std::int64_t, kPhases> micro_batches_{};  // by phase, but for the one entered last
+  double flops_per_token_;
   bool predicts_backward_;
   /// Whether Predict moves masters and direction to the host.
   bool empties_predict_;
