@@ -122,10 +122,10 @@ void PhaseParts::plan_after_update(const GradientMeasurement& measurement, Phase
   const double cost = config().dream_cost * planner.update_flops() / full_flops;
   const auto steps = static_cast<double>(statistics.steps() + 1);
   const double charged = statistics.cost() + outcome.cost - steps;
-  const bool has_room = statistics.planning_cost + cost <= config().trial_share / 4 * steps &&
-                        charged + cost <= 2 * config().trial_share * steps;
   const bool pays = gate.verdict() == PredictGate::Verdict::kAhead;
-  planner.see_update(measurement.loss, measurement.norm, has_room || pays);
+  const bool may_learn = statistics.planning_cost + cost <= config().trial_share / 4 * steps &&
+                         (pays || charged + cost <= 2 * config().trial_share * steps);
+  planner.see_update(measurement.loss, measurement.norm, may_learn);
   charge_planning(outcome);
 }
 

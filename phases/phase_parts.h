@@ -63,9 +63,9 @@ struct PhaseParts {
   /// Points the line along the predictor's direction, at its cost; false where it has none yet, or
   /// memory does not hold it, or a snapshot besides, which ends all predicting.
   bool aim(PhaseOutcome& outcome);
-  /// Lets what dreams horizons see an update, at its cost. It learns from it while predictions pay,
-  /// or while all of that has cost at most a quarter of trial_share of the steps and all that was
-  /// charged beyond a Full step each has room as for trials.
+  /// Lets what dreams horizons see an update, at its cost. It learns from it while all of that has
+  /// cost at most a quarter of trial_share of the steps; where predictions do not pay, only where
+  /// what all steps were charged has room for it as for trials.
   void plan_after_update(const GradientMeasurement& measurement, PhaseOutcome& outcome);
   /// Charges what the planner has computed since the last call.
   void charge_planning(PhaseOutcome& outcome);

@@ -2,6 +2,7 @@
 
 #include "phases/linear_predictor.h"
 #include "phases/merged_predictor.h"
+#include "phases/random_predictor.h"
 #include "phases/two_timescale_predictor.h"
 
 namespace hybrid_trainer {
@@ -51,6 +52,7 @@ const Row kPredictors[] = {
      [](const PhaseConfig& config) -> Made {
        return std::make_unique<MergedPredictor>(config.slow_steps, config.history_interval);
      }},
+    {"random", [](const PhaseConfig&) -> Made { return std::make_unique<RandomPredictor>(); }},
     {"zero", [](const PhaseConfig&) -> Made { return std::make_unique<ZeroPredictor>(); }},
 };
 

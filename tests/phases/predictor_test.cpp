@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <numeric>
 
 #include "hybrid_trainer/core/error.h"
 #include "phases/quadratic_bowl.h"
@@ -75,6 +76,7 @@ TEST_P(EveryPredictor, GivesTheSameDirectionAfterSaveAndLoad) {
 }
 
 TEST_P(EveryPredictor, PointsDownhillOnASmoothBowl) {
+  if (GetParam() == "random") return;  // it points nowhere
   QuadraticBowl bowl;
   const auto predictor = make_predictor(config_of(GetParam()));
   take_updates(bowl, *predictor, 30);
@@ -225,6 +227,29 @@ TEST(LinearPredictor, TakesItsMemoryWhenItIsUsed) {
   EXPECT_EQ(live(), 0u);
   take_updates(bowl, *predictor, 1);
   EXPECT_GE(live(), 4 * QuadraticBowl::kWeights * sizeof(float));
+}
+
+TEST(RandomPredictor, IsAsLongAsMomentumInOtherDirectionsEachTime) {
+  QuadraticBowl bowl;
+  const auto momentum = make_predictor(config_of("momentum")),
+             random = make_predictor(config_of("random"));
+  take_updates(bowl, *random, 20);
+  const std::vector<float> coasting = directions_of(bowl, *momentum),
+                           drawn = directions_of(bowl, *random),
+                           next = directions_of(bowl, *random);
+  const auto dot = [](const std::vector<float>& x, const std::vector<float>& y, std::size_t begin,
+                      std::size_t end) {
+    return std::inner_product(x.begin() + static_cast<std::ptrdiff_t>(begin),
+                              x.begin() + static_cast<std::ptrdiff_t>(end),
+                              y.begin() + static_cast<std::ptrdiff_t>(begin), 0.0);
+  };
+  for (const auto& [begin, end] : {std::pair<std::size_t, std::size_t>{0, 6}, {6, 10}}) {
+    const double squares = dot(coasting, coasting, begin, end);
+    EXPECT_NEAR(dot(drawn, drawn, begin, end), squares, 1e-5 * squares);
+    EXPECT_NEAR(dot(next, next, begin, end), squares, 1e-5 * squares);
+    EXPECT_LT(std::abs(dot(drawn, coasting, begin, end)), 0.95 * squares);
+    EXPECT_LT(std::abs(dot(drawn, next, begin, end)), 0.95 * squares);
+  }
 }
 
 }  // namespace

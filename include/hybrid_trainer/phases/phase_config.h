@@ -9,7 +9,7 @@
 namespace hybrid_trainer {
 
 /// Names that PhaseConfig::predictor may hold: "momentum", "linear",
-/// "two_timescale", "merged", "zero".
+/// "two_timescale", "merged", "random", "zero".
 const std::vector<std::string>& predictor_names();
 
 /// Who chooses how far a prediction goes: "measured" or "dreamt".
@@ -162,7 +162,7 @@ struct PhaseConfig {
               "What an operation of the models that dream horizons is charged, in operations of a "
               "Full step: their matrices are so small that each takes longer. They learn from an "
               "update only where all that they were charged stays within a quarter of "
-              "trial_share of the steps, or predictions pay.",
+              "trial_share of the steps.",
               Range::at_least(0)});
     visit(Field{"ingredient", self.ingredient,
                 "What Predict goes on without. backward: weights move along a predicted direction, "

@@ -41,6 +41,7 @@ class Predictor {
 ///   directions lie.
 /// - merged: from the mean of the weights over one stretch of updates to that over the next. Three
 ///   such tensors, there too.
+/// - random: a placebo, random directions as long as momentum's. No memory of its own.
 /// - zero: the control experiment.
 /// Throws ConfigError with the nearest name.
 std::unique_ptr<Predictor> make_predictor(const PhaseConfig& config);
