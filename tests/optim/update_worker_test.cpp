@@ -1,0 +1,61 @@
+#include "src/optim/update_worker.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace hybrid_trainer {
+namespace {
+
+TEST(UpdateWorker, GivesLibrariesItsThreadsAndNotTheCallers) {
+  const int callers = omp_get_max_threads();
+  for (const int threads : {1, 2, 5}) {
+    int seen = 0;
+    UpdateWorker worker(threads, true);
+    worker.submit([&] { seen = omp_get_max_threads(); });
+    worker.wait_until_idle();
+    EXPECT_EQ(seen, threads);
+  }
+  EXPECT_EQ(omp_get_max_threads(), callers);
+}
+
+TEST(UpdateWorker, DoesJobsInTheirOrderBesideOrWhereTheyAreGiven) {
+  for (const bool beside : {true, false}) {
+    std::vector<int> done;
+    std::thread::id by;
+    UpdateWorker worker(1, beside);
+    for (int i = 0; i < 20; ++i) {
+      worker.submit([&, i] {
+        done.push_back(i);
+        by = std::this_thread::get_id();
+      });
+    }
+    worker.wait_until_done(20);
+    EXPECT_EQ(worker.submitted(), 20);
+    EXPECT_EQ(by == std::this_thread::get_id(), !beside);
+    ASSERT_EQ(done.size(), 20u);
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(done[static_cast<std::size_t>(i)], i);
+  }
+}
+
+TEST(UpdateWorker, AFailureIsToldEachTimeAndLaterJobsAreGivenUp) {
+  UpdateWorker worker(1, true);
+  bool went_on = false;
+  worker.submit([] { throw std::runtime_error("the disk is gone"); });
+  worker.submit([&] { went_on = true; });
+  for (int i = 0; i < 2; ++i) {
+    try {
+      worker.wait_until_idle();
+      FAIL() << "no error";
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "the disk is gone");
+    }
+  }
+  EXPECT_FALSE(went_on);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
