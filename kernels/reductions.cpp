@@ -5,10 +5,12 @@
 namespace hybrid_trainer::kernels {
 
 namespace cpu {
+decltype(kernels::chunk_dots) chunk_dots;
 decltype(kernels::dot) dot;
 decltype(kernels::quotient) quotient;
 }  // namespace cpu
 namespace cuda {
+decltype(kernels::chunk_dots) chunk_dots;
 decltype(kernels::dot) dot;
 decltype(kernels::quotient) quotient;
 }  // namespace cuda
@@ -21,6 +23,15 @@ void check_result(const KernelCall& call, const Tensor& result) {
 }
 
 }  // namespace
+
+void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const Stream& stream) {
+  const KernelCall call{"chunk_dots", stream};
+  check_dtype(call, {"results", results}, DType::kF64);
+  check_shape(call, {"results", results}, {dot_chunks(x.elements())});
+  check_real(call, {"x", x});
+  check_alike(call, {{"x", x}, {"y", y}});
+  dispatch<cpu::chunk_dots, cuda::chunk_dots>(call, Work::kReduction, results, x, y);
+}
 
 void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
          const Stream& stream) {

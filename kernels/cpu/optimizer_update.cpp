@@ -44,6 +44,7 @@ void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tenso
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream&) {
   const AdamWStep step(settings);
   const std::uint32_t key = settings.rounding_key;
+  const std::int64_t before = settings.first_element;
   const float* const gradient = g.data<float>();
   visit_real(m.dtype(), [&](auto real) {
     using T = decltype(real);
@@ -52,7 +53,7 @@ void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tenso
     update_weights(w, compute_copy, [=](float weight, std::int64_t i) {
       float mean = load(first + i), square = load(second + i);
       const float next = step(weight, gradient[i], mean, square);
-      const std::uint32_t random = std::is_same_v<T, float> ? 0 : random_bits(key, i);
+      const std::uint32_t random = std::is_same_v<T, float> ? 0 : random_bits(key, before + i);
       store_moment(first + i, mean, random);
       store_moment(second + i, square, random >> 16);
       return next;
@@ -106,7 +107,9 @@ void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor
       float now = load(momentum + i);
       const float next = step(weight, gradient[i], now);
       store_moment(momentum + i, now,
-                   std::is_same_v<T, float> ? 0 : random_bits(step.s.rounding_key, i));
+                   std::is_same_v<T, float>
+                       ? 0
+                       : random_bits(step.s.rounding_key, step.s.first_element + i));
       return next;
     });
   });

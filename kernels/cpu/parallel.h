@@ -65,36 +65,43 @@ void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
 
 /// body(begin, end) for contiguous parts of [0, n), several for each share. A thread takes those of
 /// its own share, which it may have in its cache, and then what others have not begun, so that a
-/// thread that waits for its processor delays nobody. The parts never depend on timing.
+/// thread that waits for its processor delays nobody. The parts never depend on timing, and begin at
+/// multiples of `unit`.
 template <class Body>
-void parallel_parts(std::int64_t n, std::int64_t least, const Body& body) {
+void parallel_parts(std::int64_t n, std::int64_t least, std::int64_t unit, const Body& body) {
   constexpr std::int64_t kPartsPerShare = 4, kMostParts = 64;
   const InstructionSet set = instruction_set();
   const std::int64_t shares = std::min(share_count(n, least), kMostParts);
   if (shares == 1) return run_on(set, body, std::int64_t{0}, n);
   const std::int64_t parts =
       std::min({kPartsPerShare * shares, n / std::max<std::int64_t>(least, 1), kMostParts});
+  const auto first_of = [&](std::int64_t part) {
+    return part == parts ? n : n / unit * part / parts * unit;
+  };
   std::atomic<std::uint64_t> taken = 0;  // one bit a part
   run_tasks(shares, [&](std::int64_t, std::int64_t share) {
     for (std::int64_t i = 0; i < parts; ++i) {
       const std::int64_t part = (parts * share / shares + i) % parts;
       const std::uint64_t bit = std::uint64_t{1} << part;
       if ((taken.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) continue;
-      run_on(set, body, n * part / parts, n * (part + 1) / parts);
+      run_on(set, body, first_of(part), first_of(part + 1));
     }
   });
 }
 
-/// body(begin, end) for contiguous parts of n elements.
+/// body(begin, end) for contiguous parts of n elements. They begin at whole vectors, so that an
+/// element's bits do not depend on the number of threads: what a loop does beyond its last whole
+/// vector may be rounded otherwise.
 template <class Body>
 void parallel_for(std::int64_t n, const Body& body) {
-  parallel_parts(n, kMinElementsPerThread, body);
+  constexpr std::int64_t kVectorElements = 64;  // at least, of any type, unrolled
+  parallel_parts(n, kMinElementsPerThread, kVectorElements, body);
 }
 
 /// body(begin, end) for contiguous parts of n rows of `row_elements` elements.
 template <class Body>
 void parallel_rows(std::int64_t n, std::int64_t row_elements, const Body& body) {
-  parallel_parts(n, min_rows_per_thread(row_elements), body);
+  parallel_parts(n, min_rows_per_thread(row_elements), 1, body);
 }
 
 /// body(worker, item) for each item, the next one to whichever of threads() workers is free: for

@@ -1,5 +1,8 @@
 #include "hybrid_trainer/kernels/reductions.h"
 
+#include <numeric>
+#include <vector>
+
 #include "kernels/backend.h"
 #include "kernels/cpu/share_sums.h"
 #include "kernels/cpu/vector_math.h"
@@ -7,28 +10,45 @@
 namespace hybrid_trainer::kernels::cpu {
 namespace {
 
-double dot_of_pair(const Tensor& x, const Tensor& y) {
-  return visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
-    const T* const left = x.data<T>();
-    const T* const right = y.data<T>();
-    return sum_over_shares(x.elements(), [=](std::int64_t begin, std::int64_t end) {
-      double sum = 0;
+/// sums[c] of each chunk c of one pair.
+template <class T>
+void add_up_chunks(double* sums, const T* x, const T* y, std::int64_t elements) {
+  parallel_shares(dot_chunks(elements), kMinElementsPerThread / kDotChunk,
+                  [=](std::int64_t, std::int64_t first, std::int64_t last) {
+                    for (std::int64_t c = first; c < last; ++c) {
+                      const std::int64_t end = std::min(elements, (c + 1) * kDotChunk);
+                      double sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (std::int64_t i = begin; i < end; ++i) {
-        sum += static_cast<double>(load(left + i)) * static_cast<double>(load(right + i));
-      }
-      return sum;
-    });
+                      for (std::int64_t i = c * kDotChunk; i < end; ++i) {
+                        sum += static_cast<double>(load(x + i)) * static_cast<double>(load(y + i));
+                      }
+                      sums[c] = sum;
+                    }
+                  });
+}
+
+void add_up_chunks(double* sums, const Tensor& x, const Tensor& y) {
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    add_up_chunks(sums, x.data<T>(), y.data<T>(), x.elements());
   });
 }
 
 }  // namespace
 
+void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const Stream&) {
+  add_up_chunks(results.data<double>(), x, y);
+}
+
 void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
          const Stream&) {
   double total = 0;
-  for (std::size_t k = 0; k < x.size(); ++k) total += dot_of_pair(x[k], y[k]);
+  std::vector<double> sums;
+  for (std::size_t k = 0; k < x.size(); ++k) {
+    sums.resize(static_cast<std::size_t>(dot_chunks(x[k].elements())));
+    add_up_chunks(sums.data(), x[k], y[k]);
+    total += std::accumulate(sums.begin(), sums.end(), 0.0);
+  }
   *result.data<double>() = total;
 }
 

@@ -42,6 +42,7 @@ struct AdamW {
   const float* g;
   AdamWStep step;
   std::uint32_t key;
+  std::int64_t before;  // elements of the tensor
   template <int N>
   __device__ void operator()(float (&weights)[N], std::int64_t i) const {
     float mean[N], square[N], gradient[N];
@@ -51,7 +52,7 @@ struct AdamW {
     Pack<T, N> means, squares;
     for (int k = 0; k < N; ++k) {
       weights[k] = step(weights[k], gradient[k], mean[k], square[k]);
-      const std::uint32_t random = std::is_same_v<T, float> ? 0 : random_bits(key, i + k);
+      const std::uint32_t random = std::is_same_v<T, float> ? 0 : random_bits(key, before + i + k);
       store_moment(&means.values[k], mean[k], random);
       store_moment(&squares.values[k], square[k], random >> 16);
     }
@@ -113,7 +114,8 @@ struct Lion {
     for (int k = 0; k < N; ++k) {
       weights[k] = step(weights[k], gradient[k], last[k]);
       const std::uint32_t random =
-          std::is_same_v<T, float> ? 0 : random_bits(step.s.rounding_key, i + k);
+          std::is_same_v<T, float> ? 0
+                                   : random_bits(step.s.rounding_key, step.s.first_element + i + k);
       store_moment(&kept.values[k], last[k], random);
     }
     *reinterpret_cast<Pack<T, N>*>(m + i) = kept;
@@ -180,8 +182,8 @@ void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tenso
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream) {
   visit_real(m.dtype(), [&](auto real) {
     using T = decltype(real);
-    const AdamW<T> next{m.data<T>(), v.data<T>(), g.data<float>(), AdamWStep(settings),
-                        settings.rounding_key};
+    const AdamW<T> next{m.data<T>(),         v.data<T>(),           g.data<float>(),
+                        AdamWStep(settings), settings.rounding_key, settings.first_element};
     update_weights(stream, "adamw_update", w, compute_copy, next, next.m, next.v, next.g);
   });
 }

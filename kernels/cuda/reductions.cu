@@ -9,7 +9,7 @@ namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr unsigned int kThreads = 256;
-constexpr std::int64_t kChunk = 16384;  // elements that one block adds up
+constexpr std::int64_t kChunk = 16384;  // elements that one block adds up, if no one asks
 constexpr int kMostPairs = 64;          // per launch, whose arguments may take 4 KiB
 
 /// One pair, cut into chunks. Where y is null the sum is that of x.
@@ -25,6 +25,7 @@ struct Pairs {
   int count = 0;
   std::int64_t chunks = 0;
   double* sums = nullptr;  // one per chunk
+  std::int64_t chunk = kChunk;
 };
 
 std::int64_t chunks_of(const Tensor& x) { return (x.elements() + kChunk - 1) / kChunk; }
@@ -50,8 +51,9 @@ __global__ void sum_chunks_kernel(Pairs pairs) {
   const Pair& pair = pairs.of[k];
   const T* const x = static_cast<const T*>(pair.x);
   const T* const y = static_cast<const T*>(pair.y);
-  const std::int64_t begin = (chunk - pair.first_chunk) * kChunk;
-  const std::int64_t end = begin + kChunk < pair.elements ? begin + kChunk : pair.elements;
+  const std::int64_t begin = (chunk - pair.first_chunk) * pairs.chunk;
+  const std::int64_t end =
+      begin + pairs.chunk < pair.elements ? begin + pairs.chunk : pair.elements;
   const bool packed = reinterpret_cast<std::uintptr_t>(x) % 16 == 0 &&
                       reinterpret_cast<std::uintptr_t>(y) % 16 == 0;
   double sum = 0;
@@ -111,6 +113,14 @@ void add_up(const Tensor& result, std::span<const Tensor> x, std::span<const Ten
 }
 
 }  // namespace
+
+void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const Stream& stream) {
+  if (x.elements() == 0) return;
+  Pairs pairs{.sums = results.data<double>(), .chunk = kDotChunk};
+  pairs.of[pairs.count++] = {x.raw(), y.raw(), x.elements(), 0};
+  pairs.chunks = results.elements();
+  launch_pairs(pairs, x.dtype(), stream);
+}
 
 void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
          const Stream& stream) {

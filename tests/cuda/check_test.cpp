@@ -252,6 +252,9 @@ const std::vector<DeviceCase> kOthers{
      [](const Tensors& t, const Stream& s) {
        dot(t[0], {&t[1], 1}, {&t[2], 1}, s);
      }},
+    {"chunk_dots",
+     {{"results", kOne, DType::kF64}, {"x", kRow}, {"y", kRow}},
+     [](const Tensors& t, const Stream& s) { chunk_dots(t[0], t[1], t[2], s); }},
     {"quotient",
      {{"result", kOne, DType::kF64}, {"x", kRow}},
      [](const Tensors& t, const Stream& s) { quotient(t[0], t[1], 4, s); }},

@@ -37,6 +37,28 @@ TEST(CudaReductions, DotIsLikeTheProcessors) {
   }
 }
 
+TEST(CudaReductions, SumsOfChunksAreLikeTheProcessors) {
+  for (DType dtype : kRealTypes) {
+    for (std::int64_t n : {1, 4096, 10001}) {
+      const Stream host = cpu_stream();
+      const Tensors pair{random_tensor({n}, dtype, 1, host), random_tensor({n}, dtype, 2, host)};
+      const auto sums_on = [&](const Stream& stream) {
+        const Tensors here = copies_to(pair, stream);
+        const Tensor sums =
+            Tensor::empty({dot_chunks(n)}, DType::kF64, MemoryKind::kWorkspace, stream);
+        chunk_dots(sums, here[0], here[1], stream);
+        return wait_for_host(sums, stream);
+      };
+      const Tensor wanted = sums_on(host);
+      in_several_orders([&] {
+        const Tensor found = sums_on(cuda_stream());
+        for (std::int64_t c = 0; c < dot_chunks(n); ++c)
+          EXPECT_NEAR(found.data<double>()[c], wanted.data<double>()[c], 1e-9) << n;
+      });
+    }
+  }
+}
+
 TEST(CudaReductions, ManyPairsOfBothTypesAreAddedUp) {
   const Stream host = cpu_stream();
   Tensors tensors;

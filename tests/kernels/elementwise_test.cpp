@@ -2,7 +2,9 @@
 #include "hybrid_trainer/kernels/reductions.h"
 
 #include <limits>
+#include <vector>
 
+#include "hybrid_trainer/core/processor.h"
 #include "kernels/kernel_case.h"
 
 namespace hybrid_trainer::kernels {
@@ -130,6 +132,35 @@ TEST(Dropout, ElementUsesItsOwnNumber) {
   dropout(x, x, 0.5f, {.key = key}, stream);
   for (std::uint64_t i = 0; i < 30; ++i) {
     EXPECT_EQ(x.data<float>()[i], to_unit_float(random_word(key, i)) >= 0.5f ? 2.0f : 0.0f) << i;
+  }
+}
+
+TEST(Sums, OfDotsAreThoseOfChunksInOrderWhateverTheThreads) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const std::vector<Tensor> x{random_tensor({50021}, dtype, 13, stream),
+                                random_tensor({300}, dtype, 14, stream)};
+    double wanted = 0;
+    for (const Tensor& one : x) {
+      const Tensor sums =
+          Tensor::empty({dot_chunks(one.elements())}, DType::kF64, MemoryKind::kWorkspace, stream);
+      chunk_dots(sums, one, one, stream);
+      double of_one = 0;
+      for (std::int64_t c = 0; c < sums.elements(); ++c) {
+        const Tensor part = one.rows(c * kDotChunk, std::min((c + 1) * kDotChunk, one.elements()));
+        EXPECT_EQ(sums.data<double>()[c], wait_for_dot(part, part, stream));
+        of_one += sums.data<double>()[c];
+      }
+      wanted += of_one;
+    }
+    const int threads_before = hybrid_trainer::threads();
+    for (const int count : {1, 2}) {
+      set_threads(count);
+      const Tensor result = empty_result(stream);
+      sum_of_squares(result, x, stream);
+      EXPECT_EQ(wait_for_value(result, stream), wanted) << count << " threads";
+    }
+    set_threads(threads_before);
   }
 }
 

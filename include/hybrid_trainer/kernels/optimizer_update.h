@@ -16,6 +16,7 @@ struct AdamWSettings {
   std::int64_t step = 1;     // from 1, for the bias corrections
   /// Of this tensor and step: what bf16 moments are rounded up or down by.
   std::uint32_t rounding_key = 0;
+  std::int64_t first_element = 0;  // of these in the tensor, for the same
 };
 
 /// One fused AdamW step: m = β1·m + (1−β1)·g, v = β2·v + (1−β2)·g², w = w·(1 − lr·decay) −
@@ -57,6 +58,7 @@ struct LionSettings {
   float weight_decay = 0;
   float gradient_scale = 1;        // multiplies the gradient first
   std::uint32_t rounding_key = 0;  // see AdamWSettings
+  std::int64_t first_element = 0;
 };
 
 /// One fused Lion step: w = w·(1 − lr·decay) − lr·sign(β1·m + (1−β1)·g), m = β2·m + (1−β2)·g;

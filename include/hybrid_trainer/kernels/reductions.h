@@ -6,10 +6,22 @@
 
 namespace hybrid_trainer::kernels {
 
-// Sums in double, each in an order that depends only on the sizes and, on a processor, the number
-// of threads. `result` is (1) f64 on the stream's device, for wait_for_value to read.
+// Sums in double, each in an order that depends only on the sizes and, of quotient and mean on a
+// processor, the number of threads. `result` is (1) f64 on the stream's device, for wait_for_value
+// to read.
 
-/// result = sum over all k and i of x[k][i]·y[k][i]. Pairs of one shape and dtype, f32 or bf16.
+/// Elements that are added up by themselves, from the first of each tensor on, before their sums
+/// are.
+inline constexpr std::int64_t kDotChunk = 4096;
+constexpr std::int64_t dot_chunks(std::int64_t elements) {
+  return (elements + kDotChunk - 1) / kDotChunk;
+}
+
+/// results[c] = sum of x[i]·y[i] over chunk c. results: (dot_chunks(elements)) f64; x, y: of one
+/// shape and dtype, f32 or bf16.
+void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const Stream& stream);
+/// result = sum over all k and i of x[k][i]·y[k][i]. Pairs of one shape and dtype, f32 or bf16. On a
+/// processor a pair's sums of chunks (chunk_dots) are added in their order, then the pairs'.
 void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
          const Stream& stream);
 /// result = sum over all k and i of x[k][i]²; NaN or infinity where any element is not finite.
