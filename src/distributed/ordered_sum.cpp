@@ -1,5 +1,8 @@
 #include "hybrid_trainer/distributed/ordered_sum.h"
 
+#include <algorithm>
+#include <bit>
+
 #include "hybrid_trainer/kernels/elementwise.h"
 
 namespace hybrid_trainer {
@@ -31,8 +34,8 @@ Tensor flat(const Tensor& tensor) { return tensor.view({tensor.elements()}); }
 
 class NodeExchange {
  public:
-  NodeExchange(std::int64_t elements, std::int64_t leaves, Communicator& communicator)
-      : elements_(elements), ranks_(communicator.size()), communicator_(communicator) {
+  NodeExchange(const std::vector<Shard>& shards, std::int64_t leaves, Communicator& communicator)
+      : shards_(shards), ranks_(communicator.size()), communicator_(communicator) {
     for (int rank = 0; rank < ranks_; ++rank) nodes_.push_back(nodes_of_rank(leaves, rank, ranks_));
   }
 
@@ -65,12 +68,12 @@ class NodeExchange {
   }
 
   void receive_round(const OrderedSum& mine, std::size_t round, const Stream& stream) {
-    const std::int64_t shard = shard_of(elements_, communicator_.rank(), ranks_).elements();
+    const std::int64_t shard = at(shards_, communicator_.rank()).elements();
     const bool sends = round < mine.nodes().size();
     std::vector<std::int64_t> send_counts;
     ReceivedNodes received;
     for (int rank = 0; rank < ranks_; ++rank) {
-      send_counts.push_back(sends ? shard_of(elements_, rank, ranks_).elements() : 0);
+      send_counts.push_back(sends ? at(shards_, rank).elements() : 0);
       received.counts.push_back(round < nodes(rank).size() ? shard : 0);
     }
     received.values = Tensor::empty({beginnings(received.counts).back()}, DType::kF32,
@@ -81,7 +84,7 @@ class NodeExchange {
     received_.push_back(std::move(received));
   }
 
-  const std::int64_t elements_;
+  const std::vector<Shard>& shards_;
   const int ranks_;
   Communicator& communicator_;
   std::vector<std::vector<SumNode>> nodes_;  // by rank
@@ -137,9 +140,22 @@ Tensor OrderedSum::take_total(const Stream& stream) {
   return total;
 }
 
-void ordered_reduce_scatter(const Tensor& shard, std::int64_t elements, OrderedSum& mine,
+int most_partial_sums(std::int64_t leaves) {
+  int most = 0;
+  for (std::int64_t before = 0; before < leaves; ++before)
+    most = std::max(most, std::popcount(static_cast<std::uint64_t>(before)));
+  return most;
+}
+
+std::vector<Shard> equal_shards(std::int64_t elements, int ranks) {
+  std::vector<Shard> shards;
+  for (int rank = 0; rank < ranks; ++rank) shards.push_back(shard_of(elements, rank, ranks));
+  return shards;
+}
+
+void ordered_reduce_scatter(const Tensor& shard, const std::vector<Shard>& shards, OrderedSum& mine,
                             std::int64_t leaves, Communicator& communicator, const Stream& stream) {
-  NodeExchange exchange(elements, leaves, communicator);
+  NodeExchange exchange(shards, leaves, communicator);
   require(mine.nodes() == exchange.nodes(communicator.rank()),
           "an ordered sum over ranks wants each rank's own leaves");
   exchange.receive(mine, stream);
@@ -150,9 +166,10 @@ void ordered_reduce_scatter(const Tensor& shard, std::int64_t elements, OrderedS
 
 void ordered_all_reduce(const Tensor& total, OrderedSum& mine, std::int64_t leaves,
                         Communicator& communicator, const Stream& stream) {
-  const Shard part = shard_of(total.elements(), communicator.rank(), communicator.size());
+  const std::vector<Shard> shards = equal_shards(total.elements(), communicator.size());
+  const Shard& part = shards[static_cast<std::size_t>(communicator.rank())];
   const Tensor own = flat(total).rows(part.first, part.last);
-  ordered_reduce_scatter(own, total.elements(), mine, leaves, communicator, stream);
+  ordered_reduce_scatter(own, shards, mine, leaves, communicator, stream);
   communicator.all_gather(flat(total), own, stream);
 }
 

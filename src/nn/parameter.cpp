@@ -1,5 +1,6 @@
 #include "hybrid_trainer/nn/parameter.h"
 
+#include <algorithm>
 #include <array>
 
 namespace hybrid_trainer {
@@ -30,12 +31,19 @@ Parameter::Parameter(std::string name, const Shape& shape, Role role,
     : name_(std::move(name)),
       shape_(shape),
       role_(role),
-      blocks_(role == Role::kVector ? 1 : shape[0]),
+      blocks_(role == Role::kVector ? std::min<std::int64_t>(1, shape.elements()) : shape[0]),
+      whole_elements_(shape.elements()),
       storage_(std::move(storage)) {}
 
 void Parameter::set_blocks(std::int64_t blocks) {
   require(blocks > 0 && elements() % blocks == 0, "the blocks of a weight must be equal parts");
   blocks_ = blocks;
+}
+
+void Parameter::be_part(std::int64_t first, std::int64_t whole) {
+  require(first >= 0 && first + elements() <= whole, "a part of a weight lies within it");
+  first_element_ = first;
+  whole_elements_ = whole;
 }
 
 void Parameter::compute_in(DType dtype, const Stream& stream) {

@@ -155,6 +155,7 @@ std::string to_json(const RunSummary& summary) {
   if (summary.distributed) {
     out.begin_object("distributed");
     out.number("ranks", summary.distributed->ranks);
+    out.number("zero", summary.distributed->zero);
     out.string("backend", summary.distributed->backend);
     out.number("bytes_sent", summary.distributed->bytes_sent);
     out.end_object();

@@ -15,7 +15,8 @@ Adafactor::Adafactor(const OptimizerConfig& config, std::vector<Parameter*> para
     const auto zeros = [&](std::int64_t count) {
       return Tensor::zeros({count}, DType::kF32, MemoryKind::kOptimizerState, home.stream);
     };
-    slots_.push_back({parameter, zeros(parameter->elements() / columns), zeros(columns)});
+    const std::int64_t rows = columns > 0 ? parameter->elements() / columns : 0;
+    slots_.push_back({parameter, zeros(rows), zeros(columns)});
   }
 }
 

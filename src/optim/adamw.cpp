@@ -70,6 +70,7 @@ void AdamW::update_weight(std::size_t index, float learning_rate, float gradient
   settings.gradient_scale = gradient_scale;
   settings.weight_decay = decay_of(parameter, weight_decay_);
   settings.rounding_key = rounding_key(parameter, steps_);
+  settings.first_element = parameter.first_element();
   const StagedTensor gradient(given, Use::kRead, stream);
   const UpdatedWeight weight(parameter, stream);
   const StagedMoment m(slot.m, home_, stream), v(slot.v, home_, stream);
@@ -109,6 +110,7 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
   require_slots();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
+    if (slot.parameter->elements() == 0) continue;
     const StagedTensor direction(directions[i], Use::kWrite, stream);
     const StagedMoment m(slot.m, home_, stream, Use::kRead), v(slot.v, home_, stream, Use::kRead);
     if (by_blocks_) {

@@ -21,7 +21,8 @@ void Lion::update(const Slot& slot, const Tensor& gradient, float learning_rate,
                                        .beta2 = beta2_,
                                        .weight_decay = decay_of(parameter, weight_decay_),
                                        .gradient_scale = gradient_scale,
-                                       .rounding_key = rounding_key(parameter, steps_)};
+                                       .rounding_key = rounding_key(parameter, steps_),
+                                       .first_element = parameter.first_element()};
   if (slot.scales) {
     kernels::lion_update_8bit(weight.master, slot.m, slot.scales, gradient, weight.compute_copy,
                               settings, stream);

@@ -1,11 +1,14 @@
 #include "hybrid_trainer/optim/make_optimizer.h"
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 #include <ranges>
 
 #include "adafactor.h"
 #include "adamw.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/reductions.h"
 #include "lion.h"
 #include "muon.h"
 #include "optimizer_groups.h"
@@ -82,6 +85,24 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
   }
   if (parts.empty()) make_by_name(config, {}, stream, where);  // for its error
   return std::make_unique<GroupedOptimizer>(std::move(parameters), std::move(parts), where);
+}
+
+std::vector<std::int64_t> cut_units(const OptimizerConfig& config,
+                                    const std::vector<Parameter*>& parameters) {
+  std::vector<std::int64_t> units(parameters.size(), 1);
+  for (const OptimizerGroup& group : optimizer_groups(config, parameters)) {
+    const std::string& name = group.config.name;
+    for (const std::size_t member : group.members) {
+      const Parameter& parameter = *parameters[member];
+      const std::int64_t block =
+          name == "adam_mini" ? parameter.elements() / parameter.blocks() : 1;
+      const bool is_whole = name == "muon" || name == "adafactor";
+      units[member] = is_whole
+                          ? parameter.elements()
+                          : std::min(parameter.elements(), std::lcm(block, kernels::kDotChunk));
+    }
+  }
+  return units;
 }
 
 double update_flops(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,

@@ -34,6 +34,7 @@ void MomentumOptimizer::write_momentum_directions(const std::vector<Tensor>& dir
   require_directions(directions, parameters_);
   require_moments();
   for (std::size_t i = 0; i < moments_.size(); ++i) {
+    if (parameters_[i]->elements() == 0) continue;
     const StagedTensor direction(directions[i], Use::kWrite, stream);
     if (!keeps_momentum_) {
       fill_zero(direction, stream);

@@ -25,7 +25,7 @@ Tensor make_state(const Parameter& parameter, const Stream& home, DType dtype) {
 Moment make_moment(const Parameter& parameter, std::int64_t state_bits, const Stream& home) {
   require(state_bits == 32 || state_bits == 16 || state_bits == 8,
           "optimizer.state_bits must be 8, 16 or 32");
-  if (parameter.elements() < kLeastRoundedElements || state_bits == 32)
+  if (parameter.elements_of_whole() < kLeastRoundedElements || state_bits == 32)
     return {make_state(parameter, home), {}};
   if (state_bits == 16) return {make_state(parameter, home, DType::kBF16), {}};
   const Shape blocks{kernels::quantization_blocks(parameter.elements())};

@@ -46,6 +46,7 @@ constexpr const char* kMayChange[] = {"data.prefetch_depth",
                                       "memory.",
                                       "predict_aware_memory.",
                                       "checkpoint.",
+                                      "distributed.",
                                       "device"};
 
 /// Decided once: the checkpoint's choice stays.

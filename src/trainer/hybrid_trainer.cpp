@@ -10,6 +10,7 @@
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
 #include "src/trainer/config_changes.h"
+#include "src/trainer/state_parts.h"
 #include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
@@ -35,33 +36,32 @@ const HybridTrainerConfig& validated(const HybridTrainerConfig& config) {
 }  // namespace
 
 HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config,
-                             const Stream& stream, std::shared_ptr<MemoryPool> host_pool)
+                             const Stream& stream, std::shared_ptr<MemoryPool> host_pool,
+                             Communicator* ranks)
     : HybridTrainer(
           model, config, stream,
           std::make_shared<MemoryPlaces>(
               config.memory, stream,
               host_pool ? std::move(host_pool)
-                        : make_host_pool(stream.device(), config.memory.host_budget.limit()))) {}
+                        : make_host_pool(stream.device(), config.memory.host_budget.limit())),
+          ranks) {}
 
 HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config,
-                             const Stream& stream, std::shared_ptr<MemoryPlaces> places)
+                             const Stream& stream, std::shared_ptr<MemoryPlaces> places,
+                             Communicator* ranks)
     : config_(validated(config)),
       stretches_(std::make_unique<Stretches>(config_)),
       stream_(stream),
       host_pool_(places->host().pool()),
       monitor_(config.memory.profile, config.device_budget()),
       upload_(std::make_unique<BatchUpload>()),
-      trainable_(
-          std::make_unique<ModelTrainable>(model, config, stream, std::move(places),
-                                           [this](const std::string& text) { tell_mishap(text); })),
+      trainable_(std::make_unique<ModelTrainable>(
+          model, config, stream, std::move(places),
+          [this](const std::string& text) { tell_mishap(text); }, ranks)),
+      writes_checkpoints_(ranks == nullptr || ranks->rank() == 0),
       machine_(*trainable_, machine_setup(config)) {}
 
 HybridTrainer::~HybridTrainer() = default;
-
-void HybridTrainer::join(Communicator& ranks) {
-  require(steps_done_ == 0, "ranks train together from the first step on");
-  trainable_->join(ranks);
-}
 
 const OffloadUse& HybridTrainer::offload_use() const { return trainable_->offload_use(); }
 
@@ -198,6 +198,12 @@ std::string HybridTrainer::save(const std::string& folder) {
     trainable_->save(state);
     machine_.save(state);
     for (auto& [name, tensor] : state.tensors) tensor = wait_for_host(tensor, stream_);
+    if (trainable_->parts())
+      gather_state(state, *trainable_->parts(), Stream(MemoryPool::create("host")));
+    if (!writes_checkpoints_) {
+      trainable_->release_after_save();
+      return "";
+    }
     state.integers["trainer.steps_done"] = steps_done_;
     state.integers["trainer.last_phase"] = static_cast<std::int64_t>(last_phase_);
     state.integers["trainer.roll_backs"] = roll_backs_.count;
@@ -247,7 +253,9 @@ bool HybridTrainer::resume(const std::string& folder,
   return true;
 }
 
-void HybridTrainer::load(const State& state) {
+void HybridTrainer::load(const State& whole) {
+  const WeightParts* const parts = trainable_->parts();
+  const State state = parts ? own_part_of(whole, *parts) : whole;
   steps_done_ = state.integer("trainer.steps_done");
   last_phase_ = static_cast<Phase>(state.integer("trainer.last_phase"));
   trainable_->set_rate_factor(roll_backs_.rate_factor);

@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/distributed/ordered_sum.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
@@ -20,6 +21,11 @@ constexpr std::size_t kEndless = std::size_t{1} << 46;
 class SimulatedTrainable final : public Trainable {
  public:
   explicit SimulatedTrainable(ModelTrainable& model) : model_(model) {}
+  /// While a gradient is computed there are `count` more sums of earlier micro-batches than those
+  /// that are simulated leave, of so many elements each, in the memory of `home`.
+  void hold_partial_sums(int count, std::int64_t elements, const Stream& home) {
+    partials_ = {count, elements, &home};
+  }
   void decide(bool keeps) { keeps_ = keeps; }
 
   void enter_phase(Phase phase) override { model_.enter_phase(phase); }
@@ -33,6 +39,11 @@ class SimulatedTrainable final : public Trainable {
     return --loss_;
   }
   GradientMeasurement wait_for_gradient(const Batch& batch) override {
+    std::vector<Tensor> held;
+    for (int i = 0; i < partials_.count; ++i) {
+      held.push_back(Tensor::empty({partials_.elements}, DType::kF32, MemoryKind::kGradients,
+                                   *partials_.home));
+    }
     model_.wait_for_gradient(batch);
     return {.loss = kLoss, .norm = 1};
   }
@@ -81,7 +92,13 @@ class SimulatedTrainable final : public Trainable {
 
  private:
   static constexpr double kLoss = 1e6;
+  struct PartialSums {
+    int count = 0;
+    std::int64_t elements = 0;
+    const Stream* home = nullptr;
+  };
   ModelTrainable& model_;
+  PartialSums partials_;
   bool keeps_ = true;
   double loss_ = kLoss;
 };
@@ -116,7 +133,7 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
 }
 
 /// Stretches take no more than the rest of the run. From the second micro-batch on, each takes what
-/// the one before took; only the loader's batches grow, which are small beside it and added.
+/// the one before took; the loader's batches grow, and sums of micro-batches, which are added.
 HybridTrainerConfig fewer_micro_batches(HybridTrainerConfig config) {
   constexpr std::int64_t kMost = 3;
   config.stretches.clear();
@@ -150,6 +167,7 @@ class SimulatedRun {
         trainable_(*model_, config_, stream_, places_, [](const std::string&) {}),
         scripted_(trainable_) {
     allocate_data(config.gradient_accumulation.micro_batches);
+    hold_partial_sums(config.gradient_accumulation.micro_batches);
   }
 
   MemoryNeed run(SimulatedPhases phases) {
@@ -166,7 +184,7 @@ class SimulatedRun {
         const bool twice = phase == Phase::kWarmup || DeviceMap(config_.memory).uses("file");
         const int updates = twice ? 2 : 1;
         for (int i = 0; i < updates; ++i) {
-          trainable_.wait_for_gradient(simulated_);
+          scripted_.wait_for_gradient(simulated_);
           trainable_.apply_gradient();
           account(phase);
         }
@@ -205,6 +223,19 @@ class SimulatedRun {
     }
     simulated_ =
         batch.examples(0, config_.data.batch_size * config_.gradient_accumulation.micro_batches);
+  }
+
+  /// Of a step's micro-batches those that are simulated leave fewer sums of earlier ones.
+  void hold_partial_sums(std::int64_t micro_batches) {
+    if (stream_.device().type != DeviceType::kCpu || config_.memory.gradient_bits != 32) return;
+    std::int64_t elements = 0;
+    model_->visit_parameters([&](const Parameter& parameter) {
+      if (parameter.trainable()) elements += parameter.elements();
+    });
+    const int simulated = most_partial_sums(config_.gradient_accumulation.micro_batches);
+    const bool away = config_.memory.gradients == "consume";
+    scripted_.hold_partial_sums(most_partial_sums(micro_batches) - simulated, elements,
+                                away ? places_->overflow() : stream_);
   }
 
   /// Ends a step: what it took belongs to its phase, and what entering that took to the one left.

@@ -1,4 +1,6 @@
 // What a prediction asks of the model: directions, and where the weights go along them.
+#include <numeric>
+
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
@@ -57,6 +59,7 @@ void ModelTrainable::add_weights(const std::vector<Tensor>& to, float kept, floa
 }
 
 double ModelTrainable::wait_for_dot(const Tensor& x, const Tensor& y) {
+  if (step_->parts()) return step_->parts()->wait_for_dot(x, y, stream_);
   const StagedTensor left(x, Use::kRead, stream_), right(y, Use::kRead, stream_);
   return kernels::wait_for_dot(left, right, stream_);
 }
@@ -68,7 +71,7 @@ void ModelTrainable::move_along(const std::vector<Tensor>& directions, double le
         direction(directions[i], Use::kRead, stream_);
     kernels::axpy(master, master, static_cast<float>(length), direction, stream_);
   }
-  step_->refresh_compute_copies();
+  step_->publish_weights();
 }
 
 void ModelTrainable::follow(const std::vector<Tensor>& directions, double length) {
@@ -77,6 +80,14 @@ void ModelTrainable::follow(const std::vector<Tensor>& directions, double length
 
 double ModelTrainable::wait_for_slope(const std::vector<Tensor>& directions) {
   const std::vector<Parameter*>& parameters = step_->parameters();
+  if (step_->parts()) {
+    std::vector<Tensor> gradients;
+    for (const Parameter* parameter : parameters) gradients.push_back(parameter->gradient());
+    double sum = 0;
+    for (const auto& chunks : step_->parts()->wait_for_chunk_dots(gradients, directions, stream_))
+      sum += std::accumulate(chunks.begin(), chunks.end(), 0.0);
+    return sum;
+  }
   std::vector<Tensor> slopes;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Tensor given = parameters[i]->gradient();

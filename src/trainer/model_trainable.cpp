@@ -64,6 +64,7 @@ std::shared_ptr<MemoryPool> staging_of(const HybridTrainerConfig& config,
 
 void copy_from(const Tensor& to, const State& state, const std::string& name,
                const Stream& stream) {
+  if (to.elements() == 0) return;  // of a part that is another rank's
   const Tensor& from = state.tensor(name);
   if (from.shape() != to.shape()) {
     throw DataError(concat("the checkpoint is of another model: ", name, " is ",
@@ -77,7 +78,7 @@ void copy_from(const Tensor& to, const State& state, const std::string& name,
 
 ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& config,
                                const Stream& stream, std::shared_ptr<MemoryPlaces> places,
-                               std::function<void(const std::string&)> tell)
+                               std::function<void(const std::string&)> tell, Communicator* ranks)
     : stream_(stream),
       places_(std::move(places)),
       micro_batches_of_config_(config.gradient_accumulation.micro_batches),
@@ -87,7 +88,7 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       empties_predict_(predicts_backward_ &&
                        config.predict_aware_memory.offload_strategy != "none"),
       tell_(std::move(tell)),
-      step_(std::make_unique<TrainingStep>(model, config, stream, *places_)),
+      step_(std::make_unique<TrainingStep>(model, config, stream, *places_, ranks)),
       stretches_(std::make_unique<Stretches>(config)),
       precision_(precision_of(config), typical_width(model), stream.device()),
       offload_(make_offload_strategy(predict_aware(config),
@@ -102,8 +103,6 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
 
 ModelTrainable::~ModelTrainable() = default;
 
-void ModelTrainable::join(Communicator& ranks) { step_->join(ranks); }
-
 /// Recordings hold the memory of a backward pass, so there is none in Predict, whose few gradients
 /// are those of micro-corrections.
 void ModelTrainable::enter_phase(Phase phase) {
@@ -117,7 +116,7 @@ void ModelTrainable::enter_phase(Phase phase) {
     move_state_out();
   } else {
     is_rounded_ = false;
-    for (Parameter* parameter : step_->parameters()) parameter->recall_master();
+    for (Parameter* parameter : step_->weights()) parameter->recall_master();
   }
   step_->compute_in(*(dtype_ = dtype_here()), !predicts);
   if (predicts) park_masters();
@@ -149,6 +148,8 @@ void ModelTrainable::wait_for_exact_weights() {
   step_->speculation()->wait_for_exact_weights(stream_);
 }
 
+const WeightParts* ModelTrainable::parts() const { return step_->parts(); }
+
 SpeculationUse ModelTrainable::speculation_use() const {
   return step_->speculation() == nullptr ? SpeculationUse{} : step_->speculation()->use();
 }
@@ -169,10 +170,9 @@ void ModelTrainable::move_state_out() {
 void ModelTrainable::park_masters() {
   if (!empties_predict_) return;
   try {
-    for (Parameter* parameter : step_->parameters())
-      parameter->park_master(places_->host(), stream_);
+    for (Parameter* parameter : step_->weights()) parameter->park_master(places_->host(), stream_);
   } catch (const OutOfMemory& error) {
-    for (Parameter* parameter : step_->parameters()) parameter->recall_master();
+    for (Parameter* parameter : step_->weights()) parameter->recall_master();
     tell_(concat("the masters stay where they are: ", error.what()));
   }
   stream_.pool()->trim();
@@ -223,6 +223,7 @@ GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
 void ModelTrainable::apply_gradient() {
   bring_state_back();
   step_->apply_gradient();
+  if (step_->parts()) step_->publish_weights();
   average_.add(step_->parameters(), stream_);
 }
 
@@ -253,13 +254,16 @@ void ModelTrainable::go_to_step() {
 double ModelTrainable::learning_rate() const { return step_->learning_rate(); }
 void ModelTrainable::set_rate_factor(double factor) { step_->set_rate_factor(factor); }
 
-void ModelTrainable::exchange_average() { average_.exchange(step_->parameters(), stream_); }
+void ModelTrainable::exchange_average() {
+  average_.exchange(step_->parameters(), stream_);
+  if (step_->parts()) step_->publish_weights();
+}
 
 void ModelTrainable::save_snapshot() { snapshot_.take(step_->parameters(), stream_); }
 
 void ModelTrainable::restore_snapshot() {
   snapshot_.restore(step_->parameters(), stream_);
-  step_->refresh_compute_copies();
+  step_->publish_weights();
 }
 
 void ModelTrainable::save(State& state) {
@@ -350,7 +354,7 @@ void ModelTrainable::load(const State& state) {
   average_.load(state, parameters, stream_);
   precision_.load(state);
   load_micro_batches(state);
-  step_->refresh_compute_copies();
+  step_->publish_weights();
   if (SpeculativeOptimizer* const speculation = step_->speculation()) {
     step_->compute_in(precision_.of(Phase::kPredict), true);
     speculation->load_late(state, step_->rates_to_come(), stream_);

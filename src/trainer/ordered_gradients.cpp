@@ -1,9 +1,8 @@
 #include "src/trainer/ordered_gradients.h"
 
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
-#include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer {
@@ -19,15 +18,39 @@ std::int64_t padded_elements(const Parameter& parameter) {
 }  // namespace
 
 OrderedGradients::OrderedGradients(const std::vector<Parameter*>& parameters, Communicator& ranks,
-                                   const Stream& stream)
-    : parameters_(parameters), ranks_(ranks), stream_(stream) {
+                                   const WeightParts* parts, const Stream& stream)
+    : LeafGradients(ranks), parameters_(parameters), parts_(parts), stream_(stream) {
   for (const Parameter* parameter : parameters_) {
     first_[parameter] = elements_;
     elements_ += padded_elements(*parameter);
   }
+  if (parts_ == nullptr) return;
+  const std::vector<WeightCut>& cuts = parts_->cuts();
+  for (std::size_t rank = 0; rank + 1 < cuts.size(); ++rank)
+    shards_.push_back({position(cuts[rank]), position(cuts[rank + 1])});
+  const Shard mine = shards_[static_cast<std::size_t>(ranks.rank())];
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    first_[parts_->parameters()[i]] = first_[parameters_[i]] + parts_->mine(i).first - mine.first;
 }
 
-void OrderedGradients::begin_leaf() {
+std::int64_t OrderedGradients::position(const WeightCut& cut) const {
+  return cut.weight == parameters_.size() ? elements_
+                                          : first_.at(parameters_[cut.weight]) + cut.element;
+}
+
+std::vector<std::int64_t> OrderedGradients::leaves_of_rank(std::int64_t leaves, int rank) const {
+  const Shard range = leaves_of(leaves, rank, ranks().size());
+  std::vector<std::int64_t> own;
+  for (std::int64_t leaf = range.first; leaf < range.last; ++leaf) own.push_back(leaf);
+  return own;
+}
+
+std::int64_t OrderedGradients::rounds(std::int64_t leaves) const {
+  return leaves_of(leaves, ranks().rank(), ranks().size()).elements();
+}
+
+void OrderedGradients::begin_leaf(std::optional<std::int64_t> leaf, std::int64_t) {
+  leaf_ = leaf.value();
   values_ = {};
   values_ = Tensor::empty({elements_}, DType::kF32, MemoryKind::kGradients, stream_);
   for (const Parameter* parameter : parameters_) {
@@ -37,40 +60,26 @@ void OrderedGradients::begin_leaf() {
   }
 }
 
-void OrderedGradients::end_leaf(std::int64_t index) {
+/// One rank alone counts what a micro-batch did not write as 0.
+void OrderedGradients::end_leaf() {
+  if (ranks().size() > 1) check_all_got_one(parameters_);
   for (const Parameter* parameter : parameters_) {
-    if (parameter->gradient()) continue;
-    throw Error(ExitCode::kInternal,
-                concat(parameter->name(), " got no gradient in micro-batch ", index,
-                       ": over ranks every trainable weight takes part in each micro-batch"));
+    if (!parameter->has_gradient()) fill_zero(gradient(*parameter), stream_);
   }
-  sum_.add({0, index}, std::exchange(values_, {}), stream_);
+  sum_.add({0, leaf_}, std::exchange(values_, {}), stream_);
 }
 
 void OrderedGradients::reduce(std::int64_t leaves) {
-  if (ranks_.size() == 1) {
+  if (ranks().size() == 1) {
     values_ = sum_.take_total(stream_);
-    return;
+  } else if (parts_ != nullptr) {
+    const Shard& mine = shards_[static_cast<std::size_t>(ranks().rank())];
+    values_ = Tensor::empty({mine.elements()}, DType::kF32, MemoryKind::kGradients, stream_);
+    ordered_reduce_scatter(values_, shards_, sum_, leaves, ranks(), stream_);
+  } else {
+    values_ = Tensor::empty({elements_}, DType::kF32, MemoryKind::kGradients, stream_);
+    ordered_all_reduce(values_, sum_, leaves, ranks(), stream_);
   }
-  values_ = Tensor::empty({elements_}, DType::kF32, MemoryKind::kGradients, stream_);
-  ordered_all_reduce(values_, sum_, leaves, ranks_, stream_);
-}
-
-double OrderedGradients::wait_for_mean_of(const std::vector<Tensor>& losses) const {
-  std::vector<double> mine;
-  for (const Tensor& loss : losses) mine.push_back(kernels::wait_for_value(loss, stream_));
-  double sum = 0;
-  std::size_t count = 0;
-  for (const std::string& theirs :
-       ranks_.host_gather({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof sum})) {
-    require(theirs.size() % sizeof sum == 0, "ranks gather their losses");
-    for (std::size_t at = 0; at < theirs.size(); at += sizeof sum, ++count) {
-      double loss = 0;
-      std::memcpy(&loss, theirs.data() + at, sizeof loss);
-      sum += loss;
-    }
-  }
-  return sum / static_cast<double>(count);
 }
 
 void OrderedGradients::free() {

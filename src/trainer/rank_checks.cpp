@@ -1,5 +1,7 @@
 #include "src/trainer/rank_checks.h"
 
+#include <algorithm>
+
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
@@ -33,6 +35,19 @@ void check_ranks(const HybridTrainerConfig& config, int ranks) {
   refuse(!config.phases.predicts_backward(), "phases.ingredient", "backward");
   refuse(!config.stretches.empty(), "stretches", "none");
   refuse(config.training.cuda_graphs, "training.cuda_graphs", "false");
+  const std::int64_t zero = config.distributed.zero;
+  if (zero > 0) {
+    const auto refuse_parts = [&](bool asked, const std::string& key, const char* want) {
+      if (asked)
+        found.push_back(concat(key, ": does not go with distributed.zero ", zero, "; want ", want));
+    };
+    const auto is_random = [](const PredictionArm& arm) { return arm.predictor == "random"; };
+    refuse_parts(config.phases.predictor == "random" ||
+                     std::any_of(config.phases.arms.begin(), config.phases.arms.end(), is_random),
+                 "phases.predictor random", "another one: a rank would draw its own part alone");
+    refuse_parts(zero == 3 && config.memory.weights != "device", "memory.weights", "device");
+    refuse_parts(zero == 3 && !config.memory.device_map.empty(), "memory.device_map", "none");
+  }
   if (ranks > 1) {
     refuse(config.memory.plan == "auto", "memory.plan",
            "off, and the options that hybrid plan names: each rank would choose its own");

@@ -162,6 +162,7 @@ bool TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
   const bool failed_before = !save_problem_.empty();
   records.sync();
   if (!ranks_.lead()) {
+    trainer.save(run_.checkpoints());
     const bool saved = ranks_.on_first(false);
     save_problem_ = saved ? "" : "rank 0 could not save";
     return saved;
@@ -282,7 +283,8 @@ void TrainingRun::summarise_memory(RunSummary& summary) const {
   summary.host_peak_by_kind = host.peak;
   summary.file_peak_by_kind = places_->file_use().peak;
   if (const Communicator* const ranks = ranks_.communicator())
-    summary.distributed = {ranks->size(), ranks->name(), ranks->use().bytes_sent};
+    summary.distributed = {ranks->size(), config_.distributed.zero, ranks->name(),
+                           ranks->use().bytes_sent};
   if (ranks_.lead())
     summary.savings = simulate_savings(config_, stream_.device(), *settings_.registry);
 }
@@ -299,8 +301,10 @@ RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer
   try {
     const RunEnd end = step_to_end(model, trainer, records);
     const bool finished = end == RunEnd::kFinished;
+    // With zero 3 no rank has the model alone.
+    const bool samples = finished && (ranks_.lead() || config_.distributed.zero == 3);
     finish(finished ? "finished" : "interrupted",
-           finished && ranks_.lead() ? sample_text(model, tokenizer_.get(), stream_) : "");
+           samples ? sample_text(model, tokenizer_.get(), stream_) : "");
     return end;
   } catch (const Error& error) {
     try {
@@ -334,8 +338,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
   const auto made = make_run_model(config_, base, *places_, *settings_.registry);
   LanguageModel& model = *made;
   if (settings_.adapter) read_adapter_weights(*settings_.adapter, model, stream_);
-  HybridTrainer trainer(model, config_, stream_, places_);
-  if (ranks_.communicator() != nullptr) trainer.join(*ranks_.communicator());
+  HybridTrainer trainer(model, config_, stream_, places_, ranks_.communicator());
   std::vector<std::string> early = planned_;  // events from before the console's records exist
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
   const bool resumed = resumes_ && trainer.resume(run_.checkpoints(), config_before_);

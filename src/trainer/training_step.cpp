@@ -2,44 +2,36 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/profile.h"
-#include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/nn/recomputation.h"
 #include "hybrid_trainer/optim/gradient_norm.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/trainer/lone_gradients.h"
+#include "src/trainer/ordered_gradients.h"
 #include "src/trainer/rank_checks.h"
+#include "src/trainer/scattered_gradients.h"
 
 namespace hybrid_trainer {
-namespace {
-
-/// Mean of losses that are (1) f64 each; the last is of `last_share` as much. Blocks.
-double wait_for_mean_of(const std::vector<Tensor>& losses, const Stream& stream,
-                        double last_share = 1) {
-  double sum = 0;
-  for (const Tensor& loss : losses)
-    sum += kernels::wait_for_value(loss, stream) * (&loss == &losses.back() ? last_share : 1);
-  return sum / (static_cast<double>(losses.size()) - 1 + last_share);
-}
-
-}  // namespace
-
 TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
-                           const Stream& stream, MemoryPlaces& places)
+                           const Stream& stream, MemoryPlaces& places, Communicator* ranks)
     : model_(model),
       config_(config),
       stretches_(config),
       stream_(stream),
-      parameters_(trainable_parameters(model)),
+      weights_(trainable_parameters(model)),
       places_(places),
+      ranks_(ranks),
       consumes_(config.memory.gradients == "consume"),
       consumed_(places.overflow(), stream),
       rounded_([this] { speculation_->wait_until_gradients_are_sent(); }),
-      optimizer_(optimizer_of(config)),
       micro_batches_(config.gradient_accumulation.micro_batches) {
-  if (config_.updates_at_once()) immediate_.emplace(parameters_, *optimizer_, stream_);
+  if (ranks_ != nullptr) check_ranks(config_, ranks_->size());
+  const std::int64_t zero = ranks_ == nullptr ? 0 : config_.distributed.zero;
+  if (zero > 0) parts_.emplace(weights_, config_.optimizer, *ranks_, zero == 3, stream_);
+  optimizer_ = optimizer_of(config_);
+  if (config_.updates_at_once()) immediate_.emplace(weights_, *optimizer_, stream_);
+  leaves_ = make_leaf_gradients();
   if (!config_.training.cuda_graphs || stream_.native() == nullptr) return;
   step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
   host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, places.host());
@@ -49,10 +41,10 @@ std::unique_ptr<Optimizer> TrainingStep::optimizer_of(const HybridTrainerConfig&
   const Stream& home = places_.at(config.optimizer_state_home());
   if (config.phases.predicts_backward()) {
     auto optimizer = make_optimizer(
-        config.optimizer, parameters_, stream_, home, config.device_budget(),
+        config.optimizer, parameters(), stream_, home, config.device_budget(),
         config.optimizer_state_home() == "file" ? StateTraffic::kBeside : StateTraffic::kInStep);
     if (config.optimizer.slow_momentum == 0) return optimizer;
-    auto slow = std::make_unique<SlowNesterov>(std::move(optimizer), parameters_,
+    auto slow = std::make_unique<SlowNesterov>(std::move(optimizer), parameters(),
                                                config.optimizer.slow_momentum_steps, home);
     slow_momentum_ = slow.get();
     return slow;
@@ -62,20 +54,31 @@ std::unique_ptr<Optimizer> TrainingStep::optimizer_of(const HybridTrainerConfig&
       .device_side = config.phases.device_side,
       .worker_threads = static_cast<int>(config.phases.worker_threads),
       .gradient_bits = config.memory.gradient_bits};
-  auto optimizer = std::make_unique<SpeculativeOptimizer>(config.optimizer, parameters_, settings,
+  auto optimizer = std::make_unique<SpeculativeOptimizer>(config.optimizer, parameters(), settings,
                                                           stream_, places_.host().pool(), home);
   speculation_ = optimizer.get();
   return optimizer;
 }
 
 TrainingStep::~TrainingStep() {
-  for (Parameter* parameter : parameters_) parameter->leave(sink());
+  for (Parameter* parameter : weights_) {
+    parameter->leave(sink());
+    parameter->leave(*leaves_);
+  }
 }
 
-void TrainingStep::join(Communicator& ranks) {
-  check_ranks(config_, ranks.size());
-  gradients_.free();
-  ordered_.emplace(parameters_, ranks, stream_);
+/// A run without ranks sums its micro-batches as one rank does.
+std::unique_ptr<LeafGradients> TrainingStep::make_leaf_gradients() {
+  if (ranks_ == nullptr) alone_.emplace();
+  Communicator& ranks = ranks_ == nullptr ? *alone_ : *ranks_;
+  if (consumes_) {
+    return std::make_unique<LoneGradients>(weights_, alone_.value(), sink(), places_.overflow(),
+                                           stream_);
+  }
+  if (parts_ && config_.distributed.zero >= 2) {
+    return std::make_unique<ScatteredGradients>(*parts_, config_.distributed.bucket_bytes, stream_);
+  }
+  return std::make_unique<OrderedGradients>(weights_, ranks, parts(), stream_);
 }
 
 void TrainingStep::compute_in(DType dtype, bool records) {
@@ -85,8 +88,9 @@ void TrainingStep::compute_in(DType dtype, bool records) {
   model_.visit_parameters([&](Parameter& parameter) { parameter.compute_in(dtype_, stream_); });
 }
 
-void TrainingStep::refresh_compute_copies() {
-  for (Parameter* parameter : parameters_) parameter->refresh_compute_copy(stream_);
+void TrainingStep::publish_weights() {
+  if (parts_) parts_->gather_masters(config_.distributed.bucket_bytes, stream_);
+  for (Parameter* parameter : weights_) parameter->refresh_compute_copy(stream_);
 }
 
 void TrainingStep::free_gradients() {
@@ -94,14 +98,17 @@ void TrainingStep::free_gradients() {
   gradients_.free();
   if (config_.memory.gradient_bits == 16) rounded_.free();
   consumed_.begin();
-  if (ordered_) ordered_->free();
-  for (Parameter* parameter : parameters_) parameter->leave(consumed_);
+  leaves_->free();
+  for (Parameter* parameter : weights_) {
+    parameter->leave(consumed_);
+    parameter->leave(*leaves_);
+  }
 }
 
 void TrainingStep::allocate_gradients() {
-  if (consumes_ || ordered_) return;
-  if (config_.memory.gradient_bits == 16) return rounded_.allocate(parameters_, stream_);
-  gradients_.allocate(parameters_, stream_);
+  if (consumes_) return;
+  if (config_.memory.gradient_bits == 16) return rounded_.allocate(weights_, stream_);
+  gradients_.allocate(weights_, stream_);
 }
 
 Pass TrainingStep::pass(bool training, std::int64_t first_token) const {
@@ -174,7 +181,7 @@ auto TrainingStep::in_what_fits(const Batch& batch, const Compute& compute) {
       if (immediate_ && immediate_->is_between()) throw;
       const bool elsewhere = error.shortage() && error.shortage()->pool != stream_.pool()->name();
       if (elsewhere && config_.memory.activations == "device") throw;  // smaller ones take as much
-      if (optimizer_->leave_device(stream_)) continue;
+      if (ranks_ == nullptr && optimizer_->leave_device(stream_)) continue;
       if (!wait_and_halve_micro_batches(batch)) throw;
     }
   }
@@ -194,27 +201,11 @@ double TrainingStep::enqueue_and_wait_for_loss(const Batch& batch, std::int64_t 
     ForwardOnlyTape tape(pass(false, 0));
     losses.push_back(model_.forward(batch.examples(first, first + last), 1.0f, tape, stream_));
   }
-  return wait_for_mean_of(losses, stream_, static_cast<double>(last) / static_cast<double>(size));
-}
-
-GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
-  if (batch.size() % micro_batches_of(batch) != 0) {
-    throw ShapeMismatch(concat("a batch of ", batch.size(), " examples does not split into ",
-                               micro_batches(), " micro-batches"));
-  }
-  allocate_gradients();
-  const PendingGradient pending = enqueue_what_fits(batch);
-  for (Parameter* parameter : pending.written) {
-    if (!parameter->gradient()) parameter->gradient_was_replayed();
-  }
-  gradient_norm_ = immediate_ ? immediate_->end() : wait_for_norm(pending.squares, stream_);
-  const double loss = ordered_ ? ordered_->wait_for_mean_of(pending.losses)
-                               : wait_for_mean_of(pending.losses, stream_);
-  return {.loss = loss, .norm = gradient_norm_};
+  return wait_for_mean_of(losses, static_cast<double>(last) / static_cast<double>(size));
 }
 
 PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
-  begin_gradients(parameters_, sink(), micro_batches_of(batch));
+  begin_gradients(weights_, sink(), micro_batches_of(batch));
   const auto enqueue = [this](const Batch& given, const Stream& stream) {
     return enqueue_gradient(given, stream);
   };
@@ -227,7 +218,7 @@ PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
 }
 
 bool TrainingStep::wait_and_halve_micro_batches(const Batch& batch) {
-  if (ordered_) return false;  // others would not, and one rank has the bits of several
+  if (ranks_ != nullptr) return false;  // others would not, and one rank has the bits of several
   const std::int64_t before = micro_batches_of(batch),
                      largest = config_.stretches.empty() ? batch.size()
                                                          : stretches_.all().back().batch.batch_size;
@@ -238,65 +229,6 @@ bool TrainingStep::wait_and_halve_micro_batches(const Batch& batch) {
   stream_.synchronize();  // what the failed attempt enqueued
   stream_.pool()->trim();
   return true;
-}
-
-/// Forward and backward of one micro-batch.
-void TrainingStep::enqueue_micro_batch(const Batch& batch, std::int64_t index,
-                                       PendingGradient& pending, const Stream& stream) {
-  const float scale = 1.0f / static_cast<float>(micro_batches_of(batch));
-  const Batch part = micro_batch(batch, index);
-  const auto tape =
-      make_tape(pass(true, index * part.tokens()), least_rebuild(stream.device()),
-                {places_.at(config_.memory.activations), config_.memory.activation_bits,
-                 config_.memory.activations == "file"},
-                stream_);
-  {
-    const StepPartTimer timer(stream, StepPart::kForward);
-    pending.losses.push_back(model_.forward(part, scale, *tape, stream));
-  }
-  if (immediate_) immediate_->observe_loss(kernels::wait_for_value(pending.losses.back(), stream));
-  const StepPartTimer timer(stream, StepPart::kBackward);
-  model_.backward(part, *tape, stream);
-}
-
-void TrainingStep::measure_gradients(PendingGradient& pending, const Stream& stream) const {
-  const StepPartTimer timer(stream, StepPart::kUpdate);
-  pending.squares = gradient_square_sums(parameters_, stream);
-  std::copy_if(parameters_.begin(), parameters_.end(), std::back_inserter(pending.written),
-               [](const Parameter* parameter) { return parameter->gradient().defined(); });
-}
-
-PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream& stream) {
-  if (ordered_) return enqueue_gradient_of_ranks(batch, stream);
-  consumed_.begin();
-  if (immediate_) {
-    say_slow_share();
-    immediate_->begin(static_cast<float>(learning_rate()));
-  }
-  const std::int64_t parts = micro_batches_of(batch);
-  begin_gradients(parameters_, sink(), parts);
-  PendingGradient pending;
-  for (std::int64_t i = 0; i < parts; ++i) enqueue_micro_batch(batch, i, pending, stream);
-  end_gradients(parameters_, stream);
-  if (!immediate_) measure_gradients(pending, stream);
-  return pending;
-}
-
-PendingGradient TrainingStep::enqueue_gradient_of_ranks(const Batch& batch, const Stream& stream) {
-  const std::int64_t parts = micro_batches_of(batch);
-  const Shard mine = leaves_of(parts, ordered_->ranks().rank(), ordered_->ranks().size());
-  ordered_->free();
-  PendingGradient pending;
-  for (std::int64_t i = mine.first; i < mine.last; ++i) {
-    ordered_->begin_leaf();
-    begin_gradients(parameters_, *ordered_, 1);
-    enqueue_micro_batch(batch, i, pending, stream);
-    end_gradients(parameters_, stream);
-    ordered_->end_leaf(i);
-  }
-  ordered_->reduce(parts);
-  measure_gradients(pending, stream);
-  return pending;
 }
 
 /// What extrapolates while the learning rate is high only adds noise where it falls.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "hybrid_trainer/distributed/single_communicator.h"
 #include "hybrid_trainer/memory/consumed_gradients.h"
 #include "hybrid_trainer/memory/stored_tape.h"
 #include "hybrid_trainer/nn/gradient_sink.h"
@@ -16,8 +17,9 @@
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "src/trainer/gradient_recording.h"
 #include "src/trainer/immediate_updates.h"
-#include "src/trainer/ordered_gradients.h"
+#include "src/trainer/leaf_gradients.h"
 #include "src/trainer/stretches.h"
+#include "src/trainer/weight_parts.h"
 
 namespace hybrid_trainer {
 
@@ -26,19 +28,24 @@ namespace hybrid_trainer {
 /// weights, gradients and optimizer state lie between the calls is its caller's to say.
 class TrainingStep {
  public:
-  /// All must outlive it. Throws OutOfMemory, ConfigError.
+  /// All must outlive it. With `ranks` a batch is that of all ranks, of which each computes its own
+  /// micro-batches; loss and gradient are those of all; each rank has what
+  /// DistributedConfig::zero leaves it, which is a collective. Throws OutOfMemory, ConfigError:
+  /// see check_ranks.
   TrainingStep(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
-               MemoryPlaces& places);
+               MemoryPlaces& places, Communicator* ranks = nullptr);
   ~TrainingStep();
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
-  /// From now on a batch is that of all ranks, of which each computes its own micro-batches; loss
-  /// and gradient are those of all. `ranks` must outlive it. Throws ConfigError: see check_ranks.
-  void join(Communicator& ranks);
-
   /// The trainable ones, in visiting order.
-  const std::vector<Parameter*>& parameters() const { return parameters_; }
+  const std::vector<Parameter*>& weights() const { return weights_; }
+  /// What this rank updates, predicts and saves of each: all of it, or a part of its own.
+  const std::vector<Parameter*>& parameters() const {
+    return parts_ ? parts_->parameters() : weights_;
+  }
+  /// The same; null where that is all.
+  const WeightParts* parts() const { return parts_ ? &*parts_ : nullptr; }
   Optimizer& optimizer() { return *optimizer_; }
   /// The same where the exact state is not on the device, else null.
   SpeculativeOptimizer* speculation() const { return speculation_; }
@@ -48,8 +55,9 @@ class TrainingStep {
   /// Activations and products are of this dtype from now on, and so are the copies of the weights
   /// that they read. `records`: gradients may be recorded and replayed (training.cuda_graphs).
   void compute_in(DType dtype, bool records);
-  /// After the masters have changed.
-  void refresh_compute_copies();
+  /// After the masters of parameters() have changed: brings other ranks' parts to where they are
+  /// whole, and makes the compute copies anew. A collective.
+  void publish_weights();
   void allocate_gradients();  // where they are kept
   void free_gradients();      // and what was recorded of them
 
@@ -83,7 +91,8 @@ class TrainingStep {
 
  private:
   PendingGradient enqueue_gradient(const Batch& batch, const Stream& stream);
-  PendingGradient enqueue_gradient_of_ranks(const Batch& batch, const Stream& stream);
+  PendingGradient enqueue_leaves(const Batch& batch, const Stream& stream);
+  void begin_sinks();
   void enqueue_micro_batch(const Batch& batch, std::int64_t index, PendingGradient& pending,
                            const Stream& stream);
   void measure_gradients(PendingGradient& pending, const Stream& stream) const;
@@ -96,14 +105,19 @@ class TrainingStep {
   bool wait_and_halve_micro_batches(const Batch& batch);
   Pass pass(bool training, std::int64_t first_token) const;
   bool records() const;
+  double wait_for_norm_of(const PendingGradient& pending);
+  /// Of losses that are (1) f64 each; the last is of `last_share` as much. Blocks.
+  double wait_for_mean_of(const std::vector<Tensor>& losses, double last_share = 1) const;
+  /// Whether the micro-batches' gradients are summed as a tree.
+  bool sums_leaves(std::int64_t micro_batches) const;
   GradientSink& sink() {
-    if (ordered_) return *ordered_;
     if (immediate_) return *immediate_;
     if (consumes_) return consumed_;
     if (config_.memory.gradient_bits == 16) return rounded_;
     return gradients_;
   }
   void upload_step_number();
+  std::unique_ptr<LeafGradients> make_leaf_gradients();
   std::unique_ptr<Optimizer> optimizer_of(const HybridTrainerConfig& config);
   double scheduled_rate(std::int64_t steps_done) const;
   double rate_at(std::int64_t steps_done) const;
@@ -114,8 +128,11 @@ class TrainingStep {
   HybridTrainerConfig config_;
   Stretches stretches_;
   const Stream& stream_;
-  std::vector<Parameter*> parameters_;
+  std::vector<Parameter*> weights_;
   MemoryPlaces& places_;
+  Communicator* ranks_;
+  std::optional<SingleCommunicator> alone_;
+  std::optional<WeightParts> parts_;
   bool consumes_;
   ResidentGradients gradients_;
   ConsumedGradients consumed_;
@@ -125,8 +142,8 @@ class TrainingStep {
   SlowNesterov* slow_momentum_ = nullptr;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<ImmediateUpdates> immediate_;
-  std::optional<OrderedGradients> ordered_;  // over ranks
-  Tensor step_words_;                        // of Pass, where gradients are recorded
+  std::unique_ptr<LeafGradients> leaves_;
+  Tensor step_words_;  // of Pass, where gradients are recorded
   Tensor host_step_words_;
   DType dtype_ = DType::kF32;
   bool may_record_ = false;

@@ -28,7 +28,7 @@ train adamw-1 1 --set optimizer.name=adamw
 want=$(digest adamw-1)
 train adamw-3 3 --set optimizer.name=adamw
 same adamw-3
-grep -q '"distributed":{"ranks":3,"backend":"mpi"' adamw-3/summary.json
+grep -q '"distributed":{"ranks":3,"zero":0,"backend":"mpi"' adamw-3/summary.json
 rm -r adamw-3/checkpoints/step-0000000030
 train adamw-3 2 --set optimizer.name=adamw --resume
 same adamw-3

@@ -235,6 +235,7 @@ bool tested_below(const std::string& path) {
          path == "predict_aware_memory.async_restore_lookahead" ||
          path == "data.validation_fraction" ||  // both in fine_tuning_run_test.cpp
          path == "data.layout" || path == "training.cuda_graphs" ||  // in test_cuda
+         path.starts_with("distributed.") ||                         // in zero_test.cpp
          path == "model.family";                                     // in second_family_test.cpp
 }
 

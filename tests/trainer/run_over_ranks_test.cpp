@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
@@ -71,14 +73,64 @@ TEST_F(RunOverRanks, GoesOnWithAnotherNumberOfThem) {
   EXPECT_EQ(newest_checkpoint_digest(run), wanted);
 }
 
+/// Stopped in each phase, on any number of ranks that share anything, and gone on with on another.
+TEST_F(RunOverRanks, GoesOnFromAnyToAny) {
+  HybridTrainerConfig saving = config();
+  saving.model.width = 80;  // matrices of more than one chunk
+  saving.checkpoint.every_steps = 1;
+  saving.checkpoint.keep = 100;
+  const std::int64_t steps = saving.training.steps;
+  train(saving, scratch_ / "one", 1);
+  const std::string wanted = newest_checkpoint_digest(scratch_ / "one");
+  const std::vector<StepRecord> records = records_of(scratch_ / "one");
+  int number = 0;
+  for (const int before : {1, 2, 3, 4}) {
+    for (const std::int64_t zero : {0, 1, 2, 3}) {
+      saving.distributed.zero = zero;
+      const fs::path run = scratch_ / concat("run", before, "-", zero);
+      train(saving, run, before);
+      EXPECT_EQ(newest_checkpoint_digest(run), wanted) << before << " ranks, zero " << zero;
+      for (const int after : {1, 2, 3, 4}) {
+        const Phase phase = kAllPhases[static_cast<std::size_t>(++number) % kPhases];
+        const auto in_phase = [&](const StepRecord& record) {
+          return record.phase == phase && record.step > 12 && record.step < steps;
+        };
+        const auto at = std::find_if(records.begin(), records.end(), in_phase);
+        const std::int64_t last = at == records.end() ? 3 : at->step;
+        const fs::path copy = scratch_ / "copy";
+        copy_up_to(run, copy, last, steps);
+        HybridTrainerConfig other = saving;
+        other.distributed.zero = (zero + number) % 4;
+        other.checkpoint.every_steps = 0;
+        train(other, copy, after, true);
+        EXPECT_EQ(newest_checkpoint_digest(copy), wanted)
+            << before << " ranks, zero " << zero << ", stopped after step " << last << " in "
+            << name_of(phase) << ", then " << after << ", zero " << other.distributed.zero;
+        fs::remove_all(copy);
+      }
+    }
+  }
+}
+
+TEST_F(RunOverRanks, TrainsAdaptersWithTheBitsOfOne) {
+  HybridTrainerConfig adapters = config();
+  adapters.lora.rank = 4;
+  train(adapters, scratch_ / "one", 1);
+  adapters.distributed.zero = 3;
+  train(adapters, scratch_ / "three", 3);
+  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "three"),
+            newest_checkpoint_digest(scratch_ / "one"));
+}
+
 TEST_F(RunOverRanks, TellsInItsSummaryWhatWasSent) {
   run_thread_ranks(2, [&](Communicator& rank) {
     const TrainingRunResult result = train_rank(config(), scratch_ / "run", false, rank);
     ASSERT_TRUE(result.summary.distributed);
     EXPECT_EQ(result.summary.distributed->ranks, 2);
     EXPECT_GT(result.summary.distributed->bytes_sent, 0u);
-    EXPECT_NE(result.summary_json.find("\"distributed\":{\"ranks\":2,\"backend\":\"threads\""),
-              std::string::npos);
+    EXPECT_NE(
+        result.summary_json.find("\"distributed\":{\"ranks\":2,\"zero\":0,\"backend\":\"threads\""),
+        std::string::npos);
   });
 }
 

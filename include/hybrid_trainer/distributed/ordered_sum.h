@@ -25,6 +25,10 @@ struct SumNode {
 /// ⌊log₂M⌋ + 1, of a part at most twice as many.
 std::vector<SumNode> nodes_of(std::int64_t first, std::int64_t last);
 
+/// The most sums of earlier leaves that there are while a leaf is computed, one after the other, of
+/// `leaves`: at most ⌈log₂M⌉.
+int most_partial_sums(std::int64_t leaves);
+
 /// The leaves of a rank where ranks take them contiguously: [r·M/R, (r + 1)·M/R).
 Shard leaves_of(std::int64_t leaves, int rank, int ranks);
 
@@ -46,6 +50,9 @@ class OrderedSum {
   std::vector<Tensor> values_;
 };
 
+/// The shards of all ranks (shard_of), by rank.
+std::vector<Shard> equal_shards(std::int64_t elements, int ranks);
+
 /// `total` becomes the sum of `leaves` leaves, of which each rank has its leaves_of in `mine`; the
 /// bits do not depend on the number of ranks. Each rank sums its shard of the elements, whose nodes
 /// it gets by all_to_all, and sends it to the others. `mine` is used up. Workspace: the shards of
@@ -53,8 +60,9 @@ class OrderedSum {
 void ordered_all_reduce(const Tensor& total, OrderedSum& mine, std::int64_t leaves,
                         Communicator& communicator, const Stream& stream);
 
-/// As ordered_all_reduce, but each rank keeps its shard_of `elements` alone.
-void ordered_reduce_scatter(const Tensor& shard, std::int64_t elements, OrderedSum& mine,
+/// As ordered_all_reduce, but each rank keeps its own of `shards` alone, which follow one another
+/// and cover all elements.
+void ordered_reduce_scatter(const Tensor& shard, const std::vector<Shard>& shards, OrderedSum& mine,
                             std::int64_t leaves, Communicator& communicator, const Stream& stream);
 
 }  // namespace hybrid_trainer

@@ -40,6 +40,10 @@ class Parameter {
   /// has any, else its rows; a vector is one.
   std::int64_t blocks() const { return blocks_; }
   void set_blocks(std::int64_t blocks);
+  /// Makes this the part of a weight of `whole` elements that has `first` of them before it.
+  void be_part(std::int64_t first, std::int64_t whole);
+  std::int64_t first_element() const { return first_element_; }
+  std::int64_t elements_of_whole() const { return whole_elements_; }
   /// A frozen one gets no gradient; optimizer, predictors, snapshot and checkpoints leave it out,
   /// so that whoever freezes it, before a trainer is made of the model, gives it its values again
   /// where the model is made again.
@@ -59,6 +63,7 @@ class Parameter {
   Tensor home_master() const { return storage_->home_master(); }
   /// How the values are held.
   const WeightStorage& storage() const { return *storage_; }
+  WeightStorage& storage() { return *storage_; }
   /// Gives the values another home.
   void set_storage(std::unique_ptr<WeightStorage> storage) { storage_ = std::move(storage); }
   /// In which dtype products read it from now on; vectors stay f32.
@@ -83,6 +88,8 @@ class Parameter {
   void gradient_was_replayed() { contributed_ = expected_; }
   /// The gradient of this step, f32 but where its sink rounds it; undefined where nothing was written, or it was freed.
   Tensor gradient() const;
+  /// Whether anything was written to it in this step, wherever that is by now.
+  bool has_gradient() const { return contributed_ > 0; }
 
  private:
   friend class GradientContribution;
@@ -93,6 +100,7 @@ class Parameter {
   Shape shape_;
   Role role_;
   std::int64_t blocks_;
+  std::int64_t first_element_ = 0, whole_elements_;  // of the weight that this is a part of, or is
   bool trainable_ = true;
   std::unique_ptr<WeightStorage> storage_;
   GradientSink* sink_ = nullptr;

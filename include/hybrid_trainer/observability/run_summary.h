@@ -91,10 +91,11 @@ struct RunSummary {
   std::array<std::size_t, kMemoryKinds> host_peak_by_kind{}, file_peak_by_kind{};
   std::int64_t recommended_micro_batch = 0;  // of the last record; 0 without a budget
   std::vector<MemorySaving> savings;         // by simulation
-  /// Of a run that is one rank of several: how many, by what, and what this one sent, since the
-  /// program began.
+  /// Of a run that is one rank of several: how many, what they share, by what, and what this one
+  /// sent, since the program began.
   struct Distributed {
     std::int64_t ranks = 1;
+    std::int64_t zero = 0;
     std::string backend;  // "mpi", "threads", "single"
     std::uint64_t bytes_sent = 0;
   };

@@ -29,6 +29,11 @@ inline std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                                  const Stream& stream) {
   return make_optimizer(config, std::move(parameters), stream, stream);
 }
+/// Elements at whose multiples each parameter may be cut into parts that are updated apart, with the
+/// bits of an update of the whole; as many as it has where it is updated whole or not at all (Muon's
+/// matrices, Adafactor). Multiples of kernels::kDotChunk otherwise.
+std::vector<std::int64_t> cut_units(const OptimizerConfig& config,
+                                    const std::vector<Parameter*>& parameters);
 /// Operations of the products in one update on the stream's device in the dtype that the parameters
 /// compute in, on average over steps: those that orthogonalise.
 double update_flops(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,

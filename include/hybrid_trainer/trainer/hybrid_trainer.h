@@ -52,23 +52,22 @@ class HybridTrainer {
  public:
   /// `model` and `stream` must outlive the trainer. What Predict offloads goes to `host_pool`, by
   /// default make_host_pool of the stream's device. Throws ConfigError, OutOfMemory.
+  ///
+  /// With `ranks`, which must outlive it, it trains together with the other ranks, which do the
+  /// same: each is given the whole step's batch and computes forward and backward of its own
+  /// micro-batches. Gradients are summed in an order that depends on their number alone, so that
+  /// weights have the same bits on any number of ranks. DistributedConfig::zero says what a rank has
+  /// a part of; all calls but readers are collectives then. Where one rank's call throws, it has to
+  /// abort the others. Throws ConfigError where there are more ranks than micro-batches, or the
+  /// configuration wants what ranks cannot do.
   HybridTrainer(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
-                std::shared_ptr<MemoryPool> host_pool = nullptr);
+                std::shared_ptr<MemoryPool> host_pool = nullptr, Communicator* ranks = nullptr);
   /// The same with places that others use too: a model whose weights were made in one of them is
   /// never on the device as a whole.
   HybridTrainer(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
-                std::shared_ptr<MemoryPlaces> places);
+                std::shared_ptr<MemoryPlaces> places, Communicator* ranks = nullptr);
   ~HybridTrainer();
   HybridTrainer(HybridTrainer&&) = delete;
-
-  /// Trains together with the other ranks, which do the same, from the first step on: each is given
-  /// the whole step's batch and computes forward and backward of its own, contiguous micro-batches.
-  /// Gradients are summed in an order that depends on their number alone, so that all ranks have
-  /// the same weights, with the same bits on any number of ranks; what else a step does, each rank
-  /// does by itself. `ranks` must outlive the trainer. Where one rank's step throws, it has to
-  /// abort the others. Throws ConfigError where there are more ranks than micro-batches, or the
-  /// configuration wants what ranks cannot do.
-  void join(Communicator& ranks);
 
   /// One step of the current phase on one batch, which may be in host memory. Blocks. Where
   /// must_go_back() then, its update was not made and roll_back is due. Throws
@@ -112,7 +111,8 @@ class HybridTrainer {
   }
 
   /// Commits a checkpoint below `folder` (see io/checkpoint.h); returns its path. Old ones that
-  /// could not be removed are a mishap. Throws IoError; training may go on.
+  /// could not be removed are a mishap. Throws IoError; training may go on. Of several ranks number
+  /// 0 writes, and needs host memory for the whole state; others return "".
   std::string save(const std::string& folder);
   /// Resumes from the newest intact checkpoint below `folder`, bit for bit; false if there is none.
   /// The listener is told what was damaged, and each setting that differs from the checkpoint's.
@@ -147,6 +147,7 @@ class HybridTrainer {
   bool told_leak_ = false;
   std::unique_ptr<BatchUpload> upload_;
   std::unique_ptr<ModelTrainable> trainable_;
+  const bool writes_checkpoints_;
   PhaseMachine machine_;
   std::int64_t steps_done_ = 0;
   Phase last_phase_ = Phase::kWarmup;

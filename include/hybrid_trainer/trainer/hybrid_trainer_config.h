@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/data/data_config.h"
+#include "hybrid_trainer/distributed/distributed_config.h"
 #include "hybrid_trainer/io/checkpoint_config.h"
 #include "hybrid_trainer/memory/memory_config.h"
 #include "hybrid_trainer/memory/predict_aware_memory_config.h"
@@ -36,6 +37,7 @@ struct HybridTrainerConfig {
   PhaseConfig phases;
   MixedPrecisionConfig mixed_precision;
   GradientAccumulationConfig gradient_accumulation;
+  DistributedConfig distributed;
   MemoryConfig memory;
   PredictAwareMemoryConfig predict_aware_memory;
   DivergenceConfig divergence;
@@ -56,6 +58,7 @@ struct HybridTrainerConfig {
     visit(Field{"phases", self.phases, "The phase machine: Warmup, Full, Predict, Correct."});
     visit(Field{"mixed_precision", self.mixed_precision, "Precision of each phase."});
     visit(Field{"gradient_accumulation", self.gradient_accumulation, "Micro-batches of one step."});
+    visit(Field{"distributed", self.distributed, "How ranks share a step."});
     visit(Field{"memory", self.memory,
                 "How much memory a run takes, and what it does to take less."});
     visit(Field{"predict_aware_memory", self.predict_aware_memory,
@@ -131,6 +134,7 @@ class HybridTrainerConfigBuilder {
   Self& gradient_accumulation_config(GradientAccumulationConfig value) {
     return config_.gradient_accumulation = value, *this;
   }
+  Self& distributed_config(DistributedConfig value) { return config_.distributed = value, *this; }
   Self& memory_config(MemoryConfig value) { return config_.memory = std::move(value), *this; }
   Self& predict_aware_memory_config(PredictAwareMemoryConfig value) {
     return config_.predict_aware_memory = std::move(value), *this;

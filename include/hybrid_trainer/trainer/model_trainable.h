@@ -21,18 +21,19 @@ namespace hybrid_trainer {
 class Communicator;
 class Stretches;
 class TrainingStep;
+class WeightParts;
 
 /// A LossModel as the phase machine sees it: a training step, in each phase's precision, and what
 /// lies in device memory meanwhile.
 class ModelTrainable final : public Trainable {
  public:
   /// `model`, which moves to where memory.weights says, and `stream` must outlive it; the snapshot
-  /// and what is offloaded go to the places' host memory.
+  /// and what is offloaded go to the places' host memory. `ranks`: see HybridTrainer.
   /// `tell` receives one line for the user when something asked for could not be done. Throws
   /// OutOfMemory, ConfigError.
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
-                 std::shared_ptr<MemoryPlaces> places,
-                 std::function<void(const std::string&)> tell);
+                 std::shared_ptr<MemoryPlaces> places, std::function<void(const std::string&)> tell,
+                 Communicator* ranks = nullptr);
   /// The same with places of its own around the host pool.
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                  std::shared_ptr<MemoryPool> host_pool,
@@ -42,8 +43,6 @@ class ModelTrainable final : public Trainable {
                        std::move(tell)) {}
   ~ModelTrainable() override;
 
-  /// See HybridTrainer::join.
-  void join(Communicator& ranks);
   void enter_phase(Phase phase) override;
   void begin_restore() override;
   double wait_for_loss(const Batch& batch) override {
@@ -86,6 +85,8 @@ class ModelTrainable final : public Trainable {
 
   /// Steps done in all phases, which the schedule and dropout depend on.
   void set_steps_done(std::int64_t steps);
+  /// This rank's parts of the weights; null where it has all of them.
+  const WeightParts* parts() const;
   const PhasePrecision& precision() const { return precision_; }
   const OffloadUse& offload_use() const { return offload_->use(); }
   /// Of late updates; nothing where the exact state is on the device.

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "hybrid_trainer/distributed/communicator.h"
+#include "hybrid_trainer/nn/gradient_sink.h"
+
+namespace hybrid_trainer {
+
+/// The gradient of a step over ranks, of which one alone is a case. The micro-batches' gradients are
+/// leaves of the tree of distributed/ordered_sum.h, summed in its order, so that the bits are the
+/// same on any number of ranks.
+class LeafGradients : public GradientSink {
+ public:
+  explicit LeafGradients(Communicator& ranks) : ranks_(ranks) {}
+  Communicator& ranks() const { return ranks_; }
+  /// Micro-batches of a step of `leaves` that are a rank's, in its order.
+  virtual std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const = 0;
+  /// Micro-batches that every rank computes: more than its own where ranks wait for each other in
+  /// each; those do not count.
+  virtual std::int64_t rounds(std::int64_t leaves) const = 0;
+  /// What is written from now on is of one micro-batch: number `leaf` of `leaves`, or one that does
+  /// not count. Throws OutOfMemory.
+  virtual void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) = 0;
+  /// It is written. Throws Error where a parameter got no gradient, which another rank could not
+  /// know.
+  virtual void end_leaf() = 0;
+  /// gradient() is of the sum over all micro-batches of all ranks from now on. A collective.
+  virtual void reduce(std::int64_t leaves) = 0;
+  /// Forgets what is there.
+  virtual void free() = 0;
+
+  /// Mean of the losses of all ranks' micro-batches, of which `losses` are this rank's, (1) f64
+  /// each, in the order of all. A collective; blocks.
+  double wait_for_mean_of(const std::vector<Tensor>& losses, std::int64_t leaves,
+                          const Stream& stream) const;
+
+ protected:
+  /// See end_leaf.
+  static void check_all_got_one(const std::vector<Parameter*>& parameters);
+
+ private:
+  Communicator& ranks_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,110 @@
+#include "src/trainer/part_storage.h"
+
+#include <array>
+#include <utility>
+
+#include "hybrid_trainer/core/staged_tensor.h"
+
+namespace hybrid_trainer {
+namespace {
+
+Tensor cut(const Tensor& whole, const Shard& part, const Shape& shape) {
+  return whole.view({whole.elements()}).rows(part.first, part.last).view(shape);
+}
+
+class PartInPlace final : public WeightStorage {
+ public:
+  PartInPlace(Parameter& whole, const Shard& part, const Shape& shape)
+      : whole_(whole), part_(part), shape_(shape) {}
+  Tensor acquire(DType dtype, const Stream& stream) override {
+    return cut(whole_.storage().acquire(dtype, stream), part_, shape_);
+  }
+  void release(DType dtype, Use use, const Stream& stream) noexcept override {
+    whole_.storage().release(dtype, use, stream);
+  }
+  Tensor home_master() const override { return cut(whole_.home_master(), part_, shape_); }
+  void compute_in(DType, const Stream&) override {}  // as the whole one does
+  DType compute_dtype() const override { return whole_.compute_dtype(); }
+  void refresh_compute_copy(const Stream&) override {}
+
+ private:
+  Parameter& whole_;
+  Shard part_;
+  Shape shape_;
+};
+
+class GatheredWeight final : public WeightStorage {
+ public:
+  GatheredWeight(const Shape& shape, Parameter& mine, std::vector<Shard> parts, Communicator& ranks)
+      : shape_(shape), mine_(mine), parts_(std::move(parts)), ranks_(ranks) {}
+  Tensor acquire(DType dtype, const Stream& stream) override {
+    Gathered& gathered = gathered_of(dtype);
+    if (gathered.holders == 0) gathered.values = gather(dtype, stream);
+    ++gathered.holders;
+    return gathered.values;
+  }
+  void release(DType dtype, Use, const Stream&) noexcept override {
+    Gathered& gathered = gathered_of(dtype);
+    if (--gathered.holders == 0) gathered.values = {};
+  }
+  Tensor home_master() const override { return {}; }
+  void compute_in(DType dtype, const Stream& stream) override { mine_.compute_in(dtype, stream); }
+  DType compute_dtype() const override { return mine_.compute_dtype(); }
+  void refresh_compute_copy(const Stream& stream) override { mine_.refresh_compute_copy(stream); }
+  void park_master(const Stream& home, const Stream& stream) override {
+    mine_.park_master(home, stream);
+  }
+  void recall_master() override { mine_.recall_master(); }
+
+ private:
+  struct Gathered {
+    Tensor values;
+    int holders = 0;
+  };
+  Gathered& gathered_of(DType dtype) { return gathered_[dtype == DType::kF32 ? 0 : 1]; }
+
+  /// From each rank that has a part of it.
+  Tensor gather(DType dtype, const Stream& stream) const {
+    const Tensor whole = Tensor::empty(shape_, dtype, MemoryKind::kWorkspace, stream);
+    const Tensor flat = whole.view({whole.elements()});
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      const Shard& part = parts_[static_cast<std::size_t>(rank)];
+      if (part.elements() == 0) continue;
+      const Tensor values = flat.rows(part.first, part.last);
+      if (rank == ranks_.rank()) {
+        const Weight own = mine_.acquire(dtype, stream);
+        copy_or_wait(values, own.tensor().view({part.elements()}), stream);
+      }
+      ranks_.broadcast(values, rank, stream);
+    }
+    return whole;
+  }
+
+  Shape shape_;
+  Parameter& mine_;
+  std::vector<Shard> parts_;
+  Communicator& ranks_;
+  std::array<Gathered, 2> gathered_;  // in f32, and the compute copy
+};
+
+}  // namespace
+
+std::unique_ptr<WeightStorage> part_in_place(Parameter& whole, const Shard& part,
+                                             const Shape& shape) {
+  return std::make_unique<PartInPlace>(whole, part, shape);
+}
+
+std::unique_ptr<WeightStorage> part_of_its_own(Parameter& whole, const Shard& part,
+                                               const Shape& shape, const Stream& stream) {
+  const MemoryLabel label(whole.name());
+  const Tensor master = Tensor::empty(shape, DType::kF32, MemoryKind::kParameters, stream);
+  if (part.elements() > 0) copy_or_wait(master, cut(whole.home_master(), part, shape), stream);
+  return std::make_unique<ResidentWeight>(master);
+}
+
+std::unique_ptr<WeightStorage> gathered_weight(const Shape& shape, Parameter& mine,
+                                               std::vector<Shard> parts, Communicator& ranks) {
+  return std::make_unique<GatheredWeight>(shape, mine, std::move(parts), ranks);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "hybrid_trainer/distributed/communicator.h"
+#include "hybrid_trainer/nn/parameter.h"
+
+namespace hybrid_trainer {
+
+/// Elements `part` of a whole weight that lies on this rank, as a weight of `shape`. The whole one,
+/// which must outlive it, owns the memory.
+std::unique_ptr<WeightStorage> part_in_place(Parameter& whole, const Shard& part,
+                                             const Shape& shape);
+
+/// The same in memory of its own, masters and compute copy, with the whole one's values so far.
+std::unique_ptr<WeightStorage> part_of_its_own(Parameter& whole, const Shard& part,
+                                               const Shape& shape, const Stream& stream);
+
+/// A weight of which each rank has its own of `parts`, by rank, in `mine`. To acquire it is a
+/// collective, which brings all parts to this rank until it is released; what changes it then is
+/// lost. It has no masters of its own (home_master). `mine` and `ranks` must outlive it.
+std::unique_ptr<WeightStorage> gathered_weight(const Shape& shape, Parameter& mine,
+                                               std::vector<Shard> parts, Communicator& ranks);
+
+}  // namespace hybrid_trainer

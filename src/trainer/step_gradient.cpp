@@ -1,0 +1,141 @@
+// Forward and backward of a step, over all of its micro-batches.
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+#include <unordered_set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/profile.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/nn/recomputation.h"
+#include "hybrid_trainer/optim/gradient_norm.h"
+#include "src/trainer/training_step.h"
+
+namespace hybrid_trainer {
+
+GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
+  if (batch.size() % micro_batches_of(batch) != 0) {
+    throw ShapeMismatch(concat("a batch of ", batch.size(), " examples does not split into ",
+                               micro_batches(), " micro-batches"));
+  }
+  if (!sums_leaves(micro_batches_of(batch))) allocate_gradients();
+  const PendingGradient pending = enqueue_what_fits(batch);
+  for (Parameter* parameter : pending.written) {
+    if (!parameter->gradient()) parameter->gradient_was_replayed();
+  }
+  gradient_norm_ = immediate_ ? immediate_->end() : wait_for_norm_of(pending);
+  const double loss =
+      ranks_ ? leaves_->wait_for_mean_of(pending.losses, micro_batches_of(batch), stream_)
+             : wait_for_mean_of(pending.losses);
+  return {.loss = loss, .norm = gradient_norm_};
+}
+
+double TrainingStep::wait_for_norm_of(const PendingGradient& pending) {
+  if (!parts_) return wait_for_norm(pending.squares, stream_);
+  std::vector<Tensor> gradients;
+  for (const Parameter* part : parts_->parameters()) gradients.push_back(part->gradient());
+  double sum = 0;
+  for (const auto& chunks : parts_->wait_for_chunk_dots(gradients, gradients, stream_))
+    sum += std::accumulate(chunks.begin(), chunks.end(), 0.0);
+  return std::sqrt(sum);
+}
+
+double TrainingStep::wait_for_mean_of(const std::vector<Tensor>& losses, double last_share) const {
+  double sum = 0;
+  for (const Tensor& loss : losses)
+    sum += kernels::wait_for_value(loss, stream_) * (&loss == &losses.back() ? last_share : 1);
+  return sum / (static_cast<double>(losses.size()) - 1 + last_share);
+}
+
+/// One alone does as several do on a processor, so that it has the same bits, unless gradients are
+/// rounded.
+bool TrainingStep::sums_leaves(std::int64_t micro_batches) const {
+  if (ranks_ != nullptr) return true;
+  return micro_batches > 1 && stream_.device().type == DeviceType::kCpu &&
+         config_.memory.gradient_bits == 32;
+}
+
+/// Forward and backward of one micro-batch.
+void TrainingStep::enqueue_micro_batch(const Batch& batch, std::int64_t index,
+                                       PendingGradient& pending, const Stream& stream) {
+  const float scale = 1.0f / static_cast<float>(micro_batches_of(batch));
+  const Batch part = micro_batch(batch, index);
+  const auto tape =
+      make_tape(pass(true, index * part.tokens()), least_rebuild(stream.device()),
+                {places_.at(config_.memory.activations), config_.memory.activation_bits,
+                 config_.memory.activations == "file"},
+                stream_);
+  {
+    const StepPartTimer timer(stream, StepPart::kForward);
+    pending.losses.push_back(model_.forward(part, scale, *tape, stream));
+  }
+  if (immediate_) immediate_->observe_loss(kernels::wait_for_value(pending.losses.back(), stream));
+  const StepPartTimer timer(stream, StepPart::kBackward);
+  model_.backward(part, *tape, stream);
+}
+
+void TrainingStep::measure_gradients(PendingGradient& pending, const Stream& stream) const {
+  const StepPartTimer timer(stream, StepPart::kUpdate);
+  pending.squares = gradient_square_sums(weights_, stream);
+  std::copy_if(weights_.begin(), weights_.end(), std::back_inserter(pending.written),
+               [](const Parameter* parameter) { return parameter->gradient().defined(); });
+}
+
+void TrainingStep::begin_sinks() {
+  consumed_.begin();
+  if (!immediate_) return;
+  say_slow_share();
+  immediate_->begin(static_cast<float>(learning_rate()));
+}
+
+PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream& stream) {
+  const std::int64_t parts = micro_batches_of(batch);
+  if (sums_leaves(parts)) return enqueue_leaves(batch, stream);
+  leaves_->free();
+  begin_sinks();
+  begin_gradients(weights_, sink(), parts);
+  PendingGradient pending;
+  for (std::int64_t i = 0; i < parts; ++i) enqueue_micro_batch(batch, i, pending, stream);
+  end_gradients(weights_, stream);
+  if (!immediate_) measure_gradients(pending, stream);
+  return pending;
+}
+
+PendingGradient TrainingStep::enqueue_leaves(const Batch& batch, const Stream& stream) {
+  const std::int64_t leaves = micro_batches_of(batch);
+  const std::vector<std::int64_t> mine = leaves_->leaves_of_rank(leaves, leaves_->ranks().rank());
+  gradients_.free();
+  leaves_->free();
+  begin_sinks();
+  PendingGradient pending;
+  std::unordered_set<Parameter*> written;
+  for (std::int64_t round = 0; round < leaves_->rounds(leaves); ++round) {
+    const bool counts = round < static_cast<std::int64_t>(mine.size());
+    const std::int64_t leaf = counts ? mine[static_cast<std::size_t>(round)] : mine.back();
+    leaves_->begin_leaf(counts ? std::optional(leaf) : std::nullopt, leaves);
+    begin_gradients(weights_, *leaves_, 1);
+    enqueue_micro_batch(batch, leaf, pending, stream);
+    if (!counts) pending.losses.pop_back();
+    end_gradients(weights_, stream);
+    leaves_->end_leaf();
+    std::copy_if(weights_.begin(), weights_.end(), std::inserter(written, written.end()),
+                 [](const Parameter* weight) { return weight->has_gradient(); });
+  }
+  leaves_->reduce(leaves);
+  for (Parameter* weight : written) {
+    if (!weight->has_gradient()) weight->gradient_was_replayed();
+  }
+  if (!parts_) {
+    if (!immediate_) measure_gradients(pending, stream);
+    return pending;
+  }
+  for (Parameter* part : parts_->parameters()) {
+    if (part->elements() == 0) continue;
+    part->begin_gradient(*leaves_, 1);
+    part->gradient_was_replayed();
+  }
+  return pending;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,189 @@
+#include <functional>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/trainer/rank_outcome.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// A model with matrices of more than one chunk, so that parts end within weights.
+HybridTrainerConfig cut_config(const std::string& optimizer, std::int64_t micro_batches) {
+  HybridTrainerConfig config = rank_config(optimizer, micro_batches);
+  config.model.width = 80;
+  return config;
+}
+
+void expect_bits_of_one(HybridTrainerConfig config, const std::vector<int>& ranks,
+                        const std::vector<std::int64_t>& stages, const std::string& what) {
+  const RankOutcome alone = train_alone(config);
+  for (const int count : ranks) {
+    for (const std::int64_t zero : stages) {
+      config.distributed.zero = zero;
+      for (const RankOutcome& one : train_ranks(config, count)) {
+        expect_same(one, alone, concat(what, ", ", count, " ranks, zero ", zero));
+        EXPECT_EQ(one.bytes_sent > 0, count > 1);
+      }
+    }
+  }
+}
+
+class ZeroWithOptimizer : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ZeroWithOptimizer, HasTheBitsOfOneRank) {
+  const std::vector<Phase> phases = train_alone(cut_config(GetParam(), 4)).phases;
+  for (const Phase phase : kAllPhases)
+    EXPECT_TRUE(std::count(phases.begin(), phases.end(), phase)) << name_of(phase);
+  for (const std::int64_t micro_batches : {4, 7})
+    expect_bits_of_one(cut_config(GetParam(), micro_batches), {1, 2, 3, 4}, {0, 1, 2, 3},
+                       GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ZeroWithOptimizer, ::testing::Values("adamw", "muon"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Zero, HasTheBitsOfOneRankWithOtherOptimizersToo) {
+  for (const char* const optimizer : {"lion", "sgd", "adam_mini", "adafactor"})
+    expect_bits_of_one(cut_config(optimizer, 5), {3}, {0, 1, 2, 3}, optimizer);
+}
+
+struct Change {
+  const char* name;
+  std::function<void(HybridTrainerConfig&)> make;
+};
+
+/// Whatever else a run may be asked for goes with parts of weights.
+TEST(Zero, HasTheBitsOfOneRankWithOtherSettingsToo) {
+  const std::vector<Change> changes{
+      {"bf16", [](auto& c) { c.mixed_precision.warmup = c.mixed_precision.full = "bf16"; }},
+      {"8-bit state", [](auto& c) { c.optimizer.state_bits = 8; }},
+      {"16-bit state", [](auto& c) { c.optimizer.state_bits = 16; }},
+      {"slow momentum", [](auto& c) { c.optimizer.slow_momentum = 0.5; }},
+      {"a mean of the weights", [](auto& c) { c.training.average_weights = 4; }},
+      {"state on the host", [](auto& c) { c.memory.optimizer_state = "host"; }},
+      {"state in a file", [](auto& c) { c.memory.optimizer_state = "file"; }},
+      {"recomputation", [](auto& c) { c.memory.recompute = 1; }},
+      {"activations on the host", [](auto& c) { c.memory.activations = "host"; }},
+      {"offload to the host",
+       [](auto& c) { c.predict_aware_memory.offload_strategy = "pinned_cpu_offload"; }},
+      {"state compressed in Predict",
+       [](auto& c) { c.predict_aware_memory.offload_strategy = "compress_in_place"; }},
+      {"linear", [](auto& c) { c.phases.predictor = "linear"; }},
+      {"two_timescale", [](auto& c) { c.phases.predictor = "two_timescale"; }},
+      {"merged", [](auto& c) { c.phases.predictor = "merged"; }},
+      {"small buckets", [](auto& c) { c.distributed.bucket_bytes = 4096; }},
+      {"groups", [](auto& c) { c.optimizer.groups = {{.match = "vector", .name = "sgd"}}; }},
+  };
+  for (const Change& change : changes) {
+    HybridTrainerConfig config = cut_config("adamw", 5);
+    change.make(config);
+    expect_bits_of_one(config, {3}, {1, 2, 3}, change.name);
+  }
+}
+
+/// Of each rank after two steps: what lies on the device, and what the second one sent.
+struct RankCost {
+  MemoryUse memory;
+  std::uint64_t bytes_sent = 0, calls = 0;
+};
+
+std::vector<RankCost> costs_of(const HybridTrainerConfig& config, int ranks) {
+  std::vector<RankCost> costs(static_cast<std::size_t>(ranks));
+  run_thread_ranks(ranks, [&](Communicator& rank) {
+    const Stream stream{MemoryPool::create("device")};
+    const auto model = make_model(config.model, 1, stream);
+    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &rank);
+    trainer.step(step_batch(config, 0, stream));
+    const CommunicationUse before = rank.use();
+    stream.pool()->reset_peaks();
+    trainer.step(step_batch(config, 1, stream));
+    costs[static_cast<std::size_t>(rank.rank())] = {stream.pool()->use(),
+                                                    rank.use().bytes_sent - before.bytes_sent,
+                                                    rank.use().calls - before.calls};
+  });
+  return costs;
+}
+
+std::size_t bytes_of_weights(const HybridTrainerConfig& config) {
+  const Stream stream{MemoryPool::create("device")};
+  return static_cast<std::size_t>(make_model(config.model, 1, stream)->parameter_count()) *
+         sizeof(float);
+}
+
+TEST(Zero, LeavesARankItsShareOfStateGradientsAndWeights) {
+  constexpr int kRanks = 4;
+  HybridTrainerConfig config = cut_config("adamw", 4);
+  config.model.layers = 8;
+  config.mixed_precision.warmup = "fp32";
+  config.distributed.bucket_bytes = 1 << 16;
+  const double weights = static_cast<double>(bytes_of_weights(config));
+  const auto share = [&](std::int64_t zero, MemoryKind kind) {
+    config.distributed.zero = zero;
+    double most = 0;
+    for (const RankCost& cost : costs_of(config, kRanks))
+      most = std::max(most, static_cast<double>(cost.memory.peak[static_cast<std::size_t>(kind)]));
+    return most / weights;
+  };
+  EXPECT_NEAR(share(0, MemoryKind::kOptimizerState), 2, 0.05);
+  EXPECT_NEAR(share(1, MemoryKind::kOptimizerState), 2.0 / kRanks, 0.05);
+  EXPECT_NEAR(share(2, MemoryKind::kOptimizerState), 2.0 / kRanks, 0.05);
+  EXPECT_GT(share(1, MemoryKind::kGradients), 1);
+  EXPECT_LT(share(2, MemoryKind::kGradients),
+            3.0 / kRanks + 0.1);  // two sums, and what was received
+  EXPECT_NEAR(share(2, MemoryKind::kParameters), 1, 0.05);
+  EXPECT_NEAR(share(3, MemoryKind::kParameters), 1.0 / kRanks, 0.05);
+}
+
+/// Elements that each rank sends in a step of M micro-batches: the sums of its micro-batches but for
+/// its own part, and its part to the others.
+TEST(Zero, SendsWhatItsStageSays) {
+  constexpr double kRanks = 2, kMicroBatches = 4;
+  HybridTrainerConfig config = cut_config("adamw", 4);
+  config.model.layers = 4;
+  const double weights = static_cast<double>(bytes_of_weights(config));
+  const double others = weights * (kRanks - 1) / kRanks;
+  const std::vector<double> wanted{2 * others, 2 * others,
+                                   kMicroBatches / kRanks * others + others};
+  for (std::int64_t zero = 0; zero < 3; ++zero) {
+    config.distributed.zero = zero;
+    for (const RankCost& cost : costs_of(config, 2)) {
+      EXPECT_NEAR(static_cast<double>(cost.bytes_sent) / wanted[static_cast<std::size_t>(zero)], 1,
+                  0.02)
+          << "zero " << zero;
+    }
+  }
+}
+
+TEST(Zero, SendsBucketsOfTheSizeThatIsAskedFor) {
+  HybridTrainerConfig config = cut_config("adamw", 2);
+  config.distributed.zero = 2;
+  config.distributed.bucket_bytes = 1 << 22;
+  const RankCost large = costs_of(config, 2).front();
+  config.distributed.bucket_bytes = 4096;
+  const RankCost small = costs_of(config, 2).front();
+  EXPECT_GT(small.calls, large.calls);
+  EXPECT_LT(small.memory.peak[static_cast<std::size_t>(MemoryKind::kGradients)],
+            large.memory.peak[static_cast<std::size_t>(MemoryKind::kGradients)]);
+}
+
+TEST(Zero, RefusesWhatDoesNotGoWithPartsOfWeights) {
+  const auto expect_refused = [](std::int64_t zero, const char* key, const auto& change) {
+    HybridTrainerConfig config = rank_config("adamw", 2);
+    config.distributed.zero = zero;
+    change(config);
+    try {
+      train_ranks(config, 2);
+      ADD_FAILURE() << key << " was not refused";
+    } catch (const ConfigError& error) {
+      ASSERT_EQ(error.problems().size(), 1u);
+      EXPECT_TRUE(
+          error.problems()[0].starts_with(concat(key, ": does not go with distributed.zero")))
+          << error.problems()[0];
+    }
+  };
+  expect_refused(1, "phases.predictor random", [](auto& c) { c.phases.predictor = "random"; });
+  expect_refused(3, "memory.weights", [](auto& c) { c.memory.weights = "host"; });
+  expect_refused(3, "memory.device_map", [](auto& c) { c.memory.device_map = "h.*=host"; });
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
