@@ -1,6 +1,8 @@
 #include "src/trainer/run_ranks.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/io/checksum.h"
@@ -34,15 +36,29 @@ std::vector<std::string> RunRanks::gather(const std::string& mine) const {
   return ranks_ == nullptr ? std::vector{mine} : ranks_->host_gather(mine);
 }
 
+/// A rank of the job before this one may still be ending when its launcher has ended.
+static RunDirectory open_when_free(const std::string& folder) {
+  constexpr std::chrono::milliseconds kLongest{15000}, kPause{50};
+  for (const auto end = std::chrono::steady_clock::now() + kLongest;;) {
+    try {
+      return {folder, RunMode::kResume};
+    } catch (const InUse&) {
+      if (std::chrono::steady_clock::now() > end) throw;
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+}
+
 RunDirectory RunRanks::open(const std::string& run, RunMode mode) const {
   if (ranks_ == nullptr) return {run, mode};
   if (lead()) {
-    RunDirectory directory(run, mode);
+    RunDirectory directory =
+        mode == RunMode::kResume ? open_when_free(run) : RunDirectory(run, mode);
     ranks_->barrier();
     return directory;
   }
   ranks_->barrier();
-  return {concat(run, "/ranks/", ranks_->rank()), RunMode::kResume};
+  return open_when_free(concat(run, "/ranks/", ranks_->rank()));
 }
 
 std::ostream& RunRanks::console(std::ostream& console, const RunPaths& own) {
