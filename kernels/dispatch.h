@@ -1,6 +1,7 @@
 #pragma once
 
 #include "hybrid_trainer/core/profile.h"
+#include "hybrid_trainer/core/progress.h"
 #include "kernels/check.h"
 
 namespace hybrid_trainer::kernels {
@@ -13,6 +14,7 @@ namespace hybrid_trainer::kernels {
 /// workspace it needs and runs nothing: on_cuda in its launches, on_cpu where it allocates.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
 void dispatch_with_workspace(const KernelCall& call, Work work, const Arguments&... arguments) {
+  count_progress();
   const KernelTimer timer(call.stream, work);
   if (call.device.type == DeviceType::kCpu) return on_cpu(arguments..., call.stream);
 #if defined(HT_WITH_CUDA)

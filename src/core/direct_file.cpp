@@ -9,6 +9,7 @@
 #include <string>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/progress.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -46,12 +47,14 @@ DirectFile::~DirectFile() {
 
 bool DirectFile::read(void* to, off_t at, std::size_t bytes) const {
   return in_pieces(bytes, "read", [&](std::size_t offset, std::size_t size) {
+    count_progress();
     return pread(file_, static_cast<char*>(to) + offset, size, at + static_cast<off_t>(offset));
   });
 }
 
 bool DirectFile::write(const void* from, off_t at, std::size_t bytes) const {
   return in_pieces(bytes, "write", [&](std::size_t offset, std::size_t size) {
+    count_progress();
     return pwrite(file_, static_cast<const char*>(from) + offset, size,
                   at + static_cast<off_t>(offset));
   });

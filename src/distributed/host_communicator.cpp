@@ -53,13 +53,20 @@ std::vector<CollectiveCall> HostCommunicator::exchange(
     received.push_back({peer, &calls[i], sizeof calls[i]});
   }
   try {
-    wait_for_transfer(sent, received);
+    enter_and_wait(sent, received);
   } catch (const RankLost& error) {
     throw RankLost(concat(error.what(), "; rank ", rank_, " was in ",
                           text_of(for_each[static_cast<std::size_t>(rank_)])));
   }
   ++use_.calls;
   return calls;
+}
+
+void HostCommunicator::enter_and_wait(std::span<const OutgoingBytes> sent,
+                                      std::span<const IncomingBytes> received) {
+  ++entered_;
+  wait_for_transfer(sent, received);
+  ++left_;
 }
 
 /// For collectives whose ranks all give the same counts.
@@ -80,7 +87,7 @@ void HostCommunicator::wait_for_data(const std::vector<OutgoingBytes>& sent,
     if (message.bytes > 0 && !is_me(message.peer)) in.push_back(message);
   }
   for (const OutgoingBytes& message : out) use_.bytes_sent += message.bytes;
-  wait_for_transfer(out, in);
+  enter_and_wait(out, in);
 }
 
 void HostCommunicator::scatter_and_reduce(const Tensor& shard, const Tensor& values,
@@ -196,7 +203,7 @@ void HostCommunicator::send(const Tensor& values, int peer, const Stream&) {
   check_peer(peer);
   const CollectiveCall call{Operation::kSend, values.dtype(), 0, values.elements(), 0};
   const OutgoingBytes head{peer, &call, sizeof call};
-  wait_for_transfer({&head, 1}, {});
+  enter_and_wait({&head, 1}, {});
   wait_for_data({{peer, values.raw(), values.bytes()}}, {});
 }
 
@@ -205,7 +212,7 @@ void HostCommunicator::receive(const Tensor& values, int peer, const Stream&) {
   check_peer(peer);
   CollectiveCall got;
   const IncomingBytes head{peer, &got, sizeof got};
-  wait_for_transfer({}, {&head, 1});
+  enter_and_wait({}, {&head, 1});
   check_expected({Operation::kSend, values.dtype(), 0, values.elements(), 0}, rank_, got, peer);
   wait_for_data({}, {{peer, values.raw(), values.bytes()}});
 }

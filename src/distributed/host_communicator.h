@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <span>
 
 #include "hybrid_trainer/distributed/communicator.h"
@@ -39,6 +40,7 @@ class HostCommunicator : public Communicator {
   void receive(const Tensor& values, int peer, const Stream& stream) final;
   std::vector<std::string> host_gather(std::string_view bytes) final;
   const CommunicationUse& use() const final { return use_; }
+  RankProgress call_progress() const final { return {0, entered_, left_}; }
 
  protected:
   /// Sends and receives all of them, in any order of peers, but each peer's in the order given;
@@ -49,6 +51,7 @@ class HostCommunicator : public Communicator {
  private:
   std::vector<CollectiveCall> exchange(const std::vector<CollectiveCall>& for_each);
   void agree(Operation operation, const Tensor& values, std::int64_t detail);
+  void enter_and_wait(std::span<const OutgoingBytes> sent, std::span<const IncomingBytes> received);
   void wait_for_data(const std::vector<OutgoingBytes>& sent,
                      const std::vector<IncomingBytes>& received);
   void scatter_and_reduce(const Tensor& shard, const Tensor& values, Reduction reduction,
@@ -60,6 +63,7 @@ class HostCommunicator : public Communicator {
   int rank_, size_;
   std::uint64_t collectives_ = 0;
   CommunicationUse use_;
+  std::atomic<std::uint64_t> entered_ = 0, left_ = 0;  // waits for messages
 };
 
 }  // namespace hybrid_trainer

@@ -18,8 +18,10 @@ class MpiCommunicator final : public HostCommunicator {
   const char* name() const override { return "mpi"; }
 
   void abort(const std::string& reason) override {
-    const std::string line = concat("rank ", rank(), " on ", thread_->host(), " gave up: ", reason);
-    std::fprintf(stderr, "%s\n", line.c_str());
+    if (!reason.empty()) {
+      std::fprintf(stderr, "%s\n",
+                   concat("rank ", rank(), " on ", thread_->host(), " gave up: ", reason).c_str());
+    }
     thread_->abort_and_exit(static_cast<int>(RankLost::kExitCode));
   }
 

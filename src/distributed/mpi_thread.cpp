@@ -5,13 +5,15 @@
 #include <chrono>
 #include <filesystem>
 
+#include "hybrid_trainer/core/progress.h"
+
 namespace hybrid_trainer {
 namespace {
 
 using namespace std::chrono_literals;
 
-/// MPI counts bytes in an int.
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+/// MPI counts bytes in an int; and on a slow link each piece is progress.
+constexpr std::size_t kMostBytes = std::size_t{1} << 26;
 constexpr int kYields = 50;
 constexpr auto kSleep = 50us;
 
@@ -123,6 +125,7 @@ void MpiThread::wait_until_done() {
   const auto is_done = [&](void*& request) {
     int done = 0;
     check(engine_->is_done(&request, &done), "MPI_Test");
+    if (done != 0) count_progress();
     return done != 0;
   };
   for (int polls = 0; !requests_.empty(); ++polls) {

@@ -5,12 +5,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/progress.h"
 
 namespace hybrid_trainer {
 namespace {
+
+/// So that progress is seen on a slow disk.
+constexpr std::size_t kMostBytesAtOnce = std::size_t{64} << 20;
 
 /// Raises the limit on open files: the default of 1024 is less than a large corpus has shards.
 void allow_more_open_files() {
@@ -45,7 +50,9 @@ void InputFile::read_at(void* to, std::size_t bytes, std::size_t offset) const {
   char* next = static_cast<char*>(to);
   const std::size_t end = offset + bytes;
   while (offset < end) {
-    const ssize_t got = ::pread(file_.number(), next, end - offset, static_cast<off_t>(offset));
+    count_progress();
+    const std::size_t most = std::min(end - offset, kMostBytesAtOnce);
+    const ssize_t got = ::pread(file_.number(), next, most, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw IoError(system_problem(path_, "reading failed"));
     if (got == 0) {

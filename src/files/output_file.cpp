@@ -3,14 +3,19 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/files/folder.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
+
+/// So that progress is seen on a slow disk.
+static constexpr std::size_t kMostBytesAtOnce = std::size_t{64} << 20;
 
 OutputFile::OutputFile(fs::path path)
     : path_(std::move(path)),
@@ -21,7 +26,8 @@ OutputFile::OutputFile(fs::path path)
 void OutputFile::write(const void* data, std::size_t bytes) {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t wrote = ::write(file_.number(), next, bytes);
+    count_progress();
+    const ssize_t wrote = ::write(file_.number(), next, std::min(bytes, kMostBytesAtOnce));
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) throw IoError(system_problem(path_, "writing failed"));
     next += wrote;

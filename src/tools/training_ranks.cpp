@@ -5,11 +5,18 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/progress.h"
+#include "hybrid_trainer/distributed/rank_watch.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
+#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/io/checkpoint.h"
+#include "hybrid_trainer/io/run_directory.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -29,6 +36,61 @@ void leave_it_to_rank_0(const Interruption& interruption) {
 std::string host_name() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+/// What a resumed run goes on from, in words.
+std::string way_on(const RunPaths& run) {
+  try {
+    const FoundCheckpoint found = find_newest_checkpoint(run.checkpoints());
+    if (found.checkpoint)
+      return concat("the newest good checkpoint is ", found.checkpoint->path,
+                    ", from which --resume goes on");
+  } catch (const Error&) {  // all are damaged
+  }
+  return "there is no good checkpoint, and --resume begins anew";
+}
+
+/// Of a run that cannot write its own any more.
+void write_summary_of_loss(const RunPaths& run, int ranks, const std::string& line) {
+  JsonWriter out;
+  out.begin_object();
+  out.string("end", "failed");
+  out.begin_object("distributed");
+  out.number("ranks", ranks);
+  out.string("lost_rank", line);
+  out.end_object();
+  out.end_object();
+  replace_file(run.summary(), out.text());
+}
+
+/// Nothing here waits for what the trainer holds.
+void tell_of_loss(const TrainingRunSettings& settings, const std::string& line, bool speaks) {
+  const RunPaths run{settings.run.string()};
+  const int rank = settings.ranks->rank();
+  const std::string text = speaks ? concat(line, "; ", way_on(run)) : line;
+  if (speaks) std::cerr << concat("error: ", text, "\n") << std::flush;
+  try {
+    if (speaks) write_summary_of_loss(run, settings.ranks->size(), line);
+    std::ofstream(rank == 0 ? run.root + "/log.txt" : concat(run.root, "/ranks/", rank, "/log.txt"),
+                  std::ios::app)
+        << text << '\n';
+  } catch (const Error& error) {
+    std::cerr << concat("error: ", error.what(), "\n") << std::flush;
+  }
+}
+
+RankWatchSettings watch_settings(const TrainingRunSettings& settings) {
+  RankWatchSettings watch;
+  watch.limits.no_progress =
+      std::chrono::seconds(settings.config.distributed.collective_timeout_seconds);
+  watch.progress = [&] {
+    RankProgress progress = settings.ranks->call_progress();
+    progress.work = progress_so_far();
+    return progress;
+  };
+  watch.tell = [&](const std::string& line, bool speaks) { tell_of_loss(settings, line, speaks); };
+  watch.end = [&] { settings.ranks->abort(""); };
+  return watch;
 }
 
 [[noreturn]] void become_mpirun(const std::vector<std::string>& arguments) {
@@ -82,7 +144,8 @@ TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::
 
 int TrainingRanks::run_as_rank(const TrainingRunSettings& settings,
                                const Interruption& interruption,
-                               const std::function<int(const TrainingRunResult&)>& report) const {
+                               const std::function<int(const TrainingRunResult&)>& report,
+                               std::optional<RankWatch>& watch) const {
   Communicator& ranks = *settings.ranks;
   try {
     const TrainingRunResult result = run_training(settings, std::cerr);
@@ -92,6 +155,7 @@ int TrainingRanks::run_as_rank(const TrainingRunSettings& settings,
   } catch (const std::exception& error) {
     if (ranks.rank() == 0) throw;
     leave_it_to_rank_0(interruption);
+    watch.reset();
     ranks.abort(error.what());
     throw;
   }
@@ -107,7 +171,9 @@ int TrainingRanks::run(TrainingRunSettings settings,
   settings.ranks = ranks.get();
   const std::vector<std::string> hosts = ranks->host_gather(host_name());
   settings.local_ranks = static_cast<int>(std::ranges::count(hosts, host_name()));
-  return run_as_rank(settings, interruption, report);
+  std::optional<RankWatch> watch;
+  if (ranks->size() > 1) watch.emplace(*ranks, watch_settings(settings));
+  return run_as_rank(settings, interruption, report, watch);
 }
 
 }  // namespace hybrid_trainer

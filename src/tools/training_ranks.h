@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hybrid_trainer/distributed/launched_rank.h"
+#include "hybrid_trainer/distributed/rank_watch.h"
 #include "hybrid_trainer/trainer/training_run.h"
 
 namespace hybrid_trainer {
@@ -28,7 +29,8 @@ class TrainingRanks {
 
  private:
   int run_as_rank(const TrainingRunSettings& settings, const Interruption& interruption,
-                  const std::function<int(const TrainingRunResult&)>& report) const;
+                  const std::function<int(const TrainingRunResult&)>& report,
+                  std::optional<RankWatch>& watch) const;
 
   std::optional<LaunchedRank> launched_;
   bool alone_ = false;  // --ranks 1

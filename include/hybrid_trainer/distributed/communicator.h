@@ -7,6 +7,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/distributed/lost_rank.h"
 
 namespace hybrid_trainer {
 
@@ -80,12 +81,14 @@ class Communicator {
   virtual void receive(const Tensor& values, int peer, const Stream& stream) = 0;
   /// The bytes that each rank gave, by rank; they may differ in length. Blocks.
   virtual std::vector<std::string> host_gather(std::string_view bytes) = 0;
-  /// Ends the job for all ranks, because of `reason`, which they are told: other ranks as threads
+  /// Ends the job for all ranks, because of `reason`, which they are told unless it is empty: other ranks as threads
   /// throw RankLost; with Open MPI all processes end with RankLost's code, and this does not
   /// return.
   virtual void abort(const std::string& reason) = 0;
 
   virtual const CommunicationUse& use() const = 0;
+  /// Collectives, sends and receives that were entered and left; any thread may ask.
+  virtual RankProgress call_progress() const { return {}; }
 };
 
 }  // namespace hybrid_trainer

@@ -8,6 +8,7 @@ namespace hybrid_trainer {
 struct DistributedConfig {
   std::int64_t zero = 0;
   std::int64_t bucket_bytes = 4 << 20;
+  std::int64_t collective_timeout_seconds = 30;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -19,6 +20,10 @@ struct DistributedConfig {
                 "With zero 2 and 3 gradients are sent when there are this many bytes of them; with "
                 "1 and 2 updated weights by as many.",
                 Range::between(4096, std::int64_t{1} << 32)});
+    visit(Field{"collective_timeout_seconds", self.collective_timeout_seconds,
+                "After this long without progress, while others wait for it, a rank counts as lost "
+                "and the job ends.",
+                Range::between(1, 86400)});
   }
   bool operator==(const DistributedConfig&) const = default;
 };

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "hybrid_trainer/distributed/communicator.h"
+#include "hybrid_trainer/distributed/lost_rank.h"
+
+namespace hybrid_trainer {
+
+/// What ranks are watched by, and what is done when one is lost.
+struct RankWatchSettings {
+  LostRankLimits limits;
+  /// What this rank has done; asked in the watch's thread.
+  std::function<RankProgress()> progress;
+  /// On every rank that is left, in the watch's thread: `line` says which one is lost and why. One
+  /// of them `speaks` for all: the first that is left.
+  std::function<void(const std::string& line, bool speaks)> tell;
+  /// Ends the job, after that; by the rank that speaks, and later by the others, if they still are.
+  std::function<void()> end;
+};
+
+/// Watches the ranks of a job beside what they send each other: each has a thread with one TCP
+/// connection to rank 0, over which signs of life go both ways; rank 0 decides who is lost
+/// (find_lost_rank), and the others whether rank 0 is. It takes no lock of the trainer's, so that it
+/// sees a rank that is stuck anywhere. Connections carry a number that rank 0 drew; others are
+/// closed.
+class RankWatch {
+ public:
+  /// A collective. Throws DeviceError where rank 0 cannot be reached.
+  RankWatch(Communicator& ranks, RankWatchSettings settings);
+  /// Says that this rank ends in order.
+  ~RankWatch();
+  RankWatch(const RankWatch&) = delete;
+  RankWatch& operator=(const RankWatch&) = delete;
+
+ private:
+  class Channel;
+  std::unique_ptr<Channel> channel_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,81 @@
+#include "hybrid_trainer/distributed/lost_rank.h"
+
+#include <gtest/gtest.h>
+
+namespace hybrid_trainer {
+namespace {
+
+using std::chrono::seconds;
+
+/// Three ranks of which nothing is wrong at `now_`.
+class LostRanks : public ::testing::Test {
+ protected:
+  LostRanks() : ranks_(3) {
+    for (WatchedRank& rank : ranks_) hear(rank, {5, 2, 2}, now_);
+  }
+  std::optional<LostRank> found() const { return find_lost_rank(ranks_, limits_, now_); }
+  void expect(int rank, const std::string& reason) const {
+    const auto lost = found();
+    ASSERT_TRUE(lost);
+    EXPECT_EQ(lost->rank, rank);
+    EXPECT_NE(lost->reason.find(reason), std::string::npos) << lost->reason;
+  }
+  /// All are heard again, with what they have done by then.
+  void beat(seconds later, const std::vector<RankProgress>& progress) {
+    now_ += later;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) hear(ranks_[i], progress[i], now_);
+  }
+
+  LostRankLimits limits_;
+  Clock::time_point now_ = Clock::now();
+  std::vector<WatchedRank> ranks_;
+};
+
+TEST_F(LostRanks, AreNoneWhileAllAreHeard) {
+  EXPECT_FALSE(found());
+  now_ += seconds(9);
+  EXPECT_FALSE(found());
+}
+
+TEST_F(LostRanks, AreThoseWhoseConnectionEnded) {
+  ranks_[1].has_gone = true;
+  expect(1, "its connection ended");
+  ranks_[1].has_finished = true;
+  EXPECT_FALSE(found());
+}
+
+TEST_F(LostRanks, AreThoseThatAreSilent) {
+  now_ += seconds(11);
+  for (const std::size_t i : {0, 1}) hear(ranks_[i], {6, 2, 2}, now_);
+  expect(2, "no sign of life for 10 s");
+}
+
+TEST_F(LostRanks, AreStuckWhileOthersWaitForThem) {
+  beat(seconds(1), {{5, 3, 2}, {5, 2, 2}, {5, 3, 2}});
+  beat(seconds(29), {{5, 3, 2}, {5, 2, 2}, {5, 3, 2}});
+  EXPECT_FALSE(found());
+  beat(seconds(3), {{5, 3, 2}, {5, 2, 2}, {5, 3, 2}});
+  expect(1, "no progress for 30 s");
+}
+
+TEST_F(LostRanks, AreNotThoseThatComputeForLong) {
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    beat(seconds(1), {{5, 3, 2}, {6 + i, 2, 2}, {5, 3, 2}});
+    EXPECT_FALSE(found()) << i;
+  }
+}
+
+TEST_F(LostRanks, AreNoneWhereNobodyWaits) {
+  beat(seconds(50), {{5, 2, 2}, {5, 2, 2}, {5, 2, 2}});
+  beat(seconds(50), {{5, 2, 2}, {5, 2, 2}, {5, 2, 2}});
+  EXPECT_FALSE(found());
+}
+
+TEST_F(LostRanks, AreThoseBehindWhereAllWait) {
+  beat(seconds(1), {{5, 4, 3}, {5, 4, 3}, {5, 3, 2}});
+  beat(seconds(31), {{5, 4, 3}, {5, 4, 3}, {5, 3, 2}});
+  expect(2, "in its collective 3, and all ranks wait");
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
