@@ -59,7 +59,10 @@ class RankWatch::Channel {
       begin_accept();
     }
     addresses = ranks.host_gather(addresses).front();
-    if (rank_ > 0) add(connect_to(addresses, nonce_, context_)).peer = 0;
+    if (rank_ == 0) return;
+    SideConnection& to_first = add(connect_to(addresses, nonce_, context_));
+    to_first.peer = 0;
+    to_first.send({.rank = rank_});  // so that it knows whose connection this is
   }
 
   void begin_accept() {
