@@ -14,9 +14,6 @@
 namespace hybrid_trainer {
 namespace {
 
-/// So that progress is seen on a slow disk.
-constexpr std::size_t kMostBytesAtOnce = std::size_t{64} << 20;
-
 /// Raises the limit on open files: the default of 1024 is less than a large corpus has shards.
 void allow_more_open_files() {
   rlimit limit{};

@@ -14,9 +14,6 @@
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
 
-/// So that progress is seen on a slow disk.
-static constexpr std::size_t kMostBytesAtOnce = std::size_t{64} << 20;
-
 OutputFile::OutputFile(fs::path path)
     : path_(std::move(path)),
       file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {

@@ -172,6 +172,43 @@ BytesPerParameter bytes_as_simulated(const MemoryNeed& need, double parameters) 
           each(MemoryKind::kMasterWeights) + each(MemoryKind::kOptimizerState)};
 }
 
+/// Whether this version trains so: over ranks on processors.
+bool trains_so(const Asked& asked, const HybridTrainerConfig& config, Device device) {
+  constexpr std::int64_t kMostRanks = 64;  // each is simulated
+  const DeviceSplit& split = asked.split;
+  return split.tensor == 1 && split.pipeline == 1 && asked.bytes_per_parameter.empty() &&
+         device.type == DeviceType::kCpu &&
+         split.devices <= std::min(kMostRanks, config.gradient_accumulation.micro_batches);
+}
+
+/// On several processors, as `hybrid train --ranks N` takes them.
+int plan_ranks(const Asked& asked, HybridTrainerConfig config,
+               const std::optional<std::size_t>& budget) {
+  const DeviceSplit& split = asked.split;
+  if (split.zero > 0) config.distributed.zero = split.zero;
+  const MemoryNeed need = simulate_ranks(config, static_cast<int>(split.devices));
+  const bool fits = !budget || need.device_bytes <= *budget;
+  if (asked.json) {
+    std::cout << json::serialize(
+                     json::object{{"fits", fits},
+                                  {"on_paper", false},
+                                  {"devices", split.devices},
+                                  {"zero", config.distributed.zero},
+                                  {"phases", phases_of(need)},
+                                  {"device_peak_bytes", need.device_bytes},
+                                  {"host_peak_bytes", need.host_bytes},
+                                  {"missing_bytes", fits ? 0 : need.device_bytes - *budget}})
+              << "\n";
+  } else {
+    std::printf("%s: `hybrid train --ranks %lld --set distributed.zero=%d`\n", split.text().c_str(),
+                static_cast<long long>(split.devices), static_cast<int>(config.distributed.zero));
+    std::printf("a rank takes      %s%s\n", units::bytes(need.device_bytes).c_str(),
+                !budget ? "" : ((fits ? " of " : ", more than ") + units::bytes(*budget)).c_str());
+    print_phases(need);
+  }
+  return static_cast<int>(fits ? ExitCode::kSuccess : ExitCode::kMemory);
+}
+
 /// On several devices: a calculation alone.
 int plan_split(const Asked& asked, const HybridTrainerConfig& config, Device device,
                const std::optional<std::size_t>& budget) {
@@ -213,7 +250,10 @@ int plan_split(const Asked& asked, const HybridTrainerConfig& config, Device dev
                                   {"ways_to_fit", ways}})
               << "\n";
   } else {
-    std::printf("on paper: %s; this version trains on one\n", split.text().c_str());
+    std::printf(
+        "on paper: %s; this version trains on one, or over ranks on processors, of which there are "
+        "at most as many as gradient_accumulation.micro_batches\n",
+        split.text().c_str());
     std::printf("each holds        %s of the model's state at %s bytes a parameter\n",
                 units::bytes(whole(state)).c_str(), brief(each.sum()).c_str());
     std::printf("                  and up to %s of activations\n",
@@ -256,7 +296,7 @@ int plan_command(const std::vector<std::string>& arguments) {
   add("apply", po::value(&asked.apply)->value_name("FILE"),
       "Write the configuration with the chosen options to FILE.");
   add("devices", po::value(&asked.split.devices)->value_name("N"),
-      "On paper: what each of N devices would hold.");
+      "What each of N ranks takes, or, where this version does not train so, would hold on paper.");
   add("zero", po::value(&asked.split.zero)->value_name("Z"), "With --devices: ZeRO stage, 0 to 3.");
   add("tensor", po::value(&asked.split.tensor)->value_name("N"),
       "With --devices: devices that share each layer.");
@@ -290,6 +330,8 @@ int plan_command(const std::vector<std::string>& arguments) {
       split.zero > 3)
     throw UsageError(
         "plan: want --devices, --tensor and --pipeline of 1 to 1048576, --zero 0 to 3");
+  if (split.devices > 1 && trains_so(asked, config, device))
+    return plan_ranks(asked, config, budgets.device);
   if (split.devices > 1) return plan_split(asked, config, device, budgets.device);
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
   const MemoryPlan plan = plan_memory(config, device, budgets, rates);

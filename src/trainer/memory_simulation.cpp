@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/distributed/absent_communicator.h"
 #include "hybrid_trainer/distributed/ordered_sum.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/phases/phase_machine.h"
@@ -134,9 +135,10 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
 
 /// Stretches take no more than the rest of the run. From the second micro-batch on, each takes what
 /// the one before took; the loader's batches grow, and sums of micro-batches, which are added.
-HybridTrainerConfig fewer_micro_batches(HybridTrainerConfig config) {
+HybridTrainerConfig fewer_micro_batches(HybridTrainerConfig config, const SimulatedRank& rank) {
   constexpr std::int64_t kMost = 3;
   config.stretches.clear();
+  if (rank.ranks > 1) return config;  // of which each has few
   config.gradient_accumulation.micro_batches =
       std::min(config.gradient_accumulation.micro_batches, kMost);
   return config;
@@ -158,13 +160,17 @@ void include_larger(MemoryNeed& need, const MemoryNeed& other) {
 /// A run without its data and its files.
 class SimulatedRun {
  public:
-  SimulatedRun(const HybridTrainerConfig& config, Device device, const ModelRegistry& registry)
-      : config_(fewer_micro_batches(config)),
+  SimulatedRun(const HybridTrainerConfig& config, Device device, const ModelRegistry& registry,
+               const SimulatedRank& rank)
+      : config_(fewer_micro_batches(config, rank)),
+        others_(rank.rank, rank.ranks),
         stream_(endless(make_device_pool({device.type, device.index, true}))),
         host_(make_host_pool(stream_.device(), config.memory.host_budget.limit())),
         places_(std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool())),
         model_(make_run_model(config_, {}, *places_, registry)),
-        trainable_(*model_, config_, stream_, places_, [](const std::string&) {}),
+        trainable_(
+            *model_, config_, stream_, places_, [](const std::string&) {},
+            rank.ranks > 1 ? &others_ : nullptr),
         scripted_(trainable_) {
     allocate_data(config.gradient_accumulation.micro_batches);
     hold_partial_sums(config.gradient_accumulation.micro_batches);
@@ -282,6 +288,7 @@ class SimulatedRun {
   }
 
   HybridTrainerConfig config_;
+  AbsentCommunicator others_;
   Stream stream_;
   Stream host_;
   std::shared_ptr<MemoryPlaces> places_;
@@ -298,14 +305,22 @@ class SimulatedRun {
 }  // namespace
 
 MemoryNeed simulate_memory(const HybridTrainerConfig& config, Device device, SimulatedPhases phases,
-                           const ModelRegistry& registry) {
-  MemoryNeed need = SimulatedRun(config, device, registry).run(phases);
+                           const ModelRegistry& registry, SimulatedRank rank) {
+  MemoryNeed need = SimulatedRun(config, device, registry, rank).run(phases);
   for (const StretchConfig& stretch : config.stretches) {
     if (!stretch.precision) continue;
     HybridTrainerConfig other = config;
     other.mixed_precision.warmup = other.mixed_precision.full = *stretch.precision;
-    include_larger(need, SimulatedRun(other, device, registry).run(phases));
+    include_larger(need, SimulatedRun(other, device, registry, rank).run(phases));
   }
+  return need;
+}
+
+MemoryNeed simulate_ranks(const HybridTrainerConfig& config, int ranks, SimulatedPhases phases,
+                          const ModelRegistry& registry) {
+  MemoryNeed need;
+  for (int rank = 0; rank < ranks; ++rank)
+    include_larger(need, simulate_memory(config, {}, phases, registry, {rank, ranks}));
   return need;
 }
 

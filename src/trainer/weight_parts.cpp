@@ -159,6 +159,7 @@ std::vector<std::vector<double>> WeightParts::wait_for_chunk_dots(const std::vec
                                                                   const Stream& stream) const {
   std::string sums;
   for (std::size_t i = 0; i < x.size(); ++i) append_chunk_dots(sums, x[i], y[i], stream);
+  if (stream.device().simulated) return {};
   const std::vector<std::string> all = ranks_.host_gather(sums);
   std::vector<std::size_t> at(all.size());
   std::vector<std::vector<double>> by_weight(x.size());

@@ -33,7 +33,7 @@ struct SomeWeights {
   std::vector<Parameter*> weights;
 };
 
-OptimizerConfig optimizer(const char* name) {
+OptimizerConfig optimizer_named(const char* name) {
   OptimizerConfig config;
   config.name = name;
   return config;
@@ -47,7 +47,7 @@ class WeightPartsTest : public ::testing::Test {
 
 TEST_F(WeightPartsTest, AreCutWhereTheirOptimizerAllowsAndCoverAll) {
   for (const char* const name : {"adamw", "muon", "adam_mini", "adafactor", "lion", "sgd"}) {
-    const std::vector<std::int64_t> units = cut_units(optimizer(name), weights_);
+    const std::vector<std::int64_t> units = cut_units(optimizer_named(name), weights_);
     for (const int ranks : {1, 2, 3, 4, 7, 50}) {
       const std::vector<WeightCut> cuts = cut_weights(weights_, units, ranks);
       ASSERT_EQ(cuts.size(), static_cast<std::size_t>(ranks) + 1);
@@ -64,7 +64,7 @@ TEST_F(WeightPartsTest, AreCutWhereTheirOptimizerAllowsAndCoverAll) {
 }
 
 TEST_F(WeightPartsTest, OfElementwiseUpdatesAreNearlyEqual) {
-  const auto cuts = cut_weights(weights_, cut_units(optimizer("adamw"), weights_), 3);
+  const auto cuts = cut_weights(weights_, cut_units(optimizer_named("adamw"), weights_), 3);
   std::vector<std::int64_t> first;
   std::int64_t all = 0;
   for (const Parameter* weight : weights_) {
@@ -80,7 +80,7 @@ TEST_F(WeightPartsTest, OfElementwiseUpdatesAreNearlyEqual) {
 }
 
 TEST_F(WeightPartsTest, MatricesOfMuonStayWhole) {
-  const auto units = cut_units(optimizer("muon"), weights_);
+  const auto units = cut_units(optimizer_named("muon"), weights_);
   EXPECT_EQ(units[1], weights_[1]->elements());
   EXPECT_EQ(units[3], weights_[3]->elements());
   EXPECT_EQ(units[0], kernels::kDotChunk);  // AdamW's
@@ -90,7 +90,7 @@ TEST_F(WeightPartsTest, ChangesOfOnesOwnReachAllRanks) {
   for (const bool apart : {false, true}) {
     run_thread_ranks(3, [&](Communicator& ranks) {
       SomeWeights here;
-      WeightParts parts(here.weights, optimizer("adamw"), ranks, apart, here.stream);
+      WeightParts parts(here.weights, optimizer_named("adamw"), ranks, apart, here.stream);
       for (const Parameter* part : parts.parameters()) {
         const Tensor master = part->home_master();
         for (std::int64_t i = 0; i < master.elements(); ++i)
@@ -119,7 +119,7 @@ TEST_F(WeightPartsTest, SumsOverRanksAreThoseOfOne) {
         kernels::wait_for_dot(weight->home_master(), weight->home_master(), some_.stream));
   run_thread_ranks(4, [&](Communicator& ranks) {
     SomeWeights here;
-    const WeightParts parts(here.weights, optimizer("lion"), ranks, false, here.stream);
+    const WeightParts parts(here.weights, optimizer_named("lion"), ranks, false, here.stream);
     std::vector<Tensor> own;
     for (const Parameter* part : parts.parameters()) own.push_back(part->home_master());
     const auto chunks = parts.wait_for_chunk_dots(own, own, here.stream);

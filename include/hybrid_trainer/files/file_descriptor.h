@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <utility>
 
 namespace hybrid_trainer {
+
+/// Read or written by one call, so that progress is seen on a slow disk.
+inline constexpr std::size_t kMostBytesAtOnce = std::size_t{64} << 20;
 
 /// Owner of an open file.
 class FileDescriptor {

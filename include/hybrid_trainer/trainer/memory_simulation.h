@@ -31,6 +31,11 @@ enum class SimulatedPhases {
   kUpdates,  // Warmup, Full and Correct: quicker, and without what predicting takes
 };
 
+/// One of several ranks on processors, which share a run as config.distributed says; alone, none.
+struct SimulatedRank {
+  int rank = 0, ranks = 1;
+};
+
 /// Goes through a run of the config's model with the same calls, on a simulated `device` that has
 /// no memory and runs nothing: updates in each phase's precision, and a Predict phase as long as the
 /// config allows, which is kept and which is reverted. `device` is cpu or cuda; in a build without
@@ -39,6 +44,12 @@ enum class SimulatedPhases {
 /// context, libraries, and what checkpoints and the final sample take of the host.
 MemoryNeed simulate_memory(const HybridTrainerConfig& config, Device device,
                            SimulatedPhases phases = SimulatedPhases::kAll,
-                           const ModelRegistry& registry = model_families());
+                           const ModelRegistry& registry = model_families(),
+                           SimulatedRank rank = {});
+
+/// The most of each that any of several ranks takes.
+MemoryNeed simulate_ranks(const HybridTrainerConfig& config, int ranks,
+                          SimulatedPhases phases = SimulatedPhases::kAll,
+                          const ModelRegistry& registry = model_families());
 
 }  // namespace hybrid_trainer
