@@ -76,7 +76,7 @@ std::int64_t RunRanks::of_first(std::int64_t here) const {
   return std::stoll(gather(std::to_string(here)).front());
 }
 
-void RunRanks::check_same(const std::vector<RankFact>& facts) const {
+std::optional<std::string> RunRanks::first_difference(const std::vector<RankFact>& facts) const {
   std::string mine;
   for (const auto& [name, value] : facts) mine += value + kFactEnd;
   const std::vector<std::string> all = gather(mine);
@@ -84,23 +84,43 @@ void RunRanks::check_same(const std::vector<RankFact>& facts) const {
     for (std::size_t i = 0; i < facts.size(); ++i) {
       const std::string first = value_in(all.front(), i), other = value_in(all[rank], i);
       if (first == other) continue;
-      throw UsageError(concat("rank ", rank, " differs from rank 0 in ", facts[i].first, ": ",
-                              shown(other, first), ", want ", shown(first, other)));
+      return concat("rank ", rank, " differs from rank 0 in ", facts[i].first, ": ",
+                    shown(other, first), ", want ", shown(first, other));
     }
   }
+  return {};
+}
+
+void RunRanks::check_same(const std::vector<RankFact>& facts) const {
+  if (const auto difference = first_difference(facts)) throw UsageError(*difference);
+}
+
+static std::vector<RankFact> weights_after(std::int64_t steps_done, LossModel& model,
+                                           const Stream& stream) {
+  Checksum weights;
+  model.visit_parameters([&](Parameter& parameter) {
+    if (!parameter.trainable()) return;
+    const Weight master = parameter.acquire_master(stream);
+    const Tensor values = wait_for_host(master, stream);
+    weights.add(values.raw(), values.bytes());
+  });
+  return {{"the step that it goes on from", concat(steps_done)},
+          {"the checksum of its weights", weights.text()}};
 }
 
 void RunRanks::check_same_start(std::int64_t steps_done, LossModel& model,
                                 const Stream& stream) const {
+  if (are_several()) check_same(weights_after(steps_done, model, stream));
+}
+
+void RunRanks::check_same_weights(std::int64_t steps_done, LossModel& model,
+                                  const Stream& stream) const {
   if (!are_several()) return;
-  Checksum weights;
-  model.visit_parameters([&](Parameter& parameter) {
-    if (!parameter.trainable()) return;
-    const Tensor values = wait_for_host(parameter.acquire_master(stream), stream);
-    weights.add(values.raw(), values.bytes());
-  });
-  check_same({{"the step that it goes on from", concat(steps_done)},
-              {"the checksum of its weights", weights.text()}});
+  if (const auto difference = first_difference(weights_after(steps_done, model, stream))) {
+    throw RankLost(concat("after step ", steps_done, " ", *difference,
+                          ": memory or processor of one of them has failed; --resume goes on from "
+                          "the checkpoint before"));
+  }
 }
 
 void check_same_run_of(const RunRanks& ranks, const HybridTrainerConfig& config,

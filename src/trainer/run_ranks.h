@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fstream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,8 +41,11 @@ class RunRanks {
   /// The same where ranks begin after different steps, or with different weights. A collective;
   /// blocks.
   void check_same_start(std::int64_t steps_done, LossModel& model, const Stream& stream) const;
+  /// Throws RankLost where ranks that should have the same weights do not. The same.
+  void check_same_weights(std::int64_t steps_done, LossModel& model, const Stream& stream) const;
 
  private:
+  std::optional<std::string> first_difference(const std::vector<RankFact>& facts) const;
   std::vector<std::string> gather(const std::string& mine) const;
 
   Communicator* ranks_;

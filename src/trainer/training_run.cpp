@@ -265,7 +265,10 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
     if (settings_.on_step) settings_.on_step(record);
     save_is_due |= save_every > 0 && record.step % save_every == 0;
     const bool is_good = !goes_back || trainer.is_healthy();  // to go back to
-    if (!save_is_due || !is_good || !save(trainer, records)) continue;
+    if (!save_is_due || !is_good) continue;
+    if (config_.distributed.zero < 3)
+      ranks_.check_same_weights(trainer.steps_done(), model, stream_);
+    if (!save(trainer, records)) continue;
     save_is_due = false;
     saved_at = record.step;
   }

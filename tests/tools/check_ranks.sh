@@ -20,18 +20,26 @@ same() {
   echo "$1: the bits of one rank"
 }
 
+# Each number of ranks meets each stage, alone or after a resume on another.
 train muon-1 1 --set optimizer.name=muon
 want=$(digest muon-1)
-train muon-2 2 --set optimizer.name=muon
+train muon-2 2 --set optimizer.name=muon --set distributed.zero=3
 same muon-2
+train muon-4 4 --set optimizer.name=muon --set distributed.zero=1
+same muon-4
 train adamw-1 1 --set optimizer.name=adamw
 want=$(digest adamw-1)
-train adamw-3 3 --set optimizer.name=adamw
+train adamw-2 2 --set optimizer.name=adamw
+same adamw-2
+train adamw-3 3 --set optimizer.name=adamw --set distributed.zero=2
 same adamw-3
-grep -q '"distributed":{"ranks":3,"zero":0,"backend":"mpi"' adamw-3/summary.json
-rm -r adamw-3/checkpoints/step-0000000030
-train adamw-3 2 --set optimizer.name=adamw --resume
-same adamw-3
+grep -q '"distributed":{"ranks":3,"zero":2,"backend":"mpi"' adamw-3/summary.json
+for next in "2 1" "4 3" "3 0" "1 2" "4 2" "3 1"; do
+  read -r ranks zero <<<"$next"
+  rm -r adamw-3/checkpoints/step-0000000030
+  train adamw-3 "$ranks" --set optimizer.name=adamw --set "distributed.zero=$zero" --resume
+  same adamw-3
+done
 
 code=0
 "$hybrid" train --preset tiny --data data --run refused --ranks 3 --set gradient_accumulation.micro_batches=2 2>refused.log || code=$?

@@ -5,6 +5,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "src/trainer/run_ranks.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
@@ -148,6 +150,27 @@ TEST_F(RunOverRanks, RefusesRanksThatDiffer) {
     EXPECT_NE(message.find("rank 1 differs from rank 0 in the configuration"), message.npos)
         << message;
     EXPECT_NE(message.find("seed"), message.npos) << message;
+  }
+}
+
+TEST(RunRanks, NameTheOneWhoseWeightsAreOthers) {
+  try {
+    run_thread_ranks(3, [](Communicator& communicator) {
+      const Stream stream{MemoryPool::create("device")};
+      const auto model = make_model(tiny_config().model, 1, stream);
+      const RunRanks ranks(&communicator);
+      ranks.check_same_weights(4, *model, stream);
+      model->visit_parameters([&](Parameter& parameter) {
+        if (communicator.rank() == 2 && parameter.name() == "wpe.weight")
+          parameter.home_master().data<float>()[3] += 1e-6f;
+      });
+      ranks.check_same_weights(5, *model, stream);
+    });
+    FAIL() << "a changed weight was not seen";
+  } catch (const RankLost& error) {
+    const std::string message = error.what();
+    EXPECT_TRUE(message.starts_with("after step 5 rank 2 differs from rank 0 in the checksum"))
+        << message;
   }
 }
 

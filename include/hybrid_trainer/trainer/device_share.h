@@ -29,8 +29,8 @@ struct DeviceSplit {
   std::string text() const;  // "8 devices, ZeRO 1"
 };
 
-/// Bytes of the model's state that one device holds: a calculation, no measurement; this version
-/// trains on one device. Activations come on top. Source: Rajbhandari et al. 2020, "ZeRO: memory
+/// Bytes of the model's state that one device holds: a calculation, no measurement; what ranks on
+/// processors take is simulated (simulate_ranks). Activations come on top. Source: Rajbhandari et al. 2020, "ZeRO: memory
 /// optimizations toward training trillion parameter models", section 5.
 double model_state_bytes(double parameters, const BytesPerParameter& bytes,
                          const DeviceSplit& split);
