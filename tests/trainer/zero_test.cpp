@@ -80,6 +80,18 @@ TEST(Zero, HasTheBitsOfOneRankWithOtherSettingsToo) {
   }
 }
 
+TEST(Zero, HasTheBitsOfOneRankWhereWeightsLieElsewhere) {
+  for (const char* const home : {"host", "file"}) {
+    HybridTrainerConfig config = cut_config("adamw", 4);
+    config.memory.weights = home;
+    expect_bits_of_one(config, {2}, {1, 2}, concat("weights in ", home));
+  }
+  HybridTrainerConfig config = cut_config("adamw", 4);
+  config.optimizer.paged = true;
+  config.memory.device_budget.bytes = 64 << 20;
+  expect_bits_of_one(config, {2}, {1, 2, 3}, "paged state");
+}
+
 /// Of each rank after two steps: what lies on the device, and what the second one sent.
 struct RankCost {
   MemoryUse memory;
