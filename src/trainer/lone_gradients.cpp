@@ -1,6 +1,7 @@
 #include "src/trainer/lone_gradients.h"
 
 #include <bit>
+#include <utility>
 
 #include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
@@ -25,6 +26,7 @@ void LoneGradients::begin_leaf(std::optional<std::int64_t> leaf, std::int64_t le
 
 Tensor LoneGradients::memory_for(const Parameter& parameter, bool adds, DType writes,
                                  const Stream& stream) {
+  add_complete_ones();
   if (is_last()) return total_.memory_for(parameter, adds, writes, stream);
   Tensor& gradient = held_[&parameter];
   if (!gradient)
@@ -40,13 +42,21 @@ void LoneGradients::add_partial(const Tensor& to, std::vector<Tensor>& partials)
   partials.pop_back();
 }
 
-void LoneGradients::ready(const Parameter& parameter, const Stream& stream) {
+void LoneGradients::ready(const Parameter& parameter, const Stream&) {
+  complete_.push_back(&parameter);
+}
+
+void LoneGradients::add_complete_ones() {
+  for (const Parameter* parameter : std::exchange(complete_, {})) add(*parameter);
+}
+
+void LoneGradients::add(const Parameter& parameter) {
   written_.insert(&parameter);
   std::vector<Tensor>& partials = partials_[&parameter];
   if (is_last()) {
     const Tensor total = total_.gradient(parameter);
     while (!partials.empty()) add_partial(total, partials);
-    total_.ready(parameter, stream);
+    total_.ready(parameter, stream_);
     return;
   }
   const Tensor gradient = held_.at(&parameter);
@@ -64,17 +74,19 @@ void LoneGradients::ready(const Parameter& parameter, const Stream& stream) {
 
 /// What a micro-batch did not write counts as 0, unless none writes it.
 void LoneGradients::end_leaf() {
+  add_complete_ones();
   for (const Parameter* parameter : parameters_) {
     if (parameter->has_gradient() || (is_last() && !written_.contains(parameter))) continue;
     const bool was_written = written_.contains(parameter);
     fill_zero(memory_for(*parameter, false, DType::kF32, stream_), stream_);
-    ready(*parameter, stream_);
+    add(*parameter);
     if (!was_written) written_.erase(parameter);
   }
 }
 
 void LoneGradients::free() {
   held_.clear();
+  complete_.clear();
   partials_.clear();
   written_.clear();
 }

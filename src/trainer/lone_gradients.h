@@ -30,6 +30,8 @@ class LoneGradients final : public LeafGradients {
   void ready(const Parameter& parameter, const Stream& stream) override;
 
  private:
+  void add_complete_ones();
+  void add(const Parameter& parameter);
   bool is_last() const { return leaf_ + 1 == leaves_; }
   void add_partial(const Tensor& to, std::vector<Tensor>& partials) const;
 
@@ -40,7 +42,9 @@ class LoneGradients final : public LeafGradients {
   std::int64_t leaf_ = 0, leaves_ = 1;
   std::unordered_map<const Parameter*, Tensor> held_;  // of this micro-batch, but for the last one
   std::unordered_map<const Parameter*, std::vector<Tensor>> partials_;  // nodes so far, at home
-  std::unordered_set<const Parameter*> written_;                        // by any micro-batch
+  /// Summed when the next one is begun: ready is told by a destructor, which must not throw.
+  std::vector<const Parameter*> complete_;
+  std::unordered_set<const Parameter*> written_;  // by any micro-batch
 };
 
 }  // namespace hybrid_trainer
