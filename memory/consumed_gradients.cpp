@@ -1,5 +1,7 @@
 #include "hybrid_trainer/memory/consumed_gradients.h"
 
+#include <utility>
+
 #include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer {
@@ -11,11 +13,16 @@ Tensor ConsumedGradients::gradient(const Parameter& parameter) const {
   return gradient;
 }
 
+Tensor ConsumedGradients::memory_for(const Parameter& parameter, bool, DType, const Stream&) {
+  Tensor& away = away_[&parameter];
+  if (!away) away = Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kGradients, home_);
+  return gradient(parameter);
+}
+
 void ConsumedGradients::ready(const Parameter& parameter, const Stream& stream) {
   Tensor& gradient = gradients_.at(&parameter);
-  const Tensor away = Tensor::empty_like(gradient, MemoryKind::kGradients, home_);
-  copy_or_wait(away, gradient, stream);
-  gradient = away;
+  copy_or_wait(away_.at(&parameter), gradient, stream);
+  gradient = std::exchange(away_.at(&parameter), {});
 }
 
 }  // namespace hybrid_trainer

@@ -13,8 +13,14 @@ class ConsumedGradients final : public GradientSink {
   /// Both must outlive it.
   ConsumedGradients(const Stream& home, const Stream& stream) : home_(home), stream_(stream) {}
   /// Forgets those of the last step.
-  void begin() { gradients_.clear(); }
+  void begin() {
+    gradients_.clear();
+    away_.clear();
+  }
   Tensor gradient(const Parameter& parameter) const override;
+  /// Throws OutOfMemory where home has no room, which ready, told by a destructor, must not.
+  Tensor memory_for(const Parameter& parameter, bool adds, DType writes,
+                    const Stream& stream) override;
   void ready(const Parameter& parameter, const Stream& stream) override;
 
  private:
@@ -22,6 +28,7 @@ class ConsumedGradients final : public GradientSink {
   const Stream& stream_;
   /// On the device, then at home; made when it is first asked for.
   mutable std::unordered_map<const Parameter*, Tensor> gradients_;
+  std::unordered_map<const Parameter*, Tensor> away_;  // for those on the device
 };
 
 }  // namespace hybrid_trainer
