@@ -58,7 +58,7 @@ std::vector<CollectiveCall> HostCommunicator::exchange(
     throw RankLost(concat(error.what(), "; rank ", rank_, " was in ",
                           text_of(for_each[static_cast<std::size_t>(rank_)])));
   }
-  ++use_.calls;
+  ++calls_;
   return calls;
 }
 
@@ -86,7 +86,8 @@ void HostCommunicator::wait_for_data(const std::vector<OutgoingBytes>& sent,
   for (const IncomingBytes& message : received) {
     if (message.bytes > 0 && !is_me(message.peer)) in.push_back(message);
   }
-  for (const OutgoingBytes& message : out) use_.bytes_sent += message.bytes;
+  for (const OutgoingBytes& message : out) bytes_sent_ += message.bytes;
+  for (const IncomingBytes& message : in) bytes_received_ += message.bytes;
   enter_and_wait(out, in);
 }
 

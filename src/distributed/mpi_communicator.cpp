@@ -24,6 +24,7 @@ class MpiCommunicator final : public HostCommunicator {
     }
     thread_->abort_and_exit(static_cast<int>(RankLost::kExitCode));
   }
+  void interrupt() override { thread_->interrupt(); }
 
  protected:
   void wait_for_transfer(std::span<const OutgoingBytes> sent,

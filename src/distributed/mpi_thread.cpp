@@ -132,6 +132,7 @@ void MpiThread::wait_until_done() {
     std::erase_if(requests_, is_done);
     abort_if_asked();
     if (requests_.empty()) return;
+    if (is_interrupted_) throw RankLost(concat("rank ", rank_, " ends by an error of its own"));
     if (polls < kYields) {
       std::this_thread::yield();
     } else {

@@ -30,6 +30,8 @@ class MpiThread {
   void wait_for_transfer(std::span<const OutgoingBytes> sent,
                          std::span<const IncomingBytes> received);
   void leave_without_finish() { finishes_ = false; }
+  /// Messages under way, and later ones, throw RankLost.
+  void interrupt() { is_interrupted_ = true; }
   /// Ends all processes of the job.
   [[noreturn]] void abort_and_exit(int exit_code);
 
@@ -58,7 +60,7 @@ class MpiThread {
   bool started_ = false, ends_ = false;
   std::exception_ptr failure_;  // of the last messages, or of the start
   std::atomic<int> abort_code_ = 0;
-  std::atomic<bool> finishes_ = true;
+  std::atomic<bool> finishes_ = true, is_interrupted_ = false;
   std::jthread thread_;
 };
 

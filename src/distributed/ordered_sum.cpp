@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
+#include <utility>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 
@@ -17,79 +19,11 @@ std::vector<SumNode> nodes_of_rank(std::int64_t leaves, int rank, int ranks) {
   return nodes_of(range.first, range.last);
 }
 
-/// One round of the exchange: what each rank sends of its node number `round`, where it has one.
-struct ReceivedNodes {
-  std::vector<std::int64_t> counts;  // of elements, by rank
-  Tensor values;
-};
-
-/// `first_of`: where each rank's elements begin in the received tensor.
-std::vector<std::int64_t> beginnings(const std::vector<std::int64_t>& counts) {
-  std::vector<std::int64_t> first_of{0};
-  for (const std::int64_t count : counts) first_of.push_back(first_of.back() + count);
-  return first_of;
-}
-
 Tensor flat(const Tensor& tensor) { return tensor.view({tensor.elements()}); }
 
-class NodeExchange {
- public:
-  NodeExchange(const std::vector<Shard>& shards, std::int64_t leaves, Communicator& communicator)
-      : shards_(shards), ranks_(communicator.size()), communicator_(communicator) {
-    for (int rank = 0; rank < ranks_; ++rank) nodes_.push_back(nodes_of_rank(leaves, rank, ranks_));
-  }
-
-  const std::vector<SumNode>& nodes(int rank) const { return at(nodes_, rank); }
-
-  /// Brings this rank's shard of everyone's nodes here.
-  void receive(const OrderedSum& mine, const Stream& stream) {
-    std::size_t rounds = 0;
-    for (const auto& nodes : nodes_) rounds = std::max(rounds, nodes.size());
-    for (std::size_t round = 0; round < rounds; ++round) receive_round(mine, round, stream);
-  }
-
-  /// Sums what was received, in the order of leaves.
-  Tensor total(const Stream& stream) const {
-    OrderedSum sum;
-    for (int rank = 0; rank < ranks_; ++rank) {
-      for (std::size_t i = 0; i < nodes(rank).size(); ++i) {
-        const std::int64_t first = at(beginnings(received_[i].counts), rank);
-        const std::int64_t count = at(received_[i].counts, rank);
-        sum.add(nodes(rank)[i], received_[i].values.rows(first, first + count), stream);
-      }
-    }
-    return sum.take_total(stream);
-  }
-
- private:
-  template <class T>
-  static const T& at(const std::vector<T>& values, int rank) {
-    return values[static_cast<std::size_t>(rank)];
-  }
-
-  void receive_round(const OrderedSum& mine, std::size_t round, const Stream& stream) {
-    const std::int64_t shard = at(shards_, communicator_.rank()).elements();
-    const bool sends = round < mine.nodes().size();
-    std::vector<std::int64_t> send_counts;
-    ReceivedNodes received;
-    for (int rank = 0; rank < ranks_; ++rank) {
-      send_counts.push_back(sends ? at(shards_, rank).elements() : 0);
-      received.counts.push_back(round < nodes(rank).size() ? shard : 0);
-    }
-    received.values = Tensor::empty({beginnings(received.counts).back()}, DType::kF32,
-                                    MemoryKind::kWorkspace, stream);
-    const Tensor sent = sends ? mine.values(round)
-                              : Tensor::empty({0}, DType::kF32, MemoryKind::kWorkspace, stream);
-    communicator_.all_to_all(received.values, received.counts, sent, send_counts, stream);
-    received_.push_back(std::move(received));
-  }
-
-  const std::vector<Shard>& shards_;
-  const int ranks_;
-  Communicator& communicator_;
-  std::vector<std::vector<SumNode>> nodes_;  // by rank
-  std::vector<ReceivedNodes> received_;
-};
+std::int64_t sum_of(const std::vector<std::int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
 
 }  // namespace
 
@@ -153,24 +87,65 @@ std::vector<Shard> equal_shards(std::int64_t elements, int ranks) {
   return shards;
 }
 
-void ordered_reduce_scatter(const Tensor& shard, const std::vector<Shard>& shards, OrderedSum& mine,
-                            std::int64_t leaves, Communicator& communicator, const Stream& stream) {
-  NodeExchange exchange(shards, leaves, communicator);
-  require(mine.nodes() == exchange.nodes(communicator.rank()),
+OrderedReduction::OrderedReduction(std::vector<Shard> shards, OrderedSum mine, std::int64_t leaves,
+                                   const Communicator& ranks, const Stream& stream)
+    : shards_(std::move(shards)), mine_(std::move(mine)) {
+  std::size_t rounds = 0;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    nodes_.push_back(nodes_of_rank(leaves, rank, ranks.size()));
+    rounds = std::max(rounds, nodes_.back().size());
+  }
+  require(mine_.nodes() == nodes_[static_cast<std::size_t>(ranks.rank())],
           "an ordered sum over ranks wants each rank's own leaves");
-  exchange.receive(mine, stream);
-  mine = {};
-  const Tensor total = exchange.total(stream);
+  for (std::size_t round = 0; round < rounds; ++round)
+    rounds_.push_back(make_round(round, ranks, stream));
+}
+
+std::int64_t OrderedReduction::elements_of(int rank) const {
+  return shards_[static_cast<std::size_t>(rank)].elements();
+}
+
+OrderedReduction::Round OrderedReduction::make_round(std::size_t round, const Communicator& ranks,
+                                                     const Stream& stream) const {
+  Round made;
+  const bool sends = round < mine_.nodes().size();
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const bool receives = round < nodes_[static_cast<std::size_t>(rank)].size();
+    made.send_counts.push_back(sends ? elements_of(rank) : 0);
+    made.receive_counts.push_back(receives ? elements_of(ranks.rank()) : 0);
+  }
+  const auto memory = [&](std::int64_t elements) {
+    return Tensor::empty({elements}, DType::kF32, MemoryKind::kWorkspace, stream);
+  };
+  made.received = memory(sum_of(made.receive_counts));
+  made.sent = sends ? mine_.values(round) : memory(0);
+  return made;
+}
+
+void OrderedReduction::run(const Tensor& shard, Communicator& ranks, const Stream& stream) {
+  for (const Round& round : rounds_)
+    ranks.all_to_all(round.received, round.receive_counts, round.sent, round.send_counts, stream);
+  OrderedSum sum;
+  std::vector<std::int64_t> next(rounds_.size());  // element of what each round received
+  for (const auto& nodes : nodes_) {
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const std::int64_t first = next[i];
+      next[i] += elements_of(ranks.rank());
+      sum.add(nodes[i], rounds_[i].received.rows(first, next[i]), stream);
+    }
+  }
+  const Tensor total = sum.take_total(stream);
   if (shard.elements() > 0) copy(flat(shard), total, stream);
 }
 
-void ordered_all_reduce(const Tensor& total, OrderedSum& mine, std::int64_t leaves,
-                        Communicator& communicator, const Stream& stream) {
-  const std::vector<Shard> shards = equal_shards(total.elements(), communicator.size());
-  const Shard& part = shards[static_cast<std::size_t>(communicator.rank())];
+void ordered_all_reduce(const Tensor& total, OrderedSum mine, std::int64_t leaves,
+                        Communicator& ranks, const Stream& stream) {
+  std::vector<Shard> shards = equal_shards(total.elements(), ranks.size());
+  const Shard part = shards[static_cast<std::size_t>(ranks.rank())];
   const Tensor own = flat(total).rows(part.first, part.last);
-  ordered_reduce_scatter(own, shards, mine, leaves, communicator, stream);
-  communicator.all_gather(flat(total), own, stream);
+  OrderedReduction(std::move(shards), std::move(mine), leaves, ranks, stream)
+      .run(own, ranks, stream);
+  ranks.all_gather(flat(total), own, stream);
 }
 
 }  // namespace hybrid_trainer

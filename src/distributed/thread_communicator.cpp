@@ -32,13 +32,19 @@ struct ThreadMessage {
 class ThreadMeeting {
  public:
   explicit ThreadMeeting(int ranks)
-      : ranks_(static_cast<std::size_t>(ranks)), mail_(ranks_ * ranks_), ended_(ranks_) {}
+      : ranks_(static_cast<std::size_t>(ranks)),
+        changed_(ranks_),
+        mail_(ranks_ * ranks_),
+        ended_(ranks_),
+        interrupted_(ranks_) {}
 
   void transfer(int rank, std::span<const OutgoingBytes> sent,
                 std::span<const IncomingBytes> received) {
     std::unique_lock lock(mutex_);
-    for (const OutgoingBytes& message : sent) mail(rank, message.peer).emplace_back(message);
-    changed_.notify_all();
+    for (const OutgoingBytes& message : sent) {
+      mail(rank, message.peer).emplace_back(message);
+      wake(message.peer);
+    }
     try {
       for (const IncomingBytes& message : received) take(lock, rank, message);
       for (const OutgoingBytes& message : sent) {
@@ -55,18 +61,29 @@ class ThreadMeeting {
   void end(int rank) {
     const std::lock_guard lock(mutex_);
     ended_[static_cast<std::size_t>(rank)] = true;
-    changed_.notify_all();
+    wake_all();
+  }
+
+  void interrupt(int rank) {
+    const std::lock_guard lock(mutex_);
+    interrupted_[static_cast<std::size_t>(rank)] = true;
+    wake(rank);
   }
 
   void abort(const std::string& why) {
     const std::lock_guard lock(mutex_);
     if (aborted_.empty()) aborted_ = why;
-    changed_.notify_all();
+    wake_all();
   }
 
  private:
   std::deque<ThreadMessage>& mail(int from, int to) {
     return mail_[static_cast<std::size_t>(from) * ranks_ + static_cast<std::size_t>(to)];
+  }
+
+  void wake(int rank) { changed_[static_cast<std::size_t>(rank)].notify_all(); }
+  void wake_all() {
+    for (std::condition_variable& one : changed_) one.notify_all();
   }
 
   /// The sender's memory is not there for longer.
@@ -77,7 +94,10 @@ class ThreadMeeting {
   template <class Condition>
   void wait(std::unique_lock<std::mutex>& lock, int rank, int peer, const Condition& holds) {
     const auto ended = [&] { return ended_[static_cast<std::size_t>(peer)]; };
-    changed_.wait(lock, [&] { return holds() || ended() || !aborted_.empty(); });
+    const auto interrupted = [&] { return interrupted_[static_cast<std::size_t>(rank)]; };
+    std::condition_variable& changed = changed_[static_cast<std::size_t>(rank)];
+    changed.wait(lock, [&] { return holds() || ended() || interrupted() || !aborted_.empty(); });
+    if (interrupted()) throw RankLost(concat("rank ", rank, " ends by an error of its own"));
     if (holds()) return;
     if (!aborted_.empty()) throw RankLost(aborted_);
     throw RankLost(concat("rank ", peer, " has ended, and rank ", rank, " needs it"));
@@ -90,14 +110,14 @@ class ThreadMeeting {
     from_peer.pop_front();
     require(message.bytes == wanted.bytes, "a message has the size that was agreed on");
     std::memcpy(wanted.data, message.source(), message.bytes);
-    changed_.notify_all();
+    wake(wanted.peer);
   }
 
   const std::size_t ranks_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::deque<ThreadMessage>> mail_;  // by sender, then receiver
-  std::vector<bool> ended_;
+  std::vector<std::condition_variable> changed_;  // by rank that waits
+  std::vector<std::deque<ThreadMessage>> mail_;   // by sender, then receiver
+  std::vector<bool> ended_, interrupted_;
   std::string aborted_;  // why
 };
 
@@ -110,6 +130,7 @@ class ThreadCommunicator final : public HostCommunicator {
   void abort(const std::string& reason) override {
     meeting_->abort(concat("rank ", rank(), " gave up: ", reason));
   }
+  void interrupt() override { meeting_->interrupt(rank()); }
 
  protected:
   void wait_for_transfer(std::span<const OutgoingBytes> sent,

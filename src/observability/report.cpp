@@ -172,6 +172,14 @@ std::string finder_text(const RunSummary& s) {
                 brief(finder.cost), " Full steps");
 }
 
+/// "4 by mpi, zero 2; sent 1.2 GB, waited 3s; link imitated: 125MB a second".
+std::string ranks_text(const std::optional<RunSummary::Distributed>& ranks) {
+  if (!ranks) return "";
+  return concat(ranks->ranks, " by ", ranks->backend, ", zero ", ranks->zero, "; sent ",
+                units::bytes(ranks->bytes_sent), ", waited ", brief(ranks->exposed_seconds), " s",
+                ranks->imitated_link.empty() ? "" : "; link imitated: " + ranks->imitated_link);
+}
+
 std::string facts(const RunSummary& s) {
   return fact("Parameters", units::grouped(s.parameters)) +
          fact("Effective batch", concat(s.effective_batch, " sequences an optimizer step")) +
@@ -182,6 +190,7 @@ std::string facts(const RunSummary& s) {
          fact("Learning-rate finder", finder_text(s)) +
          fact("Dreamt horizons",
               s.planning_cost ? concat("cost ", brief(*s.planning_cost), " Full steps") : "") +
+         fact("Ranks", ranks_text(s.distributed)) +
          fact("In host memory", kinds_text(s.host_peak_by_kind)) +
          fact("In the scratch file", kinds_text(s.file_peak_by_kind)) + fact("Command", s.command) +
          fact("Version", s.version);

@@ -75,6 +75,17 @@ void write_phase(JsonWriter& out, Phase phase, const PhaseUse& use) {
   out.end_object();
 }
 
+void write_distributed(JsonWriter& out, const RunSummary::Distributed& distributed) {
+  out.begin_object("distributed");
+  out.number("ranks", distributed.ranks);
+  out.number("zero", distributed.zero);
+  out.string("backend", distributed.backend);
+  out.number("bytes_sent", distributed.bytes_sent);
+  out.number("exposed_seconds", distributed.exposed_seconds);
+  if (!distributed.imitated_link.empty()) out.string("imitated_link", distributed.imitated_link);
+  out.end_object();
+}
+
 }  // namespace
 
 void RunSummary::add(const StepRecord& record) {
@@ -152,14 +163,7 @@ std::string to_json(const RunSummary& summary) {
   write_recoveries(out, summary);
   if (summary.speculation) write_speculation(out, *summary.speculation);
   if (summary.learning_rate_finder) write_rate_finder(out, *summary.learning_rate_finder);
-  if (summary.distributed) {
-    out.begin_object("distributed");
-    out.number("ranks", summary.distributed->ranks);
-    out.number("zero", summary.distributed->zero);
-    out.string("backend", summary.distributed->backend);
-    out.number("bytes_sent", summary.distributed->bytes_sent);
-    out.end_object();
-  }
+  if (summary.distributed) write_distributed(out, *summary.distributed);
   out.begin_object("memory");
   out.number("device_peak_bytes", summary.device_peak_bytes);
   out.number("host_peak_bytes", summary.host_peak_bytes);

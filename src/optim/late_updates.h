@@ -5,9 +5,9 @@
 
 #include "exact_weight.h"
 #include "given_gradients.h"
+#include "hybrid_trainer/core/background_worker.h"
 #include "hybrid_trainer/core/stream.h"
 #include "hybrid_trainer/optim/speculative_optimizer.h"
-#include "update_worker.h"
 
 namespace hybrid_trainer {
 
@@ -146,7 +146,7 @@ class LateUpdates {
   SpeculationUse use_;
 
  protected:
-  UpdateWorker worker_;  // stops before the rest goes
+  BackgroundWorker worker_;  // stops before the rest goes
 };
 
 }  // namespace hybrid_trainer

@@ -57,8 +57,8 @@ class RoundedUpdates final : public LateUpdates {
   std::vector<Tensor> leaving_;          // gradients, while the carrier reads them
   std::array<Tensor, 2> ahead_;          // bases that were read from a file, by index
   std::array<std::int64_t, 2> reads_{};  // the carrier's jobs
-  const bool is_beside_;  // on a processor: the carrier copies beside the computation
-  UpdateWorker carrier_;  // stops before the rest goes
+  const bool is_beside_;      // on a processor: the carrier copies beside the computation
+  BackgroundWorker carrier_;  // stops before the rest goes
 };
 
 }  // namespace hybrid_trainer

@@ -3,8 +3,8 @@
 #include <deque>
 #include <vector>
 
+#include "hybrid_trainer/core/background_worker.h"
 #include "hybrid_trainer/core/tensor.h"
-#include "update_worker.h"
 
 namespace hybrid_trainer {
 
@@ -46,7 +46,7 @@ class StateQueue {
   std::size_t gone_ = 0;          // of those: written back, their memory free
   std::size_t taken_ = 0;         // pages of the one that is held
   int holders_ = 0;
-  UpdateWorker worker_;  // stops before the rest goes
+  BackgroundWorker worker_;  // stops before the rest goes
 };
 
 }  // namespace hybrid_trainer

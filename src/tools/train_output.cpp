@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/units.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -18,6 +19,12 @@ void print_end(const RunSummary& summary, const std::string& run) {
     std::cerr << "\n  learning rate found: " << brief(finder.learning_rate) << ", "
               << brief(finder.factor) << " times the one given, by " << finder.probes
               << " probes that cost " << brief(finder.cost) << " Full steps";
+  }
+  if (const auto& ranks = summary.distributed; ranks && ranks->ranks > 1) {
+    std::cerr << "\n  ranks: " << ranks->ranks << ", rank 0 sent "
+              << units::bytes(ranks->bytes_sent) << " and waited " << brief(ranks->exposed_seconds)
+              << " s"
+              << (ranks->imitated_link.empty() ? "" : "; link imitated: " + ranks->imitated_link);
   }
   if (summary.speculation) {
     const RunSummary::Speculation& late = *summary.speculation;

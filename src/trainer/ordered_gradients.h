@@ -9,15 +9,16 @@
 
 namespace hybrid_trainer {
 
-/// Each rank takes contiguous micro-batches and sums what it can of them; the sums of all are summed
-/// after the last one. The gradient of a micro-batch is one f32 tensor, in which the parameters
-/// follow one another.
+/// Each rank takes contiguous micro-batches and sums what it can of them. While backward of its last
+/// one goes on, the sums of all are summed, a bucket of parameters at a time, as their gradients are
+/// complete. The gradient of a micro-batch is one f32 tensor, in which the parameters follow one
+/// another; the sum takes the place of the first of them.
 class OrderedGradients final : public LeafGradients {
  public:
   /// All must outlive it; the parameters are the trainable ones. With `parts` a rank keeps the sum
-  /// of its own parts alone, and has gradients of those.
+  /// of its own parts alone, and has gradients of those. A bucket has at least `bucket_bytes`.
   OrderedGradients(const std::vector<Parameter*>& parameters, Communicator& ranks,
-                   const WeightParts* parts, const Stream& stream);
+                   const WeightParts* parts, std::int64_t bucket_bytes, const Stream& stream);
   std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
   std::int64_t rounds(std::int64_t leaves) const override;
   void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) override;
@@ -25,19 +26,38 @@ class OrderedGradients final : public LeafGradients {
   void reduce(std::int64_t leaves) override;
   void free() override;
   Tensor gradient(const Parameter& parameter) const override;
+  Tensor memory_for(const Parameter& parameter, bool adds, DType writes,
+                    const Stream& stream) override;
+  void ready(const Parameter& parameter, const Stream& stream) override;
 
  private:
+  struct Bucket {
+    Shard elements;
+    std::size_t parameters = 0, missing = 0;  // whose gradients are not complete yet
+  };
+  void make_buckets(std::int64_t bucket_bytes);
   std::int64_t position(const WeightCut& cut) const;
+  std::vector<Shard> shards_of(const Bucket& bucket) const;
+  OrderedSum sum_of(const Bucket& bucket) const;
+  void begin_complete_buckets();
+  void begin(const Bucket& bucket);
 
   const std::vector<Parameter*>& parameters_;
   const WeightParts* parts_;
   const Stream& stream_;
   std::unordered_map<const Parameter*, std::int64_t> first_;  // element of each parameter
   std::int64_t elements_ = 0;
+  std::vector<Bucket> buckets_;  // as backward comes to them
+  std::unordered_map<const Parameter*, std::size_t> bucket_of_;
   std::vector<Shard> shards_;  // of all elements, by rank
   OrderedSum sum_;
-  std::int64_t leaf_ = 0;  // being written
-  Tensor values_;          // of one micro-batch; then of all, or of this rank's shard
+  std::int64_t leaf_ = 0, leaves_ = 1;  // the one being written, and how many there are
+  bool is_last_ = false;                // of this rank's, which waits for others'
+  /// Begun when the next one is written: ready is told by a destructor, which must not throw.
+  std::vector<std::size_t> complete_;
+  std::vector<std::shared_ptr<OrderedReduction>> reductions_;  // under way
+  CollectiveTicket last_begun_ = 0;
+  Tensor values_;  // of one micro-batch; then of all, or of this rank's shard
 };
 
 }  // namespace hybrid_trainer

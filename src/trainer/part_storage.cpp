@@ -35,11 +35,12 @@ class PartInPlace final : public WeightStorage {
 
 class GatheredWeight final : public WeightStorage {
  public:
-  GatheredWeight(const Shape& shape, Parameter& mine, std::vector<Shard> parts, Communicator& ranks)
-      : shape_(shape), mine_(mine), parts_(std::move(parts)), ranks_(ranks) {}
+  GatheredWeight(const Shape& shape, Parameter& mine, std::vector<Shard> parts,
+                 WeightGathers& gathers)
+      : mine_(mine), gathers_(gathers), number_(gathers.add(shape, mine, std::move(parts))) {}
   Tensor acquire(DType dtype, const Stream& stream) override {
     Gathered& gathered = gathered_of(dtype);
-    if (gathered.holders == 0) gathered.values = gather(dtype, stream);
+    if (gathered.holders == 0) gathered.values = gathers_.take(number_, dtype, stream);
     ++gathered.holders;
     return gathered.values;
   }
@@ -48,9 +49,16 @@ class GatheredWeight final : public WeightStorage {
     if (--gathered.holders == 0) gathered.values = {};
   }
   Tensor home_master() const override { return {}; }
-  void compute_in(DType dtype, const Stream& stream) override { mine_.compute_in(dtype, stream); }
+  void compute_in(DType dtype, const Stream& stream) override {
+    gathers_.forget_order(stream);
+    mine_.compute_in(dtype, stream);
+  }
   DType compute_dtype() const override { return mine_.compute_dtype(); }
-  void refresh_compute_copy(const Stream& stream) override { mine_.refresh_compute_copy(stream); }
+  /// Whoever changes weights says so here.
+  void refresh_compute_copy(const Stream& stream) override {
+    gathers_.forget(stream);
+    mine_.refresh_compute_copy(stream);
+  }
   void park_master(const Stream& home, const Stream& stream) override {
     mine_.park_master(home, stream);
   }
@@ -63,27 +71,9 @@ class GatheredWeight final : public WeightStorage {
   };
   Gathered& gathered_of(DType dtype) { return gathered_[dtype == DType::kF32 ? 0 : 1]; }
 
-  /// From each rank that has a part of it.
-  Tensor gather(DType dtype, const Stream& stream) const {
-    const Tensor whole = Tensor::empty(shape_, dtype, MemoryKind::kWorkspace, stream);
-    const Tensor flat = whole.view({whole.elements()});
-    for (int rank = 0; rank < ranks_.size(); ++rank) {
-      const Shard& part = parts_[static_cast<std::size_t>(rank)];
-      if (part.elements() == 0) continue;
-      const Tensor values = flat.rows(part.first, part.last);
-      if (rank == ranks_.rank()) {
-        const Weight own = mine_.acquire(dtype, stream);
-        copy_or_wait(values, own.tensor().view({part.elements()}), stream);
-      }
-      ranks_.broadcast(values, rank, stream);
-    }
-    return whole;
-  }
-
-  Shape shape_;
   Parameter& mine_;
-  std::vector<Shard> parts_;
-  Communicator& ranks_;
+  WeightGathers& gathers_;
+  std::size_t number_;
   std::array<Gathered, 2> gathered_;  // in f32, and the compute copy
 };
 
@@ -103,8 +93,8 @@ std::unique_ptr<WeightStorage> part_of_its_own(Parameter& whole, const Shard& pa
 }
 
 std::unique_ptr<WeightStorage> gathered_weight(const Shape& shape, Parameter& mine,
-                                               std::vector<Shard> parts, Communicator& ranks) {
-  return std::make_unique<GatheredWeight>(shape, mine, std::move(parts), ranks);
+                                               std::vector<Shard> parts, WeightGathers& gathers) {
+  return std::make_unique<GatheredWeight>(shape, mine, std::move(parts), gathers);
 }
 
 }  // namespace hybrid_trainer

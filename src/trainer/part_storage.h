@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/distributed/communicator.h"
 #include "hybrid_trainer/nn/parameter.h"
+#include "src/trainer/weight_gathers.h"
 
 namespace hybrid_trainer {
 
@@ -19,8 +20,8 @@ std::unique_ptr<WeightStorage> part_of_its_own(Parameter& whole, const Shard& pa
 
 /// A weight of which each rank has its own of `parts`, by rank, in `mine`. To acquire it is a
 /// collective, which brings all parts to this rank until it is released; what changes it then is
-/// lost. It has no masters of its own (home_master). `mine` and `ranks` must outlive it.
+/// lost. It has no masters of its own (home_master). `mine` and `gathers` must outlive it.
 std::unique_ptr<WeightStorage> gathered_weight(const Shape& shape, Parameter& mine,
-                                               std::vector<Shard> parts, Communicator& ranks);
+                                               std::vector<Shard> parts, WeightGathers& gathers);
 
 }  // namespace hybrid_trainer

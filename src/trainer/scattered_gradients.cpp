@@ -30,7 +30,10 @@ void ScatteredGradients::begin_leaf(std::optional<std::int64_t>, std::int64_t le
   buckets_ = 0;
 }
 
+/// A full bucket is sent when the next gradient is written: ready is told by a destructor, which
+/// must not throw.
 Tensor ScatteredGradients::memory_for(const Parameter& parameter, bool, DType, const Stream&) {
+  if (bytes_ >= bucket_bytes_) send_bucket();
   Tensor& gradient = held_[&parameter];
   if (!gradient)
     gradient = Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kGradients, stream_);
@@ -40,7 +43,6 @@ Tensor ScatteredGradients::memory_for(const Parameter& parameter, bool, DType, c
 void ScatteredGradients::ready(const Parameter& parameter, const Stream&) {
   bucket_.push_back(index_.at(&parameter));
   bytes_ += held_.at(&parameter).bytes();
-  if (bytes_ >= bucket_bytes_) send_bucket();
 }
 
 void ScatteredGradients::end_leaf() {
@@ -75,7 +77,19 @@ Tensor ScatteredGradients::pack(std::int64_t elements) const {
   return packed;
 }
 
+/// The same parameters make up a bucket in each micro-batch.
+void ScatteredGradients::place_bucket() {
+  if (sums_.size() != buckets_) return;
+  std::int64_t first = 0;
+  for (const std::size_t i : bucket_) {
+    places_[parts_.parameters()[i]] = {buckets_, first};
+    first += parts_.mine(i).elements();
+  }
+  sums_.emplace_back();
+}
+
 void ScatteredGradients::send_bucket() {
+  place_bucket();
   std::vector<std::int64_t> sent = elements_by_rank(), received;
   const std::int64_t mine = sent[static_cast<std::size_t>(ranks().rank())];
   if (!has_leaf(ranks().rank())) sent.assign(sent.size(), 0);
@@ -83,46 +97,47 @@ void ScatteredGradients::send_bucket() {
   const auto sum = [](const auto& counts) {
     return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   };
-  if (sums_.size() == buckets_) {
-    std::int64_t first = 0;
-    for (const std::size_t i : bucket_) {
-      places_[parts_.parameters()[i]] = {buckets_, first};
-      first += parts_.mine(i).elements();
-    }
-    sums_.emplace_back();
-  }
+  if (arrivals_.size() == kMostOnTheirWay) add_oldest_arrival();
   const Tensor out = sum(sent) > 0
                          ? pack(sum(sent))
                          : Tensor::empty({0}, DType::kF32, MemoryKind::kWorkspace, stream_);
   for (const std::size_t i : bucket_) held_.erase(parts_.weights()[i]);
   const Tensor in = Tensor::empty({sum(received)}, DType::kF32, MemoryKind::kWorkspace, stream_);
-  ranks().all_to_all(in, received, out, sent, stream_);
-  add_leaves(in, received);
+  const CollectiveTicket job =
+      ranks().begin([=](Communicator& all,
+                        const Stream& stream) { all.all_to_all(in, received, out, sent, stream); },
+                    stream_);
+  arrivals_.push_back({buckets_, round_ * ranks().size(), out, in, received, job});
   ++buckets_;
   bytes_ = 0;
   bucket_.clear();
 }
 
-/// One after the other, in memory of their own, which goes as they are added up.
-void ScatteredGradients::add_leaves(const Tensor& received,
-                                    const std::vector<std::int64_t>& counts) {
+/// One leaf after the other, in memory of their own, which goes as they are added up.
+void ScatteredGradients::add_oldest_arrival() {
+  const Arrival arrival = std::move(arrivals_.front());
+  arrivals_.pop_front();
+  ranks().wait_for(arrival.job, stream_);
   std::int64_t at = 0;
-  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-    if (counts[rank] == 0) continue;
-    const Tensor leaf = Tensor::empty({counts[rank]}, DType::kF32, MemoryKind::kGradients, stream_);
-    copy(leaf, received.rows(at, at + counts[rank]), stream_);
-    at += counts[rank];
-    const std::int64_t index = round_ * ranks().size() + static_cast<std::int64_t>(rank);
-    sums_[buckets_].add({0, index}, leaf, stream_);
+  for (std::size_t rank = 0; rank < arrival.counts.size(); ++rank) {
+    const std::int64_t count = arrival.counts[rank];
+    if (count == 0) continue;
+    const Tensor leaf = Tensor::empty({count}, DType::kF32, MemoryKind::kGradients, stream_);
+    copy(leaf, arrival.received.rows(at, at + count), stream_);
+    at += count;
+    const std::int64_t index = arrival.first_leaf + static_cast<std::int64_t>(rank);
+    sums_[arrival.bucket].add({0, index}, leaf, stream_);
   }
 }
 
 void ScatteredGradients::reduce(std::int64_t) {
+  while (!arrivals_.empty()) add_oldest_arrival();
   for (OrderedSum& sum : sums_) totals_.push_back(sum.take_total(stream_));
   sums_.clear();
 }
 
 void ScatteredGradients::free() {
+  arrivals_.clear();
   held_.clear();
   bucket_.clear();
   bytes_ = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <unordered_map>
 #include <vector>
 
@@ -11,7 +12,7 @@ namespace hybrid_trainer {
 
 /// Micro-batch j is computed by rank j mod R, and while its backward goes on, each gradient that is
 /// complete goes to the ranks that own parts of it, a bucket at a time, and is freed. So a rank
-/// holds sums of its own parts and one bucket. Ranks without a micro-batch in the last round compute
+/// holds sums of its own parts, the bucket being filled, and those on their way. Ranks without a micro-batch in the last round compute
 /// their last one again and send nothing, since in each bucket all meet.
 class ScatteredGradients final : public LeafGradients {
  public:
@@ -34,10 +35,20 @@ class ScatteredGradients final : public LeafGradients {
     std::size_t bucket;
     std::int64_t first;  // element of it
   };
+  /// A bucket on its way: what other ranks send of this rank's parts, by rank.
+  struct Arrival {
+    std::size_t bucket;
+    std::int64_t first_leaf;  // of rank 0
+    Tensor sent, received;
+    std::vector<std::int64_t> counts;
+    CollectiveTicket job;
+  };
+  static constexpr std::size_t kMostOnTheirWay = 2;
   std::vector<std::int64_t> elements_by_rank() const;
   Tensor pack(std::int64_t elements) const;
+  void place_bucket();
   void send_bucket();
-  void add_leaves(const Tensor& received, const std::vector<std::int64_t>& counts);
+  void add_oldest_arrival();
   bool has_leaf(int rank) const { return round_ * ranks().size() + rank < leaves_; }
 
   const WeightParts& parts_;
@@ -47,7 +58,8 @@ class ScatteredGradients final : public LeafGradients {
   std::unordered_map<const Parameter*, Tensor> held_;        // of whole weights, not sent yet
   std::vector<std::size_t> bucket_;                          // whose gradients are complete
   std::size_t bytes_ = 0;                                    // of them
-  std::size_t buckets_ = 0;                                  // of this micro-batch, sent
+  std::deque<Arrival> arrivals_;
+  std::size_t buckets_ = 0;  // of this micro-batch, sent
   std::int64_t leaves_ = 0, round_ = -1;
   std::vector<OrderedSum> sums_;  // of own parts, by bucket
   std::vector<Tensor> totals_;

@@ -59,6 +59,7 @@ bool TrainingStep::sums_leaves(std::int64_t micro_batches) const {
 /// Forward and backward of one micro-batch.
 void TrainingStep::enqueue_micro_batch(const Batch& batch, std::int64_t index,
                                        PendingGradient& pending, const Stream& stream) {
+  if (parts_) parts_->begin_pass();
   const float scale = 1.0f / static_cast<float>(micro_batches_of(batch));
   const Batch part = micro_batch(batch, index);
   const auto tape =

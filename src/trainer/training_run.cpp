@@ -17,6 +17,7 @@
 #include "hybrid_trainer/trainer/run_files.h"
 #include "src/trainer/config_changes.h"
 #include "src/trainer/rank_checks.h"
+#include "src/trainer/rank_links.h"
 #include "src/trainer/resolved_config.h"
 #include "src/trainer/run_base.h"
 #include "src/trainer/run_memory.h"
@@ -285,9 +286,12 @@ void TrainingRun::summarise_memory(RunSummary& summary) const {
   summary.host_peak_bytes = host.most_taken;
   summary.host_peak_by_kind = host.peak;
   summary.file_peak_by_kind = places_->file_use().peak;
-  if (const Communicator* const ranks = ranks_.communicator())
-    summary.distributed = {ranks->size(), config_.distributed.zero, ranks->name(),
-                           ranks->use().bytes_sent};
+  if (const Communicator* const ranks = ranks_.communicator()) {
+    const CommunicationUse use = ranks->use();
+    summary.distributed = {ranks->size(),       config_.distributed.zero,
+                           ranks->name(),       use.bytes_sent,
+                           use.exposed_seconds, imitated_link_text(config_.distributed)};
+  }
   if (ranks_.lead())
     summary.savings = simulate_savings(config_, stream_.device(), *settings_.registry);
 }
@@ -366,6 +370,8 @@ TrainingRunResult TrainingRun::train_or_resume() {
   RunRecords records(paths, config_.training.steps, console_);
   records.resume_after(trainer.steps_done());
   for (const std::string& text : source_->notes()) records.tell(text);
+  if (const std::string link = imitated_link_text(config_.distributed); !link.empty())
+    records.tell(concat("the link between ranks is imitated: ", link));
   for (const std::string& text : early) records.tell(text);
   trainer.on_event({});
   trainer.on_mishap([&](const std::string& text) { records.tell(text); });
@@ -384,15 +390,18 @@ TrainingRunResult TrainingRun::train_or_resume() {
 }  // namespace
 
 TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& console) {
-  const TrainingRunSettings settings = with_base(given);
+  TrainingRunSettings settings = with_base(given);
   settings.config.validate(*settings.registry);
-  if (settings.ranks != nullptr) check_ranks(settings.config, settings.ranks->size());
+  check_ranks(settings.config, settings.ranks == nullptr ? 0 : settings.ranks->size());
   std::optional<Interruption> own;  // made before any thread that computes
   const Interruption* interruption = settings.interruption;
   if (interruption == nullptr) interruption = &own.emplace();
   set_threads(settings.config.training.threads == 0
                   ? std::max(1, processor_info().cores / settings.local_ranks)
                   : static_cast<int>(settings.config.training.threads));
+  std::optional<RankLinks> links;
+  if (settings.ranks != nullptr && settings.ranks->size() > 1)
+    settings.ranks = &links.emplace(*settings.ranks, settings.config.distributed).ranks();
   return TrainingRun(settings, console, *interruption).train();
 }
 

@@ -28,7 +28,9 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
       micro_batches_(config.gradient_accumulation.micro_batches) {
   if (ranks_ != nullptr) check_ranks(config_, ranks_->size());
   const std::int64_t zero = ranks_ == nullptr ? 0 : config_.distributed.zero;
-  if (zero > 0) parts_.emplace(weights_, config_.optimizer, *ranks_, zero == 3, stream_);
+  const auto ahead =
+      static_cast<std::size_t>(config_.distributed.overlap ? config_.distributed.bucket_bytes : 0);
+  if (zero > 0) parts_.emplace(weights_, config_.optimizer, *ranks_, zero == 3, ahead, stream_);
   optimizer_ = optimizer_of(config_);
   if (config_.updates_at_once()) immediate_.emplace(weights_, *optimizer_, stream_);
   leaves_ = make_leaf_gradients();
@@ -78,7 +80,8 @@ std::unique_ptr<LeafGradients> TrainingStep::make_leaf_gradients() {
   if (parts_ && config_.distributed.zero >= 2) {
     return std::make_unique<ScatteredGradients>(*parts_, config_.distributed.bucket_bytes, stream_);
   }
-  return std::make_unique<OrderedGradients>(weights_, ranks, parts(), stream_);
+  return std::make_unique<OrderedGradients>(weights_, ranks, parts(),
+                                            config_.distributed.bucket_bytes, stream_);
 }
 
 void TrainingStep::compute_in(DType dtype, bool records) {

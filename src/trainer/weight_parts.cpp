@@ -52,11 +52,13 @@ std::vector<WeightCut> cut_weights(const std::vector<Parameter*>& weights,
 }
 
 WeightParts::WeightParts(const std::vector<Parameter*>& weights, const OptimizerConfig& optimizer,
-                         Communicator& ranks, bool apart, const Stream& stream)
+                         Communicator& ranks, bool apart, std::size_t bytes_ahead,
+                         const Stream& stream)
     : weights_(weights),
       ranks_(ranks),
       apart_(apart),
-      cuts_(cut_weights(weights, cut_units(optimizer, weights), ranks.size())) {
+      cuts_(cut_weights(weights, cut_units(optimizer, weights), ranks.size())),
+      gathers_(ranks, bytes_ahead) {
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     Parameter& weight = *weights_[i];
     const Shard part = mine(i);
@@ -72,7 +74,7 @@ WeightParts::WeightParts(const std::vector<Parameter*>& weights, const Optimizer
     if (!apart) continue;
     std::vector<Shard> parts;
     for (int rank = 0; rank < ranks_.size(); ++rank) parts.push_back(of(i, rank));
-    weight.set_storage(gathered_weight(weight.shape(), *own_.back(), std::move(parts), ranks_));
+    weight.set_storage(gathered_weight(weight.shape(), *own_.back(), std::move(parts), gathers_));
   }
 }
 

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/distributed/communicator.h"
 #include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
+#include "src/trainer/weight_gathers.h"
 
 namespace hybrid_trainer {
 
@@ -27,8 +28,9 @@ std::vector<WeightCut> cut_weights(const std::vector<Parameter*>& weights,
 class WeightParts {
  public:
   /// All must outlive it. `apart` moves the masters: others' parts are freed. Collective then.
+  /// `bytes_ahead`: see WeightGathers.
   WeightParts(const std::vector<Parameter*>& weights, const OptimizerConfig& optimizer,
-              Communicator& ranks, bool apart, const Stream& stream);
+              Communicator& ranks, bool apart, std::size_t bytes_ahead, const Stream& stream);
   /// A part of each weight, in their order, with its name and role; of one that belongs to others
   /// it has no elements. A whole one keeps its shape, others are vectors.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
@@ -42,6 +44,8 @@ class WeightParts {
   /// After the masters of all ranks' own parts have changed: brings them to where they are whole,
   /// `bucket_bytes` at a time. A collective; nothing where they lie apart.
   void gather_masters(std::int64_t bucket_bytes, const Stream& stream);
+  /// A forward pass begins, which does not follow what was computed before.
+  void begin_pass() { gathers_.begin_pass(); }
   /// Σ x·y of each chunk (kernels::chunk_dots) of each weight, over all ranks. x and y: by weight,
   /// the rank's own part of it. A collective; blocks.
   std::vector<std::vector<double>> wait_for_chunk_dots(const std::vector<Tensor>& x,
@@ -59,6 +63,7 @@ class WeightParts {
   Communicator& ranks_;
   bool apart_;
   std::vector<WeightCut> cuts_;
+  WeightGathers gathers_;  // where weights lie apart
   std::vector<std::unique_ptr<Parameter>> own_;
   std::vector<Parameter*> parameters_;
 };

@@ -76,9 +76,9 @@ TEST(OrderedSum, RefusesLeavesLeftOutAndOtherSizes) {
   EXPECT_THROW(ordered_all_reduce(total, sum, 3, alone, stream), Error);
 }
 
-class OrderedReduction : public ::testing::TestWithParam<testing::RankCase> {};
+class OrderedAllReduce : public ::testing::TestWithParam<testing::RankCase> {};
 
-TEST_P(OrderedReduction, HasTheBitsOfOneRank) {
+TEST_P(OrderedAllReduce, HasTheBitsOfOneRank) {
   for (std::int64_t leaves = 1; leaves <= 8; ++leaves) {
     for (const std::int64_t elements : {1, 3, 64, 1021}) {
       GetParam().run([&](Communicator& ranks) {
@@ -86,7 +86,7 @@ TEST_P(OrderedReduction, HasTheBitsOfOneRank) {
         OrderedSum mine =
             sum_of_leaves(leaves_of(leaves, ranks.rank(), ranks.size()), elements, stream);
         const Tensor total = leaf_tensor(99, elements, stream);
-        ordered_all_reduce(total, mine, leaves, ranks, stream);
+        ordered_all_reduce(total, std::move(mine), leaves, ranks, stream);
         EXPECT_TRUE(mine.nodes().empty());
         for (std::int64_t i = 0; i < elements; ++i)
           ASSERT_EQ(total.data<float>()[i], tree_sum(0, leaves, i)) << leaves << " leaves, " << i;
@@ -96,7 +96,7 @@ TEST_P(OrderedReduction, HasTheBitsOfOneRank) {
 }
 
 /// A rank sends its nodes and its shard once, to each other rank.
-TEST_P(OrderedReduction, SendsAsManyBytesAsARingWhereNodesAreWhole) {
+TEST_P(OrderedAllReduce, SendsAsManyBytesAsARingWhereNodesAreWhole) {
   GetParam().run([&](Communicator& ranks) {
     const Stream stream = rank_stream();
     const std::int64_t leaves = 2 * ranks.size(), elements = 60;
@@ -104,13 +104,13 @@ TEST_P(OrderedReduction, SendsAsManyBytesAsARingWhereNodesAreWhole) {
         sum_of_leaves(leaves_of(leaves, ranks.rank(), ranks.size()), elements, stream);
     ASSERT_EQ(mine.nodes().size(), 1u);
     const std::uint64_t before = ranks.use().bytes_sent;
-    ordered_all_reduce(leaf_tensor(0, elements, stream), mine, leaves, ranks, stream);
+    ordered_all_reduce(leaf_tensor(0, elements, stream), std::move(mine), leaves, ranks, stream);
     const auto size = static_cast<std::uint64_t>(ranks.size());
     EXPECT_EQ(ranks.use().bytes_sent - before, 2 * 4 * 60 * (size - 1) / size);
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OrderedReduction, ::testing::ValuesIn(testing::rank_cases()),
+INSTANTIATE_TEST_SUITE_P(All, OrderedAllReduce, ::testing::ValuesIn(testing::rank_cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

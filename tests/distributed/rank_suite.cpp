@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "hybrid_trainer/distributed/background_communicator.h"
+#include "hybrid_trainer/distributed/imitated_link.h"
 #include "hybrid_trainer/distributed/mpi_communicator.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
@@ -31,6 +33,18 @@ std::vector<RankCase> rank_cases() {
     cases.push_back(
         {concat("threads", ranks), [=](const auto& rank) { run_thread_ranks(ranks, rank); }});
   }
+  cases.push_back({"threads3beside", [](const auto& rank) {
+                     run_thread_ranks(3, [&](Communicator& inner) {
+                       BackgroundCommunicator ranks(inner, true);
+                       rank(ranks);
+                     });
+                   }});
+  cases.push_back({"threads3linked", [](const auto& rank) {
+                     run_thread_ranks(3, [&](Communicator& inner) {
+                       ImitatedLink ranks(inner, {.bytes_per_second = 1e9});
+                       rank(ranks);
+                     });
+                   }});
   return cases;
 }
 

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
+#include "src/trainer/rank_links.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
@@ -51,7 +52,9 @@ inline Batch step_batch(const HybridTrainerConfig& config, std::int64_t step,
   return batch;
 }
 
-inline RankOutcome train_rank(const HybridTrainerConfig& config, Communicator& ranks) {
+inline RankOutcome train_rank(const HybridTrainerConfig& config, Communicator& others) {
+  RankLinks links(others, config.distributed);
+  Communicator& ranks = links.ranks();
   const Stream stream{MemoryPool::create("device")};
   const auto model = make_model(config.model, 1, stream);
   HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &ranks);

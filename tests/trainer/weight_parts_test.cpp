@@ -90,7 +90,7 @@ TEST_F(WeightPartsTest, ChangesOfOnesOwnReachAllRanks) {
   for (const bool apart : {false, true}) {
     run_thread_ranks(3, [&](Communicator& ranks) {
       SomeWeights here;
-      WeightParts parts(here.weights, optimizer_named("adamw"), ranks, apart, here.stream);
+      WeightParts parts(here.weights, optimizer_named("adamw"), ranks, apart, 1 << 20, here.stream);
       for (const Parameter* part : parts.parameters()) {
         const Tensor master = part->home_master();
         for (std::int64_t i = 0; i < master.elements(); ++i)
@@ -119,7 +119,7 @@ TEST_F(WeightPartsTest, SumsOverRanksAreThoseOfOne) {
         kernels::wait_for_dot(weight->home_master(), weight->home_master(), some_.stream));
   run_thread_ranks(4, [&](Communicator& ranks) {
     SomeWeights here;
-    const WeightParts parts(here.weights, optimizer_named("lion"), ranks, false, here.stream);
+    const WeightParts parts(here.weights, optimizer_named("lion"), ranks, false, 0, here.stream);
     std::vector<Tensor> own;
     for (const Parameter* part : parts.parameters()) own.push_back(part->home_master());
     const auto chunks = parts.wait_for_chunk_dots(own, own, here.stream);

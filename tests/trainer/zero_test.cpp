@@ -15,7 +15,9 @@ HybridTrainerConfig cut_config(const std::string& optimizer, std::int64_t micro_
 
 void expect_bits_of_one(HybridTrainerConfig config, const std::vector<int>& ranks,
                         const std::vector<std::int64_t>& stages, const std::string& what) {
-  const RankOutcome alone = train_alone(config);
+  HybridTrainerConfig lone = config;
+  lone.distributed = {};
+  const RankOutcome alone = train_alone(lone);
   for (const int count : ranks) {
     for (const std::int64_t zero : stages) {
       config.distributed.zero = zero;
@@ -100,7 +102,9 @@ struct RankCost {
 
 std::vector<RankCost> costs_of(const HybridTrainerConfig& config, int ranks) {
   std::vector<RankCost> costs(static_cast<std::size_t>(ranks));
-  run_thread_ranks(ranks, [&](Communicator& rank) {
+  run_thread_ranks(ranks, [&](Communicator& others) {
+    RankLinks links(others, config.distributed);
+    Communicator& rank = links.ranks();
     const Stream stream{MemoryPool::create("device")};
     const auto model = make_model(config.model, 1, stream);
     HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &rank);
@@ -175,6 +179,17 @@ TEST(Zero, SendsBucketsOfTheSizeThatIsAskedFor) {
   EXPECT_GT(small.calls, large.calls);
   EXPECT_LT(small.memory.peak[static_cast<std::size_t>(MemoryKind::kGradients)],
             large.memory.peak[static_cast<std::size_t>(MemoryKind::kGradients)]);
+}
+
+TEST(Zero, HasTheSameBitsWithNothingBesideAndOverASlowLink) {
+  HybridTrainerConfig config = cut_config("adamw", 5);
+  config.distributed.bucket_bytes = 1 << 14;
+  config.distributed.overlap = false;
+  expect_bits_of_one(config, {2, 3}, {0, 1, 2, 3}, "no overlap");
+  config.distributed.overlap = true;
+  config.distributed.imitated_link.bytes = 1'000'000'000;
+  config.distributed.imitated_latency_microseconds = 20;
+  expect_bits_of_one(config, {2}, {0, 1, 2, 3}, "a slow link");
 }
 
 TEST(Zero, RefusesWhatDoesNotGoWithPartsOfWeights) {

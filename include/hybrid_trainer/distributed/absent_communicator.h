@@ -25,7 +25,7 @@ class AbsentCommunicator final : public Communicator {
   std::vector<std::string> host_gather(std::string_view bytes) override;
   /// Throws RankLost.
   void abort(const std::string& reason) override;
-  const CommunicationUse& use() const override { return use_; }
+  CommunicationUse use() const override { return use_; }
 
  private:
   int rank_, size_;

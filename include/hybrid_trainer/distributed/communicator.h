@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,11 +38,20 @@ struct Shard {
 /// the last ones fewer or none.
 Shard shard_of(std::int64_t elements, int rank, int ranks);
 
-/// What a rank has sent to others so far, in bytes of tensors.
+/// What a rank has sent to others and received so far, in bytes of tensors.
 struct CommunicationUse {
-  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_sent = 0, bytes_received = 0;
   std::uint64_t calls = 0;
+  /// In which its caller waited; counted by BackgroundCommunicator alone.
+  double exposed_seconds = 0;
 };
+
+class Communicator;
+
+/// Calls of a communicator that go on beside their caller.
+using CollectiveJob = std::function<void(Communicator&, const Stream&)>;
+/// Names one of them.
+using CollectiveTicket = std::int64_t;
 
 /// The ranks of a job, as one of them sees them. Collectives are called by all ranks in the same
 /// order, with tensors of the same dtype and count; where they are not, CollectiveMismatch tells.
@@ -86,7 +96,22 @@ class Communicator {
   /// return.
   virtual void abort(const std::string& reason) = 0;
 
-  virtual const CommunicationUse& use() const = 0;
+  /// `job` runs beside what its caller does next, after what is enqueued on the stream so far; later
+  /// calls, beside or not, come after it, so that all ranks begin the same in the same order. It
+  /// owns what it works on, and allocates nothing. Here it is done when this returns.
+  virtual CollectiveTicket begin(CollectiveJob job, const Stream& stream) {
+    job(*this, stream);
+    return 0;
+  }
+  /// What follows on the stream comes after that job, and all before it; blocks on a processor.
+  /// Throws what the job threw.
+  virtual void wait_for(CollectiveTicket /*job*/, const Stream&) {}
+  /// For a rank that ends by an error: its calls that are under way in another thread, and later
+  /// ones, throw RankLost. Other ranks are not told. Any thread may call it.
+  virtual void interrupt() {}
+
+  /// Any thread may ask.
+  virtual CommunicationUse use() const = 0;
   /// Collectives, sends and receives that were entered and left; any thread may ask.
   virtual RankProgress call_progress() const { return {}; }
 };

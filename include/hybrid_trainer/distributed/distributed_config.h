@@ -1,6 +1,9 @@
 #pragma once
 
+#include <string>
+
 #include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/core/memory_size.h"
 
 namespace hybrid_trainer {
 
@@ -9,6 +12,9 @@ struct DistributedConfig {
   std::int64_t zero = 0;
   std::int64_t bucket_bytes = 4 << 20;
   std::int64_t collective_timeout_seconds = 30;
+  bool overlap = true;
+  MemorySize imitated_link;
+  std::int64_t imitated_latency_microseconds = 0;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -17,15 +23,27 @@ struct DistributedConfig {
                 "the gradients too, 3 the weights too. No bit of training depends on it.",
                 Range::between(0, 3)});
     visit(Field{"bucket_bytes", self.bucket_bytes,
-                "With zero 2 and 3 gradients are sent when there are this many bytes of them; with "
-                "1 and 2 updated weights by as many.",
+                "Gradients are sent when there are this many bytes of them; with zero 1 and 2 "
+                "updated weights by as many; with 3 as many bytes of weights are gathered ahead.",
                 Range::between(4096, std::int64_t{1} << 32)});
     visit(Field{"collective_timeout_seconds", self.collective_timeout_seconds,
                 "After this long without progress, while others wait for it, a rank counts as lost "
                 "and the job ends.",
                 Range::between(1, 86400)});
+    visit(Field{"overlap", self.overlap,
+                "Gradients are sent, and with zero 3 weights gathered, beside what is computed. No "
+                "bit depends on it."});
+    visit(Field{"imitated_link", self.imitated_link,
+                "Bytes a second of a link between ranks that is imitated, each way, such as 125MB: "
+                "what they send each other takes as long in addition. For measuring; 0B: none."});
+    visit(Field{"imitated_latency_microseconds", self.imitated_latency_microseconds,
+                "What each message over the imitated link takes at least.",
+                Range::between(0, 10'000'000)});
   }
   bool operator==(const DistributedConfig&) const = default;
 };
+
+/// "125MB a second, 50 us a message"; empty where no link is imitated.
+std::string imitated_link_text(const DistributedConfig& config);
 
 }  // namespace hybrid_trainer

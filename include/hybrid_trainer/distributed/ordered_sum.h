@@ -53,16 +53,37 @@ class OrderedSum {
 /// The shards of all ranks (shard_of), by rank.
 std::vector<Shard> equal_shards(std::int64_t elements, int ranks);
 
-/// `total` becomes the sum of `leaves` leaves, of which each rank has its leaves_of in `mine`; the
-/// bits do not depend on the number of ranks. Each rank sums its shard of the elements, whose nodes
-/// it gets by all_to_all, and sends it to the others. `mine` is used up. Workspace: the shards of
-/// all nodes. Throws Error where `mine` holds other leaves.
-void ordered_all_reduce(const Tensor& total, OrderedSum& mine, std::int64_t leaves,
-                        Communicator& communicator, const Stream& stream);
+/// The sum of `leaves` leaves over all ranks, of which each has its leaves_of, and keeps its own of
+/// `shards`, which follow one another and cover all elements. The bits do not depend on the number
+/// of ranks: a rank gets its shard of each rank's nodes by all_to_all and sums them itself.
+class OrderedReduction {
+ public:
+  /// Takes the memory for what is received: this rank's shard of all nodes. Throws Error where
+  /// `mine` holds other leaves, and OutOfMemory.
+  OrderedReduction(std::vector<Shard> shards, OrderedSum mine, std::int64_t leaves,
+                   const Communicator& ranks, const Stream& stream);
+  /// `shard` becomes this rank's; it may be in the memory of `mine`. Allocates nothing, so that it
+  /// may go on beside other work (Communicator::begin). Once.
+  void run(const Tensor& shard, Communicator& ranks, const Stream& stream);
 
-/// As ordered_all_reduce, but each rank keeps its own of `shards` alone, which follow one another
-/// and cover all elements.
-void ordered_reduce_scatter(const Tensor& shard, const std::vector<Shard>& shards, OrderedSum& mine,
-                            std::int64_t leaves, Communicator& communicator, const Stream& stream);
+ private:
+  /// What each rank sends of one of its nodes, where it has as many.
+  struct Round {
+    std::vector<std::int64_t> send_counts, receive_counts;  // of elements, by rank
+    Tensor sent, received;
+  };
+  std::int64_t elements_of(int rank) const;
+  Round make_round(std::size_t round, const Communicator& ranks, const Stream& stream) const;
+
+  std::vector<Shard> shards_;
+  OrderedSum mine_;
+  std::vector<std::vector<SumNode>> nodes_;  // by rank
+  std::vector<Round> rounds_;
+};
+
+/// `total` becomes that sum of all elements, each rank's shard being sent to the others. Blocks as
+/// a collective does.
+void ordered_all_reduce(const Tensor& total, OrderedSum mine, std::int64_t leaves,
+                        Communicator& ranks, const Stream& stream);
 
 }  // namespace hybrid_trainer

@@ -92,12 +92,15 @@ struct RunSummary {
   std::int64_t recommended_micro_batch = 0;  // of the last record; 0 without a budget
   std::vector<MemorySaving> savings;         // by simulation
   /// Of a run that is one rank of several: how many, what they share, by what, and what this one
-  /// sent, since the program began.
+  /// sent and waited, since the program began.
   struct Distributed {
     std::int64_t ranks = 1;
     std::int64_t zero = 0;
     std::string backend;  // "mpi", "threads", "single"
     std::uint64_t bytes_sent = 0;
+    double exposed_seconds = 0;  // in which this one waited for others, or for what they send
+    /// What was imitated, such as "125MB a second, 50 us a message"; empty: none.
+    std::string imitated_link{};
   };
   std::optional<Distributed> distributed;
   std::string end;  // "finished", "interrupted", "diverged", "failed"

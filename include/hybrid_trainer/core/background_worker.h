@@ -11,13 +11,13 @@
 namespace hybrid_trainer {
 
 /// A thread that does one job after another, in the order in which they were given.
-class UpdateWorker {
+class BackgroundWorker {
  public:
   /// `threads`: for the products of its jobs. Not `beside`: jobs are done where they are given.
-  UpdateWorker(int threads, bool beside) : threads_(threads), beside_(beside) {}
-  ~UpdateWorker() { stop(); }
-  UpdateWorker(const UpdateWorker&) = delete;
-  UpdateWorker& operator=(const UpdateWorker&) = delete;
+  BackgroundWorker(int threads, bool beside) : threads_(threads), beside_(beside) {}
+  ~BackgroundWorker() { stop(); }
+  BackgroundWorker(const BackgroundWorker&) = delete;
+  BackgroundWorker& operator=(const BackgroundWorker&) = delete;
 
   void submit(std::function<void()> job);
   std::int64_t submitted() const { return submitted_; }

@@ -1,4 +1,4 @@
-#include "src/optim/update_worker.h"
+#include "hybrid_trainer/core/background_worker.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -10,11 +10,11 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(UpdateWorker, GivesLibrariesItsThreadsAndNotTheCallers) {
+TEST(BackgroundWorker, GivesLibrariesItsThreadsAndNotTheCallers) {
   const int callers = omp_get_max_threads();
   for (const int threads : {1, 2, 5}) {
     int seen = 0;
-    UpdateWorker worker(threads, true);
+    BackgroundWorker worker(threads, true);
     worker.submit([&] { seen = omp_get_max_threads(); });
     worker.wait_until_idle();
     EXPECT_EQ(seen, threads);
@@ -22,11 +22,11 @@ TEST(UpdateWorker, GivesLibrariesItsThreadsAndNotTheCallers) {
   EXPECT_EQ(omp_get_max_threads(), callers);
 }
 
-TEST(UpdateWorker, DoesJobsInTheirOrderBesideOrWhereTheyAreGiven) {
+TEST(BackgroundWorker, DoesJobsInTheirOrderBesideOrWhereTheyAreGiven) {
   for (const bool beside : {true, false}) {
     std::vector<int> done;
     std::thread::id by;
-    UpdateWorker worker(1, beside);
+    BackgroundWorker worker(1, beside);
     for (int i = 0; i < 20; ++i) {
       worker.submit([&, i] {
         done.push_back(i);
@@ -41,8 +41,8 @@ TEST(UpdateWorker, DoesJobsInTheirOrderBesideOrWhereTheyAreGiven) {
   }
 }
 
-TEST(UpdateWorker, AFailureIsToldEachTimeAndLaterJobsAreGivenUp) {
-  UpdateWorker worker(1, true);
+TEST(BackgroundWorker, AFailureIsToldEachTimeAndLaterJobsAreGivenUp) {
+  BackgroundWorker worker(1, true);
   bool went_on = false;
   worker.submit([] { throw std::runtime_error("the disk is gone"); });
   worker.submit([&] { went_on = true; });

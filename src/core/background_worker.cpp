@@ -1,4 +1,4 @@
-#include "update_worker.h"
+#include "hybrid_trainer/core/background_worker.h"
 
 #include <utility>
 
@@ -7,12 +7,12 @@
 
 namespace hybrid_trainer {
 
-void UpdateWorker::stop() {
+void BackgroundWorker::stop() {
   thread_.request_stop();
   if (thread_.joinable()) thread_.join();
 }
 
-void UpdateWorker::submit(std::function<void()> job) {
+void BackgroundWorker::submit(std::function<void()> job) {
   ++submitted_;
   std::unique_lock lock(mutex_);
   jobs_.push_back(std::move(job));
@@ -21,13 +21,13 @@ void UpdateWorker::submit(std::function<void()> job) {
   changed_.notify_all();
 }
 
-void UpdateWorker::run(const std::stop_token& stop) {
+void BackgroundWorker::run(const std::stop_token& stop) {
   compute_beside_the_team(threads_);
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [&] { return !jobs_.empty(); })) do_next(lock);
 }
 
-void UpdateWorker::do_next(std::unique_lock<std::mutex>& lock) {
+void BackgroundWorker::do_next(std::unique_lock<std::mutex>& lock) {
   const std::function<void()> job = std::move(jobs_.front());
   jobs_.pop_front();
   std::exception_ptr failure = failure_;
@@ -45,7 +45,7 @@ void UpdateWorker::do_next(std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
-double UpdateWorker::wait_until_done(std::int64_t jobs) {
+double BackgroundWorker::wait_until_done(std::int64_t jobs) {
   std::unique_lock lock(mutex_);
   double waited = 0;
   if (done_ < jobs) {
@@ -60,7 +60,7 @@ double UpdateWorker::wait_until_done(std::int64_t jobs) {
   return waited;
 }
 
-double UpdateWorker::seconds() const {
+double BackgroundWorker::seconds() const {
   const std::lock_guard lock(mutex_);
   return seconds_;
 }

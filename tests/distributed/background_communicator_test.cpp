@@ -1,0 +1,119 @@
+#include "hybrid_trainer/distributed/background_communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "hybrid_trainer/distributed/imitated_link.h"
+#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "tests/distributed/rank_suite.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using testing::counted;
+using testing::floats_of;
+using testing::rank_stream;
+
+/// Whether it comes to hold within ten seconds.
+bool comes_to(const std::atomic<bool>& flag) {
+  for (int i = 0; i < 10000 && !flag; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return flag;
+}
+
+TEST(BackgroundCommunicator, GoesOnBesideItsCaller) {
+  std::atomic<bool> has_begun = false;
+  run_thread_ranks(2, [&](Communicator& inner) {
+    BackgroundCommunicator ranks(inner, true);
+    const Stream stream = rank_stream();
+    const Tensor values = counted(3, static_cast<float>(10 * ranks.rank()), stream);
+    if (ranks.rank() == 1) {  // rank 0 does not wait for this one
+      EXPECT_TRUE(comes_to(has_begun));
+    }
+    const CollectiveTicket job = ranks.begin(
+        [values](Communicator& all, const Stream& beside) { all.broadcast(values, 1, beside); },
+        stream);
+    has_begun = true;
+    ranks.wait_for(job, stream);
+    EXPECT_EQ(floats_of(values), (std::vector<float>{10, 11, 12}));
+  });
+}
+
+TEST(BackgroundCommunicator, CallsComeInTheOrderInWhichTheyBegan) {
+  for (const bool beside : {true, false}) {
+    run_thread_ranks(3, [&](Communicator& inner) {
+      BackgroundCommunicator ranks(inner, beside);
+      const Stream stream = rank_stream();
+      std::vector<Tensor> all;
+      for (int root = 0; root < 3; ++root) {
+        all.push_back(counted(2, static_cast<float>(100 * ranks.rank()), stream));
+        ranks.begin(
+            [values = all.back(), root](Communicator& others, const Stream& own) {
+              others.broadcast(values, root, own);
+            },
+            stream);
+      }
+      EXPECT_EQ(ranks.host_gather("x").size(), 3u);  // after all of them
+      for (int root = 0; root < 3; ++root)
+        EXPECT_EQ(floats_of(all[static_cast<std::size_t>(root)])[0],
+                  static_cast<float>(100 * root));
+      EXPECT_EQ(ranks.use().calls, inner.use().calls);
+      EXPECT_GT(ranks.use().exposed_seconds, 0);
+    });
+  }
+}
+
+TEST(BackgroundCommunicator, TellsWhatWentWrongBeside) {
+  run_thread_ranks(2, [&](Communicator& inner) {
+    BackgroundCommunicator ranks(inner, true);
+    const Stream stream = rank_stream();
+    const Tensor values = counted(3 + ranks.rank(), 0, stream);
+    const CollectiveTicket job = ranks.begin(
+        [values](Communicator& all, const Stream& own) { all.broadcast(values, 0, own); }, stream);
+    EXPECT_THROW(ranks.wait_for(job, stream), CollectiveMismatch);
+  });
+}
+
+/// Else it would wait for rank 1, which waits until it has ended.
+TEST(BackgroundCommunicator, EndsWhatGoesOnWhereItsRankEndsByAnError) {
+  std::atomic<bool> has_ended = false;
+  const auto rank = [&](Communicator& inner) {
+    if (inner.rank() == 1) {
+      EXPECT_TRUE(comes_to(has_ended));
+      return;
+    }
+    try {
+      BackgroundCommunicator ranks(inner, true);
+      ranks.begin([](Communicator& all, const Stream&) { all.barrier(); }, rank_stream());
+      throw UsageError("rank 0 met this");
+    } catch (const UsageError&) {
+      has_ended = true;
+      EXPECT_THROW(inner.barrier(), RankLost);
+    }
+  };
+  run_thread_ranks(2, rank);
+}
+
+TEST(ImitatedLink, TakesAtLeastItsTime) {
+  using Clock = std::chrono::steady_clock;
+  run_thread_ranks(2, [&](Communicator& inner) {
+    const Stream stream = rank_stream();
+    const Tensor values = counted(5000, static_cast<float>(inner.rank()), stream);
+    ImitatedLink slow(inner, {.bytes_per_second = 1e6});
+    ImitatedLink far(inner, {.latency = std::chrono::milliseconds(20)});
+    const auto seconds_of = [&](Communicator& ranks) {
+      const auto begin = Clock::now();
+      ranks.broadcast(values, 0, stream);
+      return std::chrono::duration<double>(Clock::now() - begin).count();
+    };
+    EXPECT_GE(seconds_of(slow), 0.02);  // 20,000 bytes, sent or received
+    EXPECT_GE(seconds_of(far), 0.02);
+    EXPECT_EQ(floats_of(values), floats_of(counted(5000, 0, stream)));
+    EXPECT_EQ(slow.use().bytes_sent, inner.use().bytes_sent);
+  });
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
