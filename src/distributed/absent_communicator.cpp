@@ -1,10 +1,78 @@
 #include "hybrid_trainer/distributed/absent_communicator.h"
 
-#include "hybrid_trainer/core/error.h"
+#include <algorithm>
+#include <numeric>
 
 namespace hybrid_trainer {
+namespace {
+
+std::uint64_t bytes_of(std::int64_t elements, const Tensor& tensor) {
+  return static_cast<std::uint64_t>(elements) * size_of(tensor.dtype());
+}
+
+/// Of what goes to or comes from each rank, those of others.
+std::uint64_t bytes_of_others(const std::vector<std::int64_t>& counts, int rank,
+                              const Tensor& tensor) {
+  const std::int64_t all = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  return bytes_of(all - counts[static_cast<std::size_t>(rank)], tensor);
+}
+
+}  // namespace
+
+void AbsentCommunicator::count(std::uint64_t sent, std::uint64_t received) {
+  use_.bytes_sent += sent;
+  use_.bytes_received += received;
+  ++use_.calls;
+  link_bytes_ += std::max(sent, received);
+}
+
+void AbsentCommunicator::all_reduce(const Tensor& values, Reduction reduction,
+                                    const Stream& stream) {
+  const Shard mine = shard_of(values.elements(), rank_, size_);
+  const Tensor shard = values.view({values.elements()}).rows(mine.first, mine.last);
+  reduce_scatter(shard, values, reduction, stream);
+  all_gather(values, shard, stream);
+}
+
+void AbsentCommunicator::reduce_scatter(const Tensor& shard, const Tensor& values, Reduction,
+                                        const Stream&) {
+  count(bytes_of(values.elements() - shard.elements(), values),
+        bytes_of(shard.elements() * (size_ - 1), values));
+}
+
+void AbsentCommunicator::all_gather(const Tensor& values, const Tensor& shard, const Stream&) {
+  count(bytes_of(shard.elements() * (size_ - 1), values),
+        bytes_of(values.elements() - shard.elements(), values));
+}
+
+void AbsentCommunicator::all_to_all(const Tensor& received,
+                                    const std::vector<std::int64_t>& receive_counts,
+                                    const Tensor& sent,
+                                    const std::vector<std::int64_t>& send_counts, const Stream&) {
+  count(bytes_of_others(send_counts, rank_, sent),
+        bytes_of_others(receive_counts, rank_, received));
+}
+
+void AbsentCommunicator::broadcast(const Tensor& values, int root, const Stream&) {
+  const std::uint64_t bytes = bytes_of(values.elements(), values);
+  if (root == rank_) {
+    count(bytes * static_cast<std::uint64_t>(size_ - 1), 0);
+  } else {
+    count(0, bytes);
+  }
+}
+
+void AbsentCommunicator::send(const Tensor& values, int, const Stream&) {
+  count(bytes_of(values.elements(), values), 0);
+}
+
+void AbsentCommunicator::receive(const Tensor& values, int, const Stream&) {
+  count(0, bytes_of(values.elements(), values));
+}
 
 std::vector<std::string> AbsentCommunicator::host_gather(std::string_view bytes) {
+  const auto others = static_cast<std::uint64_t>(size_ - 1);
+  count(bytes.size() * others, bytes.size() * others);
   return std::vector<std::string>(static_cast<std::size_t>(size_), std::string(bytes));
 }
 

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
@@ -11,6 +12,8 @@
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/cuda_diagnosis.h"
+#include "src/tools/rank_diagnosis.h"
+#include "src/tools/training_ranks.h"
 #include "src/tools/waiting_threads.h"
 
 namespace hybrid_trainer {
@@ -109,12 +112,23 @@ int doctor_command(const std::vector<std::string>& arguments) {
   bool json = false;
   CommandSyntax syntax{
       .name = "doctor",
-      .usage = "[--json]",
+      .usage = "[--ranks N] [--json]",
       .description =
-          "Measures this machine, in a few seconds, and says what the program found on it.",
+          "Measures this machine, in a few seconds, and says what the program found on it. With\n"
+          "--ranks, or as one of several ranks that mpirun started, measures the link between "
+          "them.",
       .operands = {}};
-  syntax.options.add_options()("json", po::bool_switch(&json), "Print one JSON object.");
+  std::optional<int> ranks;
+  auto add = syntax.options.add_options();
+  add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { ranks = count; }),
+      "Start N processes of this machine by mpirun, and measure the link between them.");
+  add("json", po::bool_switch(&json), "Print one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
+  if (ranks && *ranks < 2)
+    throw UsageError(concat("doctor: --ranks: got ", *ranks, ", want 2 or more"));
+  const std::optional<LaunchedRank> launched = launched_rank();
+  if (launched && launched->size > 1) return diagnose_ranks(*launched, json);
+  if (ranks) become_ranks("doctor", arguments, *ranks);
   const Diagnosis found = diagnose();
   if (json) {
     std::cout << as_json(found) << "\n";

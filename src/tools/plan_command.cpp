@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "hybrid_trainer/core/memory_size.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
@@ -24,7 +25,7 @@ namespace json = boost::json;
 struct Asked {
   ConfigArguments source;
   std::string model, method, device, apply, bytes_per_parameter;
-  std::string device_budget, host_budget;
+  std::string device_budget, host_budget, link;
   std::int64_t tokens_per_step = 0;
   DeviceSplit split;
   bool json = false;
@@ -181,12 +182,25 @@ bool trains_so(const Asked& asked, const HybridTrainerConfig& config, Device dev
          split.devices <= std::min(kMostRanks, config.gradient_accumulation.micro_batches);
 }
 
+/// What a step's messages take over a link; what is sent beside backward is hidden as far as that
+/// lasts.
+std::string link_text(const StepTransfer& transfer, const std::string& link) {
+  if (link.empty()) return "";
+  const std::optional<MemorySize> rate = MemorySize::parse(link);
+  if (!rate || rate->bytes == 0)
+    throw UsageError(concat("plan: --link: got ", link, ", want bytes a second, such as 125MB"));
+  return concat(", ",
+                brief(static_cast<double>(transfer.link_bytes) / static_cast<double>(rate->bytes)),
+                " s of a link of ", rate->text(), " a second");
+}
+
 /// On several processors, as `hybrid train --ranks N` takes them.
 int plan_ranks(const Asked& asked, HybridTrainerConfig config,
                const std::optional<std::size_t>& budget) {
   const DeviceSplit& split = asked.split;
   if (split.zero > 0) config.distributed.zero = split.zero;
   const MemoryNeed need = simulate_ranks(config, static_cast<int>(split.devices));
+  const std::string link = link_text(need.transfer, asked.link);
   const bool fits = !budget || need.device_bytes <= *budget;
   if (asked.json) {
     std::cout << json::serialize(
@@ -197,6 +211,8 @@ int plan_ranks(const Asked& asked, HybridTrainerConfig config,
                                   {"phases", phases_of(need)},
                                   {"device_peak_bytes", need.device_bytes},
                                   {"host_peak_bytes", need.host_bytes},
+                                  {"sent_bytes_per_step", need.transfer.bytes_sent},
+                                  {"link_bytes_per_step", need.transfer.link_bytes},
                                   {"missing_bytes", fits ? 0 : need.device_bytes - *budget}})
               << "\n";
   } else {
@@ -204,6 +220,8 @@ int plan_ranks(const Asked& asked, HybridTrainerConfig config,
                 static_cast<long long>(split.devices), static_cast<int>(config.distributed.zero));
     std::printf("a rank takes      %s%s\n", units::bytes(need.device_bytes).c_str(),
                 !budget ? "" : ((fits ? " of " : ", more than ") + units::bytes(*budget)).c_str());
+    std::printf("and sends         %s in a Full step%s\n",
+                units::bytes(need.transfer.bytes_sent).c_str(), link.c_str());
     print_phases(need);
   }
   return static_cast<int>(fits ? ExitCode::kSuccess : ExitCode::kMemory);
@@ -297,6 +315,9 @@ int plan_command(const std::vector<std::string>& arguments) {
       "Write the configuration with the chosen options to FILE.");
   add("devices", po::value(&asked.split.devices)->value_name("N"),
       "What each of N ranks takes, or, where this version does not train so, would hold on paper.");
+  add("link", po::value(&asked.link)->value_name("SIZE"),
+      "With --devices: bytes a second of the link between ranks, as `hybrid doctor --ranks` "
+      "measures it.");
   add("zero", po::value(&asked.split.zero)->value_name("Z"), "With --devices: ZeRO stage, 0 to 3.");
   add("tensor", po::value(&asked.split.tensor)->value_name("N"),
       "With --devices: devices that share each layer.");
@@ -320,10 +341,10 @@ int plan_command(const std::vector<std::string>& arguments) {
   const bool too_many =
       split.devices > kMostDevices || split.tensor > kMostDevices || split.pipeline > kMostDevices;
   const bool splits = split.zero != 0 || split.tensor != 1 || split.pipeline != 1 ||
-                      !asked.bytes_per_parameter.empty();
+                      !asked.bytes_per_parameter.empty() || !asked.link.empty();
   if (splits && split.devices == 1)
     throw UsageError(
-        "plan: --zero, --tensor, --pipeline and --bytes-per-parameter go with --devices N");
+        "plan: --zero, --tensor, --pipeline, --bytes-per-parameter and --link go with --devices N");
   if (split.devices > 1 && !asked.apply.empty())
     throw UsageError("plan: --apply writes what this version trains, on one device");
   if (too_many || split.devices < 1 || split.tensor < 1 || split.pipeline < 1 || split.zero < 0 ||
@@ -332,6 +353,8 @@ int plan_command(const std::vector<std::string>& arguments) {
         "plan: want --devices, --tensor and --pipeline of 1 to 1048576, --zero 0 to 3");
   if (split.devices > 1 && trains_so(asked, config, device))
     return plan_ranks(asked, config, budgets.device);
+  if (split.devices > 1 && !asked.link.empty())
+    throw UsageError("plan: --link goes with ranks that this version trains over, on processors");
   if (split.devices > 1) return plan_split(asked, config, device, budgets.device);
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
   const MemoryPlan plan = plan_memory(config, device, budgets, rates);

@@ -126,6 +126,12 @@ std::vector<std::string> mpirun_arguments(const std::string& program, const std:
   return all;
 }
 
+void become_ranks(const std::string& command, const std::vector<std::string>& arguments,
+                  int ranks) {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe");
+  become_mpirun(mpirun_arguments(program.string(), command, arguments, ranks));
+}
+
 TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
                              std::optional<int> local_ranks)
     : launched_(launched_rank()) {
@@ -138,8 +144,7 @@ TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::
     throw UsageError(concat("--ranks starts ranks, and this is one that ", launched_->launcher,
                             " started; leave it out"));
   }
-  const auto program = std::filesystem::read_symlink("/proc/self/exe");
-  become_mpirun(mpirun_arguments(program.string(), command, arguments, *local_ranks));
+  become_ranks(command, arguments, *local_ranks);
 }
 
 int TrainingRanks::run_as_rank(const TrainingRunSettings& settings,

@@ -36,6 +36,11 @@ class TrainingRanks {
   bool alone_ = false;  // --ranks 1
 };
 
+/// mpirun takes this process's place and starts `hybrid COMMAND ARGUMENTS` as so many ranks. Throws
+/// DeviceError.
+[[noreturn]] void become_ranks(const std::string& command,
+                               const std::vector<std::string>& arguments, int ranks);
+
 /// What mpirun is called with for `hybrid COMMAND ARGUMENTS --ranks N`.
 std::vector<std::string> mpirun_arguments(const std::string& program, const std::string& command,
                                           const std::vector<std::string>& arguments, int ranks);

@@ -149,6 +149,8 @@ void include_larger(MemoryNeed& need, const MemoryNeed& other) {
   need.device_bytes = std::max(need.device_bytes, other.device_bytes);
   need.host_bytes = std::max(need.host_bytes, other.host_bytes);
   need.disk_bytes = std::max(need.disk_bytes, other.disk_bytes);
+  need.transfer.bytes_sent = std::max(need.transfer.bytes_sent, other.transfer.bytes_sent);
+  need.transfer.link_bytes = std::max(need.transfer.link_bytes, other.transfer.link_bytes);
   for (std::size_t i = 0; i < kPhases; ++i) {
     PhaseMemory& taken = need.phases[i];
     taken.peak_bytes = std::max(taken.peak_bytes, other.phases[i].peak_bytes);
@@ -248,6 +250,12 @@ class SimulatedRun {
   void account(Phase phase) {
     if (const auto border = trainable_.take_border()) add(*border, last_phase_);
     add(stream_.pool()->use(), phase);
+    const StepTransfer now{others_.use().bytes_sent, others_.link_bytes()};
+    if (phase == Phase::kFull) {
+      need_.transfer = {now.bytes_sent - transferred_.bytes_sent,
+                        now.link_bytes - transferred_.link_bytes};
+    }
+    transferred_ = now;
     stream_.pool()->reset_peaks();
     last_phase_ = phase;
   }
@@ -295,6 +303,7 @@ class SimulatedRun {
   std::unique_ptr<LanguageModel> model_;
   ModelTrainable trainable_;
   MemoryNeed need_;
+  StepTransfer transferred_;  // so far
   SimulatedTrainable scripted_;
   std::vector<Batch> data_;
   Batch windows_;

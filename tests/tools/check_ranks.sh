@@ -46,3 +46,7 @@ code=0
 [ "$code" -eq 78 ] && grep -q 'error: gradient_accumulation.micro_batches: got 2 for 3 ranks' refused.log || { echo "code $code" && cat refused.log && exit 1; }
 [ "$(grep -c '^error:' refused.log)" -eq 1 ]
 echo "too many ranks are refused by one line"
+
+"$hybrid" doctor --ranks 2 --json 2>/dev/null >doctor.json
+grep -qE '"ranks":2,"hosts":1,"backend":"mpi","link_bytes_per_second":[1-9]' doctor.json || { cat doctor.json && exit 1; }
+echo "the link between ranks is measured"

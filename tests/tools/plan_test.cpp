@@ -70,6 +70,24 @@ TEST_F(Plan, TakesAStepsTokens) {
   EXPECT_GT(activations("8192"), 1.8 * activations("4096"));
 }
 
+TEST_F(Plan, SaysWhatRanksSend) {
+  const std::vector<std::string> asked{
+      "--preset", "tiny", "--devices", "2", "--set", "gradient_accumulation.micro_batches=2"};
+  const json::object found = answer(asked);
+  EXPECT_FALSE(found.at("on_paper").as_bool());
+  const double weights =
+      found.at("phases")
+          .at("full")
+          .at("by_kind")
+          .at("optimizer_state")
+          .to_number<double>();  // of Muon: a momentum, and AdamW's two of the rest
+  EXPECT_GT(found.at("sent_bytes_per_step").to_number<double>(), 0.5 * weights);
+  EXPECT_LT(found.at("sent_bytes_per_step").to_number<double>(), 1.5 * weights);
+  std::vector<std::string> linked = asked;
+  linked.insert(linked.end(), {"--link", "1MB"});
+  EXPECT_NE(plan(linked).output.find(" s of a link of 1MB a second"), std::string::npos);
+}
+
 TEST_F(Plan, CutsAModelOverDevicesOnPaper) {
   const json::object found = answer({"--preset", "gpt2-1558m", "--devices", "8", "--zero", "1",
                                      "--bytes-per-parameter", "2+2+4", "--device-budget", "80GB"});
@@ -93,6 +111,11 @@ TEST_F(Plan, SaysWhatIsWrong) {
   expect({"--preset", "tiny", "--devices", "6", "--tensor", "4"}, "no multiple");
   expect({"--preset", "tiny", "--devices", "8", "--zero", "4"}, "--zero 0 to 3");
   expect({"--preset", "tiny", "--devices", "8", "--bytes-per-parameter", "8"}, "2+2+12");
+  expect({"--preset", "tiny", "--link", "1GB"}, "--link go with --devices");
+  expect({"--preset", "tiny", "--devices", "2", "--link", "fast", "--set",
+          "gradient_accumulation.micro_batches=2"},
+         "want bytes a second, such as 125MB");
+  expect({"--preset", "tiny", "--devices", "64", "--link", "1GB"}, "--link goes with ranks");
   std::ofstream(folder_ / "empty.json") << "{}";
   expect({"--config", "empty.json"}, "model.vocabulary=N");
 }

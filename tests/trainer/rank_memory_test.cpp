@@ -13,7 +13,9 @@ using PhasePeaks = std::array<std::size_t, kPhases>;
 /// By phase, of whichever rank takes the most; without the loader's batches but one.
 PhasePeaks peaks_over_ranks(const HybridTrainerConfig& config, int ranks) {
   std::vector<PhasePeaks> by_rank(static_cast<std::size_t>(ranks));
-  run_thread_ranks(ranks, [&](Communicator& rank) {
+  run_thread_ranks(ranks, [&](Communicator& others) {
+    RankLinks links(others, config.distributed);
+    Communicator& rank = links.ranks();
     const Stream stream{MemoryPool::create("device")};
     const Batch batch = step_batch(config, 0, stream), prefetched = step_batch(config, 1, stream);
     const Batch windows = batch.examples(0, config.data.batch_size);
@@ -53,6 +55,36 @@ TEST(RankMemory, IsSimulatedAsItIsMeasured) {
         }
       }
     }
+  }
+}
+
+std::vector<std::uint64_t> bytes_sent_in_full(const HybridTrainerConfig& config, int ranks) {
+  std::vector<std::uint64_t> sent(static_cast<std::size_t>(ranks));
+  run_thread_ranks(ranks, [&](Communicator& rank) {
+    const Stream stream{MemoryPool::create("device")};
+    const auto model = make_model(config.model, 1, stream);
+    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &rank);
+    for (;;) {
+      const std::uint64_t before = rank.use().bytes_sent;
+      const Phase phase = trainer.step(step_batch(config, 0, stream)).phase;
+      sent[static_cast<std::size_t>(rank.rank())] = rank.use().bytes_sent - before;
+      if (phase == Phase::kFull) return;
+    }
+  });
+  return sent;
+}
+
+/// But for scalars.
+TEST(RankMemory, WhatIsSentIsSimulatedToo) {
+  for (const std::int64_t zero : {0, 1, 2, 3}) {
+    HybridTrainerConfig config = rank_config("adamw", 5);
+    config.model.width = 80;
+    config.distributed.zero = zero;
+    const auto sent = bytes_sent_in_full(config, 3);
+    const auto most = static_cast<double>(*std::max_element(sent.begin(), sent.end()));
+    const StepTransfer planned = simulate_ranks(config, 3).transfer;
+    EXPECT_NEAR(static_cast<double>(planned.bytes_sent) / most, 1, 0.02) << "zero " << zero;
+    EXPECT_GE(planned.link_bytes, planned.bytes_sent) << "zero " << zero;
   }
 }
 

@@ -4,31 +4,40 @@
 
 namespace hybrid_trainer {
 
-/// One rank of a job whose others are not there: nothing is sent, and tensors keep what they have.
-/// For devices that compute nothing, to see what a rank takes.
+/// One rank of a job whose others are not there: nothing is sent, and tensors keep what they have;
+/// use() says what would have been. For devices that compute nothing, to see what a rank takes.
 class AbsentCommunicator final : public Communicator {
  public:
   AbsentCommunicator(int rank, int size) : rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   const char* name() const override { return "absent"; }
-  void all_reduce(const Tensor&, Reduction, const Stream&) override {}
-  void reduce_scatter(const Tensor&, const Tensor&, Reduction, const Stream&) override {}
-  void all_gather(const Tensor&, const Tensor&, const Stream&) override {}
-  void all_to_all(const Tensor&, const std::vector<std::int64_t>&, const Tensor&,
-                  const std::vector<std::int64_t>&, const Stream&) override {}
-  void broadcast(const Tensor&, int, const Stream&) override {}
-  void barrier() override {}
-  void send(const Tensor&, int, const Stream&) override {}
-  void receive(const Tensor&, int, const Stream&) override {}
+  void all_reduce(const Tensor& values, Reduction reduction, const Stream& stream) override;
+  void reduce_scatter(const Tensor& shard, const Tensor& values, Reduction reduction,
+                      const Stream& stream) override;
+  void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) override;
+  void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
+                  const Tensor& sent, const std::vector<std::int64_t>& send_counts,
+                  const Stream& stream) override;
+  void broadcast(const Tensor& values, int root, const Stream& stream) override;
+  void barrier() override { count(0, 0); }
+  void send(const Tensor& values, int peer, const Stream& stream) override;
+  void receive(const Tensor& values, int peer, const Stream& stream) override;
   /// As if all had given the same.
   std::vector<std::string> host_gather(std::string_view bytes) override;
   /// Throws RankLost.
   void abort(const std::string& reason) override;
   CommunicationUse use() const override { return use_; }
 
+  /// Bytes that a link of this rank's is busy with: of each call those sent or received, whichever
+  /// are more.
+  std::uint64_t link_bytes() const { return link_bytes_; }
+
  private:
+  void count(std::uint64_t sent, std::uint64_t received);
+
   int rank_, size_;
+  std::uint64_t link_bytes_ = 0;
   CommunicationUse use_;
 };
 

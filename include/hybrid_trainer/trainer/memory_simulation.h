@@ -16,12 +16,19 @@ struct PhaseMemory {
   std::array<std::size_t, kMemoryKinds> by_kind{};
 };
 
+/// What one of several ranks sends in a Full step, and the bytes that its link is busy with: of each
+/// call those sent or received, whichever are more.
+struct StepTransfer {
+  std::uint64_t bytes_sent = 0, link_bytes = 0;
+};
+
 /// What a run takes, in bytes.
 struct MemoryNeed {
   std::array<PhaseMemory, kPhases> phases;
   std::size_t device_bytes = 0;  // at once; on CUDA in one piece, with the gaps between its blocks
   std::size_t host_bytes = 0;    // beside the device, for what is kept out of its memory
   std::size_t disk_bytes = 0;    // of scratch files
+  StepTransfer transfer;         // over ranks
   const PhaseMemory& phase(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
 };
 

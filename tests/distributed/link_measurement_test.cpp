@@ -1,0 +1,31 @@
+#include "hybrid_trainer/distributed/link_measurement.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/distributed/single_communicator.h"
+#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "tests/distributed/rank_suite.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// A link can be slower than imitated, never faster.
+TEST(LinkMeasurement, FindsAnImitatedLinkNoFasterThanItIs) {
+  run_thread_ranks(2, [](Communicator& others) {
+    ImitatedLink ranks(others,
+                       {.bytes_per_second = 1e9, .latency = std::chrono::microseconds(300)});
+    const LinkSpeed found = measure_link(ranks, testing::rank_stream());
+    EXPECT_LE(found.bytes_per_second, 1e9);
+    EXPECT_GT(found.bytes_per_second, 0);
+    EXPECT_GE(found.latency.count(), 300e-6);
+  });
+}
+
+TEST(LinkMeasurement, WantsTwoRanks) {
+  SingleCommunicator alone;
+  EXPECT_THROW(measure_link(alone, testing::rank_stream()), Error);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
