@@ -1,11 +1,9 @@
 #pragma once
 
+#include "hybrid_trainer/kernels/matmul.h"
 #include "kernels/backend.h"
 
 namespace hybrid_trainer::kernels::cpu {
-
-/// Most rows of x for which x·wᵀ is bound by reading w, so that one pass over w is fastest.
-inline constexpr std::int64_t kFewRows = 8;
 
 /// y = x·wᵀ [+ y] [+ bias] [+ residual] for at most kFewRows rows: each row of w is read from memory
 /// once. Each row of y has the same bits whatever rows are beside it.

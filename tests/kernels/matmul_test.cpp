@@ -194,6 +194,37 @@ TEST(Linear, ForwardAddsBiasAndResidual) {
   }
 }
 
+TEST(Linear, OfFewRowsEachHasTheBitsOfBeingAlone) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    for (const auto& [outputs, inputs] : {std::pair{1, 1},
+                                          {6, 15},
+                                          {2, 33},
+                                          {5, 47},
+                                          {7, 64},
+                                          {16, 96},
+                                          {5, 131},
+                                          {64, 770},
+                                          {3, 2048}}) {
+      const Tensor w = random_tensor({outputs, inputs}, dtype, 1, stream),
+                   bias = random_tensor({outputs}, DType::kF32, 2, stream),
+                   x = random_tensor({kFewRows, inputs}, dtype, 3, stream),
+                   residual = random_tensor({kFewRows, outputs}, dtype, 4, stream);
+      const Tensor alone = Tensor::empty_like(residual, MemoryKind::kActivations, stream);
+      for (std::int64_t row = 0; row < kFewRows; ++row) {
+        const auto of = [row](const Tensor& all) { return all.rows(row, row + 1); };
+        linear_forward(of(alone), of(x), w, bias, of(residual), stream);
+      }
+      for (std::int64_t rows = 1; rows <= kFewRows; ++rows) {
+        const Tensor y = Tensor::empty({rows, outputs}, dtype, MemoryKind::kActivations, stream);
+        linear_forward(y, x.rows(0, rows), w, bias, residual.rows(0, rows), stream);
+        SCOPED_TRACE(concat(rows, " rows, ", outputs, " x ", inputs, " ", name_of(dtype)));
+        expect_same_bits(y, alone.rows(0, rows));
+      }
+    }
+  }
+}
+
 TEST(Linear, BackwardMatchesFiniteDifferences) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({9, 7}, DType::kF32, 1, stream);

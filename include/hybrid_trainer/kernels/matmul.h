@@ -15,6 +15,10 @@ enum class GradientMode { kOverwrite, kAccumulate };
 void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
             Transpose transpose_b, GradientMode mode, const Stream& stream);
 
+/// Most rows of x for which a processor reads each row of w from memory once for all of them. Then
+/// each row of x·wᵀ has the same bits whatever rows are beside it.
+inline constexpr std::int64_t kFewRows = 16;
+
 /// y = x·wᵀ + bias + residual.
 /// x: (N, I), I at least 1, w: (O, I), bias: (O) f32 or undefined, residual: (N, O) or undefined
 /// (may be y itself), y: (N, O). x, w, residual, y of one dtype, f32 or bf16. Throws ShapeMismatch.
