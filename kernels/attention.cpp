@@ -97,23 +97,24 @@ void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const
 }
 
 void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
-                      const Tensor& qkv, std::int64_t position, AttentionSpec spec,
-                      const Stream& stream) {
+                      const Tensor& qkv, const Tensor& texts, const Tensor& positions,
+                      AttentionSpec spec, const Stream& stream) {
   const KernelCall call{"attention_decode", stream};
   const std::int64_t head_size = head_size_of(call, qkv, 2, spec);
   check_shape(call, {"y", y}, {qkv.size(0), spec.queries * head_size});
   check_rank(call, {"key_cache", key_cache}, 3);
   check_shape(call, {"key_cache", key_cache},
-              {qkv.size(0), key_cache.size(1), spec.keys * head_size});
+              {key_cache.size(0), key_cache.size(1), spec.keys * head_size});
   check_alike(call, {{"key_cache", key_cache}, {"value_cache", value_cache}});
   check_dtype(call, {"key_cache", key_cache}, qkv.dtype());
   check_dtype(call, {"y", y}, qkv.dtype());
-  if (position < 0 || position >= key_cache.size(1)) {
-    throw ShapeMismatch(concat(call.kernel, ": position is ", position, ", key_cache is ",
-                               key_cache.shape().text(), "; want 0 to ", key_cache.size(1) - 1));
+  for (const NamedTensor& one :
+       {NamedTensor{"texts", texts}, NamedTensor{"positions", positions}}) {
+    check_shape(call, one, {qkv.size(0)});
+    check_dtype(call, one, DType::kI32);
   }
   dispatch_with_workspace<cpu::attention_decode, cuda::attention_decode>(
-      call, Work::kAttention, y, key_cache, value_cache, qkv, position, spec);
+      call, Work::kAttention, y, key_cache, value_cache, qkv, texts, positions, spec);
 }
 
 }  // namespace hybrid_trainer::kernels

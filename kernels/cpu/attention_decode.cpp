@@ -2,6 +2,7 @@
 #include <cstring>
 #include <limits>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
@@ -66,52 +67,94 @@ inline void decode_head(const DecodeHead<T>& head, const DecodeSpec& spec) {
   for (std::int64_t i = 0; i < head_size; ++i) store(head.y + i, head.output[i] / total);
 }
 
-}  // namespace
+/// A call's arrays and sizes.
+template <class T>
+struct DecodeArrays {
+  T *y, *keys, *values;
+  const T* qkv;
+  const std::int32_t *texts, *positions;
+  float* scratch;             // scratch_size for each item: a text's heads that share keys
+  std::int64_t scratch_size;  // the weights of all positions, then a head's output
+  std::int64_t cache_size;    // elements of a text
+  std::int64_t channels, head_size;
+  AttentionSpec spec;
+};
 
-void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
-                      const Tensor& qkv, std::int64_t position, AttentionSpec spec,
-                      const Stream& stream) {
-  const std::int64_t channels = key_cache.size(2), head_size = channels / spec.keys;
-  const std::int64_t query_channels = y.size(1), group = spec.group();
+template <class T>
+inline void decode_item(const DecodeArrays<T>& arrays, std::int64_t item) {
+  const std::int64_t channels = arrays.channels, head_size = arrays.head_size;
+  const AttentionSpec spec = arrays.spec;
+  const std::int64_t n = item / spec.keys, column = item % spec.keys * head_size;
+  const std::int64_t position = arrays.positions[n], group = spec.group();
+  const std::int64_t query_channels = channels * group;
   const DecodeSpec one{spec.window > 0 ? std::max<std::int64_t>(0, position - spec.window + 1) : 0,
                        position,
                        channels,
                        head_size,
                        score_scale(spec, head_size),
                        spec.cap};
-  const std::int64_t cache_size = key_cache.size(1) * channels;
+  const std::int64_t cache_at = arrays.texts[n] * arrays.cache_size + column;
+  const T* const row = arrays.qkv + n * (query_channels + 2 * channels);
+  const T* const key = row + query_channels + column;
+  std::copy_n(key, head_size, arrays.keys + cache_at + position * channels);
+  std::copy_n(key + channels, head_size, arrays.values + cache_at + position * channels);
+  float* const weights = arrays.scratch + item * arrays.scratch_size;
+  for (std::int64_t query = column * group; query < (column + head_size) * group;
+       query += head_size) {
+    decode_head(DecodeHead<T>{.y = arrays.y + n * query_channels + query,
+                              .key_cache = arrays.keys + cache_at,
+                              .value_cache = arrays.values + cache_at,
+                              .query = row + query,
+                              .weights = weights,
+                              .output = weights + (arrays.scratch_size - head_size)},
+                one);
+  }
+}
+
+/// The last position of those given, each of which must be in the caches.
+std::int64_t checked_places(const Tensor& texts, const Tensor& positions, const Tensor& key_cache) {
+  std::int64_t last = 0;
+  for (std::int64_t n = 0; n < texts.elements(); ++n) {
+    const std::int64_t text = texts.data<std::int32_t>()[n],
+                       position = positions.data<std::int32_t>()[n];
+    if (text < 0 || text >= key_cache.size(0) || position < 0 || position >= key_cache.size(1)) {
+      throw ShapeMismatch(concat("attention_decode: row ", n, " is at position ", position,
+                                 " of text ", text, ", key_cache is ", key_cache.shape().text(),
+                                 "; want positions below ", key_cache.size(1)));
+    }
+    last = std::max(last, position);
+  }
+  return last;
+}
+
+}  // namespace
+
+void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
+                      const Tensor& qkv, const Tensor& texts, const Tensor& positions,
+                      AttentionSpec spec, const Stream& stream) {
+  const std::int64_t channels = key_cache.size(2), head_size = channels / spec.keys;
   const std::int64_t scratch_size = key_cache.size(1) + head_size;
   const std::int64_t items = y.size(0) * spec.keys;
   const Tensor scratch = empty_workspace(items * scratch_size, DType::kF32, stream);
   if (simulated(stream)) return;
-  float* const scratch_base = scratch.data<float>();
+  const std::int64_t last = checked_places(texts, positions, key_cache);
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
-    T* const out = y.data<T>();
-    T* const keys = key_cache.data<T>();
-    T* const values = value_cache.data<T>();
-    const T* const in = qkv.data<T>();
-    const auto row_elements = position * head_size * group + 1;
+    const DecodeArrays<T> arrays{.y = y.data<T>(),
+                                 .keys = key_cache.data<T>(),
+                                 .values = value_cache.data<T>(),
+                                 .qkv = qkv.data<T>(),
+                                 .texts = texts.data<std::int32_t>(),
+                                 .positions = positions.data<std::int32_t>(),
+                                 .scratch = scratch.data<float>(),
+                                 .scratch_size = scratch_size,
+                                 .cache_size = key_cache.size(1) * channels,
+                                 .channels = channels,
+                                 .head_size = head_size,
+                                 .spec = spec};
+    const auto row_elements = last * head_size * spec.group() + 1;
     parallel_rows(items, row_elements, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t item = begin; item < end; ++item) {
-        const std::int64_t sequence = item / spec.keys, column = item % spec.keys * head_size;
-        const std::int64_t cache_at = sequence * cache_size + column;
-        const T* const row = in + sequence * (query_channels + 2 * channels);
-        const T* const key = row + query_channels + column;
-        std::copy_n(key, head_size, keys + cache_at + position * channels);
-        std::copy_n(key + channels, head_size, values + cache_at + position * channels);
-        float* const weights = scratch_base + item * scratch_size;
-        for (std::int64_t query = column * group; query < (column + head_size) * group;
-             query += head_size) {
-          decode_head(DecodeHead<T>{.y = out + sequence * query_channels + query,
-                                    .key_cache = keys + cache_at,
-                                    .value_cache = values + cache_at,
-                                    .query = row + query,
-                                    .weights = weights,
-                                    .output = weights + (scratch_size - head_size)},
-                      one);
-        }
-      }
+      for (std::int64_t item = begin; item < end; ++item) decode_item(arrays, item);
     });
   });
 }

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/cuda/attention_parts.cuh"
@@ -13,8 +11,7 @@ constexpr int kThreads = 256;
 /// How a block's threads share a head's keys: `lanes` neighbours process a key together, kPacks
 /// packs of kPack elements each, and the block processes kThreads / lanes keys at a time.
 struct DecodeSizes {
-  std::int64_t position;
-  std::int64_t first;     // key of those up to `position`
+  std::int64_t window;    // keys that a query sees; 0: all before it
   std::int64_t heads;     // of queries
   std::int64_t group;     // queries that share keys and values
   std::int64_t channels;  // of the caches
@@ -32,6 +29,7 @@ struct DecodeTensors {
   T* key_cache;
   T* value_cache;
   const T* qkv;
+  const std::int32_t *texts, *positions;  // of each row of qkv
 };
 
 /// What one group of lanes has accumulated over its keys; `highest` is in units of log2.
@@ -105,11 +103,11 @@ __device__ void combine_groups(T* y, const float* highest, int groups, int head_
   }
 }
 
-/// One block for each head of each sequence; one pass over keys and values.
+/// One block for each head of each row; one pass over keys and values.
 template <class T, int kPack, int kPacks>
 __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   constexpr int kElements = kPack * kPacks;
-  const std::int64_t sequence = blockIdx.x / sizes.heads;
+  const std::int64_t n = blockIdx.x / sizes.heads;
   const std::int64_t head = blockIdx.x % sizes.heads, head_at = head * sizes.head_size;
   const std::int64_t key_at = head / sizes.group * sizes.head_size;
   const std::int64_t query_channels = sizes.heads * sizes.head_size;
@@ -117,17 +115,20 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   const int group = thread / sizes.lanes, groups = kThreads / sizes.lanes;
   const int column = thread % sizes.lanes * kPack, apart = sizes.lanes * kPack;
   const int end = sizes.head_size - column;
-  const T* const now = tensors.qkv + sequence * (query_channels + 2 * sizes.channels) + column;
+  const std::int64_t position = tensors.positions[n];
+  const std::int64_t hidden = sizes.window > 0 ? position - sizes.window + 1 : 0;
+  const T* const now = tensors.qkv + n * (query_channels + 2 * sizes.channels) + column;
   const T* const new_key = now + query_channels + key_at;
-  const std::int64_t cache_at = sequence * sizes.cache_rows * sizes.channels + key_at + column;
+  const std::int64_t cache_at =
+      tensors.texts[n] * sizes.cache_rows * sizes.channels + key_at + column;
 
   float query[kElements];
   load_packs<kPack, kPacks>(query, now + head_at, apart, end);
   for (float& element : query) element *= sizes.scale * kLog2E;
   DecodeSums<kElements> sums;
-  for (std::int64_t first = sizes.first; first <= sizes.position; first += groups) {
+  for (std::int64_t first = hidden > 0 ? hidden : 0; first <= position; first += groups) {
     const std::int64_t at = first + group;
-    const bool visible = at <= sizes.position, is_new = at == sizes.position;
+    const bool visible = at <= position, is_new = at == position;
     const std::int64_t row = cache_at + at * sizes.channels;
     float key[kElements], value[kElements];
     load_packs<kPack, kPacks>(key, is_new ? new_key : tensors.key_cache + row, apart,
@@ -153,19 +154,17 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
     }
   }
   __syncthreads();
-  combine_groups(tensors.y + sequence * query_channels + head_at, highest, groups, sizes.head_size);
+  combine_groups(tensors.y + n * query_channels + head_at, highest, groups, sizes.head_size);
 }
 
 }  // namespace
 
 void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
-                      const Tensor& qkv, std::int64_t position, AttentionSpec spec,
-                      const Stream& stream) {
+                      const Tensor& qkv, const Tensor& texts, const Tensor& positions,
+                      AttentionSpec spec, const Stream& stream) {
   const std::int64_t channels = key_cache.size(2), head_size = channels / spec.keys;
   check_head_size("attention_decode", head_size);
-  const std::int64_t hidden = spec.window > 0 ? position - spec.window + 1 : 0;
-  DecodeSizes sizes{.position = position,
-                    .first = std::max<std::int64_t>(hidden, 0),
+  DecodeSizes sizes{.window = spec.window,
                     .heads = spec.queries,
                     .group = spec.group(),
                     .channels = channels,
@@ -184,7 +183,8 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                       .shared_bytes = sizeof(float) * floats};
       launch(
           stream, "attention_decode", kernel, grid,
-          DecodeTensors<T>{y.data<T>(), key_cache.data<T>(), value_cache.data<T>(), qkv.data<T>()},
+          DecodeTensors<T>{y.data<T>(), key_cache.data<T>(), value_cache.data<T>(), qkv.data<T>(),
+                           texts.data<std::int32_t>(), positions.data<std::int32_t>()},
           sizes);
     };
     if (packs_fit<T>(head_size, qkv.raw(), key_cache.raw(), value_cache.raw())) {

@@ -3,28 +3,16 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/kernels/elementwise.h"
+#include "src/generation/host_tensors.h"
 
 namespace hybrid_trainer {
-
-namespace {
-
-/// The same values, in host memory as before.
-Tensor in_f32(const Tensor& values) {
-  if (values.dtype() == DType::kF32) return values;
-  const Stream host(MemoryPool::create("host"));
-  const Tensor wide = Tensor::empty(values.shape(), DType::kF32, MemoryKind::kLogits, host);
-  kernels::cast(wide, values, host);
-  return wide;
-}
-
-}  // namespace
 
 CachedDecoder::CachedDecoder(LanguageModel& model, DType dtype, const Stream& stream)
     : model_(model),
       dtype_(dtype),
       stream_(stream),
-      state_(model.make_decode_state(1, dtype, stream)) {}
+      state_(
+          model.make_decode_state({.texts = 1, .tokens = model.config().context}, dtype, stream)) {}
 
 std::int64_t CachedDecoder::room_for_drafts(std::int64_t tokens) const {
   return std::max<std::int64_t>(0, model_.config().context - (tokens - begin_));
@@ -43,14 +31,12 @@ void CachedDecoder::see(std::span<const std::int32_t> text, std::int64_t drafted
   }
   state_->rewind(std::min(state_->position(), std::max<std::int64_t>(0, kept - begin_)));
   const auto first = text_.begin() + begin_ + state_->position();
-  const Stream host(MemoryPool::create("host"));
-  const Tensor fresh =
-      Tensor::empty({1, text_.end() - first}, DType::kI32, MemoryKind::kData, host);
-  std::copy(first, text_.end(), fresh.data<std::int32_t>());
-  const Tensor tokens = wait_for_device(fresh, stream_);
-  logits_ = in_f32(wait_for_host(model_.next_logits(tokens, *state_, drafted + 1,
-                                                    {.training = false, .dtype = dtype_}, stream_),
-                                 stream_));
+  const Tensor tokens =
+      device_tokens(std::span(first, text_.end()), {1, text_.end() - first}, stream_);
+  const std::int64_t text_of_state = 0;
+  logits_ = host_f32(model_.next_logits(tokens, {&text_of_state, 1}, *state_, drafted + 1,
+                                        {.training = false, .dtype = dtype_}, stream_),
+                     stream_);
 }
 
 std::span<const float> CachedDecoder::logits(std::int64_t i) const {

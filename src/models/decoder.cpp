@@ -12,8 +12,27 @@ namespace hybrid_trainer {
 namespace {
 
 struct BlockStates final : DecodeState {
+  using DecodeState::DecodeState;
   std::vector<TransformerBlock::State> blocks;
 };
+
+/// Texts and positions of tokens that follow, (2, B·T) i32: `time` of one text, or one of each.
+Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const DecodeState& state,
+                 const Stream& stream) {
+  const std::int64_t rows = std::ssize(texts) * time;
+  const Stream host(MemoryPool::create("host"));
+  const Tensor places = Tensor::empty({2, rows}, DType::kI32, MemoryKind::kData, host);
+  auto* const to = places.data<std::int32_t>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t text = texts[static_cast<std::size_t>(row / time)];
+    const std::int64_t position = state.position(text) + row % time;
+    require(position > 0 && position < state.room().tokens,
+            "decoder: tokens follow texts that have begun, within the state's room");
+    to[row] = static_cast<std::int32_t>(text);
+    to[rows + row] = static_cast<std::int32_t>(position);
+  }
+  return wait_for_device(places, stream);
+}
 
 bool has_window(const DecoderSpec& spec, std::int64_t layer) {
   return spec.windows[static_cast<std::size_t>(layer) % spec.windows.size()] == 'w';
@@ -189,27 +208,37 @@ Tensor Decoder::logits(const Tensor& tokens, const Pass& pass, const Stream& str
   return head_.logits(x.view({tokens.elements(), config_.width}), stream);
 }
 
-std::unique_ptr<DecodeState> Decoder::make_decode_state(std::int64_t batch, DType dtype,
+std::unique_ptr<DecodeState> Decoder::make_decode_state(TextRoom room, DType dtype,
                                                         const Stream& stream) const {
-  auto state = std::make_unique<BlockStates>();
-  for (const auto& block : blocks_)
-    state->blocks.push_back(block->make_state(batch, config_.context, dtype, stream));
+  require(room.texts > 0 && room.tokens > 0 && room.tokens <= config_.context,
+          "decoder: room for texts beyond the context");
+  const MemoryLabel label("keys and values");
+  auto state = std::make_unique<BlockStates>(room);
+  for (const auto& block : blocks_) state->blocks.push_back(block->make_state(room, dtype, stream));
   return state;
 }
 
-Tensor Decoder::next_logits(const Tensor& tokens, DecodeState& state, std::int64_t last,
-                            const Pass& pass, const Stream& stream) {
-  const std::int64_t batch = tokens.size(0), time = tokens.size(1), width = config_.width;
-  require(batch == 1 || time == 1, "decoder: of several texts one token each may follow");
+Tensor Decoder::next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
+                            DecodeState& state, std::int64_t last, const Pass& pass,
+                            const Stream& stream) {
+  const std::int64_t batch = tokens.size(0), time = tokens.size(1), rows = batch * time;
+  require(std::ssize(texts) == batch && (batch == 1 || time == 1),
+          "decoder: of several texts one token each may follow");
   require(last >= 1 && last <= time, "decoder: logits are of tokens that are given");
   const auto& states = dynamic_cast<const BlockStates&>(state);
-  Tensor x = embedding_.forward(tokens, state.position(), pass, stream);
+  DecodeTexts where{.begun = texts.front()};
+  Pass step = pass;
+  if (batch > 1 || state.position(texts.front()) > 0) {
+    const Tensor places = places_of(texts, time, state, stream);
+    where.each = places.rows(0, 1).view({rows});
+    step.positions = places.rows(1, 2).view({batch, time});
+  }
+  Tensor x = embedding_.forward(tokens, 0, step, stream);
   for (std::size_t i = 0; i < blocks_.size(); ++i)
-    x = blocks_[i]->decode(x, state.position(), states.blocks[i], pass, stream);
-  state.advance(time);
+    x = blocks_[i]->decode(x, where, states.blocks[i], step, stream);
+  for (const std::int64_t text : texts) state.advance(time, text);
   ForwardOnlyTape tape(pass);
-  const std::int64_t rows = batch * time;
-  const Tensor wanted = x.view({rows, width}).rows(time == 1 ? 0 : time - last, rows);
+  const Tensor wanted = x.view({rows, config_.width}).rows(batch > 1 ? 0 : time - last, rows);
   return head_.logits(final_norm_->forward(wanted, tape, stream), stream);
 }
 

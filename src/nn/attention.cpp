@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Keys and values of all positions so far, (B, max T, heads of keys·head_size) each.
+/// Keys and values of all positions so far, (texts, max T, heads of keys·head_size) each.
 struct KeyValueCache final : BranchState {
   Tensor keys, values;
 };
@@ -44,19 +44,23 @@ Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp, const P
 }
 
 Tensor Attention::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
-  return attended(query_norm_ ? prepared(source, 0, pass, false, stream) : source, Tensor{}, pass,
-                  stream);
+  if (!query_norm_) return attended(source, Tensor{}, pass, stream);
+  const Tensor qkv = prepared(source, angles(source.size(1), stream), pass, false, stream);
+  return attended(qkv, Tensor{}, pass, stream);
 }
 
-/// Queries and keys, by their positions, of which the first is `position`.
-void Attention::rotate(const Tensor& qkv, std::int64_t position, const Pass& pass,
+Tensor Attention::angles(std::int64_t time, const Stream& stream) {
+  return rotary_ == nullptr ? Tensor{} : rotary_->on(time, stream);
+}
+
+/// Queries and keys, by their positions.
+void Attention::rotate(const Tensor& qkv, const Tensor& angles, const Pass& pass,
                        kernels::Rotation rotation, const Stream& stream) {
-  if (rotary_ == nullptr) return;
-  kernels::rotate(qkv, heads_.queries + heads_.keys, rotary_->on(position + qkv.size(1), stream),
-                  position, pass.positions, rotation, stream);
+  if (!angles) return;
+  kernels::rotate(qkv, heads_.queries + heads_.keys, angles, 0, pass.positions, rotation, stream);
 }
 
-Tensor Attention::prepared(const Tensor& product, std::int64_t position, const Pass& pass,
+Tensor Attention::prepared(const Tensor& product, const Tensor& angles, const Pass& pass,
                            bool in_place, const Stream& stream) {
   Tensor qkv = product;
   if (!in_place) {
@@ -69,7 +73,7 @@ Tensor Attention::prepared(const Tensor& product, std::int64_t position, const P
     kernels::rms_norm_heads_forward(qkv, {heads_.queries, heads_.keys},
                                     key_norm_->acquire_master(stream), norm_, stream);
   }
-  rotate(qkv, position, pass, kernels::Rotation::kForward, stream);
+  rotate(qkv, angles, pass, kernels::Rotation::kForward, stream);
   return qkv;
 }
 
@@ -88,7 +92,7 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
                           const Stream& stream) {
   const Tensor product = query_key_value_.forward(x, tape, stream);
   const bool in_place = !query_norm_ || !tape.keeps();
-  const Tensor qkv = prepared(product, 0, tape.pass(), in_place, stream);
+  const Tensor qkv = prepared(product, angles(x.size(1), stream), tape.pass(), in_place, stream);
   Tensor log_sum_exp;
   if (tape.keeps())
     log_sum_exp = Tensor::empty({x.size(0), heads_.queries, x.size(1)}, DType::kF32,
@@ -104,43 +108,48 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
 Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Tensor dattention = projection_.backward(dy, tape, stream);
   const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), product = tape.take(stream);
-  const Tensor qkv = query_norm_ ? prepared(product, 0, tape.pass(), false, stream) : product;
+  const Tensor turns = angles(dy.size(1), stream);
+  const Tensor qkv = query_norm_ ? prepared(product, turns, tape.pass(), false, stream) : product;
   Tensor dqkv = Tensor::empty_like(qkv, MemoryKind::kActivations, stream);
   kernels::attention_backward(dqkv, dattention, y, log_sum_exp, qkv, tape.pass().positions, heads_,
                               stream);
-  rotate(dqkv, 0, tape.pass(), kernels::Rotation::kBackward, stream);
+  rotate(dqkv, turns, tape.pass(), kernels::Rotation::kBackward, stream);
   if (query_norm_) norm_backward(dqkv, product, stream);
   return query_key_value_.backward(dqkv, tape, stream);
 }
 
-Tensor Attention::decode(const Tensor& x, const Tensor& residual, std::int64_t position,
+Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                          BranchState* state, const Pass& pass, const Stream& stream) {
   const auto& cache = dynamic_cast<const KeyValueCache&>(*state);
-  ForwardOnlyTape tape(pass);
-  const Tensor qkv =
-      prepared(query_key_value_.forward(x, tape, stream), position, pass, true, stream);
   const std::int64_t batch = x.size(0), time = x.size(1);
+  ForwardOnlyTape tape(pass);
+  const Tensor turns =
+      rotary_ != nullptr && texts.each ? rotary_->by_step(stream) : angles(time, stream);
+  const Tensor qkv = prepared(query_key_value_.forward(x, tape, stream), turns, pass, true, stream);
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
-  if (position == 0) {
-    kernels::store_keys_values(cache.keys, cache.values, qkv, stream);
+  if (!texts.each) {
+    const std::int64_t begun = texts.begun;
+    kernels::store_keys_values(cache.keys.rows(begun, begun + 1),
+                               cache.values.rows(begun, begun + 1), qkv, stream);
     kernels::attention_forward(y, Tensor{}, qkv, Tensor{}, heads_, stream);
   } else {
-    require(batch == 1 || time == 1, "attention: of several texts one token each may follow");
     const Tensor rows = qkv.as_rows(), outputs = y.as_rows();
+    const Tensor positions = pass.positions.view({batch * time});
     for (std::int64_t t = 0; t < time; ++t) {  // each to the bits of its coming alone
-      kernels::attention_decode(outputs.rows(t, t + batch), cache.keys, cache.values,
-                                rows.rows(t, t + batch), position + t, heads_, stream);
+      const auto of = [&](const Tensor& all) { return all.rows(t, t + batch); };
+      kernels::attention_decode(of(outputs), cache.keys, cache.values, of(rows), of(texts.each),
+                                of(positions), heads_, stream);
     }
   }
   return projection_.forward(y, residual, tape, stream);
 }
 
-std::unique_ptr<BranchState> Attention::make_state(std::int64_t batch, std::int64_t context,
-                                                   DType dtype, const Stream& stream) const {
+std::unique_ptr<BranchState> Attention::make_state(TextRoom room, DType dtype,
+                                                   const Stream& stream) const {
   auto cache = std::make_unique<KeyValueCache>();
   for (Tensor* tensor : {&cache->keys, &cache->values}) {
-    *tensor = Tensor::empty({batch, context, heads_.keys * head_size_}, dtype,
+    *tensor = Tensor::empty({room.texts, room.tokens, heads_.keys * head_size_}, dtype,
                             MemoryKind::kActivations, stream);
   }
   return cache;

@@ -58,8 +58,8 @@ Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Strea
   return expansion_.backward(dpre_activation, tape, stream);
 }
 
-Tensor FeedForward::decode(const Tensor& x, const Tensor& residual, std::int64_t, BranchState*,
-                           const Pass& pass, const Stream& stream) {
+Tensor FeedForward::decode(const Tensor& x, const Tensor& residual, const DecodeTexts&,
+                           BranchState*, const Pass& pass, const Stream& stream) {
   ForwardOnlyTape tape(pass);
   return forward(x, residual, tape, stream);
 }

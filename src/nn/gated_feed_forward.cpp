@@ -45,8 +45,8 @@ Tensor GatedFeedForward::backward(const Tensor& dy, ActivationTape& tape, const 
   return expansion_.backward(wide, tape, stream);
 }
 
-Tensor GatedFeedForward::decode(const Tensor& x, const Tensor& residual, std::int64_t, BranchState*,
-                                const Pass& pass, const Stream& stream) {
+Tensor GatedFeedForward::decode(const Tensor& x, const Tensor& residual, const DecodeTexts&,
+                                BranchState*, const Pass& pass, const Stream& stream) {
   ForwardOnlyTape tape(pass);
   return forward(x, residual, tape, stream);
 }

@@ -30,15 +30,24 @@ struct YarnRange {
   double low, high;
 };
 
+bool is_on(const Tensor& table, const Stream& stream) {
+  return table && table.device() == stream.device();
+}
+
 }  // namespace
 
-std::vector<float> RotaryTable::frequencies() const {
+/// On which the frequencies of a sequence of `length` positions depend; 0: on none.
+std::int64_t RotaryTable::length_that_counts(std::int64_t length) const {
+  return scaling_.type == "dynamic" ? std::max(length, scaling_.original_context) : 0;
+}
+
+std::vector<float> RotaryTable::frequencies(std::int64_t length) const {
   const auto size = static_cast<double>(head_size_);
   const auto original =
       static_cast<double>(scaling_.original_context > 0 ? scaling_.original_context : context_);
   double theta = theta_;
   if (scaling_.type == "dynamic") {
-    const double longer = std::max(static_cast<double>(length_) / original, 1.0);
+    const double longer = std::max(static_cast<double>(length) / original, 1.0);
     theta *= std::pow(scaling_.factor * longer - (scaling_.factor - 1), size / (size - 2));
   }
   const YarnRange range(scaling_, original, theta, size);
@@ -70,21 +79,35 @@ double RotaryTable::amplitude() const {
 }
 
 const Tensor& RotaryTable::on(std::int64_t length, const Stream& stream) {
-  const std::int64_t wanted =
-      scaling_.type == "dynamic" ? std::max(length, scaling_.original_context) : 0;
-  const bool there = table_ && table_.device() == stream.device();
-  if (there && wanted == length_) return table_;
+  const std::int64_t wanted = length_that_counts(length);
+  if (is_on(table_, stream) && wanted == length_) return table_;
   length_ = wanted;
+  make(
+      table_, [wanted](std::int64_t) { return wanted; }, stream);
+  return table_;
+}
+
+const Tensor& RotaryTable::by_step(const Stream& stream) {
+  if (length_that_counts(1) == 0) return on(context_, stream);
+  if (is_on(step_table_, stream)) return step_table_;
+  make(
+      step_table_, [this](std::int64_t t) { return length_that_counts(t + 1); }, stream);
+  return step_table_;
+}
+
+/// Row t of a sequence of length_at(t) positions.
+void RotaryTable::make(Tensor& table, const LengthAt& length_at, const Stream& stream) const {
   const MemoryLabel label("rotary table");
-  if (!there)
-    table_ = Tensor::empty({context_, head_size_}, DType::kF32, MemoryKind::kParameters, stream);
-  if (stream.device().simulated) return table_;
+  if (!is_on(table, stream))
+    table = Tensor::empty({context_, head_size_}, DType::kF32, MemoryKind::kParameters, stream);
+  if (stream.device().simulated) return;
   const std::int64_t half = head_size_ / 2;
   const Stream host(MemoryPool::create("host"));
-  const Tensor values = Tensor::empty(table_.shape(), DType::kF32, MemoryKind::kWorkspace, host);
-  const std::vector<float> turns = frequencies();
+  const Tensor values = Tensor::empty(table.shape(), DType::kF32, MemoryKind::kWorkspace, host);
   const auto scale = static_cast<float>(amplitude());
-  for (std::int64_t t = 0; t < context_; ++t) {
+  std::vector<float> turns;
+  for (std::int64_t t = 0, length = -1; t < context_; ++t) {
+    if (length != length_at(t)) turns = frequencies(length = length_at(t));
     float* const row = values.data<float>() + t * head_size_;
     for (std::int64_t j = 0; j < half; ++j) {
       const float angle = static_cast<float>(t) * turns[static_cast<std::size_t>(j)];
@@ -92,8 +115,7 @@ const Tensor& RotaryTable::on(std::int64_t length, const Stream& stream) {
       row[half + j] = std::sin(angle) * scale;
     }
   }
-  wait_for_copy(table_, values, stream);
-  return table_;
+  wait_for_copy(table, values, stream);
 }
 
 }  // namespace hybrid_trainer

@@ -88,7 +88,7 @@ Tensor TransformerBlock::backward(const Tensor& dy, ActivationTape& tape, const 
   return dy;
 }
 
-Tensor TransformerBlock::decode(const Tensor& x, std::int64_t position, const State& state,
+Tensor TransformerBlock::decode(const Tensor& x, const DecodeTexts& texts, const State& state,
                                 const Pass& pass, const Stream& stream) {
   ForwardOnlyTape tape(pass);
   const bool parallel = spec_.order == BlockOrder::kParallel;
@@ -96,8 +96,8 @@ Tensor TransformerBlock::decode(const Tensor& x, std::int64_t position, const St
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const Tensor normal = parts_[i].norm->forward(parallel ? x : y, tape, stream);
     const bool joins = parts_[i].last_norm == nullptr;
-    Tensor branch = parts_[i].branch->decode(normal, joins ? y : Tensor{}, position, state[i].get(),
-                                             pass, stream);
+    Tensor branch =
+        parts_[i].branch->decode(normal, joins ? y : Tensor{}, texts, state[i].get(), pass, stream);
     if (!joins) {
       branch = parts_[i].last_norm->forward(branch, tape, stream);
       kernels::add(branch, branch, y, stream);
@@ -107,11 +107,11 @@ Tensor TransformerBlock::decode(const Tensor& x, std::int64_t position, const St
   return y;
 }
 
-TransformerBlock::State TransformerBlock::make_state(std::int64_t batch, std::int64_t context,
-                                                     DType dtype, const Stream& stream) const {
+TransformerBlock::State TransformerBlock::make_state(TextRoom room, DType dtype,
+                                                     const Stream& stream) const {
   State state;
   for (std::size_t i = 0; i < parts_.size(); ++i)
-    state[i] = parts_[i].branch->make_state(batch, context, dtype, stream);
+    state[i] = parts_[i].branch->make_state(room, dtype, stream);
   return state;
 }
 

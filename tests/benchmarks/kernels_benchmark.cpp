@@ -273,8 +273,11 @@ void generation(Benchmark& b) {
     matmul(logits, x, Transpose::kNo, table, Transpose::kYes, GradientMode::kOverwrite, b.stream());
   });
   const Tensor keys = b.real({1, 1024, kChannels}), values = b.real({1, 1024, kChannels});
+  const Tensor text = Tensor::zeros({1}, DType::kI32, MemoryKind::kData, b.stream()),
+               last = Tensor::zeros({1}, DType::kI32, MemoryKind::kData, b.stream());
+  last.data<std::int32_t>()[0] = 1023;
   b.reading("one token: attention at 1023", 0, bytes_of({keys, values}),
-            [&] { attention_decode(x, keys, values, qkv, 1023, kHeads, b.stream()); });
+            [&] { attention_decode(x, keys, values, qkv, text, last, kHeads, b.stream()); });
 }
 
 }  // namespace

@@ -132,21 +132,29 @@ TEST(CudaAttention, TakesMisalignedTensors) {
                   });
 }
 
-TEST(CudaAttention, DecodesAfterAnyPosition) {
+TEST(CudaAttention, DecodesTextsAtPositionsOfTheirOwn) {
   const Stream host = cpu_stream();
+  const Tensor texts = tensor_of({2, 0}, {2}, DType::kI32, host);
+  AttentionSpec window(2);
+  window.window = 9;
   for (const DType dtype : kRealTypes) {
     for (const std::int64_t head_size : {5, 64, 80, 256}) {
-      for (const std::int64_t position : {0, 1, 31, 70}) {
+      for (const double position : {0, 1, 31, 70}) {
         const std::int64_t channels = 2 * head_size;
-        const Tensor keys = random_tensor({2, 75, channels}, dtype, 2, host);
-        const Tensors tensors{random_tensor({2, channels}, dtype, 1, host), keys,
+        const Tensor keys = random_tensor({3, 75, channels}, dtype, 2, host);
+        const Tensors tensors{random_tensor({2, channels}, dtype, 1, host),
+                              keys,
                               random_tensor(keys.shape(), dtype, 3, host),
-                              random_tensor({2, 3 * channels}, dtype, 4, host)};
-        expect_like_cpu(tensors, tolerance_of(dtype),
-                        concat("decode ", head_size, " at ", position, " ", name_of(dtype)),
-                        [=](const Tensors& t, const Stream& stream) {
-                          attention_decode(t[0], t[1], t[2], t[3], position, 2, stream);
-                        });
+                              random_tensor({2, 3 * channels}, dtype, 4, host),
+                              texts,
+                              tensor_of({position, 40}, {2}, DType::kI32, host)};
+        for (const AttentionSpec& spec : {AttentionSpec(2), window}) {
+          expect_like_cpu(tensors, tolerance_of(dtype),
+                          concat("decode ", head_size, " at ", position, " ", name_of(dtype)),
+                          [=](const Tensors& t, const Stream& stream) {
+                            attention_decode(t[0], t[1], t[2], t[3], t[4], t[5], spec, stream);
+                          });
+        }
       }
     }
   }

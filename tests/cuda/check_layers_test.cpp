@@ -28,8 +28,15 @@ const std::vector<DeviceCase> kAttention{
      {{"key_cache", kCube}, {"value_cache", kCube}, {"qkv", kWide}},
      [](const Tensors& t, const Stream& s) { store_keys_values(t[0], t[1], t[2], s); }},
     {"attention_decode",
-     {{"y", {2, 4}}, {"key_cache", kCube}, {"value_cache", kCube}, {"qkv", {2, 12}}},
-     [](const Tensors& t, const Stream& s) { attention_decode(t[0], t[1], t[2], t[3], 0, 2, s); }},
+     {{"y", {1, 4}},
+      {"key_cache", kCube},
+      {"value_cache", kCube},
+      {"qkv", {1, 12}},
+      {"texts", kOne, DType::kI32},
+      {"positions", kOne, DType::kI32}},
+     [](const Tensors& t, const Stream& s) {
+       attention_decode(t[0], t[1], t[2], t[3], t[4], t[5], 2, s);
+     }},
 };
 
 const std::vector<DeviceCase> kDecoders{

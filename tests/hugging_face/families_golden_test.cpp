@@ -106,12 +106,14 @@ TEST_P(FamilyGolden, TokenByTokenGivesTheLogitsOfTheWhole) {
   const Tensor tokens = all.view({all.size(1), 1}).rows(0, length).view({1, length});
   const std::vector<double> wanted = logits(*model_, tokens);
   const auto vocabulary = static_cast<std::size_t>(config_.vocabulary);
-  const auto state = model_->make_decode_state(1, DType::kF32, stream_);
+  const auto state =
+      model_->make_decode_state({.texts = 1, .tokens = length}, DType::kF32, stream_);
   const Tensor token = Tensor::empty({1, 1}, DType::kI32, MemoryKind::kData, stream_);
+  const std::vector<std::int64_t> texts{0};
   for (std::int64_t t = 0; t < tokens.size(1); ++t) {
     token.data<std::int32_t>()[0] = tokens.data<std::int32_t>()[t];
     std::vector<double> next =
-        values_of(model_->next_logits(token, *state, 1, {.training = false}, stream_));
+        values_of(model_->next_logits(token, texts, *state, 1, {.training = false}, stream_));
     next.resize(vocabulary);
     const auto begin = wanted.begin() + t * config_.vocabulary;
     EXPECT_LT(relative_error(next, {begin, begin + config_.vocabulary}), kOfTransformers) << t;

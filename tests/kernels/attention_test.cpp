@@ -195,7 +195,8 @@ TEST(Attention, BackwardMatchesReferenceAndRepeatsBitForBit) {
   }
 }
 
-TEST(Attention, DecodeMatchesForwardPositionByPosition) {
+/// Text b, in row 2 − b of the caches, comes 3·b tokens later than the first.
+TEST(Attention, DecodeMatchesForwardTokenByTokenOfTextsOfDifferentLengths) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : {AttentionCase{2, 90, 3, 7}, AttentionCase{2, 40, 6, 4, 2},
@@ -203,23 +204,28 @@ TEST(Attention, DecodeMatchesForwardPositionByPosition) {
       const AttentionTensors t(c, dtype, stream);
       const Reference wanted = reference_forward(c, t.qkv);
       const std::int64_t width = c.width(), channels = c.channels();
-      const Tensor keys = Tensor::empty({2, 100, c.counts().keys * c.head_size}, dtype,
+      const Tensor keys = Tensor::empty({3, 100, c.counts().keys * c.head_size}, dtype,
                                         MemoryKind::kActivations, stream);
       const Tensor values = Tensor::empty_like(keys, MemoryKind::kActivations, stream);
-      const Tensor row = Tensor::empty({2, width}, dtype, MemoryKind::kActivations, stream);
-      const Tensor y = Tensor::empty({2, channels}, dtype, MemoryKind::kActivations, stream);
       const Values all = values_of(t.qkv);
-      for (std::int64_t position = 0; position < c.length; ++position) {
-        Values now, wanted_now;
+      for (std::int64_t step = 0; step < c.length + 3; ++step) {
+        Values now, wanted_now, texts, positions;
         for (std::int64_t b = 0; b < 2; ++b) {
+          const std::int64_t position = step - 3 * b;
+          if (position < 0 || position >= c.length) continue;
           const auto qkv_at = all.begin() + (b * c.length + position) * width;
           now.insert(now.end(), qkv_at, qkv_at + width);
           const auto y_at = wanted.y.begin() + (b * c.length + position) * channels;
           wanted_now.insert(wanted_now.end(), y_at, y_at + channels);
+          texts.push_back(static_cast<double>(2 - b));
+          positions.push_back(static_cast<double>(position));
         }
-        copy(row, tensor_of(now, {2, width}, dtype, stream), stream);
-        attention_decode(y, keys, values, row, position, c.counts(), stream);
-        expect_close(y, wanted_now, tolerance_of(dtype), concat("position ", position));
+        const std::int64_t rows = std::ssize(texts);
+        const Tensor y = Tensor::empty({rows, channels}, dtype, MemoryKind::kActivations, stream);
+        attention_decode(y, keys, values, tensor_of(now, {rows, width}, dtype, stream),
+                         tensor_of(texts, {rows}, DType::kI32, stream),
+                         tensor_of(positions, {rows}, DType::kI32, stream), c.counts(), stream);
+        expect_close(y, wanted_now, tolerance_of(dtype), concat("step ", step));
       }
     }
   }
@@ -258,8 +264,13 @@ TEST(Attention, ThrowsOnMismatch) {
                ShapeMismatch);
   const Tensor cache = Tensor::empty({1, 8, 6}, DType::kF32, MemoryKind::kActivations, stream);
   const Tensor y = Tensor::empty({1, 6}, DType::kF32, MemoryKind::kActivations, stream);
-  EXPECT_THROW(attention_decode(y, cache, cache, t.qkv.view({4, 18}).rows(0, 1), 8, 2, stream),
-               ShapeMismatch);
+  for (const auto& [text, position] : {std::pair{0, 8}, {1, 0}, {0, -1}, {-1, 0}}) {
+    EXPECT_THROW(
+        attention_decode(y, cache, cache, t.qkv.view({4, 18}).rows(0, 1),
+                         tensor_of({double(text)}, {1}, DType::kI32, stream),
+                         tensor_of({double(position)}, {1}, DType::kI32, stream), 2, stream),
+        ShapeMismatch);
+  }
 }
 
 }  // namespace

@@ -198,13 +198,14 @@ TEST_F(Gpt2Test, GeneratesWithCachesWhatTheFullForwardSays) {
   const std::int64_t time = 12, columns = padded_vocabulary(61);
   const Tensor tokens = random_tokens({1, time}, 61, 5, stream_);
   const Tensor wanted = model->logits(tokens, pass, stream_);
-  const auto state = model->make_decode_state(1, DType::kF32, stream_);
+  constexpr std::int64_t kFirstText[] = {0};
+  const auto state = model->make_decode_state({.texts = 1, .tokens = time}, DType::kF32, stream_);
   const auto part = [&](std::int64_t begin, std::int64_t end) {
     return tokens.view({time}).rows(begin, end).view({1, end - begin});
   };
   for (std::int64_t t = 4; t <= time; ++t) {
-    const Tensor got =
-        model->next_logits(t == 4 ? part(0, 4) : part(t - 1, t), *state, 1, pass, stream_);
+    const Tensor got = model->next_logits(t == 4 ? part(0, 4) : part(t - 1, t), kFirstText, *state,
+                                          1, pass, stream_);
     EXPECT_EQ(state->position(), t);
     ASSERT_EQ(got.shape(), (Shape{1, columns}));
     EXPECT_LT(relative_error(got, wanted.rows(t - 1, t)), 1e-5) << t;

@@ -27,15 +27,20 @@ TEST_P(AttentionTest, WithACacheEqualsFullAttention) {
   const std::int64_t prompt = GetParam();
   const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream_);
   const std::vector<double> wanted = values_of(full(x));
-  const auto cache = layer_.make_state(1, kCapacity, DType::kF32, stream_);
+  const auto cache = layer_.make_state({.texts = 2, .tokens = kCapacity}, DType::kF32, stream_);
   const auto positions = [&](std::int64_t begin, std::int64_t end) {
     return x.view({kTime, kWidth}).rows(begin, end).view({1, end - begin, kWidth});
   };
-  std::vector<double> got =
-      values_of(layer_.decode(positions(0, prompt), Tensor{}, 0, cache.get(), pass_, stream_));
+  std::vector<double> got = values_of(
+      layer_.decode(positions(0, prompt), Tensor{}, {.begun = 1}, cache.get(), pass_, stream_));
   for (std::int64_t t = prompt; t < kTime; ++t) {
-    const auto next =
-        values_of(layer_.decode(positions(t, t + 1), Tensor{}, t, cache.get(), pass_, stream_));
+    const Tensor text = Tensor::zeros({1}, DType::kI32, MemoryKind::kData, stream_);
+    Pass pass = pass_;
+    pass.positions = Tensor::zeros({1, 1}, DType::kI32, MemoryKind::kData, stream_);
+    text.data<std::int32_t>()[0] = 1;
+    pass.positions.data<std::int32_t>()[0] = static_cast<std::int32_t>(t);
+    const auto next = values_of(
+        layer_.decode(positions(t, t + 1), Tensor{}, {.each = text}, cache.get(), pass, stream_));
     got.insert(got.end(), next.begin(), next.end());
   }
   EXPECT_LT(relative_error(got, wanted), 1e-6);

@@ -50,11 +50,16 @@ TEST_F(TransformerBlockTest, DecodingEqualsTheFullForward) {
   for (const BlockOrder order : {BlockOrder::kSequential, BlockOrder::kParallel}) {
     TransformerBlock block = make_block(0, order);
     const std::vector<double> wanted = values_of(forward(block, {.training = false}));
-    const TransformerBlock::State state = block.make_state(1, kTime, DType::kF32, stream_);
+    const TransformerBlock::State state =
+        block.make_state({.texts = 1, .tokens = kTime}, DType::kF32, stream_);
     std::vector<double> got;
     for (std::int64_t t = 0; t < kTime; ++t) {
       const Tensor x = x_.view({kTime, kWidth}).rows(t, t + 1).view({1, 1, kWidth});
-      const auto y = values_of(block.decode(x, t, state, {.training = false}, stream_));
+      Pass pass{.training = false};
+      pass.positions = Tensor::zeros({1, 1}, DType::kI32, MemoryKind::kData, stream_);
+      pass.positions.data<std::int32_t>()[0] = static_cast<std::int32_t>(t);
+      const Tensor text = Tensor::zeros({1}, DType::kI32, MemoryKind::kData, stream_);
+      const auto y = values_of(block.decode(x, {.each = text}, state, pass, stream_));
       got.insert(got.end(), y.begin(), y.end());
     }
     EXPECT_LT(relative_error(got, wanted), 1e-6);

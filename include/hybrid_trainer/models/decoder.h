@@ -54,10 +54,10 @@ class Decoder final : public LanguageModel {
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit) override;
   Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) override;
-  std::unique_ptr<DecodeState> make_decode_state(std::int64_t batch, DType dtype,
+  std::unique_ptr<DecodeState> make_decode_state(TextRoom room, DType dtype,
                                                  const Stream& stream) const override;
-  Tensor next_logits(const Tensor& tokens, DecodeState& state, std::int64_t last, const Pass& pass,
-                     const Stream& stream) override;
+  Tensor next_logits(const Tensor& tokens, std::span<const std::int64_t> texts, DecodeState& state,
+                     std::int64_t last, const Pass& pass, const Stream& stream) override;
   const ModelConfig& config() const override { return config_; }
   std::int64_t parameter_count() override;
 

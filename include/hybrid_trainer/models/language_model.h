@@ -1,26 +1,33 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "hybrid_trainer/models/model_config.h"
-#include "hybrid_trainer/nn/linear.h"
+#include "hybrid_trainer/nn/branch.h"
 #include "hybrid_trainer/nn/loss_model.h"
 
 namespace hybrid_trainer {
 
-/// What a model keeps between the tokens of a text that grows: caches of keys and values.
+/// What a model keeps between the tokens of texts that grow: caches of keys and values.
 class DecodeState {
  public:
+  explicit DecodeState(TextRoom room)
+      : room_(room), positions_(static_cast<std::size_t>(room.texts)) {}
   virtual ~DecodeState() = default;
-  /// Tokens seen since the start.
-  std::int64_t position() const { return position_; }
-  void advance(std::int64_t tokens) { position_ += tokens; }
+  TextRoom room() const { return room_; }
+  /// Tokens seen of a text since its start.
+  std::int64_t position(std::int64_t text = 0) const { return positions_[index(text)]; }
+  void advance(std::int64_t tokens, std::int64_t text = 0) { positions_[index(text)] += tokens; }
   /// Forgets all but the first of them; the memory stays.
-  void rewind(std::int64_t tokens) { position_ = tokens; }
-  void restart() { rewind(0); }
+  void rewind(std::int64_t tokens, std::int64_t text = 0) { positions_[index(text)] = tokens; }
+  void restart(std::int64_t text = 0) { rewind(0, text); }
 
  private:
-  std::int64_t position_ = 0;
+  static std::size_t index(std::int64_t text) { return static_cast<std::size_t>(text); }
+  TextRoom room_;
+  std::vector<std::int64_t> positions_;
 };
 
 /// A model of token sequences: what trains, is evaluated, writes text and is exported.
@@ -28,14 +35,17 @@ class LanguageModel : public LossModel {
  public:
   /// Logits of all positions, (B·T, at least vocabulary) f32 or bf16. tokens: (B, T) i32.
   virtual Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) = 0;
-  /// Room for texts of up to config().context tokens.
-  virtual std::unique_ptr<DecodeState> make_decode_state(std::int64_t batch, DType dtype,
+  /// Room for texts of at most config().context tokens. Throws OutOfMemory.
+  virtual std::unique_ptr<DecodeState> make_decode_state(TextRoom room, DType dtype,
                                                          const Stream& stream) const = 0;
-  /// Logits after each of the last `last` of tokens (B, T), (B·last, at least vocabulary), behind
-  /// those that the state has seen; it sees these too. Of one text any number of tokens may follow,
-  /// of several texts one of each, without `last`. `state`: of this model.
-  virtual Tensor next_logits(const Tensor& tokens, DecodeState& state, std::int64_t last,
-                             const Pass& pass, const Stream& stream) = 0;
+  /// Logits after each of the last `last` of tokens (B, T), (B·last, at least vocabulary), which
+  /// follow what `state`, of this model, has seen of `texts` (B); it sees these too. Of one text any
+  /// number of tokens may follow, of several that have begun one of each. Where one text has begun,
+  /// and of several, a row's logits are, on a processor and up to kernels::kFewRows of them, to the
+  /// bit those of its token alone.
+  virtual Tensor next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
+                             DecodeState& state, std::int64_t last, const Pass& pass,
+                             const Stream& stream) = 0;
   /// Its linear maps that may get adapters; by default none.
   virtual void visit_linears(const LinearVisitor&) {}
   virtual const ModelConfig& config() const = 0;

@@ -19,10 +19,10 @@ class Attention final : public Branch, public Rebuilder {
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// What the heads attended to, from queries, keys and values.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  /// x: (B, T, C) at position 0; later (1, T, C) or (B, 1, C). `state`: of make_state.
-  Tensor decode(const Tensor& x, const Tensor& residual, std::int64_t position, BranchState* state,
-                const Pass& pass, const Stream& stream) override;
-  std::unique_ptr<BranchState> make_state(std::int64_t batch, std::int64_t context, DType dtype,
+  /// x: (1, T, C) of one text or (B, 1, C) of several. `state`: of make_state.
+  Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
+                BranchState* state, const Pass& pass, const Stream& stream) override;
+  std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
                                           const Stream& stream) const override;
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit) override;
@@ -31,13 +31,15 @@ class Attention final : public Branch, public Rebuilder {
  private:
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
-  /// c_attn's result normed and rotated; in place, unless backward is to have it too.
-  Tensor prepared(const Tensor& product, std::int64_t position, const Pass& pass, bool in_place,
+  /// c_attn's result normed and rotated by `angles`; in place, unless backward is to have it too.
+  Tensor prepared(const Tensor& product, const Tensor& angles, const Pass& pass, bool in_place,
                   const Stream& stream);
+  /// Of a sequence of T positions that goes through at once; undefined where nothing is rotated.
+  Tensor angles(std::int64_t time, const Stream& stream);
   void norm_backward(const Tensor& dqkv, const Tensor& product, const Stream& stream);
   std::int64_t inner() const { return heads_.queries * head_size_; }
-  void rotate(const Tensor& qkv, std::int64_t position, const Pass& pass,
-              kernels::Rotation rotation, const Stream& stream);
+  void rotate(const Tensor& qkv, const Tensor& angles, const Pass& pass, kernels::Rotation rotation,
+              const Stream& stream);
   kernels::AttentionSpec heads_;
   std::int64_t head_size_;
   RotaryTable* rotary_;

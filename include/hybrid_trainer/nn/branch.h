@@ -46,9 +46,21 @@ struct BlockSpec {
   int all_heads() const { return heads + 2 * (key_heads == 0 ? heads : key_heads); }
 };
 
-/// What a branch keeps between tokens while a text is generated.
+/// What a branch keeps between tokens while texts are generated.
 struct BranchState {
   virtual ~BranchState() = default;
+};
+
+/// What a state has room for.
+struct TextRoom {
+  std::int64_t texts = 1;
+  std::int64_t tokens = 0;  // of each text
+};
+
+/// Which texts of a state tokens follow, at the positions of Pass::positions.
+struct DecodeTexts {
+  std::int64_t begun = 0;  // where `each` is undefined: the one that begins with all of the tokens
+  Tensor each{};           // (B·T) i32, each token's; where there are several, T = 1
 };
 
 /// A branch of a block: y = residual + projection(f(x)), x and y (B, T, C). The last product adds
@@ -61,12 +73,11 @@ class Branch {
                          const Stream& stream) = 0;
   /// Returns the gradient of x; that of the residual is dy.
   virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
-  /// Generation: forward of the positions that follow the `position` ones that `state` has seen.
-  virtual Tensor decode(const Tensor& x, const Tensor& residual, std::int64_t position,
+  /// Generation: forward of tokens that follow those that `state` has seen of their texts.
+  virtual Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                         BranchState* state, const Pass& pass, const Stream& stream) = 0;
-  /// Room for a batch of texts of up to `context` tokens; null for a branch that keeps nothing.
-  virtual std::unique_ptr<BranchState> make_state(std::int64_t, std::int64_t, DType,
-                                                  const Stream&) const {
+  /// Null for a branch that keeps nothing.
+  virtual std::unique_ptr<BranchState> make_state(TextRoom, DType, const Stream&) const {
     return nullptr;
   }
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;

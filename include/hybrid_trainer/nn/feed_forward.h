@@ -15,8 +15,8 @@ class FeedForward final : public Branch, public Rebuilder {
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// gelu(x) from the pre-activation x.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  Tensor decode(const Tensor& x, const Tensor& residual, std::int64_t position, BranchState* state,
-                const Pass& pass, const Stream& stream) override;
+  Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
+                BranchState* state, const Pass& pass, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit) override;
   Linear& projection() override { return projection_; }

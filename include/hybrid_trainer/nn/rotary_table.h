@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -69,15 +70,20 @@ class RotaryTable {
   /// where the scaling is dynamic. Made on the stream's device at the first call, and where that
   /// length changes.
   const Tensor& on(std::int64_t length, const Stream& stream);
+  /// The same of texts that come token by token: row t is of a sequence of t + 1 positions.
+  const Tensor& by_step(const Stream& stream);
 
  private:
-  std::vector<float> frequencies() const;
+  using LengthAt = std::function<std::int64_t(std::int64_t position)>;
+  void make(Tensor& table, const LengthAt& length_at, const Stream& stream) const;
+  std::int64_t length_that_counts(std::int64_t length) const;
+  std::vector<float> frequencies(std::int64_t length) const;
   double amplitude() const;
   double theta_;
   RotaryScaling scaling_;
   std::int64_t context_, head_size_;
-  std::int64_t length_ = 0;  // for which the table is, where it depends on that
-  Tensor table_;
+  std::int64_t length_ = 0;  // for which table_ is, where it depends on that
+  Tensor table_, step_table_;
 };
 
 }  // namespace hybrid_trainer

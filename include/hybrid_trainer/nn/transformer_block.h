@@ -19,10 +19,9 @@ class TransformerBlock final : public Module {
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   /// Overwrites dy: the residual stream's gradient is summed in place.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  Tensor decode(const Tensor& x, std::int64_t position, const State& state, const Pass& pass,
+  Tensor decode(const Tensor& x, const DecodeTexts& texts, const State& state, const Pass& pass,
                 const Stream& stream);
-  State make_state(std::int64_t batch, std::int64_t context, DType dtype,
-                   const Stream& stream) const;
+  State make_state(TextRoom room, DType dtype, const Stream& stream) const;
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit);
   /// The products that end the branches.
