@@ -5,55 +5,10 @@
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "hybrid_trainer/generation/stop_strings.h"
+#include "src/generation/growing_text.h"
 
 namespace hybrid_trainer {
 namespace {
-
-void check_vocabulary(std::int64_t vocabulary, const Tokenizer& tokenizer,
-                      std::span<const std::int32_t> text) {
-  if (tokenizer.least_table() > vocabulary) {
-    throw DataError(concat("the tokenizer has ", tokenizer.vocabulary_size(),
-                           " tokens and the model ", vocabulary,
-                           "; give the tokenizer that the model was trained with"));
-  }
-  for (const std::int32_t token : text) {
-    if (token >= vocabulary)
-      throw DataError(concat("the text has the token ", tokenizer.token_bytes(token),
-                             ", which is none of the model's ", vocabulary));
-  }
-}
-
-/// Passes on the text of tokens, in whole characters, up to where it ends.
-class TextWriter {
- public:
-  TextWriter(const Tokenizer& tokenizer, const GenerationSettings& settings,
-             const std::function<void(std::string_view)>& write)
-      : tokenizer_(tokenizer),
-        end_tokens_(settings.end_tokens),
-        stop_(settings.stop),
-        write_(write) {}
-  /// False where the token ends the text and has none itself.
-  bool add(std::int32_t token) {
-    if (token == tokenizer_.end_of_text() || std::ranges::count(end_tokens_, token) > 0)
-      return false;
-    write_some(stop_.add(assembler_.add(tokenizer_.token_bytes(token))));
-    return true;
-  }
-  /// Whether a stop string came.
-  bool ended() const { return stop_.reached(); }
-  void finish() { write_some(stop_.rest()); }
-
- private:
-  void write_some(const std::string& piece) const {
-    if (!piece.empty()) write_(piece);
-  }
-  const Tokenizer& tokenizer_;
-  const std::vector<std::int32_t>& end_tokens_;
-  Utf8Assembler assembler_;
-  StopStrings stop_;
-  const std::function<void(std::string_view)>& write_;
-};
 
 /// Tokens that are seen together.
 struct Round {
@@ -78,6 +33,20 @@ struct Round {
 };
 
 }  // namespace
+
+void check_text(std::int64_t vocabulary, const Tokenizer& tokenizer,
+                std::span<const std::int32_t> text) {
+  if (tokenizer.least_table() > vocabulary) {
+    throw DataError(concat("the tokenizer has ", tokenizer.vocabulary_size(),
+                           " tokens and the model ", vocabulary,
+                           "; give the tokenizer that the model was trained with"));
+  }
+  for (const std::int32_t token : text) {
+    if (token >= vocabulary)
+      throw DataError(concat("the text has the token ", tokenizer.token_bytes(token),
+                             ", which is none of the model's ", vocabulary));
+  }
+}
 
 std::string Utf8Assembler::add(std::string_view bytes) {
   static constexpr const char* kReplacement = "\xEF\xBF\xBD";
@@ -121,39 +90,32 @@ GenerationResult continue_text(CachedDecoder& decoder, DraftModel* draft,
                                const Tokenizer& tokenizer, std::vector<std::int32_t> text,
                                const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write) {
-  check_vocabulary(decoder.vocabulary(), tokenizer, text);
+  check_text(decoder.vocabulary(), tokenizer, text);
   GenerationResult result{.prompt_tokens = std::ssize(text)};
   if (settings.tokens == 0) return result;
-  TextWriter writer(tokenizer, settings, write);
+  GrowingText growing(tokenizer, decoder.vocabulary(), std::move(text), settings, write);
   Clock::time_point began = Clock::now();
-  decoder.see(text);
+  decoder.see(growing.text());
   result.prompt_seconds = seconds_since(began);
   began = Clock::now();
-  Round round;
-  for (const auto words =
-           static_cast<std::size_t>(std::min(tokenizer.vocabulary_size(), decoder.vocabulary()));
-       ;) {
-    const auto position = static_cast<std::uint64_t>(result.tokens);
-    const std::int32_t token =
-        sample_token(decoder.logits(round.taken).first(words), settings.sampling, position, text);
-    if (!writer.add(token)) break;
-    ++result.tokens;
-    text.push_back(token);
-    if (writer.ended() || result.tokens == settings.tokens) break;
+  for (Round round;;) {
+    const std::int32_t token = growing.draw(decoder.logits(round.taken));
+    if (!growing.add(token)) break;
     if (round.takes(token)) {
       ++result.taken;
       continue;
     }
     if (draft != nullptr) {
       draft->learn(std::ssize(round.drafts), round.taken, round.seconds);
-      const std::int64_t wanted = settings.tokens - result.tokens - 1;
-      round.drafts = draft->draft(text, words, settings.sampling, position + 1,
-                                  std::min(wanted, decoder.room_for_drafts(std::ssize(text))));
+      const auto seen = std::ssize(growing.text());
+      round.drafts = draft->draft(growing.text(), growing.words(), growing.sampling(),
+                                  static_cast<std::uint64_t>(growing.tokens()),
+                                  std::min(growing.left() - 1, decoder.room_for_drafts(seen)));
     }
     result.drafted += std::ssize(round.drafts);
-    round.see(decoder, text);
+    round.see(decoder, growing.text());
   }
-  writer.finish();
+  result.tokens = growing.tokens();
   result.seconds = seconds_since(began);
   return result;
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 
@@ -5,6 +6,7 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/generation/text_batch.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/conversation.h"
@@ -15,12 +17,13 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::size_t kMostPromptBytes = std::size_t{64} << 20;
+constexpr std::int64_t kTextsAtOnce = 8;
 
 struct SampleOptions {
   std::string folder, prompt, prompts, system, draft, precision = "fp32", device = "auto";
   bool prompted = false, chat = false, average = false;
   std::int64_t seed = 0;
-  std::optional<std::int64_t> draft_tokens{};
+  std::optional<std::int64_t> draft_tokens{}, batch{};
   GenerationSettings generation{};
 };
 
@@ -88,25 +91,72 @@ GenerationResult complete(CachedDecoder& decoder, DraftModel* draft, const Token
   return result;
 }
 
-/// Prints a JSON object for each prompt, in order.
-void complete_all(CachedDecoder& decoder, DraftModel* draft, const Tokenizer& tokenizer,
-                  const SampleOptions& options) {
-  GenerationSettings settings = options.generation;
-  std::int64_t line = 0;
-  for (const std::string& prompt : lines_of(options.prompts)) {
-    std::string text;
-    const GenerationResult result =
-        continue_text(decoder, draft, tokenizer, prompt_tokens(tokenizer, prompt), settings,
-                      [&](std::string_view piece) { text += piece; });
-    ++settings.sampling.seed;
-    JsonWriter out;
-    out.begin_object();
-    out.number("line", ++line);
-    out.string("prompt", prompt);
-    out.string("text", text);
-    out.number("tokens", result.tokens);
-    out.end_object();
-    print_now(out.text() + "\n");
+struct Prompts {
+  std::vector<std::string> lines;
+  std::vector<std::vector<std::int32_t>> tokens;
+};
+
+/// Of --prompts, all checked before anything is written.
+Prompts read_prompts(const std::string& file, const Opened& opened) {
+  const Tokenizer& tokenizer = *opened.run.tokenizer;
+  const std::int64_t vocabulary = opened.run.model->config().vocabulary;
+  check_text(vocabulary, tokenizer, {});
+  Prompts prompts{lines_of(file), {}};
+  for (const std::string& line : prompts.lines) {
+    try {
+      check_text(vocabulary, tokenizer,
+                 prompts.tokens.emplace_back(prompt_tokens(tokenizer, line)));
+    } catch (const DataError& error) {
+      throw DataError(concat(file, ", line ", prompts.tokens.size() + 1, ": ", error.what()));
+    }
+  }
+  return prompts;
+}
+
+void print_written(const Prompts& prompts, std::size_t i, const WrittenText& written) {
+  JsonWriter out;
+  out.begin_object();
+  out.number("line", static_cast<std::int64_t>(i) + 1);
+  out.string("prompt", prompts.lines[i]);
+  out.string("text", written.text);
+  out.number("tokens", written.tokens);
+  out.end_object();
+  print_now(out.text() + "\n");
+}
+
+/// Prints a JSON object for each prompt, in order. What a prompt has in common with the one before is
+/// not computed again.
+void complete_in_turn(CachedDecoder& decoder, DraftModel* draft, const Tokenizer& tokenizer,
+                      const Prompts& prompts, GenerationSettings settings) {
+  for (std::size_t i = 0; i < prompts.lines.size(); ++i, ++settings.sampling.seed) {
+    WrittenText written;
+    written.tokens = continue_text(decoder, draft, tokenizer, prompts.tokens[i], settings,
+                                   [&](std::string_view piece) { written.text += piece; })
+                         .tokens;
+    print_written(prompts, i, written);
+  }
+}
+
+/// The same, several at a time.
+void complete_together(const Opened& opened, const Prompts& prompts, std::int64_t most,
+                       const GenerationSettings& settings, const Stream& stream) {
+  const std::int64_t context = opened.run.model->config().context;
+  TextRoom room{.texts = std::min(most, std::ssize(prompts.lines)), .tokens = 0};
+  for (const auto& tokens : prompts.tokens) room.tokens = std::max(room.tokens, std::ssize(tokens));
+  room.tokens += std::min(context, settings.tokens);
+  const auto decoder = make_fitting_batch_decoder(*opened.run.model, room, opened.dtype, stream);
+  if (decoder->rows() < room.texts)
+    std::cerr << "memory has room for " << decoder->rows() << " of --batch " << room.texts
+              << " texts at once\n";
+  try {
+    continue_texts(
+        *decoder, *opened.run.tokenizer, prompts.tokens, settings,
+        [&](std::size_t i, const WrittenText& written) { print_written(prompts, i, written); });
+  } catch (const OutOfMemory& error) {
+    if (decoder->rows() == 1) throw;
+    throw OutOfMemory(
+        concat(error.what(), "; fewer texts at once take less: give --batch ", decoder->rows() / 2),
+        error.requested_bytes(), error.available_bytes(), error.shortage());
   }
 }
 
@@ -145,6 +195,9 @@ CommandSyntax sample_syntax(SampleOptions& options) {
       "How the text begins; may be empty.");
   add("prompts", po::value(&options.prompts)->value_name("FILE"),
       "A prompt on each line; each one's seed is one more than the last one's.");
+  const auto batch = [&](std::int64_t count) { options.batch = count; };
+  add("batch", po::value<std::int64_t>()->value_name("N")->notifier(batch),
+      "With --prompts: texts written at a time, sooner; each is what it is alone (8).");
   add("chat", po::bool_switch(&options.chat), "Hold a conversation.");
   add("system", po::value(&options.system)->value_name("TEXT"),
       "With --chat: what the system says first.");
@@ -170,6 +223,13 @@ void check(const SampleOptions& options) {
   if (options.draft_tokens && (*options.draft_tokens < 1 || *options.draft_tokens > 64))
     throw UsageError(
         concat("hybrid sample: --draft-tokens: got ", *options.draft_tokens, ", want 1 to 64"));
+  if (options.batch && options.prompts.empty())
+    throw UsageError("hybrid sample: --batch goes with --prompts");
+  if (options.batch && *options.batch < 1)
+    throw UsageError(concat("hybrid sample: --batch: got ", *options.batch, ", want 1 or more"));
+  if (options.batch.value_or(1) > 1 && !options.draft.empty())
+    throw UsageError(
+        "hybrid sample: --batch writes several texts at a time, --draft one; want one of them");
   if (!options.system.empty() && !options.chat)
     throw UsageError("hybrid sample: --system goes with --chat");
   check(options.generation);
@@ -204,11 +264,19 @@ int sample_command(const std::vector<std::string>& arguments) {
     return 0;
   }
   options.generation.end_tokens = end_tokens_in(folder);
-  CachedDecoder decoder(*opened.run.model, opened.dtype, stream);
+  const Tokenizer& tokenizer = *opened.run.tokenizer;
   if (options.prompts.empty()) {
-    tell(complete(decoder, drafts, *opened.run.tokenizer, options));
+    CachedDecoder alone(*opened.run.model, opened.dtype, stream);
+    tell(complete(alone, drafts, tokenizer, options));
+    return 0;
+  }
+  const Prompts prompts = read_prompts(options.prompts, opened);
+  const std::int64_t batch = drafts != nullptr ? 1 : options.batch.value_or(kTextsAtOnce);
+  if (batch > 1) {
+    complete_together(opened, prompts, batch, options.generation, stream);
   } else {
-    complete_all(decoder, drafts, *opened.run.tokenizer, options);
+    CachedDecoder alone(*opened.run.model, opened.dtype, stream);
+    complete_in_turn(alone, drafts, tokenizer, prompts, options.generation);
   }
   return 0;
 }

@@ -238,6 +238,48 @@ TEST(TrainedRun, PromptsOfAFileAreAnsweredInOrderWithOrWithoutADraft) {
   EXPECT_NE(text_of(0, end), text_of(end, twice.size())) << "each has a seed of its own";
 }
 
+TEST(TrainedRun, PromptsWrittenTogetherAreWhatEachIsAlone) {
+  const std::vector<std::string> prompts{"Line", "a", "ine 1", "Ln", "e", "nil", "iii", " L", "i"};
+  std::string file;
+  for (const std::string& prompt : prompts) file += prompt + "\n";
+  write_text(trained_folder() / "many.txt", file);
+  std::vector<std::string> asked{"sample",   "run", "--prompts", "many.txt",
+                                 "--tokens", "40",  "--seed",    "3"};
+  const std::string together = in_trained_folder(asked).output;
+  std::istringstream lines(together);
+  std::string line;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    ASSERT_TRUE(std::getline(lines, line));
+    const std::string alone = in_trained_folder({"sample", "run", "--prompt", prompts[i],
+                                                 "--tokens", "40", "--seed", std::to_string(3 + i)})
+                                  .output;
+    const auto found = only_object(line);
+    EXPECT_EQ(prompts[i] + found.at("text").as_string().c_str() + "\n", alone) << prompts[i];
+  }
+  asked.insert(asked.end(), {"--batch", "1"});
+  for (const char* batch : {"1", "2", "20"}) {
+    asked.back() = batch;
+    EXPECT_EQ(in_trained_folder(asked).output, together) << batch;
+  }
+}
+
+TEST(TrainedRun, ABatchWantsAFileOfPromptsAndNoDraft) {
+  write_text(trained_folder() / "bad.txt", "Line\nLi\nL\xC3\xA9on\n");
+  const auto refused = [](const std::vector<std::string>& arguments, int code, const char* why) {
+    std::vector<std::string> all{"sample", "run"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const auto result = run_hybrid(trained_folder(), all);
+    EXPECT_EQ(result.exit_code, code) << why;
+    EXPECT_EQ(result.output, "");
+    EXPECT_NE(result.errors.find(why), std::string::npos) << result.errors;
+  };
+  refused({"--prompts", "bad.txt"}, 65, "bad.txt, line 3: ");
+  refused({"--prompts", "bad.txt", "--batch", "0"}, 64, "--batch: got 0, want 1 or more");
+  refused({"--prompt", "Line", "--batch", "2"}, 64, "--batch goes with --prompts");
+  refused({"--chat", "--batch", "2"}, 64, "--batch goes with --prompts");
+  refused({"--prompts", "bad.txt", "--draft", "run", "--batch", "2"}, 64, "--draft one");
+}
+
 TEST(TrainedRun, BeginningFromAnotherTokenizersModelIsTold) {
   const fs::path model = trained_folder() / "model";
   fs::remove_all(model);

@@ -46,9 +46,12 @@ struct GenerationResult {
 /// DataError where the tokenizer lacks a character.
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt);
 
+/// Throws DataError where tokens are not the model's or the tokenizer has more than the model.
+void check_text(std::int64_t vocabulary, const Tokenizer& tokenizer,
+                std::span<const std::int32_t> text);
+
 /// Continues a prompt and passes each piece of new text to `write` as it comes, in whole characters.
-/// The
-/// end-of-text token and the stop strings end the text, unwritten. The same arguments give the same
+/// The end-of-text token and the stop strings end the text, unwritten. The same arguments give the same
 /// text. Throws UsageError (settings),
 /// DataError (the tokenizer lacks a character of the prompt, or does not belong to the model).
 GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "hybrid_trainer/models/language_model.h"
+
+namespace hybrid_trainer {
+
+/// The logits of several texts of any lengths that grow side by side, so that a token of each takes
+/// one pass over the weights. When a text outgrows the model's context, its last context/2 tokens
+/// are run through the model again, older ones dropped, as CachedDecoder does.
+class BatchDecoder {
+ public:
+  struct Next {
+    std::int64_t row;
+    std::int32_t token;
+  };
+
+  /// Takes the memory of all texts at once: `room.tokens` is the most that each may come to, but no
+  /// more than the context. `dtype`: of activations, products and caches. Model and stream must
+  /// outlive this. Throws OutOfMemory.
+  BatchDecoder(LanguageModel& model, TextRoom room, DType dtype, const Stream& stream);
+
+  std::int64_t rows() const { return std::ssize(rows_); }
+  /// Sees a whole text, not empty, in place of what the row held.
+  void begin(std::int64_t row, std::span<const std::int32_t> text);
+  /// Sees one more token of each of some rows' texts. On a processor the logits are to the bit those
+  /// of each text alone.
+  void add(std::span<const Next> tokens);
+  /// Of what the row has seen: vocabulary values, valid until it sees more.
+  std::span<const float> logits(std::int64_t row) const;
+  std::int64_t vocabulary() const { return model_.config().vocabulary; }
+
+ private:
+  struct Row {
+    std::vector<std::int32_t> window{};  // the tokens that its logits depend on
+    Tensor logits{};                     // (1, at least vocabulary) f32 on the host
+  };
+  Row& at(std::int64_t row) { return rows_[static_cast<std::size_t>(row)]; }
+  void add_together(std::span<const Next> tokens);
+  void see(std::span<const std::int64_t> rows, std::span<const std::int32_t> tokens);
+
+  LanguageModel& model_;
+  DType dtype_;
+  const Stream& stream_;
+  std::unique_ptr<DecodeState> state_;
+  std::vector<Row> rows_;
+};
+
+/// One of as many rows, at most `room.texts`, as there is memory for. Throws OutOfMemory where there
+/// is none for one.
+std::unique_ptr<BatchDecoder> make_fitting_batch_decoder(LanguageModel& model, TextRoom room,
+                                                         DType dtype, const Stream& stream);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "hybrid_trainer/generation/stop_strings.h"
+#include "hybrid_trainer/generation/text_generation.h"
+
+namespace hybrid_trainer {
+
+/// A text that grows by tokens drawn from logits, until it ends.
+class GrowingText {
+ public:
+  /// `text`: as check_text wants it. The tokenizer must outlive this.
+  GrowingText(const Tokenizer& tokenizer, std::int64_t vocabulary, std::vector<std::int32_t> text,
+              const GenerationSettings& settings, std::function<void(std::string_view)> write);
+  /// The next token by the logits (vocabulary) after the text. Of several texts at the same time.
+  std::int32_t draw(std::span<const float> logits) const;
+  /// Adds the token, and passes on what it surely adds to the text. False where the text has ended.
+  bool add(std::int32_t token);
+
+  const std::vector<std::int32_t>& text() const { return text_; }
+  const SamplingSettings& sampling() const { return sampling_; }
+  std::int64_t tokens() const { return tokens_; }  // made so far
+  /// Tokens that may still be made.
+  std::int64_t left() const { return most_ - tokens_; }
+  /// Of the model, those that the tokenizer has, too.
+  std::size_t words() const { return words_; }
+
+ private:
+  bool ends(std::int32_t token) const;
+  void write_some(const std::string& piece) const;
+  const Tokenizer& tokenizer_;
+  std::vector<std::int32_t> text_, end_tokens_;
+  SamplingSettings sampling_;
+  std::int64_t most_, tokens_ = 0;
+  std::size_t words_;
+  Utf8Assembler assembler_;
+  StopStrings stop_;
+  std::function<void(std::string_view)> write_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,108 @@
+#include "hybrid_trainer/generation/text_batch.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "hybrid_trainer/core/thread_team.h"
+#include "src/generation/growing_text.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// What is written, passed on in the order of the texts.
+class TextsInOrder {
+ public:
+  TextsInOrder(std::size_t count, const std::function<void(std::size_t, const WrittenText&)>& done)
+      : texts_(count), done_(done) {}
+  void add(std::size_t i, WrittenText text) {
+    texts_[i] = std::move(text);
+    for (; next_ < texts_.size() && texts_[next_]; texts_[next_++].reset())
+      done_(next_, *texts_[next_]);
+  }
+
+ private:
+  std::vector<std::optional<WrittenText>> texts_;  // that wait for earlier ones
+  std::size_t next_ = 0;
+  const std::function<void(std::size_t, const WrittenText&)>& done_;
+};
+
+/// A text that is written in a row of the decoder.
+struct TextInRow {
+  TextInRow(std::size_t index_, const Tokenizer& tokenizer, std::int64_t vocabulary,
+            const std::vector<std::int32_t>& text, const GenerationSettings& settings)
+      : index(index_),
+        growing(tokenizer, vocabulary, text, settings,
+                [this](std::string_view piece) { written += piece; }) {}
+  TextInRow(const TextInRow&) = delete;
+  TextInRow& operator=(const TextInRow&) = delete;
+  std::size_t index;
+  std::string written;
+  std::int32_t next = 0;
+  GrowingText growing;
+};
+
+/// The rows of a decoder, each with a text or free.
+class TextRows {
+ public:
+  explicit TextRows(BatchDecoder& decoder)
+      : decoder_(decoder), rows_(static_cast<std::size_t>(decoder.rows())) {}
+
+  bool any() const {
+    return std::ranges::any_of(rows_, [](const auto& row) { return row != nullptr; });
+  }
+  /// Calls next() for a text, which may be null, for each free row.
+  template <class NextText>
+  void fill(const NextText& next) {
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+      if (rows_[row] || !(rows_[row] = next())) continue;
+      decoder_.begin(static_cast<std::int64_t>(row), rows_[row]->growing.text());
+    }
+  }
+  /// A token for each text; those that end go to `order`.
+  void grow(TextsInOrder& order) {
+    run_tasks(std::ssize(rows_), [&](std::int64_t, std::int64_t row) {
+      const auto& text = rows_[static_cast<std::size_t>(row)];
+      if (text) text->next = text->growing.draw(decoder_.logits(row));
+    });
+    std::vector<BatchDecoder::Next> following;
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+      if (!rows_[row]) continue;
+      TextInRow& text = *rows_[row];
+      if (text.growing.add(text.next)) {
+        following.push_back({static_cast<std::int64_t>(row), text.next});
+      } else {
+        order.add(text.index, {std::move(text.written), text.growing.tokens()});
+        rows_[row].reset();
+      }
+    }
+    decoder_.add(following);
+  }
+
+ private:
+  BatchDecoder& decoder_;
+  std::vector<std::unique_ptr<TextInRow>> rows_;
+};
+
+}  // namespace
+
+void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
+                    const std::vector<std::vector<std::int32_t>>& texts,
+                    const GenerationSettings& settings,
+                    const std::function<void(std::size_t i, const WrittenText&)>& done) {
+  check(settings);
+  TextsInOrder order(texts.size(), done);
+  TextRows rows(decoder);
+  std::size_t begun = 0;
+  const auto next = [&]() -> std::unique_ptr<TextInRow> {
+    for (; begun < texts.size() && settings.tokens == 0; ++begun) order.add(begun, {});
+    if (begun == texts.size()) return nullptr;
+    GenerationSettings own = settings;
+    own.sampling.seed += begun;
+    const std::size_t i = begun++;
+    return std::make_unique<TextInRow>(i, tokenizer, decoder.vocabulary(), texts[i], own);
+  };
+  for (rows.fill(next); rows.any(); rows.fill(next)) rows.grow(order);
+}
+
+}  // namespace hybrid_trainer

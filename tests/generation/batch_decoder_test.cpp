@@ -1,0 +1,148 @@
+#include "hybrid_trainer/generation/batch_decoder.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/generation/cached_decoder.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "support/gradient_check.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kWords = 61, kPlaces = 24;
+using Text = std::vector<std::int32_t>;
+
+/// Tokens [begin, end) of the text number `seed`.
+Text some_tokens(std::uint64_t seed, std::int64_t begin, std::int64_t end) {
+  Text text;
+  for (std::int64_t i = begin; i < end; ++i)
+    text.push_back(static_cast<std::int32_t>(
+        random_below({seed}, static_cast<std::uint64_t>(i), std::uint64_t{kWords})));
+  return text;
+}
+
+struct Variant {
+  const char* name;
+  const char* family;
+  DType dtype = DType::kF32;
+  const char* scaling = "default";
+  bool odd = false;  // sizes that fill no vectors
+};
+
+class BatchDecoderOf : public ::testing::TestWithParam<Variant> {
+ protected:
+  BatchDecoderOf() {
+    ModelConfig config{.layers = 2, .heads = 4, .width = 32, .context = kPlaces};
+    config.family = GetParam().family;
+    config.vocabulary = kWords;
+    if (config.family != "gpt2" && config.family != "llama") config.window = 5;
+    if (config.family == "gemma2") config.attention_cap = config.logit_cap = 2;
+    if (GetParam().odd) config.width = 28;
+    if (GetParam().odd && config.family != "gpt2") config.inner_width = 50, config.head_size = 6;
+    config.rope_scaling.type = GetParam().scaling;
+    if (config.rope_scaling.type == "dynamic")
+      config.rope_scaling.factor = 3, config.rope_scaling.original_context = 8;
+    model_ = make_model(config, 3, stream_);
+    testing::randomize([this](const ParameterVisitor& visit) { model_->visit_parameters(visit); },
+                       stream_);
+    model_->visit_parameters([&](Parameter& p) { p.compute_in(GetParam().dtype, stream_); });
+  }
+  Stream stream_{MemoryPool::create("test")};
+  std::unique_ptr<LanguageModel> model_;
+};
+
+/// 20 texts in 20 rows, more than go through a product together, of 1 to 26 tokens, longer than the
+/// context; some rows miss a step or begin another text.
+TEST_P(BatchDecoderOf, GivesEachTextTheBitsOfBeingAlone) {
+  constexpr std::int64_t kRows = 20;
+  BatchDecoder together(*model_, {.texts = kRows, .tokens = 100}, GetParam().dtype, stream_);
+  struct One {
+    std::uint64_t seed;
+    std::unique_ptr<CachedDecoder> alone;
+    Text text;
+  };
+  std::vector<One> ones;
+  const auto begin = [&](std::int64_t row, std::uint64_t seed) {
+    const Text text = some_tokens(seed, 0, 1 + 7 * row % 26);
+    together.begin(row, text);
+    auto alone = std::make_unique<CachedDecoder>(*model_, GetParam().dtype, stream_);
+    alone->see(text);
+    return One{seed, std::move(alone), text};
+  };
+  for (std::int64_t row = 0; row < kRows; ++row)
+    ones.push_back(begin(row, static_cast<std::uint64_t>(row)));
+  for (std::int64_t step = 0; step < 30; ++step) {
+    std::vector<BatchDecoder::Next> next;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      One& one = ones[static_cast<std::size_t>(row)];
+      if ((row + step) % 11 == 10) one = begin(row, 1000 * one.seed + 7);
+      const std::int64_t size = std::ssize(one.text);
+      if ((row + step) % 5 != 4) {
+        one.text.push_back(some_tokens(one.seed, size, size + 1).front());
+        one.alone->see(one.text);
+        next.push_back({row, one.text.back()});
+      }
+    }
+    together.add(next);
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      ASSERT_TRUE(std::ranges::equal(together.logits(row),
+                                     ones[static_cast<std::size_t>(row)].alone->logits()))
+          << "row " << row << " at step " << step;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, BatchDecoderOf,
+    ::testing::Values(Variant{"gpt2", "gpt2"}, Variant{"gpt2_bf16", "gpt2", DType::kBF16},
+                      Variant{"llama", "llama"}, Variant{"llama_bf16", "llama", DType::kBF16},
+                      Variant{"llama_dynamic", "llama", DType::kF32, "dynamic"},
+                      Variant{"llama_odd", "llama", DType::kF32, "default", true},
+                      Variant{"gpt2_odd", "gpt2", DType::kF32, "default", true},
+                      Variant{"gemma2_odd", "gemma2", DType::kBF16, "default", true},
+                      Variant{"mistral", "mistral"}, Variant{"qwen2", "qwen2"},
+                      Variant{"qwen3_bf16", "qwen3", DType::kBF16}, Variant{"gemma2", "gemma2"},
+                      Variant{"gemma2_bf16", "gemma2", DType::kBF16}, Variant{"gemma3", "gemma3"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+ModelConfig small_gpt2() {
+  return {.layers = 2, .heads = 2, .width = 32, .context = kPlaces, .vocabulary = kWords};
+}
+
+TEST(BatchDecoder, TakesTheMemoryOfAllTextsAtOnceAndNoMoreThanIsAskedFor) {
+  const Stream stream(MemoryPool::create("test")), own(MemoryPool::create("caches"));
+  const auto model = make_model(small_gpt2(), 3, stream);
+  const auto bytes_of = [&](TextRoom room) {
+    const BatchDecoder decoder(*model, room, DType::kF32, own);
+    return own.pool()->use().live_total;
+  };
+  const std::size_t token = 2 * 2 * 32 * sizeof(float);  // layers, keys and values, width
+  EXPECT_EQ(bytes_of({.texts = 4, .tokens = 8}), 4 * 8 * token);
+  EXPECT_EQ(bytes_of({.texts = 4, .tokens = 1000}), 4 * kPlaces * token) << "the context";
+}
+
+TEST(BatchDecoder, HasAsManyRowsAsThereIsMemoryFor) {
+  const Stream stream(MemoryPool::create("test"));
+  const auto model = make_model(small_gpt2(), 3, stream);
+  const TextRoom room{.texts = 8, .tokens = kPlaces};  // 12 KiB a text
+  const Stream small(MemoryPool::create("small", std::size_t{40} << 10)),
+      tiny(MemoryPool::create("tiny", std::size_t{8} << 10));
+  EXPECT_THROW(BatchDecoder(*model, room, DType::kF32, small), OutOfMemory);
+  EXPECT_EQ(make_fitting_batch_decoder(*model, room, DType::kF32, small)->rows(), 2);
+  EXPECT_THROW(make_fitting_batch_decoder(*model, room, DType::kF32, tiny), OutOfMemory);
+}
+
+TEST(BatchDecoder, RefusesAnEmptyTextAndARowThatHasNone) {
+  const Stream stream(MemoryPool::create("test"));
+  const auto model = make_model(small_gpt2(), 3, stream);
+  BatchDecoder decoder(*model, {.texts = 2, .tokens = 8}, DType::kF32, stream);
+  EXPECT_THROW(decoder.begin(0, {}), Error);
+  decoder.begin(0, Text{1});
+  const std::vector<BatchDecoder::Next> next{{0, 5}, {1, 5}};
+  EXPECT_THROW(decoder.add(next), Error);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

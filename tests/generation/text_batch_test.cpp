@@ -1,0 +1,86 @@
+#include "hybrid_trainer/generation/text_batch.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/model_family.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Texts of 1 to 40 bytes, in a context of 32.
+class TextBatch : public ::testing::Test {
+ protected:
+  TextBatch() {
+    for (std::int64_t i = 0; i < 23; ++i)
+      texts_.push_back(bytes_->encode(
+          std::string(static_cast<std::size_t>(1 + 17 * i % 40), static_cast<char>('a' + i))));
+  }
+  std::vector<std::string> alone(const GenerationSettings& settings) {
+    std::vector<std::string> written;
+    for (std::size_t i = 0; i < texts_.size(); ++i) {
+      GenerationSettings own = settings;
+      own.sampling.seed += i;
+      CachedDecoder decoder(*model_, dtype_, stream_);
+      std::string& text = written.emplace_back();
+      const auto result = continue_text(decoder, nullptr, *bytes_, texts_[i], own,
+                                        [&](std::string_view piece) { text += piece; });
+      tokens_.push_back(result.tokens);
+    }
+    return written;
+  }
+  std::vector<std::string> together(std::int64_t rows, const GenerationSettings& settings) {
+    BatchDecoder decoder(*model_, {.texts = rows, .tokens = 40 + settings.tokens}, dtype_, stream_);
+    std::vector<std::string> written;
+    continue_texts(decoder, *bytes_, texts_, settings, [&](std::size_t i, const WrittenText& text) {
+      EXPECT_EQ(i, written.size()) << "in order";
+      EXPECT_EQ(text.tokens, tokens_[i]);
+      written.push_back(text.text);
+    });
+    return written;
+  }
+
+  Stream stream_{MemoryPool::create("test")};
+  DType dtype_ = DType::kF32;
+  std::unique_ptr<LanguageModel> model_ = make_model(
+      {.layers = 2, .heads = 2, .width = 32, .context = 32, .vocabulary = 256}, 3, stream_);
+  std::unique_ptr<Tokenizer> bytes_ = make_byte_tokenizer();
+  std::vector<std::vector<std::int32_t>> texts_;
+  std::vector<std::int64_t> tokens_;
+};
+
+TEST_F(TextBatch, WritesWhatEachTextIsAloneWhateverIsBesideIt) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    dtype_ = dtype;
+    model_->visit_parameters([&](Parameter& p) { p.compute_in(dtype, stream_); });
+    for (const double temperature : {0.0, 1.0}) {
+      GenerationSettings settings{
+          .tokens = 30,
+          .sampling = {.temperature = temperature, .repetition_penalty = 1.2, .seed = 5}};
+      if (temperature > 0) settings.stop = {"e", "\x01"}, settings.end_tokens = {'q', 'r', 's'};
+      tokens_.clear();
+      const auto wanted = alone(settings);
+      for (const std::int64_t rows : {1, 2, 3, 8, 40}) {
+        SCOPED_TRACE(concat(rows, " rows, ", name_of(dtype), ", temperature ", temperature));
+        EXPECT_EQ(together(rows, settings), wanted);
+      }
+      if (temperature > 0) {
+        EXPECT_NE(std::ranges::min(tokens_), std::ranges::max(tokens_));
+      }
+    }
+  }
+}
+
+TEST_F(TextBatch, OfNoTokensIsEmptyAndOfNoTextsNothing) {
+  tokens_.assign(texts_.size(), 0);
+  EXPECT_EQ(together(3, {.tokens = 0}), std::vector<std::string>(texts_.size()));
+  texts_.clear();
+  EXPECT_TRUE(together(3, {.tokens = 5}).empty());
+}
+
+TEST_F(TextBatch, RefusesBadSettings) {
+  EXPECT_THROW(together(3, {.tokens = 5, .sampling = {.top_p = 2}}), UsageError);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
