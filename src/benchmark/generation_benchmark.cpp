@@ -1,10 +1,11 @@
 #include "hybrid_trainer/benchmark/generation_benchmark.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/generation/cached_decoder.h"
+#include "hybrid_trainer/generation/batch_decoder.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/phase_precision.h"
@@ -38,6 +39,34 @@ double weight_bytes(LanguageModel& model, DType dtype) {
   return has_head ? bytes : bytes + tables;
 }
 
+/// Texts of random tokens that grow by one each at a time.
+class RandomTexts {
+ public:
+  RandomTexts(LanguageModel& model, const BenchmarkSettings& settings, std::int64_t count,
+              std::int64_t tokens, const Stream& stream)
+      : decoder_(model, {.texts = count, .tokens = settings.sequence + tokens},
+                 dtype_of(settings, stream), stream) {
+    std::vector<std::int32_t> text;
+    while (std::ssize(text) < settings.sequence) text.push_back(next_token());
+    for (std::int64_t row = 0; row < count; ++row) decoder_.begin(row, text);
+  }
+  double time_token() {
+    std::vector<BatchDecoder::Next> tokens;
+    for (std::int64_t row = 0; row < decoder_.rows(); ++row) tokens.push_back({row, next_token()});
+    const auto begin = Clock::now();
+    decoder_.add(tokens);
+    return seconds_since(begin);
+  }
+
+ private:
+  std::int32_t next_token() {
+    const auto words = static_cast<std::uint64_t>(decoder_.vocabulary());
+    return static_cast<std::int32_t>(random_below({1}, drawn_++, words));
+  }
+  BatchDecoder decoder_;
+  std::uint64_t drawn_ = 0;
+};
+
 }  // namespace
 
 GenerationRates run_generation_benchmark(const BenchmarkSettings& settings, std::int64_t tokens,
@@ -47,25 +76,22 @@ GenerationRates run_generation_benchmark(const BenchmarkSettings& settings, std:
   model->visit_parameters([&](Parameter& parameter) { parameter.compute_in(dtype, stream); });
   const double rate_before = kernels::measure_read_rate(stream);
 
-  const auto words = static_cast<std::uint64_t>(settings.model.vocabulary);
-  std::vector<std::int32_t> text;
-  const auto add_token = [&] {
-    text.push_back(static_cast<std::int32_t>(random_below({1}, text.size(), words)));
-  };
-  while (std::ssize(text) < settings.sequence) add_token();
-  CachedDecoder decoder(*model, dtype, stream);
-  decoder.see(text);
-  std::vector<double> seconds;
+  RandomTexts alone(*model, settings, 1, tokens, stream);
+  std::optional<RandomTexts> together;
+  if (settings.batch > 1) together.emplace(*model, settings, settings.batch, tokens, stream);
+  std::vector<double> seconds, batch_seconds;
   for (std::int64_t i = 0; i < tokens; ++i) {
-    add_token();
-    const auto begin = Clock::now();
-    decoder.see(text);
-    seconds.push_back(seconds_since(begin));
+    seconds.push_back(alone.time_token());
+    if (together) batch_seconds.push_back(together->time_token());
   }
 
   GenerationRates rates;
   rates.token_seconds = median(seconds);
   rates.tokens_per_second = 1 / rates.token_seconds;
+  rates.batch = settings.batch;
+  rates.batch_token_seconds = together ? median(batch_seconds) : rates.token_seconds;
+  rates.batch_tokens_per_second = static_cast<double>(rates.batch) / rates.batch_token_seconds;
+  rates.batch_gain = rates.batch_tokens_per_second / rates.tokens_per_second;
   rates.weight_bytes = weight_bytes(*model, dtype);
   rates.read_bytes_per_second = std::max(rate_before, kernels::measure_read_rate(stream));
   rates.share_of_read_rate = rates.weight_bytes / rates.token_seconds / rates.read_bytes_per_second;

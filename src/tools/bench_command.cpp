@@ -105,6 +105,10 @@ void print(const BenchmarkResult& result) {
 boost::json::object as_json(const GenerationRates& rates) {
   return {{"tokens_per_second", rates.tokens_per_second},
           {"token_seconds", rates.token_seconds},
+          {"batch", rates.batch},
+          {"batch_token_seconds", rates.batch_token_seconds},
+          {"batch_tokens_per_second", rates.batch_tokens_per_second},
+          {"batch_gain", rates.batch_gain},
           {"weight_bytes", rates.weight_bytes},
           {"read_bytes_per_second", rates.read_bytes_per_second},
           {"share_of_read_rate", rates.share_of_read_rate},
@@ -121,13 +125,19 @@ void print(const GenerationRates& rates) {
               1e-9 * rates.weight_bytes * rates.tokens_per_second,
               units::bytes(static_cast<std::size_t>(rates.weight_bytes)).c_str(),
               1e-9 * rates.read_bytes_per_second, 100 * rates.share_of_read_rate);
+  if (rates.batch > 1)
+    std::printf(
+        "%.1f tokens/s of %ld texts at a time: %.2f ms for a token of each, %.2f times one\n",
+        rates.batch_tokens_per_second, static_cast<long>(rates.batch),
+        1e3 * rates.batch_token_seconds, rates.batch_gain);
 }
 
-constexpr std::int64_t kUsualSequence = 256;
+constexpr std::int64_t kUsualSequence = 256, kUsualBatch = 4;
 
 struct BenchOptions {
   std::string preset, precision = "fp32", optimizer = "adamw", device = "auto";
-  std::int64_t batch = 4, sequence = -1;  // as given
+  std::optional<std::int64_t> batch{};
+  std::int64_t sequence = -1;  // as given
   int steps = 10;
   std::optional<std::int64_t> tokens{};  // to be generated
   bool json = false, profile = false;
@@ -140,12 +150,16 @@ CommandSyntax bench_syntax(BenchOptions& options) {
       .description =
           "Times real training steps on random tokens against this machine's best matrix product.\n"
           "Forward includes the gradient of the output head, which is taken with its loss. With\n"
-          "--generate, times tokens written one at a time against the rate of reading memory.",
+          "--generate, times tokens written one at a time against the rate of reading memory, "
+          "with\n"
+          "--batch also those of B texts at a time.",
       .operands = {}};
   auto add = syntax.options.add_options();
   add("preset", po::value(&options.preset)->required()->value_name("NAME"),
       "Model, as for `hybrid train`.");
-  add("batch", po::value(&options.batch)->value_name("B"), "Sequences a step (4).");
+  const auto batch = [&](std::int64_t count) { options.batch = count; };
+  add("batch", po::value<std::int64_t>()->value_name("B")->notifier(batch),
+      "Sequences a step (4); with --generate, texts at a time (1).");
   add("sequence", po::value(&options.sequence)->value_name("T"),
       "Tokens a sequence (256, or what the model's context has room for).");
   add("precision", po::value(&options.precision)->value_name("P"),
@@ -167,10 +181,9 @@ CommandSyntax bench_syntax(BenchOptions& options) {
 void check_generation(const BenchOptions& options) {
   if (!options.tokens) return;
   const BenchOptions plain;
-  if (options.profile || options.batch != plain.batch || options.steps != plain.steps ||
-      options.optimizer != plain.optimizer)
+  if (options.profile || options.steps != plain.steps || options.optimizer != plain.optimizer)
     throw UsageError(
-        "bench: --generate times no training steps; beside it want --preset, --sequence, "
+        "bench: --generate times no training steps; beside it want --preset, --batch, --sequence, "
         "--precision, --device and --json alone");
   if (*options.tokens < 1)
     throw UsageError(concat("bench: --generate ", *options.tokens, "; want at least 1"));
@@ -192,7 +205,7 @@ std::int64_t checked_sequence(const BenchOptions& options, std::int64_t context)
 BenchmarkSettings settings_of(const BenchOptions& options) {
   check_generation(options);
   BenchmarkSettings settings;
-  settings.batch = options.batch;
+  settings.batch = options.batch.value_or(options.tokens ? 1 : kUsualBatch);
   settings.steps = options.steps;
   HybridTrainerConfig config = preset_config(options.preset);
   settings.sequence = checked_sequence(options, config.model.context);

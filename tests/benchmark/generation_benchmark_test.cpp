@@ -25,9 +25,16 @@ TEST(GenerationBenchmark, CountsTheWeightsThatATokenReads) {
                    rates.weight_bytes * rates.tokens_per_second / rates.read_bytes_per_second);
   EXPECT_EQ(rates.precision, "fp32");
 
+  EXPECT_EQ(rates.batch, settings.batch);
+  ASSERT_GT(rates.batch, 1);
+  EXPECT_DOUBLE_EQ(rates.batch_tokens_per_second, 4 / rates.batch_token_seconds);
+  EXPECT_DOUBLE_EQ(rates.batch_gain, rates.batch_tokens_per_second / rates.tokens_per_second);
+
+  settings.batch = 1;
   settings.precision = "bf16";
   const GenerationRates half = run_generation_benchmark(settings, 5, stream);
   EXPECT_EQ(half.precision, "bf16");
+  EXPECT_EQ(half.batch_token_seconds, half.token_seconds);
   EXPECT_EQ(half.weight_bytes, 2 * (2 * 12 * 32 * 32 + 64 * 32) + 4 * (2 * 13 * 32 + 2 * 32));
 }
 

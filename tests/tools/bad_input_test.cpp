@@ -151,6 +151,8 @@ TEST(BadInput, SettingsThatWouldChangeNothingAreRefused) {
       ExitCode::kUsage, {"model.layers=7", "--init-from"});
   expect_refusal({"bench", "--preset", "tiny", "--sequence", "65"}, ExitCode::kUsage,
                  {"--sequence 65", "64"});
+  expect_refusal({"bench", "--preset", "tiny", "--generate", "3", "--batch", "0"}, ExitCode::kUsage,
+                 {"--batch 0", "at least 1"});
 }
 
 TEST(BadInput, AnotherTokenizerOfAsManyTokensIsTold) {
