@@ -82,7 +82,12 @@ void write_distributed(JsonWriter& out, const RunSummary::Distributed& distribut
   out.string("backend", distributed.backend);
   out.number("bytes_sent", distributed.bytes_sent);
   out.number("exposed_seconds", distributed.exposed_seconds);
-  if (!distributed.imitated_link.empty()) out.string("imitated_link", distributed.imitated_link);
+  if (distributed.imitated_link.empty()) {
+    out.null("imitated_link");
+  } else {
+    out.string("imitated_link", distributed.imitated_link);
+  }
+  out.null("lost_rank");  // one that is lost ends the run without this
   out.end_object();
 }
 
