@@ -6,7 +6,7 @@
 namespace hybrid_trainer {
 namespace {
 
-std::uint64_t bytes_of(std::int64_t elements, const Tensor& tensor) {
+std::uint64_t bytes_of_elements(std::int64_t elements, const Tensor& tensor) {
   return static_cast<std::uint64_t>(elements) * size_of(tensor.dtype());
 }
 
@@ -14,7 +14,7 @@ std::uint64_t bytes_of(std::int64_t elements, const Tensor& tensor) {
 std::uint64_t bytes_of_others(const std::vector<std::int64_t>& counts, int rank,
                               const Tensor& tensor) {
   const std::int64_t all = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  return bytes_of(all - counts[static_cast<std::size_t>(rank)], tensor);
+  return bytes_of_elements(all - counts[static_cast<std::size_t>(rank)], tensor);
 }
 
 }  // namespace
@@ -36,13 +36,13 @@ void AbsentCommunicator::all_reduce(const Tensor& values, Reduction reduction,
 
 void AbsentCommunicator::reduce_scatter(const Tensor& shard, const Tensor& values, Reduction,
                                         const Stream&) {
-  count(bytes_of(values.elements() - shard.elements(), values),
-        bytes_of(shard.elements() * (size_ - 1), values));
+  count(bytes_of_elements(values.elements() - shard.elements(), values),
+        bytes_of_elements(shard.elements() * (size_ - 1), values));
 }
 
 void AbsentCommunicator::all_gather(const Tensor& values, const Tensor& shard, const Stream&) {
-  count(bytes_of(shard.elements() * (size_ - 1), values),
-        bytes_of(values.elements() - shard.elements(), values));
+  count(bytes_of_elements(shard.elements() * (size_ - 1), values),
+        bytes_of_elements(values.elements() - shard.elements(), values));
 }
 
 void AbsentCommunicator::all_to_all(const Tensor& received,
@@ -54,7 +54,7 @@ void AbsentCommunicator::all_to_all(const Tensor& received,
 }
 
 void AbsentCommunicator::broadcast(const Tensor& values, int root, const Stream&) {
-  const std::uint64_t bytes = bytes_of(values.elements(), values);
+  const std::uint64_t bytes = bytes_of_elements(values.elements(), values);
   if (root == rank_) {
     count(bytes * static_cast<std::uint64_t>(size_ - 1), 0);
   } else {
@@ -63,11 +63,11 @@ void AbsentCommunicator::broadcast(const Tensor& values, int root, const Stream&
 }
 
 void AbsentCommunicator::send(const Tensor& values, int, const Stream&) {
-  count(bytes_of(values.elements(), values), 0);
+  count(bytes_of_elements(values.elements(), values), 0);
 }
 
 void AbsentCommunicator::receive(const Tensor& values, int, const Stream&) {
-  count(0, bytes_of(values.elements(), values));
+  count(0, bytes_of_elements(values.elements(), values));
 }
 
 std::vector<std::string> AbsentCommunicator::host_gather(std::string_view bytes) {

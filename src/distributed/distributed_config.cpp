@@ -8,7 +8,7 @@ std::string imitated_link_text(const DistributedConfig& config) {
   std::vector<std::string> parts;
   if (config.imitated_link.bytes > 0) parts.push_back(config.imitated_link.text() + " a second");
   if (config.imitated_latency_microseconds > 0)
-    parts.push_back(concat(config.imitated_latency_microseconds, " us a message"));
+    parts.push_back(concat(config.imitated_latency_microseconds, " us a call"));
   return join(parts);
 }
 

@@ -138,14 +138,4 @@ void OrderedReduction::run(const Tensor& shard, Communicator& ranks, const Strea
   if (shard.elements() > 0) copy(flat(shard), total, stream);
 }
 
-void ordered_all_reduce(const Tensor& total, OrderedSum mine, std::int64_t leaves,
-                        Communicator& ranks, const Stream& stream) {
-  std::vector<Shard> shards = equal_shards(total.elements(), ranks.size());
-  const Shard part = shards[static_cast<std::size_t>(ranks.rank())];
-  const Tensor own = flat(total).rows(part.first, part.last);
-  OrderedReduction(std::move(shards), std::move(mine), leaves, ranks, stream)
-      .run(own, ranks, stream);
-  ranks.all_gather(flat(total), own, stream);
-}
-
 }  // namespace hybrid_trainer

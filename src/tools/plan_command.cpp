@@ -182,13 +182,17 @@ bool trains_so(const Asked& asked, const HybridTrainerConfig& config, Device dev
          split.devices <= std::min(kMostRanks, config.gradient_accumulation.micro_batches);
 }
 
-/// What a step's messages take over a link; what is sent beside backward is hidden as far as that
-/// lasts.
-std::string link_text(const StepTransfer& transfer, const std::string& link) {
-  if (link.empty()) return "";
+/// Bytes a second; none where it was not asked.
+std::optional<MemorySize> link_rate(const std::string& link) {
+  if (link.empty()) return {};
   const std::optional<MemorySize> rate = MemorySize::parse(link);
-  if (!rate || rate->bytes == 0)
-    throw UsageError(concat("plan: --link: got ", link, ", want bytes a second, such as 125MB"));
+  if (rate && rate->bytes > 0) return rate;
+  throw UsageError(concat("plan: --link: got ", link, ", want bytes a second, such as 125MB"));
+}
+
+/// What a step's messages take over it; what is sent beside backward is hidden as far as that lasts.
+std::string link_text(const StepTransfer& transfer, const std::optional<MemorySize>& rate) {
+  if (!rate) return "";
   return concat(", ",
                 brief(static_cast<double>(transfer.link_bytes) / static_cast<double>(rate->bytes)),
                 " s of a link of ", rate->text(), " a second");
@@ -199,8 +203,8 @@ int plan_ranks(const Asked& asked, HybridTrainerConfig config,
                const std::optional<std::size_t>& budget) {
   const DeviceSplit& split = asked.split;
   if (split.zero > 0) config.distributed.zero = split.zero;
+  const std::optional<MemorySize> rate = link_rate(asked.link);
   const MemoryNeed need = simulate_ranks(config, static_cast<int>(split.devices));
-  const std::string link = link_text(need.transfer, asked.link);
   const bool fits = !budget || need.device_bytes <= *budget;
   if (asked.json) {
     std::cout << json::serialize(
@@ -221,7 +225,8 @@ int plan_ranks(const Asked& asked, HybridTrainerConfig config,
     std::printf("a rank takes      %s%s\n", units::bytes(need.device_bytes).c_str(),
                 !budget ? "" : ((fits ? " of " : ", more than ") + units::bytes(*budget)).c_str());
     std::printf("and sends         %s in a Full step%s\n",
-                units::bytes(need.transfer.bytes_sent).c_str(), link.c_str());
+                units::bytes(need.transfer.bytes_sent).c_str(),
+                link_text(need.transfer, rate).c_str());
     print_phases(need);
   }
   return static_cast<int>(fits ? ExitCode::kSuccess : ExitCode::kMemory);

@@ -189,7 +189,8 @@ class SimulatedRun {
         if (phase == Phase::kCorrect && config_.phases.max_predict_steps == 0) continue;
         trainable_.enter_phase(phase);
         // The second one reads ahead what the first one used; weights that a phase has rounded too.
-        const bool twice = phase == Phase::kWarmup || DeviceMap(config_.memory).uses("file");
+        const bool twice = phase == Phase::kWarmup || DeviceMap(config_.memory).uses("file") ||
+                           config_.distributed.zero == 3;
         const int updates = twice ? 2 : 1;
         for (int i = 0; i < updates; ++i) {
           scripted_.wait_for_gradient(simulated_);

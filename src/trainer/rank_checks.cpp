@@ -18,17 +18,10 @@ std::string way_to_enough_micro_batches(const HybridTrainerConfig& config, int r
   return concat("a step of ", examples, " examples has no more than ", examples, " ranks");
 }
 
-void throw_if_any(const std::vector<std::string>& found) {
-  if (!found.empty()) throw ConfigError(found);
-}
-
 }  // namespace
 
 void check_ranks(const HybridTrainerConfig& config, int ranks) {
   std::vector<std::string> found;
-  if (ranks <= 1 && !imitated_link_text(config.distributed).empty())
-    found.push_back("distributed.imitated_link: got one for 1 rank; want --ranks 2 or more");
-  if (ranks == 0) return throw_if_any(found);
   const std::int64_t micro_batches = config.gradient_accumulation.micro_batches;
   if (micro_batches < ranks) {
     found.push_back(
@@ -61,7 +54,7 @@ void check_ranks(const HybridTrainerConfig& config, int ranks) {
     refuse(config.memory.device_map == "auto", "memory.device_map", "places by name");
     refuse(find_device(config.device).type != DeviceType::kCpu, "device", "cpu");
   }
-  throw_if_any(found);
+  if (!found.empty()) throw ConfigError(found);
 }
 
 }  // namespace hybrid_trainer

@@ -392,7 +392,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
 TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& console) {
   TrainingRunSettings settings = with_base(given);
   settings.config.validate(*settings.registry);
-  check_ranks(settings.config, settings.ranks == nullptr ? 0 : settings.ranks->size());
+  if (settings.ranks != nullptr) check_ranks(settings.config, settings.ranks->size());
   std::optional<Interruption> own;  // made before any thread that computes
   const Interruption* interruption = settings.interruption;
   if (interruption == nullptr) interruption = &own.emplace();

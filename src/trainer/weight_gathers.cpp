@@ -42,7 +42,7 @@ Tensor WeightGathers::take(std::size_t weight, DType dtype, const Stream& stream
   const Use use{weight, dtype};
   follows_[{before_last_, last_}] = use;
   before_last_ = std::exchange(last_, use);
-  if (!ahead_.empty() && ahead_.front().use != use) forget(stream);
+  if (!ahead_.empty() && ahead_.front().use != use) drop_ahead(stream);
   if (ahead_.empty()) ahead_.push_back(begin(use, stream));
   const Gather taken = std::move(ahead_.front());
   ahead_.pop_front();
@@ -66,15 +66,19 @@ void WeightGathers::begin_what_follows(const Stream& stream) {
   }
 }
 
-void WeightGathers::forget(const Stream& stream) {
+void WeightGathers::drop_ahead(const Stream& stream) {
   for (const Gather& gather : ahead_) finish(gather, stream);
   ahead_.clear();
+}
+
+void WeightGathers::forget(const Stream& stream) {
+  drop_ahead(stream);
+  begin_pass();
 }
 
 void WeightGathers::forget_order(const Stream& stream) {
   forget(stream);
   follows_.clear();
-  begin_pass();
 }
 
 }  // namespace hybrid_trainer

@@ -24,7 +24,7 @@ class WeightGathers {
 
   /// The whole of one, for one use of it. A collective; blocks on a processor.
   Tensor take(std::size_t weight, DType dtype, const Stream& stream);
-  /// Weights change: what is ahead is of no use.
+  /// Weights change: what is ahead is of no use, and what comes next does not follow it.
   void forget(const Stream& stream);
   /// They are held in other dtypes from now on: nor is what followed what.
   void forget_order(const Stream& stream);
@@ -47,6 +47,7 @@ class WeightGathers {
     Tensor whole;
     CollectiveTicket job;
   };
+  void drop_ahead(const Stream& stream);
   Gather begin(const Use& use, const Stream& stream) const;
   Tensor finish(const Gather& gather, const Stream& stream) const;
   void begin_what_follows(const Stream& stream);

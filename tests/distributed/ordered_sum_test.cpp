@@ -41,6 +41,17 @@ OrderedSum sum_of_leaves(Shard leaves, std::int64_t elements, const Stream& stre
   return sum;
 }
 
+/// Of (elements) tensors: what each rank sums is sent to the others.
+void ordered_all_reduce(const Tensor& total, OrderedSum mine, std::int64_t leaves,
+                        Communicator& ranks, const Stream& stream) {
+  std::vector<Shard> shards = equal_shards(total.elements(), ranks.size());
+  const Shard part = shards[static_cast<std::size_t>(ranks.rank())];
+  const Tensor own = total.rows(part.first, part.last);
+  OrderedReduction(std::move(shards), std::move(mine), leaves, ranks, stream)
+      .run(own, ranks, stream);
+  ranks.all_gather(total, own, stream);
+}
+
 TEST(OrderedSum, IsTheTreeOfItsLeaves) {
   const Stream stream = rank_stream();
   bool order_matters = false;

@@ -53,7 +53,7 @@ TEST(RankLinks, SayWhatIsImitated) {
   EXPECT_EQ(imitated_link_text({}), "");
   EXPECT_EQ(
       imitated_link_text({.imitated_link = {125'000'000}, .imitated_latency_microseconds = 50}),
-      "125MB a second, 50 us a message");
+      "125MB a second, 50 us a call");
 }
 
 }  // namespace

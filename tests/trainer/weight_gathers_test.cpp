@@ -82,6 +82,24 @@ TEST_F(WeightGathersTest, BringWhatIsTakenWhateverWasExpected) {
     EXPECT_EQ(take(gathers, weight), static_cast<float>(weight + 1));
 }
 
+/// An evaluation begins where a backward pass ended, but for the update between them.
+TEST_F(WeightGathersTest, ExpectNothingAcrossAnUpdate) {
+  WeightGathers gathers(ranks_, 1);
+  add_weights(gathers, 3);
+  const std::vector<std::size_t> training{0, 1, 2, 1}, evaluation{0, 1, 2};
+  std::int64_t used = 0;
+  for (const auto* const pass : {&training, &evaluation, &training, &evaluation, &training}) {
+    for (const std::size_t weight : *pass) take(gathers, weight);
+    used += static_cast<std::int64_t>(pass->size());
+    gathers.forget(stream_);
+  }
+  EXPECT_LE(ranks_.begun, used + 3);  // that follow the head in training, and not in evaluation
+  const std::int64_t before = ranks_.begun;
+  for (const std::size_t weight : training) take(gathers, weight);
+  gathers.forget(stream_);
+  EXPECT_EQ(ranks_.begun, before + static_cast<std::int64_t>(training.size()));
+}
+
 TEST_F(WeightGathersTest, ForgetWhatHasChanged) {
   WeightGathers gathers(ranks_, 100);
   add_weights(gathers, 2);

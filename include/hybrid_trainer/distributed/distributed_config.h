@@ -22,10 +22,11 @@ struct DistributedConfig {
                 "What each rank has a part of, instead of all: 0 nothing, 1 the optimizer state, 2 "
                 "the gradients too, 3 the weights too. No bit of training depends on it.",
                 Range::between(0, 3)});
-    visit(Field{"bucket_bytes", self.bucket_bytes,
-                "Gradients are sent when there are this many bytes of them; with zero 1 and 2 "
-                "updated weights by as many; with 3 as many bytes of weights are gathered ahead.",
-                Range::between(4096, std::int64_t{1} << 32)});
+    visit(Field{
+        "bucket_bytes", self.bucket_bytes,
+        "Gradients are sent when there are this many bytes of them; with zero 1 and 2 "
+        "updated weights by as many; with 3 at least as many bytes of weights are gathered ahead.",
+        Range::between(4096, std::int64_t{1} << 32)});
     visit(Field{"collective_timeout_seconds", self.collective_timeout_seconds,
                 "After this long without progress, while others wait for it, a rank counts as lost "
                 "and the job ends.",
@@ -33,17 +34,19 @@ struct DistributedConfig {
     visit(Field{"overlap", self.overlap,
                 "Gradients are sent, and with zero 3 weights gathered, beside what is computed. No "
                 "bit depends on it."});
-    visit(Field{"imitated_link", self.imitated_link,
-                "Bytes a second of a link between ranks that is imitated, each way, such as 125MB: "
-                "what they send each other takes as long in addition. For measuring; 0B: none."});
+    visit(Field{
+        "imitated_link", self.imitated_link,
+        "Bytes a second of a link between ranks that is imitated, each way, such as 125MB: "
+        "what they send each other takes as long in addition. For measuring; 0B: none. Without "
+        "ranks there is no link."});
     visit(Field{"imitated_latency_microseconds", self.imitated_latency_microseconds,
-                "What each message over the imitated link takes at least.",
+                "What each call over the imitated link takes at least.",
                 Range::between(0, 10'000'000)});
   }
   bool operator==(const DistributedConfig&) const = default;
 };
 
-/// "125MB a second, 50 us a message"; empty where no link is imitated.
+/// "125MB a second, 50 us a call"; empty where no link is imitated.
 std::string imitated_link_text(const DistributedConfig& config);
 
 }  // namespace hybrid_trainer

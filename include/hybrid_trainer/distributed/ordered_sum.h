@@ -81,9 +81,4 @@ class OrderedReduction {
   std::vector<Round> rounds_;
 };
 
-/// `total` becomes that sum of all elements, each rank's shard being sent to the others. Blocks as
-/// a collective does.
-void ordered_all_reduce(const Tensor& total, OrderedSum mine, std::int64_t leaves,
-                        Communicator& ranks, const Stream& stream);
-
 }  // namespace hybrid_trainer

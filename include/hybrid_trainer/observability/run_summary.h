@@ -99,7 +99,7 @@ struct RunSummary {
     std::string backend;  // "mpi", "threads", "single"
     std::uint64_t bytes_sent = 0;
     double exposed_seconds = 0;  // in which this one waited for others, or for what they send
-    /// What was imitated, such as "125MB a second, 50 us a message"; empty: none.
+    /// What was imitated, such as "125MB a second, 50 us a call"; empty: none.
     std::string imitated_link{};
   };
   std::optional<Distributed> distributed;
