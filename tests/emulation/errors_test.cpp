@@ -85,7 +85,7 @@ TEST_F(CudaErrors, AFailedRecordingTellsItsCauseAndTheStreamGoesOn) {
 }
 
 TEST_F(CudaErrors, ADeviceThatIsNotThereIsNamedWithThoseThatAre) {
-  expect_parts(error_of<DeviceError>("cuda:7", ExitCode::kDevice), {"cuda:7", "1 CUDA device"});
+  expect_parts(error_of<DeviceError>("cuda:7", ExitCode::kDevice), {"cuda:7", "4 CUDA devices"});
 }
 
 TEST(FindDevice, KnowsItsNames) {
