@@ -1,0 +1,37 @@
+#include <cstdlib>
+
+#include "hybrid_trainer/distributed/mpi_communicator.h"
+#include "hybrid_trainer/distributed/single_communicator.h"
+#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "tests/distributed/rank_suite.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+bool is_started_by_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
+
+/// A process starts MPI once.
+Communicator& mpi_rank() {
+  static const std::unique_ptr<Communicator> rank = start_mpi_communicator();
+  return *rank;
+}
+
+}  // namespace
+
+std::vector<RankCase> rank_cases() {
+  if (is_started_by_mpirun())
+    return {{"mpi", [](const RankBody& rank) { rank(mpi_rank(), rank_stream()); }}};
+  std::vector<RankCase> cases{{"single", [](const RankBody& rank) {
+                                 SingleCommunicator alone;
+                                 rank(alone, rank_stream());
+                               }}};
+  for (const int ranks : {1, 2, 3, 4, 5}) {
+    cases.push_back({concat("threads", ranks), [=](const RankBody& rank) {
+                       run_thread_ranks(ranks,
+                                        [&](Communicator& one) { rank(one, rank_stream()); });
+                     }});
+  }
+  return cases;
+}
+
+}  // namespace hybrid_trainer::testing
