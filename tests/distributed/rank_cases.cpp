@@ -4,6 +4,7 @@
 #include "hybrid_trainer/distributed/single_communicator.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "tests/distributed/rank_suite.h"
+#include "tests/distributed/socket_ranks.h"
 
 namespace hybrid_trainer::testing {
 namespace {
@@ -28,6 +29,12 @@ std::vector<RankCase> rank_cases() {
   for (const int ranks : {1, 2, 3, 4, 5}) {
     cases.push_back({concat("threads", ranks), [=](const RankBody& rank) {
                        run_thread_ranks(ranks,
+                                        [&](Communicator& one) { rank(one, rank_stream()); });
+                     }});
+  }
+  for (const int ranks : {1, 2, 4}) {
+    cases.push_back({concat("sockets", ranks), [=](const RankBody& rank) {
+                       run_socket_ranks(ranks,
                                         [&](Communicator& one) { rank(one, rank_stream()); });
                      }});
   }

@@ -55,7 +55,7 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual const char* name() const = 0;  // "single", "threads", "mpi", "nccl"
+  virtual const char* name() const = 0;  // "single", "threads", "mpi", "sockets", "nccl"
 
   /// Each element becomes the reduction over all ranks, with the same bits on each. Sums are in
   /// order of rank. f32, f64 or i32.
@@ -84,7 +84,7 @@ class Communicator {
   /// The bytes that each rank gave, by rank; they may differ in length. Blocks.
   virtual std::vector<std::string> host_gather(std::string_view bytes) = 0;
   /// Ends the job for all ranks, because of `reason`, which they are told unless it is empty: other ranks as threads
-  /// throw RankLost; with Open MPI all processes end with RankLost's code, and this
+  /// throw RankLost; with Open MPI all processes end with RankLost's code, by TCP this one, and this
   /// does not return. On CUDA what streams wait for ends first. Any thread may call it.
   virtual void abort(const std::string& reason) = 0;
 
