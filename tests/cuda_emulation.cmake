@@ -3,8 +3,8 @@
 find_package(Boost 1.81 REQUIRED COMPONENTS context)
 file(GLOB cuda_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*_test.cpp)
 # Ranks by NCCL keep the contract of those on processors.
-list(APPEND cuda_tests trainer/tiny_run.cpp cuda/nccl_ranks.cpp distributed/rank_suite.cpp distributed/communicator_test.cpp
-     distributed/ordered_reduction_test.cpp)
+list(APPEND cuda_tests trainer/tiny_run.cpp cuda/nccl_ranks.cpp distributed/rank_suite.cpp distributed/socket_ranks.cpp
+     distributed/communicator_test.cpp distributed/ordered_reduction_test.cpp)
 file(GLOB emulation CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*.cpp)
 file(GLOB emulation_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*_test.cpp)
 list(REMOVE_ITEM emulation ${emulation_tests})

@@ -17,9 +17,9 @@ class TrainingRanks {
  public:
   /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, where it was given: above 1, mpirun
   /// takes this process's place and starts them. A launcher's job of one process, but mpirun's, is
-  /// a run without ranks. Throws UsageError, DeviceError.
+  /// a run without ranks. Throws UsageError, ConfigError, DeviceError.
   TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
-                std::optional<int> local_ranks);
+                std::optional<int> local_ranks, const HybridTrainerConfig& config);
 
   /// Trains, and lets the leading rank `report`; returns the exit code. An error that rank 0 meets
   /// is thrown on, and ends the job with its process; one that another rank meets alone ends it by
@@ -33,11 +33,16 @@ class TrainingRanks {
                   std::optional<RankWatch>& watch) const;
 
   std::optional<LaunchedRank> launched_;
+  Device device_;
   bool alone_ = false;  // --ranks 1
 };
 
-/// What mpirun is called with for `hybrid COMMAND ARGUMENTS --ranks N`.
-std::vector<std::string> mpirun_arguments(const std::string& program, const std::string& command,
-                                          const std::vector<std::string>& arguments, int ranks);
+/// `hybrid COMMAND ARGUMENTS` of each rank of `hybrid COMMAND ARGUMENTS --ranks N`.
+std::vector<std::string> command_of_rank(const std::string& program, const std::string& command,
+                                         const std::vector<std::string>& arguments);
+
+/// What mpirun is called with to start so many.
+std::vector<std::string> mpirun_arguments(const std::vector<std::string>& command_of_rank,
+                                          int ranks);
 
 }  // namespace hybrid_trainer

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "tests/cuda/nccl_ranks.h"
 #include "tests/distributed/rank_suite.h"
+#include "tests/distributed/socket_ranks.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -40,6 +41,21 @@ TEST(NcclRanks, SendWhatLiesInHostMemoryToo) {
     ranks.all_reduce(values, Reduction::kSum, host);
     EXPECT_EQ(floats_of(values, host), (std::vector<float>{1, 3, 5, 7, 9}));
     EXPECT_GT(ranks.use().bytes_sent, 0u);
+  });
+}
+
+/// As torchrun's ranks.
+TEST(NcclRanks, WorkBesideHostsThatMeetByTcp) {
+  if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
+  testing::run_sockets(2, [](std::unique_ptr<Communicator> hosts) {
+    const Device device{DeviceType::kCuda, hosts->rank()};
+    const auto ranks = start_nccl_communicator(std::move(hosts), device, tested_nccl());
+    const Stream stream(make_device_pool(device));
+    const Tensor values = counted(3, static_cast<float>(ranks->rank()), stream);
+    ranks->all_reduce(values, Reduction::kSum, stream);
+    EXPECT_EQ(floats_of(values, stream), (std::vector<float>{1, 3, 5}));
+    EXPECT_EQ(ranks->host_gather(concat(ranks->rank())), (std::vector<std::string>{"0", "1"}));
+    ranks->barrier();
   });
 }
 

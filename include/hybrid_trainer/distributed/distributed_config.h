@@ -1,5 +1,6 @@
 #pragma once
 
+#include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/fields.h"
 
 namespace hybrid_trainer {
@@ -9,6 +10,7 @@ struct DistributedConfig {
   std::int64_t zero = 0;
   std::int64_t bucket_bytes = 4 << 20;
   std::int64_t collective_timeout_seconds = 30;
+  std::string backend = "auto";
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -24,8 +26,18 @@ struct DistributedConfig {
                 "After this long without progress, while others wait for it, a rank counts as lost "
                 "and the job ends.",
                 Range::between(1, 86400)});
+    visit(Field{"backend",
+                self.backend,
+                "What ranks send by: nccl between CUDA devices, mpi between processors; auto takes "
+                "the one for the device.",
+                Range{},
+                {"auto", "nccl", "mpi"}});
   }
   bool operator==(const DistributedConfig&) const = default;
 };
+
+/// "nccl" or "mpi". Throws ConfigError where the config names the one that does not go with the
+/// device.
+std::string backend_of(const DistributedConfig& config, Device device);
 
 }  // namespace hybrid_trainer
