@@ -9,6 +9,7 @@
 #include <iostream>
 #include <thread>
 
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/distributed/rank_watch.h"
@@ -17,6 +18,7 @@
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/run_directory.h"
+#include "src/tools/local_ranks.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -148,8 +150,15 @@ TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::
                             " started; leave it out"));
   }
   const auto program = std::filesystem::read_symlink("/proc/self/exe");
-  become_mpirun(
-      mpirun_arguments(command_of_rank(program.string(), command, arguments), *local_ranks));
+  own_command_ = command_of_rank(program.string(), command, arguments);
+  if (device_.type == DeviceType::kCpu) become_mpirun(mpirun_arguments(own_command_, *local_ranks));
+  local_ranks_ = *local_ranks;
+  if (const int devices = cuda_runtime().device_count(); local_ranks_ > devices) {
+    throw UsageError(concat("--ranks: got ", local_ranks_,
+                            ", and each wants a CUDA device, of which "
+                            "this machine has ",
+                            devices, "; --device cpu has ranks on processors"));
+  }
 }
 
 int TrainingRanks::run_as_rank(const TrainingRunSettings& settings,
@@ -173,6 +182,7 @@ int TrainingRanks::run_as_rank(const TrainingRunSettings& settings,
 
 int TrainingRanks::run(TrainingRunSettings settings,
                        const std::function<int(const TrainingRunResult&)>& report) const {
+  if (local_ranks_ > 0) return run_local_ranks(own_command_, local_ranks_);
   if (!launched_ && !alone_) return report(run_training(settings, std::cerr));
   const Interruption interruption;  // before the thread of MPI
   settings.interruption = &interruption;

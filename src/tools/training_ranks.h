@@ -15,9 +15,10 @@ namespace hybrid_trainer {
 /// The ranks that a command trains over: those of a launcher's variables, or none.
 class TrainingRanks {
  public:
-  /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, where it was given: above 1, mpirun
-  /// takes this process's place and starts them. A launcher's job of one process, but mpirun's, is
-  /// a run without ranks. Throws UsageError, ConfigError, DeviceError.
+  /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, where it was given: above 1, on
+  /// processors mpirun takes this process's place and starts them, on CUDA devices run() does. A
+  /// launcher's job of one process, but mpirun's, is a run without ranks. Throws UsageError,
+  /// ConfigError, DeviceError.
   TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
                 std::optional<int> local_ranks, const HybridTrainerConfig& config);
 
@@ -34,7 +35,9 @@ class TrainingRanks {
 
   std::optional<LaunchedRank> launched_;
   Device device_;
-  bool alone_ = false;  // --ranks 1
+  bool alone_ = false;                    // --ranks 1
+  int local_ranks_ = 0;                   // that run() starts
+  std::vector<std::string> own_command_;  // of each of them
 };
 
 /// `hybrid COMMAND ARGUMENTS` of each rank of `hybrid COMMAND ARGUMENTS --ranks N`.
