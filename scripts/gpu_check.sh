@@ -11,7 +11,7 @@ usage: scripts/gpu_check.sh [--only PART[,PART]] [--minutes 9] [--from ARCHIVE_O
        scripts/gpu_check.sh --list      the parts in their order with their time limits
 
 A training step on the device, then training steps of GPT-2 124M here and in PyTorch, kernel benchmarks, tests on the device,
-the larger models, the time line of a phase cycle and, last, compute-sanitizer. One call takes at most nine minutes; the same
+the larger models, the time line of a phase cycle, two ranks where there are two devices and, last, compute-sanitizer. One call takes at most nine minutes; the same
 command goes on with what is left. It leaves gpu_check.tar.gz, summary.md and summary.json in $OUT (runs/gpu_check where OUT is not
 set), anew after each part; --from takes the archive on another machine. Parts that failed are tried again after all others.
 
@@ -28,8 +28,8 @@ system of its age, or else the packages of scripts/install_dependencies.sh and n
   --dry-run          print what each part would run
 
 HT_GPU_PROGRAMS=FOLDER takes the programs from there instead of build/gpu; HT_GPU_RESULTS=FOLDER keeps the parts' results there
-(runs/gpu_parts); HT_GPU_SECONDS=N cuts every part's time. Exit code: 0 all parts asked for are there (a sanitizer that the machine
-refuses counts as there), 1 tests or a part failed, 75 time ran out, 64, 66, 69 as in docs/EXIT_CODES.md.
+(runs/gpu_parts); HT_GPU_SECONDS=N cuts every part's time. Exit code: 0 all parts asked for are there (what the machine
+refuses, a sanitizer or ranks on one device, counts as there), 1 tests or a part failed, 75 time ran out, 64, 66, 69 as in docs/EXIT_CODES.md.
 TEXT
 }
 
@@ -41,11 +41,11 @@ fail() {
 sizes=(124m 350m 774m 1558m)
 declare -A batch=([124m]=64 [350m]=64 [774m]=32 [1558m]=16)
 # Seconds; up to tests they fit into one call of nine minutes.
-declare -A limit=([smoke]=40 [kernels]=100 [tests]=110 [cycle]=60 [memcheck]=150 [racecheck]=150
+declare -A limit=([smoke]=40 [kernels]=100 [tests]=110 [ranks]=90 [cycle]=60 [memcheck]=150 [racecheck]=150
   [ours-124m]=60 [ours-350m]=60 [ours-774m]=90 [ours-1558m]=120
   [pytorch-124m]=170 [pytorch-350m]=200 [pytorch-774m]=150 [pytorch-1558m]=180)
 parts=(smoke ours-124m pytorch-124m kernels tests ours-350m pytorch-350m ours-774m pytorch-774m ours-1558m pytorch-1558m cycle
-  memcheck racecheck)
+  ranks memcheck racecheck)
 
 only="" minutes=9 from="" again="" python=python3 llm_c="" dry="" action=check
 while [ $# -gt 0 ]; do

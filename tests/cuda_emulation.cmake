@@ -2,7 +2,9 @@
 # test_cuda_device is the same tests on the device.
 find_package(Boost 1.81 REQUIRED COMPONENTS context)
 file(GLOB cuda_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*_test.cpp)
-list(APPEND cuda_tests trainer/tiny_run.cpp)
+# Ranks by NCCL keep the contract of those on processors.
+list(APPEND cuda_tests trainer/tiny_run.cpp cuda/nccl_ranks.cpp distributed/rank_suite.cpp distributed/socket_ranks.cpp
+     distributed/communicator_test.cpp distributed/ordered_reduction_test.cpp)
 file(GLOB emulation CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*.cpp)
 file(GLOB emulation_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*_test.cpp)
 list(REMOVE_ITEM emulation ${emulation_tests})
@@ -31,6 +33,16 @@ ht_compile_options(cuda_emulation)
 ht_add_test_program(test_cuda SOURCES ${cuda_tests} ${emulation_tests} $<TARGET_OBJECTS:cuda_emulation>
                     LIBRARIES hybrid_trainer::trainer Boost::context)
 target_include_directories(test_cuda BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulation)
+
+# Opened in NCCL's place.
+add_library(fake_nccl MODULE emulation/nccl/fake_nccl.cpp emulation/nccl/clique.cpp)
+set_target_properties(fake_nccl PROPERTIES PREFIX "" OUTPUT_NAME libnccl SUFFIX .so.2 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fake)
+target_compile_features(fake_nccl PRIVATE cxx_std_20)
+target_include_directories(fake_nccl PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(fake_nccl PRIVATE Threads::Threads)
+ht_test_options(fake_nccl)
+target_compile_definitions(cuda_emulation PRIVATE HT_FAKE_NCCL="${CMAKE_CURRENT_BINARY_DIR}/fake/libnccl.so.2")
+add_dependencies(test_cuda fake_nccl)
 if(HT_WITH_CUDA)
   ht_add_test_program(test_cuda_device AS_ONE SOURCES ${cuda_tests} cuda/device/environment.cpp LIBRARIES hybrid_trainer::trainer)
 endif()

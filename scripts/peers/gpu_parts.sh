@@ -170,6 +170,29 @@ part_kernels() {
 
 part_cycle() { limited "$programs/phase_cycle_benchmark" --preset gpt2-124m --batch "${batch[124m]}" --json; }
 
+# Two ranks, by hybrid train, against one: the last checkpoint has to have the same bits.
+part_ranks() {
+  local folder=$results/ranks_run run digest first="" all="" same=true
+  if [ -z "$dry" ] && (($(nvidia-smi -L | wc -l) < 2)); then
+    echo '{"unavailable": "this machine has one CUDA device"}'
+    return
+  fi
+  [ -n "$dry" ] || { rm -rf "$folder" && mkdir -p "$folder" && seq -f 'line %g of the text' 20000 >"$folder/text.txt"; }
+  limited "$programs/hybrid" prepare "$folder/text.txt" --output "$folder/data" --tokenizer characters >&2 || return
+  for run in "1 0" "2 0" "2 1" "2 2" "2 3"; do
+    limited "$programs/hybrid" train --preset tiny --data "$folder/data" --run "$folder/${run/ /-}" --ranks "${run% *}" --device cuda \
+      --set "distributed.zero=${run#* }" --set gradient_accumulation.micro_batches=4 --set training.steps=60 >&2 || return
+    [ -z "$dry" ] || continue
+    digest=$(limited "$programs/hybrid" inspect "$folder/${run/ /-}/checkpoints/step-0000000060" --digest | tail -n 1) || return
+    all+="${all:+, }\"${run/ /-}\": \"$digest\""
+    first=${first:-$digest}
+    [ "$digest" = "$first" ] || same=false
+  done
+  [ -z "$dry" ] || return 0
+  echo "{\"same_bits\": $same, \"digests_by_ranks_and_zero\": {$all}}"
+  rm -rf "$folder"
+}
+
 # The batch is halved until it fits.
 halving() {
   local b=$1 code=0

@@ -60,7 +60,7 @@ def summary_of(results, failures, parts):
         for prefix, _ in PEERS:
             if f"{prefix}-{size}" in results:
                 summary["rows"].append(row_of(prefix, size, results[f"{prefix}-{size}"], device))
-    for name in ("smoke", "tests", "memcheck", "racecheck", "kernels", "cycle"):
+    for name in ("smoke", "tests", "ranks", "memcheck", "racecheck", "kernels", "cycle"):
         if name in results:
             summary[name] = results[name]
     if "kernels" in summary:
@@ -147,6 +147,14 @@ def sanitizer_line(tool, result):
     return f"{tool}: " + "; ".join(f"{group['tests']} {group['result']}" for group in result["groups"])
 
 
+def ranks_line(ranks):
+    if "unavailable" in ranks:
+        return f"ranks: unavailable: {ranks['unavailable']}"
+    bits = "the bits of one" if ranks["same_bits"] else "other bits than one"
+    return f"Two ranks have {bits} (run: digest): " + ", ".join(
+        f"{run}: {digest}" for run, digest in ranks["digests_by_ranks_and_zero"].items())  # fmt: skip
+
+
 def cycle_lines(cycle):
     return ["", f"Phase cycle: {gigabytes(cycle['full_live_bytes'])} GB live in Full, "
             f"{gigabytes(cycle['predict_live_bytes'])} GB in Predict; out in {1e3 * cycle['copy_out_seconds']:.1f} ms, restore "
@@ -164,6 +172,8 @@ def markdown_of(summary):
     for tool in ("memcheck", "racecheck"):
         if tool in summary:
             lines += ["", sanitizer_line(tool, summary[tool])]
+    if "ranks" in summary:
+        lines += ["", ranks_line(summary["ranks"])]
     if "kernels" in summary:
         lines += kernel_table(summary["kernels"])
     if "cycle" in summary:

@@ -100,7 +100,8 @@ constexpr KnownLibrary kLibraries[] = {
     {"cuDNN", "libcudnn.so", 9, cudnn_version, true,
      "install cuDNN 9 for CUDA 13 (for example the Python package nvidia-cudnn-cu13)"},
     {"NCCL", "libnccl.so", 2, nccl_version, true,
-     "install NCCL 2 for CUDA 13 (for example the Python package nvidia-nccl-cu13)"},
+     "install NCCL 2 for CUDA 13 (for example the Python package nvidia-nccl-cu13)",
+     kOldestNccl / 100 % 100},
     {"NVML", "libnvidia-ml.so", 1, nvml_version, false, "install NVIDIA's driver, 580 or newer"},
 };
 
@@ -113,7 +114,7 @@ std::vector<std::string> cuda_library_folders() {
     const char* const home = std::getenv(variable);
     if (home != nullptr && *home != '\0') folders.push_back(fs::path(home) / "lib64");
   }
-  folders.push_back("/usr/local/cuda/lib64");
+  folders.emplace_back("/usr/local/cuda/lib64");
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONUSERBASE"}) {
     const char* const prefix = std::getenv(variable);
     if (prefix != nullptr && *prefix != '\0') prefixes.push_back(prefix);
@@ -125,6 +126,8 @@ std::vector<std::string> cuda_library_folders() {
 }
 
 WantedLibrary cublaslt_library() { return wanted(kLibraries[0], cuda_library_folders()); }
+
+WantedLibrary nccl_library() { return wanted(kLibraries[2], cuda_library_folders()); }
 
 std::vector<CudaLibrary> look_for_cuda_libraries() {
   const std::vector<std::string> folders = cuda_library_folders();

@@ -1,5 +1,6 @@
 #include "hybrid_trainer/core/device.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -11,9 +12,8 @@ namespace {
 
 constexpr std::string_view kCudaPrefix = "cuda:";
 
-/// N of "cuda:N", 0 of "cuda".
+/// N of "cuda:N".
 std::optional<int> cuda_index(const std::string& name) {
-  if (name == "cuda") return 0;
   if (!name.starts_with(kCudaPrefix)) return {};
   int index = 0;
   const char* const end = name.data() + name.size();
@@ -38,15 +38,16 @@ std::string name_of(Device device) {
   return device.simulated ? "simulated " + name : name;
 }
 
-Device find_device(const std::string& name) {
-  if (name == "cpu") return {};
-  if (name == "auto") return look_for_cuda().runtime != nullptr ? cuda_device(0) : Device{};
+Device find_device(const std::string& name, int unnamed) {
+  if (name == "cpu" || (name == "auto" && look_for_cuda().runtime == nullptr)) return {};
+  if (name == "auto" || name == "cuda")
+    return cuda_device(unnamed % std::max(1, cuda_runtime().device_count()));
   if (const auto index = cuda_index(name)) return cuda_device(*index);
   throw ConfigError({concat("device: got \"", name, "\", want cpu, cuda, cuda:N or auto")});
 }
 
 bool names_a_device(const std::string& name) {
-  return name == "cpu" || name == "auto" || cuda_index(name).has_value();
+  return name == "cpu" || name == "auto" || name == "cuda" || cuda_index(name).has_value();
 }
 
 CudaRuntime& cuda_runtime() {

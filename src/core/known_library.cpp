@@ -1,5 +1,7 @@
 #include "src/core/known_library.h"
 
+#include <cstdio>
+
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
@@ -38,12 +40,15 @@ CudaLibrary describe(const KnownLibrary& known, const std::vector<std::string>& 
   const auto because = [&](const std::string& what) {
     return concat(known.title, ": ", described.path, what, "; ", known.way_out);
   };
-  const bool fits = described.version.starts_with(concat(known.major, "."));
+  int major = 0, minor = 0;
+  std::sscanf(described.version.c_str(), "%d.%d", &major, &minor);
+  const bool fits = major == known.major && minor >= known.minor;
   if (described.version.empty()) {
     described.problem = because(" does not answer when it is asked for its version");
   } else if (known.version_is_its_own && !fits) {
     described.problem =
-        because(concat(" is version ", described.version, ", want ", known.major, ".x"));
+        because(concat(" is version ", described.version, ", want ", known.major, ".",
+                       known.minor == 0 ? "x" : concat(known.minor, " or newer")));
   } else {
     described.problem.clear();
   }

@@ -16,6 +16,7 @@ struct KnownLibrary {
   std::string (*version)(const SharedLibrary&);
   bool version_is_its_own;  // and starts with `major`; else it is the driver's
   const char* way_out;
+  int minor = 0;  // the oldest of `major` that will do, where the version is its own
 };
 
 WantedLibrary wanted(const KnownLibrary& known, const std::vector<std::string>& folders);

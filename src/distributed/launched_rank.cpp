@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "hybrid_trainer/distributed/mpi_communicator.h"
+#include "hybrid_trainer/distributed/nccl_communicator.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -23,14 +24,21 @@ constexpr Launcher kMpirun{"mpirun",
                            "OMPI_COMM_WORLD_RANK"};
 constexpr Launcher kTorchrun{
     "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"};
+constexpr Launcher kLocal{
+    "hybrid --ranks", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", kLocalRanksVariable};
 /// In a batch script, which is no step, the first two are set for one process.
 constexpr Launcher kSrun{"srun",          "SLURM_PROCID",          "SLURM_NTASKS",
                          "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_ID"};
 
-int number_in(const Launcher& launcher, const char* name, const EnvironmentVariable& variable) {
+const char* text_in(const std::string& launcher, const char* name,
+                    const EnvironmentVariable& variable) {
   const char* const text = variable(name);
-  if (text == nullptr)
-    throw UsageError(concat(launcher.name, " started this, but ", name, " is not set"));
+  if (text != nullptr) return text;
+  throw UsageError(concat(launcher, " started this, but ", name, " is not set"));
+}
+
+int number_in(const std::string& launcher, const char* name, const EnvironmentVariable& variable) {
+  const char* const text = text_in(launcher, name, variable);
   int number = -1;
   const auto read = std::from_chars(text, text + std::strlen(text), number);
   if (read.ec != std::errc() || number < 0)
@@ -41,12 +49,12 @@ int number_in(const Launcher& launcher, const char* name, const EnvironmentVaria
 std::optional<LaunchedRank> rank_by(const Launcher& launcher, const EnvironmentVariable& variable) {
   if (variable(launcher.sign) == nullptr) return {};
   LaunchedRank found{.launcher = launcher.name,
-                     .rank = number_in(launcher, launcher.rank, variable),
-                     .size = number_in(launcher, launcher.size, variable),
-                     .local_rank = number_in(launcher, launcher.local_rank, variable)};
+                     .rank = number_in(launcher.name, launcher.rank, variable),
+                     .size = number_in(launcher.name, launcher.size, variable),
+                     .local_rank = number_in(launcher.name, launcher.local_rank, variable)};
   const bool says_local_size = variable(launcher.local_size) != nullptr;
-  found.local_size =
-      says_local_size ? number_in(launcher, launcher.local_size, variable) : found.local_rank + 1;
+  found.local_size = says_local_size ? number_in(launcher.name, launcher.local_size, variable)
+                                     : found.local_rank + 1;
   found.speaks_pmix = &launcher == &kMpirun || variable("PMIX_RANK") != nullptr;
   if (found.rank < found.size && found.local_rank < found.local_size) return found;
   throw UsageError(concat(launcher.rank, ": got ", found.rank, " of ", found.size, " ranks, ",
@@ -56,6 +64,7 @@ std::optional<LaunchedRank> rank_by(const Launcher& launcher, const EnvironmentV
 }  // namespace
 
 std::optional<LaunchedRank> launched_rank(const EnvironmentVariable& variable) {
+  if (const auto local = rank_by(kLocal, variable)) return local;
   const auto by_mpirun = rank_by(kMpirun, variable), by_torchrun = rank_by(kTorchrun, variable);
   if (by_mpirun && by_torchrun &&
       (by_mpirun->rank != by_torchrun->rank || by_mpirun->size != by_torchrun->size)) {
@@ -72,13 +81,41 @@ std::optional<LaunchedRank> launched_rank() {
   return launched_rank([](const char* name) { return std::getenv(name); });
 }
 
-std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched) {
-  if (!launched.speaks_pmix) {
+RankMeeting meeting_of(const LaunchedRank& launched, const EnvironmentVariable& variable) {
+  const auto told = [&](const char* name) {
+    const char* const text = variable(name);
+    return std::string(text == nullptr ? "" : text);
+  };
+  if (launched.launcher == "srun" && told("MASTER_ADDR").empty()) {
+    throw UsageError(
+        "srun started this without PMIx: set MASTER_ADDR to the host of rank 0, and MASTER_PORT to "
+        "a "
+        "free port of it, for all ranks");
+  }
+  const int port = number_in(launched.launcher, "MASTER_PORT", variable);
+  const bool is_taken = told("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  RankMeeting meeting{.rank = launched.rank,
+                      .size = launched.size,
+                      .address = text_in(launched.launcher, "MASTER_ADDR", variable),
+                      .port = static_cast<std::uint16_t>(is_taken ? port + 1 : port),
+                      .job = launched.launcher};
+  for (const char* const name : {kLocalRanksVariable, "TORCHELASTIC_RUN_ID",
+                                 "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID"})
+    meeting.job += concat(" ", told(name));
+  return meeting;
+}
+
+std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device) {
+  const auto environment = [](const char* name) { return std::getenv(name); };
+  const bool on_cuda = device.type == DeviceType::kCuda;
+  if (!on_cuda && !launched.speaks_pmix) {
     throw UsageError(concat(launched.launcher,
                             " started this, and on a processor ranks are Open MPI's: mpirun -np ",
                             launched.size, " --bind-to none hybrid train ..."));
   }
-  return start_mpi_communicator();
+  auto hosts = launched.speaks_pmix ? start_mpi_communicator()
+                                    : meet_by_sockets(meeting_of(launched, environment));
+  return on_cuda ? start_nccl_communicator(std::move(hosts), device) : std::move(hosts);
 }
 
 }  // namespace hybrid_trainer

@@ -72,16 +72,21 @@ std::string addresses_text(std::uint64_t nonce, std::uint16_t port) {
   return text.str();
 }
 
-SideConnection::Socket connect_to(const std::string& addresses, std::uint64_t& nonce,
-                                  asio::io_context& context) {
-  constexpr int kTries = 3;
-  constexpr std::chrono::milliseconds kPause{300};
+std::vector<tcp::endpoint> endpoints_of(const std::string& addresses, std::uint64_t& nonce) {
   std::istringstream text(addresses);
   std::uint16_t port = 0;
   text >> nonce >> port;
   std::vector<tcp::endpoint> endpoints;
   for (std::string address; text >> address;)
     endpoints.emplace_back(asio::ip::make_address(address), port);
+  return endpoints;
+}
+
+SideConnection::Socket connect_to(const std::string& addresses, std::uint64_t& nonce,
+                                  asio::io_context& context) {
+  constexpr int kTries = 3;
+  constexpr std::chrono::milliseconds kPause{300};
+  const std::vector<tcp::endpoint> endpoints = endpoints_of(addresses, nonce);
   std::string problem;
   for (int i = 0; i < kTries; ++i) {
     for (const tcp::endpoint& endpoint : endpoints) {

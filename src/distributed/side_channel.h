@@ -47,6 +47,10 @@ class SideConnection : public std::enable_shared_from_this<SideConnection> {
 /// Where rank 0 may be reached: "NONCE PORT ADDRESS ADDRESS …".
 std::string addresses_text(std::uint64_t nonce, std::uint16_t port);
 
+/// The addresses and the number of addresses_text.
+std::vector<boost::asio::ip::tcp::endpoint> endpoints_of(const std::string& addresses,
+                                                         std::uint64_t& nonce);
+
 /// A connection to one of the addresses. Throws DeviceError, which names them.
 SideConnection::Socket connect_to(const std::string& addresses, std::uint64_t& nonce,
                                   boost::asio::io_context& context);

@@ -173,12 +173,11 @@ BytesPerParameter bytes_as_simulated(const MemoryNeed& need, double parameters) 
           each(MemoryKind::kMasterWeights) + each(MemoryKind::kOptimizerState)};
 }
 
-/// Whether this version trains so: over ranks on processors.
-bool trains_so(const Asked& asked, const HybridTrainerConfig& config, Device device) {
+/// Whether this version trains so: over ranks.
+bool trains_so(const Asked& asked, const HybridTrainerConfig& config) {
   constexpr std::int64_t kMostRanks = 64;  // each is simulated
   const DeviceSplit& split = asked.split;
   return split.tensor == 1 && split.pipeline == 1 && asked.bytes_per_parameter.empty() &&
-         device.type == DeviceType::kCpu &&
          split.devices <= std::min(kMostRanks, config.gradient_accumulation.micro_batches);
 }
 
@@ -198,13 +197,13 @@ std::string link_text(const StepTransfer& transfer, const std::optional<MemorySi
                 " s of a link of ", rate->text(), " a second");
 }
 
-/// On several processors, as `hybrid train --ranks N` takes them.
-int plan_ranks(const Asked& asked, HybridTrainerConfig config,
+/// As `hybrid train --ranks N` takes them.
+int plan_ranks(const Asked& asked, HybridTrainerConfig config, Device device,
                const std::optional<std::size_t>& budget) {
   const DeviceSplit& split = asked.split;
   if (split.zero > 0) config.distributed.zero = split.zero;
   const std::optional<MemorySize> rate = link_rate(asked.link);
-  const MemoryNeed need = simulate_ranks(config, static_cast<int>(split.devices));
+  const MemoryNeed need = simulate_ranks(config, device, static_cast<int>(split.devices));
   const bool fits = !budget || need.device_bytes <= *budget;
   if (asked.json) {
     std::cout << json::serialize(
@@ -356,10 +355,10 @@ int plan_command(const std::vector<std::string>& arguments) {
       split.zero > 3)
     throw UsageError(
         "plan: want --devices, --tensor and --pipeline of 1 to 1048576, --zero 0 to 3");
-  if (split.devices > 1 && trains_so(asked, config, device))
-    return plan_ranks(asked, config, budgets.device);
+  if (split.devices > 1 && trains_so(asked, config))
+    return plan_ranks(asked, config, device, budgets.device);
   if (split.devices > 1 && !asked.link.empty())
-    throw UsageError("plan: --link goes with ranks that this version trains over, on processors");
+    throw UsageError("plan: --link goes with ranks that this version trains over");
   if (split.devices > 1) return plan_split(asked, config, device, budgets.device);
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
   const MemoryPlan plan = plan_memory(config, device, budgets, rates);

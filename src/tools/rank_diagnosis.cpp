@@ -14,7 +14,7 @@
 namespace hybrid_trainer {
 
 int diagnose_ranks(const LaunchedRank& launched, bool json) {
-  const std::unique_ptr<Communicator> ranks = start_launched_rank(launched);
+  const std::unique_ptr<Communicator> ranks = start_launched_rank(launched, {});
   const Stream stream(make_device_pool());
   const LinkSpeed link = measure_link(*ranks, stream);
   char host[256] = {};

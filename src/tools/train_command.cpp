@@ -96,7 +96,8 @@ int train_command(const std::vector<std::string>& arguments) {
       "of\n"
       "PEFT.");
   add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { local_ranks = count; }),
-      "Train as N processes of this machine: starts them by mpirun, and says how.");
+      "Train as N processes of this machine, one for each CUDA device, or on processors by "
+      "mpirun.");
   add_device_option(syntax.options, device);
   add("json", po::bool_switch(&json), "Print the summary as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
@@ -114,7 +115,7 @@ int train_command(const std::vector<std::string>& arguments) {
   }
   if (!adapter.empty()) take_adapter(settings, adapter, source.settings);
   if (!device.empty()) settings.config.device = checked_device_name(device);
-  const TrainingRanks ranks("train", arguments, local_ranks);
+  const TrainingRanks ranks("train", arguments, local_ranks, settings.config);
   return ranks.run(settings, [&](const TrainingRunResult& result) {
     return report_training(result, run, json);
   });

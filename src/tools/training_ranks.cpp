@@ -9,6 +9,7 @@
 #include <iostream>
 #include <thread>
 
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/distributed/rank_watch.h"
@@ -17,6 +18,7 @@
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/run_directory.h"
+#include "src/tools/local_ranks.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -106,16 +108,9 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings) {
 
 }  // namespace
 
-std::vector<std::string> mpirun_arguments(const std::string& program, const std::string& command,
-                                          const std::vector<std::string>& arguments, int ranks) {
-  // A signal that stops the job leaves ranks five seconds to save, one without this; mpirun waits
-  // as long where a rank failed.
-  const std::vector<std::string> options{
-      "--bind-to", "none", "--oversubscribe", "--mca", "odls_base_sigkill_timeout", "5"};
-  std::vector<std::string> all{"mpirun", "-np", std::to_string(ranks)};
-  if (geteuid() == 0) all.emplace_back("--allow-run-as-root");
-  all.insert(all.end(), options.begin(), options.end());
-  all.insert(all.end(), {program, command});
+std::vector<std::string> command_of_rank(const std::string& program, const std::string& command,
+                                         const std::vector<std::string>& arguments) {
+  std::vector<std::string> all{program, command};
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--ranks") {
       ++i;
@@ -126,16 +121,32 @@ std::vector<std::string> mpirun_arguments(const std::string& program, const std:
   return all;
 }
 
+std::vector<std::string> mpirun_arguments(const std::vector<std::string>& command_of_rank,
+                                          int ranks) {
+  // A signal that stops the job leaves ranks five seconds to save, one without this; mpirun waits
+  // as long where a rank failed.
+  const std::vector<std::string> options{
+      "--bind-to", "none", "--oversubscribe", "--mca", "odls_base_sigkill_timeout", "5"};
+  std::vector<std::string> all{"mpirun", "-np", std::to_string(ranks)};
+  if (geteuid() == 0) all.emplace_back("--allow-run-as-root");
+  all.insert(all.end(), options.begin(), options.end());
+  all.insert(all.end(), command_of_rank.begin(), command_of_rank.end());
+  return all;
+}
+
 void become_ranks(const std::string& command, const std::vector<std::string>& arguments,
                   int ranks) {
   const auto program = std::filesystem::read_symlink("/proc/self/exe");
-  become_mpirun(mpirun_arguments(program.string(), command, arguments, ranks));
+  become_mpirun(mpirun_arguments(command_of_rank(program.string(), command, arguments), ranks));
 }
 
 TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
-                             std::optional<int> local_ranks)
+                             std::optional<int> local_ranks, const HybridTrainerConfig& config)
     : launched_(launched_rank()) {
   if (launched_ && launched_->size == 1 && launched_->launcher != "mpirun") launched_.reset();
+  if (!launched_ && !local_ranks) return;
+  device_ = find_device(config.device, launched_ ? launched_->local_rank : 0);
+  backend_of(config.distributed, device_);
   if (!local_ranks) return;
   if (*local_ranks < 1) throw UsageError(concat("--ranks: got ", *local_ranks, ", want 1 or more"));
   alone_ = *local_ranks == 1 && !launched_;
@@ -144,7 +155,16 @@ TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::
     throw UsageError(concat("--ranks starts ranks, and this is one that ", launched_->launcher,
                             " started; leave it out"));
   }
-  become_ranks(command, arguments, *local_ranks);
+  const auto program = std::filesystem::read_symlink("/proc/self/exe");
+  own_command_ = command_of_rank(program.string(), command, arguments);
+  if (device_.type == DeviceType::kCpu) become_mpirun(mpirun_arguments(own_command_, *local_ranks));
+  local_ranks_ = *local_ranks;
+  if (const int devices = cuda_runtime().device_count(); local_ranks_ > devices) {
+    throw UsageError(concat("--ranks: got ", local_ranks_,
+                            ", and each wants a CUDA device, of which "
+                            "this machine has ",
+                            devices, "; --device cpu has ranks on processors"));
+  }
 }
 
 int TrainingRanks::run_as_rank(const TrainingRunSettings& settings,
@@ -168,11 +188,13 @@ int TrainingRanks::run_as_rank(const TrainingRunSettings& settings,
 
 int TrainingRanks::run(TrainingRunSettings settings,
                        const std::function<int(const TrainingRunResult&)>& report) const {
+  if (local_ranks_ > 0) return run_local_ranks(own_command_, local_ranks_);
   if (!launched_ && !alone_) return report(run_training(settings, std::cerr));
   const Interruption interruption;  // before the thread of MPI
   settings.interruption = &interruption;
   const std::unique_ptr<Communicator> ranks =
-      alone_ ? std::make_unique<SingleCommunicator>() : start_launched_rank(*launched_);
+      alone_ ? std::make_unique<SingleCommunicator>() : start_launched_rank(*launched_, device_);
+  if (launched_) settings.local_rank = launched_->local_rank;
   settings.ranks = ranks.get();
   const std::vector<std::string> hosts = ranks->host_gather(host_name());
   settings.local_ranks = static_cast<int>(std::ranges::count(hosts, host_name()));

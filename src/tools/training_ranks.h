@@ -15,11 +15,12 @@ namespace hybrid_trainer {
 /// The ranks that a command trains over: those of a launcher's variables, or none.
 class TrainingRanks {
  public:
-  /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, where it was given: above 1, mpirun
-  /// takes this process's place and starts them. A launcher's job of one process, but mpirun's, is
-  /// a run without ranks. Throws UsageError, DeviceError.
+  /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, where it was given: above 1, on
+  /// processors mpirun takes this process's place and starts them, on CUDA devices run() does. A
+  /// launcher's job of one process, but mpirun's, is a run without ranks. Throws UsageError,
+  /// ConfigError, DeviceError.
   TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
-                std::optional<int> local_ranks);
+                std::optional<int> local_ranks, const HybridTrainerConfig& config);
 
   /// Trains, and lets the leading rank `report`; returns the exit code. An error that rank 0 meets
   /// is thrown on, and ends the job with its process; one that another rank meets alone ends it by
@@ -33,7 +34,10 @@ class TrainingRanks {
                   std::optional<RankWatch>& watch) const;
 
   std::optional<LaunchedRank> launched_;
-  bool alone_ = false;  // --ranks 1
+  Device device_;
+  bool alone_ = false;                    // --ranks 1
+  int local_ranks_ = 0;                   // that run() starts
+  std::vector<std::string> own_command_;  // of each of them
 };
 
 /// mpirun takes this process's place and starts `hybrid COMMAND ARGUMENTS` as so many ranks. Throws
@@ -41,8 +45,12 @@ class TrainingRanks {
 [[noreturn]] void become_ranks(const std::string& command,
                                const std::vector<std::string>& arguments, int ranks);
 
-/// What mpirun is called with for `hybrid COMMAND ARGUMENTS --ranks N`.
-std::vector<std::string> mpirun_arguments(const std::string& program, const std::string& command,
-                                          const std::vector<std::string>& arguments, int ranks);
+/// `hybrid COMMAND ARGUMENTS` of each rank of `hybrid COMMAND ARGUMENTS --ranks N`.
+std::vector<std::string> command_of_rank(const std::string& program, const std::string& command,
+                                         const std::vector<std::string>& arguments);
+
+/// What mpirun is called with to start so many.
+std::vector<std::string> mpirun_arguments(const std::vector<std::string>& command_of_rank,
+                                          int ranks);
 
 }  // namespace hybrid_trainer

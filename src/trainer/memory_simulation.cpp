@@ -326,11 +326,11 @@ MemoryNeed simulate_memory(const HybridTrainerConfig& config, Device device, Sim
   return need;
 }
 
-MemoryNeed simulate_ranks(const HybridTrainerConfig& config, int ranks, SimulatedPhases phases,
-                          const ModelRegistry& registry) {
+MemoryNeed simulate_ranks(const HybridTrainerConfig& config, Device device, int ranks,
+                          SimulatedPhases phases, const ModelRegistry& registry) {
   MemoryNeed need;
   for (int rank = 0; rank < ranks; ++rank)
-    include_larger(need, simulate_memory(config, {}, phases, registry, {rank, ranks}));
+    include_larger(need, simulate_memory(config, device, phases, registry, {rank, ranks}));
   return need;
 }
 

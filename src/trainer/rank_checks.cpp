@@ -49,10 +49,17 @@ void check_ranks(const HybridTrainerConfig& config, int ranks) {
     refuse_parts(zero == 3 && !config.memory.device_map.empty(), "memory.device_map", "none");
   }
   if (ranks > 1) {
+    refuse(!imitated_link_text(config.distributed).empty() &&
+               find_device(config.device).type != DeviceType::kCpu,
+           "distributed.imitated_link", "none on CUDA devices");
     refuse(config.memory.plan == "auto", "memory.plan",
            "off, and the options that hybrid plan names: each rank would choose its own");
     refuse(config.memory.device_map == "auto", "memory.device_map", "places by name");
-    refuse(find_device(config.device).type != DeviceType::kCpu, "device", "cpu");
+  }
+  try {
+    backend_of(config.distributed, find_device(config.device));
+  } catch (const ConfigError& error) {
+    found.push_back(error.what());
   }
   if (!found.empty()) throw ConfigError(found);
 }

@@ -13,7 +13,8 @@ Communicator& through_link(Communicator& ranks, const DistributedConfig& config,
 
 }  // namespace
 
-RankLinks::RankLinks(Communicator& ranks, const DistributedConfig& config)
-    : beside_(through_link(ranks, config, link_), config.overlap) {}
+RankLinks::RankLinks(Communicator& ranks, const DistributedConfig& config, Device device)
+    : beside_(through_link(ranks, config, link_),
+              config.overlap && device.type == DeviceType::kCpu) {}
 
 }  // namespace hybrid_trainer

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/distributed/communicator.h"
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
 #include "hybrid_trainer/trainer/run_files.h"
 
 namespace hybrid_trainer {
@@ -25,6 +26,10 @@ class RunRanks {
   Communicator* communicator() const { return ranks_; }
   bool are_several() const { return ranks_ != nullptr && ranks_->size() > 1; }
   bool lead() const { return ranks_ == nullptr || ranks_->rank() == 0; }
+  /// For what its memory is simulated by.
+  SimulatedRank as_simulated() const {
+    return ranks_ == nullptr ? SimulatedRank{} : SimulatedRank{ranks_->rank(), ranks_->size()};
+  }
   /// This rank's own folder, the leading one's first. A collective; throws as RunDirectory.
   RunDirectory open(const std::string& run, RunMode mode) const;
   /// Where this rank tells: `console` of the leading one, log.txt of others.

@@ -33,8 +33,8 @@ namespace {
 
 constexpr std::size_t kMostSummaryBytes = 1 << 20;
 
-std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config) {
-  return make_device_pool(find_device(config.device), config.device_budget());
+std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config, int local_rank) {
+  return make_device_pool(find_device(config.device, local_rank), config.device_budget());
 }
 
 /// Everything that one run holds, built in order; earlier members outlive later ones.
@@ -47,7 +47,7 @@ class TrainingRun {
         interruption_(interruption),
         source_(open_training_source(settings)),
         config_(resolved_config(settings, *source_, planned_)),
-        stream_(device_pool(config_)),
+        stream_(device_pool(config_, settings.local_rank)),
         host_(make_host_pool(stream_.device(), config_.memory.host_budget.limit())),
         loader_(source_->batches(config_), config_.data.prefetch_depth, batches_stream()),
         validation_(source_->validation(config_, batches_stream())),
@@ -335,10 +335,9 @@ TrainingRunResult TrainingRun::train() {
 TrainingRunResult TrainingRun::train_or_resume() {
   const RunPaths& paths = directory_.paths();
   if (stream_.device().type == DeviceType::kCuda) {
-    stream_.pool()->reserve(
-        simulate_memory(config_, stream_.device(), SimulatedPhases::kAll, *settings_.registry)
-            .device_bytes,
-        "the parts of one step");
+    const MemoryNeed need = simulate_memory(config_, stream_.device(), SimulatedPhases::kAll,
+                                            *settings_.registry, ranks_.as_simulated());
+    stream_.pool()->reserve(need.device_bytes, "the parts of one step");
   }
   places_ = std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool());
   const auto base = base_of_run(run_, settings_.init_from);
@@ -401,7 +400,10 @@ TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& c
                   : static_cast<int>(settings.config.training.threads));
   std::optional<RankLinks> links;
   if (settings.ranks != nullptr && settings.ranks->size() > 1)
-    settings.ranks = &links.emplace(*settings.ranks, settings.config.distributed).ranks();
+    settings.ranks = &links
+                          .emplace(*settings.ranks, settings.config.distributed,
+                                   find_device(settings.config.device))
+                          .ranks();
   return TrainingRun(settings, console, *interruption).train();
 }
 

@@ -39,6 +39,16 @@ TEST(CudaLibraries, SaysThatTheMajorVersionIsWrong) {
                            "/libht_fake.so.12 is version 12.4, want 13.x; build the tests");
 }
 
+TEST(CudaLibraries, SaysThatTheVersionIsTooOld) {
+  KnownLibrary newer = fake(12);
+  newer.minor = 5;
+  EXPECT_EQ(describe(newer, {HT_FAKE_FOLDER}).problem,
+            "Fake: " HT_FAKE_FOLDER
+            "/libht_fake.so.12 is version 12.4, want 12.5 or newer; build the tests");
+  newer.minor = 4;
+  EXPECT_EQ(describe(newer, {HT_FAKE_FOLDER}).problem, "");
+}
+
 TEST(CudaLibraries, SaysThatALibraryDoesNotAnswer) {
   KnownLibrary silent = fake(12);
   silent.version = [](const SharedLibrary&) { return std::string(); };

@@ -72,9 +72,49 @@ TEST(LaunchedRank, RefusesWhatContradictsItself) {
   EXPECT_NE(refusal_of(large).find("got \"four\""), std::string::npos);
 }
 
+TEST(LaunchedRank, HybridsOwnChildrenAreKnown) {
+  Variables set = kByTorchrun;
+  set.erase("TORCHELASTIC_RUN_ID");
+  EXPECT_EQ(launched(set), std::nullopt);
+  set["HYBRID_RANKS"] = "77";
+  EXPECT_EQ(launched(set), (LaunchedRank{"hybrid --ranks", 2, 8, 2, 4, false}));
+}
+
+RankMeeting meeting_in(const Variables& set) {
+  return meeting_of(*launched(set), [&](const char* name) -> const char* {
+    const auto found = set.find(name);
+    return found == set.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(LaunchedRank, MeetsWhereItsLauncherSays) {
+  Variables set = kByTorchrun;
+  set["MASTER_ADDR"] = "node7";
+  set["MASTER_PORT"] = "29500";
+  const RankMeeting alone = meeting_in(set);
+  EXPECT_EQ(alone.rank, 2);
+  EXPECT_EQ(alone.size, 8);
+  EXPECT_EQ(alone.address, "node7");
+  EXPECT_EQ(alone.port, 29500);
+  set["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  EXPECT_EQ(meeting_in(set).port, 29501);
+  set["TORCHELASTIC_RESTART_COUNT"] = "1";
+  EXPECT_NE(meeting_in(set).job, alone.job);
+  set.erase("MASTER_PORT");
+  EXPECT_THROW(meeting_in(set), UsageError);
+  Variables step{
+      {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"}, {"SLURM_STEP_ID", "0"}};
+  try {
+    meeting_in(step);
+    FAIL() << "nobody said where";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("set MASTER_ADDR"), std::string::npos);
+  }
+}
+
 TEST(LaunchedRank, OthersThanMpirunAreToldOfIt) {
   try {
-    start_launched_rank(*launched(kByTorchrun));
+    start_launched_rank(*launched(kByTorchrun), {});
     FAIL() << "torchrun starts no MPI";
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("mpirun -np 8"), std::string::npos) << error.what();

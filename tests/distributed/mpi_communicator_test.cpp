@@ -18,7 +18,7 @@ std::vector<testing::RankCase> give_up_cases() {
 class MpiRanksThatGiveUp : public ::testing::TestWithParam<testing::RankCase> {};
 
 TEST_P(MpiRanksThatGiveUp, EndAllAndAreNamed) {
-  GetParam().run([](Communicator& ranks) {
+  GetParam().run([](Communicator& ranks, const Stream&) {
     if (ranks.rank() == 1) ranks.abort("the disk is full");
     ranks.barrier();
     FAIL() << "the barrier waits for rank 1";

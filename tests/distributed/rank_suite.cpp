@@ -1,64 +1,19 @@
 #include "tests/distributed/rank_suite.h"
 
-#include <cstdlib>
 #include <numeric>
 
-#include "hybrid_trainer/distributed/background_communicator.h"
-#include "hybrid_trainer/distributed/imitated_link.h"
-#include "hybrid_trainer/distributed/mpi_communicator.h"
-#include "hybrid_trainer/distributed/single_communicator.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
-
 namespace hybrid_trainer::testing {
-
-namespace {
-
-bool is_started_by_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
-
-/// A process starts MPI once.
-Communicator& mpi_rank() {
-  static const std::unique_ptr<Communicator> rank = start_mpi_communicator();
-  return *rank;
-}
-
-}  // namespace
-
-std::vector<RankCase> rank_cases() {
-  if (is_started_by_mpirun()) return {{"mpi", [](const auto& rank) { rank(mpi_rank()); }}};
-  std::vector<RankCase> cases{{"single", [](const auto& rank) {
-                                 SingleCommunicator alone;
-                                 rank(alone);
-                               }}};
-  for (const int ranks : {1, 2, 3, 4, 5}) {
-    cases.push_back(
-        {concat("threads", ranks), [=](const auto& rank) { run_thread_ranks(ranks, rank); }});
-  }
-  cases.push_back({"threads3beside", [](const auto& rank) {
-                     run_thread_ranks(3, [&](Communicator& inner) {
-                       BackgroundCommunicator ranks(inner, true);
-                       rank(ranks);
-                     });
-                   }});
-  cases.push_back({"threads3linked", [](const auto& rank) {
-                     run_thread_ranks(3, [&](Communicator& inner) {
-                       ImitatedLink ranks(inner, {.bytes_per_second = 1e9});
-                       rank(ranks);
-                     });
-                   }});
-  return cases;
-}
 
 Stream rank_stream() { return Stream(MemoryPool::create("rank")); }
 
 Tensor counted(std::int64_t elements, float first, const Stream& stream) {
-  const Tensor tensor = Tensor::empty({elements}, DType::kF32, MemoryKind::kWorkspace, stream);
-  if (elements > 0) std::iota(tensor.data<float>(), tensor.data<float>() + elements, first);
-  return tensor;
+  std::vector<float> values(static_cast<std::size_t>(elements));
+  std::iota(values.begin(), values.end(), first);
+  return tensor_of(values, stream);
 }
 
-std::vector<float> floats_of(const Tensor& tensor) {
-  if (tensor.elements() == 0) return {};
-  return {tensor.data<float>(), tensor.data<float>() + tensor.elements()};
+std::vector<float> floats_of(const Tensor& tensor, const Stream& stream) {
+  return values_of<float>(tensor, stream);
 }
 
 }  // namespace hybrid_trainer::testing

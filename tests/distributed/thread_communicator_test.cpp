@@ -8,17 +8,8 @@ namespace hybrid_trainer {
 namespace {
 
 using testing::counted;
+using testing::message_of;
 using testing::rank_stream;
-
-template <class Expected>
-std::string message_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Expected& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(ThreadRanks, WhatOneThrowsAbortsTheOthersAndIsThrownOn) {
   std::vector<std::string> told(3);

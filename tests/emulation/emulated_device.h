@@ -12,7 +12,12 @@ struct CUstream_st;
 
 namespace hybrid_trainer::emulation {
 
-/// What tests configure on the emulated device. Each block is followed by guard bytes: NaN when
+/// cuda:0 to cuda:3, which are alike and take their memory together.
+inline constexpr int kDevices = 4;
+/// Of the calling thread.
+int current_device();
+
+/// What tests configure on the emulated devices. Each block is followed by guard bytes: NaN when
 /// read, and checked for writes when the block is freed.
 struct EmulatedDevice {
   std::size_t memory_bytes = std::size_t{4} << 30;

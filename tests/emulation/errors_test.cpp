@@ -85,13 +85,16 @@ TEST_F(CudaErrors, AFailedRecordingTellsItsCauseAndTheStreamGoesOn) {
 }
 
 TEST_F(CudaErrors, ADeviceThatIsNotThereIsNamedWithThoseThatAre) {
-  expect_parts(error_of<DeviceError>("cuda:7", ExitCode::kDevice), {"cuda:7", "1 CUDA device"});
+  expect_parts(error_of<DeviceError>("cuda:7", ExitCode::kDevice), {"cuda:7", "4 CUDA devices"});
 }
 
 TEST(FindDevice, KnowsItsNames) {
   EXPECT_EQ(find_device("cpu"), Device{});
   EXPECT_EQ(find_device("auto"), (Device{DeviceType::kCuda, 0}));
   EXPECT_EQ(find_device("cuda"), find_device("cuda:0"));
+  EXPECT_EQ(find_device("cuda", 2), find_device("cuda:2"));
+  EXPECT_EQ(find_device("auto", 5), find_device("cuda:1"));  // of four
+  EXPECT_EQ(find_device("cuda:3", 1), find_device("cuda:3"));
   for (const char* name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "CUDA", ""}) {
     EXPECT_THROW(find_device(name), ConfigError) << name;
     EXPECT_FALSE(names_a_device(name)) << name;

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <set>
+#include <memory>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
@@ -14,10 +14,12 @@
 #include "tests/emulation/stream_queue.h"
 
 struct CUstream_st {
-  hybrid_trainer::emulation::StreamQueue queue;
+  int device = 0;
+  hybrid_trainer::emulation::StreamQueue queue{};
   double spent_seconds = 0;  // beside what the clock says; of the queue's thread
 };
 struct CUevent_st {
+  int device = 0;
   std::shared_ptr<hybrid_trainer::emulation::EventState> state =
       std::make_shared<hybrid_trainer::emulation::EventState>();
 };
@@ -30,11 +32,22 @@ namespace {
 
 using emulation::device;
 
+thread_local int current_device = 0;
+
+/// As CUDA answers where a device's launch or event meets another device's stream.
+void check_device(int got, const CUstream_st* stream, const std::string& what) {
+  if (got == stream->device) return;
+  throw DeviceError(concat("CUDA: ", what, " of cuda:", got, " on a stream of cuda:",
+                           stream->device, " answered cudaErrorInvalidResourceHandle"));
+}
+
 class EmulatedRuntime final : public CudaRuntime {
  public:
-  int device_count() const override { return 1; }
-  CudaProperties properties(int) const override {
+  int device_count() const override { return emulation::kDevices; }
+  CudaProperties properties(int device_index) const override {
+    current_device = device_index;
     return {.name = "emulated",
+            .identity = concat("emulated-", device_index),
             .major = 8,
             .minor = 0,
             .processors = 2,
@@ -43,15 +56,16 @@ class EmulatedRuntime final : public CudaRuntime {
             .cache_bytes = 1 << 20,
             .shared_bytes_per_block = 99 << 10};
   }
-  void use(int) override {}
+  void use(int device_index) override { current_device = device_index; }
 
-  void* allocate(int, std::size_t bytes) noexcept override { return device().take(bytes); }
-  /// As cudaFree: all work that might use the memory is done first.
-  void release(int, void* data) noexcept override {
-    {
-      std::lock_guard lock(mutex_);
-      for (CUstream_st* stream : streams_) stream->queue.drain();
-    }
+  void* allocate(int device_index, std::size_t bytes) noexcept override {
+    current_device = device_index;
+    return device().take(bytes);
+  }
+  /// As cudaFree: all work of the device that might use the memory is done first.
+  void release(int device_index, void* data) noexcept override {
+    current_device = device_index;
+    for (const auto& stream : streams_of(device_index)) stream->queue.drain();
     device().give(data);
   }
   void* allocate_pinned(std::size_t bytes) noexcept override {
@@ -59,14 +73,17 @@ class EmulatedRuntime final : public CudaRuntime {
   }
   void release_pinned(void* data) noexcept override { std::free(data); }
 
-  CUstream_st* create_stream(int) override {
+  CUstream_st* create_stream(int device_index) override {
+    current_device = device_index;
+    const auto stream = std::make_shared<CUstream_st>(device_index);
     std::lock_guard lock(mutex_);
-    return *streams_.insert(new CUstream_st).first;
+    streams_[stream.get()] = stream;
+    return stream.get();
   }
   void destroy(CUstream_st* stream) noexcept override {
+    std::shared_ptr<CUstream_st> gone;  // its work may wait for another device's
     std::lock_guard lock(mutex_);
-    streams_.erase(stream);
-    delete stream;
+    gone = std::move(streams_.extract(stream).mapped());
   }
   void synchronize(CUstream_st* stream) override { stream->queue.synchronize(); }
   void copy(void* to, const void* from, std::size_t bytes, CUstream_st* stream) override {
@@ -85,9 +102,10 @@ class EmulatedRuntime final : public CudaRuntime {
     stream->queue.enqueue([=] { std::memset(data, 0, bytes); });
   }
 
-  CUevent_st* create_event() override { return new CUevent_st; }
+  CUevent_st* create_event() override { return new CUevent_st{current_device}; }
   void destroy(CUevent_st* event) noexcept override { delete event; }
   void record(CUevent_st* event, CUstream_st* stream) override {
+    check_device(event->device, stream, "an event");
     event->state->recorded();
     stream->queue.enqueue([state = event->state, stream] { state->reach(stream->spent_seconds); });
   }
@@ -121,8 +139,17 @@ class EmulatedRuntime final : public CudaRuntime {
   std::string runtime_version() const override { return "emulated"; }
 
  private:
+  std::vector<std::shared_ptr<CUstream_st>> streams_of(int device_index) {
+    std::vector<std::shared_ptr<CUstream_st>> found;
+    std::lock_guard lock(mutex_);
+    for (const auto& [address, stream] : streams_) {
+      if (stream->device == device_index) found.push_back(stream);
+    }
+    return found;
+  }
+
   std::mutex mutex_;
-  std::set<CUstream_st*> streams_;
+  std::map<CUstream_st*, std::shared_ptr<CUstream_st>> streams_;
 };
 
 }  // namespace
@@ -142,6 +169,8 @@ constexpr std::size_t kGuard = 512;
 constexpr int kNobodys = 0xFF;
 
 }  // namespace
+
+int current_device() { return hybrid_trainer::current_device; }
 
 EmulatedDevice& device() {
   static EmulatedDevice one;
@@ -186,6 +215,7 @@ void enqueue_launch(CUstream_st* stream, const char* name, const kernels::cuda::
     stream->queue.invalidate_capture();
     throw DeviceError(concat("CUDA: launch of ", name, " was refused by the test"));
   }
+  check_device(current_device(), stream, concat("a launch of ", name));
   stream->queue.enqueue([=] {
     try {
       run_grid(name, grid, body);

@@ -42,7 +42,7 @@ says "--tool racecheck"
 says "--variants bf16,autocast --compile model --seconds 30 --batch 64"
 says "gpt2-1558m --batch 16"
 check 0 --list
-[[ $(<"$work/said") == smoke*ours-124m*pytorch-124m*kernels*tests*ours-350m*memcheck*racecheck* ]] ||
+[[ $(<"$work/said") == smoke*ours-124m*pytorch-124m*kernels*tests*ours-350m*ranks*memcheck*racecheck* ]] ||
   die "the parts are in another order"
 
 export CALLS=$work/calls
@@ -52,6 +52,9 @@ program programs/hybrid <<'STUB'
 echo "hybrid $*" >>"$CALLS"
 case $* in
   doctor*) echo '{"quotes"} and lines' ;;
+  prepare* | train*) ;;
+  inspect*2-3/*) echo "all ${OTHER_BITS:-77}" ;;
+  inspect*) echo "all 77" ;;
   *"--steps 1 "*) [ "${HYBRID_TIME_ALGORITHMS:-1}" != "${BROKEN_WITH:-none}" ] && echo '{"step_seconds": 1}' ;;
   *gpt2-350m*"--batch 64") exit 71 ;;
   *gpt2-774m*) echo "a broken program" >&2 && exit 70 ;;
@@ -104,6 +107,17 @@ says "missing: ours-124m"
 check 1 --only racecheck
 says "failed: racecheck: exit code 1: racecheck: errors in CudaNormalization"
 grep -q '"result": "errors"' "$HT_GPU_RESULTS/racecheck.json" || die "racecheck's errors are not in its result"
+
+# Ranks on one device are visibly left out.
+check 0 --only ranks
+says "ranks: unavailable: this machine has one CUDA device"
+program path/nvidia-smi <<<'echo "NVIDIA H200, 580.1, 143771 MiB, 1980 MHz, 700.00 W"; echo another'
+check 0 --only ranks --again
+says "Two ranks have the bits of one (run: digest): 1-0: all 77, 2-0: all 77"
+[ "$(calls "--ranks 2 --device cuda --set distributed.zero=3")" = 1 ] || die "no two ranks were trained with zero 3"
+OTHER_BITS=78 check 0 --only ranks --again
+says "Two ranks have other bits than one"
+program path/nvidia-smi <<<'echo "NVIDIA H200, 580.1, 143771 MiB, 1980 MHz, 700.00 W"'
 
 # One process a suite: a crash is one suite's, and what was done is kept.
 check 1 --only tests

@@ -47,7 +47,7 @@ TEST(RankMemory, IsSimulatedAsItIsMeasured) {
       for (const std::int64_t zero : {0, 1, 2, 3}) {
         config.distributed.zero = zero;
         config.gradient_accumulation.micro_batches = ranks == 2 ? 2 : 6;  // one each, two each
-        const MemoryNeed need = simulate_ranks(config, ranks);
+        const MemoryNeed need = simulate_ranks(config, {}, ranks);
         const PhasePeaks measured = peaks_over_ranks(config, ranks);
         for (const Phase phase : {Phase::kWarmup, Phase::kFull}) {
           const auto taken = static_cast<double>(measured[static_cast<std::size_t>(phase)]);

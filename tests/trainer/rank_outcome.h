@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/models/model_family.h"
@@ -40,6 +41,10 @@ inline HybridTrainerConfig rank_config(const std::string& optimizer, std::int64_
 /// Tokens of a step, the same for each rank.
 inline Batch step_batch(const HybridTrainerConfig& config, std::int64_t step,
                         const Stream& stream) {
+  if (stream.device().type != DeviceType::kCpu) {
+    const Batch here = step_batch(config, step, Stream(MemoryPool::create("batch")));
+    return {wait_for_device(here.inputs, stream), wait_for_device(here.targets, stream)};
+  }
   const Shape shape{config.data.batch_size * config.gradient_accumulation.micro_batches,
                     config.data.sequence_length};
   Batch batch{Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
@@ -52,12 +57,13 @@ inline Batch step_batch(const HybridTrainerConfig& config, std::int64_t step,
   return batch;
 }
 
-inline RankOutcome train_rank(const HybridTrainerConfig& config, Communicator& others) {
-  RankLinks links(others, config.distributed);
+inline RankOutcome train_rank(const HybridTrainerConfig& config, Communicator& others,
+                              Device device = {}) {
+  RankLinks links(others, config.distributed, device);
   Communicator& ranks = links.ranks();
-  const Stream stream{MemoryPool::create("device")};
+  const Stream stream{make_device_pool(device)};
   const auto model = make_model(config.model, 1, stream);
-  HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &ranks);
+  HybridTrainer trainer(*model, config, stream, make_host_pool(device), &ranks);
   RankOutcome outcome;
   while (trainer.steps_done() < kSteps) {
     const StepRecord record = trainer.step(step_batch(config, trainer.steps_done(), stream));
@@ -66,16 +72,17 @@ inline RankOutcome train_rank(const HybridTrainerConfig& config, Communicator& o
   }
   model->visit_parameters([&](Parameter& parameter) {
     const Weight master = parameter.acquire_master(stream);
-    const float* const values = master.tensor().data<float>();
+    const Tensor here = wait_for_host(master.tensor(), stream);
+    const float* const values = here.data<float>();
     outcome.weights.insert(outcome.weights.end(), values, values + parameter.elements());
   });
   outcome.bytes_sent = ranks.use().bytes_sent;
   return outcome;
 }
 
-inline RankOutcome train_alone(const HybridTrainerConfig& config) {
+inline RankOutcome train_alone(const HybridTrainerConfig& config, Device device = {}) {
   SingleCommunicator alone;
-  return train_rank(config, alone);
+  return train_rank(config, alone, device);
 }
 
 inline std::vector<RankOutcome> train_ranks(const HybridTrainerConfig& config, int ranks) {

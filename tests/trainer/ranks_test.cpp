@@ -64,6 +64,17 @@ TEST(Ranks, MoreThanMicroBatchesAreRefusedWithSettingsThatFit) {
       << problems[0];
 }
 
+TEST(Ranks, ABackendOfAnotherDeviceIsRefused) {
+  HybridTrainerConfig config = rank_config("adamw", 2);
+  config.device = "cpu";
+  config.distributed.backend = "mpi";
+  EXPECT_EQ(problems_of(config, 2), std::vector<std::string>{});
+  config.distributed.backend = "nccl";
+  EXPECT_EQ(problems_of(config, 2),
+            std::vector<std::string>{"distributed.backend: got nccl, and ranks on cpu send by mpi; "
+                                     "want auto or mpi, or device cuda"});
+}
+
 TEST(Ranks, WhatTheyCannotDoIsRefusedByName) {
   const auto expect_refused = [](const char* key, const auto& change) {
     HybridTrainerConfig config = rank_config("adamw", 2);

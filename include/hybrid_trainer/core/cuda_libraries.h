@@ -22,6 +22,10 @@ std::vector<CudaLibrary> look_for_cuda_libraries();
 
 /// The library for matrix products.
 WantedLibrary cublaslt_library();
+/// The library for sending between devices, and its oldest version that is used: 22700 is 2.27.0,
+/// the first for CUDA 13.
+WantedLibrary nccl_library();
+inline constexpr int kOldestNccl = 22700;
 
 /// Folders that may hold NVIDIA's libraries outside the loader's search path: those of CUDA_HOME,
 /// /usr/local/cuda and the Python packages nvidia-*.

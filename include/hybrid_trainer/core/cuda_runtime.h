@@ -12,7 +12,8 @@ namespace hybrid_trainer {
 /// One CUDA device as its driver describes it.
 struct CudaProperties {
   std::string name;
-  int major = 0;  // compute capability
+  std::string identity;  // the same for every process that sees this device
+  int major = 0;         // compute capability
   int minor = 0;
   int processors = 0;  // streaming multiprocessors
   std::size_t memory_bytes = 0;

@@ -22,7 +22,8 @@ std::string name_of(Device device);  // "cpu", "cuda:0", "simulated cpu"
 bool names_a_device(const std::string& name);
 
 /// "cpu", "cuda", "cuda:N" or "auto": CUDA if this build and machine have it, else the processor.
-/// Throws DeviceError, which says what is missing and how to fix that, or ConfigError.
-Device find_device(const std::string& name);
+/// Without N it is device number `unnamed`, counted round. Throws DeviceError, which says what is
+/// missing and how to fix that, or ConfigError.
+Device find_device(const std::string& name, int unnamed = 0);
 
 }  // namespace hybrid_trainer

@@ -15,7 +15,7 @@ class BackgroundCommunicator final : public DecoratedCommunicator {
  public:
   /// `ranks` must outlive it. Not `beside`: what begins is done at once.
   BackgroundCommunicator(Communicator& ranks, bool beside)
-      : DecoratedCommunicator(ranks), worker_(1, beside) {}
+      : DecoratedCommunicator(ranks), beside_(beside), worker_(1, beside) {}
   /// Waits for what began; while an exception is on its way it ends that instead (interrupt).
   ~BackgroundCommunicator() override;
   CollectiveTicket begin(CollectiveJob job, const Stream& stream) override;
@@ -26,6 +26,7 @@ class BackgroundCommunicator final : public DecoratedCommunicator {
   void make(const std::function<void()>& call) override;
 
  private:
+  const bool beside_;
   const int exceptions_ = std::uncaught_exceptions();
   std::atomic<double> exposed_seconds_ = 0;
   BackgroundWorker worker_;

@@ -40,7 +40,8 @@ Shard shard_of(std::int64_t elements, int rank, int ranks);
 
 /// What a rank has sent to others and received so far, in bytes of tensors.
 struct CommunicationUse {
-  std::uint64_t bytes_sent = 0, bytes_received = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;  // on processors alone
   std::uint64_t calls = 0;
   /// In which its caller waited; counted by BackgroundCommunicator alone.
   double exposed_seconds = 0;
@@ -56,14 +57,16 @@ using CollectiveTicket = std::int64_t;
 /// The ranks of a job, as one of them sees them. Collectives are called by all ranks in the same
 /// order, with tensors of the same dtype and count; where they are not, CollectiveMismatch tells.
 /// Tensors lie on the stream's device, and calls are ordered as other work of that stream: on a
-/// processor each has completed when it returns, so it blocks until all ranks have come to it.
-/// All calls throw RankLost where a rank has ended or aborted. Used from one thread.
+/// processor each has completed when it returns, so it blocks until all ranks have come to it. On
+/// CUDA they return before, so that calls that differ are not told: the streams wait, and reductions
+/// are in an order of the library's. All calls throw RankLost where a rank has ended or aborted. Used
+/// from one thread.
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual const char* name() const = 0;  // "single", "threads" or "mpi"
+  virtual const char* name() const = 0;  // "single", "threads", "mpi", "sockets", "nccl"
 
   /// Each element becomes the reduction over all ranks, with the same bits on each. Sums are in
   /// order of rank. f32, f64 or i32.
@@ -92,8 +95,8 @@ class Communicator {
   /// The bytes that each rank gave, by rank; they may differ in length. Blocks.
   virtual std::vector<std::string> host_gather(std::string_view bytes) = 0;
   /// Ends the job for all ranks, because of `reason`, which they are told unless it is empty: other ranks as threads
-  /// throw RankLost; with Open MPI all processes end with RankLost's code, and this does not
-  /// return.
+  /// throw RankLost; with Open MPI all processes end with RankLost's code, by TCP this one, and this
+  /// does not return. On CUDA what streams wait for ends first. Any thread may call it.
   virtual void abort(const std::string& reason) = 0;
 
   /// `job` runs beside what its caller does next, after what is enqueued on the stream so far; later

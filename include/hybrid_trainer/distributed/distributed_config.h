@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/core/memory_size.h"
 
@@ -15,6 +16,7 @@ struct DistributedConfig {
   bool overlap = true;
   MemorySize imitated_link;
   std::int64_t imitated_latency_microseconds = 0;
+  std::string backend = "auto";
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -42,11 +44,20 @@ struct DistributedConfig {
     visit(Field{"imitated_latency_microseconds", self.imitated_latency_microseconds,
                 "What each call over the imitated link takes at least.",
                 Range::between(0, 10'000'000)});
+    visit(Field{"backend",
+                self.backend,
+                "What ranks send by: nccl between CUDA devices, mpi between processors; auto takes "
+                "the one for the device.",
+                Range{},
+                {"auto", "nccl", "mpi"}});
   }
   bool operator==(const DistributedConfig&) const = default;
 };
 
 /// "125MB a second, 50 us a call"; empty where no link is imitated.
 std::string imitated_link_text(const DistributedConfig& config);
+/// "nccl" or "mpi". Throws ConfigError where the config names the one that does not go with the
+/// device.
+std::string backend_of(const DistributedConfig& config, Device device);
 
 }  // namespace hybrid_trainer

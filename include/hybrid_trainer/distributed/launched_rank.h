@@ -5,13 +5,13 @@
 #include <optional>
 #include <string>
 
-#include "hybrid_trainer/distributed/communicator.h"
+#include "hybrid_trainer/distributed/socket_communicator.h"
 
 namespace hybrid_trainer {
 
 /// What a launcher says to one of the processes that it started.
 struct LaunchedRank {
-  std::string launcher;  // "mpirun", "torchrun" or "srun"
+  std::string launcher;  // "mpirun", "torchrun", "srun" or "hybrid --ranks"
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // on this host
   bool speaks_pmix = false;            // so that Open MPI starts in it
@@ -21,15 +21,24 @@ struct LaunchedRank {
 /// Reads an environment variable; null where it is not set.
 using EnvironmentVariable = std::function<const char*(const char*)>;
 
-/// What this process's launcher said in variables: mpirun's OMPI_COMM_WORLD_…, torchrun's RANK,
-/// WORLD_SIZE …, or, where there are neither, those of a step of Slurm; none without a launcher.
+/// What this process's launcher said in variables: mpirun's OMPI_COMM_WORLD_…, RANK, WORLD_SIZE … of
+/// torchrun and of `hybrid --ranks`, or, where there are neither, those of a step of Slurm; none
+/// without a launcher.
 /// Throws UsageError where a variable is missing or no number, or mpirun and torchrun disagree.
 std::optional<LaunchedRank> launched_rank(const EnvironmentVariable& variable);
 std::optional<LaunchedRank> launched_rank();
 
-/// This process as a rank, on a processor: by Open MPI, which mpirun starts, or srun with PMIx.
-/// Throws UsageError, which names mpirun, where another launcher did; DeviceError as
-/// start_mpi_communicator.
-std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched);
+/// Where ranks that speak no PMIx meet: MASTER_ADDR and MASTER_PORT, or with torchrun, whose own
+/// store has that port, the one after it. Throws UsageError where they are missing.
+RankMeeting meeting_of(const LaunchedRank& launched, const EnvironmentVariable& variable);
+
+/// This process as a rank. On a processor by Open MPI, which mpirun starts, or srun with PMIx; on a
+/// CUDA device by NCCL, where the hosts speak by Open MPI or, from other launchers, by TCP. Throws
+/// UsageError, which names mpirun, for other launchers' ranks on a processor; DeviceError as
+/// start_mpi_communicator, meet_by_sockets and start_nccl_communicator.
+std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device);
+
+/// By which `hybrid --ranks` is told as the launcher; its value is the job's own.
+inline constexpr const char* kLocalRanksVariable = "HYBRID_RANKS";
 
 }  // namespace hybrid_trainer

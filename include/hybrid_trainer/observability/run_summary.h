@@ -96,7 +96,7 @@ struct RunSummary {
   struct Distributed {
     std::int64_t ranks = 1;
     std::int64_t zero = 0;
-    std::string backend;  // "mpi", "threads", "single"
+    std::string backend;  // "mpi", "nccl", "threads", "single"
     std::uint64_t bytes_sent = 0;
     double exposed_seconds = 0;  // in which this one waited for others, or for what they send
     /// What was imitated, such as "125MB a second, 50 us a call"; empty: none.

@@ -38,7 +38,7 @@ enum class SimulatedPhases {
   kUpdates,  // Warmup, Full and Correct: quicker, and without what predicting takes
 };
 
-/// One of several ranks on processors, which share a run as config.distributed says; alone, none.
+/// One of several ranks, which share a run as config.distributed says; alone, none.
 struct SimulatedRank {
   int rank = 0, ranks = 1;
 };
@@ -55,7 +55,7 @@ MemoryNeed simulate_memory(const HybridTrainerConfig& config, Device device,
                            SimulatedRank rank = {});
 
 /// The most of each that any of several ranks takes.
-MemoryNeed simulate_ranks(const HybridTrainerConfig& config, int ranks,
+MemoryNeed simulate_ranks(const HybridTrainerConfig& config, Device device, int ranks,
                           SimulatedPhases phases = SimulatedPhases::kAll,
                           const ModelRegistry& registry = model_families());
 

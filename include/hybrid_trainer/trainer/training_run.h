@@ -37,6 +37,7 @@ struct TrainingRunSettings {
   /// Rank 0 has the run's folder and console, the others ranks/N in it.
   Communicator* ranks = nullptr;
   int local_ranks = 1;  // of them on this host, which share its cores where training.threads is 0
+  int local_rank = 0;   // which of them this is; the devices cuda and auto are then cuda:local_rank
 };
 
 enum class RunEnd { kFinished, kWasFinished, kInterrupted };

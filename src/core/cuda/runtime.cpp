@@ -23,6 +23,17 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
+/// "GPU-" and 32 digits.
+std::string uuid_text(const cudaUUID_t& uuid) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text = "GPU-";
+  for (const char byte : uuid.bytes) {
+    text += kDigits[(byte >> 4) & 15];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
 class Runtime final : public CudaRuntime {
  public:
   int device_count() const override {
@@ -37,6 +48,7 @@ class Runtime final : public CudaRuntime {
           concat("device ", device));
     check(cudaSetDevice(device), "cudaSetDevice", concat("device ", device));
     CudaProperties properties{.name = found.name,
+                              .identity = uuid_text(found.uuid),
                               .major = found.major,
                               .minor = found.minor,
                               .processors = found.multiProcessorCount,

@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "tests/cuda/apart_memory.h"
+#include "tests/cuda/nccl_ranks.h"
 #include "tests/cuda/orders.h"
 
 namespace hybrid_trainer {
@@ -43,5 +44,7 @@ double loss_tolerance() { return 1e-4; }
 double gelu_tolerance() { return 1e-4; }
 
 int recordings_replayed() { return -1; }
+
+WantedLibrary tested_nccl() { return nccl_library(); }
 
 }  // namespace hybrid_trainer

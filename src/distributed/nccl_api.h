@@ -1,0 +1,94 @@
+#pragma once
+
+#include <climits>
+#include <cstddef>
+
+struct ncclComm;
+struct CUstream_st;
+
+/// What this project uses of nccl.h, declared here so that it is built where there is no NCCL; the
+/// tests hold it against nccl.h where there is one.
+namespace hybrid_trainer::nccl {
+
+enum Result : int {
+  kSuccess = 0,
+  kCudaError = 1,
+  kSystemError = 2,
+  kInternalError = 3,
+  kInvalidArgument = 4,
+  kInvalidUsage = 5,
+  kRemoteError = 6,
+  kInProgress = 7,
+};
+
+enum DataType : int { kUint8 = 1, kInt32 = 2, kFloat32 = 7, kFloat64 = 8 };
+
+enum Operator : int { kSum = 0, kMax = 2, kMin = 3 };
+
+struct UniqueId {
+  char bytes[128];
+};
+
+/// As far as NCCL 2.14 had it; what came later keeps its default.
+struct Config {
+  std::size_t size = sizeof(Config);
+  unsigned int magic = 0xcafebeef;
+  unsigned int version = 21400;
+  int blocking = 0;
+  int cga_cluster_size = INT_MIN;  // undefined
+};
+
+/// NCCL's functions, by their names there.
+struct Functions {
+  Result (*ncclGetVersion)(int*) = nullptr;
+  Result (*ncclGetUniqueId)(UniqueId*) = nullptr;
+  Result (*ncclCommInitRankConfig)(ncclComm**, int ranks, UniqueId, int rank, Config*) = nullptr;
+  Result (*ncclCommGetAsyncError)(ncclComm*, Result*) = nullptr;
+  Result (*ncclCommFinalize)(ncclComm*) = nullptr;
+  Result (*ncclCommDestroy)(ncclComm*) = nullptr;
+  Result (*ncclCommAbort)(ncclComm*) = nullptr;
+  const char* (*ncclGetErrorString)(Result) = nullptr;
+  const char* (*ncclGetLastError)(ncclComm*) = nullptr;
+  Result (*ncclGroupStart)() = nullptr;
+  Result (*ncclGroupEnd)() = nullptr;
+  Result (*ncclAllReduce)(const void*, void*, std::size_t, DataType, Operator, ncclComm*,
+                          CUstream_st*) = nullptr;
+  /// The count is that of one rank.
+  Result (*ncclReduceScatter)(const void*, void*, std::size_t, DataType, Operator, ncclComm*,
+                              CUstream_st*) = nullptr;
+  Result (*ncclReduce)(const void*, void*, std::size_t, DataType, Operator, int root, ncclComm*,
+                       CUstream_st*) = nullptr;
+  /// The same.
+  Result (*ncclAllGather)(const void*, void*, std::size_t, DataType, ncclComm*,
+                          CUstream_st*) = nullptr;
+  Result (*ncclBroadcast)(const void*, void*, std::size_t, DataType, int root, ncclComm*,
+                          CUstream_st*) = nullptr;
+  Result (*ncclSend)(const void*, std::size_t, DataType, int peer, ncclComm*,
+                     CUstream_st*) = nullptr;
+  Result (*ncclRecv)(void*, std::size_t, DataType, int peer, ncclComm*, CUstream_st*) = nullptr;
+};
+
+/// visit(name, function) for each.
+template <class Visitor>
+void visit_functions(Functions& functions, Visitor&& visit) {
+  visit("ncclGetVersion", functions.ncclGetVersion);
+  visit("ncclGetUniqueId", functions.ncclGetUniqueId);
+  visit("ncclCommInitRankConfig", functions.ncclCommInitRankConfig);
+  visit("ncclCommGetAsyncError", functions.ncclCommGetAsyncError);
+  visit("ncclCommFinalize", functions.ncclCommFinalize);
+  visit("ncclCommDestroy", functions.ncclCommDestroy);
+  visit("ncclCommAbort", functions.ncclCommAbort);
+  visit("ncclGetErrorString", functions.ncclGetErrorString);
+  visit("ncclGetLastError", functions.ncclGetLastError);
+  visit("ncclGroupStart", functions.ncclGroupStart);
+  visit("ncclGroupEnd", functions.ncclGroupEnd);
+  visit("ncclAllReduce", functions.ncclAllReduce);
+  visit("ncclReduceScatter", functions.ncclReduceScatter);
+  visit("ncclReduce", functions.ncclReduce);
+  visit("ncclAllGather", functions.ncclAllGather);
+  visit("ncclBroadcast", functions.ncclBroadcast);
+  visit("ncclSend", functions.ncclSend);
+  visit("ncclRecv", functions.ncclRecv);
+}
+
+}  // namespace hybrid_trainer::nccl

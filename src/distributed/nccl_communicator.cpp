@@ -1,0 +1,286 @@
+#include "hybrid_trainer/distributed/nccl_communicator.h"
+
+#include <cstring>
+#include <optional>
+
+#include "hybrid_trainer/core/cuda_runtime.h"
+#include "src/distributed/nccl_rank.h"
+#include "src/distributed/rank_introduction.h"
+#include "src/distributed/reduce_elements.h"
+#include "src/distributed/shard_checks.h"
+#include "src/distributed/stream_progress.h"
+
+namespace hybrid_trainer {
+namespace {
+
+nccl::DataType type_of(DType dtype) {
+  check_reducible(dtype);
+  if (dtype == DType::kF32) return nccl::kFloat32;
+  return dtype == DType::kF64 ? nccl::kFloat64 : nccl::kInt32;
+}
+
+nccl::Operator operator_of(Reduction reduction) {
+  if (reduction == Reduction::kSum) return nccl::kSum;
+  return reduction == Reduction::kMin ? nccl::kMin : nccl::kMax;
+}
+
+char* element(const Tensor& tensor, std::int64_t index) {
+  return static_cast<char*>(tensor.raw()) +
+         static_cast<std::size_t>(index) * size_of(tensor.dtype());
+}
+
+std::size_t count_of(std::int64_t elements) { return static_cast<std::size_t>(elements); }
+
+/// Several calls of one group; the last answer that is no success.
+class Answers {
+ public:
+  void operator()(nccl::Result answer) {
+    if (answer != nccl::kSuccess) last_ = answer;
+  }
+  nccl::Result last() const { return last_; }
+
+ private:
+  nccl::Result last_ = nccl::kSuccess;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(std::unique_ptr<Communicator> hosts, Device device, NcclLibrary library,
+                   const nccl::UniqueId& id, const NcclLimits& limits)
+      : hosts_(std::move(hosts)),
+        device_(device),
+        rank_(std::move(library), id, hosts_->rank(), hosts_->size(), limits) {}
+
+  int rank() const override { return hosts_->rank(); }
+  int size() const override { return hosts_->size(); }
+  const char* name() const override { return "nccl"; }
+
+  void all_reduce(const Tensor& values, Reduction reduction, const Stream& stream) override {
+    if (is_host(stream)) return hosts_->all_reduce(values, reduction, stream);
+    const nccl::DataType type = type_of(values.dtype());
+    check_device(values);
+    call(values, 2 * bytes_of_others(values), stream, [&](const auto& nccl, ncclComm* ranks) {
+      return nccl.ncclAllReduce(values.raw(), values.raw(), count_of(values.elements()), type,
+                                operator_of(reduction), ranks, stream.native());
+    });
+  }
+
+  void reduce_scatter(const Tensor& shard, const Tensor& values, Reduction reduction,
+                      const Stream& stream) override {
+    if (is_host(stream)) return hosts_->reduce_scatter(shard, values, reduction, stream);
+    const nccl::DataType type = type_of(values.dtype());
+    check_shard(shard, values, rank(), size());
+    check_device(values);
+    call(values, bytes_of_others(values), stream, [&](const auto& nccl, ncclComm* ranks) {
+      const nccl::Operator how = operator_of(reduction);
+      if (values.elements() % size() == 0) {
+        return nccl.ncclReduceScatter(values.raw(), shard.raw(), count_of(shard.elements()), type,
+                                      how, ranks, stream.native());
+      }
+      Answers answers;
+      for_each_shard(values, [&](int root, const Shard& part) {
+        answers(nccl.ncclReduce(element(values, part.first), shard.raw(), count_of(part.elements()),
+                                type, how, root, ranks, stream.native()));
+      });
+      return answers.last();
+    });
+  }
+
+  void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) override {
+    if (is_host(stream)) return hosts_->all_gather(values, shard, stream);
+    check_shard(shard, values, rank(), size());
+    check_device(values);
+    const std::uint64_t sent = shard.bytes() * static_cast<std::uint64_t>(size() - 1);
+    call(values, sent, stream, [&](const auto& nccl, ncclComm* ranks) {
+      if (values.elements() % size() == 0) {
+        return nccl.ncclAllGather(shard.raw(), values.raw(), shard.bytes(), nccl::kUint8, ranks,
+                                  stream.native());
+      }
+      Answers answers;
+      for_each_shard(values, [&](int root, const Shard& part) {
+        char* const to = element(values, part.first);
+        const std::size_t bytes = count_of(part.elements()) * size_of(values.dtype());
+        answers(nccl.ncclBroadcast(root == rank() ? shard.raw() : to, to, bytes, nccl::kUint8, root,
+                                   ranks, stream.native()));
+      });
+      return answers.last();
+    });
+  }
+
+  void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
+                  const Tensor& sent, const std::vector<std::int64_t>& send_counts,
+                  const Stream& stream) override {
+    if (is_host(stream))
+      return hosts_->all_to_all(received, receive_counts, sent, send_counts, stream);
+    check_counts(received, receive_counts, size());
+    check_counts(sent, send_counts, size());
+    check_device(received);
+    check_device(sent);
+    const auto bytes = [](const Tensor& of, std::int64_t elements) {
+      return count_of(elements) * size_of(of.dtype());
+    };
+    std::uint64_t bytes_sent = 0;
+    for (int peer = 0; peer < size(); ++peer)
+      bytes_sent += peer == rank() ? 0 : bytes(sent, send_counts[at(peer)]);
+    enqueue(bytes_sent, stream, [&](const auto& nccl, ncclComm* ranks) {
+      Answers answers;
+      const char* from = static_cast<const char*>(sent.raw());
+      char* to = static_cast<char*>(received.raw());
+      for (int peer = 0; peer < size(); ++peer) {
+        const std::size_t out = bytes(sent, send_counts[at(peer)]),
+                          in = bytes(received, receive_counts[at(peer)]);
+        if (out > 0) {
+          answers(nccl.ncclSend(from, out, nccl::kUint8, peer, ranks, stream.native()));
+        }
+        if (in > 0) answers(nccl.ncclRecv(to, in, nccl::kUint8, peer, ranks, stream.native()));
+        from += out;
+        to += in;
+      }
+      return answers.last();
+    });
+  }
+
+  void broadcast(const Tensor& values, int root, const Stream& stream) override {
+    if (is_host(stream)) return hosts_->broadcast(values, root, stream);
+    require(root >= 0 && root < size(), "a broadcast comes from one of the ranks");
+    check_device(values);
+    const std::uint64_t sent =
+        root == rank() ? values.bytes() * static_cast<std::uint64_t>(size() - 1) : 0;
+    call(values, sent, stream, [&](const auto& nccl, ncclComm* ranks) {
+      return nccl.ncclBroadcast(values.raw(), values.raw(), values.bytes(), nccl::kUint8, root,
+                                ranks, stream.native());
+    });
+  }
+
+  void send(const Tensor& values, int peer, const Stream& stream) override {
+    if (is_host(stream)) return hosts_->send(values, peer, stream);
+    check_peer(peer);
+    check_device(values);
+    call(values, values.bytes(), stream, [&](const auto& nccl, ncclComm* ranks) {
+      return nccl.ncclSend(values.raw(), values.bytes(), nccl::kUint8, peer, ranks,
+                           stream.native());
+    });
+  }
+
+  void receive(const Tensor& values, int peer, const Stream& stream) override {
+    if (is_host(stream)) return hosts_->receive(values, peer, stream);
+    check_peer(peer);
+    check_device(values);
+    call(values, 0, stream, [&](const auto& nccl, ncclComm* ranks) {
+      return nccl.ncclRecv(values.raw(), values.bytes(), nccl::kUint8, peer, ranks,
+                           stream.native());
+    });
+  }
+
+  void barrier() override { hosts_->barrier(); }
+  std::vector<std::string> host_gather(std::string_view bytes) override {
+    return hosts_->host_gather(bytes);
+  }
+
+  void abort(const std::string& reason) override {
+    rank_.abort(concat("rank ", rank(), " gave up: ", reason));
+    hosts_->abort(reason);
+  }
+
+  CommunicationUse use() const override {
+    CommunicationUse use = hosts_->use();
+    use.bytes_sent += device_use_.bytes_sent;
+    use.calls += device_use_.calls;
+    return use;
+  }
+
+  RankProgress call_progress() const override {
+    const RankProgress hosts = hosts_->call_progress(), streams = progress_.so_far();
+    return {0, hosts.entered + streams.entered, hosts.left + streams.left};
+  }
+
+ private:
+  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+  bool is_host(const Stream& stream) const { return stream.device().type == DeviceType::kCpu; }
+
+  void check_device(const Tensor& tensor) const {
+    if (tensor.elements() == 0 || tensor.device() == device_) return;
+    throw DeviceError(concat("rank ", rank(), " sends from ", name_of(device_),
+                             " by NCCL, got a tensor of ", name_of(tensor.device()),
+                             "; move it there, or send it with a stream of its own device"));
+  }
+
+  void check_peer(int peer) const {
+    require(peer >= 0 && peer < size() && peer != rank(),
+            "messages go to and come from another rank");
+  }
+
+  /// What a rank sends in a ring, or by itself, of what is not its own shard.
+  std::uint64_t bytes_of_others(const Tensor& values) const {
+    const Shard mine = shard_of(values.elements(), rank(), size());
+    return count_of(values.elements() - mine.elements()) * size_of(values.dtype());
+  }
+
+  template <class Call>
+  void for_each_shard(const Tensor& values, const Call& call) const {
+    for (int root = 0; root < size(); ++root) {
+      const Shard part = shard_of(values.elements(), root, size());
+      if (part.elements() > 0) call(root, part);
+    }
+  }
+
+  /// Of as many elements on each rank.
+  template <class Calls>
+  void call(const Tensor& values, std::uint64_t bytes_sent, const Stream& stream,
+            const Calls& calls) {
+    if (values.elements() > 0) return enqueue(bytes_sent, stream, calls);
+    ++device_use_.calls;
+  }
+
+  template <class Calls>
+  void enqueue(std::uint64_t bytes_sent, const Stream& stream, const Calls& calls) {
+    progress_.begin(stream);
+    rank_.enqueue(calls);
+    progress_.end(stream);
+    device_use_.bytes_sent += bytes_sent;
+    ++device_use_.calls;
+  }
+
+  const std::unique_ptr<Communicator> hosts_;
+  const Device device_;
+  CommunicationUse device_use_;
+  StreamProgress progress_;
+  NcclRank rank_;  // ends first
+};
+
+/// What this rank has; fills in the library.
+RankIntroduction introduce(Device device, const WantedLibrary& wanted,
+                           std::optional<NcclLibrary>& library) {
+  RankIntroduction mine{.host = own_host_name(), .device = {}, .version = {}, .problem = {}};
+  try {
+    library = NcclLibrary::open(wanted);
+    mine.version = nccl_version_text(library->version());
+    mine.device = cuda_runtime().properties(device.index).identity;
+  } catch (const DeviceError& error) {
+    mine.problem = error.what();
+  }
+  return mine;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> start_nccl_communicator(std::unique_ptr<Communicator> hosts,
+                                                      Device device, const WantedLibrary& wanted,
+                                                      const NcclLimits& limits) {
+  std::optional<NcclLibrary> library;
+  check_introductions(introduce(device, wanted, library), *hosts);
+  nccl::UniqueId id{};
+  bool has_id = true;
+  if (hosts->rank() == 0) has_id = library->functions().ncclGetUniqueId(&id) == nccl::kSuccess;
+  const std::string ids = hosts->host_gather({id.bytes, has_id ? sizeof id.bytes : 0}).front();
+  if (ids.size() != sizeof id.bytes) {
+    throw DeviceError(
+        "NCCL: rank 0 got no id for the job: ncclGetUniqueId failed; NCCL_DEBUG=WARN says why");
+  }
+  std::memcpy(id.bytes, ids.data(), sizeof id.bytes);
+  cuda_runtime().use(device.index);
+  return std::make_unique<NcclCommunicator>(std::move(hosts), device, std::move(*library), id,
+                                            limits);
+}
+
+}  // namespace hybrid_trainer

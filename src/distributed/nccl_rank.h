@@ -1,0 +1,76 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "hybrid_trainer/distributed/nccl_communicator.h"
+#include "src/distributed/nccl_library.h"
+
+namespace hybrid_trainer {
+
+/// A rank's communicator of NCCL, in its non-blocking mode: no call waits within NCCL for other
+/// ranks, so that it can be aborted when one is lost. A thread of its own looks for errors that
+/// NCCL meets between calls, and aborts.
+class NcclRank {
+ public:
+  /// Meets the other ranks, which give the same id, on the calling thread's CUDA device. Throws
+  /// DeviceError.
+  NcclRank(NcclLibrary library, const nccl::UniqueId& id, int rank, int size,
+           const NcclLimits& limits);
+  /// Waits for what was enqueued; while an exception is on its way it aborts instead.
+  ~NcclRank();
+  NcclRank(const NcclRank&) = delete;
+  NcclRank& operator=(const NcclRank&) = delete;
+
+  /// Makes calls(functions, communicator), which returns the last answer that is no success, as one
+  /// group, and returns when their work is on its stream: at once but for the first between two
+  /// ranks, which connects them. Throws RankLost.
+  template <class Calls>
+  void enqueue(const Calls& calls) {
+    std::unique_lock lock = enter();
+    const nccl::Functions& functions = library_.functions();
+    check(functions.ncclGroupStart());
+    const nccl::Result made = calls(functions, shared_->communicator),
+                       ended = functions.ncclGroupEnd();
+    check(made);
+    check(ended);
+    wait_until_taken(lock);
+  }
+  /// Ends what waits for other ranks, so that this rank's streams go on, with what is there; calls
+  /// throw RankLost with `reason` from now on. Any thread may ask; false where NCCL has not ended
+  /// it within the limit.
+  bool abort(const std::string& reason);
+
+ private:
+  /// Its thread holds it too, which outlives the rank where NCCL does not come back from an abort.
+  struct Shared {
+    std::mutex mutex;  // held in each call of NCCL
+    std::condition_variable changed;
+    ncclComm* communicator = nullptr;  // none once it is being aborted
+    bool is_lost = false, is_aborted = false, ends = false;
+    std::string reason;  // of being lost
+  };
+  static void watch(const std::shared_ptr<Shared>& shared, const nccl::Functions& functions,
+                    std::chrono::milliseconds pause);
+  static void look_for_error(Shared& shared, const nccl::Functions& functions);
+  static void lose(Shared& shared, const std::string& reason);
+  void start(const nccl::UniqueId& id, int rank, int size);
+  bool finish();
+  void end_thread();
+  std::unique_lock<std::mutex> enter() const;
+  nccl::Result state() const;
+  void check(nccl::Result answer) const;
+  void wait_until_taken(std::unique_lock<std::mutex>& lock) const;
+
+  NcclLibrary library_;
+  const NcclLimits limits_;
+  const int exceptions_ = std::uncaught_exceptions();
+  const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  std::thread thread_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,130 @@
+#include "src/tools/local_ranks.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/asio.hpp>
+#include <chrono>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "hybrid_trainer/core/clock.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/distributed/launched_rank.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr auto kUntilKilled = std::chrono::seconds(5);
+constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
+constexpr int kPassedOn[] = {SIGINT, SIGTERM};
+
+volatile sig_atomic_t signal_to_pass_on = 0;
+
+extern "C" void note_signal(int signal) { signal_to_pass_on = signal; }
+
+/// Which rank 0 will open.
+int free_port() {
+  boost::asio::io_context context;
+  const boost::asio::ip::tcp::acceptor any(context, {boost::asio::ip::tcp::v4(), 0});
+  return any.local_endpoint().port();
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+class LocalRanks {
+ public:
+  LocalRanks(std::vector<std::string> command, int ranks) : command_(std::move(command)) {
+    struct sigaction action {};
+    action.sa_handler = note_signal;
+    for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
+      sigaction(kPassedOn[i], &action, &before_[i]);
+    const std::string job = std::to_string(std::random_device{}());
+    const int port = free_port();
+    for (int rank = 0; rank < ranks; ++rank) {
+      start({{kLocalRanksVariable, job},
+             {"RANK", std::to_string(rank)},
+             {"WORLD_SIZE", std::to_string(ranks)},
+             {"LOCAL_RANK", std::to_string(rank)},
+             {"LOCAL_WORLD_SIZE", std::to_string(ranks)},
+             {"MASTER_ADDR", "127.0.0.1"},
+             {"MASTER_PORT", std::to_string(port)}});
+    }
+  }
+  ~LocalRanks() {
+    for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
+      sigaction(kPassedOn[i], &before_[i], nullptr);
+  }
+  LocalRanks(const LocalRanks&) = delete;
+
+  int wait() {
+    while (!running_.empty()) {
+      nanosleep(&kPause, nullptr);
+      if (const int signal = std::exchange(signal_to_pass_on, 0); signal != 0) signal_all(signal);
+      for (const pid_t process : std::vector(running_)) note_end(process);
+      if (kills_at_ && Clock::now() > *kills_at_) signal_all(SIGKILL);
+    }
+    return exit_code_;
+  }
+
+ private:
+  using Variables = std::vector<std::pair<std::string, std::string>>;
+
+  /// In a group of its own, so that Ctrl-C comes through this process alone; ends with it.
+  void start(const Variables& variables) {
+    std::vector<std::string> environment;
+    for (const auto& [name, value] : variables) environment.push_back(concat(name, "=", value));
+    for (char** one = environ; *one != nullptr; ++one) environment.emplace_back(*one);
+    const std::vector<char*> arguments = pointers_to(command_), values = pointers_to(environment);
+    const pid_t parent = getpid(), process = fork();
+    if (process < 0) {
+      signal_all(SIGKILL);
+      throw DeviceError("--ranks: no process starts; see ulimit -u");
+    }
+    if (process > 0) return running_.push_back(process);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    execve(arguments.front(), arguments.data(), values.data());
+    _exit(127);
+  }
+
+  void signal_all(int signal) const {
+    for (const pid_t process : running_) kill(process, signal);
+  }
+
+  void note_end(pid_t process) {
+    int status = 0;
+    if (waitpid(process, &status, WNOHANG) != process) return;
+    std::erase(running_, process);
+    const int code =
+        WIFEXITED(status) ? WEXITSTATUS(status) : static_cast<int>(RankLost::kExitCode);
+    if (code != 0 && exit_code_ == 0) exit_code_ = code;
+    if (code != 0 && code != static_cast<int>(ExitCode::kInterrupted) && !kills_at_) {
+      signal_all(SIGTERM);
+      kills_at_ = Clock::now() + kUntilKilled;
+    }
+  }
+
+  std::vector<std::string> command_;
+  struct sigaction before_[std::size(kPassedOn)]{};
+  std::vector<pid_t> running_;
+  std::optional<Clock::time_point> kills_at_;
+  int exit_code_ = 0;
+};
+
+}  // namespace
+
+int run_local_ranks(const std::vector<std::string>& command, int ranks) {
+  return LocalRanks(command, ranks).wait();
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,58 @@
+#include <cstdlib>
+
+#include "hybrid_trainer/distributed/background_communicator.h"
+#include "hybrid_trainer/distributed/imitated_link.h"
+#include "hybrid_trainer/distributed/mpi_communicator.h"
+#include "hybrid_trainer/distributed/single_communicator.h"
+#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "tests/distributed/rank_suite.h"
+#include "tests/distributed/socket_ranks.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+bool is_started_by_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
+
+/// A process starts MPI once.
+Communicator& mpi_rank() {
+  static const std::unique_ptr<Communicator> rank = start_mpi_communicator();
+  return *rank;
+}
+
+}  // namespace
+
+std::vector<RankCase> rank_cases() {
+  if (is_started_by_mpirun())
+    return {{"mpi", [](const RankBody& rank) { rank(mpi_rank(), rank_stream()); }}};
+  std::vector<RankCase> cases{{"single", [](const RankBody& rank) {
+                                 SingleCommunicator alone;
+                                 rank(alone, rank_stream());
+                               }}};
+  for (const int ranks : {1, 2, 3, 4, 5}) {
+    cases.push_back({concat("threads", ranks), [=](const RankBody& rank) {
+                       run_thread_ranks(ranks,
+                                        [&](Communicator& one) { rank(one, rank_stream()); });
+                     }});
+  }
+  for (const int ranks : {1, 2, 4}) {
+    cases.push_back({concat("sockets", ranks), [=](const RankBody& rank) {
+                       run_socket_ranks(ranks,
+                                        [&](Communicator& one) { rank(one, rank_stream()); });
+                     }});
+  }
+  cases.push_back({"threads3beside", [](const RankBody& rank) {
+                     run_thread_ranks(3, [&](Communicator& others) {
+                       BackgroundCommunicator beside(others, true);
+                       rank(beside, rank_stream());
+                     });
+                   }});
+  cases.push_back({"threads3linked", [](const RankBody& rank) {
+                     run_thread_ranks(3, [&](Communicator& others) {
+                       ImitatedLink link(others, {.bytes_per_second = 1e9});
+                       rank(link, rank_stream());
+                     });
+                   }});
+  return cases;
+}
+
+}  // namespace hybrid_trainer::testing

@@ -1,0 +1,97 @@
+#include "hybrid_trainer/distributed/socket_communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/asio.hpp>
+#include <thread>
+
+#include "tests/distributed/rank_suite.h"
+#include "tests/distributed/socket_ranks.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using namespace std::chrono_literals;
+using boost::asio::ip::tcp;
+using testing::counted;
+using testing::free_port;
+using testing::meeting;
+using testing::message_of;
+using testing::rank_stream;
+
+TEST(SocketRanks, APortInUseIsToldInOneLine) {
+  boost::asio::io_context context;
+  const tcp::acceptor other(context, tcp::endpoint(tcp::v4(), 0));
+  const std::uint16_t port = other.local_endpoint().port();
+  const std::string told = message_of<DeviceError>([&] { meet_by_sockets(meeting(0, 2, port)); });
+  EXPECT_TRUE(told.starts_with(concat("rank 0 cannot open port ", port, " of "))) << told;
+  EXPECT_NE(told.find("Address already in use"), told.npos) << told;
+  EXPECT_NE(told.find("MASTER_PORT"), told.npos) << told;
+  EXPECT_EQ(told.find('\n'), told.npos);
+}
+
+TEST(SocketRanks, WhoDoesNotComeIsNamedAfterTheLimit) {
+  RankMeeting first = meeting(0, 3, free_port()), second = meeting(1, 3, first.port);
+  first.limit = second.limit = 500ms;
+  std::string other;
+  std::jthread thread([&] { other = message_of<DeviceError>([&] { meet_by_sockets(second); }); });
+  const std::string told = message_of<DeviceError>([&] { meet_by_sockets(first); });
+  thread.join();
+  EXPECT_NE(told.find("within 0.5 s: rank 2 has not come"), told.npos) << told;
+  EXPECT_NE(other.find("met not all others"), other.npos) << other;
+  RankMeeting alone = meeting(1, 2, free_port());
+  alone.limit = 300ms;
+  EXPECT_NE(message_of<DeviceError>([&] {
+              meet_by_sockets(alone);
+            }).find("within 0.3 s: rank 0 is not reached: "),
+            std::string::npos);
+}
+
+/// One of another job, and one that says nothing a rank would.
+TEST(SocketRanks, StrangersAreTurnedAway) {
+  const std::uint16_t port = free_port();
+  RankMeeting stranger = meeting(1, 2, port);
+  stranger.job = "yesterday's";
+  stranger.limit = 1500ms;
+  std::string turned_away;
+  std::vector<std::jthread> threads;
+  threads.emplace_back([&] {
+    const auto rank = meet_by_sockets(meeting(0, 2, port));
+    EXPECT_EQ(rank->host_gather("a"), (std::vector<std::string>{"a", "b"}));
+  });
+  threads.emplace_back([&] {
+    boost::asio::io_context context;
+    tcp::socket socket(context);
+    boost::system::error_code error = boost::asio::error::not_connected;
+    for (int i = 0; i < 200 && error; ++i) {
+      std::this_thread::sleep_for(5ms);
+      socket.close();
+      socket.connect({boost::asio::ip::address_v4::loopback(), port}, error);
+    }
+    EXPECT_FALSE(error);
+    const std::string noise(4096, 'x');
+    boost::asio::write(socket, boost::asio::buffer(noise), error);
+    turned_away = message_of<DeviceError>([&] { meet_by_sockets(stranger); });
+    const auto rank = meet_by_sockets(meeting(1, 2, port));
+    EXPECT_EQ(rank->host_gather("b"), (std::vector<std::string>{"a", "b"}));
+  });
+  threads.clear();
+  EXPECT_NE(turned_away.find("rank 0 is not reached: it does not answer, or is of another job"),
+            std::string::npos)
+      << turned_away;
+}
+
+TEST(SocketRanks, ARankThatEndsIsMissed) {
+  testing::run_socket_ranks(3, [](Communicator& ranks) {
+    ranks.barrier();
+    if (ranks.rank() == 2) return;
+    const std::string told = message_of<RankLost>([&] { ranks.barrier(); });
+    EXPECT_NE(told.find("has ended ("), told.npos) << told;
+    EXPECT_NE(told.find(concat("; rank ", ranks.rank(), " was in barrier, its call 2")), told.npos)
+        << told;
+    EXPECT_NE(message_of<RankLost>([&] { ranks.barrier(); }), "");
+  });
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "src/distributed/nccl_api.h"
+
+namespace hybrid_trainer::emulation {
+
+enum class Transfer {
+  kAllReduce,
+  kReduceScatter,
+  kReduce,
+  kAllGather,
+  kBroadcast,
+  kSend,
+  kReceive
+};
+
+/// What a rank's stream does with others.
+struct FakeOperation {
+  Transfer transfer = Transfer::kSend;
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::size_t count = 0;
+  nccl::DataType type = nccl::kUint8;
+  nccl::Operator how = nccl::kSum;
+  int other = -1;            // the root, or the peer
+  std::uint64_t number = 0;  // of the rank's collectives
+  int rank = 0;              // that does it
+  bool is_done = false;
+  bool meets(const FakeOperation& that) const {
+    return transfer == that.transfer && count == that.count && type == that.type &&
+           how == that.how && other == that.other;
+  }
+};
+
+/// The ranks of one id. What does not match waits for ever, as with NCCL, until its own rank aborts.
+class Clique {
+ public:
+  explicit Clique(int ranks) : ranks_(ranks), aborted_(static_cast<std::size_t>(ranks)) {}
+  int ranks() const { return ranks_; }
+  /// Whether the device is no other rank's.
+  bool join(int rank, int device);
+  bool is_complete() const;
+  /// On a rank's stream: begins all of them, and waits until they are done.
+  void run(int rank, std::vector<FakeOperation>& operations);
+  void abort(int rank);
+
+ private:
+  void post(FakeOperation& operation);
+  void post_collective(FakeOperation& operation);
+  void post_message(FakeOperation& operation);
+
+  const int ranks_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, int> devices_;  // by rank
+  std::map<std::uint64_t, std::vector<FakeOperation*>> collectives_;
+  std::map<std::pair<int, int>, std::deque<FakeOperation*>> sends_,
+      receives_;  // by sender, receiver
+  std::vector<bool> aborted_;
+  bool is_broken_ = false;
+};
+
+}  // namespace hybrid_trainer::emulation

@@ -1,0 +1,80 @@
+#include "src/tools/local_ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "hybrid_trainer/core/clock.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Ranks that are a shell's; what each wrote in `folder`/RANK.
+class LocalRanksTest : public ::testing::Test {
+ protected:
+  int run(int ranks, const std::string& script) {
+    return run_local_ranks({"/bin/sh", "-c", "cd '" + folder_.path().string() + "'; " + script},
+                           ranks);
+  }
+  std::string written(int rank) const {
+    std::ifstream in(folder_ / std::to_string(rank));
+    std::ostringstream text;
+    text << in.rdbuf();
+    return text.str();
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(LocalRanksTest, AreToldWhoTheyAreAndWhereTheyMeet) {
+  EXPECT_EQ(run(3,
+                "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR "
+                "$MASTER_PORT $HYBRID_RANKS >$RANK"),
+            0);
+  std::string same;
+  for (int rank = 0; rank < 3; ++rank) {
+    std::istringstream words(written(rank));
+    std::string number, size, local, local_size, rest;
+    words >> number >> size >> local >> local_size;
+    EXPECT_EQ(number, std::to_string(rank));
+    EXPECT_EQ(local, number);
+    EXPECT_EQ(size, "3");
+    EXPECT_EQ(local_size, "3");
+    std::getline(words, rest);
+    EXPECT_TRUE(rest.starts_with(" 127.0.0.1 ")) << rest;
+    if (rank == 0) same = rest;
+    EXPECT_EQ(rest, same);
+  }
+}
+
+TEST_F(LocalRanksTest, OneThatFailsEndsTheOthersWithItsCode) {
+  const auto begin = Clock::now();
+  EXPECT_EQ(run(2,
+                "if [ $RANK = 1 ]; then exit 66; fi; trap 'echo asked >0; exit 130' TERM; "
+                "sleep 30 >/dev/null 2>&1 & wait"),
+            66);
+  EXPECT_EQ(written(0), "asked\n");
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(20));
+}
+
+TEST_F(LocalRanksTest, OneThatIsKilledIsLostAndOneThatDoesNotStopIsKilled) {
+  EXPECT_EQ(run(2,
+                "if [ $RANK = 1 ]; then kill -9 $$; fi; trap '' TERM; "
+                "sleep 30 >/dev/null 2>&1 & wait; wait"),
+            68);
+}
+
+/// Each saves by itself, so that none is asked twice.
+TEST_F(LocalRanksTest, ASignalGoesToAllOnce) {
+  EXPECT_EQ(run(2,
+                "trap 'echo asked >>$RANK' TERM; echo >ready$RANK; "
+                "while [ $RANK = 1 ] && [ ! -e ready0 ]; do sleep 0.05; done; "
+                "if [ $RANK = 1 ]; then kill -TERM $PPID; fi; "
+                "while [ ! -e $RANK ]; do sleep 0.05; done; sleep 0.$RANK; sleep 0.3; exit 130"),
+            130);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(written(rank), "asked\n");
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
