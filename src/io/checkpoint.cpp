@@ -13,16 +13,11 @@
 #include "hybrid_trainer/files/folder.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "src/io/checkpoint_files.h"
-#include "src/io/safetensors_header.h"
+#include "src/io/checkpoint_shares.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr const char* kTemporary = ".tmp-";
-constexpr const char* kTrash = ".trash-";
-
-bool begins_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
 
 /// A folder that is removed with its contents at the end of the scope, unless it was renamed.
 class TemporaryFolder {
@@ -47,22 +42,16 @@ IoError not_written(std::int64_t step, const std::exception& problem) {
                         "); earlier checkpoints are untouched"));
 }
 
-std::map<std::string, std::vector<NamedTensor>> tensors_by_file(const State& state) {
-  std::map<std::string, std::vector<NamedTensor>> files;
-  for (const auto& [name, tensor] : state.tensors) {
-    const char* file = begins_with(name, "model.")       ? kModelName
-                       : begins_with(name, "optimizer.") ? kOptimizerName
-                                                         : kTrainerName;
-    files[file].push_back({name, tensor});
-  }
-  return files;
+std::size_t bytes_of(const State& state) {
+  std::size_t bytes = 0;
+  for (const auto& [name, tensor] : state.tensors) bytes += tensor.bytes();
+  return bytes;
 }
 
-/// Throws IoError before anything is written if the disk cannot hold it.
-void check_free_space(const std::string& folder, const State& state) {
+/// Throws IoError before anything is written if the disk cannot hold tensors of so many bytes.
+void check_free_space(const std::string& folder, std::size_t bytes) {
   constexpr std::size_t kReserve = std::size_t{1} << 20;
-  std::size_t needed = kReserve;
-  for (const auto& [name, tensor] : state.tensors) needed += tensor.bytes();
+  const std::size_t needed = kReserve + bytes;
   struct statvfs disk {};
   if (::statvfs(folder.c_str(), &disk) != 0) return;
   const std::size_t free = static_cast<std::size_t>(disk.f_bavail) * disk.f_frsize;
@@ -72,17 +61,8 @@ void check_free_space(const std::string& folder, const State& state) {
   }
 }
 
-std::size_t write_files(const std::string& folder, std::int64_t step, const State& state,
-                        const std::string& config_hash) {
-  CheckpointInfo info;
-  info.step = step;
-  info.config_hash = config_hash;
-  info.project_version = HT_PROJECT_VERSION;
-  for (auto& [name, tensors] : tensors_by_file(state)) {
-    OutputFile file(folder + "/" + name);
-    info.files[name] = append_safetensors(file, std::move(tensors), {{"format", "pt"}});
-    file.sync_and_close();
-  }
+/// What is left when all tensors are there, the manifest last.
+void write_rest(const std::string& folder, const State& state, CheckpointInfo& info) {
   const auto write_text = [&](const char* name, const std::string& text) {
     OutputFile file(folder + "/" + name);
     file.write(text);
@@ -92,64 +72,59 @@ std::size_t write_files(const std::string& folder, std::int64_t step, const Stat
   write_text(kStateName, numbers);
   info.files[kStateName] = {numbers.size(), checksum_of(numbers)};
   write_text(kManifestName, manifest_text(info));
-  return info.bytes();
 }
 
-/// Throws IoError.
-std::vector<std::string> names_in(const std::string& folder) try {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder))
-    names.push_back(entry.path().filename().string());
-  return names;
-} catch (const fs::filesystem_error& problem) {
-  throw IoError(concat(folder, ": cannot list it: ", problem.code().message()));
-}
-
-/// Moves the checkpoints up to `step` beyond the newest `keep` to the trash. Those of later steps
-/// are another run's or damaged: they stay. Throws IoError if one could not be moved, after moving
-/// all others.
-void rotate(const std::string& folder, std::int64_t step, std::int64_t keep) {
-  std::vector<std::int64_t> steps;
-  for (const std::string& name : names_in(folder)) {
-    const std::int64_t found = step_of_checkpoint_name(name);
-    if (found >= 0 && found <= step) steps.push_back(found);
+/// A save by all ranks, each call of which is a collective.
+class CommonSave {
+ public:
+  CommonSave(const std::string& folder, std::int64_t step, const CheckpointRanks& ranks)
+      : folder_(folder), ranks_(ranks) {
+    info_.step = step;
+    info_.project_version = HT_PROJECT_VERSION;
   }
-  std::sort(steps.rbegin(), steps.rend());
-  std::string problem;
-  for (std::size_t i = static_cast<std::size_t>(keep); i < steps.size(); ++i) {
-    const std::string name = checkpoint_name(steps[i]), path = folder + "/" + name;
-    if (std::rename(path.c_str(), (folder + "/" + kTrash + name).c_str()) != 0)
-      problem = system_problem(path, "cannot move it to the trash");
-  }
-  if (!problem.empty()) throw IoError(problem);
-}
 
-/// Throws IoError if something could not be removed, after removing everything else.
-void remove_leftovers(const std::string& folder) {
-  std::string problem;
-  for (const std::string& name : names_in(folder)) {
-    if (!begins_with(name, kTemporary) && !begins_with(name, kTrash)) continue;
-    std::error_code error;
-    fs::remove_all(folder + "/" + name, error);
-    if (error) problem = concat(folder, "/", name, ": cannot remove it: ", error.message());
+  /// Makes a folder that all write to. `bytes`: of this rank's tensors.
+  void prepare(std::size_t bytes) {
+    std::size_t all = 0;
+    for (const std::string& one : ranks_.gather(std::to_string(bytes))) all += std::stoull(one);
+    const auto names = ranks_.attempt([&] {
+      if (!ranks_.lead()) return std::string();
+      make_folders(folder_);
+      remove_checkpoint_leftovers(folder_);
+      check_free_space(folder_, all);
+      return own_.emplace(concat(folder_, "/", kTemporary, info_.step, "-", ::getpid())).path();
+    });
+    temporary_ = names.front();
   }
-  if (!problem.empty()) throw IoError(problem);
-}
 
-/// The checkpoint of `step` is already safe: a failure here must not end the training.
-void clean_up(const std::string& folder, std::int64_t step, std::int64_t keep,
-              std::vector<std::string>& warnings) {
-  const auto try_to = [&](const auto& action) {
-    try {
-      action();
-    } catch (const IoError& problem) {
-      warnings.push_back(concat("old checkpoints are left behind (", problem.what(),
-                                "); the next save tries to remove them again"));
-    }
-  };
-  try_to([&] { rotate(folder, step, keep); });
-  try_to([&] { remove_leftovers(folder); });
-}
+  void write(const CheckpointShare& share, const std::string& config_hash) {
+    info_.config_hash = config_hash;
+    add_shares(info_,
+               ranks_.attempt([&] { return share_text(write_share(temporary_, share, ranks_)); }));
+  }
+
+  /// Makes it appear at `path`; gives its bytes.
+  std::size_t commit(const State& state, const std::string& path) {
+    const auto bytes = ranks_.attempt([&] {
+      if (!ranks_.lead()) return std::string();
+      write_rest(temporary_, state, info_);
+      sync_folder(temporary_);
+      if (!exchange_folder(temporary_, path,
+                           concat(folder_, "/", kTrash, checkpoint_name(info_.step))))
+        throw IoError(system_problem(path, "cannot rename the finished checkpoint"));
+      sync_folder(folder_);
+      return std::to_string(info_.bytes());
+    });
+    return std::stoull(bytes.front());
+  }
+
+ private:
+  const std::string& folder_;
+  const CheckpointRanks& ranks_;
+  CheckpointInfo info_;
+  std::optional<TemporaryFolder> own_;  // rank 0's
+  std::string temporary_;
+};
 
 }  // namespace
 
@@ -159,38 +134,31 @@ std::size_t CheckpointInfo::bytes() const {
   return total;
 }
 
-void remove_checkpoint_leftovers(const std::string& folder) {
-  try {
-    remove_leftovers(folder);
-  } catch (const IoError&) {
-    // They only take up space, and every save tries again.
-  }
-}
-
 SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, const State& state,
                                 const CheckpointSaveOptions& options) {
+  return save_checkpoint_share(folder, step, {state, {}}, options, {});
+}
+
+SavedCheckpoint save_checkpoint_share(const std::string& folder, std::int64_t step,
+                                      const CheckpointShare& share,
+                                      const CheckpointSaveOptions& options,
+                                      const CheckpointRanks& ranks) {
   require(options.keep >= 1 && step >= 0,
           "save_checkpoint: keep must be at least 1 and step not negative");
   const auto start = Clock::now();
-  const std::string name = checkpoint_name(step);
   SavedCheckpoint saved;
-  saved.path = folder + "/" + name;
+  saved.path = folder + "/" + checkpoint_name(step);
   try {
-    make_folders(folder);
-    remove_checkpoint_leftovers(folder);
-    check_free_space(folder, state);
-    const TemporaryFolder temporary(concat(folder, "/", kTemporary, step, "-", ::getpid()));
-    saved.bytes = write_files(temporary.path(), step, state, options.config_hash);
-    sync_folder(temporary.path());
-    if (!exchange_folder(temporary.path(), saved.path, folder + "/" + kTrash + name))
-      throw IoError(system_problem(saved.path, "cannot rename the finished checkpoint"));
-    sync_folder(folder);
+    CommonSave save(folder, step, ranks);
+    save.prepare(bytes_of(share.state));
+    save.write(share, options.config_hash);
+    saved.bytes = save.commit(share.state, saved.path);
   } catch (const IoError& problem) {
     throw not_written(step, problem);
   } catch (const fs::filesystem_error& problem) {
     throw not_written(step, problem);
   }
-  clean_up(folder, step, options.keep, saved.warnings);
+  if (ranks.lead()) clean_up_checkpoints(folder, step, options.keep, saved.warnings);
   saved.seconds = seconds_since(start);
   return saved;
 }

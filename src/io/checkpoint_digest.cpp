@@ -1,9 +1,10 @@
 #include "hybrid_trainer/io/checkpoint_digest.h"
 
-#include <filesystem>
+#include <algorithm>
 
 #include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/io/safetensors.h"
+#include "src/io/checkpoint_tensors.h"
+#include "src/io/safetensors_header.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -14,11 +15,19 @@ struct DigestedTensor {
   std::string described;  // dtype and shape
 };
 
-DigestedTensor digest_of_entry(const SafetensorsFile& file, const SafetensorsEntry& entry,
-                               const Stream& stream) {
-  const Tensor tensor = file.load(entry.name, MemoryKind::kData, stream);
-  return {checksum_of({static_cast<const char*>(tensor.raw()), tensor.bytes()}),
-          concat(entry.dtype, " ", entry.tensor_shape().text())};
+/// Piece by piece, so that a large tensor is never in memory as a whole.
+DigestedTensor digest_of_tensor(CheckpointTensors& tensors, const std::string& name,
+                                const StoredTensor& stored, const Stream& stream) {
+  constexpr std::int64_t kPieceElements = std::int64_t{1} << 21;
+  const std::int64_t elements = stored.shape.elements();
+  Checksum checksum;
+  for (std::int64_t first = 0; first < elements; first += kPieceElements) {
+    const Tensor piece = Tensor::empty({std::min(kPieceElements, elements - first)}, stored.dtype,
+                                       MemoryKind::kData, stream);
+    tensors.read(name, stored, first, piece);
+    checksum.add(piece.raw(), piece.bytes());
+  }
+  return {checksum.text(), concat(safetensors_name_of(stored.dtype), " ", stored.shape.text())};
 }
 
 }  // namespace
@@ -27,17 +36,11 @@ CheckpointDigest digest_of(const CheckpointInfo& checkpoint) {
   if (const std::string damage = checkpoint_damage(checkpoint); !damage.empty())
     throw DataError(concat(checkpoint.path, " is damaged: ", damage));
   const Stream stream(make_host_pool());
-  std::map<std::string, DigestedTensor> tensors;
-  for (const auto& [name, file_digest] : checkpoint.files) {
-    const std::filesystem::path path = std::filesystem::path(checkpoint.path) / name;
-    if (path.extension() != ".safetensors") continue;
-    const SafetensorsFile file(path.string());
-    for (const SafetensorsEntry& entry : file.entries())
-      tensors[entry.name] = digest_of_entry(file, entry, stream);
-  }
+  CheckpointTensors files(checkpoint);
   CheckpointDigest digest;
   std::string all;
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& [name, stored] : stored_tensors(checkpoint)) {
+    const DigestedTensor tensor = digest_of_tensor(files, name, stored, stream);
     digest.tensors.push_back({name, tensor.checksum});
     all += concat(name, "\n", tensor.described, "\n", tensor.checksum, "\n");
   }

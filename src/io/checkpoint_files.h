@@ -6,15 +6,31 @@
 
 namespace hybrid_trainer {
 
+inline constexpr std::size_t kMaxManifestBytes = std::size_t{1} << 28;
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kStateName = "state.bin";
 inline constexpr const char* kModelName = "model.safetensors";
 inline constexpr const char* kOptimizerName = "optimizer.safetensors";
 inline constexpr const char* kTrainerName = "trainer.safetensors";
 
+/// What a rank writes where there are several, and whether a name is of this form.
+std::string rank_file_name(int rank);
+bool is_rank_file_name(const std::string& name);
+bool are_of_ranks(const CheckpointInfo& checkpoint);
+
 /// "step-0000000020", and back; -1 if a name is not of this form.
 std::string checkpoint_name(std::int64_t step);
 std::int64_t step_of_checkpoint_name(const std::string& name);
+
+/// How folders begin that are no checkpoint yet, or no longer.
+inline constexpr const char* kTemporary = ".tmp-";
+inline constexpr const char* kTrash = ".trash-";
+
+/// Removes the checkpoints up to `step`, which is safe, beyond the newest `keep`, and what killed
+/// savers left. Those of later steps are another run's or damaged: they stay. What fails is a
+/// warning: it must not end the training.
+void clean_up_checkpoints(const std::string& folder, std::int64_t step, std::int64_t keep,
+                          std::vector<std::string>& warnings);
 
 /// The manifest's JSON, its own digest last. It does not contain `info.path`.
 std::string manifest_text(const CheckpointInfo& info);

@@ -6,26 +6,92 @@
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "src/io/checkpoint_files.h"
+#include "src/io/safetensors_header.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
 
 constexpr const char* kFormat = "hybrid_trainer checkpoint";
-constexpr std::int64_t kFormatVersion = 1;
+constexpr std::int64_t kFormatVersion = 1, kRanksFormatVersion = 2;
+constexpr const char* kRankPrefix = "rank-";
+constexpr const char* kRankSuffix = ".safetensors";
+constexpr JsonLimits kManifestLimits{.max_bytes = kMaxManifestBytes};
+
+json::object tensors_object(const std::map<std::string, StoredTensor>& tensors) {
+  json::object all;
+  for (const auto& [name, tensor] : tensors) {
+    json::array shape;
+    for (int i = 0; i < tensor.shape.rank(); ++i) shape.emplace_back(tensor.shape[i]);
+    json::object ranges;
+    for (const StoredRange& range : tensor.ranges) ranges[range.file] = {range.first, range.last};
+    all[name] = {{"dtype", safetensors_name_of(tensor.dtype)},
+                 {"shape", std::move(shape)},
+                 {"ranges", std::move(ranges)}};
+  }
+  return all;
+}
 
 std::string text_with_digest(const CheckpointInfo& info, const std::string& digest) {
   json::object files;
   for (const auto& [name, file] : info.files) {
     files[name] = {{"bytes", static_cast<std::int64_t>(file.bytes)}, {"checksum", file.checksum}};
   }
-  return pretty_json({{"format", kFormat},
-                      {"format_version", kFormatVersion},
-                      {"project_version", info.project_version},
-                      {"step", info.step},
-                      {"config_hash", info.config_hash},
-                      {"files", std::move(files)},
-                      {"digest", digest}});
+  json::object root{{"format", kFormat},
+                    {"format_version", are_of_ranks(info) ? kRanksFormatVersion : kFormatVersion},
+                    {"project_version", info.project_version},
+                    {"step", info.step},
+                    {"config_hash", info.config_hash},
+                    {"files", std::move(files)}};
+  if (are_of_ranks(info)) root["tensors"] = tensors_object(info.tensors);
+  root["digest"] = digest;
+  return pretty_json(root);
+}
+
+/// None where it is no shape of a tensor.
+std::optional<Shape> shape_of(const json::array& sizes) {
+  if (sizes.empty() || sizes.size() > static_cast<std::size_t>(Shape::kMaxRank)) return {};
+  Shape shape;
+  std::int64_t elements = 1;
+  for (const json::value& size : sizes) {
+    const std::int64_t count = size.as_int64();
+    if (count < 0 || __builtin_mul_overflow(elements, count, &elements)) return {};
+    shape.append(count);
+  }
+  return shape;
+}
+
+/// Throws DataError where ranges leave out an element or hold it twice, or a file is none.
+StoredTensor tensor_of(const std::string& name, const json::object& object,
+                       const std::map<std::string, FileDigest>& files) {
+  const auto fail = [&](const auto&... what) {
+    throw DataError(concat("tensor \"", name.substr(0, 200), "\": ", what...));
+  };
+  StoredTensor tensor;
+  const std::string dtype(object.at("dtype").as_string());
+  const auto known = stored_dtype_of(dtype);
+  if (!known) fail("a checkpoint has no dtype \"", dtype, "\"");
+  tensor.dtype = *known;
+  const auto shape = shape_of(object.at("shape").as_array());
+  if (!shape) fail("its shape is none");
+  tensor.shape = *shape;
+  std::int64_t end = 0;
+  for (const auto& [file, range] : object.at("ranges").as_object()) {
+    const json::array& ends = range.as_array();
+    tensor.ranges.push_back({std::string(file), ends.at(0).as_int64(), ends.at(1).as_int64()});
+    const StoredRange& added = tensor.ranges.back();
+    if (!is_rank_file_name(added.file) || !files.contains(added.file))
+      fail("the manifest has no rank's file \"", added.file, "\"");
+    if (added.first != end || added.last <= end) {
+      fail("elements ", added.first, " to ", added.last, " in ", added.file, " follow element ",
+           end, ": holes and overlaps are not allowed");
+    }
+    end = added.last;
+  }
+  if (end != tensor.shape.elements())
+    fail("its ranges end at element ", end, ", its shape ", tensor.shape.text(), " has ",
+         tensor.shape.elements());
+  return tensor;
 }
 
 CheckpointInfo info_of(const json::object& root) {
@@ -36,17 +102,43 @@ CheckpointInfo info_of(const json::object& root) {
   constexpr std::array kNames{kStateName, kModelName, kOptimizerName, kTrainerName};
   for (const auto& [key, file] : root.at("files").as_object()) {
     const std::string name(key);
-    if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
+    const bool is_known = std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+    if (!is_known && !is_rank_file_name(name)) {
       throw DataError("the manifest names a file that no checkpoint has");
     }
     const std::int64_t bytes = file.as_object().at("bytes").as_int64();
     info.files[name] = {static_cast<std::size_t>(bytes),
                         std::string(file.as_object().at("checksum").as_string())};
   }
+  if (are_of_ranks(info)) {
+    for (const auto& [name, tensor] : root.at("tensors").as_object())
+      info.tensors[name] = tensor_of(name, tensor.as_object(), info.files);
+  }
   return info;
 }
 
 }  // namespace
+
+std::string rank_file_name(int rank) {
+  char name[40];
+  std::snprintf(name, sizeof name, "%s%05d%s", kRankPrefix, rank, kRankSuffix);
+  return name;
+}
+
+bool is_rank_file_name(const std::string& name) {
+  constexpr std::size_t kPrefix = 5, kDigits = 5;
+  if (!name.starts_with(kRankPrefix)) return false;
+  int rank = 0;
+  for (const char digit : name.substr(kPrefix, kDigits)) {
+    if (digit < '0' || digit > '9') return false;
+    rank = rank * 10 + (digit - '0');
+  }
+  return name == rank_file_name(rank);
+}
+
+bool are_of_ranks(const CheckpointInfo& checkpoint) {
+  return checkpoint.files.contains(rank_file_name(0));
+}
 
 std::string checkpoint_name(std::int64_t step) {
   char name[40];
@@ -70,14 +162,15 @@ std::string manifest_text(const CheckpointInfo& info) {
 }
 
 CheckpointInfo parse_manifest(const std::string& text, const std::string& path) {
-  const json::value root = parse_json_text(text, path);
+  const json::value root = parse_json_text(text, path, kManifestLimits);
   try {
     const json::object& object = root.as_object();
     if (object.at("format").as_string() != kFormat)
       throw DataError("it is no checkpoint of this project");
-    if (const auto version = object.at("format_version").as_int64(); version != kFormatVersion) {
-      throw DataError(
-          concat("its format version is ", version, ", this program reads ", kFormatVersion));
+    if (const auto version = object.at("format_version").as_int64();
+        version < kFormatVersion || version > kRanksFormatVersion) {
+      throw DataError(concat("its format version is ", version, ", this program reads ",
+                             kFormatVersion, " and ", kRanksFormatVersion));
     }
     CheckpointInfo info = info_of(object);
     if (manifest_text(info) != text)

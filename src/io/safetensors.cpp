@@ -117,6 +117,19 @@ void SafetensorsFile::read(const std::string& name, const Tensor& into) const {
   }
 }
 
+void SafetensorsFile::read_elements(const std::string& name, std::int64_t first,
+                                    const Tensor& into) const {
+  const SafetensorsEntry& from = entry(name);
+  const std::size_t each = size_of(into.dtype()), begin = static_cast<std::size_t>(first) * each;
+  if (from.dtype != safetensors_name_of(into.dtype()) || begin > from.bytes ||
+      from.bytes - begin < into.bytes()) {
+    throw DataError(concat(path(), ": tensor \"", name, "\" is ", from.dtype, " of ", from.bytes,
+                           " bytes; wanted are ", into.elements(), " ", name_of(into.dtype()),
+                           " from element ", first, " on"));
+  }
+  file_.read_at(into.raw(), into.bytes(), from.offset + begin);
+}
+
 Tensor SafetensorsFile::load(const std::string& name, MemoryKind kind, const Stream& stream) const {
   const SafetensorsEntry& from = entry(name);
   const DType dtype = tensor_dtype_of(from.dtype).value_or(DType::kF32);

@@ -146,6 +146,11 @@ std::optional<DType> tensor_dtype_of(std::string_view safetensors_name) {
   return {};
 }
 
+std::optional<DType> stored_dtype_of(std::string_view safetensors_name) {
+  if (safetensors_name == safetensors_name_of(DType::kF64)) return DType::kF64;
+  return tensor_dtype_of(safetensors_name);
+}
+
 SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& file,
                                            std::size_t data_begin, std::size_t data_bytes) {
   constexpr std::size_t kMaxDepth = 4;

@@ -58,7 +58,7 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
       trainable_(std::make_unique<ModelTrainable>(
           model, config, stream, std::move(places),
           [this](const std::string& text) { tell_mishap(text); }, ranks)),
-      writes_checkpoints_(ranks == nullptr || ranks->rank() == 0),
+      ranks_(ranks),
       machine_(*trainable_, machine_setup(config)) {}
 
 HybridTrainer::~HybridTrainer() = default;
@@ -192,30 +192,35 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   return record;
 }
 
+/// What a checkpoint holds of this rank's trainer.
+State HybridTrainer::state() {
+  State state;
+  trainable_->save(state);
+  machine_.save(state);
+  state.integers["trainer.steps_done"] = steps_done_;
+  state.integers["trainer.last_phase"] = static_cast<std::int64_t>(last_phase_);
+  state.integers["trainer.roll_backs"] = roll_backs_.count;
+  state.integers["trainer.roll_backs.steps"] = roll_backs_.steps;
+  state.integers["trainer.roll_backs.target"] = roll_backs_.target;
+  state.integers["trainer.roll_backs.failed"] = roll_backs_.failed;
+  state.reals["trainer.roll_backs.rate_factor"] = roll_backs_.rate_factor;
+  state.texts[kConfig] = config_json(config_);
+  return state;
+}
+
 std::string HybridTrainer::save(const std::string& folder) {
+  const CheckpointRanks ranks = checkpoint_ranks(ranks_);
   try {
-    State state;
-    trainable_->save(state);
-    machine_.save(state);
-    for (auto& [name, tensor] : state.tensors) tensor = wait_for_host(tensor, stream_);
-    if (trainable_->parts())
-      gather_state(state, *trainable_->parts(), Stream(MemoryPool::create("host")));
-    if (!writes_checkpoints_) {
-      trainable_->release_after_save();
-      return "";
-    }
-    state.integers["trainer.steps_done"] = steps_done_;
-    state.integers["trainer.last_phase"] = static_cast<std::int64_t>(last_phase_);
-    state.integers["trainer.roll_backs"] = roll_backs_.count;
-    state.integers["trainer.roll_backs.steps"] = roll_backs_.steps;
-    state.integers["trainer.roll_backs.target"] = roll_backs_.target;
-    state.integers["trainer.roll_backs.failed"] = roll_backs_.failed;
-    state.reals["trainer.roll_backs.rate_factor"] = roll_backs_.rate_factor;
-    const std::string config = config_json(config_);
-    state.texts[kConfig] = config;
-    const SavedCheckpoint saved =
-        save_checkpoint(folder, steps_done_, state,
-                        {.keep = config_.checkpoint.keep, .config_hash = checksum_of(config)});
+    CheckpointShare share;
+    ranks.attempt([&] {
+      share = own_share(state(), trainable_->parts(), ranks);
+      for (auto& [name, tensor] : share.state.tensors) tensor = wait_for_host(tensor, stream_);
+      return std::string();
+    });
+    const SavedCheckpoint saved = save_checkpoint_share(
+        folder, steps_done_, share,
+        {.keep = config_.checkpoint.keep, .config_hash = checksum_of(share.state.text(kConfig))},
+        ranks);
     trainable_->release_after_save();
     for (const std::string& warning : saved.warnings) tell_mishap(warning);
     return saved.path;
@@ -237,12 +242,13 @@ void HybridTrainer::check_config_of(const State& state,
 
 bool HybridTrainer::resume(const std::string& folder,
                            const std::optional<HybridTrainerConfig>& older) {
-  const FoundCheckpoint found = find_newest_checkpoint(folder);
+  const CheckpointRanks ranks = checkpoint_ranks(ranks_);
+  const FoundCheckpoint found = find_newest_checkpoint(folder, kAnyStep, ranks);
   for (const std::string& warning : found.warnings) tell(warning);
   if (!found.checkpoint) return false;
   const Stream host(MemoryPool::create("host"));
-  const State state = load_checkpoint(*found.checkpoint, host);
-  check_config_of(state, older);
+  check_config_of(load_checkpoint(*found.checkpoint, host, CheckpointPart::kNumbers), older);
+  const State state = own_state_of(*found.checkpoint);
   if (state.integers.contains("trainer.roll_backs")) {
     roll_backs_ = {state.integer("trainer.roll_backs"), state.integer("trainer.roll_backs.steps"),
                    state.integer("trainer.roll_backs.target"),
@@ -253,9 +259,15 @@ bool HybridTrainer::resume(const std::string& folder,
   return true;
 }
 
-void HybridTrainer::load(const State& whole) {
+/// Of what ranks have parts of, this one's alone.
+State HybridTrainer::own_state_of(const CheckpointInfo& checkpoint) const {
+  const Stream host(MemoryPool::create("host"));
   const WeightParts* const parts = trainable_->parts();
-  const State state = parts ? own_part_of(whole, *parts) : whole;
+  return parts ? load_checkpoint(checkpoint, host, own_elements(*parts))
+               : load_checkpoint(checkpoint, host);
+}
+
+void HybridTrainer::load(const State& state) {
   steps_done_ = state.integer("trainer.steps_done");
   last_phase_ = static_cast<Phase>(state.integer("trainer.last_phase"));
   trainable_->set_rate_factor(roll_backs_.rate_factor);
@@ -275,16 +287,16 @@ void HybridTrainer::roll_back(const std::string& folder, const StepRecord& faile
                    " times before, divergence.max_roll_backs = ", config.max_roll_backs));
   }
   const bool came_further = failed.step > roll_backs_.failed;
+  const CheckpointRanks ranks = checkpoint_ranks(ranks_);
   FoundCheckpoint found =
-      find_newest_checkpoint(folder, came_further ? failed.step : roll_backs_.target);
+      find_newest_checkpoint(folder, came_further ? failed.step : roll_backs_.target, ranks);
   if (!found.checkpoint && !came_further)
-    found = find_newest_checkpoint(folder, roll_backs_.target + 1);
+    found = find_newest_checkpoint(folder, roll_backs_.target + 1, ranks);
   for (const std::string& warning : found.warnings) tell(warning);
   if (!found.checkpoint) give_up("there is no checkpoint to go back to");
   ++roll_backs_.count;
   roll_backs_.rate_factor *= config.roll_back_rate;
-  const Stream host(MemoryPool::create("host"));
-  load(load_checkpoint(*found.checkpoint, host));
+  load(own_state_of(*found.checkpoint));
   roll_backs_.target = steps_done_;
   roll_backs_.failed = std::max(roll_backs_.failed, failed.step);
   roll_backs_.steps += failed.step - steps_done_;

@@ -1,10 +1,9 @@
 #include "src/trainer/state_parts.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
-#include <sstream>
 #include <unordered_map>
+#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 
@@ -14,8 +13,8 @@ namespace {
 /// Which weight a tensor of the state is of.
 class WeightNames {
  public:
-  explicit WeightNames(const std::vector<Parameter*>& weights) {
-    for (std::size_t i = 0; i < weights.size(); ++i) index_[weights[i]->name()] = i;
+  explicit WeightNames(const WeightParts& parts) {
+    for (std::size_t i = 0; i < parts.weights().size(); ++i) index_[parts.weights()[i]->name()] = i;
   }
 
   /// None for what is the same on all ranks: batches, which are integers.
@@ -37,85 +36,111 @@ class WeightNames {
   std::unordered_map<std::string, std::size_t> index_;
 };
 
-/// What ranks have of one tensor.
-struct Pieces {
-  DType dtype = DType::kF32;
-  std::vector<std::int64_t> elements;  // by rank
+/// Bytes [begin, end) of tensors that lie one after the other.
+class ByteShare {
+ public:
+  ByteShare(std::size_t bytes, const CheckpointRanks& ranks)
+      : begin_(bytes * static_cast<std::size_t>(ranks.rank()) /
+               static_cast<std::size_t>(ranks.size())),
+        end_(bytes * static_cast<std::size_t>(ranks.rank() + 1) /
+             static_cast<std::size_t>(ranks.size())) {}
+
+  /// The elements of the next tensor that begin there.
+  Shard of_next(const Tensor& tensor) {
+    const std::size_t each = size_of(tensor.dtype());
+    const auto element = [&](std::size_t byte) {
+      const std::size_t within = std::clamp(byte, at_, at_ + tensor.bytes()) - at_;
+      return static_cast<std::int64_t>((within + each - 1) / each);
+    };
+    const Shard own{element(begin_), element(end_)};
+    at_ += tensor.bytes();
+    return own;
+  }
+
+ private:
+  std::size_t begin_, end_, at_ = 0;
 };
 
-/// By name, over all ranks. A collective.
-std::map<std::string, Pieces> pieces_of_all(const State& state, const WeightNames& names,
-                                            const WeightParts& parts) {
-  std::ostringstream mine;
-  for (const auto& [name, tensor] : state.tensors) {
+Tensor elements_of(const Tensor& tensor, const Shard& elements) {
+  return tensor.view({tensor.elements()}).rows(elements.first, elements.last);
+}
+
+/// What this rank has of what is the same on all.
+void add_even_share(CheckpointShare& share, const std::map<std::string, Tensor>& same,
+                    const CheckpointRanks& ranks) {
+  std::size_t bytes = 0;
+  for (const auto& [name, tensor] : same) bytes += tensor.bytes();
+  ByteShare own(bytes, ranks);
+  for (const auto& [name, tensor] : same) {
+    const Shard elements = own.of_next(tensor);
+    if (elements.elements() == 0) continue;
+    share.state.tensors[name] = elements_of(tensor, elements);
+    share.shapes[name] = tensor.shape();
+  }
+}
+
+/// Takes out of `state` what is of weights, and adds this rank's parts of it.
+void add_parts(CheckpointShare& share, std::map<std::string, Tensor>& state,
+               const WeightParts& parts) {
+  const WeightNames names(parts);
+  for (auto one = state.begin(); one != state.end();) {
+    const auto& [name, tensor] = *one;
     const auto weight = names.weight_of(name, tensor.dtype());
-    if (!weight) continue;
-    const bool has_any = parts.mine(*weight).elements() > 0;
-    mine << name << '\n'
-         << static_cast<int>(tensor.dtype()) << ' ' << (has_any ? tensor.elements() : 0) << '\n';
-  }
-  std::map<std::string, Pieces> all;
-  const std::vector<std::string> by_rank = parts.ranks().host_gather(mine.str());
-  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    std::istringstream lines(by_rank[rank]);
-    for (std::string name; std::getline(lines, name);) {
-      int dtype = 0;
-      std::int64_t elements = 0;
-      lines >> dtype >> elements;
-      lines.ignore();
-      Pieces& pieces = all[name];
-      pieces.elements.resize(by_rank.size());
-      pieces.elements[rank] = elements;
-      if (elements > 0) pieces.dtype = static_cast<DType>(dtype);
+    if (!weight) {
+      ++one;
+      continue;
     }
+    const std::int64_t own = parts.mine(*weight).elements();
+    const Shape& whole = parts.weights()[*weight]->shape();
+    if (own > 0) share.state.tensors[name] = tensor;
+    if (tensor.elements() == own) {
+      share.shapes[name] = whole;
+    } else if (own == whole.elements()) {
+      share.shapes[name] = tensor.shape();
+    }
+    one = state.erase(one);
   }
-  return all;
+}
+
+/// What of a weight's tensor belongs to its elements `part`, which here have the shape `here`.
+WantedElements elements_of_part(const StoredTensor& stored, std::int64_t of_weight,
+                                const Shard& part, const Shape& here) {
+  const std::int64_t elements = stored.shape.elements();
+  if (elements == of_weight) return {part.first, part.last, here};
+  if (part.elements() == of_weight) return {0, elements, stored.shape};
+  // One for each of several elements; parts begin where one of those does.
+  const std::int64_t first = part.first * elements / of_weight,
+                     end = part.last == of_weight ? elements : part.last * elements / of_weight,
+                     last = part.elements() > 0 ? end : first;
+  return {first, last, {last - first}};
 }
 
 }  // namespace
 
-void gather_state(State& state, const WeightParts& parts, const Stream& host) {
-  const WeightNames names(parts.weights());
-  Communicator& ranks = parts.ranks();
-  const auto me = static_cast<std::size_t>(ranks.rank());
-  for (const auto& [name, pieces] : pieces_of_all(state, names, parts)) {
-    const std::vector<std::int64_t> none(pieces.elements.size(), 0);
-    const std::int64_t all =
-        std::accumulate(pieces.elements.begin(), pieces.elements.end(), std::int64_t{0});
-    std::vector<std::int64_t> sent = none;
-    sent[0] = pieces.elements[me];
-    const Tensor empty = Tensor::empty({0}, pieces.dtype, MemoryKind::kWorkspace, host);
-    const Tensor mine = sent[0] > 0 ? state.tensor(name).view({sent[0]}) : empty;
-    const Tensor whole =
-        me == 0 ? Tensor::empty({all}, pieces.dtype, MemoryKind::kWorkspace, host) : empty;
-    ranks.all_to_all(whole, me == 0 ? pieces.elements : none, mine, sent, host);
-    const Parameter& weight = *parts.weights()[*names.weight_of(name, pieces.dtype)];
-    state.tensors[name] = all == weight.elements() && me == 0 ? whole.view(weight.shape()) : whole;
-  }
-  if (me != 0) state.tensors.clear();
+CheckpointRanks checkpoint_ranks(Communicator* ranks) {
+  if (ranks == nullptr || ranks->size() == 1) return {};
+  return {ranks->rank(), ranks->size(),
+          [ranks](const std::string& bytes) { return ranks->host_gather(bytes); }};
 }
 
-State own_part_of(const State& whole, const WeightParts& parts) {
-  const WeightNames names(parts.weights());
-  State own = whole;
-  for (auto& [name, tensor] : own.tensors) {
-    const auto weight = names.weight_of(name, tensor.dtype());
-    if (!weight) continue;
-    const Shard part = parts.mine(*weight);
-    const std::int64_t elements = tensor.elements(),
-                       of_weight = parts.weights()[*weight]->elements();
-    if (elements == of_weight) {
-      tensor = tensor.view({elements})
-                   .rows(part.first, part.last)
-                   .view(parts.parameters()[*weight]->shape());
-      continue;
-    }
-    // One for each of several elements; parts begin where one of those does.
-    const std::int64_t first = part.first * elements / of_weight,
-                       last = part.last == of_weight ? elements : part.last * elements / of_weight;
-    tensor = tensor.view({elements}).rows(first, part.elements() > 0 ? last : first);
-  }
-  return own;
+CheckpointShare own_share(State state, const WeightParts* parts, const CheckpointRanks& ranks) {
+  CheckpointShare share{std::move(state), {}};
+  if (!ranks.are_several()) return share;
+  std::map<std::string, Tensor> all = std::exchange(share.state.tensors, {});
+  if (parts != nullptr) add_parts(share, all, *parts);
+  add_even_share(share, all, ranks);
+  return share;
+}
+
+std::function<WantedElements(const std::string&, const StoredTensor&)> own_elements(
+    const WeightParts& parts) {
+  return [names = WeightNames(parts), &parts](const std::string& name,
+                                              const StoredTensor& stored) -> WantedElements {
+    const auto weight = names.weight_of(name, stored.dtype);
+    if (!weight) return {0, stored.shape.elements(), stored.shape};
+    return elements_of_part(stored, parts.weights()[*weight]->elements(), parts.mine(*weight),
+                            parts.parameters()[*weight]->shape());
+  };
 }
 
 }  // namespace hybrid_trainer

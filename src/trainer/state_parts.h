@@ -1,18 +1,26 @@
 #pragma once
 
-#include "hybrid_trainer/core/state.h"
+#include <functional>
+
+#include "hybrid_trainer/distributed/communicator.h"
+#include "hybrid_trainer/io/checkpoint.h"
 #include "src/trainer/weight_parts.h"
 
 namespace hybrid_trainer {
 
-/// A checkpoint knows no ranks: its tensors are whole. What the state has of a weight is known by
-/// its name, "optimizer.WEIGHT.m", or by the weight's place among all, "phases.….3".
+/// A checkpoint knows no ranks: what it holds of a weight is whole. What the state has of a weight
+/// is known by its name, "optimizer.WEIGHT.m", or by the weight's place among all, "phases.….3".
 
-/// Of each rank's state, whose tensors lie in host memory: rank 0 gets the whole one, others are left
-/// without tensors. A collective; blocks.
-void gather_state(State& state, const WeightParts& parts, const Stream& host);
+/// The ranks as they save and read checkpoints together; null: alone.
+CheckpointRanks checkpoint_ranks(Communicator* ranks);
 
-/// What of a whole state is this rank's own, as views of it.
-State own_part_of(const State& whole, const WeightParts& parts);
+/// What a rank writes of its state, as views of it: its own parts of weights, and of what is the
+/// same on all ranks an equal share. `parts`: null where all of it is the same.
+CheckpointShare own_share(State state, const WeightParts* parts, const CheckpointRanks& ranks);
+
+/// Says which elements of a checkpoint's tensor are this rank's own, and the shape that they have
+/// here. `parts` must outlive it.
+std::function<WantedElements(const std::string&, const StoredTensor&)> own_elements(
+    const WeightParts& parts);
 
 }  // namespace hybrid_trainer

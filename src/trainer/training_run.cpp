@@ -159,15 +159,10 @@ bool TrainingRun::evaluates_after(std::int64_t step, std::int64_t undecided_befo
 }
 
 /// Saves the current step; false if that failed, which is reported once. Earlier checkpoints stay.
+/// Of several ranks all save or none.
 bool TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
   const bool failed_before = !save_problem_.empty();
   records.sync();
-  if (!ranks_.lead()) {
-    trainer.save(run_.checkpoints());
-    const bool saved = ranks_.on_first(false);
-    save_problem_ = saved ? "" : "rank 0 could not save";
-    return saved;
-  }
   try {
     trainer.save(run_.checkpoints());
   } catch (const Error& error) {
@@ -177,11 +172,11 @@ bool TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
       records.tell(concat("no checkpoint at step ", trainer.steps_done(), ": ", save_problem_,
                           "; training goes on, and each step tries again"));
     }
-    return ranks_.on_first(false);
+    return false;
   }
   save_problem_.clear();
   if (failed_before) records.tell(concat("saved at step ", trainer.steps_done(), " after all"));
-  return ranks_.on_first(true);
+  return true;
 }
 
 /// Throws IoError, which names what a resumed run would continue from.

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <string>
+#include <string_view>
 
 #include "tests/files/unsynced_files.h"
 
@@ -30,9 +31,27 @@ UnsyncedFiles unsynced;
   ::_exit(FileFault::kKilled);
 }
 
+std::string path_of(int file) {
+  char path[4096];
+  const std::string link = "/proc/self/fd/" + std::to_string(file);
+  const ssize_t size = ::readlink(link.c_str(), path, sizeof path);
+  return std::string(path, size > 0 ? static_cast<std::size_t>(size) : 0);
+}
+
+/// Whether the power may be cut.
+bool is_noting() {
+  return is_armed &&
+         (plan.action == FileAction::kPowerCut || plan.action == FileAction::kPowerCutWithNames);
+}
+
+bool is_within(std::string_view path) { return path.find(plan.within) != path.npos; }
+bool is_within(int file) { return plan.within.empty() || is_within(path_of(file)); }
+
 /// Whether this is the call that something is planned for, other than what happens before it.
-bool is_planned(FileCall call) {
-  if (!is_armed || (plan.only && *plan.only != call) || counted++ != plan.at) return false;
+template <class File>
+bool is_planned(FileCall call, File file) {
+  if (!is_armed || (plan.only && *plan.only != call) || !is_within(file)) return false;
+  if (counted++ != plan.at) return false;
   if (plan.action != FileAction::kMeanwhile) return true;
   is_armed = false;
   plan.meanwhile();
@@ -41,24 +60,18 @@ bool is_planned(FileCall call) {
 }
 
 /// Whether this call fails; then errno is set.
-bool fails(FileCall call) {
-  if (!is_planned(call)) return false;
+template <class File>
+bool fails(FileCall call, File file) {
+  if (!is_planned(call, file)) return false;
   if (plan.action != FileAction::kFail) stop();
   errno = plan.error;
   return true;
 }
 
-std::string path_of(int file) {
-  char path[4096];
-  const std::string link = "/proc/self/fd/" + std::to_string(file);
-  const ssize_t size = ::readlink(link.c_str(), path, sizeof path);
-  return std::string(path, size > 0 ? static_cast<std::size_t>(size) : 0);
-}
-
 int rename_noted(const char* from, const char* to, unsigned flags) {
-  const std::string replaced = is_armed && flags == 0 ? unsynced.keep_aside(to) : "";
+  const std::string replaced = is_noting() && flags == 0 ? unsynced.keep_aside(to) : "";
   const long result = ::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags);
-  if (is_armed && result == 0) unsynced.renamed(from, to, replaced, flags == RENAME_EXCHANGE);
+  if (is_noting() && result == 0) unsynced.renamed(from, to, replaced, flags == RENAME_EXCHANGE);
   return static_cast<int>(result);
 }
 
@@ -100,6 +113,7 @@ using hybrid_trainer::fails;
 using hybrid_trainer::FileAction;
 using hybrid_trainer::FileCall;
 using hybrid_trainer::is_armed;
+using hybrid_trainer::is_noting;
 using hybrid_trainer::is_planned;
 using hybrid_trainer::path_of;
 using hybrid_trainer::plan;
@@ -110,18 +124,18 @@ using hybrid_trainer::unsynced;
 extern "C" {
 
 int open(const char* path, int flags, ...) {
-  if (fails(FileCall::kOpen)) return -1;
+  if (fails(FileCall::kOpen, path)) return -1;
   std::va_list arguments;
   va_start(arguments, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
   va_end(arguments);
-  if (is_armed && (flags & O_CREAT) != 0 && ::access(path, F_OK) != 0) unsynced.created(path);
+  if (is_noting() && (flags & O_CREAT) != 0 && ::access(path, F_OK) != 0) unsynced.created(path);
   return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 
 ssize_t write(int file, const void* data, size_t bytes) {
-  if (is_armed) unsynced.wrote(path_of(file));
-  if (is_planned(FileCall::kWrite)) {
+  if (is_noting()) unsynced.wrote(path_of(file));
+  if (is_planned(FileCall::kWrite, file)) {
     if (plan.action != FileAction::kFail) {
       ::syscall(SYS_write, file, data, bytes / 2);
       stop();
@@ -133,14 +147,14 @@ ssize_t write(int file, const void* data, size_t bytes) {
 }
 
 int fsync(int file) {
-  if (fails(FileCall::kSync)) return -1;
-  if (is_armed) unsynced.synced(path_of(file));
+  if (fails(FileCall::kSync, file)) return -1;
+  if (is_noting()) unsynced.synced(path_of(file));
   return static_cast<int>(::syscall(SYS_fsync, file));
 }
 
 /// A file whose closing fails is closed all the same.
 int close(int file) {
-  const bool failing = fails(FileCall::kClose);
+  const bool failing = fails(FileCall::kClose, file);
   const auto result = static_cast<int>(::syscall(SYS_close, file));
   if (!failing) return result;
   errno = plan.error;
@@ -148,7 +162,7 @@ int close(int file) {
 }
 
 int rename(const char* from, const char* to) noexcept {
-  return fails(FileCall::kRename) ? -1 : rename_noted(from, to, 0);
+  return fails(FileCall::kRename, from) ? -1 : rename_noted(from, to, 0);
 }
 
 /// Only paths that need no folder are given here.
@@ -157,28 +171,28 @@ int renameat2(int, const char* from, int, const char* to, unsigned flags) noexce
     errno = EINVAL;
     return -1;
   }
-  return fails(FileCall::kRename) ? -1 : rename_noted(from, to, flags);
+  return fails(FileCall::kRename, from) ? -1 : rename_noted(from, to, flags);
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
-  if (fails(FileCall::kMakeFolder)) return -1;
-  if (is_armed) unsynced.created(path);
+  if (fails(FileCall::kMakeFolder, path)) return -1;
+  if (is_noting()) unsynced.created(path);
   return static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
 }
 
 int unlinkat(int folder, const char* path, int flags) noexcept {
-  if (fails(FileCall::kRemove)) return -1;
+  if (fails(FileCall::kRemove, path)) return -1;
   return static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
 }
 
 int unlink(const char* path) noexcept {
-  if (fails(FileCall::kRemove)) return -1;
+  if (fails(FileCall::kRemove, path)) return -1;
   return static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, 0));
 }
 
 dirent* readdir(DIR* folder) {
   static const auto real = reinterpret_cast<dirent* (*)(DIR*)>(::dlsym(RTLD_NEXT, "readdir"));
-  if (fails(FileCall::kList)) return nullptr;
+  if (fails(FileCall::kList, "")) return nullptr;
   return real(folder);
 }
 

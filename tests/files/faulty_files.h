@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 
 namespace hybrid_trainer {
 
@@ -29,6 +30,7 @@ class FileFault {
     FileAction action = FileAction::kFail;
     std::function<void()> meanwhile = {};
     bool can_exchange = true;  // false: renameat2 is not supported, as on some file systems
+    std::string within = {};   // only calls for paths that contain it
   };
   explicit FileFault(const Plan& plan);
   ~FileFault();

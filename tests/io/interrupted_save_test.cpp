@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/io/checkpoint.h"
 #include "tests/files/faulty_files.h"
+#include "tests/io/ranks_in_turn.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
@@ -13,7 +14,8 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kOld = 10, kNew = 20, kNext = 30;
 
-class InterruptedSave : public ::testing::Test {
+/// By one rank, or by several that work in turn.
+class InterruptedSave : public ::testing::TestWithParam<int> {
  protected:
   /// What a checkpoint holds; `version` tells two of the same step apart.
   State state(std::int64_t step, float version = 0) {
@@ -26,8 +28,21 @@ class InterruptedSave : public ::testing::Test {
     }
     return result;
   }
+  /// Throws what the first rank throws; all throw the same.
   void save(std::int64_t step, std::int64_t keep, float version = 0) {
-    save_checkpoint(root_, step, state(step, version), {keep, "hash"});
+    const State whole = state(step, version);
+    if (GetParam() == 1) {
+      save_checkpoint(root_, step, whole, {keep, "hash"});
+      return;
+    }
+    const auto messages = run_ranks_in_turn(GetParam(), [&](const CheckpointRanks& ranks) {
+      CheckpointShare share{whole, {}};
+      for (auto& [name, tensor] : share.state.tensors)
+        tensor = tensor.rows(ranks.lead() ? 0 : 20, ranks.lead() ? 20 : 50);
+      save_checkpoint_share(root_, step, share, {keep, "hash"}, ranks);
+    });
+    for (const std::string& message : messages) EXPECT_EQ(message, messages.front());
+    if (!messages.front().empty()) throw IoError(messages.front());
   }
   /// The folder as it was before the save that is interrupted.
   void start_with(const std::vector<std::int64_t>& steps) {
@@ -87,7 +102,7 @@ class InterruptedSave : public ::testing::Test {
   Stream stream_{MemoryPool::create("test")};
 };
 
-TEST_F(InterruptedSave, AtAnyCallLeavesTheOldCheckpointOrTheNewOne) {
+TEST_P(InterruptedSave, AtAnyCallLeavesTheOldCheckpointOrTheNewOne) {
   for (const FileAction stop : kStops) {
     int at = 0;
     for (bool stopped = true; stopped; ++at) {
@@ -103,7 +118,7 @@ TEST_F(InterruptedSave, AtAnyCallLeavesTheOldCheckpointOrTheNewOne) {
   }
 }
 
-TEST_F(InterruptedSave, OfTheFirstCheckpointLeavesNoneOrIt) {
+TEST_P(InterruptedSave, OfTheFirstCheckpointLeavesNoneOrIt) {
   for (const FileAction stop : kStops) {
     bool stopped = true;
     for (int at = 0; stopped; ++at) {
@@ -117,7 +132,7 @@ TEST_F(InterruptedSave, OfTheFirstCheckpointLeavesNoneOrIt) {
   }
 }
 
-TEST_F(InterruptedSave, OfAStepThatIsThereLeavesTheOldOneOrTheNewOne) {
+TEST_P(InterruptedSave, OfAStepThatIsThereLeavesTheOldOneOrTheNewOne) {
   for (const FileAction stop : kStops) {
     bool stopped = true;
     for (int at = 0; stopped; ++at) {
@@ -132,7 +147,7 @@ TEST_F(InterruptedSave, OfAStepThatIsThereLeavesTheOldOneOrTheNewOne) {
   }
 }
 
-TEST_F(InterruptedSave, AfterACompletedOneLosesNothingToAPowerCut) {
+TEST_P(InterruptedSave, AfterACompletedOneLosesNothingToAPowerCut) {
   // The save itself is over when the power is cut: at the creation of a file after it.
   fs::create_directory(folder_ / "run");
   int calls = 0;
@@ -149,7 +164,7 @@ TEST_F(InterruptedSave, AfterACompletedOneLosesNothingToAPowerCut) {
   expect_newest({state(kOld)});
 }
 
-TEST_F(InterruptedSave, AnyCallThatFailsIsAnIoErrorAndLeavesNothingHalfDone) {
+TEST_P(InterruptedSave, AnyCallThatFailsIsAnIoErrorAndLeavesNothingHalfDone) {
   struct Case {
     int error;
     std::vector<std::int64_t> steps;  // that are there before
@@ -180,6 +195,8 @@ TEST_F(InterruptedSave, AnyCallThatFailsIsAnIoErrorAndLeavesNothingHalfDone) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, InterruptedSave, ::testing::Values(1, 2));
 
 }  // namespace
 }  // namespace hybrid_trainer

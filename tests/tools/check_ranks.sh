@@ -34,6 +34,19 @@ same adamw-2
 train adamw-3 3 --set optimizer.name=adamw --set distributed.zero=2
 same adamw-3
 grep -q '"distributed":{"ranks":3,"zero":2,"backend":"mpi"' adamw-3/summary.json
+
+# What three ranks wrote is read as what one wrote.
+read_out() {
+  "$hybrid" export "$1" --output "$1-exported" >/dev/null 2>&1
+  "$hybrid" eval "$1" --json >"$1-loss" 2>/dev/null
+}
+read_out adamw-1
+read_out adamw-3
+[ -f adamw-3/checkpoints/step-0000000030/rank-00002.safetensors ]
+cmp adamw-1-exported/model.safetensors adamw-3-exported/model.safetensors
+cmp adamw-1-loss adamw-3-loss && grep -q loss adamw-3-loss
+echo "adamw-3: evaluated and exported as that of one"
+
 for next in "2 1" "4 3" "3 0" "1 2" "4 2" "3 1"; do
   read -r ranks zero <<<"$next"
   rm -r adamw-3/checkpoints/step-0000000030

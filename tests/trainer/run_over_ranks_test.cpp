@@ -1,12 +1,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/trainer/run_files.h"
 #include "src/trainer/run_ranks.h"
+#include "tests/files/faulty_files.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
@@ -75,6 +78,78 @@ TEST_F(RunOverRanks, GoesOnWithAnotherNumberOfThem) {
   EXPECT_EQ(newest_checkpoint_digest(run), wanted);
 }
 
+/// With the weights from before the prediction.
+TEST_F(RunOverRanks, IsReadOutInPredictAsThatOfOne) {
+  HybridTrainerConfig saving = config();
+  saving.checkpoint.every_steps = 1;
+  saving.checkpoint.keep = 100;
+  train(saving, scratch_ / "one", 1);
+  saving.distributed.zero = 2;
+  train(saving, scratch_ / "ranks", 3);
+  const std::vector<StepRecord> records = records_of(scratch_ / "one");
+  const auto predicted = std::find_if(records.begin(), records.end(), [](const StepRecord& one) {
+    return one.phase == Phase::kPredict;
+  });
+  ASSERT_NE(predicted, records.end());
+  const Stream stream{MemoryPool::create("device")};
+  std::vector<std::vector<float>> weights;
+  for (const char* const run : {"one", "ranks"}) {
+    const fs::path copy = scratch_ / concat(run, "-copy");
+    copy_up_to(scratch_ / run, copy, predicted->step, saving.training.steps);
+    const TrainedRun read = load_trained_run(copy, stream);
+    EXPECT_EQ(read.step, predicted->step);
+    weights.emplace_back();
+    read.model->visit_parameters([&](Parameter& parameter) {
+      const float* const values = parameter.home_master().data<float>();
+      weights.back().insert(weights.back().end(), values, values + parameter.elements());
+    });
+  }
+  EXPECT_TRUE(weights[0] == weights[1]);
+}
+
+/// Its disk is full at first.
+TEST_F(RunOverRanks, GoesOnWhereOneCannotSaveAndTriesAgain) {
+  train(config(), scratch_ / "one", 1);
+  HybridTrainerConfig saving = config();
+  saving.checkpoint.keep = 100;
+  for (const std::int64_t zero : {0, 3}) {
+    saving.distributed.zero = zero;
+    const fs::path run = scratch_ / concat("zero", zero);
+    {
+      const FileFault fault(
+          {.at = 0, .error = ENOSPC, .only = FileCall::kOpen, .within = "rank-00001.safetensors"});
+      train(saving, run, 3);
+    }
+    for (const char* const rank : {"ranks/1", "ranks/2"}) {
+      const std::string log = read_text(run / rank / "log.txt");
+      for (const char* const told :
+           {"no checkpoint at step 10: the checkpoint of step 10 is not written (rank 1: ",
+            "saved at step 11 after all"})
+        EXPECT_NE(log.find(told), log.npos) << log;
+    }
+    EXPECT_FALSE(fs::exists(run / "checkpoints/step-0000000010"));
+    EXPECT_TRUE(fs::exists(run / "checkpoints/step-0000000011/rank-00002.safetensors"));
+    EXPECT_EQ(newest_checkpoint_digest(run), newest_checkpoint_digest(scratch_ / "one"));
+  }
+}
+
+/// A rank's file is not what it was: all take the checkpoint before, and come to the same end.
+TEST_F(RunOverRanks, GoesOnFromTheOneBeforeADamagedOne) {
+  train(config(), scratch_ / "one", 1);
+  const fs::path run = scratch_ / "run";
+  train(config(), run, 3);
+  fs::resize_file(run / "checkpoints/step-0000000040/rank-00002.safetensors", 100);
+  fs::remove(run / "checkpoints/step-0000000030/rank-00000.safetensors");
+  train(config(), run, 2, true);
+  EXPECT_EQ(newest_checkpoint_digest(run), newest_checkpoint_digest(scratch_ / "one"));
+  const std::string log = read_text(run / "ranks/1/log.txt");
+  for (const char* const told :
+       {"step-0000000040 is damaged (checksum check: rank-00002.safetensors has 100 bytes",
+        "step-0000000030 is damaged (checksum check: rank-00000.safetensors is missing",
+        "using step-0000000020", "goes on after step 20"})
+    EXPECT_NE(log.find(told), log.npos) << log;
+}
+
 /// Stopped in each phase, on any number of ranks that share anything, and gone on with on another.
 TEST_F(RunOverRanks, GoesOnFromAnyToAny) {
   HybridTrainerConfig saving = config();
@@ -93,7 +168,8 @@ TEST_F(RunOverRanks, GoesOnFromAnyToAny) {
       train(saving, run, before);
       EXPECT_EQ(newest_checkpoint_digest(run), wanted) << before << " ranks, zero " << zero;
       for (const int after : {1, 2, 3, 4}) {
-        const Phase phase = kAllPhases[static_cast<std::size_t>(++number) % kPhases];
+        const int shift = before + static_cast<int>(zero);  // each pair of numbers meets each phase
+        const Phase phase = kAllPhases[static_cast<std::size_t>(++number + shift) % kPhases];
         const auto in_phase = [&](const StepRecord& record) {
           return record.phase == phase && record.step > 12 && record.step < steps;
         };

@@ -6,7 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/data/prepare.h"
-#include "hybrid_trainer/io/checkpoint.h"
+#include "hybrid_trainer/io/checkpoint_digest.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 
 namespace hybrid_trainer {
@@ -84,11 +84,7 @@ void copy_up_to(const fs::path& run, const fs::path& copy, std::int64_t last, st
 std::string newest_checkpoint_digest(const fs::path& run) {
   const FoundCheckpoint found = find_newest_checkpoint((run / "checkpoints").string());
   if (!found.checkpoint) return "none";
-  std::string text = concat("step ", found.checkpoint->step);
-  for (const auto& [name, digest] : found.checkpoint->files) {
-    if (name.ends_with(".safetensors")) text += "\n" + name + " " + digest.checksum;
-  }
-  return text;
+  return concat("step ", found.checkpoint->step, "\n", digest_of(*found.checkpoint).all);
 }
 
 }  // namespace hybrid_trainer

@@ -29,7 +29,8 @@ std::vector<StepRecord> records_of(const std::filesystem::path& run);
 void copy_up_to(const std::filesystem::path& run, const std::filesystem::path& copy,
                 std::int64_t last, std::int64_t steps);
 
-/// Checksums of the newest checkpoint's tensors, by file; without state.bin, which contains times.
+/// Step and checksum of the newest checkpoint's tensors, whoever wrote it; without state.bin, which
+/// contains times.
 std::string newest_checkpoint_digest(const std::filesystem::path& run);
 
 }  // namespace hybrid_trainer

@@ -217,7 +217,8 @@ TEST_F(TrainingRunEnd, SignalWhereNothingCanBeSavedNamesTheNewestCheckpoint) {
   ASSERT_EQ(mkfifo(error.c_str(), 0600), 0);
   const int said = ::open(error.c_str(), O_RDWR);  // both ends, so that nobody waits for the other
   const pid_t child = train_apart(config, data_, scratch_ / "cut", error);
-  while (newest_checkpoint_digest(scratch_ / "cut") == "none") usleep(1000);
+  const std::string checkpoints = scratch_ / "cut" / "checkpoints";
+  while (!find_newest_checkpoint(checkpoints).checkpoint) usleep(1000);
   const rlimit no_bytes{0, 0};
   ASSERT_EQ(prlimit(child, RLIMIT_FSIZE, &no_bytes, nullptr), 0);  // every write fails from now on
   usleep(50'000);  // and some steps are done that are not saved
@@ -228,7 +229,7 @@ TEST_F(TrainingRunEnd, SignalWhereNothingCanBeSavedNamesTheNewestCheckpoint) {
   ::close(said);
   EXPECT_NE(std::string(text).find("not saved"), std::string::npos) << text;
   EXPECT_NE(std::string(text).find("the newest good checkpoint is "), std::string::npos) << text;
-  const auto found = find_newest_checkpoint((scratch_ / "cut" / "checkpoints").string());
+  const auto found = find_newest_checkpoint(checkpoints);
   EXPECT_NE(std::string(text).find(found.checkpoint->path), std::string::npos) << text;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -9,21 +10,40 @@
 #include <vector>
 
 #include "hybrid_trainer/core/state.h"
+#include "hybrid_trainer/io/checkpoint_ranks.h"
 #include "hybrid_trainer/io/checksum.h"
 
 namespace hybrid_trainer {
+
+/// Elements [first, last) of a tensor, in row-major order, and the file that holds them.
+struct StoredRange {
+  std::string file;
+  std::int64_t first = 0, last = 0;
+};
+
+/// A tensor of a checkpoint: its ranges follow one another from its first element to its last.
+struct StoredTensor {
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::vector<StoredRange> ranges;
+};
 
 /// A checkpoint is a folder `step-0000000020` of files: model.safetensors (tensors named
 /// "model."...), optimizer.safetensors ("optimizer."...), trainer.safetensors (other tensors),
 /// state.bin (everything else of a State) and manifest.json, which records the size and checksum of
 /// each and its own checksum. Equal states give identical files.
+///
+/// Where several ranks wrote it, in place of the three there is rank-00000.safetensors and so on,
+/// one for each rank, whose tensors are ranges of elements, as vectors under the tensor's name; the
+/// manifest says which. What a checkpoint holds does not depend on who wrote it.
 struct CheckpointInfo {
   std::string path;
   std::int64_t step = 0;
   std::string config_hash;      // as given when it was saved
   std::string project_version;  // of the program that wrote it
   std::map<std::string, FileDigest> files;
-  std::size_t bytes() const;  // of all files but the manifest
+  std::map<std::string, StoredTensor> tensors;  // where several ranks wrote it
+  std::size_t bytes() const;                    // of all files but the manifest
 };
 
 struct SavedCheckpoint {
@@ -51,8 +71,29 @@ struct CheckpointSaveOptions {
 SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, const State& state,
                                 const CheckpointSaveOptions& options);
 
+/// What one of several ranks writes of a state that they have together.
+struct CheckpointShare {
+  /// Ranges of tensors; that of a rank follows those of the ranks before it. Numbers, series and
+  /// texts are written as rank 0 has them.
+  State state;
+  /// By name, of a tensor that has a shape as a whole. Others are vectors.
+  std::map<std::string, Shape> shapes;
+};
+
+/// The same by several ranks, each of which writes a file of its own; the manifest, which is
+/// written once all have, comes from rank 0. A collective. Where one cannot write, all throw the
+/// IoError that names it, and all earlier checkpoints remain. Each is told of the same path and
+/// bytes, rank 0 of warnings.
+SavedCheckpoint save_checkpoint_share(const std::string& folder, std::int64_t step,
+                                      const CheckpointShare& share,
+                                      const CheckpointSaveOptions& options,
+                                      const CheckpointRanks& ranks);
+
 /// Removes what killed savers left in `folder`.
 void remove_checkpoint_leftovers(const std::string& folder);
+
+/// Before this every step is.
+inline constexpr std::int64_t kAnyStep = std::numeric_limits<std::int64_t>::max();
 
 struct FoundCheckpoint {
   /// None where the folder holds no checkpoint or does not exist.
@@ -62,23 +103,39 @@ struct FoundCheckpoint {
 };
 
 /// The newest checkpoint, of those of a step less than `before`, whose manifest and files verify.
-/// Throws DataError, which names all of them, if all are damaged; IoError if the folder cannot be
-/// listed.
-FoundCheckpoint find_newest_checkpoint(
-    const std::string& folder, std::int64_t before = std::numeric_limits<std::int64_t>::max());
+/// Of several ranks each verifies some of the files, and all find the same: a collective. Throws
+/// DataError, which names all of them, if all are damaged; IoError if the folder cannot be listed.
+FoundCheckpoint find_newest_checkpoint(const std::string& folder, std::int64_t before = kAnyStep,
+                                       const CheckpointRanks& ranks = {});
 
 /// Reads a checkpoint's manifest alone. Throws DataError if it is damaged.
 CheckpointInfo read_checkpoint_info(const std::string& path);
 
 /// "" or what is damaged: "model.safetensors has CHECKSUM, want CHECKSUM". Reads every file.
 std::string checkpoint_damage(const CheckpointInfo& checkpoint);
+/// The same of the files that are `rank`'s to verify, where each rank reads about as much.
+std::string checkpoint_damage(const CheckpointInfo& checkpoint, int rank, int ranks);
 
-enum class CheckpointPart { kAll, kWeights, kAverage };
+/// What a checkpoint holds, by name, whoever wrote it. Throws DataError.
+std::map<std::string, StoredTensor> stored_tensors(const CheckpointInfo& checkpoint);
+
+enum class CheckpointPart { kAll, kWeights, kAverage, kNumbers };
 
 /// The contents of a verified checkpoint; new tensors from the stream's pool. kWeights skips all
 /// tensors but "model."... and "snapshot."...: a checkpoint taken in Predict has both, and there
-/// the snapshot holds the accepted weights. kAverage skips all but "average."....
+/// the snapshot holds the accepted weights. kAverage skips all but "average."..., kNumbers all.
 State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream,
                       CheckpointPart part = CheckpointPart::kAll);
+
+/// Elements [first, last) of a tensor, to be loaded as one of `shape`.
+struct WantedElements {
+  std::int64_t first = 0, last = 0;
+  Shape shape;
+};
+
+/// The same with some elements of each tensor, of which alone the bytes are read.
+State load_checkpoint(
+    const CheckpointInfo& checkpoint, const Stream& stream,
+    const std::function<WantedElements(const std::string&, const StoredTensor&)>& wanted);
 
 }  // namespace hybrid_trainer

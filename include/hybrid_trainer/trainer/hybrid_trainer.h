@@ -20,6 +20,7 @@ namespace hybrid_trainer {
 
 class BatchUpload;
 class Communicator;
+struct CheckpointInfo;
 class MemoryPlaces;
 class ModelTrainable;
 class Stretches;
@@ -111,8 +112,8 @@ class HybridTrainer {
   }
 
   /// Commits a checkpoint below `folder` (see io/checkpoint.h); returns its path. Old ones that
-  /// could not be removed are a mishap. Throws IoError; training may go on. Of several ranks number
-  /// 0 writes, and needs host memory for the whole state; others return "".
+  /// could not be removed are a mishap. Throws IoError; training may go on. Of several ranks each
+  /// writes what it has a part of, and its share of what all have; where one cannot, all throw.
   std::string save(const std::string& folder);
   /// Resumes from the newest intact checkpoint below `folder`, bit for bit; false if there is none.
   /// The listener is told what was damaged, and each setting that differs from the checkpoint's.
@@ -130,6 +131,8 @@ class HybridTrainer {
 
  private:
   StepRecord record_of(const PhaseOutcome& outcome, const Batch& batch);
+  State state();
+  State own_state_of(const CheckpointInfo& checkpoint) const;
   void load(const State& state);
   void tell(const std::string& text) const;
   void watch_memory(StepRecord& record);
@@ -147,7 +150,7 @@ class HybridTrainer {
   bool told_leak_ = false;
   std::unique_ptr<BatchUpload> upload_;
   std::unique_ptr<ModelTrainable> trainable_;
-  const bool writes_checkpoints_;
+  Communicator* const ranks_;
   PhaseMachine machine_;
   std::int64_t steps_done_ = 0;
   Phase last_phase_ = Phase::kWarmup;
