@@ -21,7 +21,7 @@ int current_device();
 /// read, and checked for writes when the block is freed.
 struct EmulatedDevice {
   std::size_t memory_bytes = std::size_t{4} << 30;
-  std::size_t taken_bytes = 0;
+  std::atomic<std::size_t> taken_bytes = 0;
   int replays = 0;                // of recordings
   std::atomic<int> overruns = 0;  // blocks past whose end something was written
   std::string refuses;            // the name of a kernel whose launch fails
