@@ -67,7 +67,7 @@ class RankWatch::Channel {
 
   void begin_accept() {
     acceptor_->async_accept([this](const auto& error, tcp::socket socket) {
-      if (!error) add(std::move(socket));
+      if (!error) add(std::move(socket)).send({.rank = rank_});  // greets
       if (acceptor_->is_open()) begin_accept();
     });
   }
