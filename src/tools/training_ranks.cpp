@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -68,12 +69,13 @@ void tell_of_loss(const TrainingRunSettings& settings, const std::string& line, 
   const RunPaths run{settings.run.string()};
   const int rank = settings.ranks->rank();
   const std::string text = speaks ? concat(line, "; ", way_on(run)) : line;
-  if (speaks) std::cerr << concat("error: ", text, "\n") << std::flush;
+  std::ofstream(rank == 0 ? run.root + "/log.txt" : concat(run.root, "/ranks/", rank, "/log.txt"),
+                std::ios::app)
+      << text << '\n';
+  if (!speaks) return;
+  std::cerr << concat("error: ", text, "\n") << std::flush;
   try {
-    if (speaks) write_summary_of_loss(run, settings.ranks->size(), line);
-    std::ofstream(rank == 0 ? run.root + "/log.txt" : concat(run.root, "/ranks/", rank, "/log.txt"),
-                  std::ios::app)
-        << text << '\n';
+    write_summary_of_loss(run, settings.ranks->size(), line);
   } catch (const Error& error) {
     std::cerr << concat("error: ", error.what(), "\n") << std::flush;
   }
@@ -83,6 +85,8 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings) {
   RankWatchSettings watch;
   watch.limits.no_progress =
       std::chrono::seconds(settings.config.distributed.collective_timeout_seconds);
+  watch.limits.silence = std::min(watch.limits.silence, watch.limits.no_progress);
+  watch.limits.beat = watch.limits.silence / 10;
   watch.progress = [&] {
     RankProgress progress = settings.ranks->call_progress();
     progress.work = progress_so_far();
@@ -164,6 +168,7 @@ int TrainingRanks::run_as_rank(const TrainingRunSettings& settings,
 int TrainingRanks::run(TrainingRunSettings settings,
                        const std::function<int(const TrainingRunResult&)>& report) const {
   if (!launched_ && !alone_) return report(run_training(settings, std::cerr));
+  std::signal(SIGPIPE, SIG_IGN);    // a launcher that is killed takes the console with it
   const Interruption interruption;  // before the thread of MPI
   settings.interruption = &interruption;
   const std::unique_ptr<Communicator> ranks =
