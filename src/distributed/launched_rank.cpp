@@ -27,15 +27,18 @@ constexpr Launcher kTorchrun{
 constexpr Launcher kSrun{"srun",          "SLURM_PROCID",          "SLURM_NTASKS",
                          "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_ID"};
 
-int number_in(const Launcher& launcher, const char* name, const EnvironmentVariable& variable) {
-  const char* const text = variable(name);
-  if (text == nullptr)
-    throw UsageError(concat(launcher.name, " started this, but ", name, " is not set"));
+int number_of(const char* name, const char* text) {
   int number = -1;
   const auto read = std::from_chars(text, text + std::strlen(text), number);
   if (read.ec != std::errc() || number < 0)
     throw UsageError(concat(name, ": got \"", text, "\", want a count"));
   return number;
+}
+
+int number_in(const Launcher& launcher, const char* name, const EnvironmentVariable& variable) {
+  const char* const text = variable(name);
+  if (text != nullptr) return number_of(name, text);
+  throw UsageError(concat(launcher.name, " started this, but ", name, " is not set"));
 }
 
 std::optional<LaunchedRank> rank_by(const Launcher& launcher, const EnvironmentVariable& variable) {
@@ -72,13 +75,31 @@ std::optional<LaunchedRank> launched_rank() {
   return launched_rank([](const char* name) { return std::getenv(name); });
 }
 
+std::optional<std::string> restart_of_job(const EnvironmentVariable& variable) {
+  for (const char* const name : {"SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"}) {
+    const char* const text = variable(name);
+    if (text != nullptr && number_of(name, text) > 0) return concat(name, "=", text);
+  }
+  return {};
+}
+
+std::optional<std::string> restart_of_job() {
+  return restart_of_job([](const char* name) { return std::getenv(name); });
+}
+
 std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched) {
   if (!launched.speaks_pmix) {
-    throw UsageError(concat(launched.launcher,
-                            " started this, and on a processor ranks are Open MPI's: mpirun -np ",
-                            launched.size, " --bind-to none hybrid train ..."));
+    throw UsageError(concat(launched.launcher, " started this without PMIx, and on a processor ",
+                            "ranks are Open MPI's: mpirun -np ", launched.size,
+                            " --bind-to none hybrid train ..., or srun --mpi=pmix"));
   }
-  return start_mpi_communicator();
+  auto ranks = start_mpi_communicator();
+  if (ranks->rank() == launched.rank && ranks->size() == launched.size) return ranks;
+  throw UsageError(concat(launched.launcher, " says that this is rank ", launched.rank, " of ",
+                          launched.size, ", Open MPI that it is ", ranks->rank(), " of ",
+                          ranks->size(),
+                          ": it is another MPI than the launcher's; start the ranks ",
+                          "with the mpirun of the Open MPI that hybrid was built with"));
 }
 
 }  // namespace hybrid_trainer

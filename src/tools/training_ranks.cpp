@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/distributed/rank_watch.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
@@ -24,6 +26,8 @@ namespace {
 
 /// What rank 0 has to tell an error that all ranks meet, and to end, before another one ends the job.
 constexpr auto kTimeOfRank0 = std::chrono::seconds(15);
+/// The same before ranks know each other.
+constexpr auto kTimeOfStart = std::chrono::seconds(5);
 
 /// Rank 0 ends the job where it met the error too: its launcher then asks this process to stop.
 void leave_it_to_rank_0(const Interruption& interruption) {
@@ -32,11 +36,6 @@ void leave_it_to_rank_0(const Interruption& interruption) {
     if (interruption.requested()) _exit(static_cast<int>(ExitCode::kInterrupted));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 /// What a resumed run goes on from, in words.
@@ -108,7 +107,38 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings) {
       "--ranks: mpirun does not start; install openmpi-bin, or start the ranks by another MPI");
 }
 
+/// The number of a rank other than the first. What is wrong with a launcher's variables is told
+/// elsewhere.
+std::optional<std::string> later_rank() {
+  std::string rank = "0";
+  try {
+    if (const auto launched = launched_rank()) rank = std::to_string(launched->rank);
+  } catch (const UsageError&) {
+    if (const char* const said = std::getenv("OMPI_COMM_WORLD_RANK")) rank = said;
+  }
+  return rank == "0" ? std::nullopt : std::optional(rank);
+}
+
 }  // namespace
+
+int told_once(const std::function<int()>& command) {
+  try {
+    return command();
+  } catch (const Error& error) {
+    const auto later = later_rank();
+    if (!later) throw;
+    std::this_thread::sleep_for(kTimeOfStart);
+    throw Error(error.code(), concat("rank ", *later, " on ", host_name(), ": ", error.what()));
+  }
+}
+
+bool goes_on(bool asked) {
+  if (asked) return true;
+  const auto restart = restart_of_job();
+  if (restart && !later_rank())
+    std::cerr << *restart << ": the job was started anew, as if with --resume" << std::endl;
+  return restart.has_value();
+}
 
 std::vector<std::string> mpirun_arguments(const std::string& program, const std::string& command,
                                           const std::vector<std::string>& arguments, int ranks) {
@@ -120,13 +150,7 @@ std::vector<std::string> mpirun_arguments(const std::string& program, const std:
   if (geteuid() == 0) all.emplace_back("--allow-run-as-root");
   all.insert(all.end(), options.begin(), options.end());
   all.insert(all.end(), {program, command});
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == "--ranks") {
-      ++i;
-    } else if (!arguments[i].starts_with("--ranks=")) {
-      all.push_back(arguments[i]);
-    }
-  }
+  all.insert(all.end(), arguments.begin(), arguments.end());
   return all;
 }
 
@@ -137,10 +161,10 @@ TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::
   if (!local_ranks) return;
   if (*local_ranks < 1) throw UsageError(concat("--ranks: got ", *local_ranks, ", want 1 or more"));
   alone_ = *local_ranks == 1 && !launched_;
-  if (alone_) return;
+  if (alone_ || (launched_ && launched_->size == *local_ranks)) return;
   if (launched_) {
-    throw UsageError(concat("--ranks starts ranks, and this is one that ", launched_->launcher,
-                            " started; leave it out"));
+    throw UsageError(concat("--ranks: got ", *local_ranks, ", and this is one of ", launched_->size,
+                            " ranks that ", launched_->launcher, " started; leave it out"));
   }
   const auto program = std::filesystem::read_symlink("/proc/self/exe");
   become_mpirun(mpirun_arguments(program.string(), command, arguments, *local_ranks));

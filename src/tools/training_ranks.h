@@ -15,9 +15,9 @@ namespace hybrid_trainer {
 /// The ranks that a command trains over: those of a launcher's variables, or none.
 class TrainingRanks {
  public:
-  /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, where it was given: above 1, mpirun
-  /// takes this process's place and starts them. A launcher's job of one process, but mpirun's, is
-  /// a run without ranks. Throws UsageError, DeviceError.
+  /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, where it was given: above 1, and unless
+  /// this is one of so many, mpirun takes this process's place and starts them. A launcher's job of
+  /// one process, but mpirun's, is a run without ranks. Throws UsageError, DeviceError.
   TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
                 std::optional<int> local_ranks);
 
@@ -36,7 +36,16 @@ class TrainingRanks {
   bool alone_ = false;  // --ranks 1
 };
 
-/// What mpirun is called with for `hybrid COMMAND ARGUMENTS --ranks N`.
+/// Runs a command that trains over ranks. What stops it before they know each other stops all of
+/// them, mostly: rank 0 tells it, and another one, with its name, only where it is still there some
+/// seconds later.
+int told_once(const std::function<int()>& command);
+
+/// Whether to go on with a run: `asked` for, or the launcher has started the job anew, which rank 0
+/// tells on standard error.
+bool goes_on(bool asked);
+
+/// What mpirun is called with for `hybrid COMMAND ARGUMENTS`, which have --ranks N.
 std::vector<std::string> mpirun_arguments(const std::string& program, const std::string& command,
                                           const std::vector<std::string>& arguments, int ranks);
 

@@ -27,9 +27,14 @@ using EnvironmentVariable = std::function<const char*(const char*)>;
 std::optional<LaunchedRank> launched_rank(const EnvironmentVariable& variable);
 std::optional<LaunchedRank> launched_rank();
 
+/// "SLURM_RESTART_COUNT=1" where the launcher has started this job anew: Slurm, which requeued it, or
+/// torchrun. Throws UsageError where that is no number.
+std::optional<std::string> restart_of_job(const EnvironmentVariable& variable);
+std::optional<std::string> restart_of_job();
+
 /// This process as a rank, on a processor: by Open MPI, which mpirun starts, or srun with PMIx.
-/// Throws UsageError, which names mpirun, where another launcher did; DeviceError as
-/// start_mpi_communicator.
+/// Throws UsageError, which names mpirun, where another launcher did, or where Open MPI counts other
+/// ranks than the launcher; DeviceError as start_mpi_communicator.
 std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched);
 
 }  // namespace hybrid_trainer
