@@ -34,6 +34,7 @@ void leave_it_to_rank_0(const Interruption& interruption) {
   const auto end = std::chrono::steady_clock::now() + kTimeOfRank0;
   while (std::chrono::steady_clock::now() < end) {
     if (interruption.requested()) _exit(static_cast<int>(ExitCode::kInterrupted));
+    count_progress();  // not stuck
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }

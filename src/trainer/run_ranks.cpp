@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/checksum.h"
@@ -35,6 +36,12 @@ std::string shown(const std::string& value, const std::string& other) {
              : concat("...", value.substr(static_cast<std::size_t>(begin), kMost), "...");
 }
 
+/// A rank that waits for a file is not stuck.
+void wait_for(std::chrono::milliseconds pause) {
+  count_progress();
+  std::this_thread::sleep_for(pause);
+}
+
 }  // namespace
 
 std::vector<std::string> RunRanks::gather(const std::string& mine) const {
@@ -49,7 +56,7 @@ static RunDirectory open_when_free(const std::string& folder) {
       return {folder, RunMode::kResume};
     } catch (const InUse&) {
       if (std::chrono::steady_clock::now() > end) throw;
-      std::this_thread::sleep_for(kPause);
+      wait_for(kPause);
     }
   }
 }
@@ -63,7 +70,7 @@ static bool comes_to_hold(const std::string& file, const std::string& text) {
     } catch (const Error&) {  // not there yet, or another's
     }
     if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(kPause);
+    wait_for(kPause);
   }
 }
 

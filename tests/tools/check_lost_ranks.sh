@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # HYBRID FOLDER [TRIALS [CASE...]]: whatever is lost, a rank, the link to it or the launcher, all processes end, the one that is lost is named, and --resume goes
-# on to the bits of a run that was never stopped. One trial has shorter limits; more have those that a user has.
+# on to the bits of a run that was never stopped. One trial has shorter limits; more have those that a user has. A link is cut only where this may make network
+# namespaces.
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 . "$here/../../scripts/strict.sh"
 hybrid=$(realpath "$1") folder=$2 trials=${3:-1}
@@ -122,8 +123,8 @@ reach reference 400
 kill -TERM "$job"
 wait "$job" || true
 for name in "${cases[@]}"; do
-  if [ "$name" = link ] && ! unshare -n -m true 2>/dev/null; then
-    echo "link: not cut here, which takes root and network namespaces"
+  if [ "$name" = link ] && ! unshare -n -m ip link add a type veth peer name b 2>/dev/null; then
+    echo "link: not cut here, which takes root, network namespaces and iproute2"
     continue
   fi
   for ((trial = 1; trial <= trials; ++trial)); do lose "$name" "$trial"; done
