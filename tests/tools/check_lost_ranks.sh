@@ -123,7 +123,7 @@ reach reference 400
 kill -TERM "$job"
 wait "$job" || true
 for name in "${cases[@]}"; do
-  if [ "$name" = link ] && ! unshare -n -m ip link add a type veth peer name b 2>/dev/null; then
+  if [ "$name" = link ] && ! unshare -n -m ip link add name first type veth peer name second 2>/dev/null; then
     echo "link: not cut here, which takes root, network namespaces and iproute2"
     continue
   fi
