@@ -59,6 +59,11 @@ bool may_use_tiles() {
 
 }  // namespace
 
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "a host without a name";
+}
+
 const char* name_of(InstructionSet set) {
   switch (set) {
     case InstructionSet::kBaseline:

@@ -37,13 +37,16 @@ const char* text_in(const std::string& launcher, const char* name,
   throw UsageError(concat(launcher, " started this, but ", name, " is not set"));
 }
 
-int number_in(const std::string& launcher, const char* name, const EnvironmentVariable& variable) {
-  const char* const text = text_in(launcher, name, variable);
+int number_of(const char* name, const char* text) {
   int number = -1;
   const auto read = std::from_chars(text, text + std::strlen(text), number);
   if (read.ec != std::errc() || number < 0)
     throw UsageError(concat(name, ": got \"", text, "\", want a count"));
   return number;
+}
+
+int number_in(const std::string& launcher, const char* name, const EnvironmentVariable& variable) {
+  return number_of(name, text_in(launcher, name, variable));
 }
 
 std::optional<LaunchedRank> rank_by(const Launcher& launcher, const EnvironmentVariable& variable) {
@@ -105,16 +108,37 @@ RankMeeting meeting_of(const LaunchedRank& launched, const EnvironmentVariable& 
   return meeting;
 }
 
+std::optional<std::string> restart_of_job(const EnvironmentVariable& variable) {
+  for (const char* const name : {"SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"}) {
+    const char* const text = variable(name);
+    if (text != nullptr && number_of(name, text) > 0) return concat(name, "=", text);
+  }
+  return {};
+}
+
+std::optional<std::string> restart_of_job() {
+  return restart_of_job([](const char* name) { return std::getenv(name); });
+}
+
+static void check_counted_alike(const LaunchedRank& launched, const Communicator& ranks) {
+  if (ranks.rank() == launched.rank && ranks.size() == launched.size) return;
+  throw UsageError(concat(launched.launcher, " says that this is rank ", launched.rank, " of ",
+                          launched.size, ", Open MPI that it is ", ranks.rank(), " of ",
+                          ranks.size(), ": it is another MPI than the launcher's; start the ranks ",
+                          "with the mpirun of the Open MPI that hybrid was built with"));
+}
+
 std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device) {
   const auto environment = [](const char* name) { return std::getenv(name); };
   const bool on_cuda = device.type == DeviceType::kCuda;
   if (!on_cuda && !launched.speaks_pmix) {
-    throw UsageError(concat(launched.launcher,
-                            " started this, and on a processor ranks are Open MPI's: mpirun -np ",
-                            launched.size, " --bind-to none hybrid train ..."));
+    throw UsageError(concat(launched.launcher, " started this without PMIx, and on a processor ",
+                            "ranks are Open MPI's: mpirun -np ", launched.size,
+                            " --bind-to none hybrid train ..., or srun --mpi=pmix"));
   }
   auto hosts = launched.speaks_pmix ? start_mpi_communicator()
                                     : meet_by_sockets(meeting_of(launched, environment));
+  check_counted_alike(launched, *hosts);
   return on_cuda ? start_nccl_communicator(std::move(hosts), device) : std::move(hosts);
 }
 

@@ -31,8 +31,10 @@ std::optional<LostRank> find_lost_rank(const std::vector<WatchedRank>& ranks,
     return LostRank{*rank, "its connection ended"};
   if (const auto rank =
           find([&](const WatchedRank& one) { return now - one.heard > limits.silence; })) {
-    return LostRank{*rank, concat("no sign of life for ", seconds(limits.silence),
-                                  " s: it is stopped, or its host or link is down")};
+    return LostRank{.rank = *rank,
+                    .reason = concat("no sign of life for ", seconds(limits.silence),
+                                     " s: it is stopped, or its host or link is down"),
+                    .is_silent = true};
   }
   const auto is_still = [&](const WatchedRank& one) {
     return now - one.moved > limits.no_progress;

@@ -67,7 +67,7 @@ class RankWatch::Channel {
 
   void begin_accept() {
     acceptor_->async_accept([this](const auto& error, tcp::socket socket) {
-      if (!error) add(std::move(socket));
+      if (!error) add(std::move(socket)).send({.rank = rank_});  // greets
       if (acceptor_->is_open()) begin_accept();
     });
   }
@@ -116,6 +116,8 @@ class RankWatch::Channel {
 
   /// Rank 0 judges all; others hear of rank 0 alone.
   void decide() {
+    if (::getppid() != launcher_)
+      return handle({kLauncher, concat("the launcher (process ", launcher_, ") has ended")});
     std::vector<WatchedRank> judged = watched_;
     for (std::size_t i = 0; i < judged.size() && rank_ != 0; ++i) {
       judged[i].has_finished = judged[i].has_finished || i > 0;
@@ -130,10 +132,13 @@ class RankWatch::Channel {
     lost.reason.copy(message.reason.data(), message.reason.size() - 1);
     send_to_all(message);
     const bool speaks = rank_ == (lost.rank == 0 ? 1 : 0);
-    settings_.tell(concat("rank ", lost.rank, " (", hosts_[static_cast<std::size_t>(lost.rank)],
-                          ") is lost: ", lost.reason),
+    settings_.tell(lost.rank == kLauncher ? lost.reason
+                                          : concat("rank ", lost.rank, " (",
+                                                   hosts_[static_cast<std::size_t>(lost.rank)],
+                                                   ") is lost: ", lost.reason),
                    speaks);
-    std::this_thread::sleep_for(settings_.limits.farewell * (speaks ? 1 : 10));
+    std::this_thread::sleep_for(settings_.limits.farewell *
+                                ((lost.is_silent ? 10 : 1) + (speaks ? 0 : 9)));
     settings_.end();
   }
 
@@ -143,7 +148,10 @@ class RankWatch::Channel {
 
   WatchedRank& watched(int rank) { return watched_[static_cast<std::size_t>(rank)]; }
 
+  static constexpr int kLauncher = -1;  // where a rank is lost
+
   const RankWatchSettings settings_;
+  const pid_t launcher_ = ::getppid();
   const int rank_;
   const std::vector<std::string> hosts_;
   std::uint64_t nonce_ = 0;

@@ -30,6 +30,36 @@ std::vector<std::string> own_addresses() {
   return found;
 }
 
+/// Connects, and waits for rank 0's greeting, which a stranger at an address of its own does not
+/// know; what was wrong, if anything.
+std::string problem_of_call(SideConnection::Socket& socket, const tcp::endpoint& to,
+                            std::uint64_t nonce, asio::io_context& context) {
+  constexpr std::chrono::seconds kPatience{2};
+  std::string problem = "no answer";
+  SideMessage greeting;
+  const auto greeted = [&](const auto& error, std::size_t) {
+    problem = error ? error.message() : greeting.nonce == nonce ? "" : "another program answers";
+  };
+  socket.async_connect(to, [&](const auto& error) {
+    if (error) {
+      problem = error.message();
+    } else {
+      asio::async_read(socket, asio::buffer(&greeting, sizeof greeting), greeted);
+    }
+  });
+  context.run_for(kPatience);
+  if (!problem.empty()) {
+    const std::string first = problem;
+    boost::system::error_code ignored;
+    socket.close(ignored);
+    context.restart();
+    context.poll();  // what was waited for is called off
+    problem = first;
+  }
+  context.restart();
+  return problem;
+}
+
 }  // namespace
 
 void SideConnection::start() {
@@ -91,10 +121,8 @@ SideConnection::Socket connect_to(const std::string& addresses, std::uint64_t& n
   for (int i = 0; i < kTries; ++i) {
     for (const tcp::endpoint& endpoint : endpoints) {
       SideConnection::Socket socket(context);
-      boost::system::error_code error;
-      socket.connect(endpoint, error);
-      if (!error) return socket;
-      problem = error.message();
+      problem = problem_of_call(socket, endpoint, nonce, context);
+      if (problem.empty()) return socket;
     }
     std::this_thread::sleep_for(kPause);
   }

@@ -51,7 +51,8 @@ std::string addresses_text(std::uint64_t nonce, std::uint16_t port);
 std::vector<boost::asio::ip::tcp::endpoint> endpoints_of(const std::string& addresses,
                                                          std::uint64_t& nonce);
 
-/// A connection to one of the addresses. Throws DeviceError, which names them.
+/// A connection to one of the addresses, over which rank 0 has sent a message with its nonce. Runs
+/// the context, which has nothing else to do. Throws DeviceError, which names them.
 SideConnection::Socket connect_to(const std::string& addresses, std::uint64_t& nonce,
                                   boost::asio::io_context& context);
 

@@ -4,6 +4,7 @@
 #include "hybrid_trainer/core/units.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/training_ranks.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -59,6 +60,7 @@ int compare_command(const std::vector<std::string>& arguments) {
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 
+  resume = goes_on(resume);
   std::string typed = "hybrid compare";
   for (const std::string& argument : arguments) typed += " " + argument;
   const ComparisonEnd end = run_comparison(

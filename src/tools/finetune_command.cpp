@@ -14,6 +14,7 @@
 #include "src/tools/device_option.h"
 #include "src/tools/fine_tuning_method.h"
 #include "src/tools/train_output.h"
+#include "src/tools/training_ranks.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -138,9 +139,10 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
 
 }  // namespace
 
-int finetune_command(const std::vector<std::string>& arguments) {
+static int fine_tune(const std::vector<std::string>& arguments) {
   FineTuning asked;
   if (!parse_command_line(finetune_syntax(asked), arguments)) return 0;
+  asked.resume = goes_on(asked.resume);
   check(asked);
   if (const auto launched = launched_rank(); launched && launched->size > 1)
     throw UsageError(concat("finetune trains alone, and this is one of ", launched->size,
@@ -157,6 +159,10 @@ int finetune_command(const std::vector<std::string>& arguments) {
   if (!asked.model.empty()) settings.init_from = asked.model;
   if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
   return report_training(run_training(settings, std::cerr), asked.run, asked.json);
+}
+
+int finetune_command(const std::vector<std::string>& arguments) {
+  return told_once([&] { return fine_tune(arguments); });
 }
 
 }  // namespace hybrid_trainer

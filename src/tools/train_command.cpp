@@ -67,7 +67,7 @@ void take_adapter(TrainingRunSettings& settings, const std::string& folder,
 
 }  // namespace
 
-int train_command(const std::vector<std::string>& arguments) {
+static int train(const std::vector<std::string>& arguments) {
   ConfigArguments source;
   std::string data, run, init_from, adapter, device;
   bool resume = false, json = false;
@@ -96,11 +96,12 @@ int train_command(const std::vector<std::string>& arguments) {
       "of\n"
       "PEFT.");
   add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { local_ranks = count; }),
-      "Train as N processes of this machine, one for each CUDA device, or on processors by "
-      "mpirun.");
+      "Train as N processes of this machine, one for each CUDA device, or on processors by\n"
+      "mpirun, unless a launcher started them.");
   add_device_option(syntax.options, device);
   add("json", po::bool_switch(&json), "Print the summary as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
+  resume = goes_on(resume);
   take_from_run(source, data, {run, resume, !init_from.empty()});
 
   TrainingRunSettings settings{.config = build_config(source),
@@ -119,6 +120,10 @@ int train_command(const std::vector<std::string>& arguments) {
   return ranks.run(settings, [&](const TrainingRunResult& result) {
     return report_training(result, run, json);
   });
+}
+
+int train_command(const std::vector<std::string>& arguments) {
+  return told_once([&] { return train(arguments); });
 }
 
 }  // namespace hybrid_trainer

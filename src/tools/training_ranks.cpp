@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -11,6 +13,7 @@
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/distributed/rank_watch.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
@@ -25,19 +28,17 @@ namespace {
 
 /// What rank 0 has to tell an error that all ranks meet, and to end, before another one ends the job.
 constexpr auto kTimeOfRank0 = std::chrono::seconds(15);
+/// The same before ranks know each other.
+constexpr auto kTimeOfStart = std::chrono::seconds(5);
 
 /// Rank 0 ends the job where it met the error too: its launcher then asks this process to stop.
 void leave_it_to_rank_0(const Interruption& interruption) {
   const auto end = std::chrono::steady_clock::now() + kTimeOfRank0;
   while (std::chrono::steady_clock::now() < end) {
     if (interruption.requested()) _exit(static_cast<int>(ExitCode::kInterrupted));
+    count_progress();  // not stuck
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 /// What a resumed run goes on from, in words.
@@ -70,12 +71,13 @@ void tell_of_loss(const TrainingRunSettings& settings, const std::string& line, 
   const RunPaths run{settings.run.string()};
   const int rank = settings.ranks->rank();
   const std::string text = speaks ? concat(line, "; ", way_on(run)) : line;
-  if (speaks) std::cerr << concat("error: ", text, "\n") << std::flush;
+  std::ofstream(rank == 0 ? run.root + "/log.txt" : concat(run.root, "/ranks/", rank, "/log.txt"),
+                std::ios::app)
+      << text << '\n';
+  if (!speaks) return;
+  std::cerr << concat("error: ", text, "\n") << std::flush;
   try {
-    if (speaks) write_summary_of_loss(run, settings.ranks->size(), line);
-    std::ofstream(rank == 0 ? run.root + "/log.txt" : concat(run.root, "/ranks/", rank, "/log.txt"),
-                  std::ios::app)
-        << text << '\n';
+    write_summary_of_loss(run, settings.ranks->size(), line);
   } catch (const Error& error) {
     std::cerr << concat("error: ", error.what(), "\n") << std::flush;
   }
@@ -85,6 +87,8 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings) {
   RankWatchSettings watch;
   watch.limits.no_progress =
       std::chrono::seconds(settings.config.distributed.collective_timeout_seconds);
+  watch.limits.silence = std::min(watch.limits.silence, watch.limits.no_progress);
+  watch.limits.beat = watch.limits.silence / 10;
   watch.progress = [&] {
     RankProgress progress = settings.ranks->call_progress();
     progress.work = progress_so_far();
@@ -106,18 +110,43 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings) {
       "--ranks: mpirun does not start; install openmpi-bin, or start the ranks by another MPI");
 }
 
+/// The number of a rank other than the first. What is wrong with a launcher's variables is told
+/// elsewhere.
+std::optional<std::string> later_rank() {
+  std::string rank = "0";
+  try {
+    if (const auto launched = launched_rank()) rank = std::to_string(launched->rank);
+  } catch (const UsageError&) {
+    if (const char* const said = std::getenv("OMPI_COMM_WORLD_RANK")) rank = said;
+  }
+  return rank == "0" ? std::nullopt : std::optional(rank);
+}
+
 }  // namespace
+
+int told_once(const std::function<int()>& command) {
+  try {
+    return command();
+  } catch (const Error& error) {
+    const auto later = later_rank();
+    if (!later) throw;
+    std::this_thread::sleep_for(kTimeOfStart);
+    throw Error(error.code(), concat("rank ", *later, " on ", host_name(), ": ", error.what()));
+  }
+}
+
+bool goes_on(bool asked) {
+  if (asked) return true;
+  const auto restart = restart_of_job();
+  if (restart && !later_rank())
+    std::cerr << *restart << ": the job was started anew, as if with --resume" << std::endl;
+  return restart.has_value();
+}
 
 std::vector<std::string> command_of_rank(const std::string& program, const std::string& command,
                                          const std::vector<std::string>& arguments) {
   std::vector<std::string> all{program, command};
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == "--ranks") {
-      ++i;
-    } else if (!arguments[i].starts_with("--ranks=")) {
-      all.push_back(arguments[i]);
-    }
-  }
+  all.insert(all.end(), arguments.begin(), arguments.end());
   return all;
 }
 
@@ -150,10 +179,10 @@ TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::
   if (!local_ranks) return;
   if (*local_ranks < 1) throw UsageError(concat("--ranks: got ", *local_ranks, ", want 1 or more"));
   alone_ = *local_ranks == 1 && !launched_;
-  if (alone_) return;
+  if (alone_ || (launched_ && launched_->size == *local_ranks)) return;
   if (launched_) {
-    throw UsageError(concat("--ranks starts ranks, and this is one that ", launched_->launcher,
-                            " started; leave it out"));
+    throw UsageError(concat("--ranks: got ", *local_ranks, ", and this is one of ", launched_->size,
+                            " ranks that ", launched_->launcher, " started; leave it out"));
   }
   const auto program = std::filesystem::read_symlink("/proc/self/exe");
   own_command_ = command_of_rank(program.string(), command, arguments);
@@ -190,6 +219,7 @@ int TrainingRanks::run(TrainingRunSettings settings,
                        const std::function<int(const TrainingRunResult&)>& report) const {
   if (local_ranks_ > 0) return run_local_ranks(own_command_, local_ranks_);
   if (!launched_ && !alone_) return report(run_training(settings, std::cerr));
+  std::signal(SIGPIPE, SIG_IGN);    // a launcher that is killed takes the console with it
   const Interruption interruption;  // before the thread of MPI
   settings.interruption = &interruption;
   const std::unique_ptr<Communicator> ranks =

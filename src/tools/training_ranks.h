@@ -15,10 +15,10 @@ namespace hybrid_trainer {
 /// The ranks that a command trains over: those of a launcher's variables, or none.
 class TrainingRanks {
  public:
-  /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, where it was given: above 1, on
-  /// processors mpirun takes this process's place and starts them, on CUDA devices run() does. A
-  /// launcher's job of one process, but mpirun's, is a run without ranks. Throws UsageError,
-  /// ConfigError, DeviceError.
+  /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, where it was given: above 1, and unless
+  /// this is one of so many, on processors mpirun takes this process's place and starts them, on
+  /// CUDA devices run() does. A launcher's job of one process, but mpirun's, is a run without ranks.
+  /// Throws UsageError, ConfigError, DeviceError.
   TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
                 std::optional<int> local_ranks, const HybridTrainerConfig& config);
 
@@ -40,12 +40,21 @@ class TrainingRanks {
   std::vector<std::string> own_command_;  // of each of them
 };
 
+/// Runs a command that trains over ranks. What stops it before they know each other stops all of
+/// them, mostly: rank 0 tells it, and another one, with its name, only where it is still there some
+/// seconds later.
+int told_once(const std::function<int()>& command);
+
+/// Whether to go on with a run: `asked` for, or the launcher has started the job anew, which rank 0
+/// tells on standard error.
+bool goes_on(bool asked);
+
 /// mpirun takes this process's place and starts `hybrid COMMAND ARGUMENTS` as so many ranks. Throws
 /// DeviceError.
 [[noreturn]] void become_ranks(const std::string& command,
                                const std::vector<std::string>& arguments, int ranks);
 
-/// `hybrid COMMAND ARGUMENTS` of each rank of `hybrid COMMAND ARGUMENTS --ranks N`.
+/// What each rank of `hybrid COMMAND ARGUMENTS`, which have --ranks N, is started by.
 std::vector<std::string> command_of_rank(const std::string& program, const std::string& command,
                                          const std::vector<std::string>& arguments);
 

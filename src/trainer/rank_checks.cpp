@@ -46,6 +46,8 @@ void check_ranks(const HybridTrainerConfig& config, int ranks) {
                      std::any_of(config.phases.arms.begin(), config.phases.arms.end(), is_random),
                  "phases.predictor random", "another one: a rank would draw its own part alone");
     refuse_parts(zero == 3 && config.memory.weights != "device", "memory.weights", "device");
+    refuse_parts(zero == 3 && config.distributed.check_weights_every > 0,
+                 "distributed.check_weights_every", "0: no weight is there twice");
     refuse_parts(zero == 3 && !config.memory.device_map.empty(), "memory.device_map", "none");
   }
   if (ranks > 1) {

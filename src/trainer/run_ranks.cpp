@@ -2,9 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <limits>
+#include <random>
 #include <thread>
 
 #include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/progress.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/io/json_fields.h"
 
@@ -30,6 +36,12 @@ std::string shown(const std::string& value, const std::string& other) {
              : concat("...", value.substr(static_cast<std::size_t>(begin), kMost), "...");
 }
 
+/// A rank that waits for a file is not stuck.
+void wait_for(std::chrono::milliseconds pause) {
+  count_progress();
+  std::this_thread::sleep_for(pause);
+}
+
 }  // namespace
 
 std::vector<std::string> RunRanks::gather(const std::string& mine) const {
@@ -44,20 +56,63 @@ static RunDirectory open_when_free(const std::string& folder) {
       return {folder, RunMode::kResume};
     } catch (const InUse&) {
       if (std::chrono::steady_clock::now() > end) throw;
-      std::this_thread::sleep_for(kPause);
+      wait_for(kPause);
     }
   }
 }
 
-RunDirectory RunRanks::open(const std::string& run, RunMode mode) const {
+/// Whether the file gets this text: a folder of another machine may show it late (NFS).
+static bool comes_to_hold(const std::string& file, const std::string& text) {
+  constexpr std::chrono::milliseconds kLongest{10000}, kPause{100};
+  for (const auto end = std::chrono::steady_clock::now() + kLongest;;) {
+    try {
+      if (read_file(file, 2 * text.size()) == text) return true;
+    } catch (const Error&) {  // not there yet, or another's
+    }
+    if (std::chrono::steady_clock::now() > end) return false;
+    wait_for(kPause);
+  }
+}
+
+void RunRanks::check_shared(const std::string& run) const {
+  const std::string file = run + "/.tmp-ranks";
+  std::random_device device;
+  std::string nonce = concat(device(), "-", device());
+  if (lead()) write_file(file, nonce);
+  nonce = gather(lead() ? nonce : "").front();
+  const bool sees = lead() || comes_to_hold(file, nonce);
+  const std::vector<std::string> hosts = gather(sees ? "" : host_name());
+  if (lead()) std::filesystem::remove(file);
+  const auto blind = std::ranges::find_if(hosts, [](const auto& one) { return !one.empty(); });
+  if (blind == hosts.end()) return;
+  throw UsageError(concat("--run ", run, " is not one folder for all ranks: rank ",
+                          blind - hosts.begin(), " on ", *blind, " does not see what rank 0 wrote ",
+                          "into it; name a folder that all machines share, by the same path"));
+}
+
+/// Throws UsageError where what ranks found on their machines differs.
+static void check_same_run_of(const RunRanks& ranks, const HybridTrainerConfig& config,
+                              const RunData& data) {
+  ranks.check_same({{"the configuration", config_json(config)},
+                    {"threads", concat(threads())},
+                    {"the instruction set", name_of(instruction_set())},
+                    {"tokens of the data", concat(data.train_tokens)},
+                    {"the data's checksum", data.checksum}});
+}
+
+RunDirectory RunRanks::open(const TrainingRunSettings& settings, const HybridTrainerConfig& config,
+                            const RunData& data) const {
+  const std::string run = settings.run.string();
+  const RunMode mode = settings.resume ? RunMode::kResume : RunMode::kNew;
   if (ranks_ == nullptr) return {run, mode};
+  check_same_run_of(*this, config, data);
   if (lead()) {
     RunDirectory directory =
         mode == RunMode::kResume ? open_when_free(run) : RunDirectory(run, mode);
-    ranks_->barrier();
+    check_shared(run);
     return directory;
   }
-  ranks_->barrier();
+  check_shared(run);
   return open_when_free(concat(run, "/ranks/", ranks_->rank()));
 }
 
@@ -80,15 +135,22 @@ std::optional<std::string> RunRanks::first_difference(const std::vector<RankFact
   std::string mine;
   for (const auto& [name, value] : facts) mine += value + kFactEnd;
   const std::vector<std::string> all = gather(mine);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    for (std::size_t i = 0; i < facts.size(); ++i) {
-      const std::string first = value_in(all.front(), i), other = value_in(all[rank], i);
-      if (first == other) continue;
-      return concat("rank ", rank, " differs from rank 0 in ", facts[i].first, ": ",
-                    shown(other, first), ", want ", shown(first, other));
-    }
-  }
-  return {};
+  const auto likes = [&](const std::string& one) { return std::ranges::count(all, one); };
+  const auto most = std::ranges::max_element(all, {}, likes);
+  const auto odd = std::ranges::find_if(all, [&](const auto& one) { return one != *most; });
+  if (odd == all.end()) return {};
+  const std::vector<std::string> hosts = gather(host_name());
+  std::size_t i = 0;
+  while (i + 1 < facts.size() && value_in(*odd, i) == value_in(*most, i)) ++i;
+  const auto name_of_rank = [&](const auto& one) {
+    const auto rank = one - all.begin();
+    return concat("rank ", rank, " (", hosts[static_cast<std::size_t>(rank)], ")");
+  };
+  const std::string got = value_in(*odd, i), want = value_in(*most, i);
+  const std::string agreeing =
+      likes(*most) > 1 ? concat(" (", likes(*most), " of ", all.size(), " ranks agree)") : "";
+  return concat(name_of_rank(odd), " differs from ", name_of_rank(most), " in ", facts[i].first,
+                ": ", shown(got, want), ", want ", shown(want, got), agreeing);
 }
 
 void RunRanks::check_same(const std::vector<RankFact>& facts) const {
@@ -97,15 +159,16 @@ void RunRanks::check_same(const std::vector<RankFact>& facts) const {
 
 static std::vector<RankFact> weights_after(std::int64_t steps_done, LossModel& model,
                                            const Stream& stream) {
-  Checksum weights;
+  std::vector<RankFact> facts{{"the step that it goes on from", concat(steps_done)}};
   model.visit_parameters([&](Parameter& parameter) {
     if (!parameter.trainable()) return;
     const Weight master = parameter.acquire_master(stream);
     const Tensor values = wait_for_host(master, stream);
-    weights.add(values.raw(), values.bytes());
+    Checksum checksum;
+    checksum.add(values.raw(), values.bytes());
+    facts.emplace_back("the weight " + parameter.name(), checksum.text());
   });
-  return {{"the step that it goes on from", concat(steps_done)},
-          {"the checksum of its weights", weights.text()}};
+  return facts;
 }
 
 void RunRanks::check_same_start(std::int64_t steps_done, LossModel& model,
@@ -123,15 +186,18 @@ void RunRanks::check_same_weights(std::int64_t steps_done, LossModel& model,
   }
 }
 
-void check_same_run_of(const RunRanks& ranks, const HybridTrainerConfig& config,
-                       const RunData& data, bool resumes) {
+static std::string program_checksum() {
+  static const std::string once =
+      checksum_of(read_file("/proc/self/exe", std::numeric_limits<std::size_t>::max()));
+  return once;
+}
+
+void check_same_call(const RunRanks& ranks, const HybridTrainerConfig& config, bool resume) {
+  if (!ranks.are_several()) return;
   ranks.check_same({{"its version", project_version()},
+                    {"the checksum of its program", program_checksum()},
                     {"the configuration", config_json(config)},
-                    {"threads", concat(threads())},
-                    {"the instruction set", name_of(instruction_set())},
-                    {"tokens of the data", concat(data.train_tokens)},
-                    {"the data's checksum", data.checksum},
-                    {"whether the run's folder holds a run", resumes ? "yes" : "no"}});
+                    {"--resume", resume ? "given" : "not given"}});
 }
 
 }  // namespace hybrid_trainer

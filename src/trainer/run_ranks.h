@@ -11,6 +11,7 @@
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "hybrid_trainer/trainer/run_files.h"
+#include "hybrid_trainer/trainer/training_run.h"
 
 namespace hybrid_trainer {
 
@@ -30,8 +31,11 @@ class RunRanks {
   SimulatedRank as_simulated() const {
     return ranks_ == nullptr ? SimulatedRank{} : SimulatedRank{ranks_->rank(), ranks_->size()};
   }
-  /// This rank's own folder, the leading one's first. A collective; throws as RunDirectory.
-  RunDirectory open(const std::string& run, RunMode mode) const;
+  /// This rank's own folder, the leading one's first. A collective; throws as RunDirectory, and
+  /// UsageError, which names the rank, where one found another configuration, machine or data than
+  /// the others, or does not see the leading one's folder.
+  RunDirectory open(const TrainingRunSettings& settings, const HybridTrainerConfig& config,
+                    const RunData& data) const;
   /// Where this rank tells: `console` of the leading one, log.txt of others.
   std::ostream& console(std::ostream& console, const RunPaths& own);
 
@@ -40,16 +44,18 @@ class RunRanks {
   bool on_first(bool here) const { return of_first(here ? 1 : 0) == 1; }
   /// What rank 0 has. A collective.
   std::int64_t of_first(std::int64_t here) const;
-  /// Throws UsageError, which names the first fact in which a rank differs from rank 0. A
-  /// collective.
+  /// Throws UsageError, which names the first fact in which a rank differs from most others, or,
+  /// where there are no most, from the first rank. A collective.
   void check_same(const std::vector<RankFact>& facts) const;
   /// The same where ranks begin after different steps, or with different weights. A collective;
   /// blocks.
   void check_same_start(std::int64_t steps_done, LossModel& model, const Stream& stream) const;
-  /// Throws RankLost where ranks that should have the same weights do not. The same.
+  /// Throws RankLost where ranks that should have the same weights do not. It names the rank that
+  /// differs from most others, and its first tensor. The same.
   void check_same_weights(std::int64_t steps_done, LossModel& model, const Stream& stream) const;
 
  private:
+  void check_shared(const std::string& run) const;
   std::optional<std::string> first_difference(const std::vector<RankFact>& facts) const;
   std::vector<std::string> gather(const std::string& mine) const;
 
@@ -57,9 +63,7 @@ class RunRanks {
   std::ofstream log_;
 };
 
-/// Throws UsageError where ranks differ in what the bits depend on beside the batches. A
-/// collective.
-void check_same_run_of(const RunRanks& ranks, const HybridTrainerConfig& config,
-                       const RunData& data, bool resumes);
+/// Throws UsageError where ranks were not called alike, or are not the same program. A collective.
+void check_same_call(const RunRanks& ranks, const HybridTrainerConfig& config, bool resume);
 
 }  // namespace hybrid_trainer

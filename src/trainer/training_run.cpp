@@ -51,13 +51,11 @@ class TrainingRun {
         host_(make_host_pool(stream_.device(), config_.memory.host_budget.limit())),
         loader_(source_->batches(config_), config_.data.prefetch_depth, batches_stream()),
         validation_(source_->validation(config_, batches_stream())),
-        directory_(
-            ranks_.open(settings.run.string(), settings.resume ? RunMode::kResume : RunMode::kNew)),
+        directory_(ranks_.open(settings, config_, source_->described())),
         run_{settings.run.string()},
         console_(ranks_.console(console, directory_.paths())),
         resumes_(ranks_.on_first(directory_.resumes())) {
     tokenizer_ = source_->tokenizer(config_.model.vocabulary);
-    check_same_run_of(ranks_, config_, source_->described(), resumes_);
     // Before anything was saved another configuration breaks no promise.
     if (resumes_ && has_checkpoint(run_)) check_same_run();
   }
@@ -261,10 +259,10 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
     if (settings_.on_step) settings_.on_step(record);
     save_is_due |= save_every > 0 && record.step % save_every == 0;
     const bool is_good = !goes_back || trainer.is_healthy();  // to go back to
-    if (!save_is_due || !is_good) continue;
-    if (config_.distributed.zero < 3)
-      ranks_.check_same_weights(trainer.steps_done(), model, stream_);
-    if (!save(trainer, records)) continue;
+    const bool saves = save_is_due && is_good;
+    if (config_.distributed.compares_weights(record.step, saves))
+      ranks_.check_same_weights(record.step, model, stream_);
+    if (!saves || !save(trainer, records)) continue;
     save_is_due = false;
     saved_at = record.step;
   }
@@ -384,6 +382,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
 }  // namespace
 
 TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& console) {
+  check_same_call(RunRanks(given.ranks), given.config, given.resume);
   TrainingRunSettings settings = with_base(given);
   settings.config.validate(*settings.registry);
   if (settings.ranks != nullptr) check_ranks(settings.config, settings.ranks->size());

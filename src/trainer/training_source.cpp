@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/trainer/example_data.h"
 #include "src/trainer/run_ranks.h"
 #include "src/trainer/run_tokenizer.h"
@@ -16,15 +17,34 @@ std::int64_t effective_batch(const HybridTrainerConfig& config) {
   return config.data.batch_size * config.gradient_accumulation.micro_batches;
 }
 
+/// Of all tokens up to 16 million, else of as many that are spread over them: data that differ do so
+/// nearly everywhere.
+std::string sampled_checksum(const TokenDataset& data) {
+  constexpr std::int64_t kPiece = 4096, kMostPieces = 4096;
+  const std::int64_t pieces = (data.tokens() + kPiece - 1) / kPiece;
+  const std::int64_t every = std::max<std::int64_t>(1, pieces / kMostPieces);
+  Checksum checksum;
+  std::vector<std::int32_t> ids;
+  for (std::int64_t at = 0; at < data.tokens(); at += every * kPiece) {
+    ids.resize(static_cast<std::size_t>(std::min(kPiece, data.tokens() - at)));
+    data.read(at, ids);
+    checksum.add(ids.data(), ids.size() * sizeof(std::int32_t));
+  }
+  return checksum.text();
+}
+
 class FolderSource final : public TrainingSource {
  public:
   explicit FolderSource(const TrainingRunSettings& settings)
       : folder_(settings.data),
         train_(folder_, Split::kTrain, known_vocabulary(settings)),
-        validation_(folder_, Split::kValidation, known_vocabulary(settings)) {}
+        validation_(folder_, Split::kValidation, known_vocabulary(settings)),
+        checksum_(sampled_checksum(train_) + sampled_checksum(validation_)) {}
 
   std::optional<std::int64_t> vocabulary_size() const override { return train_.vocabulary_size(); }
-  RunData described() const override { return {folder_, train_.tokens()}; }
+  RunData described() const override {
+    return {.folder = folder_, .train_tokens = train_.tokens(), .checksum = checksum_};
+  }
   std::unique_ptr<Tokenizer> tokenizer(std::int64_t vocabulary) const override {
     return train_.info() ? tokenizer_of_data(folder_, vocabulary) : nullptr;
   }
@@ -51,6 +71,7 @@ class FolderSource final : public TrainingSource {
   }
   std::filesystem::path folder_;
   TokenDataset train_, validation_;
+  std::string checksum_;
 };
 
 class ExampleSource final : public TrainingSource {
@@ -157,8 +178,9 @@ std::unique_ptr<const TrainingSource> open_training_source(const TrainingRunSett
 void check_same_data(const RunData& before, const RunData& here) {
   if (before.train_tokens == 0) return;
   const bool same_length = before.train_tokens == here.train_tokens;
-  if (same_length && before.checksum == here.checksum) return;
-  throw DataError(concat(here.folder.string(), same_length ? " is another file, of " : " has ",
+  const bool same_content = before.checksum.empty() || before.checksum == here.checksum;
+  if (same_length && same_content) return;
+  throw DataError(concat(here.folder.string(), same_length ? " holds other data, of " : " has ",
                          here.train_tokens, " training tokens, and the run was trained on ",
                          before.train_tokens,
                          ", where its position means another place; give --data the run's own, ",

@@ -37,7 +37,7 @@ TEST(BackgroundCommunicator, GoesOnBesideItsCaller) {
         stream);
     has_begun = true;
     ranks.wait_for(job, stream);
-    EXPECT_EQ(floats_of(values), (std::vector<float>{10, 11, 12}));
+    EXPECT_EQ(floats_of(values, stream), (std::vector<float>{10, 11, 12}));
   });
 }
 
@@ -57,7 +57,7 @@ TEST(BackgroundCommunicator, CallsComeInTheOrderInWhichTheyBegan) {
       }
       EXPECT_EQ(ranks.host_gather("x").size(), 3u);  // after all of them
       for (int root = 0; root < 3; ++root)
-        EXPECT_EQ(floats_of(all[static_cast<std::size_t>(root)])[0],
+        EXPECT_EQ(floats_of(all[static_cast<std::size_t>(root)], stream)[0],
                   static_cast<float>(100 * root));
       EXPECT_EQ(ranks.use().calls, inner.use().calls);
       EXPECT_GT(ranks.use().exposed_seconds, 0);
@@ -110,7 +110,7 @@ TEST(ImitatedLink, TakesAtLeastItsTime) {
     };
     EXPECT_GE(seconds_of(slow), 0.02);  // 20,000 bytes, sent or received
     EXPECT_GE(seconds_of(far), 0.02);
-    EXPECT_EQ(floats_of(values), floats_of(counted(5000, 0, stream)));
+    EXPECT_EQ(floats_of(values, stream), floats_of(counted(5000, 0, stream), stream));
     EXPECT_EQ(slow.use().bytes_sent, inner.use().bytes_sent);
   });
 }

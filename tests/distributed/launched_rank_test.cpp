@@ -9,12 +9,14 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-std::optional<LaunchedRank> launched(const Variables& set) {
-  return launched_rank([&](const char* name) -> const char* {
+EnvironmentVariable reader_of(const Variables& set) {
+  return [&](const char* name) -> const char* {
     const auto found = set.find(name);
     return found == set.end() ? nullptr : found->second.c_str();
-  });
+  };
 }
+
+std::optional<LaunchedRank> launched(const Variables& set) { return launched_rank(reader_of(set)); }
 
 std::string refusal_of(const Variables& set) {
   try {
@@ -112,12 +114,23 @@ TEST(LaunchedRank, MeetsWhereItsLauncherSays) {
   }
 }
 
+TEST(RestartOfJob, IsWhatSlurmAndTorchrunCount) {
+  const auto restart = [](const Variables& set) { return restart_of_job(reader_of(set)); };
+  EXPECT_EQ(restart({}), std::nullopt);
+  EXPECT_EQ(restart({{"TORCHELASTIC_RESTART_COUNT", "0"}}), std::nullopt);
+  EXPECT_EQ(restart({{"TORCHELASTIC_RESTART_COUNT", "3"}}), "TORCHELASTIC_RESTART_COUNT=3");
+  EXPECT_EQ(restart({{"SLURM_RESTART_COUNT", "1"}}), "SLURM_RESTART_COUNT=1");
+  EXPECT_THROW(restart({{"SLURM_RESTART_COUNT", "often"}}), UsageError);
+}
+
 TEST(LaunchedRank, OthersThanMpirunAreToldOfIt) {
   try {
     start_launched_rank(*launched(kByTorchrun), {});
     FAIL() << "torchrun starts no MPI";
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("mpirun -np 8"), std::string::npos) << error.what();
+    const std::string message = error.what();
+    EXPECT_TRUE(message.starts_with("torchrun started this without PMIx")) << message;
+    EXPECT_NE(message.find("mpirun -np 8"), message.npos) << message;
   }
 }
 

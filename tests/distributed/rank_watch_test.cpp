@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <boost/asio.hpp>
 #include <mutex>
+#include <optional>
+#include <sstream>
 #include <thread>
 
 #include "hybrid_trainer/distributed/thread_communicator.h"
@@ -88,16 +91,138 @@ TEST(RankWatch, NamesARankThatIsStuck) {
   }
 }
 
+/// What a rank says to rank 0 goes through here, until the link is cut: then both sides keep their
+/// connections, and hear nothing.
+class CutLink {
+ public:
+  explicit CutLink(std::uint16_t to) {
+    to_.connect({boost::asio::ip::address_v4::loopback(), to});
+    thread_ = std::jthread([this] {
+      acceptor_.accept(from_);
+      pass(from_, to_, forth_);
+      pass(to_, from_, back_);
+      context_.run();
+    });
+  }
+  ~CutLink() { context_.stop(); }
+  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  void cut() { is_cut_ = true; }
+
+ private:
+  using Socket = boost::asio::ip::tcp::socket;
+  void pass(Socket& from, Socket& to, std::array<char, 4096>& buffer) {
+    from.async_read_some(boost::asio::buffer(buffer), [&](const auto& error, std::size_t bytes) {
+      if (error) return;
+      if (!is_cut_) boost::asio::write(to, boost::asio::buffer(buffer, bytes));
+      pass(from, to, buffer);
+    });
+  }
+  boost::asio::io_context context_;
+  boost::asio::ip::tcp::acceptor acceptor_{context_, {boost::asio::ip::address_v4::loopback(), 0}};
+  Socket from_{context_}, to_{context_};
+  std::array<char, 4096> forth_{}, back_{};
+  std::atomic<bool> is_cut_ = false;
+  std::jthread thread_;
+};
+
+/// A rank that reaches rank 0 through a link.
+class LinkedRank final : public Communicator {
+ public:
+  LinkedRank(Communicator& ranks, std::optional<CutLink>& link) : ranks_(ranks), link_(link) {}
+  int rank() const override { return ranks_.rank(); }
+  int size() const override { return ranks_.size(); }
+  const char* name() const override { return ranks_.name(); }
+  void barrier() override { ranks_.barrier(); }
+  std::vector<std::string> host_gather(std::string_view bytes) override {
+    auto all = ranks_.host_gather(bytes);
+    std::istringstream addresses(all.front());
+    std::uint64_t nonce = 0;
+    std::uint16_t port = 0;
+    if (addresses >> nonce >> port)
+      all.front() = concat(nonce, " ", link_.emplace(port).port(), " 127.0.0.1");
+    return all;
+  }
+  void all_reduce(const Tensor&, Reduction, const Stream&) override { FAIL(); }
+  void reduce_scatter(const Tensor&, const Tensor&, Reduction, const Stream&) override { FAIL(); }
+  void all_gather(const Tensor&, const Tensor&, const Stream&) override { FAIL(); }
+  void all_to_all(const Tensor&, const std::vector<std::int64_t>&, const Tensor&,
+                  const std::vector<std::int64_t>&, const Stream&) override {
+    FAIL();
+  }
+  void broadcast(const Tensor&, int, const Stream&) override { FAIL(); }
+  void send(const Tensor&, int, const Stream&) override { FAIL(); }
+  void receive(const Tensor&, int, const Stream&) override { FAIL(); }
+  void abort(const std::string&) override { FAIL(); }
+  const CommunicationUse& use() const override { return ranks_.use(); }
+
+ private:
+  Communicator& ranks_;
+  std::optional<CutLink>& link_;
+};
+
+/// Rank 0 and those that still hear it name the one that is cut off, which names rank 0.
+TEST(RankWatch, NamesARankWhoseLinkIsCut) {
+  Told told(3);
+  run_thread_ranks(3, [&](Communicator& ranks) {
+    std::optional<CutLink> link;
+    const bool is_cut_off = ranks.rank() == 2;
+    LinkedRank linked(ranks, link);
+    RankWatchSettings settings = watched_by(told, ranks.rank(), moving);
+    settings.limits.silence = 500ms;
+    const RankWatch watch(is_cut_off ? linked : ranks, settings);
+    std::this_thread::sleep_for(700ms);  // nobody is lost meanwhile
+    ranks.barrier();
+    EXPECT_EQ(told.ended, 0);
+    ranks.barrier();
+    if (is_cut_off) link->cut();
+    wait_until([&] { return told.all_told(-1) && told.ended > 0; });
+    ranks.barrier();
+  });
+  for (const std::size_t rank : {0, 1, 2}) {
+    EXPECT_TRUE(told.lines[rank].starts_with(rank == 2 ? "rank 0 (" : "rank 2 ("))
+        << told.lines[rank];
+    EXPECT_NE(told.lines[rank].find("no sign of life for 0.5 s"), std::string::npos);
+  }
+  EXPECT_TRUE(told.spoke[0]);
+}
+
+void greet(boost::asio::ip::tcp::acceptor& acceptor, boost::asio::ip::tcp::socket& accepted,
+           std::uint64_t nonce) {
+  acceptor.accept(accepted);
+  const SideMessage greeting{.nonce = nonce};
+  boost::asio::write(accepted, boost::asio::buffer(&greeting, sizeof greeting));
+}
+
+/// On another machine the port of rank 0's first address may be anybody's.
+TEST(RankWatch, GoesOnToTheAddressWhereRank0Is) {
+  using boost::asio::ip::tcp;
+  boost::asio::io_context context;
+  const tcp::acceptor silent(context, {boost::asio::ip::make_address("127.0.0.1"), 0});
+  const std::uint16_t port = silent.local_endpoint().port();
+  tcp::acceptor rank0(context, {boost::asio::ip::make_address("127.0.0.3"), port});
+  tcp::acceptor other(context, {boost::asio::ip::make_address("127.0.0.2"), port});
+  tcp::socket accepted(context), accepted_by_other(context);
+  const std::jthread greets([&] { greet(rank0, accepted, 7); });
+  const std::jthread lies([&] { greet(other, accepted_by_other, 8); });
+  std::uint64_t nonce = 0;
+  const tcp::socket found =
+      connect_to(concat("7 ", port, " 127.0.0.1 127.0.0.2 127.0.0.3"), nonce, context);
+  EXPECT_EQ(found.remote_endpoint().address().to_string(), "127.0.0.3");
+}
+
 /// A connection that is no rank's, without the number that rank 0 drew, changes nothing.
 TEST(RankWatch, DoesNotListenToStrangers) {
   boost::asio::io_context context;
   boost::asio::ip::tcp::acceptor acceptor(context, {boost::asio::ip::tcp::v4(), 0});
   std::uint64_t nonce = 0;
+  boost::asio::ip::tcp::socket accepted(context);
+  std::jthread greeter([&] { greet(acceptor, accepted, 7); });
   auto stranger = connect_to(addresses_text(7, acceptor.local_endpoint().port()), nonce, context);
+  greeter.join();
   EXPECT_EQ(nonce, 7u);
   int messages = 0, ends = 0;
   const auto connection = std::make_shared<SideConnection>(
-      acceptor.accept(), 8, [&](SideConnection&, const SideMessage* message) {
+      std::move(accepted), 8, [&](SideConnection&, const SideMessage* message) {
         ++(message == nullptr ? ends : messages);
       });
   connection->start();

@@ -1,39 +1,131 @@
 #!/usr/bin/env bash
-# HYBRID FOLDER: ranks that are killed or stopped end the job, are named, and leave a run that goes on.
-. "$(dirname "${BASH_SOURCE[0]}")/../../scripts/strict.sh"
-hybrid=$1 folder=$2
+# HYBRID FOLDER [TRIALS [CASE...]]: whatever is lost, a rank, the link to it or the launcher, all processes end, the one that is lost is named, and --resume goes
+# on to the bits of a run that was never stopped. One trial has shorter limits; more have those that a user has. A link is cut only where this may make network
+# namespaces.
+here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
+. "$here/../../scripts/strict.sh"
+hybrid=$(realpath "$1") folder=$2 trials=${3:-1}
+shift $(($# < 3 ? $# : 3))
+cases=("$@")
+[ ${#cases[@]} -gt 0 ] || cases=(dead first_dead stopped first_stopped stuck link launcher)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 rm -rf "$folder" && mkdir -p "$folder" && cd "$folder"
 for ((i = 0; i < 4000; ++i)); do printf 'word%d and word%d\n' $((i % 97)) $((i * i % 89)); done >text.txt
 "$hybrid" prepare text.txt --output data --tokenizer characters >/dev/null 2>&1
 
-settings=(--preset tiny --data data --set training.threads=1 --set data.batch_size=2 --set gradient_accumulation.micro_batches=3 --set distributed.zero=2
-  --set phases.warmup_steps=8 --set phases.full_steps=4 --set phases.trial_share=1 --set checkpoint.every_steps=5)
+settings=(--preset tiny --data data --set model.layers=2 --set model.width=64 --set training.threads=1 --set data.batch_size=2
+  --set gradient_accumulation.micro_batches=6 --set phases.warmup_steps=30 --set phases.full_steps=4 --set phases.trial_share=1 --set training.steps=1000000
+  --set checkpoint.every_steps=5 --set checkpoint.keep=1000)
+limit=60
+# mpirun sees a link that is down after the ranks do (docs/DISTRIBUTED.md).
+keepalive=(--mca oob_tcp_keepalive_time 3 --mca oob_tcp_keepalive_intvl 4 --mca oob_tcp_keepalive_probes 3)
+if [ "$trials" -eq 1 ]; then
+  settings+=(--set distributed.collective_timeout_seconds=4)
+  keepalive=(--mca oob_tcp_keepalive_time 1 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3)
+fi
+fail() { echo "$run: $*" && tail -n 30 "$run.log" && exit 1; }
+step_of() { ls "$1/checkpoints" 2>/dev/null | sed -n 's/^step-0*//p' | tail -n 1; }
+reach() { # RUN STEP: waits until the step is saved
+  local begin=$SECONDS
+  until [ -d "$1/checkpoints/$(printf 'step-%010d' "$2")" ]; do
+    [ $((SECONDS - begin)) -lt 60 ] || fail "does not reach step $2"
+    sleep 0.1
+  done
+}
+digest() { "$hybrid" inspect "$1/checkpoints/$(printf 'step-%010d' "$2")" --digest | tail -n 1; }
+rank_processes() { pgrep -f -- "$hybrid train .*--run $run( |\$)" || true; }
 
-lose() { # SIGNAL RANK
-  local signal=$1 lost=$2 run=$1-$2 job pid begin=$SECONDS
-  "$hybrid" train "${settings[@]}" --run "$run" --ranks 3 --set training.steps=1000000 >/dev/null 2>"$run.log" &
+start() { # COMMAND...: as $job
+  (exec "$@" train "${settings[@]}" --set distributed.zero=2 --run "$run" "${more[@]}") >/dev/null 2>"$run.log" &
   job=$!
-  until ls -d "$run"/checkpoints/step-* >/dev/null 2>&1; do
-    sleep 0.2
-    [ $((SECONDS - begin)) -lt 40 ] || { cat "$run.log" && exit 1; }
+}
+wait_for_phase() { # NAME: after the first checkpoint
+  local begin=$SECONDS
+  until [ -n "$(step_of "$run")" ] && tail -n 1 "$run/metrics.jsonl" | grep -q "\"phase\":\"$1\""; do
+    [ $((SECONDS - begin)) -lt 60 ] || fail "comes to no $1"
+    sleep 0.01
   done
-  for pid in $(pgrep -f -- "--run $run( |\$)"); do
-    ! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$lost" || kill "-$signal" "$pid"
+}
+signal_rank() { # SIGNAL RANK
+  local pid
+  for pid in $(rank_processes); do
+    ! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$2" || kill "-$1" "$pid"
   done
-  begin=$SECONDS
+}
+wait_for_end() {
   wait "$job" 2>/dev/null || true
-  [ $((SECONDS - begin)) -le 60 ] || { echo "$run: took $((SECONDS - begin)) s" && exit 1; }
-  ! pgrep -f -- "--run $run( |\$)" >/dev/null || { echo "$run: a rank is left" && exit 1; }
-  grep -qE "^error: rank $lost \([^ ]+, process [0-9]+\) is lost: .*; the newest good checkpoint is .*, from which --resume goes on" "$run.log" || { cat "$run.log" && exit 1; }
-  grep -q "\"lost_rank\":\"rank $lost " "$run/summary.json"
-  echo "$signal of rank $lost: named, and all ended after $((SECONDS - begin)) s"
-  local step
-  step=$(ls "$run/checkpoints" | tail -n 1)
-  "$hybrid" train "${settings[@]}" --run "$run" --resume --ranks 2 --set training.steps=$((10#${step#step-} + 6)) 2>"$run.resumed.log" || { cat "$run.resumed.log" && exit 1; }
+  until [ -z "$(rank_processes)" ] && ! kill -0 "$job" 2>/dev/null; do
+    [ $((SECONDS - struck)) -le $limit ] || fail "processes are left"
+    sleep 0.1
+  done
+  took=$((SECONDS - struck))
+  [ "$took" -le $limit ] || fail "took $took s"
+}
+log_of() { if [ "$1" -eq 0 ]; then echo "$run/log.txt"; else echo "$run/ranks/$1/log.txt"; fi; }
+expect_named() { # RANK REASON: on the console, in the summary, and in the logs of those that are left
+  local other
+  grep -qE "^error: rank $1 \([^ ]+, process [0-9]+\) is lost: $2.*; the newest good checkpoint is .*, from which --resume goes on" "$run.log" || fail "not named"
+  grep -qE "\"lost_rank\":\"rank [${3:-$1}] " "$run/summary.json" || fail "no rank $1 in summary.json"
+  for other in 0 1 2; do
+    [ "$other" -eq "$1" ] || [ "$2" = "no sign of life" ] || grep -q "^rank $1 (" "$(log_of "$other")" || fail "rank $other does not know"
+  done
+}
+# Two ranks of another stage go on, and are stopped in order after two more checkpoints.
+expect_same_bits() {
+  local next code=0
+  next=$(($(step_of "$run") + 10))
+  more=(--resume --ranks 2)
+  start "$hybrid"
+  reach "$run" "$next"
+  kill -TERM "$job"
+  wait "$job" || code=$?
+  reach reference "$next"
+  [ "$(digest "$run" "$next")" = "$(digest reference "$next")" ] || fail "other bits after step $next"
 }
 
-lose KILL 1
-lose STOP 2
-lose KILL 0
-lose STOP 0
+lose() { # CASE TRIAL
+  local lost phases=(predict full correct warmup)
+  local phase=${phases[$((($2 - 1) % 4))]}
+  run=$1-$2 more=(--ranks 3) lost=$(($2 % 2 + 1))
+  case $1 in
+    stuck) HT_STUCK_WHEN=$PWD/spin LD_PRELOAD="$(dirname "$hybrid")/../tests/stuck/libstuck_product.so" start "$hybrid" ;;
+    link) more=() && start "$here/two_machines.sh" "$PWD/cut" "${keepalive[@]}" "$hybrid" ;;
+    dead | first_dead) more=() && start mpirun -np 3 --oversubscribe --bind-to none "$hybrid" ;;
+    *) start "$hybrid" ;;
+  esac
+  wait_for_phase "$phase"
+  struck=$SECONDS
+  case $1 in
+    dead) signal_rank KILL "$lost" ;;
+    first_dead) signal_rank KILL $((lost = 0)) ;;
+    stopped) signal_rank STOP "$lost" ;;
+    first_stopped) signal_rank STOP $((lost = 0)) ;;
+    stuck) touch "spin-$lost" ;;
+    link) touch cut && lost=1 ;;
+    launcher) kill -KILL "$job" ;;
+  esac
+  wait_for_end
+  case $1 in
+    *dead) expect_named "$lost" "its connection ended" ;;
+    *stopped) expect_named "$lost" "no sign of life" ;;
+    link) expect_named "$lost" "no sign of life" 01 ;; # each side speaks for itself
+    stuck) expect_named "$lost" "no progress" ;;
+    launcher) for rank in 0 1 2; do grep -q "^the launcher (process $job) has ended" "$(log_of "$rank")" || fail "rank $rank does not tell"; done ;;
+  esac
+  rm -f cut spin-*
+  expect_same_bits
+  echo "$1 in $phase: named, all ended after $took s, the same bits after --resume"
+  rm -r "$run"
+}
+
+run=reference more=() && start "$hybrid"
+reach reference 400
+kill -TERM "$job"
+wait "$job" || true
+for name in "${cases[@]}"; do
+  if [ "$name" = link ] && ! unshare -n -m ip link add name first type veth peer name second 2>/dev/null; then
+    echo "link: not cut here, which takes root, network namespaces and iproute2"
+    continue
+  fi
+  for ((trial = 1; trial <= trials; ++trial)); do lose "$name" "$trial"; done
+done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # HYBRID FOLDER: the tool's runs over ranks that mpirun starts leave the bits of one rank, and go on with another number.
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/strict.sh"
-hybrid=$1 folder=$2
+hybrid=$(realpath "$1") folder=$2
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 rm -rf "$folder" && mkdir -p "$folder" && cd "$folder"
 for ((i = 0; i < 4000; ++i)); do printf 'word%d and word%d\n' $((i % 97)) $((i * i % 89)); done >text.txt
@@ -54,11 +54,35 @@ for next in "2 1" "4 3" "3 0" "1 2" "4 2" "3 1"; do
   same adamw-3
 done
 
-code=0
-"$hybrid" train --preset tiny --data data --run refused --ranks 3 --set gradient_accumulation.micro_batches=2 2>refused.log || code=$?
-[ "$code" -eq 78 ] && grep -q 'error: gradient_accumulation.micro_batches: got 2 for 3 ranks' refused.log || { echo "code $code" && cat refused.log && exit 1; }
-[ "$(grep -c '^error:' refused.log)" -eq 1 ]
-echo "too many ranks are refused by one line"
+grep -q '"command":"hybrid train .* --ranks 3 ' adamw-3/summary.json
+
+# What is wrong is told by one line and an exit code, and nothing is left of the run.
+refused() { # CODE MESSAGE COMMAND...
+  local want=$1 message=$2 code=0
+  shift 2
+  "$@" >refused.log 2>&1 || code=$?
+  if [ "$code" -ne "$want" ] || ! grep -q "^error: .*$message" refused.log || [ "$(grep -c '^error:' refused.log)" -ne 1 ]; then
+    echo "code $code, want $want and: $message" && cat refused.log && exit 1
+  fi
+  [ ! -e refused ] || { echo "a folder is left" && ls -A refused && exit 1; }
+  echo "refused by one line: $message"
+}
+by_mpirun=(mpirun --oversubscribe --bind-to none)
+tiny=(train --preset tiny --set gradient_accumulation.micro_batches=2)
+here=("${tiny[@]}" --data data --run refused)
+refused 78 'gradient_accumulation.micro_batches: got 2 for 3 ranks' "$hybrid" "${here[@]}" --ranks 3
+refused 64 '--ranks: got 2, and this is one of 3 ranks that mpirun started' "${by_mpirun[@]}" -np 3 "$hybrid" "${here[@]}" --ranks 2
+refused 78 'training.stepz' "${by_mpirun[@]}" -np 2 "$hybrid" "${here[@]}" --set training.stepz=3
+refused 66 'nowhere does not exist' "${by_mpirun[@]}" -np 2 "$hybrid" "${tiny[@]}" --data nowhere --run refused
+refused 64 'rank 1 (.*) differs from rank 0 (.*) in the configuration' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${here[@]}" --set training.seed=5
+refused 64 'rank 1 (.*) in --resume' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${here[@]}" --resume
+refused 64 'is not one folder for all ranks: rank 1 on ' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${tiny[@]}" --data data --run elsewhere
+cp -r data other && printf '\1' | dd of=other/train_000000.bin bs=1 seek=20000 conv=notrunc status=none
+refused 64 "rank 1 (.*) in the data's checksum" "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${tiny[@]}" --data other --run refused
+mkdir -p build/bin && cp "$hybrid" build/bin && ln -s "$(dirname "$hybrid")/../lib" build/lib && printf x >>build/bin/hybrid
+refused 64 'rank 1 (.*) in the checksum of its program' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 build/bin/hybrid "${here[@]}"
+OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 refused 64 'mpirun says that this is rank 0 of 2, Open MPI that it is 0 of 1' "$hybrid" "${here[@]}"
+OMPI_COMM_WORLD_RANK=0 refused 64 'OMPI_COMM_WORLD_SIZE is not set' "$hybrid" "${here[@]}"
 
 "$hybrid" doctor --ranks 2 --json 2>/dev/null >doctor.json
 grep -qE '"ranks":2,"hosts":1,"backend":"mpi","link_bytes_per_second":[1-9]' doctor.json || { cat doctor.json && exit 1; }

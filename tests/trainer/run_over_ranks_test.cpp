@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/models/model_family.h"
@@ -30,9 +32,13 @@ class RunOverRanks : public ::testing::Test {
   }
   TrainingRunResult train_rank(const HybridTrainerConfig& config, const fs::path& run, bool resume,
                                Communicator& ranks) const {
+    return train_rank(config, run, resume, ranks, data_);
+  }
+  TrainingRunResult train_rank(const HybridTrainerConfig& config, const fs::path& run, bool resume,
+                               Communicator& ranks, const fs::path& data) const {
     std::ostringstream console;
     TrainingRunSettings settings{.config = config,
-                                 .data = data_,
+                                 .data = data,
                                  .run = run,
                                  .resume = resume,
                                  .init_from = {},
@@ -223,33 +229,48 @@ TEST_F(RunOverRanks, RefusesRanksThatDiffer) {
     FAIL() << "ranks of two seeds trained together";
   } catch (const UsageError& error) {
     const std::string message = error.what();
-    EXPECT_NE(message.find("rank 1 differs from rank 0 in the configuration"), message.npos)
+    EXPECT_TRUE(message.starts_with(concat("rank 1 (", host_name(), ") differs from rank 0 (",
+                                           host_name(), ") in the configuration: ")))
         << message;
     EXPECT_NE(message.find("seed"), message.npos) << message;
   }
 }
 
-TEST(RunRanks, NameTheOneWhoseWeightsAreOthers) {
+/// What the ranks are told where one of them has data of its own, of as many tokens.
+TEST_F(RunOverRanks, RefusesOtherDataOfAsManyTokens) {
+  const fs::path other = scratch_ / "other";
+  fs::copy(data_, other);
+  std::fstream shard(other / "train_000000.bin", std::ios::in | std::ios::out | std::ios::binary);
+  shard.seekp(-2, std::ios::end);
+  shard.write("\1\0", 2);
+  shard.close();
+  const auto rank = [&](Communicator& ranks) {
+    train_rank(config(), scratch_ / "run", false, ranks, ranks.rank() == 2 ? other : data_);
+  };
   try {
-    run_thread_ranks(3, [](Communicator& communicator) {
-      const Stream stream{MemoryPool::create("device")};
-      ModelConfig tiny = tiny_config().model;
-      tiny.vocabulary = 17;
-      const auto model = make_model(tiny, 1, stream);
-      const RunRanks ranks(&communicator);
-      ranks.check_same_weights(4, *model, stream);
-      model->visit_parameters([&](Parameter& parameter) {
-        if (communicator.rank() == 2 && parameter.name() == "wpe.weight")
-          parameter.home_master().data<float>()[3] += 1e-6f;
-      });
-      ranks.check_same_weights(5, *model, stream);
-    });
-    FAIL() << "a changed weight was not seen";
-  } catch (const RankLost& error) {
+    run_thread_ranks(3, rank);
+    FAIL() << "ranks of two data trained together";
+  } catch (const UsageError& error) {
     const std::string message = error.what();
-    EXPECT_TRUE(message.starts_with("after step 5 rank 2 differs from rank 0 in the checksum"))
-        << message;
+    EXPECT_TRUE(message.starts_with("rank 2 (")) << message;
+    EXPECT_NE(message.find("in the data's checksum"), message.npos) << message;
   }
+}
+
+TEST_F(RunOverRanks, RefuseAFolderThatIsNotShared) {
+  const auto rank = [&](Communicator& ranks) {
+    train_rank(config(), scratch_ / concat("run", ranks.rank()), false, ranks);
+  };
+  try {
+    run_thread_ranks(2, rank);
+    FAIL() << "ranks of two folders trained together";
+  } catch (const UsageError& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("rank 1 on "), message.npos) << message;
+    EXPECT_NE(message.find("does not see what rank 0 wrote"), message.npos) << message;
+  }
+  EXPECT_FALSE(fs::exists(scratch_ / "run0"));
+  EXPECT_FALSE(fs::exists(scratch_ / "run1"));
 }
 
 TEST_F(RunOverRanks, RefusesAFolderThatHoldsARun) {

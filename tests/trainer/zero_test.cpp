@@ -207,6 +207,8 @@ TEST(Zero, RefusesWhatDoesNotGoWithPartsOfWeights) {
   };
   expect_refused(1, "phases.predictor random", [](auto& c) { c.phases.predictor = "random"; });
   expect_refused(3, "memory.weights", [](auto& c) { c.memory.weights = "host"; });
+  expect_refused(3, "distributed.check_weights_every",
+                 [](auto& c) { c.distributed.check_weights_every = 1; });
   expect_refused(3, "memory.device_map", [](auto& c) { c.memory.device_map = "h.*=host"; });
 }
 

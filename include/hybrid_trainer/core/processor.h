@@ -29,6 +29,9 @@ struct ProcessorInfo {
 };
 ProcessorInfo processor_info();
 
+/// This machine's name, as others know it.
+std::string host_name();
+
 /// Memory that the system could give a process now without swapping; 0 if unknown.
 std::size_t available_memory_bytes();
 

@@ -28,13 +28,19 @@ using EnvironmentVariable = std::function<const char*(const char*)>;
 std::optional<LaunchedRank> launched_rank(const EnvironmentVariable& variable);
 std::optional<LaunchedRank> launched_rank();
 
+/// "SLURM_RESTART_COUNT=1" where the launcher has started this job anew: Slurm, which requeued it, or
+/// torchrun. Throws UsageError where that is no number.
+std::optional<std::string> restart_of_job(const EnvironmentVariable& variable);
+std::optional<std::string> restart_of_job();
+
 /// Where ranks that speak no PMIx meet: MASTER_ADDR and MASTER_PORT, or with torchrun, whose own
 /// store has that port, the one after it. Throws UsageError where they are missing.
 RankMeeting meeting_of(const LaunchedRank& launched, const EnvironmentVariable& variable);
 
 /// This process as a rank. On a processor by Open MPI, which mpirun starts, or srun with PMIx; on a
 /// CUDA device by NCCL, where the hosts speak by Open MPI or, from other launchers, by TCP. Throws
-/// UsageError, which names mpirun, for other launchers' ranks on a processor; DeviceError as
+/// UsageError, which names mpirun, for other launchers' ranks on a processor, or where Open MPI counts
+/// other ranks than the launcher; DeviceError as
 /// start_mpi_communicator, meet_by_sockets and start_nccl_communicator.
 std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device);
 

@@ -15,7 +15,8 @@ struct LostRankLimits {
   std::chrono::milliseconds beat{1000};          // between two signs of life
   std::chrono::milliseconds silence{10000};      // stopped
   std::chrono::milliseconds no_progress{30000};  // stuck, while others wait for it
-  /// Between telling and ending the job, for the rank that speaks; others wait ten times as long.
+  /// Between telling and ending the job, for the rank that speaks; ten times as long where a link
+  /// may be down, which the launcher then has time to see, too. Others wait nine times more.
   std::chrono::milliseconds farewell{500};
 };
 
@@ -37,6 +38,7 @@ struct WatchedRank {
 struct LostRank {
   int rank = 0;
   std::string reason;  // "its connection ended"
+  bool is_silent = false;
 };
 
 /// Notes a sign of life.

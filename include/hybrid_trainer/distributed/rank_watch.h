@@ -23,7 +23,8 @@ struct RankWatchSettings {
 
 /// Watches the ranks of a job beside what they send each other: each has a thread with one TCP
 /// connection to rank 0, over which signs of life go both ways; rank 0 decides who is lost
-/// (find_lost_rank), and the others whether rank 0 is. It takes no lock of the trainer's, so that it
+/// (find_lost_rank), and the others whether rank 0 is. Where this process's parent ends, which is
+/// the launcher, that is told instead. It takes no lock of the trainer's, so that it
 /// sees a rank that is stuck anywhere. Connections carry a number that rank 0 drew; others are
 /// closed.
 class RankWatch {
