@@ -104,8 +104,9 @@ Prompts read_prompts(const std::string& file, const Opened& opened) {
   Prompts prompts{lines_of(file), {}};
   for (const std::string& line : prompts.lines) {
     try {
-      check_text(vocabulary, tokenizer,
-                 prompts.tokens.emplace_back(prompt_tokens(tokenizer, line)));
+      auto tokens = prompt_tokens(tokenizer, line);
+      check_text(vocabulary, tokenizer, tokens);
+      prompts.tokens.push_back(std::move(tokens));
     } catch (const DataError& error) {
       throw DataError(concat(file, ", line ", prompts.tokens.size() + 1, ": ", error.what()));
     }

@@ -219,6 +219,17 @@ TEST_F(ChatModel, ATableMayLackSpecialTokensThatNoRowHas) {
   EXPECT_NE(refused.errors.find("it has the token <|im_end|>, which is none of the model's 422"),
             std::string::npos)
       << refused.errors;
+  write_text(trained_folder() / "empty_first.txt", "\none\n");  // begins with <|im_end|>
+  for (const char* batch : {"1", "2"}) {
+    const ProcessResult sample =
+        run_hybrid(trained_folder(),
+                   {"sample", "chat_base", "--prompts", "empty_first.txt", "--batch", batch});
+    EXPECT_EQ(sample.exit_code, static_cast<int>(ExitCode::kData));
+    EXPECT_EQ(sample.output, "");
+    EXPECT_NE(sample.errors.find("empty_first.txt, line 1: the text has the token <|im_end|>"),
+              std::string::npos)
+        << sample.errors;
+  }
   write_text(folder_ / "tokenizer_config.json", "{\"eos_token\": \"<|endoftext|>\"}\n");
   write_text(trained_folder() / "chats.jsonl", "{\"text\": \"one two\"}\n{\"text\": \"three\"}\n");
   const ProcessResult result = of_chats();
