@@ -23,6 +23,7 @@ std::span<const float> BatchDecoder::logits(std::int64_t row) const {
 }
 
 void BatchDecoder::begin(std::int64_t row, std::span<const std::int32_t> text) {
+  require(row >= 0 && row < rows(), "BatchDecoder: a row that there is not");
   require(!text.empty(), "BatchDecoder: no tokens");
   const std::int64_t context = model_.config().context, size = std::ssize(text);
   const std::int64_t kept = size > context ? std::max<std::int64_t>(1, context / 2) : size;
@@ -32,7 +33,19 @@ void BatchDecoder::begin(std::int64_t row, std::span<const std::int32_t> text) {
   see({&row, 1}, at(row).window);
 }
 
+void BatchDecoder::check(std::span<const Next> tokens) const {
+  std::vector<bool> has(rows_.size());
+  for (const auto& [row, token] : tokens) {
+    require(row >= 0 && row < rows(), "BatchDecoder: a row that there is not");
+    const auto i = static_cast<std::size_t>(row);
+    require(!rows_[i].window.empty(), "BatchDecoder: a token for a row without a text");
+    require(!has[i], "BatchDecoder: two tokens for a row");
+    has[i] = true;
+  }
+}
+
 void BatchDecoder::add(std::span<const Next> tokens) {
+  check(tokens);
   std::vector<Next> following;
   for (const auto& [row, token] : tokens) {
     at(row).window.push_back(token);

@@ -91,6 +91,7 @@ void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
                     const GenerationSettings& settings,
                     const std::function<void(std::size_t i, const WrittenText&)>& done) {
   check(settings);
+  for (const auto& text : texts) check_text(decoder.vocabulary(), tokenizer, text);
   TextsInOrder order(texts.size(), done);
   TextRows rows(decoder);
   std::size_t begun = 0;

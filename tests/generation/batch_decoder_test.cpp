@@ -134,14 +134,42 @@ TEST(BatchDecoder, HasAsManyRowsAsThereIsMemoryFor) {
   EXPECT_THROW(make_fitting_batch_decoder(*model, room, DType::kF32, tiny), OutOfMemory);
 }
 
-TEST(BatchDecoder, RefusesAnEmptyTextAndARowThatHasNone) {
+TEST(BatchDecoder, PromisesNoMoreRowsThanTheSystemHasMemoryFor) {
+  const Stream stream(MemoryPool::create("test"));
+  ModelConfig config{.layers = 4, .heads = 16, .width = 16, .context = 2048};
+  config.family = "llama";
+  config.vocabulary = kWords;
+  config.head_size = 128;
+  const auto model = make_model(config, 3, stream);
+  const std::size_t text = std::size_t{4} * 2 * 16 * 128 * 2048 * sizeof(float);  // 128 MiB
+  const TextRoom room{.texts = 1 << 14, .tokens = 2048};  // 2 TiB, never touched
+  const auto decoder = make_fitting_batch_decoder(*model, room, DType::kF32, stream);
+  EXPECT_LE(static_cast<std::size_t>(decoder->rows()), 1 + available_memory_bytes() / text);
+}
+
+TEST(BatchDecoder, RefusesBadRowsAndEmptyTextsBeforeItSeesAToken) {
   const Stream stream(MemoryPool::create("test"));
   const auto model = make_model(small_gpt2(), 3, stream);
   BatchDecoder decoder(*model, {.texts = 2, .tokens = 8}, DType::kF32, stream);
+  for (const std::int64_t row : {-1, 2}) EXPECT_THROW(decoder.begin(row, Text{1}), Error) << row;
   EXPECT_THROW(decoder.begin(0, {}), Error);
   decoder.begin(0, Text{1});
-  const std::vector<BatchDecoder::Next> next{{0, 5}, {1, 5}};
-  EXPECT_THROW(decoder.add(next), Error);
+  const auto refusal = [&](const std::vector<BatchDecoder::Next>& next) -> std::string {
+    try {
+      decoder.add(next);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal({{0, 5}, {1, 5}}), "BatchDecoder: a token for a row without a text");
+  EXPECT_EQ(refusal({{0, 5}, {0, 5}}), "BatchDecoder: two tokens for a row");
+  EXPECT_EQ(refusal({{0, 5}, {2, 5}}), "BatchDecoder: a row that there is not");
+  EXPECT_EQ(refusal({{0, 5}, {-1, 5}}), "BatchDecoder: a row that there is not");
+  CachedDecoder alone(*model, DType::kF32, stream);
+  for (const Text& text : {Text{1}, Text{1, 7}}) alone.see(text);
+  decoder.add(std::vector<BatchDecoder::Next>{{0, 7}});
+  EXPECT_TRUE(std::ranges::equal(decoder.logits(0), alone.logits())) << "no 5 was seen";
 }
 
 }  // namespace

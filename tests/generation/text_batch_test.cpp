@@ -78,8 +78,13 @@ TEST_F(TextBatch, OfNoTokensIsEmptyAndOfNoTextsNothing) {
   EXPECT_TRUE(together(3, {.tokens = 5}).empty());
 }
 
-TEST_F(TextBatch, RefusesBadSettings) {
+TEST_F(TextBatch, RefusesBadSettingsAndTokensThatTheModelLacks) {
   EXPECT_THROW(together(3, {.tokens = 5, .sampling = {.top_p = 2}}), UsageError);
+  texts_.back() = {97, 256};
+  BatchDecoder decoder(*model_, {.texts = 1, .tokens = 32}, dtype_, stream_);
+  EXPECT_THROW(continue_texts(decoder, *bytes_, texts_, {.tokens = 1},
+                              [](std::size_t, const WrittenText&) { FAIL() << "written"; }),
+               DataError);
 }
 
 }  // namespace

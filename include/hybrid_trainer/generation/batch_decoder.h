@@ -25,10 +25,12 @@ class BatchDecoder {
   BatchDecoder(LanguageModel& model, TextRoom room, DType dtype, const Stream& stream);
 
   std::int64_t rows() const { return std::ssize(rows_); }
-  /// Sees a whole text, not empty, in place of what the row held.
+  /// Sees a whole text, not empty, in place of what the row held. Throws Error (no such row, no
+  /// token).
   void begin(std::int64_t row, std::span<const std::int32_t> text);
-  /// Sees one more token of each of some rows' texts. On a processor the logits are to the bit those
-  /// of each text alone.
+  /// Sees one more token of each of some rows' texts. On a processor the logits are to the bit
+  /// those of each text alone. Throws Error, before it sees any, where a row is none of these, has
+  /// no text or two tokens.
   void add(std::span<const Next> tokens);
   /// Of what the row has seen: vocabulary values, valid until it sees more.
   std::span<const float> logits(std::int64_t row) const;
@@ -40,6 +42,7 @@ class BatchDecoder {
     Tensor logits{};                     // (1, at least vocabulary) f32 on the host
   };
   Row& at(std::int64_t row) { return rows_[static_cast<std::size_t>(row)]; }
+  void check(std::span<const Next> tokens) const;
   void add_together(std::span<const Next> tokens);
   void see(std::span<const std::int64_t> rows, std::span<const std::int32_t> tokens);
 

@@ -14,7 +14,7 @@ struct WrittenText {
 /// place for the next. What is written of the i-th, from 0 on, is on a processor what continue_text
 /// with the seed settings.sampling.seed + i writes of it alone, whatever is beside it. `done` gets
 /// each, in their order. The decoder's rows want room for each text and settings.tokens more, or
-/// the model's context. Throws UsageError (settings).
+/// the model's context. Throws, before any is written, UsageError (settings) and as check_text.
 void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
                     const std::vector<std::vector<std::int32_t>>& texts,
                     const GenerationSettings& settings,

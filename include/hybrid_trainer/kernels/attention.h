@@ -50,9 +50,9 @@ void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const
 /// Attention of a new token of each of N texts against what is cached of that text, for generation.
 /// key_cache, value_cache: (texts, max_T, K·head_size). qkv: (N, (H + 2·K)·head_size), row n of the
 /// token at positions[n] of text texts[n]; its key and value are first written to that row of the
-/// text's caches. texts, positions: (N) i32, each text once, below those of the caches, which CUDA
-/// does not check (else throws ShapeMismatch). y: (N, H·head_size); on each device a row has the
-/// same bits whatever rows are beside it.
+/// text's caches. texts, positions: (N) i32, below those of the caches (else throws ShapeMismatch;
+/// CUDA does not check it), each text once, which nothing checks. y: (N, H·head_size); on each
+/// device a row has the same bits whatever rows are beside it.
 void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
                       const Tensor& qkv, const Tensor& texts, const Tensor& positions,
                       AttentionSpec spec, const Stream& stream);
