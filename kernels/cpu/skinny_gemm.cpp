@@ -40,8 +40,8 @@ template <class T>
 constexpr std::int64_t kElementsAtOnce = 4 / static_cast<std::int64_t>(sizeof(T));
 
 /// sums = the products of kRows rows of x, arranged, and kOutputs of w, whose elements are loaded
-/// once for all of them. A sum has kLanes parts, of which the i-th takes every kLanes-th element (or
-/// pair) from i on and the first also those beyond the last whole vector; they are added up in
+/// once for all of them. A sum has kLanes parts, of which the i-th takes every kLanes-th element
+/// (or pair) from i on and the first also those beyond the last whole vector; they are added up in
 /// order. So its bits depend on kLanes alone.
 template <int kLanes, int kRows, int kOutputs, class T>
 inline void multiply_block(float (&sums)[kRows][kOutputs], const float* const (&x)[kRows],

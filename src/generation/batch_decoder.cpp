@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "src/generation/host_tensors.h"
+#include "src/generation/kept_window.h"
 
 namespace hybrid_trainer {
 
@@ -25,8 +26,7 @@ std::span<const float> BatchDecoder::logits(std::int64_t row) const {
 void BatchDecoder::begin(std::int64_t row, std::span<const std::int32_t> text) {
   require(row >= 0 && row < rows(), "BatchDecoder: a row that there is not");
   require(!text.empty(), "BatchDecoder: no tokens");
-  const std::int64_t context = model_.config().context, size = std::ssize(text);
-  const std::int64_t kept = size > context ? std::max<std::int64_t>(1, context / 2) : size;
+  const std::int64_t kept = kept_window(std::ssize(text), model_.config().context);
   const auto window = text.last(static_cast<std::size_t>(kept));
   at(row).window.assign(window.begin(), window.end());
   state_->restart(row);
@@ -56,8 +56,8 @@ void BatchDecoder::add(std::span<const Next> tokens) {
     }
   }
   // Beyond kFewRows a processor's products have other bits.
-  const bool any = stream_.device().type != DeviceType::kCpu;
-  const auto most = any ? following.size() : static_cast<std::size_t>(kernels::kFewRows);
+  const bool in_parts = stream_.device().type == DeviceType::kCpu;
+  const auto most = in_parts ? static_cast<std::size_t>(kernels::kFewRows) : following.size();
   for (std::span<const Next> rest = following; !rest.empty();) {
     const auto part = rest.first(std::min(most, rest.size()));
     add_together(part);

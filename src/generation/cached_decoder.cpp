@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/generation/host_tensors.h"
+#include "src/generation/kept_window.h"
 
 namespace hybrid_trainer {
 
@@ -24,11 +25,8 @@ void CachedDecoder::see(std::span<const std::int32_t> text, std::int64_t drafted
   const auto kept = std::min<std::int64_t>(alike, std::ssize(text) - drafted - 1);
   text_.assign(text.begin(), text.end());
   if (kept < begin_) begin_ = 0, state_->restart();
-  const std::int64_t context = model_.config().context;
-  if (window() > context) {
-    begin_ = std::ssize(text_) - std::max<std::int64_t>(1, context / 2);
-    state_->restart();
-  }
+  const std::int64_t begin = std::ssize(text_) - kept_window(window(), model_.config().context);
+  if (begin > begin_) begin_ = begin, state_->restart();
   state_->rewind(std::min(state_->position(), std::max<std::int64_t>(0, kept - begin_)));
   const auto first = text_.begin() + begin_ + state_->position();
   const Tensor tokens =

@@ -125,8 +125,8 @@ void print_written(const Prompts& prompts, std::size_t i, const WrittenText& wri
   print_now(out.text() + "\n");
 }
 
-/// Prints a JSON object for each prompt, in order. What a prompt has in common with the one before is
-/// not computed again.
+/// Prints a JSON object for each prompt, in order. What a prompt has in common with the one before
+/// is not computed again.
 void complete_in_turn(CachedDecoder& decoder, DraftModel* draft, const Tokenizer& tokenizer,
                       const Prompts& prompts, GenerationSettings settings) {
   for (std::size_t i = 0; i < prompts.lines.size(); ++i, ++settings.sampling.seed) {

@@ -50,17 +50,17 @@ std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::s
 void check_text(std::int64_t vocabulary, const Tokenizer& tokenizer,
                 std::span<const std::int32_t> text);
 
-/// Continues a prompt and passes each piece of new text to `write` as it comes, in whole characters.
-/// The end-of-text token and the stop strings end the text, unwritten. The same arguments give the same
-/// text. Throws UsageError (settings),
-/// DataError (the tokenizer lacks a character of the prompt, or does not belong to the model).
+/// Continues a prompt and passes each piece of new text to `write` as it comes, in whole
+/// characters. The end-of-text token and the stop strings end the text, unwritten. The same
+/// arguments give the same text. Throws UsageError (settings), DataError (the tokenizer lacks a
+/// character of the prompt, or does not belong to the model).
 GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
                                const std::string& prompt, const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write,
                                const Stream& stream);
 
-/// The same after the tokens of `text`, not empty; `decoder` keeps what it knows of an earlier text that
-/// begins alike. `draft`, if not null, makes it faster, not another text.
+/// The same after the tokens of `text`, not empty; `decoder` keeps what it knows of an earlier text
+/// that begins alike. `draft`, if not null, makes it faster, not another text.
 GenerationResult continue_text(CachedDecoder& decoder, DraftModel* draft,
                                const Tokenizer& tokenizer, std::vector<std::int32_t> text,
                                const GenerationSettings& settings,

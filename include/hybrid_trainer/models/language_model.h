@@ -39,10 +39,10 @@ class LanguageModel : public LossModel {
   virtual std::unique_ptr<DecodeState> make_decode_state(TextRoom room, DType dtype,
                                                          const Stream& stream) const = 0;
   /// Logits after each of the last `last` of tokens (B, T), (B·last, at least vocabulary), which
-  /// follow what `state`, of this model, has seen of `texts` (B); it sees these too. Of one text any
-  /// number of tokens may follow, of several that have begun one of each. Where one text has begun,
-  /// and of several, a row's logits are, on a processor and up to kernels::kFewRows of them, to the
-  /// bit those of its token alone.
+  /// follow what `state`, of this model, has seen of `texts` (B); it sees these too. Of one text
+  /// any number of tokens may follow, of several that have begun one of each. Where one text has
+  /// begun, and of several, a row's logits are, on a processor and up to kernels::kFewRows of them,
+  /// to the bit those of its token alone.
   virtual Tensor next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
                              DecodeState& state, std::int64_t last, const Pass& pass,
                              const Stream& stream) = 0;
