@@ -3,11 +3,28 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "src/generation/host_tensors.h"
 #include "src/generation/kept_window.h"
 
 namespace hybrid_trainer {
+namespace {
+
+/// Texts for which the system has memory, a quarter of which is left to all else: a processor's
+/// pool is promised more than there is. `make_one` makes a decoder of one text.
+template <class MakeOne>
+std::int64_t texts_in_system(const MakeOne& make_one, const Stream& stream) {
+  const std::size_t available = available_memory_bytes() / 4 * 3;
+  if (stream.device().type != DeviceType::kCpu || available == 0) return INT64_MAX;
+  const std::size_t before = stream.pool()->use().live_total;
+  const auto one = make_one();
+  const std::size_t bytes = stream.pool()->use().live_total - before;
+  return std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(available / std::max<std::size_t>(1, bytes)));
+}
+
+}  // namespace
 
 BatchDecoder::BatchDecoder(LanguageModel& model, TextRoom room, DType dtype, const Stream& stream)
     : model_(model),
@@ -85,15 +102,25 @@ void BatchDecoder::see(std::span<const std::int64_t> rows, std::span<const std::
 
 std::unique_ptr<BatchDecoder> make_fitting_batch_decoder(LanguageModel& model, TextRoom room,
                                                          DType dtype, const Stream& stream) {
-  for (;; room.texts /= 2) {
+  const auto make = [&](std::int64_t texts) {
+    const TextRoom smaller{.texts = texts, .tokens = room.tokens};
+    return std::make_unique<BatchDecoder>(model, smaller, dtype, stream);
+  };
+  const auto fits = [&](std::int64_t texts) {
     try {
-      return std::make_unique<BatchDecoder>(model, room, dtype, stream);
+      make(texts);
+      return true;
     } catch (const OutOfMemory&) {
-      if (room.texts == 1) throw;
       stream.synchronize();
       stream.pool()->trim();
+      return false;
     }
-  }
+  };
+  const std::int64_t most = std::min(room.texts, texts_in_system([&] { return make(1); }, stream));
+  std::int64_t fitting = 1, beyond = most + 1;
+  for (std::int64_t texts = most; beyond - fitting > 1; texts = fitting + (beyond - fitting) / 2)
+    (fits(texts) ? fitting : beyond) = texts;
+  return make(fitting);
 }
 
 }  // namespace hybrid_trainer

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/thread_team.h"
 #include "src/generation/growing_text.h"
 
@@ -13,8 +14,7 @@ namespace {
 /// What is written, passed on in the order of the texts.
 class TextsInOrder {
  public:
-  TextsInOrder(std::size_t count, const std::function<void(std::size_t, const WrittenText&)>& done)
-      : texts_(count), done_(done) {}
+  TextsInOrder(std::size_t count, const TextDone& done) : texts_(count), done_(done) {}
   void add(std::size_t i, WrittenText text) {
     texts_[i] = std::move(text);
     for (; next_ < texts_.size() && texts_[next_]; texts_[next_++].reset())
@@ -24,7 +24,7 @@ class TextsInOrder {
  private:
   std::vector<std::optional<WrittenText>> texts_;  // that wait for earlier ones
   std::size_t next_ = 0;
-  const std::function<void(std::size_t, const WrittenText&)>& done_;
+  const TextDone& done_;
 };
 
 /// A text that is written in a row of the decoder.
@@ -48,7 +48,7 @@ class TextRows {
   explicit TextRows(BatchDecoder& decoder)
       : decoder_(decoder), rows_(static_cast<std::size_t>(decoder.rows())) {}
 
-  bool any() const {
+  bool have_text() const {
     return std::ranges::any_of(rows_, [](const auto& row) { return row != nullptr; });
   }
   /// Calls next() for a text, which may be null, for each free row.
@@ -84,12 +84,19 @@ class TextRows {
   std::vector<std::unique_ptr<TextInRow>> rows_;
 };
 
+/// The most that one of the texts comes to with `more` behind it.
+std::int64_t tokens_of(std::span<const std::vector<std::int32_t>> texts, std::int64_t more,
+                       std::int64_t context) {
+  std::int64_t longest = 0;
+  for (const auto& text : texts) longest = std::max(longest, std::ssize(text));
+  return longest + std::min(more, context);
+}
+
 }  // namespace
 
 void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
-                    const std::vector<std::vector<std::int32_t>>& texts,
-                    const GenerationSettings& settings,
-                    const std::function<void(std::size_t i, const WrittenText&)>& done) {
+                    std::span<const std::vector<std::int32_t>> texts,
+                    const GenerationSettings& settings, const TextDone& done) {
   check(settings);
   for (const auto& text : texts) check_text(decoder.vocabulary(), tokenizer, text);
   TextsInOrder order(texts.size(), done);
@@ -103,7 +110,33 @@ void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
     const std::size_t i = begun++;
     return std::make_unique<TextInRow>(i, tokenizer, decoder.vocabulary(), texts[i], own);
   };
-  for (rows.fill(next); rows.any(); rows.fill(next)) rows.grow(order);
+  for (rows.fill(next); rows.have_text(); rows.fill(next)) rows.grow(order);
+}
+
+void continue_texts(const FittingRows& rows, const Tokenizer& tokenizer,
+                    std::span<const std::vector<std::int32_t>> texts,
+                    const GenerationSettings& settings, const TextDone& done) {
+  check(settings);
+  std::int64_t most = rows.most;
+  for (std::size_t finished = 0; finished < texts.size();) {
+    const std::size_t first = finished;
+    const auto rest = texts.subspan(first);
+    const TextRoom room{.texts = std::min(most, std::ssize(rest)),
+                        .tokens = tokens_of(rest, settings.tokens, rows.model.config().context)};
+    const auto decoder = make_fitting_batch_decoder(rows.model, room, rows.dtype, rows.stream);
+    if (decoder->rows() < room.texts) rows.fewer(decoder->rows());
+    GenerationSettings own = settings;
+    own.sampling.seed += first;
+    try {
+      continue_texts(*decoder, tokenizer, rest, own, [&](std::size_t i, const WrittenText& text) {
+        done(first + i, text);
+        finished = first + i + 1;
+      });
+    } catch (const OutOfMemory&) {
+      if (decoder->rows() == 1) throw;
+      rows.fewer(most = decoder->rows() / 2);
+    }
+  }
 }
 
 }  // namespace hybrid_trainer

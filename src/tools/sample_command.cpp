@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <span>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
@@ -139,26 +140,19 @@ void complete_in_turn(CachedDecoder& decoder, DraftModel* draft, const Tokenizer
 }
 
 /// The same, several at a time.
-void complete_together(const Opened& opened, const Prompts& prompts, std::int64_t most,
+void complete_together(const Opened& opened, const Prompts& prompts, std::int64_t batch,
                        const GenerationSettings& settings, const Stream& stream) {
-  const std::int64_t context = opened.run.model->config().context;
-  TextRoom room{.texts = std::min(most, std::ssize(prompts.lines)), .tokens = 0};
-  for (const auto& tokens : prompts.tokens) room.tokens = std::max(room.tokens, std::ssize(tokens));
-  room.tokens += std::min(context, settings.tokens);
-  const auto decoder = make_fitting_batch_decoder(*opened.run.model, room, opened.dtype, stream);
-  if (decoder->rows() < room.texts)
-    std::cerr << "memory has room for " << decoder->rows() << " of --batch " << room.texts
-              << " texts at once\n";
-  try {
-    continue_texts(
-        *decoder, *opened.run.tokenizer, prompts.tokens, settings,
-        [&](std::size_t i, const WrittenText& written) { print_written(prompts, i, written); });
-  } catch (const OutOfMemory& error) {
-    if (decoder->rows() == 1) throw;
-    throw OutOfMemory(
-        concat(error.what(), "; fewer texts at once take less: give --batch ", decoder->rows() / 2),
-        error.requested_bytes(), error.available_bytes(), error.shortage());
-  }
+  const FittingRows rows{.model = *opened.run.model,
+                         .most = batch,
+                         .dtype = opened.dtype,
+                         .stream = stream,
+                         .fewer = [&](std::int64_t count) {
+                           std::cerr << "memory has room for " << count << " of --batch " << batch
+                                     << " texts at once\n";
+                         }};
+  continue_texts(
+      rows, *opened.run.tokenizer, prompts.tokens, settings,
+      [&](std::size_t i, const WrittenText& written) { print_written(prompts, i, written); });
 }
 
 void add_sampling_options(po::options_description& options, GenerationSettings& settings) {

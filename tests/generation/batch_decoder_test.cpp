@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/generation/cached_decoder.h"
 #include "hybrid_trainer/models/model_family.h"
@@ -125,13 +126,18 @@ TEST(BatchDecoder, TakesTheMemoryOfAllTextsAtOnceAndNoMoreThanIsAskedFor) {
 
 TEST(BatchDecoder, HasAsManyRowsAsThereIsMemoryFor) {
   const Stream stream(MemoryPool::create("test"));
-  const auto model = make_model(small_gpt2(), 3, stream);
-  const TextRoom room{.texts = 8, .tokens = kPlaces};  // 12 KiB a text
-  const Stream small(MemoryPool::create("small", std::size_t{40} << 10)),
-      tiny(MemoryPool::create("tiny", std::size_t{8} << 10));
-  EXPECT_THROW(BatchDecoder(*model, room, DType::kF32, small), OutOfMemory);
-  EXPECT_EQ(make_fitting_batch_decoder(*model, room, DType::kF32, small)->rows(), 2);
-  EXPECT_THROW(make_fitting_batch_decoder(*model, room, DType::kF32, tiny), OutOfMemory);
+  ModelConfig config = small_gpt2();
+  config.width = 64;
+  const auto model = make_model(config, 3, stream);
+  const TextRoom room{.texts = 8, .tokens = 16};  // 16 KiB a text
+  const auto rows_in = [&](std::size_t kibibytes) {
+    const Stream small(MemoryPool::create("small", kibibytes << 10));
+    return make_fitting_batch_decoder(*model, room, DType::kF32, small)->rows();
+  };
+  for (const std::int64_t rows : {1, 2, 3, 5, 7, 8})
+    EXPECT_EQ(rows_in(static_cast<std::size_t>(16 * rows + 15)), rows);
+  EXPECT_EQ(rows_in(1000), 8) << "as many as asked for";
+  EXPECT_THROW(rows_in(15), OutOfMemory);
 }
 
 TEST(BatchDecoder, PromisesNoMoreRowsThanTheSystemHasMemoryFor) {

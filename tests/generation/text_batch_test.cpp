@@ -71,6 +71,59 @@ TEST_F(TextBatch, WritesWhatEachTextIsAloneWhateverIsBesideIt) {
   }
 }
 
+/// Two neighbouring characters of one byte, each a token, that one of the texts has.
+std::string neighbours_in(const std::vector<std::string>& texts) {
+  const auto plain = [](char c) { return c > 0; };
+  for (const std::string& text : texts) {
+    for (std::size_t i = 3; i + 3 < text.size(); ++i)
+      if (plain(text[i]) && plain(text[i + 1])) return text.substr(i, 2);
+  }
+  return "";
+}
+
+TEST_F(TextBatch, StopsWhereTwoTokensTogetherAreAStopString) {
+  GenerationSettings settings{.tokens = 30, .sampling = {.seed = 5}};
+  const auto whole = alone(settings);
+  settings.stop = {neighbours_in(whole)};
+  ASSERT_EQ(settings.stop.front().size(), 2u);
+  tokens_.clear();
+  const auto wanted = alone(settings);
+  EXPECT_NE(wanted, whole);
+  for (const std::int64_t rows : {2, 8}) EXPECT_EQ(together(rows, settings), wanted) << rows;
+}
+
+/// 12 texts of a token, then 6 of 30, which take more memory to begin than there is beside 8 rows.
+TEST_F(TextBatch, GoesOnInHalfAsManyRowsWhereMemoryRunsOut) {
+  texts_.assign(18, std::vector<std::int32_t>(30, 'b'));
+  for (std::size_t i = 0; i < 12; ++i) texts_[i].assign(1, static_cast<std::int32_t>('c' + i));
+  const GenerationSettings settings{.tokens = 2, .sampling = {.seed = 5}};
+  const auto wanted = alone(settings);
+  std::vector<std::pair<std::int64_t, std::size_t>> told;  // rows, texts done before
+  const auto written_in = [&](const Stream& stream) {
+    std::vector<std::string> written;
+    continue_texts({.model = *model_,
+                    .most = 8,
+                    .dtype = dtype_,
+                    .stream = stream,
+                    .fewer = [&](std::int64_t rows) { told.emplace_back(rows, written.size()); }},
+                   *bytes_, texts_, settings, [&](std::size_t i, const WrittenText& text) {
+                     EXPECT_EQ(i, written.size()) << "each once, in order";
+                     written.push_back(text.text);
+                   });
+    return written;
+  };
+  const Stream roomy(MemoryPool::create("roomy"));
+  EXPECT_EQ(written_in(roomy), wanted);
+  EXPECT_TRUE(told.empty());
+  const std::size_t all = roomy.pool()->use().peak_total,
+                    caches = std::size_t{8} * 32 * 2 * 2 * 32 * sizeof(float);
+  const Stream tight(MemoryPool::create("tight", all - 4096));
+  EXPECT_EQ(written_in(tight), wanted);
+  EXPECT_EQ(told, (decltype(told){{4, 8}}));
+  const Stream tiny(MemoryPool::create("tiny", (all - caches) / 2));
+  EXPECT_THROW(written_in(tiny), OutOfMemory);
+}
+
 TEST_F(TextBatch, OfNoTokensIsEmptyAndOfNoTextsNothing) {
   tokens_.assign(texts_.size(), 0);
   EXPECT_EQ(together(3, {.tokens = 0}), std::vector<std::string>(texts_.size()));

@@ -53,8 +53,8 @@ class BatchDecoder {
   std::vector<Row> rows_;
 };
 
-/// One of as many rows, at most `room.texts`, as there is memory for. Throws OutOfMemory where there
-/// is none for one.
+/// One of as many rows, at most `room.texts`, as there is memory for, on a processor in three
+/// quarters of what the system has available. Throws OutOfMemory where there is none for one.
 std::unique_ptr<BatchDecoder> make_fitting_batch_decoder(LanguageModel& model, TextRoom room,
                                                          DType dtype, const Stream& stream);
 

@@ -10,14 +10,30 @@ struct WrittenText {
   std::int64_t tokens = 0;  // made
 };
 
-/// Continues texts (check_text), as many at a time as the decoder has rows; one that ends makes
+using TextDone = std::function<void(std::size_t i, const WrittenText&)>;
+
+/// Continues texts, none empty, as many at a time as the decoder has rows; one that ends makes
 /// place for the next. What is written of the i-th, from 0 on, is on a processor what continue_text
 /// with the seed settings.sampling.seed + i writes of it alone, whatever is beside it. `done` gets
 /// each, in their order. The decoder's rows want room for each text and settings.tokens more, or
 /// the model's context. Throws, before any is written, UsageError (settings) and as check_text.
 void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
-                    const std::vector<std::vector<std::int32_t>>& texts,
-                    const GenerationSettings& settings,
-                    const std::function<void(std::size_t i, const WrittenText&)>& done);
+                    std::span<const std::vector<std::int32_t>> texts,
+                    const GenerationSettings& settings, const TextDone& done);
+
+/// The rows of a decoder that is made for the texts. Model and stream must outlive this.
+struct FittingRows {
+  LanguageModel& model;
+  std::int64_t most;  // wanted, 1 or more
+  DType dtype;
+  const Stream& stream;
+  std::function<void(std::int64_t rows)> fewer;  // is told how many it will be instead
+};
+
+/// The same in as many rows as there is memory for: where it runs out on the way, goes on from the
+/// first text that is not done, in half as many. Throws OutOfMemory where one is too many.
+void continue_texts(const FittingRows& rows, const Tokenizer& tokenizer,
+                    std::span<const std::vector<std::int32_t>> texts,
+                    const GenerationSettings& settings, const TextDone& done);
 
 }  // namespace hybrid_trainer
