@@ -139,9 +139,28 @@ void complete_in_turn(CachedDecoder& decoder, DraftModel* draft, const Tokenizer
   }
 }
 
+/// Says where one after the other may be sooner: where most of each prompt, and more than is made
+/// behind it, is common to all.
+void tell_of_common_beginning(const Prompts& prompts, const Opened& opened, std::int64_t made) {
+  std::span<const std::int32_t> common = prompts.tokens.front();
+  std::int64_t all = 0, longest = 0;
+  for (const auto& tokens : prompts.tokens) {
+    const auto alike = std::ranges::mismatch(common, tokens).in1 - common.begin();
+    common = common.first(static_cast<std::size_t>(alike));
+    all += std::ssize(tokens);
+    longest = std::max(longest, std::ssize(tokens));
+  }
+  const std::int64_t count = std::ssize(prompts.tokens), alike = std::ssize(common);
+  if (count == 1 || 2 * alike * count <= all || alike <= made) return;
+  if (longest > opened.run.model->config().context) return;  // nothing is kept of such a one
+  std::cerr << "all prompts begin with the same " << alike
+            << " tokens, which --batch 1 sees once: it may be sooner\n";
+}
+
 /// The same, several at a time.
 void complete_together(const Opened& opened, const Prompts& prompts, std::int64_t batch,
                        const GenerationSettings& settings, const Stream& stream) {
+  tell_of_common_beginning(prompts, opened, settings.tokens);
   const FittingRows rows{.model = *opened.run.model,
                          .most = batch,
                          .dtype = opened.dtype,
@@ -192,7 +211,9 @@ CommandSyntax sample_syntax(SampleOptions& options) {
       "A prompt on each line; each one's seed is one more than the last one's.");
   const auto batch = [&](std::int64_t count) { options.batch = count; };
   add("batch", po::value<std::int64_t>()->value_name("N")->notifier(batch),
-      "With --prompts: texts written at a time, sooner; each is what it is alone (8).");
+      "With --prompts: texts written at a time (8), sooner where prompts have little in common; on "
+      "a processor each is then what it is alone. 1 computes once what a prompt has in common with "
+      "the one before.");
   add("chat", po::bool_switch(&options.chat), "Hold a conversation.");
   add("system", po::value(&options.system)->value_name("TEXT"),
       "With --chat: what the system says first.");

@@ -263,6 +263,23 @@ TEST(TrainedRun, PromptsWrittenTogetherAreWhatEachIsAlone) {
   }
 }
 
+TEST(TrainedRun, PromptsThatBeginAlikeAreTold) {
+  const auto told = [](const std::string& prompts, const char* tokens, const char* batch = "8") {
+    write_text(trained_folder() / "alike.txt", prompts);
+    return in_trained_folder(
+               {"sample", "run", "--prompts", "alike.txt", "--tokens", tokens, "--batch", batch})
+               .errors.find(
+                   "all prompts begin with the same 6 tokens, which --batch 1 sees once") !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(told("Line 1\nLine 1 Li\n", "2"));
+  EXPECT_FALSE(told("Line 1\nLine 1 Li\n", "2", "1"));
+  EXPECT_FALSE(told("Line 1\nLine 1 Li\n", "6")) << "as many are made";
+  EXPECT_FALSE(told("Line 1\nLine 1Line 1Line\nLine 1Line 1Line\n", "2")) << "less than half";
+  EXPECT_FALSE(told("Line 1\nLine 1\nLine 1Line 1Line \n", "2")) << "beyond the context of 16";
+  EXPECT_FALSE(told("Line 1\n", "2")) << "one prompt";
+}
+
 TEST(TrainedRun, ABatchWantsAFileOfPromptsAndNoDraft) {
   write_text(trained_folder() / "bad.txt", "Line\nLi\nL\xC3\xA9on\n");
   const auto refused = [](const std::vector<std::string>& arguments, int code, const char* why) {
