@@ -239,7 +239,8 @@ TEST(TrainedRun, PromptsOfAFileAreAnsweredInOrderWithOrWithoutADraft) {
 }
 
 TEST(TrainedRun, PromptsWrittenTogetherAreWhatEachIsAlone) {
-  const std::vector<std::string> prompts{"Line", "a", "ine 1", "Ln", "e", "nil", "iii", " L", "i"};
+  const std::vector<std::string> prompts{"Line", "Line 1", "Line 2", "a",  "ine 1", "Ln",
+                                         "L",    "nil",    "iii",    " L", "i"};
   std::string file;
   for (const std::string& prompt : prompts) file += prompt + "\n";
   write_text(trained_folder() / "many.txt", file);
