@@ -24,6 +24,7 @@
 #include "src/trainer/run_model.h"
 #include "src/trainer/run_ranks.h"
 #include "src/trainer/run_records.h"
+#include "src/trainer/run_saving.h"
 #include "src/trainer/run_tokenizer.h"
 #include "src/trainer/settings_table.h"
 #include "src/trainer/training_source.h"
@@ -53,6 +54,7 @@ class TrainingRun {
         validation_(source_->validation(config_, batches_stream())),
         directory_(ranks_.open(settings, config_, source_->described())),
         run_{settings.run.string()},
+        saving_(run_.checkpoints()),
         console_(ranks_.console(console, directory_.paths())),
         resumes_(ranks_.on_first(directory_.resumes())) {
     tokenizer_ = source_->tokenizer(config_.model.vocabulary);
@@ -75,10 +77,7 @@ class TrainingRun {
                 std::optional<double>& of_average);
   bool evaluates_after(std::int64_t step, std::int64_t undecided_before,
                        const HybridTrainer& trainer) const;
-  bool save(HybridTrainer& trainer, RunRecords& records);
-  void save_at_the_end(HybridTrainer& trainer, RunRecords& records);
   void go_back(HybridTrainer& trainer, RunRecords& records, const StepRecord& failed);
-  void save_and_tell(HybridTrainer& trainer, RunRecords& records);
   Batch next_batch(HybridTrainer& trainer, RunRecords& records);
   StepRecord step(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
   RunEnd step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
@@ -97,11 +96,11 @@ class TrainingRun {
   std::unique_ptr<EvaluationBatches> validation_;
   RunDirectory directory_;  // of this rank
   RunPaths run_;            // of all
+  RunSaving saving_;
   std::ostream& console_;
   bool resumes_;
   std::optional<HybridTrainerConfig> config_before_;  // of the run being resumed
   std::unique_ptr<Tokenizer> tokenizer_;              // of the sample, if the data have one
-  std::string save_problem_;                          // of the last checkpoint, if it failed
   std::shared_ptr<MemoryPlaces> places_;
   RunMoment now_;
 };
@@ -156,50 +155,11 @@ bool TrainingRun::evaluates_after(std::int64_t step, std::int64_t undecided_befo
   return due || step == config_.training.steps;
 }
 
-/// Saves the current step; false if that failed, which is reported once. Earlier checkpoints stay.
-/// Of several ranks all save or none.
-bool TrainingRun::save(HybridTrainer& trainer, RunRecords& records) {
-  const bool failed_before = !save_problem_.empty();
-  records.sync();
-  try {
-    trainer.save(run_.checkpoints());
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::kIo && error.code() != ExitCode::kMemory) throw;
-    save_problem_ = error.what();
-    if (!failed_before) {
-      records.tell(concat("no checkpoint at step ", trainer.steps_done(), ": ", save_problem_,
-                          "; training goes on, and each step tries again"));
-    }
-    return false;
-  }
-  save_problem_.clear();
-  if (failed_before) records.tell(concat("saved at step ", trainer.steps_done(), " after all"));
-  return true;
-}
-
-/// Throws IoError, which names what a resumed run would continue from.
-void TrainingRun::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
-  if (save(trainer, records)) return;
-  const FoundCheckpoint found = find_newest_checkpoint(run_.checkpoints());
-  const std::string rest = found.checkpoint
-                               ? concat("the newest good checkpoint is ", found.checkpoint->path,
-                                        ", from which --resume goes on")
-                               : std::string("there is no checkpoint, and --resume begins anew");
-  throw IoError(concat("the run stopped after step ", trainer.steps_done(),
-                       ", which is not saved: ", save_problem_, "; ", rest));
-}
-
-/// Saves what the last good update left, for an error that ends the run.
-void TrainingRun::save_and_tell(HybridTrainer& trainer, RunRecords& records) {
-  if (trainer.steps_done() > 0 && save(trainer, records))
-    records.tell(concat("saved after step ", trainer.steps_done(), "; --resume goes on from it"));
-}
-
 Batch TrainingRun::next_batch(HybridTrainer& trainer, RunRecords& records) {
   try {
     return loader_.next();
   } catch (const Error&) {
-    if (!ranks_.are_several()) save_and_tell(trainer, records);  // others do not meet it
+    if (!ranks_.are_several()) saving_.save_and_tell(trainer, records);  // others do not meet it
     throw;
   }
 }
@@ -217,10 +177,10 @@ StepRecord TrainingRun::step(LanguageModel& model, HybridTrainer& trainer, RunRe
     return record;
   } catch (const DivergedStep& error) {
     records.write_failed(error.record);
-    save_and_tell(trainer, records);
+    saving_.save_and_tell(trainer, records);
     throw;
   } catch (const Diverged&) {  // on the validation split
-    save_and_tell(trainer, records);
+    saving_.save_and_tell(trainer, records);
     throw;
   }
 }
@@ -231,7 +191,7 @@ void TrainingRun::go_back(HybridTrainer& trainer, RunRecords& records, const Ste
     trainer.roll_back(run_.checkpoints(), failed);
   } catch (const Diverged&) {
     records.write_failed(failed);
-    save_and_tell(trainer, records);
+    saving_.save_and_tell(trainer, records);
     throw;
   }
   loader_.seek(trainer.steps_done());
@@ -246,7 +206,7 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
   if (saved_at >= steps)
     validate(model, trainer, summary.final_validation_loss, summary.final_average_validation_loss);
   const bool goes_back = config_.divergence.rolls_back();
-  if (goes_back && saved_at == 0) save(trainer, records);
+  if (goes_back && saved_at == 0) saving_.save(trainer, records);
   while (trainer.steps_done() < steps && !ranks_.on_any(interruption_.requested())) {
     const StepRecord record = step(model, trainer, records);
     if (trainer.must_go_back()) {
@@ -262,11 +222,11 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
     const bool saves = save_is_due && is_good;
     if (config_.distributed.compares_weights(record.step, saves))
       ranks_.check_same_weights(record.step, model, stream_);
-    if (!saves || !save(trainer, records)) continue;
+    if (!saves || !saving_.save(trainer, records)) continue;
     save_is_due = false;
     saved_at = record.step;
   }
-  if (saved_at != trainer.steps_done()) save_at_the_end(trainer, records);
+  if (saved_at != trainer.steps_done()) saving_.save_at_the_end(trainer, records);
   if (trainer.steps_done() == steps) return RunEnd::kFinished;
   records.tell(concat("stopped after step ", trainer.steps_done(), " of ", steps,
                       "; --resume goes on from here"));

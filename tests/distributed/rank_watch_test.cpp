@@ -153,7 +153,7 @@ class LinkedRank final : public Communicator {
   void send(const Tensor&, int, const Stream&) override { FAIL(); }
   void receive(const Tensor&, int, const Stream&) override { FAIL(); }
   void abort(const std::string&) override { FAIL(); }
-  const CommunicationUse& use() const override { return ranks_.use(); }
+  CommunicationUse use() const override { return ranks_.use(); }
 
  private:
   Communicator& ranks_;

@@ -83,7 +83,7 @@ TEST(RankMemory, WhatIsSentIsSimulatedToo) {
     config.distributed.zero = zero;
     const auto sent = bytes_sent_in_full(config, 3);
     const auto most = static_cast<double>(*std::max_element(sent.begin(), sent.end()));
-    const StepTransfer planned = simulate_ranks(config, 3).transfer;
+    const StepTransfer planned = simulate_ranks(config, {}, 3).transfer;
     EXPECT_NEAR(static_cast<double>(planned.bytes_sent) / most, 1, 0.02) << "zero " << zero;
     EXPECT_GE(planned.link_bytes, planned.bytes_sent) << "zero " << zero;
   }

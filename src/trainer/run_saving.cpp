@@ -1,0 +1,43 @@
+#include "src/trainer/run_saving.h"
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/io/checkpoint.h"
+
+namespace hybrid_trainer {
+
+bool RunSaving::save(HybridTrainer& trainer, RunRecords& records) {
+  const bool failed_before = !problem_.empty();
+  records.sync();
+  try {
+    trainer.save(folder_);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kIo && error.code() != ExitCode::kMemory) throw;
+    problem_ = error.what();
+    if (!failed_before) {
+      records.tell(concat("no checkpoint at step ", trainer.steps_done(), ": ", problem_,
+                          "; training goes on, and each step tries again"));
+    }
+    return false;
+  }
+  problem_.clear();
+  if (failed_before) records.tell(concat("saved at step ", trainer.steps_done(), " after all"));
+  return true;
+}
+
+void RunSaving::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
+  if (save(trainer, records)) return;
+  const FoundCheckpoint found = find_newest_checkpoint(folder_);
+  const std::string rest = found.checkpoint
+                               ? concat("the newest good checkpoint is ", found.checkpoint->path,
+                                        ", from which --resume goes on")
+                               : std::string("there is no checkpoint, and --resume begins anew");
+  throw IoError(concat("the run stopped after step ", trainer.steps_done(),
+                       ", which is not saved: ", problem_, "; ", rest));
+}
+
+void RunSaving::save_and_tell(HybridTrainer& trainer, RunRecords& records) {
+  if (trainer.steps_done() > 0 && save(trainer, records))
+    records.tell(concat("saved after step ", trainer.steps_done(), "; --resume goes on from it"));
+}
+
+}  // namespace hybrid_trainer
