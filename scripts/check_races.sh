@@ -29,11 +29,11 @@ check() {
     failed=1
   fi
 }
-check test_core 'ThreadTeam*-*Forked'  # the sanitizer starts no threads in a forked process
+check test_core 'ThreadTeam*:BackgroundWorker*-*Forked'  # the sanitizer starts no threads in a forked process
 check test_cuda 'CudaOffload*:CudaTraining.GoesThroughAllPhases*:CudaTraining.ALateUpdate*'
 check test_memory '*'
 check test_data 'BatchLoader*'
 check test_optim '*Speculative*'
 check test_distributed '*' # the ranks' side channel among it
-check test_trainer 'RunRanks*:RunOverRanks.LeavesTheCheckpointsOfOne:RunOverRanks.RefusesRanksThatDiffer'
+check test_trainer 'RankLinks*:Zero.SendsWhatItsStageSays:RunRanks*:RunOverRanks.LeavesTheCheckpointsOfOne:RunOverRanks.RefusesRanksThatDiffer'
 exit $failed

@@ -58,7 +58,9 @@ std::optional<LaunchedRank> rank_by(const Launcher& launcher, const EnvironmentV
   const bool says_local_size = variable(launcher.local_size) != nullptr;
   found.local_size = says_local_size ? number_in(launcher.name, launcher.local_size, variable)
                                      : found.local_rank + 1;
-  found.speaks_pmix = &launcher == &kMpirun || variable("PMIX_RANK") != nullptr;
+  // A process that one of srun's started, such as torchrun's, inherits the variable alone.
+  found.speaks_pmix =
+      &launcher == &kMpirun || (&launcher == &kSrun && variable("PMIX_RANK") != nullptr);
   if (found.rank < found.size && found.local_rank < found.local_size) return found;
   throw UsageError(concat(launcher.rank, ": got ", found.rank, " of ", found.size, " ranks, ",
                           found.local_rank, " of ", found.local_size, " on this host"));

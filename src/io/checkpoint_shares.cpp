@@ -107,7 +107,10 @@ void add_shares(CheckpointInfo& checkpoint, const std::vector<std::string>& text
   for (const std::string& text : texts) add_share(checkpoint, text);
   for (auto& [name, tensor] : checkpoint.tensors) {
     const std::int64_t elements = tensor.ranges.back().last;
-    if (tensor.shape.elements() != elements) tensor.shape = {elements};
+    if (tensor.shape.rank() == 0) tensor.shape = {elements};
+    if (tensor.shape.elements() == elements) continue;
+    throw IoError(concat("the ranks' parts of ", name, " are ", elements, " elements, want ",
+                         tensor.shape.text(), ": they do not have the same state"));
   }
 }
 

@@ -10,10 +10,10 @@ CheckpointInfo write_share(const std::string& folder, const CheckpointShare& sha
                            const CheckpointRanks& ranks);
 
 /// What a rank has written, as it tells the others: its file, and of each tensor a range that
-/// begins at 0, with the shape that the tensor has as a whole if it has so many elements.
+/// begins at 0, with the shape that the tensor has as a whole, where the rank knows it.
 std::string share_text(const CheckpointInfo& written);
 
-/// What all have written, one rank after the other. Throws Error where they do not fit together.
+/// What all have written, one rank after the other. Throws IoError where they do not fit together.
 void add_shares(CheckpointInfo& checkpoint, const std::vector<std::string>& texts);
 
 }  // namespace hybrid_trainer

@@ -87,7 +87,11 @@ void write_distributed(JsonWriter& out, const RunSummary::Distributed& distribut
   } else {
     out.string("imitated_link", distributed.imitated_link);
   }
-  out.null("lost_rank");  // one that is lost ends the run without this
+  if (distributed.lost_rank.empty()) {
+    out.null("lost_rank");
+  } else {
+    out.string("lost_rank", distributed.lost_rank);
+  }
   out.end_object();
 }
 

@@ -127,6 +127,10 @@ int doctor_command(const std::vector<std::string>& arguments) {
   if (ranks && *ranks < 2)
     throw UsageError(concat("doctor: --ranks: got ", *ranks, ", want 2 or more"));
   const std::optional<LaunchedRank> launched = launched_rank();
+  if (ranks && launched && launched->size != *ranks) {
+    throw UsageError(concat("doctor: --ranks: got ", *ranks, ", and this is one of ",
+                            launched->size, " ranks that ", launched->launcher, " started"));
+  }
   if (launched && launched->size > 1) return diagnose_ranks(*launched, json);
   if (ranks) become_ranks("doctor", arguments, *ranks);
   const Diagnosis found = diagnose();

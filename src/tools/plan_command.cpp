@@ -189,12 +189,17 @@ std::optional<MemorySize> link_rate(const std::string& link) {
   throw UsageError(concat("plan: --link: got ", link, ", want bytes a second, such as 125MB"));
 }
 
+/// null where no link was given.
+json::value link_seconds(const StepTransfer& transfer, const std::optional<MemorySize>& rate) {
+  if (!rate) return nullptr;
+  return static_cast<double>(transfer.link_bytes) / static_cast<double>(rate->bytes);
+}
+
 /// What a step's messages take over it; what is sent beside backward is hidden as far as that lasts.
 std::string link_text(const StepTransfer& transfer, const std::optional<MemorySize>& rate) {
   if (!rate) return "";
-  return concat(", ",
-                brief(static_cast<double>(transfer.link_bytes) / static_cast<double>(rate->bytes)),
-                " s of a link of ", rate->text(), " a second");
+  return concat(", ", brief(link_seconds(transfer, rate).as_double()), " s of a link of ",
+                rate->text(), " a second");
 }
 
 /// As `hybrid train --ranks N` takes them.
@@ -216,6 +221,7 @@ int plan_ranks(const Asked& asked, HybridTrainerConfig config, Device device,
                                   {"host_peak_bytes", need.host_bytes},
                                   {"sent_bytes_per_step", need.transfer.bytes_sent},
                                   {"link_bytes_per_step", need.transfer.link_bytes},
+                                  {"link_seconds_per_step", link_seconds(need.transfer, rate)},
                                   {"missing_bytes", fits ? 0 : need.device_bytes - *budget}})
               << "\n";
   } else {
@@ -273,7 +279,7 @@ int plan_split(const Asked& asked, const HybridTrainerConfig& config, Device dev
               << "\n";
   } else {
     std::printf(
-        "on paper: %s; this version trains on one, or over ranks on processors, of which there are "
+        "on paper: %s; this version trains on one, or over ranks, of which there are "
         "at most as many as gradient_accumulation.micro_batches\n",
         split.text().c_str());
     std::printf("each holds        %s of the model's state at %s bytes a parameter\n",

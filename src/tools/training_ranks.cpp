@@ -33,6 +33,7 @@ constexpr auto kTimeOfStart = std::chrono::seconds(5);
 
 /// Rank 0 ends the job where it met the error too: its launcher then asks this process to stop.
 void leave_it_to_rank_0(const Interruption& interruption) {
+  if (interruption.requested()) return;  // by somebody else, before the error
   const auto end = std::chrono::steady_clock::now() + kTimeOfRank0;
   while (std::chrono::steady_clock::now() < end) {
     if (interruption.requested()) _exit(static_cast<int>(ExitCode::kInterrupted));

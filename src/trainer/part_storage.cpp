@@ -50,13 +50,13 @@ class GatheredWeight final : public WeightStorage {
   }
   Tensor home_master() const override { return {}; }
   void compute_in(DType dtype, const Stream& stream) override {
-    gathers_.forget_order(stream);
+    gathers_.end_pass(stream);
     mine_.compute_in(dtype, stream);
   }
   DType compute_dtype() const override { return mine_.compute_dtype(); }
   /// Whoever changes weights says so here.
   void refresh_compute_copy(const Stream& stream) override {
-    gathers_.forget(stream);
+    gathers_.end_pass(stream);
     mine_.refresh_compute_copy(stream);
   }
   void park_master(const Stream& home, const Stream& stream) override {

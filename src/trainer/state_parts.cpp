@@ -1,6 +1,7 @@
 #include "src/trainer/state_parts.h"
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -23,16 +24,24 @@ class WeightNames {
     std::string rest = name.substr(name.find('.') + 1);
     const std::size_t last = rest.rfind('.');
     if (name.starts_with("phases.") && last != std::string::npos)
-      return std::stoull(rest.substr(last + 1));
+      return numbered(name, rest.substr(last + 1));
     while (!rest.empty()) {
       if (const auto found = index_.find(rest); found != index_.end()) return found->second;
       const std::size_t dot = rest.rfind('.');
       rest.resize(dot == std::string::npos ? 0 : dot);
     }
-    throw Error(ExitCode::kInternal, concat("the state's ", name, " is of no weight"));
+    throw DataError(concat("the state's ", name, " is of no weight"));
   }
 
  private:
+  std::size_t numbered(const std::string& name, const std::string& number) const {
+    std::size_t weight = 0;
+    const char* const end = number.data() + number.size();
+    const auto read = std::from_chars(number.data(), end, weight);
+    if (read.ec == std::errc() && read.ptr == end && weight < index_.size()) return weight;
+    throw DataError(concat("the state's ", name, " is of none of ", index_.size(), " weights"));
+  }
+
   std::unordered_map<std::string, std::size_t> index_;
 };
 
@@ -93,10 +102,10 @@ void add_parts(CheckpointShare& share, std::map<std::string, Tensor>& state,
     const std::int64_t own = parts.mine(*weight).elements();
     const Shape& whole = parts.weights()[*weight]->shape();
     if (own > 0) share.state.tensors[name] = tensor;
-    if (tensor.elements() == own) {
-      share.shapes[name] = whole;
-    } else if (own == whole.elements()) {
+    if (own == whole.elements()) {
       share.shapes[name] = tensor.shape();
+    } else if (tensor.elements() == own) {
+      share.shapes[name] = whole;
     }
     one = state.erase(one);
   }
@@ -106,8 +115,8 @@ void add_parts(CheckpointShare& share, std::map<std::string, Tensor>& state,
 WantedElements elements_of_part(const StoredTensor& stored, std::int64_t of_weight,
                                 const Shard& part, const Shape& here) {
   const std::int64_t elements = stored.shape.elements();
-  if (elements == of_weight) return {part.first, part.last, here};
   if (part.elements() == of_weight) return {0, elements, stored.shape};
+  if (elements == of_weight) return {part.first, part.last, here};
   // One for each of several elements; parts begin where one of those does.
   const std::int64_t first = part.first * elements / of_weight,
                      end = part.last == of_weight ? elements : part.last * elements / of_weight,

@@ -103,6 +103,7 @@ class TrainingRun {
   std::unique_ptr<Tokenizer> tokenizer_;              // of the sample, if the data have one
   std::shared_ptr<MemoryPlaces> places_;
   RunMoment now_;
+  std::string lost_rank_;  // what ended the run
 };
 
 /// Throws if the run in the folder cannot be resumed with this configuration or these data.
@@ -226,7 +227,11 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
     save_is_due = false;
     saved_at = record.step;
   }
-  if (saved_at != trainer.steps_done()) saving_.save_at_the_end(trainer, records);
+  if (saved_at != trainer.steps_done()) {
+    if (config_.distributed.compares_weights(trainer.steps_done(), true))
+      ranks_.check_same_weights(trainer.steps_done(), model, stream_);
+    saving_.save_at_the_end(trainer, records);
+  }
   if (trainer.steps_done() == steps) return RunEnd::kFinished;
   records.tell(concat("stopped after step ", trainer.steps_done(), " of ", steps,
                       "; --resume goes on from here"));
@@ -243,7 +248,8 @@ void TrainingRun::summarise_memory(RunSummary& summary) const {
     const CommunicationUse use = ranks->use();
     summary.distributed = {ranks->size(),       config_.distributed.zero,
                            ranks->name(),       use.bytes_sent,
-                           use.exposed_seconds, imitated_link_text(config_.distributed)};
+                           use.exposed_seconds, imitated_link_text(config_.distributed),
+                           lost_rank_};
   }
   if (ranks_.lead())
     summary.savings = simulate_savings(config_, stream_.device(), *settings_.registry);
@@ -267,6 +273,7 @@ RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer
            samples ? sample_text(model, tokenizer_.get(), stream_) : "");
     return end;
   } catch (const Error& error) {
+    if (dynamic_cast<const RankLost*>(&error) != nullptr) lost_rank_ = error.what();
     try {
       finish(error.code() == ExitCode::kDiverged ? "diverged" : "failed", "");
     } catch (const IoError& problem) {

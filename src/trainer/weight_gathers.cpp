@@ -1,5 +1,7 @@
 #include "src/trainer/weight_gathers.h"
 
+#include <utility>
+
 #include "hybrid_trainer/core/staged_tensor.h"
 
 namespace hybrid_trainer {
@@ -40,29 +42,25 @@ Tensor WeightGathers::finish(const Gather& gather, const Stream& stream) const {
 
 Tensor WeightGathers::take(std::size_t weight, DType dtype, const Stream& stream) {
   const Use use{weight, dtype};
-  follows_[{before_last_, last_}] = use;
-  before_last_ = std::exchange(last_, use);
+  if (is_in_pass_) {
+    is_as_before_ = is_as_before_ && used_.size() < order_.size() && order_[used_.size()] == use;
+    used_.push_back(use);
+  }
   if (!ahead_.empty() && ahead_.front().use != use) drop_ahead(stream);
   if (ahead_.empty()) ahead_.push_back(begin(use, stream));
   const Gather taken = std::move(ahead_.front());
   ahead_.pop_front();
-  begin_what_follows(stream);
+  if (is_in_pass_ && is_as_before_) begin_what_follows(stream);
   return finish(taken, stream);
 }
 
 void WeightGathers::begin_what_follows(const Stream& stream) {
   std::size_t bytes = 0;
-  std::pair<Use, Use> end{before_last_, last_};
-  for (const Gather& gather : ahead_) {
-    bytes += gather.whole.bytes();
-    end = {end.second, gather.use};
-  }
-  while (bytes < bytes_ahead_) {
-    const auto next = follows_.find(end);
-    if (next == follows_.end()) return;
-    ahead_.push_back(begin(next->second, stream));
+  for (const Gather& gather : ahead_) bytes += gather.whole.bytes();
+  for (std::size_t next = used_.size() + ahead_.size();
+       next < order_.size() && bytes < bytes_ahead_; ++next) {
+    ahead_.push_back(begin(order_[next], stream));
     bytes += ahead_.back().whole.bytes();
-    end = {end.second, next->second};
   }
 }
 
@@ -71,14 +69,16 @@ void WeightGathers::drop_ahead(const Stream& stream) {
   ahead_.clear();
 }
 
-void WeightGathers::forget(const Stream& stream) {
-  drop_ahead(stream);
-  begin_pass();
+void WeightGathers::begin_pass() {
+  if (is_in_pass_) std::swap(order_, used_);
+  used_.clear();
+  is_in_pass_ = is_as_before_ = true;
 }
 
-void WeightGathers::forget_order(const Stream& stream) {
-  forget(stream);
-  follows_.clear();
+void WeightGathers::end_pass(const Stream& stream) {
+  drop_ahead(stream);
+  begin_pass();
+  is_in_pass_ = false;
 }
 
 }  // namespace hybrid_trainer

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <deque>
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "hybrid_trainer/distributed/communicator.h"
@@ -10,9 +8,9 @@
 
 namespace hybrid_trainer {
 
-/// Brings weights of which each rank has a part to where they are whole, ahead of their use: what
-/// followed the last two weights the last time is expected to follow again. All ranks compute with
-/// the same weights in the same order, so that they expect the same.
+/// Brings weights of which each rank has a part to where they are whole, ahead of their use: the
+/// forward and backward pass of a micro-batch is expected to use them in the order of the last one.
+/// All ranks compute with the same weights in the same order, so that they expect the same.
 class WeightGathers {
  public:
   /// Gathers begin while those ahead are of fewer than `bytes_ahead`; 0: none is ahead. `ranks` must
@@ -24,12 +22,10 @@ class WeightGathers {
 
   /// The whole of one, for one use of it. A collective; blocks on a processor.
   Tensor take(std::size_t weight, DType dtype, const Stream& stream);
-  /// Weights change: what is ahead is of no use, and what comes next does not follow it.
-  void forget(const Stream& stream);
-  /// They are held in other dtypes from now on: nor is what followed what.
-  void forget_order(const Stream& stream);
-  /// What comes next does not follow what was before.
-  void begin_pass() { before_last_ = last_ = {}; }
+  /// A micro-batch's pass begins. What is used without one, as in evaluations, is not ahead.
+  void begin_pass();
+  /// Weights change, or are held in other dtypes: the pass is over, and what is ahead is of no use.
+  void end_pass(const Stream& stream);
 
  private:
   struct Source {
@@ -38,9 +34,9 @@ class WeightGathers {
     std::vector<Shard> parts;
   };
   struct Use {
-    std::size_t weight = SIZE_MAX;  // none
-    DType dtype = DType::kF32;
-    auto operator<=>(const Use&) const = default;
+    std::size_t weight;
+    DType dtype;
+    bool operator==(const Use&) const = default;
   };
   struct Gather {
     Use use;
@@ -55,8 +51,9 @@ class WeightGathers {
   Communicator& ranks_;
   std::size_t bytes_ahead_;
   std::vector<Source> sources_;
-  std::map<std::pair<Use, Use>, Use> follows_;
-  Use before_last_, last_;
+  std::vector<Use> order_;  // of the last pass
+  std::vector<Use> used_;   // in this one, if there is one
+  bool is_in_pass_ = false, is_as_before_ = false;
   std::deque<Gather> ahead_;
 };
 

@@ -44,7 +44,7 @@ class WeightParts {
   /// After the masters of all ranks' own parts have changed: brings them to where they are whole,
   /// `bucket_bytes` at a time. A collective; nothing where they lie apart.
   void gather_masters(std::int64_t bucket_bytes, const Stream& stream);
-  /// A forward pass begins, which does not follow what was computed before.
+  /// A micro-batch's forward and backward pass begins.
   void begin_pass() { gathers_.begin_pass(); }
   /// Σ x·y of each chunk (kernels::chunk_dots) of each weight, over all ranks. x and y: by weight,
   /// the rank's own part of it. A collective; blocks.

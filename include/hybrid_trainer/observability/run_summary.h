@@ -101,6 +101,7 @@ struct RunSummary {
     double exposed_seconds = 0;  // in which this one waited for others, or for what they send
     /// What was imitated, such as "125MB a second, 50 us a call"; empty: none.
     std::string imitated_link{};
+    std::string lost_rank{};  // what ended the run, in words
   };
   std::optional<Distributed> distributed;
   std::string end;  // "finished", "interrupted", "diverged", "failed"
