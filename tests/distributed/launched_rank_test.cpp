@@ -114,6 +114,13 @@ TEST(LaunchedRank, MeetsWhereItsLauncherSays) {
   }
 }
 
+/// It is of the task of srun's that started torchrun.
+TEST(LaunchedRank, ChildrenOfATaskDoNotTakeItsPmix) {
+  Variables set = kByTorchrun;
+  set["PMIX_RANK"] = "0";
+  EXPECT_FALSE(launched(set)->speaks_pmix);
+}
+
 TEST(RestartOfJob, IsWhatSlurmAndTorchrunCount) {
   const auto restart = [](const Variables& set) { return restart_of_job(reader_of(set)); };
   EXPECT_EQ(restart({}), std::nullopt);
