@@ -13,11 +13,11 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::int64_t kWords = 61, kPlaces = 24;
-using Text = std::vector<std::int32_t>;
+using TokenText = std::vector<std::int32_t>;
 
 /// Tokens [begin, end) of the text number `seed`.
-Text some_tokens(std::uint64_t seed, std::int64_t begin, std::int64_t end) {
-  Text text;
+TokenText some_tokens(std::uint64_t seed, std::int64_t begin, std::int64_t end) {
+  TokenText text;
   for (std::int64_t i = begin; i < end; ++i)
     text.push_back(static_cast<std::int32_t>(
         random_below({seed}, static_cast<std::uint64_t>(i), std::uint64_t{kWords})));
@@ -63,11 +63,11 @@ TEST_P(BatchDecoderOf, GivesEachTextTheBitsOfBeingAlone) {
   struct One {
     std::uint64_t seed;
     std::unique_ptr<CachedDecoder> alone;
-    Text text;
+    TokenText text;
   };
   std::vector<One> ones;
   const auto begin = [&](std::int64_t row, std::uint64_t seed) {
-    const Text text = some_tokens(seed, 0, 1 + 7 * row % 26);
+    const TokenText text = some_tokens(seed, 0, 1 + 7 * row % 26);
     together.begin(row, text);
     auto alone = std::make_unique<CachedDecoder>(*model_, GetParam().dtype, stream_);
     alone->see(text);
@@ -158,9 +158,10 @@ TEST(BatchDecoder, RefusesBadRowsAndEmptyTextsBeforeItSeesAToken) {
   const Stream stream(MemoryPool::create("test"));
   const auto model = make_model(small_gpt2(), 3, stream);
   BatchDecoder decoder(*model, {.texts = 2, .tokens = 8}, DType::kF32, stream);
-  for (const std::int64_t row : {-1, 2}) EXPECT_THROW(decoder.begin(row, Text{1}), Error) << row;
+  for (const std::int64_t row : {-1, 2})
+    EXPECT_THROW(decoder.begin(row, TokenText{1}), Error) << row;
   EXPECT_THROW(decoder.begin(0, {}), Error);
-  decoder.begin(0, Text{1});
+  decoder.begin(0, TokenText{1});
   const auto refusal = [&](const std::vector<BatchDecoder::Next>& next) -> std::string {
     try {
       decoder.add(next);
@@ -174,7 +175,7 @@ TEST(BatchDecoder, RefusesBadRowsAndEmptyTextsBeforeItSeesAToken) {
   EXPECT_EQ(refusal({{0, 5}, {2, 5}}), "BatchDecoder: a row that there is not");
   EXPECT_EQ(refusal({{0, 5}, {-1, 5}}), "BatchDecoder: a row that there is not");
   CachedDecoder alone(*model, DType::kF32, stream);
-  for (const Text& text : {Text{1}, Text{1, 7}}) alone.see(text);
+  for (const TokenText& text : {TokenText{1}, TokenText{1, 7}}) alone.see(text);
   decoder.add(std::vector<BatchDecoder::Next>{{0, 7}});
   EXPECT_TRUE(std::ranges::equal(decoder.logits(0), alone.logits())) << "no 5 was seen";
 }
