@@ -8,12 +8,13 @@ const std::vector<std::string>& horizon_names() {
 }
 
 const std::vector<std::string>& ingredient_names() {
-  static const std::vector<std::string> names{"backward", "optimizer_state"};
+  static const std::vector<std::string> names{"backward", "optimizer_state", "other_ranks"};
   return names;
 }
 
 const std::vector<std::string>& device_side_names() {
-  static const std::vector<std::string> names{"anticipated", "sketch", "selective", "none"};
+  static const std::vector<std::string> names{"anticipated", "sketch", "selective",
+                                              "none",        "own",    "momentum"};
   return names;
 }
 

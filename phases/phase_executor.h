@@ -8,6 +8,9 @@
 
 namespace hybrid_trainer {
 
+/// Late gradients and updates that are under way arrive, and the weights are the exact ones.
+void settle(PhaseParts& parts, PhaseOutcome& outcome);
+
 /// What a step does in one phase. Executors hold no state of their own; it is all in PhaseParts.
 class PhaseExecutor {
  public:
@@ -88,16 +91,25 @@ class SpeculateExecutor : public PhaseExecutor {
   void enter(PhaseOutcome&) override { parts_.enter_model(Phase::kPredict); }
   void run(const Batch& batch, PhaseOutcome& outcome) override;
 
- private:
+ protected:
   void judge(const LateUpdate& arrived, PhaseOutcome& outcome);
 };
 
-/// Correct after it: the exact weights, then updates at once.
+/// Predict without other ranks: a step goes on with this rank's gradient alone; that of all ranks is
+/// judged, and makes its update, when it arrives. The loss of a step is that of the step whose
+/// gradient arrived in it, of all ranks; in the first ones, where none did, that of its own.
+class OwnGradientExecutor final : public SpeculateExecutor {
+ public:
+  using SpeculateExecutor::SpeculateExecutor;
+  void run(const Batch& batch, PhaseOutcome& outcome) override;
+};
+
+/// Correct after either: the exact weights, then updates at once.
 class ExactExecutor final : public UpdateExecutor {
  public:
   explicit ExactExecutor(PhaseParts& parts) : UpdateExecutor(parts, Phase::kCorrect) {}
-  void enter(PhaseOutcome&) override {
-    parts_.model.wait_for_exact_weights();
+  void enter(PhaseOutcome& outcome) override {
+    settle(parts_, outcome);
     parts_.enter_model(Phase::kCorrect);
   }
 };

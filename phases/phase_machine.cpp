@@ -28,7 +28,8 @@ PhaseMachine::PhaseMachine(Trainable& model, const Setup& setup)
     predict = std::make_unique<PredictExecutor>(*parts_);
     correct = std::make_unique<CorrectExecutor>(*parts_);
   } else {
-    predict = std::make_unique<SpeculateExecutor>(*parts_);
+    predict = setup.phases.lacks_other_ranks() ? std::make_unique<OwnGradientExecutor>(*parts_)
+                                               : std::make_unique<SpeculateExecutor>(*parts_);
     correct = std::make_unique<ExactExecutor>(*parts_);
   }
 }
@@ -50,6 +51,12 @@ const PhaseStatistics& PhaseMachine::statistics() const { return parts_->statist
 void PhaseMachine::save(State& state) const { parts_->save(state); }
 
 void PhaseMachine::load(const State& state) { parts_->load(state); }
+
+void PhaseMachine::settle(PhaseOutcome& outcome) {
+  const bool is_under_way = parts_->has_entered && parts_->entered == Phase::kPredict;
+  if (is_under_way && parts_->config().lacks_other_ranks())
+    hybrid_trainer::settle(*parts_, outcome);
+}
 
 bool PhaseMachine::is_healthy() const { return severity_of(parts_->signal) < Severity::kWarning; }
 

@@ -81,8 +81,8 @@ class LatePredictor : public UpdatePredictor {
 /// columns. Sketched: base is the exact weight, and the whole rule runs from 8-bit momentum.
 class AdamWPredictor : public UpdatePredictor {
  public:
-  AdamWPredictor(const OptimizerConfig& config, bool sketches)
-      : config_(config), sketches_(sketches) {}
+  AdamWPredictor(const OptimizerConfig& config, bool sketches, double missing)
+      : config_(config), sketches_(sketches), missing_(missing) {}
 
   UpdateForecast empty_forecast(const Parameter& parameter, const Stream& stream) const override {
     UpdateForecast forecast = UpdatePredictor::empty_forecast(parameter, stream);
@@ -144,22 +144,27 @@ class AdamWPredictor : public UpdatePredictor {
     return settings;
   }
   /// The rate at which one step with the moments of now moves as far as the momentum moves in the
-  /// steps to come: Σ lr_i·β1^i/(1 − β1^(t+i))·(decays after i), times 1 − β1^t.
+  /// steps to come, i from 1: Σ lr_i·share_i/(1 − β1^(t+i))·(decays after i), times 1 − β1^t;
+  /// share_i = β1^i and, of gradients of which the momentum m/(1 − β1^t) stands for a part that is
+  /// missing, missing·(1 − β1^i)/(1 − β1^t).
   double momentum_rate(std::int64_t steps, std::span<const float> rates, double decay) const {
     const double beta = config_.betas[0];
+    const double now = 1 - std::pow(beta, static_cast<double>(steps));
     double sum = 0, power = 1;
     for (std::size_t i = 0; i < rates.size(); ++i) {
       power *= beta;
       const double correction =
           1 - std::pow(beta, static_cast<double>(steps) + 1.0 + static_cast<double>(i));
+      const double share = power + missing_ * (1 - power) / now;
       sum +=
-          static_cast<double>(rates[i]) * power / correction * kept_of(rates.subspan(i + 1), decay);
+          static_cast<double>(rates[i]) * share / correction * kept_of(rates.subspan(i + 1), decay);
     }
-    return sum * (1 - std::pow(beta, static_cast<double>(steps)));
+    return sum * now;
   }
 
   OptimizerConfig config_;
   bool sketches_;
+  double missing_;
 };
 
 /// Lion's: a sign does not split into parts, so that the momentum itself goes to the device, in f32
@@ -308,22 +313,23 @@ class MuonPredictor : public UpdatePredictor {
 using Parameters = std::vector<Parameter*>;
 struct Row {
   const char* name;
-  std::unique_ptr<UpdatePredictor> (*make)(const OptimizerConfig&, bool, const Parameters&);
+  std::unique_ptr<UpdatePredictor> (*make)(const OptimizerConfig&, bool, const Parameters&,
+                                           double);
 };
 constexpr std::array kPredictors{
     Row{"adamw",
-        [](const OptimizerConfig& config, bool sketches,
-           const Parameters&) -> std::unique_ptr<UpdatePredictor> {
-          return std::make_unique<AdamWPredictor>(config, sketches);
+        [](const OptimizerConfig& config, bool sketches, const Parameters&,
+           double missing) -> std::unique_ptr<UpdatePredictor> {
+          return std::make_unique<AdamWPredictor>(config, sketches, missing);
         }},
     Row{"lion",
-        [](const OptimizerConfig& config, bool sketches,
-           const Parameters&) -> std::unique_ptr<UpdatePredictor> {
+        [](const OptimizerConfig& config, bool sketches, const Parameters&,
+           double) -> std::unique_ptr<UpdatePredictor> {
           return std::make_unique<LionPredictor>(config, sketches);
         }},
     Row{"muon",
-        [](const OptimizerConfig& config, bool sketches,
-           const Parameters& parameters) -> std::unique_ptr<UpdatePredictor> {
+        [](const OptimizerConfig& config, bool sketches, const Parameters& parameters,
+           double) -> std::unique_ptr<UpdatePredictor> {
           return std::make_unique<MuonPredictor>(config, sketches, parameters);
         }},
 };
@@ -344,11 +350,12 @@ const std::vector<std::string>& predictable_optimizer_names() {
 
 std::unique_ptr<UpdatePredictor> make_update_predictor(const OptimizerConfig& config,
                                                        const std::string& device_side,
-                                                       const std::vector<Parameter*>& parameters) {
+                                                       const std::vector<Parameter*>& parameters,
+                                                       double missing) {
   if (device_side != "anticipated" && device_side != "sketch")
     return std::make_unique<LatePredictor>();
   return named_row(kPredictors, "optimizer.name", config.name)
-      .make(config, device_side == "sketch", parameters);
+      .make(config, device_side == "sketch", parameters, missing);
 }
 
 }  // namespace hybrid_trainer

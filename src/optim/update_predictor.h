@@ -65,9 +65,11 @@ class UpdatePredictor {
 
 /// The predictor of `config.name`'s updates, by `device_side`: anticipated or sketch; another one
 /// predicts nothing.
-/// `parameters`: all that it is for.
+/// `parameters`: all that it is for. The gradients in flight lack `missing` of what they are sums
+/// of, a share whose gradient the momentum stands for; adamw and muon.
 std::unique_ptr<UpdatePredictor> make_update_predictor(const OptimizerConfig& config,
                                                        const std::string& device_side,
-                                                       const std::vector<Parameter*>& parameters);
+                                                       const std::vector<Parameter*>& parameters,
+                                                       double missing = 0);
 
 }  // namespace hybrid_trainer

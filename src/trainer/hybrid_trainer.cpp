@@ -83,6 +83,26 @@ void HybridTrainer::with_average(const std::function<void()>& read_out) {
   read_out();
 }
 
+void HybridTrainer::with_exact_weights(const std::function<void()>& use) {
+  trainable_->with_exact_weights(use);
+}
+
+std::optional<bool> HybridTrainer::late_vote_to_stop(bool asks) {
+  return trainable_->late_vote_to_stop(asks);
+}
+
+/// What a checkpoint holds does not depend on the number of ranks, so nothing may be under way.
+void HybridTrainer::settle() {
+  PhaseOutcome outcome;
+  try {
+    machine_.settle(outcome);
+  } catch (const Diverged& error) {  // to be met again by the next step
+    tell_mishap(error.what());
+    return;
+  }
+  if (!outcome.event.empty()) tell_mishap(outcome.event);
+}
+
 void HybridTrainer::tell(const std::string& text) const {
   if (listener_) listener_(text);
 }
@@ -210,6 +230,7 @@ State HybridTrainer::state() {
 
 std::string HybridTrainer::save(const std::string& folder) {
   const CheckpointRanks ranks = checkpoint_ranks(ranks_);
+  settle();
   try {
     CheckpointShare share;
     ranks.attempt([&] {

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/trainer/late_gradient_checks.h"
 #include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
@@ -67,13 +68,13 @@ std::optional<std::size_t> HybridTrainerConfig::device_budget() const {
 }
 
 std::string HybridTrainerConfig::optimizer_state_home() const {
-  if (!phases.predicts_backward()) return phases.exact_state;
+  if (phases.lacks_optimizer_state()) return phases.exact_state;
   const bool is_on_host = optimizer.paged && memory.optimizer_state == "device";
   return is_on_host ? "host" : memory.optimizer_state;
 }
 
 void HybridTrainerConfig::collect_finder_problems(std::vector<std::string>& found) const {
-  if (!phases.predicts_backward()) {
+  if (phases.lacks_optimizer_state()) {
     found.push_back(concat("learning_rate_finder.mode: got ", learning_rate_finder.mode,
                            ", which moves masters; with phases.ingredient ", phases.ingredient,
                            ", which keeps none on the device, want off"));
@@ -126,6 +127,11 @@ void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>&
                            ", but with phases.ingredient optimizer_state updates are made "
                            "elsewhere; want 0"));
   }
+  if (phases.device_side == "own" || phases.device_side == "momentum") {
+    found.push_back(concat("phases.device_side: got ", phases.device_side,
+                           ", which is for phases.ingredient other_ranks; want anticipated, sketch, "
+                           "selective or none"));
+  }
   const auto check_recovery = [&](const char* key, Recovery got) {
     if (got != Recovery::kRaiseThreshold && got != Recovery::kResetPredictor) return;
     found.push_back(concat("divergence.", key, ": got ", name_of(got),
@@ -167,7 +173,7 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   }
   if (const auto bits = memory.gradient_bits; bits != 32 && bits != 16) {
     found.push_back(concat("memory.gradient_bits: got ", bits, ", want 32 or 16"));
-  } else if (bits == 16 && phases.predicts_backward()) {
+  } else if (bits == 16 && !phases.lacks_optimizer_state()) {
     found.push_back(
         "memory.gradient_bits: got 16, which is for late updates; want 32, or phases.ingredient "
         "optimizer_state");
@@ -190,7 +196,8 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
     found.push_back(concat("phases.arms[", i, "].steps: got ", phases.arms[i].steps,
                            ", want at most phases.max_predict_steps ", phases.max_predict_steps));
   }
-  if (!phases.predicts_backward()) collect_speculation_problems(found);
+  if (phases.lacks_optimizer_state()) collect_speculation_problems(found);
+  if (phases.lacks_other_ranks()) collect_late_gradient_problems(*this, found);
   if (phases.predicts_backward() && optimizer_state_home() != "device" &&
       predict_aware_memory.offload_strategy == "drop_and_reinitialize") {
     found.push_back(concat("predict_aware_memory.offload_strategy: got drop_and_reinitialize, but ",

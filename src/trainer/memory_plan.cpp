@@ -107,7 +107,7 @@ Dimension exact_state(const HybridTrainerConfig& given) {
 std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool with_files) {
   const MemoryConfig& given = config.memory;
   std::vector<Dimension> dimensions{micro_batches(config), recomputed_share(given)};
-  const bool is_late = !config.phases.predicts_backward();
+  const bool is_late = config.phases.lacks_optimizer_state();
   if (given.allow_lossy) {
     dimensions.push_back(is_late ? gradient_bits(config) : state_bits(config));
     dimensions.push_back(activation_bits(config));

@@ -53,6 +53,15 @@ class SimulatedTrainable final : public Trainable {
     model_.wait_for_late_update(finite);
     return {};
   }
+  double wait_for_own_gradient(const Batch& batch) override {
+    model_.wait_for_own_gradient(batch);
+    return kLoss;
+  }
+  std::optional<GradientMeasurement> wait_for_late_gradient(bool all) override {
+    if (!model_.wait_for_late_gradient(all)) return {};
+    return GradientMeasurement{.loss = kLoss, .norm = 1};
+  }
+  void predict_weights() override { model_.predict_weights(); }
   void wait_for_exact_weights() override { model_.wait_for_exact_weights(); }
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
     return model_.empty_like_weights(kind);

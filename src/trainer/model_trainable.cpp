@@ -7,6 +7,7 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/memory/away_weight.h"
+#include "src/trainer/late_gradients.h"
 #include "src/trainer/stretches.h"
 #include "src/trainer/training_step.h"
 
@@ -17,6 +18,7 @@ constexpr const char* kMicroBatches = "trainer.micro_batches";
 constexpr const char* kMicroBatchesBudget = "trainer.micro_batches.budget";
 constexpr const char* kRoundedState = "optimizer.is_rounded";
 constexpr const char* kSlowShare = "optimizer.slow_share";
+constexpr const char* kClipScale = "trainer.expected_clip_scale";
 
 /// Number of inputs of the largest matrix: the width of this model's products.
 std::int64_t typical_width(LossModel& model) {
@@ -120,7 +122,7 @@ void ModelTrainable::enter_phase(Phase phase) {
   }
   step_->compute_in(*(dtype_ = dtype_here()), !predicts);
   if (predicts) park_masters();
-  if (phase == Phase::kPredict && !predicts_backward_) begin_lag();
+  if (phase == Phase::kPredict && step_->speculation() != nullptr) begin_lag();
   if (border_) return;  // Full's precision in a step of Correct
   border_ = stream_.pool()->use();
   stream_.pool()->reset_peaks();
@@ -136,6 +138,7 @@ void ModelTrainable::begin_lag() {
 }
 
 LateUpdate ModelTrainable::wait_for_late_update(bool finite) {
+  if (LateGradients* const late = step_->late_gradients()) return late->apply(finite);
   if (!step_->speculation()->is_late()) {
     if (finite) apply_gradient();
     return {};
@@ -145,6 +148,7 @@ LateUpdate ModelTrainable::wait_for_late_update(bool finite) {
 }
 
 void ModelTrainable::wait_for_exact_weights() {
+  if (LateGradients* const late = step_->late_gradients()) return late->end();
   step_->speculation()->wait_for_exact_weights(stream_);
 }
 
@@ -297,6 +301,8 @@ void ModelTrainable::save(State& state) {
   average_.save(state, parameters);
   precision_.save(state);
   if (step_->speculation() != nullptr) step_->speculation()->save_late(state);
+  if (const LateGradients* const late = step_->late_gradients())
+    state.reals[kClipScale] = static_cast<double>(late->expected_clip_scale());
 }
 
 void ModelTrainable::release_after_save() {
@@ -328,6 +334,7 @@ void ModelTrainable::load_micro_batches(const State& state) {
 }
 
 void ModelTrainable::load(const State& state) {
+  if (LateGradients* const late = step_->late_gradients()) late->drop();
   if (step_->speculation() != nullptr) wait_for_exact_weights();
   bring_state_back();
   snapshot_.drop();
@@ -351,6 +358,8 @@ void ModelTrainable::load(const State& state) {
   });
   optimizer.set_steps_taken(state.integer("optimizer.steps_taken"));
   if (SlowNesterov* const slow = step_->slow_momentum()) slow->set_share(state.real(kSlowShare));
+  if (LateGradients* const late = step_->late_gradients(); late && state.reals.contains(kClipScale))
+    late->expect_clip_scale(static_cast<float>(state.real(kClipScale)));
   average_.load(state, parameters, stream_);
   precision_.load(state);
   load_micro_batches(state);

@@ -69,8 +69,8 @@ std::int64_t OrderedGradients::rounds(std::int64_t leaves) const {
 void OrderedGradients::begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) {
   leaf_ = leaf.value();
   leaves_ = leaves;
-  is_last_ =
-      ranks().size() > 1 && leaf_ + 1 == leaves_of(leaves, ranks().rank(), ranks().size()).last;
+  is_last_ = ranks().size() > 1 && !keeps_own_ &&
+             leaf_ + 1 == leaves_of(leaves, ranks().rank(), ranks().size()).last;
   for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters;
   values_ = {};
   values_ = Tensor::empty({elements_}, DType::kF32, MemoryKind::kGradients, stream_);
@@ -148,7 +148,7 @@ void OrderedGradients::begin(const Bucket& bucket) {
 }
 
 void OrderedGradients::reduce(std::int64_t) {
-  if (ranks().size() == 1) {
+  if (ranks().size() == 1 || keeps_own_) {
     values_ = sum_.take_total(stream_);
     return;
   }
@@ -171,10 +171,10 @@ void OrderedGradients::free() {
   values_ = {};
 }
 
-Tensor OrderedGradients::gradient(const Parameter& parameter) const {
+Tensor OrderedGradients::part_of(const Tensor& sum, const Parameter& parameter) const {
   const auto first = first_.find(&parameter);
-  if (!values_ || first == first_.end()) return {};
-  return values_.rows(first->second, first->second + parameter.elements()).view(parameter.shape());
+  if (!sum || first == first_.end()) return {};
+  return sum.rows(first->second, first->second + parameter.elements()).view(parameter.shape());
 }
 
 }  // namespace hybrid_trainer

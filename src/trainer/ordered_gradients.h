@@ -1,6 +1,7 @@
 #pragma once
 
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "hybrid_trainer/distributed/ordered_sum.h"
@@ -25,10 +26,20 @@ class OrderedGradients final : public LeafGradients {
   void end_leaf() override;
   void reduce(std::int64_t leaves) override;
   void free() override;
-  Tensor gradient(const Parameter& parameter) const override;
+  Tensor gradient(const Parameter& parameter) const override {
+    return part_of(values_, parameter);
+  }
   Tensor memory_for(const Parameter& parameter, bool adds, DType writes,
                     const Stream& stream) override;
   void ready(const Parameter& parameter, const Stream& stream) override;
+
+  /// From the next micro-batch on reduce() concerns no other rank: the sum is of this one's own.
+  void keep_own(bool keeps) { keeps_own_ = keeps; }
+  /// The sum itself, which gradient() has no more; and another one that it has from now on.
+  Tensor take() { return std::exchange(values_, {}); }
+  void show(Tensor values) { values_ = std::move(values); }
+  /// A parameter's part of such a sum; undefined where it has none.
+  Tensor part_of(const Tensor& sum, const Parameter& parameter) const;
 
  private:
   struct Bucket {
@@ -53,6 +64,7 @@ class OrderedGradients final : public LeafGradients {
   OrderedSum sum_;
   std::int64_t leaf_ = 0, leaves_ = 1;  // the one being written, and how many there are
   bool is_last_ = false;                // of this rank's, which waits for others'
+  bool keeps_own_ = false;
   /// Begun when the next one is written: ready is told by a destructor, which must not throw.
   std::vector<std::size_t> complete_;
   std::vector<std::shared_ptr<OrderedReduction>> reductions_;  // under way

@@ -32,7 +32,7 @@ void check_ranks(const HybridTrainerConfig& config, int ranks) {
     if (asked) found.push_back(concat(key, ": does not go with ranks; want ", want));
   };
   refuse(config.memory.gradients != "keep", "memory.gradients", "keep");
-  refuse(!config.phases.predicts_backward(), "phases.ingredient", "backward");
+  refuse(config.phases.lacks_optimizer_state(), "phases.ingredient", "backward or other_ranks");
   refuse(!config.stretches.empty(), "stretches", "none");
   refuse(config.training.cuda_graphs, "training.cuda_graphs", "false");
   const std::int64_t zero = config.distributed.zero;
@@ -50,9 +50,19 @@ void check_ranks(const HybridTrainerConfig& config, int ranks) {
                  "distributed.check_weights_every", "0: no weight is there twice");
     refuse_parts(zero == 3 && !config.memory.device_map.empty(), "memory.device_map", "none");
   }
+  const bool is_on_cpu = find_device(config.device).type == DeviceType::kCpu;
+  if (config.phases.lacks_other_ranks() && ranks > 1 && !is_on_cpu) {
+    found.push_back(
+        "phases.ingredient: got other_ranks on a CUDA device, where nothing is sent "
+        "beside what is computed yet; want backward, or device cpu");
+  }
+  if (config.phases.lacks_other_ranks() && ranks == 1) {
+    found.push_back(
+        "phases.ingredient: got other_ranks, but there is one rank alone; want backward, "
+        "or more ranks: --ranks N, or of a plan --devices N");
+  }
   if (ranks > 1) {
-    refuse(!imitated_link_text(config.distributed).empty() &&
-               find_device(config.device).type != DeviceType::kCpu,
+    refuse(!imitated_link_text(config.distributed).empty() && !is_on_cpu,
            "distributed.imitated_link", "none on CUDA devices");
     refuse(config.memory.plan == "auto", "memory.plan",
            "off, and the options that hybrid plan names: each rank would choose its own");

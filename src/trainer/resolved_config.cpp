@@ -40,7 +40,7 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings,
   config.validate(*settings.registry);
   source.check(config);
   const int cores = processor_info().cores;
-  if (!config.phases.predicts_backward() && config.phases.worker_threads > cores) {
+  if (config.phases.lacks_optimizer_state() && config.phases.worker_threads > cores) {
     throw ConfigError({concat("phases.worker_threads: got ", config.phases.worker_threads,
                               ", this process may use ", cores, " cores")});
   }

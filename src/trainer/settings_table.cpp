@@ -66,6 +66,10 @@ std::string phases_line(const PhaseConfig& phases) {
   if (phases.max_predict_steps == 0) return "plain training (phases.max_predict_steps is 0)";
   const std::string common = concat("warmup ", phases.warmup_steps, ", full ", phases.full_steps,
                                     ", predict up to ", phases.max_predict_steps);
+  if (phases.lacks_other_ranks()) {
+    return concat(common, " with other ranks' gradients ", phases.lag,
+                  phases.lag == 1 ? " step" : " steps", " late, until then ", phases.device_side);
+  }
   if (!phases.predicts_backward()) {
     return concat(common, " with updates ", phases.lag, phases.lag == 1 ? " step" : " steps",
                   " late, on the device ", phases.device_side, ", exact state in ",

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/nn/recomputation.h"
 #include "hybrid_trainer/optim/gradient_norm.h"
+#include "src/trainer/late_gradients.h"
 #include "src/trainer/training_step.h"
 
 namespace hybrid_trainer {
@@ -29,6 +30,16 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
       ranks_ ? leaves_->wait_for_mean_of(pending.losses, micro_batches_of(batch), stream_)
              : wait_for_mean_of(pending.losses);
   return {.loss = loss, .norm = gradient_norm_};
+}
+
+double TrainingStep::wait_for_own_gradient(const Batch& batch) {
+  auto& leaves = dynamic_cast<OrderedGradients&>(*leaves_);
+  leaves.keep_own(true);
+  const PendingGradient pending = enqueue_what_fits(batch);
+  const double sum = wait_for_mean_of(pending.losses) * static_cast<double>(pending.losses.size());
+  late_gradients_->send(sum / static_cast<double>(micro_batches_of(batch)),
+                        wait_for_norm_of(pending), learning_rate());
+  return sum / static_cast<double>(pending.losses.size());
 }
 
 double TrainingStep::wait_for_norm_of(const PendingGradient& pending) {

@@ -84,7 +84,7 @@ void collect_stretch_problems(const HybridTrainerConfig& config, std::vector<std
     }
     before = stretch.until;
     const auto late_updates_keep_one = [&](const char* key, const auto& value) {
-      if (!value || config.phases.predicts_backward()) return;
+      if (!value || !config.phases.lacks_optimizer_state()) return;
       found.push_back(concat(path, key, ": got ", *value,
                              ", but late updates (phases.ingredient optimizer_state) keep one; "
                              "leave it out"));

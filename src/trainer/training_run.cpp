@@ -80,6 +80,8 @@ class TrainingRun {
   void go_back(HybridTrainer& trainer, RunRecords& records, const StepRecord& failed);
   Batch next_batch(HybridTrainer& trainer, RunRecords& records);
   StepRecord step(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
+  bool must_stop(HybridTrainer& trainer) const;
+  void compare_weights(LanguageModel& model, HybridTrainer& trainer);
   RunEnd step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
   RunEnd step_and_record(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
   void summarise_memory(RunSummary& summary) const;
@@ -143,7 +145,7 @@ void TrainingRun::describe(LanguageModel& model, const HybridTrainer& trainer,
 void TrainingRun::validate(LanguageModel& model, HybridTrainer& trainer,
                            std::optional<double>& loss, std::optional<double>& of_average) {
   const auto read_out = [&] { return evaluate(model, *validation_, DType::kF32, stream_).loss; };
-  loss = read_out();
+  trainer.with_exact_weights([&] { loss = read_out(); });
   trainer.with_average([&] { of_average = read_out(); });
 }
 
@@ -199,6 +201,18 @@ void TrainingRun::go_back(HybridTrainer& trainer, RunRecords& records, const Ste
   records.go_back_to(trainer.steps_done());
 }
 
+void TrainingRun::compare_weights(LanguageModel& model, HybridTrainer& trainer) {
+  trainer.with_exact_weights(
+      [&] { ranks_.check_same_weights(trainer.steps_done(), model, stream_); });
+}
+
+/// Where gradients of other ranks are under way, nobody waits for them to say it.
+bool TrainingRun::must_stop(HybridTrainer& trainer) const {
+  const bool here = interruption_.requested();
+  if (const auto late = trainer.late_vote_to_stop(here)) return *late;
+  return ranks_.on_any(here);
+}
+
 RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records) {
   const std::int64_t steps = config_.training.steps, save_every = config_.checkpoint.every_steps;
   std::int64_t saved_at = trainer.steps_done();
@@ -208,7 +222,7 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
     validate(model, trainer, summary.final_validation_loss, summary.final_average_validation_loss);
   const bool goes_back = config_.divergence.rolls_back();
   if (goes_back && saved_at == 0) saving_.save(trainer, records);
-  while (trainer.steps_done() < steps && !ranks_.on_any(interruption_.requested())) {
+  while (trainer.steps_done() < steps && !must_stop(trainer)) {
     const StepRecord record = step(model, trainer, records);
     if (trainer.must_go_back()) {
       go_back(trainer, records, record);
@@ -221,15 +235,14 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
     save_is_due |= save_every > 0 && record.step % save_every == 0;
     const bool is_good = !goes_back || trainer.is_healthy();  // to go back to
     const bool saves = save_is_due && is_good;
-    if (config_.distributed.compares_weights(record.step, saves))
-      ranks_.check_same_weights(record.step, model, stream_);
+    if (config_.distributed.compares_weights(record.step, saves)) compare_weights(model, trainer);
     if (!saves || !saving_.save(trainer, records)) continue;
     save_is_due = false;
     saved_at = record.step;
   }
   if (saved_at != trainer.steps_done()) {
     if (config_.distributed.compares_weights(trainer.steps_done(), true))
-      ranks_.check_same_weights(trainer.steps_done(), model, stream_);
+      compare_weights(model, trainer);
     saving_.save_at_the_end(trainer, records);
   }
   if (trainer.steps_done() == steps) return RunEnd::kFinished;
@@ -352,7 +365,8 @@ TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& c
   check_same_call(RunRanks(given.ranks), given.config, given.resume);
   TrainingRunSettings settings = with_base(given);
   settings.config.validate(*settings.registry);
-  if (settings.ranks != nullptr) check_ranks(settings.config, settings.ranks->size());
+  if (settings.ranks != nullptr || settings.config.phases.lacks_other_ranks())
+    check_ranks(settings.config, settings.ranks == nullptr ? 1 : settings.ranks->size());
   std::optional<Interruption> own;  // made before any thread that computes
   const Interruption* interruption = settings.interruption;
   if (interruption == nullptr) interruption = &own.emplace();

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/profile.h"
 #include "hybrid_trainer/optim/gradient_norm.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/trainer/late_gradients.h"
 #include "src/trainer/lone_gradients.h"
 #include "src/trainer/ordered_gradients.h"
 #include "src/trainer/rank_checks.h"
@@ -26,7 +27,8 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
       consumed_(places.overflow(), stream),
       rounded_([this] { speculation_->wait_until_gradients_are_sent(); }),
       micro_batches_(config.gradient_accumulation.micro_batches) {
-  if (ranks_ != nullptr) check_ranks(config_, ranks_->size());
+  if (ranks_ != nullptr || config_.phases.lacks_other_ranks())
+    check_ranks(config_, ranks_ == nullptr ? 1 : ranks_->size());
   const std::int64_t zero = ranks_ == nullptr ? 0 : config_.distributed.zero;
   const auto ahead =
       static_cast<std::size_t>(config_.distributed.overlap ? config_.distributed.bucket_bytes : 0);
@@ -41,7 +43,7 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
 
 std::unique_ptr<Optimizer> TrainingStep::optimizer_of(const HybridTrainerConfig& config) {
   const Stream& home = places_.at(config.optimizer_state_home());
-  if (config.phases.predicts_backward()) {
+  if (!config.phases.lacks_optimizer_state()) {
     auto optimizer = make_optimizer(
         config.optimizer, parameters(), stream_, home, config.device_budget(),
         config.optimizer_state_home() == "file" ? StateTraffic::kBeside : StateTraffic::kInStep);
@@ -63,6 +65,7 @@ std::unique_ptr<Optimizer> TrainingStep::optimizer_of(const HybridTrainerConfig&
 }
 
 TrainingStep::~TrainingStep() {
+  late_gradients_.reset();  // before what its gradients lie in
   for (Parameter* parameter : weights_) {
     parameter->leave(sink());
     parameter->leave(*leaves_);
@@ -80,8 +83,12 @@ std::unique_ptr<LeafGradients> TrainingStep::make_leaf_gradients() {
   if (parts_ && config_.distributed.zero >= 2) {
     return std::make_unique<ScatteredGradients>(*parts_, config_.distributed.bucket_bytes, stream_);
   }
-  return std::make_unique<OrderedGradients>(weights_, ranks, parts(),
-                                            config_.distributed.bucket_bytes, stream_);
+  auto ordered = std::make_unique<OrderedGradients>(weights_, ranks, parts(),
+                                                    config_.distributed.bucket_bytes, stream_);
+  if (config_.phases.lacks_other_ranks())
+    late_gradients_ =
+        std::make_unique<LateGradients>(config_, weights_, *optimizer_, *ordered, stream_);
+  return ordered;
 }
 
 void TrainingStep::compute_in(DType dtype, bool records) {
@@ -253,6 +260,7 @@ void TrainingStep::apply_gradient() {
   say_slow_share();
   const StepPartTimer timer(stream_, StepPart::kUpdate);
   const float scale = clip_scale(gradient_norm_, config_.optimizer.clip_norm);
+  if (late_gradients_) late_gradients_->expect_clip_scale(scale);
   optimizer_->step(static_cast<float>(learning_rate()), scale, stream_);
 }
 

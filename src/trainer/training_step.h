@@ -23,6 +23,8 @@
 
 namespace hybrid_trainer {
 
+class LateGradients;
+
 /// What one step computes: losses and gradients over its micro-batches, their norm, and the clipped
 /// update, which comes with the gradients where HybridTrainerConfig::updates_at_once. Where
 /// weights, gradients and optimizer state lie between the calls is its caller's to say.
@@ -49,7 +51,9 @@ class TrainingStep {
   Optimizer& optimizer() { return *optimizer_; }
   /// The same where the exact state is not on the device, else null.
   SpeculativeOptimizer* speculation() const { return speculation_; }
-  /// The same where it has slow momentum, else null.
+  /// Gradients of other ranks that come late; null unless phases.ingredient is other_ranks.
+  LateGradients* late_gradients() const { return late_gradients_.get(); }
+  /// The optimizer where it has slow momentum, else null.
   SlowNesterov* slow_momentum() const { return slow_momentum_; }
 
   /// Activations and products are of this dtype from now on, and so are the copies of the weights
@@ -75,6 +79,9 @@ class TrainingStep {
   /// again with twice as many of half the size, which stay so. Blocks. Throws ShapeMismatch, and
   /// OutOfMemory where they cannot be halved, or weights are updated already.
   GradientMeasurement wait_for_gradient(const Batch& batch);
+  /// The same of this rank's micro-batches alone, whose sum gets under way to the others. Returns
+  /// their mean loss. Blocks. Throws OutOfMemory.
+  double wait_for_own_gradient(const Batch& batch);
   /// Of a batch as large as any; of stretches' smaller ones, as many as are no larger than those.
   std::int64_t micro_batches() const { return micro_batches_; }
   std::int64_t micro_batches_of(const Batch& batch) const;
@@ -143,6 +150,7 @@ class TrainingStep {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<ImmediateUpdates> immediate_;
   std::unique_ptr<LeafGradients> leaves_;
+  std::unique_ptr<LateGradients> late_gradients_;
   Tensor step_words_;  // of Pass, where gradients are recorded
   Tensor host_step_words_;
   DType dtype_ = DType::kF32;

@@ -86,6 +86,11 @@ class QuadraticBowl final : public Trainable {
     require(phase_ == Phase::kPredict, "wait_for_late_update: in Predict");
     LateUpdate arrived;
     arrived.is_late = true;
+    if (has_own_gradients_) {
+      if (finite) take_step(gradients_);
+      arrived.prediction_error = prediction_error;
+      return arrived;
+    }
     if (!under_way_.empty()) {
       take_step(std::exchange(under_way_, {}));
       arrived = {prediction_error, "bowl", true, 1};
@@ -93,6 +98,22 @@ class QuadraticBowl final : public Trainable {
     if (finite) under_way_ = std::exchange(gradients_, {});
     return arrived;
   }
+  /// As if all ranks had the same gradient, and it arrived a step late.
+  double wait_for_own_gradient(const Batch& batch) override {
+    has_own_gradients_ = true;
+    sent_.push_back(wait_for_gradient(batch));
+    sent_gradients_.push_back(std::exchange(gradients_, {}));
+    return sent_.back().loss;
+  }
+  std::optional<GradientMeasurement> wait_for_late_gradient(bool all) override {
+    if (sent_.empty() || (!all && sent_.size() < 2)) return {};
+    gradients_ = sent_gradients_.front();
+    sent_gradients_.erase(sent_gradients_.begin());
+    const GradientMeasurement arrived = sent_.front();
+    sent_.erase(sent_.begin());
+    return arrived;
+  }
+  void predict_weights() override { log.push_back("predict weights"); }
   void wait_for_exact_weights() override {
     log.push_back("exact");
     if (!under_way_.empty()) take_step(std::exchange(under_way_, {}));
@@ -244,6 +265,9 @@ class QuadraticBowl final : public Trainable {
   std::vector<float> moments_, snapshot_;
   Phase phase_ = Phase::kWarmup;
   bool restoring_ = false;
+  bool has_own_gradients_ = false;
+  std::vector<GradientMeasurement> sent_;
+  std::vector<std::vector<Tensor>> sent_gradients_;
 };
 
 /// A bowl with a phase machine and a counted stream of batches.

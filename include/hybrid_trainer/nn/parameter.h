@@ -66,6 +66,8 @@ class Parameter {
   WeightStorage& storage() { return *storage_; }
   /// Gives the values another home.
   void set_storage(std::unique_ptr<WeightStorage> storage) { storage_ = std::move(storage); }
+  /// The same, for the time being: `storage` gets the one before.
+  void exchange_storage(std::unique_ptr<WeightStorage>& storage) { storage_.swap(storage); }
   /// In which dtype products read it from now on; vectors stay f32.
   void compute_in(DType dtype, const Stream& stream);
   DType compute_dtype() const { return storage_->compute_dtype(); }

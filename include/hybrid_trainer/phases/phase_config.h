@@ -15,10 +15,10 @@ const std::vector<std::string>& predictor_names();
 /// Who chooses how far a prediction goes: "measured" or "dreamt".
 const std::vector<std::string>& horizon_names();
 
-/// What Predict goes on without: "backward" or "optimizer_state".
+/// What Predict goes on without: "backward", "optimizer_state" or "other_ranks".
 const std::vector<std::string>& ingredient_names();
 /// What stands in on the device for an exact update that has not arrived: "anticipated", "sketch",
-/// "none".
+/// "selective", "none", and over ranks also "own" and "momentum".
 const std::vector<std::string>& device_side_names();
 /// Where exact state may be: "host", "file".
 const std::vector<std::string>& exact_state_names();
@@ -71,6 +71,8 @@ struct PhaseConfig {
   /// Whether a bad prediction of an update means that something is wrong.
   bool forecasts_updates() const { return device_side == "anticipated" || device_side == "sketch"; }
   bool predicts_backward() const { return ingredient == "backward"; }
+  bool lacks_optimizer_state() const { return ingredient == "optimizer_state"; }
+  bool lacks_other_ranks() const { return ingredient == "other_ranks"; }
 
   /// Short jumps, checked often and on more batches.
   static PhaseConfig conservative();
@@ -169,11 +171,13 @@ struct PhaseConfig {
                 "on forward passes alone. optimizer_state: masters and optimizer state are where "
                 "exact_state says in every phase; in Predict, as long as max_predict_steps, they "
                 "are updated beside the computation, `lag` steps late, and the device predicts the "
-                "updates that are under way.",
+                "updates that are under way. other_ranks: each rank goes on with its own gradient "
+                "and a prediction of what the others will send; their sum, and the exact update "
+                "by it, come `lag` steps late.",
                 Range{}, ingredient_names()});
     visit(Field{"lag", self.lag,
                 "Steps by which an exact update arrives late, where the ingredient is "
-                "optimizer_state.",
+                "optimizer_state or other_ranks.",
                 Range::between(1, 8)});
     visit(Field{"device_side", self.device_side,
                 "What stands in for an update under way. anticipated: weights come with the part "
@@ -181,7 +185,10 @@ struct PhaseConfig {
                 "sketch: the device has the momentum in 8 bits and follows the optimizer's rule. "
                 "selective, a control (ZenFlow's rule): the tenth of each matrix's columns with "
                 "the largest gradients is updated at once on the device, the others by the mean "
-                "of `lag` steps, `lag` steps late. none: nothing, the control.",
+                "of `lag` steps, `lag` steps late. none: nothing, the control. Where the "
+                "ingredient is other_ranks, anticipated is this rank's own gradient with the "
+                "momentum as the gradient of each other rank; own, a control: its own gradient as "
+                "that of all; momentum, a control: the momentum as that of all.",
                 Range{}, device_side_names()});
     visit(Field{"exact_state", self.exact_state,
                 "Where masters and optimizer state are, where the ingredient is optimizer_state: "

@@ -60,6 +60,11 @@ class PhaseMachine {
   /// No prediction begins from now on; one that is under way is decided on. Saved with the rest.
   void give_up_predicting();
 
+  /// Gradients of other ranks that are under way arrive, and the weights are the exact ones; from
+  /// there Predict goes on. `outcome` gets what came of it. Throws Diverged, as step does. To be
+  /// called before save, at the same steps by all ranks.
+  void settle(PhaseOutcome& outcome);
+
   /// Writes "phases.…". Tensors are views that stay valid until the next step: in Predict the
   /// directions and the probe batches, and the linear predictor's history. Weights, snapshot,
   /// moments and counters of the model are the caller's to save.

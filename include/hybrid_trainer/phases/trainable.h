@@ -30,8 +30,8 @@ struct LateUpdate {
 /// The few things that a phase does to a model. The trainer implements it over a LossModel, an
 /// Optimizer and the memory plan; tests implement it over a quadratic bowl.
 ///
-/// Only apply_gradient and wait_for_late_update change moments and counters, and it is never called between a snapshot and
-/// the decision on it, so a rollback need not restore them.
+/// Only apply_gradient and wait_for_late_update change moments and counters, and it is never called
+/// between a snapshot and the decision on it, so a rollback need not restore them.
 class Trainable {
  public:
   virtual ~Trainable() = default;
@@ -58,8 +58,18 @@ class Trainable {
   /// In Predict where it goes on without the optimizer state: the update by the last measurement's
   /// gradient gets under way, and the weights become those predicted for the next step. Not
   /// `finite`: that gradient makes none. Blocks only where the update that is due has not arrived.
+  /// Without other ranks: the update by the gradient that arrived is made.
   virtual LateUpdate wait_for_late_update(bool finite) = 0;
-  /// All updates under way have arrived; the weights are the exact ones. Blocks.
+  /// In Predict without other ranks: forward and backward of this rank's own micro-batches, whose
+  /// gradient gets under way to the others. Returns their mean loss. Blocks.
+  virtual double wait_for_own_gradient(const Batch& batch) = 0;
+  /// The gradient of all ranks of the step `lag` before the last one, or, of `all` that are under
+  /// way, the oldest; absent where there is none. Blocks only where it has not arrived.
+  virtual std::optional<GradientMeasurement> wait_for_late_gradient(bool all) = 0;
+  /// The weights become those predicted for the next step from the gradients under way.
+  virtual void predict_weights() = 0;
+  /// All updates under way have arrived; the weights are the exact ones. Blocks. Without other ranks
+  /// their gradients were waited for before.
   virtual void wait_for_exact_weights() = 0;
   /// Tensors that lie as the weights do, f32, one for each in a fixed order; not initialised.
   virtual std::vector<Tensor> empty_like_weights(MemoryKind kind) = 0;

@@ -101,6 +101,12 @@ class HybridTrainer {
   /// Calls `read_out` while the model's masters are their mean (training.average_weights), if there
   /// is one; between two steps, where nothing is undecided.
   void with_average(const std::function<void()>& read_out);
+  /// Calls `use` while the exact weights are in place of those that a rank predicts where gradients
+  /// of other ranks come late, which are other ones on each; between two steps.
+  void with_exact_weights(const std::function<void()>& use);
+  /// Where those are under way: whether any rank had called this with true by the step they are of,
+  /// the same on all ranks, which each have to call it after each step. Else absent.
+  std::optional<bool> late_vote_to_stop(bool asks);
   /// Called with one line for each phase change, decision and mishap.
   void on_event(std::function<void(const std::string&)> listener) {
     listener_ = std::move(listener);
@@ -131,6 +137,7 @@ class HybridTrainer {
 
  private:
   StepRecord record_of(const PhaseOutcome& outcome, const Batch& batch);
+  void settle();
   State state();
   State own_state_of(const CheckpointInfo& checkpoint) const;
   void load(const State& state);

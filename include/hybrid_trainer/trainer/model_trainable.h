@@ -52,7 +52,14 @@ class ModelTrainable final : public Trainable {
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
   LateUpdate wait_for_late_update(bool finite) override;
+  double wait_for_own_gradient(const Batch& batch) override;
+  std::optional<GradientMeasurement> wait_for_late_gradient(bool all) override;
+  void predict_weights() override;
   void wait_for_exact_weights() override;
+  /// `use` finds the exact weights where predicted ones are.
+  void with_exact_weights(const std::function<void()>& use);
+  /// See LateGradients; absent where none are under way.
+  std::optional<bool> late_vote_to_stop(bool asks);
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override;
   std::vector<Tensor> empty_directions() override;
   void write_direction(const Tensor& direction, const std::vector<Tensor>& of,

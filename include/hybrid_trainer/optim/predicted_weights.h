@@ -1,0 +1,76 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/stream.h"
+#include "hybrid_trainer/nn/parameter.h"
+#include "hybrid_trainer/optim/optimizer.h"
+#include "hybrid_trainer/optim/optimizer_config.h"
+
+namespace hybrid_trainer {
+
+class UpdatePredictor;
+
+/// One rank's part of a gradient that all ranks will sum, and what the update by the sum will be
+/// made with, as far as it is known.
+struct OwnGradient {
+  std::function<Tensor(const Parameter&)> of;  // f32, in the parameter's shape; empty: not finite
+  float learning_rate = 0;
+  float gradient_scale = 1;  // clipping
+};
+
+/// Weights that contain predictions of updates whose gradients other ranks have not sent yet, in
+/// place of the exact ones, which the optimizer goes on from. What a rank predicts depends on its own
+/// gradients, so that ranks have different ones.
+///
+/// Of R ranks' sum, this one knows its own part O and expects each of the others' to be the momentum
+/// μ's: O + (R − 1)/R·μ ("anticipated"); of independent noise in their gradients that estimate has
+/// the least. Controls: R·O ("own"), μ ("momentum"), no update at all ("none").
+class PredictedWeights {
+ public:
+  /// `optimizer`: of these parameters, adamw or muon with a state in f32; all must outlive it.
+  PredictedWeights(const OptimizerConfig& config, std::vector<Parameter*> parameters,
+                   Optimizer& optimizer, const std::string& device_side, int ranks,
+                   const Stream& stream);
+  ~PredictedWeights();
+
+  bool are_in_place() const { return !others_.empty(); }
+  /// They take the place of the exact weights, at first as copies. Throws OutOfMemory.
+  void begin();
+  /// weights = exact weights with the predicted updates by these gradients, oldest first.
+  void predict(std::span<const OwnGradient> gradients);
+  /// The exact weights are in their place again.
+  void end();
+  /// Whoever is called has the exact weights in place.
+  void with_exact(const std::function<void()>& use);
+  /// A slice of each weight as it is, one after the other; for `of_exact`, of the exact ones.
+  Tensor slices(bool of_exact) const;
+  /// Elements of each slice, by weight.
+  const std::vector<std::int64_t>& slice_elements() const { return slice_elements_; }
+
+ private:
+  void exchange();
+  void add_groups(const OptimizerConfig& config, const std::string& device_side, int ranks);
+  void predict_weight(std::size_t index, std::span<const OwnGradient> gradients);
+
+  std::vector<Parameter*> parameters_;
+  Optimizer& optimizer_;
+  const Stream& stream_;
+  double factor_ = 1;     // of a rank's own gradient
+  bool uses_own_ = true;  // gradient at all
+  std::vector<std::unique_ptr<UpdatePredictor>> groups_;
+  struct Rule {
+    std::size_t group = 0;
+    double rate_factor = 1;
+    Tensor *m = nullptr, *v = nullptr;  // the optimizer's
+  };
+  std::vector<Rule> rules_;                             // by weight
+  std::vector<std::unique_ptr<WeightStorage>> others_;  // the exact ones, while these are in place
+  std::vector<std::int64_t> slice_elements_;
+};
+
+}  // namespace hybrid_trainer

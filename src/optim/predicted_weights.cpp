@@ -1,0 +1,148 @@
+#include "hybrid_trainer/optim/predicted_weights.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "hybrid_trainer/core/error.h"
+#include "optimizer_groups.h"
+#include "update_predictor.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Enough of a weight to tell how far its prediction is off.
+constexpr std::int64_t kSliceElements = 8192;
+
+/// The middle of a tensor.
+Tensor slice_of(const Tensor& whole, std::int64_t elements) {
+  const std::int64_t first = (whole.elements() - elements) / 2;
+  return whole.view({whole.elements()}).rows(first, first + elements);
+}
+
+}  // namespace
+
+PredictedWeights::PredictedWeights(const OptimizerConfig& config,
+                                   std::vector<Parameter*> parameters, Optimizer& optimizer,
+                                   const std::string& device_side, int ranks, const Stream& stream)
+    : parameters_(std::move(parameters)),
+      optimizer_(optimizer),
+      stream_(stream),
+      factor_(device_side == "own" ? ranks : 1),
+      uses_own_(device_side != "momentum"),
+      rules_(parameters_.size()) {
+  for (const Parameter* parameter : parameters_)
+    slice_elements_.push_back(std::min(parameter->elements(), kSliceElements));
+  add_groups(config, device_side, ranks);
+  std::unordered_map<std::string, Rule*> by_name;
+  for (std::size_t i = 0; i < rules_.size(); ++i) by_name[parameters_[i]->name()] = &rules_[i];
+  optimizer_.visit_state([&](const std::string& name, Tensor& tensor) {
+    const std::size_t dot = name.rfind('.');
+    const auto found = by_name.find(name.substr(0, dot));
+    if (found == by_name.end()) return;
+    if (name.substr(dot) == ".m") found->second->m = &tensor;
+    if (name.substr(dot) == ".v") found->second->v = &tensor;
+  });
+}
+
+PredictedWeights::~PredictedWeights() { end(); }
+
+void PredictedWeights::add_groups(const OptimizerConfig& config, const std::string& device_side,
+                                  int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  const double missing = device_side == "momentum" ? 1 : device_side == "own" ? 0 : others;
+  for (const OptimizerGroup& group : optimizer_groups(config, parameters_)) {
+    std::vector<Parameter*> members;
+    for (const std::size_t member : group.members) {
+      members.push_back(parameters_[member]);
+      rules_[member].group = groups_.size();
+      rules_[member].rate_factor = rate_factor_of(group.config, config);
+    }
+    groups_.push_back(make_update_predictor(
+        group.config, device_side == "none" ? "none" : "anticipated", members, missing));
+  }
+}
+
+void PredictedWeights::begin() {
+  if (are_in_place()) return;
+  std::vector<std::unique_ptr<WeightStorage>> made;
+  for (const Parameter* parameter : parameters_) {
+    const MemoryLabel label(parameter->name());
+    const Tensor exact = parameter->home_master();
+    const Tensor values = Tensor::empty_like(exact, exact.kind(), stream_);
+    copy(values, exact, stream_);
+    made.push_back(std::make_unique<ResidentWeight>(values));
+    made.back()->compute_in(parameter->compute_dtype(), stream_);
+  }
+  others_ = std::move(made);
+  exchange();
+}
+
+void PredictedWeights::exchange() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i]->exchange_storage(others_[i]);
+}
+
+void PredictedWeights::end() {
+  if (!are_in_place()) return;
+  exchange();
+  others_.clear();
+  for (const auto& group : groups_) group->free_workspace();
+}
+
+void PredictedWeights::with_exact(const std::function<void()>& use) {
+  if (!are_in_place()) return use();
+  exchange();
+  const std::unique_ptr<PredictedWeights, void (*)(PredictedWeights*)> exchanged(
+      this, [](PredictedWeights* weights) { weights->exchange(); });
+  use();
+}
+
+void PredictedWeights::predict(std::span<const OwnGradient> gradients) {
+  require(are_in_place(), "predicted weights are in place from begin on");
+  for (std::size_t i = 0; i < parameters_.size(); ++i) predict_weight(i, gradients);
+}
+
+void PredictedWeights::predict_weight(std::size_t index, std::span<const OwnGradient> gradients) {
+  Parameter& parameter = *parameters_[index];
+  const Rule& rule = rules_[index];
+  const MemoryLabel label(parameter.name());
+  std::vector<float> rates;
+  std::vector<kernels::GradientInFlight> in_flight;
+  for (const OwnGradient& gradient : gradients) {
+    const auto rate =
+        static_cast<float>(rule.rate_factor * static_cast<double>(gradient.learning_rate));
+    rates.push_back(rate);
+    if (!uses_own_ || !gradient.of) continue;
+    const auto scale = static_cast<float>(factor_ * static_cast<double>(gradient.gradient_scale));
+    in_flight.push_back({gradient.of(parameter), {}, {}, scale, rate});
+  }
+  UpdatePredictor& predictor = *groups_[rule.group];
+  UpdateForecast forecast = predictor.empty_forecast(parameter, stream_);
+  if (forecast.base.raw() != forecast.exact.raw()) forecast.exact = {};
+  forecast.steps = optimizer_.steps_taken();
+  predictor.write_forecast(forecast,
+                           {parameter, others_[index]->home_master(), *rule.m,
+                            rule.v == nullptr ? Tensor{} : *rule.v, forecast.steps},
+                           rates, stream_);
+  {
+    const Weight live = parameter.acquire_master(stream_, Use::kWrite);
+    predictor.compose(live, parameter, forecast, in_flight, stream_);
+  }
+  parameter.refresh_compute_copy(stream_);
+}
+
+Tensor PredictedWeights::slices(bool of_exact) const {
+  std::int64_t all = 0;
+  for (const std::int64_t elements : slice_elements_) all += elements;
+  const Tensor slices = Tensor::empty({all}, DType::kF32, MemoryKind::kPredictor, stream_);
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const bool is_other = of_exact && are_in_place();
+    const Tensor whole = is_other ? others_[i]->home_master() : parameters_[i]->home_master();
+    copy(slices.rows(first, first + slice_elements_[i]), slice_of(whole, slice_elements_[i]),
+         stream_);
+    first += slice_elements_[i];
+  }
+  return slices;
+}
+
+}  // namespace hybrid_trainer

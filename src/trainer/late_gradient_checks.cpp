@@ -1,0 +1,57 @@
+#include "src/trainer/late_gradient_checks.h"
+
+#include <algorithm>
+#include <array>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr const char* kWith = " does not go with phases.ingredient other_ranks; want ";
+
+void check_optimizer(const std::string& path, const OptimizerConfig& given,
+                     std::vector<std::string>& found) {
+  if (given.name != "adamw" && given.name != "muon")
+    found.push_back(concat(path, "name: got ", given.name, ", which", kWith, "adamw or muon"));
+  if (given.state_bits != 32)
+    found.push_back(concat(path, "state_bits: got ", given.state_bits, ", which", kWith, 32));
+}
+
+}  // namespace
+
+void collect_late_gradient_problems(const HybridTrainerConfig& config,
+                                    std::vector<std::string>& found) {
+  const auto want = [&](const char* key, const auto& got, const auto& wanted) {
+    if (got != wanted) found.push_back(concat(key, ": got \"", got, "\", which", kWith, wanted));
+  };
+  want("memory.optimizer_state", config.memory.optimizer_state, std::string("device"));
+  want("memory.weights", config.memory.weights, std::string("device"));
+  want("memory.device_map", config.memory.device_map.empty() ? "none" : config.memory.device_map,
+       std::string("none"));
+  want("memory.gradients", config.memory.gradients, std::string("keep"));
+  want("optimizer.paged", config.optimizer.paged ? "true" : "false", std::string("false"));
+  const auto want_none = [&](const char* key, auto got) { want(key, got, decltype(got){}); };
+  want_none("optimizer.slow_momentum", config.optimizer.slow_momentum);
+  want_none("training.average_weights", config.training.average_weights);
+  want_none("distributed.zero", config.distributed.zero);
+  constexpr std::array kSides{"anticipated", "own", "momentum", "none"};
+  if (std::find(kSides.begin(), kSides.end(), config.phases.device_side) == kSides.end()) {
+    found.push_back(concat("phases.device_side: got ", config.phases.device_side, ", which", kWith,
+                           "anticipated, own, momentum or none"));
+  }
+  const auto check_recovery = [&](const char* key, Recovery got) {
+    if (got != Recovery::kRaiseThreshold && got != Recovery::kResetPredictor) return;
+    found.push_back(concat("divergence.", key, ": got ", name_of(got), ", which", kWith,
+                           "another one: there is neither confidence nor predictor"));
+  };
+  check_recovery("on_caution", config.divergence.on_caution);
+  check_recovery("on_warning", config.divergence.on_warning);
+  check_recovery("on_critical", config.divergence.on_critical);
+  check_optimizer("optimizer.", config.optimizer, found);
+  for (std::size_t i = 0; i < config.optimizer.groups.size(); ++i)
+    check_optimizer(concat("optimizer.groups[", i, "]."),
+                    config.optimizer.of(config.optimizer.groups[i]), found);
+}
+
+}  // namespace hybrid_trainer

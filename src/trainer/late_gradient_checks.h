@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+
+namespace hybrid_trainer {
+
+/// Adds what does not go with phases.ingredient other_ranks, whatever the number of ranks.
+void collect_late_gradient_problems(const HybridTrainerConfig& config,
+                                    std::vector<std::string>& found);
+
+}  // namespace hybrid_trainer

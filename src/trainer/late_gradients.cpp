@@ -1,0 +1,169 @@
+#include "src/trainer/late_gradients.h"
+
+#include <cmath>
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/optim/gradient_norm.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// ‖x − y‖². Blocks.
+double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream) {
+  const Tensor difference = Tensor::empty_like(x, MemoryKind::kWorkspace, stream);
+  kernels::axpy(difference, x, -1, y, stream);
+  return kernels::wait_for_sum_of_squares(difference, stream);
+}
+
+}  // namespace
+
+LateGradients::LateGradients(const HybridTrainerConfig& config,
+                             const std::vector<Parameter*>& weights, Optimizer& optimizer,
+                             OrderedGradients& leaves, const Stream& stream)
+    : config_(config.phases),
+      clip_norm_(config.optimizer.clip_norm),
+      parameters_(weights),
+      optimizer_(optimizer),
+      leaves_(leaves),
+      stream_(stream),
+      weights_(config.optimizer, weights, optimizer, config.phases.device_side,
+               leaves.ranks().size(), stream) {}
+
+void LateGradients::send(double loss, double norm, double learning_rate) {
+  weights_.begin();
+  Flight flight;
+  flight.own = leaves_.take();
+  flight.is_finite = std::isfinite(norm) && std::isfinite(loss);
+  flight.learning_rate = learning_rate;
+  const int size = leaves_.ranks().size();
+  flight.words = Tensor::zeros({size, kWords}, DType::kF64, MemoryKind::kGradients, stream_);
+  if (!stream_.device().simulated) {
+    double* const mine = flight.words.data<double>() + leaves_.ranks().rank() * kWords;
+    mine[kLoss] = loss;
+    mine[kStops] = asks_to_stop_ ? 1 : 0;
+    mine[kMissed] = std::exchange(missed_, 0);
+    mine[kMoved] = std::exchange(moved_, 0);
+  }
+  begin_sum(flight);
+  flights_.push_back(std::move(flight));
+}
+
+/// Each rank's gradient is a leaf of the sum.
+void LateGradients::begin_sum(Flight& flight) {
+  Communicator& ranks = leaves_.ranks();
+  flight.total = Tensor::empty_like(flight.own, MemoryKind::kGradients, stream_);
+  copy(flight.total, flight.own, stream_);
+  OrderedSum mine;
+  mine.add({0, ranks.rank()}, flight.total, stream_);
+  std::vector<Shard> shards = equal_shards(flight.total.elements(), ranks.size());
+  const Shard part = shards[static_cast<std::size_t>(ranks.rank())];
+  const Tensor own = flight.total.rows(part.first, part.last);
+  const Tensor words = flight.words.view({flight.words.elements()});
+  const Tensor own_words = words.rows(ranks.rank() * kWords, (ranks.rank() + 1) * kWords);
+  flight.reduction = std::make_shared<OrderedReduction>(std::move(shards), std::move(mine),
+                                                        ranks.size(), ranks, stream_);
+  flight.ticket = ranks.begin(
+      [reduction = flight.reduction, total = flight.total, own, words, own_words](
+          Communicator& all, const Stream& stream) {
+        all.all_gather(words, own_words, stream);
+        reduction->run(own, all, stream);
+        all.all_gather(total, own, stream);
+      },
+      stream_);
+}
+
+double LateGradients::sum_of(const Flight& flight, Word word) const {
+  if (stream_.device().simulated) return 0;
+  double sum = 0;
+  for (std::int64_t i = word; i < flight.words.elements(); i += kWords)
+    sum += flight.words.data<double>()[i];
+  return sum;
+}
+
+std::optional<GradientMeasurement> LateGradients::wait_for_oldest(bool all) {
+  const std::size_t stays = all ? 0 : static_cast<std::size_t>(config_.lag);
+  if (flights_.size() <= stays) return {};
+  arrived_ = std::move(flights_.front());
+  flights_.pop_front();
+  leaves_.ranks().wait_for(arrived_->ticket, stream_);
+  arrived_->reduction.reset();
+  leaves_.show(arrived_->total);
+  was_asked_to_stop_ |= sum_of(*arrived_, kStops) > 0;
+  const double missed = sum_of(*arrived_, kMissed), moved = sum_of(*arrived_, kMoved);
+  error_.reset();
+  if (moved > 0) error_ = std::sqrt(missed / moved);
+  arrived_norm_ = wait_for_norm(gradient_square_sums(parameters_, stream_), stream_);
+  return GradientMeasurement{.loss = sum_of(*arrived_, kLoss), .norm = arrived_norm_};
+}
+
+LateUpdate LateGradients::apply(bool finite) {
+  if (finite) {
+    const float scale = clip_scale(arrived_norm_, clip_norm_);
+    weights_.with_exact(
+        [&] { optimizer_.step(static_cast<float>(arrived_->learning_rate), scale, stream_); });
+    clip_scale_ = scale;
+    measure_prediction(*arrived_);
+  }
+  arrived_.reset();
+  leaves_.free();
+  return {error_, worst_weight_, true, static_cast<std::int64_t>(flights_.size())};
+}
+
+/// What the last of the ranks' updates came to, against what this rank had expected.
+void LateGradients::measure_prediction(const Flight& arrived) {
+  if (!arrived.predicted) return;
+  const Tensor now = weights_.slices(true);
+  double worst = 0;
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const std::int64_t elements = weights_.slice_elements()[i];
+    const auto slice = [&](const Tensor& all) { return all.rows(first, first + elements); };
+    const double scale =
+        static_cast<double>(parameters_[i]->elements()) / static_cast<double>(elements);
+    const double missed = scale * wait_for_distance(slice(arrived.predicted), slice(now), stream_);
+    const double moved = scale * wait_for_distance(slice(arrived.before), slice(now), stream_);
+    missed_ += missed;
+    moved_ += moved;
+    if (missed > worst * moved) {
+      worst = missed / moved;
+      worst_weight_ = parameters_[i]->name();
+    }
+    first += elements;
+  }
+}
+
+void LateGradients::predict() {
+  std::vector<OwnGradient> gradients;
+  for (const Flight& flight : flights_) {
+    OwnGradient gradient{{}, static_cast<float>(flight.learning_rate), clip_scale_};
+    if (flight.is_finite) {
+      gradient.of = [this, own = flight.own](const Parameter& parameter) {
+        return leaves_.part_of(own, parameter);
+      };
+    }
+    gradients.push_back(std::move(gradient));
+  }
+  weights_.predict(gradients);
+  flights_.back().before = weights_.slices(true);
+  flights_.back().predicted = weights_.slices(false);
+}
+
+void LateGradients::end() {
+  require(flights_.empty(), "gradients under way are waited for first");
+  leaves_.free();
+  leaves_.keep_own(false);
+  weights_.end();
+  was_asked_to_stop_ = false;
+  missed_ = moved_ = 0;
+}
+
+void LateGradients::drop() {
+  while (wait_for_oldest(true)) leaves_.free();
+  arrived_.reset();
+  end();
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/distributed/ordered_sum.h"
+#include "hybrid_trainer/optim/predicted_weights.h"
+#include "hybrid_trainer/phases/trainable.h"
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+#include "src/trainer/ordered_gradients.h"
+
+namespace hybrid_trainer {
+
+/// Predict without other ranks: what each rank computed of a step is summed beside the next steps,
+/// and makes the exact update `lag` steps late. Which sum meets which step is fixed by counting, so
+/// that the bits do not depend on the link, and all decisions are made by sums over all ranks. One
+/// step after the other: send, wait_for_oldest, apply where one arrived, predict.
+class LateGradients {
+ public:
+  /// `optimizer`: of `weights`, whose gradients `leaves` sums; all must outlive it.
+  LateGradients(const HybridTrainerConfig& config, const std::vector<Parameter*>& weights,
+                Optimizer& optimizer, OrderedGradients& leaves, const Stream& stream);
+
+  bool are_under_way() const { return !flights_.empty(); }
+  /// The sum in `leaves`, of this rank's own micro-batches, gets under way. `loss`: what they add to
+  /// the mean over all ranks' micro-batches. Where its norm is not finite it predicts nothing. Throws
+  /// OutOfMemory.
+  void send(double loss, double norm, double learning_rate);
+  /// The gradient of the step `lag` before the one that was sent last, of `all` the oldest, is in
+  /// `leaves`. Blocks where it has not arrived.
+  std::optional<GradientMeasurement> wait_for_oldest(bool all);
+  /// Makes the update by it, or, not `finite`, none.
+  LateUpdate apply(bool finite);
+  /// The weights are those predicted from the gradients under way. Blocks.
+  void predict();
+  /// The exact weights are in place; nothing is under way.
+  void end();
+  /// The same, where something is: it makes no update.
+  void drop();
+  void with_exact(const std::function<void()>& use) { weights_.with_exact(use); }
+  /// How far the update that was made last was clipped, which those under way are expected to be.
+  float expected_clip_scale() const { return clip_scale_; }
+  void expect_clip_scale(float scale) { clip_scale_ = scale; }
+  /// What this rank says from the next step on, and whether any rank did, `lag` steps before.
+  void ask_to_stop(bool asks) { asks_to_stop_ = asks; }
+  bool was_asked_to_stop() const { return was_asked_to_stop_; }
+
+ private:
+  /// What a rank tells the others of a step.
+  enum Word { kLoss, kStops, kMissed, kMoved, kWords };
+  struct Flight {
+    Tensor own;    // this rank's gradient
+    Tensor total;  // of all ranks, where it has arrived
+    Tensor words;  // (ranks, kWords) f64
+    std::shared_ptr<OrderedReduction> reduction{};
+    CollectiveTicket ticket = 0;
+    bool is_finite = true;
+    double learning_rate = 0;
+    Tensor before{}, predicted{};  // slices of the weights without and with its update
+  };
+  void begin_sum(Flight& flight);
+  double sum_of(const Flight& flight, Word word) const;
+  void measure_prediction(const Flight& arrived);
+
+  const PhaseConfig config_;
+  const double clip_norm_;
+  const std::vector<Parameter*>& parameters_;
+  Optimizer& optimizer_;
+  OrderedGradients& leaves_;
+  const Stream& stream_;
+  PredictedWeights weights_;
+  std::deque<Flight> flights_;  // oldest first
+  std::optional<Flight> arrived_;
+  double arrived_norm_ = 0;
+  float clip_scale_ = 1;           // of the update that was made last
+  double missed_ = 0, moved_ = 0;  // squares of the update that arrived last, on this rank
+  std::optional<double> error_{};  // of the same, over all ranks, as they told it
+  std::string worst_weight_{};     // on this rank
+  bool asks_to_stop_ = false, was_asked_to_stop_ = false;
+};
+
+}  // namespace hybrid_trainer

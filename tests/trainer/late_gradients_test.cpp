@@ -1,0 +1,257 @@
+#include "src/trainer/late_gradients.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/trainer/rank_outcome.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Predict is steps 9 to 20, and so on.
+HybridTrainerConfig late_config(const std::string& optimizer = "adamw") {
+  HybridTrainerConfig config = rank_config(optimizer, 4);
+  config.phases.ingredient = "other_ranks";
+  config.phases.warmup_steps = 4;
+  config.phases.full_steps = 4;
+  config.phases.max_predict_steps = 12;
+  config.phases.correct_steps = 2;
+  config.phases.prediction_error_limit = 0;
+  return config;
+}
+
+/// The same on each rank, but for the losses of steps in which nothing had arrived yet.
+RankOutcome common_outcome(const HybridTrainerConfig& config, int ranks) {
+  const std::vector<RankOutcome> all = train_ranks(config, ranks);
+  for (const RankOutcome& one : all) {
+    EXPECT_TRUE(one.weights == all[0].weights);
+    EXPECT_EQ(one.phases, all[0].phases);
+  }
+  EXPECT_TRUE(std::count(all[0].phases.begin(), all[0].phases.end(), Phase::kPredict) > 0);
+  EXPECT_EQ(all[0].phases.back(), Phase::kCorrect);
+  return all[0];
+}
+
+TEST(LateGradients, LeaveAllRanksTheSameWeightsInTheEndAndTheSameEachTime) {
+  for (const char* const optimizer : {"adamw", "muon"}) {
+    for (const int ranks : {2, 3, 4}) {
+      const HybridTrainerConfig config = late_config(optimizer);
+      EXPECT_EQ(common_outcome(config, ranks), common_outcome(config, ranks)) << optimizer;
+    }
+  }
+}
+
+TEST(LateGradients, HaveTheSameBitsWhateverTheLinkIs) {
+  HybridTrainerConfig config = late_config();
+  const RankOutcome wanted = common_outcome(config, 2);
+  config.distributed.overlap = false;
+  EXPECT_EQ(common_outcome(config, 2), wanted) << "nothing beside";
+  config.distributed.overlap = true;
+  config.distributed.imitated_link.bytes = 10'000'000;
+  config.distributed.imitated_latency_microseconds = 3000;
+  EXPECT_EQ(common_outcome(config, 2), wanted) << "a slow link";
+}
+
+TEST(LateGradients, EverySettingOfThemCounts) {
+  std::vector<std::vector<float>> seen;
+  const auto expect_new = [&](const char* what, const auto& change) {
+    HybridTrainerConfig config = late_config();
+    change(config);
+    const std::vector<float> weights = common_outcome(config, 2).weights;
+    for (const float weight : weights) EXPECT_TRUE(std::isfinite(weight)) << what;
+    EXPECT_TRUE(std::find(seen.begin(), seen.end(), weights) == seen.end()) << what;
+    seen.push_back(weights);
+  };
+  expect_new("anticipated", [](auto&) {});
+  expect_new("own", [](auto& c) { c.phases.device_side = "own"; });
+  expect_new("momentum", [](auto& c) { c.phases.device_side = "momentum"; });
+  expect_new("none", [](auto& c) { c.phases.device_side = "none"; });
+  expect_new("lag", [](auto& c) { c.phases.lag = 3; });
+  expect_new("bf16", [](auto& c) { c.mixed_precision.full = c.mixed_precision.predict = "bf16"; });
+  const HybridTrainerConfig synchronous = [] {
+    HybridTrainerConfig config = late_config();
+    config.phases.ingredient = "backward";
+    config.phases.max_predict_steps = 0;
+    return config;
+  }();
+  EXPECT_TRUE(std::find(seen.begin(), seen.end(), train_ranks(synchronous, 2)[0].weights) ==
+              seen.end());
+}
+
+/// Of Predict's steps, by step: what `see` makes of the trainer of each rank after it.
+template <class See>
+void see_steps(const HybridTrainerConfig& config, int ranks, std::int64_t steps, const See& see) {
+  run_thread_ranks(ranks, [&](Communicator& others) {
+    RankLinks links(others, config.distributed);
+    const Stream stream{MemoryPool::create("device")};
+    const auto model = make_model(config.model, 1, stream);
+    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &links.ranks());
+    while (trainer.steps_done() < steps) {
+      const StepRecord record = trainer.step(step_batch(config, trainer.steps_done(), stream));
+      see(others.rank(), record, trainer, *model, stream);
+    }
+  });
+}
+
+std::vector<float> weights_of(LossModel& model, const Stream& stream) {
+  std::vector<float> weights;
+  model.visit_parameters([&](Parameter& parameter) {
+    const Weight master = parameter.acquire_master(stream);
+    const float* const values = master.tensor().data<float>();
+    weights.insert(weights.end(), values, values + parameter.elements());
+  });
+  return weights;
+}
+
+TEST(LateGradients, PredictOtherWeightsOnEachRankButHaveTheSameExactOnes) {
+  std::array<std::vector<float>, 2> predicted, exact;
+  see_steps(late_config(), 2, 12,
+            [&](int rank, auto&, HybridTrainer& trainer, LossModel& model, const Stream& stream) {
+              const auto i = static_cast<std::size_t>(rank);
+              predicted[i] = weights_of(model, stream);
+              trainer.with_exact_weights([&] { exact[i] = weights_of(model, stream); });
+              EXPECT_EQ(weights_of(model, stream), predicted[i]);
+            });
+  EXPECT_NE(predicted[0], predicted[1]);
+  EXPECT_EQ(exact[0], exact[1]);
+  EXPECT_NE(exact[0], predicted[0]);
+}
+
+/// Mean over Predict's steps of what each told, and of whether it was the same on both ranks.
+double mean_error(const HybridTrainerConfig& config) {
+  std::array<std::vector<double>, 2> errors;
+  see_steps(config, 2, 20, [&](int rank, const StepRecord& record, auto&&...) {
+    if (record.prediction_error)
+      errors[static_cast<std::size_t>(rank)].push_back(*record.prediction_error);
+  });
+  EXPECT_EQ(errors[0], errors[1]);
+  EXPECT_GE(errors[0].size(), 9u);
+  double sum = 0;
+  for (const double error : errors[0]) sum += error;
+  return sum / static_cast<double>(errors[0].size());
+}
+
+TEST(LateGradients, AreMissedByLessThanWithoutAPrediction) {
+  HybridTrainerConfig config = late_config();
+  const double anticipated = mean_error(config);
+  config.phases.device_side = "none";
+  EXPECT_NEAR(mean_error(config), 1, 1e-6);
+  EXPECT_LT(anticipated, 0.7);
+  for (const char* const control : {"own", "momentum"}) {
+    config.phases.device_side = control;
+    EXPECT_LT(anticipated, mean_error(config)) << control;
+  }
+}
+
+TEST(LateGradients, EndPredictForAllRanksWhereTheyAreMissed) {
+  HybridTrainerConfig config = late_config();
+  config.phases.prediction_error_limit = 0.01;
+  std::array<std::string, 2> events;
+  std::array<int, 2> predicted{};
+  see_steps(config, 2, 20, [&](int rank, const StepRecord& record, auto&&...) {
+    events[static_cast<std::size_t>(rank)] += record.event;
+    predicted[static_cast<std::size_t>(rank)] += record.phase == Phase::kPredict;
+  });
+  EXPECT_EQ(predicted[0], predicted[1]);
+  EXPECT_LT(predicted[0], 8);
+  EXPECT_NE(events[0].find("above phases.prediction_error_limit"), std::string::npos) << events[0];
+}
+
+TEST(LateGradients, ThatAreNotFiniteMakeNoUpdateOnAnyRank) {
+  const HybridTrainerConfig config = late_config();
+  std::array<int, 2> skipped{};
+  std::array<std::vector<float>, 2> exact;
+  run_thread_ranks(2, [&](Communicator& ranks) {
+    const auto i = static_cast<std::size_t>(ranks.rank());
+    const Stream stream{MemoryPool::create("device")};
+    const auto model = make_model(config.model, 1, stream);
+    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &ranks);
+    while (trainer.steps_done() < 25) {
+      float* broken = nullptr;
+      if (trainer.steps_done() == 11 && ranks.rank() == 1) {
+        model->visit_parameters([&](Parameter& parameter) {
+          if (broken == nullptr) broken = parameter.home_master().data<float>();
+        });
+        *broken = std::numeric_limits<float>::quiet_NaN();
+      }
+      const StepRecord record = trainer.step(step_batch(config, trainer.steps_done(), stream));
+      skipped[i] += record.event.find("skipped the update") != std::string::npos;
+    }
+    exact[i] = weights_of(*model, stream);
+  });
+  EXPECT_EQ(skipped[0], 1);
+  EXPECT_EQ(skipped[1], 1);
+  EXPECT_EQ(exact[0], exact[1]);
+  for (const float weight : exact[0]) ASSERT_TRUE(std::isfinite(weight));
+}
+
+/// To the end, from a checkpoint that is made after so many steps, or was.
+std::vector<std::vector<float>> train_through(const HybridTrainerConfig& config, bool resumes,
+                                              std::int64_t saves_after,
+                                              const TemporaryFolder& folder) {
+  std::vector<std::vector<float>> weights(2);
+  run_thread_ranks(2, [&](Communicator& others) {
+    RankLinks links(others, config.distributed);
+    const Stream stream{MemoryPool::create("device")};
+    const auto model = make_model(config.model, resumes ? 2 : 1, stream);
+    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &links.ranks());
+    if (resumes) {
+      EXPECT_TRUE(trainer.resume((folder / "checkpoints").string()));
+    }
+    while (trainer.steps_done() < kSteps) {
+      trainer.step(step_batch(config, trainer.steps_done(), stream));
+      if (!resumes && trainer.steps_done() == saves_after)
+        trainer.save((folder / "checkpoints").string());
+    }
+    weights[static_cast<std::size_t>(others.rank())] = weights_of(*model, stream);
+  });
+  return weights;
+}
+
+TEST(LateGradients, GoOnFromACheckpointAsIfNeverStopped) {
+  for (const std::int64_t lag : {1, 2}) {
+    for (const std::int64_t stop : {6, 9, 12, 20, 21}) {
+      HybridTrainerConfig config = late_config();
+      config.phases.lag = lag;
+      const TemporaryFolder folder;
+      const auto whole = train_through(config, false, stop, folder);
+      EXPECT_EQ(train_through(config, true, stop, folder), whole) << "stopped after step " << stop;
+      EXPECT_EQ(whole[0], whole[1]);
+    }
+  }
+}
+
+TEST(LateGradients, RefuseWhatDoesNotGoWithThem) {
+  const auto expect_refused = [](const std::string& key, int ranks, const auto& change) {
+    HybridTrainerConfig config = late_config();
+    change(config);
+    try {
+      train_ranks(config, ranks);
+      ADD_FAILURE() << key << " was not refused";
+    } catch (const ConfigError& error) {
+      ASSERT_EQ(error.problems().size(), 1u);
+      EXPECT_TRUE(error.problems()[0].starts_with(key + ": got ")) << error.what();
+      EXPECT_NE(error.problems()[0].find("want "), std::string::npos) << error.what();
+    }
+  };
+  expect_refused("phases.ingredient", 1, [](auto&) {});
+  expect_refused("distributed.zero", 2, [](auto& c) { c.distributed.zero = 1; });
+  expect_refused("optimizer.name", 2, [](auto& c) { c.optimizer.name = "lion"; });
+  expect_refused("optimizer.state_bits", 2, [](auto& c) { c.optimizer.state_bits = 8; });
+  expect_refused("optimizer.paged", 2, [](auto& c) { c.optimizer.paged = true; });
+  expect_refused("optimizer.slow_momentum", 2, [](auto& c) { c.optimizer.slow_momentum = 0.5; });
+  expect_refused("training.average_weights", 2, [](auto& c) { c.training.average_weights = 4; });
+  expect_refused("memory.optimizer_state", 2, [](auto& c) { c.memory.optimizer_state = "host"; });
+  expect_refused("memory.weights", 2, [](auto& c) { c.memory.weights = "host"; });
+  expect_refused("memory.device_map", 2, [](auto& c) { c.memory.device_map = "block.0=host"; });
+  expect_refused("phases.device_side", 2, [](auto& c) { c.phases.device_side = "sketch"; });
+  expect_refused("divergence.on_warning", 2,
+                 [](auto& c) { c.divergence.on_warning = Recovery::kResetPredictor; });
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
