@@ -40,7 +40,7 @@ const std::map<std::string, Names> kMayUse{
      {"core", "kernels", "distributed", "nn", "models", "optim", "phases", "memory", "files",
       "data", "fine_tuning", "io", "observability", "hugging_face", "generation"}},
     {"benchmark", {"core", "kernels", "nn", "models", "generation", "optim", "trainer"}},
-    {"compare", {"core", "files", "io", "models", "observability", "trainer"}},
+    {"compare", {"core", "distributed", "files", "io", "models", "observability", "trainer"}},
     {"tools",
      {"core", "kernels", "distributed", "files", "chat", "data", "fine_tuning", "io",
       "observability", "hugging_face", "generation", "trainer", "benchmark", "compare"}},

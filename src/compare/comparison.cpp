@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <ostream>
 
 #include "hybrid_trainer/compare/comparison_report.h"
 #include "hybrid_trainer/compare/comparison_table.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/interruption.h"
+#include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/files/file_descriptor.h"
 #include "hybrid_trainer/files/folder.h"
 #include "hybrid_trainer/files/input_file.h"
@@ -179,7 +181,7 @@ bool Comparison::run_at_best(std::size_t arm, RunPoint point, std::vector<RunOut
 /// False where a stop was asked for.
 bool Comparison::train(const ComparisonArm& arm, const RunPoint& point, const fs::path& folder) {
   std::ostream nowhere(nullptr);
-  const TrainingRunSettings run{
+  TrainingRunSettings run{
       .config = spec_.config_of(arm, point),
       .data = spec_.data,
       .run = folder,
@@ -188,7 +190,17 @@ bool Comparison::train(const ComparisonArm& arm, const RunPoint& point, const fs
       .command = settings_.command,
       .on_step = [this](const StepRecord& record) { progress_.step(record.step, record.loss); },
       .interruption = &interruption_};
-  return run_training(run, nowhere).end != RunEnd::kInterrupted;
+  if (spec_.ranks == 1) return run_training(run, nowhere).end != RunEnd::kInterrupted;
+  run.local_ranks = spec_.ranks;
+  std::atomic<bool> ended = true;
+  run_thread_ranks(spec_.ranks, [&](Communicator& rank) {
+    TrainingRunSettings own = run;
+    own.ranks = &rank;
+    if (rank.rank() > 0) own.on_step = {};
+    std::ostream console(nullptr);
+    if (run_training(own, console).end == RunEnd::kInterrupted) ended = false;
+  });
+  return ended;
 }
 
 bool Comparison::run(std::size_t index, const RunPoint& point, std::vector<RunOutcome>& outcomes) {

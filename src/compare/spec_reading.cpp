@@ -8,6 +8,7 @@
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/trainer/rank_checks.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -222,6 +223,18 @@ void SpecReading::read_arms(const Object& root) {
   }
 }
 
+/// What does not go with the spec's ranks.
+std::vector<std::string> SpecReading::problems_over_ranks(const ComparisonArm& arm,
+                                                          const HybridTrainerConfig& config) const {
+  if (arm.is_program() || (spec_.ranks == 1 && !config.phases.lacks_other_ranks())) return {};
+  try {
+    check_ranks(config, spec_.ranks);
+    return {};
+  } catch (const ConfigError& error) {
+    return error.problems();
+  }
+}
+
 /// Each run's configuration, for each swept value once.
 void SpecReading::check_configs(const ComparisonArm& arm, const std::string& at) {
   std::set<std::string> told;
@@ -233,8 +246,9 @@ void SpecReading::check_configs(const ComparisonArm& arm, const std::string& at)
       for (const std::int64_t steps : {arm.budgets.front(), spec_.pace ? spec_.pace->steps : 0}) {
         if (steps == 0) continue;
         const RunPoint point{steps, spec_.seeds.front(), value};
-        for (const std::string& problem : spec_.config_of(arm, point).problems())
-          told.insert(problem);
+        const HybridTrainerConfig config = spec_.config_of(arm, point);
+        for (const std::string& problem : config.problems()) told.insert(problem);
+        for (const std::string& problem : problems_over_ranks(arm, config)) told.insert(problem);
       }
     } catch (const ConfigError& error) {
       for (const std::string& problem : error.problems()) told.insert("sweep: " + problem);
@@ -278,6 +292,15 @@ void SpecReading::read_pace(const Value& pace) {
   spec_.pace = ComparisonPace{number("steps"), number("rounds")};
 }
 
+void SpecReading::read_ranks(const Value& ranks) {
+  constexpr std::int64_t kMost = 64;
+  if (ranks.is_int64() && ranks.get_int64() >= 1 && ranks.get_int64() <= kMost) {
+    spec_.ranks = static_cast<int>(ranks.get_int64());
+  } else {
+    note("ranks", concat("got ", in_brief(ranks), ", want a whole number from 1 to ", kMost));
+  }
+}
+
 void SpecReading::read_target(const Value& target) {
   if (target.is_null()) return;
   if (target.is_number() && target.to_number<double>() > 0) {
@@ -288,9 +311,9 @@ void SpecReading::read_target(const Value& target) {
 }
 
 ComparisonSpec SpecReading::read(const Object& root) {
-  check_keys(
-      root, "",
-      {"data", "base", "budgets", "arms", "seeds", "sweep", "target_validation_loss", "pace"});
+  check_keys(root, "",
+             {"data", "base", "budgets", "arms", "seeds", "sweep", "target_validation_loss", "pace",
+              "ranks"});
   spec_.data = text(root, "data", "");
   if (const Value* base = root.if_contains("base")) read_base(*base);
   spec_.seeds = whole_numbers(root, "seeds", "", 0);
@@ -302,6 +325,7 @@ ComparisonSpec SpecReading::read(const Object& root) {
     sweep_ = read_sweep(*sweep, "sweep", spec_.sweep_key);
   if (const Value* target = root.if_contains("target_validation_loss")) read_target(*target);
   if (const Value* pace = root.if_contains("pace")) read_pace(*pace);
+  if (const Value* ranks = root.if_contains("ranks")) read_ranks(*ranks);
   read_arms(root);
   check_arms();
   return spec_;

@@ -36,7 +36,10 @@ class SpecReading {
   void read_command(const Value& command, const std::string& path, ComparisonArm& arm);
   void read_target(const Value& target);
   void read_pace(const Value& pace);
+  void read_ranks(const Value& ranks);
   void check_arms();
+  std::vector<std::string> problems_over_ranks(const ComparisonArm& arm,
+                                               const HybridTrainerConfig& config) const;
   void check_configs(const ComparisonArm& arm, const std::string& at);
 
   std::string file_;

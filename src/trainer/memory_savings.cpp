@@ -38,15 +38,17 @@ std::int64_t less(std::size_t without, std::size_t with) {
 }  // namespace
 
 std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, Device device,
-                                           const ModelRegistry& registry) {
+                                           const ModelRegistry& registry,
+                                           const SimulatedRank& rank) {
   HybridTrainerConfig as_is = config;
   as_is.memory.host_budget = {};  // as large as the simulation wants it
-  const MemoryNeed with = simulate_memory(as_is, device, SimulatedPhases::kAll, registry);
+  const MemoryNeed with = simulate_memory(as_is, device, SimulatedPhases::kAll, registry, rank);
   std::vector<MemorySaving> savings;
   const auto add = [&](const char* key, const HybridTrainerConfig& changed) {
     const std::string value = text_at(field_tree(config), key);
     if (value == text_at(field_tree(changed), key)) return;
-    const MemoryNeed without = simulate_memory(changed, device, SimulatedPhases::kAll, registry);
+    const MemoryNeed without =
+        simulate_memory(changed, device, SimulatedPhases::kAll, registry, rank);
     MemorySaving& saving = savings.emplace_back();
     saving.option = key;
     saving.value = value;
@@ -55,12 +57,14 @@ std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, De
       saving.by_phase[i] = less(without.phases[i].peak_bytes, with.phases[i].peak_bytes);
   };
   for (const auto& [key, off] : kMemoryOptions) {
+    if (key == kIngredient && config.phases.lacks_other_ranks()) continue;  // for speed
     if (key == kPredictsOffload && config.optimizer_state_home() != "device") continue;
     HybridTrainerConfig changed = as_is;
     set_field(changed, key, off);
     if (key == kIngredient) changed.memory.gradient_bits = 32;  // 16 are of late updates
     add(key, changed);
   }
+  if (rank.ranks > 1) return savings;  // each has a micro-batch at least
   HybridTrainerConfig whole = as_is;
   whole.data.batch_size *= whole.gradient_accumulation.micro_batches;
   whole.gradient_accumulation.micro_batches = 1;

@@ -1,4 +1,4 @@
-#include "src/trainer/rank_checks.h"
+#include "hybrid_trainer/trainer/rank_checks.h"
 
 #include <algorithm>
 

@@ -14,9 +14,9 @@
 #include "hybrid_trainer/trainer/memory_savings.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "hybrid_trainer/trainer/phase_precision.h"
+#include "hybrid_trainer/trainer/rank_checks.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "src/trainer/config_changes.h"
-#include "src/trainer/rank_checks.h"
 #include "src/trainer/rank_links.h"
 #include "src/trainer/resolved_config.h"
 #include "src/trainer/run_base.h"
@@ -265,7 +265,8 @@ void TrainingRun::summarise_memory(RunSummary& summary) const {
                            lost_rank_};
   }
   if (ranks_.lead())
-    summary.savings = simulate_savings(config_, stream_.device(), *settings_.registry);
+    summary.savings =
+        simulate_savings(config_, stream_.device(), *settings_.registry, ranks_.as_simulated());
 }
 
 /// Writes summary.json and report.html however the run ends.

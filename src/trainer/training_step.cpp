@@ -7,10 +7,10 @@
 #include "hybrid_trainer/core/profile.h"
 #include "hybrid_trainer/optim/gradient_norm.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "hybrid_trainer/trainer/rank_checks.h"
 #include "src/trainer/late_gradients.h"
 #include "src/trainer/lone_gradients.h"
 #include "src/trainer/ordered_gradients.h"
-#include "src/trainer/rank_checks.h"
 #include "src/trainer/scattered_gradients.h"
 
 namespace hybrid_trainer {
@@ -27,7 +27,9 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
       consumed_(places.overflow(), stream),
       rounded_([this] { speculation_->wait_until_gradients_are_sent(); }),
       micro_batches_(config.gradient_accumulation.micro_batches) {
-  if (ranks_ != nullptr || config_.phases.lacks_other_ranks())
+  // What a run takes is simulated as if it were one rank's in places.
+  const bool is_alone_for_real = ranks_ == nullptr && !stream.device().simulated;
+  if (ranks_ != nullptr || (is_alone_for_real && config_.phases.lacks_other_ranks()))
     check_ranks(config_, ranks_ == nullptr ? 1 : ranks_->size());
   const std::int64_t zero = ranks_ == nullptr ? 0 : config_.distributed.zero;
   const auto ahead =

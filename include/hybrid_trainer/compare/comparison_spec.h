@@ -45,6 +45,7 @@ struct ComparisonSpec {
   std::string sweep_key;  // "optimizer.learning_rate"; "" where nothing is swept
   std::optional<double> target_loss;
   std::optional<ComparisonPace> pace;
+  int ranks = 1;     // threads of this process that train each run of this program
   std::string text;  // the spec as JSON, its data folder absolute
 
   /// The smallest seed that is in no measured run: values of the sweep are chosen on it alone.
