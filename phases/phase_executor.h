@@ -104,7 +104,16 @@ class OwnGradientExecutor final : public SpeculateExecutor {
   void run(const Batch& batch, PhaseOutcome& outcome) override;
 };
 
-/// Correct after either: the exact weights, then updates at once.
+/// Predict without other ranks for several steps at a time: each rank trains on by itself, and what
+/// it tells of a step is its own. Ends the run where no rank made an update between two exchanges.
+class LocalStepExecutor final : public PhaseExecutor {
+ public:
+  using PhaseExecutor::PhaseExecutor;
+  void enter(PhaseOutcome&) override { parts_.enter_model(Phase::kPredict); }
+  void run(const Batch& batch, PhaseOutcome& outcome) override;
+};
+
+/// Correct after any of these: the exact weights, then updates at once.
 class ExactExecutor final : public UpdateExecutor {
  public:
   explicit ExactExecutor(PhaseParts& parts) : UpdateExecutor(parts, Phase::kCorrect) {}

@@ -18,6 +18,14 @@ std::string refusal(const PhaseSignals& signals) {
 
 }  // namespace
 
+/// Predict where nothing is predicted of backward.
+static std::unique_ptr<PhaseExecutor> make_late_predict(PhaseParts& parts) {
+  const PhaseConfig& config = parts.config();
+  if (config.takes_local_steps()) return std::make_unique<LocalStepExecutor>(parts);
+  if (config.lacks_other_ranks()) return std::make_unique<OwnGradientExecutor>(parts);
+  return std::make_unique<SpeculateExecutor>(parts);
+}
+
 PhaseMachine::PhaseMachine(Trainable& model, const Setup& setup)
     : parts_(std::make_unique<PhaseParts>(model, setup)),
       executors_{std::make_unique<UpdateExecutor>(*parts_, Phase::kWarmup),
@@ -28,8 +36,7 @@ PhaseMachine::PhaseMachine(Trainable& model, const Setup& setup)
     predict = std::make_unique<PredictExecutor>(*parts_);
     correct = std::make_unique<CorrectExecutor>(*parts_);
   } else {
-    predict = setup.phases.lacks_other_ranks() ? std::make_unique<OwnGradientExecutor>(*parts_)
-                                               : std::make_unique<SpeculateExecutor>(*parts_);
+    predict = make_late_predict(*parts_);
     correct = std::make_unique<ExactExecutor>(*parts_);
   }
 }

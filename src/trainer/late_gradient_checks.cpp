@@ -40,6 +40,14 @@ void collect_late_gradient_problems(const HybridTrainerConfig& config,
     found.push_back(concat("phases.device_side: got ", config.phases.device_side, ", which", kWith,
                            "anticipated, own, momentum or none"));
   }
+  if (config.phases.takes_local_steps()) {
+    want("phases.device_side", config.phases.device_side, std::string("anticipated"));
+    if (config.phases.local_steps <= config.phases.lag) {
+      found.push_back(concat("phases.local_steps: got ", config.phases.local_steps,
+                             ", want more than phases.lag ", config.phases.lag,
+                             ", so that an exchange has arrived when the next one begins; or 0"));
+    }
+  }
   const auto check_recovery = [&](const char* key, Recovery got) {
     if (got != Recovery::kRaiseThreshold && got != Recovery::kResetPredictor) return;
     found.push_back(concat("divergence.", key, ": got ", name_of(got), ", which", kWith,

@@ -38,49 +38,12 @@ void LateGradients::send(double loss, double norm, double learning_rate) {
   flight.own = leaves_.take();
   flight.is_finite = std::isfinite(norm) && std::isfinite(loss);
   flight.learning_rate = learning_rate;
-  const int size = leaves_.ranks().size();
-  flight.words = Tensor::zeros({size, kWords}, DType::kF64, MemoryKind::kGradients, stream_);
-  if (!stream_.device().simulated) {
-    double* const mine = flight.words.data<double>() + leaves_.ranks().rank() * kWords;
-    mine[kLoss] = loss;
-    mine[kStops] = asks_to_stop_ ? 1 : 0;
-    mine[kMissed] = std::exchange(missed_, 0);
-    mine[kMoved] = std::exchange(moved_, 0);
-  }
-  begin_sum(flight);
+  const Tensor sent = Tensor::empty_like(flight.own, MemoryKind::kGradients, stream_);
+  copy(sent, flight.own, stream_);
+  const std::vector<double> words{loss, asks_to_stop_ ? 1.0 : 0.0, std::exchange(missed_, 0),
+                                  std::exchange(moved_, 0)};
+  flight.sum = LateSum(sent, words, leaves_.ranks(), stream_);
   flights_.push_back(std::move(flight));
-}
-
-/// Each rank's gradient is a leaf of the sum.
-void LateGradients::begin_sum(Flight& flight) {
-  Communicator& ranks = leaves_.ranks();
-  flight.total = Tensor::empty_like(flight.own, MemoryKind::kGradients, stream_);
-  copy(flight.total, flight.own, stream_);
-  OrderedSum mine;
-  mine.add({0, ranks.rank()}, flight.total, stream_);
-  std::vector<Shard> shards = equal_shards(flight.total.elements(), ranks.size());
-  const Shard part = shards[static_cast<std::size_t>(ranks.rank())];
-  const Tensor own = flight.total.rows(part.first, part.last);
-  const Tensor words = flight.words.view({flight.words.elements()});
-  const Tensor own_words = words.rows(ranks.rank() * kWords, (ranks.rank() + 1) * kWords);
-  flight.reduction = std::make_shared<OrderedReduction>(std::move(shards), std::move(mine),
-                                                        ranks.size(), ranks, stream_);
-  flight.ticket = ranks.begin(
-      [reduction = flight.reduction, total = flight.total, own, words, own_words](
-          Communicator& all, const Stream& stream) {
-        all.all_gather(words, own_words, stream);
-        reduction->run(own, all, stream);
-        all.all_gather(total, own, stream);
-      },
-      stream_);
-}
-
-double LateGradients::sum_of(const Flight& flight, Word word) const {
-  if (stream_.device().simulated) return 0;
-  double sum = 0;
-  for (std::int64_t i = word; i < flight.words.elements(); i += kWords)
-    sum += flight.words.data<double>()[i];
-  return sum;
 }
 
 std::optional<GradientMeasurement> LateGradients::wait_for_oldest(bool all) {
@@ -88,15 +51,14 @@ std::optional<GradientMeasurement> LateGradients::wait_for_oldest(bool all) {
   if (flights_.size() <= stays) return {};
   arrived_ = std::move(flights_.front());
   flights_.pop_front();
-  leaves_.ranks().wait_for(arrived_->ticket, stream_);
-  arrived_->reduction.reset();
-  leaves_.show(arrived_->total);
-  was_asked_to_stop_ |= sum_of(*arrived_, kStops) > 0;
-  const double missed = sum_of(*arrived_, kMissed), moved = sum_of(*arrived_, kMoved);
+  LateSum& sum = arrived_->sum;
+  leaves_.show(sum.wait());
+  was_asked_to_stop_ |= sum.sum_of(kStops) > 0;
+  const double missed = sum.sum_of(kMissed), moved = sum.sum_of(kMoved);
   error_.reset();
   if (moved > 0) error_ = std::sqrt(missed / moved);
   arrived_norm_ = wait_for_norm(gradient_square_sums(parameters_, stream_), stream_);
-  return GradientMeasurement{.loss = sum_of(*arrived_, kLoss), .norm = arrived_norm_};
+  return GradientMeasurement{.loss = sum.sum_of(kLoss), .norm = arrived_norm_};
 }
 
 LateUpdate LateGradients::apply(bool finite) {

@@ -1,15 +1,14 @@
 #pragma once
 
 #include <deque>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/distributed/ordered_sum.h"
 #include "hybrid_trainer/optim/predicted_weights.h"
 #include "hybrid_trainer/phases/trainable.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+#include "src/trainer/late_sum.h"
 #include "src/trainer/ordered_gradients.h"
 
 namespace hybrid_trainer {
@@ -50,19 +49,14 @@ class LateGradients {
 
  private:
   /// What a rank tells the others of a step.
-  enum Word { kLoss, kStops, kMissed, kMoved, kWords };
+  enum Word { kLoss, kStops, kMissed, kMoved };
   struct Flight {
-    Tensor own;    // this rank's gradient
-    Tensor total;  // of all ranks, where it has arrived
-    Tensor words;  // (ranks, kWords) f64
-    std::shared_ptr<OrderedReduction> reduction{};
-    CollectiveTicket ticket = 0;
+    Tensor own;  // this rank's gradient
+    LateSum sum;
     bool is_finite = true;
     double learning_rate = 0;
     Tensor before{}, predicted{};  // slices of the weights without and with its update
   };
-  void begin_sum(Flight& flight);
-  double sum_of(const Flight& flight, Word word) const;
   void measure_prediction(const Flight& arrived);
 
   const PhaseConfig config_;

@@ -61,6 +61,9 @@ class SimulatedTrainable final : public Trainable {
     if (!model_.wait_for_late_gradient(all)) return {};
     return GradientMeasurement{.loss = kLoss, .norm = 1};
   }
+  LocalStep wait_for_local_step(const Batch& batch) override {
+    return model_.wait_for_local_step(batch);
+  }
   void predict_weights() override { model_.predict_weights(); }
   void wait_for_exact_weights() override { model_.wait_for_exact_weights(); }
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override {

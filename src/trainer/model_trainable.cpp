@@ -8,6 +8,7 @@
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/memory/away_weight.h"
 #include "src/trainer/late_gradients.h"
+#include "src/trainer/local_steps.h"
 #include "src/trainer/stretches.h"
 #include "src/trainer/training_step.h"
 
@@ -18,7 +19,6 @@ constexpr const char* kMicroBatches = "trainer.micro_batches";
 constexpr const char* kMicroBatchesBudget = "trainer.micro_batches.budget";
 constexpr const char* kRoundedState = "optimizer.is_rounded";
 constexpr const char* kSlowShare = "optimizer.slow_share";
-constexpr const char* kClipScale = "trainer.expected_clip_scale";
 
 /// Number of inputs of the largest matrix: the width of this model's products.
 std::int64_t typical_width(LossModel& model) {
@@ -149,6 +149,7 @@ LateUpdate ModelTrainable::wait_for_late_update(bool finite) {
 
 void ModelTrainable::wait_for_exact_weights() {
   if (LateGradients* const late = step_->late_gradients()) return late->end();
+  if (LocalSteps* const local = step_->local_steps()) return local->end();
   step_->speculation()->wait_for_exact_weights(stream_);
 }
 
@@ -300,9 +301,7 @@ void ModelTrainable::save(State& state) {
   }
   average_.save(state, parameters);
   precision_.save(state);
-  if (step_->speculation() != nullptr) step_->speculation()->save_late(state);
-  if (const LateGradients* const late = step_->late_gradients())
-    state.reals[kClipScale] = static_cast<double>(late->expected_clip_scale());
+  save_late(state);
 }
 
 void ModelTrainable::release_after_save() {
@@ -334,8 +333,7 @@ void ModelTrainable::load_micro_batches(const State& state) {
 }
 
 void ModelTrainable::load(const State& state) {
-  if (LateGradients* const late = step_->late_gradients()) late->drop();
-  if (step_->speculation() != nullptr) wait_for_exact_weights();
+  drop_late();
   bring_state_back();
   snapshot_.drop();
   is_rounded_ = state.integers.contains(kRoundedState) && state.integer(kRoundedState) != 0;
@@ -358,8 +356,7 @@ void ModelTrainable::load(const State& state) {
   });
   optimizer.set_steps_taken(state.integer("optimizer.steps_taken"));
   if (SlowNesterov* const slow = step_->slow_momentum()) slow->set_share(state.real(kSlowShare));
-  if (LateGradients* const late = step_->late_gradients(); late && state.reals.contains(kClipScale))
-    late->expect_clip_scale(static_cast<float>(state.real(kClipScale)));
+  load_late(state);
   average_.load(state, parameters, stream_);
   precision_.load(state);
   load_micro_batches(state);

@@ -40,6 +40,7 @@ class OrderedGradients final : public LeafGradients {
   void show(Tensor values) { values_ = std::move(values); }
   /// A parameter's part of such a sum; undefined where it has none.
   Tensor part_of(const Tensor& sum, const Parameter& parameter) const;
+  std::int64_t elements() const { return elements_; }  // of one
 
  private:
   struct Bucket {

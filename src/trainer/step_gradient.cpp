@@ -11,6 +11,7 @@
 #include "hybrid_trainer/nn/recomputation.h"
 #include "hybrid_trainer/optim/gradient_norm.h"
 #include "src/trainer/late_gradients.h"
+#include "src/trainer/local_steps.h"
 #include "src/trainer/training_step.h"
 
 namespace hybrid_trainer {
@@ -32,14 +33,32 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
   return {.loss = loss, .norm = gradient_norm_};
 }
 
-double TrainingStep::wait_for_own_gradient(const Batch& batch) {
-  auto& leaves = dynamic_cast<OrderedGradients&>(*leaves_);
-  leaves.keep_own(true);
+/// Their mean loss, and the norm of what they add to the gradient of all ranks' mean.
+GradientMeasurement TrainingStep::wait_for_own_part(const Batch& batch) {
+  dynamic_cast<OrderedGradients&>(*leaves_).keep_own(true);
   const PendingGradient pending = enqueue_what_fits(batch);
-  const double sum = wait_for_mean_of(pending.losses) * static_cast<double>(pending.losses.size());
-  late_gradients_->send(sum / static_cast<double>(micro_batches_of(batch)),
-                        wait_for_norm_of(pending), learning_rate());
-  return sum / static_cast<double>(pending.losses.size());
+  return {.loss = wait_for_mean_of(pending.losses), .norm = wait_for_norm_of(pending)};
+}
+
+double TrainingStep::own_share(const Batch& batch) const {
+  const std::int64_t leaves = micro_batches_of(batch);
+  const auto own = std::ssize(leaves_->leaves_of_rank(leaves, leaves_->ranks().rank()));
+  return static_cast<double>(own) / static_cast<double>(leaves);
+}
+
+double TrainingStep::wait_for_own_gradient(const Batch& batch) {
+  const GradientMeasurement own = wait_for_own_part(batch);
+  late_gradients_->send(own.loss * own_share(batch), own.norm, learning_rate());
+  return own.loss;
+}
+
+LocalStep TrainingStep::wait_for_local_step(const Batch& batch) {
+  const double share = own_share(batch);
+  GradientMeasurement own = wait_for_own_part(batch);
+  own.norm /= share;
+  LocalStep step = local_steps_->step(own, share, learning_rate());
+  step.own = own;
+  return step;
 }
 
 double TrainingStep::wait_for_norm_of(const PendingGradient& pending) {

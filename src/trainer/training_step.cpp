@@ -9,6 +9,7 @@
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "hybrid_trainer/trainer/rank_checks.h"
 #include "src/trainer/late_gradients.h"
+#include "src/trainer/local_steps.h"
 #include "src/trainer/lone_gradients.h"
 #include "src/trainer/ordered_gradients.h"
 #include "src/trainer/scattered_gradients.h"
@@ -67,7 +68,8 @@ std::unique_ptr<Optimizer> TrainingStep::optimizer_of(const HybridTrainerConfig&
 }
 
 TrainingStep::~TrainingStep() {
-  late_gradients_.reset();  // before what its gradients lie in
+  late_gradients_.reset();  // before what their gradients lie in
+  local_steps_.reset();
   for (Parameter* parameter : weights_) {
     parameter->leave(sink());
     parameter->leave(*leaves_);
@@ -87,9 +89,12 @@ std::unique_ptr<LeafGradients> TrainingStep::make_leaf_gradients() {
   }
   auto ordered = std::make_unique<OrderedGradients>(weights_, ranks, parts(),
                                                     config_.distributed.bucket_bytes, stream_);
-  if (config_.phases.lacks_other_ranks())
+  if (config_.phases.takes_local_steps()) {
+    local_steps_ = std::make_unique<LocalSteps>(config_, weights_, *optimizer_, *ordered, stream_);
+  } else if (config_.phases.lacks_other_ranks()) {
     late_gradients_ =
         std::make_unique<LateGradients>(config_, weights_, *optimizer_, *ordered, stream_);
+  }
   return ordered;
 }
 

@@ -24,6 +24,7 @@
 namespace hybrid_trainer {
 
 class LateGradients;
+class LocalSteps;
 
 /// What one step computes: losses and gradients over its micro-batches, their norm, and the clipped
 /// update, which comes with the gradients where HybridTrainerConfig::updates_at_once. Where
@@ -53,6 +54,8 @@ class TrainingStep {
   SpeculativeOptimizer* speculation() const { return speculation_; }
   /// Gradients of other ranks that come late; null unless phases.ingredient is other_ranks.
   LateGradients* late_gradients() const { return late_gradients_.get(); }
+  /// The same where phases.local_steps is above 0, in its place; else null.
+  LocalSteps* local_steps() const { return local_steps_.get(); }
   /// The optimizer where it has slow momentum, else null.
   SlowNesterov* slow_momentum() const { return slow_momentum_; }
 
@@ -82,6 +85,8 @@ class TrainingStep {
   /// The same of this rank's micro-batches alone, whose sum gets under way to the others. Returns
   /// their mean loss. Blocks. Throws OutOfMemory.
   double wait_for_own_gradient(const Batch& batch);
+  /// See Trainable.
+  LocalStep wait_for_local_step(const Batch& batch);
   /// Of a batch as large as any; of stretches' smaller ones, as many as are no larger than those.
   std::int64_t micro_batches() const { return micro_batches_; }
   std::int64_t micro_batches_of(const Batch& batch) const;
@@ -98,6 +103,8 @@ class TrainingStep {
 
  private:
   PendingGradient enqueue_gradient(const Batch& batch, const Stream& stream);
+  GradientMeasurement wait_for_own_part(const Batch& batch);
+  double own_share(const Batch& batch) const;  // of a step's micro-batches
   PendingGradient enqueue_leaves(const Batch& batch, const Stream& stream);
   void begin_sinks();
   void enqueue_micro_batch(const Batch& batch, std::int64_t index, PendingGradient& pending,
@@ -151,6 +158,7 @@ class TrainingStep {
   std::optional<ImmediateUpdates> immediate_;
   std::unique_ptr<LeafGradients> leaves_;
   std::unique_ptr<LateGradients> late_gradients_;
+  std::unique_ptr<LocalSteps> local_steps_;
   Tensor step_words_;  // of Pass, where gradients are recorded
   Tensor host_step_words_;
   DType dtype_ = DType::kF32;

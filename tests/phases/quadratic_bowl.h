@@ -113,6 +113,19 @@ class QuadraticBowl final : public Trainable {
     sent_.erase(sent_.begin());
     return arrived;
   }
+  /// As if there was no other rank, and an exchange after each second step.
+  LocalStep wait_for_local_step(const Batch& batch) override {
+    LocalStep step;
+    step.own = wait_for_gradient(batch);
+    if (step.own.finite()) take_step(gradients_);
+    local_skipped_ += step.own.finite() ? 0 : 1;
+    step.since_exchange = ++local_steps_;
+    if (local_steps_ < 2) return step;
+    step.steps = std::exchange(local_steps_, 0);
+    step.skipped = std::exchange(local_skipped_, 0);
+    if (step.own.finite()) step.mean_loss = step.own.loss;
+    return step;
+  }
   void predict_weights() override { log.push_back("predict weights"); }
   void wait_for_exact_weights() override {
     log.push_back("exact");
@@ -266,6 +279,7 @@ class QuadraticBowl final : public Trainable {
   Phase phase_ = Phase::kWarmup;
   bool restoring_ = false;
   bool has_own_gradients_ = false;
+  std::int64_t local_steps_ = 0, local_skipped_ = 0;
   std::vector<GradientMeasurement> sent_;
   std::vector<std::vector<Tensor>> sent_gradients_;
 };

@@ -6,35 +6,10 @@
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
-#include "tests/trainer/rank_outcome.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/trainer/late_ranks.h"
 
 namespace hybrid_trainer {
 namespace {
-
-/// Predict is steps 9 to 20, and so on.
-HybridTrainerConfig late_config(const std::string& optimizer = "adamw") {
-  HybridTrainerConfig config = rank_config(optimizer, 4);
-  config.phases.ingredient = "other_ranks";
-  config.phases.warmup_steps = 4;
-  config.phases.full_steps = 4;
-  config.phases.max_predict_steps = 12;
-  config.phases.correct_steps = 2;
-  config.phases.prediction_error_limit = 0;
-  return config;
-}
-
-/// The same on each rank, but for the losses of steps in which nothing had arrived yet.
-RankOutcome common_outcome(const HybridTrainerConfig& config, int ranks) {
-  const std::vector<RankOutcome> all = train_ranks(config, ranks);
-  for (const RankOutcome& one : all) {
-    EXPECT_TRUE(one.weights == all[0].weights);
-    EXPECT_EQ(one.phases, all[0].phases);
-  }
-  EXPECT_TRUE(std::count(all[0].phases.begin(), all[0].phases.end(), Phase::kPredict) > 0);
-  EXPECT_EQ(all[0].phases.back(), Phase::kCorrect);
-  return all[0];
-}
 
 TEST(LateGradients, LeaveAllRanksTheSameWeightsInTheEndAndTheSameEachTime) {
   for (const char* const optimizer : {"adamw", "muon"}) {
@@ -80,31 +55,6 @@ TEST(LateGradients, EverySettingOfThemCounts) {
   }();
   EXPECT_TRUE(std::find(seen.begin(), seen.end(), train_ranks(synchronous, 2)[0].weights) ==
               seen.end());
-}
-
-/// Of Predict's steps, by step: what `see` makes of the trainer of each rank after it.
-template <class See>
-void see_steps(const HybridTrainerConfig& config, int ranks, std::int64_t steps, const See& see) {
-  run_thread_ranks(ranks, [&](Communicator& others) {
-    RankLinks links(others, config.distributed);
-    const Stream stream{MemoryPool::create("device")};
-    const auto model = make_model(config.model, 1, stream);
-    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &links.ranks());
-    while (trainer.steps_done() < steps) {
-      const StepRecord record = trainer.step(step_batch(config, trainer.steps_done(), stream));
-      see(others.rank(), record, trainer, *model, stream);
-    }
-  });
-}
-
-std::vector<float> weights_of(LossModel& model, const Stream& stream) {
-  std::vector<float> weights;
-  model.visit_parameters([&](Parameter& parameter) {
-    const Weight master = parameter.acquire_master(stream);
-    const float* const values = master.tensor().data<float>();
-    weights.insert(weights.end(), values, values + parameter.elements());
-  });
-  return weights;
 }
 
 TEST(LateGradients, PredictOtherWeightsOnEachRankButHaveTheSameExactOnes) {
@@ -187,29 +137,6 @@ TEST(LateGradients, ThatAreNotFiniteMakeNoUpdateOnAnyRank) {
   EXPECT_EQ(skipped[1], 1);
   EXPECT_EQ(exact[0], exact[1]);
   for (const float weight : exact[0]) ASSERT_TRUE(std::isfinite(weight));
-}
-
-/// To the end, from a checkpoint that is made after so many steps, or was.
-std::vector<std::vector<float>> train_through(const HybridTrainerConfig& config, bool resumes,
-                                              std::int64_t saves_after,
-                                              const TemporaryFolder& folder) {
-  std::vector<std::vector<float>> weights(2);
-  run_thread_ranks(2, [&](Communicator& others) {
-    RankLinks links(others, config.distributed);
-    const Stream stream{MemoryPool::create("device")};
-    const auto model = make_model(config.model, resumes ? 2 : 1, stream);
-    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &links.ranks());
-    if (resumes) {
-      EXPECT_TRUE(trainer.resume((folder / "checkpoints").string()));
-    }
-    while (trainer.steps_done() < kSteps) {
-      trainer.step(step_batch(config, trainer.steps_done(), stream));
-      if (!resumes && trainer.steps_done() == saves_after)
-        trainer.save((folder / "checkpoints").string());
-    }
-    weights[static_cast<std::size_t>(others.rank())] = weights_of(*model, stream);
-  });
-  return weights;
 }
 
 TEST(LateGradients, GoOnFromACheckpointAsIfNeverStopped) {

@@ -59,6 +59,25 @@ TEST(RankMemory, IsSimulatedAsItIsMeasured) {
   }
 }
 
+/// With what is on its way between ranks in Predict, and the predicted weights.
+TEST(RankMemory, OfLateGradientsIsSimulatedAsItIsMeasured) {
+  HybridTrainerConfig config = rank_config("adamw", 3);
+  config.model.width = 80;
+  config.model.layers = 3;
+  config.data.prefetch_depth = 1;
+  config.phases.ingredient = "other_ranks";
+  for (const std::int64_t lag : {1, 3}) {
+    config.phases.lag = lag;
+    const MemoryNeed need = simulate_ranks(config, {}, 3);
+    const PhasePeaks measured = peaks_over_ranks(config, 3);
+    for (const Phase phase : kAllPhases) {
+      const auto taken = static_cast<double>(measured[static_cast<std::size_t>(phase)]);
+      EXPECT_NEAR(static_cast<double>(need.phase(phase).peak_bytes) / taken, 1, 0.05)
+          << "lag " << lag << ", " << name_of(phase);
+    }
+  }
+}
+
 std::vector<std::uint64_t> bytes_sent_in_full(const HybridTrainerConfig& config, int ranks) {
   std::vector<std::uint64_t> sent(static_cast<std::size_t>(ranks));
   run_thread_ranks(ranks, [&](Communicator& rank) {

@@ -67,12 +67,16 @@ struct PhaseConfig {
   std::string exact_state = "host";
   std::int64_t worker_threads = 1;
   double prediction_error_limit = 1.0;
+  std::int64_t local_steps = 0;
+  double outer_learning_rate = 0.7;
+  double outer_momentum = 0.9;
 
   /// Whether a bad prediction of an update means that something is wrong.
   bool forecasts_updates() const { return device_side == "anticipated" || device_side == "sketch"; }
   bool predicts_backward() const { return ingredient == "backward"; }
   bool lacks_optimizer_state() const { return ingredient == "optimizer_state"; }
   bool lacks_other_ranks() const { return ingredient == "other_ranks"; }
+  bool takes_local_steps() const { return lacks_other_ranks() && local_steps > 0; }
 
   /// Short jumps, checked often and on more batches.
   static PhaseConfig conservative();
@@ -202,6 +206,17 @@ struct PhaseConfig {
               "Size of the error of predicted updates, as a share of the exact ones', above which "
               "Predict ends early; 0 never does.",
               Range::at_least(0)});
+    visit(Field{"local_steps", self.local_steps,
+                "Where the ingredient is other_ranks: steps that each rank makes by itself, with "
+                "updates of its own, between two exchanges of how far they came, each of which "
+                "arrives `lag` steps after it began. 0: the gradient of each step is sent.",
+                Range::between(0, 100000)});
+    visit(Field{"outer_learning_rate", self.outer_learning_rate,
+                "Share of the ranks' mean movement that an exchange moves the common weights by.",
+                Range::between(0, 2)});
+    visit(Field{"outer_momentum", self.outer_momentum,
+                "Nesterov momentum of these movements, from exchange to exchange.",
+                Range::fraction()});
   }
 };
 

@@ -27,6 +27,16 @@ struct LateUpdate {
   std::int64_t lag = 0;      // updates under way while the step was computed
 };
 
+/// A step that this rank made by itself, and what the ranks told each other in it.
+struct LocalStep {
+  GradientMeasurement own;          // over its own micro-batches
+  std::int64_t since_exchange = 0;  // steps, this one among them
+  /// Where an exchange arrived: steps of all ranks until it began, those of them that made no update
+  /// because something was not finite, and the mean loss of the others.
+  std::int64_t steps = 0, skipped = 0;
+  std::optional<double> mean_loss;
+};
+
 /// The few things that a phase does to a model. The trainer implements it over a LossModel, an
 /// Optimizer and the memory plan; tests implement it over a quadratic bowl.
 ///
@@ -68,6 +78,10 @@ class Trainable {
   virtual std::optional<GradientMeasurement> wait_for_late_gradient(bool all) = 0;
   /// The weights become those predicted for the next step from the gradients under way.
   virtual void predict_weights() = 0;
+  /// In Predict where each rank trains on by itself for phases.local_steps steps: a step with an
+  /// update of its own, which is skipped where it is not finite. Blocks; for other ranks only where
+  /// an exchange is due and has not arrived.
+  virtual LocalStep wait_for_local_step(const Batch& batch) = 0;
   /// All updates under way have arrived; the weights are the exact ones. Blocks. Without other ranks
   /// their gradients were waited for before.
   virtual void wait_for_exact_weights() = 0;

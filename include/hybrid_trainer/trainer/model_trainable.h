@@ -55,10 +55,11 @@ class ModelTrainable final : public Trainable {
   double wait_for_own_gradient(const Batch& batch) override;
   std::optional<GradientMeasurement> wait_for_late_gradient(bool all) override;
   void predict_weights() override;
+  LocalStep wait_for_local_step(const Batch& batch) override;
   void wait_for_exact_weights() override;
   /// `use` finds the exact weights where predicted ones are.
   void with_exact_weights(const std::function<void()>& use);
-  /// See LateGradients; absent where none are under way.
+  /// See LateGradients and LocalSteps; absent where nothing is under way.
   std::optional<bool> late_vote_to_stop(bool asks);
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override;
   std::vector<Tensor> empty_directions() override;
@@ -114,6 +115,9 @@ class ModelTrainable final : public Trainable {
   void load(const State& state);
 
  private:
+  void save_late(State& state) const;
+  void drop_late();
+  void load_late(const State& state);
   void load_micro_batches(const State& state);
   /// Runs what may halve micro-batches, and tells if it did.
   template <class Compute>

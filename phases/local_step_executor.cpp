@@ -1,0 +1,27 @@
+#include "hybrid_trainer/core/error.h"
+#include "phases/phase_executor.h"
+
+namespace hybrid_trainer {
+
+void LocalStepExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
+  const LocalStep step = parts_.model.wait_for_local_step(batch);
+  outcome.cost += 1;
+  outcome.loss = step.own.loss;
+  outcome.gradient_norm = step.own.norm;
+  outcome.lag = step.since_exchange;
+  outcome.updates = step.own.finite() ? 1 : 0;
+  if (step.skipped == 0) return;
+  parts_.statistics.skipped_updates += step.skipped;
+  outcome.warns = true;
+  const std::string text =
+      concat(step.skipped, " of ", step.steps,
+             " steps that ranks made by themselves had a loss or gradient that is not finite");
+  tell(outcome, text + ", and made no update");
+  if (step.skipped < step.steps) return;
+  outcome.recovery = Recovery::kAbort;
+  throw Diverged(concat("training diverged: ", text,
+                        "; the weights are those of the last good update; lower "
+                        "optimizer.learning_rate or look into the data"));
+}
+
+}  // namespace hybrid_trainer

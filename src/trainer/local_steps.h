@@ -1,0 +1,75 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "hybrid_trainer/core/state.h"
+#include "hybrid_trainer/optim/optimizer.h"
+#include "hybrid_trainer/phases/trainable.h"
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+#include "src/trainer/late_sum.h"
+#include "src/trainer/ordered_gradients.h"
+
+namespace hybrid_trainer {
+
+/// Predict without other ranks in its other form: each rank trains on by itself, and every H steps
+/// (phases.local_steps) they exchange how far they came. The mean Δ of θ − w over ranks, from the
+/// weights θ that all had, is a gradient for Nesterov momentum u = μ·u + Δ, θ −= η·(Δ + μ·u). It
+/// arrives `lag` steps after it was sent; what a rank did meanwhile is kept on top. Source: Douillard
+/// et al. 2023, "DiLoCo", algorithm 1; sending it beside the next steps: Douillard et al. 2025,
+/// "Streaming DiLoCo".
+///
+/// At the end the ranks have one θ again, the mean of their moments, and the counter of the one that
+/// made the most steps.
+class LocalSteps {
+ public:
+  /// `optimizer`: of `weights`, whose gradients `leaves` sums; all must outlive it.
+  LocalSteps(const HybridTrainerConfig& config, const std::vector<Parameter*>& weights,
+             Optimizer& optimizer, OrderedGradients& leaves, const Stream& stream);
+
+  bool are_under_way() const { return anchor_.defined(); }
+  /// This rank's update by the gradient of its own micro-batches, which `leaves` has; `share` of all
+  /// micro-batches are its own. Not finite: none. Begins and ends exchanges. Throws OutOfMemory.
+  LocalStep step(const GradientMeasurement& own, double share, double learning_rate);
+  /// Blocks until all ranks have the same weights and optimizer state. A collective.
+  void end();
+  /// Without that, for weights and state that are about to be loaded.
+  void drop();
+  /// Whoever is called finds θ in place of the weights.
+  void with_exact(const std::function<void()>& use);
+  /// See LateGradients; told with each exchange.
+  void ask_to_stop(bool asks) { asks_to_stop_ = asks; }
+  bool was_asked_to_stop() const { return was_asked_to_stop_; }
+  /// Adds u, views, where there is one; and takes it.
+  void save(State& state) const;
+  void load(const State& state);
+
+ private:
+  enum Word { kLosses, kSkipped, kSteps, kStops };
+  void begin();
+  void update(const GradientMeasurement& own, double share, double learning_rate);
+  void begin_exchange();
+  void finish_exchange(LocalStep& step);
+  void average_state();
+  Tensor empty_like_all() const;
+  void read_weights(const Tensor& all) const;
+  void write_weights(const Tensor& all) const;
+
+  const PhaseConfig config_;
+  const double clip_norm_;
+  const std::vector<Parameter*>& parameters_;
+  Optimizer& optimizer_;
+  OrderedGradients& leaves_;
+  const Stream& stream_;
+  // Laid out as the gradients are in `leaves_`.
+  Tensor anchor_;    // θ
+  Tensor momentum_;  // u; stays from Predict to Predict
+  Tensor sent_;      // this rank's weights when the exchange began
+  std::optional<LateSum> exchange_;
+  std::int64_t steps_ = 0;  // since the last exchange began
+  double losses_ = 0, skipped_ = 0;
+  bool asks_to_stop_ = false, was_asked_to_stop_ = false;
+};
+
+}  // namespace hybrid_trainer
