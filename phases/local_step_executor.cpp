@@ -10,8 +10,12 @@ void LocalStepExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   outcome.gradient_norm = step.own.norm;
   outcome.lag = step.since_exchange;
   outcome.updates = step.own.finite() ? 1 : 0;
+  tell_skipped(parts_, step, outcome);
+}
+
+void tell_skipped(PhaseParts& parts, const LocalStep& step, PhaseOutcome& outcome) {
   if (step.skipped == 0) return;
-  parts_.statistics.skipped_updates += step.skipped;
+  parts.statistics.skipped_updates += step.skipped;
   outcome.warns = true;
   const std::string text =
       concat(step.skipped, " of ", step.steps,

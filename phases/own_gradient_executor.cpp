@@ -1,11 +1,15 @@
-#include <optional>
-
 #include "hybrid_trainer/core/error.h"
 #include "phases/phase_executor.h"
 
 namespace hybrid_trainer {
 
 void OwnGradientExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
+  const PhaseConfig& config = parts_.config();
+  if (parts_.steps_in_phase == 0) {
+    tell(outcome,
+         concat("other ranks' gradients arrive ", config.lag, config.lag == 1 ? " step" : " steps",
+                " late, for at most ", config.max_predict_steps, " steps"));
+  }
   outcome.loss = parts_.model.wait_for_own_gradient(batch);
   outcome.cost += 1;
   if (const auto arrived = parts_.model.wait_for_late_gradient(false)) {
@@ -13,21 +17,6 @@ void OwnGradientExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
            [&](bool applies) { judge(parts_.model.wait_for_late_update(applies), outcome); });
   }
   parts_.model.predict_weights();
-}
-
-/// Where one ends the run, those after it are waited for all the same.
-void settle(PhaseParts& parts, PhaseOutcome& outcome) {
-  std::optional<Diverged> end;
-  while (const auto arrived = parts.model.wait_for_late_gradient(true)) {
-    try {
-      update(parts, *arrived, outcome,
-             [&](bool applies) { parts.model.wait_for_late_update(applies); });
-    } catch (const Diverged& error) {
-      end = error;
-    }
-  }
-  parts.model.wait_for_exact_weights();
-  if (end) throw Diverged(*end);
 }
 
 }  // namespace hybrid_trainer

@@ -14,7 +14,7 @@ const std::vector<std::string>& ingredient_names() {
 
 const std::vector<std::string>& device_side_names() {
   static const std::vector<std::string> names{"anticipated", "sketch", "selective",
-                                              "none",        "own",    "momentum"};
+                                              "none",        "shared", "momentum"};
   return names;
 }
 

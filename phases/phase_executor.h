@@ -105,7 +105,7 @@ class OwnGradientExecutor final : public SpeculateExecutor {
 };
 
 /// Predict without other ranks for several steps at a time: each rank trains on by itself, and what
-/// it tells of a step is its own. Ends the run where no rank made an update between two exchanges.
+/// it tells of a step is its own; the monitor judges none of them.
 class LocalStepExecutor final : public PhaseExecutor {
  public:
   using PhaseExecutor::PhaseExecutor;
@@ -129,6 +129,10 @@ class ExactExecutor final : public UpdateExecutor {
 /// the model's, is also told of a skipped one.
 void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome,
             const std::function<void(bool applies)>& apply = {});
+
+/// Tells of steps that ranks made by themselves and that made no update. Throws Diverged where all of
+/// them are such.
+void tell_skipped(PhaseParts& parts, const LocalStep& step, PhaseOutcome& outcome);
 
 /// Appends to outcome.event.
 void tell(PhaseOutcome& outcome, const std::string& text);

@@ -61,8 +61,11 @@ void PhaseMachine::load(const State& state) { parts_->load(state); }
 
 void PhaseMachine::settle(PhaseOutcome& outcome) {
   const bool is_under_way = parts_->has_entered && parts_->entered == Phase::kPredict;
-  if (is_under_way && parts_->config().lacks_other_ranks())
-    hybrid_trainer::settle(*parts_, outcome);
+  if (!is_under_way || !parts_->config().lacks_other_ranks()) return;
+  hybrid_trainer::settle(*parts_, outcome);
+  if (!std::exchange(parts_->stops_speculating, false) || parts_->phase != Phase::kPredict) return;
+  parts_->phase = Phase::kCorrect;
+  parts_->steps_in_phase = 0;
 }
 
 bool PhaseMachine::is_healthy() const { return severity_of(parts_->signal) < Severity::kWarning; }

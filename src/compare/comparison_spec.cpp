@@ -122,11 +122,16 @@ void check_same_comparison(const std::string& before_text, const std::string& no
   const json::object before = parsed_spec(before_text, "spec.json", keys),
                      now = parsed_spec(now_text, "spec", keys);
   std::vector<std::string> problems;
-  for (const char* key : {"data", "base", "sweep", "target_validation_loss", "ranks"}) {
+  for (const char* key : {"data", "base", "sweep", "target_validation_loss"}) {
     if (value_at(before, key) == value_at(now, key)) continue;
     problems.push_back(concat(key, ": was ", json::serialize(value_at(before, key)), ", is now ",
                               json::serialize(value_at(now, key))));
   }
+  const auto ranks = [](const json::object& spec) {
+    return spec.contains("ranks") ? json::serialize(spec.at("ranks")) : std::string("1");
+  };
+  if (ranks(before) != ranks(now))
+    problems.push_back(concat("ranks: was ", ranks(before), ", is now ", ranks(now)));
   for (const char* key : {"seeds", "budgets", "arms"}) {
     for (const std::string& element : gone(before, now, key))
       problems.push_back(concat(key, ": ", element, " was changed or taken out"));

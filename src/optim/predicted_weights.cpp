@@ -23,16 +23,17 @@ Tensor slice_of(const Tensor& whole, std::int64_t elements) {
 
 PredictedWeights::PredictedWeights(const OptimizerConfig& config,
                                    std::vector<Parameter*> parameters, Optimizer& optimizer,
-                                   const std::string& device_side, int ranks, const Stream& stream)
+                                   const std::string& device_side, double share,
+                                   const Stream& stream)
     : parameters_(std::move(parameters)),
       optimizer_(optimizer),
       stream_(stream),
-      factor_(device_side == "own" ? ranks : 1),
+      factor_(device_side == "shared" ? 1 : 1 / share),
       uses_own_(device_side != "momentum"),
       rules_(parameters_.size()) {
   for (const Parameter* parameter : parameters_)
     slice_elements_.push_back(std::min(parameter->elements(), kSliceElements));
-  add_groups(config, device_side, ranks);
+  add_groups(config, device_side, share);
   std::unordered_map<std::string, Rule*> by_name;
   for (std::size_t i = 0; i < rules_.size(); ++i) by_name[parameters_[i]->name()] = &rules_[i];
   optimizer_.visit_state([&](const std::string& name, Tensor& tensor) {
@@ -47,9 +48,8 @@ PredictedWeights::PredictedWeights(const OptimizerConfig& config,
 PredictedWeights::~PredictedWeights() { end(); }
 
 void PredictedWeights::add_groups(const OptimizerConfig& config, const std::string& device_side,
-                                  int ranks) {
-  const double others = static_cast<double>(ranks - 1) / ranks;
-  const double missing = device_side == "momentum" ? 1 : device_side == "own" ? 0 : others;
+                                  double share) {
+  const double missing = device_side == "momentum" ? 1 : device_side == "shared" ? 1 - share : 0;
   for (const OptimizerGroup& group : optimizer_groups(config, parameters_)) {
     std::vector<Parameter*> members;
     for (const std::size_t member : group.members) {
@@ -111,7 +111,7 @@ void PredictedWeights::predict_weight(std::size_t index, std::span<const OwnGrad
     const auto rate =
         static_cast<float>(rule.rate_factor * static_cast<double>(gradient.learning_rate));
     rates.push_back(rate);
-    if (!uses_own_ || !gradient.of) continue;
+    if (!uses_own_) continue;
     const auto scale = static_cast<float>(factor_ * static_cast<double>(gradient.gradient_scale));
     in_flight.push_back({gradient.of(parameter), {}, {}, scale, rate});
   }

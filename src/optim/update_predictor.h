@@ -66,7 +66,8 @@ class UpdatePredictor {
 /// The predictor of `config.name`'s updates, by `device_side`: anticipated or sketch; another one
 /// predicts nothing.
 /// `parameters`: all that it is for. The gradients in flight lack `missing` of what they are sums
-/// of, a share whose gradient the momentum stands for; adamw and muon.
+/// of, a share whose gradient the momentum stands for: adamw's, as a factor changes
+/// nothing about muon's direction.
 std::unique_ptr<UpdatePredictor> make_update_predictor(const OptimizerConfig& config,
                                                        const std::string& device_side,
                                                        const std::vector<Parameter*>& parameters,

@@ -66,7 +66,7 @@ HybridTrainer::~HybridTrainer() = default;
 const OffloadUse& HybridTrainer::offload_use() const { return trainable_->offload_use(); }
 
 bool HybridTrainer::has_late_updates() const {
-  return !config_.phases.predicts_backward() && last_phase_ == Phase::kPredict;
+  return config_.phases.lacks_optimizer_state() && last_phase_ == Phase::kPredict;
 }
 
 SpeculationUse HybridTrainer::speculation_use() const { return trainable_->speculation_use(); }
@@ -91,15 +91,10 @@ std::optional<bool> HybridTrainer::late_vote_to_stop(bool asks) {
   return trainable_->late_vote_to_stop(asks);
 }
 
-/// What a checkpoint holds does not depend on the number of ranks, so nothing may be under way.
 void HybridTrainer::settle() {
   PhaseOutcome outcome;
-  try {
-    machine_.settle(outcome);
-  } catch (const Diverged& error) {  // to be met again by the next step
-    tell_mishap(error.what());
-    return;
-  }
+  machine_.settle(outcome);
+  must_go_back_ |= outcome.recovery == Recovery::kRollBack;
   if (!outcome.event.empty()) tell_mishap(outcome.event);
 }
 

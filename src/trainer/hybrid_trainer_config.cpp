@@ -127,10 +127,11 @@ void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>&
                            ", but with phases.ingredient optimizer_state updates are made "
                            "elsewhere; want 0"));
   }
-  if (phases.device_side == "own" || phases.device_side == "momentum") {
-    found.push_back(concat("phases.device_side: got ", phases.device_side,
-                           ", which is for phases.ingredient other_ranks; want anticipated, sketch, "
-                           "selective or none"));
+  if (phases.device_side == "shared" || phases.device_side == "momentum") {
+    found.push_back(
+        concat("phases.device_side: got ", phases.device_side,
+               ", which is for phases.ingredient other_ranks; want anticipated, sketch, "
+               "selective or none"));
   }
   const auto check_recovery = [&](const char* key, Recovery got) {
     if (got != Recovery::kRaiseThreshold && got != Recovery::kResetPredictor) return;

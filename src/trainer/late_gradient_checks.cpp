@@ -35,10 +35,10 @@ void collect_late_gradient_problems(const HybridTrainerConfig& config,
   want_none("optimizer.slow_momentum", config.optimizer.slow_momentum);
   want_none("training.average_weights", config.training.average_weights);
   want_none("distributed.zero", config.distributed.zero);
-  constexpr std::array kSides{"anticipated", "own", "momentum", "none"};
+  constexpr std::array kSides{"anticipated", "shared", "momentum", "none"};
   if (std::find(kSides.begin(), kSides.end(), config.phases.device_side) == kSides.end()) {
     found.push_back(concat("phases.device_side: got ", config.phases.device_side, ", which", kWith,
-                           "anticipated, own, momentum or none"));
+                           "anticipated, shared, momentum or none"));
   }
   if (config.phases.takes_local_steps()) {
     want("phases.device_side", config.phases.device_side, std::string("anticipated"));
@@ -46,6 +46,11 @@ void collect_late_gradient_problems(const HybridTrainerConfig& config,
       found.push_back(concat("phases.local_steps: got ", config.phases.local_steps,
                              ", want more than phases.lag ", config.phases.lag,
                              ", so that an exchange has arrived when the next one begins; or 0"));
+    }
+    const std::int64_t longest = config.phases.max_predict_steps;
+    if (longest > 0 && config.phases.local_steps >= longest) {
+      found.push_back(concat("phases.local_steps: got ", config.phases.local_steps,
+                             ", want fewer than phases.max_predict_steps ", longest, "; or 0"));
     }
   }
   const auto check_recovery = [&](const char* key, Recovery got) {

@@ -18,6 +18,11 @@ double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream)
   return kernels::wait_for_sum_of_squares(difference, stream);
 }
 
+double own_share(std::int64_t micro_batches, const OrderedGradients& leaves) {
+  const auto own = std::ssize(leaves.leaves_of_rank(micro_batches, leaves.ranks().rank()));
+  return static_cast<double>(own) / static_cast<double>(micro_batches);
+}
+
 }  // namespace
 
 LateGradients::LateGradients(const HybridTrainerConfig& config,
@@ -30,7 +35,7 @@ LateGradients::LateGradients(const HybridTrainerConfig& config,
       leaves_(leaves),
       stream_(stream),
       weights_(config.optimizer, weights, optimizer, config.phases.device_side,
-               leaves.ranks().size(), stream) {}
+               own_share(config.gradient_accumulation.micro_batches, leaves), stream) {}
 
 void LateGradients::send(double loss, double norm, double learning_rate) {
   weights_.begin();
@@ -100,13 +105,11 @@ void LateGradients::measure_prediction(const Flight& arrived) {
 void LateGradients::predict() {
   std::vector<OwnGradient> gradients;
   for (const Flight& flight : flights_) {
-    OwnGradient gradient{{}, static_cast<float>(flight.learning_rate), clip_scale_};
-    if (flight.is_finite) {
-      gradient.of = [this, own = flight.own](const Parameter& parameter) {
-        return leaves_.part_of(own, parameter);
-      };
-    }
-    gradients.push_back(std::move(gradient));
+    if (!flight.is_finite) continue;  // no update will be made by it
+    gradients.push_back({[this, own = flight.own](const Parameter& parameter) {
+                           return leaves_.part_of(own, parameter);
+                         },
+                         static_cast<float>(flight.learning_rate), clip_scale_});
   }
   weights_.predict(gradients);
   flights_.back().before = weights_.slices(true);
@@ -115,6 +118,7 @@ void LateGradients::predict() {
 
 void LateGradients::end() {
   require(flights_.empty(), "gradients under way are waited for first");
+  arrived_.reset();
   leaves_.free();
   leaves_.keep_own(false);
   weights_.end();
@@ -124,7 +128,6 @@ void LateGradients::end() {
 
 void LateGradients::drop() {
   while (wait_for_oldest(true)) leaves_.free();
-  arrived_.reset();
   end();
 }
 

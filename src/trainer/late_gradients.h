@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +16,8 @@ namespace hybrid_trainer {
 
 /// Predict without other ranks: what each rank computed of a step is summed beside the next steps,
 /// and makes the exact update `lag` steps late. Which sum meets which step is fixed by counting, so
-/// that the bits do not depend on the link, and all decisions are made by sums over all ranks. One
+/// that the bits do not depend on the link, and all decisions are made by sums over all ranks; how
+/// far an update was missed is told with the next gradient that is sent. One
 /// step after the other: send, wait_for_oldest, apply where one arrived, predict.
 class LateGradients {
  public:

@@ -19,7 +19,8 @@ LocalSteps::LocalSteps(const HybridTrainerConfig& config, const std::vector<Para
       parameters_(weights),
       optimizer_(optimizer),
       leaves_(leaves),
-      stream_(stream) {}
+      stream_(stream),
+      momentum_(empty_like_all()) {}
 
 Tensor LocalSteps::empty_like_all() const {
   return Tensor::zeros({leaves_.elements()}, DType::kF32, MemoryKind::kPredictor, stream_);
@@ -40,7 +41,6 @@ void LocalSteps::write_weights(const Tensor& all) const {
 void LocalSteps::begin() {
   if (are_under_way()) return;
   const Tensor anchor = empty_like_all();
-  if (!momentum_) momentum_ = empty_like_all();
   read_weights(anchor);
   anchor_ = anchor;
   steps_ = 0;
@@ -52,8 +52,8 @@ LocalStep LocalSteps::step(const GradientMeasurement& own, double share, double 
   update(own, share, learning_rate);
   ++steps_;
   if (exchange_ && steps_ == config_.lag) finish_exchange(step);
-  if (steps_ == config_.local_steps) begin_exchange();
   step.since_exchange = steps_;
+  if (steps_ == config_.local_steps) begin_exchange();
   return step;
 }
 
@@ -76,6 +76,7 @@ void LocalSteps::begin_exchange() {
   read_weights(sent_);
   const Tensor moved = empty_like_all();
   kernels::axpy(moved, anchor_, -1, sent_, stream_);
+  is_whole_ = steps_ == config_.local_steps;
   const std::vector<double> words{std::exchange(losses_, 0), std::exchange(skipped_, 0),
                                   static_cast<double>(std::exchange(steps_, 0)),
                                   asks_to_stop_ ? 1.0 : 0.0};
@@ -84,19 +85,15 @@ void LocalSteps::begin_exchange() {
 
 void LocalSteps::finish_exchange(LocalStep& step) {
   const Tensor mean = exchange_->wait();  // the sum, at first
-  step.steps = static_cast<std::int64_t>(exchange_->sum_of(kSteps));
-  step.skipped = static_cast<std::int64_t>(exchange_->sum_of(kSkipped));
-  if (step.steps > step.skipped)
-    step.mean_loss = exchange_->sum_of(kLosses) / static_cast<double>(step.steps - step.skipped);
+  const auto steps = static_cast<std::int64_t>(exchange_->sum_of(kSteps));
+  const auto skipped = static_cast<std::int64_t>(exchange_->sum_of(kSkipped));
+  step.steps += steps;
+  step.skipped += skipped;
+  if (steps > skipped)
+    step.mean_loss = exchange_->sum_of(kLosses) / static_cast<double>(steps - skipped);
   was_asked_to_stop_ |= exchange_->sum_of(kStops) > 0;
-  const auto ranks = static_cast<float>(leaves_.ranks().size());
-  const auto outer = static_cast<float>(config_.outer_momentum);
-  const auto rate = static_cast<float>(config_.outer_learning_rate);
-  kernels::scale(mean, mean, 1 / ranks, stream_);
-  kernels::scale(momentum_, momentum_, outer, stream_);
-  kernels::axpy(momentum_, momentum_, 1, mean, stream_);
-  kernels::axpy(anchor_, anchor_, -rate, mean, stream_);
-  kernels::axpy(anchor_, anchor_, -rate * outer, momentum_, stream_);
+  kernels::scale(mean, mean, 1 / static_cast<float>(leaves_.ranks().size()), stream_);
+  move_anchor(mean);
   const Tensor now = mean;  // what it held is used up
   read_weights(now);
   kernels::axpy(now, now, -1, sent_, stream_);
@@ -104,6 +101,16 @@ void LocalSteps::finish_exchange(LocalStep& step) {
   write_weights(now);
   exchange_.reset();
   sent_ = {};
+}
+
+void LocalSteps::move_anchor(const Tensor& mean) {
+  if (!is_whole_) return kernels::axpy(anchor_, anchor_, -1, mean, stream_);
+  const auto outer = static_cast<float>(config_.outer_momentum);
+  const auto rate = static_cast<float>(config_.outer_learning_rate);
+  kernels::scale(momentum_, momentum_, outer, stream_);
+  kernels::axpy(momentum_, momentum_, 1, mean, stream_);
+  kernels::axpy(anchor_, anchor_, -rate, mean, stream_);
+  kernels::axpy(anchor_, anchor_, -rate * outer, momentum_, stream_);
 }
 
 void LocalSteps::average_state() {
@@ -121,9 +128,9 @@ void LocalSteps::average_state() {
   optimizer_.set_steps_taken(static_cast<std::int64_t>(*steps.data<double>()));
 }
 
-void LocalSteps::end() {
-  if (!are_under_way()) return;
+LocalStep LocalSteps::end() {
   LocalStep last;
+  if (!are_under_way()) return last;
   if (exchange_) finish_exchange(last);
   if (steps_ > 0) {
     begin_exchange();
@@ -132,6 +139,7 @@ void LocalSteps::end() {
   write_weights(anchor_);
   average_state();
   drop();
+  return last;
 }
 
 void LocalSteps::drop() {
@@ -159,19 +167,20 @@ void LocalSteps::with_exact(const std::function<void()>& use) {
 }
 
 void LocalSteps::save(State& state) const {
-  if (!momentum_) return;
   for (const Parameter* weight : parameters_)
     state.tensors[kMomentum + weight->name()] = leaves_.part_of(momentum_, *weight);
 }
 
 void LocalSteps::load(const State& state) {
-  momentum_ = {};
-  if (parameters_.empty() || !state.tensors.contains(kMomentum + parameters_.front()->name()))
-    return;
-  momentum_ = empty_like_all();
-  for (const Parameter* weight : parameters_)
-    wait_for_copy(leaves_.part_of(momentum_, *weight), state.tensor(kMomentum + weight->name()),
-                  stream_);
+  for (const Parameter* weight : parameters_) {
+    const std::string name = kMomentum + weight->name();
+    const Tensor own = leaves_.part_of(momentum_, *weight);
+    if (state.tensors.contains(name)) {
+      wait_for_copy(own, state.tensor(name), stream_);
+    } else {
+      fill_zero(own, stream_);  // of a run without local steps
+    }
+  }
 }
 
 }  // namespace hybrid_trainer

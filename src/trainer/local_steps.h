@@ -32,8 +32,10 @@ class LocalSteps {
   /// This rank's update by the gradient of its own micro-batches, which `leaves` has; `share` of all
   /// micro-batches are its own. Not finite: none. Begins and ends exchanges. Throws OutOfMemory.
   LocalStep step(const GradientMeasurement& own, double share, double learning_rate);
-  /// Blocks until all ranks have the same weights and optimizer state. A collective.
-  void end();
+  /// Blocks until all ranks have the same weights and optimizer state; returns what the exchanges
+  /// told that this waited for. Fewer steps than H since the last one move θ by their mean, and leave
+  /// u as it is. A collective.
+  LocalStep end();
   /// Without that, for weights and state that are about to be loaded.
   void drop();
   /// Whoever is called finds θ in place of the weights.
@@ -41,7 +43,7 @@ class LocalSteps {
   /// See LateGradients; told with each exchange.
   void ask_to_stop(bool asks) { asks_to_stop_ = asks; }
   bool was_asked_to_stop() const { return was_asked_to_stop_; }
-  /// Adds u, views, where there is one; and takes it.
+  /// Adds u, as views; and takes it, which is 0 where there is none.
   void save(State& state) const;
   void load(const State& state);
 
@@ -51,6 +53,7 @@ class LocalSteps {
   void update(const GradientMeasurement& own, double share, double learning_rate);
   void begin_exchange();
   void finish_exchange(LocalStep& step);
+  void move_anchor(const Tensor& mean);
   void average_state();
   Tensor empty_like_all() const;
   void read_weights(const Tensor& all) const;
@@ -63,9 +66,10 @@ class LocalSteps {
   OrderedGradients& leaves_;
   const Stream& stream_;
   // Laid out as the gradients are in `leaves_`.
-  Tensor anchor_;    // θ
-  Tensor momentum_;  // u; stays from Predict to Predict
-  Tensor sent_;      // this rank's weights when the exchange began
+  Tensor anchor_;         // θ
+  Tensor momentum_;       // u; stays from Predict to Predict
+  Tensor sent_;           // this rank's weights when the exchange began
+  bool is_whole_ = true;  // the exchange: of H steps
   std::optional<LateSum> exchange_;
   std::int64_t steps_ = 0;  // since the last exchange began
   double losses_ = 0, skipped_ = 0;

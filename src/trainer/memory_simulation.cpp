@@ -65,7 +65,7 @@ class SimulatedTrainable final : public Trainable {
     return model_.wait_for_local_step(batch);
   }
   void predict_weights() override { model_.predict_weights(); }
-  void wait_for_exact_weights() override { model_.wait_for_exact_weights(); }
+  LocalStep wait_for_exact_weights() override { return model_.wait_for_exact_weights(); }
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
     return model_.empty_like_weights(kind);
   }
@@ -125,7 +125,7 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
       config.phases.warmup_steps + std::max<std::int64_t>(4, config.phases.full_steps);
   // Each predicted step adds its batch alone, and a late one nothing once `lag` are under way.
   const std::int64_t most_predicted =
-      config.phases.predicts_backward() ? 64 : config.phases.lag + 2;
+      config.phases.predicts_backward() ? 64 : config.phases.local_steps + config.phases.lag + 2;
   const std::int64_t longest = std::min(
       {config.phases.max_predict_steps, config.training.steps - before - 1, most_predicted});
   const bool predicts = phases == SimulatedPhases::kAll && longest > 0;
@@ -146,10 +146,12 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
 }
 
 /// Stretches take no more than the rest of the run. From the second micro-batch on, each takes what
-/// the one before took; the loader's batches grow, and sums of micro-batches, which are added.
-HybridTrainerConfig fewer_micro_batches(HybridTrainerConfig config, const SimulatedRank& rank) {
+/// the one before took; the loader's batches grow, and sums of micro-batches, which are added. So it is
+/// with local steps.
+HybridTrainerConfig with_fewer_repeats(HybridTrainerConfig config, const SimulatedRank& rank) {
   constexpr std::int64_t kMost = 3;
   config.stretches.clear();
+  config.phases.local_steps = std::min(config.phases.local_steps, config.phases.lag + 1);
   if (rank.ranks > 1) return config;  // of which each has few
   config.gradient_accumulation.micro_batches =
       std::min(config.gradient_accumulation.micro_batches, kMost);
@@ -176,7 +178,7 @@ class SimulatedRun {
  public:
   SimulatedRun(const HybridTrainerConfig& config, Device device, const ModelRegistry& registry,
                const SimulatedRank& rank)
-      : config_(fewer_micro_batches(config, rank)),
+      : config_(with_fewer_repeats(config, rank)),
         others_(rank.rank, rank.ranks),
         stream_(endless(make_device_pool({device.type, device.index, true}))),
         host_(make_host_pool(stream_.device(), config.memory.host_budget.limit())),

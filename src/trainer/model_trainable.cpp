@@ -147,10 +147,14 @@ LateUpdate ModelTrainable::wait_for_late_update(bool finite) {
   return {arrived.prediction_error, std::move(arrived.worst_weight), true, arrived.lag};
 }
 
-void ModelTrainable::wait_for_exact_weights() {
-  if (LateGradients* const late = step_->late_gradients()) return late->end();
+LocalStep ModelTrainable::wait_for_exact_weights() {
   if (LocalSteps* const local = step_->local_steps()) return local->end();
-  step_->speculation()->wait_for_exact_weights(stream_);
+  if (LateGradients* const late = step_->late_gradients()) {
+    late->end();
+  } else {
+    step_->speculation()->wait_for_exact_weights(stream_);
+  }
+  return {};
 }
 
 const WeightParts* ModelTrainable::parts() const { return step_->parts(); }

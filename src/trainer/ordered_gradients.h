@@ -26,9 +26,7 @@ class OrderedGradients final : public LeafGradients {
   void end_leaf() override;
   void reduce(std::int64_t leaves) override;
   void free() override;
-  Tensor gradient(const Parameter& parameter) const override {
-    return part_of(values_, parameter);
-  }
+  Tensor gradient(const Parameter& parameter) const override { return part_of(values_, parameter); }
   Tensor memory_for(const Parameter& parameter, bool adds, DType writes,
                     const Stream& stream) override;
   void ready(const Parameter& parameter, const Stream& stream) override;

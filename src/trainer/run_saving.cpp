@@ -8,6 +8,7 @@ namespace hybrid_trainer {
 bool RunSaving::save(HybridTrainer& trainer, RunRecords& records) {
   const bool failed_before = !problem_.empty();
   records.sync();
+  trainer.settle();  // where it fails, ranks would not agree on going on
   try {
     trainer.save(folder_);
   } catch (const Error& error) {
@@ -36,6 +37,10 @@ void RunSaving::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
 }
 
 void RunSaving::save_and_tell(HybridTrainer& trainer, RunRecords& records) {
+  try {
+    trainer.settle();
+  } catch (const Diverged&) {  // the run ends by the first
+  }
   if (trainer.steps_done() > 0 && save(trainer, records))
     records.tell(concat("saved after step ", trainer.steps_done(), "; --resume goes on from it"));
 }

@@ -66,6 +66,11 @@ std::string phases_line(const PhaseConfig& phases) {
   if (phases.max_predict_steps == 0) return "plain training (phases.max_predict_steps is 0)";
   const std::string common = concat("warmup ", phases.warmup_steps, ", full ", phases.full_steps,
                                     ", predict up to ", phases.max_predict_steps);
+  if (phases.takes_local_steps()) {
+    return concat(common, ", each rank by itself for ", phases.local_steps,
+                  " steps, what others did ", phases.lag, phases.lag == 1 ? " step" : " steps",
+                  " late");
+  }
   if (phases.lacks_other_ranks()) {
     return concat(common, " with other ranks' gradients ", phases.lag,
                   phases.lag == 1 ? " step" : " steps", " late, until then ", phases.device_side);

@@ -81,7 +81,7 @@ double TrainingStep::wait_for_mean_of(const std::vector<Tensor>& losses, double 
 /// One alone does as several do on a processor, so that it has the same bits, unless gradients are
 /// rounded.
 bool TrainingStep::sums_leaves(std::int64_t micro_batches) const {
-  if (ranks_ != nullptr || late_gradients_) return true;
+  if (ranks_ != nullptr || late_gradients_ || local_steps_) return true;
   return micro_batches > 1 && stream_.device().type == DeviceType::kCpu &&
          config_.memory.gradient_bits == 32;
 }

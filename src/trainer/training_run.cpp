@@ -81,6 +81,7 @@ class TrainingRun {
   Batch next_batch(HybridTrainer& trainer, RunRecords& records);
   StepRecord step(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
   bool must_stop(HybridTrainer& trainer) const;
+  void settle(HybridTrainer& trainer, RunRecords& records);
   void compare_weights(LanguageModel& model, HybridTrainer& trainer);
   RunEnd step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
   RunEnd step_and_record(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
@@ -206,6 +207,16 @@ void TrainingRun::compare_weights(LanguageModel& model, HybridTrainer& trainer) 
       [&] { ranks_.check_same_weights(trainer.steps_done(), model, stream_); });
 }
 
+/// Where that ends the run, it ends saved.
+void TrainingRun::settle(HybridTrainer& trainer, RunRecords& records) {
+  try {
+    trainer.settle();
+  } catch (const Diverged&) {
+    saving_.save_and_tell(trainer, records);
+    throw;
+  }
+}
+
 /// Where gradients of other ranks are under way, nobody waits for them to say it.
 bool TrainingRun::must_stop(HybridTrainer& trainer) const {
   const bool here = interruption_.requested();
@@ -224,6 +235,8 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
   if (goes_back && saved_at == 0) saving_.save(trainer, records);
   while (trainer.steps_done() < steps && !must_stop(trainer)) {
     const StepRecord record = step(model, trainer, records);
+    save_is_due |= save_every > 0 && record.step % save_every == 0;
+    if (save_is_due && !trainer.must_go_back()) settle(trainer, records);
     if (trainer.must_go_back()) {
       go_back(trainer, records, record);
       saved_at = trainer.steps_done();
@@ -232,7 +245,6 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
     }
     records.write(record);
     if (settings_.on_step) settings_.on_step(record);
-    save_is_due |= save_every > 0 && record.step % save_every == 0;
     const bool is_good = !goes_back || trainer.is_healthy();  // to go back to
     const bool saves = save_is_due && is_good;
     if (config_.distributed.compares_weights(record.step, saves)) compare_weights(model, trainer);
@@ -241,6 +253,7 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
     saved_at = record.step;
   }
   if (saved_at != trainer.steps_done()) {
+    settle(trainer, records);
     if (config_.distributed.compares_weights(trainer.steps_done(), true))
       compare_weights(model, trainer);
     saving_.save_at_the_end(trainer, records);

@@ -108,6 +108,24 @@ TEST_F(ComparisonTest, RunsThePaceInTurnsAfterAllElse) {
   EXPECT_NE(read_text(folder_ / "out/report.html").find("Slowest round"), std::string::npos);
 }
 
+TEST_F(ComparisonTest, TrainsEachRunOverTheRanksThatTheSpecSays) {
+  steps_ = 24;
+  const std::string late =
+      R"([{"name":"in-step","set":{"phases.max_predict_steps":0,"gradient_accumulation.micro_batches":2}},
+          {"name":"late","set":{"phases.ingredient":"other_ranks","gradient_accumulation.micro_batches":2,
+                                "phases.prediction_error_limit":0}}])";
+  const json::value found = compare(late, R"(,"seeds":[0],"ranks":2)");
+  std::vector<double> losses;
+  for (const json::value& arm : found.at("arms").as_array()) {
+    const json::value& run = arm.at("runs").at(0);
+    const fs::path folder = folder_ / "out" / run.at("run").as_string().c_str();
+    EXPECT_EQ(json::parse(read_text(folder / "summary.json")).at("distributed").at("ranks"), 2);
+    losses.push_back(run.at("final_validation_loss").to_number<double>());
+  }
+  EXPECT_NE(losses[0], losses[1]);
+  EXPECT_THROW(compare(late, R"(,"seeds":[0],"ranks":1)", true), ConfigError);
+}
+
 TEST_F(ComparisonTest, JudgesAnArmWithMeanWeightsByThem) {
   const json::value found = compare(
       arms(R"(,{"name":"mean","set":{"phases.max_predict_steps":0,"training.average_weights":4}})"),

@@ -127,9 +127,13 @@ class QuadraticBowl final : public Trainable {
     return step;
   }
   void predict_weights() override { log.push_back("predict weights"); }
-  void wait_for_exact_weights() override {
+  LocalStep wait_for_exact_weights() override {
     log.push_back("exact");
     if (!under_way_.empty()) take_step(std::exchange(under_way_, {}));
+    LocalStep last;
+    last.steps = std::exchange(local_steps_, 0);
+    last.skipped = std::exchange(local_skipped_, 0);
+    return last;
   }
   const std::vector<Tensor>& weights() const { return values_; }
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override {

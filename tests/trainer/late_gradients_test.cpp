@@ -42,7 +42,7 @@ TEST(LateGradients, EverySettingOfThemCounts) {
     seen.push_back(weights);
   };
   expect_new("anticipated", [](auto&) {});
-  expect_new("own", [](auto& c) { c.phases.device_side = "own"; });
+  expect_new("shared", [](auto& c) { c.phases.device_side = "shared"; });
   expect_new("momentum", [](auto& c) { c.phases.device_side = "momentum"; });
   expect_new("none", [](auto& c) { c.phases.device_side = "none"; });
   expect_new("lag", [](auto& c) { c.phases.lag = 3; });
@@ -87,14 +87,12 @@ double mean_error(const HybridTrainerConfig& config) {
 
 TEST(LateGradients, AreMissedByLessThanWithoutAPrediction) {
   HybridTrainerConfig config = late_config();
-  const double anticipated = mean_error(config);
+  for (const char* const side : {"anticipated", "shared", "momentum"}) {
+    config.phases.device_side = side;
+    EXPECT_LT(mean_error(config), 0.5) << side;
+  }
   config.phases.device_side = "none";
   EXPECT_NEAR(mean_error(config), 1, 1e-6);
-  EXPECT_LT(anticipated, 0.7);
-  for (const char* const control : {"own", "momentum"}) {
-    config.phases.device_side = control;
-    EXPECT_LT(anticipated, mean_error(config)) << control;
-  }
 }
 
 TEST(LateGradients, EndPredictForAllRanksWhereTheyAreMissed) {

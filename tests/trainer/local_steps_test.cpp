@@ -63,13 +63,8 @@ TEST(LocalSteps, SendFarLessThanGradients) {
   EXPECT_LT(sent(8), 0.5 * sent(0));
 }
 
-/// With one optimizer step between exchanges at most, and no optimizer that keeps anything, an outer
-/// step of η = 1 without momentum is the mean of the ranks' weights.
-TEST(LocalSteps, ExchangeTheMeanOfTheirWeights) {
-  HybridTrainerConfig config = local_config();
-  config.phases.outer_learning_rate = 1;
-  config.phases.outer_momentum = 0;
-  config.phases.max_predict_steps = 4;  // ends before an exchange is due
+TEST(LocalSteps, EndWithTheMeanOfTheirWeights) {
+  const HybridTrainerConfig config = local_config();
   std::array<std::vector<float>, 2> own;
   std::array<std::vector<float>, 2> settled;
   const TemporaryFolder folder;
@@ -150,7 +145,10 @@ TEST(LocalSteps, WantAnExchangeToArriveBeforeTheNext) {
   EXPECT_THROW(train_ranks(config, 2), ConfigError);
   config.phases.lag = 4;
   common_outcome(config, 2);
-  config.phases.device_side = "own";
+  config.phases.local_steps = config.phases.max_predict_steps;
+  EXPECT_THROW(train_ranks(config, 2), ConfigError);
+  config.phases.local_steps = 5;
+  config.phases.device_side = "shared";
   EXPECT_THROW(train_ranks(config, 2), ConfigError);
 }
 

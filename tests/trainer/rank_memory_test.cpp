@@ -66,14 +66,15 @@ TEST(RankMemory, OfLateGradientsIsSimulatedAsItIsMeasured) {
   config.model.layers = 3;
   config.data.prefetch_depth = 1;
   config.phases.ingredient = "other_ranks";
-  for (const std::int64_t lag : {1, 3}) {
+  for (const auto& [lag, local_steps] : {std::pair{1, 0}, {3, 0}, {1, 3}}) {
     config.phases.lag = lag;
+    config.phases.local_steps = local_steps;
     const MemoryNeed need = simulate_ranks(config, {}, 3);
     const PhasePeaks measured = peaks_over_ranks(config, 3);
     for (const Phase phase : kAllPhases) {
       const auto taken = static_cast<double>(measured[static_cast<std::size_t>(phase)]);
       EXPECT_NEAR(static_cast<double>(need.phase(phase).peak_bytes) / taken, 1, 0.05)
-          << "lag " << lag << ", " << name_of(phase);
+          << "lag " << lag << ", local steps " << local_steps << ", " << name_of(phase);
     }
   }
 }

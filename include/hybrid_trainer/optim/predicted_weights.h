@@ -18,7 +18,7 @@ class UpdatePredictor;
 /// One rank's part of a gradient that all ranks will sum, and what the update by the sum will be
 /// made with, as far as it is known.
 struct OwnGradient {
-  std::function<Tensor(const Parameter&)> of;  // f32, in the parameter's shape; empty: not finite
+  std::function<Tensor(const Parameter&)> of;  // f32, in the parameter's shape
   float learning_rate = 0;
   float gradient_scale = 1;  // clipping
 };
@@ -27,14 +27,15 @@ struct OwnGradient {
 /// place of the exact ones, which the optimizer goes on from. What a rank predicts depends on its own
 /// gradients, so that ranks have different ones.
 ///
-/// Of R ranks' sum, this one knows its own part O and expects each of the others' to be the momentum
-/// μ's: O + (R − 1)/R·μ ("anticipated"); of independent noise in their gradients that estimate has
-/// the least. Controls: R·O ("own"), μ ("momentum"), no update at all ("none").
+/// Of the mean over all micro-batches, of which `share` are this rank's, it knows its own part O.
+/// "anticipated" takes O/share: what it expects of others is what it has itself, which is right on
+/// average, whatever its noise. Controls: "shared", O and (1 − share) of the momentum, which has less
+/// noise but is late; "momentum" alone; "none", no update at all.
 class PredictedWeights {
  public:
   /// `optimizer`: of these parameters, adamw or muon with a state in f32; all must outlive it.
   PredictedWeights(const OptimizerConfig& config, std::vector<Parameter*> parameters,
-                   Optimizer& optimizer, const std::string& device_side, int ranks,
+                   Optimizer& optimizer, const std::string& device_side, double share,
                    const Stream& stream);
   ~PredictedWeights();
 
@@ -54,7 +55,7 @@ class PredictedWeights {
 
  private:
   void exchange();
-  void add_groups(const OptimizerConfig& config, const std::string& device_side, int ranks);
+  void add_groups(const OptimizerConfig& config, const std::string& device_side, double share);
   void predict_weight(std::size_t index, std::span<const OwnGradient> gradients);
 
   std::vector<Parameter*> parameters_;

@@ -18,7 +18,7 @@ const std::vector<std::string>& horizon_names();
 /// What Predict goes on without: "backward", "optimizer_state" or "other_ranks".
 const std::vector<std::string>& ingredient_names();
 /// What stands in on the device for an exact update that has not arrived: "anticipated", "sketch",
-/// "selective", "none", and over ranks also "own" and "momentum".
+/// "selective", "none", and over ranks also "shared" and "momentum".
 const std::vector<std::string>& device_side_names();
 /// Where exact state may be: "host", "file".
 const std::vector<std::string>& exact_state_names();
@@ -183,17 +183,18 @@ struct PhaseConfig {
                 "Steps by which an exact update arrives late, where the ingredient is "
                 "optimizer_state or other_ranks.",
                 Range::between(1, 8)});
-    visit(Field{"device_side", self.device_side,
-                "What stands in for an update under way. anticipated: weights come with the part "
-                "that the momentum will make of it, and the device adds the gradient's part. "
-                "sketch: the device has the momentum in 8 bits and follows the optimizer's rule. "
-                "selective, a control (ZenFlow's rule): the tenth of each matrix's columns with "
-                "the largest gradients is updated at once on the device, the others by the mean "
-                "of `lag` steps, `lag` steps late. none: nothing, the control. Where the "
-                "ingredient is other_ranks, anticipated is this rank's own gradient with the "
-                "momentum as the gradient of each other rank; own, a control: its own gradient as "
-                "that of all; momentum, a control: the momentum as that of all.",
-                Range{}, device_side_names()});
+    visit(
+        Field{"device_side", self.device_side,
+              "What stands in for an update under way. anticipated: weights come with the part "
+              "that the momentum will make of it, and the device adds the gradient's part. "
+              "sketch: the device has the momentum in 8 bits and follows the optimizer's rule. "
+              "selective, a control (ZenFlow's rule): the tenth of each matrix's columns with "
+              "the largest gradients is updated at once on the device, the others by the mean "
+              "of `lag` steps, `lag` steps late. none: nothing, the control. Where the "
+              "ingredient is other_ranks, anticipated is the momentum's part with this rank's own "
+              "gradient as that of all; shared, a control: its own for its share and the "
+              "momentum for each other's; momentum, a control: the momentum as that of all.",
+              Range{}, device_side_names()});
     visit(Field{"exact_state", self.exact_state,
                 "Where masters and optimizer state are, where the ingredient is optimizer_state: "
                 "host, or file in memory.folder.",

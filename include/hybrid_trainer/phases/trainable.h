@@ -40,8 +40,9 @@ struct LocalStep {
 /// The few things that a phase does to a model. The trainer implements it over a LossModel, an
 /// Optimizer and the memory plan; tests implement it over a quadratic bowl.
 ///
-/// Only apply_gradient and wait_for_late_update change moments and counters, and it is never called
-/// between a snapshot and the decision on it, so a rollback need not restore them.
+/// Moments and counters change in apply_gradient, wait_for_late_update, wait_for_local_step and
+/// wait_for_exact_weights alone, none of which is called between a snapshot and the decision on it,
+/// so a rollback need not restore them.
 class Trainable {
  public:
   virtual ~Trainable() = default;
@@ -83,8 +84,9 @@ class Trainable {
   /// an exchange is due and has not arrived.
   virtual LocalStep wait_for_local_step(const Batch& batch) = 0;
   /// All updates under way have arrived; the weights are the exact ones. Blocks. Without other ranks
-  /// their gradients were waited for before.
-  virtual void wait_for_exact_weights() = 0;
+  /// their gradients were waited for before; after local steps the ranks have one optimizer state
+  /// again. Returns what they told each other meanwhile, of steps made by themselves.
+  virtual LocalStep wait_for_exact_weights() = 0;
   /// Tensors that lie as the weights do, f32, one for each in a fixed order; not initialised.
   virtual std::vector<Tensor> empty_like_weights(MemoryKind kind) = 0;
   /// The same, for directions that only the calls below take: they may lie on the host.

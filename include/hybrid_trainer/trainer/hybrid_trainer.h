@@ -117,6 +117,11 @@ class HybridTrainer {
     mishap_listener_ = std::move(listener);
   }
 
+  /// What is under way between ranks in Predict arrives, so that nothing is of one rank alone, as a
+  /// checkpoint wants it; a save does it first. Predict then begins anew. Throws Diverged where that
+  /// ends the run, with the weights of the last good update; it may ask to go back, too. At the same
+  /// steps on all ranks.
+  void settle();
   /// Commits a checkpoint below `folder` (see io/checkpoint.h); returns its path. Old ones that
   /// could not be removed are a mishap. Throws IoError; training may go on. Of several ranks each
   /// writes what it has a part of, and its share of what all have; where one cannot, all throw.
@@ -137,7 +142,6 @@ class HybridTrainer {
 
  private:
   StepRecord record_of(const PhaseOutcome& outcome, const Batch& batch);
-  void settle();
   State state();
   State own_state_of(const CheckpointInfo& checkpoint) const;
   void load(const State& state);

@@ -56,7 +56,7 @@ class ModelTrainable final : public Trainable {
   std::optional<GradientMeasurement> wait_for_late_gradient(bool all) override;
   void predict_weights() override;
   LocalStep wait_for_local_step(const Batch& batch) override;
-  void wait_for_exact_weights() override;
+  LocalStep wait_for_exact_weights() override;
   /// `use` finds the exact weights where predicted ones are.
   void with_exact_weights(const std::function<void()>& use);
   /// See LateGradients and LocalSteps; absent where nothing is under way.
