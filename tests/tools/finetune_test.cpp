@@ -247,6 +247,10 @@ TEST_F(ChatModel, ATableMayLackSpecialTokensThatNoRowHas) {
     EXPECT_EQ(small.output, "");
     EXPECT_NE(small.errors.find("chat_base: the tokenizer has"), std::string::npos) << small.errors;
   }
+  fs::remove_all(trained_folder() / "tuned");
+  const ProcessResult small = of_chats();
+  EXPECT_EQ(small.exit_code, static_cast<int>(ExitCode::kData));
+  EXPECT_NE(small.errors.find("chat_base: the tokenizer has"), std::string::npos) << small.errors;
 }
 
 TEST_F(ChatModel, WithoutATemplateOrATargetNothingIsLearnt) {
