@@ -272,6 +272,9 @@ DType dtype_of_hugging_face_weights(const fs::path& folder) {
 
 ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropout,
                                            const ModelRegistry& registry) {
+  if (!fs::is_directory(folder))
+    throw MissingInput(concat(folder.string(), ": is no folder here; want a model's of Hugging ",
+                              "Face, with config.json, weights and tokenizer"));
   const std::string path = (folder / "config.json").string();
   ModelConfig model = parse_hugging_face_config(read_file(path, kMostConfigBytes), path, registry);
   model.dropout = dropout;
