@@ -93,7 +93,12 @@ class RowMaker {
       end = format_.tokenizer.token_bytes(*id);
     if (!text.ends_with(end)) text += end;
     row_.tokens = encoded_document(before + text);
-    learn_behind(before.empty() ? Tokens() : encoded_document(before), "the prompt's tokens");
+    const Tokens prompt = before.empty() ? Tokens() : encoded_document(before);
+    if (!begins_with(row_.tokens, prompt))
+      throw DataError(
+          "the prompt's tokens are not how the tokens of the whole begin; where it ends with a "
+          "space, begin the completion with it instead");
+    learn_behind(prompt, "the prompt's tokens");
   }
 
   void learn_answer(const json::array& prompt, const json::array& answer) {

@@ -136,6 +136,23 @@ bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::s
   return std::memcmp(x.raw(), y.raw(), x.bytes()) == 0;
 }
 
+/// Throws DataError where a wanted tensor is missing, with the nearest of those that nothing wants.
+void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>& wanted) {
+  std::vector<std::string> left;
+  for (const SafetensorsFile& file : weights.files()) {
+    for (const SafetensorsEntry& entry : file.entries())
+      if (!wanted.contains(entry.name)) left.push_back(entry.name);
+  }
+  for (const std::string& name : wanted) {
+    if (weights.contains(name)) continue;
+    const std::string nearest = nearest_name(name, left);
+    throw DataError(concat(
+        weights.path(), ": holds no tensor \"", name, "\", which config.json tells of; ",
+        nearest.empty() ? "copy the folder anew, or give the config.json that it was written with"
+                        : "did you mean " + nearest + "?"));
+  }
+}
+
 /// Checks that every tensor of the folder is wanted, ignored or a copy of the token table.
 void check_names(const HuggingFaceWeights& weights, const std::set<std::string>& wanted,
                  const HuggingFaceLayout& layout, const std::string& tied_head) {
@@ -143,15 +160,17 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
     return std::any_of(layout.ignored.begin(), layout.ignored.end(),
                        [&](const std::string& ending) { return name.ends_with(ending); });
   };
-  for (const std::string& name : wanted) weights.file_of(name);  // throws if one is missing
+  check_wanted(weights, wanted);
   for (const SafetensorsFile& file : weights.files()) {
     for (const SafetensorsEntry& entry : file.entries()) {
       if (wanted.count(entry.name) || is_ignored(entry.name)) continue;
       if (entry.name != "lm_head.weight" || tied_head.empty()) {
-        throw DataError(
-            concat(file.path(), ": the tensor ", entry.name,
-                   " belongs to no part of the model that config.json tells of",
-                   name_hint(entry.name, {wanted.begin(), wanted.end()}).substr(0, 200)));
+        const std::string nearest = nearest_name(entry.name, {wanted.begin(), wanted.end()});
+        throw DataError(concat(file.path(), ": the tensor ", entry.name,
+                               " belongs to no part of the model that config.json tells of; ",
+                               nearest.empty()
+                                   ? "give the config.json that the folder was written with"
+                                   : "did you mean " + nearest + "?"));
       }
       if (!equal(weights, entry.name, tied_head)) {
         throw DataError(concat(file.path(), ": lm_head.weight differs from ", tied_head,
@@ -253,6 +272,9 @@ DType dtype_of_hugging_face_weights(const fs::path& folder) {
 
 ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropout,
                                            const ModelRegistry& registry) {
+  if (!fs::is_directory(folder))
+    throw MissingInput(concat(folder.string(), ": is no folder here; want a model's of Hugging ",
+                              "Face, with config.json, weights and tokenizer"));
   const std::string path = (folder / "config.json").string();
   ModelConfig model = parse_hugging_face_config(read_file(path, kMostConfigBytes), path, registry);
   model.dropout = dropout;

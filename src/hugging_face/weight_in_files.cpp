@@ -36,6 +36,9 @@ void WeightInFiles::read_part(const Tensor& values, const FileTensor& part) cons
     throw DataError(
         concat(file.path(), ": ", name, " is ", found.text(), ", want ", part.shape.text()));
   }
+  const std::string& dtype = file.entry(name).dtype;
+  if (dtype != "F32" && dtype != "BF16" && dtype != "F16" && dtype != "F64")
+    throw DataError(concat(file.path(), ": ", name, " is of ", dtype, ", want F32, BF16 or F16"));
   if (!part.transposed) return file.read(name, values);
   const Tensor matrix = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host);
   file.read(name, matrix);

@@ -53,7 +53,7 @@ int compare_command(const std::vector<std::string>& arguments) {
   auto add = syntax.options.add_options();
   add("output", po::value(&output)->required()->value_name("DIR"), "A new or an empty folder.");
   add("resume", po::bool_switch(&resume),
-      "Go on with the comparison in DIR: finished runs stay, one that was cut off goes on from\n"
+      "Go on with the comparison in DIR: finished runs stay, one that was cut off goes on from "
       "its checkpoint. Arms, seeds and budgets may have been added to SPEC.");
   add("json", po::bool_switch(&json), "Print result.json.");
   add("markdown", po::bool_switch(&markdown), "Print a table of the arms, and what is claimed.");

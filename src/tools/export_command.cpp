@@ -20,6 +20,12 @@ void write_merged(const std::string& folder, const std::string& output, bool ave
             << brief(merged.largest_logit) << "\n";
 }
 
+void tell_written(const std::string& output, const TrainedRun& run) {
+  std::cerr << "wrote " << output;
+  if (run.step > 0) std::cerr << " from step " << run.step;  // else a folder's
+  std::cerr << "\n";
+}
+
 void check_quantized_form(const std::string& form, bool is_of_adapters) {
   if (is_of_adapters) throw UsageError("export: --quantize goes without --adapter and --merge");
   if (std::ranges::count(frozen_base_names(), form) == 0 || !is_quantized_base(form))
@@ -65,13 +71,13 @@ int export_command(const std::vector<std::string>& arguments) {
                                     quantize.empty() ? "fp32" : quantize);
   if (adapter) {
     export_adapter(run, output, stream);
-    std::cerr << "wrote " << output << " from step " << run.step << "\n";
+    tell_written(output, run);
     return 0;
   }
   if (run.config.lora.is_on())
     throw UsageError("export: the run has adapters (lora.rank); give --adapter or --merge");
   export_hugging_face(*run.model, run.tokenizer.get(), output, stream);
-  std::cerr << "wrote " << output << " from step " << run.step << "\n";
+  tell_written(output, run);
   if (!run.tokenizer || run.tokenizer->kind() != TokenizerKind::kBpe) {
     std::cerr
         << "without tokenizer files: only a BPE tokenizer has a form that transformers reads\n";

@@ -38,4 +38,17 @@ HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
   return config;
 }
 
+void check_method(const std::string& method, const HybridTrainerConfig& config) {
+  const LoraConfig& lora = config.lora;
+  if (method == "full" && lora.is_on())
+    throw UsageError(concat("--method full and --set lora.rank=", lora.rank,
+                            ", which trains adapters alone; want --method lora or qlora"));
+  if (method != "full" && !lora.is_on())
+    throw UsageError(concat("--method ", method, " and --set lora.rank=0, which trains no ",
+                            "adapters; want a rank above 0, or --method full"));
+  if (method == "qlora" && !is_quantized_base(lora.base))
+    throw UsageError(concat("--method qlora and --set lora.base=", lora.base,
+                            ", which is not quantised; want nf4, fp4 or int8, or --method lora"));
+}
+
 }  // namespace hybrid_trainer

@@ -16,4 +16,7 @@ const std::vector<std::string>& fine_tuning_methods();
 HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
                                        const std::string& method);
 
+/// Throws UsageError where settings have made another method of it.
+void check_method(const std::string& method, const HybridTrainerConfig& config);
+
 }  // namespace hybrid_trainer

@@ -48,8 +48,8 @@ std::int64_t steps_of(const ExampleFiles& files, const HybridTrainerConfig& conf
 void check(const FineTuning& asked) {
   if (!asked.epochs) return;
   if (!(*asked.epochs > 0 && *asked.epochs <= 1e6))
-    throw UsageError(
-        concat("hybrid finetune: --epochs: got ", *asked.epochs, ", want more than 0"));
+    throw UsageError(concat("hybrid finetune: --epochs: got ", *asked.epochs,
+                            ", want more than 0, at most 1000000"));
   if (is_set(asked, "training.steps"))
     throw UsageError("hybrid finetune: --epochs and --set training.steps are both given; give one");
 }
@@ -83,6 +83,7 @@ HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) 
 HybridTrainerConfig config_of(FineTuning& asked) {
   const RunPaths paths{asked.run};
   if (asked.resume && paths.hold_a_run()) return config_of_resumed(asked, paths);
+  if (asked.resume && asked.model.empty() && asked.data.empty()) existing_run(asked.run);
   if (asked.model.empty() || asked.data.empty())
     throw UsageError(concat("hybrid finetune: --", asked.model.empty() ? "model" : "data",
                             " is missing; want --model HF_DIR --data FILE --run RUN"));
@@ -90,9 +91,7 @@ HybridTrainerConfig config_of(FineTuning& asked) {
     throw MissingInput(concat(asked.data, ": want a file of examples, one JSON object a line"));
   HybridTrainerConfig config =
       build_config(asked.source, fine_tuning_config(asked.model, asked.method));
-  if (asked.method != "full" && !config.lora.is_on())
-    throw UsageError(concat("hybrid finetune: --method ", asked.method, " and --set lora.rank=0, ",
-                            "which trains no adapters; want a rank above 0, or --method full"));
+  check_method(asked.method, config);
   if (!is_set(asked, "training.steps"))
     config.training.steps = steps_of({.examples = asked.data,
                                       .validation = asked.validation,

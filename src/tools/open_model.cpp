@@ -43,6 +43,11 @@ TrainedRun open_model(const std::string& folder, const Stream& stream, RunWeight
     return with_windows(load_hugging_face_folder(folder, precision, stream));
   }
   if (holds_adapter(folder)) return with_windows(load_adapter_folder(folder, precision, stream));
+  if (!RunPaths{folder}.hold_a_run())
+    throw MissingInput(
+        concat(folder,
+               std::filesystem::exists(folder) ? ": holds no run and no model" : ": does not exist",
+               "; want a run's folder, a model's of Hugging Face or an adapter's of PEFT"));
   std::optional<std::string> form;
   if (is_quantized_base(precision)) form = precision;
   TrainedRun run = load_trained_run(folder, stream, model_families(), weights, form);

@@ -59,6 +59,7 @@ HybridTrainerConfig config_of(const Asked& asked) {
       asked.method.empty()
           ? build_config(asked.source)
           : build_config(asked.source, fine_tuning_config(asked.model, asked.method));
+  if (!asked.method.empty()) check_method(asked.method, config);
   if (!asked.model.empty())
     config.model = read_hugging_face_model_config(asked.model, config.model.dropout);
   if (config.model.vocabulary == 0) {

@@ -32,6 +32,12 @@ std::vector<ExampleRow> read_rows(const std::filesystem::path& file, const Examp
 
 ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokenizer,
                               const DataConfig& config) {
+  if (files.vocabulary > 0 && tokenizer.least_table() > files.vocabulary) {
+    throw DataError(concat(files.tokenizer.string(), ": the tokenizer has ",
+                           tokenizer.vocabulary_size(), " tokens and the model's table ",
+                           files.vocabulary,
+                           "; give the tokenizer that the model was trained with"));
+  }
   const ChatFiles chat = read_chat_files(files.tokenizer);
   const ExampleFormat format{.tokenizer = tokenizer,
                              .chat = chat,

@@ -128,6 +128,16 @@ TEST_F(ExampleRowsTest, APrefixThatDoesNotHoldIsRefused) {
   expect_words(only_reason(R"({"messages": [{"role": "user", "content": "a"}]})"), {"never"});
 }
 
+TEST_F(ExampleRowsTest, ASpaceBetweenPromptAndCompletionBelongsToTheLatter) {
+  const ExampleRows examples = read(
+      "{\"prompt\": \"the \", \"completion\": \"the\"}\n"
+      "{\"prompt\": \"the\", \"completion\": \" the\"}");
+  ASSERT_EQ(examples.rows.size(), 1u);
+  EXPECT_EQ(examples.rows[0].line, 2);
+  ASSERT_EQ(examples.refused.size(), 1u);
+  EXPECT_NE(examples.refused[0].reason.find("begin the completion with it"), std::string::npos);
+}
+
 TEST_F(ExampleRowsTest, RowsKeepTheirStartAndATargetThatIsCutAwayIsRefused) {
   const ExampleRows examples = read(R"({"prompt": "0", "completion": "1\n2\n3\n4"})", 4);
   ASSERT_EQ(examples.rows.size(), 1u);

@@ -244,17 +244,30 @@ TEST_F(HuggingFace, WrongWeightsAreNamed) {
   auto weights = golden_weights("");
   auto missing = weights;
   std::erase_if(missing, [](const NamedTensor& t) { return t.name == "h.1.ln_2.bias"; });
-  expect_words(read_message(missing), {"h.1.ln_2.bias"});
+  expect_words(read_message(missing), {"h.1.ln_2.bias", "which config.json tells of; copy"});
+  missing.push_back({"h.1.ln_2.bia", weights.front().tensor});
+  expect_words(read_message(missing), {"h.1.ln_2.bias\"", "did you mean h.1.ln_2.bia?"});
 
   auto unknown = weights;
   unknown.push_back({"h.2.ln_1.bias", weights.front().tensor});
   expect_words(read_message(unknown), {"h.2.ln_1.bias", "did you mean h."});
+  unknown.back().name = "a_tensor_like_no_other";
+  expect_words(read_message(unknown), {"a_tensor_like_no_other", "; give the config.json"});
 
   auto misshapen = weights;
   for (NamedTensor& t : misshapen) {
     if (t.name == "h.0.mlp.c_fc.weight") t.tensor = t.tensor.view({128, 32});
   }
   expect_words(read_message(misshapen), {"h.0.mlp.c_fc.weight", "(128, 32)", "(32, 128)"});
+
+  for (const DType dtype : {DType::kU8, DType::kI32}) {
+    auto whole_numbers = weights;
+    for (NamedTensor& t : whole_numbers) {
+      if (t.name == "h.0.ln_1.bias")
+        t.tensor = Tensor::zeros({32}, dtype, MemoryKind::kData, stream_);
+    }
+    expect_words(read_message(whole_numbers), {"h.0.ln_1.bias is of", "want F32, BF16 or F16"});
+  }
 }
 
 TEST_F(HuggingFace, AHeadMustBeTiedAndMasksAreIgnored) {

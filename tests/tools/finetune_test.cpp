@@ -247,6 +247,10 @@ TEST_F(ChatModel, ATableMayLackSpecialTokensThatNoRowHas) {
     EXPECT_EQ(small.output, "");
     EXPECT_NE(small.errors.find("chat_base: the tokenizer has"), std::string::npos) << small.errors;
   }
+  fs::remove_all(trained_folder() / "tuned");
+  const ProcessResult small = of_chats();
+  EXPECT_EQ(small.exit_code, static_cast<int>(ExitCode::kData));
+  EXPECT_NE(small.errors.find("chat_base: the tokenizer has"), std::string::npos) << small.errors;
 }
 
 TEST_F(ChatModel, WithoutATemplateOrATargetNothingIsLearnt) {
@@ -266,7 +270,22 @@ TEST_F(Finetune, BadInputIsNamed) {
   EXPECT_EQ(of_pairs({"--method", "ful"}).exit_code, code(ExitCode::kUsage));
   EXPECT_EQ(of_pairs({"--method", "qlora", "--set", "lora.rank=0"}).exit_code,
             code(ExitCode::kUsage));
+  EXPECT_EQ(of_pairs({"--method", "full", "--set", "lora.rank=4"}).exit_code,
+            code(ExitCode::kUsage));
+  EXPECT_EQ(of_pairs({"--method", "qlora", "--set", "lora.base=bf16"}).exit_code,
+            code(ExitCode::kUsage));
   EXPECT_EQ(of_pairs({"--epochs", "0"}).exit_code, code(ExitCode::kUsage));
+  const ProcessResult many = of_pairs({"--epochs", "1e30"});
+  EXPECT_EQ(many.exit_code, code(ExitCode::kUsage));
+  EXPECT_NE(many.errors.find("at most 1000000"), std::string::npos) << many.errors;
+  const ProcessResult hub =
+      finetune({"--model", "an-owner/a-model", "--data", "pairs.jsonl", "--run", "tuned"});
+  EXPECT_EQ(hub.exit_code, code(ExitCode::kNoInput));
+  EXPECT_NE(hub.errors.find("an-owner/a-model: is no folder here"), std::string::npos)
+      << hub.errors;
+  const ProcessResult none = finetune({"--resume", "--run", "tuned"});
+  EXPECT_EQ(none.exit_code, code(ExitCode::kNoInput));
+  EXPECT_NE(none.errors.find("tuned: does not exist"), std::string::npos) << none.errors;
   EXPECT_EQ(of_pairs({"--epochs", "1", "--set", "training.steps=3"}).exit_code,
             code(ExitCode::kUsage));
   EXPECT_EQ(of_pairs({"--set", "model.width=8"}).exit_code, code(ExitCode::kUsage));

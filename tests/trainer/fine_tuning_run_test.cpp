@@ -161,7 +161,7 @@ TEST_F(FineTuningRun, IsMeasuredOnAFileOfItsOwn) {
 
 TEST_F(FineTuningRun, ATableSmallerThanTheTokenizerIsRefused) {
   make_folder("gpt2", 250);
-  EXPECT_THROW(train(config(), "run"), ConfigError);
+  EXPECT_THROW(train(config(), "run"), DataError);
 }
 
 TEST_F(FineTuningRun, AccumulationIsTheLargeBatch) {

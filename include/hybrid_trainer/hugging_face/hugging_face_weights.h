@@ -25,6 +25,8 @@ class HuggingFaceWeights {
   static bool are_meant(const std::filesystem::path& folder);
 
   const std::vector<SafetensorsFile>& files() const { return files_; }
+  /// The single file, or the index.
+  const std::string& path() const { return path_; }
   bool contains(const std::string& name) const { return file_of_.count(name) > 0; }
   /// The file that holds the tensor. Throws DataError with the nearest name.
   const SafetensorsFile& file_of(const std::string& name) const;
