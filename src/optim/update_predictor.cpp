@@ -313,8 +313,7 @@ class MuonPredictor : public UpdatePredictor {
 using Parameters = std::vector<Parameter*>;
 struct Row {
   const char* name;
-  std::unique_ptr<UpdatePredictor> (*make)(const OptimizerConfig&, bool, const Parameters&,
-                                           double);
+  std::unique_ptr<UpdatePredictor> (*make)(const OptimizerConfig&, bool, const Parameters&, double);
 };
 constexpr std::array kPredictors{
     Row{"adamw",

@@ -62,9 +62,9 @@ TEST(LateGradients, PredictOtherWeightsOnEachRankButHaveTheSameExactOnes) {
   see_steps(late_config(), 2, 12,
             [&](int rank, auto&, HybridTrainer& trainer, LossModel& model, const Stream& stream) {
               const auto i = static_cast<std::size_t>(rank);
-              predicted[i] = weights_of(model, stream);
-              trainer.with_exact_weights([&] { exact[i] = weights_of(model, stream); });
-              EXPECT_EQ(weights_of(model, stream), predicted[i]);
+              predicted[i] = master_values(model, stream);
+              trainer.with_exact_weights([&] { exact[i] = master_values(model, stream); });
+              EXPECT_EQ(master_values(model, stream), predicted[i]);
             });
   EXPECT_NE(predicted[0], predicted[1]);
   EXPECT_EQ(exact[0], exact[1]);
@@ -129,7 +129,7 @@ TEST(LateGradients, ThatAreNotFiniteMakeNoUpdateOnAnyRank) {
       const StepRecord record = trainer.step(step_batch(config, trainer.steps_done(), stream));
       skipped[i] += record.event.find("skipped the update") != std::string::npos;
     }
-    exact[i] = weights_of(*model, stream);
+    exact[i] = master_values(*model, stream);
   });
   EXPECT_EQ(skipped[0], 1);
   EXPECT_EQ(skipped[1], 1);

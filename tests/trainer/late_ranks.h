@@ -48,7 +48,7 @@ void see_steps(const HybridTrainerConfig& config, int ranks, std::int64_t steps,
   });
 }
 
-inline std::vector<float> weights_of(LossModel& model, const Stream& stream) {
+inline std::vector<float> master_values(LossModel& model, const Stream& stream) {
   std::vector<float> weights;
   model.visit_parameters([&](Parameter& parameter) {
     const Weight master = parameter.acquire_master(stream);
@@ -76,7 +76,7 @@ inline std::vector<std::vector<float>> train_through(const HybridTrainerConfig& 
       if (!resumes && trainer.steps_done() == saves_after)
         trainer.save((folder / "checkpoints").string());
     }
-    weights[static_cast<std::size_t>(others.rank())] = weights_of(*model, stream);
+    weights[static_cast<std::size_t>(others.rank())] = master_values(*model, stream);
   });
   return weights;
 }

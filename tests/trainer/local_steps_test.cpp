@@ -76,9 +76,9 @@ TEST(LocalSteps, EndWithTheMeanOfTheirWeights) {
     while (trainer.steps_done() < 11)
       trainer.step(step_batch(config, trainer.steps_done(), stream));
     EXPECT_EQ(trainer.phase(), Phase::kPredict);
-    own[i] = weights_of(*model, stream);
+    own[i] = master_values(*model, stream);
     trainer.save((folder / "checkpoints").string());  // settles
-    settled[i] = weights_of(*model, stream);
+    settled[i] = master_values(*model, stream);
   });
   EXPECT_NE(own[0], own[1]);
   EXPECT_EQ(settled[0], settled[1]);
@@ -93,9 +93,9 @@ TEST(LocalSteps, EvaluateTheCommonWeights) {
   see_steps(local_config(), 2, 12,
             [&](int rank, auto&, HybridTrainer& trainer, LossModel& model, const Stream& stream) {
               const auto i = static_cast<std::size_t>(rank);
-              own[i] = weights_of(model, stream);
-              trainer.with_exact_weights([&] { common[i] = weights_of(model, stream); });
-              EXPECT_EQ(weights_of(model, stream), own[i]);
+              own[i] = master_values(model, stream);
+              trainer.with_exact_weights([&] { common[i] = master_values(model, stream); });
+              EXPECT_EQ(master_values(model, stream), own[i]);
             });
   EXPECT_NE(own[0], own[1]);
   EXPECT_EQ(common[0], common[1]);
@@ -121,7 +121,7 @@ TEST(LocalSteps, ThatAreNotFiniteMakeNoUpdateAndAreTold) {
       events[i] += trainer.step(step_batch(config, trainer.steps_done(), stream)).event;
       if (breaks) *first = before;
     }
-    weights[i] = weights_of(*model, stream);
+    weights[i] = master_values(*model, stream);
   });
   for (const std::string& told : events)
     EXPECT_NE(told.find("1 of 10 steps that ranks made by themselves"), std::string::npos) << told;
