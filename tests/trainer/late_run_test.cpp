@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <sstream>
+
+#include "hybrid_trainer/core/interruption.h"
+#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Runs of two ranks that do not wait for each other in Predict: steps 15 to 38.
+class LateRun : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    prepare_tiny_data(folder_ / "data");
+    config_ = tiny_config();
+    config_.data.batch_size = 2;
+    config_.gradient_accumulation.micro_batches = 2;
+    config_.training.threads = 1;
+    config_.checkpoint.every_steps = 10;
+    config_.phases.ingredient = "other_ranks";
+    config_.phases.local_steps = GetParam();
+    config_.phases.max_predict_steps = 100;
+    config_.phases.prediction_error_limit = 0;
+  }
+  /// How the run of each rank ended. Rank 1 asks for a stop after step `stops_after`.
+  std::array<RunEnd, 2> train(const fs::path& run, bool resume, std::int64_t stops_after = 0) {
+    const Interruption interruption;
+    std::array<RunEnd, 2> ends{};
+    run_thread_ranks(2, [&](Communicator& rank) {
+      TrainingRunSettings settings{.config = config_,
+                                   .data = folder_ / "data",
+                                   .run = run,
+                                   .resume = resume,
+                                   .init_from = {},
+                                   .command = "test"};
+      settings.interruption = &interruption;
+      settings.ranks = &rank;
+      settings.on_step = [&](const StepRecord& record) {
+        if (rank.rank() == 1 && record.step == stops_after) ::kill(::getpid(), SIGTERM);
+      };
+      std::ostringstream console;
+      ends[static_cast<std::size_t>(rank.rank())] = run_training(settings, console).end;
+    });
+    return ends;
+  }
+  TemporaryFolder folder_;
+  HybridTrainerConfig config_;
+};
+
+TEST_P(LateRun, AStopInPredictIsAtTheSameStepOnAllRanks) {
+  const fs::path run = folder_ / "run";
+  for (const RunEnd end : train(run, false, 22)) EXPECT_EQ(end, RunEnd::kInterrupted);
+  const std::size_t done = records_of(run).size();
+  EXPECT_GE(done, 22u);
+  EXPECT_LT(done, 38u);
+  EXPECT_EQ(records_of(run / "ranks/1").size(), done);
+  for (const RunEnd end : train(run, true)) EXPECT_EQ(end, RunEnd::kFinished);
+  EXPECT_EQ(records_of(run).size(), 40u);
+  EXPECT_EQ(records_of(run / "ranks/1").size(), 40u);
+}
+
+TEST_P(LateRun, OneThatWasKilledComesToTheSameWeights) {
+  const fs::path run = folder_ / "run", again = folder_ / "again";
+  train(run, false);
+  copy_up_to(run, again, 20, 40);
+  EXPECT_NE(newest_checkpoint_digest(again), newest_checkpoint_digest(run));
+  train(again, true);
+  EXPECT_EQ(newest_checkpoint_digest(again), newest_checkpoint_digest(run));
+}
+
+INSTANTIATE_TEST_SUITE_P(LocalSteps, LateRun, ::testing::Values(0, 4),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+}  // namespace
+}  // namespace hybrid_trainer
