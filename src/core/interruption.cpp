@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <csignal>
 #include <mutex>
@@ -15,11 +16,11 @@ namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM};
 
-volatile std::sig_atomic_t requests = 0;  // a signal handler may access nothing else
+std::atomic<int> requests = 0;  // asked for by other threads than the handler's
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler takes no lock");
 
 extern "C" void count_request(int) {
-  requests = requests + 1;
-  if (requests > 1) _exit(static_cast<int>(ExitCode::kInterrupted));
+  if (++requests > 1) _exit(static_cast<int>(ExitCode::kInterrupted));
 }
 
 sigset_t signals() {
