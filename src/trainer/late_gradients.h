@@ -17,8 +17,8 @@ namespace hybrid_trainer {
 /// Predict without other ranks: what each rank computed of a step is summed beside the next steps,
 /// and makes the exact update `lag` steps late. Which sum meets which step is fixed by counting, so
 /// that the bits do not depend on the link, and all decisions are made by sums over all ranks; how
-/// far an update was missed is told with the next gradient that is sent. One
-/// step after the other: send, wait_for_oldest, apply where one arrived, predict.
+/// far an update was missed is told with the next gradient that is sent. In each step: send,
+/// wait_for_oldest, apply where one arrived, predict.
 class LateGradients {
  public:
   /// `optimizer`: of `weights`, whose gradients `leaves` sums; all must outlive it.
