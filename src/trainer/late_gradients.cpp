@@ -18,11 +18,6 @@ double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream)
   return kernels::wait_for_sum_of_squares(difference, stream);
 }
 
-double share_of_rank(std::int64_t micro_batches, const OrderedGradients& leaves) {
-  const auto own = std::ssize(leaves.leaves_of_rank(micro_batches, leaves.ranks().rank()));
-  return static_cast<double>(own) / static_cast<double>(micro_batches);
-}
-
 }  // namespace
 
 LateGradients::LateGradients(const HybridTrainerConfig& config,
@@ -35,7 +30,7 @@ LateGradients::LateGradients(const HybridTrainerConfig& config,
       leaves_(leaves),
       stream_(stream),
       weights_(config.optimizer, weights, optimizer, config.phases.device_side,
-               share_of_rank(config.gradient_accumulation.micro_batches, leaves), stream) {}
+               leaves.own_share(config.gradient_accumulation.micro_batches), stream) {}
 
 void LateGradients::send(double loss, double norm, double learning_rate) {
   weights_.begin();

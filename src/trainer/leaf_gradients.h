@@ -17,6 +17,11 @@ class LeafGradients : public GradientSink {
   Communicator& ranks() const { return ranks_; }
   /// Micro-batches of a step of `leaves` that are a rank's, in its order.
   virtual std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const = 0;
+  /// Of a step's micro-batches, this rank's, from 0 to 1.
+  double own_share(std::int64_t leaves) const {
+    const auto own = leaves_of_rank(leaves, ranks_.rank()).size();
+    return static_cast<double>(own) / static_cast<double>(leaves);
+  }
   /// Micro-batches that every rank computes: more than its own where ranks wait for each other in
   /// each; those do not count.
   virtual std::int64_t rounds(std::int64_t leaves) const = 0;

@@ -40,20 +40,15 @@ GradientMeasurement TrainingStep::wait_for_own_part(const Batch& batch) {
   return {.loss = wait_for_mean_of(pending.losses), .norm = wait_for_norm_of(pending)};
 }
 
-double TrainingStep::own_share(const Batch& batch) const {
-  const std::int64_t leaves = micro_batches_of(batch);
-  const auto own = std::ssize(leaves_->leaves_of_rank(leaves, leaves_->ranks().rank()));
-  return static_cast<double>(own) / static_cast<double>(leaves);
-}
-
 double TrainingStep::wait_for_own_gradient(const Batch& batch) {
   const GradientMeasurement own = wait_for_own_part(batch);
-  late_gradients_->send(own.loss * own_share(batch), own.norm, learning_rate());
+  late_gradients_->send(own.loss * leaves_->own_share(micro_batches_of(batch)), own.norm,
+                        learning_rate());
   return own.loss;
 }
 
 LocalStep TrainingStep::wait_for_local_step(const Batch& batch) {
-  const double share = own_share(batch);
+  const double share = leaves_->own_share(micro_batches_of(batch));
   GradientMeasurement own = wait_for_own_part(batch);
   own.norm /= share;
   LocalStep step = local_steps_->step(own, share, learning_rate());

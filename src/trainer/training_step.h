@@ -104,7 +104,6 @@ class TrainingStep {
  private:
   PendingGradient enqueue_gradient(const Batch& batch, const Stream& stream);
   GradientMeasurement wait_for_own_part(const Batch& batch);
-  double own_share(const Batch& batch) const;  // of a step's micro-batches
   PendingGradient enqueue_leaves(const Batch& batch, const Stream& stream);
   void begin_sinks();
   void enqueue_micro_batch(const Batch& batch, std::int64_t index, PendingGradient& pending,
