@@ -29,9 +29,12 @@ void print_end(const RunSummary& summary, const std::string& run) {
   if (summary.speculation) {
     const RunSummary::Speculation& late = *summary.speculation;
     std::cerr << "\n  late updates: " << late.steps << " steps, their predictions off by "
-              << brief(late.mean_error().value_or(0)) << " of their size; the worker took "
-              << brief(late.worker_seconds) << " s, steps waited " << brief(late.wait_seconds)
-              << " s for it\n  report: " << run << "/report.html\n";
+              << brief(late.mean_error().value_or(0)) << " of their size";
+    if (late.worker_seconds > 0) {  // else they wait for other ranks alone
+      std::cerr << "; the worker took " << brief(late.worker_seconds) << " s, steps waited "
+                << brief(late.wait_seconds) << " s for it";
+    }
+    std::cerr << "\n  report: " << run << "/report.html\n";
     return;
   }
   std::cerr << "\n  predictions: " << predictions.made << " made, " << predictions.accepted
