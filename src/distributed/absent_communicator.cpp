@@ -45,6 +45,12 @@ void AbsentCommunicator::all_gather(const Tensor& values, const Tensor& shard, c
         bytes_of_elements(values.elements() - shard.elements(), values));
 }
 
+void AbsentCommunicator::gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
+                                      const Stream&) {
+  const std::int64_t own = counts[static_cast<std::size_t>(rank_)];
+  count(bytes_of_elements(own * (size_ - 1), values), bytes_of_others(counts, rank_, values));
+}
+
 void AbsentCommunicator::all_to_all(const Tensor& received,
                                     const std::vector<std::int64_t>& receive_counts,
                                     const Tensor& sent,

@@ -15,6 +15,8 @@ const char* name_of_operation(Operation operation) {
       return "reduce_scatter";
     case Operation::kAllGather:
       return "all_gather";
+    case Operation::kGatherParts:
+      return "gather_parts";
     case Operation::kAllToAll:
       return "all_to_all";
     case Operation::kBroadcast:

@@ -12,6 +12,7 @@ enum class Operation : std::uint32_t {
   kAllReduce,
   kReduceScatter,
   kAllGather,
+  kGatherParts,
   kAllToAll,
   kBroadcast,
   kBarrier,
@@ -23,7 +24,7 @@ enum class Operation : std::uint32_t {
 struct CollectiveCall {
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kU8;
-  std::int64_t detail = 0;     // the reduction, or the root
+  std::int64_t detail = 0;     // the reduction, the root, or a hash of the counts
   std::int64_t elements = 0;   // of the tensor, or for the rank that is told
   std::uint64_t sequence = 0;  // the how manieth collective it is; 0 for send
   bool operator==(const CollectiveCall&) const = default;

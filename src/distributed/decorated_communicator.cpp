@@ -17,6 +17,12 @@ void DecoratedCommunicator::all_gather(const Tensor& values, const Tensor& shard
   make([&] { ranks_.all_gather(values, shard, stream); });
 }
 
+void DecoratedCommunicator::gather_parts(const Tensor& values,
+                                         const std::vector<std::int64_t>& counts,
+                                         const Stream& stream) {
+  make([&] { ranks_.gather_parts(values, counts, stream); });
+}
+
 void DecoratedCommunicator::all_to_all(const Tensor& received,
                                        const std::vector<std::int64_t>& receive_counts,
                                        const Tensor& sent,

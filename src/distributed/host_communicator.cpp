@@ -112,17 +112,24 @@ void HostCommunicator::scatter_and_reduce(const Tensor& shard, const Tensor& val
   }
 }
 
-/// Each rank's shard is in its place.
-void HostCommunicator::gather_shards(const Tensor& values) {
+/// Each rank's is in its place.
+void HostCommunicator::gather_from_all(const Tensor& values, const std::vector<Shard>& by_rank) {
   std::vector<OutgoingBytes> sent;
   std::vector<IncomingBytes> received;
-  const ElementBytes mine = bytes_of(values, shard_of(values.elements(), rank_, size_));
+  const ElementBytes mine = bytes_of(values, by_rank[static_cast<std::size_t>(rank_)]);
   for (int peer = 0; peer < size_; ++peer) {
-    const ElementBytes theirs = bytes_of(values, shard_of(values.elements(), peer, size_));
+    const ElementBytes theirs = bytes_of(values, by_rank[static_cast<std::size_t>(peer)]);
     sent.push_back({peer, mine.data, mine.bytes});
     received.push_back({peer, theirs.data, theirs.bytes});
   }
   wait_for_data(sent, received);
+}
+
+void HostCommunicator::gather_shards(const Tensor& values) {
+  std::vector<Shard> shards;
+  for (int rank = 0; rank < size_; ++rank)
+    shards.push_back(shard_of(values.elements(), rank, size_));
+  gather_from_all(values, shards);
 }
 
 void HostCommunicator::all_reduce(const Tensor& values, Reduction reduction, const Stream& stream) {
@@ -149,6 +156,21 @@ void HostCommunicator::all_gather(const Tensor& values, const Tensor& shard, con
   const Shard mine = shard_of(values.elements(), rank_, size_);
   copy_bytes(bytes_of(values, mine).data, bytes_of(shard, 0, shard.elements()));
   gather_shards(values);
+}
+
+void HostCommunicator::gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
+                                    const Stream&) {
+  check_counts(values, counts, size_);
+  std::vector<Shard> parts;
+  std::int64_t first = 0;
+  std::uint64_t hash = 0;  // of the counts, on which all must agree
+  for (const std::int64_t count : counts) {
+    parts.push_back({first, first + count});
+    first += count;
+    hash = hash * 31 + static_cast<std::uint64_t>(count);
+  }
+  agree(Operation::kGatherParts, values, static_cast<std::int64_t>(hash));
+  gather_from_all(values, parts);
 }
 
 void HostCommunicator::all_to_all(const Tensor& received,

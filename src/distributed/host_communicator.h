@@ -31,6 +31,8 @@ class HostCommunicator : public Communicator {
   void reduce_scatter(const Tensor& shard, const Tensor& values, Reduction reduction,
                       const Stream& stream) final;
   void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) final;
+  void gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
+                    const Stream& stream) final;
   void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
                   const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                   const Stream& stream) final;
@@ -56,6 +58,7 @@ class HostCommunicator : public Communicator {
                      const std::vector<IncomingBytes>& received);
   void scatter_and_reduce(const Tensor& shard, const Tensor& values, Reduction reduction,
                           const Stream& stream);
+  void gather_from_all(const Tensor& values, const std::vector<Shard>& by_rank);
   void gather_shards(const Tensor& values);
   void check_peer(int peer) const;
   bool is_me(int rank) const { return rank == rank_; }

@@ -107,6 +107,28 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
+  void gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
+                    const Stream& stream) override {
+    if (is_host(stream)) return hosts_->gather_parts(values, counts, stream);
+    check_counts(values, counts, size());
+    check_device(values);
+    const std::size_t each = size_of(values.dtype());
+    const std::uint64_t sent = count_of(counts[at(rank())] * (size() - 1)) * each;
+    call(values, sent, stream, [&](const auto& nccl, ncclComm* ranks) {
+      Answers answers;
+      std::int64_t first = 0;
+      for (int root = 0; root < size(); ++root) {
+        const std::int64_t count = counts[at(root)];
+        char* const part = element(values, first);
+        first += count;
+        if (count == 0) continue;
+        answers(nccl.ncclBroadcast(part, part, count_of(count) * each, nccl::kUint8, root, ranks,
+                                   stream.native()));
+      }
+      return answers.last();
+    });
+  }
+
   void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
                   const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                   const Stream& stream) override {

@@ -26,7 +26,7 @@ void check_counts(const Tensor& tensor, const std::vector<std::int64_t>& counts,
                     std::none_of(counts.begin(), counts.end(), [](auto n) { return n < 0; }) &&
                     all <= tensor.elements();
   if (good) return;
-  throw ShapeMismatch(concat("all_to_all wants ", ranks, " counts of together at most ",
+  throw ShapeMismatch(concat("a collective wants ", ranks, " counts of together at most ",
                              tensor.elements(), " elements, got ", counts.size(), " of together ",
                              all));
 }

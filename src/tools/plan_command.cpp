@@ -16,6 +16,7 @@
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
 #include "src/tools/fine_tuning_method.h"
+#include "src/tools/rank_plan.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -27,6 +28,7 @@ struct Asked {
   std::string model, method, device, apply, bytes_per_parameter;
   std::string device_budget, host_budget, link;
   std::int64_t tokens_per_step = 0;
+  std::optional<int> zero;  // none: the configuration's
   DeviceSplit split;
   bool json = false;
 };
@@ -75,24 +77,6 @@ HybridTrainerConfig config_of(const Asked& asked) {
   return config;
 }
 
-json::object by_kind(const PhaseMemory& memory) {
-  json::object kinds;
-  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
-    kinds[name_of(static_cast<MemoryKind>(kind))] = memory.by_kind[kind];
-  return kinds;
-}
-
-json::object phases_of(const MemoryNeed& need) {
-  json::object phases;
-  for (const Phase phase : kAllPhases) {
-    const PhaseMemory& memory = need.phase(phase);
-    if (memory.peak_bytes == 0) continue;
-    phases[name_of(phase)] =
-        json::object{{"peak_bytes", memory.peak_bytes}, {"by_kind", by_kind(memory)}};
-  }
-  return phases;
-}
-
 /// 0.5, or the text where it is no number.
 json::value value_of(const std::string& text) {
   boost::system::error_code problem;
@@ -112,29 +96,6 @@ json::object as_json(const MemoryPlan& plan) {
           {"expected_slowdown", plan.expected_slowdown},
           {"missing_bytes", plan.missing_bytes},
           {"largest_batch", plan.largest_batch}};
-}
-
-void print_phases(const MemoryNeed& need) {
-  std::printf("%-18s", "bytes by kind");
-  for (const Phase phase : kAllPhases) {
-    if (need.phase(phase).peak_bytes > 0) std::printf("%12s", name_of(phase));
-  }
-  std::printf("\n");
-  const auto line = [&](const char* name, const auto& bytes_of) {
-    std::printf("  %-16s", name);
-    for (const Phase phase : kAllPhases) {
-      if (need.phase(phase).peak_bytes > 0)
-        std::printf("%12s", units::bytes(bytes_of(need.phase(phase))).c_str());
-    }
-    std::printf("\n");
-  };
-  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
-    const auto of_kind = [kind](const PhaseMemory& memory) { return memory.by_kind[kind]; };
-    bool any = false;
-    for (const Phase phase : kAllPhases) any = any || of_kind(need.phase(phase)) > 0;
-    if (any) line(name_of(static_cast<MemoryKind>(kind)), of_kind);
-  }
-  line("at once", [](const PhaseMemory& memory) { return memory.peak_bytes; });
 }
 
 void print(const MemoryPlan& plan, const MemoryBudgets& budgets) {
@@ -180,62 +141,6 @@ bool trains_so(const Asked& asked, const HybridTrainerConfig& config) {
   const DeviceSplit& split = asked.split;
   return split.tensor == 1 && split.pipeline == 1 && asked.bytes_per_parameter.empty() &&
          split.devices <= std::min(kMostRanks, config.gradient_accumulation.micro_batches);
-}
-
-/// Bytes a second; none where it was not asked.
-std::optional<MemorySize> link_rate(const std::string& link) {
-  if (link.empty()) return {};
-  const std::optional<MemorySize> rate = MemorySize::parse(link);
-  if (rate && rate->bytes > 0) return rate;
-  throw UsageError(concat("plan: --link: got ", link, ", want bytes a second, such as 125MB"));
-}
-
-/// null where no link was given.
-json::value link_seconds(const StepTransfer& transfer, const std::optional<MemorySize>& rate) {
-  if (!rate) return nullptr;
-  return static_cast<double>(transfer.link_bytes) / static_cast<double>(rate->bytes);
-}
-
-/// What a step's messages take over it; what is sent beside backward is hidden as far as that lasts.
-std::string link_text(const StepTransfer& transfer, const std::optional<MemorySize>& rate) {
-  if (!rate) return "";
-  return concat(", ", brief(link_seconds(transfer, rate).as_double()), " s of a link of ",
-                rate->text(), " a second");
-}
-
-/// As `hybrid train --ranks N` takes them.
-int plan_ranks(const Asked& asked, HybridTrainerConfig config, Device device,
-               const std::optional<std::size_t>& budget) {
-  const DeviceSplit& split = asked.split;
-  if (split.zero > 0) config.distributed.zero = split.zero;
-  const std::optional<MemorySize> rate = link_rate(asked.link);
-  const MemoryNeed need = simulate_ranks(config, device, static_cast<int>(split.devices));
-  const bool fits = !budget || need.device_bytes <= *budget;
-  if (asked.json) {
-    std::cout << json::serialize(
-                     json::object{{"fits", fits},
-                                  {"on_paper", false},
-                                  {"devices", split.devices},
-                                  {"zero", config.distributed.zero},
-                                  {"phases", phases_of(need)},
-                                  {"device_peak_bytes", need.device_bytes},
-                                  {"host_peak_bytes", need.host_bytes},
-                                  {"sent_bytes_per_step", need.transfer.bytes_sent},
-                                  {"link_bytes_per_step", need.transfer.link_bytes},
-                                  {"link_seconds_per_step", link_seconds(need.transfer, rate)},
-                                  {"missing_bytes", fits ? 0 : need.device_bytes - *budget}})
-              << "\n";
-  } else {
-    std::printf("%s: `hybrid train --ranks %lld --set distributed.zero=%d`\n", split.text().c_str(),
-                static_cast<long long>(split.devices), static_cast<int>(config.distributed.zero));
-    std::printf("a rank takes      %s%s\n", units::bytes(need.device_bytes).c_str(),
-                !budget ? "" : ((fits ? " of " : ", more than ") + units::bytes(*budget)).c_str());
-    std::printf("and sends         %s in a Full step%s\n",
-                units::bytes(need.transfer.bytes_sent).c_str(),
-                link_text(need.transfer, rate).c_str());
-    print_phases(need);
-  }
-  return static_cast<int>(fits ? ExitCode::kSuccess : ExitCode::kMemory);
 }
 
 /// On several devices: a calculation alone.
@@ -329,7 +234,8 @@ int plan_command(const std::vector<std::string>& arguments) {
   add("link", po::value(&asked.link)->value_name("SIZE"),
       "With --devices: bytes a second of the link between ranks, as `hybrid doctor --ranks` "
       "measures it.");
-  add("zero", po::value(&asked.split.zero)->value_name("Z"), "With --devices: ZeRO stage, 0 to 3.");
+  add("zero", po::value<int>()->value_name("Z")->notifier([&](int z) { asked.zero = z; }),
+      "With --devices: ZeRO stage, 0 to 3 (distributed.zero).");
   add("tensor", po::value(&asked.split.tensor)->value_name("N"),
       "With --devices: devices that share each layer.");
   add("pipeline", po::value(&asked.split.pipeline)->value_name("N"),
@@ -339,7 +245,7 @@ int plan_command(const std::vector<std::string>& arguments) {
   add("json", po::bool_switch(&asked.json), "Print one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
 
-  const HybridTrainerConfig config = config_of(asked);
+  HybridTrainerConfig config = config_of(asked);
   const MemoryBudgets budgets{
       .device = budget_of("--device-budget", asked.device_budget, config.device_budget()),
       .host = budget_of("--host-budget", asked.host_budget, config.memory.host_budget.limit()),
@@ -347,11 +253,13 @@ int plan_command(const std::vector<std::string>& arguments) {
   const Device device = find_device(config.device);
   set_threads(config.training.threads == 0 ? processor_info().cores
                                            : static_cast<int>(config.training.threads));
-  const DeviceSplit& split = asked.split;
+  DeviceSplit& split = asked.split;
+  split.zero =
+      asked.zero.value_or(split.devices > 1 ? static_cast<int>(config.distributed.zero) : 0);
   constexpr std::int64_t kMostDevices = 1 << 20;
   const bool too_many =
       split.devices > kMostDevices || split.tensor > kMostDevices || split.pipeline > kMostDevices;
-  const bool splits = split.zero != 0 || split.tensor != 1 || split.pipeline != 1 ||
+  const bool splits = asked.zero || split.tensor != 1 || split.pipeline != 1 ||
                       !asked.bytes_per_parameter.empty() || !asked.link.empty();
   if (splits && split.devices == 1)
     throw UsageError(
@@ -362,8 +270,14 @@ int plan_command(const std::vector<std::string>& arguments) {
       split.zero > 3)
     throw UsageError(
         "plan: want --devices, --tensor and --pipeline of 1 to 1048576, --zero 0 to 3");
-  if (split.devices > 1 && trains_so(asked, config))
-    return plan_ranks(asked, config, device, budgets.device);
+  if (split.devices > 1 && trains_so(asked, config)) {
+    config.distributed.zero = split.zero;
+    return plan_ranks({.ranks = static_cast<int>(split.devices),
+                       .link = asked.link,
+                       .split = split.text(),
+                       .json = asked.json},
+                      config, device, budgets.device);
+  }
   if (split.devices > 1 && !asked.link.empty())
     throw UsageError("plan: --link goes with ranks that this version trains over");
   if (split.devices > 1) return plan_split(asked, config, device, budgets.device);

@@ -77,10 +77,16 @@ BatchShape HybridTrainer::batch_shape() const { return stretches_->at(steps_done
 
 void HybridTrainer::with_average(const std::function<void()>& read_out) {
   if (!trainable_->has_average()) return;
-  const std::unique_ptr<ModelTrainable, void (*)(ModelTrainable*)> exchanged(
-      trainable_.get(), [](ModelTrainable* model) { model->exchange_average(); });
-  exchanged->exchange_average();
-  read_out();
+  trainable_->exchange_average();
+  try {
+    read_out();
+  } catch (const RankLost&) {  // after which ranks exchange nothing
+    throw;
+  } catch (...) {
+    trainable_->exchange_average();
+    throw;
+  }
+  trainable_->exchange_average();
 }
 
 void HybridTrainer::with_exact_weights(const std::function<void()>& use) {
@@ -185,8 +191,14 @@ StepRecord HybridTrainer::record_of(const PhaseOutcome& outcome, const Batch& ba
   return record;
 }
 
+void HybridTrainer::hold_weights(bool holds) {
+  holds_weights_ = holds;
+  if (!holds) trainable_->send_weights();
+}
+
 StepRecord HybridTrainer::step(const Batch& batch) {
   const auto begin = Clock::now();
+  trainable_->send_weights();
   const Phase before = last_phase_;
   stream_.pool()->reset_peaks();
   trainable_->set_steps_done(steps_done_);
@@ -194,8 +206,10 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   try {
     machine_.step(upload_->to_device(batch, stream_), outcome);
   } catch (const Diverged& error) {
+    if (!holds_weights_) trainable_->send_weights();
     throw DivergedStep(error.what(), record_of(outcome, batch));
   }
+  if (!holds_weights_) trainable_->send_weights();
   StepRecord record = record_of(outcome, batch);
   ++steps_done_;
   last_phase_ = outcome.phase;

@@ -207,6 +207,7 @@ class SimulatedRun {
                            config_.distributed.zero == 3;
         const int updates = twice ? 2 : 1;
         for (int i = 0; i < updates; ++i) {
+          trainable_.send_weights();
           scripted_.wait_for_gradient(simulated_);
           trainable_.apply_gradient();
           account(phase);
@@ -282,6 +283,12 @@ class SimulatedRun {
     need_.device_bytes = std::max(need_.device_bytes, use.peak_total);
   }
 
+  /// What the last one changed gets under way first, as in a run.
+  PhaseOutcome step(PhaseMachine& machine) {
+    trainable_.send_weights();
+    return machine.step(simulated_);
+  }
+
   /// One cycle of the phases, from Warmup to the first step of Correct.
   void predict(const PhaseMachine::Setup& setup, bool keeps) {
     scripted_.decide(keeps);
@@ -289,7 +296,7 @@ class SimulatedRun {
     const std::int64_t most =
         32 + 4 * setup.phases.history_interval + setup.phases.max_predict_steps;
     for (std::int64_t i = 0; i < most; ++i) {
-      const PhaseOutcome outcome = machine.step(simulated_);
+      const PhaseOutcome outcome = step(machine);
       account(outcome.phase);
       if (outcome.phase == Phase::kCorrect) return;
     }
@@ -297,7 +304,7 @@ class SimulatedRun {
 
   void find_learning_rate(const PhaseMachine::Setup& setup) {
     PhaseMachine machine(scripted_, setup);
-    for (int step = 0; step < 2; ++step) account(machine.step(simulated_).phase);
+    for (int i = 0; i < 2; ++i) account(step(machine).phase);
   }
 
   /// In parts of one window: smaller ones there are not.

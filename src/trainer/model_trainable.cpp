@@ -158,6 +158,7 @@ LocalStep ModelTrainable::wait_for_exact_weights() {
 }
 
 const WeightParts* ModelTrainable::parts() const { return step_->parts(); }
+void ModelTrainable::send_weights() { step_->send_weights(); }
 
 SpeculationUse ModelTrainable::speculation_use() const {
   return step_->speculation() == nullptr ? SpeculationUse{} : step_->speculation()->use();
@@ -265,7 +266,9 @@ void ModelTrainable::set_rate_factor(double factor) { step_->set_rate_factor(fac
 
 void ModelTrainable::exchange_average() {
   average_.exchange(step_->parameters(), stream_);
-  if (step_->parts()) step_->publish_weights();
+  if (!step_->parts()) return;
+  step_->publish_weights();
+  step_->send_weights();
 }
 
 void ModelTrainable::save_snapshot() { snapshot_.take(step_->parameters(), stream_); }
@@ -365,6 +368,7 @@ void ModelTrainable::load(const State& state) {
   precision_.load(state);
   load_micro_batches(state);
   step_->publish_weights();
+  step_->send_weights();
   if (SpeculativeOptimizer* const speculation = step_->speculation()) {
     step_->compute_in(precision_.of(Phase::kPredict), true);
     speculation->load_late(state, step_->rates_to_come(), stream_);

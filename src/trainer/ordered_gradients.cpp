@@ -25,34 +25,44 @@ OrderedGradients::OrderedGradients(const std::vector<Parameter*>& parameters, Co
     first_[parameter] = elements_;
     elements_ += padded_elements(*parameter);
   }
-  make_buckets(bucket_bytes);
-  if (parts_ == nullptr) return;
-  const std::vector<WeightCut>& cuts = parts_->cuts();
-  for (std::size_t rank = 0; rank + 1 < cuts.size(); ++rank)
-    shards_.push_back({position(cuts[rank]), position(cuts[rank + 1])});
-  const Shard mine = shards_[static_cast<std::size_t>(ranks.rank())];
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    first_[parts_->parameters()[i]] = first_[parameters_[i]] + parts_->mine(i).first - mine.first;
+  const std::vector<WeightGroup> groups =
+      parts_ == nullptr ? group_weights(parameters_, bucket_bytes) : parts_->groups();
+  for (const WeightGroup& group : groups) make_bucket(group);
 }
 
-/// Backward comes to the last parameter first.
-void OrderedGradients::make_buckets(std::int64_t bucket_bytes) {
-  const std::int64_t enough = bucket_bytes / static_cast<std::int64_t>(size_of(DType::kF32));
-  bool is_full = true;
-  for (auto parameter = parameters_.rbegin(); parameter != parameters_.rend(); ++parameter) {
-    const std::int64_t first = first_.at(*parameter);
-    if (is_full) buckets_.push_back({{first, first + padded_elements(**parameter)}});
-    Bucket& bucket = buckets_.back();
-    bucket.elements.first = first;
-    ++bucket.parameters;
-    bucket_of_[*parameter] = buckets_.size() - 1;
-    is_full = bucket.elements.elements() >= enough;
+/// By rank, of `elements`, those of a group.
+std::vector<Shard> OrderedGradients::shards_of(const WeightGroup& group,
+                                               const Shard& elements) const {
+  if (parts_ == nullptr) return equal_shards(elements.elements(), ranks().size());
+  std::vector<Shard> shards;
+  std::int64_t first = 0;
+  for (std::size_t rank = 1; rank < group.cuts.size(); ++rank) {
+    const auto& [weight, element] = group.cuts[rank];
+    const std::int64_t last =
+        weight == group.last ? elements.last : first_.at(parameters_[weight]) + element;
+    shards.push_back({first, last - elements.first});
+    first = shards.back().last;
   }
+  return shards;
 }
 
-std::int64_t OrderedGradients::position(const WeightCut& cut) const {
-  return cut.weight == parameters_.size() ? elements_
-                                          : first_.at(parameters_[cut.weight]) + cut.element;
+void OrderedGradients::make_bucket(const WeightGroup& group) {
+  const Parameter* const last = parameters_[group.last - 1];
+  const Shard elements{first_.at(parameters_[group.first]),
+                       first_.at(last) + padded_elements(*last)};
+  Bucket bucket{.elements = elements,
+                .shards = shards_of(group, elements),
+                .own_first = own_elements_,
+                .parameters = group.last - group.first};
+  const Shard& own = bucket.shards[static_cast<std::size_t>(ranks().rank())];
+  own_elements_ += own.elements();
+  for (std::size_t i = group.first; i < group.last; ++i) {
+    bucket_of_[parameters_[i]] = buckets_.size();
+    if (parts_ == nullptr) continue;
+    const std::int64_t first = first_.at(parameters_[i]) + parts_->mine(i).first - elements.first;
+    first_[parts_->parameters()[i]] = bucket.own_first + first - own.first;
+  }
+  buckets_.push_back(std::move(bucket));
 }
 
 std::vector<std::int64_t> OrderedGradients::leaves_of_rank(std::int64_t leaves, int rank) const {
@@ -108,17 +118,6 @@ void OrderedGradients::begin_complete_buckets() {
   for (const std::size_t bucket : std::exchange(complete_, {})) begin(buckets_[bucket]);
 }
 
-/// By rank, of the bucket's elements.
-std::vector<Shard> OrderedGradients::shards_of(const Bucket& bucket) const {
-  const auto [first, last] = bucket.elements;
-  if (parts_ == nullptr) return equal_shards(last - first, ranks().size());
-  std::vector<Shard> shards;
-  for (const Shard& shard : shards_)
-    shards.push_back({std::clamp(shard.first, first, last) - first,
-                      std::clamp(shard.last, first, last) - first});
-  return shards;
-}
-
 /// This rank's, where the sums of its micro-batches lie.
 OrderedSum OrderedGradients::sum_of(const Bucket& bucket) const {
   const auto [first, last] = bucket.elements;
@@ -132,7 +131,7 @@ OrderedSum OrderedGradients::sum_of(const Bucket& bucket) const {
 void OrderedGradients::begin(const Bucket& bucket) {
   OrderedSum mine = sum_of(bucket);
   const Tensor total = mine.values(0);
-  std::vector<Shard> shards = shards_of(bucket);
+  std::vector<Shard> shards = bucket.shards;
   const Shard part = shards[static_cast<std::size_t>(ranks().rank())];
   const Tensor own = total.rows(part.first, part.last);
   reductions_.push_back(std::make_shared<OrderedReduction>(std::move(shards), std::move(mine),
@@ -157,10 +156,19 @@ void OrderedGradients::reduce(std::int64_t) {
   const Tensor whole = sum_.nodes().empty() ? values_ : sum_.values(0);
   sum_ = {};
   values_ = whole;
-  if (parts_ == nullptr) return;
-  const Shard& mine = shards_[static_cast<std::size_t>(ranks().rank())];
-  values_ = Tensor::empty({mine.elements()}, DType::kF32, MemoryKind::kGradients, stream_);
-  if (mine.elements() > 0) copy(values_, whole.rows(mine.first, mine.last), stream_);
+  if (parts_ != nullptr) values_ = own_parts_of(whole);
+}
+
+Tensor OrderedGradients::own_parts_of(const Tensor& whole) const {
+  const Tensor own = Tensor::empty({own_elements_}, DType::kF32, MemoryKind::kGradients, stream_);
+  for (const Bucket& bucket : buckets_) {
+    const Shard& part = bucket.shards[static_cast<std::size_t>(ranks().rank())];
+    if (part.elements() == 0) continue;
+    copy(own.rows(bucket.own_first, bucket.own_first + part.elements()),
+         whole.rows(bucket.elements.first + part.first, bucket.elements.first + part.last),
+         stream_);
+  }
+  return own;
 }
 
 void OrderedGradients::free() {

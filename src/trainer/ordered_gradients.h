@@ -17,7 +17,8 @@ namespace hybrid_trainer {
 class OrderedGradients final : public LeafGradients {
  public:
   /// All must outlive it; the parameters are the trainable ones. With `parts` a rank keeps the sum
-  /// of its own parts alone, and has gradients of those. A bucket has at least `bucket_bytes`.
+  /// of its own parts alone, and has gradients of those; a bucket is a group of theirs then, else it
+  /// has at least `bucket_bytes`.
   OrderedGradients(const std::vector<Parameter*>& parameters, Communicator& ranks,
                    const WeightParts* parts, std::int64_t bucket_bytes, const Stream& stream);
   std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
@@ -43,11 +44,13 @@ class OrderedGradients final : public LeafGradients {
  private:
   struct Bucket {
     Shard elements;
+    std::vector<Shard> shards;  // of them, by rank
+    std::int64_t own_first;     // element of this rank's values where its shard begins
     std::size_t parameters = 0, missing = 0;  // whose gradients are not complete yet
   };
-  void make_buckets(std::int64_t bucket_bytes);
-  std::int64_t position(const WeightCut& cut) const;
-  std::vector<Shard> shards_of(const Bucket& bucket) const;
+  void make_bucket(const WeightGroup& group);
+  std::vector<Shard> shards_of(const WeightGroup& group, const Shard& elements) const;
+  Tensor own_parts_of(const Tensor& whole) const;
   OrderedSum sum_of(const Bucket& bucket) const;
   void begin_complete_buckets();
   void begin(const Bucket& bucket);
@@ -56,10 +59,9 @@ class OrderedGradients final : public LeafGradients {
   const WeightParts* parts_;
   const Stream& stream_;
   std::unordered_map<const Parameter*, std::int64_t> first_;  // element of each parameter
-  std::int64_t elements_ = 0;
-  std::vector<Bucket> buckets_;  // as backward comes to them
+  std::int64_t elements_ = 0, own_elements_ = 0;              // of all, and of this rank's shards
+  std::vector<Bucket> buckets_;                               // as backward comes to them
   std::unordered_map<const Parameter*, std::size_t> bucket_of_;
-  std::vector<Shard> shards_;  // of all elements, by rank
   OrderedSum sum_;
   std::int64_t leaf_ = 0, leaves_ = 1;  // the one being written, and how many there are
   bool is_last_ = false;                // of this rank's, which waits for others'

@@ -14,21 +14,24 @@ Tensor cut(const Tensor& whole, const Shard& part, const Shape& shape) {
 
 class PartInPlace final : public WeightStorage {
  public:
-  PartInPlace(Parameter& whole, const Shard& part, const Shape& shape)
-      : whole_(whole), part_(part), shape_(shape) {}
+  PartInPlace(WeightArrivals& arrivals, std::size_t weight, const Shard& part, const Shape& shape)
+      : arrivals_(arrivals), weight_(weight), part_(part), shape_(shape) {}
   Tensor acquire(DType dtype, const Stream& stream) override {
-    return cut(whole_.storage().acquire(dtype, stream), part_, shape_);
+    return cut(arrivals_.own_storage(weight_).acquire(dtype, stream), part_, shape_);
   }
   void release(DType dtype, Use use, const Stream& stream) noexcept override {
-    whole_.storage().release(dtype, use, stream);
+    arrivals_.storage(weight_).release(dtype, use, stream);
   }
-  Tensor home_master() const override { return cut(whole_.home_master(), part_, shape_); }
+  Tensor home_master() const override {
+    return cut(arrivals_.own_storage(weight_).home_master(), part_, shape_);
+  }
   void compute_in(DType, const Stream&) override {}  // as the whole one does
-  DType compute_dtype() const override { return whole_.compute_dtype(); }
+  DType compute_dtype() const override { return arrivals_.storage(weight_).compute_dtype(); }
   void refresh_compute_copy(const Stream&) override {}
 
  private:
-  Parameter& whole_;
+  WeightArrivals& arrivals_;
+  std::size_t weight_;
   Shard part_;
   Shape shape_;
 };
@@ -79,9 +82,9 @@ class GatheredWeight final : public WeightStorage {
 
 }  // namespace
 
-std::unique_ptr<WeightStorage> part_in_place(Parameter& whole, const Shard& part,
-                                             const Shape& shape) {
-  return std::make_unique<PartInPlace>(whole, part, shape);
+std::unique_ptr<WeightStorage> part_in_place(WeightArrivals& arrivals, std::size_t weight,
+                                             const Shard& part, const Shape& shape) {
+  return std::make_unique<PartInPlace>(arrivals, weight, part, shape);
 }
 
 std::unique_ptr<WeightStorage> part_of_its_own(Parameter& whole, const Shard& part,

@@ -5,14 +5,15 @@
 
 #include "hybrid_trainer/distributed/communicator.h"
 #include "hybrid_trainer/nn/parameter.h"
+#include "src/trainer/weight_arrivals.h"
 #include "src/trainer/weight_gathers.h"
 
 namespace hybrid_trainer {
 
-/// Elements `part` of a whole weight that lies on this rank, as a weight of `shape`. The whole one,
-/// which must outlive it, owns the memory.
-std::unique_ptr<WeightStorage> part_in_place(Parameter& whole, const Shard& part,
-                                             const Shape& shape);
+/// Elements `part` of whole weight number `weight`, which lies on this rank, as a weight of `shape`.
+/// The whole one owns the memory, and changes of others' parts arrive in it; both must outlive it.
+std::unique_ptr<WeightStorage> part_in_place(WeightArrivals& arrivals, std::size_t weight,
+                                             const Shard& part, const Shape& shape);
 
 /// The same in memory of its own, masters and compute copy, with the whole one's values so far.
 std::unique_ptr<WeightStorage> part_of_its_own(Parameter& whole, const Shard& part,

@@ -44,6 +44,10 @@ class RunRanks {
   bool on_first(bool here) const { return of_first(here ? 1 : 0) == 1; }
   /// What rank 0 has. A collective.
   std::int64_t of_first(std::int64_t here) const;
+  /// For what ranks send beside what they compute, too. A collective; blocks.
+  void wait_for_all() const {
+    if (are_several()) ranks_->barrier();
+  }
   /// Throws UsageError, which names the first fact in which a rank differs from most others, or,
   /// where there are no most, from the first rank. A collective.
   void check_same(const std::vector<RankFact>& facts) const;

@@ -87,7 +87,7 @@ double StepCost::products(const HybridTrainerConfig& config) const {
   const std::int64_t size = config.data.batch_size * config.gradient_accumulation.micro_batches,
                      length = config.data.sequence_length;
   const double flops =
-      update_flops_ + family_.step_flops(config.model, size, length) +
+      family_.step_flops(config.model, size, length) +
       family_.recomputed_flops(config.model, size, length, config.memory.recompute, least_);
   const double rebuilt_bytes =
       std::min(config.memory.recompute, kRebuiltElementwise) * activation_bytes_;
@@ -110,13 +110,17 @@ double StepCost::placements(const HybridTrainerConfig& config) const {
          there(state, home) + back(state, home) + weight_transfers(memory, passes) + gradients;
 }
 
-double StepCost::seconds(const HybridTrainerConfig& config) const {
+double StepCost::update_seconds(const HybridTrainerConfig& config) const {
   const bool rounds = config.optimizer.state_bits == 8 && state_bits_ > 8;
-  const double update =
+  const double bytes =
       (kUpdateBytes / 4 * weight_bytes_ + 2 * state_bytes_) * (rounds ? eight_bit_update() : 1);
+  return bytes / rates_.copy_bytes_per_second + update_flops_ / rates_.flops_per_second;
+}
+
+double StepCost::seconds(const HybridTrainerConfig& config) const {
   const double accumulation =
       2 * weight_bytes_ * static_cast<double>(config.gradient_accumulation.micro_batches - 1);
-  return products(config) + (update + accumulation) / rates_.copy_bytes_per_second +
+  return products(config) + update_seconds(config) + accumulation / rates_.copy_bytes_per_second +
          placements(config);
 }
 

@@ -13,9 +13,11 @@ class StepCost {
   StepCost(const HybridTrainerConfig& config, Device device, const MemoryNeed& as_given,
            const StepRates& rates, const ModelRegistry& registry);
   double seconds(const HybridTrainerConfig& config) const;
+  /// Of these, the update's.
+  double update_seconds(const HybridTrainerConfig& config) const;
 
  private:
-  /// Of the products, the update's among them, and of what backward computes again.
+  /// Of the products of forward and backward, and of what backward computes again.
   double products(const HybridTrainerConfig& config) const;
   double state_bytes(const HybridTrainerConfig& config) const;
   double placements(const HybridTrainerConfig& config) const;

@@ -84,7 +84,6 @@ bool TrainingStep::sums_leaves(std::int64_t micro_batches) const {
 /// Forward and backward of one micro-batch.
 void TrainingStep::enqueue_micro_batch(const Batch& batch, std::int64_t index,
                                        PendingGradient& pending, const Stream& stream) {
-  if (parts_) parts_->begin_pass();
   const float scale = 1.0f / static_cast<float>(micro_batches_of(batch));
   const Batch part = micro_batch(batch, index);
   const auto tape =
@@ -141,6 +140,7 @@ PendingGradient TrainingStep::enqueue_leaves(const Batch& batch, const Stream& s
     const std::int64_t leaf = counts ? mine[static_cast<std::size_t>(round)] : mine.back();
     leaves_->begin_leaf(counts ? std::optional(leaf) : std::nullopt, leaves);
     begin_gradients(weights_, *leaves_, 1);
+    if (parts_) parts_->begin_pass(round + 1 < leaves_->rounds(leaves));
     enqueue_micro_batch(batch, leaf, pending, stream);
     if (!counts) pending.losses.pop_back();
     end_gradients(weights_, stream);

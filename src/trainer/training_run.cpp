@@ -231,6 +231,7 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
   RunSummary& summary = records.summary();
   if (saved_at >= steps)
     validate(model, trainer, summary.final_validation_loss, summary.final_average_validation_loss);
+  trainer.hold_weights(true);
   const bool goes_back = config_.divergence.rolls_back();
   if (goes_back && saved_at == 0) saving_.save(trainer, records);
   while (trainer.steps_done() < steps && !must_stop(trainer)) {
@@ -258,6 +259,8 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
       compare_weights(model, trainer);
     saving_.save_at_the_end(trainer, records);
   }
+  trainer.hold_weights(false);
+  ranks_.wait_for_all();
   if (trainer.steps_done() == steps) return RunEnd::kFinished;
   records.tell(concat("stopped after step ", trainer.steps_done(), " of ", steps,
                       "; --resume goes on from here"));
@@ -382,18 +385,16 @@ TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& c
   if (settings.ranks != nullptr || settings.config.phases.lacks_other_ranks())
     check_ranks(settings.config, settings.ranks == nullptr ? 1 : settings.ranks->size());
   std::optional<Interruption> own;  // made before any thread that computes
-  const Interruption* interruption = settings.interruption;
-  if (interruption == nullptr) interruption = &own.emplace();
+  const Interruption& interruption = settings.interruption ? *settings.interruption : own.emplace();
   set_threads(settings.config.training.threads == 0
                   ? std::max(1, processor_info().cores / settings.local_ranks)
                   : static_cast<int>(settings.config.training.threads));
   std::optional<RankLinks> links;
-  if (settings.ranks != nullptr && settings.ranks->size() > 1)
-    settings.ranks = &links
-                          .emplace(*settings.ranks, settings.config.distributed,
-                                   find_device(settings.config.device))
-                          .ranks();
-  return TrainingRun(settings, console, *interruption).train();
+  if (settings.ranks != nullptr && settings.ranks->size() > 1) {
+    const Device device = find_device(settings.config.device);
+    settings.ranks = &links.emplace(*settings.ranks, settings.config.distributed, device).ranks();
+  }
+  return TrainingRun(settings, console, interruption).train();
 }
 
 }  // namespace hybrid_trainer

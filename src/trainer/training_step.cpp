@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/profile.h"
+#include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/optim/gradient_norm.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "hybrid_trainer/trainer/rank_checks.h"
@@ -15,6 +16,18 @@
 #include "src/trainer/scattered_gradients.h"
 
 namespace hybrid_trainer {
+namespace {
+
+WeightSharing sharing_of(const HybridTrainerConfig& config) {
+  const DistributedConfig& given = config.distributed;
+  return {.apart = given.zero == 3,
+          .beside = given.overlap && DeviceMap(config.memory).farthest() == "device",
+          .bucket_bytes = given.bucket_bytes,
+          .bytes_ahead = static_cast<std::size_t>(given.overlap ? given.bucket_bytes : 0)};
+}
+
+}  // namespace
+
 TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
                            const Stream& stream, MemoryPlaces& places, Communicator* ranks)
     : model_(model),
@@ -33,9 +46,7 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
   if (ranks_ != nullptr || (is_alone_for_real && config_.phases.lacks_other_ranks()))
     check_ranks(config_, ranks_ == nullptr ? 1 : ranks_->size());
   const std::int64_t zero = ranks_ == nullptr ? 0 : config_.distributed.zero;
-  const auto ahead =
-      static_cast<std::size_t>(config_.distributed.overlap ? config_.distributed.bucket_bytes : 0);
-  if (zero > 0) parts_.emplace(weights_, config_.optimizer, *ranks_, zero == 3, ahead, stream_);
+  if (zero > 0) parts_.emplace(weights_, config_.optimizer, *ranks_, sharing_of(config_), stream_);
   optimizer_ = optimizer_of(config_);
   if (config_.updates_at_once()) immediate_.emplace(weights_, *optimizer_, stream_);
   leaves_ = make_leaf_gradients();
@@ -106,8 +117,12 @@ void TrainingStep::compute_in(DType dtype, bool records) {
 }
 
 void TrainingStep::publish_weights() {
-  if (parts_) parts_->gather_masters(config_.distributed.bucket_bytes, stream_);
+  if (parts_) return parts_->masters_changed(stream_);
   for (Parameter* parameter : weights_) parameter->refresh_compute_copy(stream_);
+}
+
+void TrainingStep::send_weights() {
+  if (parts_) parts_->send_changes();
 }
 
 void TrainingStep::free_gradients() {

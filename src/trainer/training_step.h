@@ -62,9 +62,11 @@ class TrainingStep {
   /// Activations and products are of this dtype from now on, and so are the copies of the weights
   /// that they read. `records`: gradients may be recorded and replayed (training.cuda_graphs).
   void compute_in(DType dtype, bool records);
-  /// After the masters of parameters() have changed: brings other ranks' parts to where they are
-  /// whole, and makes the compute copies anew. A collective.
+  /// The masters of parameters() have changed, on all ranks: compute copies are made anew, of whole
+  /// weights when they are used. Until send_weights or their use these are not what they should be.
   void publish_weights();
+  /// Other ranks' changes get under way to where weights are whole. A collective.
+  void send_weights();
   void allocate_gradients();  // where they are kept
   void free_gradients();      // and what was recorded of them
 

@@ -18,20 +18,17 @@ WeightGathers::Gather WeightGathers::begin(const Use& use, const Stream& stream)
   const MemoryLabel label(source.mine->name());
   const Tensor whole = Tensor::empty(source.shape, use.dtype, MemoryKind::kWorkspace, stream);
   const Tensor flat = whole.view({whole.elements()});
-  std::vector<std::pair<int, Tensor>> parts;
-  for (int rank = 0; rank < ranks_.size(); ++rank) {
-    const Shard& part = source.parts[static_cast<std::size_t>(rank)];
-    if (part.elements() == 0) continue;
-    parts.emplace_back(rank, flat.rows(part.first, part.last));
-    if (rank != ranks_.rank()) continue;
+  std::vector<std::int64_t> counts;
+  for (const Shard& part : source.parts) counts.push_back(part.elements());
+  const Shard& mine = source.parts[static_cast<std::size_t>(ranks_.rank())];
+  if (mine.elements() > 0) {
     const Weight own = source.mine->acquire(use.dtype, stream);
-    copy_or_wait(parts.back().second, own.tensor().view({part.elements()}), stream);
+    copy_or_wait(flat.rows(mine.first, mine.last), own.tensor().view({mine.elements()}), stream);
   }
-  const CollectiveTicket job = ranks_.begin(
-      [parts](Communicator& all, const Stream& beside) {
-        for (const auto& [rank, values] : parts) all.broadcast(values, rank, beside);
-      },
-      stream);
+  const CollectiveTicket job =
+      ranks_.begin([flat, counts](Communicator& all,
+                                  const Stream& beside) { all.gather_parts(flat, counts, beside); },
+                   stream);
   return {use, whole, job};
 }
 
@@ -54,12 +51,14 @@ Tensor WeightGathers::take(std::size_t weight, DType dtype, const Stream& stream
   return finish(taken, stream);
 }
 
+/// Of this pass, and then from its beginning of another one that follows.
 void WeightGathers::begin_what_follows(const Stream& stream) {
   std::size_t bytes = 0;
   for (const Gather& gather : ahead_) bytes += gather.whole.bytes();
-  for (std::size_t next = used_.size() + ahead_.size();
-       next < order_.size() && bytes < bytes_ahead_; ++next) {
-    ahead_.push_back(begin(order_[next], stream));
+  const std::size_t uses = another_follows_ ? 2 * order_.size() : order_.size();
+  for (std::size_t next = used_.size() + ahead_.size(); next < uses && bytes < bytes_ahead_;
+       ++next) {
+    ahead_.push_back(begin(order_[next % order_.size()], stream));
     bytes += ahead_.back().whole.bytes();
   }
 }
@@ -69,15 +68,16 @@ void WeightGathers::drop_ahead(const Stream& stream) {
   ahead_.clear();
 }
 
-void WeightGathers::begin_pass() {
+void WeightGathers::begin_pass(bool another_follows) {
   if (is_in_pass_) std::swap(order_, used_);
   used_.clear();
   is_in_pass_ = is_as_before_ = true;
+  another_follows_ = another_follows;
 }
 
 void WeightGathers::end_pass(const Stream& stream) {
   drop_ahead(stream);
-  begin_pass();
+  begin_pass(false);
   is_in_pass_ = false;
 }
 

@@ -22,8 +22,9 @@ class WeightGathers {
 
   /// The whole of one, for one use of it. A collective; blocks on a processor.
   Tensor take(std::size_t weight, DType dtype, const Stream& stream);
-  /// A micro-batch's pass begins. What is used without one, as in evaluations, is not ahead.
-  void begin_pass();
+  /// A micro-batch's pass begins; `another_follows`, with the same weights. What is used without one,
+  /// as in evaluations, is not ahead.
+  void begin_pass(bool another_follows);
   /// Weights change, or are held in other dtypes: the pass is over, and what is ahead is of no use.
   void end_pass(const Stream& stream);
 
@@ -53,7 +54,7 @@ class WeightGathers {
   std::vector<Source> sources_;
   std::vector<Use> order_;  // of the last pass
   std::vector<Use> used_;   // in this one, if there is one
-  bool is_in_pass_ = false, is_as_before_ = false;
+  bool is_in_pass_ = false, is_as_before_ = false, another_follows_ = false;
   std::deque<Gather> ahead_;
 };
 

@@ -11,12 +11,6 @@
 namespace hybrid_trainer {
 namespace {
 
-/// The multiple of `unit`, or the end, that lies nearest to `element`.
-std::int64_t nearest_cut(std::int64_t element, std::int64_t unit, std::int64_t elements) {
-  const std::int64_t below = element / unit * unit, above = std::min(elements, below + unit);
-  return element - below < above - element ? below : above;
-}
-
 /// A whole weight keeps its shape, since that matters to what updates it; of none there is nothing
 /// in as many dimensions.
 Shape shape_of_part(const Parameter& weight, const Shard& part) {
@@ -28,50 +22,32 @@ Shape shape_of_part(const Parameter& weight, const Shard& part) {
 
 }  // namespace
 
-std::vector<WeightCut> cut_weights(const std::vector<Parameter*>& weights,
-                                   const std::vector<std::int64_t>& units, int ranks) {
-  std::int64_t all = 0;
-  for (const Parameter* weight : weights) all += weight->elements();
-  std::vector<WeightCut> cuts;
-  std::size_t weight = 0;
-  std::int64_t before = 0;  // elements of earlier weights
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::int64_t wanted = all * rank / ranks;
-    while (weight < weights.size() && before + weights[weight]->elements() <= wanted)
-      before += weights[weight++]->elements();
-    if (weight == weights.size()) {
-      cuts.push_back({weight, 0});
-      continue;
-    }
-    const std::int64_t elements = weights[weight]->elements();
-    const std::int64_t element = nearest_cut(wanted - before, units[weight], elements);
-    cuts.push_back(element == elements ? WeightCut{weight + 1, 0} : WeightCut{weight, element});
-  }
-  cuts.push_back({weights.size(), 0});
-  return cuts;
-}
-
 WeightParts::WeightParts(const std::vector<Parameter*>& weights, const OptimizerConfig& optimizer,
-                         Communicator& ranks, bool apart, std::size_t bytes_ahead,
-                         const Stream& stream)
+                         Communicator& ranks, const WeightSharing& sharing, const Stream& stream)
     : weights_(weights),
       ranks_(ranks),
-      apart_(apart),
-      cuts_(cut_weights(weights, cut_units(optimizer, weights), ranks.size())),
-      gathers_(ranks, bytes_ahead) {
+      apart_(sharing.apart),
+      groups_(cut_groups(group_weights(weights, sharing.bucket_bytes), weights,
+                         cut_units(optimizer, weights), ranks.size())),
+      group_of_(weights.size()),
+      gathers_(ranks, sharing.bytes_ahead) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    for (std::size_t i = groups_[g].first; i < groups_[g].last; ++i) group_of_[i] = g;
+  }
+  if (!apart_) arrivals_.emplace(*this, sharing.bucket_bytes, sharing.beside, stream);
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     Parameter& weight = *weights_[i];
     const Shard part = mine(i);
     const Shape shape = shape_of_part(weight, part);
-    own_.push_back(std::make_unique<Parameter>(
-        weight.name(), shape, weight.role(),
-        apart ? part_of_its_own(weight, part, shape, stream) : part_in_place(weight, part, shape)));
+    own_.push_back(std::make_unique<Parameter>(weight.name(), shape, weight.role(),
+                                               apart_ ? part_of_its_own(weight, part, shape, stream)
+                                                      : part_in_place(*arrivals_, i, part, shape)));
     own_.back()->be_part(part.first, weight.elements());
     const std::int64_t block = weight.elements() / weight.blocks();
     if (part.elements() > 0 && part.elements() % block == 0)
       own_.back()->set_blocks(part.elements() / block);
     parameters_.push_back(own_.back().get());
-    if (!apart) continue;
+    if (!apart_) continue;
     std::vector<Shard> parts;
     for (int rank = 0; rank < ranks_.size(); ++rank) parts.push_back(of(i, rank));
     weight.set_storage(gathered_weight(weight.shape(), *own_.back(), std::move(parts), gathers_));
@@ -79,69 +55,22 @@ WeightParts::WeightParts(const std::vector<Parameter*>& weights, const Optimizer
 }
 
 Shard WeightParts::of(std::size_t weight, int rank) const {
+  const std::vector<WeightCut>& cuts = groups_[group_of_[weight]].cuts;
   const auto position = [&](const WeightCut& cut) {
     if (cut.weight == weight) return cut.element;
     return cut.weight < weight ? std::int64_t{0} : weights_[weight]->elements();
   };
   const auto i = static_cast<std::size_t>(rank);
-  return {position(cuts_[i]), position(cuts_[i + 1])};
+  return {position(cuts[i]), position(cuts[i + 1])};
 }
 
-std::int64_t WeightParts::elements_of(int rank) const {
-  std::int64_t sum = 0;
-  for (std::size_t i = 0; i < weights_.size(); ++i) sum += of(i, rank).elements();
-  return sum;
+void WeightParts::masters_changed(const Stream& stream) {
+  if (!apart_) return arrivals_->masters_changed();
+  for (Parameter* weight : weights_) weight->refresh_compute_copy(stream);
 }
 
-/// copy(weight, elements of it, elements of [0, last − first)) for each piece of elements
-/// [first, last) of a rank's own.
-template <class Copy>
-void WeightParts::visit_pieces(int rank, std::int64_t first, std::int64_t last,
-                               const Copy& copy) const {
-  std::int64_t before = 0;
-  for (std::size_t i = 0; i < weights_.size() && before < last; ++i) {
-    const Shard part = of(i, rank);
-    const std::int64_t begin = std::max(first, before),
-                       end = std::min(last, before + part.elements());
-    if (begin < end) {
-      const std::int64_t offset = part.first - before;
-      copy(i, Shard{begin + offset, end + offset}, Shard{begin - first, end - first});
-    }
-    before += part.elements();
-  }
-}
-
-void WeightParts::gather_masters(std::int64_t bucket_bytes, const Stream& stream) {
-  if (apart_ || ranks_.size() == 1) return;
-  std::int64_t longest = 0;
-  for (int rank = 0; rank < ranks_.size(); ++rank) longest = std::max(longest, elements_of(rank));
-  const auto each = static_cast<std::int64_t>(size_of(DType::kF32));
-  const std::int64_t most = std::max<std::int64_t>(1, bucket_bytes / each / ranks_.size());
-  for (std::int64_t first = 0; first < longest; first += most) {
-    const std::int64_t count = std::min(most, longest - first);
-    const Tensor all =
-        Tensor::empty({ranks_.size() * count}, DType::kF32, MemoryKind::kWorkspace, stream);
-    const auto part = [&](int rank) { return all.rows(rank * count, (rank + 1) * count); };
-    const auto flat_master = [&](std::size_t i) {
-      return weights_[i]->home_master().view({weights_[i]->elements()});
-    };
-    const Tensor mine = part(ranks_.rank());
-    fill_zero(mine, stream);  // where others have more
-    visit_pieces(ranks_.rank(), first, first + count,
-                 [&](std::size_t i, const Shard& from, const Shard& to) {
-                   copy_or_wait(mine.rows(to.first, to.last),
-                                flat_master(i).rows(from.first, from.last), stream);
-                 });
-    ranks_.all_gather(all, mine, stream);
-    for (int rank = 0; rank < ranks_.size(); ++rank) {
-      if (rank == ranks_.rank()) continue;
-      visit_pieces(rank, first, first + count,
-                   [&](std::size_t i, const Shard& to, const Shard& from) {
-                     copy_or_wait(flat_master(i).rows(to.first, to.last),
-                                  part(rank).rows(from.first, from.last), stream);
-                   });
-    }
-  }
+void WeightParts::send_changes() {
+  if (arrivals_) arrivals_->send();
 }
 
 /// Adds the sums of all chunks to `sums`, as bytes.

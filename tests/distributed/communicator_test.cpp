@@ -104,6 +104,27 @@ TEST_P(CommunicatorContract, AllGatherPutsShardsInOrder) {
   });
 }
 
+TEST_P(CommunicatorContract, GatherPartsTakesAnyLengths) {
+  run([](Communicator& ranks, const Stream& stream) {
+    Counts counts;  // 0, 3, 6, … and the last one 7
+    std::int64_t n = 0, mine = 0;
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      if (rank == ranks.rank()) mine = n;
+      counts.push_back(rank + 1 == ranks.size() ? 7 : 3 * rank);
+      n += counts.back();
+    }
+    const Tensor values = counted(n, 5000, stream);
+    const std::int64_t own = counts[static_cast<std::size_t>(ranks.rank())];
+    if (own > 0)
+      copy(values.rows(mine, mine + own), counted(own, static_cast<float>(mine), stream), stream);
+    const std::uint64_t before = ranks.use().bytes_sent;
+    ranks.gather_parts(values, counts, stream);
+    EXPECT_EQ(floats_of(values, stream), floats_of(counted(n, 0, stream), stream));
+    EXPECT_EQ(ranks.use().bytes_sent - before,
+              4 * static_cast<std::uint64_t>(own * (ranks.size() - 1)));
+  });
+}
+
 TEST_P(CommunicatorContract, AllToAllSendsWhatTheCountsSay) {
   run([](Communicator& ranks, const Stream& stream) {
     Counts send, receive;
@@ -204,6 +225,7 @@ TEST_P(CommunicatorContract, RefusesWhatDoesNotFit) {
                  ShapeMismatch);
     EXPECT_THROW(ranks.all_to_all(values, Counts(none.size(), 9), values, none, stream),
                  ShapeMismatch);
+    EXPECT_THROW(ranks.gather_parts(values, Counts(none.size(), 9), stream), ShapeMismatch);
     EXPECT_THROW(ranks.broadcast(values, ranks.size(), stream), Error);
     EXPECT_THROW(ranks.send(values, ranks.rank(), stream), Error);
     const Tensor halves = Tensor::zeros({2}, DType::kBF16, MemoryKind::kWorkspace, stream);
@@ -253,6 +275,14 @@ TEST_P(CommunicatorContract, CallsThatDifferAreNamedOnEachRank) {
     EXPECT_NE(counts.find(concat("rank ", ranks.size() - 1, " called all_reduce of 6 f32")),
               counts.npos)
         << counts;
+    if (ranks.size() <= 4) {  // as many elements in all, cut in another way
+      Counts parts(static_cast<std::size_t>(ranks.size()), 1);
+      parts[last ? 0 : 1] = 2;
+      EXPECT_NE(message_of([&] {
+                  ranks.gather_parts(values.rows(0, 5), parts, stream);
+                }).find("gather_parts"),
+                std::string::npos);
+    }
     const std::string operations =
         message_of([&] { last ? ranks.barrier() : ranks.broadcast(values, 0, stream); });
     EXPECT_NE(operations.find(concat("rank ", ranks.size() - 1, " called barrier, its call ")),

@@ -145,6 +145,9 @@ class LinkedRank final : public Communicator {
   void all_reduce(const Tensor&, Reduction, const Stream&) override { FAIL(); }
   void reduce_scatter(const Tensor&, const Tensor&, Reduction, const Stream&) override { FAIL(); }
   void all_gather(const Tensor&, const Tensor&, const Stream&) override { FAIL(); }
+  void gather_parts(const Tensor&, const std::vector<std::int64_t>&, const Stream&) override {
+    FAIL();
+  }
   void all_to_all(const Tensor&, const std::vector<std::int64_t>&, const Tensor&,
                   const std::vector<std::int64_t>&, const Stream&) override {
     FAIL();

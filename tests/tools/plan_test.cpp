@@ -85,7 +85,29 @@ TEST_F(Plan, SaysWhatRanksSend) {
   EXPECT_LT(found.at("sent_bytes_per_step").to_number<double>(), 1.5 * weights);
   std::vector<std::string> linked = asked;
   linked.insert(linked.end(), {"--link", "1MB"});
-  EXPECT_NE(plan(linked).output.find(" s of a link of 1MB a second"), std::string::npos);
+  EXPECT_NE(plan(linked).output.find(" s that a link of 1MB a second is busy"), std::string::npos);
+  EXPECT_TRUE(found.at("seconds_per_step").is_null());
+  const auto seconds = [times = answer(linked)](const char* key) {
+    return times.at(key).to_number<double>();
+  };
+  EXPECT_GT(seconds("computing_seconds_per_step"), 0);
+  EXPECT_GT(seconds("exposed_seconds_per_step"), 0);
+  EXPECT_LE(seconds("exposed_seconds_per_step"), seconds("link_seconds_per_step"));
+  EXPECT_DOUBLE_EQ(seconds("seconds_per_step"),
+                   seconds("computing_seconds_per_step") + seconds("exposed_seconds_per_step"));
+}
+
+TEST_F(Plan, TakesTheStageThatIsAskedForOrConfigured) {
+  const auto stage_of = [&](std::vector<std::string> more) {
+    std::vector<std::string> all{"--preset", "tiny",  "--devices",
+                                 "2",        "--set", "gradient_accumulation.micro_batches=2"};
+    all.insert(all.end(), more.begin(), more.end());
+    return answer(all).at("zero").to_number<int>();
+  };
+  EXPECT_EQ(stage_of({}), 0);
+  EXPECT_EQ(stage_of({"--zero", "2"}), 2);
+  EXPECT_EQ(stage_of({"--set", "distributed.zero=3"}), 3);
+  EXPECT_EQ(stage_of({"--set", "distributed.zero=3", "--zero", "0"}), 0);
 }
 
 TEST_F(Plan, CutsAModelOverDevicesOnPaper) {

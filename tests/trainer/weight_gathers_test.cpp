@@ -49,10 +49,10 @@ class WeightGathersTest : public ::testing::Test {
 TEST_F(WeightGathersTest, BeginWhatFollowedTheLastTimeAsFarAheadAsBytesAllow) {
   WeightGathers gathers(ranks_, 2 * kElements * sizeof(float));
   add_weights(gathers, 4);
-  gathers.begin_pass();
+  gathers.begin_pass(false);
   for (const std::size_t weight : {0u, 1u, 2u, 3u, 2u, 1u, 0u}) take(gathers, weight);
   EXPECT_EQ(ranks_.begun, 7);
-  gathers.begin_pass();
+  gathers.begin_pass(false);
   take(gathers, 0);
   EXPECT_EQ(ranks_.begun, 10);  // and 1 and 2
   take(gathers, 1);
@@ -61,11 +61,27 @@ TEST_F(WeightGathersTest, BeginWhatFollowedTheLastTimeAsFarAheadAsBytesAllow) {
   EXPECT_EQ(ranks_.begun, 14);  // as many as were used
 }
 
+/// So that its first weight need not be waited for.
+TEST_F(WeightGathersTest, BeginTheNextPassWhereOneFollows) {
+  WeightGathers gathers(ranks_, 2 * kElements * sizeof(float));
+  add_weights(gathers, 3);
+  const auto pass = [&](bool another_follows) {
+    gathers.begin_pass(another_follows);
+    for (const std::size_t weight : {0u, 1u, 2u, 1u}) take(gathers, weight);
+  };
+  pass(true);  // whose order is not known yet
+  EXPECT_EQ(ranks_.begun, 4);
+  pass(true);
+  EXPECT_EQ(ranks_.begun, 8 + 2);
+  pass(false);
+  EXPECT_EQ(ranks_.begun, 12);
+}
+
 TEST_F(WeightGathersTest, BeginNothingAheadWithoutBytes) {
   WeightGathers gathers(ranks_, 0);
   add_weights(gathers, 2);
   for (int i = 0; i < 2; ++i) {
-    gathers.begin_pass();
+    gathers.begin_pass(false);
     take(gathers, 0);
     EXPECT_EQ(ranks_.begun, 2 * i + 1);
     take(gathers, 1);
@@ -77,7 +93,7 @@ TEST_F(WeightGathersTest, BeginNoMoreThanIsUsedWhereOneWeightComesOften) {
   WeightGathers gathers(ranks_, 1 << 20);
   add_weights(gathers, 3);
   for (int i = 0; i < 3; ++i) {
-    gathers.begin_pass();
+    gathers.begin_pass(false);
     for (const std::size_t weight : {0u, 1u, 0u, 1u, 2u, 0u, 1u}) take(gathers, weight);
     gathers.end_pass(stream_);
   }
@@ -90,7 +106,7 @@ TEST_F(WeightGathersTest, BringWhatIsTakenWhateverWasExpected) {
   for (std::size_t i = 0; i < 3; ++i) set(i, static_cast<float>(i + 1));
   for (const std::vector<std::size_t>& pass :
        {std::vector<std::size_t>{0, 1, 2}, {0, 2, 1}, {1, 0}, {1, 0, 1, 2}}) {
-    gathers.begin_pass();
+    gathers.begin_pass(false);
     for (const std::size_t weight : pass)
       EXPECT_EQ(take(gathers, weight), static_cast<float>(weight + 1));
   }
@@ -102,7 +118,7 @@ TEST_F(WeightGathersTest, ExpectNothingOutsideAPass) {
   add_weights(gathers, 3);
   const std::vector<std::size_t> training{0, 1, 2, 1}, evaluation{0, 1, 2, 0, 1, 2};
   for (int i = 0; i < 3; ++i) {
-    gathers.begin_pass();
+    gathers.begin_pass(false);
     for (const std::size_t weight : training) {
       const std::int64_t before = ranks_.begun;
       take(gathers, weight);
@@ -120,12 +136,12 @@ TEST_F(WeightGathersTest, ForgetWhatHasChanged) {
   WeightGathers gathers(ranks_, 100);
   add_weights(gathers, 2);
   for (int i = 0; i < 3; ++i) {
-    gathers.begin_pass();
+    gathers.begin_pass(false);
     take(gathers, 0);
     set(1, static_cast<float>(i + 5));  // from the second pass on 1 is ahead by now
     gathers.end_pass(stream_);
     EXPECT_EQ(take(gathers, 1), static_cast<float>(i + 5));
-    gathers.begin_pass();
+    gathers.begin_pass(false);
     for (const std::size_t weight : {0u, 1u}) take(gathers, weight);
   }
 }

@@ -3,81 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
-#include <tuple>
 
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "tests/trainer/some_weights.h"
 
 namespace hybrid_trainer {
 namespace {
-
-/// A table, two matrices and a vector.
-struct SomeWeights {
-  SomeWeights() {
-    add("table", {301, 50}, Role::kEmbedding);
-    add("first", {128, 100}, Role::kMatrix);
-    add("gain", {77}, Role::kVector);
-    add("second", {64, 192}, Role::kMatrix);
-  }
-  void add(const char* name, const Shape& shape, Role role) {
-    own.push_back(std::make_unique<Parameter>(name, shape, role, stream));
-    weights.push_back(own.back().get());
-    float* const values = weights.back()->home_master().data<float>();
-    for (std::int64_t i = 0; i < shape.elements(); ++i)
-      values[i] = static_cast<float>(own.size() * 100000) + static_cast<float>(i);
-  }
-
-  Stream stream{MemoryPool::create("device")};
-  std::vector<std::unique_ptr<Parameter>> own;
-  std::vector<Parameter*> weights;
-};
-
-OptimizerConfig optimizer_named(const char* name) {
-  OptimizerConfig config;
-  config.name = name;
-  return config;
-}
 
 class WeightPartsTest : public ::testing::Test {
  protected:
   SomeWeights some_;
   const std::vector<Parameter*>& weights_ = some_.weights;
 };
-
-TEST_F(WeightPartsTest, AreCutWhereTheirOptimizerAllowsAndCoverAll) {
-  for (const char* const name : {"adamw", "muon", "adam_mini", "adafactor", "lion", "sgd"}) {
-    const std::vector<std::int64_t> units = cut_units(optimizer_named(name), weights_);
-    for (const int ranks : {1, 2, 3, 4, 7, 50}) {
-      const std::vector<WeightCut> cuts = cut_weights(weights_, units, ranks);
-      ASSERT_EQ(cuts.size(), static_cast<std::size_t>(ranks) + 1);
-      EXPECT_EQ(cuts.front(), (WeightCut{0, 0}));
-      EXPECT_EQ(cuts.back(), (WeightCut{weights_.size(), 0}));
-      for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
-        EXPECT_LE(std::tie(cuts[i].weight, cuts[i].element),
-                  std::tie(cuts[i + 1].weight, cuts[i + 1].element));
-        if (cuts[i].weight == weights_.size()) continue;
-        EXPECT_EQ(cuts[i].element % units[cuts[i].weight], 0) << name << ", " << ranks;
-      }
-    }
-  }
-}
-
-TEST_F(WeightPartsTest, OfElementwiseUpdatesAreNearlyEqual) {
-  const auto cuts = cut_weights(weights_, cut_units(optimizer_named("adamw"), weights_), 3);
-  std::vector<std::int64_t> first;
-  std::int64_t all = 0;
-  for (const Parameter* weight : weights_) {
-    first.push_back(all);
-    all += weight->elements();
-  }
-  first.push_back(all);
-  for (int rank = 0; rank < 3; ++rank) {
-    const auto at = [&](int i) { return first[cuts[i].weight] + cuts[i].element; };
-    EXPECT_NEAR(static_cast<double>(at(rank + 1) - at(rank)), static_cast<double>(all) / 3,
-                kernels::kDotChunk);
-  }
-}
 
 TEST_F(WeightPartsTest, MatricesOfMuonStayWhole) {
   const auto units = cut_units(optimizer_named("muon"), weights_);
@@ -86,30 +25,29 @@ TEST_F(WeightPartsTest, MatricesOfMuonStayWhole) {
   EXPECT_EQ(units[0], kernels::kDotChunk);  // AdamW's
 }
 
-TEST_F(WeightPartsTest, ChangesOfOnesOwnReachAllRanks) {
-  for (const bool apart : {false, true}) {
-    run_thread_ranks(3, [&](Communicator& ranks) {
-      SomeWeights here;
-      WeightParts parts(here.weights, optimizer_named("adamw"), ranks, apart, 1 << 20, here.stream);
-      for (const Parameter* part : parts.parameters()) {
-        const Tensor master = part->home_master();
-        for (std::int64_t i = 0; i < master.elements(); ++i)
-          master.data<float>()[i] = -master.data<float>()[i] - static_cast<float>(ranks.rank());
-      }
-      parts.gather_masters(4096 * 3, here.stream);  // several buckets, the last one smaller
-      for (std::size_t i = 0; i < here.weights.size(); ++i) {
-        const Weight master = here.weights[i]->acquire_master(here.stream);
-        for (int rank = 0; rank < 3; ++rank) {
-          const Shard part = parts.of(i, rank);
-          for (std::int64_t k = part.first; k < part.last; ++k) {
-            ASSERT_EQ(master.tensor().data<float>()[k],
-                      -weights_[i]->home_master().data<float>()[k] - static_cast<float>(rank))
-                << weights_[i]->name() << ' ' << k;
-          }
+TEST_F(WeightPartsTest, ThatLieApartAreGathered) {
+  run_thread_ranks(3, [&](Communicator& ranks) {
+    SomeWeights here;
+    const WeightSharing apart{.apart = true, .bucket_bytes = 1 << 16, .bytes_ahead = 1 << 20};
+    WeightParts parts(here.weights, optimizer_named("adamw"), ranks, apart, here.stream);
+    for (const Parameter* part : parts.parameters()) {
+      const Tensor master = part->home_master();
+      for (std::int64_t i = 0; i < master.elements(); ++i)
+        master.data<float>()[i] = -master.data<float>()[i] - static_cast<float>(ranks.rank());
+    }
+    parts.masters_changed(here.stream);
+    for (std::size_t i = 0; i < here.weights.size(); ++i) {
+      const Weight master = here.weights[i]->acquire_master(here.stream);
+      for (int rank = 0; rank < 3; ++rank) {
+        const Shard part = parts.of(i, rank);
+        for (std::int64_t k = part.first; k < part.last; ++k) {
+          ASSERT_EQ(master.tensor().data<float>()[k],
+                    -weights_[i]->home_master().data<float>()[k] - static_cast<float>(rank))
+              << weights_[i]->name() << ' ' << k;
         }
       }
-    });
-  }
+    }
+  });
 }
 
 TEST_F(WeightPartsTest, SumsOverRanksAreThoseOfOne) {
@@ -119,7 +57,7 @@ TEST_F(WeightPartsTest, SumsOverRanksAreThoseOfOne) {
         kernels::wait_for_dot(weight->home_master(), weight->home_master(), some_.stream));
   run_thread_ranks(4, [&](Communicator& ranks) {
     SomeWeights here;
-    const WeightParts parts(here.weights, optimizer_named("lion"), ranks, false, 0, here.stream);
+    const WeightParts parts(here.weights, optimizer_named("lion"), ranks, {}, here.stream);
     std::vector<Tensor> own;
     for (const Parameter* part : parts.parameters()) own.push_back(part->home_master());
     const auto chunks = parts.wait_for_chunk_dots(own, own, here.stream);

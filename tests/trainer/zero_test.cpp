@@ -107,9 +107,11 @@ std::vector<RankCost> costs_of(const HybridTrainerConfig& config, int ranks) {
     const auto model = make_model(config.model, 1, stream);
     HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &rank);
     trainer.step(step_batch(config, 0, stream));
+    rank.barrier();  // after what goes on beside
     const CommunicationUse before = rank.use();
     stream.pool()->reset_peaks();
     trainer.step(step_batch(config, 1, stream));
+    rank.barrier();
     costs[static_cast<std::size_t>(rank.rank())] = {stream.pool()->use(),
                                                     rank.use().bytes_sent - before.bytes_sent,
                                                     rank.use().calls - before.calls};
@@ -151,20 +153,50 @@ TEST(Zero, LeavesARankItsShareOfStateGradientsAndWeights) {
 /// its own part, and its part to the others.
 TEST(Zero, SendsWhatItsStageSays) {
   constexpr double kRanks = 2, kMicroBatches = 4;
-  HybridTrainerConfig config = cut_config("adamw", 4);
-  config.model.layers = 4;
-  const double weights = static_cast<double>(bytes_of_weights(config));
-  const double others = weights * (kRanks - 1) / kRanks;
-  const std::vector<double> wanted{2 * others, 2 * others,
-                                   kMicroBatches / kRanks * others + others};
-  for (std::int64_t zero = 0; zero < 3; ++zero) {
-    config.distributed.zero = zero;
-    for (const RankCost& cost : costs_of(config, 2)) {
-      EXPECT_NEAR(static_cast<double>(cost.bytes_sent) / wanted[static_cast<std::size_t>(zero)], 1,
-                  0.02)
-          << "zero " << zero;
+  for (const char* const optimizer : {"adamw", "muon"}) {
+    HybridTrainerConfig config = cut_config(optimizer, 4);
+    config.model.layers = 4;
+    config.distributed.bucket_bytes = 1 << 15;
+    const double weights = static_cast<double>(bytes_of_weights(config));
+    const double others = weights * (kRanks - 1) / kRanks;
+    const std::vector<double> wanted{2 * others, 2 * others,
+                                     kMicroBatches / kRanks * others + others};
+    for (std::int64_t zero = 0; zero < 3; ++zero) {
+      config.distributed.zero = zero;
+      double sent = 0;
+      for (const RankCost& cost : costs_of(config, 2)) sent += static_cast<double>(cost.bytes_sent);
+      EXPECT_NEAR(sent / kRanks / wanted[static_cast<std::size_t>(zero)], 1, 0.02)
+          << optimizer << ", zero " << zero;
     }
   }
+}
+
+/// Held, they wait for what ranks tell each other between two steps, and for a use by all.
+TEST(Zero, SendsHeldWeightsWithTheNextStepOrWhenTheyAreHeldNoMore) {
+  HybridTrainerConfig config = cut_config("adamw", 4);
+  config.distributed.zero = 1;
+  run_thread_ranks(2, [&](Communicator& others) {
+    RankLinks links(others, config.distributed);
+    Communicator& ranks = links.ranks();
+    const Stream stream{MemoryPool::create("device")};
+    const auto model = make_model(config.model, 1, stream);
+    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &ranks);
+    trainer.hold_weights(true);
+    for (int i = 0; i < 2; ++i) {
+      trainer.step(step_batch(config, i, stream));
+      const std::uint64_t before = ranks.use().bytes_sent;
+      EXPECT_EQ(ranks.host_gather("x").size(), 2u);
+      EXPECT_EQ(ranks.use().bytes_sent, before + 1);
+    }
+    const std::uint64_t before = ranks.use().bytes_sent;
+    trainer.hold_weights(false);
+    if (ranks.rank() == 0) {  // alone
+      model->visit_parameters(
+          [&](Parameter& weight) { const Weight master = weight.acquire_master(stream); });
+    }
+    ranks.barrier();
+    EXPECT_GT(ranks.use().bytes_sent, before + bytes_of_weights(config) / 3);
+  });
 }
 
 TEST(Zero, SendsBucketsOfTheSizeThatIsAskedFor) {

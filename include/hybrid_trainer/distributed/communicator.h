@@ -78,6 +78,11 @@ class Communicator {
   /// `values` becomes the shards (shard_of) of all ranks, one after the other. Any dtype. `shard`
   /// may be the rank's own part of `values`.
   virtual void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) = 0;
+  /// The same for parts of any length, in place: `values` becomes the parts of all ranks, one after
+  /// the other, of counts[r] elements of rank r, whose own is there already. Any dtype. ShapeMismatch
+  /// where `values` has fewer elements than the counts say.
+  virtual void gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
+                            const Stream& stream) = 0;
   /// Of `sent`, the next send_counts[r] elements go to rank r; `received` gets receive_counts[r]
   /// elements of rank r, one rank after the other. Any dtype. ShapeMismatch where a tensor has
   /// fewer elements than its counts say.

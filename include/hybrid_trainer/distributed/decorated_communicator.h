@@ -14,6 +14,8 @@ class DecoratedCommunicator : public Communicator {
   void reduce_scatter(const Tensor& shard, const Tensor& values, Reduction reduction,
                       const Stream& stream) final;
   void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) final;
+  void gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
+                    const Stream& stream) final;
   void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
                   const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                   const Stream& stream) final;

@@ -32,8 +32,10 @@ struct DistributedConfig {
                 Range::between(0, 3)});
     visit(Field{
         "bucket_bytes", self.bucket_bytes,
-        "Gradients are sent when there are this many bytes of them; with zero 1 and 2 "
-        "updated weights by as many; with 3 at least as many bytes of weights are gathered ahead.",
+        "Gradients are sent when there are this many bytes of them, and with zero 1 and 2 updated "
+        "weights by as many; weights that follow one another are cut into ranks' parts by groups "
+        "of "
+        "as many; with 3 at least as many bytes of weights are gathered ahead.",
         Range::between(4096, std::int64_t{1} << 32)});
     visit(Field{"check_weights_every", self.check_weights_every,
                 "After each of so many steps ranks compare the checksums of their weights, and the "
@@ -43,9 +45,10 @@ struct DistributedConfig {
                 "After this long without progress, while others wait for it, a rank counts as lost "
                 "and the job ends; also after this long without a sign of life, or 10 s.",
                 Range::between(1, 86400)});
-    visit(Field{"overlap", self.overlap,
-                "Gradients are sent, and with zero 3 weights gathered, beside what is computed. No "
-                "bit depends on it."});
+    visit(
+        Field{"overlap", self.overlap,
+              "Gradients are sent, with zero 1 and 2 updated weights, and with 3 weights gathered, "
+              "beside what is computed. No bit depends on it."});
     visit(Field{
         "imitated_link", self.imitated_link,
         "Bytes a second of a link between ranks that is imitated, each way, such as 125MB: "

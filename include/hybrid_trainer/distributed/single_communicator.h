@@ -15,6 +15,8 @@ class SingleCommunicator final : public Communicator {
   void reduce_scatter(const Tensor& shard, const Tensor& values, Reduction reduction,
                       const Stream& stream) override;
   void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) override;
+  void gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
+                    const Stream& stream) override;
   void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
                   const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                   const Stream& stream) override;

@@ -74,6 +74,11 @@ class HybridTrainer {
   /// must_go_back() then, its update was not made and roll_back is due. Throws
   /// DivergedStep if loss or gradients remain non-finite, or where the config wants the run to end.
   StepRecord step(const Batch& batch);
+  /// Where ranks have parts of weights (DistributedConfig::zero 1 and 2), a step ends with its changes
+  /// under way to all of them. Held, they wait until the next step begins, or this is called with
+  /// false, so that what ranks tell each other between two steps need not wait for them; until then
+  /// the model is used by all ranks at once or by none. A collective.
+  void hold_weights(bool holds);
   std::int64_t steps_done() const { return steps_done_; }
   /// Of the next step's batch, by data.batch_size, accumulation and stretches.
   BatchShape batch_shape() const;
@@ -167,6 +172,7 @@ class HybridTrainer {
   Phase last_phase_ = Phase::kWarmup;
   RollBacks roll_backs_;
   bool must_go_back_ = false;
+  bool holds_weights_ = false;
   bool went_back_ = false;  // since the last record
 };
 

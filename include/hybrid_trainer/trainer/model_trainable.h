@@ -95,6 +95,9 @@ class ModelTrainable final : public Trainable {
   void set_steps_done(std::int64_t steps);
   /// This rank's parts of the weights; null where it has all of them.
   const WeightParts* parts() const;
+  /// What has changed of weights that ranks have parts of gets under way to where they are whole, as
+  /// their use does, too. A collective.
+  void send_weights();
   const PhasePrecision& precision() const { return precision_; }
   const OffloadUse& offload_use() const { return offload_->use(); }
   /// Of late updates; nothing where the exact state is on the device.

@@ -1,0 +1,117 @@
+#include "src/tools/rank_plan.h"
+
+#include <cstdio>
+#include <iostream>
+
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/trainer/rank_step_time.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace json = boost::json;
+
+json::object by_kind(const PhaseMemory& memory) {
+  json::object kinds;
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
+    kinds[name_of(static_cast<MemoryKind>(kind))] = memory.by_kind[kind];
+  return kinds;
+}
+
+/// Bytes a second; none where it was not asked.
+std::optional<MemorySize> link_rate(const std::string& link) {
+  if (link.empty()) return {};
+  const std::optional<MemorySize> rate = MemorySize::parse(link);
+  if (rate && rate->bytes > 0) return rate;
+  throw UsageError(concat("plan: --link: got ", link, ", want bytes a second, such as 125MB"));
+}
+
+void add_times(json::object& answer, const std::optional<RankStepTime>& time) {
+  answer["link_seconds_per_step"] = time ? json::value(time->sending) : nullptr;
+  answer["computing_seconds_per_step"] = time ? json::value(time->computing) : nullptr;
+  answer["exposed_seconds_per_step"] = time ? json::value(time->exposed) : nullptr;
+  answer["seconds_per_step"] = time ? json::value(time->seconds()) : nullptr;
+}
+
+void print_times(const RankStepTime& time, const MemorySize& rate) {
+  std::printf("a step takes      about %s s: %s s of computing at this machine's speed, and %s s of\n"
+              "                  the %s s that a link of %s a second is busy, which nothing hides\n",
+              brief(time.seconds()).c_str(), brief(time.computing).c_str(),
+              brief(time.exposed).c_str(), brief(time.sending).c_str(), rate.text().c_str());
+}
+
+}  // namespace
+
+json::object phases_of(const MemoryNeed& need) {
+  json::object phases;
+  for (const Phase phase : kAllPhases) {
+    const PhaseMemory& memory = need.phase(phase);
+    if (memory.peak_bytes == 0) continue;
+    phases[name_of(phase)] =
+        json::object{{"peak_bytes", memory.peak_bytes}, {"by_kind", by_kind(memory)}};
+  }
+  return phases;
+}
+
+void print_phases(const MemoryNeed& need) {
+  std::printf("%-18s", "bytes by kind");
+  for (const Phase phase : kAllPhases) {
+    if (need.phase(phase).peak_bytes > 0) std::printf("%12s", name_of(phase));
+  }
+  std::printf("\n");
+  const auto line = [&](const char* name, const auto& bytes_of) {
+    std::printf("  %-16s", name);
+    for (const Phase phase : kAllPhases) {
+      if (need.phase(phase).peak_bytes > 0)
+        std::printf("%12s", units::bytes(bytes_of(need.phase(phase))).c_str());
+    }
+    std::printf("\n");
+  };
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    const auto of_kind = [kind](const PhaseMemory& memory) { return memory.by_kind[kind]; };
+    bool any = false;
+    for (const Phase phase : kAllPhases) any = any || of_kind(need.phase(phase)) > 0;
+    if (any) line(name_of(static_cast<MemoryKind>(kind)), of_kind);
+  }
+  line("at once", [](const PhaseMemory& memory) { return memory.peak_bytes; });
+}
+
+int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device device,
+               const std::optional<std::size_t>& budget) {
+  const std::optional<MemorySize> rate = link_rate(asked.link);
+  const MemoryNeed need = simulate_ranks(config, device, asked.ranks);
+  std::optional<RankStepTime> time;
+  if (rate) {
+    const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
+    time = estimate_rank_step(config, device, asked.ranks, need.transfer, rates,
+                              static_cast<double>(rate->bytes));
+  }
+  const bool fits = !budget || need.device_bytes <= *budget;
+  if (asked.json) {
+    json::object answer{{"fits", fits},
+                        {"on_paper", false},
+                        {"devices", asked.ranks},
+                        {"zero", config.distributed.zero},
+                        {"phases", phases_of(need)},
+                        {"device_peak_bytes", need.device_bytes},
+                        {"host_peak_bytes", need.host_bytes},
+                        {"sent_bytes_per_step", need.transfer.bytes_sent},
+                        {"link_bytes_per_step", need.transfer.link_bytes},
+                        {"missing_bytes", fits ? 0 : need.device_bytes - *budget}};
+    add_times(answer, time);
+    std::cout << json::serialize(answer) << "\n";
+  } else {
+    std::printf("%s: `hybrid train --ranks %d --set distributed.zero=%d`\n", asked.split.c_str(),
+                asked.ranks, static_cast<int>(config.distributed.zero));
+    std::printf("a rank takes      %s%s\n", units::bytes(need.device_bytes).c_str(),
+                !budget ? "" : ((fits ? " of " : ", more than ") + units::bytes(*budget)).c_str());
+    std::printf("and sends         %s in a Full step\n",
+                units::bytes(need.transfer.bytes_sent).c_str());
+    if (time) print_times(*time, *rate);
+    print_phases(need);
+  }
+  return static_cast<int>(fits ? ExitCode::kSuccess : ExitCode::kMemory);
+}
+
+}  // namespace hybrid_trainer
