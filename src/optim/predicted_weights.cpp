@@ -23,17 +23,17 @@ Tensor slice_of(const Tensor& whole, std::int64_t elements) {
 
 PredictedWeights::PredictedWeights(const OptimizerConfig& config,
                                    std::vector<Parameter*> parameters, Optimizer& optimizer,
-                                   const std::string& device_side, double share,
-                                   const Stream& stream)
+                                   const WeightPrediction& prediction, const Stream& stream)
     : parameters_(std::move(parameters)),
       optimizer_(optimizer),
       stream_(stream),
-      factor_(device_side == "shared" ? 1 : 1 / share),
-      uses_own_(device_side != "momentum"),
+      in_same_memory_(prediction.in_same_memory),
+      factor_(prediction.device_side == "shared" ? 1 : 1 / prediction.share),
+      uses_own_(prediction.device_side != "momentum"),
       rules_(parameters_.size()) {
   for (const Parameter* parameter : parameters_)
     slice_elements_.push_back(std::min(parameter->elements(), kSliceElements));
-  add_groups(config, device_side, share);
+  add_groups(config, prediction);
   std::unordered_map<std::string, Rule*> by_name;
   for (std::size_t i = 0; i < rules_.size(); ++i) by_name[parameters_[i]->name()] = &rules_[i];
   optimizer_.visit_state([&](const std::string& name, Tensor& tensor) {
@@ -45,11 +45,16 @@ PredictedWeights::PredictedWeights(const OptimizerConfig& config,
   });
 }
 
-PredictedWeights::~PredictedWeights() { end(); }
+PredictedWeights::~PredictedWeights() {
+  if (!in_same_memory_) end();
+}
 
-void PredictedWeights::add_groups(const OptimizerConfig& config, const std::string& device_side,
-                                  double share) {
-  const double missing = device_side == "momentum" ? 1 : device_side == "shared" ? 1 - share : 0;
+void PredictedWeights::add_groups(const OptimizerConfig& config,
+                                  const WeightPrediction& prediction) {
+  const std::string& device_side = prediction.device_side;
+  const double missing = device_side == "momentum" ? 1
+                         : device_side == "shared" ? 1 - prediction.share
+                                                   : 0;
   for (const OptimizerGroup& group : optimizer_groups(config, parameters_)) {
     std::vector<Parameter*> members;
     for (const std::size_t member : group.members) {
@@ -69,21 +74,37 @@ void PredictedWeights::begin() {
     const MemoryLabel label(parameter->name());
     const Tensor exact = parameter->home_master();
     const Tensor values = Tensor::empty_like(exact, exact.kind(), stream_);
-    copy(values, exact, stream_);
+    if (exact.elements() > 0) copy(values, exact, stream_);
     made.push_back(std::make_unique<ResidentWeight>(values));
     made.back()->compute_in(parameter->compute_dtype(), stream_);
   }
   others_ = std::move(made);
-  exchange();
+  if (!in_same_memory_) exchange();
 }
 
 void PredictedWeights::exchange() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i]->exchange_storage(others_[i]);
 }
 
+void PredictedWeights::exchange_values() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i]->elements() == 0) continue;
+    const MemoryLabel label(parameters_[i]->name());
+    const Tensor here = parameters_[i]->home_master(), there = others_[i]->home_master();
+    const Tensor before = Tensor::empty_like(here, MemoryKind::kWorkspace, stream_);
+    copy(before, here, stream_);
+    copy(here, there, stream_);
+    copy(there, before, stream_);
+  }
+}
+
 void PredictedWeights::end() {
   if (!are_in_place()) return;
-  exchange();
+  if (in_same_memory_) {
+    exchange_values();
+  } else {
+    exchange();
+  }
   others_.clear();
   for (const auto& group : groups_) group->free_workspace();
 }
@@ -98,7 +119,9 @@ void PredictedWeights::with_exact(const std::function<void()>& use) {
 
 void PredictedWeights::predict(std::span<const OwnGradient> gradients) {
   require(are_in_place(), "predicted weights are in place from begin on");
-  for (std::size_t i = 0; i < parameters_.size(); ++i) predict_weight(i, gradients);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i]->elements() > 0) predict_weight(i, gradients);
+  }
 }
 
 void PredictedWeights::predict_weight(std::size_t index, std::span<const OwnGradient> gradients) {
@@ -136,6 +159,7 @@ Tensor PredictedWeights::slices(bool of_exact) const {
   const Tensor slices = Tensor::empty({all}, DType::kF32, MemoryKind::kPredictor, stream_);
   std::int64_t first = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (slice_elements_[i] == 0) continue;
     const bool is_other = of_exact && are_in_place();
     const Tensor whole = is_other ? others_[i]->home_master() : parameters_[i]->home_master();
     copy(slices.rows(first, first + slice_elements_[i]), slice_of(whole, slice_elements_[i]),

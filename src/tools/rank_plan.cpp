@@ -35,10 +35,11 @@ void add_times(json::object& answer, const std::optional<RankStepTime>& time) {
 }
 
 void print_times(const RankStepTime& time, const MemorySize& rate) {
-  std::printf("a step takes      about %s s: %s s of computing at this machine's speed, and %s s of\n"
-              "                  the %s s that a link of %s a second is busy, which nothing hides\n",
-              brief(time.seconds()).c_str(), brief(time.computing).c_str(),
-              brief(time.exposed).c_str(), brief(time.sending).c_str(), rate.text().c_str());
+  std::printf(
+      "a step takes      about %s s: %s s of computing at this machine's speed, and %s s of\n"
+      "                  the %s s that a link of %s a second is busy, which nothing hides\n",
+      brief(time.seconds()).c_str(), brief(time.computing).c_str(), brief(time.exposed).c_str(),
+      brief(time.sending).c_str(), rate.text().c_str());
 }
 
 }  // namespace

@@ -18,6 +18,19 @@ void check_optimizer(const std::string& path, const OptimizerConfig& given,
     found.push_back(concat(path, "state_bits: got ", given.state_bits, ", which", kWith, 32));
 }
 
+/// Ranks that train on by themselves need all of the state.
+void check_zero(const HybridTrainerConfig& config, std::vector<std::string>& found) {
+  const std::int64_t zero = config.distributed.zero;
+  if (config.phases.takes_local_steps()) {
+    if (zero > 0) {
+      found.push_back(concat("distributed.zero: got ", zero,
+                             ", which does not go with phases.local_steps; want 0"));
+    }
+  } else if (zero > 1) {
+    found.push_back(concat("distributed.zero: got ", zero, ", which", kWith, "0 or 1"));
+  }
+}
+
 }  // namespace
 
 void collect_late_gradient_problems(const HybridTrainerConfig& config,
@@ -34,7 +47,7 @@ void collect_late_gradient_problems(const HybridTrainerConfig& config,
   const auto want_none = [&](const char* key, auto got) { want(key, got, decltype(got){}); };
   want_none("optimizer.slow_momentum", config.optimizer.slow_momentum);
   want_none("training.average_weights", config.training.average_weights);
-  want_none("distributed.zero", config.distributed.zero);
+  check_zero(config, found);
   constexpr std::array kSides{"anticipated", "shared", "momentum", "none"};
   if (std::find(kSides.begin(), kSides.end(), config.phases.device_side) == kSides.end()) {
     found.push_back(concat("phases.device_side: got ", config.phases.device_side, ", which", kWith,

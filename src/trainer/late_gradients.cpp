@@ -20,44 +20,68 @@ double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream)
 
 }  // namespace
 
-LateGradients::LateGradients(const HybridTrainerConfig& config,
-                             const std::vector<Parameter*>& weights, Optimizer& optimizer,
-                             OrderedGradients& leaves, const Stream& stream)
+LateGradients::LateGradients(const HybridTrainerConfig& config, Optimizer& optimizer,
+                             OrderedGradients& leaves, WeightParts* parts, const Stream& stream)
     : config_(config.phases),
       clip_norm_(config.optimizer.clip_norm),
-      parameters_(weights),
       optimizer_(optimizer),
       leaves_(leaves),
+      parts_(parts),
+      parameters_(parts == nullptr ? leaves.parameters() : parts->parameters()),
       stream_(stream),
-      weights_(config.optimizer, weights, optimizer, config.phases.device_side,
-               leaves.own_share(config.gradient_accumulation.micro_batches), stream) {}
+      weights_(config.optimizer, parameters_, optimizer,
+               {.device_side = config.phases.device_side,
+                .share = leaves.own_share(config.gradient_accumulation.micro_batches),
+                .in_same_memory = parts != nullptr},
+               stream) {}
 
 void LateGradients::send(double loss, double norm, double learning_rate) {
   weights_.begin();
   Flight flight;
-  flight.own = leaves_.take();
+  const Tensor whole = leaves_.take();
+  if (parts_ != nullptr) {
+    flight.own = leaves_.own_parts_of(whole);
+    flight.sent = whole;
+  } else {
+    flight.own = whole;
+    flight.sent = Tensor::empty_like(whole, MemoryKind::kGradients, stream_);
+    copy(flight.sent, whole, stream_);
+  }
+  flight.words = {loss, asks_to_stop_ ? 1.0 : 0.0, std::exchange(missed_, 0),
+                  std::exchange(moved_, 0)};
   flight.is_finite = std::isfinite(norm) && std::isfinite(loss);
   flight.learning_rate = learning_rate;
-  const Tensor sent = Tensor::empty_like(flight.own, MemoryKind::kGradients, stream_);
-  copy(sent, flight.own, stream_);
-  const std::vector<double> words{loss, asks_to_stop_ ? 1.0 : 0.0, std::exchange(missed_, 0),
-                                  std::exchange(moved_, 0)};
-  flight.sum = LateSum(sent, words, leaves_.ranks(), stream_);
   flights_.push_back(std::move(flight));
+  if (parts_ == nullptr) begin_sums();
+}
+
+void LateGradients::begin_sums() {
+  for (Flight& flight : flights_) {
+    if (!flight.sent) continue;
+    const Tensor sent = std::exchange(flight.sent, {});
+    Communicator& ranks = leaves_.ranks();
+    flight.sum = parts_ == nullptr
+                     ? LateSum(sent, flight.words, ranks, stream_)
+                     : LateSum(sent, leaves_.shared_elements(), flight.words, ranks, stream_);
+  }
 }
 
 std::optional<GradientMeasurement> LateGradients::wait_for_oldest(bool all) {
+  if (all) begin_sums();  // of a step that ended before it predicted
   const std::size_t stays = all ? 0 : static_cast<std::size_t>(config_.lag);
   if (flights_.size() <= stays) return {};
   arrived_ = std::move(flights_.front());
   flights_.pop_front();
   LateSum& sum = arrived_->sum;
-  leaves_.show(sum.wait());
+  const Tensor total = sum.wait();
+  leaves_.show(parts_ == nullptr ? total : leaves_.own_parts_of(total));
   was_asked_to_stop_ |= sum.sum_of(kStops) > 0;
   const double missed = sum.sum_of(kMissed), moved = sum.sum_of(kMoved);
   error_.reset();
   if (moved > 0) error_ = std::sqrt(missed / moved);
-  arrived_norm_ = wait_for_norm(gradient_square_sums(parameters_, stream_), stream_);
+  arrived_norm_ = parts_ == nullptr
+                      ? wait_for_norm(gradient_square_sums(parameters_, stream_), stream_)
+                      : std::sqrt(sum.sum_of_squares());
   return GradientMeasurement{.loss = sum.sum_of(kLoss), .norm = arrived_norm_};
 }
 
@@ -82,6 +106,7 @@ void LateGradients::measure_prediction(const Flight& arrived) {
   std::int64_t first = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const std::int64_t elements = weights_.slice_elements()[i];
+    if (elements == 0) continue;  // another rank's
     const auto slice = [&](const Tensor& all) { return all.rows(first, first + elements); };
     const double scale =
         static_cast<double>(parameters_[i]->elements()) / static_cast<double>(elements);
@@ -109,6 +134,28 @@ void LateGradients::predict() {
   weights_.predict(gradients);
   flights_.back().before = weights_.slices(true);
   flights_.back().predicted = weights_.slices(false);
+  if (parts_ == nullptr) return;
+  parts_->masters_changed(stream_);
+  parts_->send_changes();
+  begin_sums();
+}
+
+void LateGradients::exchange_whole_weights() {
+  weights_.exchange_values();
+  parts_->masters_changed(stream_);
+  parts_->send_changes();
+}
+
+void LateGradients::with_exact(const std::function<void()>& use) {
+  if (parts_ == nullptr || !weights_.are_in_place()) return weights_.with_exact(use);
+  exchange_whole_weights();
+  try {
+    use();
+  } catch (...) {
+    exchange_whole_weights();
+    throw;
+  }
+  exchange_whole_weights();
 }
 
 void LateGradients::end() {
@@ -116,7 +163,9 @@ void LateGradients::end() {
   arrived_.reset();
   leaves_.free();
   leaves_.keep_own(false);
+  const bool were_in_place = weights_.are_in_place();
   weights_.end();
+  if (parts_ != nullptr && were_in_place) parts_->masters_changed(stream_);
   was_asked_to_stop_ = false;
   missed_ = moved_ = 0;
 }

@@ -19,16 +19,21 @@ namespace hybrid_trainer {
 /// that the bits do not depend on the link, and all decisions are made by sums over all ranks; how
 /// far an update was missed is told with the next gradient that is sent. In each step: send,
 /// wait_for_oldest, apply where one arrived, predict.
+///
+/// Where ranks have parts of the weights, each sums, updates and predicts its own, and the predicted
+/// ones are brought to where weights are whole, as updated ones are: all ranks compute with the same.
+/// The next step wants these, and its gradient's sum only a later one, so a step sends them first.
 class LateGradients {
  public:
-  /// `optimizer`: of `weights`, whose gradients `leaves` sums; all must outlive it.
-  LateGradients(const HybridTrainerConfig& config, const std::vector<Parameter*>& weights,
-                Optimizer& optimizer, OrderedGradients& leaves, const Stream& stream);
+  /// `leaves` sums the gradients of the weights, of which this rank updates `parts`, or, null, all, by
+  /// `optimizer`. All must outlive it.
+  LateGradients(const HybridTrainerConfig& config, Optimizer& optimizer, OrderedGradients& leaves,
+                WeightParts* parts, const Stream& stream);
 
   bool are_under_way() const { return !flights_.empty(); }
-  /// The sum in `leaves`, of this rank's own micro-batches, gets under way. `loss`: what they add to
-  /// the mean over all ranks' micro-batches. Where its norm is not finite it predicts nothing. Throws
-  /// OutOfMemory.
+  /// The sum in `leaves`, of this rank's own micro-batches, gets under way, with parts when weights
+  /// have been predicted. `loss`: what they add to the mean over all ranks' micro-batches. Where its
+  /// norm is not finite it predicts nothing. Throws OutOfMemory.
   void send(double loss, double norm, double learning_rate);
   /// The gradient of the step `lag` before the one that was sent last, of `all` the oldest, is in
   /// `leaves`. Blocks where it has not arrived.
@@ -41,7 +46,8 @@ class LateGradients {
   void end();
   /// The same, where something is: it makes no update.
   void drop();
-  void with_exact(const std::function<void()>& use) { weights_.with_exact(use); }
+  /// Whoever is called finds the exact weights, whole. A collective where ranks have parts.
+  void with_exact(const std::function<void()>& use);
   /// How far the update that was made last was clipped, which those under way are expected to be.
   float expected_clip_scale() const { return clip_scale_; }
   void expect_clip_scale(float scale) { clip_scale_ = scale; }
@@ -53,19 +59,24 @@ class LateGradients {
   /// What a rank tells the others of a step.
   enum Word { kLoss, kStops, kMissed, kMoved };
   struct Flight {
-    Tensor own;  // this rank's gradient
-    LateSum sum;
+    Tensor own;   // this rank's gradient, with parts of its own ones
+    Tensor sent;  // what is to be summed, until that begins
+    std::vector<double> words{};
+    LateSum sum{};
     bool is_finite = true;
     double learning_rate = 0;
     Tensor before{}, predicted{};  // slices of the weights without and with its update
   };
+  void begin_sums();
   void measure_prediction(const Flight& arrived);
+  void exchange_whole_weights();
 
   const PhaseConfig config_;
   const double clip_norm_;
-  const std::vector<Parameter*>& parameters_;
   Optimizer& optimizer_;
   OrderedGradients& leaves_;
+  WeightParts* parts_;
+  const std::vector<Parameter*>& parameters_;  // that this rank updates
   const Stream& stream_;
   PredictedWeights weights_;
   std::deque<Flight> flights_;  // oldest first

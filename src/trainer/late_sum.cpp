@@ -3,39 +3,70 @@
 #include <algorithm>
 #include <utility>
 
+#include "hybrid_trainer/kernels/reductions.h"
+
 namespace hybrid_trainer {
 
-/// What each rank has is a leaf of the sum.
-LateSum::LateSum(Tensor mine, const std::vector<double>& words, Communicator& ranks,
+LateSum::LateSum(const Tensor& mine, const std::vector<double>& words, Communicator& ranks,
                  const Stream& stream)
-    : ranks_(&ranks), stream_(&stream), total_(std::move(mine)) {
-  const auto count = static_cast<std::int64_t>(words.size());
-  words_ = Tensor::zeros({ranks.size(), count}, DType::kF64, MemoryKind::kGradients, stream);
-  if (!stream.device().simulated)
-    std::copy(words.begin(), words.end(), words_.data<double>() + ranks.rank() * count);
-  const Tensor flat = words_.view({words_.elements()});
-  const Tensor own_words = flat.rows(ranks.rank() * count, (ranks.rank() + 1) * count);
-  OrderedSum leaf;
-  leaf.add({0, ranks.rank()}, total_, stream);
-  std::vector<Shard> shards = equal_shards(total_.elements(), ranks.size());
-  const Shard part = shards[static_cast<std::size_t>(ranks.rank())];
-  const Tensor own = total_.rows(part.first, part.last);
-  reduction_ = std::make_shared<OrderedReduction>(std::move(shards), std::move(leaf), ranks.size(),
-                                                  ranks, stream);
+    : ranks_(&ranks), stream_(&stream), total_(mine) {
+  take_memory({{{0, mine.elements()}, equal_shards(mine.elements(), ranks.size())}}, words);
   ticket_ = ranks.begin(
-      [reduction = reduction_, total = total_, own, flat, own_words](Communicator& all,
-                                                                     const Stream& here) {
-        all.all_gather(flat, own_words, here);
-        reduction->run(own, all, here);
-        all.all_gather(total, own, here);
+      [piece = pieces_.front(), total = total_, words = words_, own_words = words_of_rank()](
+          Communicator& all, const Stream& here) {
+        all.all_gather(words, own_words, here);
+        piece.reduction->run(piece.own, all, here);
+        all.all_gather(total, piece.own, here);
       },
       stream);
 }
 
-const Tensor& LateSum::wait() {
-  if (reduction_) ranks_->wait_for(ticket_, *stream_);
-  reduction_.reset();
-  return total_;
+LateSum::LateSum(const Tensor& mine, const std::vector<SharedElements>& shared,
+                 const std::vector<double>& words, Communicator& ranks, const Stream& stream)
+    : ranks_(&ranks), stream_(&stream), total_(mine) {
+  take_memory(shared, words);
+  std::vector<Tensor> own;
+  for (const Piece& piece : pieces_) own.push_back(piece.own);
+  const Tensor own_words = words_of_rank(),
+               squares = own_words.rows(own_words.elements() - 1, own_words.elements());
+  ticket_ = ranks.begin(
+      [pieces = pieces_, own = std::move(own), words = words_, own_words, squares](
+          Communicator& all, const Stream& here) {
+        for (const Piece& piece : pieces) piece.reduction->run(piece.own, all, here);
+        kernels::sum_of_squares(squares, own, here);
+        all.all_gather(words, own_words, here);
+      },
+      stream);
+}
+
+/// What each rank has is a leaf of the sum.
+void LateSum::take_memory(const std::vector<SharedElements>& shared,
+                          const std::vector<double>& words) {
+  words_ = Tensor::zeros({ranks_->size(), static_cast<std::int64_t>(words.size()) + 1}, DType::kF64,
+                         MemoryKind::kGradients, *stream_);
+  if (!stream_->device().simulated)
+    std::copy(words.begin(), words.end(), words_of_rank().data<double>());
+  for (const auto& [elements, shards] : shared) {
+    const Tensor all = total_.rows(elements.first, elements.last);
+    const Shard part = shards[static_cast<std::size_t>(ranks_->rank())];
+    OrderedSum leaf;
+    leaf.add({0, ranks_->rank()}, all, *stream_);
+    pieces_.push_back({std::make_shared<OrderedReduction>(shards, std::move(leaf), ranks_->size(),
+                                                          *ranks_, *stream_),
+                       all.rows(part.first, part.last)});
+  }
+}
+
+Tensor LateSum::words_of_rank() const {
+  const std::int64_t count = words_.shape()[1];
+  return words_.view({words_.elements()})
+      .rows(ranks_->rank() * count, (ranks_->rank() + 1) * count);
+}
+
+Tensor LateSum::wait() {
+  if (total_) ranks_->wait_for(ticket_, *stream_);
+  pieces_.clear();
+  return std::exchange(total_, {});
 }
 
 double LateSum::sum_of(std::size_t word) const {
@@ -45,6 +76,10 @@ double LateSum::sum_of(std::size_t word) const {
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(words_.shape()[0]); ++rank)
     sum += words_.data<double>()[rank * count + word];
   return sum;
+}
+
+double LateSum::sum_of_squares() const {
+  return sum_of(static_cast<std::size_t>(words_.shape()[1]) - 1);
 }
 
 }  // namespace hybrid_trainer

@@ -14,18 +14,32 @@ class LateSum {
   LateSum() = default;
   /// Begins the sum of `mine`, f32, which this keeps and changes; the bits do not depend on when it
   /// is waited for. `words`: this rank's, as many on each. Throws OutOfMemory.
-  LateSum(Tensor mine, const std::vector<double>& words, Communicator& ranks, const Stream& stream);
-  /// Blocks where it has not arrived. Throws RankLost.
-  const Tensor& wait();
+  LateSum(const Tensor& mine, const std::vector<double>& words, Communicator& ranks,
+          const Stream& stream);
+  /// The same, of which each rank keeps its shards alone: of others' there is what `mine` was.
+  LateSum(const Tensor& mine, const std::vector<SharedElements>& shared,
+          const std::vector<double>& words, Communicator& ranks, const Stream& stream);
+  /// The sum, which this has no more. Blocks where it has not arrived. Throws RankLost.
+  Tensor wait();
   /// Over all ranks; once it was waited for. Memory that computes nothing holds zeros.
   double sum_of(std::size_t word) const;
+  /// Of the sum's elements, where each rank keeps its shards.
+  double sum_of_squares() const;
 
  private:
+  /// Of some elements: the sum, which comes to lie in this rank's shard of them.
+  struct Piece {
+    std::shared_ptr<OrderedReduction> reduction;
+    Tensor own;
+  };
+  void take_memory(const std::vector<SharedElements>& shared, const std::vector<double>& words);
+  Tensor words_of_rank() const;
+
   Communicator* ranks_ = nullptr;
   const Stream* stream_ = nullptr;
   Tensor total_;
-  Tensor words_;  // (ranks, words) f64
-  std::shared_ptr<OrderedReduction> reduction_;
+  Tensor words_;  // (ranks, words and the sum of squares) f64
+  std::vector<Piece> pieces_;
   CollectiveTicket ticket_ = 0;
 };
 

@@ -171,6 +171,12 @@ Tensor OrderedGradients::own_parts_of(const Tensor& whole) const {
   return own;
 }
 
+std::vector<SharedElements> OrderedGradients::shared_elements() const {
+  std::vector<SharedElements> all;
+  for (const Bucket& bucket : buckets_) all.push_back({bucket.elements, bucket.shards});
+  return all;
+}
+
 void OrderedGradients::free() {
   reductions_.clear();
   complete_.clear();

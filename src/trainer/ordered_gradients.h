@@ -37,6 +37,11 @@ class OrderedGradients final : public LeafGradients {
   /// The sum itself, which gradient() has no more; and another one that it has from now on.
   Tensor take() { return std::exchange(values_, {}); }
   void show(Tensor values) { values_ = std::move(values); }
+  /// With parts, this rank's of such a sum, as gradient() and part_of have them of those.
+  Tensor own_parts_of(const Tensor& whole) const;
+  /// What ranks sum together of one, and who keeps what.
+  std::vector<SharedElements> shared_elements() const;
+  const std::vector<Parameter*>& parameters() const { return parameters_; }
   /// A parameter's part of such a sum; undefined where it has none.
   Tensor part_of(const Tensor& sum, const Parameter& parameter) const;
   std::int64_t elements() const { return elements_; }  // of one
@@ -50,7 +55,6 @@ class OrderedGradients final : public LeafGradients {
   };
   void make_bucket(const WeightGroup& group);
   std::vector<Shard> shards_of(const WeightGroup& group, const Shard& elements) const;
-  Tensor own_parts_of(const Tensor& whole) const;
   OrderedSum sum_of(const Bucket& bucket) const;
   void begin_complete_buckets();
   void begin(const Bucket& bucket);

@@ -15,7 +15,8 @@ constexpr double kForwardShare = 1.0 / 3;
 
 double bytes_of(const std::vector<Parameter*>& weights, std::size_t first, std::size_t last) {
   double elements = 0;
-  for (std::size_t i = first; i < last; ++i) elements += static_cast<double>(weights[i]->elements());
+  for (std::size_t i = first; i < last; ++i)
+    elements += static_cast<double>(weights[i]->elements());
   return elements * static_cast<double>(size_of(DType::kF32));
 }
 

@@ -36,8 +36,10 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
 /// Their mean loss, and the norm of what they add to the gradient of all ranks' mean.
 GradientMeasurement TrainingStep::wait_for_own_part(const Batch& batch) {
   dynamic_cast<OrderedGradients&>(*leaves_).keep_own(true);
-  const PendingGradient pending = enqueue_what_fits(batch);
-  return {.loss = wait_for_mean_of(pending.losses), .norm = wait_for_norm_of(pending)};
+  PendingGradient pending = enqueue_what_fits(batch);
+  if (parts_) measure_gradients(pending, stream_);  // whole ones, of this rank alone
+  return {.loss = wait_for_mean_of(pending.losses),
+          .norm = wait_for_norm(pending.squares, stream_)};
 }
 
 double TrainingStep::wait_for_own_gradient(const Batch& batch) {

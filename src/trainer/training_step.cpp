@@ -103,8 +103,8 @@ std::unique_ptr<LeafGradients> TrainingStep::make_leaf_gradients() {
   if (config_.phases.takes_local_steps()) {
     local_steps_ = std::make_unique<LocalSteps>(config_, weights_, *optimizer_, *ordered, stream_);
   } else if (config_.phases.lacks_other_ranks()) {
-    late_gradients_ =
-        std::make_unique<LateGradients>(config_, weights_, *optimizer_, *ordered, stream_);
+    late_gradients_ = std::make_unique<LateGradients>(config_, *optimizer_, *ordered,
+                                                      parts_ ? &*parts_ : nullptr, stream_);
   }
   return ordered;
 }

@@ -173,18 +173,18 @@ WeightArrivals::Round WeightArrivals::make_round(std::size_t group, const Shard&
   std::int64_t first = 0;  // element of the bucket
   for (int rank = 0; rank < parts_.ranks().size(); ++rank) {
     const bool is_own = rank == parts_.ranks().rank();
-    visit_pieces(group, rank, of_each,
-                 [&](std::size_t i, const Shard& of_weight, const Shard& of_round) {
-                   const Tensor master = storage(i).home_master();
-                   const Tensor here = master.view({master.elements()})
-                                           .rows(of_weight.first, of_weight.last),
-                                there = bucket_.rows(first + of_round.first, first + of_round.last);
-                   if (is_own) {
-                     round.out.push_back({there, here});
-                   } else {
-                     round.in.push_back({here, there});
-                   }
-                 });
+    visit_pieces(
+        group, rank, of_each, [&](std::size_t i, const Shard& of_weight, const Shard& of_round) {
+          const Tensor master = storage(i).home_master();
+          const Tensor here =
+                           master.view({master.elements()}).rows(of_weight.first, of_weight.last),
+                       there = bucket_.rows(first + of_round.first, first + of_round.last);
+          if (is_own) {
+            round.out.push_back({there, here});
+          } else {
+            round.in.push_back({here, there});
+          }
+        });
     const std::int64_t end = std::min(of_each.last, elements_of(group, rank));
     round.counts.push_back(std::max<std::int64_t>(0, end - of_each.first));
     first += round.counts.back();

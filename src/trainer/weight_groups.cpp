@@ -86,8 +86,7 @@ bool are_about_equal(const std::vector<std::int64_t>& before,
     longest = std::max(longest, after[rank] - before[rank]);
     sum += after[rank] - before[rank];
   }
-  return 4 * (longest - kernels::kDotChunk) * static_cast<std::int64_t>(before.size()) <=
-         5 * sum;
+  return 4 * (longest - kernels::kDotChunk) * static_cast<std::int64_t>(before.size()) <= 5 * sum;
 }
 
 }  // namespace

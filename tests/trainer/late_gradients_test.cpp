@@ -6,35 +6,57 @@
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/distributed/decorated_communicator.h"
 #include "tests/trainer/late_ranks.h"
 
 namespace hybrid_trainer {
 namespace {
 
-TEST(LateGradients, LeaveAllRanksTheSameWeightsInTheEndAndTheSameEachTime) {
+/// With zero 1 each rank predicts its own parts of the weights for all.
+class LateGradientsWithZero : public ::testing::TestWithParam<std::int64_t> {
+ protected:
+  static HybridTrainerConfig config_of(const std::string& optimizer = "adamw") {
+    return late_config(optimizer, GetParam());
+  }
+  /// Matrices of more than one chunk, so that parts end within weights.
+  static HybridTrainerConfig cut_config() {
+    HybridTrainerConfig config = config_of();
+    config.model.width = 80;
+    return config;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Each, LateGradientsWithZero, ::testing::Values(0, 1),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+TEST_P(LateGradientsWithZero, LeaveAllRanksTheSameWeightsInTheEndAndTheSameEachTime) {
   for (const char* const optimizer : {"adamw", "muon"}) {
     for (const int ranks : {2, 3, 4}) {
-      const HybridTrainerConfig config = late_config(optimizer);
+      const HybridTrainerConfig config = config_of(optimizer);
       EXPECT_EQ(common_outcome(config, ranks), common_outcome(config, ranks)) << optimizer;
     }
   }
+  EXPECT_EQ(common_outcome(cut_config(), 3), common_outcome(cut_config(), 3));
 }
 
-TEST(LateGradients, HaveTheSameBitsWhateverTheLinkIs) {
-  HybridTrainerConfig config = late_config();
-  const RankOutcome wanted = common_outcome(config, 2);
-  config.distributed.overlap = false;
-  EXPECT_EQ(common_outcome(config, 2), wanted) << "nothing beside";
-  config.distributed.overlap = true;
-  config.distributed.imitated_link.bytes = 10'000'000;
-  config.distributed.imitated_latency_microseconds = 3000;
-  EXPECT_EQ(common_outcome(config, 2), wanted) << "a slow link";
+TEST_P(LateGradientsWithZero, HaveTheSameBitsWhateverTheLinkIs) {
+  for (const std::int64_t lag : {1, 2}) {
+    HybridTrainerConfig config = cut_config();
+    config.phases.lag = lag;
+    const RankOutcome wanted = common_outcome(config, 2);
+    config.distributed.overlap = false;
+    EXPECT_EQ(common_outcome(config, 2), wanted) << "nothing beside, lag " << lag;
+    config.distributed.overlap = true;
+    config.distributed.imitated_link.bytes = 100'000'000;
+    config.distributed.imitated_latency_microseconds = 1000;
+    EXPECT_EQ(common_outcome(config, 2), wanted) << "a slow link, lag " << lag;
+  }
 }
 
-TEST(LateGradients, EverySettingOfThemCounts) {
+TEST_P(LateGradientsWithZero, EverySettingOfThemCounts) {
   std::vector<std::vector<float>> seen;
   const auto expect_new = [&](const char* what, const auto& change) {
-    HybridTrainerConfig config = late_config();
+    HybridTrainerConfig config = config_of();
     change(config);
     const std::vector<float> weights = common_outcome(config, 2).weights;
     for (const float weight : weights) EXPECT_TRUE(std::isfinite(weight)) << what;
@@ -48,7 +70,7 @@ TEST(LateGradients, EverySettingOfThemCounts) {
   expect_new("lag", [](auto& c) { c.phases.lag = 3; });
   expect_new("bf16", [](auto& c) { c.mixed_precision.full = c.mixed_precision.predict = "bf16"; });
   const HybridTrainerConfig synchronous = [] {
-    HybridTrainerConfig config = late_config();
+    HybridTrainerConfig config = config_of();
     config.phases.ingredient = "backward";
     config.phases.max_predict_steps = 0;
     return config;
@@ -57,16 +79,16 @@ TEST(LateGradients, EverySettingOfThemCounts) {
               seen.end());
 }
 
-TEST(LateGradients, PredictOtherWeightsOnEachRankButHaveTheSameExactOnes) {
+TEST_P(LateGradientsWithZero, PredictOtherWeightsThanTheExactOnesWhichAreTheSameOnAllRanks) {
   std::array<std::vector<float>, 2> predicted, exact;
-  see_steps(late_config(), 2, 12,
+  see_steps(cut_config(), 2, 12,
             [&](int rank, auto&, HybridTrainer& trainer, LossModel& model, const Stream& stream) {
               const auto i = static_cast<std::size_t>(rank);
               predicted[i] = master_values(model, stream);
               trainer.with_exact_weights([&] { exact[i] = master_values(model, stream); });
               EXPECT_EQ(master_values(model, stream), predicted[i]);
             });
-  EXPECT_NE(predicted[0], predicted[1]);
+  EXPECT_EQ(predicted[0] == predicted[1], GetParam() == 1) << "whose prediction it is";
   EXPECT_EQ(exact[0], exact[1]);
   EXPECT_NE(exact[0], predicted[0]);
 }
@@ -85,8 +107,8 @@ double mean_error(const HybridTrainerConfig& config) {
   return sum / static_cast<double>(errors[0].size());
 }
 
-TEST(LateGradients, AreMissedByLessThanWithoutAPrediction) {
-  HybridTrainerConfig config = late_config();
+TEST_P(LateGradientsWithZero, AreMissedByLessThanWithoutAPrediction) {
+  HybridTrainerConfig config = cut_config();
   for (const char* const side : {"anticipated", "shared", "momentum"}) {
     config.phases.device_side = side;
     EXPECT_LT(mean_error(config), 0.5) << side;
@@ -95,8 +117,8 @@ TEST(LateGradients, AreMissedByLessThanWithoutAPrediction) {
   EXPECT_NEAR(mean_error(config), 1, 1e-6);
 }
 
-TEST(LateGradients, EndPredictForAllRanksWhereTheyAreMissed) {
-  HybridTrainerConfig config = late_config();
+TEST_P(LateGradientsWithZero, EndPredictForAllRanksWhereTheyAreMissed) {
+  HybridTrainerConfig config = config_of();
   config.phases.prediction_error_limit = 0.01;
   std::array<std::string, 2> events;
   std::array<int, 2> predicted{};
@@ -109,8 +131,8 @@ TEST(LateGradients, EndPredictForAllRanksWhereTheyAreMissed) {
   EXPECT_NE(events[0].find("above phases.prediction_error_limit"), std::string::npos) << events[0];
 }
 
-TEST(LateGradients, ThatAreNotFiniteMakeNoUpdateOnAnyRank) {
-  const HybridTrainerConfig config = late_config();
+TEST_P(LateGradientsWithZero, ThatAreNotFiniteMakeNoUpdateOnAnyRank) {
+  const HybridTrainerConfig config = config_of();
   std::array<int, 2> skipped{};
   std::array<std::vector<float>, 2> exact;
   run_thread_ranks(2, [&](Communicator& ranks) {
@@ -137,10 +159,10 @@ TEST(LateGradients, ThatAreNotFiniteMakeNoUpdateOnAnyRank) {
   for (const float weight : exact[0]) ASSERT_TRUE(std::isfinite(weight));
 }
 
-TEST(LateGradients, GoOnFromACheckpointAsIfNeverStopped) {
+TEST_P(LateGradientsWithZero, GoOnFromACheckpointAsIfNeverStopped) {
   for (const std::int64_t lag : {1, 2}) {
     for (const std::int64_t stop : {6, 9, 12, 20, 21}) {
-      HybridTrainerConfig config = late_config();
+      HybridTrainerConfig config = config_of();
       config.phases.lag = lag;
       const TemporaryFolder folder;
       const auto whole = train_through(config, false, stop, folder);
@@ -148,6 +170,109 @@ TEST(LateGradients, GoOnFromACheckpointAsIfNeverStopped) {
       EXPECT_EQ(whole[0], whole[1]);
     }
   }
+}
+
+/// What begins beside, and what is waited for, each in its order; and calls that wait for all of it.
+class SeenCalls final : public DecoratedCommunicator {
+ public:
+  explicit SeenCalls(Communicator& ranks) : DecoratedCommunicator(ranks) {}
+  CollectiveTicket begin(CollectiveJob job, const Stream& stream) override {
+    ranks().begin(std::move(job), stream);  // among threads it is done
+    begun.push_back(++last_);
+    return last_;
+  }
+  void wait_for(CollectiveTicket job, const Stream&) override { waited_for.push_back(job); }
+  std::vector<CollectiveTicket> begun, waited_for;
+  int direct = 0;
+
+ protected:
+  void make(const std::function<void()>& call) override {
+    ++direct;
+    call();
+  }
+
+ private:
+  CollectiveTicket last_ = 0;
+};
+
+/// One worker does what is begun in that order, so that the sum, which may be late, comes after the
+/// weights that the next step begins with.
+TEST_P(LateGradientsWithZero, AreSentLastAndWaitedForLastInTheNextStep) {
+  const HybridTrainerConfig config = config_of();
+  run_thread_ranks(2, [&](Communicator& others) {
+    SeenCalls ranks(others);
+    const Stream stream{MemoryPool::create("device")};
+    const auto model = make_model(config.model, 1, stream);
+    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &ranks);
+    std::vector<CollectiveTicket> before;
+    int predicted = 0;
+    while (trainer.steps_done() < 20) {
+      ranks.begun.clear();
+      ranks.waited_for.clear();
+      ranks.direct = 0;
+      const StepRecord record = trainer.step(step_batch(config, trainer.steps_done(), stream));
+      predicted += record.phase == Phase::kPredict;
+      if (predicted > 1) {
+        EXPECT_EQ(ranks.waited_for, before);
+        EXPECT_EQ(ranks.direct, 0);
+      }
+      before = ranks.begun;
+      if (predicted > 0) {
+        EXPECT_EQ(before.size() > 1, GetParam() == 1) << "with weights";
+      }
+    }
+    EXPECT_EQ(predicted, 12);
+  });
+}
+
+/// Of the rank that has most of it in Predict: bytes of a kind, and what it sends in a step.
+struct PredictCost {
+  std::array<double, kMemoryKinds> bytes{};
+  double sent = 0;
+};
+
+PredictCost most_in_predict(const HybridTrainerConfig& config, int ranks) {
+  std::vector<PredictCost> costs(static_cast<std::size_t>(ranks));
+  run_thread_ranks(ranks, [&](Communicator& others) {
+    PredictCost& cost = costs[static_cast<std::size_t>(others.rank())];
+    const Stream stream{MemoryPool::create("device")};
+    const auto model = make_model(config.model, 1, stream);
+    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &others);
+    while (trainer.steps_done() < 12) {
+      const std::uint64_t before = others.use().bytes_sent;
+      trainer.step(step_batch(config, trainer.steps_done(), stream));
+      cost.sent = static_cast<double>(others.use().bytes_sent - before);
+    }
+    const MemoryUse use = stream.pool()->use();
+    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
+      cost.bytes[kind] = static_cast<double>(use.peak[kind]);
+  });
+  PredictCost most;
+  for (const PredictCost& cost : costs) {
+    most.sent = std::max(most.sent, cost.sent);
+    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
+      most.bytes[kind] = std::max(most.bytes[kind], cost.bytes[kind]);
+  }
+  return most;
+}
+
+TEST(LateGradients, ShareStateAndExactWeightsWithZero1AndSendAsMuch) {
+  constexpr double kRanks = 4;
+  HybridTrainerConfig config = late_config();
+  config.model.width = 80;
+  config.model.layers = 8;
+  config.mixed_precision.full = config.mixed_precision.predict = "fp32";
+  const PredictCost whole = most_in_predict(config, 4);
+  config.distributed.zero = 1;
+  const PredictCost shared = most_in_predict(config, 4);
+  const auto share = [&](MemoryKind kind) {
+    const auto i = static_cast<std::size_t>(kind);
+    return shared.bytes[i] / whole.bytes[i];
+  };
+  EXPECT_NEAR(share(MemoryKind::kOptimizerState), 1 / kRanks, 0.02);
+  EXPECT_NEAR(share(MemoryKind::kParameters), (1 + 1 / kRanks) / 2, 0.02);
+  EXPECT_LT(share(MemoryKind::kGradients), 1);
+  EXPECT_NEAR(shared.sent / whole.sent, 1, 0.02);
 }
 
 TEST(LateGradients, RefuseWhatDoesNotGoWithThem) {
@@ -164,7 +289,11 @@ TEST(LateGradients, RefuseWhatDoesNotGoWithThem) {
     }
   };
   expect_refused("phases.ingredient", 1, [](auto&) {});
-  expect_refused("distributed.zero", 2, [](auto& c) { c.distributed.zero = 1; });
+  expect_refused("distributed.zero", 2, [](auto& c) { c.distributed.zero = 2; });
+  expect_refused("distributed.zero", 2, [](auto& c) {
+    c.distributed.zero = 1;
+    c.phases.local_steps = 4;
+  });
   expect_refused("optimizer.name", 2, [](auto& c) { c.optimizer.name = "lion"; });
   expect_refused("optimizer.state_bits", 2, [](auto& c) { c.optimizer.state_bits = 8; });
   expect_refused("optimizer.paged", 2, [](auto& c) { c.optimizer.paged = true; });

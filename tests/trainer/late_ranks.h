@@ -9,9 +9,12 @@
 
 namespace hybrid_trainer {
 
-/// Predict is steps 9 to 20, and so on.
-inline HybridTrainerConfig late_config(const std::string& optimizer = "adamw") {
+/// Predict is steps 9 to 20, and so on. With parts of weights in several groups.
+inline HybridTrainerConfig late_config(const std::string& optimizer = "adamw",
+                                       std::int64_t zero = 0) {
   HybridTrainerConfig config = rank_config(optimizer, 4);
+  config.distributed.zero = zero;
+  if (zero > 0) config.distributed.bucket_bytes = 4096;
   config.phases.ingredient = "other_ranks";
   config.phases.warmup_steps = 4;
   config.phases.full_steps = 4;

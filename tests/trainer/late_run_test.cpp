@@ -14,8 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+struct LateRunCase {
+  const char* name;
+  int local_steps, zero;
+};
+
 /// Runs of two ranks that do not wait for each other in Predict: steps 15 to 38.
-class LateRun : public ::testing::TestWithParam<int> {
+class LateRun : public ::testing::TestWithParam<LateRunCase> {
  protected:
   void SetUp() override {
     prepare_tiny_data(folder_ / "data");
@@ -25,7 +30,8 @@ class LateRun : public ::testing::TestWithParam<int> {
     config_.training.threads = 1;
     config_.checkpoint.every_steps = 10;
     config_.phases.ingredient = "other_ranks";
-    config_.phases.local_steps = GetParam();
+    config_.phases.local_steps = GetParam().local_steps;
+    config_.distributed.zero = GetParam().zero;
     config_.phases.max_predict_steps = 100;
     config_.phases.prediction_error_limit = 0;
   }
@@ -75,8 +81,21 @@ TEST_P(LateRun, OneThatWasKilledComesToTheSameWeights) {
   EXPECT_EQ(newest_checkpoint_digest(again), newest_checkpoint_digest(run));
 }
 
-INSTANTIATE_TEST_SUITE_P(LocalSteps, LateRun, ::testing::Values(0, 4),
-                         [](const auto& info) { return std::to_string(info.param); });
+/// Which see the exact weights.
+TEST_P(LateRun, EvaluationsAndComparisonsInPredictChangeNothing) {
+  const fs::path run = folder_ / "run", other = folder_ / "other";
+  train(run, false);
+  config_.training.evaluate_every_steps = 5;
+  config_.distributed.check_weights_every = 7;
+  train(other, false);
+  EXPECT_EQ(newest_checkpoint_digest(other), newest_checkpoint_digest(run));
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, LateRun,
+                         ::testing::Values(LateRunCase{"gradients", 0, 0},
+                                           LateRunCase{"gradients_zero_1", 0, 1},
+                                           LateRunCase{"local_steps", 4, 0}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace hybrid_trainer

@@ -66,15 +66,22 @@ TEST(RankMemory, OfLateGradientsIsSimulatedAsItIsMeasured) {
   config.model.layers = 3;
   config.data.prefetch_depth = 1;
   config.phases.ingredient = "other_ranks";
-  for (const auto& [lag, local_steps] : {std::pair{1, 0}, {3, 0}, {1, 3}}) {
+  config.distributed.bucket_bytes = 1 << 15;
+  struct Case {
+    std::int64_t lag, local_steps, zero;
+  };
+  for (const auto& [lag, local_steps, zero] :
+       {Case{1, 0, 0}, Case{3, 0, 0}, Case{1, 3, 0}, Case{1, 0, 1}, Case{3, 0, 1}}) {
     config.phases.lag = lag;
     config.phases.local_steps = local_steps;
+    config.distributed.zero = zero;
     const MemoryNeed need = simulate_ranks(config, {}, 3);
     const PhasePeaks measured = peaks_over_ranks(config, 3);
     for (const Phase phase : kAllPhases) {
       const auto taken = static_cast<double>(measured[static_cast<std::size_t>(phase)]);
       EXPECT_NEAR(static_cast<double>(need.phase(phase).peak_bytes) / taken, 1, 0.05)
-          << "lag " << lag << ", local steps " << local_steps << ", " << name_of(phase);
+          << "lag " << lag << ", local steps " << local_steps << ", zero " << zero << ", "
+          << name_of(phase);
     }
   }
 }

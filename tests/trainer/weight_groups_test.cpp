@@ -87,8 +87,7 @@ TEST_F(WeightGroupsTest, OfElementwiseUpdatesAreNearlyEqual) {
     }
     for (const WeightGroup& group : groups) {
       if (group.last - group.first > 1 || weights_[group.first]->elements() < 12000) continue;
-      for (const std::int64_t elements : elements_by_rank({group}))
-        EXPECT_GT(elements, 0);
+      for (const std::int64_t elements : elements_by_rank({group})) EXPECT_GT(elements, 0);
     }
   }
 }

@@ -28,7 +28,8 @@ struct DistributedConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"zero", self.zero,
                 "What each rank has a part of, instead of all: 0 nothing, 1 the optimizer state, 2 "
-                "the gradients too, 3 the weights too. No bit of training depends on it.",
+                "the gradients too, 3 the weights too. No bit of training depends on it, but where "
+                "phases.ingredient is other_ranks, which takes 0 and, without local_steps, 1.",
                 Range::between(0, 3)});
     visit(Field{
         "bucket_bytes", self.bucket_bytes,

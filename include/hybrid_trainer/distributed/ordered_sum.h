@@ -53,6 +53,12 @@ class OrderedSum {
 /// The shards of all ranks (shard_of), by rank.
 std::vector<Shard> equal_shards(std::int64_t elements, int ranks);
 
+/// Elements of a tensor that ranks sum together, and by rank the shard of them that each keeps.
+struct SharedElements {
+  Shard elements;
+  std::vector<Shard> shards;
+};
+
 /// The sum of `leaves` leaves over all ranks, of which each has its leaves_of, and keeps its own of
 /// `shards`, which follow one another and cover all elements. The bits do not depend on the number
 /// of ranks: a rank gets its shard of each rank's nodes by all_to_all and sums them itself.

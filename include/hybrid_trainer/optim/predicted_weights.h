@@ -23,9 +23,18 @@ struct OwnGradient {
   float gradient_scale = 1;  // clipping
 };
 
+/// What updates are predicted from, and where that is put.
+struct WeightPrediction {
+  std::string device_side;  // phases.device_side
+  double share = 1;         // of all micro-batches, this rank's
+  /// Predicted values lie where the exact ones lay, since others refer to that memory; else weights
+  /// get other memory for the time being.
+  bool in_same_memory = false;
+};
+
 /// Weights that contain predictions of updates whose gradients other ranks have not sent yet, in
 /// place of the exact ones, which the optimizer goes on from. What a rank predicts depends on its own
-/// gradients, so that ranks have different ones.
+/// gradients, so that ranks that predict the same weight have different ones.
 ///
 /// Of the mean over all micro-batches, of which `share` are this rank's, it knows its own part O.
 /// "anticipated" takes O/share: what it expects of others is what it has itself, which is right on
@@ -35,8 +44,8 @@ class PredictedWeights {
  public:
   /// `optimizer`: of these parameters, adamw or muon with a state in f32; all must outlive it.
   PredictedWeights(const OptimizerConfig& config, std::vector<Parameter*> parameters,
-                   Optimizer& optimizer, const std::string& device_side, double share,
-                   const Stream& stream);
+                   Optimizer& optimizer, const WeightPrediction& prediction, const Stream& stream);
+  /// As end, but in the same memory predicted values stay: others would not know.
   ~PredictedWeights();
 
   bool are_in_place() const { return !others_.empty(); }
@@ -46,8 +55,10 @@ class PredictedWeights {
   void predict(std::span<const OwnGradient> gradients);
   /// The exact weights are in their place again.
   void end();
-  /// Whoever is called has the exact weights in place.
+  /// Whoever is called has the exact weights in place, though not in the same memory.
   void with_exact(const std::function<void()>& use);
+  /// Exact values come to where the predicted ones lie, and these to where they lay; and back.
+  void exchange_values();
   /// A slice of each weight as it is, one after the other; for `of_exact`, of the exact ones.
   Tensor slices(bool of_exact) const;
   /// Elements of each slice, by weight.
@@ -55,12 +66,13 @@ class PredictedWeights {
 
  private:
   void exchange();
-  void add_groups(const OptimizerConfig& config, const std::string& device_side, double share);
+  void add_groups(const OptimizerConfig& config, const WeightPrediction& prediction);
   void predict_weight(std::size_t index, std::span<const OwnGradient> gradients);
 
   std::vector<Parameter*> parameters_;
   Optimizer& optimizer_;
   const Stream& stream_;
+  const bool in_same_memory_;
   double factor_ = 1;     // of a rank's own gradient
   bool uses_own_ = true;  // gradient at all
   std::vector<std::unique_ptr<UpdatePredictor>> groups_;
