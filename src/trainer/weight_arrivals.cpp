@@ -49,13 +49,8 @@ WeightArrivals::WeightArrivals(const WeightParts& parts, std::int64_t bucket_byt
     : parts_(parts),
       bucket_bytes_(bucket_bytes),
       stream_(stream),
-      group_of_(parts.weights().size()),
       under_way_(parts.groups().size()),
       is_copied_(parts.weights().size(), true) {
-  for (std::size_t g = 0; g < parts_.groups().size(); ++g) {
-    for (std::size_t i = parts_.groups()[g].first; i < parts_.groups()[g].last; ++i)
-      group_of_[i] = g;
-  }
   if (!beside) return;
   std::vector<std::unique_ptr<ArrivingWeight>> made;
   for (std::size_t i = 0; i < parts_.weights().size(); ++i)
@@ -86,7 +81,7 @@ WeightStorage& WeightArrivals::storage(std::size_t weight) const {
 }
 
 WeightStorage& WeightArrivals::own_storage(std::size_t weight) {
-  wait_for_group(group_of_[weight]);
+  wait_for_group(parts_.group_of(weight));
   return storage(weight);
 }
 
@@ -101,7 +96,7 @@ void WeightArrivals::masters_changed() {
 
 void WeightArrivals::wait_for(std::size_t weight) {
   send();
-  wait_for_group(group_of_[weight]);
+  wait_for_group(parts_.group_of(weight));
   copy_if_changed(weight);
 }
 

@@ -63,7 +63,6 @@ class WeightArrivals {
   const Stream& stream_;
   const int exceptions_ = std::uncaught_exceptions();
   std::vector<ArrivingWeight*> beside_;  // owned by their parameters; none where a change blocks
-  std::vector<std::size_t> group_of_;
   std::vector<std::optional<CollectiveTicket>> under_way_;  // by group
   std::vector<bool> is_copied_;  // whether a weight's compute copy is that of its masters
   bool has_changed_ = false;

@@ -55,7 +55,7 @@ WeightParts::WeightParts(const std::vector<Parameter*>& weights, const Optimizer
 }
 
 Shard WeightParts::of(std::size_t weight, int rank) const {
-  const std::vector<WeightCut>& cuts = groups_[group_of_[weight]].cuts;
+  const std::vector<WeightCut>& cuts = groups_[group_of(weight)].cuts;
   const auto position = [&](const WeightCut& cut) {
     if (cut.weight == weight) return cut.element;
     return cut.weight < weight ? std::int64_t{0} : weights_[weight]->elements();

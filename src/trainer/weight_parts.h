@@ -42,6 +42,7 @@ class WeightParts {
   Shard mine(std::size_t weight) const { return of(weight, ranks_.rank()); }
   /// In the order of group_weights, and cut.
   const std::vector<WeightGroup>& groups() const { return groups_; }
+  std::size_t group_of(std::size_t weight) const { return group_of_[weight]; }
   Communicator& ranks() const { return ranks_; }
 
   /// The masters of ranks' own parts have changed, on all ranks: compute copies of parts that lie
