@@ -6,6 +6,7 @@
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
+#include "hybrid_trainer/trainer/rank_step_time.h"
 #include "support/resident_memory.h"
 #include "tests/cuda/cuda_case.h"
 
@@ -98,6 +99,16 @@ TEST(MemorySimulation, Gpt2InTheBatchOfTheBenchmarkFitsIn19GiB) {
   RecordProperty("gibibytes", std::to_string(gibibytes));
   EXPECT_LT(gibibytes, 19);
   EXPECT_GT(gibibytes, 10);
+}
+
+TEST(RankStepTime, HidesNothingWhereNothingIsSentBeside) {
+  const Device device{DeviceType::kCuda};
+  const StepTransfer transfer = simulate_ranks(small_config(), device, 2).transfer;
+  const RankStepTime time =
+      estimate_rank_step(small_config(), device, 2, transfer,
+                         {.flops_per_second = 1e9, .copy_bytes_per_second = 1e10}, 1e9);
+  EXPECT_GT(time.sending, 0);
+  EXPECT_EQ(time.exposed, time.sending);
 }
 
 }  // namespace
