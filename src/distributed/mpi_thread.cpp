@@ -14,7 +14,8 @@ using namespace std::chrono_literals;
 
 /// MPI counts bytes in an int; and on a slow link each piece is progress.
 constexpr std::size_t kMostBytes = std::size_t{1} << 26;
-constexpr int kYields = 50;
+/// Between two looks at messages under way. A thread that yields instead waits for what computes on
+/// its processor to use up its turn, some ms each time.
 constexpr auto kSleep = 50us;
 
 WantedLibrary wanted_mpi_plug_in() {
@@ -128,16 +129,12 @@ void MpiThread::wait_until_done() {
     if (done != 0) count_progress();
     return done != 0;
   };
-  for (int polls = 0; !requests_.empty(); ++polls) {
+  while (!requests_.empty()) {
     std::erase_if(requests_, is_done);
     abort_if_asked();
     if (requests_.empty()) return;
     if (is_interrupted_) throw RankLost(concat("rank ", rank_, " ends by an error of its own"));
-    if (polls < kYields) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(kSleep);
-    }
+    std::this_thread::sleep_for(kSleep);
   }
 }
 

@@ -181,6 +181,10 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   }
   if (const auto bits = memory.activation_bits; bits != 32 && bits != 16 && bits != 8)
     found.push_back(concat("memory.activation_bits: got ", bits, ", want 32, 16 or 8"));
+  if (const std::int64_t bytes = distributed.bucket_bytes; bytes > 0 && bytes < 4096) {
+    found.push_back(concat("distributed.bucket_bytes: got ", bytes,
+                           ", want at least 4096, or 0: by the weights"));
+  }
   const auto cannot_be_recorded = [&](const char* key, const std::string& got, const char* want) {
     if (!training.cuda_graphs || got == want) return;
     found.push_back(concat("memory.", key, ": got \"", got,

@@ -52,7 +52,8 @@ RankStepTime estimate_rank_step(const HybridTrainerConfig& config, Device device
   const std::vector<Parameter*> weights = trainable_parameters(*model);
   const double others = static_cast<double>(ranks - 1) / ranks / link_bytes_per_second;
   const double updated = others * bytes_of(weights, 0, weights.size());
-  const WeightGroup edge = group_weights(weights, config.distributed.bucket_bytes).back();
+  const WeightGroup edge =
+      group_weights(weights, bucket_bytes_for(weights, config.distributed)).back();
   const double at_edge = others * bytes_of(weights, edge.first, edge.last);
   if (zero == 3) {
     time.exposed = beyond(time.sending, passes) + 2 * at_edge;

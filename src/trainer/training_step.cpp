@@ -18,12 +18,12 @@
 namespace hybrid_trainer {
 namespace {
 
-WeightSharing sharing_of(const HybridTrainerConfig& config) {
+WeightSharing sharing_of(const HybridTrainerConfig& config, std::int64_t bucket_bytes) {
   const DistributedConfig& given = config.distributed;
   return {.apart = given.zero == 3,
           .beside = given.overlap && DeviceMap(config.memory).farthest() == "device",
-          .bucket_bytes = given.bucket_bytes,
-          .bytes_ahead = static_cast<std::size_t>(given.overlap ? given.bucket_bytes : 0)};
+          .bucket_bytes = bucket_bytes,
+          .bytes_ahead = static_cast<std::size_t>(given.overlap ? bucket_bytes : 0)};
 }
 
 }  // namespace
@@ -46,7 +46,10 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
   if (ranks_ != nullptr || (is_alone_for_real && config_.phases.lacks_other_ranks()))
     check_ranks(config_, ranks_ == nullptr ? 1 : ranks_->size());
   const std::int64_t zero = ranks_ == nullptr ? 0 : config_.distributed.zero;
-  if (zero > 0) parts_.emplace(weights_, config_.optimizer, *ranks_, sharing_of(config_), stream_);
+  if (zero > 0) {
+    parts_.emplace(weights_, config_.optimizer, *ranks_,
+                   sharing_of(config_, bucket_bytes_for(weights_, config_.distributed)), stream_);
+  }
   optimizer_ = optimizer_of(config_);
   if (config_.updates_at_once()) immediate_.emplace(weights_, *optimizer_, stream_);
   leaves_ = make_leaf_gradients();
@@ -95,11 +98,11 @@ std::unique_ptr<LeafGradients> TrainingStep::make_leaf_gradients() {
     return std::make_unique<LoneGradients>(weights_, alone_.value(), sink(), places_.overflow(),
                                            stream_);
   }
-  if (parts_ && config_.distributed.zero >= 2) {
-    return std::make_unique<ScatteredGradients>(*parts_, config_.distributed.bucket_bytes, stream_);
-  }
-  auto ordered = std::make_unique<OrderedGradients>(weights_, ranks, parts(),
-                                                    config_.distributed.bucket_bytes, stream_);
+  const std::int64_t bucket_bytes = bucket_bytes_for(weights_, config_.distributed);
+  if (parts_ && config_.distributed.zero >= 2)
+    return std::make_unique<ScatteredGradients>(*parts_, bucket_bytes, stream_);
+  auto ordered =
+      std::make_unique<OrderedGradients>(weights_, ranks, parts(), bucket_bytes, stream_);
   if (config_.phases.takes_local_steps()) {
     local_steps_ = std::make_unique<LocalSteps>(config_, weights_, *optimizer_, *ordered, stream_);
   } else if (config_.phases.lacks_other_ranks()) {

@@ -106,6 +106,12 @@ std::vector<WeightGroup> group_weights(const std::vector<Parameter*>& weights, s
   return groups;
 }
 
+std::int64_t bucket_bytes_for(const std::vector<Parameter*>& weights,
+                              const DistributedConfig& config) {
+  const std::int64_t elements = elements_of({0, weights.size()}, weights);
+  return config.bucket_bytes_for(elements * static_cast<std::int64_t>(size_of(DType::kF32)));
+}
+
 std::vector<WeightGroup> cut_groups(const std::vector<WeightGroup>& groups,
                                     const std::vector<Parameter*>& weights,
                                     const std::vector<std::int64_t>& units, int ranks) {

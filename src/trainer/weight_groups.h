@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "hybrid_trainer/distributed/distributed_config.h"
 #include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer {
@@ -25,6 +26,10 @@ struct WeightGroup {
 /// Groups with f32 values of at least `bytes`, but for the last one; the last weights come first, as
 /// backward comes to them.
 std::vector<WeightGroup> group_weights(const std::vector<Parameter*>& weights, std::int64_t bytes);
+
+/// distributed.bucket_bytes, or what it is where it is left to the weights.
+std::int64_t bucket_bytes_for(const std::vector<Parameter*>& weights,
+                              const DistributedConfig& config);
 
 /// The same groups, each cut where what updates a weight allows (`units` of elements, see cut_units),
 /// so that the parts of the groups so far are as equal as they can be: what a group leaves one rank

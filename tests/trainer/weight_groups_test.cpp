@@ -53,6 +53,17 @@ TEST_F(WeightGroupsTest, BeginWithTheLastWeightsAndHaveTheirBytes) {
   EXPECT_EQ(ranges(4 * 64 * 192 + 4), (Ranges{{2, 4}, {1, 2}, {0, 1}}));
 }
 
+TEST_F(WeightGroupsTest, HaveAThirtySecondOfWeightsUnlessBytesAreGiven) {
+  const std::int64_t bytes = 4 * first_element_of(weights_.size());
+  DistributedConfig config;
+  EXPECT_EQ(bucket_bytes_for(weights_, config), bytes / 32);
+  config.bucket_bytes = 4097;
+  EXPECT_EQ(bucket_bytes_for(weights_, config), 4097);
+  config.bucket_bytes = 0;
+  EXPECT_EQ(config.bucket_bytes_for(std::int64_t{1} << 40), 4 << 20);
+  EXPECT_EQ(config.bucket_bytes_for(1), 4096);
+}
+
 TEST_F(WeightGroupsTest, AreCutWhereTheirOptimizerAllowsAndCoverAll) {
   for (const char* const name : {"adamw", "muon", "adam_mini", "adafactor", "lion", "sgd"}) {
     const std::vector<std::int64_t> units = cut_units(optimizer_named(name), weights_);

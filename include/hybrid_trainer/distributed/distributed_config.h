@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "hybrid_trainer/core/device.h"
@@ -11,14 +12,20 @@ namespace hybrid_trainer {
 /// How ranks share a step. JSON group `distributed`.
 struct DistributedConfig {
   std::int64_t zero = 0;
-  std::int64_t bucket_bytes = 4 << 20;
+  std::int64_t bucket_bytes = 0;
   std::int64_t check_weights_every = 0;
   std::int64_t collective_timeout_seconds = 30;
   bool overlap = true;
-  MemorySize imitated_link;
+  MemorySize imitated_link{};
   std::int64_t imitated_latency_microseconds = 0;
   std::string backend = "auto";
 
+  /// `bucket_bytes`, or where it is 0 what is left of weights of so many bytes for what nothing hides
+  /// to be short: a 32nd, at most 4 MiB.
+  std::int64_t bucket_bytes_for(std::int64_t weight_bytes) const {
+    constexpr std::int64_t kLeast = 4096, kMost = 4 << 20;
+    return bucket_bytes > 0 ? bucket_bytes : std::clamp(weight_bytes / 32, kLeast, kMost);
+  }
   /// Whether ranks compare their weights after this step. With zero 3 none is on two ranks.
   bool compares_weights(std::int64_t step, bool saves) const {
     return zero < 3 && (saves || (check_weights_every > 0 && step % check_weights_every == 0));
@@ -35,9 +42,9 @@ struct DistributedConfig {
         "bucket_bytes", self.bucket_bytes,
         "Gradients are sent when there are this many bytes of them, and with zero 1 and 2 updated "
         "weights by as many; weights that follow one another are cut into ranks' parts by groups "
-        "of "
-        "as many; with 3 at least as many bytes of weights are gathered ahead.",
-        Range::between(4096, std::int64_t{1} << 32)});
+        "of as many; with 3 at least as many bytes of weights are gathered ahead. 0: a 32nd of the "
+        "weights, at most 4 MiB; else at least 4096.",
+        Range::between(0, std::int64_t{1} << 32)});
     visit(Field{"check_weights_every", self.check_weights_every,
                 "After each of so many steps ranks compare the checksums of their weights, and the "
                 "job ends where one differs; 0: only before each checkpoint. Not with zero 3.",
