@@ -23,7 +23,7 @@ if [ "$trials" -eq 1 ]; then
   settings+=(--set distributed.collective_timeout_seconds=4)
   keepalive=(--mca oob_tcp_keepalive_time 1 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3)
 fi
-fail() { echo "$run: $*" && tail -n 30 "$run.log" && exit 1; }
+fail() { echo "$run: $*" && { tail -n 30 "$run.log" || true; } && exit 1; }
 step_of() { ls "$1/checkpoints" 2>/dev/null | sed -n 's/^step-0*//p' | tail -n 1; }
 reach() { # RUN STEP: waits until the step is saved
   local begin=$SECONDS
@@ -88,7 +88,11 @@ lose() { # CASE TRIAL
   local phase=${phases[$((($2 - 1) % 4))]}
   run=$1-$2 more=(--ranks 3) lost=$(($2 % 2 + 1))
   case $1 in
-    stuck) HT_STUCK_WHEN=$PWD/spin LD_PRELOAD="$(dirname "$hybrid")/../tests/stuck/libstuck_product.so" start "$hybrid" ;;
+    stuck)
+      local stuck="$(dirname "$hybrid")/../tests/stuck/libstuck_product.so"
+      [ -e "$stuck" ] || fail "wants $stuck of the same build"
+      HT_STUCK_WHEN=$PWD/spin LD_PRELOAD=$stuck start "$hybrid"
+      ;;
     link) more=() && start "$here/two_machines.sh" "$PWD/cut" "${keepalive[@]}" "$hybrid" ;;
     dead | first_dead) more=() && start mpirun -np 3 --oversubscribe --bind-to none "$hybrid" ;;
     *) start "$hybrid" ;;

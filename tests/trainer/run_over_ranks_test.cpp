@@ -156,41 +156,78 @@ TEST_F(RunOverRanks, GoesOnFromTheOneBeforeADamagedOne) {
     EXPECT_NE(log.find(told), log.npos) << log;
 }
 
-/// Stopped in each phase, on any number of ranks that share anything, and gone on with on another.
-TEST_F(RunOverRanks, GoesOnFromAnyToAny) {
-  HybridTrainerConfig saving = config();
-  saving.model.width = 80;  // matrices of more than one chunk
-  saving.checkpoint.every_steps = 1;
-  saving.checkpoint.keep = 100;
-  const std::int64_t steps = saving.training.steps;
-  train(saving, scratch_ / "one", 1);
-  const std::string wanted = newest_checkpoint_digest(scratch_ / "one");
-  const std::vector<StepRecord> records = records_of(scratch_ / "one");
+/// Runs that were stopped in any phase, on any number of ranks that share anything, and go on with
+/// others.
+class ResumesOverRanks : public RunOverRanks {
+ protected:
+  void SetUp() override {
+    RunOverRanks::SetUp();
+    saving_ = config();
+    saving_.model.width = 80;  // matrices of more than one chunk
+    saving_.checkpoint.every_steps = 1;
+    saving_.checkpoint.keep = 100;
+    train(saving_, scratch_ / "one", 1);
+    wanted_ = newest_checkpoint_digest(scratch_ / "one");
+    records_ = records_of(scratch_ / "one");
+  }
+
+  /// The checkpoints of a whole run.
+  fs::path run_of(int ranks, std::int64_t zero) {
+    const fs::path run = scratch_ / concat("run", ranks, "-", zero);
+    saving_.distributed.zero = zero;
+    train(saving_, run, ranks);
+    EXPECT_EQ(newest_checkpoint_digest(run), wanted_) << ranks << " ranks, zero " << zero;
+    return run;
+  }
+
+  void expect_the_same_from(const fs::path& run, Phase phase, int ranks, std::int64_t zero) {
+    const std::int64_t steps = saving_.training.steps;
+    const auto in_phase = [&](const StepRecord& record) {
+      return record.phase == phase && record.step > 12 && record.step < steps;
+    };
+    const auto at = std::find_if(records_.begin(), records_.end(), in_phase);
+    const std::int64_t last = at == records_.end() ? 3 : at->step;
+    const fs::path copy = scratch_ / "copy";
+    copy_up_to(run, copy, last, steps);
+    HybridTrainerConfig other = saving_;
+    other.distributed.zero = zero;
+    other.checkpoint.every_steps = 0;
+    train(other, copy, ranks, true);
+    EXPECT_EQ(newest_checkpoint_digest(copy), wanted_)
+        << run << ", stopped after step " << last << " in " << name_of(phase) << ", then " << ranks
+        << ", zero " << zero;
+    fs::remove_all(copy);
+  }
+
+  HybridTrainerConfig saving_;
+  std::string wanted_;
+  std::vector<StepRecord> records_;
+};
+
+/// Each number of ranks before meets each one after, and each phase, with each stage before.
+TEST_F(ResumesOverRanks, GoOnFromAnyToAny) {
   int number = 0;
   for (const int before : {1, 2, 3, 4}) {
     for (const std::int64_t zero : {0, 1, 2, 3}) {
-      saving.distributed.zero = zero;
-      const fs::path run = scratch_ / concat("run", before, "-", zero);
-      train(saving, run, before);
-      EXPECT_EQ(newest_checkpoint_digest(run), wanted) << before << " ranks, zero " << zero;
+      const fs::path run = run_of(before, zero);
       for (const int after : {1, 2, 3, 4}) {
         const int shift = before + static_cast<int>(zero);  // each pair of numbers meets each phase
         const Phase phase = kAllPhases[static_cast<std::size_t>(++number + shift) % kPhases];
-        const auto in_phase = [&](const StepRecord& record) {
-          return record.phase == phase && record.step > 12 && record.step < steps;
-        };
-        const auto at = std::find_if(records.begin(), records.end(), in_phase);
-        const std::int64_t last = at == records.end() ? 3 : at->step;
-        const fs::path copy = scratch_ / "copy";
-        copy_up_to(run, copy, last, steps);
-        HybridTrainerConfig other = saving;
-        other.distributed.zero = (zero + number) % 4;
-        other.checkpoint.every_steps = 0;
-        train(other, copy, after, true);
-        EXPECT_EQ(newest_checkpoint_digest(copy), wanted)
-            << before << " ranks, zero " << zero << ", stopped after step " << last << " in "
-            << name_of(phase) << ", then " << after << ", zero " << other.distributed.zero;
-        fs::remove_all(copy);
+        expect_the_same_from(run, phase, after, (zero + number) % 4);
+      }
+    }
+  }
+}
+
+/// All 1,024 of them, in many minutes.
+TEST_F(ResumesOverRanks, DISABLED_GoOnFromEachToEach) {
+  for (const int before : {1, 2, 3, 4}) {
+    for (const std::int64_t zero : {0, 1, 2, 3}) {
+      const fs::path run = run_of(before, zero);
+      for (const int after : {1, 2, 3, 4}) {
+        for (const std::int64_t zero_after : {0, 1, 2, 3}) {
+          for (const Phase phase : kAllPhases) expect_the_same_from(run, phase, after, zero_after);
+        }
       }
     }
   }
