@@ -26,6 +26,9 @@ constexpr Launcher kTorchrun{
     "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"};
 constexpr Launcher kLocal{
     "hybrid --ranks", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", kLocalRanksVariable};
+/// By hand, or by what knows only a rank of a host each.
+constexpr Launcher kVariables{
+    "who set RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RANK"};
 /// In a batch script, which is no step, the first two are set for one process.
 constexpr Launcher kSrun{"srun",          "SLURM_PROCID",          "SLURM_NTASKS",
                          "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_ID"};
@@ -53,8 +56,9 @@ std::optional<LaunchedRank> rank_by(const Launcher& launcher, const EnvironmentV
   if (variable(launcher.sign) == nullptr) return {};
   LaunchedRank found{.launcher = launcher.name,
                      .rank = number_in(launcher.name, launcher.rank, variable),
-                     .size = number_in(launcher.name, launcher.size, variable),
-                     .local_rank = number_in(launcher.name, launcher.local_rank, variable)};
+                     .size = number_in(launcher.name, launcher.size, variable)};
+  if (&launcher != &kVariables || variable(launcher.local_rank) != nullptr)
+    found.local_rank = number_in(launcher.name, launcher.local_rank, variable);
   const bool says_local_size = variable(launcher.local_size) != nullptr;
   found.local_size = says_local_size ? number_in(launcher.name, launcher.local_size, variable)
                                      : found.local_rank + 1;
@@ -66,20 +70,32 @@ std::optional<LaunchedRank> rank_by(const Launcher& launcher, const EnvironmentV
                           found.local_rank, " of ", found.local_size, " on this host"));
 }
 
+/// Torchrun's, or the same variables without it, where they say that there are several ranks.
+std::optional<LaunchedRank> rank_by_variables(const EnvironmentVariable& variable) {
+  if (const auto by_torchrun = rank_by(kTorchrun, variable)) return by_torchrun;
+  if (variable(kVariables.size) == nullptr) return {};
+  const auto by_hand = rank_by(kVariables, variable);
+  return by_hand && by_hand->size > 1 ? by_hand : std::nullopt;
+}
+
+void check_agreement(const LaunchedRank& one, const LaunchedRank& other) {
+  if (one.rank == other.rank && one.size == other.size) return;
+  throw UsageError(concat("two launchers disagree: ", one.launcher, " says rank ", one.rank, " of ",
+                          one.size, ", ", other.launcher, " rank ", other.rank, " of ", other.size,
+                          "; start with one of them"));
+}
+
 }  // namespace
 
 std::optional<LaunchedRank> launched_rank(const EnvironmentVariable& variable) {
   if (const auto local = rank_by(kLocal, variable)) return local;
-  const auto by_mpirun = rank_by(kMpirun, variable), by_torchrun = rank_by(kTorchrun, variable);
-  if (by_mpirun && by_torchrun &&
-      (by_mpirun->rank != by_torchrun->rank || by_mpirun->size != by_torchrun->size)) {
-    throw UsageError(concat("two launchers disagree: mpirun says rank ", by_mpirun->rank, " of ",
-                            by_mpirun->size, ", torchrun rank ", by_torchrun->rank, " of ",
-                            by_torchrun->size, "; start with one of them"));
-  }
+  const auto by_mpirun = rank_by(kMpirun, variable), by_variables = rank_by_variables(variable);
+  if (by_mpirun && by_variables) check_agreement(*by_mpirun, *by_variables);
   if (by_mpirun) return by_mpirun;
-  if (by_torchrun) return by_torchrun;
-  return rank_by(kSrun, variable);
+  if (by_variables && by_variables->launcher == kTorchrun.name) return by_variables;
+  const auto by_srun = rank_by(kSrun, variable);
+  if (by_srun && by_variables) check_agreement(*by_srun, *by_variables);
+  return by_srun ? by_srun : by_variables;
 }
 
 std::optional<LaunchedRank> launched_rank() {

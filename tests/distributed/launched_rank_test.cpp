@@ -49,6 +49,31 @@ TEST(LaunchedRank, IsReadFromEachLaunchersVariables) {
   EXPECT_TRUE(launched(step)->speaks_pmix);
 }
 
+/// Who sets them by hand must not get as many runs of one rank each.
+TEST(LaunchedRank, IsReadFromRankAndWorldSizeWithoutTorchrun) {
+  const std::string by_hand = "who set RANK and WORLD_SIZE";
+  EXPECT_EQ(launched({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), (LaunchedRank{by_hand, 1, 2, 0, 1}));
+  EXPECT_EQ(launched({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}}),
+            (LaunchedRank{by_hand, 1, 4, 1, 2}));
+  for (const Variables& none :
+       {Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}}, {{"RANK", "3"}}, {{"WORLD_SIZE", "3"}}})
+    EXPECT_EQ(launched(none), std::nullopt);
+  Variables both = kByMpirun;
+  both.insert({{"RANK", "3"}, {"WORLD_SIZE", "4"}});
+  EXPECT_EQ(launched(both)->launcher, "mpirun");
+  both["RANK"] = "0";
+  EXPECT_EQ(
+      refusal_of(both),
+      "two launchers disagree: mpirun says rank 3 of 4, who set RANK and WORLD_SIZE rank 0 of "
+      "4; start with one of them");
+  Variables step{{"SLURM_PROCID", "1"},  {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"},
+                 {"SLURM_STEP_ID", "0"}, {"RANK", "1"},         {"WORLD_SIZE", "2"}};
+  EXPECT_EQ(launched(step)->launcher, "srun");
+  step["RANK"] = "0";
+  EXPECT_NE(refusal_of(step).find("two launchers disagree: srun says rank 1 of 2"),
+            std::string::npos);
+}
+
 TEST(LaunchedRank, SlurmsAreNotAskedBelowMpirun) {
   Variables both = kByMpirun;
   both.insert({{"SLURM_PROCID", "0"},
@@ -77,7 +102,7 @@ TEST(LaunchedRank, RefusesWhatContradictsItself) {
 TEST(LaunchedRank, HybridsOwnChildrenAreKnown) {
   Variables set = kByTorchrun;
   set.erase("TORCHELASTIC_RUN_ID");
-  EXPECT_EQ(launched(set), std::nullopt);
+  EXPECT_EQ(launched(set)->launcher, "who set RANK and WORLD_SIZE");
   set["HYBRID_RANKS"] = "77";
   EXPECT_EQ(launched(set), (LaunchedRank{"hybrid --ranks", 2, 8, 2, 4, false}));
 }

@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 
 /// What a launcher says to one of the processes that it started.
 struct LaunchedRank {
-  std::string launcher;  // "mpirun", "torchrun", "srun" or "hybrid --ranks"
+  std::string launcher;  // "mpirun", "torchrun", "srun", "hybrid --ranks" or who set the variables
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // on this host
   bool speaks_pmix = false;            // so that Open MPI starts in it
@@ -22,9 +22,9 @@ struct LaunchedRank {
 using EnvironmentVariable = std::function<const char*(const char*)>;
 
 /// What this process's launcher said in variables: mpirun's OMPI_COMM_WORLD_…, RANK, WORLD_SIZE … of
-/// torchrun and of `hybrid --ranks`, or, where there are neither, those of a step of Slurm; none
-/// without a launcher.
-/// Throws UsageError where a variable is missing or no number, or mpirun and torchrun disagree.
+/// torchrun and of `hybrid --ranks`, or, where there are neither, those of a step of Slurm; else RANK
+/// and a WORLD_SIZE above 1 that anybody has set, where LOCAL_RANK may be missing for 0. None without
+/// any. Throws UsageError where a variable is missing or no number, or two of them disagree.
 std::optional<LaunchedRank> launched_rank(const EnvironmentVariable& variable);
 std::optional<LaunchedRank> launched_rank();
 
