@@ -36,6 +36,25 @@ std::string shown(const std::string& value, const std::string& other) {
              : concat("...", value.substr(static_cast<std::size_t>(begin), kMost), "...");
 }
 
+/// Of a configuration, a fact of each key.
+void add_keys(const std::string& path, const FieldNode& group, std::vector<RankFact>& facts) {
+  for (const FieldNode& field : group.fields) {
+    const std::string at = path.empty() ? field.name : path + "." + field.name;
+    if (field.is_group()) {
+      add_keys(at, field, facts);
+    } else {
+      facts.emplace_back("the configuration: " + at,
+                         field.left_out ? "left out" : field_text(field));
+    }
+  }
+}
+
+std::vector<RankFact> with_keys_of(const HybridTrainerConfig& config, std::vector<RankFact> facts) {
+  add_keys("", field_tree(config), facts);
+  facts.emplace_back("the configuration", config_json(config));  // to the last digit
+  return facts;
+}
+
 /// A rank that waits for a file is not stuck.
 void wait_for(std::chrono::milliseconds pause) {
   count_progress();
@@ -93,11 +112,10 @@ void RunRanks::check_shared(const std::string& run) const {
 /// Throws UsageError where what ranks found on their machines differs.
 static void check_same_run_of(const RunRanks& ranks, const HybridTrainerConfig& config,
                               const RunData& data) {
-  ranks.check_same({{"the configuration", config_json(config)},
-                    {"threads", concat(threads())},
-                    {"the instruction set", name_of(instruction_set())},
-                    {"tokens of the data", concat(data.train_tokens)},
-                    {"the data's checksum", data.checksum}});
+  ranks.check_same(with_keys_of(config, {{"threads", concat(threads())},
+                                         {"the instruction set", name_of(instruction_set())},
+                                         {"tokens of the data", concat(data.train_tokens)},
+                                         {"the data's checksum", data.checksum}}));
 }
 
 RunDirectory RunRanks::open(const TrainingRunSettings& settings, const HybridTrainerConfig& config,
@@ -194,10 +212,9 @@ static std::string program_checksum() {
 
 void check_same_call(const RunRanks& ranks, const HybridTrainerConfig& config, bool resume) {
   if (!ranks.are_several()) return;
-  ranks.check_same({{"its version", project_version()},
-                    {"the checksum of its program", program_checksum()},
-                    {"the configuration", config_json(config)},
-                    {"--resume", resume ? "given" : "not given"}});
+  ranks.check_same(with_keys_of(config, {{"its version", project_version()},
+                                         {"the checksum of its program", program_checksum()},
+                                         {"--resume", resume ? "given" : "not given"}}));
 }
 
 }  // namespace hybrid_trainer
