@@ -59,8 +59,10 @@ void OrderedGradients::make_bucket(const WeightGroup& group) {
   for (std::size_t i = group.first; i < group.last; ++i) {
     bucket_of_[parameters_[i]] = buckets_.size();
     if (parts_ == nullptr) continue;
-    const std::int64_t first = first_.at(parameters_[i]) + parts_->mine(i).first - elements.first;
-    first_[parts_->parameters()[i]] = bucket.own_first + first - own.first;
+    const std::int64_t first = first_.at(parameters_[i]) + parts_->mine(i).first;
+    const bool is_all = ranks().size() == 1;  // and stays where it is
+    first_[parts_->parameters()[i]] =
+        is_all ? first : bucket.own_first + first - elements.first - own.first;
   }
   buckets_.push_back(std::move(bucket));
 }
@@ -160,6 +162,7 @@ void OrderedGradients::reduce(std::int64_t) {
 }
 
 Tensor OrderedGradients::own_parts_of(const Tensor& whole) const {
+  if (ranks().size() == 1) return whole;
   const Tensor own = Tensor::empty({own_elements_}, DType::kF32, MemoryKind::kGradients, stream_);
   for (const Bucket& bucket : buckets_) {
     const Shard& part = bucket.shards[static_cast<std::size_t>(ranks().rank())];
