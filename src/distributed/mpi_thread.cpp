@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "hybrid_trainer/core/progress.h"
+#include "src/distributed/launcher_end.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -17,6 +18,8 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 26;
 /// Between two looks at messages under way. A thread that yields instead waits for what computes on
 /// its processor to use up its turn, some ms each time.
 constexpr auto kSleep = 50us;
+/// It gives ranks that do not end by themselves 5 s.
+constexpr auto kLauncherPatience = 15s;
 
 WantedLibrary wanted_mpi_plug_in() {
   std::error_code unknown;
@@ -153,6 +156,7 @@ void MpiThread::wait_for_transfer(std::span<const OutgoingBytes> sent,
 }
 
 void MpiThread::abort_and_exit(int exit_code) {
+  end_launcher_after(kLauncherPatience);
   {
     const std::lock_guard lock(mutex_);
     abort_code_ = exit_code;

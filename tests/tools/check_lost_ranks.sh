@@ -17,11 +17,8 @@ settings=(--preset tiny --data data --set model.layers=2 --set model.width=64 --
   --set gradient_accumulation.micro_batches=6 --set phases.warmup_steps=30 --set phases.full_steps=4 --set phases.trial_share=1 --set training.steps=1000000
   --set checkpoint.every_steps=5 --set checkpoint.keep=1000)
 limit=60
-# mpirun sees a link that is down after the ranks do (docs/DISTRIBUTED.md).
-keepalive=(--mca oob_tcp_keepalive_time 3 --mca oob_tcp_keepalive_intvl 4 --mca oob_tcp_keepalive_probes 3)
 if [ "$trials" -eq 1 ]; then
   settings+=(--set distributed.collective_timeout_seconds=4)
-  keepalive=(--mca oob_tcp_keepalive_time 1 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3)
 fi
 fail() { echo "$run: $*" && { tail -n 30 "$run.log" || true; } && exit 1; }
 step_of() { ls "$1/checkpoints" 2>/dev/null | sed -n 's/^step-0*//p' | tail -n 1; }
@@ -93,7 +90,7 @@ lose() { # CASE TRIAL
       [ -e "$stuck" ] || fail "wants $stuck of the same build"
       HT_STUCK_WHEN=$PWD/spin LD_PRELOAD=$stuck start "$hybrid"
       ;;
-    link) more=() && start "$here/two_machines.sh" "$PWD/cut" "${keepalive[@]}" "$hybrid" ;;
+    link) more=() && start "$here/two_machines.sh" "$PWD/cut" "$hybrid" ;;
     dead | first_dead) more=() && start mpirun -np 3 --oversubscribe --bind-to none "$hybrid" ;;
     *) start "$hybrid" ;;
   esac
