@@ -23,7 +23,7 @@ class ExposedTime {
 
 }  // namespace
 
-void BackgroundCommunicator::make(const std::function<void()>& call) {
+void BackgroundCommunicator::make(const Stream*, const std::function<void()>& call) {
   const ExposedTime exposed(exposed_seconds_);
   worker_.wait_until_idle();
   call();
@@ -36,7 +36,7 @@ BackgroundCommunicator::~BackgroundCommunicator() {
 /// The caller's stream may be gone by then, where it ended by an error.
 CollectiveTicket BackgroundCommunicator::begin(CollectiveJob job, const Stream& stream) {
   if (!beside_) {
-    make([&] { job(ranks(), stream); });
+    make(&stream, [&] { job(ranks(), stream); });
     return 0;
   }
   worker_.submit([this, job = std::move(job), own = std::make_shared<Stream>(stream.pool())] {

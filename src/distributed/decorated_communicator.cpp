@@ -4,23 +4,23 @@ namespace hybrid_trainer {
 
 void DecoratedCommunicator::all_reduce(const Tensor& values, Reduction reduction,
                                        const Stream& stream) {
-  make([&] { ranks_.all_reduce(values, reduction, stream); });
+  make(&stream, [&] { ranks_.all_reduce(values, reduction, stream); });
 }
 
 void DecoratedCommunicator::reduce_scatter(const Tensor& shard, const Tensor& values,
                                            Reduction reduction, const Stream& stream) {
-  make([&] { ranks_.reduce_scatter(shard, values, reduction, stream); });
+  make(&stream, [&] { ranks_.reduce_scatter(shard, values, reduction, stream); });
 }
 
 void DecoratedCommunicator::all_gather(const Tensor& values, const Tensor& shard,
                                        const Stream& stream) {
-  make([&] { ranks_.all_gather(values, shard, stream); });
+  make(&stream, [&] { ranks_.all_gather(values, shard, stream); });
 }
 
 void DecoratedCommunicator::gather_parts(const Tensor& values,
                                          const std::vector<std::int64_t>& counts,
                                          const Stream& stream) {
-  make([&] { ranks_.gather_parts(values, counts, stream); });
+  make(&stream, [&] { ranks_.gather_parts(values, counts, stream); });
 }
 
 void DecoratedCommunicator::all_to_all(const Tensor& received,
@@ -28,28 +28,28 @@ void DecoratedCommunicator::all_to_all(const Tensor& received,
                                        const Tensor& sent,
                                        const std::vector<std::int64_t>& send_counts,
                                        const Stream& stream) {
-  make([&] { ranks_.all_to_all(received, receive_counts, sent, send_counts, stream); });
+  make(&stream, [&] { ranks_.all_to_all(received, receive_counts, sent, send_counts, stream); });
 }
 
 void DecoratedCommunicator::broadcast(const Tensor& values, int root, const Stream& stream) {
-  make([&] { ranks_.broadcast(values, root, stream); });
+  make(&stream, [&] { ranks_.broadcast(values, root, stream); });
 }
 
 void DecoratedCommunicator::barrier() {
-  make([&] { ranks_.barrier(); });
+  make(nullptr, [&] { ranks_.barrier(); });
 }
 
 void DecoratedCommunicator::send(const Tensor& values, int peer, const Stream& stream) {
-  make([&] { ranks_.send(values, peer, stream); });
+  make(&stream, [&] { ranks_.send(values, peer, stream); });
 }
 
 void DecoratedCommunicator::receive(const Tensor& values, int peer, const Stream& stream) {
-  make([&] { ranks_.receive(values, peer, stream); });
+  make(&stream, [&] { ranks_.receive(values, peer, stream); });
 }
 
 std::vector<std::string> DecoratedCommunicator::host_gather(std::string_view bytes) {
   std::vector<std::string> all;
-  make([&] { all = ranks_.host_gather(bytes); });
+  make(nullptr, [&] { all = ranks_.host_gather(bytes); });
   return all;
 }
 

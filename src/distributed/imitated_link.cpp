@@ -14,7 +14,7 @@ constexpr std::chrono::milliseconds kSlice{500};
 
 }  // namespace
 
-void ImitatedLink::make(const std::function<void()>& call) {
+void ImitatedLink::make(const Stream*, const std::function<void()>& call) {
   const CommunicationUse before = ranks().use();
   call();
   const CommunicationUse after = ranks().use();

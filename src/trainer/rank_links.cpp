@@ -1,5 +1,8 @@
 #include "src/trainer/rank_links.h"
 
+#include "hybrid_trainer/distributed/background_communicator.h"
+#include "hybrid_trainer/distributed/side_stream_communicator.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -13,8 +16,13 @@ Communicator& through_link(Communicator& ranks, const DistributedConfig& config,
 
 }  // namespace
 
-RankLinks::RankLinks(Communicator& ranks, const DistributedConfig& config, Device device)
-    : beside_(through_link(ranks, config, link_),
-              config.overlap && device.type == DeviceType::kCpu) {}
+RankLinks::RankLinks(Communicator& ranks, const DistributedConfig& config, Device device) {
+  Communicator& link = through_link(ranks, config, link_);
+  if (config.overlap && device.type == DeviceType::kCuda) {
+    beside_ = std::make_unique<SideStreamCommunicator>(link);
+  } else {
+    beside_ = std::make_unique<BackgroundCommunicator>(link, config.overlap);
+  }
+}
 
 }  // namespace hybrid_trainer

@@ -43,7 +43,7 @@ RankStepTime estimate_rank_step(const HybridTrainerConfig& config, Device device
   RankStepTime time;
   time.computing = passes + update / (zero > 0 ? ranks : 1);
   time.sending = static_cast<double>(transfer.link_bytes) / link_bytes_per_second;
-  if (!config.distributed.overlap || device.type == DeviceType::kCuda) {
+  if (!config.distributed.overlap) {
     time.exposed = time.sending;
     return time;
   }

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 #include <thread>
 
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/distributed/side_stream_communicator.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "tests/cuda/nccl_ranks.h"
 #include "tests/distributed/rank_suite.h"
@@ -30,6 +32,108 @@ TEST(NcclRanks, GoOnBeforeOthersHaveComeToTheirCall) {
     for (int i = 0; i < 3; ++i) ranks.all_reduce(values, Reduction::kSum, stream);
     if (ranks.rank() == 0) enqueued.set_value();
     EXPECT_EQ(floats_of(values, stream)[0], 16);
+  });
+}
+
+using RankBeside = std::function<void(Communicator&, const Stream&, std::promise<void>&)>;
+
+/// Two ranks that are connected and go on beside their streams. The second comes to its calls when
+/// the first keeps the promise.
+void run_beside(const RankBeside& first, const testing::RankBody& second) {
+  std::promise<void> may_go_on;
+  run_nccl_ranks(2, [&](Communicator& others, Device device) {
+    SideStreamCommunicator ranks(others);
+    const Stream stream(make_device_pool(device));
+    ranks.all_reduce(counted(1000, 1, stream), Reduction::kSum, stream);
+    stream.synchronize();
+    if (ranks.rank() == 0) return first(ranks, stream, may_go_on);
+    may_go_on.get_future().wait();
+    second(ranks, stream);
+  });
+}
+
+CollectiveTicket begin_sum(const Tensor& values, Communicator& ranks, const Stream& stream) {
+  return ranks.begin(
+      [values](Communicator& all, const Stream& beside) {
+        all.all_reduce(values, Reduction::kSum, beside);
+      },
+      stream);
+}
+
+/// Whether the stream comes to the end of what it has been given, within a time that is enough.
+bool comes_to_its_end(const Stream& stream) {
+  Event end;
+  end.record(stream);
+  for (int i = 0; i < 2000 && !end.reached(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return end.reached();
+}
+
+bool waits(const Stream& stream) {
+  Event end;
+  end.record(stream);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  return !end.reached();
+}
+
+/// While the other rank has not come to what began.
+TEST(NcclRanks, SendInAStreamBesideTheirCallersWhichWaitsWhereTold) {
+  if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
+  run_beside(
+      [](Communicator& ranks, const Stream& stream, std::promise<void>& other_may_go_on) {
+        const Tensor sent = counted(1000, 1, stream), more = counted(1000, 2, stream);
+        const CollectiveTicket job = begin_sum(sent, ranks, stream);
+        const CollectiveTicket later = begin_sum(more, ranks, stream);
+        EXPECT_TRUE(comes_to_its_end(stream));
+        ranks.wait_for(job, stream);
+        EXPECT_TRUE(waits(stream));
+        other_may_go_on.set_value();
+        EXPECT_EQ(floats_of(sent, stream)[5], 16);
+        ranks.wait_for(later, stream);
+        EXPECT_EQ(floats_of(more, stream)[5], 27);
+      },
+      [](Communicator& ranks, const Stream& stream) {
+        begin_sum(counted(1000, 5, stream), ranks, stream);
+        ranks.wait_for(begin_sum(counted(1000, 15, stream), ranks, stream), stream);
+        stream.synchronize();
+      });
+}
+
+TEST(NcclRanks, ComeToOtherCallsAfterAllThatBegan) {
+  if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
+  run_beside(
+      [](Communicator& ranks, const Stream& stream, std::promise<void>& other_may_go_on) {
+        const Tensor sent = counted(1000, 1, stream), own = counted(10, 7, stream);
+        begin_sum(sent, ranks, stream);
+        ranks.all_reduce(own, Reduction::kSum, stream);
+        EXPECT_TRUE(waits(stream));
+        other_may_go_on.set_value();
+        EXPECT_EQ(floats_of(own, stream)[0], 14);
+        EXPECT_EQ(floats_of(sent, stream)[0], 2);
+      },
+      [](Communicator& ranks, const Stream& stream) {
+        begin_sum(counted(1000, 1, stream), ranks, stream);
+        ranks.all_reduce(counted(10, 7, stream), Reduction::kSum, stream);
+        stream.synchronize();
+      });
+}
+
+/// Else memory that is freed meanwhile would be given to the caller's next work.
+TEST(NcclRanks, KeepWhatIsSentBesideUntilItsCallerWaits) {
+  if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
+  run_nccl_ranks(2, [](Communicator& others, Device device) {
+    SideStreamCommunicator ranks(others);
+    const auto pool = make_device_pool(device);
+    const Stream stream(pool), another(pool);
+    const std::size_t before = pool->use().live_total;
+    const CollectiveTicket job = begin_sum(counted(1000, 0, stream), ranks, stream);
+    EXPECT_GE(pool->use().live_total, before + 4000);
+    ranks.wait_for(job, another);
+    EXPECT_GE(pool->use().live_total, before + 4000);
+    ranks.wait_for(job, stream);
+    EXPECT_EQ(pool->use().live_total, before);
+    another.synchronize();
+    stream.synchronize();
   });
 }
 

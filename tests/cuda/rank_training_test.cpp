@@ -2,7 +2,7 @@
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "tests/cuda/nccl_ranks.h"
 #include "tests/cuda/orders.h"
-#include "tests/trainer/rank_outcome.h"
+#include "tests/trainer/rank_peaks.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -67,6 +67,28 @@ TEST(RanksOnDevices, AreSimulatedWithWhatTheyShare) {
   EXPECT_LT(bytes(1, MemoryKind::kOptimizerState), bytes(0, MemoryKind::kOptimizerState) / 2);
   EXPECT_LT(bytes(2, MemoryKind::kGradients), bytes(1, MemoryKind::kGradients));
   EXPECT_LT(bytes(3, MemoryKind::kParameters), bytes(2, MemoryKind::kParameters) / 2);
+}
+
+/// As simulated, where what begins is done at once.
+TEST(RanksOnDevices, TakeNoMoreMemoryWhereTheySendBeside) {
+  if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
+  HybridTrainerConfig config = config_over_devices(4);
+  config.phases.warmup_steps = 2;
+  config.training.steps = 5;
+  config.distributed.bucket_bytes = 1 << 15;
+  for (const std::int64_t zero : {0, 1, 2, 3}) {
+    config.distributed.zero = zero;
+    std::vector<PhasePeaks> beside(2), at_once(2);
+    run_nccl_ranks(2, [&](Communicator& others, Device device) {
+      const auto rank = static_cast<std::size_t>(others.rank());
+      at_once[rank] = rank_peaks(config, others, device);
+      RankLinks links(others, config.distributed, device);
+      beside[rank] = rank_peaks(config, links.ranks(), device);
+    });
+    EXPECT_EQ(beside, at_once) << zero;
+    for (const Phase phase : {Phase::kWarmup, Phase::kFull})
+      EXPECT_GT(beside[0][static_cast<std::size_t>(phase)], 0u) << zero;
+  }
 }
 
 /// `hybrid train`'s own code, to the checkpoint of one rank.

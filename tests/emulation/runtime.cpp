@@ -20,8 +20,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
   int device = 0;
-  std::shared_ptr<hybrid_trainer::emulation::EventState> state =
-      std::make_shared<hybrid_trainer::emulation::EventState>();
+  hybrid_trainer::emulation::EventState state{};
 };
 struct CUgraphExec_st {
   std::vector<hybrid_trainer::emulation::Work> work;
@@ -106,16 +105,17 @@ class EmulatedRuntime final : public CudaRuntime {
   void destroy(CUevent_st* event) noexcept override { delete event; }
   void record(CUevent_st* event, CUstream_st* stream) override {
     check_device(event->device, stream, "an event");
-    event->state->recorded();
-    stream->queue.enqueue([state = event->state, stream] { state->reach(stream->spent_seconds); });
+    stream->queue.enqueue(
+        [record = event->state.record(), stream] { record->reach(stream->spent_seconds); });
   }
   void order_after(CUstream_st* stream, CUevent_st* event) override {
-    stream->queue.enqueue([state = event->state] { state->wait(); });
+    stream->queue.enqueue([record = event->state.recorded()] { record->wait(); });
   }
-  bool reached(CUevent_st* event) override { return event->state->reached(); }
-  void synchronize(CUevent_st* event) override { event->state->wait(); }
+  bool reached(CUevent_st* event) override { return event->state.recorded()->reached(); }
+  void synchronize(CUevent_st* event) override { event->state.recorded()->wait(); }
   double seconds_between(CUevent_st* begin, CUevent_st* end) override {
-    return end->state->reached_at_seconds() - begin->state->reached_at_seconds();
+    return end->state.recorded()->reached_at_seconds() -
+           begin->state.recorded()->reached_at_seconds();
   }
 
   void begin_capture(CUstream_st* stream) override { stream->queue.begin_capture(); }

@@ -90,34 +90,42 @@ void StreamQueue::run() {
   }
 }
 
-void EventState::recorded() {
-  std::lock_guard lock(mutex_);
-  ++pending_;
-}
-
-void EventState::reach(double spent_seconds) {
+void EventRecord::reach(double spent_seconds) {
   {
     std::lock_guard lock(mutex_);
-    --pending_;
+    is_reached_ = true;
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
     seconds_ = std::chrono::duration<double>(now).count() + spent_seconds;
   }
   changed_.notify_all();
 }
 
-bool EventState::reached() const {
+bool EventRecord::reached() const {
   std::lock_guard lock(mutex_);
-  return pending_ == 0;
+  return is_reached_;
 }
 
-void EventState::wait() const {
+void EventRecord::wait() const {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return pending_ == 0; });
+  changed_.wait(lock, [&] { return is_reached_; });
 }
 
-double EventState::reached_at_seconds() const {
+double EventRecord::reached_at_seconds() const {
   std::lock_guard lock(mutex_);
   return seconds_;
+}
+
+EventState::EventState() { newest_->reach(0); }
+
+std::shared_ptr<EventRecord> EventState::record() {
+  std::lock_guard lock(mutex_);
+  newest_ = std::make_shared<EventRecord>();
+  return newest_;
+}
+
+std::shared_ptr<const EventRecord> EventState::recorded() const {
+  std::lock_guard lock(mutex_);
+  return newest_;
 }
 
 }  // namespace hybrid_trainer::emulation

@@ -47,10 +47,9 @@ class StreamQueue {
   std::thread thread_;
 };
 
-/// An event: reached once the work recorded last is done.
-class EventState {
+/// One record of an event: reached once the work before it is done.
+class EventRecord {
  public:
-  void recorded();                   // by the host, when it is enqueued
   void reach(double spent_seconds);  // by the stream's thread, with what its time is ahead
   bool reached() const;
   void wait() const;
@@ -59,8 +58,22 @@ class EventState {
  private:
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  int pending_ = 0;
+  bool is_reached_ = false;
   double seconds_ = 0;
+};
+
+/// An event. As with CUDA, who waits for it waits for what was recorded when it was told to, whatever
+/// is recorded later. Any thread may use it.
+class EventState {
+ public:
+  EventState();
+  std::shared_ptr<EventRecord> record();
+  /// The newest record; one that is reached where there is none.
+  std::shared_ptr<const EventRecord> recorded() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<EventRecord> newest_ = std::make_shared<EventRecord>();
 };
 
 }  // namespace hybrid_trainer::emulation

@@ -186,7 +186,7 @@ class SeenCalls final : public DecoratedCommunicator {
   int direct = 0;
 
  protected:
-  void make(const std::function<void()>& call) override {
+  void make(const Stream*, const std::function<void()>& call) override {
     ++direct;
     call();
   }

@@ -1,38 +1,18 @@
 #include <algorithm>
-#include <array>
 
-#include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
-#include "tests/trainer/rank_outcome.h"
+#include "tests/trainer/rank_peaks.h"
 
 namespace hybrid_trainer {
 namespace {
 
-using PhasePeaks = std::array<std::size_t, kPhases>;
-
-/// By phase, of whichever rank takes the most; without the loader's batches but one.
 PhasePeaks peaks_over_ranks(const HybridTrainerConfig& config, int ranks) {
   std::vector<PhasePeaks> by_rank(static_cast<std::size_t>(ranks));
   run_thread_ranks(ranks, [&](Communicator& others) {
     RankLinks links(others, config.distributed);
-    Communicator& rank = links.ranks();
-    const Stream stream{MemoryPool::create("device")};
-    const Batch batch = step_batch(config, 0, stream), prefetched = step_batch(config, 1, stream);
-    const Batch windows = batch.examples(0, config.data.batch_size);
-    const auto model = make_model(config.model, 1, stream);
-    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &rank);
-    RunSummary summary;
-    for (std::int64_t i = 0; i < config.training.steps; ++i) summary.add(trainer.step(batch));
-    for (const Phase phase : kAllPhases) {
-      by_rank[static_cast<std::size_t>(rank.rank())][static_cast<std::size_t>(phase)] =
-          summary.phase(phase).peak_bytes;
-    }
+    by_rank[static_cast<std::size_t>(others.rank())] = rank_peaks(config, links.ranks());
   });
-  PhasePeaks most{};
-  for (const PhasePeaks& peaks : by_rank) {
-    for (std::size_t i = 0; i < kPhases; ++i) most[i] = std::max(most[i], peaks[i]);
-  }
-  return most;
+  return most_of(by_rank);
 }
 
 /// With what a rank has a part of, and sums of micro-batches that others send.

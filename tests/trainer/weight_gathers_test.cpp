@@ -19,7 +19,7 @@ class CountedBeginnings final : public DecoratedCommunicator {
   std::int64_t begun = 0;
 
  protected:
-  void make(const std::function<void()>& call) override { call(); }
+  void make(const Stream*, const std::function<void()>& call) override { call(); }
 };
 
 class WeightGathersTest : public ::testing::Test {

@@ -23,7 +23,7 @@ class BackgroundCommunicator final : public DecoratedCommunicator {
   CommunicationUse use() const override;
 
  protected:
-  void make(const std::function<void()>& call) override;
+  void make(const Stream* stream, const std::function<void()>& call) override;
 
  private:
   const bool beside_;

@@ -33,8 +33,8 @@ class DecoratedCommunicator : public Communicator {
   /// `ranks` must outlive it.
   explicit DecoratedCommunicator(Communicator& ranks) : ranks_(ranks) {}
   Communicator& ranks() const { return ranks_; }
-  /// Makes `call`, which is one of `ranks`.
-  virtual void make(const std::function<void()>& call) = 0;
+  /// Makes `call`, which is one of `ranks`; it is ordered as work of `stream`, if there is one.
+  virtual void make(const Stream* stream, const std::function<void()>& call) = 0;
 
  private:
   Communicator& ranks_;

@@ -56,7 +56,7 @@ struct DistributedConfig {
     visit(
         Field{"overlap", self.overlap,
               "Gradients are sent, with zero 1 and 2 updated weights, and with 3 weights gathered, "
-              "beside what is computed, on processors. No bit depends on it."});
+              "beside what is computed. No bit depends on it."});
     visit(Field{
         "imitated_link", self.imitated_link,
         "Bytes a second of a link between ranks that is imitated, each way, such as 125MB: "

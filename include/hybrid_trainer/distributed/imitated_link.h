@@ -23,7 +23,7 @@ class ImitatedLink final : public DecoratedCommunicator {
       : DecoratedCommunicator(ranks), speed_(speed) {}
 
  protected:
-  void make(const std::function<void()>& call) override;
+  void make(const Stream* stream, const std::function<void()>& call) override;
 
  private:
   LinkSpeed speed_;

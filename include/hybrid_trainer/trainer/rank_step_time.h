@@ -13,7 +13,7 @@ struct RankStepTime {
 };
 
 /// An estimate for ranks that are as fast as this machine was measured, all over links of as many
-/// bytes a second. Without distributed.overlap, and on CUDA, all is exposed; else what does not fit beside the
+/// bytes a second. Without distributed.overlap all is exposed; else what does not fit beside the
 /// computing where it may be sent: with zero 0 and 1 gradients beside a rank's last backward pass,
 /// with 2 beside all of them, with 1 and 2 the weights beside the next forward pass, with 3 all of it
 /// beside both. And, whatever the link, the group of weights that backward completes last, and the
