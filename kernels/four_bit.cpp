@@ -7,9 +7,11 @@ namespace hybrid_trainer::kernels {
 
 namespace cpu {
 decltype(kernels::dequantize_four_bit) dequantize_four_bit;
+decltype(kernels::quantize_four_bit) quantize_four_bit;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::dequantize_four_bit) dequantize_four_bit;
+decltype(kernels::quantize_four_bit) quantize_four_bit;
 }  // namespace cuda
 
 constexpr std::array<float, 256> kFourBitLevels = make_four_bit_levels();
@@ -46,6 +48,18 @@ void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const
   check_dtype(call, {"scales", from.scales}, DType::kF32);
   dispatch<cpu::dequantize_four_bit, cuda::dequantize_four_bit>(call, Work::kElementwise, values,
                                                                 from);
+}
+
+void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Stream& stream) {
+  const KernelCall call{"quantize_four_bit", stream};
+  require(to.type == FourBitType::kNormal && !to.levels.defined(),
+          "quantize_four_bit writes NormalFloat 4 with f32 scales");
+  check_dtype(call, {"values", values}, DType::kF32);
+  check_shape(call, {"codes", to.codes}, {parts(values.elements(), 2)});
+  check_dtype(call, {"codes", to.codes}, DType::kU8);
+  check_shape(call, {"scales", to.scales}, {parts(values.elements(), kFourBitBlock)});
+  check_dtype(call, {"scales", to.scales}, DType::kF32);
+  dispatch<cpu::quantize_four_bit, cuda::quantize_four_bit>(call, Work::kElementwise, to, values);
 }
 
 }  // namespace hybrid_trainer::kernels

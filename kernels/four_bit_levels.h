@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "hybrid_trainer/kernels/four_bit.h"
+
 namespace hybrid_trainer::kernels {
 
 /// bitsandbytes' create_dynamic_map: the positive ones below 1.
@@ -43,5 +45,14 @@ constexpr std::array<float, 256> make_four_bit_levels() {
   levels[255] = 1.0f;
   return levels;
 }
+
+/// Between neighbours of kFourBitValues, which ascend from code 0 on.
+constexpr std::array<float, 15> kFourBitMiddles = [] {
+  std::array<float, 15> middles{};
+  for (std::size_t i = 0; i < middles.size(); ++i)
+    middles[i] = (kFourBitValues[i] + kFourBitValues[i + 1]) / 2;
+  return middles;
+}();
+constexpr int kFourBitZero = 7;  // the code of 0
 
 }  // namespace hybrid_trainer::kernels

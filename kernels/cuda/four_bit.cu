@@ -1,4 +1,7 @@
 #include "hybrid_trainer/kernels/four_bit.h"
+
+#include <bit>
+
 #include "kernels/cuda/for_packs.cuh"
 #include "kernels/four_bit_levels.h"
 
@@ -8,6 +11,7 @@ namespace {
 __device__ const std::array<float, 16> kNormals = kFourBitValues;
 __device__ const std::array<float, 16> kFloats = kFourBitFloats;
 __device__ const std::array<float, 256> kLevels = make_four_bit_levels();
+__device__ const std::array<float, 15> kMiddles = kFourBitMiddles;
 
 /// Element i is a byte of codes.
 template <class T>
@@ -34,7 +38,45 @@ struct DequantizeFourBit {
   }
 };
 
+/// Element i is a block.
+struct QuantizeFourBit {
+  std::uint8_t* codes;
+  float* scales;
+  const float* x;
+  std::int64_t count;
+  /// 0 where it is not a normal number, NaN where it is infinite or an element is NaN.
+  __device__ float largest(std::int64_t first, std::int64_t last) const {
+    unsigned int largest = 0;  // its bits: those of a NaN are above those of all numbers
+    for (std::int64_t i = first; i < last; ++i) {
+      const unsigned int bits = std::bit_cast<unsigned int>(x[i]) & 0x7FFFFFFFu;
+      largest = bits > largest ? bits : largest;
+    }
+    if (largest >= 0x7F800000u) return std::bit_cast<float>(0x7FC00000u);
+    return largest < 0x00800000u ? 0.0f : std::bit_cast<float>(largest);
+  }
+  __device__ int code(std::int64_t i, float scale) const {
+    if (!(scale > 0) || i >= count) return kFourBitZero;
+    int place = 0;
+    for (int k = 0; k < 15; ++k) place += x[i] > kMiddles.data()[k] * scale ? 1 : 0;
+    return place;
+  }
+  template <int N>
+  __device__ void at(std::int64_t block) const {
+    const std::int64_t first = block * kFourBitBlock;
+    const std::int64_t last = first + kFourBitBlock < count ? first + kFourBitBlock : count;
+    const float scale = scales[block] = largest(first, last);
+    for (std::int64_t i = first; i < last; i += 2)
+      codes[i / 2] = static_cast<std::uint8_t>(code(i, scale) << 4 | code(i + 1, scale));
+  }
+};
+
 }  // namespace
+
+void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Stream& stream) {
+  const QuantizeFourBit body{to.codes.data<std::uint8_t>(), to.scales.data<float>(),
+                             values.data<float>(), values.elements()};
+  for_packs<1>(stream, "quantize_four_bit", to.scales.elements(), body);
+}
 
 void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream& stream) {
   visit_real(values.dtype(), [&](auto real) {

@@ -203,6 +203,7 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   }
   if (phases.lacks_optimizer_state()) collect_speculation_problems(found);
   if (phases.lacks_other_ranks()) collect_late_gradient_problems(*this, found);
+  collect_local_step_problems(phases, found);
   if (phases.predicts_backward() && optimizer_state_home() != "device" &&
       predict_aware_memory.offload_strategy == "drop_and_reinitialize") {
     found.push_back(concat("predict_aware_memory.offload_strategy: got drop_and_reinitialize, but ",

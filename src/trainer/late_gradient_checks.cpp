@@ -53,19 +53,8 @@ void collect_late_gradient_problems(const HybridTrainerConfig& config,
     found.push_back(concat("phases.device_side: got ", config.phases.device_side, ", which", kWith,
                            "anticipated, shared, momentum or none"));
   }
-  if (config.phases.takes_local_steps()) {
+  if (config.phases.takes_local_steps())
     want("phases.device_side", config.phases.device_side, std::string("anticipated"));
-    if (config.phases.local_steps <= config.phases.lag) {
-      found.push_back(concat("phases.local_steps: got ", config.phases.local_steps,
-                             ", want more than phases.lag ", config.phases.lag,
-                             ", so that an exchange has arrived when the next one begins; or 0"));
-    }
-    const std::int64_t longest = config.phases.max_predict_steps;
-    if (longest > 0 && config.phases.local_steps >= longest) {
-      found.push_back(concat("phases.local_steps: got ", config.phases.local_steps,
-                             ", want fewer than phases.max_predict_steps ", longest, "; or 0"));
-    }
-  }
   const auto check_recovery = [&](const char* key, Recovery got) {
     if (got != Recovery::kRaiseThreshold && got != Recovery::kResetPredictor) return;
     found.push_back(concat("divergence.", key, ": got ", name_of(got), ", which", kWith,
@@ -78,6 +67,39 @@ void collect_late_gradient_problems(const HybridTrainerConfig& config,
   for (std::size_t i = 0; i < config.optimizer.groups.size(); ++i)
     check_optimizer(concat("optimizer.groups[", i, "]."),
                     config.optimizer.of(config.optimizer.groups[i]), found);
+}
+
+void collect_local_step_problems(const PhaseConfig& phases, std::vector<std::string>& found) {
+  const std::int64_t steps = phases.local_steps, longest = phases.max_predict_steps;
+  const auto bits = phases.exchange_bits;
+  if (bits != 32 && bits != 8 && bits != 4)
+    found.push_back(concat("phases.exchange_bits: got ", bits, ", want 32, 8 or 4"));
+  if (!phases.takes_local_steps()) {
+    const auto want = [&](const char* key, std::int64_t got, std::int64_t wanted) {
+      if (got == wanted) return;
+      found.push_back(concat("phases.", key, ": got ", got, ", which is for local steps; want ",
+                             wanted,
+                             ", or phases.ingredient other_ranks and phases.local_steps "
+                             "above 0"));
+    };
+    want("local_fragments", phases.local_fragments, 1);
+    if (bits == 8 || bits == 4) want("exchange_bits", bits, 32);
+    return;
+  }
+  if (steps <= phases.lag) {
+    found.push_back(concat("phases.local_steps: got ", steps, ", want more than phases.lag ",
+                           phases.lag,
+                           ", so that an exchange has arrived when the next one begins; or 0"));
+  }
+  if (longest > 0 && steps >= longest) {
+    found.push_back(concat("phases.local_steps: got ", steps,
+                           ", want fewer than phases.max_predict_steps ", longest, "; or 0"));
+  }
+  if (phases.local_fragments > steps) {
+    found.push_back(concat("phases.local_fragments: got ", phases.local_fragments,
+                           ", want at most phases.local_steps ", steps,
+                           ", so that each fragment has a step of its own to begin at"));
+  }
 }
 
 }  // namespace hybrid_trainer

@@ -11,4 +11,8 @@ namespace hybrid_trainer {
 void collect_late_gradient_problems(const HybridTrainerConfig& config,
                                     std::vector<std::string>& found);
 
+/// Adds what is wrong with settings of local steps; without them, with any ingredient, those that
+/// would change nothing.
+void collect_local_step_problems(const PhaseConfig& phases, std::vector<std::string>& found);
+
 }  // namespace hybrid_trainer

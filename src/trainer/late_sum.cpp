@@ -10,7 +10,8 @@ namespace hybrid_trainer {
 LateSum::LateSum(const Tensor& mine, const std::vector<double>& words, Communicator& ranks,
                  const Stream& stream)
     : ranks_(&ranks), stream_(&stream), total_(mine) {
-  take_memory({{{0, mine.elements()}, equal_shards(mine.elements(), ranks.size())}}, words);
+  take_words(words);
+  take_pieces({{{0, mine.elements()}, equal_shards(mine.elements(), ranks.size())}});
   ticket_ = ranks.begin(
       [piece = pieces_.front(), total = total_, words = words_, own_words = words_of_rank()](
           Communicator& all, const Stream& here) {
@@ -24,7 +25,8 @@ LateSum::LateSum(const Tensor& mine, const std::vector<double>& words, Communica
 LateSum::LateSum(const Tensor& mine, const std::vector<SharedElements>& shared,
                  const std::vector<double>& words, Communicator& ranks, const Stream& stream)
     : ranks_(&ranks), stream_(&stream), total_(mine) {
-  take_memory(shared, words);
+  take_words(words);
+  take_pieces(shared);
   std::vector<Tensor> own;
   for (const Piece& piece : pieces_) own.push_back(piece.own);
   const Tensor own_words = words_of_rank(),
@@ -39,13 +41,29 @@ LateSum::LateSum(const Tensor& mine, const std::vector<SharedElements>& shared,
       stream);
 }
 
-/// What each rank has is a leaf of the sum.
-void LateSum::take_memory(const std::vector<SharedElements>& shared,
-                          const std::vector<double>& words) {
+LateSum::LateSum(const Tensor& mine, const LowBitErrors& errors, const std::vector<double>& words,
+                 Communicator& ranks, const Stream& stream)
+    : ranks_(&ranks), stream_(&stream), total_(mine) {
+  take_words(words);
+  low_bits_ = std::make_shared<LowBitSum>(total_, errors, ranks, stream);
+  ticket_ = ranks.begin(
+      [sum = low_bits_, words = words_, own_words = words_of_rank()](Communicator& all,
+                                                                     const Stream& here) {
+        all.all_gather(words, own_words, here);
+        sum->run(all, here);
+      },
+      stream);
+}
+
+void LateSum::take_words(const std::vector<double>& words) {
   words_ = Tensor::zeros({ranks_->size(), static_cast<std::int64_t>(words.size()) + 1}, DType::kF64,
                          MemoryKind::kGradients, *stream_);
   if (!stream_->device().simulated)
     std::copy(words.begin(), words.end(), words_of_rank().data<double>());
+}
+
+/// What each rank has is a leaf of the sum.
+void LateSum::take_pieces(const std::vector<SharedElements>& shared) {
   for (const auto& [elements, shards] : shared) {
     const Tensor all = total_.rows(elements.first, elements.last);
     const Shard part = shards[static_cast<std::size_t>(ranks_->rank())];
@@ -66,6 +84,7 @@ Tensor LateSum::words_of_rank() const {
 Tensor LateSum::wait() {
   if (total_) ranks_->wait_for(ticket_, *stream_);
   pieces_.clear();
+  low_bits_.reset();
   return std::exchange(total_, {});
 }
 

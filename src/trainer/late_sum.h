@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "hybrid_trainer/distributed/ordered_sum.h"
+#include "src/trainer/low_bit_sum.h"
 
 namespace hybrid_trainer {
 
@@ -19,6 +20,9 @@ class LateSum {
   /// The same, of which each rank keeps its shards alone: of others' there is what `mine` was.
   LateSum(const Tensor& mine, const std::vector<SharedElements>& shared,
           const std::vector<double>& words, Communicator& ranks, const Stream& stream);
+  /// The same as in the first form, of as many elements as `errors` are, as a LowBitSum.
+  LateSum(const Tensor& mine, const LowBitErrors& errors, const std::vector<double>& words,
+          Communicator& ranks, const Stream& stream);
   /// The sum, which this has no more. Blocks where it has not arrived. Throws RankLost.
   Tensor wait();
   /// Over all ranks; once it was waited for. Memory that computes nothing holds zeros.
@@ -32,7 +36,8 @@ class LateSum {
     std::shared_ptr<OrderedReduction> reduction;
     Tensor own;
   };
-  void take_memory(const std::vector<SharedElements>& shared, const std::vector<double>& words);
+  void take_words(const std::vector<double>& words);
+  void take_pieces(const std::vector<SharedElements>& shared);
   Tensor words_of_rank() const;
 
   Communicator* ranks_ = nullptr;
@@ -40,6 +45,7 @@ class LateSum {
   Tensor total_;
   Tensor words_;  // (ranks, words and the sum of squares) f64
   std::vector<Piece> pieces_;
+  std::shared_ptr<LowBitSum> low_bits_;  // in place of pieces
   CollectiveTicket ticket_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "src/trainer/local_steps.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "hybrid_trainer/kernels/elementwise.h"
@@ -9,6 +10,25 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr const char* kMomentum = "outer_momentum.";
+
+/// Of a tensor of any shape.
+Tensor part_of(const Tensor& tensor, const Shard& elements) {
+  return tensor.view({tensor.elements()}).rows(elements.first, elements.last);
+}
+
+/// call(weight, elements of it, the same among `elements`) for each weight that has some of them.
+template <class Call>
+void for_each_part(const std::vector<Parameter*>& weights, const OrderedGradients& layout,
+                   const Shard& elements, const Call& call) {
+  for (Parameter* const weight : weights) {
+    const std::int64_t start = layout.first_element(*weight);
+    const std::int64_t first = std::max(start, elements.first),
+                       last = std::min(start + weight->elements(), elements.last);
+    if (first >= last) continue;
+    call(*weight, Shard{first - start, last - start},
+         Shard{first - elements.first, last - elements.first});
+  }
+}
 
 }  // namespace
 
@@ -20,30 +40,60 @@ LocalSteps::LocalSteps(const HybridTrainerConfig& config, const std::vector<Para
       optimizer_(optimizer),
       leaves_(leaves),
       stream_(stream),
-      momentum_(empty_like_all()) {}
+      momentum_(zeros(leaves.elements())),
+      fragments_(make_fragments()) {}
 
-Tensor LocalSteps::empty_like_all() const {
-  return Tensor::zeros({leaves_.elements()}, DType::kF32, MemoryKind::kPredictor, stream_);
-}
-
-void LocalSteps::read_weights(const Tensor& all) const {
-  for (const Parameter* weight : parameters_)
-    copy(leaves_.part_of(all, *weight), weight->acquire_master(stream_), stream_);
-}
-
-void LocalSteps::write_weights(const Tensor& all) const {
-  for (Parameter* weight : parameters_) {
-    copy(weight->acquire_master(stream_, Use::kWrite), leaves_.part_of(all, *weight), stream_);
-    weight->refresh_compute_copy(stream_);
+/// Weights are cut where parts of one size end: a table of tokens may be most of all.
+std::vector<LocalSteps::Fragment> LocalSteps::make_fragments() const {
+  const std::int64_t steps = config_.local_steps, elements = leaves_.elements();
+  const std::int64_t count = std::min(config_.local_fragments, elements);
+  std::vector<Fragment> fragments(static_cast<std::size_t>(count));
+  for (std::int64_t f = 0; f < count; ++f) {
+    Fragment& fragment = fragments[static_cast<std::size_t>(f)];
+    fragment.elements = {elements * f / count, elements * (f + 1) / count};
+    fragment.offset = (2 * (f + 1) * steps + count) / (2 * count);  // rounded
   }
+  return fragments;
+}
+
+Tensor LocalSteps::zeros(std::int64_t elements) const {
+  return Tensor::zeros({elements}, DType::kF32, MemoryKind::kPredictor, stream_);
+}
+
+void LocalSteps::read_weights(const Tensor& values, const Shard& elements) const {
+  for_each_part(parameters_, leaves_, elements,
+                [&](const Parameter& weight, const Shard& of_weight, const Shard& of_values) {
+                  const Weight master = weight.acquire_master(stream_);
+                  copy(part_of(values, of_values), part_of(master.tensor(), of_weight), stream_);
+                });
+}
+
+void LocalSteps::write_weights(const Tensor& values, const Shard& elements) const {
+  for_each_part(parameters_, leaves_, elements,
+                [&](Parameter& weight, const Shard& of_weight, const Shard& of_values) {
+                  const bool is_all = of_weight.elements() == weight.elements();
+                  {
+                    const Weight master =
+                        weight.acquire_master(stream_, is_all ? Use::kWrite : Use::kChange);
+                    copy(part_of(master.tensor(), of_weight), part_of(values, of_values), stream_);
+                  }
+                  weight.refresh_compute_copy(stream_);
+                });
 }
 
 void LocalSteps::begin() {
   if (are_under_way()) return;
-  const Tensor anchor = empty_like_all();
-  read_weights(anchor);
+  const Tensor anchor = zeros(leaves_.elements());
+  read_weights(anchor, all());
+  for (Fragment& fragment : fragments_) {
+    fragment.steps = 0;
+    fragment.next = fragment.offset;
+    if (config_.exchange_bits == 32) continue;
+    fragment.errors =
+        LowBitErrors(fragment.elements.elements(), config_.exchange_bits, leaves_.ranks(), stream_);
+  }
   anchor_ = anchor;
-  steps_ = 0;
+  since_exchange_ = steps_ = 0;
 }
 
 LocalStep LocalSteps::step(const GradientMeasurement& own, double share, double learning_rate) {
@@ -51,9 +101,15 @@ LocalStep LocalSteps::step(const GradientMeasurement& own, double share, double 
   LocalStep step;
   update(own, share, learning_rate);
   ++steps_;
-  if (exchange_ && steps_ == config_.lag) finish_exchange(step);
-  step.since_exchange = steps_;
-  if (steps_ == config_.local_steps) begin_exchange();
+  ++since_exchange_;
+  for (Fragment& fragment : fragments_) {
+    ++fragment.steps;
+    if (fragment.exchange && fragment.steps == config_.lag) finish_exchange(fragment, step);
+  }
+  step.since_exchange = since_exchange_;
+  for (Fragment& fragment : fragments_) {
+    if (fragment.steps == fragment.next) begin_exchange(fragment, false);
+  }
   return step;
 }
 
@@ -71,46 +127,76 @@ void LocalSteps::update(const GradientMeasurement& own, double share, double lea
   leaves_.free();
 }
 
-void LocalSteps::begin_exchange() {
-  sent_ = empty_like_all();
-  read_weights(sent_);
-  const Tensor moved = empty_like_all();
-  kernels::axpy(moved, anchor_, -1, sent_, stream_);
-  is_whole_ = steps_ == config_.local_steps;
-  const std::vector<double> words{std::exchange(losses_, 0), std::exchange(skipped_, 0),
-                                  static_cast<double>(std::exchange(steps_, 0)),
-                                  asks_to_stop_ ? 1.0 : 0.0};
-  exchange_.emplace(moved, words, leaves_.ranks(), stream_);
+/// What a rank did is told once, after as many steps as the ranks make between two exchanges of a
+/// fragment, however many there are.
+std::vector<double> LocalSteps::take_words(bool of_steps) {
+  std::vector<double> words{0, 0, 0, asks_to_stop_ ? 1.0 : 0.0};
+  if (!of_steps) return words;
+  words[kLosses] = std::exchange(losses_, 0);
+  words[kSkipped] = std::exchange(skipped_, 0);
+  words[kSteps] = static_cast<double>(std::exchange(steps_, 0));
+  return words;
 }
 
-void LocalSteps::finish_exchange(LocalStep& step) {
-  const Tensor mean = exchange_->wait();  // the sum, at first
-  const auto steps = static_cast<std::int64_t>(exchange_->sum_of(kSteps));
-  const auto skipped = static_cast<std::int64_t>(exchange_->sum_of(kSkipped));
-  step.steps += steps;
-  step.skipped += skipped;
-  if (steps > skipped)
-    step.mean_loss = exchange_->sum_of(kLosses) / static_cast<double>(steps - skipped);
-  was_asked_to_stop_ |= exchange_->sum_of(kStops) > 0;
+void LocalSteps::begin_exchange(Fragment& fragment, bool is_rest) {
+  const LowBitErrors& errors = fragment.errors;
+  const std::int64_t elements = fragment.elements.elements();
+  fragment.sent = zeros(elements);
+  read_weights(fragment.sent, fragment.elements);
+  const Tensor moved = zeros(errors ? errors.of_message.elements() : elements);
+  const Tensor own = moved.rows(0, elements);
+  kernels::axpy(own, part_of(anchor_, fragment.elements), -1, fragment.sent, stream_);
+  if (errors) kernels::axpy(moved, moved, -1, errors.of_message, stream_);
+  Communicator& ranks = leaves_.ranks();
+  const std::vector<double> words = take_words(is_rest || &fragment == &fragments_.back());
+  if (errors && !is_rest) {
+    fragment.exchange.emplace(moved, errors, words, ranks, stream_);
+  } else {
+    if (errors) {
+      const Tensor shard = part_of(moved, shard_of(moved.elements(), ranks.rank(), ranks.size()));
+      kernels::axpy(shard, shard, -1, errors.of_sum, stream_);
+    }
+    fragment.exchange.emplace(moved, words, ranks, stream_);
+  }
+  fragment.is_rest = is_rest;
+  fragment.next = config_.local_steps;
+  since_exchange_ = fragment.steps = 0;
+}
+
+void LocalSteps::hear(const LateSum& exchange, LocalStep& step) {
+  was_asked_to_stop_ |= exchange.sum_of(kStops) > 0;
+  const double losses = exchange.sum_of(kLosses) +
+                        step.mean_loss.value_or(0) * static_cast<double>(step.steps - step.skipped);
+  step.steps += static_cast<std::int64_t>(exchange.sum_of(kSteps));
+  step.skipped += static_cast<std::int64_t>(exchange.sum_of(kSkipped));
+  if (step.steps > step.skipped)
+    step.mean_loss = losses / static_cast<double>(step.steps - step.skipped);
+}
+
+void LocalSteps::finish_exchange(Fragment& fragment, LocalStep& step) {
+  const Tensor mean = fragment.exchange->wait().rows(0, fragment.elements.elements());
+  hear(*fragment.exchange, step);
   kernels::scale(mean, mean, 1 / static_cast<float>(leaves_.ranks().size()), stream_);
-  move_anchor(mean);
+  move_anchor(fragment, mean);
   const Tensor now = mean;  // what it held is used up
-  read_weights(now);
-  kernels::axpy(now, now, -1, sent_, stream_);
-  kernels::axpy(now, now, 1, anchor_, stream_);
-  write_weights(now);
-  exchange_.reset();
-  sent_ = {};
+  read_weights(now, fragment.elements);
+  kernels::axpy(now, now, -1, fragment.sent, stream_);
+  kernels::axpy(now, now, 1, part_of(anchor_, fragment.elements), stream_);
+  write_weights(now, fragment.elements);
+  fragment.exchange.reset();
+  fragment.sent = {};
 }
 
-void LocalSteps::move_anchor(const Tensor& mean) {
-  if (!is_whole_) return kernels::axpy(anchor_, anchor_, -1, mean, stream_);
+void LocalSteps::move_anchor(const Fragment& fragment, const Tensor& mean) {
+  const Tensor anchor = part_of(anchor_, fragment.elements);
+  if (fragment.is_rest) return kernels::axpy(anchor, anchor, -1, mean, stream_);
+  const Tensor momentum = part_of(momentum_, fragment.elements);
   const auto outer = static_cast<float>(config_.outer_momentum);
   const auto rate = static_cast<float>(config_.outer_learning_rate);
-  kernels::scale(momentum_, momentum_, outer, stream_);
-  kernels::axpy(momentum_, momentum_, 1, mean, stream_);
-  kernels::axpy(anchor_, anchor_, -rate, mean, stream_);
-  kernels::axpy(anchor_, anchor_, -rate * outer, momentum_, stream_);
+  kernels::scale(momentum, momentum, outer, stream_);
+  kernels::axpy(momentum, momentum, 1, mean, stream_);
+  kernels::axpy(anchor, anchor, -rate, mean, stream_);
+  kernels::axpy(anchor, anchor, -rate * outer, momentum, stream_);
 }
 
 void LocalSteps::average_state() {
@@ -131,21 +217,28 @@ void LocalSteps::average_state() {
 LocalStep LocalSteps::end() {
   LocalStep last;
   if (!are_under_way()) return last;
-  if (exchange_) finish_exchange(last);
-  if (steps_ > 0) {
-    begin_exchange();
-    finish_exchange(last);
+  for (Fragment& fragment : fragments_) {
+    if (fragment.exchange) finish_exchange(fragment, last);
   }
-  write_weights(anchor_);
+  for (Fragment& fragment : fragments_) {
+    if (fragment.steps == 0 && !fragment.errors) continue;
+    begin_exchange(fragment, true);
+    finish_exchange(fragment, last);
+  }
+  write_weights(anchor_, all());
   average_state();
   drop();
   return last;
 }
 
 void LocalSteps::drop() {
-  if (exchange_) exchange_->wait();
-  exchange_.reset();
-  sent_ = anchor_ = {};
+  for (Fragment& fragment : fragments_) {
+    if (fragment.exchange) fragment.exchange->wait();
+    fragment.exchange.reset();
+    fragment.sent = {};
+    fragment.errors = {};
+  }
+  anchor_ = {};
   steps_ = 0;
   losses_ = skipped_ = 0;
   was_asked_to_stop_ = false;
@@ -155,11 +248,11 @@ void LocalSteps::drop() {
 
 void LocalSteps::with_exact(const std::function<void()>& use) {
   if (!are_under_way()) return use();
-  const Tensor now = empty_like_all();
-  read_weights(now);
-  write_weights(anchor_);
+  const Tensor now = zeros(leaves_.elements());
+  read_weights(now, all());
+  write_weights(anchor_, all());
   struct Back {
-    ~Back() { steps.write_weights(now); }
+    ~Back() { steps.write_weights(now, steps.all()); }
     const LocalSteps& steps;
     const Tensor& now;
   } const back{*this, now};

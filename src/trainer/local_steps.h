@@ -17,8 +17,12 @@ namespace hybrid_trainer {
 /// (phases.local_steps) they exchange how far they came. The mean Δ of θ − w over ranks, from the
 /// weights θ that all had, is a gradient for Nesterov momentum u = μ·u + Δ, θ −= η·(Δ + μ·u). It
 /// arrives `lag` steps after it was sent; what a rank did meanwhile is kept on top. Source: Douillard
-/// et al. 2023, "DiLoCo", algorithm 1; sending it beside the next steps: Douillard et al. 2025,
-/// "Streaming DiLoCo".
+/// et al. 2023, "DiLoCo", algorithm 1; sending it beside the next steps, and in fragments: Douillard
+/// et al. 2025, "Streaming DiLoCo".
+///
+/// With F fragments (phases.local_fragments) each F-th of the weights is exchanged by itself, also
+/// every H steps, fragment f (f + 1)·H/F steps after Predict began, so that the link carries at most
+/// an F-th at once. With phases.exchange_bits below 32 an exchange is a LowBitSum.
 ///
 /// At the end the ranks have one θ again, the mean of their moments, and the counter of the one that
 /// made the most steps.
@@ -33,8 +37,8 @@ class LocalSteps {
   /// micro-batches are its own. Not finite: none. Begins and ends exchanges. Throws OutOfMemory.
   LocalStep step(const GradientMeasurement& own, double share, double learning_rate);
   /// Blocks until all ranks have the same weights and optimizer state; returns what the exchanges
-  /// told that this waited for. Fewer steps than H since the last one move θ by their mean, and leave
-  /// u as it is. A collective.
+  /// told that this waited for. What was not exchanged yet, fewer than H steps and what rounding
+  /// left, moves θ by its mean in 32 bits, and leaves u as it is. A collective.
   LocalStep end();
   /// Without that, for weights and state that are about to be loaded.
   void drop();
@@ -49,15 +53,31 @@ class LocalSteps {
 
  private:
   enum Word { kLosses, kSkipped, kSteps, kStops };
+  /// A part of the weights that is exchanged by itself.
+  struct Fragment {
+    Shard elements;           // of all
+    std::int64_t offset = 0;  // steps before its first exchange begins
+    std::int64_t steps = 0;   // since the last one began
+    std::int64_t next = 0;    // steps after which the next one begins
+    Tensor sent{};            // this rank's weights when it began
+    bool is_rest = false;     // the exchange: of what end() found
+    std::optional<LateSum> exchange{};
+    LowBitErrors errors{};
+  };
+  std::vector<Fragment> make_fragments() const;
   void begin();
   void update(const GradientMeasurement& own, double share, double learning_rate);
-  void begin_exchange();
-  void finish_exchange(LocalStep& step);
-  void move_anchor(const Tensor& mean);
+  void begin_exchange(Fragment& fragment, bool is_rest);
+  void finish_exchange(Fragment& fragment, LocalStep& step);
+  std::vector<double> take_words(bool of_steps);
+  void hear(const LateSum& exchange, LocalStep& step);
+  void move_anchor(const Fragment& fragment, const Tensor& mean);
   void average_state();
-  Tensor empty_like_all() const;
-  void read_weights(const Tensor& all) const;
-  void write_weights(const Tensor& all) const;
+  Tensor zeros(std::int64_t elements) const;
+  Shard all() const { return {0, leaves_.elements()}; }
+  /// `values` are those of such elements.
+  void read_weights(const Tensor& values, const Shard& elements) const;
+  void write_weights(const Tensor& values, const Shard& elements) const;
 
   const PhaseConfig config_;
   const double clip_norm_;
@@ -66,12 +86,12 @@ class LocalSteps {
   OrderedGradients& leaves_;
   const Stream& stream_;
   // Laid out as the gradients are in `leaves_`.
-  Tensor anchor_;         // θ
-  Tensor momentum_;       // u; stays from Predict to Predict
-  Tensor sent_;           // this rank's weights when the exchange began
-  bool is_whole_ = true;  // the exchange: of H steps
-  std::optional<LateSum> exchange_;
-  std::int64_t steps_ = 0;  // since the last exchange began
+  Tensor anchor_;    // θ
+  Tensor momentum_;  // u; stays from Predict to Predict
+  std::vector<Fragment> fragments_;
+  std::int64_t since_exchange_ = 0;  // steps since one began
+  // Not told yet: steps, losses of those that were finite, and how many were not.
+  std::int64_t steps_ = 0;
   double losses_ = 0, skipped_ = 0;
   bool asks_to_stop_ = false, was_asked_to_stop_ = false;
 };

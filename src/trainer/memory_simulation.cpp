@@ -147,11 +147,12 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
 
 /// Stretches take no more than the rest of the run. From the second micro-batch on, each takes what
 /// the one before took; the loader's batches grow, and sums of micro-batches, which are added. So it is
-/// with local steps.
+/// with local steps, of which so many stay that as few exchanges are under way at once.
 HybridTrainerConfig with_fewer_repeats(HybridTrainerConfig config, const SimulatedRank& rank) {
   constexpr std::int64_t kMost = 3;
   config.stretches.clear();
-  config.phases.local_steps = std::min(config.phases.local_steps, config.phases.lag + 1);
+  config.phases.local_steps =
+      std::min(config.phases.local_steps, (config.phases.lag + 1) * config.phases.local_fragments);
   if (rank.ranks > 1) return config;  // of which each has few
   config.gradient_accumulation.micro_batches =
       std::min(config.gradient_accumulation.micro_batches, kMost);

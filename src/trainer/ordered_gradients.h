@@ -45,6 +45,8 @@ class OrderedGradients final : public LeafGradients {
   /// A parameter's part of such a sum; undefined where it has none.
   Tensor part_of(const Tensor& sum, const Parameter& parameter) const;
   std::int64_t elements() const { return elements_; }  // of one
+  /// Where a parameter begins in one.
+  std::int64_t first_element(const Parameter& parameter) const { return first_.at(&parameter); }
 
  private:
   struct Bucket {

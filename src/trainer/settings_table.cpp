@@ -62,6 +62,14 @@ std::string batch_line(const HybridTrainerConfig& config) {
       parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
 }
 
+/// "; sent in 4 fragments by 8 bits a weight".
+std::string exchange_text(const PhaseConfig& phases) {
+  std::string text;
+  if (phases.local_fragments > 1) text += concat(" in ", phases.local_fragments, " fragments");
+  if (phases.exchange_bits < 32) text += concat(" by ", phases.exchange_bits, " bits a weight");
+  return text.empty() ? "" : "; sent" + text;
+}
+
 std::string phases_line(const PhaseConfig& phases) {
   if (phases.max_predict_steps == 0) return "plain training (phases.max_predict_steps is 0)";
   const std::string common = concat("warmup ", phases.warmup_steps, ", full ", phases.full_steps,
@@ -69,7 +77,7 @@ std::string phases_line(const PhaseConfig& phases) {
   if (phases.takes_local_steps()) {
     return concat(common, ", each rank by itself for ", phases.local_steps,
                   " steps, what others did ", phases.lag, phases.lag == 1 ? " step" : " steps",
-                  " late");
+                  " late", exchange_text(phases));
   }
   if (phases.lacks_other_ranks()) {
     return concat(common, " with other ranks' gradients ", phases.lag,

@@ -105,6 +105,11 @@ const std::vector<DeviceCase> kDecoders{
      [](const Tensors& t, const Stream& s) {
        dequantize_four_bit(t[0], {t[1], t[2], t[3]}, s);
      }},
+    {"quantize_four_bit",
+     {{"values", kRow}, {"codes", {2}, DType::kU8}, {"scales", kOne}},
+     [](const Tensors& t, const Stream& s) {
+       quantize_four_bit({t[1], {}, t[2]}, t[0], s);
+     }},
     {"dequantize_eight_bit",
      {{"values", {3, 4}}, {"codes", {3, 4}, DType::kI8}, {"magnitudes", {3}}},
      [](const Tensors& t, const Stream& s) {

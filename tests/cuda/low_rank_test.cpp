@@ -1,5 +1,7 @@
 #include "hybrid_trainer/kernels/low_rank.h"
 
+#include <limits>
+
 #include "hybrid_trainer/kernels/eight_bit.h"
 #include "hybrid_trainer/kernels/four_bit.h"
 #include "hybrid_trainer/kernels/weight_decomposition.h"
@@ -79,6 +81,33 @@ TEST(CudaFourBit, IsLikeTheProcessors) {
                         dequantize_four_bit(t[0], {t[1], {}, t[2], 0, FourBitType::kFloat}, s);
                       });
     }
+  }
+}
+
+TEST(CudaFourBit, IsWrittenLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  for (const std::int64_t count : {1, 64, 65, 16'900}) {
+    const Tensor x = random_tensor({count}, DType::kF32, 1, host);
+    for (std::int64_t i = 64; i < std::min<std::int64_t>(count, 128); ++i) x.data<float>()[i] = 0;
+    if (count > 300) {
+      x.data<float>()[150] = std::numeric_limits<float>::quiet_NaN();
+      x.data<float>()[200] = std::numeric_limits<float>::infinity();
+      for (int i = 256; i < 320; ++i) x.data<float>()[i] *= 1e-39f;
+    }
+    const FourBitTensors wanted{
+        Tensor::zeros({(count + 1) / 2}, DType::kU8, MemoryKind::kWorkspace, host),
+        {},
+        Tensor::zeros({(count + 63) / 64}, DType::kF32, MemoryKind::kWorkspace, host)};
+    quantize_four_bit(wanted, x, host);
+    in_several_orders([&] {
+      const Stream stream = cuda_stream();
+      const FourBitTensors got{copy_to(wanted.codes, stream), {}, copy_to(wanted.scales, stream)};
+      fill_zero(got.codes, stream);
+      fill_zero(got.scales, stream);
+      quantize_four_bit(got, copy_to(x, stream), stream);
+      expect_same_bits(wait_for_host(got.codes, stream), wanted.codes);
+      expect_same_bits(wait_for_host(got.scales, stream), wanted.scales);
+    });
   }
 }
 

@@ -84,7 +84,8 @@ const Flip kFlips[] = {
 /// What acts on the exact state, which speculation_test.cpp has.
 bool acts_on_state(const std::string& field) {
   return field == "lag" || field == "device_side" || field == "exact_state" ||
-         field == "worker_threads" || field == "local_steps" || field == "outer_learning_rate" ||
+         field == "worker_threads" || field == "local_steps" || field == "local_fragments" ||
+         field == "exchange_bits" || field == "outer_learning_rate" ||
          field == "outer_momentum";  // over ranks: tests/trainer/local_steps_test.cpp
 }
 

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 struct LateRunCase {
   const char* name;
-  int local_steps, zero;
+  std::int64_t local_steps, zero, fragments = 1, bits = 32;
 };
 
 /// Runs of two ranks that do not wait for each other in Predict: steps 15 to 38.
@@ -32,6 +32,8 @@ class LateRun : public ::testing::TestWithParam<LateRunCase> {
     config_.phases.ingredient = "other_ranks";
     config_.phases.local_steps = GetParam().local_steps;
     config_.distributed.zero = GetParam().zero;
+    config_.phases.local_fragments = GetParam().fragments;
+    config_.phases.exchange_bits = GetParam().bits;
     config_.phases.max_predict_steps = 100;
     config_.phases.prediction_error_limit = 0;
   }
@@ -53,11 +55,13 @@ class LateRun : public ::testing::TestWithParam<LateRunCase> {
       };
       std::ostringstream console;
       ends[static_cast<std::size_t>(rank.rank())] = run_training(settings, console).end;
+      if (rank.rank() == 0) told_ = console.str();
     });
     return ends;
   }
   TemporaryFolder folder_;
   HybridTrainerConfig config_;
+  std::string told_;  // by rank 0, the last time
 };
 
 TEST_P(LateRun, AStopInPredictIsAtTheSameStepOnAllRanks) {
@@ -91,10 +95,20 @@ TEST_P(LateRun, EvaluationsAndComparisonsInPredictChangeNothing) {
   EXPECT_EQ(newest_checkpoint_digest(other), newest_checkpoint_digest(run));
 }
 
+TEST_P(LateRun, SaysInWhichFormRanksExchange) {
+  config_.training.steps = 2;
+  train(folder_ / "run", false);
+  const bool has_form = GetParam().fragments > 1;
+  EXPECT_EQ(told_.find("late; sent in 3 fragments by 4 bits a weight") != std::string::npos,
+            has_form);
+  EXPECT_EQ(told_.find("; sent") != std::string::npos, has_form);
+}
+
 INSTANTIATE_TEST_SUITE_P(Each, LateRun,
                          ::testing::Values(LateRunCase{"gradients", 0, 0},
                                            LateRunCase{"gradients_zero_1", 0, 1},
-                                           LateRunCase{"local_steps", 4, 0}),
+                                           LateRunCase{"local_steps", 4, 0},
+                                           LateRunCase{"fragments_by_4_bits", 6, 0, 3, 4}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

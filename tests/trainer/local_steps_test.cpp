@@ -17,16 +17,34 @@ HybridTrainerConfig local_config(const std::string& optimizer = "adamw") {
   return config;
 }
 
+/// In which form exchanges are made.
+struct ExchangeForm {
+  std::int64_t fragments = 1, bits = 32;
+};
+
+HybridTrainerConfig exchanged(HybridTrainerConfig config, const ExchangeForm& form) {
+  config.phases.local_fragments = form.fragments;
+  config.phases.exchange_bits = form.bits;
+  return config;
+}
+
+std::string exchange_name(const ExchangeForm& form) {
+  return concat(form.fragments, " fragments, ", form.bits, " bits");
+}
+
 TEST(LocalSteps, LeaveAllRanksTheSameWeightsInTheEndWhateverTheLinkIs) {
-  for (const char* const optimizer : {"adamw", "muon"}) {
-    for (const int ranks : {2, 3}) {
-      HybridTrainerConfig config = local_config(optimizer);
-      const RankOutcome wanted = common_outcome(config, ranks);
-      config.distributed.imitated_link.bytes = 10'000'000;
-      config.distributed.imitated_latency_microseconds = 2000;
-      EXPECT_TRUE(common_outcome(config, ranks).weights == wanted.weights) << optimizer;
-      config.distributed.overlap = false;
-      EXPECT_TRUE(common_outcome(config, ranks).weights == wanted.weights) << optimizer;
+  for (const ExchangeForm& form : {ExchangeForm{}, {3, 32}, {1, 8}, {5, 4}}) {
+    for (const char* const optimizer : {"adamw", "muon"}) {
+      for (const int ranks : {2, 3}) {
+        SCOPED_TRACE(concat(exchange_name(form), ", ", optimizer, ", ", ranks, " ranks"));
+        HybridTrainerConfig config = exchanged(local_config(optimizer), form);
+        const RankOutcome wanted = common_outcome(config, ranks);
+        config.distributed.imitated_link.bytes = 10'000'000;
+        config.distributed.imitated_latency_microseconds = 1000;
+        EXPECT_TRUE(common_outcome(config, ranks).weights == wanted.weights);
+        config.distributed.overlap = false;
+        EXPECT_TRUE(common_outcome(config, ranks).weights == wanted.weights);
+      }
     }
   }
 }
@@ -45,6 +63,10 @@ TEST(LocalSteps, EverySettingOfThemCounts) {
   expect_new("no local steps", [](auto& c) { c.phases.local_steps = 0; });
   expect_new("fewer local steps", [](auto& c) { c.phases.local_steps = 3; });
   expect_new("lag", [](auto& c) { c.phases.lag = 2; });
+  expect_new("fragments", [](auto& c) { c.phases.local_fragments = 2; });
+  expect_new("more fragments", [](auto& c) { c.phases.local_fragments = 5; });
+  expect_new("8 bits", [](auto& c) { c.phases.exchange_bits = 8; });
+  expect_new("4 bits", [](auto& c) { c.phases.exchange_bits = 4; });
   expect_new("outer rate", [](auto& c) { c.phases.outer_learning_rate = 1; });
   expect_new("outer momentum", [](auto& c) { c.phases.outer_momentum = 0.5; });
   expect_new("clip", [](auto& c) { c.optimizer.clip_norm = 0.1; });
@@ -63,46 +85,135 @@ TEST(LocalSteps, SendFarLessThanGradients) {
   EXPECT_LT(sent(8), 0.5 * sent(0));
 }
 
-TEST(LocalSteps, EndWithTheMeanOfTheirWeights) {
-  const HybridTrainerConfig config = local_config();
-  std::array<std::vector<float>, 2> own;
-  std::array<std::vector<float>, 2> settled;
+/// What rank 0 sends in each step of a Predict whose exchanges are done at once.
+std::vector<double> bytes_by_step(const ExchangeForm& form) {
+  HybridTrainerConfig config = exchanged(late_config(), form);
+  config.model.width = 64;
+  config.phases.local_steps = 4;
+  std::vector<double> bytes;
+  run_thread_ranks(3, [&](Communicator& ranks) {
+    const Stream stream{MemoryPool::create("device")};
+    const auto model = make_model(config.model, 1, stream);
+    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &ranks);
+    while (trainer.steps_done() < 20) {
+      const std::uint64_t before = ranks.use().bytes_sent;
+      const Phase phase = trainer.step(step_batch(config, trainer.steps_done(), stream)).phase;
+      if (phase != Phase::kPredict || ranks.rank() != 0) continue;
+      bytes.push_back(static_cast<double>(ranks.use().bytes_sent - before));
+    }
+  });
+  EXPECT_EQ(bytes.size(), 12u);
+  return bytes;
+}
+
+TEST(LocalSteps, SendOneFragmentAtATime) {
+  const std::vector<double> whole = bytes_by_step({}), parts = bytes_by_step({4, 32}),
+                            halves = bytes_by_step({2, 32});
+  EXPECT_GT(whole[3], 1e5);
+  for (std::size_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(whole[i], i % 4 == 3 ? whole[3] : 0) << i;
+    EXPECT_NEAR(parts[i] / whole[3], 0.25, 0.002) << i;
+    EXPECT_NEAR(halves[i] / whole[3], i % 2 == 1 ? 0.5 : 0, 0.002) << i;
+  }
+}
+
+TEST(LocalSteps, SendAsManyBytesAsTheirBitsSay) {
+  const double whole = bytes_by_step({})[3];
+  EXPECT_NEAR(bytes_by_step({1, 8})[3] / whole, (8 + 32 / 256.0) / 32, 0.005);
+  EXPECT_NEAR(bytes_by_step({1, 4})[3] / whole, (4 + 32 / 64.0) / 32, 0.005);
+  EXPECT_NEAR(bytes_by_step({2, 4})[1] / whole, (4 + 32 / 64.0) / 32 / 2, 0.005);
+}
+
+/// The weights of two ranks after so many steps, and what a checkpoint then makes of them.
+struct SettledWeights {
+  std::array<std::vector<float>, 2> own, settled;
+};
+
+SettledWeights settle_after(std::int64_t steps, const HybridTrainerConfig& config) {
+  SettledWeights weights;
   const TemporaryFolder folder;
   run_thread_ranks(2, [&](Communicator& ranks) {
     const auto i = static_cast<std::size_t>(ranks.rank());
     const Stream stream{MemoryPool::create("device")};
     const auto model = make_model(config.model, 1, stream);
     HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &ranks);
-    while (trainer.steps_done() < 11)
+    while (trainer.steps_done() < steps)
       trainer.step(step_batch(config, trainer.steps_done(), stream));
     EXPECT_EQ(trainer.phase(), Phase::kPredict);
-    own[i] = master_values(*model, stream);
+    weights.own[i] = master_values(*model, stream);
     trainer.save((folder / "checkpoints").string());  // settles
-    settled[i] = master_values(*model, stream);
+    weights.settled[i] = master_values(*model, stream);
   });
-  EXPECT_NE(own[0], own[1]);
-  EXPECT_EQ(settled[0], settled[1]);
-  for (std::size_t i = 0; i < own[0].size(); ++i) {
-    const double mean = (static_cast<double>(own[0][i]) + static_cast<double>(own[1][i])) / 2;
-    ASSERT_NEAR(static_cast<double>(settled[0][i]), mean, 1e-6);
+  EXPECT_NE(weights.own[0], weights.own[1]);
+  EXPECT_EQ(weights.settled[0], weights.settled[1]);
+  return weights;
+}
+
+void expect_the_mean(const SettledWeights& weights) {
+  for (std::size_t i = 0; i < weights.own[0].size(); ++i) {
+    const double mean =
+        (static_cast<double>(weights.own[0][i]) + static_cast<double>(weights.own[1][i])) / 2;
+    ASSERT_NEAR(static_cast<double>(weights.settled[0][i]), mean, 1e-6);
   }
 }
 
-TEST(LocalSteps, EvaluateTheCommonWeights) {
-  std::array<std::vector<float>, 2> own, common;
-  see_steps(local_config(), 2, 12,
-            [&](int rank, auto&, HybridTrainer& trainer, LossModel& model, const Stream& stream) {
-              const auto i = static_cast<std::size_t>(rank);
-              own[i] = master_values(model, stream);
-              trainer.with_exact_weights([&] { common[i] = master_values(model, stream); });
-              EXPECT_EQ(master_values(model, stream), own[i]);
-            });
-  EXPECT_NE(own[0], own[1]);
-  EXPECT_EQ(common[0], common[1]);
+TEST(LocalSteps, EndWithTheMeanOfTheirWeights) {
+  expect_the_mean(settle_after(11, local_config()));
+  expect_the_mean(settle_after(11, exchanged(local_config(), {1, 4})));
 }
 
-TEST(LocalSteps, ThatAreNotFiniteMakeNoUpdateAndAreTold) {
-  const HybridTrainerConfig config = local_config();
+/// Where exchanges move the weights by the mean itself.
+TEST(LocalSteps, EndWithTheMeanWhateverWasExchangedBefore) {
+  HybridTrainerConfig config = local_config();
+  config.phases.outer_learning_rate = 1;
+  config.phases.outer_momentum = 0;
+  for (const std::int64_t steps : {11, 13, 14, 17})
+    for (const ExchangeForm& form : {ExchangeForm{}, {2, 32}, {5, 32}}) {
+      SCOPED_TRACE(concat(exchange_name(form), ", ", steps, " steps"));
+      expect_the_mean(settle_after(steps, exchanged(config, form)));
+    }
+}
+
+/// Once an exchange in few bits has begun: at its end nothing is lost.
+TEST(LocalSteps, EndWithWhatRoundingLeft) {
+  HybridTrainerConfig config = local_config();
+  config.phases.outer_learning_rate = 1;
+  config.phases.outer_momentum = 0;
+  expect_the_mean(settle_after(13, exchanged(config, {1, 4})));
+  expect_the_mean(settle_after(13, exchanged(config, {1, 8})));
+  expect_the_mean(settle_after(11, exchanged(config, {2, 4})));
+}
+
+TEST(LocalSteps, TellHowLongAgoAnExchangeBegan) {
+  std::vector<std::int64_t> lags;
+  see_steps(exchanged(local_config(), {2, 32}), 2, 20,
+            [&](int rank, const StepRecord& record, auto&, LossModel&, const Stream&) {
+              if (rank == 0 && record.phase == Phase::kPredict)
+                lags.push_back(record.lag.value_or(-1));
+            });
+  EXPECT_EQ(lags, (std::vector<std::int64_t>{1, 2, 3, 1, 2, 1, 2, 3, 1, 2, 1, 2}));
+}
+
+class LocalStepsInForms : public ::testing::TestWithParam<ExchangeForm> {};
+
+/// Which all ranks have after each step, and which move when exchanges arrive.
+TEST_P(LocalStepsInForms, EvaluateTheCommonWeights) {
+  std::array<std::vector<std::vector<float>>, 2> own, common;
+  see_steps(
+      exchanged(local_config(), GetParam()), 2, 16,
+      [&](int rank, auto&, HybridTrainer& trainer, LossModel& model, const Stream& stream) {
+        const auto i = static_cast<std::size_t>(rank);
+        own[i].push_back(master_values(model, stream));
+        trainer.with_exact_weights([&] { common[i].push_back(master_values(model, stream)); });
+        EXPECT_EQ(master_values(model, stream), own[i].back());
+      });
+  EXPECT_NE(own[0].back(), own[1].back());
+  EXPECT_EQ(common[0], common[1]);
+  EXPECT_NE(common[0][8], common[0].back());
+}
+
+TEST_P(LocalStepsInForms, ThatAreNotFiniteMakeNoUpdateAndAreTold) {
+  const HybridTrainerConfig config = exchanged(local_config(), GetParam());
   std::array<std::string, 2> events;
   std::array<std::vector<float>, 2> weights;
   run_thread_ranks(2, [&](Communicator& ranks) {
@@ -123,21 +234,33 @@ TEST(LocalSteps, ThatAreNotFiniteMakeNoUpdateAndAreTold) {
     }
     weights[i] = master_values(*model, stream);
   });
-  for (const std::string& told : events)
-    EXPECT_NE(told.find("1 of 10 steps that ranks made by themselves"), std::string::npos) << told;
+  for (const std::string& told : events) {
+    const std::string wanted = "1 of 10 steps that ranks made by themselves";
+    EXPECT_NE(told.find(wanted), std::string::npos) << told;
+    EXPECT_EQ(told.find("that ranks made"), told.rfind("that ranks made")) << "once: " << told;
+  }
   EXPECT_EQ(weights[0], weights[1]);
   for (const float weight : weights[0]) ASSERT_TRUE(std::isfinite(weight));
 }
 
-TEST(LocalSteps, GoOnFromACheckpointAsIfNeverStopped) {
-  for (const std::int64_t stop : {6, 9, 13, 14, 20, 23}) {
-    const HybridTrainerConfig config = local_config();
+TEST_P(LocalStepsInForms, GoOnFromACheckpointAsIfNeverStopped) {
+  for (const std::int64_t stop : {6, 9, 13, 14, 16, 20, 23}) {
+    const HybridTrainerConfig config = exchanged(local_config(), GetParam());
     const TemporaryFolder folder;
     const auto whole = train_through(config, false, stop, folder);
     EXPECT_EQ(train_through(config, true, stop, folder), whole) << "stopped after step " << stop;
     EXPECT_EQ(whole[0], whole[1]);
   }
 }
+
+// Of five fragments none that has the first weight begins or ends in the step that breaks.
+INSTANTIATE_TEST_SUITE_P(LocalSteps, LocalStepsInForms,
+                         ::testing::Values(ExchangeForm{}, ExchangeForm{5, 32}, ExchangeForm{1, 8},
+                                           ExchangeForm{5, 4}),
+                         [](const auto& info) {
+                           return concat("InFragments", info.param.fragments, "By",
+                                         info.param.bits);
+                         });
 
 TEST(LocalSteps, WantAnExchangeToArriveBeforeTheNext) {
   HybridTrainerConfig config = local_config();
@@ -150,6 +273,31 @@ TEST(LocalSteps, WantAnExchangeToArriveBeforeTheNext) {
   config.phases.local_steps = 5;
   config.phases.device_side = "shared";
   EXPECT_THROW(train_ranks(config, 2), ConfigError);
+}
+
+TEST(LocalSteps, RefuseFormsThatThereAreNot) {
+  const auto told = [](std::int64_t local_steps, const ExchangeForm& form) {
+    HybridTrainerConfig config = exchanged(late_config(), form);
+    config.phases.local_steps = local_steps;
+    const std::vector<std::string> problems = config.problems();
+    return problems.empty() ? "" : problems.size() == 1 ? problems[0] : "several";
+  };
+  EXPECT_EQ(told(5, {5, 4}), "");
+  EXPECT_EQ(told(5, {6, 32}),
+            "phases.local_fragments: got 6, want at most phases.local_steps 5, so that each "
+            "fragment has a step of its own to begin at");
+  EXPECT_EQ(told(5, {1, 16}), "phases.exchange_bits: got 16, want 32, 8 or 4");
+  EXPECT_EQ(told(0, {1, 16}), "phases.exchange_bits: got 16, want 32, 8 or 4");
+  EXPECT_EQ(told(0, {2, 32}),
+            "phases.local_fragments: got 2, which is for local steps; want 1, or "
+            "phases.ingredient other_ranks and phases.local_steps above 0");
+  EXPECT_EQ(told(0, {1, 8}),
+            "phases.exchange_bits: got 8, which is for local steps; want 32, or "
+            "phases.ingredient other_ranks and phases.local_steps above 0");
+  HybridTrainerConfig config = local_config();
+  config.phases.ingredient = "backward";
+  config.phases.exchange_bits = 4;
+  EXPECT_EQ(config.problems().size(), 1u);
 }
 
 }  // namespace

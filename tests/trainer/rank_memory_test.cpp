@@ -48,20 +48,23 @@ TEST(RankMemory, OfLateGradientsIsSimulatedAsItIsMeasured) {
   config.phases.ingredient = "other_ranks";
   config.distributed.bucket_bytes = 1 << 15;
   struct Case {
-    std::int64_t lag, local_steps, zero;
+    std::int64_t lag, local_steps, zero, fragments = 1, bits = 32;
   };
-  for (const auto& [lag, local_steps, zero] :
-       {Case{1, 0, 0}, Case{3, 0, 0}, Case{1, 3, 0}, Case{1, 0, 1}, Case{3, 0, 1}}) {
+  for (const auto& [lag, local_steps, zero, fragments, bits] :
+       {Case{1, 0, 0}, Case{3, 0, 0}, Case{1, 3, 0}, Case{1, 0, 1}, Case{3, 0, 1}, Case{1, 3, 0, 3},
+        Case{3, 4, 0, 4}, Case{1, 5, 0, 2}, Case{1, 3, 0, 1, 8}, Case{2, 4, 0, 2, 4}}) {
     config.phases.lag = lag;
     config.phases.local_steps = local_steps;
+    config.phases.local_fragments = fragments;
+    config.phases.exchange_bits = bits;
     config.distributed.zero = zero;
     const MemoryNeed need = simulate_ranks(config, {}, 3);
     const PhasePeaks measured = peaks_over_ranks(config, 3);
     for (const Phase phase : kAllPhases) {
       const auto taken = static_cast<double>(measured[static_cast<std::size_t>(phase)]);
       EXPECT_NEAR(static_cast<double>(need.phase(phase).peak_bytes) / taken, 1, 0.05)
-          << "lag " << lag << ", local steps " << local_steps << ", zero " << zero << ", "
-          << name_of(phase);
+          << "lag " << lag << ", local steps " << local_steps << ", zero " << zero << ", fragments "
+          << fragments << ", bits " << bits << ", " << name_of(phase);
     }
   }
 }

@@ -56,5 +56,10 @@ struct FourBitTensors {
 /// values = value of the code · (value of the level · scale + offset), or · scale, products and sum
 /// rounded to f32. values: f32 or bf16, of any shape. Bit-identical on every device.
 void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream& stream);
+/// The scale of a block is its largest magnitude, and a code that of the value that is nearest to
+/// number / scale, of two the smaller. `to`: kNormal without levels; values: f32, of any shape. A
+/// block with a NaN or an infinity gets the scale NaN, so that all of it dequantises to NaN; one
+/// whose largest magnitude is not a normal number becomes 0. Bit-identical on every device.
+void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

@@ -68,6 +68,8 @@ struct PhaseConfig {
   std::int64_t worker_threads = 1;
   double prediction_error_limit = 1.0;
   std::int64_t local_steps = 0;
+  std::int64_t local_fragments = 1;
+  std::int64_t exchange_bits = 32;
   double outer_learning_rate = 0.7;
   double outer_momentum = 0.9;
 
@@ -212,6 +214,14 @@ struct PhaseConfig {
                 "updates of its own, between two exchanges of how far they came, each of which "
                 "arrives `lag` steps after it began. 0: the gradient of each step is sent.",
                 Range::between(0, 100000)});
+    visit(Field{"local_fragments", self.local_fragments,
+                "Equal parts of the weights, each of which is exchanged by itself, every "
+                "local_steps at steps of its own, so that the link carries one of them at a time.",
+                Range::between(1, 100000)});
+    visit(Field{"exchange_bits", self.exchange_bits,
+                "What an exchange sends of each weight's movement: 32 bits; or 8 or 4, in blocks "
+                "with a scale each, where the next exchange makes up for what rounding changed.",
+                Range::between(4, 32)});
     visit(Field{"outer_learning_rate", self.outer_learning_rate,
                 "Share of the ranks' mean movement that an exchange moves the common weights by.",
                 Range::between(0, 2)});

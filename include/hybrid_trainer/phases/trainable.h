@@ -30,9 +30,9 @@ struct LateUpdate {
 /// A step that this rank made by itself, and what the ranks told each other in it.
 struct LocalStep {
   GradientMeasurement own;          // over its own micro-batches
-  std::int64_t since_exchange = 0;  // steps, this one among them
-  /// Where an exchange arrived: steps of all ranks until it began, those of them that made no update
-  /// because something was not finite, and the mean loss of the others.
+  std::int64_t since_exchange = 0;  // steps since one began, this one among them
+  /// Where an exchange arrived, of fragments the last one: steps of all ranks until it began, those of
+  /// them that made no update because something was not finite, and the mean loss of the others.
   std::int64_t steps = 0, skipped = 0;
   std::optional<double> mean_loss;
 };
