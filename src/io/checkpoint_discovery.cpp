@@ -70,6 +70,21 @@ CheckpointInfo read_checkpoint_info(const std::string& path) {
   return info;
 }
 
+std::optional<CheckpointInfo> find_newest_whole_checkpoint(const std::string& folder) {
+  for (const std::int64_t step : steps_in(folder)) {
+    try {
+      CheckpointInfo info = read_checkpoint_info(folder + "/" + checkpoint_name(step));
+      const auto is_whole = [&](const auto& file) {
+        std::error_code missing;
+        return fs::file_size(info.path + "/" + file.first, missing) == file.second.bytes;
+      };
+      if (std::all_of(info.files.begin(), info.files.end(), is_whole)) return info;
+    } catch (const Error&) {  // the one before it may be whole
+    }
+  }
+  return {};
+}
+
 FoundCheckpoint find_newest_checkpoint(const std::string& folder, std::int64_t before,
                                        const CheckpointRanks& ranks) {
   FoundCheckpoint found;

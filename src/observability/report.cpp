@@ -175,9 +175,11 @@ std::string finder_text(const RunSummary& s) {
 /// "4 by mpi, zero 2; sent 1.2 GB, waited 3s; link imitated: 125MB a second".
 std::string ranks_text(const std::optional<RunSummary::Distributed>& ranks) {
   if (!ranks) return "";
-  return concat(ranks->ranks, " by ", ranks->backend, ", zero ", ranks->zero, "; sent ",
-                units::bytes(ranks->bytes_sent), ", waited ", brief(ranks->exposed_seconds), " s",
-                ranks->imitated_link.empty() ? "" : "; link imitated: " + ranks->imitated_link);
+  return concat(
+      ranks->ranks, " by ", ranks->backend, ", zero ", ranks->zero, "; sent ",
+      units::bytes(ranks->bytes_sent),
+      ranks->exposed_seconds ? concat(", waited ", brief(*ranks->exposed_seconds), " s") : "",
+      ranks->imitated_link.empty() ? "" : "; link imitated: " + ranks->imitated_link);
 }
 
 std::string facts(const RunSummary& s) {

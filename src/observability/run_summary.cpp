@@ -81,7 +81,11 @@ void write_distributed(JsonWriter& out, const RunSummary::Distributed& distribut
   out.number("zero", distributed.zero);
   out.string("backend", distributed.backend);
   out.number("bytes_sent", distributed.bytes_sent);
-  out.number("exposed_seconds", distributed.exposed_seconds);
+  if (distributed.exposed_seconds) {
+    out.number("exposed_seconds", *distributed.exposed_seconds);
+  } else {
+    out.null("exposed_seconds");
+  }
   if (distributed.imitated_link.empty()) {
     out.null("imitated_link");
   } else {

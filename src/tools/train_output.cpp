@@ -22,8 +22,10 @@ void print_end(const RunSummary& summary, const std::string& run) {
   }
   if (const auto& ranks = summary.distributed; ranks && ranks->ranks > 1) {
     std::cerr << "\n  ranks: " << ranks->ranks << ", rank 0 sent "
-              << units::bytes(ranks->bytes_sent) << " and waited " << brief(ranks->exposed_seconds)
-              << " s"
+              << units::bytes(ranks->bytes_sent)
+              << (ranks->exposed_seconds
+                      ? concat(" and waited ", brief(*ranks->exposed_seconds), " s")
+                      : "")
               << (ranks->imitated_link.empty() ? "" : "; link imitated: " + ranks->imitated_link);
   }
   if (summary.speculation) {

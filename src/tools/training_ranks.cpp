@@ -42,20 +42,18 @@ void leave_it_to_rank_0(const Interruption& interruption) {
   }
 }
 
-/// What a resumed run goes on from, in words.
+/// What a resumed run goes on from, in words. The launcher may leave no time to read checkpoints.
 std::string way_on(const RunPaths& run) {
   try {
-    const FoundCheckpoint found = find_newest_checkpoint(run.checkpoints());
-    if (found.checkpoint)
-      return concat("the newest good checkpoint is ", found.checkpoint->path,
-                    ", from which --resume goes on");
-  } catch (const Error&) {  // all are damaged
+    if (const auto found = find_newest_whole_checkpoint(run.checkpoints()))
+      return concat("the newest good checkpoint is ", found->path, ", from which --resume goes on");
+  } catch (const Error&) {  // the folder cannot be listed
   }
   return "there is no good checkpoint, and --resume begins anew";
 }
 
 /// Of a run that cannot write its own any more.
-void write_summary_of_loss(const RunPaths& run, int ranks, const std::string& line) {
+void write_summary_of_loss(const RunPaths& run, int ranks, const std::string& line) try {
   JsonWriter out;
   out.begin_object();
   out.string("end", "failed");
@@ -65,6 +63,8 @@ void write_summary_of_loss(const RunPaths& run, int ranks, const std::string& li
   out.end_object();
   out.end_object();
   replace_file(run.summary(), out.text());
+} catch (const Error& error) {
+  std::cerr << concat("error: ", error.what(), "\n") << std::flush;
 }
 
 /// Nothing here waits for what the trainer holds.
@@ -77,11 +77,20 @@ void tell_of_loss(const TrainingRunSettings& settings, const std::string& line, 
       << text << '\n';
   if (!speaks) return;
   std::cerr << concat("error: ", text, "\n") << std::flush;
-  try {
-    write_summary_of_loss(run, settings.ranks->size(), line);
-  } catch (const Error& error) {
-    std::cerr << concat("error: ", error.what(), "\n") << std::flush;
-  }
+  write_summary_of_loss(run, settings.ranks->size(), line);
+}
+
+/// By the rank that gives up, since it ends the others before they could. Nothing where it did not
+/// come to have a part in the run.
+void leave_word_in_run(const TrainingRunSettings& settings, const std::string& reason) {
+  const RunPaths run{settings.run.string()};
+  const int rank = settings.ranks->rank();
+  const std::string own = concat(run.root, "/ranks/", rank);
+  if (!std::filesystem::exists(settings.resume ? run.root : own)) return;
+  const std::string line =
+      concat("rank ", rank, " (", host_name(), ", process ", getpid(), ") gave up: ", reason);
+  std::ofstream(run.root + "/log.txt", std::ios::app) << line << "; " << way_on(run) << '\n';
+  write_summary_of_loss(run, settings.ranks->size(), line);
 }
 
 RankWatchSettings watch_settings(const TrainingRunSettings& settings) {
@@ -211,6 +220,7 @@ int TrainingRanks::run_as_rank(const TrainingRunSettings& settings,
     if (ranks.rank() == 0) throw;
     leave_it_to_rank_0(interruption);
     watch.reset();
+    leave_word_in_run(settings, error.what());
     ranks.abort(error.what());
     throw;
   }

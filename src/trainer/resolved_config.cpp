@@ -2,6 +2,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/distributed/communicator.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "src/trainer/run_memory.h"
@@ -46,7 +47,9 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings,
   }
   if (!config.optimizer.groups.empty() || config.lora.is_on())
     check_model(config, *settings.registry);
-  return with_memory(config, {settings.run.string()}, settings.resume, *settings.registry, told);
+  return with_memory(config, {settings.run.string()}, settings.resume,
+                     settings.ranks == nullptr ? 1 : settings.ranks->size(), *settings.registry,
+                     told);
 }
 
 }  // namespace hybrid_trainer

@@ -58,6 +58,7 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
     if (!path.empty()) source.string(key, fs::absolute(path).lexically_normal().string());
   source.end_object();
   replace_file(data_file(paths), source.text() + "\n");
+  fs::remove(paths.summary());  // of where it ended before, if it goes on
   for (const char* name : kTokenizerFiles) {
     const fs::path from = (data.tokenizer.empty() ? data.folder : data.tokenizer) / name;
     if (!fs::exists(from) || data.tokenizer == tokenizer_folder(paths)) continue;

@@ -85,20 +85,21 @@ HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainer
   return config;
 }
 
-/// Throws OutOfMemory where the run cannot stay in its budgets in any micro-batches.
-void check_memory(const HybridTrainerConfig& config, const ModelRegistry& registry) {
+/// Throws OutOfMemory where the run cannot stay in its budgets in any micro-batches, or, with several
+/// ranks, which do not halve theirs, where the one that takes most cannot.
+void check_memory(const HybridTrainerConfig& config, int ranks, const ModelRegistry& registry) {
   const MemoryBudgets budgets{.device = config.device_budget(),
                               .host = config.memory.host_budget.limit()};
   if (!budgets.device && !budgets.host) return;
   HybridTrainerConfig smaller = config;
   smaller.memory.host_budget = {};
   for (;;) {
-    const MemoryNeed need =
-        simulate_memory(smaller, find_device(config.device), SimulatedPhases::kUpdates, registry);
+    const MemoryNeed need = simulate_ranks(smaller, find_device(config.device), ranks,
+                                           SimulatedPhases::kUpdates, registry);
     if (need.device_bytes <= budgets.device.value_or(SIZE_MAX) &&
         need.host_bytes <= budgets.host.value_or(SIZE_MAX))
       return;
-    if (config.training.cuda_graphs || smaller.data.batch_size % 2 != 0)
+    if (ranks > 1 || config.training.cuda_graphs || smaller.data.batch_size % 2 != 0)
       throw_does_not_fit(need, budgets,
                          concat("in micro-batches of ", smaller.data.batch_size, " examples"));
     smaller.data.batch_size /= 2;
@@ -114,7 +115,7 @@ bool has_checkpoint(const RunPaths& paths) {
 }
 
 HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPaths& paths,
-                                bool resumes, const ModelRegistry& registry,
+                                bool resumes, int ranks, const ModelRegistry& registry,
                                 std::vector<std::string>& told) {
   const bool was_planned = resumes && has_checkpoint(paths) && config.memory.plan == "auto";
   const HybridTrainerConfig taken = was_planned ? with_memory_of(config_of_run(paths), config)
@@ -122,7 +123,7 @@ HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPath
   if (was_planned && config_json(taken) != config_json(config))
     told.emplace_back(
         "what was planned when the run began stays; memory.plan=off lets other settings in");
-  check_memory(taken, registry);
+  check_memory(taken, ranks, registry);
   return taken;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "tests/support/test_files.h"
 
@@ -23,6 +24,17 @@ TEST(OutputFile, GoesBackToWriteOverItsFirstBytes) {
   file.write_at_start("HE", 2);
   file.close();
   EXPECT_EQ(read_file(folder / "a", 100), "HEad body");
+}
+
+/// A disk that is slow to take what was written is no process that is stuck.
+TEST(OutputFile, CountsProgressWhileItIsSynced) {
+  const TemporaryTestFolder folder;
+  OutputFile file(folder / "a");
+  file.write("text");
+  const std::uint64_t before = progress_so_far();
+  file.sync_and_close();
+  EXPECT_GT(progress_so_far(), before);
+  EXPECT_EQ(read_file(folder / "a", 100), "text");
 }
 
 TEST(OutputFile, OfAFolderThatIsNotThereIsNamed) {

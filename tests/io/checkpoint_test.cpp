@@ -217,6 +217,16 @@ TEST_F(Checkpoint, ADamagedOneIsNamedAndThePreviousUsed) {
   EXPECT_TRUE(contains(found.warnings[0], "using step-0000000010"));
 }
 
+TEST_F(Checkpoint, TheNewestWholeOneHasAllItsFilesInTheirSizes) {
+  EXPECT_FALSE(find_newest_whole_checkpoint(root_));
+  for (const std::int64_t step : {10, 20, 30, 40}) save(step);
+  EXPECT_EQ(find_newest_whole_checkpoint(root_)->step, 40);
+  fs::remove(root_ + "/step-0000000040/manifest.json");
+  fs::remove(root_ + "/step-0000000030/model.safetensors");
+  fs::resize_file(root_ + "/step-0000000020/model.safetensors", 3);
+  EXPECT_EQ(find_newest_whole_checkpoint(root_)->step, 10);
+}
+
 TEST_F(Checkpoint, AllDamagedIsAnError) {
   save(10);
   save(20);

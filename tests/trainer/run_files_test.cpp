@@ -21,5 +21,17 @@ TEST(RunFiles, TheRunsTokenizerIsThatOfTheData) {
             load_tokenizer(folder / "data")->encode("Call me"));
 }
 
+/// A kill before it ends again must not leave the end that it had before it went on.
+TEST(RunFiles, ARunThatGoesOnHasNoEnd) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "data");
+  const RunPaths run{(folder / "run").string()};
+  fs::create_directories(run.root);
+  write_text(run.summary(), "{\"end\": \"finished\"}");
+  EXPECT_EQ(end_of_run(run), "finished");
+  write_run_files(run, {}, {folder / "data", 0});
+  EXPECT_EQ(end_of_run(run), "");
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/distributed/single_communicator.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "src/trainer/run_ranks.h"
 #include "tests/files/faulty_files.h"
@@ -253,6 +254,22 @@ TEST_F(RunOverRanks, TellsInItsSummaryWhatWasSent) {
         result.summary_json.find("\"distributed\":{\"ranks\":2,\"zero\":0,\"backend\":\"threads\""),
         std::string::npos);
   });
+}
+
+/// A budget is of a rank with its part, in the micro-batches that are given, which ranks do not halve.
+TEST_F(RunOverRanks, AreHeldAgainstTheirBudgetBeforeTheirFolderIsMade) {
+  HybridTrainerConfig own = config();
+  own.optimizer.name = "adamw";
+  own.distributed.zero = 3;
+  own.phases.max_predict_steps = 0;
+  const std::size_t part = simulate_ranks(own, {}, 3, SimulatedPhases::kUpdates).device_bytes;
+  ASSERT_LT(part, simulate_memory(own, {}, SimulatedPhases::kUpdates).device_bytes);
+  own.memory.device_budget.bytes = static_cast<std::int64_t>(part) + 4096;
+  train(own, scratch_ / "fits", 3);
+  own.data.batch_size = 16;
+  own.gradient_accumulation.micro_batches = 3;
+  EXPECT_THROW(train(own, scratch_ / "does not", 3), OutOfMemory);
+  EXPECT_FALSE(fs::exists(scratch_ / "does not"));
 }
 
 TEST_F(RunOverRanks, RefusesRanksThatDiffer) {

@@ -43,8 +43,8 @@ struct CommunicationUse {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;  // on processors alone
   std::uint64_t calls = 0;
-  /// In which its caller waited; counted by BackgroundCommunicator alone.
-  double exposed_seconds = 0;
+  /// In which its caller waited; counted by BackgroundCommunicator alone: elsewhere streams wait.
+  std::optional<double> exposed_seconds{};
 };
 
 class Communicator;

@@ -24,6 +24,8 @@ class OutputFile {
   void sync_and_close();
 
  private:
+  void write_out() const;
+
   std::filesystem::path path_;
   FileDescriptor file_;
 };

@@ -108,6 +108,10 @@ struct FoundCheckpoint {
 FoundCheckpoint find_newest_checkpoint(const std::string& folder, std::int64_t before = kAnyStep,
                                        const CheckpointRanks& ranks = {});
 
+/// The newest checkpoint whose manifest verifies and whose files have the sizes that it says, of which
+/// nothing is read: quick, where it only is to be named. None where there is no such one.
+std::optional<CheckpointInfo> find_newest_whole_checkpoint(const std::string& folder);
+
 /// Reads a checkpoint's manifest alone. Throws DataError if it is damaged.
 CheckpointInfo read_checkpoint_info(const std::string& path);
 

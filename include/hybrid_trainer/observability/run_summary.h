@@ -98,7 +98,8 @@ struct RunSummary {
     std::int64_t zero = 0;
     std::string backend;  // "mpi", "nccl", "threads", "single"
     std::uint64_t bytes_sent = 0;
-    double exposed_seconds = 0;  // in which this one waited for others, or for what they send
+    /// In which this one waited for others, or for what they send; not counted on CUDA devices.
+    std::optional<double> exposed_seconds{};
     /// What was imitated, such as "125MB a second, 50 us a call"; empty: none.
     std::string imitated_link{};
     std::string lost_rank{};  // what ended the run, in words
