@@ -219,12 +219,18 @@ TEST_F(Checkpoint, ADamagedOneIsNamedAndThePreviousUsed) {
 
 TEST_F(Checkpoint, TheNewestWholeOneHasAllItsFilesInTheirSizes) {
   EXPECT_FALSE(find_newest_whole_checkpoint(root_));
-  for (const std::int64_t step : {10, 20, 30, 40}) save(step);
-  EXPECT_EQ(find_newest_whole_checkpoint(root_)->step, 40);
-  fs::remove(root_ + "/step-0000000040/manifest.json");
-  fs::remove(root_ + "/step-0000000030/model.safetensors");
+  const auto newest = [&] { return find_newest_whole_checkpoint(root_).value().step; };
+  save(10);
+  save(20);
+  EXPECT_EQ(newest(), 20);
+  for (const char* const file : {"manifest.json", "model.safetensors"}) {
+    fs::remove(root_ + "/step-0000000020/" + file);
+    EXPECT_EQ(newest(), 10) << file;
+    fs::remove_all(root_ + "/step-0000000020");
+    save(20);
+  }
   fs::resize_file(root_ + "/step-0000000020/model.safetensors", 3);
-  EXPECT_EQ(find_newest_whole_checkpoint(root_)->step, 10);
+  EXPECT_EQ(newest(), 10);
 }
 
 TEST_F(Checkpoint, AllDamagedIsAnError) {

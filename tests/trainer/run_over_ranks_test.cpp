@@ -262,6 +262,8 @@ TEST_F(RunOverRanks, AreHeldAgainstTheirBudgetBeforeTheirFolderIsMade) {
   own.optimizer.name = "adamw";
   own.distributed.zero = 3;
   own.phases.max_predict_steps = 0;
+  train(own, scratch_ / "one", 1);
+  own.model = config_of_run({(scratch_ / "one").string()}).model;
   const std::size_t part = simulate_ranks(own, {}, 3, SimulatedPhases::kUpdates).device_bytes;
   ASSERT_LT(part, simulate_memory(own, {}, SimulatedPhases::kUpdates).device_bytes);
   own.memory.device_budget.bytes = static_cast<std::int64_t>(part) + 4096;
