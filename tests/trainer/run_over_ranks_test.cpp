@@ -165,6 +165,7 @@ class ResumesOverRanks : public RunOverRanks {
     RunOverRanks::SetUp();
     saving_ = config();
     saving_.model.width = 80;  // matrices of more than one chunk
+    saving_.distributed.bucket_bytes = 1 << 14;
     saving_.checkpoint.every_steps = 1;
     saving_.checkpoint.keep = 100;
     train(saving_, scratch_ / "one", 1);

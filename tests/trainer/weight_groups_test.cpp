@@ -54,14 +54,13 @@ TEST_F(WeightGroupsTest, BeginWithTheLastWeightsAndHaveTheirBytes) {
 }
 
 TEST_F(WeightGroupsTest, HaveAThirtySecondOfWeightsUnlessBytesAreGiven) {
-  const std::int64_t bytes = 4 * first_element_of(weights_.size());
   DistributedConfig config;
-  EXPECT_EQ(bucket_bytes_for(weights_, config), bytes / 32);
+  EXPECT_EQ(config.bucket_bytes_for(64 << 20), 2 << 20);
   config.bucket_bytes = 4097;
   EXPECT_EQ(bucket_bytes_for(weights_, config), 4097);
   config.bucket_bytes = 0;
   EXPECT_EQ(config.bucket_bytes_for(std::int64_t{1} << 40), 4 << 20);
-  EXPECT_EQ(config.bucket_bytes_for(1), 4096);
+  EXPECT_EQ(bucket_bytes_for(weights_, config), 1 << 20);
 }
 
 TEST_F(WeightGroupsTest, AreCutWhereTheirOptimizerAllowsAndCoverAll) {

@@ -20,10 +20,10 @@ struct DistributedConfig {
   std::int64_t imitated_latency_microseconds = 0;
   std::string backend = "auto";
 
-  /// `bucket_bytes`, or where it is 0 what is left of weights of so many bytes for what nothing hides
-  /// to be short: a 32nd, at most 4 MiB.
+  /// `bucket_bytes`, or where it is 0, of weights of so many bytes, a 32nd, so that the last bucket,
+  /// which nothing hides, is short; at least 1 MiB, as each takes its turns, and at most 4 MiB.
   std::int64_t bucket_bytes_for(std::int64_t weight_bytes) const {
-    constexpr std::int64_t kLeast = 4096, kMost = 4 << 20;
+    constexpr std::int64_t kLeast = 1 << 20, kMost = 4 << 20;
     return bucket_bytes > 0 ? bucket_bytes : std::clamp(weight_bytes / 32, kLeast, kMost);
   }
   /// Whether ranks compare their weights after this step. With zero 3 none is on two ranks.
@@ -43,7 +43,7 @@ struct DistributedConfig {
         "Gradients are sent when there are this many bytes of them, and with zero 1 and 2 updated "
         "weights by as many; weights that follow one another are cut into ranks' parts by groups "
         "of as many; with 3 at least as many bytes of weights are gathered ahead. 0: a 32nd of the "
-        "weights, at most 4 MiB; else at least 4096.",
+        "weights, from 1 to 4 MiB; else at least 4096.",
         Range::between(0, std::int64_t{1} << 32)});
     visit(Field{"check_weights_every", self.check_weights_every,
                 "After each of so many steps ranks compare the checksums of their weights, and the "
