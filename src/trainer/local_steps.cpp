@@ -119,7 +119,6 @@ void LocalSteps::update(const GradientMeasurement& own, double share, double lea
   if (!own.finite()) {
     ++skipped_;
   } else {
-    losses_ += own.loss;
     const auto clipped = static_cast<double>(clip_scale(own.norm, clip_norm_));
     optimizer_.step(static_cast<float>(learning_rate), static_cast<float>(clipped / share),
                     stream_);
@@ -130,9 +129,8 @@ void LocalSteps::update(const GradientMeasurement& own, double share, double lea
 /// What a rank did is told once, after as many steps as the ranks make between two exchanges of a
 /// fragment, however many there are.
 std::vector<double> LocalSteps::take_words(bool of_steps) {
-  std::vector<double> words{0, 0, 0, asks_to_stop_ ? 1.0 : 0.0};
+  std::vector<double> words{0, 0, asks_to_stop_ ? 1.0 : 0.0};
   if (!of_steps) return words;
-  words[kLosses] = std::exchange(losses_, 0);
   words[kSkipped] = std::exchange(skipped_, 0);
   words[kSteps] = static_cast<double>(std::exchange(steps_, 0));
   return words;
@@ -165,12 +163,8 @@ void LocalSteps::begin_exchange(Fragment& fragment, bool is_rest) {
 
 void LocalSteps::hear(const LateSum& exchange, LocalStep& step) {
   was_asked_to_stop_ |= exchange.sum_of(kStops) > 0;
-  const double losses = exchange.sum_of(kLosses) +
-                        step.mean_loss.value_or(0) * static_cast<double>(step.steps - step.skipped);
   step.steps += static_cast<std::int64_t>(exchange.sum_of(kSteps));
   step.skipped += static_cast<std::int64_t>(exchange.sum_of(kSkipped));
-  if (step.steps > step.skipped)
-    step.mean_loss = losses / static_cast<double>(step.steps - step.skipped);
 }
 
 void LocalSteps::finish_exchange(Fragment& fragment, LocalStep& step) {
@@ -240,7 +234,7 @@ void LocalSteps::drop() {
   }
   anchor_ = {};
   steps_ = 0;
-  losses_ = skipped_ = 0;
+  skipped_ = 0;
   was_asked_to_stop_ = false;
   leaves_.free();
   leaves_.keep_own(false);

@@ -52,7 +52,7 @@ class LocalSteps {
   void load(const State& state);
 
  private:
-  enum Word { kLosses, kSkipped, kSteps, kStops };
+  enum Word { kSkipped, kSteps, kStops };
   /// A part of the weights that is exchanged by itself.
   struct Fragment {
     Shard elements;           // of all
@@ -92,7 +92,7 @@ class LocalSteps {
   std::int64_t since_exchange_ = 0;  // steps since one began
   // Not told yet: steps, losses of those that were finite, and how many were not.
   std::int64_t steps_ = 0;
-  double losses_ = 0, skipped_ = 0;
+  double skipped_ = 0;
   bool asks_to_stop_ = false, was_asked_to_stop_ = false;
 };
 

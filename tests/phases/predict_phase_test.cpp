@@ -177,7 +177,9 @@ TEST(PredictPhase, ChargesWhatDreamsHorizons) {
   for (int i = 0; i < 200; ++i) {
     const PhaseOutcome outcome = dreamt.step();
     sum += planning_cost(outcome);
-    if (outcome.phase == Phase::kFull) EXPECT_EQ(outcome.cost, 1 + planning_cost(outcome));
+    if (outcome.phase == Phase::kFull) {
+      EXPECT_EQ(outcome.cost, 1 + planning_cost(outcome));
+    }
   }
   EXPECT_GE(dreamt.machine.statistics().predictions.made, 5);
   EXPECT_NEAR(dreamt.machine.statistics().planning_cost, sum, 1e-12);

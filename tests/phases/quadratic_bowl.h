@@ -123,7 +123,6 @@ class QuadraticBowl final : public Trainable {
     if (local_steps_ < 2) return step;
     step.steps = std::exchange(local_steps_, 0);
     step.skipped = std::exchange(local_skipped_, 0);
-    if (step.own.finite()) step.mean_loss = step.own.loss;
     return step;
   }
   void predict_weights() override { log.push_back("predict weights"); }

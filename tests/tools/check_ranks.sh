@@ -83,6 +83,17 @@ mkdir -p build/bin && cp "$hybrid" build/bin && ln -s "$(dirname "$hybrid")/../l
 refused 64 'rank 1 (.*) in the checksum of its program' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 build/bin/hybrid "${here[@]}"
 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 refused 64 'mpirun says that this is rank 0 of 2, Open MPI that it is 0 of 1' "$hybrid" "${here[@]}"
 OMPI_COMM_WORLD_RANK=0 refused 64 'OMPI_COMM_WORLD_SIZE is not set' "$hybrid" "${here[@]}"
+RANK=1 WORLD_SIZE=2 refused 64 'who set RANK and WORLD_SIZE started this without PMIx.*: mpirun -np 2 ' "$hybrid" "${here[@]}"
+RANK=0 WORLD_SIZE=2 refused 64 'two launchers disagree: mpirun says rank 1 of 2' "${by_mpirun[@]}" -np 2 "$hybrid" "${here[@]}"
+
+# What one rank meets alone is left in the run, too, whose earlier end it replaces.
+rm -r adamw-2/ranks/1 && touch adamw-2/ranks/1
+code=0
+"$hybrid" train --resume --run adamw-2 --ranks 2 --set training.steps=31 >gave_up.log 2>&1 || code=$?
+[ "$code" -eq 68 ] || { echo "code $code where a rank gives up" && cat gave_up.log && exit 1; }
+grep -q '^rank 1 (.*) gave up: .*ranks/1.*; the newest good checkpoint is adamw-2/checkpoints/step-0000000030' adamw-2/log.txt
+grep -q '"lost_rank":"rank 1 .* gave up: ' adamw-2/summary.json
+echo "a rank that gives up says why in the run"
 
 "$hybrid" doctor --ranks 2 --json 2>/dev/null >doctor.json
 grep -qE '"ranks":2,"hosts":1,"backend":"mpi","link_bytes_per_second":[1-9]' doctor.json || { cat doctor.json && exit 1; }

@@ -31,10 +31,9 @@ struct LateUpdate {
 struct LocalStep {
   GradientMeasurement own;          // over its own micro-batches
   std::int64_t since_exchange = 0;  // steps since one began, this one among them
-  /// Where an exchange arrived, of fragments the last one: steps of all ranks until it began, those of
-  /// them that made no update because something was not finite, and the mean loss of the others.
+  /// Where an exchange arrived, of fragments the last one: steps of all ranks until it began, and those
+  /// of them that made no update because something was not finite.
   std::int64_t steps = 0, skipped = 0;
-  std::optional<double> mean_loss;
 };
 
 /// The few things that a phase does to a model. The trainer implements it over a LossModel, an
