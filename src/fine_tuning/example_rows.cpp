@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "row_tokens.h"
@@ -30,6 +31,7 @@ ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFo
   ExampleRows examples;
   std::int64_t line = 0;
   for (std::string_view rest = content; !rest.empty();) {
+    count_progress();
     ++line;
     const std::string_view text = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(text.size() + 1, rest.size()));

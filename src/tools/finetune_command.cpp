@@ -1,9 +1,7 @@
 #include <cmath>
 #include <ctime>
-#include <iostream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/distributed/launched_rank.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/trainer/example_data.h"
@@ -25,6 +23,7 @@ struct FineTuning {
   ConfigArguments source;
   std::string model, data, validation, run, device, method = "full";
   std::optional<double> epochs;
+  std::optional<int> ranks;
   bool resume = false, json = false;
 };
 
@@ -35,7 +34,8 @@ bool is_set(const FineTuning& asked, const std::string& key) {
 }
 
 /// Steps of so many epochs of the rows.
-std::int64_t steps_of(const ExampleFiles& files, const HybridTrainerConfig& config, double epochs) {
+std::int64_t steps_of_epochs(const ExampleFiles& files, const HybridTrainerConfig& config,
+                             double epochs) {
   const auto tokenizer = load_tokenizer(files.tokenizer);
   const ExampleData data = read_example_data(files, *tokenizer, config.data);
   const std::int64_t batch = config.data.batch_size * config.gradient_accumulation.micro_batches;
@@ -70,19 +70,16 @@ HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) 
     if (find_newest_checkpoint(paths.checkpoints()).checkpoint) asked.model.clear();
   }
   if (asked.data.empty()) asked.data = data.folder.string();
-  if (asked.epochs)
-    config.training.steps = steps_of({.examples = asked.data,
-                                      .tokenizer = paths.root + "/tokenizer",
-                                      .now = data.now,
-                                      .vocabulary = config.model.vocabulary},
-                                     config, *asked.epochs);
   return config;
 }
 
-/// Of a run that begins: 3 % of its steps warm up, where nothing else is set.
+bool goes_on_with_a_run(const FineTuning& asked) {
+  return asked.resume && RunPaths{asked.run}.hold_a_run();
+}
+
+/// All but its number of steps.
 HybridTrainerConfig config_of(FineTuning& asked) {
-  const RunPaths paths{asked.run};
-  if (asked.resume && paths.hold_a_run()) return config_of_resumed(asked, paths);
+  if (goes_on_with_a_run(asked)) return config_of_resumed(asked, RunPaths{asked.run});
   if (asked.resume && asked.model.empty() && asked.data.empty()) existing_run(asked.run);
   if (asked.model.empty() || asked.data.empty())
     throw UsageError(concat("hybrid finetune: --", asked.model.empty() ? "model" : "data",
@@ -92,16 +89,29 @@ HybridTrainerConfig config_of(FineTuning& asked) {
   HybridTrainerConfig config =
       build_config(asked.source, fine_tuning_config(asked.model, asked.method));
   check_method(asked.method, config);
+  return config;
+}
+
+/// Of a run that begins, 3 % of its steps warm up, where nothing else is set.
+void set_steps(const FineTuning& asked, HybridTrainerConfig& config) {
+  ExampleFiles files{.examples = asked.data,
+                     .validation = asked.validation,
+                     .tokenizer = asked.model,
+                     .now = std::time(nullptr),
+                     .vocabulary = config.model.vocabulary};
+  if (goes_on_with_a_run(asked)) {
+    if (!asked.epochs) return;
+    const RunPaths paths{asked.run};
+    files.validation.clear();
+    files.tokenizer = paths.root + "/tokenizer";
+    files.now = data_of_run(paths).now;
+    config.training.steps = steps_of_epochs(files, config, *asked.epochs);
+    return;
+  }
   if (!is_set(asked, "training.steps"))
-    config.training.steps = steps_of({.examples = asked.data,
-                                      .validation = asked.validation,
-                                      .tokenizer = asked.model,
-                                      .now = std::time(nullptr),
-                                      .vocabulary = config.model.vocabulary},
-                                     config, asked.epochs.value_or(1));
+    config.training.steps = steps_of_epochs(files, config, asked.epochs.value_or(1));
   if (!is_set(asked, "schedule.warmup_steps"))
     config.schedule.warmup_steps = std::llround(0.03 * static_cast<double>(config.training.steps));
-  return config;
 }
 
 CommandSyntax finetune_syntax(FineTuning& asked) {
@@ -130,6 +140,8 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
       "How often each row is seen (1), unless training.steps is set.");
   add("resume", po::bool_switch(&asked.resume),
       "Go on from the run's newest checkpoint, or start where there is none.");
+  add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { asked.ranks = count; }),
+      "Train as N processes of this machine, as `hybrid train` does.");
   add_setting_options(syntax.options, asked.source);
   add_device_option(syntax.options, asked.device);
   add("json", po::bool_switch(&asked.json), "Print the summary as one JSON object.");
@@ -143,10 +155,6 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   if (!parse_command_line(finetune_syntax(asked), arguments)) return 0;
   asked.resume = goes_on(asked.resume);
   check(asked);
-  if (const auto launched = launched_rank(); launched && launched->size > 1)
-    throw UsageError(concat("finetune trains alone, and this is one of ", launched->size,
-                            " processes that ", launched->launcher,
-                            " started; `hybrid train` trains over ranks"));
   check_model_is_not_set("finetune", asked.source.settings);
   TrainingRunSettings settings{.config = config_of(asked),
                                .data = asked.data,
@@ -157,7 +165,11 @@ static int fine_tune(const std::vector<std::string>& arguments) {
                                .command = as_typed("finetune", arguments)};
   if (!asked.model.empty()) settings.init_from = asked.model;
   if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
-  return report_training(run_training(settings, std::cerr), asked.run, asked.json);
+  const TrainingRanks ranks("finetune", arguments, asked.ranks, settings.config);
+  set_steps(asked, settings.config);
+  return ranks.run(settings, [&](const TrainingRunResult& result) {
+    return report_training(result, asked.run, asked.json);
+  });
 }
 
 int finetune_command(const std::vector<std::string>& arguments) {
