@@ -4,14 +4,17 @@
 
 namespace hybrid_trainer::kernels {
 
+/// `sums`: memory for it, where it is not to take its own.
+using Dot = void(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
+                 const Tensor& sums, const Stream& stream);
 namespace cpu {
 decltype(kernels::chunk_dots) chunk_dots;
-decltype(kernels::dot) dot;
+Dot dot;
 decltype(kernels::quotient) quotient;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::chunk_dots) chunk_dots;
-decltype(kernels::dot) dot;
+Dot dot;
 decltype(kernels::quotient) quotient;
 }  // namespace cuda
 
@@ -20,6 +23,17 @@ namespace {
 void check_result(const KernelCall& call, const Tensor& result) {
   check_dtype(call, {"result", result}, DType::kF64);
   check_shape(call, {"result", result}, {1});
+}
+
+void checked_dot(const KernelCall& call, const Tensor& result, std::span<const Tensor> x,
+                 std::span<const Tensor> y, const Tensor& sums) {
+  check_result(call, result);
+  require(x.size() == y.size(), "dot: x and y must hold as many tensors");
+  for (std::size_t k = 0; k < x.size(); ++k) {
+    check_real(call, {"x", x[k]});
+    check_alike(call, {{"x", x[k]}, {"y", y[k]}});
+  }
+  dispatch<cpu::dot, cuda::dot>(call, Work::kReduction, result, x, y, sums);
 }
 
 }  // namespace
@@ -35,18 +49,21 @@ void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const S
 
 void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
          const Stream& stream) {
-  const KernelCall call{"dot", stream};
-  check_result(call, result);
-  require(x.size() == y.size(), "dot: x and y must hold as many tensors");
-  for (std::size_t k = 0; k < x.size(); ++k) {
-    check_real(call, {"x", x[k]});
-    check_alike(call, {{"x", x[k]}, {"y", y[k]}});
-  }
-  dispatch<cpu::dot, cuda::dot>(call, Work::kReduction, result, x, y);
+  checked_dot({"dot", stream}, result, x, y, {});
 }
 
 void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Stream& stream) {
   dot(result, x, x, stream);
+}
+
+void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Tensor& sums,
+                    const Stream& stream) {
+  const KernelCall call{"sum_of_squares", stream};
+  std::int64_t chunks = 0;
+  for (const Tensor& one : x) chunks += dot_chunks(one.elements());
+  check_dtype(call, {"sums", sums}, DType::kF64);
+  check_shape(call, {"sums", sums}, {chunks});
+  checked_dot(call, result, x, x, sums);
 }
 
 void quotient(const Tensor& result, const Tensor& x, double divisor, const Stream& stream) {

@@ -40,7 +40,8 @@ void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const S
   add_up_chunks(results.data<double>(), x, y);
 }
 
-void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
+/// What it keeps lies outside of pools.
+void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y, const Tensor&,
          const Stream&) {
   double total = 0;
   std::vector<double> sums;

@@ -9,8 +9,9 @@ namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr unsigned int kThreads = 256;
-constexpr std::int64_t kChunk = 16384;  // elements that one block adds up, if no one asks
-constexpr int kMostPairs = 64;          // per launch, whose arguments may take 4 KiB
+constexpr std::int64_t kChunk = 16384;   // elements that one block adds up, if no one asks
+static_assert(kChunk % kDotChunk == 0);  // so that memory for those chunks' sums is enough
+constexpr int kMostPairs = 64;           // per launch, whose arguments may take 4 KiB
 
 /// One pair, cut into chunks. Where y is null the sum is that of x.
 struct Pair {
@@ -89,14 +90,14 @@ void launch_pairs(const Pairs& pairs, DType dtype, const Stream& stream) {
 }
 
 /// result = the sum over all pairs divided by `divisor`, in one launch per kMostPairs of one dtype
-/// and one that adds up the chunks' sums. `y` is empty for a sum of x.
+/// and one that adds up the chunks' sums. `y` is empty for a sum of x. The chunks' sums come into
+/// `given`, f64, whose chunks may be smaller than these, or memory of its own.
 void add_up(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
-            double divisor, const Stream& stream) {
+            const Tensor& given, double divisor, const Stream& stream) {
   std::int64_t chunks = 0;
   for (const Tensor& one : x) chunks += chunks_of(one);
-  const Tensor workspace =
-      empty_workspace(chunks * static_cast<std::int64_t>(sizeof(double)), DType::kU8, stream);
-  double* const sums = static_cast<double*>(workspace.raw());
+  const Tensor workspace = given ? given : empty_workspace(chunks, DType::kF64, stream);
+  double* const sums = workspace.data<double>();
   Pairs pairs{.sums = sums};
   for (std::size_t k = 0; k < x.size(); ++k) {
     pairs.of[pairs.count++] = {x[k].raw(), y.empty() ? nullptr : y[k].raw(), x[k].elements(),
@@ -123,12 +124,12 @@ void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const S
 }
 
 void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
-         const Stream& stream) {
-  add_up(result, x, y, 1, stream);
+         const Tensor& sums, const Stream& stream) {
+  add_up(result, x, y, sums, 1, stream);
 }
 
 void quotient(const Tensor& result, const Tensor& x, double divisor, const Stream& stream) {
-  add_up(result, {&x, 1}, {}, divisor, stream);
+  add_up(result, {&x, 1}, {}, {}, divisor, stream);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

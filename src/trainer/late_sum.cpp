@@ -31,11 +31,14 @@ LateSum::LateSum(const Tensor& mine, const std::vector<SharedElements>& shared,
   for (const Piece& piece : pieces_) own.push_back(piece.own);
   const Tensor own_words = words_of_rank(),
                squares = own_words.rows(own_words.elements() - 1, own_words.elements());
+  std::int64_t chunks = 0;
+  for (const Tensor& part : own) chunks += kernels::dot_chunks(part.elements());
+  square_sums_ = Tensor::empty({chunks}, DType::kF64, MemoryKind::kWorkspace, stream);
   ticket_ = ranks.begin(
-      [pieces = pieces_, own = std::move(own), words = words_, own_words, squares](
-          Communicator& all, const Stream& here) {
+      [pieces = pieces_, own = std::move(own), words = words_, own_words, squares,
+       sums = square_sums_](Communicator& all, const Stream& here) {
         for (const Piece& piece : pieces) piece.reduction->run(piece.own, all, here);
-        kernels::sum_of_squares(squares, own, here);
+        kernels::sum_of_squares(squares, own, sums, here);
         all.all_gather(words, own_words, here);
       },
       stream);
@@ -58,8 +61,12 @@ LateSum::LateSum(const Tensor& mine, const LowBitErrors& errors, const std::vect
 void LateSum::take_words(const std::vector<double>& words) {
   words_ = Tensor::zeros({ranks_->size(), static_cast<std::int64_t>(words.size()) + 1}, DType::kF64,
                          MemoryKind::kGradients, *stream_);
-  if (!stream_->device().simulated)
-    std::copy(words.begin(), words.end(), words_of_rank().data<double>());
+  if (words.empty()) return;
+  const auto count = static_cast<std::int64_t>(words.size());
+  const Tensor told = Tensor::empty({count}, DType::kF64, MemoryKind::kWorkspace,
+                                    Stream(MemoryPool::create("host")));
+  std::copy(words.begin(), words.end(), told.data<double>());
+  wait_for_copy(words_of_rank().rows(0, count), told, *stream_);
 }
 
 /// What each rank has is a leaf of the sum.
@@ -82,14 +89,17 @@ Tensor LateSum::words_of_rank() const {
 }
 
 Tensor LateSum::wait() {
-  if (total_) ranks_->wait_for(ticket_, *stream_);
+  if (total_) {
+    ranks_->wait_for(ticket_, *stream_);
+    words_ = wait_for_host(words_, *stream_);
+  }
   pieces_.clear();
+  square_sums_ = {};
   low_bits_.reset();
   return std::exchange(total_, {});
 }
 
 double LateSum::sum_of(std::size_t word) const {
-  if (stream_->device().simulated) return 0;
   const auto count = static_cast<std::size_t>(words_.shape()[1]);
   double sum = 0;
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(words_.shape()[0]); ++rank)

@@ -14,7 +14,8 @@ class LateSum {
  public:
   LateSum() = default;
   /// Begins the sum of `mine`, f32, which this keeps and changes; the bits do not depend on when it
-  /// is waited for. `words`: this rank's, as many on each. Throws OutOfMemory.
+  /// is waited for. `words`: this rank's, as many on each. On CUDA it blocks until the stream's work
+  /// so far is done, which it does not do to what is under way. Throws OutOfMemory.
   LateSum(const Tensor& mine, const std::vector<double>& words, Communicator& ranks,
           const Stream& stream);
   /// The same, of which each rank keeps its shards alone: of others' there is what `mine` was.
@@ -25,7 +26,7 @@ class LateSum {
           Communicator& ranks, const Stream& stream);
   /// The sum, which this has no more. Blocks where it has not arrived. Throws RankLost.
   Tensor wait();
-  /// Over all ranks; once it was waited for. Memory that computes nothing holds zeros.
+  /// Over all ranks; once it was waited for. Of a simulated device: 0.
   double sum_of(std::size_t word) const;
   /// Of the sum's elements, where each rank keeps its shards.
   double sum_of_squares() const;
@@ -43,8 +44,9 @@ class LateSum {
   Communicator* ranks_ = nullptr;
   const Stream* stream_ = nullptr;
   Tensor total_;
-  Tensor words_;  // (ranks, words and the sum of squares) f64
+  Tensor words_;  // (ranks, words and the sum of squares) f64; in host memory in the end
   std::vector<Piece> pieces_;
+  Tensor square_sums_;                   // of chunks of them, where the sum of squares is wanted
   std::shared_ptr<LowBitSum> low_bits_;  // in place of pieces
   CollectiveTicket ticket_ = 0;
 };

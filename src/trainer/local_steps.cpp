@@ -1,6 +1,7 @@
 #include "src/trainer/local_steps.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "hybrid_trainer/kernels/elementwise.h"
@@ -198,14 +199,13 @@ void LocalSteps::average_state() {
   const float share = 1 / static_cast<float>(ranks.size());
   optimizer_.visit_state([&](const std::string&, Tensor& tensor) {
     if (!tensor) return;
-    ranks.all_reduce(tensor, Reduction::kSum, stream_);
+    LateSum(tensor.view({tensor.elements()}), {}, ranks, stream_).wait();
     kernels::scale(tensor, tensor, share, stream_);
   });
-  const Tensor steps = Tensor::zeros({1}, DType::kF64, MemoryKind::kWorkspace, stream_);
-  if (stream_.device().simulated) return;
-  *steps.data<double>() = static_cast<double>(optimizer_.steps_taken());
-  ranks.all_reduce(steps, Reduction::kMax, stream_);
-  optimizer_.set_steps_taken(static_cast<std::int64_t>(*steps.data<double>()));
+  std::int64_t most = 0;
+  for (const std::string& steps : ranks.host_gather(std::to_string(optimizer_.steps_taken())))
+    most = std::max(most, std::int64_t{std::stoll(steps)});
+  optimizer_.set_steps_taken(most);
 }
 
 LocalStep LocalSteps::end() {

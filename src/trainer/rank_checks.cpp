@@ -51,11 +51,6 @@ void check_ranks(const HybridTrainerConfig& config, int ranks) {
     refuse_parts(zero == 3 && !config.memory.device_map.empty(), "memory.device_map", "none");
   }
   const bool is_on_cpu = find_device(config.device).type == DeviceType::kCpu;
-  if (config.phases.lacks_other_ranks() && ranks > 1 && !is_on_cpu) {
-    found.push_back(
-        "phases.ingredient: got other_ranks on a CUDA device, where nothing is sent "
-        "beside what is computed yet; want backward, or device cpu");
-  }
   if (config.phases.lacks_other_ranks() && ranks == 1) {
     found.push_back(
         "phases.ingredient: got other_ranks, but there is one rank alone; want backward, "

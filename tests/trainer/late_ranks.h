@@ -55,31 +55,40 @@ inline std::vector<float> master_values(LossModel& model, const Stream& stream) 
   std::vector<float> weights;
   model.visit_parameters([&](Parameter& parameter) {
     const Weight master = parameter.acquire_master(stream);
-    const float* const values = master.tensor().data<float>();
+    const Tensor here = wait_for_host(master.tensor(), stream);
+    const float* const values = here.data<float>();
     weights.insert(weights.end(), values, values + parameter.elements());
   });
   return weights;
 }
 
-/// To the end, from a checkpoint that is made after so many steps, or was.
+/// One rank's weights, trained to the end from a checkpoint that is made after so many steps, or was.
+inline std::vector<float> train_through(const HybridTrainerConfig& config, bool resumes,
+                                        std::int64_t saves_after, const TemporaryFolder& folder,
+                                        Communicator& others, Device device = {}) {
+  RankLinks links(others, config.distributed, device);
+  const Stream stream{make_device_pool(device)};
+  const auto model = make_model(config.model, resumes ? 2 : 1, stream);
+  HybridTrainer trainer(*model, config, stream, make_host_pool(device), &links.ranks());
+  if (resumes) {
+    EXPECT_TRUE(trainer.resume((folder / "checkpoints").string()));
+  }
+  while (trainer.steps_done() < kSteps) {
+    trainer.step(step_batch(config, trainer.steps_done(), stream));
+    if (!resumes && trainer.steps_done() == saves_after)
+      trainer.save((folder / "checkpoints").string());
+  }
+  return master_values(*model, stream);
+}
+
+/// Those of two ranks on a processor.
 inline std::vector<std::vector<float>> train_through(const HybridTrainerConfig& config,
                                                      bool resumes, std::int64_t saves_after,
                                                      const TemporaryFolder& folder) {
   std::vector<std::vector<float>> weights(2);
   run_thread_ranks(2, [&](Communicator& others) {
-    RankLinks links(others, config.distributed);
-    const Stream stream{MemoryPool::create("device")};
-    const auto model = make_model(config.model, resumes ? 2 : 1, stream);
-    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &links.ranks());
-    if (resumes) {
-      EXPECT_TRUE(trainer.resume((folder / "checkpoints").string()));
-    }
-    while (trainer.steps_done() < kSteps) {
-      trainer.step(step_batch(config, trainer.steps_done(), stream));
-      if (!resumes && trainer.steps_done() == saves_after)
-        trainer.save((folder / "checkpoints").string());
-    }
-    weights[static_cast<std::size_t>(others.rank())] = master_values(*model, stream);
+    weights[static_cast<std::size_t>(others.rank())] =
+        train_through(config, resumes, saves_after, folder, others);
   });
   return weights;
 }

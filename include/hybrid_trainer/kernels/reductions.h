@@ -26,6 +26,9 @@ void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor
          const Stream& stream);
 /// result = sum over all k and i of x[k][i]²; NaN or infinity where any element is not finite.
 void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Stream& stream);
+/// The same, without memory of its own: `sums` is (dot_chunks of all x) f64.
+void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Tensor& sums,
+                    const Stream& stream);
 /// result = sum of x, f32, over `divisor`.
 void quotient(const Tensor& result, const Tensor& x, double divisor, const Stream& stream);
 /// result = mean of x, f32.

@@ -1,0 +1,104 @@
+// Predict without other ranks, on devices.
+#include "hybrid_trainer/core/error.h"
+#include "tests/cuda/nccl_ranks.h"
+#include "tests/cuda/orders.h"
+#include "tests/trainer/late_ranks.h"
+#include "tests/trainer/rank_peaks.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// How Predict does without them.
+struct LateForm {
+  std::int64_t zero = 0, lag = 1, local_steps = 0, fragments = 1, bits = 32;
+};
+
+const std::vector<LateForm> kForms{
+    {.lag = 2}, {.zero = 1}, {.local_steps = 5}, {.local_steps = 5, .fragments = 5, .bits = 4}};
+
+std::string name_of(const LateForm& form) {
+  return concat("zero ", form.zero, ", lag ", form.lag, ", local steps ", form.local_steps, ", ",
+                form.fragments, " fragments, ", form.bits, " bits");
+}
+
+/// In one precision, which "auto" is not on both kinds of device.
+HybridTrainerConfig config_of(const LateForm& form, const std::string& optimizer = "adamw") {
+  HybridTrainerConfig config = late_config(optimizer, form.zero);
+  config.mixed_precision = MixedPrecisionConfig::conservative();
+  config.phases.lag = form.lag;
+  config.phases.local_steps = form.local_steps;
+  config.phases.local_fragments = form.fragments;
+  config.phases.exchange_bits = form.bits;
+  return config;
+}
+
+/// The same weights on each rank.
+RankOutcome train_over_devices(const HybridTrainerConfig& config, int ranks) {
+  std::vector<RankOutcome> all(static_cast<std::size_t>(ranks));
+  run_nccl_ranks(ranks, [&](Communicator& rank, Device device) {
+    all[static_cast<std::size_t>(rank.rank())] = train_rank(config, rank, device);
+  });
+  for (const RankOutcome& one : all) EXPECT_TRUE(one.weights == all[0].weights);
+  EXPECT_TRUE(std::count(all[0].phases.begin(), all[0].phases.end(), Phase::kPredict) > 0);
+  return all[0];
+}
+
+/// As those on processors: the decisions are the same, and losses but for the order of sums within
+/// products.
+TEST(LateRanksOnDevices, HaveTheSameBitsWhetherTheySendBesideOrAtOnce) {
+  if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
+  for (const LateForm& form : kForms) {
+    SCOPED_TRACE(name_of(form));
+    HybridTrainerConfig config = config_of(form, form.zero == 1 ? "muon" : "adamw");
+    const RankOutcome wanted = train_ranks(config, 2).front(),
+                      beside = train_over_devices(config, 2);
+    config.distributed.overlap = false;
+    expect_same(beside, train_over_devices(config, 2), "at once");
+    EXPECT_EQ(beside.phases, wanted.phases);
+    ASSERT_EQ(beside.losses.size(), wanted.losses.size());
+    for (std::size_t i = 0; i < wanted.losses.size(); ++i)
+      EXPECT_NEAR(beside.losses[i], wanted.losses[i], 10 * loss_tolerance() * wanted.losses[i])
+          << i;
+  }
+}
+
+TEST(LateRanksOnDevices, TakeNoMoreMemoryWhereTheySendBeside) {
+  if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
+  for (const LateForm& form : kForms) {
+    SCOPED_TRACE(name_of(form));
+    HybridTrainerConfig config = config_of(form);
+    config.training.steps = 12;
+    std::vector<PhasePeaks> beside(2), at_once(2);
+    run_nccl_ranks(2, [&](Communicator& others, Device device) {
+      const auto rank = static_cast<std::size_t>(others.rank());
+      at_once[rank] = rank_peaks(config, others, device);
+      RankLinks links(others, config.distributed, device);
+      beside[rank] = rank_peaks(config, links.ranks(), device);
+    });
+    EXPECT_EQ(beside, at_once);
+    EXPECT_GT(beside[0][static_cast<std::size_t>(Phase::kPredict)], 0u);
+  }
+}
+
+TEST(LateRanksOnDevices, GoOnFromACheckpointInPredict) {
+  if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
+  for (const LateForm& form : {kForms[1], kForms[3]}) {
+    SCOPED_TRACE(name_of(form));
+    const HybridTrainerConfig config = config_of(form);
+    const TemporaryFolder folder;
+    const auto train = [&](bool resumes) {
+      std::vector<std::vector<float>> weights(2);
+      run_nccl_ranks(2, [&](Communicator& others, Device device) {
+        weights[static_cast<std::size_t>(others.rank())] =
+            train_through(config, resumes, 13, folder, others, device);
+      });
+      return weights;
+    };
+    const auto wanted = train(false);
+    EXPECT_EQ(train(true), wanted);
+    EXPECT_EQ(wanted[0], wanted[1]);
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
