@@ -77,6 +77,11 @@ void PhaseParts::enter_model(Phase wanted) {
   model_phase = wanted;
 }
 
+OutOfMemory with_way_out(const OutOfMemory& error, const char* way_out) {
+  return {concat(error.what(), "; ", way_out), error.requested_bytes(), error.available_bytes(),
+          error.shortage()};
+}
+
 void PhaseParts::give_up_predicting() {
   lacks_room = true;
   if (jump.open) return;
@@ -85,6 +90,8 @@ void PhaseParts::give_up_predicting() {
 }
 
 void PhaseParts::give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome) {
+  if (model.is_one_of_several())
+    throw with_way_out(error, "phases.max_predict_steps=0 trains without predictions");
   give_up_predicting();
   outcome.warns = true;
   tell(outcome, concat("no predictions from here on: ", error.what()));

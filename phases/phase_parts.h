@@ -73,6 +73,7 @@ struct PhaseParts {
   /// ends.
   void observe_update(PhaseOutcome& outcome);
   void give_up_predicting();
+  /// One of several does not go another way alone: this throws then.
   void give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome);
   /// The gate's, but for trials, whose cost has to stay within twice trial_share: of what all steps
   /// so far were charged beyond a Full step each, and of a trial's most. The first one always may.
@@ -94,5 +95,8 @@ struct PhaseParts {
   void save(State& state) const;
   void load(const State& state);
 };
+
+/// The error of one of several (Trainable::is_one_of_several), who ends by it.
+OutOfMemory with_way_out(const OutOfMemory& error, const char* way_out);
 
 }  // namespace hybrid_trainer

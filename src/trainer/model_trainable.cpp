@@ -157,6 +157,7 @@ LocalStep ModelTrainable::wait_for_exact_weights() {
   return {};
 }
 
+bool ModelTrainable::is_one_of_several() const { return step_->is_one_of_several(); }
 const WeightParts* ModelTrainable::parts() const { return step_->parts(); }
 void ModelTrainable::send_weights() { step_->send_weights(); }
 

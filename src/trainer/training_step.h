@@ -67,6 +67,7 @@ class TrainingStep {
   void publish_weights();
   /// Other ranks' changes get under way to where weights are whole. A collective.
   void send_weights();
+  bool is_one_of_several() const { return ranks_ != nullptr && ranks_->size() > 1; }
   void allocate_gradients();  // where they are kept
   void free_gradients();      // and what was recorded of them
 

@@ -142,6 +142,18 @@ TEST(LearningRateFinder, ComesBackFromAProbeThatMemoryDoesNotHold) {
   EXPECT_EQ(plain.bowl.forwards, 0);
 }
 
+TEST(LearningRateFinder, EndsWhereMemoryHoldsNoProbeOfOneOfSeveral) {
+  BowlRun run(at_rate(0.001), finding(), 0);
+  run.bowl.fails_at_forward = 3;
+  run.bowl.is_several = true;
+  try {
+    run.run(30);
+    FAIL();
+  } catch (const OutOfMemory& error) {
+    EXPECT_NE(std::string(error.what()).find("learning_rate_finder.mode=off"), std::string::npos);
+  }
+}
+
 TEST(LearningRateFinder, WaitsForAsManyUpdatesWhereOneWasSkipped) {
   BowlRun run(at_rate(0.001), finding(), 0);
   run.run(2);

@@ -61,6 +61,24 @@ TEST(PhaseMachine, PredictsNoMoreWhereMemoryHoldsNoDirectionAndRemembersThat) {
   EXPECT_EQ(phases_of(plain.run(30)), std::string(30, 'F')) << "on another day there is room";
 }
 
+/// Other ranks would go on predicting.
+TEST(PhaseMachine, EndsWhereMemoryHoldsNoDirectionOfOneOfSeveral) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.trial_share = 1;
+  for (const bool steps_need_all : {false, true}) {
+    BowlRun run({}, setup, 0.1);
+    run.bowl.is_several = true;
+    (steps_need_all ? run.bowl.steps_need_all : run.bowl.is_full) = true;
+    try {
+      run.run(60);
+      FAIL() << steps_need_all;
+    } catch (const OutOfMemory& error) {
+      const std::string told = error.what();
+      EXPECT_EQ(told.find("device memory: full; phases.max_predict_steps=0 trains"), 0u) << told;
+    }
+  }
+}
+
 TEST(PhaseMachine, PredictsNoMoreWhereNoStepFitsBesideADirection) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.trial_share = 1;

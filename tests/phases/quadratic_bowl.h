@@ -135,6 +135,7 @@ class QuadraticBowl final : public Trainable {
     return last;
   }
   const std::vector<Tensor>& weights() const { return values_; }
+  bool is_one_of_several() const override { return is_several; }
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
     if (is_full) throw OutOfMemory("device memory: full", 1, 0);
     std::vector<Tensor> tensors;
@@ -240,6 +241,7 @@ class QuadraticBowl final : public Trainable {
   double rate_factor = 1;
   double flops = 1e8;             // of a step
   bool is_full = false;           // has no memory for directions
+  bool is_several = false;        // ranks take part
   double prediction_error = 0.5;  // of late updates
   bool steps_need_all = false;    // a gradient does not fit beside a direction
   double followed = 0;            // length of jumps that were kept

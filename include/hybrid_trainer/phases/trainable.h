@@ -124,6 +124,9 @@ class Trainable {
   /// Floating-point operations of forward and backward over the batch, by the products of its
   /// weights alone.
   virtual double step_flops(const Batch& batch) const = 0;
+  /// Whether others take part in each step: what one meets alone, such as full memory, must not
+  /// change what it does.
+  virtual bool is_one_of_several() const { return false; }
   virtual const Stream& stream() const = 0;
 };
 

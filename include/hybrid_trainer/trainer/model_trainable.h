@@ -85,6 +85,7 @@ class ModelTrainable final : public Trainable {
   double learning_rate() const;
   /// See TrainingStep.
   void set_rate_factor(double factor);
+  bool is_one_of_several() const override;
 
   /// Whether there is a mean of the weights (training.average_weights).
   bool has_average() const { return average_.exists(); }
