@@ -24,16 +24,23 @@ InstructionSet best_of_processor() {
   return InstructionSet::kBaseline;
 }
 
+/// Unless the user said it. Once oneDNN has begun it does not look again.
+void hold_onednn_to(InstructionSet set) {
+  static const bool is_the_users = std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr;
+  if (is_the_users) return;
+  const char* const name = set == InstructionSet::kAvx512 ? "AVX512_CORE_BF16"
+                           : set == InstructionSet::kAvx2 ? "AVX2"
+                                                          : "SSE41";
+  setenv("ONEDNN_MAX_CPU_ISA", name, 1);
+}
+
 InstructionSet held_down() {
   const InstructionSet best = best_of_processor();
   const char* wish = std::getenv("HYBRID_MAX_ISA");
   if (wish == nullptr) return best;
   for (auto set : {InstructionSet::kBaseline, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
     if (std::strcmp(wish, name_of(set)) == 0) {
-      const char* const onednn = set == InstructionSet::kAvx512 ? "AVX512_CORE_BF16"
-                                 : set == InstructionSet::kAvx2 ? "AVX2"
-                                                                : "SSE41";
-      setenv("ONEDNN_MAX_CPU_ISA", onednn, 0);
+      hold_onednn_to(set);
       return std::min(best, set);
     }
   }
@@ -57,6 +64,22 @@ bool may_use_tiles() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
+/// Asked once: in a virtual machine the processor answers after tens of microseconds. With tiles,
+/// BF16 vector products run at half of FP32's rate.
+ProcessorUse use_of_processor() {
+  ProcessorUse use{.set = held_down()};
+  if (use.set != InstructionSet::kAvx512) return use;
+  use.tiles =
+      std::getenv("HYBRID_MAX_ISA") == nullptr && has_tile_instructions() && may_use_tiles();
+  use.bfloat16 = has_tile_instructions() ? use.tiles : has_bfloat16_vectors();
+  return use;
+}
+
+ProcessorUse& use_here() {
+  static ProcessorUse use = use_of_processor();
+  return use;
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -76,25 +99,34 @@ const char* name_of(InstructionSet set) {
   return "?";
 }
 
-InstructionSet instruction_set() {
-  static const InstructionSet set = held_down();
-  return set;
+InstructionSet instruction_set() { return use_here().set; }
+bool multiplies_bfloat16() { return use_here().bfloat16; }
+bool multiplies_tiles() { return use_here().tiles; }
+ProcessorUse processor_use() { return use_here(); }
+
+ProcessorUse common_processor_use(const std::vector<ProcessorUse>& all) {
+  ProcessorUse common = all.at(0);
+  for (const ProcessorUse& one : all) {
+    common.set = std::min(common.set, one.set);
+    common.bfloat16 &= one.bfloat16 && one.tiles == all[0].tiles;
+    common.tiles &= one.tiles;
+  }
+  return common;
 }
 
-bool multiplies_bfloat16() {
-  // Asked once: in a virtual machine the processor answers after tens of microseconds. With tiles,
-  // BF16 vector products run at half of FP32's rate.
-  static const bool faster =
-      instruction_set() == InstructionSet::kAvx512 &&
-      (has_tile_instructions() ? multiplies_tiles() : has_bfloat16_vectors());
-  return faster;
+void hold_processor_to(const ProcessorUse& use) {
+  ProcessorUse& here = use_here();
+  const bool is_less =
+      use.set <= here.set && use.bfloat16 <= here.bfloat16 && use.tiles <= here.tiles;
+  require(is_less, "a processor is held to no more than it has");
+  if (use == here) return;
+  if (use.set != here.set || use.tiles != here.tiles) hold_onednn_to(use.set);
+  here = use;
 }
 
-bool multiplies_tiles() {
-  static const bool taken = instruction_set() == InstructionSet::kAvx512 &&
-                            std::getenv("HYBRID_MAX_ISA") == nullptr && has_tile_instructions() &&
-                            may_use_tiles();
-  return taken;
+std::string text_of(const ProcessorUse& use) {
+  return concat(name_of(use.set), use.bfloat16 ? ", bf16 products" : "",
+                use.tiles ? ", tiles" : "");
 }
 
 ProcessorInfo processor_info() {

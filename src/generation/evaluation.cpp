@@ -1,6 +1,8 @@
 #include "hybrid_trainer/generation/evaluation.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "hybrid_trainer/core/batch_upload.h"
 #include "hybrid_trainer/core/error.h"
@@ -11,9 +13,9 @@ namespace hybrid_trainer {
 namespace {
 
 /// Losses of a batch, summed over its tokens; forward in `parts` of it, of which there become twice
-/// as many where memory does not hold one.
+/// as many where memory does not hold one, and that is allowed.
 double wait_for_summed_loss(LossModel& model, const Batch& batch, DType dtype, std::int64_t& parts,
-                            const Stream& stream) {
+                            bool may_split, const Stream& stream) {
   for (;;) {
     try {
       double sum = 0;
@@ -26,7 +28,7 @@ double wait_for_summed_loss(LossModel& model, const Batch& batch, DType dtype, s
       }
       return sum;
     } catch (const OutOfMemory&) {
-      if (batch.size() % (2 * parts) != 0) throw;
+      if (!may_split || batch.size() % (2 * parts) != 0) throw;
       parts *= 2;
       stream.synchronize();
       stream.pool()->trim();
@@ -34,19 +36,48 @@ double wait_for_summed_loss(LossModel& model, const Batch& batch, DType dtype, s
   }
 }
 
+/// Of one batch.
+struct BatchLoss {
+  double sum = 0, tokens = 0;
+};
+
+/// What each has of its batches, in the order of all.
+std::vector<BatchLoss> in_order(const std::vector<BatchLoss>& own, std::int64_t batches,
+                                const EvaluationShare& share) {
+  if (share.count == 1) return own;
+  std::string bytes(own.size() * sizeof(BatchLoss), '\0');
+  std::memcpy(bytes.data(), own.data(), bytes.size());
+  const std::vector<std::string> all = share.gather(bytes);
+  std::vector<BatchLoss> losses(static_cast<std::size_t>(batches));
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const auto count = static_cast<std::size_t>(share.count);
+    std::memcpy(&losses[i], all.at(i % count).data() + i / count * sizeof(BatchLoss),
+                sizeof(BatchLoss));
+  }
+  return losses;
+}
+
 }  // namespace
 
 EvaluationResult evaluate(LossModel& model, EvaluationBatches& batches, DType dtype,
-                          const Stream& stream) {
-  EvaluationResult result;
-  double sum = 0;
+                          const Stream& stream, const EvaluationShare& share) {
+  const std::int64_t count = batches.batches();
+  std::vector<BatchLoss> own;
   std::int64_t parts = 1;
   BatchUpload upload;
-  for (std::int64_t i = 0; i < batches.batches(); ++i) {
-    const Batch batch = upload.to_device(batches.batch(i), stream);
+  for (std::int64_t round = 0; round * share.count < count; ++round) {
+    const std::int64_t mine = round * share.count + share.index;
+    if (mine >= count && !share.in_step) break;
+    const Batch batch = upload.to_device(batches.batch(std::min(mine, count - 1)), stream);
     if (batch.size() % parts != 0) parts = batch.size();  // the last one may be smaller
-    sum += wait_for_summed_loss(model, batch, dtype, parts, stream);
-    result.tokens += static_cast<std::int64_t>(batch.loss_divisor());
+    const double sum = wait_for_summed_loss(model, batch, dtype, parts, !share.in_step, stream);
+    if (mine < count) own.push_back({sum, batch.loss_divisor()});
+  }
+  EvaluationResult result;
+  double sum = 0;
+  for (const BatchLoss& one : in_order(own, count, share)) {
+    sum += one.sum;
+    result.tokens += static_cast<std::int64_t>(one.tokens);
   }
   result.loss = sum / static_cast<double>(result.tokens);
   result.perplexity = std::exp(result.loss);

@@ -67,6 +67,10 @@ std::string ConsoleSink::progress_text(const StepRecord& record) const {
   if (record.host_memory.live_total > 0) {
     text += concat(" + ", units::bytes(record.host_memory.live_total), " host");
   }
+  if (record.slowest_rank_ratio) {
+    text += concat("  rank ", record.slowest_rank, " ", units::fixed(*record.slowest_rank_ratio, 1),
+                   "x as long");
+  }
   return text;
 }
 

@@ -179,6 +179,10 @@ std::string ranks_text(const std::optional<RunSummary::Distributed>& ranks) {
       ranks->ranks, " by ", ranks->backend, ", zero ", ranks->zero, "; sent ",
       units::bytes(ranks->bytes_sent),
       ranks->exposed_seconds ? concat(", waited ", brief(*ranks->exposed_seconds), " s") : "",
+      ranks->slowest_rank_ratio
+          ? concat("; slowest: rank ", ranks->slowest_rank, ", ", brief(*ranks->slowest_rank_ratio),
+                   " times as long as the others")
+          : "",
       ranks->imitated_link.empty() ? "" : "; link imitated: " + ranks->imitated_link);
 }
 

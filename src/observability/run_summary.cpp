@@ -96,6 +96,10 @@ void write_distributed(JsonWriter& out, const RunSummary::Distributed& distribut
   } else {
     out.string("lost_rank", distributed.lost_rank);
   }
+  if (distributed.slowest_rank_ratio) {
+    out.string("slowest_rank", distributed.slowest_rank);
+    out.number("slowest_rank_ratio", *distributed.slowest_rank_ratio);
+  }
   out.end_object();
 }
 

@@ -123,6 +123,10 @@ StepRecord record_of(const json::object& object) {
   record.probe_position = optional_real(newer(object, "probe_position"));
   record.probe_cost = optional_real(newer(object, "probe_cost"));
   record.planning_cost = optional_real(newer(object, "planning_cost"));
+  if (const json::value& ratio = newer(object, "slowest_rank_ratio"); !ratio.is_null()) {
+    record.slowest_rank = std::string_view(object.at("slowest_rank").as_string());
+    record.slowest_rank_ratio = real(ratio);
+  }
   if (const json::value& steps = newer(object, "planned_steps"); !steps.is_null()) {
     record.predictor = std::string_view(object.at("predictor").as_string());
     record.planned_steps = steps.to_number<std::int64_t>();
@@ -180,6 +184,10 @@ std::string to_json_line(const StepRecord& record) {
     out.number("probe_cost", record.probe_cost);
   }
   if (record.planning_cost) out.number("planning_cost", *record.planning_cost);
+  if (record.slowest_rank_ratio) {
+    out.string("slowest_rank", record.slowest_rank);
+    out.number("slowest_rank_ratio", *record.slowest_rank_ratio);
+  }
   if (record.decision == Decision::kNone) {
     out.null("decision");
   } else {

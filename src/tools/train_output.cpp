@@ -26,6 +26,10 @@ void print_end(const RunSummary& summary, const std::string& run) {
               << (ranks->exposed_seconds
                       ? concat(" and waited ", brief(*ranks->exposed_seconds), " s")
                       : "")
+              << (ranks->slowest_rank_ratio
+                      ? concat("; rank ", ranks->slowest_rank, " computed ",
+                               brief(*ranks->slowest_rank_ratio), " times as long as the others")
+                      : "")
               << (ranks->imitated_link.empty() ? "" : "; link imitated: " + ranks->imitated_link);
   }
   if (summary.speculation) {

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/generation/evaluation.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/io/json_fields.h"
 
@@ -61,10 +64,40 @@ void wait_for(std::chrono::milliseconds pause) {
   std::this_thread::sleep_for(pause);
 }
 
+/// What a rank tells after a step.
+struct StepWord {
+  double stops = 0, computed = 0;
+};
+
+template <class Word>
+std::vector<Word> words_of(const std::vector<std::string>& all) {
+  std::vector<Word> words(all.size());
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    std::memcpy(&words[rank], all[rank].data(), sizeof(Word));
+  return words;
+}
+
+template <class Word>
+std::string bytes_of(const Word& word) {
+  return {reinterpret_cast<const char*>(&word), sizeof(Word)};
+}
+
 }  // namespace
 
 std::vector<std::string> RunRanks::gather(const std::string& mine) const {
   return ranks_ == nullptr ? std::vector{mine} : ranks_->host_gather(mine);
+}
+
+double RunRanks::evaluate(LossModel& model, EvaluationBatches& batches,
+                          const HybridTrainerConfig& config, const Stream& stream) const {
+  EvaluationShare share;
+  if (are_several()) {
+    share = {.index = ranks_->rank(),
+             .count = ranks_->size(),
+             .gather = [&](std::string_view own) { return ranks_->host_gather(own); },
+             .in_step = config.distributed.zero > 0};
+  }
+  return hybrid_trainer::evaluate(model, batches, DType::kF32, stream, share).loss;
 }
 
 /// A rank of the job before this one may still be ending when its launcher has ended.
@@ -113,7 +146,6 @@ void RunRanks::check_shared(const std::string& run) const {
 static void check_same_run_of(const RunRanks& ranks, const HybridTrainerConfig& config,
                               const RunData& data) {
   ranks.check_same(with_keys_of(config, {{"threads", concat(threads())},
-                                         {"the instruction set", name_of(instruction_set())},
                                          {"tokens of the data", concat(data.train_tokens)},
                                          {"the data's checksum", data.checksum}}));
 }
@@ -140,9 +172,67 @@ std::ostream& RunRanks::console(std::ostream& console, const RunPaths& own) {
   return log_;
 }
 
-bool RunRanks::on_any(bool here) const {
-  const std::vector<std::string> all = gather(here ? "1" : "0");
-  return std::find(all.begin(), all.end(), "1") != all.end();
+bool RunRanks::on_any(bool here) {
+  if (hosts_.empty()) hosts_ = gather(host_name());
+  bool stops = false;
+  std::vector<double> computed;
+  for (const StepWord& word :
+       words_of<StepWord>(gather(bytes_of(StepWord{here ? 1.0 : 0.0, computed_})))) {
+    stops |= word.stops > 0;
+    computed.push_back(word.computed);
+  }
+  pace_.add(computed);
+  return stops;
+}
+
+/// Of a device its streams wait, unseen.
+std::optional<double> RunRanks::exposed_seconds() const {
+  if (ranks_ == nullptr || ranks_->name() == std::string_view("nccl")) return {};
+  return ranks_->use().exposed_seconds;
+}
+
+void RunRanks::begin_step() { exposed_before_ = exposed_seconds(); }
+
+void RunRanks::end_step(StepRecord& record) {
+  const std::optional<double> exposed = exposed_seconds();
+  computed_ = exposed && exposed_before_ ? record.seconds - (*exposed - *exposed_before_) : 0;
+  if (const auto slow = pace_.lately()) {
+    record.slowest_rank = name_of(*slow);
+    record.slowest_rank_ratio = slow->ratio;
+  }
+}
+
+std::string RunRanks::name_of(const SlowRank& slow) const {
+  return concat(slow.rank, " on ", hosts_.at(static_cast<std::size_t>(slow.rank)));
+}
+
+RunSummary::Distributed RunRanks::summary(const HybridTrainerConfig& config,
+                                          const std::string& lost_rank) const {
+  RunSummary::Distributed summary{.ranks = ranks_->size(),
+                                  .zero = config.distributed.zero,
+                                  .backend = ranks_->name(),
+                                  .bytes_sent = ranks_->use().bytes_sent,
+                                  .exposed_seconds = exposed_seconds(),
+                                  .imitated_link = imitated_link_text(config.distributed),
+                                  .lost_rank = lost_rank};
+  if (const auto slow = pace_.overall()) {
+    summary.slowest_rank = name_of(*slow);
+    summary.slowest_rank_ratio = slow->ratio;
+  }
+  return summary;
+}
+
+void RunRanks::agree_on_processor(std::ostream& console) const {
+  if (!are_several()) return;
+  const auto all = words_of<ProcessorUse>(ranks_->host_gather(bytes_of(processor_use())));
+  const ProcessorUse common = common_processor_use(all);
+  hold_processor_to(common);
+  const auto other = std::ranges::find_if(all, [&](const auto& one) { return one != all[0]; });
+  if (!lead() || other == all.end()) return;
+  console << concat("processors of ranks differ, and all compute with what all have (",
+                    text_of(common), "): rank 0 has ", text_of(all[0]), ", rank ",
+                    other - all.begin(), " ", text_of(*other), "\n")
+          << std::flush;
 }
 
 std::int64_t RunRanks::of_first(std::int64_t here) const {

@@ -6,12 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/distributed/communicator.h"
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "hybrid_trainer/trainer/training_run.h"
+#include "src/trainer/rank_pace.h"
 
 namespace hybrid_trainer {
 
@@ -36,11 +39,23 @@ class RunRanks {
   /// the others, or does not see the leading one's folder.
   RunDirectory open(const TrainingRunSettings& settings, const HybridTrainerConfig& config,
                     const RunData& data) const;
+  /// From now on all compute with what all their processors have, which `console` of the leading one
+  /// is told where it is less than one has. Before anything is computed. A collective.
+  void agree_on_processor(std::ostream& console) const;
+  /// For the run's summary.
+  RunSummary::Distributed summary(const HybridTrainerConfig& config,
+                                  const std::string& lost_rank) const;
   /// Where this rank tells: `console` of the leading one, log.txt of others.
   std::ostream& console(std::ostream& console, const RunPaths& own);
 
-  /// Whether it holds on any rank, or on rank 0. Collectives.
-  bool on_any(bool here) const;
+  /// Around what ranks do together in a step: how long this one computed is known from what it
+  /// waited for the others, and which is the slowest, as far as all have told, gets into the record.
+  void begin_step();
+  void end_step(StepRecord& record);
+  /// Whether any rank says so. The ranks tell each other how long the last step took them, too. A
+  /// collective.
+  bool on_any(bool here);
+  /// Whether it holds on rank 0. A collective.
   bool on_first(bool here) const { return of_first(here ? 1 : 0) == 1; }
   /// What rank 0 has. A collective.
   std::int64_t of_first(std::int64_t here) const;
@@ -48,6 +63,10 @@ class RunRanks {
   void wait_for_all() const {
     if (are_several()) ranks_->barrier();
   }
+  /// The mean loss over all batches, of which each rank evaluates some, with the bits of one rank. A
+  /// collective; throws as hybrid_trainer::evaluate.
+  double evaluate(LossModel& model, EvaluationBatches& batches, const HybridTrainerConfig& config,
+                  const Stream& stream) const;
   /// Throws UsageError, which names the first fact in which a rank differs from most others, or,
   /// where there are no most, from the first rank. A collective.
   void check_same(const std::vector<RankFact>& facts) const;
@@ -63,8 +82,15 @@ class RunRanks {
   std::optional<std::string> first_difference(const std::vector<RankFact>& facts) const;
   std::vector<std::string> gather(const std::string& mine) const;
 
+  std::string name_of(const SlowRank& slow) const;
+  std::optional<double> exposed_seconds() const;
+
   Communicator* ranks_;
   std::ofstream log_;
+  std::vector<std::string> hosts_;  // by rank, once they have told each other
+  RankPace pace_;
+  std::optional<double> exposed_before_;  // this step, of several on processors
+  double computed_ = 0;                   // seconds of the last step; 0: not known
 };
 
 /// Throws UsageError where ranks were not called alike, or are not the same program. A collective.

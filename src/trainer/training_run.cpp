@@ -5,7 +5,6 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/generation/evaluation.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
@@ -80,7 +79,7 @@ class TrainingRun {
   void go_back(HybridTrainer& trainer, RunRecords& records, const StepRecord& failed);
   Batch next_batch(HybridTrainer& trainer, RunRecords& records);
   StepRecord step(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
-  bool must_stop(HybridTrainer& trainer) const;
+  bool must_stop(HybridTrainer& trainer);
   void settle(HybridTrainer& trainer, RunRecords& records);
   void compare_weights(LanguageModel& model, HybridTrainer& trainer);
   RunEnd step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
@@ -145,7 +144,7 @@ void TrainingRun::describe(LanguageModel& model, const HybridTrainer& trainer,
 
 void TrainingRun::validate(LanguageModel& model, HybridTrainer& trainer,
                            std::optional<double>& loss, std::optional<double>& of_average) {
-  const auto read_out = [&] { return evaluate(model, *validation_, DType::kF32, stream_).loss; };
+  const auto read_out = [&] { return ranks_.evaluate(model, *validation_, config_, stream_); };
   trainer.with_exact_weights([&] { loss = read_out(); });
   trainer.with_average([&] { of_average = read_out(); });
 }
@@ -175,7 +174,9 @@ StepRecord TrainingRun::step(LanguageModel& model, HybridTrainer& trainer, RunRe
   records.begin_step(*now_.phase, now_.step);
   const std::int64_t undecided_before = trainer.undecided_steps();
   try {
+    ranks_.begin_step();
     StepRecord record = trainer.step(batch);
+    ranks_.end_step(record);
     if (!trainer.must_go_back() && evaluates_after(record.step, undecided_before, trainer))
       validate(model, trainer, record.validation_loss, record.average_validation_loss);
     return record;
@@ -218,7 +219,7 @@ void TrainingRun::settle(HybridTrainer& trainer, RunRecords& records) {
 }
 
 /// Where gradients of other ranks are under way, nobody waits for them to say it.
-bool TrainingRun::must_stop(HybridTrainer& trainer) const {
+bool TrainingRun::must_stop(HybridTrainer& trainer) {
   const bool here = interruption_.requested();
   if (const auto late = trainer.late_vote_to_stop(here)) return *late;
   return ranks_.on_any(here);
@@ -273,13 +274,7 @@ void TrainingRun::summarise_memory(RunSummary& summary) const {
   summary.host_peak_bytes = host.most_taken;
   summary.host_peak_by_kind = host.peak;
   summary.file_peak_by_kind = places_->file_use().peak;
-  if (const Communicator* const ranks = ranks_.communicator()) {
-    const CommunicationUse use = ranks->use();
-    summary.distributed = {ranks->size(),       config_.distributed.zero,
-                           ranks->name(),       use.bytes_sent,
-                           use.exposed_seconds, imitated_link_text(config_.distributed),
-                           lost_rank_};
-  }
+  if (ranks_.communicator() != nullptr) summary.distributed = ranks_.summary(config_, lost_rank_);
   if (ranks_.lead())
     summary.savings =
         simulate_savings(config_, stream_.device(), *settings_.registry, ranks_.as_simulated());
@@ -380,6 +375,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
 
 TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& console) {
   check_same_call(RunRanks(given.ranks), given.config, given.resume);
+  RunRanks(given.ranks).agree_on_processor(console);
   TrainingRunSettings settings = with_base(given);
   settings.config.validate(*settings.registry);
   if (settings.ranks != nullptr || settings.config.phases.lacks_other_ranks())

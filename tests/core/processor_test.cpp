@@ -15,12 +15,16 @@ namespace hybrid_trainer {
 namespace {
 
 /// What `answer` returns in a child process that never asked for the instruction set before, with
-/// the variable set.
+/// the variable set; null: not set.
 int in_child(const char* max_isa, const std::function<int()>& answer) {
   const pid_t child = fork();
   if (child == 0) {
     unsetenv("ONEDNN_MAX_CPU_ISA");
-    setenv("HYBRID_MAX_ISA", max_isa, 1);
+    if (max_isa == nullptr) {
+      unsetenv("HYBRID_MAX_ISA");
+    } else {
+      setenv("HYBRID_MAX_ISA", max_isa, 1);
+    }
     _exit(answer());
   }
   int status = 0;
@@ -68,6 +72,41 @@ TEST(InstructionSet, RefusesAnUnknownName) {
     return 1;
   };
   EXPECT_EQ(in_child("avx9", throws_usage_error), 0);
+}
+
+TEST(ProcessorUse, IsWhatAllHaveInCommon) {
+  const ProcessorUse tiles{InstructionSet::kAvx512, true, true},
+      vectors{InstructionSet::kAvx512, true, false}, plain{InstructionSet::kAvx512, false, false},
+      old{InstructionSet::kAvx2, false, false};
+  EXPECT_EQ(common_processor_use({tiles, tiles}), tiles);
+  EXPECT_EQ(common_processor_use({vectors, vectors, vectors}), vectors);
+  EXPECT_EQ(common_processor_use({vectors, plain}), plain);
+  EXPECT_EQ(common_processor_use({tiles, vectors}), plain) << "vectors are slow beside tiles";
+  EXPECT_EQ(common_processor_use({vectors, tiles, tiles}), plain);
+  EXPECT_EQ(common_processor_use({tiles, old}), old);
+}
+
+TEST(ProcessorUse, IsHeldToLessAndSoIsTheProductLibrary) {
+  const auto holds = [] {
+    if (processor_use().set < InstructionSet::kAvx2) return 0;
+    hold_processor_to({InstructionSet::kAvx2, false, false});
+    const char* const onednn = std::getenv("ONEDNN_MAX_CPU_ISA");
+    return instruction_set() == InstructionSet::kAvx2 && !multiplies_bfloat16() &&
+                   !multiplies_tiles() && onednn != nullptr && std::string(onednn) == "AVX2"
+               ? 0
+               : 1;
+  };
+  for (const char* const set : {"avx512", static_cast<const char*>(nullptr)})
+    EXPECT_EQ(in_child(set, holds), 0);
+  const auto takes_more = [] {
+    try {
+      hold_processor_to({InstructionSet::kAvx512, true, true});
+    } catch (const Error&) {
+      return 0;
+    }
+    return 1;
+  };
+  EXPECT_EQ(in_child("avx2", takes_more), 0);
 }
 
 TEST(ProcessorInfo, SaysWhatTheProcessMayUse) {

@@ -185,6 +185,19 @@ TEST_F(JsonlSinkTest, WritesWhatDreamsCostOnlyWhereHorizonsAreDreamt) {
   EXPECT_EQ(read.planning_cost, 0.0625);
 }
 
+TEST_F(JsonlSinkTest, WritesTheSlowestRankWhereThereIsOne) {
+  JsonlSink(metrics()).write(full_record(1));
+  EXPECT_FALSE(only_line().contains("slowest_rank"));
+  StepRecord over_ranks = full_record(2);
+  over_ranks.slowest_rank = "2 on a host";
+  over_ranks.slowest_rank_ratio = 1.25;
+  JsonlSink(metrics()).write(over_ranks);
+  StepRecord read;
+  for_each_record(metrics(), [&](const StepRecord& record) { read = record; });
+  EXPECT_EQ(read.slowest_rank, "2 on a host");
+  EXPECT_EQ(read.slowest_rank_ratio, 1.25);
+}
+
 TEST_F(JsonlSinkTest, ReadsEachDecisionBack) {
   JsonlSink sink(metrics());
   StepRecord record = full_record(1);

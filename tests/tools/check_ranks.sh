@@ -56,6 +56,33 @@ done
 
 grep -q '"command":"hybrid train .* --ranks 3 ' adamw-3/summary.json
 
+# Examples: adapters beside frozen weights, which each rank has, and all weights in parts.
+"$hybrid" export muon-1 --output base >/dev/null 2>&1
+cp data/tokenizer.json base
+for ((i = 0; i < 40; ++i)); do printf '{"prompt": "word%d ", "completion": "and word%d"}\n' $i $((i * i % 89)); done >examples.jsonl
+finetune() { # RUN RANKS ...
+  local run=$1 ranks=$2
+  shift 2
+  "$hybrid" finetune --run "$run" --ranks "$ranks" "$@" 2>"$run.log" || { cat "$run.log" && exit 1; }
+}
+finetune_anew() { # RUN RANKS ...
+  finetune "$@" --model base --data examples.jsonl --epochs 12 --set training.threads=1 --set data.batch_size=1 \
+    --set data.sequence_length=48 --set gradient_accumulation.micro_batches=4 --set optimizer.learning_rate=1e-3 \
+    --set phases.warmup_steps=4 --set phases.full_steps=4 --set phases.trial_share=1 --set checkpoint.every_steps=10 --set checkpoint.keep=9
+}
+for method in full lora qlora; do
+  finetune_anew "$method-1" 1 --method "$method"
+  last=$(ls "$method-1/checkpoints" | tail -n 1)
+  want=$("$hybrid" inspect "$method-1/checkpoints/$last" --digest | tail -n 1)
+  same_tuned() { [ "$("$hybrid" inspect "$1/checkpoints/$last" --digest | tail -n 1)" = "$want" ] || { echo "$1: other bits than one rank" && exit 1; }; }
+  finetune_anew "$method-2" 2 --method "$method" --set distributed.zero=3
+  same_tuned "$method-2"
+  rm -r "$method-2/checkpoints/$last"
+  finetune "$method-2" 3 --resume --set distributed.zero=1
+  same_tuned "$method-2"
+  echo "$method: fine-tuned over ranks to the bits of one"
+done
+
 # What is wrong is told by one line and an exit code, and nothing is left of the run.
 refused() { # CODE MESSAGE COMMAND...
   local want=$1 message=$2 code=0
@@ -94,6 +121,17 @@ code=0
 grep -q '^rank 1 (.*) gave up: .*ranks/1.*; the newest good checkpoint is adamw-2/checkpoints/step-0000000030' adamw-2/log.txt
 grep -q '"lost_rank":"rank 1 .* gave up: ' adamw-2/summary.json
 echo "a rank that gives up says why in the run"
+
+# On processors that differ all compute with what all have, to the bits of one that has no more.
+over_mixed() { # RUN FIRST_ISA SECOND_ISA
+  one=("$hybrid" train --preset tiny --data data --run "$1" --set training.threads=1 --set training.steps=12 --set data.batch_size=2 --set gradient_accumulation.micro_batches=4)
+  "${by_mpirun[@]}" -np 1 -x "HYBRID_MAX_ISA=$2" "${one[@]}" : -np 1 -x "HYBRID_MAX_ISA=$3" "${one[@]}" 2>"$1.log" || { cat "$1.log" && exit 1; }
+}
+over_mixed like avx2 avx2
+over_mixed mixed avx512 avx2
+[ "$("$hybrid" inspect like/checkpoints/step-0000000012 --digest | tail -n 1)" = "$("$hybrid" inspect mixed/checkpoints/step-0000000012 --digest | tail -n 1)" ] || { echo "mixed processors: other bits" && exit 1; }
+if [[ $("$hybrid" doctor) == *avx512* ]]; then grep -q 'all compute with what all have (avx2): rank 0 has avx512.*, rank 1 avx2' mixed.log; fi
+echo "ranks on processors that differ have the bits of the lesser one"
 
 "$hybrid" doctor --ranks 2 --json 2>/dev/null >doctor.json
 grep -qE '"ranks":2,"hosts":1,"backend":"mpi","link_bytes_per_second":[1-9]' doctor.json || { cat doctor.json && exit 1; }

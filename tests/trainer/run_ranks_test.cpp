@@ -2,8 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/data/token_shards.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/trainer/rank_links.h"
+#include "tests/trainer/temporary_folder.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
@@ -29,6 +38,126 @@ std::string told_of_change(int rank, int ranks) {
     return error.what();
   }
   return "";
+}
+
+/// Counts its forward passes, and has memory for some examples alone. The loss is the first target.
+class FirstTarget final : public LossModel {
+ public:
+  Tensor forward(const Batch& batch, float, ActivationTape&, const Stream& stream) override {
+    if (batch.size() > most_examples) throw OutOfMemory("full", 1, 0);
+    ++passes;
+    const Tensor loss = Tensor::empty({1}, DType::kF64, MemoryKind::kWorkspace, stream);
+    *loss.data<double>() = 1.0 / (3 + batch.targets.data<std::int32_t>()[0]);
+    return loss;
+  }
+  void backward(const Batch&, ActivationTape&, const Stream&) override {}
+  void visit_parameters(const ParameterVisitor&) override {}
+  int passes = 0;
+  std::int64_t most_examples = 100;
+};
+
+/// Seven batches of two windows, the last of one.
+class Windows {
+ public:
+  Windows() {
+    std::vector<std::int32_t> tokens(13 * 4 + 1);
+    std::iota(tokens.begin(), tokens.end(), 0);
+    ShardWriter writer({.folder = folder_.path(), .split = "val", .vocabulary_size = 64});
+    writer.append(tokens);
+    writer.finish();
+  }
+  TokenDataset tokens() const { return {folder_.path(), Split::kValidation, 64}; }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST(RunRanks, EvaluateTogetherWithTheBitsOfOne) {
+  const Windows windows;
+  const TokenDataset tokens = windows.tokens();
+  double wanted = 0;
+  for (const int count : {1, 2, 3, 8}) {
+    for (const std::int64_t zero : {0, 1, 3}) {
+      run_thread_ranks(count, [&](Communicator& ranks) {
+        const Stream stream{MemoryPool::create("device")};
+        FirstTarget model;
+        EvaluationWindows batches(tokens, 2, 4, stream);
+        HybridTrainerConfig config;
+        config.distributed.zero = zero;
+        const double loss = RunRanks(&ranks).evaluate(model, batches, config, stream);
+        if (count == 1) wanted = loss;
+        EXPECT_EQ(loss, wanted) << count;
+        const int most = (7 + count - 1) / count, own = (7 - ranks.rank() + count - 1) / count;
+        EXPECT_EQ(model.passes, zero > 0 ? most : own) << count;
+      });
+    }
+  }
+  EXPECT_GT(wanted, 0);
+}
+
+TEST(RunRanks, EvaluateInPartsWhereAPassConcernsNoOtherRank) {
+  const Windows windows;
+  const TokenDataset tokens = windows.tokens();
+  for (const std::int64_t zero : {0, 1}) {
+    const auto evaluate = [&] {
+      run_thread_ranks(2, [&](Communicator& ranks) {
+        const Stream stream{MemoryPool::create("device")};
+        FirstTarget model;
+        model.most_examples = 1;
+        EvaluationWindows batches(tokens, 2, 4, stream);
+        HybridTrainerConfig config;
+        config.distributed.zero = zero;
+        RunRanks(&ranks).evaluate(model, batches, config, stream);
+      });
+    };
+    if (zero == 1) {
+      EXPECT_THROW(evaluate(), OutOfMemory);
+    } else {
+      evaluate();
+    }
+  }
+}
+
+TEST(RunRanks, NameTheSlowestOnceItHasTold) {
+  run_thread_ranks(3, [](Communicator& others) {
+    RankLinks links(others, DistributedConfig{});
+    RunRanks ranks(&links.ranks());
+    StepRecord record;
+    for (int step = 0; step < 4; ++step) {
+      EXPECT_FALSE(ranks.on_any(false));
+      record = {};
+      ranks.begin_step();
+      const auto begin = std::chrono::steady_clock::now();
+      if (others.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      links.ranks().barrier();  // where the others wait for it
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+      record.seconds = taken.count();
+      ranks.end_step(record);
+    }
+    ASSERT_TRUE(record.slowest_rank_ratio);
+    EXPECT_EQ(record.slowest_rank, concat("1 on ", host_name()));
+    EXPECT_GT(*record.slowest_rank_ratio, 1.5);
+    EXPECT_TRUE(ranks.on_any(others.rank() == 2));
+    const auto summary = ranks.summary({}, "");
+    EXPECT_EQ(summary.slowest_rank, record.slowest_rank);
+    EXPECT_GT(summary.slowest_rank_ratio.value_or(0), 1.5);
+  });
+}
+
+TEST(RunRanks, NameNobodyWhereAllTakeAsLong) {
+  run_thread_ranks(2, [](Communicator& others) {
+    RankLinks links(others, DistributedConfig{});
+    RunRanks ranks(&links.ranks());
+    StepRecord record;
+    for (int step = 0; step < 3; ++step) {
+      ranks.on_any(false);
+      ranks.begin_step();
+      record.seconds = 100;
+      ranks.end_step(record);
+    }
+    EXPECT_FALSE(record.slowest_rank_ratio);
+    EXPECT_FALSE(ranks.summary({}, "").slowest_rank_ratio);
+  });
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }

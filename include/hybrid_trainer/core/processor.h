@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace hybrid_trainer {
 
@@ -21,6 +22,22 @@ bool multiplies_bfloat16();
 /// True if the processor has matrix tiles for BF16 (AMX), the system lets this process use them,
 /// and HYBRID_MAX_ISA does not limit it to avx512 or less.
 bool multiplies_tiles();
+
+/// What the three above answer.
+struct ProcessorUse {
+  InstructionSet set = InstructionSet::kBaseline;
+  bool bfloat16 = false, tiles = false;
+  bool operator==(const ProcessorUse&) const = default;
+};
+ProcessorUse processor_use();
+/// What all of several have in common: the least set, tiles where all have them, and BF16 where all
+/// multiply it in the same way.
+ProcessorUse common_processor_use(const std::vector<ProcessorUse>& all);
+/// From now on they answer this, which must not be more than they did. oneDNN is held down to it
+/// where it has not begun yet, and ONEDNN_MAX_CPU_ISA is not set. Not beside kernels.
+void hold_processor_to(const ProcessorUse& use);
+/// "avx512, bf16 products, tiles".
+std::string text_of(const ProcessorUse& use);
 
 struct ProcessorInfo {
   std::string name;              // as the processor reports it

@@ -1,6 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/nn/loss_model.h"
@@ -13,11 +17,21 @@ struct EvaluationResult {
   std::int64_t tokens = 0;  // that are targets
 };
 
+/// Which batches one of several evaluates: each count-th from the index-th on. The result has the
+/// same bits whatever their number.
+struct EvaluationShare {
+  int index = 0, count = 1;
+  /// What each gave, by index. Called once, by all.
+  std::function<std::vector<std::string>(std::string_view)> gather{};
+  /// A pass is made by all together: each makes as many, of whole batches.
+  bool in_step = false;
+};
+
 /// Loss over all targets of the batches, forward only and without dropout. Weights, moments and counters stay
 /// unchanged. `dtype` is that of activations and products. Batches go in parts where memory does
 /// not hold a whole one; throws OutOfMemory where it does not hold one window. Throws Diverged if
 /// the loss is not finite.
 EvaluationResult evaluate(LossModel& model, EvaluationBatches& batches, DType dtype,
-                          const Stream& stream);
+                          const Stream& stream, const EvaluationShare& share = {});
 
 }  // namespace hybrid_trainer

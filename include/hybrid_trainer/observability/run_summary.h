@@ -103,6 +103,9 @@ struct RunSummary {
     /// What was imitated, such as "125MB a second, 50 us a call"; empty: none.
     std::string imitated_link{};
     std::string lost_rank{};  // what ended the run, in words
+    /// See StepRecord; over all steps since the program began.
+    std::string slowest_rank{};
+    std::optional<double> slowest_rank_ratio{};
   };
   std::optional<Distributed> distributed;
   std::string end;  // "finished", "interrupted", "diverged", "failed"

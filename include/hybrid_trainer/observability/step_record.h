@@ -54,6 +54,11 @@ struct StepRecord {
   /// What the models that dream horizons were charged, in Full steps, within `cost`; absent where
   /// there are none.
   std::optional<double> planning_cost;
+  /// Of several ranks the one for which the others wait, such as "2 on HOST", and its ratio of
+  /// computing seconds to the mean of theirs, over the last ten steps or so; "" and absent where none
+  /// takes a tenth longer, or they do not tell.
+  std::string slowest_rank;
+  std::optional<double> slowest_rank_ratio;
   Decision decision = Decision::kNone;
   /// Of the predicted change: 1 accepted, in between shrunk, 0 reverted; set with a decision.
   std::optional<double> kept_fraction;
