@@ -119,8 +119,7 @@ void hold_processor_to(const ProcessorUse& use) {
   const bool is_less =
       use.set <= here.set && use.bfloat16 <= here.bfloat16 && use.tiles <= here.tiles;
   require(is_less, "a processor is held to no more than it has");
-  if (use == here) return;
-  if (use.set != here.set || use.tiles != here.tiles) hold_onednn_to(use.set);
+  hold_onednn_to(use.set);
   here = use;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "hybrid_trainer/core/clock.h"
+#include "hybrid_trainer/core/short_turns.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -39,6 +40,7 @@ CollectiveTicket BackgroundCommunicator::begin(CollectiveJob job, const Stream& 
     make(&stream, [&] { job(ranks(), stream); });
     return 0;
   }
+  if (worker_.submitted() == 0) worker_.submit([] { take_short_turns(); });
   worker_.submit([this, job = std::move(job), own = std::make_shared<Stream>(stream.pool())] {
     job(ranks(), *own);
   });

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "hybrid_trainer/core/progress.h"
+#include "hybrid_trainer/core/short_turns.h"
 #include "src/distributed/launcher_end.h"
 
 namespace hybrid_trainer {
@@ -76,6 +77,7 @@ void MpiThread::run() {
   }
   started_ = true;
   changed_.notify_all();
+  take_short_turns();
   for (;;) {
     changed_.wait(lock, [&] { return messages_ != nullptr || ends_ || abort_code_ != 0; });
     abort_if_asked();

@@ -48,6 +48,11 @@ std::vector<BatchLoss> in_order(const std::vector<BatchLoss>& own, std::int64_t 
   std::string bytes(own.size() * sizeof(BatchLoss), '\0');
   std::memcpy(bytes.data(), own.data(), bytes.size());
   const std::vector<std::string> all = share.gather(bytes);
+  for (std::size_t index = 0; index < all.size(); ++index) {
+    const auto rest = batches - static_cast<std::int64_t>(index) + share.count - 1;
+    require(all[index].size() == static_cast<std::size_t>(rest / share.count) * sizeof(BatchLoss),
+            "those who share an evaluation have the same batches");
+  }
   std::vector<BatchLoss> losses(static_cast<std::size_t>(batches));
   for (std::size_t i = 0; i < losses.size(); ++i) {
     const auto count = static_cast<std::size_t>(share.count);

@@ -5,6 +5,7 @@
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/trainer/example_data.h"
+#include "hybrid_trainer/trainer/rank_checks.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "hybrid_trainer/trainer/training_run.h"
 #include "src/tools/commands.h"
@@ -102,9 +103,10 @@ void set_steps(const FineTuning& asked, HybridTrainerConfig& config) {
   if (goes_on_with_a_run(asked)) {
     if (!asked.epochs) return;
     const RunPaths paths{asked.run};
-    files.validation.clear();
+    const RunData data = data_of_run(paths);
+    if (files.validation.empty()) files.validation = data.validation.string();
     files.tokenizer = paths.root + "/tokenizer";
-    files.now = data_of_run(paths).now;
+    files.now = data.now;
     config.training.steps = steps_of_epochs(files, config, *asked.epochs);
     return;
   }
@@ -166,9 +168,12 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   if (!asked.model.empty()) settings.init_from = asked.model;
   if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
   const TrainingRanks ranks("finetune", arguments, asked.ranks, settings.config);
-  set_steps(asked, settings.config);
-  return ranks.run(settings, [&](const TrainingRunResult& result) {
+  const auto report = [&](const TrainingRunResult& result) {
     return report_training(result, asked.run, asked.json);
+  };
+  return ranks.run(settings, report, [&](TrainingRunSettings& of_run) {
+    if (of_run.ranks != nullptr) check_ranks(of_run.config, of_run.ranks->size());
+    set_steps(asked, of_run.config);
   });
 }
 

@@ -27,8 +27,9 @@ void print_end(const RunSummary& summary, const std::string& run) {
                       ? concat(" and waited ", brief(*ranks->exposed_seconds), " s")
                       : "")
               << (ranks->slowest_rank_ratio
-                      ? concat("; rank ", ranks->slowest_rank, " computed ",
-                               brief(*ranks->slowest_rank_ratio), " times as long as the others")
+                      ? concat("; rank ", ranks->slowest_rank, " took ",
+                               brief(*ranks->slowest_rank_ratio),
+                               " times as long for a micro-batch as the others")
                       : "")
               << (ranks->imitated_link.empty() ? "" : "; link imitated: " + ranks->imitated_link);
   }

@@ -206,12 +206,13 @@ TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::
   }
 }
 
-int TrainingRanks::run_as_rank(const TrainingRunSettings& settings,
-                               const Interruption& interruption,
+int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption& interruption,
                                const std::function<int(const TrainingRunResult&)>& report,
+                               const std::function<void(TrainingRunSettings&)>& complete,
                                std::optional<RankWatch>& watch) const {
   Communicator& ranks = *settings.ranks;
   try {
+    if (complete) complete(settings);
     const TrainingRunResult result = run_training(settings, std::cerr);
     if (ranks.rank() == 0) return report(result);
     return static_cast<int>(result.end == RunEnd::kInterrupted ? ExitCode::kInterrupted
@@ -227,9 +228,13 @@ int TrainingRanks::run_as_rank(const TrainingRunSettings& settings,
 }
 
 int TrainingRanks::run(TrainingRunSettings settings,
-                       const std::function<int(const TrainingRunResult&)>& report) const {
+                       const std::function<int(const TrainingRunResult&)>& report,
+                       const std::function<void(TrainingRunSettings&)>& complete) const {
   if (local_ranks_ > 0) return run_local_ranks(own_command_, local_ranks_);
-  if (!launched_ && !alone_) return report(run_training(settings, std::cerr));
+  if (!launched_ && !alone_) {
+    if (complete) complete(settings);
+    return report(run_training(settings, std::cerr));
+  }
   std::signal(SIGPIPE, SIG_IGN);    // a launcher that is killed takes the console with it
   const Interruption interruption;  // before the thread of MPI
   settings.interruption = &interruption;
@@ -241,7 +246,7 @@ int TrainingRanks::run(TrainingRunSettings settings,
   settings.local_ranks = static_cast<int>(std::ranges::count(hosts, host_name()));
   std::optional<RankWatch> watch;
   if (ranks->size() > 1) watch.emplace(*ranks, watch_settings(settings));
-  return run_as_rank(settings, interruption, report, watch);
+  return run_as_rank(settings, interruption, report, complete, watch);
 }
 
 }  // namespace hybrid_trainer

@@ -22,15 +22,17 @@ class TrainingRanks {
   TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
                 std::optional<int> local_ranks, const HybridTrainerConfig& config);
 
-  /// Trains, and lets the leading rank `report`; returns the exit code. An error that rank 0 meets
+  /// Trains by settings that each rank first may `complete`, once they know each other, and lets the
+  /// leading rank `report`; returns the exit code. An error that rank 0 meets
   /// is thrown on, and ends the job with its process; one that another rank meets alone ends it by
   /// name.
-  int run(TrainingRunSettings settings,
-          const std::function<int(const TrainingRunResult&)>& report) const;
+  int run(TrainingRunSettings settings, const std::function<int(const TrainingRunResult&)>& report,
+          const std::function<void(TrainingRunSettings&)>& complete = {}) const;
 
  private:
-  int run_as_rank(const TrainingRunSettings& settings, const Interruption& interruption,
+  int run_as_rank(TrainingRunSettings& settings, const Interruption& interruption,
                   const std::function<int(const TrainingRunResult&)>& report,
+                  const std::function<void(TrainingRunSettings&)>& complete,
                   std::optional<RankWatch>& watch) const;
 
   std::optional<LaunchedRank> launched_;

@@ -80,10 +80,11 @@ void HybridTrainer::with_average(const std::function<void()>& read_out) {
   trainable_->exchange_average();
   try {
     read_out();
-  } catch (const RankLost&) {  // after which ranks exchange nothing
-    throw;
-  } catch (...) {
+  } catch (const Diverged&) {
     trainable_->exchange_average();
+    throw;
+  } catch (...) {  // which one of several ranks may meet alone
+    if (!trainable_->is_one_of_several()) trainable_->exchange_average();
     throw;
   }
   trainable_->exchange_average();

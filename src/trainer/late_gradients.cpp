@@ -151,7 +151,7 @@ void LateGradients::with_exact(const std::function<void()>& use) {
   exchange_whole_weights();
   try {
     use();
-  } catch (...) {
+  } catch (const Diverged&) {
     exchange_whole_weights();
     throw;
   }

@@ -46,7 +46,8 @@ class LateGradients {
   void end();
   /// The same, where something is: it makes no update.
   void drop();
-  /// Whoever is called finds the exact weights, whole. A collective where ranks have parts.
+  /// Whoever is called finds the exact weights, whole. A collective where ranks have parts: what it
+  /// throws but Diverged, which all meet, may be one rank's alone, and leaves the exact weights there.
   void with_exact(const std::function<void()>& use);
   /// How far the update that was made last was clipped, which those under way are expected to be.
   float expected_clip_scale() const { return clip_scale_; }

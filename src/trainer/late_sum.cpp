@@ -15,7 +15,7 @@ LateSum::LateSum(const Tensor& mine, const std::vector<double>& words, Communica
   ticket_ = ranks.begin(
       [piece = pieces_.front(), total = total_, words = words_, own_words = words_of_rank()](
           Communicator& all, const Stream& here) {
-        all.all_gather(words, own_words, here);
+        if (words) all.all_gather(words, own_words, here);
         piece.reduction->run(piece.own, all, here);
         all.all_gather(total, piece.own, here);
       },
@@ -59,9 +59,9 @@ LateSum::LateSum(const Tensor& mine, const LowBitErrors& errors, const std::vect
 }
 
 void LateSum::take_words(const std::vector<double>& words) {
+  if (words.empty()) return;
   words_ = Tensor::zeros({ranks_->size(), static_cast<std::int64_t>(words.size()) + 1}, DType::kF64,
                          MemoryKind::kGradients, *stream_);
-  if (words.empty()) return;
   const auto count = static_cast<std::int64_t>(words.size());
   const Tensor told = Tensor::empty({count}, DType::kF64, MemoryKind::kWorkspace,
                                     Stream(MemoryPool::create("host")));
@@ -83,6 +83,7 @@ void LateSum::take_pieces(const std::vector<SharedElements>& shared) {
 }
 
 Tensor LateSum::words_of_rank() const {
+  if (!words_) return {};
   const std::int64_t count = words_.shape()[1];
   return words_.view({words_.elements()})
       .rows(ranks_->rank() * count, (ranks_->rank() + 1) * count);
@@ -91,7 +92,7 @@ Tensor LateSum::words_of_rank() const {
 Tensor LateSum::wait() {
   if (total_) {
     ranks_->wait_for(ticket_, *stream_);
-    words_ = wait_for_host(words_, *stream_);
+    if (words_) words_ = wait_for_host(words_, *stream_);
   }
   pieces_.clear();
   square_sums_ = {};

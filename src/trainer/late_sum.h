@@ -14,7 +14,7 @@ class LateSum {
  public:
   LateSum() = default;
   /// Begins the sum of `mine`, f32, which this keeps and changes; the bits do not depend on when it
-  /// is waited for. `words`: this rank's, as many on each. On CUDA it blocks until the stream's work
+  /// is waited for. `words`: this rank's, as many on each, or none. On CUDA it blocks until the stream's work
   /// so far is done, which it does not do to what is under way. Throws OutOfMemory.
   LateSum(const Tensor& mine, const std::vector<double>& words, Communicator& ranks,
           const Stream& stream);

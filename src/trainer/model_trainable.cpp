@@ -174,6 +174,12 @@ void ModelTrainable::move_state_out() {
     slots.push_back({name, &tensor, name.ends_with(".v")});
   });
   const MoveOutResult result = offload_->move_out(std::move(slots), stream_);
+  if (!result.problem.empty() && is_one_of_several() && offload_->restored() != Restored::kBits) {
+    throw Error(
+        ExitCode::kMemory,
+        concat("predict_aware_memory.offload_strategy: ", result.problem,
+               "; of several ranks none keeps what others round; cpu_offload rounds nothing"));
+  }
   if (!result.problem.empty()) tell_("the optimizer state stays where it is: " + result.problem);
 }
 

@@ -32,7 +32,9 @@ void add_samples(Checksum& sum, const SafetensorsFile& weights) {
   }
 }
 
-std::string identity_of(const fs::path& folder) {
+}  // namespace
+
+std::string identity_of_base(const fs::path& folder) {
   Checksum sum;
   const std::string config = read_file(folder / "config.json", kMostBaseConfigBytes);
   sum.add(config.data(), config.size());
@@ -47,13 +49,11 @@ std::string identity_of(const fs::path& folder) {
   return sum.text();
 }
 
-}  // namespace
-
 void write_run_base(const RunPaths& paths, const fs::path& folder) {
   JsonWriter out;
   out.begin_object();
   out.string("folder", fs::absolute(folder).lexically_normal().string());
-  out.string("identity", identity_of(folder));
+  out.string("identity", identity_of_base(folder));
   out.end_object();
   replace_file(base_file(paths), out.text() + "\n");
 }
@@ -75,7 +75,7 @@ std::optional<fs::path> base_of_run(const RunPaths& paths, const std::optional<f
                               "adapters belong to; put it back, or resume the run with its folder ",
                               "(train --init-from, finetune --model)"));
   }
-  if (identity_of(folder) == text("identity")) return folder;
+  if (identity_of_base(folder) == text("identity")) return folder;
   throw DataError(concat(folder.string(), " is not the model that the run's adapters were trained ",
                          "beside (", remembered, " when it began): its files differ"));
 }

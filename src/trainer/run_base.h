@@ -2,14 +2,17 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/trainer/training_run.h"
 
 namespace hybrid_trainer {
 
-/// Remembers the Hugging Face folder that holds the frozen weights of a run, and what tells it from
-/// another one: config.json, what its tensors are, and samples of their bytes. Throws IoError.
+/// What tells a Hugging Face folder from another one: a checksum of config.json, of what its tensors
+/// are, and of samples of their bytes.
+std::string identity_of_base(const std::filesystem::path& folder);
+/// Remembers the one that holds the frozen weights of a run, and its identity. Throws IoError.
 void write_run_base(const RunPaths& paths, const std::filesystem::path& folder);
 
 /// The folder of the run's frozen weights, which may lie at `given` now; none where the run has

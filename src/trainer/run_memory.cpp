@@ -127,24 +127,33 @@ HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPath
   return taken;
 }
 
-std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config,
+/// Why predictions do not fit into the budgets, of which one is given, if they do not.
+static std::optional<std::string> why_not_in(const MemoryBudgets& budgets, const MemoryNeed& need) {
+  const bool on_device = need.device_bytes > budgets.device.value_or(SIZE_MAX);
+  if (!on_device && need.host_bytes <= budgets.host.value_or(SIZE_MAX)) return {};
+  return concat(
+      "no predictions from here on: ", on_device ? "device" : "host", " memory would hold ",
+      units::bytes(on_device ? need.device_bytes : need.host_bytes), " with them, the budget is ",
+      units::bytes(on_device ? *budgets.device : *budgets.host), "; raise memory.",
+      on_device ? "device" : "host", "_budget");
+}
+
+std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config, int ranks,
                                               const ModelRegistry& registry) {
-  const std::optional<std::size_t> host = config.memory.host_budget.limit(),
-                                   device = config.device_budget();
-  if ((!host && !device) || config.phases.max_predict_steps == 0) return {};
+  const MemoryBudgets budgets{.device = config.device_budget(),
+                              .host = config.memory.host_budget.limit()};
+  if ((!budgets.host && !budgets.device) || config.phases.max_predict_steps == 0) return {};
+  const Device device = find_device(config.device);
   HybridTrainerConfig smallest = config;
   smallest.memory.host_budget = {};
   smallest.predict_aware_memory.async_restore = false;  // whose staging does without where it must
+  if (ranks > 1) {
+    const auto why = why_not_in(
+        budgets, simulate_ranks(smallest, device, ranks, SimulatedPhases::kAll, registry));
+    if (why) return why;
+  }
   while (smallest.data.batch_size % 2 == 0) smallest.data.batch_size /= 2;
-  const MemoryNeed need =
-      simulate_memory(smallest, find_device(config.device), SimulatedPhases::kAll, registry);
-  const bool on_device = need.device_bytes > device.value_or(SIZE_MAX);
-  if (!on_device && need.host_bytes <= host.value_or(SIZE_MAX)) return {};
-  return concat("no predictions from here on: ", on_device ? "device" : "host",
-                " memory would hold ",
-                units::bytes(on_device ? need.device_bytes : need.host_bytes),
-                " with them, the budget is ", units::bytes(on_device ? *device : *host),
-                "; raise memory.", on_device ? "device" : "host", "_budget");
+  return why_not_in(budgets, simulate_memory(smallest, device, SimulatedPhases::kAll, registry));
 }
 
 void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths, const RunMoment& moment) {

@@ -16,7 +16,7 @@ namespace hybrid_trainer {
 bool has_checkpoint(const RunPaths& paths);
 
 /// Why the budgets cannot hold a prediction, in any micro-batches; none where they can.
-std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config,
+std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config, int ranks,
                                               const ModelRegistry& registry);
 
 /// The config with the options that memory.plan auto chooses, each told in one line, or that it

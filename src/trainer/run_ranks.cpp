@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -11,11 +12,13 @@
 
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/progress.h"
+#include "hybrid_trainer/distributed/ordered_sum.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/generation/evaluation.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "src/trainer/run_base.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -95,7 +98,7 @@ double RunRanks::evaluate(LossModel& model, EvaluationBatches& batches,
     share = {.index = ranks_->rank(),
              .count = ranks_->size(),
              .gather = [&](std::string_view own) { return ranks_->host_gather(own); },
-             .in_step = config.distributed.zero > 0};
+             .in_step = config.distributed.zero == 3};
   }
   return hybrid_trainer::evaluate(model, batches, DType::kF32, stream, share).loss;
 }
@@ -143,11 +146,18 @@ void RunRanks::check_shared(const std::string& run) const {
 }
 
 /// Throws UsageError where what ranks found on their machines differs.
-static void check_same_run_of(const RunRanks& ranks, const HybridTrainerConfig& config,
-                              const RunData& data) {
-  ranks.check_same(with_keys_of(config, {{"threads", concat(threads())},
-                                         {"tokens of the data", concat(data.train_tokens)},
-                                         {"the data's checksum", data.checksum}}));
+static void check_same_run_of(const RunRanks& ranks, const TrainingRunSettings& settings,
+                              const HybridTrainerConfig& config, const RunData& data) {
+  const auto base = settings.resume
+                        ? base_of_run(RunPaths{settings.run.string()}, settings.init_from)
+                        : settings.init_from;
+  const char* const onednn = std::getenv("ONEDNN_MAX_CPU_ISA");
+  ranks.check_same(
+      with_keys_of(config, {{"threads", concat(threads())},
+                            {"ONEDNN_MAX_CPU_ISA", onednn == nullptr ? "" : onednn},
+                            {"the model that it begins with", base ? identity_of_base(*base) : ""},
+                            {"tokens of the data", concat(data.train_tokens)},
+                            {"the data's checksum", data.checksum}}));
 }
 
 RunDirectory RunRanks::open(const TrainingRunSettings& settings, const HybridTrainerConfig& config,
@@ -155,7 +165,7 @@ RunDirectory RunRanks::open(const TrainingRunSettings& settings, const HybridTra
   const std::string run = settings.run.string();
   const RunMode mode = settings.resume ? RunMode::kResume : RunMode::kNew;
   if (ranks_ == nullptr) return {run, mode};
-  check_same_run_of(*this, config, data);
+  check_same_run_of(*this, settings, config, data);
   if (lead()) {
     RunDirectory directory =
         mode == RunMode::kResume ? open_when_free(run) : RunDirectory(run, mode);
@@ -182,6 +192,7 @@ bool RunRanks::on_any(bool here) {
     computed.push_back(word.computed);
   }
   pace_.add(computed);
+  has_heard_ = true;
   return stops;
 }
 
@@ -193,9 +204,18 @@ std::optional<double> RunRanks::exposed_seconds() const {
 
 void RunRanks::begin_step() { exposed_before_ = exposed_seconds(); }
 
-void RunRanks::end_step(StepRecord& record) {
+void RunRanks::end_step(const HybridTrainerConfig& config, StepRecord& record) {
   const std::optional<double> exposed = exposed_seconds();
-  computed_ = exposed && exposed_before_ ? record.seconds - (*exposed - *exposed_before_) : 0;
+  computed_ = 0;
+  if (exposed && exposed_before_) {
+    // With 2 and 3 a rank that has none to compute repeats one.
+    const std::int64_t all = config.gradient_accumulation.micro_batches;
+    const std::int64_t own = config.distributed.zero < 2
+                                 ? leaves_of(all, ranks_->rank(), ranks_->size()).elements()
+                                 : (all + ranks_->size() - 1) / ranks_->size();
+    computed_ = (record.seconds - (*exposed - *exposed_before_)) / static_cast<double>(own);
+  }
+  if (!std::exchange(has_heard_, false)) return;
   if (const auto slow = pace_.lately()) {
     record.slowest_rank = name_of(*slow);
     record.slowest_rank_ratio = slow->ratio;
@@ -225,10 +245,11 @@ RunSummary::Distributed RunRanks::summary(const HybridTrainerConfig& config,
 void RunRanks::agree_on_processor(std::ostream& console) const {
   if (!are_several()) return;
   const auto all = words_of<ProcessorUse>(ranks_->host_gather(bytes_of(processor_use())));
+  const auto other = std::ranges::find_if(all, [&](const auto& one) { return one != all[0]; });
+  if (other == all.end()) return;
   const ProcessorUse common = common_processor_use(all);
   hold_processor_to(common);
-  const auto other = std::ranges::find_if(all, [&](const auto& one) { return one != all[0]; });
-  if (!lead() || other == all.end()) return;
+  if (!lead()) return;
   console << concat("processors of ranks differ, and all compute with what all have (",
                     text_of(common), "): rank 0 has ", text_of(all[0]), ", rank ",
                     other - all.begin(), " ", text_of(*other), "\n")

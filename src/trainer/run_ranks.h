@@ -29,6 +29,7 @@ class RunRanks {
   explicit RunRanks(Communicator* ranks) : ranks_(ranks) {}
   Communicator* communicator() const { return ranks_; }
   bool are_several() const { return ranks_ != nullptr && ranks_->size() > 1; }
+  int size() const { return ranks_ == nullptr ? 1 : ranks_->size(); }
   bool lead() const { return ranks_ == nullptr || ranks_->rank() == 0; }
   /// For what its memory is simulated by.
   SimulatedRank as_simulated() const {
@@ -49,9 +50,10 @@ class RunRanks {
   std::ostream& console(std::ostream& console, const RunPaths& own);
 
   /// Around what ranks do together in a step: how long this one computed is known from what it
-  /// waited for the others, and which is the slowest, as far as all have told, gets into the record.
+  /// waited for the others, and which is the slowest gets into the record, where all have told since
+  /// the step before.
   void begin_step();
-  void end_step(StepRecord& record);
+  void end_step(const HybridTrainerConfig& config, StepRecord& record);
   /// Whether any rank says so. The ranks tell each other how long the last step took them, too. A
   /// collective.
   bool on_any(bool here);
@@ -90,7 +92,8 @@ class RunRanks {
   std::vector<std::string> hosts_;  // by rank, once they have told each other
   RankPace pace_;
   std::optional<double> exposed_before_;  // this step, of several on processors
-  double computed_ = 0;                   // seconds of the last step; 0: not known
+  double computed_ = 0;                   // seconds a micro-batch in the last step; 0: not known
+  bool has_heard_ = false;                // since that
 };
 
 /// Throws UsageError where ranks were not called alike, or are not the same program. A collective.

@@ -144,9 +144,11 @@ void TrainingRun::describe(LanguageModel& model, const HybridTrainer& trainer,
 
 void TrainingRun::validate(LanguageModel& model, HybridTrainer& trainer,
                            std::optional<double>& loss, std::optional<double>& of_average) {
+  trainer.hold_weights(false);  // no rank's own pass is to send them
   const auto read_out = [&] { return ranks_.evaluate(model, *validation_, config_, stream_); };
   trainer.with_exact_weights([&] { loss = read_out(); });
   trainer.with_average([&] { of_average = read_out(); });
+  trainer.hold_weights(true);
 }
 
 /// An evaluation that falls due in Predict waits until the prediction is decided.
@@ -176,7 +178,7 @@ StepRecord TrainingRun::step(LanguageModel& model, HybridTrainer& trainer, RunRe
   try {
     ranks_.begin_step();
     StepRecord record = trainer.step(batch);
-    ranks_.end_step(record);
+    ranks_.end_step(config_, record);
     if (!trainer.must_go_back() && evaluates_after(record.step, undecided_before, trainer))
       validate(model, trainer, record.validation_loss, record.average_validation_loss);
     return record;
@@ -335,7 +337,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
   const bool resumed = resumes_ && trainer.resume(run_.checkpoints(), config_before_);
   ranks_.check_same_start(trainer.steps_done(), model, stream_);
   loader_.seek(trainer.steps_done());
-  if (const auto why = why_no_predictions(config_, *settings_.registry)) {
+  if (const auto why = why_no_predictions(config_, ranks_.size(), *settings_.registry)) {
     trainer.give_up_predicting();
     early.push_back(*why);
   }

@@ -14,7 +14,8 @@ train() { # RUN RANKS ...
     --set gradient_accumulation.micro_batches=4 --set phases.warmup_steps=8 --set phases.full_steps=4 --set phases.trial_share=1 \
     --set checkpoint.every_steps=10 --set checkpoint.keep=3 "$@" 2>"$run.log" || { cat "$run.log" && exit 1; }
 }
-digest() { "$hybrid" inspect "$1/checkpoints/step-0000000030" --digest | tail -n 1; }
+validation_loss() { grep -o '"final_validation_loss":[^,]*' "$1/summary.json"; }
+digest() { "$hybrid" inspect "$1/checkpoints/step-0000000030" --digest | tail -n 1 && validation_loss "$1"; }
 same() {
   [ "$(digest "$1")" = "$want" ] || { echo "$1: other bits than one rank" && exit 1; }
   echo "$1: the bits of one rank"
@@ -104,6 +105,10 @@ refused 66 'nowhere does not exist' "${by_mpirun[@]}" -np 2 "$hybrid" "${tiny[@]
 refused 64 'rank 1 (.*) differs from rank 0 (.*) in the configuration' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${here[@]}" --set training.seed=5
 refused 64 'rank 1 (.*) in --resume' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${here[@]}" --resume
 refused 64 'is not one folder for all ranks: rank 1 on ' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${tiny[@]}" --data data --run elsewhere
+cp -r base base-of-others && printf '\1' | dd of=base-of-others/model.safetensors bs=1 seek=$(($(stat -c %s base/model.safetensors) - 2)) conv=notrunc status=none
+tune=(finetune --data examples.jsonl --run refused --method lora --set data.batch_size=1 --set gradient_accumulation.micro_batches=4)
+refused 64 'rank 1 (.*) in the model that it begins with' "${by_mpirun[@]}" -np 1 "$hybrid" "${tune[@]}" --model base : -np 1 "$hybrid" "${tune[@]}" --model base-of-others
+refused 78 'gradient_accumulation.micro_batches: got 1 for 2 ranks.*data.batch_size=2' "$hybrid" finetune --data examples.jsonl --run refused --model base --ranks 2
 cp -r data other && printf '\1' | dd of=other/train_000000.bin bs=1 seek=20000 conv=notrunc status=none
 refused 64 "rank 1 (.*) in the data's checksum" "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${tiny[@]}" --data other --run refused
 mkdir -p build/bin && cp "$hybrid" build/bin && ln -s "$(dirname "$hybrid")/../lib" build/lib && printf x >>build/bin/hybrid

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <thread>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/data/token_dataset.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/models/model_family.h"
@@ -60,17 +62,55 @@ class RunOverRanks : public ::testing::Test {
 };
 
 TEST_F(RunOverRanks, LeavesTheCheckpointsOfOne) {
-  train(config(), scratch_ / "one", 1);
+  HybridTrainerConfig evaluating = config();
+  evaluating.training.evaluate_every_steps = 7;
+  train(evaluating, scratch_ / "one", 1);
   const std::string wanted = newest_checkpoint_digest(scratch_ / "one");
+  const auto evaluations = [&](const fs::path& run) {
+    std::vector<std::optional<double>> losses;
+    for (const StepRecord& record : records_of(run)) losses.push_back(record.validation_loss);
+    return losses;
+  };
+  EXPECT_TRUE(evaluations(scratch_ / "one").back());
   for (const int ranks : {2, 3, 4}) {
     const fs::path run = scratch_ / concat("ranks", ranks);
-    train(config(), run, ranks);
+    evaluating.distributed.zero = ranks - 1;
+    train(evaluating, run, ranks);
     EXPECT_EQ(newest_checkpoint_digest(run), wanted) << ranks << " ranks";
+    EXPECT_EQ(evaluations(run), evaluations(scratch_ / "one")) << ranks << " ranks";
     EXPECT_EQ(records_of(run).size(), 40u);
     EXPECT_EQ(records_of(run / "ranks/1").size(), 40u);
     EXPECT_TRUE(fs::file_size(run / "ranks/1/log.txt") > 0);
     EXPECT_FALSE(fs::exists(run / "ranks/0"));
     EXPECT_FALSE(fs::exists(run / "ranks/1/checkpoints"));
+  }
+}
+
+/// Of several none halves its micro-batches: those that hold updates alone are trained without.
+TEST_F(RunOverRanks, DoesNotPredictWhereARanksBudgetHoldsUpdatesAlone) {
+  HybridTrainerConfig tight = config();
+  const auto bytes = [&](SimulatedPhases phases) {
+    HybridTrainerConfig known = tight;
+    known.model.vocabulary = read_data_info(data_)->vocabulary_size;
+    known.predict_aware_memory.async_restore = false;  // whose staging may do without
+    return simulate_ranks(known, {}, 2, phases).device_bytes;
+  };
+  std::size_t updates = 0, all = 0;
+  std::thread([&] {
+    set_threads(1);  // which memory for products depends on
+    updates = bytes(SimulatedPhases::kUpdates);
+    all = bytes(SimulatedPhases::kAll);
+  }).join();
+  ASSERT_LT(updates, all);
+  tight.memory.device_budget.bytes = (updates + all) / 2;
+  std::vector<RunSummary> summaries(2);
+  run_thread_ranks(2, [&](Communicator& rank) {
+    summaries[static_cast<std::size_t>(rank.rank())] =
+        train_rank(tight, scratch_ / "run", false, rank).summary;
+  });
+  for (const RunSummary& summary : summaries) {
+    EXPECT_EQ(summary.end, "finished");
+    EXPECT_EQ(summary.phase(Phase::kPredict).steps, 0);
   }
 }
 

@@ -77,7 +77,7 @@ TEST(RunRanks, EvaluateTogetherWithTheBitsOfOne) {
   const TokenDataset tokens = windows.tokens();
   double wanted = 0;
   for (const int count : {1, 2, 3, 8}) {
-    for (const std::int64_t zero : {0, 1, 3}) {
+    for (const std::int64_t zero : {0, 2, 3}) {
       run_thread_ranks(count, [&](Communicator& ranks) {
         const Stream stream{MemoryPool::create("device")};
         FirstTarget model;
@@ -88,7 +88,7 @@ TEST(RunRanks, EvaluateTogetherWithTheBitsOfOne) {
         if (count == 1) wanted = loss;
         EXPECT_EQ(loss, wanted) << count;
         const int most = (7 + count - 1) / count, own = (7 - ranks.rank() + count - 1) / count;
-        EXPECT_EQ(model.passes, zero > 0 ? most : own) << count;
+        EXPECT_EQ(model.passes, zero == 3 ? most : own) << count;
       });
     }
   }
@@ -98,7 +98,7 @@ TEST(RunRanks, EvaluateTogetherWithTheBitsOfOne) {
 TEST(RunRanks, EvaluateInPartsWhereAPassConcernsNoOtherRank) {
   const Windows windows;
   const TokenDataset tokens = windows.tokens();
-  for (const std::int64_t zero : {0, 1}) {
+  for (const std::int64_t zero : {2, 3}) {
     const auto evaluate = [&] {
       run_thread_ranks(2, [&](Communicator& ranks) {
         const Stream stream{MemoryPool::create("device")};
@@ -110,7 +110,7 @@ TEST(RunRanks, EvaluateInPartsWhereAPassConcernsNoOtherRank) {
         RunRanks(&ranks).evaluate(model, batches, config, stream);
       });
     };
-    if (zero == 1) {
+    if (zero == 3) {
       EXPECT_THROW(evaluate(), OutOfMemory);
     } else {
       evaluate();
@@ -120,7 +120,9 @@ TEST(RunRanks, EvaluateInPartsWhereAPassConcernsNoOtherRank) {
 
 TEST(RunRanks, NameTheSlowestOnceItHasTold) {
   run_thread_ranks(3, [](Communicator& others) {
-    RankLinks links(others, DistributedConfig{});
+    HybridTrainerConfig config;
+    config.gradient_accumulation.micro_batches = 6;
+    RankLinks links(others, config.distributed);
     RunRanks ranks(&links.ranks());
     StepRecord record;
     for (int step = 0; step < 4; ++step) {
@@ -128,17 +130,17 @@ TEST(RunRanks, NameTheSlowestOnceItHasTold) {
       record = {};
       ranks.begin_step();
       const auto begin = std::chrono::steady_clock::now();
-      if (others.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      if (others.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(150));
       links.ranks().barrier();  // where the others wait for it
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
       record.seconds = taken.count();
-      ranks.end_step(record);
+      ranks.end_step(config, record);
     }
     ASSERT_TRUE(record.slowest_rank_ratio);
     EXPECT_EQ(record.slowest_rank, concat("1 on ", host_name()));
     EXPECT_GT(*record.slowest_rank_ratio, 1.5);
     EXPECT_TRUE(ranks.on_any(others.rank() == 2));
-    const auto summary = ranks.summary({}, "");
+    const auto summary = ranks.summary(config, "");
     EXPECT_EQ(summary.slowest_rank, record.slowest_rank);
     EXPECT_GT(summary.slowest_rank_ratio.value_or(0), 1.5);
   });
@@ -146,17 +148,19 @@ TEST(RunRanks, NameTheSlowestOnceItHasTold) {
 
 TEST(RunRanks, NameNobodyWhereAllTakeAsLong) {
   run_thread_ranks(2, [](Communicator& others) {
-    RankLinks links(others, DistributedConfig{});
+    HybridTrainerConfig config;
+    config.gradient_accumulation.micro_batches = 6;
+    RankLinks links(others, config.distributed);
     RunRanks ranks(&links.ranks());
     StepRecord record;
     for (int step = 0; step < 3; ++step) {
       ranks.on_any(false);
       ranks.begin_step();
       record.seconds = 100;
-      ranks.end_step(record);
+      ranks.end_step(config, record);
     }
     EXPECT_FALSE(record.slowest_rank_ratio);
-    EXPECT_FALSE(ranks.summary({}, "").slowest_rank_ratio);
+    EXPECT_FALSE(ranks.summary(config, "").slowest_rank_ratio);
   });
 }
 
