@@ -26,8 +26,7 @@ InstructionSet best_of_processor() {
 
 /// Unless the user said it. Once oneDNN has begun it does not look again.
 void hold_onednn_to(InstructionSet set) {
-  static const bool is_the_users = std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr;
-  if (is_the_users) return;
+  if (!onednn_limit_of_user().empty()) return;
   const char* const name = set == InstructionSet::kAvx512 ? "AVX512_CORE_BF16"
                            : set == InstructionSet::kAvx2 ? "AVX2"
                                                           : "SSE41";
@@ -121,6 +120,15 @@ void hold_processor_to(const ProcessorUse& use) {
   require(is_less, "a processor is held to no more than it has");
   hold_onednn_to(use.set);
   here = use;
+}
+
+/// Asked first by hold_onednn_to, before it sets that itself.
+const std::string& onednn_limit_of_user() {
+  static const std::string limit = [] {
+    const char* const set = std::getenv("ONEDNN_MAX_CPU_ISA");
+    return std::string(set == nullptr ? "" : set);
+  }();
+  return limit;
 }
 
 std::string text_of(const ProcessorUse& use) {

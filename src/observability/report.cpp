@@ -181,7 +181,7 @@ std::string ranks_text(const std::optional<RunSummary::Distributed>& ranks) {
       ranks->exposed_seconds ? concat(", waited ", brief(*ranks->exposed_seconds), " s") : "",
       ranks->slowest_rank_ratio
           ? concat("; slowest: rank ", ranks->slowest_rank, ", ", brief(*ranks->slowest_rank_ratio),
-                   " times as long for a micro-batch as the others")
+                   " times as long as the others")
           : "",
       ranks->imitated_link.empty() ? "" : "; link imitated: " + ranks->imitated_link);
 }

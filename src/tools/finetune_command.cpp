@@ -94,11 +94,11 @@ HybridTrainerConfig config_of(FineTuning& asked) {
 }
 
 /// Of a run that begins, 3 % of its steps warm up, where nothing else is set.
-void set_steps(const FineTuning& asked, HybridTrainerConfig& config) {
+void set_steps(const FineTuning& asked, std::time_t now, HybridTrainerConfig& config) {
   ExampleFiles files{.examples = asked.data,
                      .validation = asked.validation,
                      .tokenizer = asked.model,
-                     .now = std::time(nullptr),
+                     .now = now,
                      .vocabulary = config.model.vocabulary};
   if (goes_on_with_a_run(asked)) {
     if (!asked.epochs) return;
@@ -172,8 +172,12 @@ static int fine_tune(const std::vector<std::string>& arguments) {
     return report_training(result, asked.run, asked.json);
   };
   return ranks.run(settings, report, [&](TrainingRunSettings& of_run) {
-    if (of_run.ranks != nullptr) check_ranks(of_run.config, of_run.ranks->size());
-    set_steps(asked, of_run.config);
+    std::time_t now = std::time(nullptr);
+    if (Communicator* const all = of_run.ranks) {
+      check_ranks(of_run.config, all->size());
+      now = std::stoll(all->host_gather(std::to_string(now)).front());
+    }
+    set_steps(asked, now, of_run.config);
   });
 }
 

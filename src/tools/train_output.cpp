@@ -28,8 +28,7 @@ void print_end(const RunSummary& summary, const std::string& run) {
                       : "")
               << (ranks->slowest_rank_ratio
                       ? concat("; rank ", ranks->slowest_rank, " took ",
-                               brief(*ranks->slowest_rank_ratio),
-                               " times as long for a micro-batch as the others")
+                               brief(*ranks->slowest_rank_ratio), " times as long as the others")
                       : "")
               << (ranks->imitated_link.empty() ? "" : "; link imitated: " + ranks->imitated_link);
   }

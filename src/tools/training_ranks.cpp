@@ -211,8 +211,10 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
                                const std::function<void(TrainingRunSettings&)>& complete,
                                std::optional<RankWatch>& watch) const {
   Communicator& ranks = *settings.ranks;
+  bool begins = false;
   try {
     if (complete) complete(settings);
+    begins = true;
     const TrainingRunResult result = run_training(settings, std::cerr);
     if (ranks.rank() == 0) return report(result);
     return static_cast<int>(result.end == RunEnd::kInterrupted ? ExitCode::kInterrupted
@@ -221,7 +223,7 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
     if (ranks.rank() == 0) throw;
     leave_it_to_rank_0(interruption);
     watch.reset();
-    leave_word_in_run(settings, error.what());
+    if (begins) leave_word_in_run(settings, error.what());
     ranks.abort(error.what());
     throw;
   }

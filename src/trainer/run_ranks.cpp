@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -12,7 +11,6 @@
 
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/progress.h"
-#include "hybrid_trainer/distributed/ordered_sum.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/generation/evaluation.h"
@@ -151,10 +149,9 @@ static void check_same_run_of(const RunRanks& ranks, const TrainingRunSettings& 
   const auto base = settings.resume
                         ? base_of_run(RunPaths{settings.run.string()}, settings.init_from)
                         : settings.init_from;
-  const char* const onednn = std::getenv("ONEDNN_MAX_CPU_ISA");
   ranks.check_same(
       with_keys_of(config, {{"threads", concat(threads())},
-                            {"ONEDNN_MAX_CPU_ISA", onednn == nullptr ? "" : onednn},
+                            {"ONEDNN_MAX_CPU_ISA", onednn_limit_of_user()},
                             {"the model that it begins with", base ? identity_of_base(*base) : ""},
                             {"tokens of the data", concat(data.train_tokens)},
                             {"the data's checksum", data.checksum}}));
@@ -204,17 +201,15 @@ std::optional<double> RunRanks::exposed_seconds() const {
 
 void RunRanks::begin_step() { exposed_before_ = exposed_seconds(); }
 
+/// Of unequal shares of the micro-batches the seconds say nothing about a rank; with zero 2 and 3 one
+/// that has fewer repeats one.
 void RunRanks::end_step(const HybridTrainerConfig& config, StepRecord& record) {
+  if (!are_several()) return;
   const std::optional<double> exposed = exposed_seconds();
-  computed_ = 0;
-  if (exposed && exposed_before_) {
-    // With 2 and 3 a rank that has none to compute repeats one.
-    const std::int64_t all = config.gradient_accumulation.micro_batches;
-    const std::int64_t own = config.distributed.zero < 2
-                                 ? leaves_of(all, ranks_->rank(), ranks_->size()).elements()
-                                 : (all + ranks_->size() - 1) / ranks_->size();
-    computed_ = (record.seconds - (*exposed - *exposed_before_)) / static_cast<double>(own);
-  }
+  const bool is_even = config.distributed.zero >= 2 ||
+                       config.gradient_accumulation.micro_batches % ranks_->size() == 0;
+  computed_ =
+      is_even && exposed && exposed_before_ ? record.seconds - (*exposed - *exposed_before_) : 0;
   if (!std::exchange(has_heard_, false)) return;
   if (const auto slow = pace_.lately()) {
     record.slowest_rank = name_of(*slow);

@@ -92,7 +92,7 @@ class RunRanks {
   std::vector<std::string> hosts_;  // by rank, once they have told each other
   RankPace pace_;
   std::optional<double> exposed_before_;  // this step, of several on processors
-  double computed_ = 0;                   // seconds a micro-batch in the last step; 0: not known
+  double computed_ = 0;                   // seconds of the last step; 0: not known
   bool has_heard_ = false;                // since that
 };
 

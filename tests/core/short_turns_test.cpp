@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -14,9 +15,10 @@ namespace hybrid_trainer {
 namespace {
 
 /// Of this thread, as the system tells it: its slice lies after size, policy, flags, nice, priority.
+/// Older systems tell 0.
 std::uint64_t slice() {
   std::array<char, 48> attributes{};
-  EXPECT_EQ(syscall(SYS_sched_getattr, 0, attributes.data(), attributes.size(), 0), 0);
+  if (syscall(SYS_sched_getattr, 0, attributes.data(), attributes.size(), 0) != 0) return 0;
   std::uint64_t runtime = 0;
   std::memcpy(&runtime, attributes.data() + 24, sizeof runtime);
   return runtime;
@@ -27,11 +29,13 @@ int nice_of_thread() { return getpriority(PRIO_PROCESS, static_cast<id_t>(syscal
 TEST(ShortTurns, AreTakenByOneThreadWhichStaysAsNice) {
   const std::uint64_t before = slice();
   std::thread([&] {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 3);
+    const auto thread = static_cast<id_t>(syscall(SYS_gettid));
+    static_cast<void>(setpriority(PRIO_PROCESS, thread, std::max(3, nice_of_thread())));
+    const int nice = nice_of_thread();
     if (!take_short_turns()) GTEST_SKIP() << "the system does not let it";
-    EXPECT_EQ(nice_of_thread(), 3);
+    EXPECT_EQ(nice_of_thread(), nice);
     if (before != 0) {
-      EXPECT_EQ(slice(), 100'000u);  // older systems tell no slice
+      EXPECT_EQ(slice(), 100'000u);
     }
   }).join();
   EXPECT_EQ(slice(), before);

@@ -139,6 +139,10 @@ TEST(RunRanks, NameTheSlowestOnceItHasTold) {
     ASSERT_TRUE(record.slowest_rank_ratio);
     EXPECT_EQ(record.slowest_rank, concat("1 on ", host_name()));
     EXPECT_GT(*record.slowest_rank_ratio, 1.5);
+    StepRecord unheard;  // since the step before
+    ranks.begin_step();
+    ranks.end_step(config, unheard);
+    EXPECT_FALSE(unheard.slowest_rank_ratio);
     EXPECT_TRUE(ranks.on_any(others.rank() == 2));
     const auto summary = ranks.summary(config, "");
     EXPECT_EQ(summary.slowest_rank, record.slowest_rank);
@@ -146,22 +150,30 @@ TEST(RunRanks, NameTheSlowestOnceItHasTold) {
   });
 }
 
-TEST(RunRanks, NameNobodyWhereAllTakeAsLong) {
-  run_thread_ranks(2, [](Communicator& others) {
+/// Rank 1 says that it took twice as long as rank 0.
+void expect_named(bool named, std::int64_t micro_batches, std::int64_t zero) {
+  run_thread_ranks(2, [&](Communicator& others) {
     HybridTrainerConfig config;
-    config.gradient_accumulation.micro_batches = 6;
+    config.gradient_accumulation.micro_batches = micro_batches;
+    config.distributed.zero = zero;
     RankLinks links(others, config.distributed);
     RunRanks ranks(&links.ranks());
     StepRecord record;
     for (int step = 0; step < 3; ++step) {
       ranks.on_any(false);
       ranks.begin_step();
-      record.seconds = 100;
+      record.seconds = others.rank() == 1 ? 200 : 100;
       ranks.end_step(config, record);
     }
-    EXPECT_FALSE(record.slowest_rank_ratio);
-    EXPECT_FALSE(ranks.summary(config, "").slowest_rank_ratio);
+    EXPECT_EQ(record.slowest_rank_ratio.has_value(), named) << micro_batches << ", zero " << zero;
   });
+}
+
+TEST(RunRanks, NameNobodyWhereTheirSharesDiffer) {
+  expect_named(true, 4, 0);
+  expect_named(false, 3, 0);
+  expect_named(false, 3, 1);
+  expect_named(true, 3, 2);
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }

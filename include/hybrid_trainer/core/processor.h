@@ -36,6 +36,8 @@ ProcessorUse common_processor_use(const std::vector<ProcessorUse>& all);
 /// From now on they answer this, which must not be more than they did. oneDNN is held down to it
 /// where it has not begun yet, and ONEDNN_MAX_CPU_ISA is not set. Not beside kernels.
 void hold_processor_to(const ProcessorUse& use);
+/// ONEDNN_MAX_CPU_ISA as this program was started with it; "" where it was not set.
+const std::string& onednn_limit_of_user();
 /// "avx512, bf16 products, tiles".
 std::string text_of(const ProcessorUse& use);
 
