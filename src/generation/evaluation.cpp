@@ -46,7 +46,7 @@ std::vector<BatchLoss> in_order(const std::vector<BatchLoss>& own, std::int64_t 
                                 const EvaluationShare& share) {
   if (share.count == 1) return own;
   std::string bytes(own.size() * sizeof(BatchLoss), '\0');
-  std::memcpy(bytes.data(), own.data(), bytes.size());
+  if (!own.empty()) std::memcpy(bytes.data(), own.data(), bytes.size());
   const std::vector<std::string> all = share.gather(bytes);
   for (std::size_t index = 0; index < all.size(); ++index) {
     const auto rest = batches - static_cast<std::int64_t>(index) + share.count - 1;
