@@ -275,6 +275,7 @@ int plan_command(const std::vector<std::string>& arguments) {
     return plan_ranks({.ranks = static_cast<int>(split.devices),
                        .link = asked.link,
                        .split = split.text(),
+                       .command = asked.model.empty() ? "train" : "finetune",
                        .json = asked.json},
                       config, device, budgets.device);
   }

@@ -103,8 +103,8 @@ int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device 
     add_times(answer, time);
     std::cout << json::serialize(answer) << "\n";
   } else {
-    std::printf("%s: `hybrid train --ranks %d --set distributed.zero=%d`\n", asked.split.c_str(),
-                asked.ranks, static_cast<int>(config.distributed.zero));
+    std::printf("%s: `hybrid %s --ranks %d --set distributed.zero=%d`\n", asked.split.c_str(),
+                asked.command.c_str(), asked.ranks, static_cast<int>(config.distributed.zero));
     std::printf("a rank takes      %s%s\n", units::bytes(need.device_bytes).c_str(),
                 !budget ? "" : ((fits ? " of " : ", more than ") + units::bytes(*budget)).c_str());
     std::printf("and sends         %s in a Full step\n",

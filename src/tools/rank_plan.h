@@ -11,12 +11,13 @@ namespace hybrid_trainer {
 /// What `hybrid plan` is asked about ranks.
 struct RankPlan {
   int ranks = 1;
-  std::string link;   // bytes a second, or empty
-  std::string split;  // as a text
+  std::string link;               // bytes a second, or empty
+  std::string split;              // as a text
+  std::string command = "train";  // that trains so
   bool json = false;
 };
 
-/// Says what a rank takes, as `hybrid train --ranks N` takes it, sends, and a step's time over the
+/// Says what a rank takes, as `hybrid COMMAND --ranks N` takes it, sends, and a step's time over the
 /// link, where one is given. Returns the exit code. Throws UsageError for a link that is none.
 int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device device,
                const std::optional<std::size_t>& budget);

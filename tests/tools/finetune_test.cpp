@@ -92,6 +92,11 @@ TEST_F(Finetune, AdaptersAreTrainedPlannedAndExported) {
     const ProcessResult plan =
         run_hybrid(trained_folder(), {"plan", "--model", "base", "--method", method, "--json"});
     EXPECT_EQ(plan.exit_code, 0) << plan.errors;
+    const ProcessResult of_ranks =
+        run_hybrid(trained_folder(), {"plan", "--model", "base", "--method", method, "--devices",
+                                      "2", "--set", "gradient_accumulation.micro_batches=2"});
+    EXPECT_NE(of_ranks.output.find("`hybrid finetune --ranks 2"), std::string::npos)
+        << of_ranks.output << of_ranks.errors;
   }
 }
 
