@@ -1,9 +1,8 @@
 // Predict without other ranks, on devices.
 #include "hybrid_trainer/core/error.h"
-#include "tests/cuda/nccl_ranks.h"
+#include "tests/cuda/nccl_rank_peaks.h"
 #include "tests/cuda/orders.h"
 #include "tests/trainer/late_ranks.h"
-#include "tests/trainer/rank_peaks.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -68,15 +67,7 @@ TEST(LateRanksOnDevices, TakeNoMoreMemoryWhereTheySendBeside) {
     SCOPED_TRACE(name_of(form));
     HybridTrainerConfig config = config_of(form);
     config.training.steps = 12;
-    std::vector<PhasePeaks> beside(2), at_once(2);
-    run_nccl_ranks(2, [&](Communicator& others, Device device) {
-      const auto rank = static_cast<std::size_t>(others.rank());
-      at_once[rank] = rank_peaks(config, others, device);
-      RankLinks links(others, config.distributed, device);
-      beside[rank] = rank_peaks(config, links.ranks(), device);
-    });
-    EXPECT_EQ(beside, at_once);
-    EXPECT_GT(beside[0][static_cast<std::size_t>(Phase::kPredict)], 0u);
+    EXPECT_GT(peaks_beside_as_at_once(config)[static_cast<std::size_t>(Phase::kPredict)], 0u);
   }
 }
 

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/cuda/nccl_ranks.h"
+#include "tests/trainer/rank_peaks.h"
+
+namespace hybrid_trainer {
+
+/// Those of rank 0, of two, which are the same where they send beside what they compute and, as is
+/// simulated, at once.
+inline PhasePeaks peaks_beside_as_at_once(const HybridTrainerConfig& config) {
+  std::vector<PhasePeaks> beside(2), at_once(2);
+  run_nccl_ranks(2, [&](Communicator& others, Device device) {
+    const auto rank = static_cast<std::size_t>(others.rank());
+    at_once[rank] = rank_peaks(config, others, device);
+    RankLinks links(others, config.distributed, device);
+    beside[rank] = rank_peaks(config, links.ranks(), device);
+  });
+  EXPECT_EQ(beside, at_once);
+  return beside[0];
+}
+
+}  // namespace hybrid_trainer
