@@ -6,14 +6,16 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/recording.h"
 #include "hybrid_trainer/nn/parameter.h"
+#include "src/trainer/step_retry.h"
 
 namespace hybrid_trainer {
 
 /// What one measurement of the gradient leaves on the device, for the host to read.
 struct PendingGradient {
-  std::vector<Tensor> losses;       // (1) f64 each, of the micro-batches
-  std::vector<Tensor> squares;      // (1) f64 each: sums of squares of all gradients
-  std::vector<Parameter*> written;  // parameters that got a gradient
+  std::vector<Tensor> losses;          // (1) f64 each, of the micro-batches
+  std::vector<Tensor> squares;         // (1) f64 each: sums of squares of all gradients
+  std::vector<Parameter*> written;     // parameters that got a gradient
+  StepRetry retry = StepRetry::kNone;  // else nothing here counts
 };
 
 /// The forward and backward passes of a step as one recording. The first batch of a shape is just

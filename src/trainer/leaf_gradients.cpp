@@ -1,5 +1,6 @@
 #include "src/trainer/leaf_gradients.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "hybrid_trainer/kernels/reductions.h"
@@ -8,16 +9,18 @@
 namespace hybrid_trainer {
 
 double LeafGradients::wait_for_mean_of(const std::vector<Tensor>& losses, std::int64_t leaves,
-                                       const Stream& stream) const {
+                                       StepRetry& retry, const Stream& stream) const {
   if (stream.device().simulated) return 0;
   std::vector<double> mine, by_leaf(static_cast<std::size_t>(leaves));
   for (const Tensor& loss : losses) mine.push_back(kernels::wait_for_value(loss, stream));
-  const std::vector<std::string> all = ranks_.host_gather(
-      {reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double)});
+  std::string told(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double));
+  told += static_cast<char>(retry);
+  const std::vector<std::string> all = ranks_.host_gather(told);
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     const std::string& theirs = all[static_cast<std::size_t>(rank)];
     const std::vector<std::int64_t> own = leaves_of_rank(leaves, rank);
-    require(theirs.size() == own.size() * sizeof(double), "ranks gather their losses");
+    require(theirs.size() == own.size() * sizeof(double) + 1, "ranks gather their losses");
+    retry = std::max(retry, static_cast<StepRetry>(theirs.back()));
     for (std::size_t i = 0; i < own.size(); ++i) {
       std::memcpy(&by_leaf[static_cast<std::size_t>(own[i])], theirs.data() + i * sizeof(double),
                   sizeof(double));

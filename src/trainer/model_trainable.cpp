@@ -109,7 +109,10 @@ ModelTrainable::~ModelTrainable() = default;
 /// are those of micro-corrections.
 void ModelTrainable::enter_phase(Phase phase) {
   micro_batches_[static_cast<std::size_t>(phase_)] = step_->micro_batches();
-  step_->set_micro_batches(micro_batches_[static_cast<std::size_t>(phase)]);
+  std::int64_t& micro_batches = micro_batches_[static_cast<std::size_t>(phase)];
+  if (phase == Phase::kPredict && step_->shares_stay_where_halved())
+    micro_batches = std::max(micro_batches, step_->micro_batches());
+  step_->set_micro_batches(micro_batches);
   step_->optimizer().leave_device(stream_);
   phase_ = phase;
   const bool predicts = phase == Phase::kPredict && predicts_backward_;

@@ -81,9 +81,10 @@ std::int64_t OrderedGradients::rounds(std::int64_t leaves) const {
 void OrderedGradients::begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) {
   leaf_ = leaf.value();
   leaves_ = leaves;
-  is_last_ = ranks().size() > 1 && !keeps_own_ &&
-             leaf_ + 1 == leaves_of(leaves, ranks().rank(), ranks().size()).last;
+  is_last_ =
+      concern_others() && leaf_ + 1 == leaves_of(leaves, ranks().rank(), ranks().size()).last;
   for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters;
+  if (next_ > 0) return wait_for_begun();  // of what is overwritten now
   values_ = {};
   values_ = Tensor::empty({elements_}, DType::kF32, MemoryKind::kGradients, stream_);
   for (const Parameter* parameter : parameters_) {
@@ -100,7 +101,7 @@ Tensor OrderedGradients::memory_for(const Parameter& parameter, bool, DType, con
 
 void OrderedGradients::ready(const Parameter& parameter, const Stream&) {
   const std::size_t bucket = bucket_of_.at(&parameter);
-  if (is_last_ && --buckets_[bucket].missing == 0) complete_.push_back(bucket);
+  if (is_last_) --buckets_[bucket].missing;
 }
 
 /// One rank alone counts what a micro-batch did not write as 0.
@@ -117,7 +118,8 @@ void OrderedGradients::end_leaf() {
 }
 
 void OrderedGradients::begin_complete_buckets() {
-  for (const std::size_t bucket : std::exchange(complete_, {})) begin(buckets_[bucket]);
+  for (; is_last_ && next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_)
+    begin(buckets_[next_]);
 }
 
 /// This rank's, where the sums of its micro-batches lie.
@@ -148,13 +150,17 @@ void OrderedGradients::begin(const Bucket& bucket) {
       stream_);
 }
 
+void OrderedGradients::wait_for_begun() {
+  ranks().wait_for(last_begun_, stream_);
+  reductions_.clear();
+}
+
 void OrderedGradients::reduce(std::int64_t) {
-  if (ranks().size() == 1 || keeps_own_) {
+  if (!concern_others()) {
     values_ = sum_.take_total(stream_);
     return;
   }
-  ranks().wait_for(last_begun_, stream_);
-  reductions_.clear();
+  wait_for_begun();
   const Tensor whole = sum_.nodes().empty() ? values_ : sum_.values(0);
   sum_ = {};
   values_ = whole;
@@ -182,7 +188,7 @@ std::vector<SharedElements> OrderedGradients::shared_elements() const {
 
 void OrderedGradients::free() {
   reductions_.clear();
-  complete_.clear();
+  next_ = 0;
   is_last_ = false;
   sum_ = {};
   values_ = {};

@@ -21,6 +21,7 @@ class OrderedGradients final : public LeafGradients {
   /// has at least `bucket_bytes`.
   OrderedGradients(const std::vector<Parameter*>& parameters, Communicator& ranks,
                    const WeightParts* parts, std::int64_t bucket_bytes, const Stream& stream);
+  bool concern_others() const override { return ranks().size() > 1 && !keeps_own_; }
   std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
   std::int64_t rounds(std::int64_t leaves) const override;
   void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) override;
@@ -60,6 +61,7 @@ class OrderedGradients final : public LeafGradients {
   OrderedSum sum_of(const Bucket& bucket) const;
   void begin_complete_buckets();
   void begin(const Bucket& bucket);
+  void wait_for_begun();
 
   const std::vector<Parameter*>& parameters_;
   const WeightParts* parts_;
@@ -72,8 +74,9 @@ class OrderedGradients final : public LeafGradients {
   std::int64_t leaf_ = 0, leaves_ = 1;  // the one being written, and how many there are
   bool is_last_ = false;                // of this rank's, which waits for others'
   bool keeps_own_ = false;
-  /// Begun when the next one is written: ready is told by a destructor, which must not throw.
-  std::vector<std::size_t> complete_;
+  /// The first that is not begun, which it is when the next gradient is written: ready is told by a
+  /// destructor, which must not throw. One after the other, so that all ranks begin them alike.
+  std::size_t next_ = 0;
   std::vector<std::shared_ptr<OrderedReduction>> reductions_;  // under way
   CollectiveTicket last_begun_ = 0;
   Tensor values_;  // of one micro-batch; then of all, or of this rank's shard

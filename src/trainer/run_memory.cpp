@@ -85,8 +85,16 @@ HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainer
   return config;
 }
 
-/// Throws OutOfMemory where the run cannot stay in its budgets in any micro-batches, or, with several
-/// ranks, which do not halve theirs, where the one that takes most cannot.
+/// Half as large micro-batches, twice as many; false where they do not split.
+bool halve_micro_batches(HybridTrainerConfig& config) {
+  if (config.training.cuda_graphs || config.data.batch_size % 2 != 0) return false;
+  config.data.batch_size /= 2;
+  config.gradient_accumulation.micro_batches *= 2;
+  return true;
+}
+
+/// Throws OutOfMemory where the run, or of several ranks the one that takes most, cannot stay in its
+/// budgets in any micro-batches.
 void check_memory(const HybridTrainerConfig& config, int ranks, const ModelRegistry& registry) {
   const MemoryBudgets budgets{.device = config.device_budget(),
                               .host = config.memory.host_budget.limit()};
@@ -99,11 +107,10 @@ void check_memory(const HybridTrainerConfig& config, int ranks, const ModelRegis
     if (need.device_bytes <= budgets.device.value_or(SIZE_MAX) &&
         need.host_bytes <= budgets.host.value_or(SIZE_MAX))
       return;
-    if (ranks > 1 || config.training.cuda_graphs || smaller.data.batch_size % 2 != 0)
+    if (!halve_micro_batches(smaller)) {
       throw_does_not_fit(need, budgets,
                          concat("in micro-batches of ", smaller.data.batch_size, " examples"));
-    smaller.data.batch_size /= 2;
-    smaller.gradient_accumulation.micro_batches *= 2;
+    }
   }
 }
 
@@ -138,6 +145,25 @@ static std::optional<std::string> why_not_in(const MemoryBudgets& budgets, const
       on_device ? "device" : "host", "_budget");
 }
 
+/// Of the rank that takes most. Where ranks go on alone, they halve nothing, but take the number of
+/// micro-batches that updates come to, where that leaves each its examples.
+static std::optional<std::string> why_no_predictions_of_several(HybridTrainerConfig config,
+                                                                int ranks,
+                                                                const MemoryBudgets& budgets,
+                                                                const ModelRegistry& registry) {
+  const auto why_not = [&](SimulatedPhases phases) {
+    return why_not_in(budgets,
+                      simulate_ranks(config, find_device(config.device), ranks, phases, registry));
+  };
+  const bool alone = config.phases.lacks_other_ranks();
+  const bool follow = !alone || config.gradient_accumulation.micro_batches % ranks == 0;
+  for (;;) {
+    const auto why = why_not(SimulatedPhases::kAll);
+    if (!why || !follow || (alone && !why_not(SimulatedPhases::kUpdates))) return why;
+    if (!halve_micro_batches(config)) return why;
+  }
+}
+
 std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config, int ranks,
                                               const ModelRegistry& registry) {
   const MemoryBudgets budgets{.device = config.device_budget(),
@@ -148,9 +174,8 @@ std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config,
   smallest.memory.host_budget = {};
   smallest.predict_aware_memory.async_restore = false;  // whose staging does without where it must
   if (ranks > 1) {
-    const auto why = why_not_in(
-        budgets, simulate_ranks(smallest, device, ranks, SimulatedPhases::kAll, registry));
-    if (why) return why;
+    if (const auto why = why_no_predictions_of_several(smallest, ranks, budgets, registry))
+      return why;
   }
   while (smallest.data.batch_size % 2 == 0) smallest.data.batch_size /= 2;
   return why_not_in(budgets, simulate_memory(smallest, device, SimulatedPhases::kAll, registry));

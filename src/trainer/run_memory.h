@@ -21,8 +21,8 @@ std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config,
 
 /// The config with the options that memory.plan auto chooses, each told in one line, or that it
 /// chose when the run at `paths` began, if that goes on; as it is without it. Throws OutOfMemory
-/// where nothing fits, and where the run cannot stay in its budgets in any micro-batches, or one of
-/// several ranks in the given ones. Takes none of the memory.
+/// where nothing fits, and where the run, or one of several ranks, cannot stay in its budgets in any
+/// micro-batches. Takes none of the memory.
 HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPaths& paths,
                                 bool resumes, int ranks, const ModelRegistry& registry,
                                 std::vector<std::string>& told);

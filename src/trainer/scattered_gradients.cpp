@@ -26,14 +26,24 @@ std::int64_t ScatteredGradients::rounds(std::int64_t leaves) const {
 
 void ScatteredGradients::begin_leaf(std::optional<std::int64_t>, std::int64_t leaves) {
   leaves_ = leaves;
-  ++round_;
   buckets_ = 0;
+  if (is_in_leaf_) {
+    counts_ = false;
+    sums_.clear();
+    held_.clear();
+    bucket_.clear();
+    bytes_ = 0;
+    return;
+  }
+  is_in_leaf_ = true;
+  ++round_;
+  sent_ = 0;
 }
 
 /// A full bucket is sent when the next gradient is written: ready is told by a destructor, which
 /// must not throw.
 Tensor ScatteredGradients::memory_for(const Parameter& parameter, bool, DType, const Stream&) {
-  if (bytes_ >= bucket_bytes_) send_bucket();
+  if (bytes_ >= bucket_bytes_) end_bucket();
   Tensor& gradient = held_[&parameter];
   if (!gradient)
     gradient = Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kGradients, stream_);
@@ -46,8 +56,9 @@ void ScatteredGradients::ready(const Parameter& parameter, const Stream&) {
 }
 
 void ScatteredGradients::end_leaf() {
-  if (!bucket_.empty()) send_bucket();
+  if (!bucket_.empty()) end_bucket();
   check_all_got_one(parts_.weights());
+  is_in_leaf_ = false;
 }
 
 std::vector<std::int64_t> ScatteredGradients::elements_by_rank() const {
@@ -79,13 +90,28 @@ Tensor ScatteredGradients::pack(std::int64_t elements) const {
 
 /// The same parameters make up a bucket in each micro-batch.
 void ScatteredGradients::place_bucket() {
-  if (sums_.size() != buckets_) return;
+  if (sums_.size() != buckets_ || !counts_) return;
   std::int64_t first = 0;
   for (const std::size_t i : bucket_) {
     places_[parts_.parameters()[i]] = {buckets_, first};
     first += parts_.mine(i).elements();
   }
   sums_.emplace_back();
+}
+
+void ScatteredGradients::drop_held() {
+  for (const std::size_t i : bucket_) held_.erase(parts_.weights()[i]);
+}
+
+void ScatteredGradients::end_bucket() {
+  if (buckets_ == sent_) {
+    send_bucket();
+  } else {
+    drop_held();
+  }
+  ++buckets_;
+  bytes_ = 0;
+  bucket_.clear();
 }
 
 void ScatteredGradients::send_bucket() {
@@ -101,16 +127,14 @@ void ScatteredGradients::send_bucket() {
   const Tensor out = sum(sent) > 0
                          ? pack(sum(sent))
                          : Tensor::empty({0}, DType::kF32, MemoryKind::kWorkspace, stream_);
-  for (const std::size_t i : bucket_) held_.erase(parts_.weights()[i]);
+  drop_held();
   const Tensor in = Tensor::empty({sum(received)}, DType::kF32, MemoryKind::kWorkspace, stream_);
   const CollectiveTicket job =
       ranks().begin([=](Communicator& all,
                         const Stream& stream) { all.all_to_all(in, received, out, sent, stream); },
                     stream_);
   arrivals_.push_back({buckets_, round_ * ranks().size(), out, in, received, job});
-  ++buckets_;
-  bytes_ = 0;
-  bucket_.clear();
+  ++sent_;
 }
 
 /// One leaf after the other, in memory of their own, which goes as they are added up.
@@ -118,6 +142,7 @@ void ScatteredGradients::add_oldest_arrival() {
   const Arrival arrival = std::move(arrivals_.front());
   arrivals_.pop_front();
   ranks().wait_for(arrival.job, stream_);
+  if (!counts_) return;
   std::int64_t at = 0;
   for (std::size_t rank = 0; rank < arrival.counts.size(); ++rank) {
     const std::int64_t count = arrival.counts[rank];
@@ -145,6 +170,8 @@ void ScatteredGradients::free() {
   totals_.clear();
   places_.clear();
   round_ = -1;
+  is_in_leaf_ = false;
+  counts_ = true;
 }
 
 Tensor ScatteredGradients::gradient(const Parameter& parameter) const {

@@ -47,6 +47,8 @@ class ScatteredGradients final : public LeafGradients {
   std::vector<std::int64_t> elements_by_rank() const;
   Tensor pack(std::int64_t elements) const;
   void place_bucket();
+  void drop_held();
+  void end_bucket();
   void send_bucket();
   void add_oldest_arrival();
   bool has_leaf(int rank) const { return round_ * ranks().size() + rank < leaves_; }
@@ -59,9 +61,10 @@ class ScatteredGradients final : public LeafGradients {
   std::vector<std::size_t> bucket_;                          // whose gradients are complete
   std::size_t bytes_ = 0;                                    // of them
   std::deque<Arrival> arrivals_;
-  std::size_t buckets_ = 0;  // of this micro-batch, sent
+  std::size_t buckets_ = 0, sent_ = 0;  // of this micro-batch, and of them those that are sent
   std::int64_t leaves_ = 0, round_ = -1;
-  std::vector<OrderedSum> sums_;  // of own parts, by bucket
+  bool is_in_leaf_ = false, counts_ = true;  // see begin_leaf
+  std::vector<OrderedSum> sums_;             // of own parts, by bucket
   std::vector<Tensor> totals_;
   std::unordered_map<const Parameter*, Place> places_;  // of parts
 };

@@ -22,14 +22,11 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
                                micro_batches(), " micro-batches"));
   }
   if (!sums_leaves(micro_batches_of(batch))) allocate_gradients();
-  const PendingGradient pending = enqueue_what_fits(batch);
+  const auto [pending, loss] = wait_for_what_fits(batch);
   for (Parameter* parameter : pending.written) {
     if (!parameter->gradient()) parameter->gradient_was_replayed();
   }
   gradient_norm_ = immediate_ ? immediate_->end() : wait_for_norm_of(pending);
-  const double loss =
-      ranks_ ? leaves_->wait_for_mean_of(pending.losses, micro_batches_of(batch), stream_)
-             : wait_for_mean_of(pending.losses);
   return {.loss = loss, .norm = gradient_norm_};
 }
 
@@ -83,11 +80,10 @@ bool TrainingStep::sums_leaves(std::int64_t micro_batches) const {
          config_.memory.gradient_bits == 32;
 }
 
-/// Forward and backward of one micro-batch.
-void TrainingStep::enqueue_micro_batch(const Batch& batch, std::int64_t index,
+/// Forward and backward of micro-batch number `index` of `parts`.
+void TrainingStep::enqueue_micro_batch(const Batch& part, std::int64_t index, std::int64_t parts,
                                        PendingGradient& pending, const Stream& stream) {
-  const float scale = 1.0f / static_cast<float>(micro_batches_of(batch));
-  const Batch part = micro_batch(batch, index);
+  const float scale = 1.0f / static_cast<float>(parts);
   const auto tape =
       make_tape(pass(true, index * part.tokens()), least_rebuild(stream.device()),
                 {places_.at(config_.memory.activations), config_.memory.activation_bits,
@@ -123,7 +119,8 @@ PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream&
   begin_sinks();
   begin_gradients(weights_, sink(), parts);
   PendingGradient pending;
-  for (std::int64_t i = 0; i < parts; ++i) enqueue_micro_batch(batch, i, pending, stream);
+  for (std::int64_t i = 0; i < parts; ++i)
+    enqueue_micro_batch(micro_batch(batch, i), i, parts, pending, stream);
   end_gradients(weights_, stream);
   if (!immediate_) measure_gradients(pending, stream);
   return pending;
@@ -140,16 +137,25 @@ PendingGradient TrainingStep::enqueue_leaves(const Batch& batch, const Stream& s
   for (std::int64_t round = 0; round < leaves_->rounds(leaves); ++round) {
     const bool counts = round < static_cast<std::int64_t>(mine.size());
     const std::int64_t leaf = counts ? mine[static_cast<std::size_t>(round)] : mine.back();
-    leaves_->begin_leaf(counts ? std::optional(leaf) : std::nullopt, leaves);
-    begin_gradients(weights_, *leaves_, 1);
     if (parts_) parts_->begin_pass(round + 1 < leaves_->rounds(leaves));
-    enqueue_micro_batch(batch, leaf, pending, stream);
+    const auto compute = [&, losses = pending.losses.size()](const Batch& part) {
+      pending.losses.resize(losses);
+      leaves_->begin_leaf(counts ? std::optional(leaf) : std::nullopt, leaves);
+      begin_gradients(weights_, *leaves_, 1);
+      enqueue_micro_batch(part, leaf, leaves, pending, stream);
+      end_gradients(weights_, stream);
+      leaves_->end_leaf();
+    };
+    if (leaves_->concern_others()) {
+      go_through(micro_batch(batch, leaf), batch, pending.retry, compute);
+    } else {
+      compute(micro_batch(batch, leaf));
+    }
     if (!counts) pending.losses.pop_back();
-    end_gradients(weights_, stream);
-    leaves_->end_leaf();
     std::copy_if(weights_.begin(), weights_.end(), std::inserter(written, written.end()),
                  [](const Parameter* weight) { return weight->has_gradient(); });
   }
+  if (pending.retry != StepRetry::kNone) return pending;
   leaves_->reduce(leaves);
   for (Parameter* weight : written) {
     if (!weight->has_gradient()) weight->gradient_was_replayed();

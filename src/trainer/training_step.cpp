@@ -169,9 +169,9 @@ void TrainingStep::upload_step_number() {
   copy(step_words_, host_step_words_, stream_);
 }
 
-std::int64_t TrainingStep::micro_batches_of(const Batch& batch) const {
-  if (config_.stretches.empty()) return micro_batches_;
-  const std::int64_t most_tokens = stretches_.all().back().batch.tokens() / micro_batches_;
+std::int64_t TrainingStep::micro_batches_of(const Batch& batch, std::int64_t of_largest) const {
+  if (config_.stretches.empty()) return of_largest;
+  const std::int64_t most_tokens = stretches_.all().back().batch.tokens() / of_largest;
   std::int64_t count = 1;
   while (batch.size() % count != 0 || batch.tokens() / count > most_tokens) ++count;
   return count;
@@ -205,65 +205,6 @@ std::vector<float> TrainingStep::rates_from(std::int64_t steps_done) const {
   for (std::int64_t i = 0; i < config_.phases.lag; ++i)
     rates.push_back(static_cast<float>(rate_at(steps_done + i)));
   return rates;
-}
-
-template <class Compute>
-auto TrainingStep::in_what_fits(const Batch& batch, const Compute& compute) {
-  for (;;) {
-    try {
-      return compute(batch);
-    } catch (const OutOfMemory& error) {
-      if (immediate_ && immediate_->is_between()) throw;
-      const bool elsewhere = error.shortage() && error.shortage()->pool != stream_.pool()->name();
-      if (elsewhere && config_.memory.activations == "device") throw;  // smaller ones take as much
-      if (ranks_ == nullptr && optimizer_->leave_device(stream_)) continue;
-      if (!wait_and_halve_micro_batches(batch)) throw;
-    }
-  }
-}
-
-double TrainingStep::wait_for_loss(const Batch& batch, std::int64_t examples) {
-  return in_what_fits(
-      batch, [&](const Batch& given) { return enqueue_and_wait_for_loss(given, examples); });
-}
-
-double TrainingStep::enqueue_and_wait_for_loss(const Batch& batch, std::int64_t examples) {
-  const std::int64_t size = std::max<std::int64_t>(1, batch.size() / micro_batches_of(batch));
-  std::vector<Tensor> losses;
-  std::int64_t last = 0;
-  for (std::int64_t first = 0; first < examples; first += size) {
-    last = std::min(size, examples - first);
-    ForwardOnlyTape tape(pass(false, 0));
-    losses.push_back(model_.forward(batch.examples(first, first + last), 1.0f, tape, stream_));
-  }
-  return wait_for_mean_of(losses, static_cast<double>(last) / static_cast<double>(size));
-}
-
-PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
-  begin_gradients(weights_, sink(), micro_batches_of(batch));
-  const auto enqueue = [this](const Batch& given, const Stream& stream) {
-    return enqueue_gradient(given, stream);
-  };
-  if (records()) {
-    require(batch.learnt == 0, "training.cuda_graphs cannot record batches of rows of examples");
-    upload_step_number();
-    return recording_.run(batch, enqueue, stream_);
-  }
-  return in_what_fits(batch, [&](const Batch& given) { return enqueue(given, stream_); });
-}
-
-bool TrainingStep::wait_and_halve_micro_batches(const Batch& batch) {
-  if (ranks_ != nullptr) return false;  // others would not, and one rank has the bits of several
-  const std::int64_t before = micro_batches_of(batch),
-                     largest = config_.stretches.empty() ? batch.size()
-                                                         : stretches_.all().back().batch.batch_size;
-  do {
-    if (largest % (2 * micro_batches_) != 0) return false;
-    micro_batches_ *= 2;
-  } while (micro_batches_of(batch) == before);
-  stream_.synchronize();  // what the failed attempt enqueued
-  stream_.pool()->trim();
-  return true;
 }
 
 /// What extrapolates while the learning rate is high only adds noise where it falls.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -92,8 +93,16 @@ class TrainingStep {
   LocalStep wait_for_local_step(const Batch& batch);
   /// Of a batch as large as any; of stretches' smaller ones, as many as are no larger than those.
   std::int64_t micro_batches() const { return micro_batches_; }
-  std::int64_t micro_batches_of(const Batch& batch) const;
+  std::int64_t micro_batches_of(const Batch& batch) const {
+    return micro_batches_of(batch, micro_batches_);
+  }
   void set_micro_batches(std::int64_t count) { micro_batches_ = count; }
+  /// Where a rank goes on alone, which then cannot halve them: whether it may take the number that
+  /// all came to, since its examples stay the same.
+  bool shares_stay_where_halved() const {
+    return (late_gradients_ || local_steps_) &&
+           config_.gradient_accumulation.micro_batches % leaves_->ranks().size() == 0;
+  }
   /// Throws Diverged where the last step ended when some weights were updated and others not.
   void require_whole_update() const;
   /// The optimizer's update by the last gradient, clipped.
@@ -105,20 +114,31 @@ class TrainingStep {
   void write_momentum_directions(const std::vector<Tensor>& directions);
 
  private:
+  std::int64_t micro_batches_of(const Batch& batch, std::int64_t of_largest) const;
   PendingGradient enqueue_gradient(const Batch& batch, const Stream& stream);
   GradientMeasurement wait_for_own_part(const Batch& batch);
   PendingGradient enqueue_leaves(const Batch& batch, const Stream& stream);
   void begin_sinks();
-  void enqueue_micro_batch(const Batch& batch, std::int64_t index, PendingGradient& pending,
-                           const Stream& stream);
+  void enqueue_micro_batch(const Batch& part, std::int64_t index, std::int64_t parts,
+                           PendingGradient& pending, const Stream& stream);
   void measure_gradients(PendingGradient& pending, const Stream& stream) const;
   Batch micro_batch(const Batch& batch, std::int64_t index) const;
+  struct FittingGradient {
+    PendingGradient pending;
+    double loss;
+  };
+  FittingGradient wait_for_what_fits(const Batch& batch);
   PendingGradient enqueue_what_fits(const Batch& batch);
-  double enqueue_and_wait_for_loss(const Batch& batch, std::int64_t examples);
+  double enqueue_and_wait_for_loss(const Batch& batch, std::int64_t examples, StepRetry& retry);
   /// What `compute(batch)` returns, in micro-batches that fit.
   template <class Compute>
   auto in_what_fits(const Batch& batch, const Compute& compute);
-  bool wait_and_halve_micro_batches(const Batch& batch);
+  void go_through(const Batch& part, const Batch& batch, StepRetry& retry,
+                  const std::function<void(const Batch&)>& compute);
+  StepRetry wait_for_way_out(const Batch& batch, const OutOfMemory& error);
+  StepRetry wait_for_most_wanted(StepRetry here) const;
+  std::optional<std::int64_t> halved(const Batch& batch) const;
+  void begin_again(const Batch& batch, StepRetry retry);
   Pass pass(bool training, std::int64_t first_token) const;
   bool records() const;
   double wait_for_norm_of(const PendingGradient& pending);

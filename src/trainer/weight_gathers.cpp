@@ -43,16 +43,32 @@ Tensor WeightGathers::take(std::size_t weight, DType dtype, const Stream& stream
     is_as_before_ = is_as_before_ && used_.size() < order_.size() && order_[used_.size()] == use;
     used_.push_back(use);
   }
+  if (++uses_ <= gathered_) return take_again(use, stream);
   if (!ahead_.empty() && ahead_.front().use != use) drop_ahead(stream);
   if (ahead_.empty()) ahead_.push_back(begin(use, stream));
   const Gather taken = std::move(ahead_.front());
   ahead_.pop_front();
-  if (is_in_pass_ && is_as_before_) begin_what_follows(stream);
+  gathered_ = uses_;
+  owes_ahead_ = true;
+  begin_what_follows(stream);
   return finish(taken, stream);
+}
+
+/// Where the first time ended before all that follows was begun, the rest of it is, as others have.
+Tensor WeightGathers::take_again(const Use& use, const Stream& stream) {
+  const Tensor zeros =
+      Tensor::zeros(sources_[use.weight].shape, use.dtype, MemoryKind::kWorkspace, stream);
+  if (uses_ == gathered_ && owes_ahead_) begin_what_follows(stream);
+  return zeros;
 }
 
 /// Of this pass, and then from its beginning of another one that follows.
 void WeightGathers::begin_what_follows(const Stream& stream) {
+  if (is_in_pass_ && is_as_before_) begin_ahead(stream);
+  owes_ahead_ = false;
+}
+
+void WeightGathers::begin_ahead(const Stream& stream) {
   std::size_t bytes = 0;
   for (const Gather& gather : ahead_) bytes += gather.whole.bytes();
   const std::size_t uses = another_follows_ ? 2 * order_.size() : order_.size();
@@ -68,11 +84,19 @@ void WeightGathers::drop_ahead(const Stream& stream) {
   ahead_.clear();
 }
 
+void WeightGathers::repeat() {
+  used_.clear();
+  uses_ = 0;
+  is_as_before_ = is_in_pass_;
+}
+
 void WeightGathers::begin_pass(bool another_follows) {
   if (is_in_pass_) std::swap(order_, used_);
   used_.clear();
   is_in_pass_ = is_as_before_ = true;
   another_follows_ = another_follows;
+  uses_ = gathered_ = 0;
+  owes_ahead_ = false;
 }
 
 void WeightGathers::end_pass(const Stream& stream) {

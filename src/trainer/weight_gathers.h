@@ -25,6 +25,9 @@ class WeightGathers {
   /// A micro-batch's pass begins; `another_follows`, with the same weights. What is used without one,
   /// as in evaluations, is not ahead.
   void begin_pass(bool another_follows);
+  /// What was computed since the last begin_pass or end_pass is computed again, with any numbers: what
+  /// was gathered since then is not gathered again, and is 0.
+  void repeat();
   /// Weights change, or are held in other dtypes: the pass is over, and what is ahead is of no use.
   void end_pass(const Stream& stream);
 
@@ -48,6 +51,8 @@ class WeightGathers {
   Gather begin(const Use& use, const Stream& stream) const;
   Tensor finish(const Gather& gather, const Stream& stream) const;
   void begin_what_follows(const Stream& stream);
+  void begin_ahead(const Stream& stream);
+  Tensor take_again(const Use& use, const Stream& stream);
 
   Communicator& ranks_;
   std::size_t bytes_ahead_;
@@ -55,6 +60,8 @@ class WeightGathers {
   std::vector<Use> order_;  // of the last pass
   std::vector<Use> used_;   // in this one, if there is one
   bool is_in_pass_ = false, is_as_before_ = false, another_follows_ = false;
+  std::size_t uses_ = 0, gathered_ = 0;  // see repeat
+  bool owes_ahead_ = false;              // what follows the last one of them is not begun
   std::deque<Gather> ahead_;
 };
 

@@ -53,6 +53,10 @@ class WeightParts {
   void send_changes();
   /// A micro-batch's forward and backward pass begins; `another_follows` in this step.
   void begin_pass(bool another_follows) { gathers_.begin_pass(another_follows); }
+  /// The same of a forward pass alone.
+  void begin_forward(const Stream& stream) { gathers_.end_pass(stream); }
+  /// The pass is gone through again, for what ranks do together in it: weights may be 0.
+  void repeat_pass() { gathers_.repeat(); }
   /// Σ x·y of each chunk (kernels::chunk_dots) of each weight, over all ranks. x and y: by weight,
   /// the rank's own part of it. A collective; blocks.
   std::vector<std::vector<double>> wait_for_chunk_dots(const std::vector<Tensor>& x,

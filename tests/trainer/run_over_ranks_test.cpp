@@ -297,7 +297,7 @@ TEST_F(RunOverRanks, TellsInItsSummaryWhatWasSent) {
   });
 }
 
-/// A budget is of a rank with its part, in the micro-batches that are given, which ranks do not halve.
+/// A budget is of a rank with its part.
 TEST_F(RunOverRanks, AreHeldAgainstTheirBudgetBeforeTheirFolderIsMade) {
   HybridTrainerConfig own = config();
   own.optimizer.name = "adamw";
@@ -309,10 +309,51 @@ TEST_F(RunOverRanks, AreHeldAgainstTheirBudgetBeforeTheirFolderIsMade) {
   ASSERT_LT(part, simulate_memory(own, {}, SimulatedPhases::kUpdates).device_bytes);
   own.memory.device_budget.bytes = static_cast<std::int64_t>(part) + 4096;
   train(own, scratch_ / "fits", 3);
-  own.data.batch_size = 16;
+  own.data.batch_size = 15;  // which cannot be halved
   own.gradient_accumulation.micro_batches = 3;
   EXPECT_THROW(train(own, scratch_ / "does not", 3), OutOfMemory);
   EXPECT_FALSE(fs::exists(scratch_ / "does not"));
+}
+
+/// To the bits of a run that begins with as many, and goes on with them where there is more memory.
+TEST_F(RunOverRanks, HalveTheirMicroBatchesAlikeInASmallerBudget) {
+  HybridTrainerConfig given = config();
+  given.data.batch_size = 16;
+  given.gradient_accumulation.micro_batches = 3;
+  given.phases.max_predict_steps = 0;
+  HybridTrainerConfig halves = given;
+  halves.data.batch_size = 8;
+  halves.gradient_accumulation.micro_batches = 6;
+  train(halves, scratch_ / "one", 1);
+  const std::string wanted = newest_checkpoint_digest(scratch_ / "one");
+  const auto need = [&](HybridTrainerConfig of) {
+    of.model = config_of_run({(scratch_ / "one").string()}).model;
+    std::size_t bytes = 0;
+    std::thread([&] {
+      set_threads(1);  // which memory for products depends on
+      bytes = simulate_ranks(of, {}, 3, SimulatedPhases::kUpdates).device_bytes;
+    }).join();
+    return bytes;
+  };
+  for (const std::int64_t zero : {0, 1, 2, 3}) {
+    given.distributed.zero = halves.distributed.zero = zero;
+    HybridTrainerConfig tight = given;
+    tight.memory.device_budget.bytes = static_cast<std::int64_t>((need(given) + need(halves)) / 2);
+    const fs::path run = scratch_ / concat("zero", zero);
+    train(tight, run, 3);
+    EXPECT_EQ(newest_checkpoint_digest(run), wanted) << "zero " << zero;
+    for (const fs::path& of : {run, run / "ranks/1", run / "ranks/2"}) {
+      for (const StepRecord& record : records_of(of))
+        EXPECT_EQ(record.micro_batches, 6) << of << ", step " << record.step;
+    }
+    ASSERT_GT(fs::remove_all(run / "checkpoints/step-0000000040"), 0u);
+    train(tight, run, 3, true);
+    EXPECT_EQ(newest_checkpoint_digest(run), wanted) << "zero " << zero << ", gone on with";
+    ASSERT_GT(fs::remove_all(run / "checkpoints/step-0000000040"), 0u);
+    tight.memory.device_budget.bytes *= 2;
+    train(tight, run, 2, true);
+    EXPECT_EQ(records_of(run).back().micro_batches, 3) << "where the budget has grown";
+  }
 }
 
 TEST_F(RunOverRanks, RefusesRanksThatDiffer) {
