@@ -37,6 +37,8 @@ class LeafGradients : public GradientSink {
   virtual void end_leaf() = 0;
   /// gradient() is of the sum over all micro-batches of all ranks from now on. A collective.
   virtual void reduce(std::int64_t leaves) = 0;
+  /// In place of reduce, where the sum does not count: what is under way gets to its end.
+  virtual void settle() {}
   /// Forgets what is there.
   virtual void free() = 0;
 

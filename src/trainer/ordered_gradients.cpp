@@ -84,7 +84,7 @@ void OrderedGradients::begin_leaf(std::optional<std::int64_t> leaf, std::int64_t
   is_last_ =
       concern_others() && leaf_ + 1 == leaves_of(leaves, ranks().rank(), ranks().size()).last;
   for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters;
-  if (next_ > 0) return wait_for_begun();  // of what is overwritten now
+  if (next_ > 0) return settle();  // of what is overwritten now
   values_ = {};
   values_ = Tensor::empty({elements_}, DType::kF32, MemoryKind::kGradients, stream_);
   for (const Parameter* parameter : parameters_) {
@@ -150,7 +150,7 @@ void OrderedGradients::begin(const Bucket& bucket) {
       stream_);
 }
 
-void OrderedGradients::wait_for_begun() {
+void OrderedGradients::settle() {
   ranks().wait_for(last_begun_, stream_);
   reductions_.clear();
 }
@@ -160,7 +160,7 @@ void OrderedGradients::reduce(std::int64_t) {
     values_ = sum_.take_total(stream_);
     return;
   }
-  wait_for_begun();
+  settle();
   const Tensor whole = sum_.nodes().empty() ? values_ : sum_.values(0);
   sum_ = {};
   values_ = whole;

@@ -27,6 +27,7 @@ class OrderedGradients final : public LeafGradients {
   void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) override;
   void end_leaf() override;
   void reduce(std::int64_t leaves) override;
+  void settle() override;
   void free() override;
   Tensor gradient(const Parameter& parameter) const override { return part_of(values_, parameter); }
   Tensor memory_for(const Parameter& parameter, bool adds, DType writes,
@@ -61,7 +62,6 @@ class OrderedGradients final : public LeafGradients {
   OrderedSum sum_of(const Bucket& bucket) const;
   void begin_complete_buckets();
   void begin(const Bucket& bucket);
-  void wait_for_begun();
 
   const std::vector<Parameter*>& parameters_;
   const WeightParts* parts_;

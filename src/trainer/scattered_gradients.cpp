@@ -155,8 +155,12 @@ void ScatteredGradients::add_oldest_arrival() {
   }
 }
 
-void ScatteredGradients::reduce(std::int64_t) {
+void ScatteredGradients::settle() {
   while (!arrivals_.empty()) add_oldest_arrival();
+}
+
+void ScatteredGradients::reduce(std::int64_t) {
+  settle();
   for (OrderedSum& sum : sums_) totals_.push_back(sum.take_total(stream_));
   sums_.clear();
 }

@@ -23,6 +23,7 @@ class ScatteredGradients final : public LeafGradients {
   void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) override;
   void end_leaf() override;
   void reduce(std::int64_t leaves) override;
+  void settle() override;
   void free() override;
   /// Of a whole weight while its backward goes on; of a part, once reduced.
   Tensor gradient(const Parameter& parameter) const override;

@@ -126,36 +126,47 @@ PendingGradient TrainingStep::enqueue_gradient(const Batch& batch, const Stream&
   return pending;
 }
 
-PendingGradient TrainingStep::enqueue_leaves(const Batch& batch, const Stream& stream) {
+/// Micro-batch number `leaf`, which counts only where it is this rank's in the round.
+void TrainingStep::enqueue_leaf(const Batch& batch, std::int64_t leaf, bool counts,
+                                PendingGradient& pending, const Stream& stream) {
   const std::int64_t leaves = micro_batches_of(batch);
+  const std::size_t losses = pending.losses.size();
+  const auto compute = [&](const Batch& part) {
+    pending.losses.resize(losses);
+    leaves_->begin_leaf(counts ? std::optional(leaf) : std::nullopt, leaves);
+    begin_gradients(weights_, *leaves_, 1);
+    enqueue_micro_batch(part, leaf, leaves, pending, stream);
+    end_gradients(weights_, stream);
+    leaves_->end_leaf();
+  };
+  if (leaves_->concern_others()) {
+    go_through(micro_batch(batch, leaf), batch, pending.retry, compute);
+  } else {
+    compute(micro_batch(batch, leaf));
+  }
+  if (!counts) pending.losses.resize(losses);
+}
+
+PendingGradient TrainingStep::enqueue_leaves(const Batch& batch, const Stream& stream) {
+  const std::int64_t leaves = micro_batches_of(batch), rounds = leaves_->rounds(leaves);
   const std::vector<std::int64_t> mine = leaves_->leaves_of_rank(leaves, leaves_->ranks().rank());
   gradients_.free();
   leaves_->free();
   begin_sinks();
   PendingGradient pending;
   std::unordered_set<Parameter*> written;
-  for (std::int64_t round = 0; round < leaves_->rounds(leaves); ++round) {
+  for (std::int64_t round = 0; round < rounds; ++round) {
     const bool counts = round < static_cast<std::int64_t>(mine.size());
-    const std::int64_t leaf = counts ? mine[static_cast<std::size_t>(round)] : mine.back();
-    if (parts_) parts_->begin_pass(round + 1 < leaves_->rounds(leaves));
-    const auto compute = [&, losses = pending.losses.size()](const Batch& part) {
-      pending.losses.resize(losses);
-      leaves_->begin_leaf(counts ? std::optional(leaf) : std::nullopt, leaves);
-      begin_gradients(weights_, *leaves_, 1);
-      enqueue_micro_batch(part, leaf, leaves, pending, stream);
-      end_gradients(weights_, stream);
-      leaves_->end_leaf();
-    };
-    if (leaves_->concern_others()) {
-      go_through(micro_batch(batch, leaf), batch, pending.retry, compute);
-    } else {
-      compute(micro_batch(batch, leaf));
-    }
-    if (!counts) pending.losses.pop_back();
+    if (parts_) parts_->begin_pass(round + 1 < rounds);
+    enqueue_leaf(batch, counts ? mine[static_cast<std::size_t>(round)] : mine.back(), counts,
+                 pending, stream);
     std::copy_if(weights_.begin(), weights_.end(), std::inserter(written, written.end()),
                  [](const Parameter* weight) { return weight->has_gradient(); });
   }
-  if (pending.retry != StepRetry::kNone) return pending;
+  if (pending.retry != StepRetry::kNone) {
+    leaves_->settle();
+    return pending;
+  }
   leaves_->reduce(leaves);
   for (Parameter* weight : written) {
     if (!weight->has_gradient()) weight->gradient_was_replayed();

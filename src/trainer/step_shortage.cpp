@@ -1,5 +1,6 @@
 // A step for which memory is too short: in smaller micro-batches, on all ranks alike.
 #include <algorithm>
+#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/trainer/training_step.h"
@@ -81,11 +82,14 @@ PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
 TrainingStep::FittingGradient TrainingStep::wait_for_what_fits(const Batch& batch) {
   for (;;) {
     PendingGradient pending = enqueue_what_fits(batch);
-    if (ranks_ == nullptr) return {pending, wait_for_mean_of(pending.losses)};
+    if (ranks_ == nullptr) {
+      const double loss = wait_for_mean_of(pending.losses);
+      return {std::move(pending), loss};
+    }
     StepRetry retry = pending.retry;
     const double loss =
         leaves_->wait_for_mean_of(pending.losses, micro_batches_of(batch), retry, stream_);
-    if (retry == StepRetry::kNone) return {pending, loss};
+    if (retry == StepRetry::kNone) return {std::move(pending), loss};
     begin_again(batch, retry);
   }
 }

@@ -118,6 +118,8 @@ class TrainingStep {
   PendingGradient enqueue_gradient(const Batch& batch, const Stream& stream);
   GradientMeasurement wait_for_own_part(const Batch& batch);
   PendingGradient enqueue_leaves(const Batch& batch, const Stream& stream);
+  void enqueue_leaf(const Batch& batch, std::int64_t leaf, bool counts, PendingGradient& pending,
+                    const Stream& stream);
   void begin_sinks();
   void enqueue_micro_batch(const Batch& part, std::int64_t index, std::int64_t parts,
                            PendingGradient& pending, const Stream& stream);

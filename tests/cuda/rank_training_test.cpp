@@ -2,6 +2,7 @@
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "tests/cuda/nccl_rank_peaks.h"
 #include "tests/cuda/orders.h"
+#include "tests/trainer/rank_faults.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -80,6 +81,33 @@ TEST(RanksOnDevices, TakeNoMoreMemoryWhereTheySendBeside) {
     const PhasePeaks peaks = peaks_beside_as_at_once(config);
     for (const Phase phase : {Phase::kWarmup, Phase::kFull})
       EXPECT_GT(peaks[static_cast<std::size_t>(phase)], 0u);
+  }
+}
+
+/// Where memory is short on one of them, all begin a step again in smaller micro-batches.
+TEST(RanksOnDevices, HalveTheirMicroBatchesAtTheSameStep) {
+  if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
+  HybridTrainerConfig config = config_over_devices(4);
+  config.distributed.bucket_bytes = 1 << 15;
+  SingleCommunicator one;
+  const Device first{DeviceType::kCuda, 0};
+  const Trained alone = train_with({.rank = 0, .step = 1, .blocks = 3}, config, one, first);
+  EXPECT_EQ(alone.micro_batches, (std::vector<std::int64_t>{4, 8, 8, 8}));
+  for (const std::int64_t zero : {0, 1, 2, 3}) {
+    config.distributed.zero = zero;
+    for (const std::int64_t blocks : {24, 58}) {
+      std::vector<Trained> all(2);
+      run_nccl_ranks(2, [&](Communicator& rank, Device device) {
+        all[static_cast<std::size_t>(rank.rank())] =
+            train_with({.rank = 1, .step = 1, .blocks = blocks}, config, rank, device);
+      });
+      EXPECT_TRUE(all[1].has_failed);
+      for (const Trained& each : all) {
+        const std::string where = concat("zero ", zero, ", block ", blocks);
+        EXPECT_EQ(each.micro_batches, alone.micro_batches) << where;
+        expect_same(each.outcome, alone.outcome, where);
+      }
+    }
   }
 }
 

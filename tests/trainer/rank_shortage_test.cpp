@@ -1,74 +1,10 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
-#include "tests/trainer/rank_outcome.h"
+#include "tests/trainer/rank_faults.h"
 
 namespace hybrid_trainer {
 namespace {
-
-/// Gives out every block by itself, but for one that it has not when it is asked.
-class FailingMemory final : public MemorySource {
- public:
-  void* take(std::size_t bytes) noexcept override {
-    const bool fails = left_ == 0 || left_ == -1;  // a pool asks twice
-    if (left_ >= -1) --left_;
-    return fails ? nullptr : memory_->take(bytes);
-  }
-  void give(void* data, std::size_t bytes) noexcept override { memory_->give(data, bytes); }
-  Device device() const override { return memory_->device(); }
-  bool keeps_blocks_apart() const override { return true; }
-
-  /// After so many more.
-  void fail_after(std::int64_t blocks) { left_ = blocks; }
-  bool has_failed() const { return left_ < -1; }
-
- private:
-  std::unique_ptr<MemorySource> memory_ = system_memory();
-  std::int64_t left_ = -2;
-};
-
-/// Where a rank has no memory for one block.
-struct Fault {
-  int rank = 0;
-  std::int64_t step = 0, blocks = 0;               // before it in that step
-  std::int64_t steps() const { return step + 3; }  // that are trained
-};
-
-struct Trained {
-  RankOutcome outcome;
-  std::vector<std::int64_t> micro_batches;  // of each step
-  bool has_failed = false;
-};
-
-Trained train_with(const Fault& fault, const HybridTrainerConfig& config, Communicator& others) {
-  RankLinks links(others, config.distributed);
-  auto owned = std::make_unique<FailingMemory>();
-  FailingMemory& memory = *owned;
-  const Stream stream{MemoryPool::create("device", {}, std::move(owned))};
-  const auto model = make_model(config.model, 1, stream);
-  HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &links.ranks());
-  Trained trained;
-  for (std::int64_t step = 0; step < fault.steps(); ++step) {
-    const Batch batch = step_batch(config, step, stream);
-    const bool fails = step == fault.step && others.rank() == fault.rank;
-    if (fails) memory.fail_after(fault.blocks);
-    const StepRecord record = trainer.step(batch);
-    if (fails) {
-      trained.has_failed = memory.has_failed();
-      memory.fail_after(-2);
-    }
-    trained.micro_batches.push_back(record.micro_batches);
-    trained.outcome.losses.push_back(record.loss);
-    trained.outcome.phases.push_back(record.phase);
-  }
-  model->visit_parameters([&](Parameter& parameter) {
-    const Weight master = parameter.acquire_master(stream);
-    const Tensor here = wait_for_host(master.tensor(), stream);
-    trained.outcome.weights.insert(trained.outcome.weights.end(), here.data<float>(),
-                                   here.data<float>() + parameter.elements());
-  });
-  return trained;
-}
 
 HybridTrainerConfig short_config(const std::string& optimizer, std::int64_t zero) {
   HybridTrainerConfig config = rank_config(optimizer, 4);
