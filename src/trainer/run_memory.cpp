@@ -101,17 +101,19 @@ void check_memory(const HybridTrainerConfig& config, int ranks, const ModelRegis
   if (!budgets.device && !budgets.host) return;
   HybridTrainerConfig smaller = config;
   smaller.memory.host_budget = {};
-  for (;;) {
+  std::optional<MemoryNeed> least;
+  std::int64_t examples = 0;  // of a micro-batch, with the least
+  do {                        // more micro-batches may take more: sums of them
     const MemoryNeed need = simulate_ranks(smaller, find_device(config.device), ranks,
                                            SimulatedPhases::kUpdates, registry);
     if (need.device_bytes <= budgets.device.value_or(SIZE_MAX) &&
         need.host_bytes <= budgets.host.value_or(SIZE_MAX))
       return;
-    if (!halve_micro_batches(smaller)) {
-      throw_does_not_fit(need, budgets,
-                         concat("in micro-batches of ", smaller.data.batch_size, " examples"));
-    }
-  }
+    if (least && least->device_bytes <= need.device_bytes) continue;
+    least = need;
+    examples = smaller.data.batch_size;
+  } while (halve_micro_batches(smaller));
+  throw_does_not_fit(*least, budgets, concat("in micro-batches of ", examples, " examples"));
 }
 
 }  // namespace

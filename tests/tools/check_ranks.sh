@@ -84,6 +84,18 @@ for method in full lora qlora; do
   echo "$method: fine-tuned over ranks to the bits of one"
 done
 
+# Where a budget does not hold micro-batches as large as given, all ranks halve them at the same step, to the bits of one rank that begins so.
+batches=(--set training.threads=1 --set training.steps=12 --set phases.max_predict_steps=0)
+peak() { # BATCH_SIZE MICRO_BATCHES
+  "$hybrid" plan --preset tiny --devices 2 --zero 2 "${batches[@]}" --set "model.vocabulary=$(grep -o '"vocabulary_size":[0-9]*' data/data.json | cut -d: -f2)" \
+    --set "data.batch_size=$1" --set "gradient_accumulation.micro_batches=$2" --json | grep -o '"device_peak_bytes":[0-9]*' | cut -d: -f2
+}
+train halves-1 1 "${batches[@]}" --set data.batch_size=4 --set gradient_accumulation.micro_batches=8
+train halves-2 2 "${batches[@]}" --set data.batch_size=8 --set gradient_accumulation.micro_batches=4 --set distributed.zero=2 --set "memory.device_budget=$((($(peak 8 4) + $(peak 4 8)) / 2))"
+for log in halves-2.log halves-2/ranks/1/log.txt; do grep -q 'memory is too small for micro-batches of 8 examples in warmup; there they have 4' "$log"; done
+[ "$("$hybrid" inspect halves-1/checkpoints/step-0000000012 --digest | tail -n 1)" = "$("$hybrid" inspect halves-2/checkpoints/step-0000000012 --digest | tail -n 1)" ] || { echo "halved micro-batches: other bits" && exit 1; }
+echo "ranks halve their micro-batches alike"
+
 # What is wrong is told by one line and an exit code, and nothing is left of the run.
 refused() { # CODE MESSAGE COMMAND...
   local want=$1 message=$2 code=0
