@@ -17,10 +17,6 @@ std::optional<bool> vote(auto& late, bool asks) {
 
 }  // namespace
 
-double ModelTrainable::wait_for_own_gradient(const Batch& batch) {
-  return step_->wait_for_own_gradient(batch);
-}
-
 std::optional<GradientMeasurement> ModelTrainable::wait_for_late_gradient(bool all) {
   LateGradients* const late = step_->late_gradients();
   if (late == nullptr) return {};
@@ -28,10 +24,6 @@ std::optional<GradientMeasurement> ModelTrainable::wait_for_late_gradient(bool a
 }
 
 void ModelTrainable::predict_weights() { step_->late_gradients()->predict(); }
-
-LocalStep ModelTrainable::wait_for_local_step(const Batch& batch) {
-  return step_->wait_for_local_step(batch);
-}
 
 void ModelTrainable::with_exact_weights(const std::function<void()>& use) {
   if (LateGradients* const late = step_->late_gradients()) return late->with_exact(use);

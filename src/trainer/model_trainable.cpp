@@ -15,8 +15,6 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr const char* kMicroBatches = "trainer.micro_batches";
-constexpr const char* kMicroBatchesBudget = "trainer.micro_batches.budget";
 constexpr const char* kRoundedState = "optimizer.is_rounded";
 constexpr const char* kSlowShare = "optimizer.slow_share";
 
@@ -40,8 +38,6 @@ double flops_of_token(LossModel& model) {
   });
   return sum;
 }
-
-std::string micro_batches_key(Phase phase) { return concat(kMicroBatches, ".", name_of(phase)); }
 
 /// What is on the host already stays.
 PredictAwareMemoryConfig predict_aware(const HybridTrainerConfig& config) {
@@ -108,11 +104,7 @@ ModelTrainable::~ModelTrainable() = default;
 /// Recordings hold the memory of a backward pass, so there is none in Predict, whose few gradients
 /// are those of micro-corrections.
 void ModelTrainable::enter_phase(Phase phase) {
-  micro_batches_[static_cast<std::size_t>(phase_)] = step_->micro_batches();
-  std::int64_t& micro_batches = micro_batches_[static_cast<std::size_t>(phase)];
-  if (phase == Phase::kPredict && step_->shares_stay_where_halved())
-    micro_batches = std::max(micro_batches, step_->micro_batches());
-  step_->set_micro_batches(micro_batches);
+  take_micro_batches_of(phase);
   step_->optimizer().leave_device(stream_);
   phase_ = phase;
   const bool predicts = phase == Phase::kPredict && predicts_backward_;
@@ -213,33 +205,6 @@ void ModelTrainable::bring_state_back() {
 
 void ModelTrainable::begin_restore() { offload_->begin_restore(); }
 
-template <class Compute>
-auto ModelTrainable::tell_halving(const Batch& batch, const Compute& compute) {
-  const std::int64_t before = step_->micro_batches_of(batch);
-  const auto result = compute();
-  if (step_->micro_batches_of(batch) != before) {
-    tell_(concat("memory is too small for micro-batches of ", batch.size() / before,
-                 " examples in ", name_of(phase_), "; there they have ",
-                 batch.size() / step_->micro_batches_of(batch), " from here on"));
-  }
-  return result;
-}
-
-std::int64_t ModelTrainable::micro_batches_of(const Batch& batch) const {
-  return step_->micro_batches_of(batch);
-}
-
-double ModelTrainable::wait_for_loss_of(const Batch& batch, std::int64_t examples) {
-  begin_return();
-  if (phase_ == Phase::kPredict) step_->free_gradients();
-  return tell_halving(batch, [&] { return step_->wait_for_loss(batch, examples); });
-}
-
-GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
-  begin_return();
-  return tell_halving(batch, [&] { return step_->wait_for_gradient(batch); });
-}
-
 void ModelTrainable::apply_gradient() {
   bring_state_back();
   step_->apply_gradient();
@@ -305,11 +270,7 @@ void ModelTrainable::save(State& state) {
   step_->optimizer().visit_state([&](const std::string& name, Tensor& tensor) {
     if (tensor) state.tensors["optimizer." + name] = tensor;
   });
-  micro_batches_[static_cast<std::size_t>(phase_)] = step_->micro_batches();
-  for (const Phase phase : kAllPhases)
-    state.integers[micro_batches_key(phase)] = micro_batches_[static_cast<std::size_t>(phase)];
-  state.integers[kMicroBatches] = step_->micro_batches();
-  state.integers[kMicroBatchesBudget] = static_cast<std::int64_t>(budget_bytes_);
+  save_micro_batches(state);
   state.integers["optimizer.steps_taken"] = step_->optimizer().steps_taken();
   if (const SlowNesterov* const slow = step_->slow_momentum())
     state.reals[kSlowShare] = slow->share();
@@ -325,28 +286,6 @@ void ModelTrainable::release_after_save() {
   if (before_save_ != Whereabouts::kAway && before_save_ != Whereabouts::kLeaving) return;
   move_state_out();
   stream_.pool()->trim();
-}
-
-/// A checkpoint's numbers, so that bits do not depend on when a run was stopped. Where the budget
-/// has grown since, each phase tries the config's again; a number that was found without a budget
-/// stays, as what other programs take of the memory decides nothing.
-void ModelTrainable::load_micro_batches(const State& state) {
-  if (!state.integers.contains(kMicroBatches)) return;
-  const auto saved = [&](const std::string& key) {
-    return state.integer(state.integers.contains(key) ? key : kMicroBatches);
-  };
-  for (const Phase phase : kAllPhases)
-    micro_batches_[static_cast<std::size_t>(phase)] = saved(micro_batches_key(phase));
-  const bool has_budget = state.integers.contains(kMicroBatchesBudget);
-  const auto budget = has_budget ? static_cast<std::size_t>(state.integer(kMicroBatchesBudget)) : 0;
-  const bool halved =
-      std::any_of(micro_batches_.begin(), micro_batches_.end(),
-                  [&](std::int64_t count) { return count != micro_batches_of_config_; });
-  if (halved && budget > 0 && (budget_bytes_ == 0 || budget_bytes_ > budget)) {
-    micro_batches_.fill(micro_batches_of_config_);
-    tell_("the budget has grown: micro-batches are as large as at first until memory is too small");
-  }
-  step_->set_micro_batches(micro_batches_[static_cast<std::size_t>(phase_)]);
 }
 
 void ModelTrainable::load(const State& state) {

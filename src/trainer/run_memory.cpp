@@ -147,22 +147,18 @@ static std::optional<std::string> why_not_in(const MemoryBudgets& budgets, const
       on_device ? "device" : "host", "_budget");
 }
 
-/// Of the rank that takes most. Where ranks go on alone, they halve nothing, but take the number of
-/// micro-batches that updates come to, where that leaves each its examples.
+/// Of the rank that takes most, in any micro-batches, or as given where ranks go on alone and smaller
+/// ones would be of other examples.
 static std::optional<std::string> why_no_predictions_of_several(HybridTrainerConfig config,
                                                                 int ranks,
                                                                 const MemoryBudgets& budgets,
                                                                 const ModelRegistry& registry) {
-  const auto why_not = [&](SimulatedPhases phases) {
-    return why_not_in(budgets,
-                      simulate_ranks(config, find_device(config.device), ranks, phases, registry));
-  };
-  const bool alone = config.phases.lacks_other_ranks();
-  const bool follow = !alone || config.gradient_accumulation.micro_batches % ranks == 0;
+  const bool halves =
+      !config.phases.lacks_other_ranks() || config.gradient_accumulation.micro_batches % ranks == 0;
   for (;;) {
-    const auto why = why_not(SimulatedPhases::kAll);
-    if (!why || !follow || (alone && !why_not(SimulatedPhases::kUpdates))) return why;
-    if (!halve_micro_batches(config)) return why;
+    const auto why = why_not_in(budgets, simulate_ranks(config, find_device(config.device), ranks,
+                                                        SimulatedPhases::kAll, registry));
+    if (!why || !halves || !halve_micro_batches(config)) return why;
   }
 }
 

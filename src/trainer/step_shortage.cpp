@@ -7,10 +7,11 @@
 
 namespace hybrid_trainer {
 
-/// Of one rank alone, which begins again; of several, go_through meets what can be met.
+/// Where no others wait, this begins again; else go_through meets what can be met.
 template <class Compute>
 auto TrainingStep::in_what_fits(const Batch& batch, const Compute& compute) {
-  while (!is_one_of_several()) {
+  const bool is_own = !leaves_->concern_others() && shares_stay_where_halved();
+  while (!is_one_of_several() || is_own) {
     try {
       return compute(batch);
     } catch (const OutOfMemory& error) {
@@ -37,14 +38,20 @@ StepRetry TrainingStep::wait_for_way_out(const Batch& batch, const OutOfMemory& 
 std::optional<std::int64_t> TrainingStep::halved(const Batch& batch) const {
   const std::int64_t largest =
       config_.stretches.empty() ? batch.size() : stretches_.all().back().batch.batch_size;
-  for (std::int64_t count = 2 * micro_batches_; largest % count == 0; count *= 2) {
+  for (std::int64_t count = 2 * own_factor_ * micro_batches_; largest % count == 0; count *= 2) {
     if (micro_batches_of(batch, count) != micro_batches_of(batch)) return count;
   }
   return {};
 }
 
 void TrainingStep::begin_again(const Batch& batch, StepRetry retry) {
-  if (retry == StepRetry::kHalved) micro_batches_ = halved(batch).value();
+  if (retry != StepRetry::kHalved) return;
+  const std::int64_t count = halved(batch).value();
+  if (is_one_of_several() && !leaves_->concern_others()) {
+    own_factor_ = count / micro_batches_;
+  } else {
+    micro_batches_ = count;
+  }
 }
 
 /// compute(part), a micro-batch of the batch. What several ranks do together in it, each has to come

@@ -86,19 +86,22 @@ class TrainingStep {
   /// again with twice as many of half the size, which stay so. Blocks. Throws ShapeMismatch, and
   /// OutOfMemory where they cannot be halved, or weights are updated already.
   GradientMeasurement wait_for_gradient(const Batch& batch);
-  /// The same of this rank's micro-batches alone, whose sum gets under way to the others. Returns
-  /// their mean loss. Blocks. Throws OutOfMemory.
+  /// The same of this rank's micro-batches alone, whose sum gets under way to the others; where this
+  /// rank halves them, others do not. Returns their mean loss. Blocks. Throws OutOfMemory.
   double wait_for_own_gradient(const Batch& batch);
   /// See Trainable.
   LocalStep wait_for_local_step(const Batch& batch);
   /// Of a batch as large as any; of stretches' smaller ones, as many as are no larger than those.
   std::int64_t micro_batches() const { return micro_batches_; }
   std::int64_t micro_batches_of(const Batch& batch) const {
-    return micro_batches_of(batch, micro_batches_);
+    return micro_batches_of(batch, own_factor_ * micro_batches_);
   }
-  void set_micro_batches(std::int64_t count) { micro_batches_ = count; }
-  /// Where a rank goes on alone, which then cannot halve them: whether it may take the number that
-  /// all came to, since its examples stay the same.
+  /// This rank alone has no more than others from now on.
+  void set_micro_batches(std::int64_t count) {
+    micro_batches_ = count;
+    own_factor_ = 1;
+  }
+  /// Where ranks go on alone: whether each has the same examples where micro-batches are halved.
   bool shares_stay_where_halved() const {
     return (late_gradients_ || local_steps_) &&
            config_.gradient_accumulation.micro_batches % leaves_->ranks().size() == 0;
@@ -191,6 +194,7 @@ class TrainingStep {
   std::int64_t steps_done_ = 0;
   double found_factor_ = 1, rate_factor_ = 1;  // of the schedule's rates
   std::int64_t micro_batches_;
+  std::int64_t own_factor_ = 1;  // as many times more, in what others do not wait for
 };
 
 }  // namespace hybrid_trainer

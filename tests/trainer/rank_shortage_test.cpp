@@ -1,7 +1,9 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "tests/trainer/late_ranks.h"
 #include "tests/trainer/rank_faults.h"
+#include "tests/trainer/rank_peaks.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -71,6 +73,81 @@ TEST_P(RankShortage, LetsAllRanksHalveInPredict) {
 
 INSTANTIATE_TEST_SUITE_P(Zero, RankShortage, ::testing::Values(0, 1, 2, 3),
                          [](const auto& info) { return std::to_string(info.param); });
+
+/// Of the second of two ranks, the phases' peaks in `config`.
+PhasePeaks second_peaks(const HybridTrainerConfig& config) {
+  PhasePeaks peaks{};
+  run_thread_ranks(2, [&](Communicator& others) {
+    RankLinks links(others, config.distributed);
+    const PhasePeaks own = rank_peaks(config, links.ranks());
+    if (others.rank() == 1) peaks = own;
+  });
+  return peaks;
+}
+
+/// What a rank comes to, and its micro-batches by step.
+struct LateOutcome {
+  std::vector<float> weights;
+  std::vector<std::int64_t> micro_batches;
+};
+
+/// Of two ranks, of which the second has `bytes` at most. A checkpoint is made after so many steps, or
+/// was.
+std::vector<LateOutcome> train_late(const HybridTrainerConfig& config, std::size_t bytes,
+                                    bool resumes, std::int64_t saves_after,
+                                    const TemporaryFolder& folder) {
+  std::vector<LateOutcome> outcomes(2);
+  run_thread_ranks(2, [&](Communicator& others) {
+    RankLinks links(others, config.distributed);
+    const bool is_short = others.rank() == 1;
+    const Stream stream{
+        MemoryPool::create("device", is_short ? std::optional(bytes) : std::nullopt)};
+    const auto model = make_model(config.model, resumes ? 2 : 1, stream);
+    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &links.ranks());
+    EXPECT_EQ(resumes, resumes && trainer.resume((folder / "checkpoints").string()));
+    LateOutcome& outcome = outcomes[static_cast<std::size_t>(others.rank())];
+    while (trainer.steps_done() < kSteps) {
+      const Batch batch = step_batch(config, trainer.steps_done(), stream);
+      outcome.micro_batches.push_back(trainer.step(batch).micro_batches);
+      if (!resumes && trainer.steps_done() == saves_after)
+        trainer.save((folder / "checkpoints").string());
+    }
+    outcome.weights = master_values(*model, stream);
+  });
+  return outcomes;
+}
+
+/// Nobody waits for it there: it halves its own alone, and all come to the same.
+TEST(LateRankShortage, LetsARankHalveAloneWhereItGoesOnAlone) {
+  for (const std::int64_t local_steps : {0, 3}) {
+    HybridTrainerConfig config = late_config();
+    config.data.batch_size = 8;
+    config.phases.local_steps = local_steps;
+    HybridTrainerConfig halves = config;
+    halves.data.batch_size = 4;
+    halves.gradient_accumulation.micro_batches = 8;
+    const PhasePeaks whole = second_peaks(config), half = second_peaks(halves);
+    const auto of = [](const PhasePeaks& peaks, Phase phase) {
+      return peaks[static_cast<std::size_t>(phase)];
+    };
+    const std::size_t least = std::max({of(whole, Phase::kFull), of(whole, Phase::kCorrect),
+                                        of(half, Phase::kPredict)}),
+                      most = of(whole, Phase::kPredict);
+    ASSERT_LT(least, most) << "local steps " << local_steps;
+    const std::size_t bytes = (least + most) / 2;
+    const TemporaryFolder folder;
+    const auto trained = train_late(config, bytes, false, 14, folder);
+    EXPECT_TRUE(trained[0].weights == trained[1].weights);
+    EXPECT_EQ(trained[0].micro_batches, std::vector<std::int64_t>(kSteps, 4));
+    std::vector<std::int64_t> counts = trained[1].micro_batches;
+    EXPECT_GT(std::count(counts.begin(), counts.end(), 8), 3);
+    EXPECT_GT(std::count(counts.begin(), counts.end(), 4), 3);
+    const auto resumed = train_late(config, bytes, true, 14, folder);
+    EXPECT_TRUE(resumed[1].weights == trained[1].weights) << "local steps " << local_steps;
+    counts.erase(counts.begin(), counts.begin() + 14);
+    EXPECT_EQ(resumed[1].micro_batches, counts);
+  }
+}
 
 }  // namespace
 }  // namespace hybrid_trainer

@@ -122,6 +122,8 @@ class ModelTrainable final : public Trainable {
   void save_late(State& state) const;
   void drop_late();
   void load_late(const State& state);
+  void take_micro_batches_of(Phase phase);
+  void save_micro_batches(State& state);
   void load_micro_batches(const State& state);
   /// Runs what may halve micro-batches, and tells if it did.
   template <class Compute>
