@@ -53,7 +53,7 @@ void LearningRateFinder::probe(Trainable& model, const Batch& batch, PhaseOutcom
   try {
     lowest = search(model, batch, examples);
   } catch (...) {
-    model.restore_snapshot();
+    if (!model.is_one_of_several()) model.restore_snapshot();  // which others would not
     model.drop_snapshot();
     throw;
   }

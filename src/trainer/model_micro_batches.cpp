@@ -14,14 +14,10 @@ std::string micro_batches_key(Phase phase) { return concat(kMicroBatches, ".", n
 
 }  // namespace
 
-/// Each phase has its own number. Where ranks go on alone in Predict, none halves for the others, so
-/// that it takes that which they came to before.
+/// Each phase has its own number.
 void ModelTrainable::take_micro_batches_of(Phase phase) {
   micro_batches_[static_cast<std::size_t>(phase_)] = step_->micro_batches();
-  std::int64_t& own = micro_batches_[static_cast<std::size_t>(phase)];
-  if (phase == Phase::kPredict && step_->shares_stay_where_halved())
-    own = std::max(own, step_->micro_batches());
-  step_->set_micro_batches(own);
+  step_->set_micro_batches(micro_batches_[static_cast<std::size_t>(phase)]);
 }
 
 template <class Compute>

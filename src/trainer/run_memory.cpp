@@ -93,27 +93,52 @@ bool halve_micro_batches(HybridTrainerConfig& config) {
   return true;
 }
 
+bool fits(const MemoryNeed& need, const MemoryBudgets& budgets) {
+  return need.device_bytes <= budgets.device.value_or(SIZE_MAX) &&
+         need.host_bytes <= budgets.host.value_or(SIZE_MAX);
+}
+
+/// In the micro-batches of `config`.
+struct NeedInMicroBatches {
+  MemoryNeed need;
+  HybridTrainerConfig config;
+};
+
+/// Of the rank that takes most: in the given micro-batches or in the largest smaller ones that fit, or,
+/// where none do, in those that take least. Beyond these smaller ones do not help: while activations
+/// halve, there are more sums of gradients.
+NeedInMicroBatches need_where_it_fits(HybridTrainerConfig config, int ranks, SimulatedPhases phases,
+                                      const MemoryBudgets& budgets, const ModelRegistry& registry) {
+  const auto simulate = [&] {
+    return NeedInMicroBatches{
+        simulate_ranks(config, find_device(config.device), ranks, phases, registry), config};
+  };
+  NeedInMicroBatches least = simulate();
+  while (!fits(least.need, budgets) && halve_micro_batches(config)) {
+    const auto less = [](std::size_t bytes) { return bytes - bytes / 1000; };
+    NeedInMicroBatches next = simulate();
+    if (next.need.device_bytes > less(least.need.device_bytes) &&
+        next.need.host_bytes >= least.need.host_bytes && !fits(next.need, budgets))
+      break;
+    least = std::move(next);
+  }
+  return least;
+}
+
 /// Throws OutOfMemory where the run, or of several ranks the one that takes most, cannot stay in its
 /// budgets in any micro-batches.
 void check_memory(const HybridTrainerConfig& config, int ranks, const ModelRegistry& registry) {
   const MemoryBudgets budgets{.device = config.device_budget(),
                               .host = config.memory.host_budget.limit()};
   if (!budgets.device && !budgets.host) return;
-  HybridTrainerConfig smaller = config;
-  smaller.memory.host_budget = {};
-  std::optional<MemoryNeed> least;
-  std::int64_t examples = 0;  // of a micro-batch, with the least
-  do {                        // more micro-batches may take more: sums of them
-    const MemoryNeed need = simulate_ranks(smaller, find_device(config.device), ranks,
-                                           SimulatedPhases::kUpdates, registry);
-    if (need.device_bytes <= budgets.device.value_or(SIZE_MAX) &&
-        need.host_bytes <= budgets.host.value_or(SIZE_MAX))
-      return;
-    if (least && least->device_bytes <= need.device_bytes) continue;
-    least = need;
-    examples = smaller.data.batch_size;
-  } while (halve_micro_batches(smaller));
-  throw_does_not_fit(*least, budgets, concat("in micro-batches of ", examples, " examples"));
+  HybridTrainerConfig free = config;
+  free.memory.host_budget = {};
+  const auto [need, smaller] =
+      need_where_it_fits(free, ranks, SimulatedPhases::kUpdates, budgets, registry);
+  if (!fits(need, budgets)) {
+    throw_does_not_fit(need, budgets,
+                       concat("in micro-batches of ", smaller.data.batch_size, " examples"));
+  }
 }
 
 }  // namespace
@@ -138,28 +163,13 @@ HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPath
 
 /// Why predictions do not fit into the budgets, of which one is given, if they do not.
 static std::optional<std::string> why_not_in(const MemoryBudgets& budgets, const MemoryNeed& need) {
+  if (fits(need, budgets)) return {};
   const bool on_device = need.device_bytes > budgets.device.value_or(SIZE_MAX);
-  if (!on_device && need.host_bytes <= budgets.host.value_or(SIZE_MAX)) return {};
   return concat(
       "no predictions from here on: ", on_device ? "device" : "host", " memory would hold ",
       units::bytes(on_device ? need.device_bytes : need.host_bytes), " with them, the budget is ",
       units::bytes(on_device ? *budgets.device : *budgets.host), "; raise memory.",
       on_device ? "device" : "host", "_budget");
-}
-
-/// Of the rank that takes most, in any micro-batches, or as given where ranks go on alone and smaller
-/// ones would be of other examples.
-static std::optional<std::string> why_no_predictions_of_several(HybridTrainerConfig config,
-                                                                int ranks,
-                                                                const MemoryBudgets& budgets,
-                                                                const ModelRegistry& registry) {
-  const bool halves =
-      !config.phases.lacks_other_ranks() || config.gradient_accumulation.micro_batches % ranks == 0;
-  for (;;) {
-    const auto why = why_not_in(budgets, simulate_ranks(config, find_device(config.device), ranks,
-                                                        SimulatedPhases::kAll, registry));
-    if (!why || !halves || !halve_micro_batches(config)) return why;
-  }
 }
 
 std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config, int ranks,
@@ -172,8 +182,13 @@ std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config,
   smallest.memory.host_budget = {};
   smallest.predict_aware_memory.async_restore = false;  // whose staging does without where it must
   if (ranks > 1) {
-    if (const auto why = why_no_predictions_of_several(smallest, ranks, budgets, registry))
-      return why;
+    const bool other_examples = config.phases.lacks_other_ranks() &&
+                                config.gradient_accumulation.micro_batches % ranks != 0;
+    const MemoryNeed need =
+        other_examples  // which a rank that goes on alone does not take
+            ? simulate_ranks(smallest, device, ranks, SimulatedPhases::kAll, registry)
+            : need_where_it_fits(smallest, ranks, SimulatedPhases::kAll, budgets, registry).need;
+    if (const auto why = why_not_in(budgets, need)) return why;
   }
   while (smallest.data.batch_size % 2 == 0) smallest.data.batch_size /= 2;
   return why_not_in(budgets, simulate_memory(smallest, device, SimulatedPhases::kAll, registry));
