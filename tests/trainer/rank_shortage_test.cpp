@@ -149,5 +149,27 @@ TEST(LateRankShortage, LetsARankHalveAloneWhereItGoesOnAlone) {
   }
 }
 
+/// With predicted weights on their way, and parts of the state.
+TEST(LateRankShortage, LeavesAllTheSameWeightsWherePartsOfThemArrive) {
+  const HybridTrainerConfig config = late_config("adamw", 1);
+  int halved = 0;
+  for (std::int64_t blocks = 0; blocks < 100; blocks += 9) {
+    const Fault fault{.rank = 1, .step = 12, .blocks = blocks};
+    std::vector<Trained> all(2);
+    try {
+      run_thread_ranks(2, [&](Communicator& rank) {
+        all[static_cast<std::size_t>(rank.rank())] = train_with(fault, config, rank);
+      });
+    } catch (const OutOfMemory&) {
+      continue;  // smaller ones would have been no way out
+    }
+    halved += all[1].micro_batches[12] == 8;
+    EXPECT_EQ(all[0].micro_batches[12], 4);
+    EXPECT_EQ(all[0].outcome.phases[12], Phase::kPredict);
+    EXPECT_TRUE(all[0].outcome.weights == all[1].outcome.weights) << "block " << blocks;
+  }
+  EXPECT_GE(halved, 4);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer
