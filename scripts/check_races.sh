@@ -36,5 +36,5 @@ check test_memory '*'
 check test_data 'BatchLoader*'
 check test_optim '*Speculative*'
 check test_distributed '*' # the ranks' side channel among it
-check test_trainer 'RankLinks*:Zero.SendsWhatItsStageSays:RunRanks*:RunOverRanks.LeavesTheCheckpointsOfOne:RunOverRanks.RefusesRanksThatDiffer:*LateGradients*HaveTheSame*:WeightArrivals*:*LocalStepsInForms.GoOn*:LowBitSum*:*LateRun*'
+check test_trainer 'RankLinks*:Zero.SendsWhatItsStageSays:RunRanks*:RunOverRanks.LeavesTheCheckpointsOfOne:RunOverRanks.RefusesRanksThatDiffer:*LateGradients*HaveTheSame*:WeightArrivals*:*LocalStepsInForms.GoOn*:LowBitSum*:*LateRun*:*RankShortage*HalveAtTheSameStep*:LateRankShortage*'
 exit $failed
