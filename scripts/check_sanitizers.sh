@@ -14,15 +14,17 @@ programs=(test_trainer test_io test_core test_kernels test_distributed test_nn t
 cmake --build "$root/build/cpu-asan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }
 
 export OMP_WAIT_POLICY=passive UBSAN_OPTIONS=print_stacktrace=1
+runs=(test_trainer-0 test_trainer-1 "${programs[@]:1}")  # in two halves: it takes as long as all others
 # Of the tools' tests those that run in their own process.
 run() {
-  local filter='*'
-  [ "$1" != test_tools ] || filter='InspectionOf*'
+  local program=${1%-*} filter='*' half=(0 1)
+  [ "$1" = "$program" ] || half=("${1#*-}" 2)
+  [ "$program" != test_tools ] || filter='InspectionOf*'
   # Whole matrices of ranks and stages meet no code that the other tests do not, and take minutes here.
-  [ "$1" != test_trainer ] || filter='-*ZeroWithOptimizer*:Zero.HasTheBitsOfOneRankWithOtherSettingsToo:RankMemory.IsSimulated*:ResumesOverRanks*'
-  (cd "$root/build/cpu-asan/tests" && "./$1" --gtest_brief=1 --gtest_filter="$filter") >"$logs/$1" 2>&1 && touch "$logs/$1.clean"
+  [ "$program" != test_trainer ] || filter='-*ZeroWithOptimizer*:Zero.HasTheBitsOfOneRankWithOtherSettingsToo:RankMemory.IsSimulated*:ResumesOverRanks*'
+  (cd "$root/build/cpu-asan/tests" && GTEST_SHARD_INDEX=${half[0]} GTEST_TOTAL_SHARDS=${half[1]} "./$program" --gtest_brief=1 --gtest_filter="$filter") >"$logs/$1" 2>&1 && touch "$logs/$1.clean"
 }
-for program in "${programs[@]}"; do
+for program in "${runs[@]}"; do
   [ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n || true
   { run "$program" || true; } &
 done
@@ -32,7 +34,7 @@ wait
 printf 'leak:%s\n' libmpi.so libopen-rte.so libopen-pal.so libpmix.so libevent mca_ libhwloc.so libucp.so libucs.so libfabric.so >"$logs/suppressions"
 by_mpi() {
   command -v mpirun >/dev/null || return 0
-  programs+=(ranks_by_mpi)
+  runs+=(ranks_by_mpi)
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
   ASAN_OPTIONS=fast_unwind_on_malloc=0 LSAN_OPTIONS=suppressions=$logs/suppressions:print_suppressions=0 \
     mpirun -np 2 --oversubscribe --bind-to none "$root/build/cpu-asan/tests/test_distributed" --gtest_brief=1 --gtest_filter='*/mpi' \
@@ -41,7 +43,7 @@ by_mpi() {
 by_mpi || true
 
 failed=0
-for program in "${programs[@]}"; do
+for program in "${runs[@]}"; do
   if [ -e "$logs/$program.clean" ]; then
     echo "$program: clean ($(sed -nE 's/^\[==========\] ([0-9]+ tests?) .*/\1/p' "$logs/$program" | tail -n 1))"
   else

@@ -131,10 +131,10 @@ void check_memory(const HybridTrainerConfig& config, int ranks, const ModelRegis
   const MemoryBudgets budgets{.device = config.device_budget(),
                               .host = config.memory.host_budget.limit()};
   if (!budgets.device && !budgets.host) return;
-  HybridTrainerConfig free = config;
-  free.memory.host_budget = {};
+  HybridTrainerConfig unlimited = config;
+  unlimited.memory.host_budget = {};
   const auto [need, smaller] =
-      need_where_it_fits(free, ranks, SimulatedPhases::kUpdates, budgets, registry);
+      need_where_it_fits(unlimited, ranks, SimulatedPhases::kUpdates, budgets, registry);
   if (!fits(need, budgets)) {
     throw_does_not_fit(need, budgets,
                        concat("in micro-batches of ", smaller.data.batch_size, " examples"));
