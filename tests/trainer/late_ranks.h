@@ -51,17 +51,6 @@ void see_steps(const HybridTrainerConfig& config, int ranks, std::int64_t steps,
   });
 }
 
-inline std::vector<float> master_values(LossModel& model, const Stream& stream) {
-  std::vector<float> weights;
-  model.visit_parameters([&](Parameter& parameter) {
-    const Weight master = parameter.acquire_master(stream);
-    const Tensor here = wait_for_host(master.tensor(), stream);
-    const float* const values = here.data<float>();
-    weights.insert(weights.end(), values, values + parameter.elements());
-  });
-  return weights;
-}
-
 /// One rank's weights, trained to the end from a checkpoint that is made after so many steps, or was.
 inline std::vector<float> train_through(const HybridTrainerConfig& config, bool resumes,
                                         std::int64_t saves_after, const TemporaryFolder& folder,

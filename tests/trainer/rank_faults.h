@@ -66,12 +66,7 @@ inline Trained train_with(const Fault& fault, const HybridTrainerConfig& config,
     trained.outcome.losses.push_back(record.loss);
     trained.outcome.phases.push_back(record.phase);
   }
-  model->visit_parameters([&](Parameter& parameter) {
-    const Weight master = parameter.acquire_master(stream);
-    const Tensor here = wait_for_host(master.tensor(), stream);
-    trained.outcome.weights.insert(trained.outcome.weights.end(), here.data<float>(),
-                                   here.data<float>() + parameter.elements());
-  });
+  trained.outcome.weights = master_values(*model, stream);
   return trained;
 }
 

@@ -57,6 +57,17 @@ inline Batch step_batch(const HybridTrainerConfig& config, std::int64_t step,
   return batch;
 }
 
+inline std::vector<float> master_values(LossModel& model, const Stream& stream) {
+  std::vector<float> weights;
+  model.visit_parameters([&](Parameter& parameter) {
+    const Weight master = parameter.acquire_master(stream);
+    const Tensor here = wait_for_host(master.tensor(), stream);
+    const float* const values = here.data<float>();
+    weights.insert(weights.end(), values, values + parameter.elements());
+  });
+  return weights;
+}
+
 inline RankOutcome train_rank(const HybridTrainerConfig& config, Communicator& others,
                               Device device = {}) {
   RankLinks links(others, config.distributed, device);
@@ -70,12 +81,7 @@ inline RankOutcome train_rank(const HybridTrainerConfig& config, Communicator& o
     outcome.losses.push_back(record.loss);
     outcome.phases.push_back(record.phase);
   }
-  model->visit_parameters([&](Parameter& parameter) {
-    const Weight master = parameter.acquire_master(stream);
-    const Tensor here = wait_for_host(master.tensor(), stream);
-    const float* const values = here.data<float>();
-    outcome.weights.insert(outcome.weights.end(), values, values + parameter.elements());
-  });
+  outcome.weights = master_values(*model, stream);
   outcome.bytes_sent = ranks.use().bytes_sent;
   return outcome;
 }
