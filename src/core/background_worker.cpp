@@ -13,8 +13,8 @@ void BackgroundWorker::stop() {
 }
 
 void BackgroundWorker::submit(std::function<void()> job) {
-  ++submitted_;
   std::unique_lock lock(mutex_);
+  ++submitted_;
   jobs_.push_back(std::move(job));
   if (!beside_) return do_next(lock);
   if (!thread_.joinable()) thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
@@ -43,6 +43,11 @@ void BackgroundWorker::do_next(std::unique_lock<std::mutex>& lock) {
   failure_ = failure;
   ++done_;
   changed_.notify_all();
+}
+
+std::int64_t BackgroundWorker::submitted() const {
+  const std::lock_guard lock(mutex_);
+  return submitted_;
 }
 
 double BackgroundWorker::wait_until_done(std::int64_t jobs) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <atomic>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -39,6 +40,24 @@ TEST(BackgroundWorker, DoesJobsInTheirOrderBesideOrWhereTheyAreGiven) {
     ASSERT_EQ(done.size(), 20u);
     for (int i = 0; i < 20; ++i) EXPECT_EQ(done[static_cast<std::size_t>(i)], i);
   }
+}
+
+/// One thread gives, another waits for what was given so far.
+TEST(BackgroundWorker, MayBeWaitedForWhileAnotherThreadGivesJobs) {
+  constexpr int kJobs = 2000;
+  std::atomic<int> done = 0;
+  BackgroundWorker worker(1, true);
+  std::thread giver([&] {
+    for (int i = 0; i < kJobs; ++i) worker.submit([&] { ++done; });
+  });
+  for (std::int64_t given = 0; given < kJobs; given = worker.submitted()) {
+    worker.wait_until_done(given);
+    EXPECT_GE(done, given);
+    worker.wait_until_idle();
+  }
+  giver.join();
+  worker.wait_until_idle();
+  EXPECT_EQ(done, kJobs);
 }
 
 TEST(BackgroundWorker, AFailureIsToldEachTimeAndLaterJobsAreGivenUp) {

@@ -20,12 +20,12 @@ class BackgroundWorker {
   BackgroundWorker& operator=(const BackgroundWorker&) = delete;
 
   void submit(std::function<void()> job);
-  std::int64_t submitted() const { return submitted_; }
+  std::int64_t submitted() const;
   /// Blocks until so many jobs are done; returns the seconds that it took, 0 where nothing was left
   /// to do. Throws what a job threw, from then on each time; later jobs, which would build on it,
   /// are given up.
   double wait_until_done(std::int64_t jobs);
-  double wait_until_idle() { return wait_until_done(submitted_); }
+  double wait_until_idle() { return wait_until_done(submitted()); }
   /// After the jobs that there are; then no more may be given.
   void stop();
   double seconds() const;  // of all jobs done
