@@ -13,6 +13,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_source.h"
 #include "src/core/direct_file.h"
+#include "src/core/file_ranges.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -34,8 +35,22 @@ int open_nameless(const std::string& folder) {
   return named;
 }
 
+/// Takes the disk's space for a range of a file; false where the disk is full.
+bool take_space(int file, off_t at, off_t bytes) {
+  int problem = EINTR;
+  while (problem == EINTR) problem = posix_fallocate(file, at, bytes);
+  return problem == 0;
+}
+
+/// Gives it back. Where the file system cannot, it stays taken until the file is closed.
+void free_space(int file, off_t at, off_t bytes) {
+  if (fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, bytes) != 0) errno = 0;
+}
+
 /// Mapped pieces of one unnamed file, whose space on the disk is taken before it is used, so that a
-/// full disk is told when a block is asked for and never later. Large copies go past the page cache.
+/// full disk is told when a block is asked for and never later. What is given back is used again:
+/// the file is never longer than its pieces and the gaps between them. Large copies go past the page
+/// cache.
 class FileMemory final : public MemorySource {
  public:
   explicit FileMemory(int file) : file_(file), direct_(file) {}
@@ -43,13 +58,17 @@ class FileMemory final : public MemorySource {
 
   void* take(std::size_t bytes) noexcept override {
     const std::size_t size = in_pages(bytes);
-    if (posix_fallocate(file_, end_, static_cast<off_t>(size)) != 0) return nullptr;
-    void* const data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_, end_);
-    if (data == MAP_FAILED) return nullptr;
     const std::lock_guard lock(mutex_);
-    pieces_.emplace(data, Piece{size, end_});
-    end_ += static_cast<off_t>(size);
-    return data;
+    const off_t at = ranges_.take(static_cast<off_t>(size));
+    if (take_space(file_, at, static_cast<off_t>(size))) {
+      void* const data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_, at);
+      if (data != MAP_FAILED) {
+        pieces_.emplace(data, Piece{size, at});
+        return data;
+      }
+    }
+    give_range(at, size);
+    return nullptr;
   }
 
   void give(void* data, std::size_t bytes) noexcept override {
@@ -57,10 +76,7 @@ class FileMemory final : public MemorySource {
     const std::lock_guard lock(mutex_);
     const auto piece = pieces_.find(data);
     munmap(data, size);
-    // Where the file system cannot free it, the space stays taken until the file is closed.
-    if (fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, piece->second.at,
-                  static_cast<off_t>(size)) != 0)
-      errno = 0;
+    give_range(piece->second.at, size);
     pieces_.erase(piece);
   }
 
@@ -92,6 +108,13 @@ class FileMemory final : public MemorySource {
     off_t at;  // in the file
   };
 
+  void give_range(off_t at, std::size_t bytes) {
+    free_space(file_, at, static_cast<off_t>(bytes));
+    const off_t end = ranges_.end();
+    ranges_.give(at, static_cast<off_t>(bytes));
+    if (ranges_.end() < end && ftruncate(file_, ranges_.end()) != 0) errno = 0;  // it stays long
+  }
+
   /// Where in the file an address of its memory lies; none for other addresses.
   std::optional<off_t> place(const void* address) {
     const std::lock_guard lock(mutex_);
@@ -116,8 +139,8 @@ class FileMemory final : public MemorySource {
 
   int file_;
   DirectFile direct_;
-  off_t end_ = 0;
-  std::mutex mutex_;                     // of pieces_
+  std::mutex mutex_;  // of what follows
+  FileRanges ranges_;
   std::map<const void*, Piece> pieces_;  // by the mapping's address
 };
 

@@ -2,10 +2,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <numeric>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
 #include "memory/stored_offload.h"
 #include "tests/memory/content.h"
@@ -135,6 +138,63 @@ TEST_F(FileMemoryInAFolder, ComesStraightFromTheFileWhereTheHostHasNoRoom) {
   offload.begin_return();
   offload.wait_until_restored();
   EXPECT_TRUE(content_.has_its_bits());
+}
+
+/// The length of the one file that this process has open in the folder, which has no name.
+std::uintmax_t scratch_bytes(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const auto target = std::filesystem::read_symlink(entry.path(), error);
+    if (target.native().starts_with(folder.native() + "/")) return file_size(entry.path());
+  }
+  return 0;
+}
+
+/// Blocks of other sizes in each step, of which some outlive it: offsets that were never used again
+/// would make the file longer with every step.
+TEST_F(FileMemoryInAFolder, TheFileIsNoLongerAfterManySteps) {
+  const Stream file(pool());
+  std::vector<Tensor> kept;
+  std::uintmax_t after_ten = 0, most = 0;
+  for (std::int64_t step = 0; step < 200; ++step) {
+    std::vector<Tensor> blocks;
+    for (std::int64_t i = 0; i < 6; ++i) {
+      const std::int64_t bytes = 4096 * (1 + (7 * i + step) % 23);
+      blocks.push_back(Tensor::zeros({bytes}, DType::kU8, MemoryKind::kData, file));
+      std::memset(blocks.back().raw(), static_cast<int>(i + 1), blocks.back().bytes());
+    }
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const auto* const bytes = static_cast<const char*>(blocks[i].raw());
+      ASSERT_EQ(std::count(bytes, bytes + blocks[i].bytes(), static_cast<char>(i + 1)),
+                static_cast<std::ptrdiff_t>(blocks[i].bytes()));
+    }
+    kept.assign(blocks.begin() + 2, blocks.begin() + 4);
+    blocks.clear();
+    file.pool()->trim();
+    most = std::max(most, scratch_bytes(folder_));
+    if (step == 9) after_ten = most;
+  }
+  EXPECT_GT(after_ten, 0u);
+  EXPECT_LE(most, 2 * after_ten);
+  kept.clear();
+  file.pool()->trim();
+  EXPECT_EQ(scratch_bytes(folder_), 0u);
+}
+
+/// What did not fit leaves no trace, so that what does fit still does.
+TEST_F(FileMemoryInAFolder, AFullDiskTakesNothingFromWhatFits) {
+  const Stream file(pool());
+  const Tensor before = counted(50000, 1, file);
+  {
+    const FileSizeLimit limit(500000);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_THROW(Tensor::zeros({200000}, DType::kF32, MemoryKind::kData, file), OutOfMemory);
+      const Tensor fits = counted(60000, 5, file);
+      EXPECT_EQ(fits.data<std::int32_t>()[59999], 5 + 59999);
+    }
+  }
+  EXPECT_EQ(before.data<std::int32_t>()[49999], 1 + 49999);
+  EXPECT_NO_THROW(Tensor::zeros({200000}, DType::kF32, MemoryKind::kData, file));
 }
 
 TEST_F(FileMemoryInAFolder, GivesTheDisksSpaceBack) {
