@@ -13,6 +13,7 @@ AwayWeight::~AwayWeight() {
 }
 
 void AwayWeight::settle() const {
+  if (failure_) std::rethrow_exception(failure_);
   if (queue_) queue_->settle();
 }
 
@@ -22,6 +23,7 @@ Tensor AwayWeight::home_master() const {
 }
 
 Tensor AwayWeight::acquire(DType dtype, const Stream& stream) {
+  if (failure_) std::rethrow_exception(failure_);
   Staged& staged = of(dtype);
   require(staged.home.defined(),
           "a weight has no bf16 compute copy; call Parameter::compute_in first");
@@ -45,7 +47,11 @@ void AwayWeight::release(DType dtype, Use use, const Stream& stream) noexcept {
   if (queue_) {
     queue_->release(staged.home, staged.here, staged.changed);
   } else if (staged.changed) {
-    copy_or_wait(staged.home, staged.here, stream);
+    try {
+      copy_or_wait(staged.home, staged.here, stream);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
   }
   staged.changed = false;
   staged.here = {};

@@ -197,7 +197,7 @@ void LocalSteps::move_anchor(const Fragment& fragment, const Tensor& mean) {
 void LocalSteps::average_state() {
   Communicator& ranks = leaves_.ranks();
   const float share = 1 / static_cast<float>(ranks.size());
-  optimizer_.visit_state([&](const std::string&, Tensor& tensor) {
+  optimizer_.visit_state([&](const StateLabel&, Tensor& tensor) {
     if (!tensor) return;
     LateSum(tensor.view({tensor.elements()}), {}, ranks, stream_).wait();
     kernels::scale(tensor, tensor, share, stream_);
@@ -245,12 +245,13 @@ void LocalSteps::with_exact(const std::function<void()>& use) {
   const Tensor now = zeros(leaves_.elements());
   read_weights(now, all());
   write_weights(anchor_, all());
-  struct Back {
-    ~Back() { steps.write_weights(now, steps.all()); }
-    const LocalSteps& steps;
-    const Tensor& now;
-  } const back{*this, now};
-  use();
+  try {
+    use();
+  } catch (...) {
+    write_weights(now, all());
+    throw;
+  }
+  write_weights(now, all());
 }
 
 void LocalSteps::save(State& state) const {

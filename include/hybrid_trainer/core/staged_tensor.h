@@ -9,7 +9,8 @@ enum class Use { kRead, kWrite, kChange };
 
 /// A tensor in the memory of the stream's pool for the time of one computation: itself, or a copy
 /// of one that lies elsewhere, of the same kind, whose changes are copied back at the end. Copies
-/// are in stream order; from and to memory that is not pinned they block on CUDA. An undefined tensor stays undefined.
+/// are in stream order; from and to memory that is not pinned they block on CUDA. An undefined tensor
+/// stays undefined. Throws IoError, also at the end.
 class StagedTensor {
  public:
   /// Stages what the stream's device does not compute on: host memory beside a CUDA device.
@@ -17,7 +18,7 @@ class StagedTensor {
       : StagedTensor(tensor, use, stream, tensor.device().type != stream.device().type) {}
   /// Stages what lies `elsewhere`.
   StagedTensor(const Tensor& tensor, Use use, const Stream& stream, bool elsewhere);
-  ~StagedTensor();
+  ~StagedTensor() noexcept(false);
   StagedTensor(const StagedTensor&) = delete;
   StagedTensor& operator=(const StagedTensor&) = delete;
   operator const Tensor&() const { return here_; }
@@ -26,6 +27,7 @@ class StagedTensor {
   Tensor tensor_, here_;
   const Stream& stream_;
   bool goes_back_ = false;
+  int exceptions_;
 };
 
 }  // namespace hybrid_trainer

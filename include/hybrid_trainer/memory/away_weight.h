@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <memory>
 
 #include "hybrid_trainer/memory/memory_places.h"
@@ -11,7 +12,8 @@ class WeightQueue;
 
 /// A weight whose masters and compute copy lie in host memory or in a file. While it is held, a
 /// copy is in the memory of the stream; what changed goes back at the end. Copies are in stream
-/// order; from and to a file they block on CUDA, and go through the queue elsewhere.
+/// order; from and to a file they block on CUDA, and go through the queue elsewhere. Where one to
+/// its home fails, acquire and home_master throw that from then on.
 class AwayWeight final : public WeightStorage {
  public:
   /// `master`: f32, where it shall lie; the compute copy joins it in its pool. `queue`: of a file.
@@ -36,6 +38,7 @@ class AwayWeight final : public WeightStorage {
   Stream home_;
   std::shared_ptr<WeightQueue> queue_;
   Staged master_, copy_;
+  std::exception_ptr failure_;  // of a write, kept for whoever comes next
 };
 
 /// Gives each weight of the model its home by the map, but vectors, which go to the device, and what has no

@@ -1,0 +1,70 @@
+#include "hybrid_trainer/core/staged_tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "hybrid_trainer/core/error.h"
+#include "support/failing_memory.h"
+
+namespace hybrid_trainer {
+namespace {
+
+class StagedTensorTest : public ::testing::Test {
+ protected:
+  Tensor tensor(float value) {
+    const Tensor made = Tensor::empty({3}, DType::kF32, MemoryKind::kOptimizerState, elsewhere_);
+    std::fill_n(made.data<float>(), 3, value);
+    return made;
+  }
+  bool fails_ = false;
+  Stream elsewhere_{testing::failing_pool(fails_)};
+  Stream stream_{MemoryPool::create("device")};
+};
+
+TEST_F(StagedTensorTest, BringsWhatIsReadAndTakesBackWhatChanged) {
+  const Tensor there = tensor(1);
+  for (const Use use : {Use::kRead, Use::kChange, Use::kWrite}) {
+    const float before = there.data<float>()[2];
+    {
+      const StagedTensor staged(there, use, stream_, true);
+      const Tensor& here = staged;
+      EXPECT_EQ(here.pool(), stream_.pool());
+      if (use != Use::kWrite) {
+        EXPECT_EQ(here.data<float>()[2], before);
+      }
+      std::fill_n(here.data<float>(), 3, before + 1);
+    }
+    EXPECT_EQ(there.data<float>()[2], use == Use::kRead ? before : before + 1);
+  }
+}
+
+TEST_F(StagedTensorTest, IsTheTensorItselfWhereThatIsAtHand) {
+  const Tensor there = tensor(1);
+  const Tensor& here = StagedTensor(there, Use::kChange, stream_);
+  EXPECT_EQ(here.raw(), there.raw());
+  EXPECT_FALSE(static_cast<const Tensor&>(StagedTensor(Tensor{}, Use::kChange, stream_, true)));
+}
+
+/// In a destructor that may not throw, a full disk would end the process without a word.
+TEST_F(StagedTensorTest, SaysThatWhatChangedCouldNotBeWritten) {
+  const Tensor there = tensor(1);
+  const auto change = [&] {
+    const StagedTensor staged(there, Use::kChange, stream_, true);
+    fails_ = true;
+  };
+  EXPECT_THROW(change(), IoError);
+}
+
+TEST_F(StagedTensorTest, TheFirstErrorIsTheOneThatIsTold) {
+  const Tensor there = tensor(1);
+  const auto change = [&] {
+    const StagedTensor staged(there, Use::kChange, stream_, true);
+    fails_ = true;
+    throw std::domain_error("the first");
+  };
+  EXPECT_THROW(change(), std::domain_error);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
