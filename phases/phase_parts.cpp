@@ -177,10 +177,11 @@ double PhaseParts::price_of(const PredictGate::Grant& grant) const {
   const std::int64_t probes = std::min(config().probe_batches, grant.steps);
   const std::int64_t forwards = grant.steps + (2 + config().max_shrinks) * probes;
   const std::int64_t slopes = std::max<std::int64_t>(0, slopes_needed() - trust.count());
+  const std::int64_t aims = slopes + 1;  // and where Predict begins
   const std::int64_t interval = config().correction_interval;
   const std::int64_t gradients = 1 + (interval > 0 ? grant.steps / interval : 0);
   return config().dream_cost * planner.plan_flops(grant.steps) / full_flops +
-         static_cast<double>(slopes) * config().aim_cost +
+         static_cast<double>(aims) * config().aim_cost +
          static_cast<double>(forwards) * config().forward_cost + static_cast<double>(gradients);
 }
 

@@ -249,6 +249,22 @@ TEST(PhaseMachine, SaysOnceWhyPredictIsNotEntered) {
   EXPECT_EQ(events.find("predictions do not pay", first + 1), events.npos) << events;
 }
 
+TEST(PhaseMachine, NoTrialButTheFirstPassesWhatTrialsMayCostTheDirectionAtItsStartIncluded) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.trial_share = 0.05;
+  setup.phases.aim_cost = 20;
+  QuadraticBowl::Options uphill;
+  uphill.direction_scale = -1;
+  BowlRun run(uphill, setup, 0.2);
+  int trials = 0;
+  for (int step = 1; step <= 6000; ++step) {
+    if (run.step().phase != Phase::kCorrect || ++trials == 1) continue;
+    const PhaseStatistics& statistics = run.machine.statistics();
+    EXPECT_LE(statistics.cost() - step, 2 * 0.05 * step) << "trial " << trials;
+  }
+  EXPECT_GT(trials, 3);
+}
+
 TEST(PhaseMachine, KeepsPredictOnWhereItHelps) {
   for (const std::string predictor : {"momentum", "linear"}) {
     PhaseMachine::Setup setup;
