@@ -229,7 +229,8 @@ std::string recovery_facts(const RunSummary& summary) {
   std::string facts;
   for (const Recovery kind : kAllRecoveries) {
     if (kind == Recovery::kContinue || summary.count(kind) == 0) continue;
-    facts += fact(name_of(kind), concat(summary.count(kind), " steps"));
+    const char* const unit = kind == Recovery::kRollBack ? " times" : " steps";
+    facts += fact(name_of(kind), concat(summary.count(kind), unit));
   }
   if (facts.empty()) return "";
   if (summary.rolled_back_steps > 0) {

@@ -36,6 +36,7 @@ void RunRecords::resume_after(std::int64_t step) {
 
 void RunRecords::add_use_of(const HybridTrainer& trainer) {
   summary_.predictions = trainer.statistics().predictions;
+  summary_.count(Recovery::kRollBack) = trainer.roll_backs().count;  // also of records given up
   summary_.rolled_back_steps = trainer.roll_backs().steps;
   summary_.learning_rate_factor = trainer.roll_backs().rate_factor;
   const OffloadUse& offload = trainer.offload_use();

@@ -145,6 +145,9 @@ TEST_F(RollBackRun, GoesFurtherBackWhereTheNewestCheckpointIsRuined) {
   EXPECT_EQ(summary.end, "finished");
   EXPECT_EQ(summary.learning_rate_factor, std::pow(kTooMuch, -2)) << "from step 21, then from 20";
   EXPECT_EQ(summary.rolled_back_steps, 1 + 2);
+  EXPECT_EQ(summary.count(Recovery::kRollBack), 2) << "also the one whose record was given up";
+  EXPECT_NE(text_of(run / "summary.json").find("\"roll_back\":2"), std::string::npos);
+  EXPECT_NE(text_of(run / "report.html").find("2 times"), std::string::npos);
 }
 
 TEST_F(RollBackRun, EndsTheRunAfterItsMostTimes) {
@@ -162,6 +165,7 @@ TEST_F(RollBackRun, EndsTheRunAfterItsMostTimes) {
   const std::string summary = text_of(scratch_ / "run" / "summary.json");
   EXPECT_NE(summary.find("\"end\":\"diverged\""), std::string::npos);
   EXPECT_NE(summary.find("\"learning_rate_factor\":0.25"), std::string::npos) << summary;
+  EXPECT_NE(summary.find("\"roll_back\":2"), std::string::npos) << summary;
   EXPECT_NE(newest_checkpoint_digest(scratch_ / "run"), "none");
 }
 

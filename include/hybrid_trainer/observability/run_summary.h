@@ -48,7 +48,7 @@ struct RunSummary {
   PredictionCounts predictions;
   /// Of the models that dream horizons, in Full steps, by the records; absent where there are none.
   std::optional<double> planning_cost;
-  /// Steps by the gravest that was done about what went wrong in them.
+  /// Steps by the gravest that was done about what went wrong in them; times that the run went back.
   std::array<std::int64_t, kAllRecoveries.size()> recoveries{};
   /// Steps given up by going back to a checkpoint, in no other sum; and what that left of the
   /// schedule's learning rate.
