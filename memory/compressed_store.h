@@ -7,7 +7,7 @@ namespace hybrid_trainer {
 /// Keeps f32 tensors where they are, in one byte an element and a scale for each block of 256. What
 /// comes back differs by at most 0.71 % of the largest magnitude in its block, by half of that
 /// where nothing is negative; a NaN or an infinity comes back as NaN in its whole block. Tensors of
-/// other types keep their memory and their bits. Source: Dettmers et al. 2022, "8-bit optimizers
+/// other types, and those that are not to be rounded, keep their memory and their bits. Source: Dettmers et al. 2022, "8-bit optimizers
 /// via block-wise quantization".
 class CompressedStore final : public ContentStore {
  public:
@@ -22,7 +22,7 @@ class CompressedStore final : public ContentStore {
   struct Kept {
     Tensor codes;   // or the tensor itself
     Tensor scales;  // undefined for the tensor itself
-    bool never_negative;
+    SlotRounding rounding;
   };
   std::vector<Kept> kept_;
 };

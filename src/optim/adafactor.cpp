@@ -55,8 +55,10 @@ void Adafactor::write_momentum_directions(const std::vector<Tensor>& directions,
 
 void Adafactor::visit_state(const StateVisitor& visit) {
   for (Slot& slot : slots_) {
-    visit(slot.parameter->name() + ".rows.v", slot.rows);
-    visit(slot.parameter->name() + ".columns.v", slot.columns);
+    const std::string& name = slot.parameter->name();
+    constexpr StateRole kRole = StateRole::kSharedSecondMoment;
+    visit({slot.parameter, kRole, name + ".rows.v"}, slot.rows);
+    visit({slot.parameter, kRole, name + ".columns.v"}, slot.columns);
   }
 }
 

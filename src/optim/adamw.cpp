@@ -126,8 +126,10 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
 
 void AdamW::visit_state(const StateVisitor& visit) {
   for (Slot& slot : slots_) {
-    visit_moment(slot.parameter->name() + ".m", slot.m, visit);
-    visit_moment(slot.parameter->name() + ".v", slot.v, visit);
+    const std::string& name = slot.parameter->name();
+    visit_moment({slot.parameter, StateRole::kMomentum, name + ".m"}, slot.m, visit);
+    const StateRole second = by_blocks_ ? StateRole::kSharedSecondMoment : StateRole::kSecondMoment;
+    visit_moment({slot.parameter, second, name + ".v"}, slot.v, visit);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <map>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_source.h"
@@ -96,39 +97,37 @@ void LateUpdates::add_weights(const std::vector<Parameter*>& parameters,
   first_piece_.push_back(weights_.size());
 }
 
-/// Gives each weight its tensors of the state, by their names; the whole of what is in pieces is one
-/// tensor.
+/// Gives each weight its tensors of the state; the whole of what is in pieces is one tensor.
 void LateUpdates::place_state(const Stream& home) {
-  std::unordered_map<std::string, ExactWeight*> by_name;
-  for (ExactWeight& weight : weights_) by_name[weight.exact->name()] = &weight;
+  std::unordered_map<const Parameter*, ExactWeight*> weight_of;
+  for (ExactWeight& weight : weights_) weight_of[weight.exact.get()] = &weight;
   const bool has_parts = weights_.size() + 1 != first_piece_.size();
-  std::unordered_map<std::string, Tensor> wholes;
-  exact_->visit_state([&](const std::string& name, Tensor& tensor) {
-    const std::size_t dot = name.rfind('.');
-    const std::string part = name.substr(dot + 1);
-    const auto found = by_name.find(name.substr(0, dot));
-    if (found == by_name.end() || (part != "m" && part != "v")) return;
-    ExactWeight& weight = *found->second;
+  std::map<std::pair<const Parameter*, StateRole>, Tensor> wholes;
+  exact_->visit_state([&](const StateLabel& label, Tensor& tensor) {
+    if (!is_moment(label.role)) return;
+    ExactWeight& weight = *weight_of.at(label.parameter);
+    const bool is_momentum = label.role == StateRole::kMomentum;
     weight.state.push_back(&tensor);
-    (part == "m" ? weight.m : weight.v) = &tensor;
+    (is_momentum ? weight.m : weight.v) = &tensor;
     if (!has_parts) return;
-    const MemoryLabel label(weight.parameter->name());
-    const std::string whole_name = concat(weight.parameter->name(), ".", part);
-    Tensor& whole = wholes[whole_name];
+    const MemoryLabel of_weight(weight.parameter->name());
+    Tensor& whole = wholes[{weight.parameter, label.role}];
     const bool is_first = !whole;
     if (is_first)
       whole = Tensor::zeros(weight.parameter->shape(), tensor.dtype(), MemoryKind::kOptimizerState,
                             home);
     tensor = weight.of(whole);
-    if (weight.is_part()) whole_state_[&tensor] = {whole_name, is_first ? whole : Tensor{}};
+    if (!weight.is_part()) return;
+    const std::string name = weight.parameter->name() + (is_momentum ? ".m" : ".v");
+    whole_state_[&tensor] = {{weight.parameter, label.role, name}, is_first ? whole : Tensor{}};
   });
 }
 
 void LateUpdates::visit_state(const Optimizer::StateVisitor& visit) {
-  exact_->visit_state([&](const std::string& name, Tensor& tensor) {
+  exact_->visit_state([&](const StateLabel& label, Tensor& tensor) {
     const auto found = whole_state_.find(&tensor);
-    if (found == whole_state_.end()) return visit(name, tensor);
-    if (found->second.tensor) visit(found->second.name, found->second.tensor);
+    if (found == whole_state_.end()) return visit(label, tensor);
+    if (found->second.tensor) visit(found->second.label, found->second.tensor);
   });
 }
 
@@ -204,6 +203,11 @@ void LateUpdates::begin(const std::vector<float>& rates, const Stream& stream) {
     throw;
   }
   is_late_ = true;
+  start(rates);
+}
+
+/// From exact weights on both sides.
+void LateUpdates::start(const std::vector<float>& rates) {
   step_ = 0;
   flying_.clear();
   arrived_.assign(arrived_.size(), {});
@@ -316,6 +320,11 @@ ArrivedUpdate LateUpdates::wait_for_step(const LateStep& step, const Stream& str
   Arrived& arrived = arrived_[place(step_)];
   result.prediction_error = std::exchange(arrived.error, {});
   result.worst_weight = arrived.worst_weight;
+  if (!step.finite && starts_anew_without_an_update()) {
+    bring_exact_weights(stream);
+    start(step.rates_to_come);
+    return result;
+  }
   flying_.push_back({step.finite, step.learning_rate, step.gradient_scale});
   if (flying_.size() > static_cast<std::size_t>(lag_)) flying_.pop_front();
   compose(stream);
@@ -335,45 +344,44 @@ void LateUpdates::submit_update(const LateStep& step) {
 void LateUpdates::update_late(std::int64_t step, const LateStep& given,
                               const std::deque<Flying>& flying) {
   sent_.synchronize();  // and whatever read the forecast that is written anew
-  if (given.finite) exact_->begin_step(host_);
+  exact_->begin_step(host_);
   PredictionMiss miss;
   for_weights_at_hand([&](ExactWeight& weight, const AtHand& here) {
     update_weight_late(weight, here, step, given, flying, miss);
   });
-  Arrived& arrived = arrived_[place(step)];
-  arrived = {};
-  if (!given.finite) return;
   exact_->end_step(host_);
-  arrived = {miss.error(), miss.worst_weight};
+  arrived_[place(step)] = {miss.error(), miss.worst_weight};
 }
 
 void LateUpdates::update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t step,
                                      const LateStep& given, const std::deque<Flying>& flying,
                                      PredictionMiss& miss) {
-  if (given.finite) {
-    given_.give(*weight.exact, gradient_sent(weight, step));
-    exact_->update_weight(index_of(weight), given.learning_rate, given.gradient_scale, host_);
-    const Tensor guess =
-        Tensor::empty(weight.parameter->shape(), DType::kF32, MemoryKind::kWorkspace, host_);
-    const UpdateForecast& forecast = weight.forecasts[place(step)];
-    groups_[weight.group].on_host->compose(guess, *weight.exact, forecast,
-                                           in_flight(weight, step, flying, false), host_);
-    const double off = wait_for_distance(guess, here.master(), host_);
-    miss.add(weight, off, wait_for_distance(forecast.exact, here.master(), host_));
-  }
+  given_.give(*weight.exact, gradient_sent(weight, step));
+  exact_->update_weight(index_of(weight), given.learning_rate, given.gradient_scale, host_);
+  const Tensor guess =
+      Tensor::empty(weight.parameter->shape(), DType::kF32, MemoryKind::kWorkspace, host_);
+  const UpdateForecast& forecast = weight.forecasts[place(step)];
+  groups_[weight.group].on_host->compose(guess, *weight.exact, forecast,
+                                         in_flight(weight, step, flying, false), host_);
+  const double off = wait_for_distance(guess, here.master(), host_);
+  miss.add(weight, off, wait_for_distance(forecast.exact, here.master(), host_));
   write_forecast(weight, place(step), given.rates_to_come, here);
 }
 
-void LateUpdates::wait_for_exact_weights(const Stream& stream) {
-  if (!is_late_) return;
+void LateUpdates::bring_exact_weights(const Stream& stream) {
   worker_.wait_until_idle();
   for (ExactWeight& weight : weights_) {
     const Tensor master = weight.storage->home_master();
     weight.live->refresh_from(
         StagedTensor(master, Use::kRead, stream, master.pool() != stream.pool()), stream,
         weight.first_row);
-    weight.flying.clear();
   }
+}
+
+void LateUpdates::wait_for_exact_weights(const Stream& stream) {
+  if (!is_late_) return;
+  bring_exact_weights(stream);
+  for (ExactWeight& weight : weights_) weight.flying.clear();
   for (const Group& group : groups_) group.on_device->free_workspace();
   is_late_ = false;
 }

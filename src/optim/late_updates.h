@@ -64,12 +64,15 @@ class LateUpdates {
   virtual void allocate(const Stream& stream);
   virtual void free_buffers();
   virtual void send(const LateStep& step, const Stream& stream);
+  /// Whether a step without an update lets all updates arrive and begins the lag anew, on exact
+  /// weights: forecasts were made as if each step had one.
+  virtual bool starts_anew_without_an_update() const { return true; }
   /// The gradient that its update at lag 0 takes, f32 on the host.
   virtual Tensor gradient_now(const ExactWeight& weight, const Stream& stream);
   virtual void write_forecast(ExactWeight& weight, std::size_t at, std::span<const float> rates,
                               const AtHand& here);
-  /// The exact update by the gradient of that step, if it was finite, how far its prediction was
-  /// off, and the forecast for the step L later.
+  /// The exact update by the gradient of that step, how far its prediction was off, and the
+  /// forecast for the step L later.
   virtual void update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t step,
                                   const LateStep& given, const std::deque<Flying>& flying,
                                   PredictionMiss& miss);
@@ -126,6 +129,8 @@ class LateUpdates {
                    const SpeculationSettings& settings, const Stream& device, const Stream& home);
   void add_groups(const OptimizerConfig& config, const std::string& device_side);
   void place_state(const Stream& home);
+  void start(const std::vector<float>& rates);
+  void bring_exact_weights(const Stream& stream);
   /// The gradients of step `last` and those before it that are not in its forecast.
   std::vector<kernels::GradientInFlight> in_flight(const ExactWeight& weight, std::int64_t last,
                                                    const std::deque<Flying>& flying,
@@ -136,7 +141,7 @@ class LateUpdates {
   std::vector<std::size_t> first_piece_;  // of each parameter, and the end
   /// Of tensors of the exact optimizer that are parts, the first of each: the whole.
   struct WholeState {
-    std::string name;
+    StateLabel label;
     Tensor tensor;
   };
   std::unordered_map<const Tensor*, WholeState> whole_state_;

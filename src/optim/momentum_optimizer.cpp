@@ -47,7 +47,8 @@ void MomentumOptimizer::write_momentum_directions(const std::vector<Tensor>& dir
 
 void MomentumOptimizer::visit_state(const StateVisitor& visit) {
   for (std::size_t i = 0; i < moments_.size() && keeps_momentum_; ++i)
-    visit_moment(parameters_[i]->name() + ".m", moments_[i], visit);
+    visit_moment({parameters_[i], StateRole::kMomentum, parameters_[i]->name() + ".m"}, moments_[i],
+                 visit);
 }
 
 }  // namespace hybrid_trainer

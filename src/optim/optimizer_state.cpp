@@ -33,9 +33,10 @@ Moment make_moment(const Parameter& parameter, std::int64_t state_bits, const St
           Tensor::zeros(blocks, DType::kF32, MemoryKind::kOptimizerState, home), true};
 }
 
-void visit_moment(const std::string& name, Moment& moment, const Optimizer::StateVisitor& visit) {
-  visit(moment.eight_bit ? name + ".codes" : name, moment.values);
-  if (moment.eight_bit) visit(name + ".scales", moment.scales);
+void visit_moment(const StateLabel& label, Moment& moment, const Optimizer::StateVisitor& visit) {
+  if (!moment.eight_bit) return visit(label, moment.values);
+  visit({label.parameter, StateRole::kCodes, label.name + ".codes"}, moment.values);
+  visit({label.parameter, StateRole::kScales, label.name + ".scales"}, moment.scales);
 }
 
 std::uint32_t rounding_key(const Parameter& parameter, std::int64_t step) {

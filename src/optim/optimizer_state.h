@@ -61,10 +61,14 @@ struct Moment {
   Tensor scales;  // of codes
   bool eight_bit = false;
 };
+/// Whether it is one of these in f32 or bf16, an element for each of the parameter's.
+inline bool is_moment(StateRole role) {
+  return role == StateRole::kMomentum || role == StateRole::kSecondMoment;
+}
 /// Zeros. Parameters below 4,096 elements keep 32 bits. Throws Error for other widths than 8, 16
 /// and 32.
 Moment make_moment(const Parameter& parameter, std::int64_t state_bits, const Stream& home);
-void visit_moment(const std::string& name, Moment& moment, const Optimizer::StateVisitor& visit);
+void visit_moment(const StateLabel& label, Moment& moment, const Optimizer::StateVisitor& visit);
 
 /// A moment on the stream's pool for the time of one update.
 struct StagedMoment {

@@ -34,14 +34,11 @@ PredictedWeights::PredictedWeights(const OptimizerConfig& config,
   for (const Parameter* parameter : parameters_)
     slice_elements_.push_back(std::min(parameter->elements(), kSliceElements));
   add_groups(config, prediction);
-  std::unordered_map<std::string, Rule*> by_name;
-  for (std::size_t i = 0; i < rules_.size(); ++i) by_name[parameters_[i]->name()] = &rules_[i];
-  optimizer_.visit_state([&](const std::string& name, Tensor& tensor) {
-    const std::size_t dot = name.rfind('.');
-    const auto found = by_name.find(name.substr(0, dot));
-    if (found == by_name.end()) return;
-    if (name.substr(dot) == ".m") found->second->m = &tensor;
-    if (name.substr(dot) == ".v") found->second->v = &tensor;
+  std::unordered_map<const Parameter*, Rule*> rule_of;
+  for (std::size_t i = 0; i < rules_.size(); ++i) rule_of[parameters_[i]] = &rules_[i];
+  optimizer_.visit_state([&](const StateLabel& label, Tensor& tensor) {
+    if (label.role == StateRole::kMomentum) rule_of.at(label.parameter)->m = &tensor;
+    if (label.role == StateRole::kSecondMoment) rule_of.at(label.parameter)->v = &tensor;
   });
 }
 

@@ -65,7 +65,7 @@ void RoundedUpdates::compose(const Stream& stream) {
     UpdateForecast forecast = weight.forecasts.front();
     forecast.exact = forecast.base = wait_for_base(i, stream);
     std::vector<kernels::GradientInFlight> gradients;
-    if (const Tensor gradient = weight.parameter->gradient(); gradient && now.finite) {
+    if (const Tensor gradient = weight.parameter->gradient(); gradient) {
       gradients.push_back({widened(weight.of(gradient), MemoryKind::kWorkspace, stream),
                            {},
                            {},
@@ -100,12 +100,12 @@ Tensor RoundedUpdates::wait_for_base(std::size_t index, const Stream& stream) {
   return wide;
 }
 
-void RoundedUpdates::send(const LateStep& step, const Stream& stream) {
+void RoundedUpdates::send(const LateStep&, const Stream& stream) {
   leaving_.resize(weights_.size());
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     ExactWeight& weight = weights_[i];
     const Tensor gradient = weight.parameter->gradient();
-    weight.has_sent.front() = gradient && step.finite ? 1 : 0;
+    weight.has_sent.front() = gradient ? 1 : 0;
     if (weight.has_sent.front() == 0) continue;
     if (!is_beside_ || stream.device().simulated || weight.exact->role() == Role::kVector) {
       copy_or_wait(on_its_way_[i].gradient, weight.of(gradient), stream);
@@ -164,21 +164,19 @@ bool RoundedUpdates::measures(std::size_t index, std::int64_t step) const {
 void RoundedUpdates::update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t step,
                                         const LateStep& given, const std::deque<Flying>&,
                                         PredictionMiss& miss) {
-  if (given.finite) {
-    const OnItsWay& sent = on_its_way_[index_of(weight)];
-    Tensor gradient;
-    if (weight.has_sent.front() != 0) {
-      carrier_.wait_until_done(sent.sent_job);
-      gradient = widened(sent.gradient, MemoryKind::kGradients, host_);
-    }
-    std::optional<Guess> guess;
-    if (measures(index_of(weight), step)) guess = guess_of(weight, gradient, given, here);
-    given_.give(*weight.exact, gradient);
-    exact_->update_weight(index_of(weight), given.learning_rate, given.gradient_scale, host_);
-    if (guess) {
-      const double off = wait_for_distance(guess->predicted, here.master(), host_);
-      miss.add(weight, off, wait_for_distance(guess->before, here.master(), host_));
-    }
+  const OnItsWay& sent = on_its_way_[index_of(weight)];
+  Tensor gradient;
+  if (weight.has_sent.front() != 0) {
+    carrier_.wait_until_done(sent.sent_job);
+    gradient = widened(sent.gradient, MemoryKind::kGradients, host_);
+  }
+  std::optional<Guess> guess;
+  if (measures(index_of(weight), step)) guess = guess_of(weight, gradient, given, here);
+  given_.give(*weight.exact, gradient);
+  exact_->update_weight(index_of(weight), given.learning_rate, given.gradient_scale, host_);
+  if (guess) {
+    const double off = wait_for_distance(guess->predicted, here.master(), host_);
+    miss.add(weight, off, wait_for_distance(guess->before, here.master(), host_));
   }
   write_forecast(weight, 0, given.rates_to_come, here);
 }

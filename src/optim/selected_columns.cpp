@@ -7,6 +7,7 @@
 #include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/kernels/predicted_update.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "optimizer_state.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -33,10 +34,10 @@ SelectedColumns::SelectedColumns(const OptimizerConfig& config,
     all.push_back(parts_.back().values.get());
   }
   optimizer_ = make_optimizer(config, all, stream);
-  optimizer_->visit_state([&](const std::string& name, Tensor& tensor) {
+  optimizer_->visit_state([&](const StateLabel& label, Tensor& tensor) {
+    if (!is_moment(label.role)) return;
     for (Part& part : parts_) {
-      const std::string& own = part.values->name();
-      if (name == own + ".m" || name == own + ".v") part.state.push_back(&tensor);
+      if (part.values.get() == label.parameter) part.state.push_back(&tensor);
     }
   });
 }

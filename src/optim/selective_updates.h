@@ -33,6 +33,7 @@ class SelectiveUpdates final : public LateUpdates {
 
  private:
   double wait_for_forecast() override;
+  bool starts_anew_without_an_update() const override { return false; }
   void compose(const Stream& stream) override;
   void submit_update(const LateStep& step) override;
   void allocate(const Stream& stream) override;

@@ -68,7 +68,8 @@ void SlowNesterov::write_momentum_directions(const std::vector<Tensor>& directio
 void SlowNesterov::visit_state(const StateVisitor& visit) {
   other_->visit_state(visit);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    visit(parameters_[i]->name() + ".slow", slow_->u[i]);
+    visit({parameters_[i], StateRole::kSlowMomentum, parameters_[i]->name() + ".slow"},
+          slow_->u[i]);
 }
 
 void SlowNesterov::set_steps_taken(std::int64_t steps) {

@@ -39,6 +39,22 @@ double flops_of_token(LossModel& model) {
   return sum;
 }
 
+/// Scales of codes take little, and each is the size of a whole block.
+SlotRounding rounding_of(StateRole role) {
+  switch (role) {
+    case StateRole::kSecondMoment:
+    case StateRole::kSharedSecondMoment:
+      return SlotRounding::kNonNegative;
+    case StateRole::kCodes:
+    case StateRole::kScales:
+      return SlotRounding::kNone;
+    case StateRole::kMomentum:
+    case StateRole::kSlowMomentum:
+      break;
+  }
+  return SlotRounding::kSigned;
+}
+
 /// What is on the host already stays.
 PredictAwareMemoryConfig predict_aware(const HybridTrainerConfig& config) {
   PredictAwareMemoryConfig memory = config.predict_aware_memory;
@@ -165,8 +181,8 @@ SpeculationUse ModelTrainable::speculation_use() const {
 void ModelTrainable::move_state_out() {
   if (offload_->whereabouts() != Whereabouts::kResident || is_rounded_) return;
   std::vector<OffloadSlot> slots;
-  step_->optimizer().visit_state([&](const std::string& name, Tensor& tensor) {
-    slots.push_back({name, &tensor, name.ends_with(".v")});
+  step_->optimizer().visit_state([&](const StateLabel& label, Tensor& tensor) {
+    slots.push_back({label.name, &tensor, rounding_of(label.role)});
   });
   const MoveOutResult result = offload_->move_out(std::move(slots), stream_);
   if (!result.problem.empty() && is_one_of_several() && offload_->restored() != Restored::kBits) {
@@ -267,8 +283,8 @@ void ModelTrainable::save(State& state) {
     state.tensors["model." + parameter->name()] = parameter->home_master();
   }
   step_->optimizer().leave_device(stream_);
-  step_->optimizer().visit_state([&](const std::string& name, Tensor& tensor) {
-    if (tensor) state.tensors["optimizer." + name] = tensor;
+  step_->optimizer().visit_state([&](const StateLabel& label, Tensor& tensor) {
+    if (tensor) state.tensors["optimizer." + label.name] = tensor;
   });
   save_micro_batches(state);
   state.integers["optimizer.steps_taken"] = step_->optimizer().steps_taken();
@@ -301,7 +317,8 @@ void ModelTrainable::load(const State& state) {
       first_moment != state.tensors.end() && first_moment->first.starts_with("optimizer.");
   Optimizer& optimizer = step_->optimizer();
   optimizer.leave_device(stream_);
-  optimizer.visit_state([&](const std::string& name, Tensor& tensor) {
+  optimizer.visit_state([&](const StateLabel& label, Tensor& tensor) {
+    const std::string& name = label.name;
     if (!has_moments) return fill_zero(tensor, stream_);
     if (!state.tensors.contains("optimizer." + name)) {
       throw DataError(concat("the checkpoint is of another optimizer: it has no optimizer.", name,

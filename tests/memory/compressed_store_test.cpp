@@ -25,7 +25,9 @@ class CompressedStoreTest : public ::testing::Test {
     std::memset(tensors_[2].raw(), 77, 5);
   }
   std::vector<OffloadSlot> slots() {
-    return {{"m", &tensors_[0]}, {"v", &tensors_[1], true}, {"codes", &tensors_[2]}};
+    return {{"m", &tensors_[0]},
+            {"v", &tensors_[1], SlotRounding::kNonNegative},
+            {"codes", &tensors_[2]}};
   }
   /// What comes back of the tensors.
   std::vector<Tensor> there_and_back() {
@@ -62,6 +64,20 @@ TEST_F(CompressedStoreTest, RoundsWithinItsBoundAndKeepsMeanSquaresPositive) {
     EXPECT_TRUE(rounded);
   }
   EXPECT_TRUE(testing::same_bits(back[2], tensors_[2]));
+}
+
+/// Scales of an 8-bit state span many decades: rounded beside the largest, the small ones would be
+/// off by a factor, and with them every code of their blocks.
+TEST_F(CompressedStoreTest, KeepsTheBitsOfWhatIsNotToBeRounded) {
+  Tensor scales = Tensor::empty({256}, DType::kF32, MemoryKind::kOptimizerState, stream_);
+  for (int i = 0; i < 256; ++i)
+    scales.data<float>()[i] = std::pow(10.0f, -static_cast<float>(i % 13));
+  const Tensor before = clone(scales, stream_);
+  CompressedStore store;
+  store.keep({{"v.scales", &scales, SlotRounding::kNone}}, stream_);
+  const Tensor back = Tensor::empty_like(scales, MemoryKind::kOptimizerState, stream_);
+  store.write_to({back}, stream_);
+  EXPECT_TRUE(testing::same_bits(back, before));
 }
 
 TEST_F(CompressedStoreTest, HidesNoNan) {

@@ -67,8 +67,9 @@ TEST(AdamMini, KeepsOneSecondMomentForAHeadARowATokenAndAVector) {
   parameters[2].set_blocks(3);
   AdamMini optimizer({}, parameters.pointers(), stream, stream);
   std::vector<std::string> seconds;
-  optimizer.visit_state([&](const std::string& name, Tensor& tensor) {
-    if (name.ends_with(".v")) seconds.push_back(concat(name, " ", tensor.shape().text()));
+  optimizer.visit_state([&](const StateLabel& label, Tensor& tensor) {
+    if (label.name.ends_with(".v"))
+      seconds.push_back(concat(label.name, " ", tensor.shape().text()));
   });
   EXPECT_EQ(seconds, (std::vector<std::string>{"wide.v (6)", "embedding.v (11)", "tall.v (3)",
                                                "bias.v (1)", "square.v (9)", "large.v (41)"}));

@@ -30,7 +30,7 @@ struct Trained {
   }
   std::size_t state_bytes() {
     std::size_t bytes = 0;
-    optimizer->visit_state([&](const std::string&, Tensor& tensor) { bytes += tensor.bytes(); });
+    optimizer->visit_state([&](const StateLabel&, Tensor& tensor) { bytes += tensor.bytes(); });
     return bytes;
   }
   const Stream& stream;
@@ -109,8 +109,8 @@ TEST(AdamW8Bit, NamesCodesAndScalesAndKeepsSmallParametersInF32) {
   testing::ParameterSet parameters(stream);
   AdamW optimizer(config_of(8), {&parameters[3], &parameters[5]}, stream, stream);
   std::vector<std::string> names;
-  optimizer.visit_state([&](const std::string& name, Tensor& tensor) {
-    names.push_back(concat(name, " ", name_of(tensor.dtype()), " ", tensor.shape().text()));
+  optimizer.visit_state([&](const StateLabel& label, Tensor& tensor) {
+    names.push_back(concat(label.name, " ", name_of(tensor.dtype()), " ", tensor.shape().text()));
   });
   EXPECT_EQ(names,
             (std::vector<std::string>{"bias.m f32 (19)", "bias.v f32 (19)",
@@ -125,7 +125,7 @@ TEST(AdamW8Bit, ZeroBytesAreZeroMoments) {
   used.optimizer->step(0.01f, 1, stream);
   copy(master_of(used.parameter), master_of(fresh.parameter), stream);
   used.optimizer->visit_state(
-      [&](const std::string&, Tensor& tensor) { fill_zero(tensor, stream); });
+      [&](const StateLabel&, Tensor& tensor) { fill_zero(tensor, stream); });
   used.optimizer->set_steps_taken(0);
   for (std::uint64_t t = 1; t <= 3; ++t) {
     for (Trained* each : {&used, &fresh}) {

@@ -64,10 +64,12 @@ class Late {
   void go_on_from(Late& saved) {
     State state;
     std::map<std::string, Tensor> moments;
-    saved.optimizer_.visit_state([&](const std::string& name, Tensor& t) { moments[name] = t; });
+    saved.optimizer_.visit_state(
+        [&](const StateLabel& label, Tensor& t) { moments[label.name] = t; });
     saved.optimizer_.save_late(state);
-    optimizer_.visit_state(
-        [&](const std::string& name, Tensor& tensor) { copy(tensor, moments.at(name), host_); });
+    optimizer_.visit_state([&](const StateLabel& label, Tensor& tensor) {
+      copy(tensor, moments.at(label.name), host_);
+    });
     for (std::size_t i = 0; i < set_.size(); ++i)
       copy(set_[i].home_master(), saved.set_[i].home_master(), host_);
     optimizer_.set_steps_taken(saved.optimizer_.steps_taken());
@@ -76,7 +78,7 @@ class Late {
   }
   void drain() { optimizer_.wait_for_exact_weights(device_); }
   std::vector<std::vector<float>> masters() {
-    optimizer_.visit_state([](const std::string&, Tensor&) {});
+    optimizer_.visit_state([](const StateLabel&, Tensor&) {});
     std::vector<std::vector<float>> all;
     for (Parameter* parameter : set_.pointers()) all.push_back(numbers(parameter->home_master()));
     return all;
@@ -84,7 +86,7 @@ class Late {
   std::vector<std::vector<float>> state() {
     std::vector<std::vector<float>> all;
     optimizer_.visit_state(
-        [&](const std::string&, Tensor& tensor) { all.push_back(numbers(tensor)); });
+        [&](const StateLabel&, Tensor& tensor) { all.push_back(numbers(tensor)); });
     return all;
   }
   /// What products read.
@@ -121,7 +123,7 @@ class Exact {
   std::vector<std::vector<float>> state() {
     std::vector<std::vector<float>> all;
     optimizer_->visit_state(
-        [&](const std::string&, Tensor& tensor) { all.push_back(numbers(tensor)); });
+        [&](const StateLabel&, Tensor& tensor) { all.push_back(numbers(tensor)); });
     return all;
   }
   std::int64_t steps_ = 0;

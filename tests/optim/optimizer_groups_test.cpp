@@ -163,7 +163,7 @@ TEST_F(OptimizerGroups, MuonsRestIsExactlyAdamWs) {
         << twins[i].name();
   }
   Texts names;
-  muon->visit_state([&](const std::string& name, Tensor&) { names.push_back(name); });
+  muon->visit_state([&](const StateLabel& label, Tensor&) { names.push_back(label.name); });
   EXPECT_EQ(names, (Texts{"wide.m", "tall.m", "square.m", "embedding.m", "embedding.v", "bias.m",
                           "bias.v", "large.m", "large.v"}));
 }

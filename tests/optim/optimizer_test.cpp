@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "hybrid_trainer/core/error.h"
@@ -110,8 +111,8 @@ TEST_P(OptimizerContract, GoesOnWithTheSameBitsAfterItsStateWasAwayAndInANewObje
   }
   const auto successor = make(others);
   std::vector<std::pair<std::string, Tensor>> saved;
-  optimizer->visit_state([&](const std::string& name, Tensor& tensor) {
-    saved.emplace_back(name, clone(tensor, stream_));
+  optimizer->visit_state([&](const StateLabel& label, Tensor& tensor) {
+    saved.emplace_back(label.name, clone(tensor, stream_));
     tensor = Tensor{};
   });
   if (!saved.empty()) {
@@ -120,16 +121,50 @@ TEST_P(OptimizerContract, GoesOnWithTheSameBitsAfterItsStateWasAwayAndInANewObje
   }
   std::size_t at = 0;
   optimizer->visit_state(
-      [&](const std::string&, Tensor& t) { t = clone(saved[at++].second, stream_); });
+      [&](const StateLabel&, Tensor& t) { t = clone(saved[at++].second, stream_); });
   at = 0;
-  successor->visit_state([&](const std::string& name, Tensor& tensor) {
-    EXPECT_EQ(name, saved[at].first);
+  successor->visit_state([&](const StateLabel& label, Tensor& tensor) {
+    EXPECT_EQ(label.name, saved[at].first);
     copy(tensor, saved[at++].second, stream_);
   });
   successor->set_steps_taken(optimizer->steps_taken());
   run(*optimizer, parameters, 2, 9);
   run(*successor, others, 2, 9);
   EXPECT_TRUE(parameters.has_values(others.copies()));
+}
+
+/// Others decide by the role how a tensor may be rounded, never by its name.
+TEST_P(OptimizerContract, SaysWhatEachTensorOfItsStateHolds) {
+  ParameterSet parameters(stream_);
+  const auto optimizer = make(parameters);
+  run(*optimizer, parameters, 3, 1);
+  const auto pointers = parameters.pointers();
+  optimizer->visit_state([&](const StateLabel& label, Tensor& tensor) {
+    EXPECT_EQ(std::ranges::count(pointers, label.parameter), 1) << label.name;
+    EXPECT_TRUE(label.name.starts_with(label.parameter->name() + ".")) << label.name;
+    const bool is_of_an_element = tensor.elements() == label.parameter->elements();
+    const float least = tensor.dtype() == DType::kF32 ? std::ranges::min(numbers(tensor)) : 0;
+    switch (label.role) {
+      case StateRole::kCodes:
+        EXPECT_EQ(tensor.dtype(), DType::kU8) << label.name;
+        break;
+      case StateRole::kScales:
+        EXPECT_EQ(tensor.elements(), (label.parameter->elements() + 255) / 256) << label.name;
+        break;
+      case StateRole::kMomentum:
+        EXPECT_TRUE(is_of_an_element) << label.name;
+        EXPECT_TRUE(least < 0 || tensor.dtype() == DType::kBF16) << label.name;
+        break;
+      case StateRole::kSecondMoment:
+        EXPECT_TRUE(is_of_an_element) << label.name;
+        [[fallthrough]];
+      case StateRole::kSharedSecondMoment:
+        EXPECT_TRUE(least > 0 || tensor.dtype() == DType::kBF16) << label.name;
+        break;
+      case StateRole::kSlowMomentum:
+        ADD_FAILURE() << label.name;
+    }
+  });
 }
 
 TEST_P(OptimizerContract, MomentumDirectionIsTheStepOfAZeroGradientWithoutDecay) {
@@ -188,7 +223,7 @@ TEST_P(OptimizerContract, AllocatesNothingInAStepAndAccountsItsState) {
   ParameterSet parameters(stream_);
   const auto optimizer = make(parameters);
   std::size_t state_bytes = 0;
-  optimizer->visit_state([&](const std::string&, Tensor& t) { state_bytes += t.bytes(); });
+  optimizer->visit_state([&](const StateLabel&, Tensor& t) { state_bytes += t.bytes(); });
   const MemoryUse made = stream_.pool()->use();
   EXPECT_GE(made.live[static_cast<std::size_t>(MemoryKind::kOptimizerState)], state_bytes);
   EXPECT_GT(state_bytes, 0u);
@@ -221,9 +256,9 @@ TEST_P(OptimizerContract, GivesTheSameBitsWithItsStateInAnotherPool) {
     EXPECT_TRUE(testing::same_bits(got[i], wanted[i])) << i;
   EXPECT_EQ(state_bytes(), before);
   std::size_t bytes = 0;
-  far_optimizer->visit_state([&](const std::string& name, Tensor& state) {
+  far_optimizer->visit_state([&](const StateLabel& label, Tensor& state) {
     bytes += state.bytes();
-    EXPECT_TRUE(state.defined()) << name;
+    EXPECT_TRUE(state.defined()) << label.name;
   });
   EXPECT_GE(host.pool()->use().live_total, bytes);
 }
@@ -252,9 +287,9 @@ TEST_P(OptimizerContract, GivesTheSameBitsWithPagesOfItsStateOnTheDevice) {
   EXPECT_TRUE(far.has_values(near.copies()));
   std::map<std::string, Tensor> wanted;
   near_optimizer->visit_state(
-      [&](const std::string& name, Tensor& state) { wanted[name] = state; });
-  paged->visit_state([&](const std::string& name, Tensor& state) {
-    EXPECT_TRUE(testing::same_bits(state, wanted.at(name))) << name;
+      [&](const StateLabel& label, Tensor& state) { wanted[label.name] = state; });
+  paged->visit_state([&](const StateLabel& label, Tensor& state) {
+    EXPECT_TRUE(testing::same_bits(state, wanted.at(label.name))) << label.name;
   });
 }
 

@@ -32,7 +32,7 @@ TEST(Sgd, KeepsNoStateWithoutMomentumAndCoastsNowhere) {
   OptimizerConfig config;
   config.momentum = 0;
   Sgd optimizer(config, parameters.pointers(), stream, stream);
-  optimizer.visit_state([](const std::string& name, Tensor&) { ADD_FAILURE() << name; });
+  optimizer.visit_state([](const StateLabel& label, Tensor&) { ADD_FAILURE() << label.name; });
   parameters.set_gradients(1);
   optimizer.step(0.1f, 1, stream);
   const auto directions = parameters.copies();

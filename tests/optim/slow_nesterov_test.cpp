@@ -117,17 +117,17 @@ TEST_F(SlowNesterovTest, GoesOnWithTheSameBitsFromItsStateWhereverThatIs) {
   run(one, near, {0.3, 0.5});
   for (std::size_t i = 0; i < far.size(); ++i) copy(master_of(far[i]), master_of(near[i]), stream_);
   std::vector<Tensor> saved;
-  one.visit_state([&](const std::string&, Tensor& state) { saved.push_back(state); });
+  one.visit_state([&](const StateLabel&, Tensor& state) { saved.push_back(state); });
   std::size_t at = 0;
-  other.visit_state([&](const std::string&, Tensor& state) { copy(state, saved[at++], stream_); });
+  other.visit_state([&](const StateLabel&, Tensor& state) { copy(state, saved[at++], stream_); });
   other.set_steps_taken(one.steps_taken());
   other.set_share(one.share());
   run(one, near, {0.4, 0.0});
   seed_ = 2;
   run(other, far, {0.4, 0.0});
   EXPECT_TRUE(far.has_values(near.copies()));
-  one.visit_state([](const std::string& name, Tensor& state) {
-    if (name == "bias.slow") state = Tensor{};
+  one.visit_state([](const StateLabel& label, Tensor& state) {
+    if (label.name == "bias.slow") state = Tensor{};
   });
   EXPECT_THROW(one.step(kPathRate, 1, stream_), Error);
 }

@@ -176,6 +176,34 @@ TEST_P(SpeculativeUpdates, AGradientThatIsNotFiniteMakesNoUpdateAndReachesNoWeig
   EXPECT_EQ(late.optimizer_.steps_taken(), 11);
 }
 
+/// What was forecast for a step contains the momentum's part of its update, which there is not.
+TEST_P(SpeculativeUpdates, AGradientThatIsNotFiniteLeavesTheDeviceWithTheExactWeights) {
+  Late late(config(), settings(), nullptr);
+  Exact exact(config());
+  const auto step = [&](bool finite) {
+    if (!finite) {
+      late.step_not_finite();
+      ++exact.steps_;
+      EXPECT_EQ(late.live(), exact.masters()) << late.steps_;
+    } else {
+      late.step_late();
+      exact.step();
+    }
+  };
+  for (const bool finite : {true, true, true, false, true, true, true, true, true, false, false})
+    step(finite);
+  Late anew(config(), settings(), nullptr);
+  anew.go_on_from(late);
+  for (int i = 0; i < 9; ++i) {
+    late.step_late();
+    anew.step_late();
+    EXPECT_EQ(anew.live(), late.live()) << i;
+  }
+  late.drain();
+  for (int i = 0; i < 9; ++i) exact.step();
+  EXPECT_EQ(late.masters(), exact.masters());
+}
+
 TEST_P(SpeculativeUpdates, AWeightWithoutAGradientIsLeftAlone) {
   Late late(config(), settings(), nullptr);
   Exact exact(config());

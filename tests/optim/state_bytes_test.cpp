@@ -61,7 +61,7 @@ TEST(OptimizerState, TakesSoManyBytesForAParameter) {
     const auto optimizer = make_optimizer(config, pointers, stream);
     double bytes = 0;
     optimizer->visit_state(
-        [&](const std::string&, Tensor& t) { bytes += static_cast<double>(t.bytes()); });
+        [&](const StateLabel&, Tensor& t) { bytes += static_cast<double>(t.bytes()); });
     EXPECT_LE(bytes / elements, most) << name << " " << bits;
     EXPECT_GT(bytes / elements, most - 0.12) << name << " " << bits;
     RecordProperty(concat(name, "_", bits), std::to_string(bytes / elements));

@@ -156,9 +156,10 @@ TEST_F(StateQueueTest, GivesEachOptimizerTheBitsOfStateThatStays) {
     EXPECT_TRUE(far.has_values(near.copies()));
     EXPECT_GT(writes_, 20);
     std::map<std::string, Tensor> wanted;
-    stays->visit_state([&](const std::string& key, Tensor& tensor) { wanted[key] = tensor; });
-    moves->visit_state([&](const std::string& key, Tensor& tensor) {
-      EXPECT_TRUE(same_bits(tensor, wanted.at(key))) << key;
+    stays->visit_state(
+        [&](const StateLabel& label, Tensor& tensor) { wanted[label.name] = tensor; });
+    moves->visit_state([&](const StateLabel& label, Tensor& tensor) {
+      EXPECT_TRUE(same_bits(tensor, wanted.at(label.name))) << label.name;
     });
   }
 }

@@ -11,11 +11,18 @@
 
 namespace hybrid_trainer {
 
+/// How a strategy that rounds may round a slot.
+enum class SlotRounding {
+  kSigned,       // its values have either sign
+  kNonNegative,  // they are divided by: what is above 0 stays so
+  kNone          // not at all
+};
+
 /// A tensor that can be offloaded: its name and the Tensor object, whose address stays the same.
 struct OffloadSlot {
   std::string name;
   Tensor* tensor;
-  bool never_negative = false;  // a mean square, for example
+  SlotRounding rounding = SlotRounding::kSigned;
 };
 
 struct MoveOutResult {

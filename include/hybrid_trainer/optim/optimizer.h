@@ -9,12 +9,30 @@
 
 namespace hybrid_trainer {
 
+/// What a tensor of an optimizer's state holds.
+enum class StateRole {
+  kMomentum,            // a mean of gradients, of the parameter's shape
+  kSecondMoment,        // a mean of their squares, of the parameter's shape; never negative
+  kSharedSecondMoment,  // one for each row, column or block of elements; never negative
+  kCodes,               // one of these in bytes
+  kScales,              // of codes, one for each block of them
+  kSlowMomentum         // a mean of weights
+};
+
+/// Which tensor of the state it is. Only files and people read the name
+/// ("h.0.attn.c_attn.weight.m").
+struct StateLabel {
+  const Parameter* parameter;
+  StateRole role;
+  std::string name;
+};
+
 /// Turns gradients into weight changes. Its state (moments) is a list of named tensors that others
 /// may offload and restore; the counters stay. Vectors do not decay. While state is
 /// offloaded, step and write_momentum_directions throw.
 class Optimizer {
  public:
-  using StateVisitor = std::function<void(const std::string& name, Tensor& tensor)>;
+  using StateVisitor = std::function<void(const StateLabel& label, Tensor& tensor)>;
 
   virtual ~Optimizer() = default;
   /// One step on all parameters that have a gradient, with the given learning rate.
@@ -34,9 +52,8 @@ class Optimizer {
   /// visiting order. Changes no state.
   virtual void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                          const Stream& stream) = 0;
-  /// Visits each state tensor with its name ("h.0.attn.c_attn.weight.m"), always in the same order;
-  /// the visitor may replace the tensor; names
-  /// of what is never negative end in ".v"; the Tensor object's address stays the same.
+  /// Visits each state tensor, always in the same order. The visitor may replace the tensor; the
+  /// Tensor object's address stays the same.
   virtual void visit_state(const StateVisitor& visit) = 0;
   /// From the next step on; see OptimizerConfig. Nothing to an optimizer without one.
   virtual void set_orthogonalization_period(std::int64_t) {}

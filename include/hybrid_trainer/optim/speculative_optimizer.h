@@ -27,7 +27,9 @@ struct SpeculationSettings {
 
 /// What one late step was told.
 struct LateStep {
-  bool finite = true;  // else there is no update by this gradient
+  /// Else there is no update by this gradient: all others arrive, live weights are the exact ones,
+  /// and the lag begins anew. With "selective" it is left out of its window.
+  bool finite = true;
   float learning_rate = 0;
   float gradient_scale = 1;          // clipping
   std::vector<float> rates_to_come;  // of the L updates after this one
