@@ -201,9 +201,12 @@ struct PhaseConfig {
                 "Where masters and optimizer state are, where the ingredient is optimizer_state: "
                 "host, or file in memory.folder.",
                 Range{}, exact_state_names()});
-    visit(Field{"worker_threads", self.worker_threads,
-                "Threads for the matrix products of late updates, beside those of the device.",
-                Range::at_least(1)});
+    visit(
+        Field{"worker_threads", self.worker_threads,
+              "Threads of the worker that makes late updates, beside those of the device. With "
+              "another number, Muon's exact weights and AdamW's forecasts have other last bits, as "
+              "products and sums of columns are cut for the threads.",
+              Range::at_least(1)});
     visit(
         Field{"prediction_error_limit", self.prediction_error_limit,
               "Size of the error of predicted updates, as a share of the exact ones', above which "
