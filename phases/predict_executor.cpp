@@ -100,7 +100,7 @@ void PredictExecutor::take_slope(double slope, PhaseOutcome& outcome) {
     tell(outcome, concat("prediction ends early: the loss rises by ", brief(slope), " per step"));
     return;
   }
-  jump.curvature = position > 0 ? (slope - jump.slope) / position : 0.0;
+  jump.curvature = (slope - jump.slope) / position;  // above 0: a step was predicted before
   jump.limit = jump.curvature > 0 ? position - slope / jump.curvature : 0.0;
   tell(outcome, concat("micro-correction: slope ", brief(slope), " against ", brief(jump.slope)));
 }

@@ -83,8 +83,7 @@ void Muon::write_direction(const Tensor& direction, const Slot& slot, float lear
                            const Stream& stream) {
   const Shape& shape = slot.parameter->shape();
   const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
-  const auto momentum = static_cast<float>(config_.momentum);
-  kernels::scale(u, slot.m, momentum * momentum, stream);  // Nesterov's with g = 0
+  copy(u, slot.m, stream);  // Nesterov's with g = 0, but for a factor that orthogonalising removes
   kernels::scale(direction,
                  orthogonalizer_->orthogonal(u, products_of(*slot.parameter, stream), stream),
                  -learning_rate * update_scale(shape), stream);
