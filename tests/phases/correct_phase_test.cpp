@@ -40,6 +40,12 @@ TEST(Correct, TellsWhatFollowsTheWeightsHowFarTheyJumped) {
   EXPECT_EQ(reverted.bowl.followed, 0);
 }
 
+/// By less than a thousandth, which is no noise: both losses are of the same batches.
+TEST(Correct, AcceptsNoJumpThatRaisedTheLossHoweverLittle) {
+  for (const double direction_scale : {-1e-3, -1e-2})
+    EXPECT_EQ(before_correct(direction_scale).step().decision, Decision::kReverted);
+}
+
 TEST(Correct, AcceptsAJumpThatLowersTheLossAndUpdatesThere) {
   BowlRun run = before_correct(1);
   const auto predicted = run.bowl.flat();

@@ -100,6 +100,17 @@ TEST(DivergenceMonitor, TakesItsThresholdsFromTheConfig) {
   EXPECT_EQ(verdict([](auto& c) { c.oscillation = 1; }, {3, 2}, alternating), Signal::kNone);
 }
 
+/// Of few losses the deviation is that of a sample: 1 of {1, 1, 1, 3}, whose mean is 1.5.
+TEST(DivergenceMonitor, TakesTheDeviationOfASample) {
+  DivergenceConfig config;
+  config.window = 4;
+  config.loss_sigmas = 2;
+  const DivergenceMonitor monitor = after(
+      4, [](int i) { return i == 3 ? 3.0 : 1.0; }, config);
+  EXPECT_TRUE(monitor.assess_loss(1.5 + 1.9, 1.5).normal());
+  EXPECT_EQ(monitor.assess_loss(1.5 + 2.1, 1.5).signal, Signal::kLoss);
+}
+
 TEST(DivergenceMonitor, JudgesTheSameAfterSaveAndLoad) {
   const DivergenceMonitor monitor = after(50, noisy);
   State state;

@@ -135,5 +135,26 @@ TEST(JumpPlanner, LearnsNothingFromWhatIsNotFinite) {
   EXPECT_TRUE(std::isfinite(plan.confidence));
 }
 
+/// Of loss and of the norm's logarithm, each update with a weight of 0.02.
+TEST(JumpPlanner, ItsRunningMeansFollowTheRun) {
+  PhaseConfig config;
+  config.horizon = "dreamt";
+  JumpPlanner planner(config);
+  const auto real = [&](const char* name) {
+    State state;
+    planner.save(state);
+    return state.real(concat("phases.planner.", name));
+  };
+  planner.see_update(3, 1, false);
+  EXPECT_EQ(real("mean"), 3);
+  planner.see_update(2, std::exp(1.0), false);
+  EXPECT_NEAR(real("mean"), 3 - 0.02, 1e-12);
+  EXPECT_NEAR(real("square"), 0.02, 1e-12);
+  EXPECT_NEAR(real("norm"), 0.02, 1e-12);
+  for (int i = 0; i < 600; ++i) planner.see_update(2, std::exp(1.0), false);
+  EXPECT_NEAR(real("mean"), 2, 1e-4);
+  EXPECT_NEAR(real("norm"), 1, 1e-4);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer
