@@ -54,6 +54,21 @@ TEST_F(LanguageHeadTest, ManyChunksEqualOneChunkAtATime) {
   EXPECT_LT(relative_error(whole_gradient, values_of(table_.gradient())), 1e-5);
 }
 
+TEST_F(LanguageHeadTest, HoldsLogitsOfOneChunkOrOfFewerRowsWhereThereAreFewer) {
+  const auto most_logits = [&](std::int64_t rows) {
+    stream_.pool()->reset_peaks();
+    run(x_.rows(0, rows), targets_.rows(0, rows), 1);
+    const std::size_t bytes =
+        stream_.pool()->use().peak[static_cast<std::size_t>(MemoryKind::kLogits)];
+    step_.begin();
+    return bytes;
+  };
+  constexpr std::size_t kRow = kPadded * sizeof(float);
+  EXPECT_EQ(most_logits(150), 64 * kRow);
+  EXPECT_EQ(most_logits(64), 64 * kRow);
+  EXPECT_EQ(most_logits(2), 2 * kRow);
+}
+
 TEST_F(LanguageHeadTest, LossIsThatOfTheSoftmax) {
   const Tensor logits = head_.logits(x_.rows(0, 2), stream_);
   double wanted = 0;

@@ -57,5 +57,23 @@ TEST(OptimizerConfig, WantsStateOf8Or16Or32BitsAndLessThan32NotForAll) {
   }
 }
 
+TEST(OptimizerConfig, AGroupsOwnProblemIsToldAtTheGroupAndAnInheritedOneIsNot) {
+  OptimizerConfig config;
+  config.groups.resize(1);
+  config.groups[0].match = "wte*";
+  config.groups[0].betas = std::vector<double>{0.9};
+  const auto problems = problems_of(config);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].rfind("optimizer.groups[0].betas: ", 0), 0u) << problems[0];
+  config.groups[0].betas.reset();
+  config.betas = {0.9};
+  ASSERT_EQ(problems_of(config).size(), 1u);
+  EXPECT_EQ(problems_of(config)[0].rfind("optimizer.betas: ", 0), 0u);
+  config.betas = OptimizerConfig().betas;
+  config.groups[0].state_bits = 12;
+  ASSERT_EQ(problems_of(config).size(), 1u);
+  EXPECT_EQ(problems_of(config)[0].rfind("optimizer.groups[0].state_bits: ", 0), 0u);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

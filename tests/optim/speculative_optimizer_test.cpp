@@ -227,6 +227,33 @@ TEST(SpeculativeOptimizer, KeepsNothingButLiveWeightsOnTheDevice) {
   }
 }
 
+TEST(SpeculativeOptimizer, RefusesSavedTensorsOfAnotherShapeOrDtypeByName) {
+  Late late(config_of("adamw"), {}, nullptr);
+  for (int i = 0; i < 3; ++i) late.step_late();
+  State state;
+  late.masters();
+  late.optimizer_.save_late(state);
+  const std::string name = "speculation.live.wide";
+  const auto problem_with = [&](const Tensor& tensor) {
+    State changed = state;
+    changed.tensors.at(name) = tensor;
+    Late other(config_of("adamw"), {}, nullptr);
+    try {
+      other.optimizer_.load_late(changed, other.rates(3), other.device_);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const Shape shape = state.tensors.at(name).shape();
+  const auto zeros = [&](const Shape& of, DType dtype) {
+    return Tensor::zeros(of, dtype, MemoryKind::kParameters, late.host_);
+  };
+  EXPECT_EQ(problem_with(zeros(shape, DType::kF32)), "");
+  EXPECT_NE(problem_with(zeros(shape, DType::kBF16)).find(name), std::string::npos);
+  EXPECT_NE(problem_with(zeros({shape[1], shape[0]}, DType::kF32)).find(name), std::string::npos);
+}
+
 TEST(SpeculativeOptimizer, TellsWhatTheWorkerMetEachTime) {
   std::size_t held = 0;
   {

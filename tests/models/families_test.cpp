@@ -1,0 +1,241 @@
+// What tells one family from another: its weights, and what a key means that a file leaves out.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/decoder.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "support/test_tensors.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+using Names = std::set<std::string>;
+
+ModelConfig small(const std::string& family) {
+  ModelConfig config{.family = family,
+                     .layers = 1,
+                     .heads = 4,
+                     .width = 32,
+                     .context = 16,
+                     .vocabulary = 40,
+                     .key_heads = 2,
+                     .head_size = 8,
+                     .inner_width = 48};
+  config.tied_head = family.starts_with("gemma");
+  return config;
+}
+
+/// Names and shapes in a folder of transformers, of the layer without "layers.0.".
+Names tensors_of(const ModelConfig& config) {
+  const Stream stream = test_stream();
+  const ModelFamily& family = find_family(config.family);
+  const auto model = family.make(config, 1, stream);
+  Names names;
+  model->visit_parameters([&](const Parameter& parameter) {
+    for (const FileTensor& tensor : family.hugging_face.tensors(parameter, config)) {
+      const std::string_view layer = "layers.0.";
+      names.insert(
+          concat(tensor.name.starts_with(layer) ? tensor.name.substr(layer.size()) : tensor.name,
+                 " ", tensor.shape.text()));
+    }
+  });
+  return names;
+}
+
+const Names kLlama{"embed_tokens.weight (40, 32)",
+                   "input_layernorm.weight (32)",
+                   "lm_head.weight (40, 32)",
+                   "mlp.down_proj.weight (32, 48)",
+                   "mlp.gate_proj.weight (48, 32)",
+                   "mlp.up_proj.weight (48, 32)",
+                   "norm.weight (32)",
+                   "post_attention_layernorm.weight (32)",
+                   "self_attn.k_proj.weight (16, 32)",
+                   "self_attn.o_proj.weight (32, 32)",
+                   "self_attn.q_proj.weight (32, 32)",
+                   "self_attn.v_proj.weight (16, 32)"};
+const Names kBiases{"self_attn.k_proj.bias (16)", "self_attn.q_proj.bias (32)",
+                    "self_attn.v_proj.bias (16)"};
+const Names kNorms{"self_attn.k_norm.weight (8)", "self_attn.q_norm.weight (8)"};
+const Names kSandwich{"post_feedforward_layernorm.weight (32)",
+                      "pre_feedforward_layernorm.weight (32)"};
+const Names kHead{"lm_head.weight (40, 32)"};
+
+Names with(Names names, const Names& more) {
+  names.insert(more.begin(), more.end());
+  return names;
+}
+
+Names without(Names names, const Names& fewer) {
+  for (const std::string& name : fewer) names.erase(name);
+  return names;
+}
+
+TEST(Families, HaveTheWeightsOfTheirsInTransformers) {
+  EXPECT_EQ(tensors_of(small("llama")), kLlama);
+  EXPECT_EQ(tensors_of(small("mistral")), kLlama);
+  EXPECT_EQ(tensors_of(small("qwen2")), with(kLlama, kBiases));
+  EXPECT_EQ(tensors_of(small("qwen3")), with(kLlama, kNorms));
+  const Names gemma2 = with(without(kLlama, kHead), kSandwich);
+  EXPECT_EQ(tensors_of(small("gemma2")), gemma2);
+  EXPECT_EQ(tensors_of(small("gemma3")), with(gemma2, kNorms));
+}
+
+TEST(Families, HaveBiasesWhereTheConfigSaysSo) {
+  ModelConfig config = small("llama");
+  config.attention_bias = true;
+  const Names attention = with(with(kLlama, kBiases), {"self_attn.o_proj.bias (32)"});
+  EXPECT_EQ(tensors_of(config), attention);
+  config.mlp_bias = true;
+  EXPECT_EQ(tensors_of(config),
+            with(attention,
+                 {"mlp.down_proj.bias (32)", "mlp.gate_proj.bias (48)", "mlp.up_proj.bias (48)"}));
+  config.tied_head = true;
+  EXPECT_EQ(tensors_of(config).count("lm_head.weight (40, 32)"), 0u);
+}
+
+/// "KEY=NUMBER" for each key that a file may leave out.
+std::map<std::string, double> missing_of(const std::string& family) {
+  const HuggingFaceLayout& layout = find_family(family).hugging_face;
+  std::map<std::string, double> missing;
+  for (const auto* members : {&layout.members, &layout.nullable}) {
+    for (const HuggingFaceLayout::Member& member : *members) {
+      if (member.missing) missing[member.key.substr(0, member.key.find('|'))] = *member.missing;
+    }
+  }
+  missing["rope_theta"] = layout.rope_theta.value_or(0);
+  return missing;
+}
+
+/// As in the configuration classes of transformers.
+TEST(Families, TakeForAMissingKeyWhatTransformersTakes) {
+  std::map<std::string, double> wanted{{"max_position_embeddings", 2048},
+                                       {"num_key_value_heads", 0},  // as many as heads
+                                       {"rms_norm_eps", 1e-6},
+                                       {"tie_word_embeddings", 0},
+                                       {"head_dim", 0},  // hidden_size / heads
+                                       {"rope_theta", 1e4}};
+  const auto expect = [&](const std::string& family, std::map<std::string, double> more) {
+    more.insert(wanted.begin(), wanted.end());
+    const auto got = missing_of(family);
+    for (const auto& [key, value] : more) {
+      ASSERT_TRUE(got.contains(key)) << family << " " << key;
+      EXPECT_EQ(got.at(key), value) << family << " " << key;
+    }
+  };
+  expect("llama", {{"attention_bias", 0}, {"mlp_bias", 0}});
+  expect("mistral", {{"max_position_embeddings", 131072}, {"num_key_value_heads", 8}});
+  expect("qwen2", {{"max_position_embeddings", 32768}, {"num_key_value_heads", 32}});
+  expect("qwen3", {{"max_position_embeddings", 32768},
+                   {"num_key_value_heads", 32},
+                   {"head_dim", 128},
+                   {"attention_bias", 0}});
+  const std::map<std::string, double> gemma{{"num_key_value_heads", 4},
+                                            {"head_dim", 256},
+                                            {"tie_word_embeddings", 1},
+                                            {"attention_bias", 0},
+                                            {"query_pre_attn_scalar", 256}};
+  auto gemma2 = gemma, gemma3 = gemma;
+  gemma2.insert({{"max_position_embeddings", 8192},
+                 {"attn_logit_softcapping", 50},
+                 {"final_logit_softcapping", 30}});
+  gemma3.insert({{"max_position_embeddings", 131072},
+                 {"rope_theta", 1e6},
+                 {"attn_logit_softcapping", 0},
+                 {"final_logit_softcapping", 0}});
+  expect("gemma2", gemma2);
+  expect("gemma3", gemma3);
+}
+
+TEST(Families, HaveWindowsInTheirOwnLayers) {
+  const auto windows = [](const char* family) { return find_family(family).hugging_face.windows; };
+  EXPECT_EQ(windows("llama"), "");
+  EXPECT_EQ(windows("mistral"), "w");
+  EXPECT_EQ(windows("qwen2"), "w");
+  EXPECT_EQ(windows("qwen3"), "w");
+  EXPECT_EQ(windows("gemma2"), "wa");
+  EXPECT_EQ(windows("gemma3"), "wwwwwa");
+}
+
+TEST(Families, ResolveZerosByTheOtherSizes) {
+  ModelConfig config{.family = "llama", .heads = 4, .width = 192};
+  config = resolved_model_config(config);
+  EXPECT_EQ(config.key_heads, 4);
+  EXPECT_EQ(config.head_size, 48);
+  EXPECT_EQ(config.inner_width, 512);  // 8/3 of 192
+  config.width = 193;
+  config.inner_width = 0;
+  EXPECT_EQ(resolved_model_config(config).inner_width, 576) << "rounded up to 64";
+  ModelConfig gemma{.family = "gemma2", .heads = 4, .width = 64};
+  gemma = resolved_model_config(gemma);
+  EXPECT_EQ(gemma.query_scalar, 16);
+  EXPECT_EQ(gemma.window_layers, "wa");
+  EXPECT_EQ(gemma.window_rope_theta, 0);
+  ModelConfig gemma3{.family = "gemma3", .heads = 4, .width = 64};
+  EXPECT_EQ(resolved_model_config(gemma3).window_rope_theta, 1e4);
+}
+
+/// 32 tokens; 7,680 weights in a layer's matrices, 1,280 in the table; 12·keys·32 for attention.
+TEST(Families, CountTheOperationsOfAStepByTheKeysThatAQuerySees) {
+  const auto flops = [](const char* family, std::int64_t layers, std::int64_t window) {
+    ModelConfig config = small(family);
+    config.layers = layers;
+    config.window = window;
+    return find_family(family).step_flops(config, 2, 16);
+  };
+  const double weights = 6 * (7680 + 1280), all = 12 * 8 * 32, few = 12 * 3.5 * 32;
+  EXPECT_DOUBLE_EQ(flops("llama", 1, 0), 32 * (weights + all));
+  EXPECT_DOUBLE_EQ(flops("mistral", 1, 0), 32 * (weights + all));
+  EXPECT_DOUBLE_EQ(flops("mistral", 1, 16), 32 * (weights + all));
+  EXPECT_DOUBLE_EQ(flops("mistral", 1, 4), 32 * (weights + few)) << "4 keys, of the first 4 fewer";
+  EXPECT_DOUBLE_EQ(flops("gemma2", 2, 4), 32 * (weights + 6 * 7680 + few + all));
+}
+
+TEST(Families, PadVocabulariesToWholeTiles) {
+  for (const auto& [vocabulary, padded] : std::map<std::int64_t, std::int64_t>{
+           {1, 16}, {16, 16}, {17, 32}, {511, 512}, {512, 512}, {513, 576}, {50257, 50304}})
+    EXPECT_EQ(padded_vocabulary(vocabulary), padded) << vocabulary;
+}
+
+std::size_t problems_of(const ModelConfig& config) {
+  std::vector<std::string> problems;
+  find_family(config.family).collect_problems(config, problems);
+  return problems.size();
+}
+
+TEST(Families, SayWhichSizesDoNotGoTogether) {
+  EXPECT_EQ(problems_of(small("llama")), 0u);
+  ModelConfig config = small("llama");
+  config.head_size = 0;
+  config.width = 34;
+  EXPECT_EQ(problems_of(config), 1u) << "4 heads of 34 channels";
+  config = small("llama");
+  config.key_heads = 3;
+  EXPECT_EQ(problems_of(config), 1u);
+  config = small("llama");
+  config.head_size = 7;
+  EXPECT_EQ(problems_of(config), 1u);
+  config.head_size = 2;
+  EXPECT_EQ(problems_of(config), 0u);
+  config.rope_scaling.type = "dynamic";
+  EXPECT_EQ(problems_of(config), 1u);
+  config.head_size = 4;
+  EXPECT_EQ(problems_of(config), 0u);
+  config.rope_scaling = {.type = "llama3", .low_frequency = 4, .high_frequency = 4};
+  EXPECT_EQ(problems_of(config), 1u);
+  config.rope_scaling.low_frequency = 1;
+  EXPECT_EQ(problems_of(config), 0u);
+  ModelConfig mistral = small("mistral");
+  mistral.window_layers = "wa";
+  EXPECT_EQ(problems_of(mistral), 1u);
+  ModelConfig gemma = small("gemma2");
+  gemma.window_layers = "wb";
+  EXPECT_EQ(problems_of(gemma), 1u);
+  gemma.window_layers = "aw";
+  EXPECT_EQ(problems_of(gemma), 0u);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing

@@ -1,0 +1,95 @@
+#include "hybrid_trainer/nn/rotary_table.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "support/test_tensors.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+constexpr std::int64_t kContext = 6, kSize = 8;
+constexpr double kTheta = 1e4;
+constexpr double kPlain[] = {1, 0.1, 0.01, 0.001};  // θ^(−2j/8)
+
+/// The angles by which one position turns, and what cosines and sines are multiplied by.
+struct Turns {
+  std::vector<double> angles;
+  double amplitude = 0;
+};
+
+Turns turns_of(const RotaryScaling& scaling) {
+  const Stream stream = test_stream();
+  RotaryTable table(kTheta, scaling, kContext, kSize);
+  const std::vector<double> values = values_of(table.on(kContext, stream));
+  Turns turns{{}, values[0]};  // position 0: cosines of 0
+  for (std::size_t j = 0; j < 4; ++j) {
+    EXPECT_NEAR(values[j], turns.amplitude, 1e-6);
+    EXPECT_EQ(values[4 + j], 0);
+    turns.angles.push_back(std::atan2(values[8 + 4 + j], values[8 + j]));
+    for (std::size_t t = 2; t < kContext; ++t) {
+      const double angle = static_cast<double>(t) * turns.angles[j];
+      EXPECT_NEAR(values[8 * t + j], turns.amplitude * std::cos(angle), 1e-5);
+      EXPECT_NEAR(values[8 * t + 4 + j], turns.amplitude * std::sin(angle), 1e-5);
+    }
+  }
+  return turns;
+}
+
+void expect_angles(const RotaryScaling& scaling, const std::vector<double>& factors) {
+  const Turns turns = turns_of(scaling);
+  for (std::size_t j = 0; j < 4; ++j)
+    EXPECT_NEAR(turns.angles[j], kPlain[j] * factors[j], 2e-6 * kPlain[j]) << j;
+}
+
+TEST(RotaryTable, TurnsFasterTheLowerTheChannel) {
+  expect_angles({}, {1, 1, 1, 1});
+  EXPECT_EQ(turns_of({}).amplitude, 1);
+}
+
+TEST(RotaryTable, LinearDividesAll) {
+  expect_angles({.type = "linear", .factor = 4}, {0.25, 0.25, 0.25, 0.25});
+}
+
+/// Of wavelengths, as transformers does.
+TEST(RotaryTable, Llama3DividesTheSlowOnesAndGoesOverSmoothly) {
+  for (const std::int64_t original : {16, 64, 8192}) {
+    std::vector<double> factors;
+    for (const double frequency : kPlain) {
+      const double length = 2 * std::numbers::pi / frequency;
+      const auto whole = static_cast<double>(original);
+      const double smooth = (whole / length - 1) / 3;
+      factors.push_back(length < whole / 4   ? 1
+                        : length > whole / 1 ? 0.125
+                                             : (1 - smooth) / 8 + smooth);
+    }
+    expect_angles({.type = "llama3", .factor = 8, .original_context = original}, factors);
+  }
+}
+
+TEST(RotaryTable, YarnDividesTheSlowOnesAndRaisesTheAmplitude) {
+  RotaryScaling yarn{.type = "yarn", .factor = 4, .original_context = 2048};
+  // 8·ln(2048/(2πr))/(2·ln θ): 1.008 where r is 32, 2.513 where it is 1; as whole numbers 1 and 3.
+  expect_angles(yarn, {1, 1, 0.5 + 0.5 / 4, 0.25});
+  const double rise = 0.1 * std::log(4.0);
+  EXPECT_NEAR(turns_of(yarn).amplitude, 1 + rise, 1e-6);
+  yarn.truncate = false;
+  const auto pair_of = [](double turns) {
+    return 8 * std::log(2048 / (turns * 2 * std::numbers::pi)) / (2 * std::log(kTheta));
+  };
+  const double share = (2 - pair_of(32)) / (pair_of(1) - pair_of(32));
+  expect_angles(yarn, {1, 1, (1 - share) + share / 4, 0.25});
+  yarn.mscale = 0.7;
+  EXPECT_NEAR(turns_of(yarn).amplitude, 1 + rise, 1e-6) << "both are needed";
+  yarn.mscale_all_dim = 0.5;
+  EXPECT_NEAR(turns_of(yarn).amplitude, (1 + 0.7 * rise) / (1 + 0.5 * rise), 1e-6);
+  yarn.attention_factor = 2;
+  EXPECT_NEAR(turns_of(yarn).amplitude, 2, 1e-6);
+  yarn = {.type = "yarn", .factor = 1, .original_context = 2048};
+  EXPECT_EQ(turns_of(yarn).amplitude, 1);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing
