@@ -51,6 +51,21 @@ TEST(ChatTemplate, SaysWhereItStopped) {
   expect_words(refusal("{{ 'x' | tojson | list | join(1, 2, 3) }}"), {"join"});
 }
 
+TEST(ChatTemplate, RepeatsTextsAndListsAWholeNumberOfTimesAndNothingElse) {
+  EXPECT_EQ(rendered("{{ 'ab' * 3 }}{{ 2 * 'c' }}{{ 'd' * 0 }}{{ 'e' * -1 }}"), "abababcc");
+  EXPECT_EQ(rendered("{{ ([1] * 2) | length }}{{ ([] * 5) | length }}{{ '' * 5 }}"), "20");
+  for (const char* wrong : {"'a' * 'b'", "[1] * [2]", "'a' * 1.5", "'a' * none", "2 * none",
+                            "2 * {}", "{} * 2", "[1] * 'a'"})
+    expect_words(refusal(concat("{{ ", wrong, " }}")), {"t:1:", "*"});
+}
+
+TEST(ChatTemplate, ChangesTheCaseOfAsciiLettersAloneTheFirstAndLastIncluded) {
+  EXPECT_EQ(rendered("{{ 'azAZ`{@[09' | upper }}"), "AZAZ`{@[09");
+  EXPECT_EQ(rendered("{{ 'azAZ`{@[09' | lower }}"), "azaz`{@[09");
+  EXPECT_EQ(rendered("{{ 'zAZ a' | capitalize }}"), "Zaz a");
+  EXPECT_EQ(rendered("{{ 'a'.upper() }}{{ 'Z'.lower() }}"), "Az");
+}
+
 TEST(ChatTemplate, EndsWhateverTheTemplateDoes) {
   expect_words(refusal("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), {"deeply"});
   expect_words(refusal("{{ " + std::string(1000, '(') + "1" + std::string(1000, ')') + " }}"),

@@ -132,6 +132,15 @@ TEST(BpeTraining, SmallCorpusGivesASmallerVocabularyAndSaysSo) {
   EXPECT_EQ(result.missing_merges, 4096 - 258);
 }
 
+TEST(BpeTraining, TheSmallestVocabularyHasNoMerges) {
+  BpeTrainer trainer(257);
+  trainer.add(std::vector<std::string_view>{"aaaa aaaa"});
+  const auto result = trainer.train();
+  EXPECT_EQ(result.tokenizer->vocabulary_size(), 257);
+  EXPECT_EQ(result.missing_merges, 0);
+  EXPECT_NO_THROW(BpeTrainer(1'000'000));
+}
+
 TEST(BpeTraining, VocabularySizeThatCannotBeIsRefused) {
   for (const std::int64_t size : {-1, 3, 256, 1'000'001}) {
     const auto message = message_of<UsageError>([&] { BpeTrainer trainer(size); });

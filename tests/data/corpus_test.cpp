@@ -153,6 +153,16 @@ TEST(Corpus, SeveralDocumentsStayWhole) {
               0.1, 0.02);
 }
 
+TEST(Corpus, ADocumentIsForValidationWhereHalfOfItIsWithinTheShare) {
+  const TemporaryFolder folder;
+  std::vector<std::filesystem::path> files;
+  for (const char* name : {"a", "b", "c", "d"}) files.push_back(folder.write(name, "0123456789"));
+  const CorpusSplit split = split_corpus(find_corpus(files), 0.5);
+  ASSERT_EQ(split.validation.size(), 2u);  // the first: 0 + 5 <= 0.5·10, and the third
+  EXPECT_EQ(split.validation[0].path.filename(), "a");
+  EXPECT_EQ(split.validation[1].path.filename(), "c");
+}
+
 TEST(Corpus, DocumentsThatCannotBeSharedOutAreCut) {
   const TemporaryFolder folder;
   const auto first = folder.write("first", std::string(500, 'x'));

@@ -59,6 +59,24 @@ TEST(TokenDataset, InfoIsReadAsWritten) {
   EXPECT_EQ(info->validation_fraction, 0.1);
 }
 
+TEST(TokenDataset, ACountInItsInfoThatIsNoneIsNamed) {
+  const TemporaryFolder folder;
+  write_data_info(info_of(35), folder.path());
+  const std::string text = content_of(folder / "data.json"), found = "\"train_tokens\":35";
+  ASSERT_NE(text.find(found), text.npos) << text;
+  const auto with = [&](const std::string& changed) {
+    std::string other = text;
+    other.replace(other.find(found), found.size(), changed);
+    folder.write("data.json", other);
+    return message_of<DataError>([&] { read_data_info(folder.path()); });
+  };
+  for (const char* value : {"-1", "1.5", "\"35\"", "null", "9007199254740993"})
+    expect_words(with(concat("\"train_tokens\":", value)), {"train_tokens", "integer"});
+  expect_words(with("\"other\":35"), {"train_tokens", "integer"});
+  folder.write("data.json", text);
+  EXPECT_EQ(read_data_info(folder.path())->train_tokens, 35);
+}
+
 TEST(TokenDataset, TakesFoldersOfLlmCWithoutInfo) {
   const TemporaryFolder folder;
   write_split(folder, "fineweb_train", 25);

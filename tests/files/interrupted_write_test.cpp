@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/output_folder.h"
 #include "tests/files/faulty_files.h"
 #include "tests/files/small_disk.h"
 #include "tests/support/test_files.h"
@@ -58,6 +59,34 @@ TEST_F(InterruptedWrite, AfterACompletedOneLosesNothingToAPowerCut) {
     fs::create_directory(folder_ / "later");
   }));
   EXPECT_EQ(read_bytes(path_), "new");
+}
+
+/// Its files, and its name in the folder that it is in, are on the disk.
+TEST_F(InterruptedWrite, AFolderThatWasCommittedIsLostToNoPowerCut) {
+  for (const auto existing : {OutputFolder::Existing::kRefuse, OutputFolder::Existing::kReplace}) {
+    const std::string made = folder_ / "files/made";
+    const auto make = [&](const char* content) {
+      OutputFolder output(made, existing);
+      write_bytes(output.create() / "a", content);
+      output.commit();
+    };
+    start();
+    if (existing == OutputFolder::Existing::kReplace) make("old");
+    int calls = 0;
+    {
+      const FileFault counter({});
+      make("new");
+      calls = counter.calls();
+    }
+    start();
+    if (existing == OutputFolder::Existing::kReplace) make("old");
+    EXPECT_TRUE(is_stopped(calls, FileAction::kPowerCutWithNames, [&] {
+      make("new");
+      fs::create_directory(folder_ / "later");
+    }));
+    ASSERT_TRUE(fs::exists(made));
+    EXPECT_EQ(read_bytes(made + "/a"), "new");
+  }
 }
 
 TEST_F(InterruptedWrite, AnyCallThatFailsIsAnIoErrorAndLeavesAWholeFile) {

@@ -51,6 +51,11 @@ TEST(Utf8, RunsOfItAndOfOtherBytesAreMeasured) {
   EXPECT_EQ(whole_characters("é漢", 4), 2u);
   EXPECT_EQ(whole_characters("é漢", 5), 5u);
   EXPECT_EQ(whole_characters("\x80\x80\x80\x80\x80", 3), 3u);
+  // What lies behind the text is not looked at.
+  EXPECT_EQ(whole_characters("a漢"sv.substr(0, 3), 3), 3u);
+  EXPECT_EQ(whole_characters("a漢"sv, 3), 1u);
+  EXPECT_EQ(whole_characters("a漢"sv, 0), 0u);
+  EXPECT_EQ(whole_characters(""sv, 0), 0u);
 }
 
 }  // namespace

@@ -75,6 +75,33 @@ TEST_F(Evaluation, GoesInPartsWhereMemoryHoldsNoWholeBatch) {
   EXPECT_THROW(evaluate(model, windows, DType::kF32, stream_), OutOfMemory);
 }
 
+/// Five batches over three, of which two have two and the last has one.
+TEST_F(Evaluation, SharedOutGivesTheBitsOfOne) {
+  const TokenDataset tokens = counting_tokens(41);
+  MeanTarget model;
+  EvaluationWindows windows(tokens, 2, 4, stream_);
+  ASSERT_EQ(windows.batches(), 5);
+  const EvaluationResult alone = evaluate(model, windows, DType::kF32, stream_);
+  struct Given {};
+  std::vector<std::string> given;
+  for (int index = 0; index < 3; ++index) {
+    const auto keep = [&](std::string_view bytes) -> std::vector<std::string> {
+      given.emplace_back(bytes);
+      throw Given();
+    };
+    EXPECT_THROW(evaluate(model, windows, DType::kF32, stream_,
+                          {.index = index, .count = 3, .gather = keep}),
+                 Given);
+  }
+  const auto all = [&](std::string_view) { return given; };
+  for (int index = 0; index < 3; ++index) {
+    const EvaluationResult shared =
+        evaluate(model, windows, DType::kF32, stream_, {.index = index, .count = 3, .gather = all});
+    EXPECT_EQ(shared.loss, alone.loss);
+    EXPECT_EQ(shared.tokens, alone.tokens);
+  }
+}
+
 TEST_F(Evaluation, LeavesDropoutAndWeightsAlone) {
   const TokenDataset tokens = counting_tokens(33);
   EvaluationWindows windows(tokens, 2, 8, stream_);

@@ -271,6 +271,26 @@ TEST_F(Checkpoint, EveryFlippedByteIsFound) {
   });
 }
 
+/// Read in pieces of 8 MiB, of which the last is smaller.
+TEST_F(Checkpoint, DamageIsFoundInEachPieceOfALargeFile) {
+  save(10);
+  State large = state(20);
+  constexpr std::int64_t kElements = (std::int64_t{20} << 20) / 4;
+  large.tensors["model.weight"] = tensor(1, kElements);
+  save_checkpoint(root_, 20, large, {3, "hash"});
+  EXPECT_EQ(newest_step(), 20);
+  const std::string path = root_ + "/step-0000000020/model.safetensors";
+  const std::string whole = read_bytes(path);
+  for (const std::size_t at : {std::size_t{9} << 20, whole.size() - 1}) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    write_bytes(path, damaged);
+    EXPECT_EQ(newest_step(), 10) << at;
+  }
+  write_bytes(path, whole);
+  EXPECT_EQ(newest_step(), 20);
+}
+
 TEST_F(Checkpoint, EveryTruncationAndEveryAddedByteIsFound) {
   save(10);
   save(20);

@@ -1,5 +1,8 @@
 #include "hybrid_trainer/kernels/matmul.h"
 
+#include <cstdlib>
+
+#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/kernel_case.h"
 
@@ -72,6 +75,26 @@ TEST(Matmul, MatchesReferenceInAllLayoutsModesAndDtypes) {
       }
     }
   }
+}
+
+/// In a process of its own, since a processor is held down for good.
+TEST(MatmulDeathTest, MatchesReferenceWhereTheProcessorMultipliesNoBf16) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto without_bf16 = [] {
+    ProcessorUse use = processor_use();
+    use.bfloat16 = use.tiles = false;
+    hold_processor_to(use);
+    for (const Product& p : kProducts) {
+      expect_product(p, Transpose::kNo, Transpose::kYes, DType::kBF16, DType::kBF16,
+                     GradientMode::kOverwrite);
+      expect_product(p, Transpose::kYes, Transpose::kNo, DType::kBF16, DType::kBF16,
+                     GradientMode::kAccumulate);
+      expect_product(p, Transpose::kNo, Transpose::kNo, DType::kBF16, DType::kF32,
+                     GradientMode::kAccumulate);
+    }
+    std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(without_bf16(), ::testing::ExitedWithCode(0), "");
 }
 
 /// Multiples of the processor's tiles, and sizes at which it cuts operands into parts and writes past

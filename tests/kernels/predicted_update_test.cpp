@@ -121,6 +121,15 @@ void expect_predictions(
   }
 }
 
+TEST(PredictedUpdate, WritesTheSquaresOfItsGradientsAndNothingBehind) {
+  const Stream stream = cpu_stream();
+  const FlightCase c({300, 130}, 3, stream);
+  const Tensor room = Tensor::empty({8}, DType::kF64, MemoryKind::kWorkspace, stream);
+  std::fill_n(room.data<double>(), 8, -7.0);
+  in_flight_squares(room.rows(0, 3), c.gradients, 0.9f, stream);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(room.data<double>()[i] > 0, i < 3) << i;
+}
+
 TEST(PredictedUpdate, AdamWMatchesReference) {
   const Stream stream = cpu_stream();
   for (const Shape& shape : kFlightShapes) {

@@ -88,6 +88,24 @@ TEST(StoredOffload, KeepsEachTensorsKind) {
   EXPECT_EQ(gradient.kind(), MemoryKind::kGradients);
 }
 
+TEST(StoredOffload, CountsWhatItMovesAndHowLongThatTakes) {
+  const Stream device(MemoryPool::create("device"));
+  Content content(device);
+  const std::size_t held = device.pool()->use().live_total;
+  StoredOffload offload(std::make_unique<PoolStore>(MemoryPool::create("host")), true);
+  double waited = 0, restored = 0;
+  for (int cycle = 1; cycle <= 3; ++cycle) {
+    EXPECT_EQ(offload.move_out(content.slots(), device).freed_bytes, held);
+    EXPECT_EQ(offload.use().times, cycle);
+    EXPECT_EQ(offload.use().bytes, static_cast<std::size_t>(cycle) * content.total_bytes());
+    offload.wait_until_restored();
+    EXPECT_GT(offload.use().waited_seconds, waited);
+    EXPECT_GT(offload.use().restore_seconds, restored);
+    waited = offload.use().waited_seconds;
+    restored = offload.use().restore_seconds;
+  }
+}
+
 TEST(StoredOffload, RestoresInTheCallWhereItIsNotAsync) {
   const Stream device(MemoryPool::create("device"));
   Content content(device);
