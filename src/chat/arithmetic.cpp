@@ -8,8 +8,6 @@ namespace hybrid_trainer::jinja {
 
 namespace {
 
-constexpr std::size_t kMostRepeated = std::size_t{1} << 20;
-
 struct Operands {
   std::int64_t whole[2] = {};
   double real[2] = {};
@@ -78,13 +76,14 @@ std::optional<Value> repeated(const Value& value, const Value& times) {
   const auto* text = value.if_is<std::string>();
   const auto* list = value.if_is<Sequence>();
   if (count == nullptr || (text == nullptr && list == nullptr)) return {};
-  const std::size_t size = text != nullptr ? text->size() : list->items->size();
+  const std::size_t bytes = extent_of(value).bytes;
   const auto copies = static_cast<std::size_t>(std::max<std::int64_t>(*count, 0));
-  if (size > 0 && copies > kMostRepeated / size)
-    throw Problem(concat("repeating more than ", kMostRepeated, " times"));
+  if (bytes > 0 && copies > kMostBytes / bytes)
+    throw Problem(concat("repeating a ", type_of(value), " ", copies, " times makes more than ",
+                         kMostBytes >> 20, " MiB"));
   std::string characters;
   List items;
-  for (std::size_t i = 0; i < (size > 0 ? copies : 0); ++i) {
+  for (std::size_t i = 0; i < (bytes > 0 ? copies : 0); ++i) {
     if (text != nullptr) {
       characters += *text;
     } else {
@@ -98,16 +97,19 @@ std::optional<Value> repeated(const Value& value, const Value& times) {
 }  // namespace
 
 Value calculate(const Value& left, const std::string& operation, const Value& right) {
-  if (operation == "~") return {text_of(left) + text_of(right)};
   want_defined(left);
   want_defined(right);
   if (left.is_safe || right.is_safe)
     throw Problem(concat("a text marked safe with \"", operation, "\" is not supported"));
   if (const auto operands = numbers_in(left, right)) return of_numbers(*operands, operation);
-  if (operation == "+" && left.is<std::string>() && right.is<std::string>())
-    return {text_of(left) + text_of(right)};
+  const auto *first = left.if_is<std::string>(), *second = right.if_is<std::string>();
+  if (operation == "+" && first != nullptr && second != nullptr) {
+    want_room(first->size() + second->size(), "\"+\" makes a text");
+    return {*first + *second};
+  }
   const auto *a = left.if_is<Sequence>(), *b = right.if_is<Sequence>();
   if (operation == "+" && a != nullptr && b != nullptr && a->is_tuple == b->is_tuple) {
+    want_room(a->extent.bytes + b->extent.bytes, "\"+\" makes a list");
     List items = *a->items;
     items.insert(items.end(), b->items->begin(), b->items->end());
     return a->is_tuple ? tuple_of(std::move(items)) : list_of(std::move(items));

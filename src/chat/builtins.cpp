@@ -36,26 +36,6 @@ const Signature kMethods[] = {{"items", {}},
                               {"find", {"sub"}, 1},
                               {"join", {"iterable"}, 1}};
 
-constexpr std::string_view kOfDicts[] = {"items", "keys", "values", "get"};
-
-/// Names that Python's dict, list and str have, and templates do not.
-constexpr std::string_view kRefusedOfDicts[] = {"clear",   "copy",       "fromkeys", "pop",
-                                                "popitem", "setdefault", "update"};
-constexpr std::string_view kRefusedOfLists[] = {"append", "clear",   "copy",   "count",
-                                                "extend", "index",   "insert", "pop",
-                                                "remove", "reverse", "sort"};
-constexpr std::string_view kRefusedOfTexts[] = {
-    "casefold",   "center",       "count",      "encode",    "expandtabs",  "format",
-    "format_map", "index",        "isalnum",    "isalpha",   "isascii",     "isdecimal",
-    "isdigit",    "isidentifier", "islower",    "isnumeric", "isprintable", "isspace",
-    "istitle",    "isupper",      "ljust",      "maketrans", "partition",   "rfind",
-    "rindex",     "rjust",        "rpartition", "rsplit",    "splitlines",  "swapcase",
-    "title",      "translate",    "zfill"};
-
-bool among(std::span<const std::string_view> names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
 bool given(const Value& argument) { return !argument.is<Undefined>(); }
 
 const std::string& text_in(const Value& value) {
@@ -67,12 +47,6 @@ const std::string& text_in(const Value& value) {
 std::optional<std::string> optional_text(const Value& value) {
   if (!given(value) || value.is<None>()) return {};
   return text_in(value);
-}
-
-std::int64_t count_in(const Value& value, std::int64_t otherwise) {
-  if (!given(value)) return otherwise;
-  if (const auto* held = value.if_is<std::int64_t>()) return *held;
-  throw Problem(concat("got a value of type ", type_of(value), ", want an int"));
 }
 
 List texts(const std::vector<std::string>& parts) {
@@ -132,12 +106,16 @@ Value apply_to_text(const std::string& text, const std::string& name, const Argu
     return {text.substr(is_prefix ? part.size() : 0, text.size() - part.size())};
   }
   if (name == "find") {
-    const std::size_t at = text.find(text_in(arguments[0]));
+    const std::size_t at = position_of(text, text_in(arguments[0]));
     return {at == std::string::npos ? std::int64_t{-1} : count_characters(whole.substr(0, at))};
   }
   std::string joined;  // join
-  const List items = elements_of(arguments[0]);
-  for (std::size_t i = 0; i < items.size(); ++i) joined += (i > 0 ? text : "") + text_in(items[i]);
+  const auto items = elements_of(arguments[0]);
+  for (std::size_t i = 0; i < items->size(); ++i) {
+    const std::string& part = text_in((*items)[i]);
+    want_room(joined.size() + text.size() + part.size(), "join: a text");
+    (joined += i > 0 ? text : "") += part;
+  }
   return {std::move(joined)};
 }
 
@@ -163,8 +141,10 @@ std::string date_text(const std::string& format, std::time_t now) {
   std::tm parts{};
   ::localtime_r(&now, &parts);
   std::array<char, 1024> buffer{};
-  const std::size_t bytes = std::strftime(buffer.data(), buffer.size(), format.c_str(), &parts);
-  return {buffer.data(), bytes};
+  const std::string marked = format + ".";  // so that no text is not the same as no room
+  const std::size_t bytes = std::strftime(buffer.data(), buffer.size(), marked.c_str(), &parts);
+  if (bytes == 0) throw Problem("strftime_now makes a text of more than 1,000 bytes");
+  return {buffer.data(), bytes - 1};
 }
 
 }  // namespace
@@ -176,89 +156,31 @@ const Signature* find_signature(std::span<const Signature> table, std::string_vi
 
 std::span<const Signature> functions() { return kFunctions; }
 std::span<const Signature> methods() { return kMethods; }
+bool is_of_dicts(std::string_view method) {
+  return method == "items" || method == "keys" || method == "values" || method == "get";
+}
+
+std::int64_t count_in(const Value& value, std::int64_t otherwise) {
+  if (!given(value)) return otherwise;
+  if (const auto* held = value.if_is<std::int64_t>()) return *held;
+  throw Problem(concat("got a value of type ", type_of(value), ", want an int"));
+}
 
 Value apply_function(const std::string& name, const Arguments& arguments, std::time_t now) {
   if (name == "range") return range_of(arguments);
   if (name == "strftime_now") return {date_text(text_in(arguments[0]), now)};
-  throw Problem(concat("the template says: ", text_of(arguments[0])));  // raise_exception
+  throw Problem(
+      concat("the template says: ", shortened(text_of(arguments[0]), 1000)));  // raise_exception
 }
 
 Value apply_method(const Value& self, const std::string& name, const Arguments& arguments) {
   want_defined(self);
-  const bool is_of_dict = among(kOfDicts, name);
+  const bool is_of_dict = is_of_dicts(name);
   if (const auto* held = self.if_is<Mapping>(); held != nullptr && is_of_dict)
-    return apply_to_dict(**held, name, arguments);
+    return apply_to_dict(*held->entries, name, arguments);
   if (const auto* held = self.if_is<std::string>(); held != nullptr && !is_of_dict && !self.is_safe)
     return apply_to_text(*held, name, arguments);
   throw Problem(concat("a value of type ", type_of(self), " has no method \"", name, "\""));
-}
-
-Value attribute_of(const Value& value, const std::string& name) {
-  want_defined(value);
-  const Value undefined{Undefined{name}};
-  const auto found = [&](const Dict& dict) {
-    const Value* entry = find(dict, name);
-    return entry != nullptr ? *entry : undefined;
-  };
-  const bool is_dict = value.is<Mapping>(), is_text = value.is<std::string>();
-  const std::span<const std::string_view> refused =
-      is_dict                ? std::span<const std::string_view>(kRefusedOfDicts)
-      : is_text              ? std::span<const std::string_view>(kRefusedOfTexts)
-      : value.is<Sequence>() ? std::span<const std::string_view>(kRefusedOfLists)
-                             : std::span<const std::string_view>();
-  if (among(refused, name))
-    throw Problem(concat("\"", name, "\" of a ", type_of(value), " is not supported"));
-  const bool is_method = (is_dict || is_text) && find_signature(methods(), name) != nullptr;
-  if (is_method && among(kOfDicts, name) == is_dict)
-    return {Function{name, std::make_shared<Value>(value)}};
-  if (const auto* held = value.if_is<Mapping>()) return found(**held);
-  if (const auto* held = value.if_is<Namespace>()) return found(**held);
-  return undefined;
-}
-
-Value item_of(const Value& value, const Value& key) {
-  want_defined(value);
-  const Value undefined{Undefined{text_of(key)}};
-  if (const auto* name = key.if_is<std::string>()) {
-    const auto* dict = value.if_is<Mapping>();
-    const Value* found = dict == nullptr ? nullptr : find(**dict, *name);
-    return found != nullptr ? *found : attribute_of(value, *name);
-  }
-  const bool is_ordered = value.is<Sequence>() || value.is<std::string>();
-  const auto* held = key.if_is<std::int64_t>();
-  if (!is_ordered || held == nullptr) return undefined;
-  const List items = elements_of(value);
-  const std::int64_t index = *held < 0 ? *held + std::ssize(items) : *held;
-  if (index < 0 || index >= std::ssize(items)) return undefined;
-  return items[static_cast<std::size_t>(index)];
-}
-
-Value slice_of(const Value& value, const Value& start, const Value& stop, const Value& step) {
-  want_defined(value);
-  if (!value.is<Sequence>() && !value.is<std::string>())
-    throw Problem(concat("a value of type ", type_of(value), " has no parts"));
-  const List items = elements_of(value);
-  const std::int64_t size = std::ssize(items);
-  const std::int64_t by = step.is<None>() ? 1 : count_in(step, 1);
-  if (by == 0) throw Problem("a slice with a step of 0");
-  const std::int64_t lowest = by > 0 ? 0 : -1, highest = by > 0 ? size : size - 1;
-  const auto place = [&](const Value& bound, std::int64_t otherwise) {
-    if (bound.is<None>()) return otherwise;
-    want_defined(bound);
-    const std::int64_t index = count_in(bound, 0);
-    return std::clamp(index < 0 ? index + size : index, lowest, highest);
-  };
-  const std::int64_t end = place(stop, by > 0 ? highest : lowest);
-  List part;
-  for (std::int64_t i = place(start, by > 0 ? lowest : highest); by > 0 ? i < end : i > end;) {
-    part.push_back(items[static_cast<std::size_t>(i)]);
-    if (__builtin_add_overflow(i, by, &i)) break;
-  }
-  if (const auto* held = value.if_is<Sequence>())
-    return held->is_tuple ? tuple_of(std::move(part)) : list_of(std::move(part));
-  std::string text;
-  for (const Value& character : part) text += text_of(character);
-  return {std::move(text)};
 }
 
 }  // namespace hybrid_trainer::jinja

@@ -21,6 +21,8 @@ const Signature* find_signature(std::span<const Signature> table, std::string_vi
 
 std::span<const Signature> functions();
 std::span<const Signature> methods();
+/// Whether a method is one of dicts, not of texts.
+bool is_of_dicts(std::string_view method);
 std::span<const Signature> filters();
 std::span<const Signature> tests();
 
@@ -33,13 +35,16 @@ Value apply_method(const Value& self, const std::string& name, const Arguments& 
 Value apply_filter(const Value& input, const std::string& name, const Arguments& arguments);
 bool apply_test(const Value& input, const std::string& name, const Arguments& arguments);
 
+/// An int that was given. Throws Problem where it is none.
+std::int64_t count_in(const Value& value, std::int64_t otherwise);
+
 /// value.name, or Undefined. Throws Problem for an attribute of Python that is not supported.
 Value attribute_of(const Value& value, const std::string& name);
 /// value[key], or Undefined.
 Value item_of(const Value& value, const Value& key);
 /// value[start:stop:step]; None where one is missing.
 Value slice_of(const Value& value, const Value& start, const Value& stop, const Value& step);
-/// left + right and so on, for + - * / // % ~.
+/// left + right and so on, for + - * / // %.
 Value calculate(const Value& left, const std::string& operation, const Value& right);
 Value negative_of(const Value& value);
 

@@ -12,6 +12,8 @@ namespace json = boost::json;
 
 namespace {
 
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+
 jinja::Value value_of_json(const json::value& value) {
   switch (value.kind()) {
     case json::kind::bool_:
@@ -33,7 +35,7 @@ jinja::Value value_of_json(const json::value& value) {
       jinja::Dict entries;
       for (const auto& [key, entry] : value.get_object())
         entries.emplace_back(key, value_of_json(entry));
-      return {std::make_shared<const jinja::Dict>(std::move(entries))};
+      return jinja::dict_of(std::move(entries));
     }
     case json::kind::null:
       break;
@@ -45,9 +47,12 @@ jinja::Value value_of_json(const json::value& value) {
 
 struct ChatTemplate::Parsed : jinja::ParsedTemplate {};
 
-ChatTemplate::ChatTemplate(const std::string& source, std::string name)
-    : name_(std::move(name)),
-      parsed_(std::make_unique<Parsed>(Parsed{jinja::parse_template(source, name_)})) {}
+ChatTemplate::ChatTemplate(const std::string& source, std::string name) : name_(std::move(name)) {
+  if (source.size() > kMostBytes)
+    throw DataError(concat(name_, ": the template has ", source.size(), " bytes; at most ",
+                           kMostBytes, " are read"));
+  parsed_ = std::make_unique<Parsed>(Parsed{jinja::parse_template(source, name_)});
+}
 ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;

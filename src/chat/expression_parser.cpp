@@ -2,8 +2,8 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "builtins.h"
 #include "parser.h"
+#include "python_text.h"
 
 namespace hybrid_trainer::jinja {
 
@@ -17,7 +17,36 @@ constexpr int kDeepestExpression = 200;
 std::string shown(const Token& token) {
   if (token.kind == Kind::kPrintEnd || token.kind == Kind::kBlockEnd) return "the end of the tag";
   if (token.kind == Kind::kEnd) return "the end of the template";
-  return concat('"', token.text.substr(0, 40), '"');
+  return concat('"', shortened(token.text), '"');
+}
+
+/// How a message names it.
+std::string construct(const Expression& node) {
+  switch (node.kind) {
+    case Of::kAttribute:
+      return concat("\".", shortened(node.text), "\"");
+    case Of::kItem:
+    case Of::kSlice:
+      return "\"[…]\"";
+    case Of::kCall:
+      return "a call";
+    case Of::kFilter:
+      return concat("the filter \"", node.text, "\"");
+    case Of::kTest:
+      return concat("the test \"", node.text, "\"");
+    case Of::kNot:
+      return "\"not\"";
+    case Of::kAnd:
+      return "\"and\"";
+    case Of::kOr:
+      return "\"or\"";
+    case Of::kBinary:
+      return concat("\"", node.text, "\"");
+    case Of::kCondition:
+      return "\"if\"";
+    default:
+      return "an expression";
+  }
 }
 
 Expression literal(Value value, int line) {
@@ -29,13 +58,23 @@ Expression literal(Value value, int line) {
 class ExpressionParser::Depth {
  public:
   explicit Depth(ExpressionParser& parser) : depth_(parser.depth_) {
-    if (++depth_ > kDeepestExpression) parser.fail(parser.token().line, "nested too deeply");
+    if (++depth_ > kDeepestExpression)
+      parser.fail(parser.token().line, "brackets, \"not\" or signs are nested too deeply at ",
+                  shown(parser.token()));
   }
   ~Depth() { --depth_; }
 
  private:
   int& depth_;
 };
+
+Expression ExpressionParser::grown(Expression node) const {
+  for (const Expression& item : node.items) node.height = std::max(node.height, item.height + 1);
+  if (node.height > kDeepestExpression)
+    fail(node.line, construct(node), " is nested too deeply: on top of ", kDeepestExpression,
+         " other operations");
+  return node;
+}
 
 void ExpressionParser::fail_unexpected() const {
   fail(token().line, "unexpected ", shown(token()));
@@ -62,9 +101,8 @@ Expression ExpressionParser::expression(Conditions conditions) {
   while (conditions == Conditions::kTaken && take_name("if")) {
     Expression condition = either();
     Expression otherwise = take_name("else") ? expression() : literal(Value{}, line);
-    value = {.kind = Of::kCondition,
-             .line = line,
-             .items = {std::move(value), std::move(condition), std::move(otherwise)}};
+    value = made(Of::kCondition, line, "", std::move(value), std::move(condition),
+                 std::move(otherwise));
   }
   return value;
 }
@@ -81,7 +119,7 @@ Expression ExpressionParser::tuple(Conditions conditions, std::string_view end) 
     if (!take_operator(",")) break;
     is_tuple = true;
   }
-  if (is_tuple) return result;
+  if (is_tuple) return grown(std::move(result));
   if (result.items.empty()) fail(token().line, "got ", shown(token()), ", want an expression");
   return std::move(result.items.front());
 }
@@ -89,7 +127,7 @@ Expression ExpressionParser::tuple(Conditions conditions, std::string_view end) 
 Expression ExpressionParser::chain(Level operand, const char* word, Of kind) {
   Expression value = (this->*operand)();
   for (int line = token().line; take_name(word); line = token().line)
-    value = {.kind = kind, .line = line, .items = {std::move(value), (this->*operand)()}};
+    value = made(kind, line, "", std::move(value), (this->*operand)());
   return value;
 }
 Expression ExpressionParser::either() { return chain(&ExpressionParser::both, "or", Of::kOr); }
@@ -99,7 +137,7 @@ Expression ExpressionParser::negation() {
   const Depth depth(*this);
   const int line = token().line;
   if (!take_name("not")) return comparison();
-  return {.kind = Of::kNot, .line = line, .items = {negation()}};
+  return made(Of::kNot, line, "", negation());
 }
 
 Expression ExpressionParser::comparison() {
@@ -118,7 +156,7 @@ Expression ExpressionParser::comparison() {
     value.keywords.push_back(operation);
     value.items.push_back(sum());
   }
-  return value.items.size() == 1 ? std::move(value.items.front()) : value;
+  return value.items.size() == 1 ? std::move(value.items.front()) : grown(std::move(value));
 }
 
 Expression ExpressionParser::binary(Level operand,
@@ -130,14 +168,16 @@ Expression ExpressionParser::binary(Level operand,
     for (const std::string_view symbol : operators)
       if (operation.empty() && take_operator(symbol)) operation = symbol;
     if (operation.empty()) return value;
-    value = {.kind = Of::kBinary,
-             .line = line,
-             .text = std::move(operation),
-             .items = {std::move(value), (this->*operand)()}};
+    value = made(Of::kBinary, line, std::move(operation), std::move(value), (this->*operand)());
   }
 }
 Expression ExpressionParser::sum() { return binary(&ExpressionParser::concatenation, {"+", "-"}); }
-Expression ExpressionParser::concatenation() { return binary(&ExpressionParser::product, {"~"}); }
+Expression ExpressionParser::concatenation() {
+  Expression value{.kind = Of::kConcat, .line = token().line};
+  do value.items.push_back(product());
+  while (take_operator("~"));
+  return value.items.size() == 1 ? std::move(value.items.front()) : grown(std::move(value));
+}
 Expression ExpressionParser::product() {
   Expression value = binary(&ExpressionParser::unary_with_filters, {"*", "/", "//", "%"});
   if (at_operator("**")) fail(token().line, "the operator \"**\" is not supported");
@@ -150,7 +190,7 @@ Expression ExpressionParser::unary(bool with_filters) {
   Expression value;
   if (at_operator("-") || at_operator("+")) {
     const Of kind = next().text == "-" ? Of::kNegative : Of::kPositive;
-    value = {.kind = kind, .line = line, .items = {unary(false)}};
+    value = made(kind, line, "", unary(false));
   } else {
     value = primary();
   }
@@ -166,6 +206,8 @@ Expression ExpressionParser::primary() {
       if (text == "true" || text == "True") return literal({true}, token.line);
       if (text == "false" || text == "False") return literal({false}, token.line);
       if (text == "none" || text == "None") return literal({None{}}, token.line);
+      if (refused_names_.contains(text))
+        fail(token.line, "\"", text, "\" of a macro is not supported");
       return {.kind = Of::kName, .line = token.line, .text = text};
     case Kind::kString: {
       std::string whole = text;
@@ -175,7 +217,7 @@ Expression ExpressionParser::primary() {
     case Kind::kInteger: {
       std::int64_t value = 0;
       if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc())
-        fail(token.line, "the number ", text, " does not fit 64 bits");
+        fail(token.line, "the number ", shortened(text), " does not fit 64 bits");
       return literal({value}, token.line);
     }
     case Kind::kFloat:
@@ -202,7 +244,7 @@ Expression ExpressionParser::list() {
     if (!take_operator(",")) break;
   }
   expect_operator("]");
-  return value;
+  return grown(std::move(value));
 }
 
 Expression ExpressionParser::dict() {
@@ -214,7 +256,7 @@ Expression ExpressionParser::dict() {
     if (!take_operator(",")) break;
   }
   expect_operator("}");
-  return value;
+  return grown(std::move(value));
 }
 
 Expression ExpressionParser::postfix(Expression base) {
@@ -233,11 +275,11 @@ Expression ExpressionParser::subscript(Expression base) {
   const int line = token().line;
   if (next().text == ".") {
     if (token().kind != Kind::kInteger)
-      return {
-          .kind = Of::kAttribute, .line = line, .text = expect_name(), .items = {std::move(base)}};
-    return {.kind = Of::kItem, .line = line, .items = {std::move(base), primary()}};
+      return made(Of::kAttribute, line, expect_name(), std::move(base));
+    return made(Of::kItem, line, "", std::move(base), primary());
   }
-  Expression item{.kind = Of::kItem, .line = line, .items = {std::move(base)}};
+  Expression item{.kind = Of::kItem, .line = line};
+  item.items.push_back(std::move(base));
   if (!at_operator(":")) item.items.push_back(expression());
   if (at_operator(":")) {
     item.kind = Of::kSlice;
@@ -248,7 +290,7 @@ Expression ExpressionParser::subscript(Expression base) {
     }
   }
   expect_operator("]");
-  return item;
+  return grown(std::move(item));
 }
 
 Expression ExpressionParser::filters(Expression input) {
@@ -258,8 +300,8 @@ Expression ExpressionParser::filters(Expression input) {
       Expression filter{.kind = Of::kFilter, .line = line, .text = expect_name()};
       filter.items.push_back(std::move(input));
       if (at_operator("(")) arguments(filter);
-      check_arguments(filter, "filter");
-      input = std::move(filter);
+      check_arguments(filter, "filter", filter.text, jinja::filters());
+      input = grown(std::move(filter));
     } else if (at_name("is")) {
       input = test(std::move(input));
     } else if (at_operator("(")) {
@@ -286,10 +328,10 @@ Expression ExpressionParser::test(Expression input) {
   } else if (takes_one) {
     test.items.push_back(postfix(primary()));
   }
-  check_arguments(test, "test");
+  check_arguments(test, "test", test.text, tests());
   const int line = test.line;
-  if (negated) return {.kind = Of::kNot, .line = line, .items = {std::move(test)}};
-  return test;
+  test = grown(std::move(test));
+  return negated ? made(Of::kNot, line, "", std::move(test)) : test;
 }
 
 Expression ExpressionParser::call(Expression callee) {
@@ -297,7 +339,7 @@ Expression ExpressionParser::call(Expression callee) {
   call.items.push_back(std::move(callee));
   arguments(call);
   check_call(call);
-  return call;
+  return grown(std::move(call));
 }
 
 void ExpressionParser::arguments(Expression& call) {
@@ -317,40 +359,33 @@ void ExpressionParser::arguments(Expression& call) {
   expect_operator(")");
 }
 
-void ExpressionParser::check_arguments(const Expression& call, const char* what) {
-  const bool is_filter = call.kind == Of::kFilter;
-  const bool is_test = call.kind == Of::kTest;
-  const Signature* signature = find_signature(is_filter                         ? jinja::filters()
-                                              : is_test                         ? tests()
-                                              : call.items[0].kind == Of::kName ? functions()
-                                                                                : methods(),
-                                              call.text);
-  if (signature == nullptr) fail(call.line, "the ", what, " \"", call.text, "\" is not supported");
+void ExpressionParser::check_arguments(const Expression& call, const char* what,
+                                       const std::string& name, std::span<const Signature> table) {
+  const Signature* signature = find_signature(table, name);
+  if (signature == nullptr)
+    fail(call.line, "the ", what, " \"", shortened(name), "\" is not supported");
   const std::size_t unnamed = call.items.size() - 1 - call.keywords.size();
   for (const std::string& keyword : call.keywords) {
     if (std::ranges::find(signature->parameters, keyword) == signature->parameters.end())
-      fail(call.line, "the argument \"", keyword, "\" of the ", what, " \"", call.text,
+      fail(call.line, "the argument \"", shortened(keyword), "\" of the ", what, " \"", name,
            "\" is not supported");
   }
   if (unnamed > signature->parameters.size() ||
       unnamed + call.keywords.size() < signature->required)
-    fail(call.line, "the ", what, " \"", call.text, "\" with ", unnamed + call.keywords.size(),
+    fail(call.line, "the ", what, " \"", name, "\" with ", unnamed + call.keywords.size(),
          " arguments is not supported");
 }
 
 void ExpressionParser::check_call(const Expression& call) {
   const Expression& callee = call.items.front();
-  Expression named{.kind = Of::kCall, .line = call.line, .text = callee.text};
-  named.items = call.items;
-  named.keywords = call.keywords;
-  if (callee.kind == Of::kAttribute) return check_arguments(named, "method");
+  if (callee.kind == Of::kAttribute) return check_arguments(call, "method", callee.text, methods());
   if (callee.kind != Of::kName) fail(call.line, "a call of an expression is not supported");
   if (callee.text == "strftime_now") reads_date_ = true;
   if (callee.text == "namespace" || callee.text == "dict") {
     if (call.items.size() != 1 + call.keywords.size())
       fail(call.line, callee.text, " with arguments that have no name is not supported");
   } else if (find_signature(functions(), callee.text) != nullptr) {
-    check_arguments(named, "function");
+    check_arguments(call, "function", callee.text, functions());
   } else {
     calls_.push_back({callee.text, call.line});
   }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "builtins.h"
 #include "hybrid_trainer/core/error.h"
@@ -44,11 +45,26 @@ const Signature kTests[] = {{"defined", {}},      {"undefined", {}},
                             {"le", {"other"}, 1}, {"ge", {"other"}, 1},
                             {"in", {"seq"}, 1}};
 
-/// value.a.b
-Value attribute_path(Value value, const Value& path) {
-  for (const std::string& name : split(text_of(path), ".", -1)) value = item_of(value, {name});
-  return value;
-}
+/// `attribute` of map, join, selectattr: x.a.b, or x[0] where a name is a number.
+class Path {
+ public:
+  explicit Path(const Value& path) {
+    if (path.is<Undefined>()) return;
+    for (const std::string& name : split(text_of(path), ".", -1)) {
+      const bool is_number = !name.empty() && name.size() < 10 &&
+                             name.find_first_not_of("0123456789") == std::string::npos;
+      keys_.push_back(is_number ? Value{std::int64_t{std::stoi(name)}} : Value{name});
+    }
+  }
+  bool is_given() const { return !keys_.empty(); }
+  Value of(Value value) const {
+    for (const Value& key : keys_) value = item_of(value, key);
+    return value;
+  }
+
+ private:
+  List keys_;
+};
 
 /// The name of a filter or a test that is an argument, and how it is called.
 const std::string& checked(const Value& name, std::span<const Signature> table,
@@ -57,7 +73,7 @@ const std::string& checked(const Value& name, std::span<const Signature> table,
   const Signature* signature = text == nullptr ? nullptr : find_signature(table, *text);
   if (signature == nullptr || arguments < signature->required ||
       arguments > signature->parameters.size())
-    throw Problem(concat("\"", text_of(name), "\" with ", arguments,
+    throw Problem(concat("\"", shortened(text_of(name)), "\" with ", arguments,
                          " arguments is not supported as an argument"));
   return *text;
 }
@@ -66,11 +82,13 @@ bool is_given(const Value& argument) { return !argument.is<Undefined>(); }
 
 Value mapped(const List& items, const Arguments& arguments) {
   List results;
-  const bool by_attribute = is_given(arguments[1]);
+  const Path path(arguments[1]);
+  std::size_t bytes = 0;
   for (const Value& item : items) {
-    results.push_back(by_attribute
-                          ? attribute_path(item, arguments[1])
+    results.push_back(path.is_given()
+                          ? path.of(item)
                           : apply_filter(item, checked(arguments[0], kFilters, 0), Arguments(4)));
+    want_room(bytes += extent_of(results.back()).bytes, "map: a list");
   }
   return list_of(std::move(results));
 }
@@ -79,8 +97,10 @@ Value mapped(const List& items, const Arguments& arguments) {
 Value selected(const List& items, const Value& attribute, std::span<const Value> arguments,
                bool wanted) {
   List results;
+  const Path path(attribute);
+  want_room(items.size() * extent_of(arguments[1]).bytes, "selecting by comparisons with values");
   for (const Value& item : items) {
-    const Value value = is_given(attribute) ? attribute_path(item, attribute) : item;
+    const Value value = path.is_given() ? path.of(item) : item;
     const bool holds =
         is_given(arguments[0])
             ? apply_test(value, checked(arguments[0], kTests, is_given(arguments[1]) ? 1 : 0),
@@ -94,11 +114,12 @@ Value selected(const List& items, const Value& attribute, std::span<const Value>
 Value sorted_pairs(const Value& input) {
   const auto* held = input.if_is<Mapping>();
   if (held == nullptr) throw Problem(concat("dictsort of a value of type ", type_of(input)));
-  Dict entries = **held;
-  std::ranges::stable_sort(entries, {},
-                           [](const auto& entry) { return in_case(entry.first, Case::kLower); });
+  std::multimap<std::string, const Dict::value_type*> sorted;
+  for (const auto& entry : *held->entries)
+    sorted.emplace(in_case(entry.first, Case::kLower), &entry);
   List pairs;
-  for (const auto& [key, value] : entries) pairs.push_back(tuple_of({{key}, value}));
+  for (const auto& [lower, entry] : sorted)
+    pairs.push_back(tuple_of({{entry->first}, entry->second}));
   return list_of(std::move(pairs));
 }
 
@@ -122,9 +143,12 @@ Value json_text_of(const Value& input, const Arguments& arguments) {
 
 Value joined_items(const List& items, const Arguments& arguments) {
   std::string text;
+  const std::string separator = text_of(arguments[0]);
+  const Path path(arguments[1]);
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) text += text_of(arguments[0]);
-    text += text_of(is_given(arguments[1]) ? attribute_path(items[i], arguments[1]) : items[i]);
+    const std::string part = text_of(path.is_given() ? path.of(items[i]) : items[i]);
+    want_room(text.size() + separator.size() + part.size(), "join: a text");
+    (text += i > 0 ? separator : "") += part;
   }
   return {std::move(text)};
 }
@@ -163,7 +187,12 @@ Value apply_filter(const Value& input, const std::string& name, const Arguments&
     if (input.is<Undefined>()) return list_of({});
     return apply_method(input, name, {});
   }
-  const List items = elements_of(input);
+  if (const auto* text = input.if_is<std::string>(); text != nullptr && !text->empty()) {
+    if (name == "first") return {std::string(character_at(*text, 0))};
+    if (name == "last") return {text->substr(moved(*text, text->size(), -1))};
+  }
+  const auto elements = elements_of(input);
+  const List& items = *elements;
   if (name == "list") return list_of(items);
   if (name == "join") return joined_items(items, arguments);
   if (name == "first" || name == "last") {

@@ -17,7 +17,10 @@ using LexedKind = Token::Kind;
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-bool is_space(std::string_view text) { return stripped(text, Side::kLeft).empty(); }
+bool is_space(std::string_view text) { return leading_space(text) == text.size(); }
+
+/// Of the templates in use the longest has about 5,000.
+constexpr std::size_t kMostTokens = 100'000;
 
 /// Ends of lines are "\n"; one at the end goes.
 std::string with_plain_line_ends(std::string_view source) {
@@ -56,12 +59,16 @@ class Lexer {
     throw DataError(concat(name_, ":", line_, ": ", parts...));
   }
   std::string_view rest() const { return std::string_view(source_).substr(at_); }
-  void add(LexedKind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
+  void add(LexedKind kind, std::string text) {
+    if (tokens_.size() == kMostTokens)
+      fail("the template has more than ", kMostTokens, " names, signs and texts");
+    tokens_.push_back({kind, std::move(text), line_});
+  }
   void pass(std::size_t bytes) {
     line_ += static_cast<int>(std::ranges::count(rest().substr(0, bytes), '\n'));
     at_ += bytes;
   }
-  void pass_space() { pass(rest().size() - stripped(rest(), Side::kLeft).size()); }
+  void pass_space() { pass(leading_space(rest())); }
 
   std::size_t next_tag() const {
     for (std::size_t i = at_; i + 1 < source_.size(); ++i) {
@@ -165,7 +172,7 @@ class Lexer {
     add(end == whole ? LexedKind::kInteger : LexedKind::kFloat, source_.substr(at_, end - at_));
     pass(end - at_);
     if (at_ < source_.size() && (is_name_start(source_[at_])))
-      fail("the number \"", tokens_.back().text, rest().front(), "…\" is not supported");
+      fail("the number \"", shortened(tokens_.back().text), rest().front(), "…\" is not supported");
   }
 
   void read_operator(std::string& open) {
@@ -183,7 +190,7 @@ class Lexer {
       add(LexedKind::kOperator, std::string(symbol));
       return pass(symbol.size());
     }
-    fail("unexpected \"", characters_of(rest().substr(0, 4)).front(), "\"");
+    fail("unexpected \"", character_at(rest(), 0), "\"");
   }
 
   void read_string() {

@@ -29,6 +29,7 @@ struct Expression {
     kAnd,
     kOr,
     kBinary,     // items[0] text items[1]
+    kConcat,     // items[0] ~ items[1] ~ …
     kCompare,    // items[0] keywords[0] items[1] keywords[1] items[2] …
     kCondition,  // items[0] if items[1] else items[2]
   };
@@ -39,6 +40,7 @@ struct Expression {
   /// Of a call, filter or test: the names of its last arguments.
   std::vector<std::string> keywords{};
   Value value{};
+  int height = 1;  // of the tree below it
 };
 
 struct Statement;

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 
+#include "python_text.h"
+
 namespace hybrid_trainer::jinja {
 
 namespace {
 
 using StatementKind = Statement::Kind;
 using TokenKind = Token::Kind;
+
+constexpr int kDeepestStatement = 100;
 
 class StatementParser : private ExpressionParser {
  public:
@@ -18,8 +22,8 @@ class StatementParser : private ExpressionParser {
     ParsedTemplate parsed;
     parsed.statements = statements({});
     for (const Call& call : calls()) {
-      if (std::ranges::find(macros_, call.function) == macros_.end())
-        fail(call.line, "the function \"", call.function, "\" is not supported");
+      if (!macros_.contains(call.function))
+        fail(call.line, "the function \"", shortened(call.function), "\" is not supported");
     }
     parsed.marks_generation = marks_generation_;
     parsed.reads_date = reads_date();
@@ -32,7 +36,9 @@ class StatementParser : private ExpressionParser {
   /// Up to a block that begins with one of the names, which is the next token then; without names
   /// up to the end.
   Statements statements(Names ends) {
-    if (++depth_ > 100) fail(token().line, "nested too deeply");
+    if (++depth_ > kDeepestStatement)
+      fail(token().line, "statements are nested more than ", kDeepestStatement,
+           " deep: this is nested too deeply");
     Statements body;
     for (;;) {
       const Token first = next();
@@ -82,7 +88,7 @@ class StatementParser : private ExpressionParser {
       if (loops_ == 0) fail(statement.line, "\"", name, "\" outside a loop");
       statement.kind = name == "break" ? StatementKind::kBreak : StatementKind::kContinue;
     } else {
-      fail(statement.line, "the statement \"", name, "\" is not supported");
+      fail(statement.line, "the statement \"", shortened(name), "\" is not supported");
     }
     return statement;
   }
@@ -128,7 +134,7 @@ class StatementParser : private ExpressionParser {
 
   void macro_block(Statement& statement) {
     statement.kind = StatementKind::kMacro;
-    macros_.push_back(statement.text = expect_name());
+    macros_.insert(statement.text = expect_name());
     expect_operator("(");
     while (!at_operator(")")) {
       statement.keywords.push_back(expect_name());
@@ -140,7 +146,11 @@ class StatementParser : private ExpressionParser {
       if (!take_operator(",")) break;
     }
     expect_operator(")");
+    const auto outside = refused_names_;
+    refused_names_.insert({"varargs", "kwargs", "caller"});
+    for (const std::string& parameter : statement.keywords) refused_names_.erase(parameter);
     statement.bodies.push_back(captured_body({"endmacro"}));
+    refused_names_ = outside;
   }
 
   /// A body whose output goes elsewhere first.
@@ -179,7 +189,7 @@ class StatementParser : private ExpressionParser {
   int loops_ = 0;
   int captures_ = 0;
   bool marks_generation_ = false;
-  std::vector<std::string> macros_;
+  std::set<std::string, std::less<>> macros_;
 };
 
 }  // namespace

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <initializer_list>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "builtins.h"
 #include "hybrid_trainer/core/error.h"
 #include "lexer.h"
 #include "nodes.h"
@@ -28,6 +31,15 @@ class ExpressionParser {
     throw DataError(concat(name_, ":", line, ": ", parts...));
   }
   [[noreturn]] void fail_unexpected() const;
+  /// Sets its height. Fails where that is too much.
+  Expression grown(Expression node) const;
+  template <class... Items>
+  Expression made(Expression::Kind kind, int line, std::string text, Items&&... items) const {
+    Expression node{.kind = kind, .line = line, .text = std::move(text)};
+    node.items.reserve(sizeof...(items));
+    (node.items.push_back(std::forward<Items>(items)), ...);
+    return grown(std::move(node));
+  }
   const Token& token() const { return tokens_[at_]; }
   const Token& next() { return tokens_[at_++]; }
   bool at_operator(std::string_view text) const { return token().is(Token::Kind::kOperator, text); }
@@ -46,6 +58,8 @@ class ExpressionParser {
   /// Calls of what the environment does not have; they must be macros.
   const std::vector<Call>& calls() const { return calls_; }
   bool reads_date() const { return reads_date_; }
+  /// Names that cannot be read here.
+  std::set<std::string, std::less<>> refused_names_;
 
  private:
   class Depth;
@@ -70,7 +84,8 @@ class ExpressionParser {
   Expression test(Expression input);
   void arguments(Expression& call);
   void check_call(const Expression& call);
-  void check_arguments(const Expression& call, const char* what);
+  void check_arguments(const Expression& call, const char* what, const std::string& name,
+                       std::span<const Signature> table);
 
   std::vector<Token> tokens_;
   const std::string& name_;

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
@@ -13,10 +15,6 @@
 namespace hybrid_trainer::jinja {
 
 namespace {
-
-std::string_view character_at(std::string_view text, std::size_t at) {
-  return text.substr(at, std::max<std::size_t>(1, decode_utf8(text, at).bytes));
-}
 
 /// Whether repr() writes a code point from U+007F on as an escape: control, format, private and
 /// separating characters. Code points that Unicode has not assigned are written as they are.
@@ -51,11 +49,21 @@ bool is_python_space(char32_t value) {
          value == 0x3000;
 }
 
-std::vector<std::string> characters_of(std::string_view text) {
-  std::vector<std::string> characters;
-  for (std::size_t at = 0; at < text.size(); at += characters.back().size())
-    characters.emplace_back(character_at(text, at));
-  return characters;
+std::string_view character_at(std::string_view text, std::size_t at) {
+  return text.substr(at, std::max<std::size_t>(1, decode_utf8(text, at).bytes));
+}
+
+std::size_t moved(std::string_view text, std::size_t byte, std::int64_t characters) {
+  for (; characters > 0; --characters) byte += character_at(text, byte).size();
+  for (; characters < 0; ++characters)
+    while (byte > 0 && is_continuation(text[--byte])) continue;
+  return byte;
+}
+
+std::size_t position_of(std::string_view text, std::string_view part) {
+  const void* found = ::memmem(text.data(), text.size(), part.data(), part.size());
+  return found == nullptr ? std::string_view::npos
+                          : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
 }
 
 std::int64_t count_characters(std::string_view text) {
@@ -64,9 +72,12 @@ std::int64_t count_characters(std::string_view text) {
 
 std::string stripped(std::string_view text, Side side,
                      const std::optional<std::string>& characters) {
+  std::set<std::string_view> going;
+  for (std::size_t at = 0; characters && at < characters->size();)
+    at += going.insert(character_at(*characters, at)).first->size();
   const auto goes = [&](std::string_view character) {
     if (!characters) return is_python_space(decode_utf8(character, 0).value);
-    return characters->find(character) != std::string::npos;
+    return going.contains(character);
   };
   while (side != Side::kRight && !text.empty() && goes(character_at(text, 0)))
     text.remove_prefix(character_at(text, 0).size());
@@ -79,28 +90,37 @@ std::string stripped(std::string_view text, Side side,
   return std::string(text);
 }
 
+std::size_t leading_space(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size() && is_python_space(decode_utf8(text, at).value))
+    at += character_at(text, at).size();
+  return at;
+}
+
 std::vector<std::string> split(std::string_view text, const std::optional<std::string>& separator,
                                std::int64_t limit) {
   std::vector<std::string> parts;
   const auto may_split = [&] {
-    return limit < 0 || static_cast<std::int64_t>(parts.size()) < limit;
+    want_room(parts.size() * sizeof(Value), "split: a list");
+    return limit < 0 || std::ssize(parts) < limit;
   };
   if (separator) {
     if (separator->empty()) throw Problem("split: the separator is empty");
-    for (std::size_t at; may_split() && (at = text.find(*separator)) != std::string_view::npos;) {
+    for (std::size_t at; may_split() && (at = position_of(text, *separator)) != text.npos;) {
       parts.emplace_back(text.substr(0, at));
       text.remove_prefix(at + separator->size());
     }
     parts.emplace_back(text);
     return parts;
   }
-  for (std::string rest = stripped(text, Side::kLeft); !rest.empty();) {
+  for (text.remove_prefix(leading_space(text)); !text.empty();
+       text.remove_prefix(leading_space(text))) {
     std::size_t end = 0;
-    while (end < rest.size() && !is_python_space(decode_utf8(rest, end).value))
-      end += character_at(rest, end).size();
-    if (!may_split()) end = rest.size();
-    parts.push_back(rest.substr(0, end));
-    rest = stripped(std::string_view(rest).substr(std::min(end, rest.size())), Side::kLeft);
+    while (end < text.size() && !is_python_space(decode_utf8(text, end).value))
+      end += character_at(text, end).size();
+    if (!may_split()) end = text.size();
+    parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(end);
   }
   return parts;
 }
@@ -110,10 +130,11 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   std::string result;
   std::size_t at = 0;
   for (std::int64_t i = 0; limit < 0 || i < limit; ++i) {
-    const std::size_t found = text.find(from, at);
+    const std::size_t found = position_of(text.substr(at), from);
     if (found == std::string_view::npos) break;
-    result.append(text.substr(at, found - at)).append(to);
-    at = found + from.size();
+    want_room(result.size() + found + to.size(), "replace: a text");
+    result.append(text.substr(at, found)).append(to);
+    at += found + from.size();
     if (!from.empty()) continue;
     if (at == text.size()) break;  // an empty text stands before each character and at the end
     result.append(character_at(text, at));
@@ -127,12 +148,18 @@ std::string in_case(std::string_view text, Case wanted) {
   bool upper = wanted != Case::kLower;
   for (char& c : result) {
     if (static_cast<unsigned char>(c) >= 0x80)
-      throw Problem(concat("upper and lower case are known of ASCII alone, not of \"", text, "\""));
+      throw Problem(concat("upper and lower case are known of ASCII alone, not of \"",
+                           shortened(text), "\""));
     if (upper && c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
     if (!upper && c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
     upper = wanted == Case::kUpper;
   }
   return result;
+}
+
+std::string shortened(std::string_view text, std::size_t bytes) {
+  if (text.size() <= bytes) return std::string(text);
+  return std::string(text.substr(0, whole_characters(text, bytes))) + "…";
 }
 
 std::string float_text(double value) {
@@ -154,10 +181,13 @@ std::string quoted_text(std::string_view text) {
   const bool has_single = text.find('\'') != std::string_view::npos;
   const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
   std::string result(1, quote);
-  for (const std::string& character : characters_of(text)) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view character = character_at(text, at);
     const char32_t value = decode_utf8(character, 0).value;
+    at += character.size();
+    want_room(result.size(), "a text in quotes");
     if (character[0] == quote || value == '\\') {
-      result += '\\' + character;
+      (result += '\\') += character;
     } else if (value == '\n' || value == '\r' || value == '\t') {
       result += value == '\n' ? "\\n" : value == '\r' ? "\\r" : "\\t";
     } else if (value < 0x20 || is_escaped(value)) {
@@ -172,10 +202,13 @@ std::string quoted_text(std::string_view text) {
 std::string json_quoted(std::string_view text, bool ascii) {
   static constexpr std::string_view kPlain = "\"\\\n\r\t\f\b", kLetters = "\"\\nrtfb";
   std::string result = "\"";
-  for (const std::string& character : characters_of(text)) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view character = character_at(text, at);
     const char32_t value = decode_utf8(character, 0).value;
-    if (const auto at = kPlain.find(character); at != std::string_view::npos) {
-      result += std::string("\\") + kLetters[at];
+    at += character.size();
+    want_room(result.size(), "a text in quotes");
+    if (const auto plain = kPlain.find(character); plain != std::string_view::npos) {
+      (result += '\\') += kLetters[plain];
     } else if (value < 0x20 || (ascii && value >= 0x7F && value < 0x10000)) {
       result += escape("\\u%04x", value);
     } else if (ascii && value >= 0x10000) {

@@ -1,7 +1,7 @@
 #include "value.h"
 
 #include <algorithm>
-#include <cmath>
+#include <map>
 
 #include "hybrid_trainer/core/error.h"
 #include "python_text.h"
@@ -24,59 +24,69 @@ Number number_of(const Value& value) {
   return {};
 }
 
-template <class Items, class Write>
-std::string joined(const Items& items, const std::string& separator, Write&& write) {
-  std::string text;
-  for (const auto& item : items) text += (text.empty() ? "" : separator) + write(item);
-  return text;
+void grow(Extent& extent, const Value& item) {
+  const Extent part = extent_of(item);
+  extent.bytes += sizeof(Value) + part.bytes;
+  extent.depth = std::max(extent.depth, 1 + part.depth);
 }
 
-std::string json_text(const Value& value, const JsonStyle& style, const std::string& margin) {
-  const std::string inner = margin + style.indent;
-  const auto enclosed = [&](const char* open, const std::string& content, const char* close) {
-    if (content.empty() || style.one_line) return open + content + close;
-    return open + ("\n" + inner) + content + "\n" + margin + close;
-  };
-  const std::string separator = style.one_line ? ", " : ",\n" + inner;
-  if (value.is<None>()) return "null";
-  if (const auto* held = value.if_is<bool>()) return *held ? "true" : "false";
-  if (const auto* held = value.if_is<std::string>()) return json_quoted(*held, style.ascii);
-  if (const auto* held = value.if_is<double>(); held != nullptr && !std::isfinite(*held))
-    return std::isnan(*held) ? "NaN" : *held < 0 ? "-Infinity" : "Infinity";
-  if (number_of(value).is_number) return text_of(value);
-  if (const auto* held = value.if_is<Sequence>()) {
-    const auto write = [&](const Value& item) { return json_text(item, style, inner); };
-    return enclosed("[", joined(*held->items, separator, write), "]");
-  }
-  if (const auto* held = value.if_is<Mapping>()) {
-    Dict entries = **held;
-    if (style.sorted)
-      std::ranges::sort(
-          entries, {}, [](const auto& entry) -> const auto& { return entry.first; });
-    const auto write = [&](const auto& entry) {
-      return json_quoted(entry.first, style.ascii) + ": " + json_text(entry.second, style, inner);
-    };
-    return enclosed("{", joined(entries, separator, write), "}");
-  }
-  throw Problem(concat("tojson: a value of type ", type_of(value), " is no JSON"));
+void check(const Extent& extent, const char* what) {
+  want_room(extent.bytes, what);
+  if (extent.depth > kDeepestValue)
+    throw Problem(concat(what, " that is nested in others more than ", kDeepestValue, " deep"));
+}
+
+Sequence sequence_of(List items, bool is_tuple) {
+  Extent extent{.depth = 1};
+  for (const Value& item : items) grow(extent, item);
+  check(extent, is_tuple ? "a tuple" : "a list");
+  return {std::make_shared<List>(std::move(items)), is_tuple, extent};
 }
 
 }  // namespace
 
-Value list_of(List items) { return {Sequence{std::make_shared<List>(std::move(items)), false}}; }
-Value tuple_of(List items) { return {Sequence{std::make_shared<List>(std::move(items)), true}}; }
+Value list_of(List items) { return {sequence_of(std::move(items), false)}; }
+Value tuple_of(List items) { return {sequence_of(std::move(items), true)}; }
+Value dict_of(Dict entries) {
+  const Extent extent = extent_of(entries);
+  check(extent, "a dict");
+  return {Mapping{std::make_shared<const Dict>(std::move(entries)), extent}};
+}
+
+Extent extent_of(const Value& value) {
+  if (const auto* held = value.if_is<std::string>()) return {.bytes = held->size()};
+  if (const auto* held = value.if_is<Sequence>()) return held->extent;
+  if (const auto* held = value.if_is<Mapping>()) return held->extent;
+  const auto* function = value.if_is<Function>();
+  if (function == nullptr || function->self == nullptr) return {};
+  const Extent self = extent_of(*function->self);
+  return {self.bytes, self.depth + 1};
+}
+
+Extent extent_of(const Dict& entries) {
+  Extent extent{.depth = 1};
+  for (const auto& [key, value] : entries) {
+    grow(extent, value);
+    extent.bytes += sizeof(std::string) + key.size();
+  }
+  return extent;
+}
+
+void want_room(std::size_t bytes, std::string_view what) {
+  if (bytes > kMostBytes) throw Problem(concat(what, " of more than ", kMostBytes >> 20, " MiB"));
+}
 
 std::string type_of(const Value& value) {
-  static constexpr const char* kNames[] = {"Undefined", "NoneType", "bool", "int",
-                                           "float",     "str",      "list", "dict",
-                                           "Namespace", "function", "Macro"};
+  static constexpr const char* kNames[] = {"Undefined", "NoneType", "bool",     "int",
+                                           "float",     "str",      "list",     "dict",
+                                           "Namespace", "loop",     "function", "Macro"};
   if (const auto* held = value.if_is<Sequence>(); held != nullptr && held->is_tuple) return "tuple";
   return kNames[value.held.index()];
 }
 
 void want_defined(const Value& value) {
   if (const auto* held = value.if_is<Undefined>())
-    throw Problem(concat("\"", held->name, "\" is undefined"));
+    throw Problem(concat("\"", shortened(held->name), "\" is undefined"));
 }
 
 const Value* find(const Dict& dict, std::string_view key) {
@@ -88,9 +98,23 @@ bool truth(const Value& value) {
   if (const Number number = number_of(value); number.is_number) return number.real != 0;
   if (const auto* held = value.if_is<std::string>()) return !held->empty();
   if (const auto* held = value.if_is<Sequence>()) return !held->items->empty();
-  if (const auto* held = value.if_is<Mapping>()) return !(*held)->empty();
+  if (const auto* held = value.if_is<Mapping>()) return !held->entries->empty();
   return !value.is<None>() && !value.is<Undefined>();
 }
+
+namespace {
+
+bool equal_dicts(const Dict& left, const Dict& right) {
+  if (left.size() != right.size()) return false;
+  std::map<std::string_view, const Value*> others;
+  for (const auto& [key, value] : right) others[key] = &value;
+  return std::ranges::all_of(left, [&](const auto& entry) {
+    const auto found = others.find(entry.first);
+    return found != others.end() && equal(entry.second, *found->second);
+  });
+}
+
+}  // namespace
 
 bool equal(const Value& left, const Value& right) {
   const Number a = number_of(left), b = number_of(right);
@@ -103,14 +127,10 @@ bool equal(const Value& left, const Value& right) {
     return held->is_tuple == other.is_tuple &&
            std::ranges::equal(*held->items, *other.items, equal);
   }
-  if (const auto* held = left.if_is<Mapping>()) {
-    const Dict& other = **right.if_is<Mapping>();
-    return (*held)->size() == other.size() && std::ranges::all_of(**held, [&](const auto& entry) {
-             const Value* found = find(other, entry.first);
-             return found != nullptr && equal(entry.second, *found);
-           });
-  }
-  if (const auto* held = left.if_is<Namespace>()) return *held == *right.if_is<Namespace>();
+  if (const auto* held = left.if_is<Mapping>())
+    return equal_dicts(*held->entries, *right.if_is<Mapping>()->entries);
+  if (const auto* held = left.if_is<Namespace>())
+    return held->entries == right.if_is<Namespace>()->entries;
   return left.is<None>() || left.is<Undefined>();
 }
 
@@ -130,62 +150,41 @@ bool less(const Value& left, const Value& right) {
   return i == first->items->end() || less(*i, *j);
 }
 
-std::string text_of(const Value& value) {
-  if (const auto* held = value.if_is<std::string>()) return *held;
-  return value.is<Undefined>() ? "" : repr_of(value);
-}
-
-std::string repr_of(const Value& value) {
-  if (const auto* held = value.if_is<std::string>())
-    return value.is_safe ? "Markup(" + quoted_text(*held) + ")" : quoted_text(*held);
-  if (const auto* held = value.if_is<bool>()) return *held ? "True" : "False";
-  if (const auto* held = value.if_is<std::int64_t>()) return std::to_string(*held);
-  if (const auto* held = value.if_is<double>()) return float_text(*held);
-  if (const auto* held = value.if_is<Sequence>()) {
-    const std::string items = joined(*held->items, ", ", repr_of);
-    if (!held->is_tuple) return "[" + items + "]";
-    return "(" + items + (held->items->size() == 1 ? ",)" : ")");
-  }
-  if (const auto* held = value.if_is<Mapping>()) {
-    const auto write = [](const auto& entry) {
-      return quoted_text(entry.first) + ": " + repr_of(entry.second);
-    };
-    return concat('{', joined(**held, ", ", write), '}');
-  }
-  if (value.is<None>()) return "None";
-  if (value.is<Undefined>()) return "Undefined";
-  throw Problem(concat("a value of type ", type_of(value), " has no text"));
-}
-
-std::string json_of(const Value& value, const JsonStyle& style) {
-  return json_text(value, style, "");
-}
-
-List elements_of(const Value& value) {
+std::shared_ptr<const List> elements_of(const Value& value) {
+  if (const auto* held = value.if_is<Sequence>()) return held->items;
   List items;
-  if (const auto* held = value.if_is<Sequence>()) return *held->items;
   if (const auto* held = value.if_is<Mapping>()) {
-    for (const auto& [key, ignored] : **held) items.push_back({key});
+    for (const auto& [key, ignored] : *held->entries) items.push_back({key});
   } else if (const auto* text = value.if_is<std::string>()) {
-    for (std::string& character : characters_of(*text)) items.push_back({std::move(character)});
+    want_room(text->size() * sizeof(Value), "the list of a text's characters");
+    for (std::size_t at = 0; at < text->size();) {
+      const std::string_view character = character_at(*text, at);
+      items.push_back({std::string(character)});
+      at += character.size();
+    }
   } else if (!value.is<Undefined>()) {
     throw Problem(concat("a value of type ", type_of(value), " has no elements"));
   }
-  return items;
+  return std::make_shared<const List>(std::move(items));
 }
 
 std::int64_t length_of(const Value& value) {
   if (const auto* held = value.if_is<std::string>()) return count_characters(*held);
-  return static_cast<std::int64_t>(elements_of(value).size());
+  if (const auto* held = value.if_is<Mapping>()) return std::ssize(*held->entries);
+  return std::ssize(*elements_of(value));
 }
 
 bool contains(const Value& container, const Value& item) {
   if (const auto* held = container.if_is<std::string>()) {
     const auto* part = item.if_is<std::string>();
     if (part == nullptr) throw Problem(concat("in: a value of type ", type_of(item), " in a str"));
-    return held->find(*part) != std::string::npos;
+    return position_of(*held, *part) != std::string::npos;
   }
-  return std::ranges::any_of(elements_of(container),
+  if (const auto* held = container.if_is<Mapping>()) {
+    const auto* key = item.if_is<std::string>();
+    return key != nullptr && find(*held->entries, *key) != nullptr;
+  }
+  return std::ranges::any_of(*elements_of(container),
                              [&](const Value& element) { return equal(element, item); });
 }
 

@@ -26,24 +26,46 @@ struct Undefined {
   std::string name;
 };
 struct None {};
+/// How much a value is when it is written out: what a list holds twice counts twice.
+struct Extent {
+  std::size_t bytes = 0;
+  int depth = 0;
+};
 /// A list or a tuple; nothing changes it.
 struct Sequence {
   std::shared_ptr<const List> items;
   bool is_tuple = false;
+  Extent extent{};
 };
-using Mapping = std::shared_ptr<const Dict>;
-/// What `set x.y = …` changes.
-using Namespace = std::shared_ptr<Dict>;
+/// A dict; nothing changes it.
+struct Mapping {
+  std::shared_ptr<const Dict> entries;
+  Extent extent{};
+};
+/// What `set x.y = …` changes; the rendering that made it owns it.
+struct Namespace {
+  Dict* entries = nullptr;
+};
+/// `loop`, within a loop over these items.
+struct Loop {
+  std::shared_ptr<const List> items;
+  std::size_t place = 0;
+};
 /// A function of the environment by its name, or a method of a value.
 struct Function {
   std::string name;
   std::shared_ptr<const Value> self;  // null: of the environment
 };
 
+/// A text, list or dict may have as many bytes, written out.
+inline constexpr std::size_t kMostBytes = std::size_t{32} << 20;
+/// Lists and dicts may be in one another as deeply.
+inline constexpr int kDeepestValue = 100;
+
 /// A value of Python, as far as templates have them. Texts are UTF-8 and counted in code points.
 struct Value {
   std::variant<Undefined, None, bool, std::int64_t, double, std::string, Sequence, Mapping,
-               Namespace, Function, std::shared_ptr<const Macro>>
+               Namespace, Loop, Function, std::shared_ptr<const Macro>>
       held;
   bool is_safe = false;  // a text that the filter `safe` marked
 
@@ -57,8 +79,14 @@ struct Value {
   }
 };
 
+/// Each throws Problem where the value would be larger or deeper than is allowed.
 Value list_of(List items);
 Value tuple_of(List items);
+Value dict_of(Dict entries);
+Extent extent_of(const Value& value);
+Extent extent_of(const Dict& entries);
+/// Throws Problem, which names `what` would be so large, where that is not allowed.
+void want_room(std::size_t bytes, std::string_view what);
 
 bool truth(const Value& value);
 /// Python's ==.
@@ -82,7 +110,7 @@ std::string type_of(const Value& value);
 /// Throws Problem that names the variable where the value is undefined.
 void want_defined(const Value& value);
 /// The elements that a loop takes: of a dict its keys, of a text its characters.
-List elements_of(const Value& value);
+std::shared_ptr<const List> elements_of(const Value& value);
 std::int64_t length_of(const Value& value);
 /// Null where there is no such key.
 const Value* find(const Dict& dict, std::string_view key);

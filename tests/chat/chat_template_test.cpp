@@ -42,6 +42,28 @@ TEST(ChatTemplate, NamesWhatIsOutsideTheSubsetAndItsLine) {
                {"generation", "macro"});
 }
 
+/// Each of them was an empty text once.
+TEST(ChatTemplate, AttributesOfPythonAreThereOrRefused) {
+  EXPECT_EQ(rendered("{% for a in [1] %}{% for b in [2] %}{{ loop.depth }}{{ loop.depth0 }}"
+                     "{% endfor %}{% endfor %}"),
+            "10");
+  EXPECT_EQ(rendered("{% for a in [1] %}{{ loop.nothing }}{{ loop is mapping }}{% endfor %}"),
+            "False");
+  expect_words(refusal("{% for a in [1] %}{{ loop.changed }}{% endfor %}"), {"changed", "loop"});
+  expect_words(refusal("{% for a in [1] %}{{ loop.cycle(1, 2) }}{% endfor %}"), {"cycle"});
+  for (const char* name : {"varargs", "kwargs", "caller"})
+    expect_words(refusal(concat("{% macro m() %}{{ ", name, " }}{% endmacro %}{{ m() }}")),
+                 {"t:1:", name, "macro"});
+  EXPECT_EQ(rendered("{% macro m(kwargs) %}{{ kwargs }}{% endmacro %}{{ m(1) }}{{ kwargs }}"), "1");
+  expect_words(refusal("{{ (5).real }}"), {"real", "int"});
+  expect_words(refusal("{% set x = 1.5 %}{{ x.is_integer }}"), {"is_integer", "float"});
+  expect_words(refusal("{% macro m() %}{% endmacro %}{{ m.name }}"), {"name", "Macro"});
+  expect_words(refusal("{{ range.start }}"), {"start", "function"});
+  expect_words(refusal("{{ lipsum }}"), {"lipsum"});
+  expect_words(refusal("{{ strftime_now('" + std::string(2000, 'x') + "') }}"), {"strftime_now"});
+  EXPECT_EQ(rendered("{{ [[1, 2], [3, 4]] | map(attribute='1') | list }}"), "[2, 4]");
+}
+
 TEST(ChatTemplate, SaysWhereItStopped) {
   expect_words(refusal("a\n{{ raise_exception('roles must alternate') }}"),
                {"t:2:", "roles must alternate"});
@@ -71,12 +93,12 @@ TEST(ChatTemplate, EndsWhateverTheTemplateDoes) {
   expect_words(refusal("{{ " + std::string(1000, '(') + "1" + std::string(1000, ')') + " }}"),
                {"deeply"});
   expect_words(refusal("{{ range(1000000) | length }}"), {"range"});
-  expect_words(refusal("{{ 'x' * 10000000 }}"), {"repeating"});
+  expect_words(refusal("{{ 'x' * 100000000 }}"), {"repeating"});
   std::string nested;
   for (int i = 0; i < 150; ++i) nested += "{% if 1 %}";
   expect_words(refusal(nested), {"deeply"});
   expect_words(refusal("{% set x = 'x' * 1000000 %}{% for i in range(100) %}{{ x }}{% endfor %}"),
-               {"64 MiB"});
+               {"writes"});
 }
 
 TEST(ChatTemplate, CanBeRenderedAgain) {
