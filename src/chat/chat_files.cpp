@@ -2,8 +2,8 @@
 
 #include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/files/text_file.h"
 
 namespace hybrid_trainer {
 
@@ -57,7 +57,7 @@ ChatFiles read_chat_files(const fs::path& folder) {
   const fs::path config_path = folder / "tokenizer_config.json";
   const fs::path template_path = folder / "chat_template.jinja";
   if (fs::exists(template_path))
-    files.chat_template.emplace(read_file(template_path, kLargestTemplate), template_path.string());
+    files.chat_template.emplace(read_text(template_path, kLargestTemplate), template_path.string());
   if (!fs::exists(config_path)) return files;
   const json::value config = read_json(config_path, {.max_bytes = kLargestConfig});
   if (!config.is_object()) throw DataError(concat(config_path.string(), ": want a JSON object"));

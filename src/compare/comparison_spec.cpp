@@ -4,9 +4,9 @@
 #include <boost/json/serialize.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "src/compare/spec_reading.h"
 
@@ -27,7 +27,7 @@ json::object parsed_spec(const std::string& text, const std::string& name, JsonK
 
 std::string text_of_spec(const fs::path& file) {
   try {
-    return read_file(file, JsonLimits{}.max_bytes);
+    return read_text(file, JsonLimits{}.max_bytes);
   } catch (const DataError& error) {
     throw ConfigError({concat(error.what(), "; want a spec of at most 1 MiB of JSON")});
   }

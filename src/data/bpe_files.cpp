@@ -6,6 +6,7 @@
 #include "byte_symbols.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/text_file.h"
 #include "json_file.h"
 #include "tokenizer_json.h"
 
@@ -139,7 +140,7 @@ std::unique_ptr<Tokenizer> load_gpt2_files(const fs::path& vocab, const fs::path
   if (const json::value* id = tokens.if_contains(kEndOfText); id != nullptr && id->is_int64())
     end_of_text = id->get_int64();
   const json::value root =
-      gpt2_pipeline(std::move(tokens), merges_of_lines(read_file(merges, kLargestFile)),
+      gpt2_pipeline(std::move(tokens), merges_of_lines(read_text(merges, kLargestFile)),
                     end_of_text, settings.adds_prefix_space.value_or(false));
   TokenizerFiles files = read_companions(folder);
   files["tokenizer.json"] = file_text(root);

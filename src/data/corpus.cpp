@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "text_cuts.h"
 
@@ -21,11 +22,28 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::size_t kProbedBytes = 8192;
 
-bool is_binary(const fs::path& path) {
-  std::array<char, kProbedBytes> start;
+/// The first bytes of a file.
+std::string start_of(const fs::path& path) {
+  std::string start(kProbedBytes, '\0');
   std::ifstream file(path, std::ios::binary);
-  file.read(start.data(), start.size());
-  return std::memchr(start.data(), 0, static_cast<std::size_t>(file.gcount())) != nullptr;
+  file.read(start.data(), static_cast<std::streamsize>(start.size()));
+  start.resize(static_cast<std::size_t>(file.gcount()));
+  return start;
+}
+
+bool is_binary(const fs::path& path) { return start_of(path).find('\0') != std::string::npos; }
+
+void require_text(const fs::path& path) {
+  const std::string start = start_of(path);
+  refuse_container(start, path);
+  if (!is_utf16(start)) return;
+  throw DataError(concat(path.native(), ": is text in UTF-16; convert it to UTF-8 first: iconv -f ",
+                         "UTF-16 -t UTF-8 '", path.native(), "' > '", path.native(), ".utf8'"));
+}
+
+/// Bytes of a byte-order mark.
+std::int64_t mark_bytes(const fs::path& path) {
+  return start_of(path).starts_with(kByteOrderMark) ? std::ssize(kByteOrderMark) : 0;
 }
 
 /// Collects files in the order given, each once, whatever names and links lead to it.
@@ -33,14 +51,15 @@ class CorpusFinder {
  public:
   void add_file(const fs::path& path) {
     const struct stat file = status_of(path);
-    if (file.st_size == 0) return;
+    const std::int64_t begin = mark_bytes(path);
+    if (file.st_size == begin) return;
     skipped_.erase(key_of(file));
     if (!taken_.insert(key_of(file)).second) {
       ++corpus_.repeated_files;
       return;
     }
-    corpus_.documents.push_back({path, 0, file.st_size});
-    corpus_.bytes += file.st_size;
+    corpus_.documents.push_back({path, begin, file.st_size, begin});
+    corpus_.bytes += file.st_size - begin;
   }
 
   void add_folder(const fs::path& folder) {
@@ -113,9 +132,10 @@ CorpusSplit cut_at(const Corpus& corpus, std::int64_t cut) {
     } else if (begin >= cut) {
       split.validation.push_back(document);
     } else {
-      const std::int64_t middle = character_start(document.path, cut - begin);
-      if (middle > 0) split.train.push_back({document.path, 0, middle});
-      split.validation.push_back({document.path, middle, document.end});
+      TextPiece before = document, behind = document;
+      before.end = behind.begin = character_start(document.path, document.begin + cut - begin);
+      if (before.bytes() > 0) split.train.push_back(before);
+      split.validation.push_back(behind);
     }
     begin = end;
   }
@@ -132,6 +152,7 @@ Corpus find_corpus(const std::vector<fs::path>& inputs) {
     if (fs::is_directory(input)) {
       finder.add_folder(input);
     } else if (fs::is_regular_file(input)) {
+      require_text(input);
       finder.add_file(input);
     } else {
       throw MissingInput(concat("input ", input.string(), " is neither a file nor a folder"));
@@ -194,7 +215,8 @@ std::optional<TextSegment> SegmentReader::next_segment() {
   if (piece_ == pieces_.size()) return {};
   const TextPiece& piece = pieces_[piece_];
   if (!file_.is_open()) open_piece();
-  TextSegment segment{std::exchange(rest_, {}), position_ == 0, piece.path, position_};
+  TextSegment segment{std::exchange(rest_, {}), position_ == piece.document_begin, piece.path,
+                      position_};
   while (true) {
     const std::size_t kept = segment.text.size();
     const std::int64_t left = piece.end - position_ - static_cast<std::int64_t>(kept);

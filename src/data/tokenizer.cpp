@@ -1,5 +1,7 @@
 #include "hybrid_trainer/data/tokenizer.h"
 
+#include <algorithm>
+
 #include "bpe_files.h"
 #include "character_tokenizer.h"
 #include "hybrid_trainer/core/error.h"
@@ -44,6 +46,35 @@ void Tokenizer::save(const std::filesystem::path& folder) const {
   for (const auto& [name, content] : files_) write_file(folder / name, content);
 }
 
+namespace {
+
+/// Tokenizers' files of other libraries.
+constexpr std::pair<const char*, const char*> kForeignFiles[] = {
+    {"tokenizer.model", "a SentencePiece model"},
+    {"spiece.model", "a SentencePiece model"},
+    {"sentencepiece.bpe.model", "a SentencePiece model"},
+    {"tekken.json", "a tokenizer of mistral-common"},
+    {"vocab.txt", "a vocabulary of WordPiece"}};
+
+bool is_foreign(const std::string& name) {
+  return std::ranges::find(kForeignFiles, name, [](const auto& file) { return file.first; }) !=
+         std::end(kForeignFiles);
+}
+
+}  // namespace
+
+std::string absent_tokenizer(const std::filesystem::path& folder) {
+  const std::string in = folder.empty() ? "." : folder.string();
+  for (const auto& [name, what] : kForeignFiles) {
+    if (!std::filesystem::exists(folder / name)) continue;
+    return concat(
+        in, ": holds ", name, ", ", what, ", and no tokenizer.json, which is what is read; ",
+        "transformers makes one of it: python3 -c \"from transformers import ",
+        "AutoTokenizer as T; T.from_pretrained('", in, "').save_pretrained('", in, "')\"");
+  }
+  return concat(in, ": holds no tokenizer; want tokenizer.json, or vocab.json and merges.txt");
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
   if (!fs::exists(path)) {
@@ -56,13 +87,12 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
                            : path.filename() == "vocab.json" || path.filename() == "merges.txt";
   if (is_gpt2) {
     if (!fs::exists(folder / "vocab.json") || !fs::exists(folder / "merges.txt")) {
-      throw MissingInput(
-          concat("folder ", folder.string(),
-                 " holds no tokenizer: want tokenizer.json, or vocab.json and merges.txt"));
+      throw MissingInput(absent_tokenizer(folder));
     }
     return load_gpt2_files(folder / "vocab.json", folder / "merges.txt");
   }
   const fs::path file = is_folder ? path / "tokenizer.json" : path;
+  if (is_foreign(file.filename().string())) throw MissingInput(absent_tokenizer(folder));
   const boost::json::object object = read_json_object(file);
   if (!object.contains("type")) return load_hugging_face_file(object, file);
   const std::string type = string_member(object, "type", file);

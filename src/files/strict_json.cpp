@@ -7,7 +7,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/text_file.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -184,7 +184,7 @@ json::value parse_json_text(std::string_view text, const std::string& name, Json
 }
 
 json::value read_json(const std::filesystem::path& path, const JsonLimits& limits) {
-  return parse_json_text(read_file(path, limits.max_bytes), path.native(), limits);
+  return parse_json_text(read_text(path, limits.max_bytes), path.native(), limits);
 }
 
 }  // namespace hybrid_trainer

@@ -4,8 +4,9 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/progress.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/files/text_file.h"
+#include "row_texts.h"
 #include "row_tokens.h"
 
 namespace hybrid_trainer {
@@ -27,15 +28,10 @@ std::int64_t ExampleRow::targets() const { return std::count(learnt.begin(), lea
 
 ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format) {
   require(format.longest >= 2, "a row of examples has at least 2 tokens");
-  const std::string content = read_file(path, kLargestFile);
+  const std::string content = read_text(path, kLargestFile);
   ExampleRows examples;
-  std::int64_t line = 0;
-  for (std::string_view rest = content; !rest.empty();) {
+  for (const auto& [line, text] : row_texts(content, path)) {
     count_progress();
-    ++line;
-    const std::string_view text = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(text.size() + 1, rest.size()));
-    if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     try {
       examples.rows.push_back(row_of_line(text, format));
       examples.rows.back().line = line;

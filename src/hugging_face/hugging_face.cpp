@@ -8,9 +8,9 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
+#include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/safetensors.h"
@@ -276,7 +276,7 @@ ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropou
     throw MissingInput(concat(folder.string(), ": is no folder here; want a model's of Hugging ",
                               "Face, with config.json, weights and tokenizer"));
   const std::string path = (folder / "config.json").string();
-  ModelConfig model = parse_hugging_face_config(read_file(path, kMostConfigBytes), path, registry);
+  ModelConfig model = parse_hugging_face_config(read_text(path, kMostConfigBytes), path, registry);
   model.dropout = dropout;
   return model;
 }

@@ -1,8 +1,8 @@
 #include "src/hugging_face/quantization_config.h"
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/hugging_face/folder_weight.h"
 #include "src/hugging_face/config_reader.h"
 
@@ -64,7 +64,7 @@ json::object quantization_config(const std::string& form) {
 
 std::string quantization_of_hugging_face(const std::filesystem::path& folder) {
   const std::string path = (folder / "config.json").string();
-  const json::value value = parse_json_text(read_file(path, kMostQuantizationBytes), path);
+  const json::value value = parse_json_text(read_text(path, kMostQuantizationBytes), path);
   if (!value.is_object()) throw DataError(concat(path, ": want a JSON object"));
   return parse_quantization_config(value.get_object(), path);
 }

@@ -4,9 +4,9 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/io/json_fields.h"
 
 namespace hybrid_trainer {
@@ -199,7 +199,7 @@ struct FileReading {
 void read_fields(const FieldNode& root, const std::string& file) {
   std::string text;
   try {
-    text = read_file(file, JsonLimits{}.max_bytes);
+    text = read_text(file, JsonLimits{}.max_bytes);
   } catch (const DataError& error) {
     throw ConfigError({error.what()});
   }

@@ -13,7 +13,7 @@ namespace json = boost::json;
 
 const Tokenizer& tokenizer_of(const TrainedRun& opened, const fs::path& folder) {
   if (opened.tokenizer) return *opened.tokenizer;
-  throw DataError(concat(folder.string(), ": holds no tokenizer, so text cannot be made"));
+  throw DataError(absent_tokenizer(folder));
 }
 
 void append_end_tokens(std::vector<std::int32_t>& tokens, const fs::path& file) {

@@ -5,8 +5,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/generation/text_batch.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
@@ -58,7 +58,7 @@ void converse(Conversation& conversation) {
 
 std::vector<std::string> lines_of(const std::string& file) {
   std::vector<std::string> lines;
-  const std::string text = read_file(file, kMostPromptBytes);
+  const std::string text = read_text(file, kMostPromptBytes);
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
@@ -75,9 +75,7 @@ struct Opened {
   Opened(const std::string& folder, const SampleOptions& options, const Stream& stream)
       : run(open_model(folder, stream, run_weights(options.average), options.precision)),
         dtype(compute_in(*run.model, options.precision, stream)) {
-    if (!run.tokenizer)
-      throw DataError(
-          concat(folder, " has no tokenizer; its data came without one, so text cannot be made"));
+    if (!run.tokenizer) throw DataError(absent_tokenizer(run.tokenizer_folder));
   }
 };
 

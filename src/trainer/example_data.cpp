@@ -24,6 +24,7 @@ std::vector<ExampleRow> read_rows(const std::filesystem::path& file, const Examp
     throw DataError(concat(file.string(), ": every line is refused; line ",
                            read.refused.front().line, ": ", read.refused.front().reason));
   }
+  data.rows += std::ssize(read.rows);
   data.checksum += checksum_of(read_file(file.string(), kLargestFile));
   return std::move(read.rows);
 }

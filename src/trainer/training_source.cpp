@@ -116,6 +116,9 @@ class ExampleSource final : public TrainingSource {
   }
   std::vector<std::string> notes() const override {
     std::vector<std::string> notes = told_of_refused(data_, files_);
+    notes.insert(notes.begin(),
+                 concat("the data has ", data_.rows, " rows: ", data_.train.size(),
+                        " to train on, ", data_.validation.size(), " to measure on"));
     std::int64_t cut = 0, left_out = 0;
     for (const auto* rows : {&data_.train, &data_.validation}) {
       for (const ExampleRow& row : *rows) {

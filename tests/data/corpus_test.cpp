@@ -235,5 +235,33 @@ TEST(SegmentReader, FileThatShrinksIsAnError) {
   expect_words(message_of<IoError>([&] { reader.next(1); }), {"text", "changed"});
 }
 
+TEST(Corpus, ByteOrderMarksAreNoText) {
+  const TemporaryFolder folder;
+  folder.write("only", "\xEF\xBB\xBF");
+  EXPECT_THROW(find_corpus({folder / "only"}), DataError);
+  const auto file = folder.write("text", "\xEF\xBB\xBF" + std::string(90, 'a') + "0123456789");
+  const Corpus corpus = find_corpus({file});
+  EXPECT_EQ(corpus.bytes, 100);
+  const CorpusSplit split = split_corpus(corpus, 0.1);
+  const auto first = [](const std::vector<TextPiece>& pieces) {
+    return SegmentReader(pieces, last_word_cut).next(1000).front();
+  };
+  EXPECT_EQ(first(split.train).text, std::string(90, 'a'));
+  EXPECT_TRUE(first(split.train).starts_document);
+  EXPECT_EQ(first(split.validation).text, "0123456789");
+  EXPECT_FALSE(first(split.validation).starts_document);
+}
+
+TEST(Corpus, NamedFilesThatAreNoTextAreRefused) {
+  const TemporaryFolder folder;
+  const auto problem = [&](const std::string& bytes) {
+    folder.write("file", bytes);
+    return message_of<DataError>([&] { find_corpus({folder / "file"}); });
+  };
+  EXPECT_NE(problem(std::string("\xFF\xFEh\0i\0", 6)).find("iconv -f UTF-16"), std::string::npos);
+  EXPECT_NE(problem("\x1F\x8B\x08").find("gunzip"), std::string::npos);
+  EXPECT_NE(problem("PAR1").find("Parquet"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

@@ -156,5 +156,30 @@ TEST_F(ExampleRowsTest, BadFilesAreNamed) {
                {"chat template"});
 }
 
+TEST_F(ExampleRowsTest, StandInAnArrayAsInLines) {
+  const ExampleRows rows =
+      read("\xEF\xBB\xBF [{\"text\": \"0],[\\\"a\"},\n{\"text\": \"0b\"}\n]\n");
+  ASSERT_EQ(rows.rows.size(), 2u);
+  EXPECT_EQ(shown(rows.rows[0]), "0[],[\"a<|endoftext|>]");
+  EXPECT_EQ(shown(rows.rows[1]), "0[b<|endoftext|>]");
+  EXPECT_EQ(rows.rows[1].line, 2);
+}
+
+TEST_F(ExampleRowsTest, OfAnArrayAreUsedOrRefusedByTheirPlace) {
+  const ExampleRows rows = read(R"([{"text": "0a"}, {"text": "0b"} {}, {"text": "0c"}, ])");
+  ASSERT_EQ(rows.rows.size(), 2u);
+  ASSERT_EQ(rows.refused.size(), 2u) << "what lacks a comma, and what should follow the last one";
+  EXPECT_EQ(rows.refused[0].line, 2);
+  EXPECT_EQ(rows.refused[1].line, 4);
+  EXPECT_THROW(read("[]"), DataError);
+  EXPECT_THROW(read(R"([{"text": "0a"})"), DataError) << "it was cut short";
+  EXPECT_THROW(read(R"([{"text": "0a"}] {"text": "0b"})"), DataError);
+}
+
+TEST_F(ExampleRowsTest, FromATableAreRefusedAtOnce) {
+  const auto problem = [&] { read("prompt,completion\n\"a\",\"b\"\n"); };
+  EXPECT_NE(message_of<DataError>(problem).find("to_json"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

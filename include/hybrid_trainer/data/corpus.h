@@ -16,6 +16,7 @@ struct TextPiece {
   std::filesystem::path path;
   std::int64_t begin = 0;
   std::int64_t end = 0;
+  std::int64_t document_begin = 0;  // behind a byte-order mark
   std::int64_t bytes() const { return end - begin; }
 };
 
@@ -33,7 +34,8 @@ struct Corpus {
 /// is always taken, a file in a folder is skipped if it is binary. A file found again, also by
 /// another spelling or a link, counts once, so that it is in one split only. Links to folders
 /// inside a folder are not followed. Throws MissingInput, which names an input that does not exist,
-/// or DataError if there is no text at all.
+/// or DataError if there is no text at all, or a file that was named is no plain text by its first bytes
+/// (compressed, UTF-16, …).
 Corpus find_corpus(const std::vector<std::filesystem::path>& inputs);
 
 struct CorpusSplit {

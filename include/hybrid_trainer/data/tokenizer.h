@@ -120,5 +120,7 @@ std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 /// Whether a folder has the files of one, sound or not.
 bool holds_tokenizer(const std::filesystem::path& folder);
+/// That a folder holds no tokenizer: what is there in place of it, and what to do.
+std::string absent_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace hybrid_trainer

@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 
 /// One example as tokens.
 struct ExampleRow {
-  std::int64_t line = 0;  // of its file, from 1
+  std::int64_t line = 0;  // of its file, from 1; of an array its place
   std::vector<std::int32_t> tokens{};
   std::vector<bool> learnt{};    // which tokens are targets; never the first
   std::int64_t left_out = 0;     // tokens behind the longest length
@@ -41,7 +41,8 @@ struct ExampleFormat {
   std::int64_t vocabulary = 0;
 };
 
-/// Reads examples, one JSON object a line; an object is one of
+/// Reads examples, JSON objects one a line or in one array, which count as its lines; an object is
+/// one of
 ///   {"text": …}                       all of it is learnt
 ///   {"prompt": …, "completion": …}    texts or lists of messages; the completion is learnt
 ///   {"messages": […]}                 what the assistant says is learnt

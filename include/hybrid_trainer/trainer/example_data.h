@@ -22,6 +22,7 @@ struct ExampleFiles {
 /// Examples as a run takes them.
 struct ExampleData {
   std::vector<ExampleRow> train, validation;
+  std::int64_t rows = 0;             // of all files
   std::vector<std::string> refused;  // "line 3 of FILE is refused: why"
   std::string checksum;              // of the files
 };

@@ -1,0 +1,64 @@
+#include "hybrid_trainer/files/text_file.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/strict_json.h"
+#include "tests/support/test_files.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using namespace std::string_literals;
+
+class ReadText : public ::testing::Test {
+ protected:
+  std::string text_of(const std::string& bytes) {
+    write_bytes(folder_ / "file", bytes);
+    return read_text(folder_ / "file", 1000);
+  }
+  std::string problem_of(const std::string& bytes) {
+    return message_of<DataError>([&] { text_of(bytes); });
+  }
+  TemporaryTestFolder folder_;
+};
+
+TEST_F(ReadText, IsWhatTheFileHolds) {
+  EXPECT_EQ(text_of("a\nb"), "a\nb");
+  EXPECT_EQ(text_of(""), "");
+  EXPECT_EQ(text_of("\xFF"), "\xFF");
+}
+
+TEST_F(ReadText, HasNoByteOrderMark) {
+  EXPECT_EQ(text_of("\xEF\xBB\xBF{\"a\": 1}"), "{\"a\": 1}");
+  EXPECT_EQ(text_of("a\xEF\xBB\xBF"), "a\xEF\xBB\xBF") << "not at the start it is a character";
+}
+
+TEST_F(ReadText, DecodesUtf16ByItsMark) {
+  EXPECT_EQ(text_of("\xFF\xFE"s + "h\0\xE9\0\n\0"s), "h\xC3\xA9\n");
+  EXPECT_EQ(text_of("\xFE\xFF"s + "\0h\0\xE9"s), "h\xC3\xA9");
+  EXPECT_EQ(text_of("\xFF\xFE\x3D\xD8\x00\xDE"s), "\xF0\x9F\x98\x80") << "two halves";
+  EXPECT_EQ(text_of("\xFF\xFE\x3D\xD8h\0"s), "\xEF\xBF\xBDh") << "half of a character";
+  EXPECT_EQ(text_of("\xFF\xFEh\0x"s), "h\xEF\xBF\xBD") << "half of a unit";
+}
+
+TEST_F(ReadText, SaysWhatIsNoTextAndWhatToDo) {
+  const std::pair<std::string, std::vector<const char*>> files[] = {
+      {"\x1F\x8B\x08", {"gzip", "gunzip"}},
+      {"PAR1\x15", {"Parquet", "to_json"}},
+      {"PK\x03\x04xl/", {"zip archive"}},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:1",
+       {"Git LFS pointer", "git lfs pull"}},
+      {"\x28\xB5\x2F\xFD\x04", {"zstd", "unzstd"}},
+      {"GGUF\x03", {"GGUF", "save_pretrained"}},
+      {"\xFF\xFE\0\0h\0\0\0"s, {"UTF-32", "iconv"}},
+  };
+  for (const auto& [bytes, said] : files) {
+    const std::string problem = problem_of(bytes);
+    EXPECT_TRUE(contains(problem, folder_ / "file")) << problem;
+    for (const char* text : said) EXPECT_TRUE(contains(problem, text)) << problem;
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
