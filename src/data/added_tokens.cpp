@@ -1,6 +1,7 @@
 #include "added_tokens.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "hybrid_trainer/files/utf8.h"
 #include "unicode_classes.h"
@@ -29,13 +30,12 @@ bool has_class(CodePoint character, UnicodeClass wanted) {
 }  // namespace
 
 void AddedTokens::add(AddedToken token) {
-  std::uint32_t node = 0;
-  for (const char byte : token.content) {
-    const std::uint64_t key = std::uint64_t{node} << 8 | static_cast<unsigned char>(byte);
-    node = nodes_.emplace(key, static_cast<std::uint32_t>(nodes_.size() + 1)).first->second;
-  }
-  ends_[node] = tokens_.size();
-  begins_[static_cast<unsigned char>(token.content.front())] = true;
+  note_neighbours(token);
+  tokens_.push_back(std::move(token));
+  add_nodes(static_cast<std::uint32_t>(tokens_.size() - 1));
+}
+
+void AddedTokens::note_neighbours(const AddedToken& token) {
   only_special_ &= token.special;
   strips_ |= token.lstrip || token.rstrip;
   char32_t first = 0, last = 0;
@@ -51,46 +51,80 @@ void AddedTokens::add(AddedToken token) {
   }
   if (token.single_word || token.lstrip) firsts_.insert(first);
   lasts_.insert(last);
-  tokens_.push_back(std::move(token));
 }
 
-AddedTokens::Match AddedTokens::longest_at(std::string_view text, std::size_t place) const {
-  Match longest;
+void AddedTokens::add_nodes(std::uint32_t token) {
+  const std::string& content = tokens_[token].content;
+  ends_[static_cast<unsigned char>(content.back())] = true;
   std::uint32_t node = 0;
-  for (std::size_t i = place; i < text.size(); ++i) {
-    const auto found = nodes_.find(std::uint64_t{node} << 8 | static_cast<unsigned char>(text[i]));
-    if (found == nodes_.end()) break;
-    node = found->second;
-    if (const auto end = ends_.find(node); end != ends_.end())
-      longest = {i + 1 - place, end->second};
+  for (std::size_t i = content.size(); i-- > 0;) {
+    const auto byte = static_cast<unsigned char>(content[i]);
+    const auto [edge, is_new] = edges_.emplace(std::uint64_t{node} << 8 | byte, nodes_.size());
+    if (is_new) nodes_.push_back({.parent = node, .byte = byte});
+    node = edge->second;
   }
-  return longest;
+  nodes_[node].longest = token;
+}
+
+/// Shorter nodes first, since a longer one's suffix is found by theirs.
+void AddedTokens::finish() {
+  std::vector<std::uint32_t> depth(nodes_.size()), order(nodes_.size());
+  for (std::uint32_t node = 1; node < nodes_.size(); ++node)
+    depth[node] = depth[nodes_[node].parent] + 1;
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](std::uint32_t node) { return depth[node]; });
+  for (const std::uint32_t place : order) {
+    Node& node = nodes_[place];
+    if (depth[place] > 1)
+      node.shorter = next(nodes_[node.parent].shorter, static_cast<char>(node.byte));
+    if (node.longest == kNone) node.longest = nodes_[node.shorter].longest;
+  }
+}
+
+/// The node after one more byte.
+std::uint32_t AddedTokens::next(std::uint32_t node, char byte) const {
+  for (;; node = nodes_[node].shorter) {
+    const auto edge = edges_.find(std::uint64_t{node} << 8 | static_cast<unsigned char>(byte));
+    if (edge != edges_.end()) return edge->second;
+    if (node == 0) return 0;
+  }
+}
+
+/// The longest token at each place where one begins.
+std::vector<AddedTokens::Match> AddedTokens::last_to_first(std::string_view text) const {
+  std::vector<Match> found;
+  std::uint32_t node = 0;
+  for (std::size_t place = text.size(); place-- > 0;) {
+    if (node == 0 && !ends_[static_cast<unsigned char>(text[place])]) continue;
+    node = next(node, text[place]);
+    if (nodes_[node].longest != kNone) found.push_back({place, nodes_[node].longest});
+  }
+  return found;
 }
 
 std::vector<AddedTokens::Piece> AddedTokens::split(std::string_view text,
                                                    bool skips_special) const {
+  if (finds_nothing(skips_special))
+    return text.empty() ? std::vector<Piece>{} : std::vector<Piece>{{text, {}}};
   std::vector<Piece> pieces;
-  std::size_t begin = 0;  // of the text after the last token
-  for (std::size_t i = 0; i < text.size() && !finds_nothing(skips_special);) {
-    const Match match =
-        begins_[static_cast<unsigned char>(text[i])] ? longest_at(text, i) : Match{};
-    if (match.bytes == 0) {
-      ++i;
-      continue;
-    }
-    std::size_t start = i, stop = i + match.bytes;
-    i = stop;
-    const AddedToken& token = tokens_[match.token];
+  std::size_t begin = 0, searched = 0;  // behind the last token, with and without its white space
+  std::vector<Match> found = last_to_first(text);
+  for (; !found.empty(); found.pop_back()) {
+    const auto [place, which] = found.back();
+    if (place < searched) continue;
+    const AddedToken& token = tokens_[which];
+    std::size_t start = place, stop = place + token.content.size();
+    searched = stop;
     if (token.special && skips_special) continue;
     if (token.single_word && (has_class(character_before(text, start), kWordCharacter) ||
                               has_class(decode_utf8(text, stop), kWordCharacter)))
       continue;
     if (token.lstrip) {
-      while (has_class(character_before(text, start), kWhiteSpace))
+      while (start > begin && has_class(character_before(text, start), kWhiteSpace))
         start -= character_before(text, start).bytes;
-      start = std::max(start, begin);
     }
     if (token.rstrip) {
+      stop = std::max(stop, begin);  // up to there all is white space
       while (has_class(decode_utf8(text, stop), kWhiteSpace)) stop += decode_utf8(text, stop).bytes;
     }
     if (begin < start) pieces.push_back({text.substr(begin, start - begin), {}});

@@ -29,7 +29,10 @@ BpeTokenizer::BpeTokenizer(BpePipeline pipeline, std::optional<std::int32_t> end
                            TokenizerFiles files)
     : Tokenizer(bytes_within(pipeline), end_of_text, std::move(files)),
       pipeline_(std::move(pipeline)),
-      model_(std::exchange(pipeline_.vocabulary, {})) {}
+      model_(std::exchange(pipeline_.vocabulary, {})) {
+  pipeline_.added.finish();
+  pipeline_.added_normalized.finish();
+}
 
 BpeTokenizer::~BpeTokenizer() = default;
 
