@@ -1,27 +1,30 @@
 #include "hybrid_trainer/core/nearest_name.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
 namespace {
 
-/// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours.
+/// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbors. Three rows
+/// of the table are kept.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
-  for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
   for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::swap(before_last, last);
+    std::swap(last, row);
+    row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substitute = d[i - 1][j - 1] + (a[i - 1] != b[j - 1] ? 1 : 0);
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, substitute});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-      }
+      const std::size_t substitute = last[j - 1] + (a[i - 1] != b[j - 1] ? 1 : 0);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, substitute});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
     }
   }
-  return d[a.size()][b.size()];
+  return row[b.size()];
 }
 
 }  // namespace
@@ -31,6 +34,8 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   std::size_t best_distance = name.size() / 2 + 1;
   if (name.size() > 200) return best;
   for (const auto& candidate : candidates) {
+    const auto [shorter, longer] = std::minmax(name.size(), candidate.size());
+    if (longer - shorter >= best_distance) continue;  // so many insertions at least
     const std::size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) {
       best_distance = distance;

@@ -27,6 +27,13 @@ TEST(NearestName, CountsASwapOfNeighboursAsOneEdit) {
   EXPECT_EQ(nearest_name("form", {"forums", "from"}), "from");
 }
 
+/// A table of all distances to this candidate would take 16 GB.
+TEST(NearestName, PassesOverACandidateThatIsMuchLonger) {
+  const std::vector<std::string> names{std::string(10'000'000, 'a'), "decay"};
+  EXPECT_EQ(nearest_name("decya" + std::string(195, 'x'), names), "");
+  EXPECT_EQ(nearest_name("decya", names), "decay");
+}
+
 TEST(NameHint, AsksForTheNearestOrListsAll) {
   EXPECT_EQ(name_hint("decoy", kNames), "; did you mean decay?");
   EXPECT_EQ(name_hint("qqqqq", {"adamw", "sgd"}), "; valid: adamw, sgd");
