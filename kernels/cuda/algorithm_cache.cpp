@@ -82,13 +82,15 @@ class Lock {
 
 /// By a rename, so that readers see the old file or the new one.
 bool replace(const fs::path& path, const std::string& text) {
-  const fs::path fresh = concat(path.native(), ".", getpid());
+  std::string fresh = path.native() + ".XXXXXX";
+  const int file = mkostemp(fresh.data(), O_CLOEXEC);
+  if (file < 0) return false;
+  const bool wrote = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   std::error_code failure;
-  std::ofstream out(fresh);
-  out << text;
-  out.close();
-  if (out) fs::rename(fresh, path, failure);
-  if (out && !failure) return true;
+  if (close(file) == 0 && wrote) {
+    fs::rename(fresh, path, failure);
+    if (!failure) return true;
+  }
   fs::remove(fresh, failure);
   return false;
 }

@@ -10,13 +10,17 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/files/folder.h"
+#include "hybrid_trainer/files/temporary_name.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
 
-OutputFile::OutputFile(fs::path path)
+OutputFile::OutputFile(fs::path path, Existing existing)
     : path_(std::move(path)),
-      file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+      file_(::open(path_.c_str(),
+                   O_WRONLY | O_CREAT | O_CLOEXEC |
+                       (existing == Existing::kRefuse ? O_EXCL | O_NOFOLLOW : O_TRUNC),
+                   0666)) {
   if (file_.number() < 0) throw IoError(system_problem(path_, "cannot create it"));
 }
 
@@ -69,10 +73,10 @@ void replace_file(const fs::path& path, std::string_view text) {
 }
 
 void replace_file(const fs::path& path, const std::function<void(OutputFile&)>& write) {
-  const fs::path target = fs::absolute(path), folder = target.parent_path();
-  const fs::path temporary = folder / concat(".tmp-", target.filename().native(), "-", ::getpid());
+  const fs::path folder = fs::absolute(path).parent_path();
+  const fs::path temporary = folder / concat(".tmp-", temporary_mark());
+  OutputFile file(temporary, OutputFile::Existing::kRefuse);
   try {
-    OutputFile file(temporary);
     write(file);
     file.sync_and_close();
     if (std::rename(temporary.c_str(), path.c_str()) != 0)

@@ -1,15 +1,12 @@
 #include "hybrid_trainer/files/output_folder.h"
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/file_descriptor.h"
 #include "hybrid_trainer/files/folder.h"
+#include "hybrid_trainer/files/temporary_name.h"
 
 namespace hybrid_trainer {
 
@@ -17,24 +14,26 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A hidden path beside `path`, with `what` and the process id in its name.
+/// A hidden path beside `path`, with `what` in its name, that nothing has.
 fs::path sibling(const fs::path& path, const char* what) {
-  return path.parent_path() / concat(".", path.filename().string(), ".", what, "-", ::getpid());
+  return path.parent_path() / concat(".", path.filename().string(), what, temporary_mark());
 }
 
+constexpr const char *kPartial = ".partial-", *kOld = ".old-";
+
 /// Removes what processes that a signal or a power cut ended left beside `path`: partial folders,
-/// and replaced ones if their successor is in place.
+/// and replaced ones if their successor is in place. What another host's may still write stays.
 void remove_left_over(const fs::path& path) {
-  const std::string prefix = concat(".", path.filename().string(), ".");
+  const std::string hidden = concat(".", path.filename().string());
   std::error_code unreadable;
   for (const fs::directory_entry& entry : fs::directory_iterator(path.parent_path(), unreadable)) {
     const std::string name = entry.path().filename().string();
-    const bool replaced = name.starts_with(prefix + "old-") && fs::exists(path);
-    if (!replaced && !name.starts_with(prefix + "partial-")) continue;
-    const int process = std::atoi(name.c_str() + name.rfind('-') + 1);
-    std::error_code ignored;
-    if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH)
-      fs::remove_all(entry.path(), ignored);
+    for (const char* what : {kPartial, kOld}) {
+      const std::string prefix = hidden + what;
+      if (!name.starts_with(prefix) || (what == kOld && !fs::exists(path))) continue;
+      std::error_code ignored;
+      if (maker_has_ended(name.substr(prefix.size()))) fs::remove_all(entry.path(), ignored);
+    }
   }
 }
 
@@ -44,7 +43,7 @@ OutputFolder::OutputFolder(const fs::path& path, Existing existing) try
     : path_(fs::absolute(path).lexically_normal()), existing_(existing) {
   if (!path_.has_filename()) path_ = path_.parent_path();
   if (fs::exists(path_)) path_ = fs::canonical(path_);
-  partial_ = sibling(path_, "partial");
+  partial_ = sibling(path_, kPartial);
 } catch (const fs::filesystem_error& error) {
   throw CannotCreate(
       concat("output \"", path.string(), "\" cannot be looked at: ", error.code().message()));
@@ -64,8 +63,8 @@ const fs::path& OutputFolder::create() {
     throw CannotCreate(
         concat(path_.string(), " exists already and is not an empty folder; nothing was written"));
   }
-  fs::create_directories(partial_, error);
-  if (error) {
+  fs::create_directories(partial_.parent_path(), error);
+  if (error || !fs::create_directory(partial_, error)) {
     throw CannotCreate(
         concat("cannot create a folder beside ", path_.string(), ": ", error.message()));
   }
@@ -74,7 +73,7 @@ const fs::path& OutputFolder::create() {
 
 void OutputFolder::commit() {
   sync_tree(partial_);
-  const fs::path old = sibling(path_, "old");
+  const fs::path old = sibling(path_, kOld);
   const bool replaces = existing_ == Existing::kReplace;
   const bool done = replaces ? exchange_folder(partial_, path_, old)
                              : std::rename(partial_.c_str(), path_.c_str()) == 0;

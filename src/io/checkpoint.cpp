@@ -12,6 +12,7 @@
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/files/folder.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/temporary_name.h"
 #include "src/io/checkpoint_files.h"
 #include "src/io/checkpoint_shares.h"
 
@@ -23,7 +24,7 @@ namespace {
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
-    fs::create_directory(path_);
+    if (!fs::create_directory(path_)) throw IoError(path_ + ": exists already");
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
@@ -92,7 +93,8 @@ class CommonSave {
       make_folders(folder_);
       remove_checkpoint_leftovers(folder_);
       check_free_space(folder_, all);
-      return own_.emplace(concat(folder_, "/", kTemporary, info_.step, "-", ::getpid())).path();
+      return own_.emplace(concat(folder_, "/", kTemporary, info_.step, "-", temporary_mark()))
+          .path();
     });
     temporary_ = names.front();
   }

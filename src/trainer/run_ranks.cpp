@@ -131,7 +131,7 @@ void RunRanks::check_shared(const std::string& run) const {
   const std::string file = run + "/.tmp-ranks";
   std::random_device device;
   std::string nonce = concat(device(), "-", device());
-  if (lead()) write_file(file, nonce);
+  if (lead()) replace_file(file, nonce);
   nonce = gather(lead() ? nonce : "").front();
   const bool sees = lead() || comes_to_hold(file, nonce);
   const std::vector<std::string> hosts = gather(sees ? "" : host_name());

@@ -1,4 +1,5 @@
 #include "hybrid_trainer/data/prepare.h"
+#include "hybrid_trainer/files/output_folder.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/files/output_folder.h"
 #include "temporary_folder.h"
 
 namespace hybrid_trainer {
@@ -49,14 +51,15 @@ TEST(Prepare, WhatAnEndedProcessLeftOverIsRemoved) {
   const TemporaryFolder folder;
   folder.write("text", sample_text(20));
   const pid_t ended = ::fork();
-  if (ended == 0) ::_exit(0);
+  if (ended == 0) {
+    OutputFolder output(folder / "data", OutputFolder::Existing::kRefuse);
+    output.create();
+    ::_exit(0);
+  }
   ASSERT_EQ(::waitpid(ended, nullptr, 0), ended);
-  const auto partial = [](pid_t process) { return concat(".data.partial-", process); };
-  folder.write(partial(ended) + "/train_000000.bin", "x");
-  folder.write(partial(::getppid()) + "/train_000000.bin", "x");
+  ASSERT_EQ(entries(folder.path()), 2u);
   prepare_data(settings_for(folder, "bytes"));
-  EXPECT_FALSE(std::filesystem::exists(folder / partial(ended)));
-  EXPECT_TRUE(std::filesystem::exists(folder / partial(::getppid())));
+  EXPECT_EQ(entries(folder.path()), 2u) << "text and data";
 }
 
 TEST(Prepare, TokensDecodeToTheText) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/files/input_file.h"
@@ -49,6 +51,29 @@ TEST(ReplaceFile, LeavesTheNewFileAlone) {
   EXPECT_EQ(read_file(folder / "a", 5), std::string("new\0x", 5));
   EXPECT_EQ(entries(folder), 1);
   EXPECT_THROW(replace_file(folder / "absent/a", ""), IoError);
+}
+
+/// A link at a name that can be guessed would make us write where it points.
+TEST(ReplaceFile, WritesToANewFileThatNobodyCanName) {
+  const TemporaryTestFolder folder;
+  std::set<std::string> names;
+  for (int i = 0; i < 3; ++i) {
+    replace_file(folder / "a", [&](OutputFile&) {
+      for (const fs::directory_entry& entry : fs::directory_iterator(folder.path()))
+        names.insert(entry.path().filename());
+    });
+  }
+  EXPECT_EQ(names.size(), 4u) << "the file, and one name for each time";
+}
+
+TEST(OutputFile, ThatIsToBeNewIsNeitherOverwrittenNorReachedByALink) {
+  const TemporaryTestFolder folder;
+  write_file(folder / "a", "old");
+  fs::create_symlink("elsewhere", folder / "link");
+  for (const char* name : {"a", "link"})
+    EXPECT_THROW(OutputFile(folder / name, OutputFile::Existing::kRefuse), IoError) << name;
+  EXPECT_EQ(read_file(folder / "a", 5), "old");
+  EXPECT_FALSE(fs::exists(folder / "elsewhere"));
 }
 
 TEST(ReplaceFile, KeepsTheOldFileWhereTheWriterThrows) {

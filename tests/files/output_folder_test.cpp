@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
@@ -63,26 +64,51 @@ TEST_F(OutputFolderTest, GoesWhereALinkPoints) {
   EXPECT_TRUE(fs::is_symlink(path_));
 }
 
+/// The only hidden folder that a process which ends in the middle of it leaves.
+fs::path left_over(const TemporaryTestFolder& folder, const std::string& path) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    OutputFolder output(path, Existing::kReplace);
+    write_bytes(output.create() / "a", "x");
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder.path()))
+    if (entry.path().filename().string().starts_with(".made.")) return entry.path();
+  return {};
+}
+
 TEST_F(OutputFolderTest, RemovesWhatEndedProcessesLeft) {
-  const pid_t ended = ::fork();
-  if (ended == 0) ::_exit(0);
-  ASSERT_EQ(::waitpid(ended, nullptr, 0), ended);
-  const auto partial = [&](pid_t process) {
-    return folder_ / (".made.partial-" + std::to_string(process));
-  };
-  fs::create_directory(partial(ended));
-  fs::create_directory(partial(::getppid()));
+  const fs::path left = left_over(folder_, path_);
+  ASSERT_TRUE(fs::exists(left / "a"));
+  OutputFolder running(path_, Existing::kRefuse);
+  const fs::path own = running.create();
+  EXPECT_FALSE(fs::exists(left));
   OutputFolder(path_, Existing::kRefuse).create();
-  EXPECT_FALSE(fs::exists(partial(ended)));
-  EXPECT_TRUE(fs::exists(partial(::getppid())));
+  EXPECT_TRUE(fs::exists(own)) << "its process runs";
+}
+
+/// A process id means nothing on another host, in another container, or after a restart.
+TEST_F(OutputFolderTest, RemovesOnlyWhatItsOwnHostLeft) {
+  const std::string left = left_over(folder_, path_).string(), host = host_name();
+  const std::size_t begin = left.rfind(host);
+  ASSERT_NE(begin, left.npos);
+  const std::string foreign =
+      left.substr(0, begin) + "elsewhere" + left.substr(begin + host.size());
+  fs::rename(left, foreign);
+  OutputFolder(path_, Existing::kRefuse).create();
+  EXPECT_TRUE(fs::exists(foreign)) << "its maker may be at work";
+  const std::size_t boot = begin + host.size() + 1;
+  const std::string restarted = left.substr(0, boot) + "before" + left.substr(left.find('-', boot));
+  fs::rename(foreign, restarted);
+  OutputFolder(path_, Existing::kRefuse).create();
+  EXPECT_FALSE(fs::exists(restarted)) << "the system was started anew since";
 }
 
 TEST_F(OutputFolderTest, RemovesAReplacedFolderOnlyWhereItsSuccessorIsInPlace) {
-  const pid_t ended = ::fork();
-  if (ended == 0) ::_exit(0);
-  ASSERT_EQ(::waitpid(ended, nullptr, 0), ended);
-  const fs::path old = folder_ / (".made.old-" + std::to_string(ended));
-  fs::create_directory(old);
+  const std::string left = left_over(folder_, path_).string();
+  const std::string old = std::string(left).replace(left.rfind("partial-"), 7, "old");
+  fs::rename(left, old);
   OutputFolder(path_, Existing::kReplace).create();
   EXPECT_TRUE(fs::exists(old)) << "it holds the only data";
   fs::create_directory(path_);

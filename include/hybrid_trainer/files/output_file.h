@@ -13,8 +13,9 @@ namespace hybrid_trainer {
 /// content must not be trusted.
 class OutputFile {
  public:
-  /// Creates or empties `path`.
-  explicit OutputFile(std::filesystem::path path);
+  enum class Existing { kEmpty, kRefuse };  // what stands at the path; a link is refused, too
+  /// Creates `path`, or empties it.
+  explicit OutputFile(std::filesystem::path path, Existing existing = Existing::kEmpty);
   void write(const void* data, std::size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
   /// Goes back to write over the first bytes.
@@ -33,7 +34,8 @@ class OutputFile {
 /// Creates or empties `path` and writes `text`, without a wait for the disk. Throws IoError.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
-/// Replaces `path` with `text`: a temporary file beside it, fsync, rename, fsync of the folder.
+/// Replaces `path` with `text`: a new file of its own beside it, fsync, rename, fsync of the
+/// folder.
 /// Readers see the old file or the new one, also after a crash. Throws IoError (a full disk, for
 /// example) and then leaves the old file as it was, or the new one if only the last fsync failed.
 void replace_file(const std::filesystem::path& path, std::string_view text);

@@ -17,8 +17,8 @@ class OutputFolder {
 
   /// Its absolute name, with links resolved.
   const std::filesystem::path& path() const { return path_; }
-  /// Creates the folder to fill, and removes those beside it of processes that ended before their
-  /// commit. Throws CannotCreate, for Existing::kRefuse also where there is anything but an empty
+  /// Creates the folder to fill, and removes those beside it of this host's processes that ended
+  /// before their commit. Throws CannotCreate, for Existing::kRefuse also where there is anything but an empty
   /// folder.
   const std::filesystem::path& create();
   /// Makes it durable under its name; at every moment the old folder or the new one is whole.
