@@ -13,11 +13,11 @@ namespace {
 constexpr std::string_view kRefusedOfDicts[] = {"clear",   "copy",       "fromkeys", "pop",
                                                 "popitem", "setdefault", "update"};
 constexpr std::string_view kRefusedOfNumbers[] = {
-    "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes",
-    "fromhex",          "hex",       "imag",       "is_integer", "numerator",  "real",
-    "to_bytes"};
+    "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
+    "from_bytes",       "fromhex",   "hex",        "imag",      "is_integer",
+    "numerator",        "real",      "to_bytes"};
 constexpr std::string_view kRefusedOfLoops[] = {"changed", "cycle"};
-constexpr std::string_view kRefusedOfMacros[] = {"arguments",      "caller",          "catch_kwargs",
+constexpr std::string_view kRefusedOfMacros[] = {"arguments",     "caller",          "catch_kwargs",
                                                  "catch_varargs", "explicit_caller", "name"};
 constexpr std::string_view kRefusedOfLists[] = {"append", "clear",   "copy",   "count",
                                                 "extend", "index",   "insert", "pop",
@@ -136,8 +136,9 @@ Value slice_of(const Value& value, const Value& start, const Value& stop, const 
   want_defined(value);
   if (const auto* list = value.if_is<Sequence>()) {
     List part;
-    take_steps(steps_of(std::ssize(*list->items), start, stop, step),
-               [&](std::int64_t i) { part.push_back((*list->items)[static_cast<std::size_t>(i)]); });
+    take_steps(steps_of(std::ssize(*list->items), start, stop, step), [&](std::int64_t i) {
+      part.push_back((*list->items)[static_cast<std::size_t>(i)]);
+    });
     return list->is_tuple ? tuple_of(std::move(part)) : list_of(std::move(part));
   }
   const auto* text = value.if_is<std::string>();

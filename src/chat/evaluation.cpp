@@ -106,7 +106,9 @@ class Evaluation final : private ExpressionEvaluation {
   /// What the statements write.
   std::string captured(const Statements& statements) {
     std::string before = std::exchange(rendered_.text, {});
+    ++captures_;
     in_scope(std::make_shared<Scope>(Scope{{}, scope_}), [&] { execute(statements); });
+    --captures_;
     return std::exchange(rendered_.text, std::move(before));
   }
 
@@ -126,7 +128,8 @@ class Evaluation final : private ExpressionEvaluation {
       in_scope(std::make_shared<Scope>(Scope{{}, scope_}), [&] {
         assign(statement.target, (*items)[i]);
         scope_->names["loop"] = {Loop{items, i}};
-        flow = execute(statement.bodies[0]);
+        parts_.in_round(statement.target, (*items)[i], rendered_, captures_ > 0,
+                        [&] { flow = execute(statement.bodies[0]); });
       });
       if (flow == Flow::kBreak) break;
     }
@@ -216,6 +219,7 @@ class Evaluation final : private ExpressionEvaluation {
   RenderedChat rendered_;
   Value block_text_;
   int calls_ = 0;
+  int captures_ = 0;  // bodies around, whose output goes elsewhere first
 };
 
 }  // namespace

@@ -58,7 +58,7 @@ ExpressionEvaluation::Depth::Depth(int& depth) : depth_(depth) {
 }
 
 ExpressionEvaluation::ExpressionEvaluation(std::time_t now, int& line, Dict variables)
-    : now_(now), line_(line), allowance_(extent_of(variables).bytes) {
+    : now_(now), line_(line), allowance_(extent_of(variables).bytes), parts_(variables) {
   for (auto& [name, value] : variables) scope_->names[name] = std::move(value);
 }
 
@@ -102,7 +102,9 @@ Value ExpressionEvaluation::computed(const Expression& node) {
       return attribute_of(searched(item(0)), node.text);
     case NodeKind::kItem: {
       const Value owner = searched(item(0));
-      return item_of(owner, item(1));
+      Value value = item_of(owner, item(1));
+      parts_.looked_up(node.items[1], value);
+      return value;
     }
     case NodeKind::kSlice:
       return slice_of(item(0), item(1), item(2), item(3));
@@ -212,9 +214,8 @@ const Value& ExpressionEvaluation::searched(const Value& value) {
 Value ExpressionEvaluation::filtered(const Value& input, const Expression& node) {
   const std::string& name = node.text;
   const Arguments values = arguments(node, *find_signature(filters(), name));
-  const bool looks_only =
-      name == "length" || name == "count" || name == "default" || name == "d" || name == "first" ||
-      name == "last";
+  const bool looks_only = name == "length" || name == "count" || name == "default" || name == "d" ||
+                          name == "first" || name == "last";
   if (!looks_only) spend_on_operands(input, values);
   return apply_filter(input, name, values);
 }

@@ -8,6 +8,7 @@
 
 #include "allowance.h"
 #include "builtins.h"
+#include "message_parts.h"
 #include "nodes.h"
 
 namespace hybrid_trainer::jinja {
@@ -53,6 +54,7 @@ class ExpressionEvaluation {
   int depth_ = 0;
   Allowance allowance_;
   ScopePointer scope_ = std::make_shared<Scope>();
+  MessageParts parts_;
 
  private:
   Value computed(const Expression& node);

@@ -93,7 +93,8 @@ void write_json(const Value& value, const JsonStyle& style, const std::string& m
     std::vector<const Dict::value_type*> entries;
     for (const auto& entry : *held->entries) entries.push_back(&entry);
     if (style.sorted)
-      std::ranges::sort(entries, {}, [](const auto* entry) { return std::string_view(entry->first); });
+      std::ranges::sort(entries, {},
+                        [](const auto* entry) { return std::string_view(entry->first); });
     enclosed("{", entries, "}", [&](const auto* entry) {
       out << json_quoted(entry->first, style.ascii) << ": ";
       write_json(entry->second, style, inner, out);

@@ -23,8 +23,15 @@ struct RenderedChat {
     std::size_t begin = 0, end = 0;
     bool operator==(const Span&) const = default;
   };
+  /// What one round of a loop wrote of one of `messages`: the round's item, or what it looks up by
+  /// its number.
+  struct Part {
+    std::size_t message = 0;
+    Span span;
+  };
   std::string text;
   std::vector<Span> generated;  // what stood in `generation` blocks, in order
+  std::vector<Part> parts;      // none empty; those of an inner loop come before the one around it
 };
 
 /// A chat template of Hugging Face: the subset of Jinja that such templates use, with the settings
