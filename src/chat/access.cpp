@@ -23,12 +23,11 @@ constexpr std::string_view kRefusedOfLists[] = {"append", "clear",   "copy",   "
                                                 "extend", "index",   "insert", "pop",
                                                 "remove", "reverse", "sort"};
 constexpr std::string_view kRefusedOfTexts[] = {
-    "casefold",   "center",       "count",      "encode",    "expandtabs",  "format",
-    "format_map", "index",        "isalnum",    "isalpha",   "isascii",     "isdecimal",
-    "isdigit",    "isidentifier", "islower",    "isnumeric", "isprintable", "isspace",
-    "istitle",    "isupper",      "ljust",      "maketrans", "partition",   "rfind",
-    "rindex",     "rjust",        "rpartition", "rsplit",    "splitlines",  "swapcase",
-    "title",      "translate",    "zfill"};
+    "casefold",   "center",    "count",       "encode",  "expandtabs", "format",     "format_map",
+    "index",      "isalnum",   "isalpha",     "isascii", "isdecimal",  "isdigit",    "isidentifier",
+    "islower",    "isnumeric", "isprintable", "isspace", "istitle",    "isupper",    "ljust",
+    "maketrans",  "partition", "rfind",       "rindex",  "rjust",      "rpartition", "rsplit",
+    "splitlines", "swapcase",  "translate",   "zfill"};
 
 bool among(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();

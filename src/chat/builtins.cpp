@@ -31,6 +31,7 @@ const Signature kMethods[] = {{"items", {}},
                               {"upper", {}},
                               {"lower", {}},
                               {"capitalize", {}},
+                              {"title", {}},
                               {"removeprefix", {"prefix"}, 1},
                               {"removesuffix", {"suffix"}, 1},
                               {"find", {"sub"}, 1},
@@ -99,6 +100,7 @@ Value apply_to_text(const std::string& text, const std::string& name, const Argu
   if (name == "upper") return {in_case(text, Case::kUpper)};
   if (name == "lower") return {in_case(text, Case::kLower)};
   if (name == "capitalize") return {in_case(text, Case::kCapitalized)};
+  if (name == "title") return {in_case(text, Case::kTitle)};
   const bool is_prefix = name == "removeprefix";
   if (is_prefix || name == "removesuffix") {
     const std::string& part = text_in(arguments[0]);

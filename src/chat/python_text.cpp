@@ -152,7 +152,8 @@ std::string in_case(std::string_view text, Case wanted) {
                            shortened(text), "\""));
     if (upper && c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
     if (!upper && c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    upper = wanted == Case::kUpper;
+    const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    upper = wanted == Case::kUpper || (wanted == Case::kTitle && !is_letter);
   }
   return result;
 }

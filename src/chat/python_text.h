@@ -34,7 +34,7 @@ std::vector<std::string> split(std::string_view text, const std::optional<std::s
 std::string replaced(std::string_view text, std::string_view from, std::string_view to,
                      std::int64_t limit);
 
-enum class Case { kUpper, kLower, kCapitalized };
+enum class Case { kUpper, kLower, kCapitalized, kTitle };
 /// Throws Problem where a letter is not ASCII: what its other case is depends on Unicode's version.
 std::string in_case(std::string_view text, Case wanted);
 

@@ -64,6 +64,11 @@ TEST(ChatTemplate, AttributesOfPythonAreThereOrRefused) {
   EXPECT_EQ(rendered("{{ [[1, 2], [3, 4]] | map(attribute='1') | list }}"), "[2, 4]");
 }
 
+TEST(ChatTemplate, TitlesBeginEachWordInUpperCase) {
+  EXPECT_EQ(rendered("{{ \"it's a2b CODE\".title() }}"), "It'S A2B Code");
+  EXPECT_EQ(rendered("{{ 'GPT4 correct_user'.title() }}"), "Gpt4 Correct_User");
+}
+
 TEST(ChatTemplate, SaysWhereItStopped) {
   expect_words(refusal("a\n{{ raise_exception('roles must alternate') }}"),
                {"t:2:", "roles must alternate"});
