@@ -16,24 +16,43 @@ namespace {
 constexpr std::size_t kLargestFile = std::size_t{16} << 30;
 constexpr std::size_t kLongestLine = std::size_t{256} << 20;
 
-ExampleRow row_of_line(std::string_view text, const ExampleFormat& format) {
+ExampleRow row_of_line(std::string_view text, RowMaker& maker) {
   const auto value = parse_json_text(text, "the line", {.max_bytes = kLongestLine});
   if (!value.is_object()) throw DataError("it is no JSON object");
-  return tokens_of_example(value.get_object(), format);
+  return maker.make(value.get_object());
 }
 
 }  // namespace
 
 std::int64_t ExampleRow::targets() const { return std::count(learnt.begin(), learnt.end(), true); }
 
+std::vector<std::string> ExampleRows::notes() const {
+  std::vector<std::string> notes;
+  std::int64_t answers = 0, of_rows = 0;
+  for (const ExampleRow& row : rows) {
+    answers += row.answers_left_out;
+    of_rows += row.answers_left_out > 0 ? 1 : 0;
+  }
+  if (answers > 0)
+    notes.push_back(concat(answers, " answers in ", of_rows, " rows are not learnt: the chat ",
+                           "template does not write them, or writes them where they cannot be ",
+                           "told apart"));
+  std::string keys;
+  for (const std::string& key : unused_keys) keys += (keys.empty() ? "\"" : ", \"") + key + '"';
+  if (!keys.empty())
+    notes.push_back(concat("these keys of the examples have no effect here: ", keys));
+  return notes;
+}
+
 ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format) {
   require(format.longest >= 2, "a row of examples has at least 2 tokens");
   const std::string content = read_text(path, kLargestFile);
   ExampleRows examples;
+  RowMaker maker(format);
   for (const auto& [line, text] : row_texts(content, path)) {
     count_progress();
     try {
-      examples.rows.push_back(row_of_line(text, format));
+      examples.rows.push_back(row_of_line(text, maker));
       examples.rows.back().line = line;
     } catch (const DataError& error) {
       examples.refused.push_back({line, error.what()});
@@ -41,6 +60,7 @@ ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFo
   }
   if (examples.rows.empty() && examples.refused.empty())
     throw DataError(concat(path.string(), ": holds no examples"));
+  examples.unused_keys = maker.unused_keys();
   return examples;
 }
 

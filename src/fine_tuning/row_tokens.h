@@ -1,13 +1,31 @@
 #pragma once
 
 #include <boost/json.hpp>
+#include <set>
+#include <string>
 
+#include "chat_rows.h"
 #include "hybrid_trainer/fine_tuning/example_rows.h"
 
 namespace hybrid_trainer {
 
-/// Tokens and targets of one example, without its line. Throws DataError that says why it is
-/// refused.
-ExampleRow tokens_of_example(const boost::json::object& example, const ExampleFormat& format);
+/// Makes rows of tokens of a file's examples.
+class RowMaker {
+ public:
+  /// `format` must outlive this.
+  explicit RowMaker(const ExampleFormat& format) : format_(format), chats_(format) {}
+
+  /// Tokens and targets of one example, without its line. Throws DataError that says why it is
+  /// refused.
+  ExampleRow make(const boost::json::object& example);
+
+  /// Keys that mean something elsewhere and were not used.
+  const std::set<std::string>& unused_keys() const { return unused_; }
+
+ private:
+  const ExampleFormat& format_;
+  ChatRows chats_;
+  std::set<std::string> unused_;
+};
 
 }  // namespace hybrid_trainer

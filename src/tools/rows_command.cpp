@@ -15,7 +15,7 @@ namespace hybrid_trainer {
 namespace {
 
 struct RowCounts {
-  std::int64_t tokens = 0, targets = 0, cut_rows = 0, left_out = 0;
+  std::int64_t tokens = 0, targets = 0, cut_rows = 0, left_out = 0, answers_left_out = 0;
 };
 
 RowCounts counts_of(const std::vector<ExampleRow>& rows) {
@@ -25,6 +25,7 @@ RowCounts counts_of(const std::vector<ExampleRow>& rows) {
     counts.targets += row.targets();
     counts.cut_rows += row.left_out > 0 ? 1 : 0;
     counts.left_out += row.left_out;
+    counts.answers_left_out += row.answers_left_out;
   }
   return counts;
 }
@@ -58,6 +59,7 @@ void print_json(const ExampleRows& examples, const PackedRows& packed) {
   out.number("targets", counts.targets);
   out.number("cut_rows", counts.cut_rows);
   out.number("tokens_left_out", counts.left_out);
+  out.number("answers_left_out", counts.answers_left_out);
   out.number("sequences", packed.sequences());
   out.number("fill", packed.fill());
   out.begin_array("refused");
@@ -118,6 +120,7 @@ int rows_command(const std::vector<std::string>& arguments) {
   if (chat.chat_template && chat.chat_template->reads_date())
     std::cerr << "the chat template writes today's date into what is learnt from\n";
   print_refusals(examples.refused);
+  for (const std::string& note : examples.notes()) std::cerr << note << "\n";
   if (shown > 0) return print_row(examples, shown, *tokenizer), 0;
   const PackedRows packed(examples.rows, {.sequence_length = longest});
   if (json) {

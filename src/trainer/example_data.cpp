@@ -20,6 +20,8 @@ std::vector<ExampleRow> read_rows(const std::filesystem::path& file, const Examp
   ExampleRows read = read_example_rows(file, format);
   for (const auto& [line, reason] : read.refused)
     data.refused.push_back(concat("line ", line, " of ", file.string(), " is refused: ", reason));
+  for (const std::string& note : read.notes())
+    data.notes.push_back(concat(file.string(), ": ", note));
   if (read.rows.empty()) {
     throw DataError(concat(file.string(), ": every line is refused; line ",
                            read.refused.front().line, ": ", read.refused.front().reason));

@@ -3,54 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/fine_tuning/rows_fixture.h"
 
 namespace hybrid_trainer {
 namespace {
 
-constexpr const char* kChat =
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}<|endoftext|>{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}";
-
-/// A model's folder with the small golden tokenizer, and files of examples.
-class ExampleRowsTest : public testing::Test {
- protected:
-  ExampleRowsTest() { set_template(kChat); }
-  void set_template(const std::string& source) {
-    folder_.write("chat_template.jinja", source);
-    chat_ = read_chat_files(folder_.path());
-  }
-  ExampleRows read(const std::string& lines, std::int64_t longest = 1000) const {
-    return read_example_rows(folder_.write("examples.jsonl", lines),
-                             {.tokenizer = *tokenizer_, .chat = chat_, .longest = longest});
-  }
-  /// The row's text with what is learnt in brackets.
-  std::string shown(const ExampleRow& row) const {
-    std::string text;
-    bool inside = false;
-    for (std::size_t i = 0; i < row.tokens.size(); ++i) {
-      if (row.learnt[i] != inside) text += inside ? "]" : "[";
-      inside = row.learnt[i];
-      text += tokenizer_->token_bytes(row.tokens[i]);
-    }
-    return text + (inside ? "]" : "");
-  }
-  std::string only_row(const std::string& line) const {
-    const ExampleRows examples = read(line + "\n");
-    EXPECT_EQ(examples.refused.size(), 0u) << examples.refused.front().reason;
-    return examples.rows.empty() ? "" : shown(examples.rows.front());
-  }
-  std::string only_reason(const std::string& line, std::int64_t longest = 1000) const {
-    const ExampleRows examples = read(line, longest);
-    EXPECT_EQ(examples.rows.size(), 0u);
-    return examples.refused.empty() ? "" : examples.refused.front().reason;
-  }
-
-  TemporaryFolder folder_;
-  ChatFiles chat_;
-  std::unique_ptr<Tokenizer> tokenizer_ =
-      load_tokenizer(HT_TEST_DATA_DIR "/bpe_small/tokenizer.json");
-};
+using ExampleRowsTest = RowsFixture;
 
 TEST_F(ExampleRowsTest, AllOfATextIsLearntButItsFirstToken) {
   EXPECT_EQ(only_row(R"({"text": "0ab"})"), "0[ab<|endoftext|>]");
@@ -118,12 +76,6 @@ TEST_F(ExampleRowsTest, EveryLineIsARowOrRefusedByItsNumber) {
 
 TEST_F(ExampleRowsTest, APrefixThatDoesNotHoldIsRefused) {
   expect_words(only_reason(R"({"prompt": "i", "completion": "ng"})"), {"prompt", "begin"});
-  set_template(
-      "{% for m in messages %}{{ m.content if loop.last else '?' }}{% endfor %}"
-      "{% if add_generation_prompt %}!{% endif %}");
-  expect_words(only_reason(R"({"messages": [{"role": "user", "content": "a"}, )"
-                           R"({"role": "assistant", "content": "b"}]})"),
-               {"first 2 messages", "begin"});
   set_template("{{ raise_exception('never') }}");
   expect_words(only_reason(R"({"messages": [{"role": "user", "content": "a"}]})"), {"never"});
 }
@@ -145,6 +97,23 @@ TEST_F(ExampleRowsTest, RowsKeepTheirStartAndATargetThatIsCutAwayIsRefused) {
   EXPECT_EQ(examples.rows[0].left_out, 5);
   EXPECT_EQ(examples.rows[0].targets(), 3);
   expect_words(only_reason(R"({"prompt": "0\n1\n2", "completion": "3"})", 4), {"token", "4"});
+}
+
+TEST_F(ExampleRowsTest, WhatIsLeftOutIsCountedAndToldOnce) {
+  set_template(
+      "{% for m in messages %}{% if m.content != 'drop' %}<{{ m.role }}>{{ m.content }}"
+      "<|endoftext|>{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
+  const std::string turns = R"({"messages": [{"role": "user", "content": "a", "images": [1]}, )"
+                            R"({"role": "assistant", "content": "drop"}, )"
+                            R"({"role": "assistant", "content": "b"}], "images": ["x.png"]})";
+  const ExampleRows examples = read(turns + "\n" + turns + "\n");
+  ASSERT_EQ(examples.rows.size(), 2u);
+  EXPECT_EQ(shown(examples.rows[0]), "<user>a<|endoftext|><assistant>[b<|endoftext|>]");
+  const std::vector<std::string> notes = examples.notes();
+  ASSERT_EQ(notes.size(), 2u);
+  expect_words(notes[0], {"2 answers", "2 rows", "template"});
+  expect_words(notes[1], {"\"images\""});
+  EXPECT_TRUE(read("{\"text\": \"0\"}").notes().empty());
 }
 
 TEST_F(ExampleRowsTest, BadFilesAreNamed) {

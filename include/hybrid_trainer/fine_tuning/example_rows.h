@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <ctime>
 #include <filesystem>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,9 +17,11 @@ namespace hybrid_trainer {
 struct ExampleRow {
   std::int64_t line = 0;  // of its file, from 1; of an array its place
   std::vector<std::int32_t> tokens{};
-  std::vector<bool> learnt{};    // which tokens are targets; never the first
-  std::int64_t left_out = 0;     // tokens behind the longest length
-  std::int64_t targets() const;  // tokens that are learnt
+  std::vector<bool> learnt{};               // which tokens are targets; never the first
+  std::int64_t left_out = 0;                // tokens behind the longest length
+  std::int64_t answers_left_out = 0;        // answers whose tokens cannot be told, so not learnt
+  std::optional<std::int32_t> end_token{};  // that ends what is learnt last
+  std::int64_t targets() const;             // tokens that are learnt
 };
 
 /// What a file of examples gives: each of its lines is in one of the two lists, in order.
@@ -28,6 +32,10 @@ struct ExampleRows {
   };
   std::vector<ExampleRow> rows;
   std::vector<Refusal> refused;
+  std::set<std::string> unused_keys;  // that mean something elsewhere, and nothing here
+
+  /// What of the examples is not learnt from, a line for each kind; none of the refusals.
+  std::vector<std::string> notes() const;
 };
 
 /// What makes rows of examples; must outlive nothing but the call.
@@ -46,14 +54,14 @@ struct ExampleFormat {
 ///   {"text": …}                       all of it is learnt
 ///   {"prompt": …, "completion": …}    texts or lists of messages; the completion is learnt
 ///   {"messages": […]}                 what the assistant says is learnt
+///   {"conversations": […]}, {"instruction": …, "input": …, "output": …}    read as messages
 /// with "tools" and "chat_template_kwargs" beside messages. Texts and prompts begin with
 /// Tokenizer::template_start, where they do not spell it; texts and completions end with the
 /// end-of-text token, which is added where it is missing; messages end as their template ends them.
-/// What an assistant says stands in the template's `generation` blocks; where it has none, between
-/// the tokens of the chat up to that turn with the generation prompt, and those with the turn. Where
-/// these are not how the whole chat's tokens begin, the row is refused, as it is when nothing in it is
-/// learnt, or nothing within the longest length. Empty lines count, but are no examples. Throws
-/// MissingInput, DataError where the file is no text or holds no examples, IoError.
+/// What an assistant says is found in the text of the whole chat (src/fine_tuning/chat_rows.h); what
+/// cannot be found is left out. A row is refused when nothing in it is learnt, or nothing within
+/// the longest length. Empty lines count, but are no examples. Throws MissingInput, DataError where
+/// the file is no text or holds no examples, IoError.
 ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format);
 
 }  // namespace hybrid_trainer

@@ -24,6 +24,7 @@ struct ExampleData {
   std::vector<ExampleRow> train, validation;
   std::int64_t rows = 0;             // of all files
   std::vector<std::string> refused;  // "line 3 of FILE is refused: why"
+  std::vector<std::string> notes;    // what else is not learnt from
   std::string checksum;              // of the files
 };
 

@@ -1,0 +1,329 @@
+#include "chat_rows.h"
+
+#include <algorithm>
+#include <map>
+
+#include "hybrid_trainer/core/error.h"
+#include "message_places.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+
+namespace {
+
+using Span = RenderedChat::Span;
+using Place = std::optional<MessagePlace>;
+
+/// Chats up to here may be found turn by turn, each by rendering what is before it.
+constexpr std::size_t kMostPrefixes = 100;
+
+RenderedChat rendered(const ExampleFormat& format, const json::object& variables,
+                      json::array messages, bool add_generation_prompt) {
+  if (!format.chat.chat_template) throw DataError("the model's folder has no chat template");
+  json::object all;
+  for (const auto& [name, token] : format.chat.special_tokens) all[name] = token;
+  for (const auto& [name, value] : variables) all[name] = value;
+  all["messages"] = std::move(messages);
+  all["add_generation_prompt"] = add_generation_prompt;
+  return format.chat.chat_template->render(all, format.now);
+}
+
+/// A chat of one message, which the user says.
+json::array asked(json::value content) {
+  return {json::object{{"role", "user"}, {"content", std::move(content)}}};
+}
+
+/// Whether the template writes a message's content only where it is a list of parts.
+bool takes_parts_alone(const ExampleFormat& format) {
+  static constexpr const char* kContent = "What is this?";
+  const json::object none{{"tools", nullptr}, {"documents", nullptr}};
+  const auto writes = [&](json::value content) {
+    try {
+      const RenderedChat chat = rendered(format, none, asked(std::move(content)), false);
+      return chat.text.find(kContent) != std::string::npos;
+    } catch (const DataError&) {
+      return false;
+    }
+  };
+  return !writes(kContent) &&
+         writes(json::array{json::object{{"type", "text"}, {"text", kContent}}});
+}
+
+std::size_t common_length(std::string_view a, std::string_view b) {
+  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+/// Finds the answers in one rendering of a row.
+class AnswerFinder {
+ public:
+  AnswerFinder(const ExampleFormat& format, const NormalRow& row, RenderedChat chat)
+      : format_(format),
+        row_(row),
+        chat_(std::move(chat)),
+        places_(message_places(chat_, row.messages.size())) {}
+
+  /// Whether what is written of each answer names the tools that it calls.
+  bool writes_calls() const {
+    for (std::size_t i = 0; i < count(); ++i)
+      if (!writes_calls_of(i)) return false;
+    return true;
+  }
+
+  RenderedRow run() && {
+    if (row_.prompt_messages > 0) {
+      find_completion();
+    } else if (format_.chat.chat_template->marks_generation()) {
+      take_generation_blocks();
+    } else {
+      for (std::size_t i = 0; i < count(); ++i)
+        if (is_wanted(i)) find_answer(i);
+    }
+    result_.text = std::move(chat_.text);
+    return std::move(result_);
+  }
+
+ private:
+  std::size_t count() const { return row_.messages.size(); }
+  const json::object& message(std::size_t i) const { return row_.messages[i].get_object(); }
+  bool is_answer(std::size_t i) const { return message(i).at("role") == json::value("assistant"); }
+  bool is_wanted(std::size_t i) const { return is_answer(i) && row_.trains[i]; }
+  json::array first(std::size_t count) const {
+    return json::array(row_.messages.begin(),
+                       row_.messages.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+
+  bool writes_calls_of(std::size_t i) const {
+    const json::value* calls = message(i).if_contains("tool_calls");
+    if (calls == nullptr || !places_[i]) return calls == nullptr;
+    return std::ranges::all_of(calls->get_array(), [&](const json::value& call) {
+      const json::object& whole = call.get_object();
+      const json::value* inner = whole.if_contains("function");
+      const json::object& function =
+          inner != nullptr && inner->is_object() ? inner->get_object() : whole;
+      const json::value* name = function.if_contains("name");
+      return name == nullptr || !name->is_string() || holds(*places_[i], name->get_string());
+    });
+  }
+
+  bool holds(const MessagePlace& place, std::string_view word) const {
+    return std::ranges::any_of(place.spans, [&](const Span& span) {
+      return std::string_view(chat_.text).substr(span.begin, span.end - span.begin).find(word) !=
+             std::string_view::npos;
+    });
+  }
+
+  void find_answer(std::size_t i) {
+    std::vector<Span> spans;
+    if (!places_[i]) {
+      if (const auto span = span_by_prefixes(i)) spans = {*span};
+    } else if (const auto header = header_length(i, places_[i]->spans.front())) {
+      spans = places_[i]->spans;
+      if (places_[i]->holds_others) add_end_before_others(i, spans.front());
+      spans.front().begin += *header;
+    }
+    if (spans.empty() || !writes_calls_of(i)) {
+      ++result_.left_out;
+      return;
+    }
+    if (i + 1 == count()) {
+      spans.back().end = chat_.text.size();
+      result_.last_answer = {spans.front().begin, spans.back().end};
+    }
+    result_.targets.insert(result_.targets.end(), spans.begin(), spans.end());
+  }
+
+  /// Where others speak within an answer, as tools do behind a call, it ends as it does without them;
+  /// the template may have written that end as their beginning.
+  void add_end_before_others(std::size_t i, Span& span) {
+    const auto written = [&](const Span& of, const std::string& text) {
+      return std::string_view(text).substr(of.begin, of.end - of.begin);
+    };
+    if (!end_before_others_) {
+      end_before_others_ = "";
+      const RenderedChat alone = rendered(format_, row_.variables, first(i + 1), false);
+      const Place place = message_places(alone, i + 1)[i];
+      const auto whole = place ? written(place->spans.back(), alone.text) : std::string_view();
+      const auto here = written(span, chat_.text);
+      if (whole.starts_with(here)) end_before_others_ = whole.substr(here.size());
+    }
+    const bool is_here =
+        std::string_view(chat_.text).substr(span.end).starts_with(*end_before_others_);
+    if (is_here) span.end += end_before_others_->size();
+  }
+
+  /// How much of what is written of a message stands in its generation prompt: all of that, or else
+  /// the tokens that both begin with.
+  std::optional<std::size_t> header_length(std::size_t i, const Span& span) {
+    const auto prompt = generation_prompt(i);
+    if (!prompt) return {};
+    const std::string_view text =
+        std::string_view(chat_.text).substr(span.begin, span.end - span.begin);
+    const std::size_t common = common_length(*prompt, text);
+    if (common == prompt->size()) return common;
+    if (const std::size_t at = text.find(*prompt); at != text.npos && is_first_written(i))
+      return at + prompt->size();  // behind what begins the whole chat
+    const Tokenizer& tokenizer = format_.tokenizer;
+    const auto of_prompt = tokenizer.encode(*prompt, ControlText::kAsTokens);
+    const auto of_text =
+        tokenizer.encode(text.substr(0, 2 * prompt->size()), ControlText::kAsTokens);
+    std::size_t bytes = 0;
+    const auto end = std::ranges::mismatch(of_prompt, of_text).in1;
+    for (auto id = of_prompt.begin(); id != end; ++id) bytes += tokenizer.token_bytes(*id).size();
+    return std::min(bytes, common);
+  }
+
+  bool is_first_written(std::size_t i) const {
+    const auto end = places_.begin() + static_cast<std::ptrdiff_t>(i);
+    return std::all_of(places_.begin(), end, [](const Place& place) { return !place; });
+  }
+
+  /// What the template writes to ask for message i; the same for all that follow the same role.
+  std::optional<std::string> generation_prompt(std::size_t i) {
+    const std::string before = i == 0 ? "" : std::string(message(i - 1).at("role").get_string());
+    const auto [entry, is_new] = prompts_.try_emplace(before);
+    if (!is_new) return entry->second;
+    if (i > 0) entry->second = prompt_behind(first(i));
+    if (!entry->second) {
+      static constexpr const char* kAny = "Hello";
+      const bool as_parts = i + 1 <= count() && has_parts();
+      entry->second = prompt_behind(
+          asked(as_parts ? json::value(json::array{json::object{{"type", "text"}, {"text", kAny}}})
+                         : json::value(kAny)));
+    }
+    return entry->second;
+  }
+
+  bool has_parts() const {
+    return std::ranges::any_of(row_.messages, [](const json::value& one) {
+      return one.get_object().at("content").is_array();
+    });
+  }
+
+  std::optional<std::string> prompt_behind(const json::array& messages) const {
+    try {
+      const RenderedChat with = rendered(format_, row_.variables, messages, true);
+      const std::string without = rendered(format_, row_.variables, messages, false).text;
+      const bool goes_on = with.text.starts_with(without);
+      std::size_t end = 0;  // of what the loop over messages wrote
+      for (const auto& part : with.parts) end = std::max(end, part.span.end);
+      if (goes_on && (end == 0 || without.size() < end)) end = without.size();
+      if (goes_on || end > 0) return with.text.substr(end);
+    } catch (const DataError&) {  // such a chat is refused
+    }
+    return {};
+  }
+
+  /// Of a template that does not loop over messages: what the chat with the answer has beyond the
+  /// chat before it with the generation prompt, if the text begins with both.
+  std::optional<Span> span_by_prefixes(std::size_t i) const {
+    if (count() > kMostPrefixes) return {};
+    try {
+      const std::string before = rendered(format_, row_.variables, first(i), true).text;
+      const std::string through = rendered(format_, row_.variables, first(i + 1), false).text;
+      const bool holds = chat_.text.starts_with(through) && through.starts_with(before) &&
+                         before.size() < through.size();
+      if (holds) return Span{before.size(), through.size()};
+    } catch (const DataError&) {  // such a chat is refused
+    }
+    return {};
+  }
+
+  /// All from the completion's first message on.
+  void find_completion() {
+    const std::size_t i = row_.prompt_messages;
+    std::optional<std::size_t> begin;
+    if (places_[i]) {
+      if (const auto header = header_length(i, places_[i]->spans.front()))
+        begin = places_[i]->spans.front().begin + *header;
+    } else {
+      const std::string before = rendered(format_, row_.variables, first(i), true).text;
+      if (chat_.text.starts_with(before)) begin = before.size();
+    }
+    if (!begin)
+      throw DataError(
+          "where the completion begins in the text cannot be told: the prompt's text is not how "
+          "the text of the whole begins");
+    Span rest{*begin, chat_.text.size()};
+    if (is_wanted(count() - 1)) result_.last_answer = rest;
+    for (std::size_t j = i; j < count(); ++j) {
+      if (row_.trains[j]) continue;
+      if (!places_[j]) throw DataError("a turn that is not to be trained on is not found");
+      for (const Span& span : places_[j]->spans) {
+        if (rest.begin < span.begin) result_.targets.push_back({rest.begin, span.begin});
+        rest.begin = span.end;
+      }
+    }
+    if (rest.begin < rest.end) result_.targets.push_back(rest);
+  }
+
+  void take_generation_blocks() {
+    std::vector<bool> found(count(), false);
+    const bool trains_all = std::ranges::all_of(row_.trains, std::identity());
+    for (const Span& block : chat_.generated) {
+      const auto owner = message_at(block.begin);
+      if (!owner && !trains_all)
+        throw DataError("which turn a generation block is of cannot be told");
+      if (owner) found[*owner] = true;
+      if (owner && !row_.trains[*owner]) continue;
+      result_.targets.push_back(block);
+    }
+    if (!result_.targets.empty() && is_wanted(count() - 1))
+      result_.last_answer = result_.targets.back();
+    if (is_first_written(count())) return;
+    for (std::size_t i = 0; i < count(); ++i) result_.left_out += is_wanted(i) && !found[i] ? 1 : 0;
+  }
+
+  std::optional<std::size_t> message_at(std::size_t byte) const {
+    for (std::size_t i = 0; i < count(); ++i) {
+      if (!places_[i]) continue;
+      for (const Span& span : places_[i]->spans)
+        if (span.begin <= byte && byte < span.end) return i;
+    }
+    return {};
+  }
+
+  const ExampleFormat& format_;
+  const NormalRow& row_;
+  RenderedChat chat_;
+  std::vector<Place> places_;
+  std::map<std::string, std::optional<std::string>> prompts_;  // by the role before
+  std::optional<std::string> end_before_others_;
+  RenderedRow result_;
+};
+
+}  // namespace
+
+ChatRows::ChatRows(const ExampleFormat& format) : format_(format) {
+  form_.content_as_parts = format.chat.chat_template && takes_parts_alone(format);
+}
+
+RenderedRow ChatRows::render(const json::object& example, const NormalRow& row) const {
+  std::optional<RenderedRow> incomplete;
+  std::optional<DataError> refusal;
+  for (const auto& [as_text, none] :
+       {std::pair(false, false), {false, true}, {true, false}, {true, true}}) {
+    MessageForm form = form_;
+    form.arguments_as_text = as_text;
+    form.none_beside_calls = none;
+    try {
+      std::set<std::string> ignored;
+      const bool is_first = !as_text && !none;
+      const NormalRow other = is_first ? NormalRow() : normal_row(example, form, ignored);
+      const NormalRow& tried = is_first ? row : other;
+      AnswerFinder finder(format_, tried,
+                          rendered(format_, tried.variables, tried.messages, false));
+      const bool is_complete = finder.writes_calls();
+      RenderedRow result = std::move(finder).run();
+      if (is_complete) return result;
+      if (!incomplete) incomplete = std::move(result);
+    } catch (const DataError& error) {
+      if (!refusal) refusal = error;
+    }
+    if (!row.has_calls()) break;
+  }
+  if (incomplete) return *std::move(incomplete);
+  throw DataError(*refusal);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,200 @@
+#include "normal_message.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "hybrid_trainer/chat/chat_template.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/strict_json.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr std::size_t kLongestText = std::size_t{64} << 20;
+/// Keys by which files say whether a turn is trained on.
+constexpr const char* kTrains[] = {"weight", "train", "trainable", "loss_mask"};
+/// Keys that change what is trained on elsewhere.
+constexpr const char* kUnused[] = {"train_detail", "training_detail", "train_on_turn", "prefix",
+                                   "images",       "image",           "audio",         "videos"};
+
+std::string shown(const json::value& value) { return json::serialize(value).substr(0, 60); }
+
+/// What a text says as JSON, if it is JSON.
+std::optional<json::value> parsed(std::string_view text) {
+  try {
+    return parse_json_text(text, "", {.max_bytes = kLongestText});
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
+/// As Python's json.dumps.
+std::string json_text(const json::value& value) {
+  static const ChatTemplate writer("{{ value | tojson }}", "tojson");
+  return writer.render({{"value", value}}, 0).text;
+}
+
+void rename(json::object& message, const char* from, const char* to) {
+  if (!message.contains(from)) return;
+  if (!message.contains(to)) message[to] = message.at(from);
+  message.erase(from);
+}
+
+void erase_nulls(json::object& object) {
+  for (auto at = object.begin(); at != object.end();)
+    at = at->value().is_null() ? object.stable_erase(at) : at + 1;
+}
+
+/// ShareGPT's names of who speaks.
+std::string role_of(std::string_view from) {
+  static constexpr std::pair<std::string_view, const char*> kRoles[] = {
+      {"human", "user"},        {"gpt", "assistant"},         {"model", "assistant"},
+      {"chatgpt", "assistant"}, {"bot", "assistant"},         {"observation", "tool"},
+      {"function", "tool"},     {"function_response", "tool"}};
+  const auto found =
+      std::ranges::find(kRoles, from, &std::pair<std::string_view, const char*>::first);
+  return found == std::end(kRoles) ? std::string(from) : found->second;
+}
+
+/// Whether the file lets the turn be trained on.
+bool takes_trains(json::object& message) {
+  bool trains = true;
+  for (const char* key : kTrains) {
+    const json::value* value = message.if_contains(key);
+    if (value == nullptr) continue;
+    const bool is_number = value->is_number();
+    const double number = is_number ? value->to_number<double>() : 0;
+    if (!value->is_bool() && !(is_number && (number == 0 || number == 1)))
+      throw DataError(concat("\"", key, "\": got ", shown(*value),
+                             ", want 0 or 1, or false or true: a turn is a target or none"));
+    trains = trains && (is_number ? number != 0 : value->get_bool());
+    message.erase(key);
+  }
+  return trains;
+}
+
+/// The text of a list of parts; none where another thing than text is in it.
+std::string text_of_parts(const json::array& parts) {
+  std::string text;
+  for (const json::value& part : parts) {
+    const json::object* object = part.if_object();
+    const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
+    const json::value* held = object == nullptr ? &part : object->if_contains("text");
+    const bool is_text = type == nullptr || *type == json::value("text") ||
+                         *type == json::value("input_text") || *type == json::value("output_text");
+    if (!is_text || held == nullptr || !held->is_string())
+      throw DataError(concat("\"content\" has a part that is no text: ", shown(part),
+                             "; only text can be trained on"));
+    text += std::string_view(held->get_string());
+  }
+  return text;
+}
+
+void normalize_content(json::object& message, const MessageForm& form) {
+  json::value& content = message["content"];
+  const bool is_of_tool = message.at("role") == json::value("tool");
+  if (content.is_null()) {
+    content = "";
+  } else if (content.is_array() && !(is_of_tool && !content.get_array().empty() &&
+                                     content.get_array().front().is_object() &&
+                                     !content.get_array().front().get_object().contains("text"))) {
+    content = text_of_parts(content.get_array());
+  } else if (!content.is_string() && !is_of_tool) {
+    throw DataError(
+        concat("\"content\": got ", shown(content), ", want a text or a list of text parts"));
+  }
+  if (form.none_beside_calls && message.contains("tool_calls") && content == json::value("")) {
+    content = nullptr;
+  } else if (form.content_as_parts && content.is_string()) {
+    content = json::array{json::object{{"type", "text"}, {"text", content}}};
+  }
+}
+
+void normalize_call(json::value& call, const MessageForm& form) {
+  if (!call.is_object()) throw DataError(concat("\"tool_calls\" holds ", shown(call)));
+  json::object& whole = call.get_object();
+  json::value* const inner = whole.if_contains("function");
+  json::object& function = inner != nullptr && inner->is_object() ? inner->get_object() : whole;
+  json::value& arguments = function["arguments"];
+  if (arguments.is_null() || arguments == json::value("")) arguments = json::object{};
+  const auto held = arguments.is_string() ? parsed(arguments.get_string()) : std::nullopt;
+  if (form.arguments_as_text) {
+    if (!arguments.is_string()) arguments = json_text(arguments);
+  } else if (held && held->is_object()) {
+    arguments = *held;
+  }
+}
+
+void normalize_calls(json::object& message, const MessageForm& form) {
+  if (const json::value* one = message.if_contains("function_call")) {  // before tools were lists
+    const json::value function = *one;
+    message.erase("function_call");
+    message["tool_calls"] = json::array{json::object{{"type", "function"}, {"function", function}}};
+  }
+  json::value* calls = message.if_contains("tool_calls");
+  if (calls == nullptr) return;
+  if (calls->is_string()) *calls = parsed(calls->get_string()).value_or(*calls);
+  if (!calls->is_array())
+    throw DataError(concat("\"tool_calls\": got ", shown(*calls), ", want a list"));
+  if (calls->get_array().empty()) {
+    message.erase("tool_calls");
+    return;
+  }
+  for (json::value& call : calls->get_array()) normalize_call(call, form);
+}
+
+/// As transformers, under each name that templates read it by.
+void name_reasoning(json::object& message) {
+  for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
+    const json::value* found = message.if_contains(key);
+    if (found == nullptr) continue;
+    const json::value reasoning = *found;
+    if (!message.contains("thinking")) message["thinking"] = reasoning;
+    message["reasoning_content"] = reasoning;
+    return;
+  }
+}
+
+}  // namespace
+
+NormalMessage normal_message(const json::value& given, const MessageForm& form,
+                             std::set<std::string>& unused) {
+  const json::object* object = given.if_object();
+  if (object == nullptr) throw DataError(concat("a message is no object: ", shown(given)));
+  NormalMessage normal{*object};
+  json::object& message = normal.message;
+  erase_nulls(message);
+  rename(message, "from", "role");
+  rename(message, "value", "content");
+  json::value* role = message.if_contains("role");
+  if (role == nullptr || !role->is_string())
+    throw DataError(concat("a message has no \"role\": ", shown(given)));
+  *role = role_of(role->get_string());
+  for (const char* key : kUnused)
+    if (message.contains(key)) unused.insert(key);
+  normal.trains = takes_trains(message);
+  normalize_calls(message, form);
+  normalize_content(message, form);
+  name_reasoning(message);
+  return normal;
+}
+
+json::value normal_tools(const json::value* given) {
+  json::value tools = given == nullptr ? json::value() : *given;
+  if (tools.is_string() && tools.get_string().empty()) return nullptr;
+  if (tools.is_string()) tools = parsed(tools.get_string()).value_or(tools);
+  if (tools.is_null() || (tools.is_array() && tools.get_array().empty())) return nullptr;
+  if (!tools.is_array())
+    throw DataError(concat("\"tools\": got ", shown(tools), ", want a list, or its JSON text"));
+  for (json::value& tool : tools.get_array()) {
+    if (tool.is_string()) tool = parsed(tool.get_string()).value_or(tool);
+    if (!tool.is_object())
+      throw DataError(concat("\"tools\" holds ", shown(tool), ", want objects"));
+  }
+  return tools;
+}
+
+}  // namespace hybrid_trainer

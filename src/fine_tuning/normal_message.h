@@ -1,0 +1,32 @@
+#pragma once
+
+#include <boost/json.hpp>
+#include <set>
+#include <string>
+
+namespace hybrid_trainer {
+
+/// How a template wants what may be written in several ways.
+struct MessageForm {
+  bool arguments_as_text = false;  // of a tool call; else the object
+  bool none_beside_calls = false;  // content that is empty beside tool calls: null, else ""
+  bool content_as_parts = false;   // a list with one text part; else the text
+};
+
+/// A message of a row as templates read it, and what the row says of it.
+struct NormalMessage {
+  boost::json::object message;
+  bool trains = true;  // "weight", "train", …
+};
+
+/// Takes a message with role and content, or with ShareGPT's from and value. Keys that are null
+/// go; a text of JSON becomes what it says; a list of text parts becomes one text; reasoning gets
+/// each name by which templates read it. Adds to `unused` each key that means something elsewhere
+/// and nothing here. Throws DataError "what is wrong".
+NormalMessage normal_message(const boost::json::value& given, const MessageForm& form,
+                             std::set<std::string>& unused);
+
+/// A list of tools, from a list or its JSON text; null where there are none. Throws DataError.
+boost::json::value normal_tools(const boost::json::value* given);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <boost/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "normal_message.h"
+
+namespace hybrid_trainer {
+
+/// An example, whatever format its file has: a text, or a chat.
+struct NormalRow {
+  bool is_chat = false;
+  std::string prompt, completion;  // of a text; its prompt may be empty
+  boost::json::array messages;     // of a chat
+  std::vector<bool> trains;        // of each message
+  /// Of a chat in two lists: the messages of the prompt; all behind them is trained on.
+  std::size_t prompt_messages = 0;
+  boost::json::object variables;  // tools, documents and whatever else the row gives its template
+  bool has_calls() const;         // of tools
+};
+
+/// Reads "text"; "prompt" with "completion"; "messages"; ShareGPT's "conversations"; Alpaca's
+/// "instruction" with "input" and "output". A key that is null, or an empty list, is as absent. Adds
+/// to `unused` each key that means something elsewhere and nothing here. Throws DataError.
+NormalRow normal_row(const boost::json::object& example, const MessageForm& form,
+                     std::set<std::string>& unused);
+
+}  // namespace hybrid_trainer

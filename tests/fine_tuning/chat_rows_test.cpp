@@ -1,0 +1,182 @@
+#include "src/fine_tuning/chat_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/fine_tuning/rows_fixture.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace json = boost::json;
+
+/// In the manner of Qwen3: the reasoning of the last answer alone is written.
+constexpr const char* kThinking =
+    "{%- set ns = namespace(last=-1) %}{%- for m in messages %}{%- if m.role == 'user' %}"
+    "{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}"
+    "{%- for m in messages %}{{- '<' + m.role + '>' }}"
+    "{%- set text = m.content.split('</think>')[-1].lstrip('\n') %}"
+    "{%- if m.role == 'assistant' and loop.index0 > ns.last %}"
+    "{{- '<think>' + (m.reasoning_content or '') + '</think>' }}{%- endif %}"
+    "{{- text + '<|endoftext|>' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<assistant>' }}{%- endif %}";
+
+class ChatRowsTest : public RowsFixture {
+ protected:
+  std::string chat(const std::string& messages, const std::string& more = "") const {
+    return only_row(R"({"messages": [)" + messages + "]" + more + "}");
+  }
+};
+
+std::string user(const std::string& text) {
+  return R"({"role": "user", "content": ")" + text + "\"}";
+}
+std::string assistant(const std::string& text, const std::string& more = "") {
+  return R"({"role": "assistant", "content": ")" + text + "\"" + more + "}";
+}
+
+TEST_F(ChatRowsTest, EveryAnswerOfAThinkingTemplateIsLearnt) {
+  set_template(kThinking);
+  EXPECT_EQ(chat(user("a") + "," + assistant("b", R"(, "reasoning_content": "r")") + "," +
+                 user("c") + "," + assistant("d", R"(, "reasoning_content": "s")")),
+            "<user>a<|endoftext|><assistant>[b<|endoftext|>]<user>c<|endoftext|><assistant>"
+            "[<think>s</think>d<|endoftext|>]");
+  EXPECT_EQ(chat(user("a") + "," + assistant("<think>r</think>\\n\\nb") + "," + user("c") + "," +
+                 assistant("d")),
+            "<user>a<|endoftext|><assistant>[b<|endoftext|>]<user>c<|endoftext|><assistant>"
+            "[<think></think>d<|endoftext|>]");
+}
+
+TEST_F(ChatRowsTest, OfAGenerationPromptThatOpensAThoughtOnlyWhatIsWrittenIsPassed) {
+  set_template(
+      "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</think>')[-1] }}<|endoftext|>"
+      "{% endfor %}{% if add_generation_prompt %}<assistant><think>\n{% endif %}");
+  EXPECT_EQ(chat(user("a") + "," + assistant("b")),
+            "<user>a<|endoftext|><assistant>[b<|endoftext|>]");
+  EXPECT_EQ(only_row(R"({"prompt": [)" + user("a") + R"(], "completion": [)" +
+                     assistant("<think>r</think>b") + "]}"),
+            "<user>a<|endoftext|><assistant>[b<|endoftext|>]");
+}
+
+TEST_F(ChatRowsTest, WhatEndsAChatBelongsToItsLastAnswer) {
+  set_template(
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% else %}<|endoftext|>{% endif %}");
+  EXPECT_EQ(chat(user("a") + "," + assistant("b") + "," + user("c") + "," + assistant("d")),
+            "<user>a;<assistant>[b;]<user>c;<assistant>[d;<|endoftext|>]");
+}
+
+TEST_F(ChatRowsTest, WhatAToolSaysWithinAnAnswersRoundIsNotLearnt) {
+  set_template(
+      "{% for m in messages %}{% if m.role != 'tool' %}<{{ m.role }}>{{ m.content }}"
+      "{% for k in range(loop.index0 + 1, messages | length) %}{% set other = messages[k] %}"
+      "{% if other.role == 'tool' %}({{ other.content }}){% endif %}{% endfor %};"
+      "{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
+  EXPECT_EQ(chat(assistant("b") + R"(, {"role": "tool", "content": "t"})"), "<assistant>[b](t)[;]");
+}
+
+TEST_F(ChatRowsTest, ATemplateWithoutALoopOverMessagesIsFollowedTurnByTurn) {
+  set_template(
+      "{% set text %}{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}{% endset %}"
+      "{{ text }}{% if add_generation_prompt %}<assistant>{% endif %}");
+  EXPECT_EQ(chat(user("a") + "," + assistant("b") + "," + user("c")),
+            "<user>a;<assistant>[b;]<user>c;");
+}
+
+TEST_F(ChatRowsTest, AnAnswerThatIsWrittenTwiceIsLeftOut) {
+  set_template(
+      "{% for m in messages %}{{ m.content }}{% endfor %}|{% for m in messages %}"
+      "{{ m.content }}{% endfor %}");
+  expect_words(only_reason(R"({"messages": [)" + user("a") + "," + assistant("b") + "]}"),
+               {"nothing", "template", "told apart"});
+}
+
+TEST_F(ChatRowsTest, TurnsThatTheFileTakesOutAreNotLearnt) {
+  for (const char* key : {R"("weight": 0)", R"("train": false)", R"("trainable": false)"}) {
+    EXPECT_EQ(chat(user("a") + "," + assistant("b", std::string(", ") + key) + "," + user("c") +
+                   "," + assistant("d", R"(, "weight": 1)")),
+              "<user>a<|endoftext|><assistant>b<|endoftext|><user>c<|endoftext|><assistant>"
+              "[d<|endoftext|>]");
+  }
+  set_template(
+      "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
+      "{{ m.content }};{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}");
+  EXPECT_EQ(chat(assistant("b", R"(, "weight": 0)") + "," + assistant("d")),
+            "assistant:b;assistant:[d;]");
+  expect_words(only_reason(R"({"messages": [)" + assistant("b", R"(, "weight": 0.5)") + "]}"),
+               {"weight", "0.5"});
+}
+
+TEST_F(ChatRowsTest, ToolCallsAreWrittenAsTheTemplateTakesThem) {
+  const std::string call =
+      R"(, "tool_calls": [{"function": {"name": "f", "arguments": "{\"x\": 1}"}}])";
+  const std::string head = "{% for m in messages %}{{ m.role }}:{% for c in m.tool_calls %}";
+  const std::string tail = ";{% endfor %}{% endfor %}";
+  set_template(head + "{{ c.function.name }}{{ c.function.arguments | tojson }}" + tail);
+  EXPECT_EQ(chat(user("a") + "," + assistant("", call)), "user:assistant:[f{\"x\": 1};]");
+  set_template(head + "{{ c.function.name + c.function.arguments }}" + tail);
+  EXPECT_EQ(chat(user("a") + "," + assistant("", call)), "user:assistant:[f{\"x\": 1};]");
+  set_template(
+      "{% for m in messages %}{{ m.role }}:{% if m.content is none %}"
+      "{{ m.tool_calls[0].function.name }}{% else %}{{ m.content }}{% endif %};{% endfor %}");
+  EXPECT_EQ(chat(user("a") + "," + assistant("", call)), "user:a;assistant:[f;]");
+}
+
+TEST_F(ChatRowsTest, AnAnswerWhoseToolCallsAreNotWrittenIsLeftOut) {
+  expect_words(
+      only_reason(R"({"messages": [)" + user("a") + "," +
+                  assistant("", R"(, "tool_calls": [{"function": {"name": "f"}}])") + "]}"),
+      {"nothing", "template"});
+}
+
+TEST_F(ChatRowsTest, ATemplateOfPartsGetsParts) {
+  set_template(
+      "{% for m in messages %}<{{ m.role }}>{% for part in m.content %}"
+      "{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %};{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}");
+  EXPECT_EQ(chat(user("ab") + "," + assistant("c")), "<user>ab;<assistant>[c;]");
+}
+
+TEST_F(ChatRowsTest, AChatThatBeginsWithAnAnswerIsFoundToo) {
+  EXPECT_EQ(chat(assistant("b") + "," + user("c")),
+            "<assistant>[b<|endoftext|>]<user>c<|endoftext|>");
+  set_template(
+      "{% for m in messages %}{% if loop.first %}<system>be good{% endif %}<{{ m.role }}>"
+      "{{ m.content }}<|endoftext|>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif "
+      "%}");
+  EXPECT_EQ(chat(assistant("b") + "," + user("c")),
+            "<system>be good<assistant>[b<|endoftext|>]<user>c<|endoftext|>");
+}
+
+TEST_F(ChatRowsTest, WhatOthersAreBegunWithMayEndAnAnswer) {
+  set_template(
+      "{% for m in messages %}{% if m.role != 'tool' %}<{{ m.role }}>{{ m.content }}"
+      "{% set ns = namespace(said=false) %}{% for k in range(loop.index0 + 1, messages | length) %}"
+      "{% set other = messages[k] %}{% if other.role == 'tool' %}<|endoftext|>{{ other.content }}"
+      "{% set ns.said = true %}{% endif %}{% endfor %}"
+      "{% if not ns.said %}<|endoftext|>{% endif %}{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}");
+  EXPECT_EQ(chat(assistant("b") + R"(, {"role": "tool", "content": "t"})"),
+            "<assistant>[b<|endoftext|>]t");
+}
+
+TEST_F(ChatRowsTest, TimeGrowsWithTheLengthOfTheChat) {
+  set_template(kThinking);
+  const auto seconds = [&](int turns) {
+    std::string messages = user("some words of a question");
+    for (int i = 0; i < turns; ++i)
+      messages += "," + assistant("some words of an answer") + "," + user("and some more");
+    const std::string line = R"({"messages": [)" + messages + "]}";
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(read(line, 1 << 20).rows.size(), 1u);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  seconds(10);
+  const double few = std::min(seconds(100), seconds(100));
+  EXPECT_LT(seconds(1600), 60 * few);  // 256 times that where each turn is found by what is before
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,122 @@
+#include "src/fine_tuning/normal_row.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/data/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace json = boost::json;
+
+NormalRow normal(const std::string& line, const MessageForm& form = {}) {
+  std::set<std::string> unused;
+  return normal_row(json::parse(line).get_object(), form, unused);
+}
+std::string messages(const std::string& line, const MessageForm& form = {}) {
+  return json::serialize(normal(line, form).messages);
+}
+std::string refusal(const std::string& line) {
+  return message_of<DataError>([&] { normal(line); });
+}
+std::string unused(const std::string& line) {
+  std::set<std::string> keys;
+  normal_row(json::parse(line).get_object(), {}, keys);
+  std::string all;
+  for (const std::string& key : keys) all += key + " ";
+  return all;
+}
+
+TEST(NormalRow, NullAndNothingAreAsAbsent) {
+  EXPECT_EQ(
+      normal(R"({"text": "t", "messages": null, "prompt": "p", "completion": null})").completion,
+      "t");
+  const NormalRow row = normal(
+      R"({"messages": [{"role": "assistant", "content": "b", "tool_calls": [], "name": null}],
+          "text": null, "tools": []})");
+  EXPECT_EQ(json::serialize(row.messages), R"([{"role":"assistant","content":"b"}])");
+  EXPECT_TRUE(row.variables.at("tools").is_null());
+  EXPECT_EQ(messages(R"({"messages": [{"role": "user", "content": null}]})"),
+            R"([{"role":"user","content":""}])");
+}
+
+TEST(NormalRow, TextsOfJsonBecomeWhatTheySay) {
+  const NormalRow row = normal(R"({"messages": [{"role": "assistant", "content": "", "tool_calls":
+      [{"function": {"name": "f", "arguments": "{\"x\": [1]}"}}, {"name": "g", "arguments": null}]}],
+      "tools": "[{\"type\": \"function\"}]"})");
+  EXPECT_EQ(json::serialize(row.messages[0].at("tool_calls")),
+            R"([{"function":{"name":"f","arguments":{"x":[1]}}},{"name":"g","arguments":{}}])");
+  EXPECT_EQ(json::serialize(row.variables.at("tools")), R"([{"type":"function"}])");
+  EXPECT_TRUE(row.has_calls());
+  expect_words(refusal(R"({"messages": [{"role": "user"}], "tools": "get_weather"})"),
+               {"tools", "get_weather", "list"});
+}
+
+TEST(NormalRow, ArgumentsAreTextWhereThatIsWanted) {
+  const std::string line = R"({"messages": [{"role": "assistant", "tool_calls":
+      [{"function": {"name": "f", "arguments": {"x": 1, "y": "é"}}}]}]})";
+  const json::value function =
+      json::parse(messages(line, {.arguments_as_text = true, .none_beside_calls = true}));
+  EXPECT_EQ(function.at(0).at("tool_calls").at(0).at("function").at("arguments"),
+            json::value(R"({"x": 1, "y": "é"})"));
+  EXPECT_TRUE(function.at(0).at("content").is_null());
+}
+
+TEST(NormalRow, PartsOfTextAreOneText) {
+  const std::string line = R"({"messages": [{"role": "user", "content":
+      [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}, "c"]}]})";
+  EXPECT_EQ(messages(line), R"([{"role":"user","content":"abc"}])");
+  EXPECT_EQ(messages(line, {.content_as_parts = true}),
+            R"([{"role":"user","content":[{"type":"text","text":"abc"}]}])");
+  expect_words(refusal(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
+               {"image", "text"});
+  expect_words(refusal(R"({"messages": [{"role": "user", "content": 5}]})"), {"content", "5"});
+}
+
+TEST(NormalRow, ReadsShareGptAndAlpaca) {
+  EXPECT_EQ(messages(R"({"conversations": [{"from": "human", "value": "a"},
+                                           {"from": "gpt", "value": "b"}], "system": "s"})"),
+            R"([{"role":"system","content":"s"},{"role":"user","content":"a"},)"
+            R"({"role":"assistant","content":"b"}])");
+  EXPECT_EQ(messages(R"({"instruction": "Add", "input": "1 1", "output": "2"})"),
+            R"([{"role":"user","content":"Add\n\n1 1"},{"role":"assistant","content":"2"}])");
+  EXPECT_EQ(messages(R"({"instruction": "Say hi", "input": "", "output": "hi"})"),
+            R"([{"role":"user","content":"Say hi"},{"role":"assistant","content":"hi"}])");
+}
+
+TEST(NormalRow, ReadsWhatToolsWereCalledBefore) {
+  const NormalRow row = normal(R"({"messages": [{"role": "assistant", "content": null,
+      "function_call": {"name": "f", "arguments": "{}"}}, {"role": "function", "name": "f",
+      "content": "x"}], "functions": [{"name": "f"}]})");
+  EXPECT_EQ(json::serialize(row.messages[0].at("tool_calls")),
+            R"([{"type":"function","function":{"name":"f","arguments":{}}}])");
+  EXPECT_EQ(row.messages[1].at("role"), json::value("tool"));
+  EXPECT_EQ(json::serialize(row.variables.at("tools")),
+            R"([{"type":"function","function":{"name":"f"}}])");
+}
+
+TEST(NormalRow, SaysWhichTurnsAreTargets) {
+  const NormalRow row = normal(R"({"messages": [{"role": "assistant", "weight": 0},
+      {"role": "assistant", "train": true}, {"role": "assistant", "loss_mask": 0}]})");
+  EXPECT_EQ(row.trains, (std::vector<bool>{false, true, false}));
+  EXPECT_FALSE(row.messages[0].get_object().contains("weight"));
+  expect_words(refusal(R"({"messages": [{"role": "assistant", "train": "no"}]})"), {"train", "no"});
+}
+
+TEST(NormalRow, NamesKeysThatHaveNoEffect) {
+  EXPECT_EQ(unused(R"({"messages": [{"role": "user", "train_detail": []}], "images": ["a"],
+                       "videos": null})"),
+            "images train_detail ");
+}
+
+TEST(NormalRow, SaysWhatItWants) {
+  expect_words(refusal(R"({"question": "q", "answer": "a"})"),
+               {"question", "answer", "messages", "completion"});
+  expect_words(refusal(R"({"prompt": "p", "chosen": "a", "rejected": "b"})"),
+               {"chosen", "rejected"});
+  expect_words(refusal(R"({"text": "t", "messages": [{"role": "user"}]})"), {"not several"});
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
