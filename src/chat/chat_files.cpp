@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/chat/chat_template.h"
@@ -43,6 +44,14 @@ std::string template_text(const json::value& value, const std::string& name) {
   throw DataError(concat(name, ": chat_template: want a text, or a list of {name, template}"));
 }
 
+/// The object in a file; an empty one where there is no file.
+json::object object_in(const fs::path& file) {
+  if (!fs::exists(file)) return {};
+  json::value config = read_json(file, {.max_bytes = kLargestConfig});
+  if (!config.is_object()) throw DataError(concat(file.string(), ": want a JSON object"));
+  return std::move(config.get_object());
+}
+
 }  // namespace
 
 std::string ChatFiles::special_token(const std::string& name) const {
@@ -51,22 +60,32 @@ std::string ChatFiles::special_token(const std::string& name) const {
   return "";
 }
 
+std::vector<std::pair<std::string, std::string>> read_special_tokens(const fs::path& folder) {
+  std::vector<std::pair<std::string, std::string>> tokens;
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    for (const auto& [key, value] : object_in(folder / name)) {
+      const bool is_known = std::ranges::any_of(
+          tokens, [&](const auto& token) { return token.first == std::string_view(key); });
+      const json::string* text = key.ends_with("_token") ? token_text(value) : nullptr;
+      if (text != nullptr && !is_known) tokens.emplace_back(key, *text);
+    }
+  }
+  return tokens;
+}
+
 ChatFiles read_chat_files(const fs::path& folder) {
   if (!fs::is_directory(folder)) throw MissingInput(concat("there is no folder ", folder.string()));
   ChatFiles files;
-  const fs::path config_path = folder / "tokenizer_config.json";
+  files.special_tokens = read_special_tokens(folder);
   const fs::path template_path = folder / "chat_template.jinja";
-  if (fs::exists(template_path))
+  if (fs::exists(template_path)) {
     files.chat_template.emplace(read_text(template_path, kLargestTemplate), template_path.string());
-  if (!fs::exists(config_path)) return files;
-  const json::value config = read_json(config_path, {.max_bytes = kLargestConfig});
-  if (!config.is_object()) throw DataError(concat(config_path.string(), ": want a JSON object"));
-  for (const auto& [key, value] : config.get_object()) {
-    if (!key.ends_with("_token") || value.is_null()) continue;
-    if (const json::string* text = token_text(value)) files.special_tokens.emplace_back(key, *text);
+    return files;
   }
-  const json::value* text = config.get_object().if_contains("chat_template");
-  if (!files.chat_template && text != nullptr && !text->is_null())
+  const fs::path config_path = folder / "tokenizer_config.json";
+  const json::object config = object_in(config_path);
+  const json::value* text = config.if_contains("chat_template");
+  if (text != nullptr && !text->is_null())
     files.chat_template.emplace(template_text(*text, config_path.string()),
                                 config_path.string() + ": chat_template");
   return files;

@@ -111,13 +111,16 @@ void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
 }
 
 void write_files(LanguageModel& model, const HuggingFaceLayout& layout, const Tokenizer* tokenizer,
-                 DType dtype, const std::string& folder, const Stream& stream) {
+                 DType dtype, const std::string& token_ids, const std::string& folder,
+                 const Stream& stream) {
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
   const std::string form = quantization_of(model);
   if (!form.empty()) dtype = dtype_beside_codes(model, stream);
-  replace_file(folder + "/config.json",
-               hugging_face_config_text(model.config(), layout, end_of_text, dtype, form));
-  replace_file(folder + "/generation_config.json", hugging_face_generation_text(end_of_text));
+  replace_file(
+      folder + "/config.json",
+      hugging_face_config_text(model.config(), layout, end_of_text, dtype, form, token_ids));
+  replace_file(folder + "/generation_config.json",
+               hugging_face_generation_text(end_of_text, token_ids));
   if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
     write_tokenizer(*tokenizer, model.config(), folder);
   write_safetensors(folder + "/model.safetensors", tensors_for_file(model, layout, dtype, stream));
@@ -248,7 +251,8 @@ void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistr
 }  // namespace
 
 void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const fs::path& folder,
-                         const Stream& stream, const ModelRegistry& registry, DType dtype) {
+                         const Stream& stream, const ModelRegistry& registry, DType dtype,
+                         const std::string& token_ids) {
   if (tokenizer != nullptr && tokenizer->least_table() > model.config().vocabulary) {
     throw DataError(concat("the tokenizer has ", tokenizer->vocabulary_size(),
                            " tokens and the model ", model.config().vocabulary,
@@ -256,7 +260,7 @@ void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const
   }
   const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
-  write_files(model, layout, tokenizer, dtype, output.create().string(), stream);
+  write_files(model, layout, tokenizer, dtype, token_ids, output.create().string(), stream);
   output.commit();
 }
 

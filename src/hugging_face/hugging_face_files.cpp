@@ -26,15 +26,21 @@ HuggingFaceLayout::Value whole(double value) {
 HuggingFaceLayout::Value whole(std::int64_t value) { return value; }
 HuggingFaceLayout::Value whole(bool value) { return value; }
 
-json::value end_of_text_id(std::optional<std::int32_t> id) {
-  return id ? json::value(*id) : json::value();
+/// Adds bos_token_id and eos_token_id, and what else `token_ids` has in their place.
+void add_token_ids(json::object& config, std::optional<std::int32_t> end_of_text,
+                   const std::string& token_ids) {
+  const json::value end = end_of_text ? json::value(*end_of_text) : json::value();
+  const json::value both = json::object{{"bos_token_id", end}, {"eos_token_id", end}};
+  const json::value ids = token_ids.empty() ? both : parse_json_text(token_ids, "token ids");
+  for (const auto& [key, value] : ids.get_object()) config[key] = value;
 }
 
 }  // namespace
 
 std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
                                      std::optional<std::int32_t> end_of_text, DType dtype,
-                                     const std::string& quantization) {
+                                     const std::string& quantization,
+                                     const std::string& token_ids) {
   json::object config{{"architectures", json::array{layout.architecture}},
                       {"model_type", layout.model_type}};
   for (const auto& member : layout.members) {
@@ -48,8 +54,7 @@ std::string hugging_face_config_text(const ModelConfig& model, const HuggingFace
   if (layout.rope_theta) write_rotary_keys(config, model, layout);
   for (const Fixed& key : layout.derived(model)) config[key.key] = nullptr;
   for (const Fixed& key : layout.written(model)) config[key.key] = json_of(key.values.front());
-  config["bos_token_id"] = end_of_text_id(end_of_text);
-  config["eos_token_id"] = end_of_text_id(end_of_text);
+  add_token_ids(config, end_of_text, token_ids);
   config["torch_dtype"] = dtype == DType::kBF16 ? "bfloat16" : "float32";
   config["use_cache"] = true;
   for (const Fixed& key : layout.fixed) {
@@ -59,10 +64,11 @@ std::string hugging_face_config_text(const ModelConfig& model, const HuggingFace
   return typed_pretty_json(config);
 }
 
-std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text) {
-  return pretty_json(json::object{{"_from_model_config", true},
-                                  {"bos_token_id", end_of_text_id(end_of_text)},
-                                  {"eos_token_id", end_of_text_id(end_of_text)}});
+std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text,
+                                         const std::string& token_ids) {
+  json::object config{{"_from_model_config", true}};
+  add_token_ids(config, end_of_text, token_ids);
+  return pretty_json(config);
 }
 
 std::string hugging_face_tokenizer_config_text(const ModelConfig& model,

@@ -8,11 +8,13 @@
 namespace hybrid_trainer {
 
 /// The JSON files of a Hugging Face folder as texts. `end_of_text`: id of the token that starts and
-/// ends documents. `quantization`: a name of lora.base, see quantization_of_hugging_face.
+/// ends documents, unless `token_ids` (see token_ids_in) says more. `quantization`: a name of lora.base, see quantization_of_hugging_face.
 std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
                                      std::optional<std::int32_t> end_of_text, DType dtype,
-                                     const std::string& quantization = "");
-std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text);
+                                     const std::string& quantization = "",
+                                     const std::string& token_ids = "");
+std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text,
+                                         const std::string& token_ids = "");
 std::string hugging_face_tokenizer_config_text(const ModelConfig& model,
                                                const std::string& end_of_text,
                                                bool add_prefix_space);

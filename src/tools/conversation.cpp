@@ -3,7 +3,7 @@
 #include <ctime>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/hugging_face/token_ids.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -16,26 +16,14 @@ const Tokenizer& tokenizer_of(const TrainedRun& opened, const fs::path& folder) 
   throw DataError(absent_tokenizer(folder));
 }
 
-void append_end_tokens(std::vector<std::int32_t>& tokens, const fs::path& file) {
-  if (!fs::exists(file)) return;
-  const json::value config = read_json(file);
-  const json::value* ids =
-      config.is_object() ? config.get_object().if_contains("eos_token_id") : nullptr;
-  if (ids == nullptr || ids->is_null()) return;
-  const json::array list = ids->is_array() ? ids->get_array() : json::array{*ids};
-  for (const json::value& id : list) {
-    if (!id.is_int64())
-      throw DataError(concat(file.string(), ": eos_token_id: want a whole number or a list"));
-    tokens.push_back(static_cast<std::int32_t>(id.get_int64()));
-  }
-}
-
 }  // namespace
 
-std::vector<std::int32_t> end_tokens_in(const fs::path& folder) {
-  std::vector<std::int32_t> tokens;
-  append_end_tokens(tokens, folder / "generation_config.json");
-  append_end_tokens(tokens, folder / "config.json");
+std::vector<std::int32_t> end_tokens_in(const fs::path& folder, const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> tokens = end_token_ids_in(folder);
+  ChatFiles files;
+  files.special_tokens = read_special_tokens(folder);
+  const auto end = tokenizer.encode(files.special_token("eos_token"), ControlText::kAsTokens);
+  if (end.size() == 1) tokens.push_back(end.front());
   return tokens;
 }
 
@@ -52,9 +40,7 @@ Conversation::Conversation(const TrainedRun& opened, const fs::path& folder,
                            ": holds no chat template (chat_template.jinja, or chat_template in "
                            "tokenizer_config.json); give --prompt instead of --chat"));
   check(settings_);
-  settings_.end_tokens = end_tokens_in(folder);
-  const auto end = tokenizer_.encode(chat_.special_token("eos_token"), ControlText::kAsTokens);
-  if (end.size() == 1) settings_.end_tokens.push_back(end.front());
+  settings_.end_tokens = end_tokens_in(folder, tokenizer_);
 }
 
 void Conversation::add(const char* role, const std::string& text) {

@@ -8,9 +8,10 @@
 
 namespace hybrid_trainer {
 
-/// The tokens that end a text by a model folder's generation_config.json and config.json
-/// (eos_token_id, one or a list). Throws DataError.
-std::vector<std::int32_t> end_tokens_in(const std::filesystem::path& folder);
+/// The tokens that end a text by a model folder's files: eos_token_id of generation_config.json and
+/// config.json, eos_token of tokenizer_config.json or special_tokens_map.json. Throws DataError.
+std::vector<std::int32_t> end_tokens_in(const std::filesystem::path& folder,
+                                        const Tokenizer& tokenizer);
 
 /// A conversation with a model by the chat template of its folder.
 class Conversation {

@@ -76,7 +76,8 @@ int export_command(const std::vector<std::string>& arguments) {
   }
   if (run.config.lora.is_on())
     throw UsageError("export: the run has adapters (lora.rank); give --adapter or --merge");
-  export_hugging_face(*run.model, run.tokenizer.get(), output, stream);
+  export_hugging_face(*run.model, run.tokenizer.get(), output, stream, model_families(),
+                      DType::kF32, run.token_ids);
   tell_written(output, run);
   if (!run.tokenizer || run.tokenizer->kind() != TokenizerKind::kBpe) {
     std::cerr

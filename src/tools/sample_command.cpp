@@ -48,6 +48,7 @@ void converse(Conversation& conversation) {
   const auto ask = [] { std::cerr << "> " << std::flush; };
   std::string said;
   for (ask(); std::getline(std::cin, said); ask()) {
+    if (said.ends_with('\r')) said.pop_back();
     if (said.empty()) continue;
     conversation.add("user", said);
     conversation.answer(print_now);
@@ -277,8 +278,8 @@ int sample_command(const std::vector<std::string>& arguments) {
     converse(conversation);
     return 0;
   }
-  options.generation.end_tokens = end_tokens_in(folder);
   const Tokenizer& tokenizer = *opened.run.tokenizer;
+  options.generation.end_tokens = end_tokens_in(folder, tokenizer);
   if (options.prompts.empty()) {
     CachedDecoder alone(*opened.run.model, opened.dtype, stream);
     tell(complete(alone, drafts, tokenizer, options));

@@ -61,7 +61,8 @@ MergedExport export_merged(const std::filesystem::path& folder, const std::files
   require_plain_base(run.base);
   if (!run.base.empty()) result.dtype = dtype_of_hugging_face_weights(run.base);
   merge_adapters(*run.model, stream);
-  export_hugging_face(*run.model, run.tokenizer.get(), output, stream, registry, result.dtype);
+  export_hugging_face(*run.model, run.tokenizer.get(), output, stream, registry, result.dtype,
+                      run.token_ids);
   read_hugging_face_weights(
       output, *run.model,
       [&](Parameter& parameter, const FolderWeight& weight) {

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/memory/weight_average.h"
@@ -42,6 +43,18 @@ const Tensor& accepted_weight(const State& state, const std::string& name, RunWe
   return snapshot == state.tensors.end() ? state.tensor("model." + name) : snapshot->second;
 }
 
+/// Of a run that begins: what its base and its data say of the tokens that end a text.
+void write_end_tokens(const RunPaths& paths, const RunData& data) {
+  if (data.token_ids.empty() || !fs::exists(tokenizer_folder(paths))) return;
+  const std::string file = tokenizer_folder(paths) + "/generation_config.json";
+  const bool is_there = fs::exists(file);
+  const std::string before = is_there ? read_file(file, std::size_t{1} << 20) : data.token_ids;
+  std::vector<std::int32_t> ends = generation_end_tokens_in(data.base);
+  ends.insert(ends.end(), data.end_tokens.begin(), data.end_tokens.end());
+  const std::string after = with_end_tokens(before, ends);
+  if (!is_there || after != before) replace_file(file, after);
+}
+
 }  // namespace
 
 std::string project_version() { return HT_VERSION; }
@@ -54,6 +67,7 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
   source.number("train_tokens", data.train_tokens);
   if (!data.checksum.empty()) source.string("checksum", data.checksum);
   if (data.now != 0) source.number("now", data.now);
+  if (!data.token_ids.empty()) source.string("token_ids", data.token_ids);
   for (const auto& [key, path] : {std::pair("base", data.base), {"validation", data.validation}})
     if (!path.empty()) source.string(key, fs::absolute(path).lexically_normal().string());
   source.end_object();
@@ -66,6 +80,7 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
     replace_file(tokenizer_folder(paths) + "/" + name,
                  read_file(from.string(), std::size_t{1} << 28));
   }
+  if (data.tokenizer != tokenizer_folder(paths)) write_end_tokens(paths, data);
   replace_file(paths.config(), config_json(config));
 }
 
@@ -94,7 +109,8 @@ RunData data_of_run(const RunPaths& paths) {
           .checksum = text("checksum"),
           .validation = text("validation"),
           .base = text("base"),
-          .now = number("now")};
+          .now = number("now"),
+          .token_ids = text("token_ids")};
 }
 
 std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths) {
@@ -136,7 +152,9 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
                               root.string(), ")"));
   }
   run.step = found.checkpoint->step;
-  run.data = data_of_run(paths).folder;
+  const RunData data = data_of_run(paths);
+  run.data = data.folder;
+  run.token_ids = data.token_ids;
   run.tokenizer = tokenizer_of_run(paths);
   run.tokenizer_folder = tokenizer_folder(paths);
   if (frozen_form) run.config.lora.base = *frozen_form;
@@ -179,6 +197,7 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
   opened.model =
       make_frozen_model(opened.config.model, folder, form_held(folder, form), stream, registry);
   open_tokenizer(opened, folder);
+  opened.token_ids = token_ids_in(folder);
   return opened;
 }
 
@@ -202,6 +221,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   }
   read_adapter_weights(folder, *run.model, stream);
   open_tokenizer(run, holds_tokenizer(folder) ? folder : run.base);
+  run.token_ids = token_ids_in(run.base);
   return run;
 }
 

@@ -1,11 +1,13 @@
 #include "hybrid_trainer/trainer/training_run.h"
 
+#include <algorithm>
 #include <ostream>
 
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/memory/memory_places.h"
@@ -117,12 +119,25 @@ void TrainingRun::check_same_run() {
   check_same_data(data, source_->described());
 }
 
+/// Takes the base's ids of special tokens, and adds the end tokens that it has not.
+void add_token_ids(RunData& data) {
+  const std::string ids = token_ids_in(data.base);
+  if (ids.empty()) return;
+  const auto known = generation_end_tokens_in(data.base);
+  std::erase_if(data.end_tokens,
+                [&](std::int32_t id) { return std::ranges::find(known, id) != known.end(); });
+  data.token_ids = with_end_tokens(ids, data.end_tokens);
+}
+
 RunData TrainingRun::run_data() const {
   RunData data = source_->described();
   if (settings_.init_from) {
     data.base = *settings_.init_from;
+    if (!begins_with_another_tokenizer(settings_.init_from, tokenizer_.get())) add_token_ids(data);
   } else if (resumes_) {
-    data.base = data_of_run(run_).base;
+    const RunData before = data_of_run(run_);
+    data.base = before.base;
+    data.token_ids = before.token_ids;
   }
   return data;
 }

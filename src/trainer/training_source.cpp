@@ -1,9 +1,12 @@
 #include "src/trainer/training_source.h"
 
+#include <algorithm>
 #include <ctime>
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/fine_tuning/end_tokens.h"
+#include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/trainer/example_data.h"
 #include "src/trainer/run_ranks.h"
@@ -79,7 +82,8 @@ class ExampleSource final : public TrainingSource {
   explicit ExampleSource(const TrainingRunSettings& settings)
       : files_(files_of(settings)),
         tokenizer_(load_tokenizer(files_.tokenizer)),
-        data_(read_example_data(files_, *tokenizer_, settings.config.data)) {}
+        data_(read_example_data(files_, *tokenizer_, settings.config.data)),
+        end_tokens_(end_tokens_of(data_.train, *tokenizer_)) {}
 
   std::optional<std::int64_t> vocabulary_size() const override { return tokenizer_->least_table(); }
   RunData described() const override {
@@ -92,7 +96,8 @@ class ExampleSource final : public TrainingSource {
             .checksum = data_.checksum,
             .tokenizer = files_.tokenizer,
             .validation = files_.validation,
-            .now = files_.now};
+            .now = files_.now,
+            .end_tokens = end_tokens_};
   }
   void check(const HybridTrainerConfig& config) const override {
     std::vector<std::string> problems;
@@ -119,6 +124,14 @@ class ExampleSource final : public TrainingSource {
     notes.insert(notes.begin(),
                  concat("the data has ", data_.rows, " rows: ", data_.train.size(),
                         " to train on, ", data_.validation.size(), " to measure on"));
+    notes.insert(notes.end(), data_.notes.begin(), data_.notes.end());
+    const auto known = generation_end_tokens_in(files_.tokenizer);
+    for (const std::int32_t id : end_tokens_) {
+      if (std::ranges::find(known, id) != known.end()) continue;
+      notes.push_back(concat("answers end with ", tokenizer_->token_bytes(id),
+                             ", which the model's files do not name as an end token; what this ",
+                             "run writes stops at it too"));
+    }
     std::int64_t cut = 0, left_out = 0;
     for (const auto* rows : {&data_.train, &data_.validation}) {
       for (const ExampleRow& row : *rows) {
@@ -163,6 +176,7 @@ class ExampleSource final : public TrainingSource {
   ExampleFiles files_;
   std::unique_ptr<Tokenizer> tokenizer_;
   ExampleData data_;
+  std::vector<std::int32_t> end_tokens_;
 };
 
 }  // namespace

@@ -214,6 +214,74 @@ TEST_F(ChatModel, AnAdaptersFolderHasTheTokenizerAndTemplateOfItsBase) {
       << refused.errors;
 }
 
+TEST_F(ChatModel, WhatItsAnswersEndWithEndsTheRunAndItsExport) {
+  auto config = boost::json::parse(read_text(folder_ / "config.json")).as_object();
+  config["bos_token_id"] = 5;
+  config["eos_token_id"] = 7;
+  config["pad_token_id"] = 9;
+  write_text(folder_ / "config.json", boost::json::serialize(config));
+  write_text(folder_ / "tokenizer_config.json", "{\"eos_token\": \"<|endoftext|>\"}\n");
+  const ProcessResult result =
+      of_chats({"--epochs", "60", "--set", "optimizer.learning_rate=1e-2", "--set",
+                "data.batch_size=1", "--set", "phases.max_predict_steps=0"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const std::string told = "answers end with <|im_end|>, which the model's files do not name";
+  EXPECT_NE((result.errors + result.output).find(told), std::string::npos) << result.errors;
+  fs::remove_all(trained_folder() / "tuned_hf");
+  ASSERT_EQ(run_hybrid(trained_folder(), {"export", "tuned", "--output", "tuned_hf"}).exit_code, 0);
+  const std::int32_t end =
+      load_tokenizer(folder_)->encode("<|im_end|>", ControlText::kAsTokens).front();
+  const boost::json::array ends{7, end};
+  const auto of = [&](const char* file) {
+    return boost::json::parse(read_text(trained_folder() / file)).as_object();
+  };
+  EXPECT_EQ(of("tuned/tokenizer/generation_config.json").at("eos_token_id"), ends);
+  EXPECT_EQ(of("tuned_hf/generation_config.json").at("eos_token_id"), ends);
+  EXPECT_EQ(of("tuned_hf/config.json").at("eos_token_id"), ends);
+  EXPECT_EQ(of("tuned_hf/config.json").at("bos_token_id"), 5);
+  EXPECT_EQ(of("tuned_hf/config.json").at("pad_token_id"), 9);
+  for (const char* model : {"tuned", "tuned_hf"}) {
+    write_text(trained_folder() / "asked.txt", "say one\r\n");
+    const std::string command =
+        concat("cd '", trained_folder().string(), "' && '", HT_HYBRID_TOOL, "' sample ", model,
+               " --chat --temperature 0 --tokens 20 <asked.txt >said.txt 2>/dev/null");
+    ASSERT_EQ(std::system(command.c_str()), 0);
+    const std::string said = read_text(trained_folder() / "said.txt");
+    EXPECT_EQ(said.find("<|im_end|>"), std::string::npos) << said;
+  }
+}
+
+TEST_F(ChatModel, AnExportKeepsTheIdsOfItsBase) {
+  auto config = boost::json::parse(read_text(folder_ / "config.json")).as_object();
+  const std::int32_t end =
+      load_tokenizer(folder_)->encode("<|im_end|>", ControlText::kAsTokens).front();
+  config["bos_token_id"] = nullptr;
+  config["eos_token_id"] = boost::json::array{end, 3};
+  config["pad_token_id"] = 9;
+  write_text(folder_ / "config.json", boost::json::serialize(config));
+  ASSERT_EQ(of_chats().exit_code, 0);
+  fs::remove_all(trained_folder() / "tuned_hf");
+  ASSERT_EQ(run_hybrid(trained_folder(), {"export", "tuned", "--output", "tuned_hf"}).exit_code, 0);
+  fs::remove_all(trained_folder() / "again_hf");
+  ASSERT_EQ(run_hybrid(trained_folder(), {"export", "tuned_hf", "--output", "again_hf"}).exit_code,
+            0);
+  for (const char* file : {"tuned_hf/config.json", "again_hf/config.json"}) {
+    const auto exported = boost::json::parse(read_text(trained_folder() / file)).as_object();
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+      EXPECT_EQ(exported.at(key), config.at(key)) << file << " " << key;
+  }
+}
+
+TEST_F(ChatModel, ALineOfAConversationEndsBeforeItsCarriageReturn) {
+  write_text(folder_ / "chat_template.jinja",
+             "{% for m in messages %}{% if '\\r' in m.content %}{{ raise_exception('CR') }}"
+             "{% endif %}{{ m.content }}{% endfor %}");
+  write_text(trained_folder() / "asked.txt", "one\r\n");
+  const std::string command = concat("cd '", trained_folder().string(), "' && '", HT_HYBRID_TOOL,
+                                     "' sample chat_base --chat --tokens 2 <asked.txt >/dev/null");
+  EXPECT_EQ(std::system(command.c_str()), 0);
+}
+
 TEST_F(ChatModel, ATableMayLackSpecialTokensThatNoRowHas) {
   make_base(422);  // without <|im_end|> and <tool_call>, as Gemma 3's is without <image_soft_token>
   std::string tokenizer = read_text(folder_ / "tokenizer.json");

@@ -65,12 +65,17 @@ class ChatTemplate {
 /// What a model folder says of its chats.
 struct ChatFiles {
   std::optional<ChatTemplate> chat_template;
-  /// Name and text of each special token of tokenizer_config.json: bos_token, eos_token, …
+  /// Name and text of each special token of tokenizer_config.json, and of special_tokens_map.json
+  /// where the former does not name it: bos_token, eos_token, …
   std::vector<std::pair<std::string, std::string>> special_tokens;
 
   /// The special token of that name, or "".
   std::string special_token(const std::string& name) const;
 };
+
+/// The special tokens alone. Throws DataError.
+std::vector<std::pair<std::string, std::string>> read_special_tokens(
+    const std::filesystem::path& folder);
 
 /// Reads chat_template.jinja, or else chat_template of tokenizer_config.json: a text, or a list of
 /// {name, template}, of which the one named "default" is taken. Throws MissingInput where there is

@@ -25,9 +25,12 @@ struct RunData {
   std::filesystem::path validation{};  // another file of examples, to be measured on
   std::filesystem::path base{};        // the Hugging Face folder that the run began from, if any
   std::int64_t now = 0;                // what a chat template took for the time, seconds
+  std::string token_ids{};             // of the base, with those that the data teach to end with
+  std::vector<std::int32_t> end_tokens{};  // that the data teach to end with, and the base has not
 };
 
 /// Writes what makes a run's folder self-contained: a copy of the data's tokenizer in tokenizer/,
+/// whose generation_config.json names each token that ends a text by the base or by the data,
 /// data.json and, last, config.json. Throws IoError.
 void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, const RunData& data);
 
@@ -52,6 +55,7 @@ struct TrainedRun {
   std::unique_ptr<Tokenizer> tokenizer;    // null where the data had none
   std::filesystem::path tokenizer_folder;  // where it lies, with chat template and end tokens
   std::unique_ptr<LanguageModel> model;
+  std::string token_ids;              // of special tokens, see hugging_face/token_ids.h
   std::filesystem::path base;         // of the weights that adapters are trained beside, or empty
   std::vector<std::string> warnings;  // damaged checkpoints that were skipped
 };

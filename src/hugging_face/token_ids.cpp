@@ -1,0 +1,85 @@
+#include "hybrid_trainer/hugging_face/token_ids.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/files/strict_json.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kEnd = "eos_token_id";
+
+/// The object in a file; an empty one where there is no file.
+json::object object_in(const fs::path& file) {
+  if (!fs::exists(file)) return {};
+  const json::value value = read_json(file);
+  if (!value.is_object()) throw DataError(concat(file.string(), ": want a JSON object"));
+  return value.get_object();
+}
+
+std::vector<std::int32_t> end_tokens_of(const json::object& object, const std::string& name) {
+  const json::value* ids = object.if_contains(kEnd);
+  if (ids == nullptr || ids->is_null()) return {};
+  std::vector<std::int32_t> tokens;
+  for (const json::value& id : ids->is_array() ? ids->get_array() : json::array{*ids}) {
+    if (!id.is_int64() || id.get_int64() < 0 || id.get_int64() > INT32_MAX)
+      throw DataError(concat(name, ": ", kEnd, ": want a whole number or a list"));
+    tokens.push_back(static_cast<std::int32_t>(id.get_int64()));
+  }
+  return tokens;
+}
+
+std::vector<std::int32_t> end_tokens_of(const fs::path& file) {
+  return end_tokens_of(object_in(file), file.string());
+}
+
+}  // namespace
+
+std::string token_ids_in(const fs::path& folder) {
+  const fs::path file = folder / "config.json";
+  if (!fs::exists(file)) return "";
+  const json::object config = object_in(file);
+  json::object ids;
+  for (const char* key : {"bos_token_id", kEnd, "pad_token_id"})
+    if (const json::value* value = config.if_contains(key)) ids[key] = *value;
+  return json::serialize(ids);
+}
+
+std::vector<std::int32_t> end_token_ids_in(const fs::path& folder) {
+  std::set<std::int32_t> all;
+  for (const char* name : {"generation_config.json", "config.json"})
+    for (const std::int32_t id : end_tokens_of(folder / name)) all.insert(id);
+  return {all.begin(), all.end()};
+}
+
+std::vector<std::int32_t> generation_end_tokens_in(const fs::path& folder) {
+  std::vector<std::int32_t> tokens = end_tokens_of(folder / "generation_config.json");
+  return tokens.empty() ? end_tokens_of(folder / "config.json") : tokens;
+}
+
+std::string with_end_tokens(const std::string& text, std::span<const std::int32_t> more) {
+  const json::value value = parse_json_text(text, "generation_config.json");
+  if (!value.is_object()) throw DataError("generation_config.json: want a JSON object");
+  json::object object = value.get_object();
+  std::vector<std::int32_t> tokens = end_tokens_of(object, "generation_config.json");
+  const std::size_t before = tokens.size();
+  for (const std::int32_t id : more)
+    if (std::ranges::find(tokens, id) == tokens.end()) tokens.push_back(id);
+  if (tokens.size() == before) return text;
+  if (tokens.size() == 1) {
+    object[kEnd] = tokens.front();
+  } else {
+    object[kEnd] = json::array(tokens.begin(), tokens.end());
+  }
+  return pretty_json(object);
+}
+
+}  // namespace hybrid_trainer
