@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
 
 namespace hybrid_trainer {
@@ -20,7 +21,9 @@ constexpr const char* kTrains[] = {"weight", "train", "trainable", "loss_mask"};
 constexpr const char* kUnused[] = {"train_detail", "training_detail", "train_on_turn", "prefix",
                                    "images",       "image",           "audio",         "videos"};
 
-std::string shown(const json::value& value) { return json::serialize(value).substr(0, 60); }
+std::string shown(const json::value& value) {
+  return value.is_double() ? shortest(value.get_double()) : json::serialize(value).substr(0, 60);
+}
 
 /// What a text says as JSON, if it is JSON.
 std::optional<json::value> parsed(std::string_view text) {

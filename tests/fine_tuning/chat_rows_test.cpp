@@ -113,22 +113,24 @@ TEST_F(ChatRowsTest, ToolCallsAreWrittenAsTheTemplateTakesThem) {
   const std::string call =
       R"(, "tool_calls": [{"function": {"name": "f", "arguments": "{\"x\": 1}"}}])";
   const std::string head = "{% for m in messages %}{{ m.role }}:{% for c in m.tool_calls %}";
-  const std::string tail = ";{% endfor %}{% endfor %}";
+  const std::string tail =
+      ";{% endfor %}{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}";
+  const std::string wanted = "user:assistant:[f{\"x\": 1};]";
   set_template(head + "{{ c.function.name }}{{ c.function.arguments | tojson }}" + tail);
-  EXPECT_EQ(chat(user("a") + "," + assistant("", call)), "user:assistant:[f{\"x\": 1};]");
+  EXPECT_EQ(chat(user("a") + "," + assistant("", call)), wanted);
   set_template(head + "{{ c.function.name + c.function.arguments }}" + tail);
-  EXPECT_EQ(chat(user("a") + "," + assistant("", call)), "user:assistant:[f{\"x\": 1};]");
+  EXPECT_EQ(chat(user("a") + "," + assistant("", call)), wanted);
   set_template(
       "{% for m in messages %}{{ m.role }}:{% if m.content is none %}"
-      "{{ m.tool_calls[0].function.name }}{% else %}{{ m.content }}{% endif %};{% endfor %}");
+      "{{ m.tool_calls[0].function.name }}{% else %}{{ m.content }}{% endif %};{% endfor %}"
+      "{% if add_generation_prompt %}assistant:{% endif %}");
   EXPECT_EQ(chat(user("a") + "," + assistant("", call)), "user:a;assistant:[f;]");
 }
 
 TEST_F(ChatRowsTest, AnAnswerWhoseToolCallsAreNotWrittenIsLeftOut) {
-  expect_words(
-      only_reason(R"({"messages": [)" + user("a") + "," +
-                  assistant("", R"(, "tool_calls": [{"function": {"name": "f"}}])") + "]}"),
-      {"nothing", "template"});
+  const std::string call = R"(, "tool_calls": [{"function": {"name": "get_weather"}}])";
+  expect_words(only_reason(R"({"messages": [)" + user("a") + "," + assistant("", call) + "]}"),
+               {"nothing", "template"});
 }
 
 TEST_F(ChatRowsTest, ATemplateOfPartsGetsParts) {
