@@ -29,7 +29,7 @@ PhaseConfig PhaseConfig::conservative() {
   config.confidence_threshold = 0.85;
   config.correction_interval = 4;
   config.probe_batches = 4;
-  config.trial_share = 0.005;
+  config.trial_share = 0.0025;
   config.evidence_sigmas = 3.0;
   return config;
 }

@@ -166,9 +166,13 @@ RecoveryAction PhaseParts::recover(const Verdict& verdict, bool in_predict) {
 
 PredictGate::Grant PhaseParts::grant() const {
   PredictGate::Grant grant = gate.grant();
-  if (!grant.trial || statistics.predictions.made == 0) return grant;
+  const bool is_first = statistics.predictions.made == 0;
+  const bool is_free = is_first && (setup.steps == 0 || config().trial_share == 0);
+  if (!grant.trial || is_free) return grant;
+  // The first one tells whether to predict at all, so that the whole run may pay for it.
+  const std::int64_t steps = is_first ? setup.steps : statistics.steps();
   const double charged = statistics.cost() - static_cast<double>(statistics.steps());
-  const double room = 2 * config().trial_share * static_cast<double>(statistics.steps());
+  const double room = 2 * config().trial_share * static_cast<double>(steps);
   if (charged + price_of(grant) > room) grant.open = grant.overdue = false;
   return grant;
 }
@@ -245,6 +249,9 @@ void PhaseParts::load(const State& state) {
   finder.load(state, model);
   statistics.load(state);
   jump.batches = load_batches(state, "phases.batch", stream);
+  // A prediction that was due and had not begun, where the run predicts no more.
+  if (phase == Phase::kPredict && !jump.open && config().max_predict_steps == 0)
+    phase = Phase::kFull;
   if (has_entered) model.enter_phase(model_phase);
 }
 

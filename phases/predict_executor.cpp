@@ -1,10 +1,28 @@
 #include <algorithm>
 #include <utility>
 
+#include "hybrid_trainer/core/error.h"
 #include "phases/phase_executor.h"
 #include "phases/state_fields.h"
 
 namespace hybrid_trainer {
+namespace {
+
+std::string probability_text(double probability) {
+  return probability < 0.001 ? "below 0.001" : brief(probability);
+}
+
+/// A trial may go ahead without the confidence that is wanted elsewhere.
+std::string beginning_text(const Jump& jump, double threshold) {
+  const std::string what = concat("predicting ", jump.planned_steps, " steps"),
+                    confidence = concat("confidence ", probability_text(jump.confidence));
+  if (!jump.trial) return concat(what, ", ", confidence);
+  if (jump.confidence >= threshold) return concat("trial: ", what, ", ", confidence);
+  return concat("trial: ", what, " to measure what that gives, although the ", confidence,
+                " is less than ", threshold);
+}
+
+}  // namespace
 
 void PredictExecutor::enter(PhaseOutcome& outcome) {
   PredictGate::Grant grant = parts_.gate.grant();
@@ -45,8 +63,7 @@ void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   outcome.predictor = parts_.predictors.name();
   outcome.planned_steps = jump.planned_steps;
   if (jump.steps == 0) {
-    tell(outcome, concat(jump.trial ? "trial: " : "", "predicting ", jump.planned_steps,
-                         " steps, confidence ", brief(jump.confidence)));
+    tell(outcome, beginning_text(jump, parts_.config().confidence_threshold));
   }
   const std::int64_t to_come = jump.planned_steps - jump.steps;
   if (to_come <= parts_.setup.restore_lookahead) parts_.model.begin_restore();

@@ -56,12 +56,17 @@ PredictGate::Verdict PredictGate::verdict() const {
 std::string PredictGate::explanation() const {
   if (jumps_ == 0) return "no prediction was tried yet";
   const double ahead = advantage();
-  if (ahead > 0) return concat("predictions pay: their loss is ", brief(ahead), " below Full's");
-  const std::string behind = concat("predictions do not pay: their loss is ",
-                                    brief(std::abs(ahead)), " above Full's at their cost");
-  if (config_.trial_share == 0) return behind + ", and phases.trial_share 0 allows no trial";
+  if (ahead > 0) {
+    return concat("the gate lets Predict on: predicted steps lowered the loss by ", brief(ahead),
+                  " more than training steps of the same cost");
+  }
+  const std::string behind = concat(
+      "the gate keeps Predict off: predicted steps lowered the loss less than the training steps "
+      "that they cost, by ",
+      brief(std::abs(ahead)));
+  if (config_.trial_share == 0) return behind + "; phases.trial_share 0 allows no other trial";
   const double next = static_cast<double>(trial_steps_ + length_) / config_.trial_share;
-  return concat(behind, "; the next trial from step ",
+  return concat(behind, "; next trial from step ",
                 std::max(steps_ + 1, static_cast<std::int64_t>(std::ceil(next))), " on");
 }
 

@@ -199,6 +199,13 @@ void add_claim(ArmResult& arm, const ArmResult& first, const ComparisonSpec& spe
   arm.why_no_claim = join(against, "; ");
 }
 
+/// How many seeds, and the interval of several.
+std::string spread_text(const Interval& shown, std::size_t seeds) {
+  if (std::isnan(shown.low)) return concat(" (", seeds, seeds == 1 ? " seed)" : " seeds)");
+  return concat(" (95 % interval of the difference ", brief(shown.low), " to ", brief(shown.high),
+                ", ", seeds, " seeds)");
+}
+
 std::vector<std::string> warnings_of(const ComparisonSpec& spec, const ArmResult& arm,
                                      const ComparisonArm& from) {
   std::vector<std::string> found;
@@ -236,6 +243,14 @@ const RunOutcome* best_trial(const std::vector<RunOutcome>& trials) {
     if (trial.loss && (best == nullptr || *trial.loss < *best->loss)) best = &trial;
   }
   return best;
+}
+
+std::string difference_text(const ArmResult& arm, const ArmResult& first) {
+  if (!arm.difference || !arm.difference->interval) return "";
+  const Interval& shown = *arm.difference->interval;
+  return concat(arm.name, " ended with a validation loss ", brief(std::abs(shown.mean)),
+                shown.mean < 0 ? " lower than " : " higher than ", first.name,
+                spread_text(shown, arm.difference->values.size()));
 }
 
 ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<ArmRuns> runs) {

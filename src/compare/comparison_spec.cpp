@@ -122,7 +122,7 @@ void check_same_comparison(const std::string& before_text, const std::string& no
   const json::object before = parsed_spec(before_text, "spec.json", keys),
                      now = parsed_spec(now_text, "spec", keys);
   std::vector<std::string> problems;
-  for (const char* key : {"data", "base", "sweep", "target_validation_loss"}) {
+  for (const char* key : {"data", "preset", "base", "sweep", "target_validation_loss"}) {
     if (value_at(before, key) == value_at(now, key)) continue;
     problems.push_back(concat(key, ": was ", json::serialize(value_at(before, key)), ", is now ",
                               json::serialize(value_at(now, key))));

@@ -90,6 +90,15 @@ std::vector<std::int64_t> SpecReading::budgets(const Object& object, const std::
   return budgets;
 }
 
+void SpecReading::read_preset(const std::string& name) {
+  if (name.empty()) return;
+  try {
+    base_ = preset_config(name);
+  } catch (const ConfigError&) {
+    note("preset", concat("there is no preset \"", name, "\"", name_hint(name, preset_names())));
+  }
+}
+
 void SpecReading::read_base(const Value& base) {
   if (!base.is_object()) {
     note("base", concat("got ", in_brief(base), ", want {\"model\": {\"layers\": 4}, …}"));
@@ -312,9 +321,10 @@ void SpecReading::read_target(const Value& target) {
 
 ComparisonSpec SpecReading::read(const Object& root) {
   check_keys(root, "",
-             {"data", "base", "budgets", "arms", "seeds", "sweep", "target_validation_loss", "pace",
-              "ranks"});
+             {"data", "preset", "base", "budgets", "arms", "seeds", "sweep",
+              "target_validation_loss", "pace", "ranks"});
   spec_.data = text(root, "data", "");
+  if (root.contains("preset")) read_preset(text(root, "preset", ""));
   if (const Value* base = root.if_contains("base")) read_base(*base);
   spec_.seeds = whole_numbers(root, "seeds", "", 0);
   if (std::set<std::int64_t>(spec_.seeds.begin(), spec_.seeds.end()).size() != spec_.seeds.size())

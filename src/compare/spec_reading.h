@@ -28,6 +28,7 @@ class SpecReading {
   std::vector<std::int64_t> whole_numbers(const Object& object, const char* key,
                                           const std::string& path, std::int64_t lowest);
   std::vector<std::int64_t> budgets(const Object& object, const std::string& path);
+  void read_preset(const std::string& name);
   void read_base(const Value& base);
   std::vector<double> read_sweep(const Value& sweep, const std::string& path, std::string& key);
   void read_arms(const Object& root);

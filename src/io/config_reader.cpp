@@ -1,5 +1,6 @@
 #include <boost/json/serialize.hpp>
 #include <cmath>
+#include <map>
 #include <optional>
 
 #include "hybrid_trainer/core/error.h"
@@ -40,9 +41,20 @@ std::string path_of(const FieldNode& group, std::string_view name) {
   return "";
 }
 
+/// What people call keys elsewhere.
+std::string usual_name(const std::string& name) {
+  static const std::map<std::string, const char*> names{{"lr", "learning_rate"},
+                                                        {"max_steps", "steps"},
+                                                        {"bs", "batch_size"},
+                                                        {"seq_len", "sequence_length"},
+                                                        {"wd", "weight_decay"}};
+  const auto found = names.find(name);
+  return found == names.end() ? name : found->second;
+}
+
 std::string unknown_key(const FieldNode& root, const FieldNode& group, const std::string& path,
                         const std::string& name) {
-  const std::string elsewhere = path_of(root, name);
+  const std::string elsewhere = path_of(root, usual_name(name));
   return path + ": unknown key" +
          (elsewhere.empty() ? name_hint(name, names_of(group))
                             : "; did you mean " + elsewhere + "?");

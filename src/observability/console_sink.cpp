@@ -109,7 +109,8 @@ void ConsoleSink::show_news(const StepRecord& record) {
                       average ? ", of the mean weights " + units::fixed(*average, 4) : ""));
   }
   if (record.event.empty()) return;
-  if (clock_ - last_event_ < kSecondsBetweenEvents) {
+  const bool decides = record.decision != Decision::kNone;  // always told
+  if (!decides && clock_ - last_event_ < kSecondsBetweenEvents) {
     ++hidden_events_;
     return;
   }

@@ -114,6 +114,7 @@ void RunSummary::add(const StepRecord& record) {
   if (record.validation_loss) final_validation_loss = record.validation_loss;
   if (record.average_validation_loss)
     final_average_validation_loss = record.average_validation_loss;
+  if (record.advantage) advantage = record.advantage;
   if (record.planning_cost) planning_cost = planning_cost.value_or(0) + *record.planning_cost;
   if (record.lag) add_late_step(record);
   if (record.rate_factor) add_probe(record);
@@ -130,6 +131,12 @@ void RunSummary::add(const StepRecord& record) {
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
     use.peak_by_kind[kind] = std::max(use.peak_by_kind[kind], record.device_memory.peak[kind]);
   }
+}
+
+double RunSummary::prediction_cost() const {
+  double cost = learning_rate_finder ? -learning_rate_finder->cost : 0;
+  for (const PhaseUse& use : phases) cost += use.cost - static_cast<double>(use.steps);
+  return cost;
 }
 
 void RunSummary::add_late_step(const StepRecord& record) {

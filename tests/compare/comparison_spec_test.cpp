@@ -57,6 +57,21 @@ TEST_F(ComparisonSpecTest, HoldsWhatTheFileSays) {
   EXPECT_EQ((RunPoint{60, 3, 1e-3}.name()), "60-steps-seed-3-at-0.001");
 }
 
+TEST_F(ComparisonSpecTest, TakesAPresetWithTheBaseOnTopOfIt) {
+  const ComparisonSpec spec = read(R"({"data":"data","preset":"tiny","base":{"model":{"layers":3}},
+    "budgets":[5],"arms":[{"name":"a","set":{}}],"seeds":[0]})");
+  EXPECT_EQ(spec.arms[0].config.model.layers, 3);
+  EXPECT_EQ(spec.arms[0].config.model.width, preset_config("tiny").model.width);
+  expect(problems(R"("preset":"tinny")"), {"preset: there is no preset \"tinny\"", "tiny?"});
+}
+
+TEST_F(ComparisonSpecTest, HintsFromUsualNamesToFullKeys) {
+  expect(problems("", R"([{"name":"a","set":{"lr":1e-3,"batch_size":4}}])"),
+         {"did you mean optimizer.learning_rate?", "did you mean data.batch_size?"});
+  expect(problems("", R"([{"name":"a","set":{"steps":5}}])"), {"did you mean training.steps?"});
+  expect(problems(R"("sweep":{"lr":[1e-3,2e-3]})"), {"did you mean optimizer.learning_rate?"});
+}
+
 TEST_F(ComparisonSpecTest, TakesTheStepsOfTheBaseWhereNoBudgetIsGiven) {
   EXPECT_EQ(read(R"({"data":"data","base":{"training":{"steps":7}},"seeds":[0],
     "arms":[{"name":"a","set":{}}]})")

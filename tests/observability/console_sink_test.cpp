@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hybrid_trainer/core/error.h"
 #include "observability/records.h"
 
 namespace hybrid_trainer {
@@ -68,14 +69,29 @@ TEST(ConsoleSink, ShowsEventsSparinglyAndCountsTheHiddenOnes) {
   std::ostringstream out;
   ConsoleSink sink(out, 100, {});
   for (int step = 1; step <= 8; ++step) {
-    StepRecord record = plain_record(step, Phase::kCorrect, 1);
-    record.event = "reverted: loss rose";
+    StepRecord record = plain_record(step, Phase::kFull, 1);
+    record.decision = Decision::kNone;
+    record.event = "warning: loss rose";
     sink.write(record);
   }
-  EXPECT_NE(out.str().find("step 1: correct reverted"), std::string::npos);
-  EXPECT_EQ(out.str().find("step 2: correct reverted"), std::string::npos);
-  EXPECT_NE(out.str().find("step 6: correct reverted: loss rose (and 4 before)"), std::string::npos)
+  EXPECT_NE(out.str().find("step 1: full warning"), std::string::npos);
+  EXPECT_EQ(out.str().find("step 2: full warning"), std::string::npos);
+  EXPECT_NE(out.str().find("step 6: full warning: loss rose (and 4 before)"), std::string::npos)
       << out.str();
+}
+
+TEST(ConsoleSink, ShowsEveryDecisionOfCorrect) {
+  std::ostringstream out;
+  ConsoleSink sink(out, 100, {});
+  for (int step = 1; step <= 4; ++step) {
+    StepRecord record = plain_record(step, Phase::kCorrect, 0.01);
+    record.event = "accepted: loss fell";
+    record.decision = Decision::kAccepted;
+    sink.write(record);
+  }
+  for (int step = 1; step <= 4; ++step)
+    EXPECT_NE(out.str().find(concat("step ", step, ": correct accepted")), std::string::npos)
+        << out.str();
 }
 
 TEST(ConsoleSink, ShowsEveryValidationAndEveryNote) {

@@ -235,6 +235,36 @@ TEST(PhaseMachine, IsUndecidedFromTheFirstMoveToTheDecision) {
   }
 }
 
+// Of a run of known length, the first trial too.
+TEST(PhaseMachine, TrialsCostNoMoreThanTheirShareOfTheRun) {
+  for (const std::int64_t steps : {200, 2000}) {
+    PhaseMachine::Setup setup = eager_setup();
+    setup.phases.trial_share = 0.005;
+    setup.steps = steps;
+    QuadraticBowl::Options uphill;
+    uphill.direction_scale = -1;
+    BowlRun run(uphill, setup, 0.2);
+    run.run(static_cast<int>(steps));
+    const PhaseStatistics& statistics = run.machine.statistics();
+    EXPECT_EQ(statistics.predictions.made > 0, steps == 2000);
+    EXPECT_LE(statistics.cost(), 1.01 * static_cast<double>(steps)) << steps;
+  }
+}
+
+TEST(PhaseMachine, SaysWhereATrialGoesAheadWithoutConfidence) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.confidence_threshold = 0.99;
+  QuadraticBowl::Options uphill;
+  uphill.direction_scale = -1;
+  BowlRun run(uphill, setup, 0.2);
+  std::string events;
+  for (const PhaseOutcome& outcome : run.run(60)) events += outcome.event + "\n";
+  EXPECT_NE(events.find("to measure what that gives, although the confidence below 0.001 is less "
+                        "than 0.99"),
+            events.npos)
+      << events;
+}
+
 TEST(PhaseMachine, SaysOnceWhyPredictIsNotEntered) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.trial_share = 0.02;
@@ -243,10 +273,10 @@ TEST(PhaseMachine, SaysOnceWhyPredictIsNotEntered) {
   BowlRun run(uphill, setup, 0.2);
   std::string events;
   for (const PhaseOutcome& outcome : run.run(150)) events += outcome.event + "\n";
-  const auto first = events.find("predictions do not pay: their loss is ");
+  const auto first = events.find("the gate keeps Predict off: ");
   ASSERT_NE(first, events.npos) << events;
-  EXPECT_NE(events.find("; the next trial from step ", first), events.npos);
-  EXPECT_EQ(events.find("predictions do not pay", first + 1), events.npos) << events;
+  EXPECT_NE(events.find("; next trial from step ", first), events.npos);
+  EXPECT_EQ(events.find("the gate keeps Predict off", first + 1), events.npos) << events;
 }
 
 TEST(PhaseMachine, NoTrialButTheFirstPassesWhatTrialsMayCostTheDirectionAtItsStartIncluded) {

@@ -83,6 +83,10 @@ struct ComparisonResult {
   std::vector<std::string> warnings;
 };
 
+/// "muon ended 0.0123 lower than adamw (2 seeds)": what was measured, whether or not it supports a
+/// claim; "" where a run has no loss, or the largest budgets differ.
+std::string difference_text(const ArmResult& arm, const ArmResult& first);
+
 /// The trial with the smallest loss; none where all failed.
 const RunOutcome* best_trial(const std::vector<RunOutcome>& trials);
 

@@ -46,6 +46,7 @@ struct RunSummary {
   std::array<PhaseUse, kPhases> phases;
   Phase last_phase = Phase::kWarmup;  // of the last record
   PredictionCounts predictions;
+  std::optional<double> advantage;  // of the last record that has one, see StepRecord
   /// Of the models that dream horizons, in Full steps, by the records; absent where there are none.
   std::optional<double> planning_cost;
   /// Steps by the gravest that was done about what went wrong in them; times that the run went back.
@@ -113,6 +114,9 @@ struct RunSummary {
   /// Adds a step: steps, tokens, seconds, the phase's use and the last losses. A resumed run first
   /// adds the records that metrics.jsonl already holds.
   void add(const StepRecord& record);
+  /// What predictions were charged beyond what as many steps of plain training cost, in Full steps:
+  /// below 0 where they saved some.
+  double prediction_cost() const;
   /// Times that something of a kind was done.
   std::int64_t& count(Recovery kind) { return recoveries[static_cast<std::size_t>(kind)]; }
   std::int64_t count(Recovery kind) const { return recoveries[static_cast<std::size_t>(kind)]; }

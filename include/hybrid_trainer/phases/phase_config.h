@@ -55,7 +55,7 @@ struct PhaseConfig {
   std::int64_t correction_interval = 0;
   std::int64_t probe_batches = 2;
   std::int64_t max_shrinks = 2;
-  double trial_share = 0.01;
+  double trial_share = 0.005;
   std::int64_t trial_steps = 2;
   double evidence_sigmas = 2.0;
   double forward_cost = 0.35;
