@@ -6,6 +6,9 @@
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
+#include <list>
 #include <mutex>
 #include <thread>
 
@@ -14,13 +17,26 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
 
-std::atomic<int> requests = 0;  // asked for by other threads than the handler's
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler takes no lock");
+constexpr std::int64_t kOneRequest = 1'000'000'000;  // nanoseconds
 
-extern "C" void count_request(int) {
-  if (++requests > 1) _exit(static_cast<int>(ExitCode::kInterrupted));
+std::atomic<std::int64_t> first_request = 0;  // when it came, in nanoseconds; 0: none yet
+std::atomic<bool> first_ends = false;         // the process, at once
+std::atomic<const std::string*> words = nullptr;
+static_assert(std::atomic<std::int64_t>::is_always_lock_free, "a signal handler takes no lock");
+
+extern "C" void take_signal(int signal) {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  const std::int64_t now = time.tv_sec * kOneRequest + time.tv_nsec;
+  std::int64_t first = 0;
+  const bool is_first = first_request.compare_exchange_strong(first, now);
+  if (is_first ? !first_ends : now - first < kOneRequest || signal == SIGUSR1) return;
+  const std::string& text = *words;
+  const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  static_cast<void>(written);  // there is nowhere else to say it
+  _exit(static_cast<int>(ExitCode::kInterrupted));
 }
 
 sigset_t signals() {
@@ -36,10 +52,13 @@ sigset_t signals() {
 /// the heap, where the frame of a handler would overwrite what lies below.
 class Interruption::Receiver {
  public:
-  Receiver() {
-    requests = 0;
+  Receiver(bool ends_at_once, std::string last_words) {
+    first_request = 0;
+    first_ends = ends_at_once;
+    say_at_the_end(std::move(last_words));
     struct sigaction action {};
-    action.sa_handler = count_request;
+    action.sa_handler = take_signal;
+    action.sa_mask = signals();  // one at a time
     for (std::size_t i = 0; i < std::size(kSignals); ++i)
       sigaction(kSignals[i], &action, &before_[i]);
     thread_ = std::jthread([](const std::stop_token& stop) {
@@ -61,16 +80,34 @@ class Interruption::Receiver {
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
 
+  void let_steps_finish(std::string last_words) {
+    say_at_the_end(std::move(last_words));
+    first_ends = false;
+  }
+
  private:
+  void say_at_the_end(std::string text) {
+    if (!text.empty()) text += '\n';
+    words = &all_words_.emplace_back(std::move(text));
+  }
+
+  std::list<std::string> all_words_;  // a handler may still be writing earlier ones
   struct sigaction before_[std::size(kSignals)]{};
   sigset_t mask_before_{};
   std::jthread thread_;
 };
 
-Interruption::Interruption() : receiver_(std::make_unique<Receiver>()) {}
+Interruption::Interruption() : receiver_(std::make_unique<Receiver>(false, "")) {}
+
+Interruption::Interruption(std::string last_words)
+    : receiver_(std::make_unique<Receiver>(true, std::move(last_words))) {}
 
 Interruption::~Interruption() = default;
 
-bool Interruption::requested() const { return requests > 0; }
+bool Interruption::requested() const { return first_request > 0; }
+
+void Interruption::let_steps_finish(std::string last_words) const {
+  receiver_->let_steps_finish(std::move(last_words));
+}
 
 }  // namespace hybrid_trainer

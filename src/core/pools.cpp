@@ -1,6 +1,6 @@
 #include "hybrid_trainer/core/pools.h"
 
-#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/machine_memory.h"
 
 namespace hybrid_trainer {
 
@@ -16,7 +16,8 @@ std::shared_ptr<MemoryPool> make_host_pool(Device device, std::optional<std::siz
   if (device.simulated)
     return MemoryPool::create("host", budget_bytes, simulated_memory({}, pinned));
   if (!pinned) return MemoryPool::create("host", budget_bytes);
-  return MemoryPool::create("host", budget_bytes, pinned_memory(available_memory_bytes() / 2));
+  return MemoryPool::create("host", budget_bytes,
+                            pinned_memory(machine_memory().available_bytes / 2));
 }
 
 std::shared_ptr<MemoryPool> make_file_pool(Device device, const std::string& folder,

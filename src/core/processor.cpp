@@ -149,8 +149,6 @@ ProcessorInfo processor_info() {
   CPU_ZERO(&usable);
   if (sched_getaffinity(0, sizeof usable, &usable) == 0)
     info.cores = std::max(1, CPU_COUNT(&usable));
-  info.memory_bytes = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
-                      static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return info;
 }
 
@@ -165,15 +163,5 @@ void set_threads(int count) {
 }
 
 int threads() { return omp_get_max_threads(); }
-
-std::size_t available_memory_bytes() {
-  std::ifstream in("/proc/meminfo");
-  std::size_t kilobytes = 0;
-  for (std::string key; in >> key;) {
-    if (key == "MemAvailable:" && in >> kilobytes) break;
-    in.ignore(1 << 10, '\n');
-  }
-  return kilobytes * 1024;
-}
 
 }  // namespace hybrid_trainer

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "src/generation/host_tensors.h"
 #include "src/generation/kept_window.h"
@@ -15,7 +15,7 @@ namespace {
 /// pool is promised more than there is. `make_one` makes a decoder of one text.
 template <class MakeOne>
 std::int64_t texts_in_system(const MakeOne& make_one, const Stream& stream) {
-  const std::size_t available = available_memory_bytes() / 4 * 3;
+  const std::size_t available = machine_memory().available_bytes / 4 * 3;
   if (stream.device().type != DeviceType::kCpu || available == 0) return INT64_MAX;
   const std::size_t before = stream.pool()->use().live_total;
   const auto one = make_one();

@@ -5,6 +5,7 @@
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/training_ranks.h"
+#include "src/tools/typed_command.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -30,8 +31,10 @@ void print_result(const ComparisonResult& result, const std::string& output) {
   for (const ArmResult& arm : result.arms) print_arm(arm);
   for (const ArmResult& arm : result.arms) {
     if (!arm.claim.empty()) std::cerr << arm.claim << "\n";
-    if (!arm.why_no_claim.empty())
-      std::cerr << "no claim about " << arm.name << ": " << arm.why_no_claim << "\n";
+    if (arm.why_no_claim.empty()) continue;
+    const std::string difference = difference_text(arm, result.arms.front());
+    if (!difference.empty()) std::cerr << difference << "\n";
+    std::cerr << "no claim about " << arm.name << ": " << arm.why_no_claim << "\n";
   }
   for (const std::string& warning : result.warnings) std::cerr << "warning: " << warning << "\n";
   std::cerr << "report: " << output << "/report.html\n";
@@ -61,8 +64,7 @@ int compare_command(const std::vector<std::string>& arguments) {
   if (!operands) return 0;
 
   resume = goes_on(resume);
-  std::string typed = "hybrid compare";
-  for (const std::string& argument : arguments) typed += " " + argument;
+  const std::string typed = as_typed("compare", arguments);
   const ComparisonEnd end = run_comparison(
       {.spec = operands->front(), .output = output, .resume = resume, .command = typed}, std::cerr);
   if (end.interrupted) return static_cast<int>(ExitCode::kInterrupted);

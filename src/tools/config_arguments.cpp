@@ -1,10 +1,42 @@
 #include "src/tools/config_arguments.h"
 
+#include <algorithm>
+
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kFullLengthRun = 1000;  // from which on phases have their default lengths
+
+/// Both are of one struct.
+void collect_changed(const FieldNode& before, const FieldNode& after, const std::string& path,
+                     std::vector<std::string>& keys) {
+  for (std::size_t i = 0; i < after.fields.size(); ++i) {
+    const FieldNode &was = before.fields[i], &is = after.fields[i];
+    const std::string at = path.empty() ? is.name : path + "." + is.name;
+    if (is.is_group()) {
+      collect_changed(was, is, at, keys);
+    } else if (was.left_out != is.left_out || field_text(was) != field_text(is)) {
+      keys.push_back(at);
+    }
+  }
+}
+
+bool is_set(const ConfigArguments& arguments, const std::string& key,
+            std::int64_t PhaseConfig::*field) {
+  const auto sets = [&](const std::string& setting) { return setting.starts_with(key + "="); };
+  if (std::ranges::any_of(arguments.settings, sets)) return true;
+  if (arguments.file.empty()) return false;
+  HybridTrainerConfig config;
+  config.phases.*field = -1;  // stays where the file does not name it
+  read_config(config, arguments.file);
+  return config.phases.*field != -1;
+}
+
+}  // namespace
 
 void add_config_options(po::options_description& options, ConfigArguments& arguments) {
   options.add_options()("preset", po::value(&arguments.preset)->value_name("NAME"),
@@ -52,6 +84,34 @@ HybridTrainerConfig build_config(const ConfigArguments& arguments,
   problems.insert(problems.end(), of_fields.begin(), of_fields.end());
   if (!problems.empty()) throw ConfigError(std::move(problems));
   return config;
+}
+
+std::vector<std::string> explicit_keys(const ConfigArguments& arguments) {
+  std::vector<std::string> keys;
+  for (const std::string& setting : arguments.settings)
+    keys.push_back(setting.substr(0, setting.find('=')));
+  if (arguments.file.empty()) return keys;
+  HybridTrainerConfig config;
+  read_config(config, arguments.file);
+  const HybridTrainerConfig defaults;
+  collect_changed(field_tree(defaults), field_tree(config), "", keys);
+  return keys;
+}
+
+void scale_phases(HybridTrainerConfig& config, const ConfigArguments& arguments,
+                  const HybridTrainerConfig* begun) {
+  const std::int64_t steps = config.training.steps;
+  PhaseConfig scaled = config.phases;
+  if (begun != nullptr) {
+    scaled = begun->phases;
+  } else if (steps < kFullLengthRun && !config.learning_rate_finder.is_on()) {
+    scaled.warmup_steps = std::min(scaled.warmup_steps, steps / 10);
+    scaled.full_steps = std::min(scaled.full_steps, std::max<std::int64_t>(4, steps / 50));
+  }
+  if (!is_set(arguments, "phases.warmup_steps", &PhaseConfig::warmup_steps))
+    config.phases.warmup_steps = scaled.warmup_steps;
+  if (!is_set(arguments, "phases.full_steps", &PhaseConfig::full_steps))
+    config.phases.full_steps = scaled.full_steps;
 }
 
 }  // namespace hybrid_trainer

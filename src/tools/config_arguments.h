@@ -25,4 +25,13 @@ void add_setting_options(po::options_description& options, ConfigArguments& argu
 HybridTrainerConfig build_config(const ConfigArguments& arguments,
                                  const HybridTrainerConfig& otherwise = HybridTrainerConfig());
 
+/// The keys that were set: by a setting, or by the file to another value than the default.
+std::vector<std::string> explicit_keys(const ConfigArguments& arguments);
+
+/// Makes the phases of a run of fewer than 1000 steps shorter in proportion, where their lengths are
+/// not set: Warmup is a tenth of the run, and a fiftieth lies between two predictions. A run that
+/// goes on, with `begun` as its configuration, keeps its lengths.
+void scale_phases(HybridTrainerConfig& config, const ConfigArguments& arguments,
+                  const HybridTrainerConfig* begun = nullptr);
+
 }  // namespace hybrid_trainer

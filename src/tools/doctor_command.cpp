@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
@@ -31,7 +32,7 @@ constexpr Library kLibraries[] = {{"oneDNN", HT_ONEDNN_VERSION},     {"Boost", H
 
 struct Diagnosis {
   ProcessorInfo processor = processor_info();
-  std::size_t available_bytes = available_memory_bytes();
+  MachineMemory memory = machine_memory();
   std::size_t disk_free_bytes = 0;  // where the process was started
   double fp32_flops_per_second = 0;
   double bf16_flops_per_second = 0;
@@ -68,8 +69,8 @@ std::string as_json(const Diagnosis& found) {
   out.number("bf16_product_flops_per_second", found.bf16_flops_per_second);
   out.number("copy_bytes_per_second", found.copy_bytes_per_second);
   out.number("read_bytes_per_second", found.read_bytes_per_second);
-  out.number("memory_bytes", found.processor.memory_bytes);
-  out.number("memory_available_bytes", found.available_bytes);
+  out.number("memory_bytes", found.memory.total_bytes);
+  out.number("memory_available_bytes", found.memory.available_bytes);
   out.number("disk_free_bytes", found.disk_free_bytes);
   write(out, found.cuda);
   out.begin_object("libraries");
@@ -92,8 +93,8 @@ void print(const Diagnosis& found) {
   std::printf("copying           %.1f GB/s read and written\n", 1e-9 * found.copy_bytes_per_second);
   std::printf("reading           %.1f GB/s\n", 1e-9 * found.read_bytes_per_second);
   std::printf("memory            %s, %s of it available\n",
-              units::bytes(found.processor.memory_bytes).c_str(),
-              units::bytes(found.available_bytes).c_str());
+              units::bytes(found.memory.total_bytes).c_str(),
+              units::bytes(found.memory.available_bytes).c_str());
   std::printf("disk              %s free in this folder\n",
               units::bytes(found.disk_free_bytes).c_str());
   std::printf("libraries         ");

@@ -14,6 +14,7 @@
 #include "src/tools/fine_tuning_method.h"
 #include "src/tools/train_output.h"
 #include "src/tools/training_ranks.h"
+#include "src/tools/typed_command.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -34,16 +35,40 @@ bool is_set(const FineTuning& asked, const std::string& key) {
   });
 }
 
-/// Steps of so many epochs of the rows.
-std::int64_t steps_of_epochs(const ExampleFiles& files, const HybridTrainerConfig& config,
-                             double epochs) {
+/// Steps that a run has at least, unless the user says how many: one epoch of a small file would
+/// teach next to nothing.
+constexpr std::int64_t kLeastSteps = 60;
+
+/// How many steps the rows make.
+struct EpochLength {
+  std::int64_t rows = 0, sequences = 0, batch = 1;  // sequences in an epoch, and in a step
+  std::int64_t steps(double epochs) const {
+    const double steps = epochs * static_cast<double>(sequences) / static_cast<double>(batch);
+    return std::max<std::int64_t>(1, std::llround(std::ceil(steps)));
+  }
+  /// The fewest whole epochs that make kLeastSteps.
+  std::int64_t epochs() const {
+    std::int64_t epochs = 1;
+    while (steps(static_cast<double>(epochs)) < kLeastSteps) ++epochs;
+    return epochs;
+  }
+};
+
+EpochLength epoch_length(const ExampleFiles& files, const HybridTrainerConfig& config) {
   const auto tokenizer = load_tokenizer(files.tokenizer);
   const ExampleData data = read_example_data(files, *tokenizer, config.data);
   const std::int64_t batch = config.data.batch_size * config.gradient_accumulation.micro_batches;
   const PackedRows packed(data.train, packing_of(config.data, batch, 0, *tokenizer));
-  return std::max<std::int64_t>(
-      1, std::llround(std::ceil(epochs * static_cast<double>(packed.sequences()) /
-                                static_cast<double>(batch))));
+  return {std::ssize(data.train), packed.sequences(), batch};
+}
+
+/// Why a small file is seen more than once.
+std::string epochs_text(const EpochLength& length, std::int64_t epochs) {
+  const std::int64_t once = length.steps(1);
+  return concat("one epoch of ", length.rows, length.rows == 1 ? " row is " : " rows is ", once,
+                once == 1 ? " step" : " steps", ": training for ", epochs, " epochs, ",
+                length.steps(static_cast<double>(epochs)),
+                " steps, so that the rows are learned; --epochs N sets another number");
 }
 
 void check(const FineTuning& asked) {
@@ -94,7 +119,8 @@ HybridTrainerConfig config_of(FineTuning& asked) {
 }
 
 /// Of a run that begins, 3 % of its steps warm up, where nothing else is set.
-void set_steps(const FineTuning& asked, std::time_t now, HybridTrainerConfig& config) {
+void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& settings) {
+  HybridTrainerConfig& config = settings.config;
   ExampleFiles files{.examples = asked.data,
                      .validation = asked.validation,
                      .tokenizer = asked.model,
@@ -107,11 +133,16 @@ void set_steps(const FineTuning& asked, std::time_t now, HybridTrainerConfig& co
     if (files.validation.empty()) files.validation = data.validation.string();
     files.tokenizer = paths.root + "/tokenizer";
     files.now = data.now;
-    config.training.steps = steps_of_epochs(files, config, *asked.epochs);
+    config.training.steps = epoch_length(files, config).steps(*asked.epochs);
     return;
   }
-  if (!is_set(asked, "training.steps"))
-    config.training.steps = steps_of_epochs(files, config, asked.epochs.value_or(1));
+  if (!is_set(asked, "training.steps")) {
+    const EpochLength length = epoch_length(files, config);
+    const std::int64_t enough = length.epochs();
+    config.training.steps = length.steps(asked.epochs.value_or(static_cast<double>(enough)));
+    if (!asked.epochs && enough > 1) settings.notes.push_back(epochs_text(length, enough));
+  }
+  scale_phases(config, asked.source);
   if (!is_set(asked, "schedule.warmup_steps"))
     config.schedule.warmup_steps = std::llround(0.03 * static_cast<double>(config.training.steps));
 }
@@ -135,11 +166,16 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
   add("run", po::value(&asked.run)->required()->value_name("RUN"),
       "Folder for what the run leaves.");
   add("method", po::value(&asked.method)->value_name("METHOD"),
-      "full: all weights; lora: adapters of low rank beside them; qlora: beside them in 4 bits "
-      "(full).");
+      "full (default): all weights, learning rate 2e-5. lora: adapters of rank 16, alpha 32 on "
+      "all\n"
+      "linear layers, beside frozen weights in bf16, learning rate 2e-4. qlora: the same beside\n"
+      "weights in 4 bits (nf4). Change them with --set lora.rank=…, lora.alpha, lora.targets,\n"
+      "lora.base, optimizer.learning_rate.");
   add("epochs",
       po::value<double>()->value_name("N")->notifier([&](double count) { asked.epochs = count; }),
-      "How often each row is seen (1), unless training.steps is set.");
+      "How often each row is seen, unless training.steps is set. Default: once, or for a small "
+      "file\n"
+      "as often as makes 60 steps.");
   add("resume", po::bool_switch(&asked.resume),
       "Go on from the run's newest checkpoint, or start where there is none.");
   add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { asked.ranks = count; }),
@@ -158,13 +194,17 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   asked.resume = goes_on(asked.resume);
   check(asked);
   check_model_is_not_set("finetune", asked.source.settings);
+  const std::vector<std::string> set_keys = explicit_keys(asked.source);
   TrainingRunSettings settings{.config = config_of(asked),
                                .data = asked.data,
                                .validation = asked.validation,
                                .run = asked.run,
                                .resume = asked.resume,
                                .init_from = {},
-                               .command = as_typed("finetune", arguments)};
+                               .command = as_typed("finetune", arguments),
+                               .resume_command = resume_command("finetune", asked.run, asked.ranks),
+                               .restart_command = restart_command("finetune", arguments),
+                               .explicit_keys = set_keys};
   if (!asked.model.empty()) settings.init_from = asked.model;
   if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
   const TrainingRanks ranks("finetune", arguments, asked.ranks, settings.config);
@@ -177,7 +217,7 @@ static int fine_tune(const std::vector<std::string>& arguments) {
       check_ranks(of_run.config, all->size());
       now = std::stoll(all->host_gather(std::to_string(now)).front());
     }
-    set_steps(asked, now, of_run.config);
+    set_steps(asked, now, of_run);
   });
 }
 

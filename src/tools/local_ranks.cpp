@@ -1,5 +1,6 @@
 #include "src/tools/local_ranks.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -19,12 +20,46 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr auto kUntilKilled = std::chrono::seconds(5);
+/// Signals within it count as one, as in Interruption.
+constexpr auto kOneRequest = std::chrono::seconds(1);
 constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
 constexpr int kPassedOn[] = {SIGINT, SIGTERM};
+/// What mpirun passes on to ranks without killing them seconds later, as it does after SIGTERM.
+constexpr int kAskRanks = SIGUSR1;
+constexpr int kNotFound = 127;  // the exit code of a program that does not start
 
 volatile sig_atomic_t signal_to_pass_on = 0;
 
 extern "C" void note_signal(int signal) { signal_to_pass_on = signal; }
+
+/// While one exists, SIGINT and SIGTERM to this process are noted.
+class NotedSignals {
+ public:
+  NotedSignals() {
+    signal_to_pass_on = 0;
+    struct sigaction action {};
+    action.sa_handler = note_signal;
+    for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
+      sigaction(kPassedOn[i], &action, &before_[i]);
+  }
+  ~NotedSignals() {
+    for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
+      sigaction(kPassedOn[i], &before_[i], nullptr);
+  }
+  NotedSignals(const NotedSignals&) = delete;
+  /// A signal that came since the last call, but for one that came within kOneRequest of another.
+  std::optional<int> next() {
+    const int signal = std::exchange(signal_to_pass_on, 0);
+    if (signal == 0 || (last_ && Clock::now() - *last_ < kOneRequest)) return {};
+    last_ = Clock::now();
+    return signal;
+  }
+  bool have_come() const { return last_.has_value(); }
+
+ private:
+  struct sigaction before_[std::size(kPassedOn)]{};
+  std::optional<Clock::time_point> last_;
+};
 
 /// Which rank 0 will open.
 int free_port() {
@@ -43,10 +78,6 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 class LocalRanks {
  public:
   LocalRanks(std::vector<std::string> command, int ranks) : command_(std::move(command)) {
-    struct sigaction action {};
-    action.sa_handler = note_signal;
-    for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
-      sigaction(kPassedOn[i], &action, &before_[i]);
     const std::string job = std::to_string(std::random_device{}());
     const int port = free_port();
     for (int rank = 0; rank < ranks; ++rank) {
@@ -59,16 +90,12 @@ class LocalRanks {
              {"MASTER_PORT", std::to_string(port)}});
     }
   }
-  ~LocalRanks() {
-    for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
-      sigaction(kPassedOn[i], &before_[i], nullptr);
-  }
   LocalRanks(const LocalRanks&) = delete;
 
   int wait() {
     while (!running_.empty()) {
       nanosleep(&kPause, nullptr);
-      if (const int signal = std::exchange(signal_to_pass_on, 0); signal != 0) signal_all(signal);
+      if (const auto signal = signals_.next()) signal_all(*signal);
       for (const pid_t process : std::vector(running_)) note_end(process);
       if (kills_at_ && Clock::now() > *kills_at_) signal_all(SIGKILL);
     }
@@ -115,13 +142,48 @@ class LocalRanks {
   }
 
   std::vector<std::string> command_;
-  struct sigaction before_[std::size(kPassedOn)]{};
+  NotedSignals signals_;
   std::vector<pid_t> running_;
   std::optional<Clock::time_point> kills_at_;
   int exit_code_ = 0;
 };
 
+/// In a process group of its own, so that a terminal's Ctrl-C does not reach it; it reads nothing, as
+/// it could not from a terminal then.
+[[noreturn]] void become_launcher(std::vector<std::string> command, pid_t parent) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+  signal(kAskRanks, SIG_IGN);  // until it passes it on to ranks that are there
+  if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
+  execvp(command.front().c_str(), pointers_to(command).data());
+  _exit(kNotFound);
+}
+
 }  // namespace
+
+LauncherEnd run_launcher(const std::vector<std::string>& command) {
+  NotedSignals signals;
+  const pid_t parent = getpid(), launcher = fork();
+  if (launcher < 0) throw DeviceError("--ranks: no process starts; see ulimit -u");
+  if (launcher == 0) become_launcher(command, parent);
+  int status = 0, asked = 0;
+  Clock::time_point asked_at;
+  while (waitpid(launcher, &status, WNOHANG) != launcher) {
+    nanosleep(&kPause, nullptr);
+    if (signals.next() && ++asked > 1) kill(launcher, SIGTERM);
+    if (asked == 0 || Clock::now() - asked_at < kOneRequest) continue;
+    kill(launcher, kAskRanks);  // again and again: the ranks may not be there yet
+    asked_at = Clock::now();
+  }
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : static_cast<int>(RankLost::kExitCode);
+  if (code == kNotFound) {
+    throw DeviceError(concat("--ranks: ", command.front(),
+                             " does not start; install openmpi-bin, or start the ranks by another "
+                             "MPI"));
+  }
+  return {code, signals.have_come()};
+}
 
 int run_local_ranks(const std::vector<std::string>& command, int ranks) {
   return LocalRanks(command, ranks).wait();

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/memory_size.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
@@ -12,11 +13,14 @@
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/device_share.h"
 #include "hybrid_trainer/trainer/memory_plan.h"
+#include "hybrid_trainer/trainer/rank_checks.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
 #include "src/tools/fine_tuning_method.h"
+#include "src/tools/plan_output.h"
 #include "src/tools/rank_plan.h"
+#include "src/tools/typed_command.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -77,49 +81,62 @@ HybridTrainerConfig config_of(const Asked& asked) {
   return config;
 }
 
-/// 0.5, or the text where it is no number.
-json::value value_of(const std::string& text) {
-  boost::system::error_code problem;
-  json::value value = json::parse(text, problem);
-  return problem ? json::value(text) : value;
+/// The device that is planned for. One that this machine lacks is planned for by a budget.
+struct PlannedDevice {
+  Device device;
+  std::vector<std::string> notes;
+};
+
+PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
+  const bool is_cuda = config.device != "cpu" && config.device != "auto";
+  if (!is_cuda || look_for_cuda().runtime != nullptr) return {find_device(config.device), {}};
+  if (asked.device_budget.empty() && !config.device_budget()) {
+    throw UsageError(concat("plan: --device ", config.device, ": this machine has no CUDA device (",
+                            look_for_cuda().problem,
+                            "); to plan for another machine's, give its memory with "
+                            "--device-budget, for example 16GiB"));
+  }
+  MixedPrecisionConfig& precision = config.mixed_precision;
+  for (std::string* const of_phase :
+       {&precision.warmup, &precision.full, &precision.predict, &precision.correct})
+    if (*of_phase == "auto") *of_phase = "bf16";
+  return {{},
+          {"there is no CUDA device here: workspaces are those of a processor's kernels, which a "
+           "GPU's differ from by some MB; its driver and libraries take about 0.5 GB more",
+           "the relative time of a step is this machine's"}};
 }
 
-json::object as_json(const MemoryPlan& plan) {
-  json::object options;
-  for (const PlannedOption& option : plan.options) options[option.key] = value_of(option.value);
-  return {{"fits", plan.fits},
-          {"device_peak_bytes", plan.need.device_bytes},
-          {"host_peak_bytes", plan.need.host_bytes},
-          {"disk_peak_bytes", plan.need.disk_bytes},
-          {"phases", phases_of(plan.need)},
-          {"options", options},
-          {"expected_slowdown", plan.expected_slowdown},
-          {"missing_bytes", plan.missing_bytes},
-          {"largest_batch", plan.largest_batch}};
-}
-
-void print(const MemoryPlan& plan, const MemoryBudgets& budgets) {
-  const auto of = [](const std::optional<std::size_t>& budget) {
-    return budget ? " of " + units::bytes(*budget) : std::string(", no budget given");
+/// The command that trains as planned. What only the user knows stands in capitals.
+std::string training_command(const Asked& asked, const MemoryPlan& plan,
+                             const MemoryBudgets& budgets) {
+  std::vector<std::string> words;
+  const auto add = [&](std::initializer_list<std::string> more) {
+    words.insert(words.end(), more);
   };
-  std::printf("%s\n", !plan.fits             ? "does not fit, whatever is chosen"
-                      : plan.options.empty() ? "fits as it is"
-                                             : "fits with these options:");
+  if (!asked.source.preset.empty()) add({"--preset", asked.source.preset});
+  if (!asked.source.file.empty()) add({"--config", asked.source.file});
+  const bool tunes = !asked.method.empty();
+  if (!asked.model.empty()) add({tunes ? "--model" : "--init-from", asked.model});
+  if (tunes) add({"--method", asked.method});
+  add({"--data", tunes ? "EXAMPLES" : "DATA", "--run", "RUN"});
+  if (!asked.device.empty()) add({"--device", asked.device});
+  const bool sets_batch = std::ranges::any_of(
+      plan.options, [](const PlannedOption& option) { return option.key == "data.batch_size"; });
+  for (const std::string& setting : asked.source.settings) {
+    const bool from_model = !asked.model.empty() && setting.starts_with("model.") &&
+                            !setting.starts_with("model.dropout");
+    if (!from_model) add({"--set", setting});
+  }
+  if (asked.tokens_per_step != 0 && !sets_batch)
+    add({"--set", concat("data.batch_size=", plan.config.data.batch_size)});
   for (const PlannedOption& option : plan.options)
-    std::printf("  --set %s=%s\n", option.key.c_str(), option.value.c_str());
-  std::printf("device memory     %s%s\n", units::bytes(plan.need.device_bytes).c_str(),
-              of(budgets.device).c_str());
-  std::printf("host memory       %s%s\n", units::bytes(plan.need.host_bytes).c_str(),
-              of(budgets.host).c_str());
-  if (plan.need.disk_bytes > 0)
-    std::printf("files             %s\n", units::bytes(plan.need.disk_bytes).c_str());
-  if (!plan.fits) std::printf("missing           %s\n", units::bytes(plan.missing_bytes).c_str());
-  print_phases(plan.need);
-  if (!plan.fits) return;
-  std::printf("a step takes      %s of its time with everything resident, as estimated\n",
-              units::fixed(plan.expected_slowdown, 2).c_str());
-  if (plan.largest_batch > 0)
-    std::printf("largest batch     %s\n", units::grouped(plan.largest_batch).c_str());
+    add({"--set", concat(option.key, "=", option.value)});
+  if (budgets.device && !asked.device_budget.empty())
+    add({"--set", "memory.device_budget=" + asked.device_budget});
+  if (budgets.host && !asked.host_budget.empty())
+    add({"--set", "memory.host_budget=" + asked.host_budget});
+  if (!asked.source.device_memory.empty()) add({"--max-device-memory", asked.source.device_memory});
+  return as_typed(tunes ? "finetune" : "train", words);
 }
 
 std::size_t bytes_of(MemoryKind kind, const MemoryNeed& need) {
@@ -246,11 +263,15 @@ int plan_command(const std::vector<std::string>& arguments) {
   if (!parse_command_line(syntax, arguments)) return 0;
 
   HybridTrainerConfig config = config_of(asked);
-  const MemoryBudgets budgets{
+  MemoryBudgets budgets{
       .device = budget_of("--device-budget", asked.device_budget, config.device_budget()),
       .host = budget_of("--host-budget", asked.host_budget, config.memory.host_budget.limit()),
       .disk = free_disk_space(config)};
-  const Device device = find_device(config.device);
+  HybridTrainerConfig budgeted = config;
+  budgeted.memory.device_budget.bytes = budgets.device.value_or(0);
+  budgeted.memory.host_budget.bytes = budgets.host.value_or(0);
+  const PlannedDevice planned = planned_device(asked, config);
+  const Device device = planned.device;
   set_threads(config.training.threads == 0 ? processor_info().cores
                                            : static_cast<int>(config.training.threads));
   DeviceSplit& split = asked.split;
@@ -282,12 +303,18 @@ int plan_command(const std::vector<std::string>& arguments) {
   if (split.devices > 1 && !asked.link.empty())
     throw UsageError("plan: --link goes with ranks that this version trains over");
   if (split.devices > 1) return plan_split(asked, config, device, budgets.device);
+  if (config.phases.lacks_other_ranks()) check_ranks(config, 1);
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
-  const MemoryPlan plan = plan_memory(config, device, budgets, rates);
+  if (planned.notes.empty()) budgets.both = memory_of_both(budgeted, device);
+  PlanAnswer answer{plan_memory(config, device, budgets, rates), budgets, {}, planned.notes};
+  const MemoryPlan& plan = answer.plan;
+  answer.command = training_command(asked, plan, budgets);
+  if (const std::string why = why_no_predict_column(answer, device); !why.empty())
+    answer.notes.push_back(why);
   if (asked.json) {
-    std::cout << json::serialize(as_json(plan)) << "\n";
+    std::cout << as_json(answer) << "\n";
   } else {
-    print(plan, budgets);
+    print(answer);
   }
   if (!asked.apply.empty() && plan.fits) {
     HybridTrainerConfig applied = plan.config;

@@ -76,6 +76,8 @@ void print_phases(const MemoryNeed& need) {
     if (any) line(name_of(static_cast<MemoryKind>(kind)), of_kind);
   }
   line("at once", [](const PhaseMemory& memory) { return memory.peak_bytes; });
+  std::printf(
+      "  (at once: the most at any one moment; each kind is highest at a moment of its own)\n");
 }
 
 int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device device,

@@ -12,6 +12,7 @@
 #include "src/tools/device_option.h"
 #include "src/tools/train_output.h"
 #include "src/tools/training_ranks.h"
+#include "src/tools/typed_command.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -102,14 +103,22 @@ static int train(const std::vector<std::string>& arguments) {
   add("json", po::bool_switch(&json), "Print the summary as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
   resume = goes_on(resume);
+  const std::vector<std::string> set_keys = explicit_keys(source);
   take_from_run(source, data, {run, resume, !init_from.empty()});
 
-  TrainingRunSettings settings{.config = build_config(source),
+  HybridTrainerConfig config = build_config(source);
+  const bool is_there = resume && RunPaths{run}.hold_a_run();
+  const auto begun = is_there ? std::optional(config_of_run({run})) : std::nullopt;
+  scale_phases(config, source, begun ? &*begun : nullptr);
+  TrainingRunSettings settings{.config = config,
                                .data = data,
                                .run = run,
                                .resume = resume,
                                .init_from = {},
-                               .command = as_typed("train", arguments)};
+                               .command = as_typed("train", arguments),
+                               .resume_command = resume_command("train", run, local_ranks),
+                               .restart_command = restart_command("train", arguments),
+                               .explicit_keys = set_keys};
   if (!init_from.empty()) {
     check_model_is_not_set("train", source.settings);
     settings.init_from = init_from;

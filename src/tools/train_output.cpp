@@ -1,5 +1,6 @@
 #include "src/tools/train_output.h"
 
+#include <cmath>
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
@@ -8,8 +9,24 @@
 namespace hybrid_trainer {
 namespace {
 
+/// What predicting cost and gave: "predictions: 4 made, 1 accepted, …; they cost …".
+std::string predictions_text(const RunSummary& summary) {
+  const PredictionCounts& counts = summary.predictions;
+  if (counts.made == 0) return "predictions: none";
+  std::string text = concat("predictions: ", counts.made, " made, ", counts.accepted, " accepted, ",
+                            counts.shrunk, " shrunk, ", counts.reverted, " reverted");
+  const double cost = summary.prediction_cost(), share = cost / static_cast<double>(summary.steps);
+  if (!std::isfinite(cost)) return text;
+  text += concat("; they ", cost < 0 ? "saved " : "cost ", brief(std::abs(cost)), " Full steps (",
+                 brief(std::abs(100 * share)), " % of the run)");
+  const double advantage = summary.advantage.value_or(0);
+  if (advantage == 0) return text + ", and what they gave is not measured yet";
+  return text + concat(", and plain steps at their cost would have ended with a loss ",
+                       brief(std::abs(advantage)), advantage > 0 ? " higher" : " lower",
+                       ", as measured");
+}
+
 void print_end(const RunSummary& summary, const std::string& run) {
-  const PredictionCounts& predictions = summary.predictions;
   std::cerr << "validation loss " << brief(summary.final_validation_loss.value_or(0)) << " after "
             << summary.steps << " steps, " << static_cast<long>(summary.seconds) << " s\n  steps:";
   for (Phase phase : kAllPhases)
@@ -43,18 +60,10 @@ void print_end(const RunSummary& summary, const std::string& run) {
     std::cerr << "\n  report: " << run << "/report.html\n";
     return;
   }
-  std::cerr << "\n  predictions: " << predictions.made << " made, " << predictions.accepted
-            << " accepted, " << predictions.shrunk << " shrunk, " << predictions.reverted
-            << " reverted\n  report: " << run << "/report.html\n";
+  std::cerr << "\n  " << predictions_text(summary) << "\n  report: " << run << "/report.html\n";
 }
 
 }  // namespace
-
-std::string as_typed(const std::string& command, const std::vector<std::string>& arguments) {
-  std::string text = "hybrid " + command;
-  for (const std::string& argument : arguments) text += " " + argument;
-  return text;
-}
 
 void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings) {
   for (const std::string& setting : settings) {

@@ -7,9 +7,6 @@
 
 namespace hybrid_trainer {
 
-/// The command line of a run, for its summary.
-std::string as_typed(const std::string& command, const std::vector<std::string>& arguments);
-
 /// Throws UsageError of a --set of model.* but dropout: the model is taken whole from its folder, and a
 /// key of it that was set would change nothing.
 void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings);

@@ -109,7 +109,7 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings) {
   return watch;
 }
 
-[[noreturn]] void become_mpirun(const std::vector<std::string>& arguments) {
+[[noreturn]] void become_program(const std::vector<std::string>& arguments) {
   std::cerr << "starts: " << join(arguments, " ") << std::endl;
   std::vector<char*> pointers;
   for (const std::string& argument : arguments)
@@ -176,7 +176,7 @@ std::vector<std::string> mpirun_arguments(const std::vector<std::string>& comman
 void become_ranks(const std::string& command, const std::vector<std::string>& arguments,
                   int ranks) {
   const auto program = std::filesystem::read_symlink("/proc/self/exe");
-  become_mpirun(mpirun_arguments(command_of_rank(program.string(), command, arguments), ranks));
+  become_program(mpirun_arguments(command_of_rank(program.string(), command, arguments), ranks));
 }
 
 TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
@@ -196,8 +196,8 @@ TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::
   }
   const auto program = std::filesystem::read_symlink("/proc/self/exe");
   own_command_ = command_of_rank(program.string(), command, arguments);
-  if (device_.type == DeviceType::kCpu) become_mpirun(mpirun_arguments(own_command_, *local_ranks));
   local_ranks_ = *local_ranks;
+  if (device_.type == DeviceType::kCpu) return;
   if (const int devices = cuda_runtime().device_count(); local_ranks_ > devices) {
     throw UsageError(concat("--ranks: got ", local_ranks_,
                             ", and each wants a CUDA device, of which "
@@ -217,8 +217,7 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
     begins = true;
     const TrainingRunResult result = run_training(settings, std::cerr);
     if (ranks.rank() == 0) return report(result);
-    return static_cast<int>(result.end == RunEnd::kInterrupted ? ExitCode::kInterrupted
-                                                               : ExitCode::kSuccess);
+    return 0;  // mpirun kills the others where one ends otherwise, and rank 0 may still be writing
   } catch (const std::exception& error) {
     if (ranks.rank() == 0) throw;
     leave_it_to_rank_0(interruption);
@@ -229,11 +228,29 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
   }
 }
 
+/// What ends before the ranks know each other says nothing by itself.
+int TrainingRanks::start_ranks(const TrainingRunSettings& settings) const {
+  if (device_.type != DeviceType::kCpu) return run_local_ranks(own_command_, local_ranks_);
+  const std::vector<std::string> launcher = mpirun_arguments(own_command_, local_ranks_);
+  std::cerr << "starts: " << join(launcher, " ") << std::endl;
+  const LauncherEnd end = run_launcher(launcher);
+  constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
+  if (!end.was_asked_to_stop || end.exit_code == 0 || end.exit_code == kInterrupted)
+    return end.exit_code;
+  std::cerr << "stopped while ranks were starting; start again with: " << settings.restart_command
+            << std::endl;
+  return kInterrupted;
+}
+
 int TrainingRanks::run(TrainingRunSettings settings,
                        const std::function<int(const TrainingRunResult&)>& report,
                        const std::function<void(TrainingRunSettings&)>& complete) const {
-  if (local_ranks_ > 0) return run_local_ranks(own_command_, local_ranks_);
+  if (local_ranks_ > 0) return start_ranks(settings);
   if (!launched_ && !alone_) {
+    const Interruption interruption(
+        "stopped before the first step: nothing was trained; start again with: " +
+        settings.restart_command);
+    settings.interruption = &interruption;
     if (complete) complete(settings);
     return report(run_training(settings, std::cerr));
   }

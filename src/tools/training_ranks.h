@@ -16,9 +16,8 @@ namespace hybrid_trainer {
 class TrainingRanks {
  public:
   /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, where it was given: above 1, and unless
-  /// this is one of so many, on processors mpirun takes this process's place and starts them, on
-  /// CUDA devices run() does. A launcher's job of one process, but mpirun's, is a run without ranks.
-  /// Throws UsageError, ConfigError, DeviceError.
+  /// this is one of so many, run() starts them: on processors by mpirun. A launcher's job of one
+  /// process, but mpirun's, is a run without ranks. Throws UsageError, ConfigError, DeviceError.
   TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
                 std::optional<int> local_ranks, const HybridTrainerConfig& config);
 
@@ -30,6 +29,7 @@ class TrainingRanks {
           const std::function<void(TrainingRunSettings&)>& complete = {}) const;
 
  private:
+  int start_ranks(const TrainingRunSettings& settings) const;
   int run_as_rank(TrainingRunSettings& settings, const Interruption& interruption,
                   const std::function<int(const TrainingRunResult&)>& report,
                   const std::function<void(TrainingRunSettings&)>& complete,

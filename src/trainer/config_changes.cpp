@@ -1,9 +1,11 @@
 #include "src/trainer/config_changes.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/optim/learning_rate_schedule.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 
 namespace hybrid_trainer {
@@ -49,6 +51,9 @@ constexpr const char* kMayChange[] = {"data.prefetch_depth",
                                       "distributed.",
                                       "device"};
 
+/// May become 0 where no prediction waits for its decision, which check_changes cannot know.
+constexpr const char* kLongestPrediction = "phases.max_predict_steps";
+
 /// Decided once: the checkpoint's choice stays.
 constexpr const char* kKept = "mixed_precision.";
 
@@ -72,6 +77,8 @@ void compare_values(const std::string& path, const std::string& was, const std::
                                   is, "\" was asked for)"));
   } else if (may_change(path)) {
     changes.told.push_back(concat(path, ": ", was, " until now, ", is, " from here on"));
+  } else if (path == kLongestPrediction && is == "0") {
+    changes.told.push_back(concat(path, ": ", was, " until now, 0 from here on: plain training"));
   } else {
     changes.refused.push_back(concat(path, ": the run was saved with ", was, ", got ", is));
   }
@@ -106,6 +113,22 @@ ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrain
                ", of which its stretches are shares; got ", now.training.steps));
   }
   return changes;
+}
+
+std::string learning_rate_jump(const HybridTrainerConfig& saved, const HybridTrainerConfig& now,
+                               std::int64_t steps_done) {
+  const double peak = now.optimizer.learning_rate;
+  const bool moves_on = steps_done == 0 || steps_done < now.schedule.warmup_steps ||
+                        peak != saved.optimizer.learning_rate;
+  if (moves_on || now.training.steps <= steps_done) return "";
+  const double before = learning_rate(saved.schedule, peak, steps_done - 1, saved.training.steps);
+  const double after = learning_rate(now.schedule, peak, steps_done, now.training.steps);
+  const double as_before = learning_rate(saved.schedule, peak, steps_done, saved.training.steps);
+  if (std::abs(after - as_before) <= 0.1 * as_before) return "";
+  return concat(
+      "the learning rate goes from ", brief(before), " to ", brief(after), ": the schedule (",
+      now.schedule.name, ") spans training.steps, now ", now.training.steps,
+      "; --set schedule.name=constant --set optimizer.learning_rate=", brief(before), " keeps it");
 }
 
 void check_changes(const ConfigChanges& changes) {

@@ -18,6 +18,12 @@ struct ConfigChanges {
 /// Compares key by key. The keys that may change are listed in the source; any other is refused.
 ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrainerConfig& now);
 
+/// What makes the learning rate jump where a run of `steps_done` steps goes on, and which keys keep
+/// it; "" where it moves on as the schedule did. A run in its warm-up, or with the rate itself
+/// changed, is left alone.
+std::string learning_rate_jump(const HybridTrainerConfig& saved, const HybridTrainerConfig& now,
+                               std::int64_t steps_done);
+
 /// Throws ConfigError that names each refused key with the saved and the new value.
 void check_changes(const ConfigChanges& changes);
 

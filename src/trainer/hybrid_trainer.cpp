@@ -266,9 +266,22 @@ void HybridTrainer::check_config_of(const State& state,
   const bool is_told = state.texts.contains(kConfig);
   HybridTrainerConfig saved = is_told ? HybridTrainerConfig() : older.value_or(config_);
   if (is_told) read_config_text(saved, state.text(kConfig), "the checkpoint's configuration");
-  const ConfigChanges changes = config_changes(saved, config_);
+  ConfigChanges changes = config_changes(saved, config_);
+  const bool gives_up = saved.phases.max_predict_steps > 0 && config_.phases.max_predict_steps == 0;
+  const bool is_under_way =
+      saved.phases.predicts_backward()
+          ? state.integer("phases.jump.open") != 0
+          : state.integer("phases.phase") == static_cast<std::int64_t>(Phase::kPredict);
+  if (gives_up && is_under_way) {
+    changes.refused.push_back(
+        concat("phases.max_predict_steps: got 0, but the run was saved within a prediction, which "
+               "is decided in the next Correct phase; go on with ",
+               saved.phases.max_predict_steps, " until then"));
+  }
   check_changes(changes);
   for (const std::string& change : changes.told) tell(change);
+  const std::string jump = learning_rate_jump(saved, config_, state.integer("trainer.steps_done"));
+  if (!jump.empty()) tell(jump);
 }
 
 bool HybridTrainer::resume(const std::string& folder,

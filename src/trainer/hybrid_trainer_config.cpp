@@ -96,6 +96,10 @@ bool HybridTrainerConfig::updates_at_once() const {
          phases.max_predict_steps == 0 && !optimizer.paged;
 }
 
+bool HybridTrainerConfig::saves_by_time() const {
+  return checkpoint.every_minutes > 0 && !divergence.rolls_back() && !phases.lacks_other_ranks();
+}
+
 /// What does not go with masters and state of phases.exact_state.
 void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>& found) const {
   const auto refuse = [&](const std::string& key, const auto& got, const auto& want) {

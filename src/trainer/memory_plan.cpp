@@ -5,12 +5,17 @@
 #include <tuple>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 #include "src/trainer/chosen_device_map.h"
 #include "src/trainer/step_cost.h"
 
 namespace hybrid_trainer {
 namespace {
+
+std::size_t over(std::size_t bytes, const std::optional<std::size_t>& budget) {
+  return budget && bytes > *budget ? bytes - *budget : 0;
+}
 
 /// One thing that a plan may choose, with its values from the fastest to the one that takes least.
 struct Dimension {
@@ -64,10 +69,8 @@ Dimension state_bits(const HybridTrainerConfig& given) {
                       [](HybridTrainerConfig& changed, const std::string& value) {
                         changed.optimizer.state_bits = std::stoll(value);
                       }};
-  const std::vector<std::string>& able = optimizer_names_with_8_bits();
-  const bool can = std::find(able.begin(), able.end(), given.optimizer.name) != able.end();
-  if (can && given.optimizer.state_bits > 16) dimension.values.emplace_back("16");
-  if (can && given.optimizer.state_bits > 8) dimension.values.emplace_back("8");
+  if (given.optimizer.state_bits > 16) dimension.values.emplace_back("16");
+  if (given.optimizer.state_bits > 8) dimension.values.emplace_back("8");
   return dimension;
 }
 
@@ -81,16 +84,13 @@ Dimension activation_bits(const HybridTrainerConfig& given) {
   return dimension;
 }
 
-/// Gradients of late updates in 16 bits, where they can be.
+/// Gradients of late updates in 16 bits.
 Dimension gradient_bits(const HybridTrainerConfig& given) {
   Dimension dimension{{std::to_string(given.memory.gradient_bits)},
                       [](HybridTrainerConfig& changed, const std::string& value) {
                         changed.memory.gradient_bits = std::stoll(value);
                       }};
-  HybridTrainerConfig rounded = given;
-  rounded.memory.gradient_bits = 16;
-  const bool can = rounded.problems().size() == given.problems().size();
-  if (can && given.memory.gradient_bits > 16) dimension.values.emplace_back("16");
+  if (given.memory.gradient_bits > 16) dimension.values.emplace_back("16");
   return dimension;
 }
 
@@ -101,6 +101,25 @@ Dimension exact_state(const HybridTrainerConfig& given) {
             changed.phases.exact_state = value;
           },
           position_of(exact_state_names(), given.phases.exact_state)};
+}
+
+/// Drops the values that the configuration cannot have, such as fewer bits of an optimizer that has
+/// no form in them.
+Dimension valid(Dimension dimension, const HybridTrainerConfig& given,
+                const ModelRegistry& registry) {
+  const std::size_t problems = given.problems(registry).size();
+  std::vector<std::string> values;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < dimension.values.size(); ++i) {
+    HybridTrainerConfig changed = given;
+    dimension.set(changed, dimension.values[i]);
+    if (i != dimension.first && changed.problems(registry).size() > problems) continue;
+    if (i <= dimension.first) first = values.size();
+    values.push_back(dimension.values[i]);
+  }
+  dimension.values = std::move(values);
+  dimension.first = first;
+  return dimension;
 }
 
 /// `with_files`: files are places too.
@@ -138,7 +157,9 @@ class Planner {
         device_(device),
         budgets_(budgets),
         registry_(registry),
-        dimensions_(dimensions_of(config, with_files)) {}
+        dimensions_(dimensions_of(config, with_files)) {
+    for (Dimension& dimension : dimensions_) dimension = valid(dimension, config, registry);
+  }
 
   MemoryPlan plan(const StepRates& rates);
 
@@ -177,14 +198,7 @@ HybridTrainerConfig Planner::with(const Choice& choice) const {
   return config;
 }
 
-std::size_t over(std::size_t bytes, const std::optional<std::size_t>& budget) {
-  return budget && bytes > *budget ? bytes - *budget : 0;
-}
-
-std::size_t Planner::missing(const MemoryNeed& need) const {
-  return over(need.device_bytes, budgets_.device) + over(need.host_bytes, budgets_.host) +
-         over(need.disk_bytes, budgets_.disk);
-}
+std::size_t Planner::missing(const MemoryNeed& need) const { return missing_bytes(need, budgets_); }
 
 std::vector<Choice> Planner::choices() const {
   std::vector<Choice> all{{}};
@@ -292,7 +306,7 @@ Choice Planner::smallest_on_device() const {
   return best;
 }
 
-/// All choices, the cheapest first; of equally cheap ones those of fewer options.
+/// All valid choices, the cheapest first; of equally cheap ones those of fewer options.
 std::vector<Choice> Planner::by_cost(const StepCost& cost) const {
   struct Priced {
     double seconds;
@@ -300,8 +314,10 @@ std::vector<Choice> Planner::by_cost(const StepCost& cost) const {
     Choice choice;
   };
   std::vector<Priced> priced;
+  const std::size_t problems = config_.problems(registry_).size();
   for (Choice& choice : choices()) {
     const HybridTrainerConfig config = with(choice);
+    if (config.problems(registry_).size() > problems) continue;
     priced.push_back({cost.seconds(config), changed_options(config_, config).size(), choice});
   }
   std::stable_sort(priced.begin(), priced.end(), [](const Priced& a, const Priced& b) {
@@ -325,7 +341,8 @@ MemoryPlan Planner::plan(const StepRates& rates) {
   if (!plan.fits) {
     const Choice least = smallest_on_device();
     const MemoryNeed smallest = simulate(with(least), SimulatedPhases::kUpdates);
-    const bool hopeless = over(smallest.device_bytes, budgets_.device) > 0;
+    const bool hopeless = over(smallest.device_bytes, budgets_.device) > 0 ||
+                          over(smallest.device_bytes, budgets_.both) > 0;
     const auto need = hopeless ? std::nullopt : first_fitting(by_cost(cost), chosen);
     plan.fits = need.has_value();
     if (!plan.fits) chosen = least;
@@ -340,6 +357,20 @@ MemoryPlan Planner::plan(const StepRates& rates) {
 }
 
 }  // namespace
+
+std::optional<std::size_t> memory_of_both(const HybridTrainerConfig& config, Device device) {
+  const bool says_all = config.device_budget() && config.memory.host_budget.limit();
+  const std::size_t available = machine_memory().available_bytes;
+  if (device.type != DeviceType::kCpu || says_all || available == 0) return {};
+  return available;
+}
+
+std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets) {
+  const std::size_t apart = over(need.device_bytes, budgets.device) +
+                            over(need.host_bytes, budgets.host) +
+                            over(need.disk_bytes, budgets.disk);
+  return std::max(apart, over(need.device_bytes + need.host_bytes, budgets.both));
+}
 
 HybridTrainerConfig with_all_resident(HybridTrainerConfig config) {
   const std::string folder = config.memory.folder;

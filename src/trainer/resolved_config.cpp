@@ -5,6 +5,7 @@
 #include "hybrid_trainer/distributed/communicator.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/trainer/inert_keys.h"
 #include "src/trainer/run_memory.h"
 #include "src/trainer/run_model.h"
 
@@ -24,6 +25,7 @@ void check_model(const HybridTrainerConfig& config, const ModelRegistry& registr
 HybridTrainerConfig resolved_config(const TrainingRunSettings& settings,
                                     const TrainingSource& source, std::vector<std::string>& told) {
   HybridTrainerConfig config = settings.config;
+  told = settings.notes;
   if (settings.init_from)
     config.model = read_hugging_face_model_config(*settings.init_from, config.model.dropout,
                                                   *settings.registry);
@@ -47,8 +49,17 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings,
   }
   if (!config.optimizer.groups.empty() || config.lora.is_on())
     check_model(config, *settings.registry);
-  return with_memory(config, {settings.run.string()}, settings.resume,
-                     settings.ranks == nullptr ? 1 : settings.ranks->size(), *settings.registry,
+  const RankCount ranks{settings.ranks == nullptr ? 1 : settings.ranks->size(),
+                        settings.local_ranks};
+  const RunSurroundings run{find_device(config.device, settings.local_rank), ranks.all};
+  for (std::string& text : inert_settings(config, settings.explicit_keys, run))
+    told.push_back("warning: " + std::move(text));
+  if (config.phases.max_predict_steps > 0 && config.phases.warmup_steps >= config.training.steps) {
+    told.push_back(concat("all ", config.training.steps, " steps are Warmup, since ",
+                          "phases.warmup_steps is ", config.phases.warmup_steps,
+                          ": nothing will be predicted"));
+  }
+  return with_memory(config, {settings.run.string()}, settings.resume, ranks, *settings.registry,
                      told);
 }
 

@@ -5,8 +5,8 @@
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/device.h"
+#include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/json_fields.h"
@@ -21,13 +21,34 @@ namespace {
 /// What the device has left for a run that was given no budget.
 std::size_t free_device_memory(Device device) {
   if (device.type == DeviceType::kCuda) return cuda_runtime().properties(device.index).free_bytes;
-  return available_memory_bytes();
+  return machine_memory().available_bytes;
+}
+
+/// A run that takes more than a processor's machine has would be killed without a word. `share` is
+/// what each of the machine's `ranks` may take.
+[[noreturn]] void throw_exceeds_machine(const MemoryNeed& need, std::size_t share, const char* how,
+                                        int ranks) {
+  const std::size_t wanted = need.device_bytes + need.host_bytes;
+  const std::string also = need.host_bytes == 0
+                               ? ""
+                               : concat(", of them ", units::bytes(need.host_bytes),
+                                        " for what is moved out of the way");
+  const bool predicts = *how != '\0';
+  throw OutOfMemory(
+      concat("memory: ", ranks > 1 ? "each rank" : "the run", how, " takes ", units::bytes(wanted),
+             also, "; available are ", units::bytes(share), ranks > 1 ? " for each" : "", "\ntry ",
+             predicts ? "--set phases.max_predict_steps=0, " : "",
+             "a smaller data.batch_size or --set memory.plan=auto; `hybrid plan` says what fits\n",
+             "a run with both memory.device_budget and memory.host_budget is not compared with ",
+             "this machine"),
+      wanted, share);
 }
 
 [[noreturn]] void throw_does_not_fit(const MemoryNeed& need, const MemoryBudgets& budgets,
                                      const std::string& how) {
   const bool on_host = budgets.host && need.host_bytes > *budgets.host;
   const bool on_device = budgets.device && need.device_bytes > *budgets.device;
+  if (!on_host && !on_device && budgets.both) throw_exceeds_machine(need, *budgets.both, "", 1);
   const std::size_t wanted = on_device ? need.device_bytes : need.host_bytes;
   const std::size_t budget = on_device ? *budgets.device : on_host ? *budgets.host : 0;
   throw OutOfMemory(concat(on_device ? "device" : "host", " memory: the run takes ", wanted,
@@ -43,10 +64,11 @@ MemoryBudgets budgets_of(const HybridTrainerConfig& config, Device device) {
   const std::size_t free = free_device_memory(device),
                     on_device = config.device_budget().value_or(shared ? free / 4 * 3 : free);
   const std::size_t left = shared ? std::max<std::size_t>(1, free - std::min(free, on_device))
-                                  : available_memory_bytes();
+                                  : machine_memory().available_bytes;
   return {.device = on_device,
           .host = config.memory.host_budget.limit().value_or(left),
-          .disk = free_disk_space(config)};
+          .disk = free_disk_space(config),
+          .both = memory_of_both(config, device)};
 }
 
 /// The config with the options of a plan and the places of a map, if it asks for them.
@@ -94,8 +116,7 @@ bool halve_micro_batches(HybridTrainerConfig& config) {
 }
 
 bool fits(const MemoryNeed& need, const MemoryBudgets& budgets) {
-  return need.device_bytes <= budgets.device.value_or(SIZE_MAX) &&
-         need.host_bytes <= budgets.host.value_or(SIZE_MAX);
+  return missing_bytes(need, budgets) == 0;
 }
 
 /// In the micro-batches of `config`.
@@ -127,18 +148,42 @@ NeedInMicroBatches need_where_it_fits(HybridTrainerConfig config, int ranks, Sim
 
 /// Throws OutOfMemory where the run, or of several ranks the one that takes most, cannot stay in its
 /// budgets in any micro-batches.
-void check_memory(const HybridTrainerConfig& config, int ranks, const ModelRegistry& registry) {
+NeedInMicroBatches need_in_budgets(const HybridTrainerConfig& config, int ranks,
+                                   const ModelRegistry& registry) {
   const MemoryBudgets budgets{.device = config.device_budget(),
                               .host = config.memory.host_budget.limit()};
-  if (!budgets.device && !budgets.host) return;
   HybridTrainerConfig unlimited = config;
   unlimited.memory.host_budget = {};
-  const auto [need, smaller] =
+  NeedInMicroBatches taken =
       need_where_it_fits(unlimited, ranks, SimulatedPhases::kUpdates, budgets, registry);
-  if (!fits(need, budgets)) {
-    throw_does_not_fit(need, budgets,
-                       concat("in micro-batches of ", smaller.data.batch_size, " examples"));
+  if (!fits(taken.need, budgets)) {
+    throw_does_not_fit(taken.need, budgets,
+                       concat("in micro-batches of ", taken.config.data.batch_size, " examples"));
   }
+  return taken;
+}
+
+/// Throws OutOfMemory where the run cannot stay in its budgets or, on a processor, the ranks of this
+/// machine take more than it has.
+void check_memory(const HybridTrainerConfig& config, const RankCount& ranks,
+                  const ModelRegistry& registry) {
+  const bool has_budget = config.device_budget() || config.memory.host_budget.limit();
+  HybridTrainerConfig taken = config;
+  if (has_budget) taken = need_in_budgets(config, ranks.all, registry).config;
+  const Device device = find_device(config.device);
+  const auto machine = memory_of_both(config, device);
+  if (!machine) return;
+  const std::size_t share = *machine / static_cast<std::size_t>(ranks.here);
+  taken.memory.host_budget = {};
+  const auto exceeds = [&](SimulatedPhases phases) {
+    const MemoryNeed need = simulate_ranks(taken, device, ranks.all, phases, registry);
+    return fits(need, {.both = share}) ? std::nullopt : std::optional(need);
+  };
+  if (const auto need = exceeds(SimulatedPhases::kUpdates))
+    throw_exceeds_machine(*need, share, "", ranks.here);
+  if (config.phases.max_predict_steps == 0 || has_budget) return;
+  if (const auto need = exceeds(SimulatedPhases::kAll))
+    throw_exceeds_machine(*need, share, " with predictions", ranks.here);
 }
 
 }  // namespace
@@ -149,7 +194,7 @@ bool has_checkpoint(const RunPaths& paths) {
 }
 
 HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPaths& paths,
-                                bool resumes, int ranks, const ModelRegistry& registry,
+                                bool resumes, const RankCount& ranks, const ModelRegistry& registry,
                                 std::vector<std::string>& told) {
   const bool was_planned = resumes && has_checkpoint(paths) && config.memory.plan == "auto";
   const HybridTrainerConfig taken = was_planned ? with_memory_of(config_of_run(paths), config)

@@ -19,12 +19,17 @@ bool has_checkpoint(const RunPaths& paths);
 std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config, int ranks,
                                               const ModelRegistry& registry);
 
+/// Ranks of a job, and those of them on this machine.
+struct RankCount {
+  int all = 1, here = 1;
+};
+
 /// The config with the options that memory.plan auto chooses, each told in one line, or that it
 /// chose when the run at `paths` began, if that goes on; as it is without it. Throws OutOfMemory
-/// where nothing fits, and where the run, or one of several ranks, cannot stay in its budgets in any
-/// micro-batches. Takes none of the memory.
+/// where nothing fits, where the run, or one of several ranks, cannot stay in its budgets in any
+/// micro-batches, and where on a processor it takes more than the machine has. Takes none of the memory.
 HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPaths& paths,
-                                bool resumes, int ranks, const ModelRegistry& registry,
+                                bool resumes, const RankCount& ranks, const ModelRegistry& registry,
                                 std::vector<std::string>& told);
 
 /// The step under way; none before the first.

@@ -67,7 +67,7 @@ void wait_for(std::chrono::milliseconds pause) {
 
 /// What a rank tells after a step.
 struct StepWord {
-  double stops = 0, computed = 0;
+  double stops = 0, saves = 0, computed = 0;
 };
 
 template <class Word>
@@ -179,18 +179,19 @@ std::ostream& RunRanks::console(std::ostream& console, const RunPaths& own) {
   return log_;
 }
 
-bool RunRanks::on_any(bool here) {
+StepWish RunRanks::agree(StepWish here) {
   if (hosts_.empty()) hosts_ = gather(host_name());
-  bool stops = false;
+  const StepWord mine{here.stops ? 1.0 : 0.0, here.saves ? 1.0 : 0.0, computed_};
+  const std::vector<StepWord> words = words_of<StepWord>(gather(bytes_of(mine)));
+  StepWish common{.saves = words.front().saves > 0};
   std::vector<double> computed;
-  for (const StepWord& word :
-       words_of<StepWord>(gather(bytes_of(StepWord{here ? 1.0 : 0.0, computed_})))) {
-    stops |= word.stops > 0;
+  for (const StepWord& word : words) {
+    common.stops |= word.stops > 0;
     computed.push_back(word.computed);
   }
   pace_.add(computed);
   has_heard_ = true;
-  return stops;
+  return common;
 }
 
 /// Of a device its streams wait, unseen.

@@ -21,6 +21,11 @@ namespace hybrid_trainer {
 /// A fact that all ranks must agree on, such as {"training.threads", "2"}.
 using RankFact = std::pair<std::string, std::string>;
 
+/// What a rank wants between two steps.
+struct StepWish {
+  bool stops = false, saves = false;
+};
+
 /// A training run as one of several ranks, or alone. Rank 0 leads: the run's folder is its own;
 /// that of another rank is ranks/N in it, with what that rank measured and, in log.txt, told.
 class RunRanks {
@@ -54,9 +59,9 @@ class RunRanks {
   /// the step before.
   void begin_step();
   void end_step(const HybridTrainerConfig& config, StepRecord& record);
-  /// Whether any rank says so. The ranks tell each other how long the last step took them, too. A
-  /// collective.
-  bool on_any(bool here);
+  /// Whether any rank wants to stop, and whether rank 0 wants to save. The ranks tell each other how
+  /// long the last step took them, too. A collective.
+  StepWish agree(StepWish here);
   /// Whether it holds on rank 0. A collective.
   bool on_first(bool here) const { return of_first(here ? 1 : 0) == 1; }
   /// What rank 0 has. A collective.

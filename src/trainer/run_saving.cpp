@@ -5,6 +5,20 @@
 
 namespace hybrid_trainer {
 
+RunSaving::RunSaving(std::string folder, const TrainingRunSettings& settings)
+    : folder_(std::move(folder)),
+      way_on_(settings.resume_command.empty() ? "--resume goes on from there"
+                                              : "go on with: " + settings.resume_command),
+      way_to_start_(settings.restart_command.empty()
+                        ? "--resume starts again"
+                        : "start again with: " + settings.restart_command) {}
+
+std::string RunSaving::stopped_text(std::int64_t steps_done, std::int64_t steps) const {
+  if (steps_done > 0)
+    return concat("stopped after step ", steps_done, " of ", steps, ", which is saved; ", way_on_);
+  return concat("stopped before the first step: nothing was trained; ", way_to_start_);
+}
+
 bool RunSaving::save(HybridTrainer& trainer, RunRecords& records) {
   const bool failed_before = !problem_.empty();
   records.sync();
@@ -28,10 +42,10 @@ bool RunSaving::save(HybridTrainer& trainer, RunRecords& records) {
 void RunSaving::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
   if (save(trainer, records)) return;
   const FoundCheckpoint found = find_newest_checkpoint(folder_);
-  const std::string rest = found.checkpoint
-                               ? concat("the newest good checkpoint is ", found.checkpoint->path,
-                                        ", from which --resume goes on")
-                               : std::string("there is no checkpoint, and --resume begins anew");
+  const std::string rest =
+      found.checkpoint
+          ? concat("the newest good checkpoint is ", found.checkpoint->path, "; ", way_on_)
+          : std::string("there is no checkpoint, and --resume begins anew");
   throw IoError(concat("the run stopped after step ", trainer.steps_done(),
                        ", which is not saved: ", problem_, "; ", rest));
 }
@@ -42,7 +56,7 @@ void RunSaving::save_and_tell(HybridTrainer& trainer, RunRecords& records) {
   } catch (const Diverged&) {  // the run ends by the first
   }
   if (trainer.steps_done() > 0 && save(trainer, records))
-    records.tell(concat("saved after step ", trainer.steps_done(), "; --resume goes on from it"));
+    records.tell(concat("saved after step ", trainer.steps_done(), "; ", way_on_));
 }
 
 }  // namespace hybrid_trainer

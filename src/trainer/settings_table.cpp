@@ -30,14 +30,13 @@ std::string model_line(const ModelFamily& family, const ModelConfig& model,
                 model.dropout > 0 ? concat(", dropout ", model.dropout) : "");
 }
 
-/// "rank 8, scale 2, on q_proj,v_proj: 0.30 M weights are trained beside frozen ones in nf4".
+/// "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen ones in nf4".
 std::string adapters_line(const LoraConfig& lora, LanguageModel& model) {
   if (!lora.is_on()) return "none";
   std::int64_t trained = 0;
   for (const Parameter* parameter : trainable_parameters(model)) trained += parameter->elements();
-  return concat(lora.variant, " of rank ", lora.rank, ", scale ", brief(lora.scale()), ", on ",
-                lora.targets, ": ", millions(trained),
-                " weights are trained beside frozen ones in ", lora.base);
+  return concat(lora.variant, " of rank ", lora.rank, ", alpha ", lora.alpha, ", on ", lora.targets,
+                ": ", millions(trained), " weights are trained beside frozen ones in ", lora.base);
 }
 
 /// "; embedding by sgd, *.bias by adamw".

@@ -17,6 +17,7 @@
 #include "hybrid_trainer/trainer/phase_precision.h"
 #include "hybrid_trainer/trainer/rank_checks.h"
 #include "hybrid_trainer/trainer/run_files.h"
+#include "src/trainer/checkpoint_schedule.h"
 #include "src/trainer/config_changes.h"
 #include "src/trainer/rank_links.h"
 #include "src/trainer/resolved_config.h"
@@ -35,10 +36,6 @@ namespace {
 
 constexpr std::size_t kMostSummaryBytes = 1 << 20;
 
-std::shared_ptr<MemoryPool> device_pool(const HybridTrainerConfig& config, int local_rank) {
-  return make_device_pool(find_device(config.device, local_rank), config.device_budget());
-}
-
 /// Everything that one run holds, built in order; earlier members outlive later ones.
 class TrainingRun {
  public:
@@ -49,13 +46,14 @@ class TrainingRun {
         interruption_(interruption),
         source_(open_training_source(settings)),
         config_(resolved_config(settings, *source_, planned_)),
-        stream_(device_pool(config_, settings.local_rank)),
+        stream_(make_device_pool(find_device(config_.device, settings.local_rank),
+                                 config_.device_budget())),
         host_(make_host_pool(stream_.device(), config_.memory.host_budget.limit())),
         loader_(source_->batches(config_), config_.data.prefetch_depth, batches_stream()),
         validation_(source_->validation(config_, batches_stream())),
         directory_(ranks_.open(settings, config_, source_->described())),
         run_{settings.run.string()},
-        saving_(run_.checkpoints()),
+        saving_(run_.checkpoints(), settings),
         console_(ranks_.console(console, directory_.paths())),
         resumes_(ranks_.on_first(directory_.resumes())) {
     tokenizer_ = source_->tokenizer(config_.model.vocabulary);
@@ -81,7 +79,7 @@ class TrainingRun {
   void go_back(HybridTrainer& trainer, RunRecords& records, const StepRecord& failed);
   Batch next_batch(HybridTrainer& trainer, RunRecords& records);
   StepRecord step(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
-  bool must_stop(HybridTrainer& trainer);
+  StepWish agree(HybridTrainer& trainer, const CheckpointSchedule& schedule);
   void settle(HybridTrainer& trainer, RunRecords& records);
   void compare_weights(LanguageModel& model, HybridTrainer& trainer);
   RunEnd step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
@@ -236,39 +234,43 @@ void TrainingRun::settle(HybridTrainer& trainer, RunRecords& records) {
 }
 
 /// Where gradients of other ranks are under way, nobody waits for them to say it.
-bool TrainingRun::must_stop(HybridTrainer& trainer) {
-  const bool here = interruption_.requested();
-  if (const auto late = trainer.late_vote_to_stop(here)) return *late;
-  return ranks_.on_any(here);
+StepWish TrainingRun::agree(HybridTrainer& trainer, const CheckpointSchedule& schedule) {
+  const StepWish here{interruption_.requested(), schedule.is_due_by_time()};
+  if (const auto late = trainer.late_vote_to_stop(here.stops)) return {.stops = *late};
+  return ranks_.agree(here);
 }
 
 RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records) {
-  const std::int64_t steps = config_.training.steps, save_every = config_.checkpoint.every_steps;
+  const std::int64_t steps = config_.training.steps;
   std::int64_t saved_at = trainer.steps_done();
-  bool save_is_due = false;
+  CheckpointSchedule schedule(config_, loader_.source());
+  if (ranks_.lead())
+    interruption_.let_steps_finish("ended at once, without saving; " + saving_.way_on());
   RunSummary& summary = records.summary();
   if (saved_at >= steps)
     validate(model, trainer, summary.final_validation_loss, summary.final_average_validation_loss);
   trainer.hold_weights(true);
   const bool goes_back = config_.divergence.rolls_back();
   if (goes_back && saved_at == 0) saving_.save(trainer, records);
-  while (trainer.steps_done() < steps && !must_stop(trainer)) {
+  while (trainer.steps_done() < steps) {
+    const StepWish wish = agree(trainer, schedule);
+    if (wish.stops) break;
     const StepRecord record = step(model, trainer, records);
-    save_is_due |= save_every > 0 && record.step % save_every == 0;
-    if (save_is_due && !trainer.must_go_back()) settle(trainer, records);
+    schedule.add(record.step, wish.saves);
+    if (schedule.is_due() && !trainer.must_go_back()) settle(trainer, records);
     if (trainer.must_go_back()) {
       go_back(trainer, records, record);
       saved_at = trainer.steps_done();
-      save_is_due = false;
+      schedule.saved();
       continue;
     }
     records.write(record);
     if (settings_.on_step) settings_.on_step(record);
     const bool is_good = !goes_back || trainer.is_healthy();  // to go back to
-    const bool saves = save_is_due && is_good;
+    const bool saves = schedule.is_due() && is_good;
     if (config_.distributed.compares_weights(record.step, saves)) compare_weights(model, trainer);
     if (!saves || !saving_.save(trainer, records)) continue;
-    save_is_due = false;
+    schedule.saved();
     saved_at = record.step;
   }
   if (saved_at != trainer.steps_done()) {
@@ -280,8 +282,7 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
   trainer.hold_weights(false);
   ranks_.wait_for_all();
   if (trainer.steps_done() == steps) return RunEnd::kFinished;
-  records.tell(concat("stopped after step ", trainer.steps_done(), " of ", steps,
-                      "; --resume goes on from here"));
+  records.tell(saving_.stopped_text(trainer.steps_done(), steps));
   return RunEnd::kInterrupted;
 }
 

@@ -1,7 +1,9 @@
 #include "src/trainer/training_source.h"
 
 #include <algorithm>
+#include <cctype>
 #include <ctime>
+#include <fstream>
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
@@ -181,12 +183,32 @@ class ExampleSource final : public TrainingSource {
 
 }  // namespace
 
+/// Whether a file begins as JSON does.
+bool may_hold_examples(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  char first = 0;
+  while (in.get(first) && std::isspace(static_cast<unsigned char>(first)) != 0) continue;
+  return first == '{' || first == '[';
+}
+
 std::unique_ptr<const TrainingSource> open_training_source(const TrainingRunSettings& settings) {
   const bool is_file = std::filesystem::is_regular_file(settings.data);
+  const bool wants_rows = settings.config.data.is_rows();
+  if (is_file && !wants_rows && !may_hold_examples(settings.data)) {
+    const std::string file = settings.data.string();
+    throw ConfigError(
+        {concat("--data: ", file,
+                " is text, which training reads as tokens; run hybrid prepare first: "
+                "`hybrid prepare ",
+                file, " --output ", settings.data.stem().string(), "-data`, and then give --data ",
+                settings.data.stem().string(), "-data")});
+  }
   if (settings.config.data.is_rows() != is_file && std::filesystem::exists(settings.data)) {
     throw ConfigError({concat(
         "data.layout: got ", settings.config.data.layout, ", but ", settings.data.string(),
-        is_file ? " is a file of examples; want packed or apart" : " is a folder; want windows")});
+        is_file
+            ? " is a file of examples; `hybrid finetune --model HF_DIR --data FILE` trains on it"
+            : " is a folder; want windows, or a file of examples")});
   }
   if (is_file) return std::make_unique<ExampleSource>(settings);
   return std::make_unique<FolderSource>(settings);

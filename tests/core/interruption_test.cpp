@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "hybrid_trainer/core/thread_team.h"
 
@@ -27,7 +31,7 @@ bool is_requested_soon(const Interruption& interruption) {
 
 // A handler on the stack of a product of oneDNN's would overwrite the heap.
 TEST(Interruption, IsTakenByNoThreadThatComputes) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
     const Interruption interruption;
     EXPECT_FALSE(interruption.requested());
     EXPECT_TRUE(blocks(signal));
@@ -37,6 +41,64 @@ TEST(Interruption, IsTakenByNoThreadThatComputes) {
     EXPECT_TRUE(is_requested_soon(interruption));
   }
   EXPECT_FALSE(blocks(SIGINT));
+}
+
+struct End {
+  int exit_code = -1;
+  std::string errors;
+};
+
+/// Sends each signal, so many seconds apart, to a process with an Interruption, which ends by itself,
+/// with exit code 0, half a second after the last one.
+End end_after(const std::vector<int>& signals, double seconds_apart, bool ends_at_once) {
+  int ready[2], errors[2];
+  EXPECT_EQ(pipe(ready) + pipe(errors), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(errors[1], STDERR_FILENO);
+    const Interruption interruption("nothing was done");
+    if (!ends_at_once) interruption.let_steps_finish("ended at once");
+    if (write(ready[1], "r", 1) != 1) _exit(1);
+    while (!interruption.requested()) usleep(1000);
+    const double lasts = 0.5 + seconds_apart * static_cast<double>(signals.size() - 1);
+    std::this_thread::sleep_for(std::chrono::duration<double>(lasts));
+    _exit(0);
+  }
+  char text[100];
+  EXPECT_EQ(read(ready[0], text, 1), 1);
+  for (std::size_t i = 0; i < signals.size(); ++i) {
+    if (i > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds_apart));
+    kill(child, signals[i]);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  close(errors[1]);
+  const ssize_t length = read(errors[0], text, sizeof text);
+  for (const int end : {ready[0], ready[1], errors[0]}) close(end);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+          {text, static_cast<std::size_t>(std::max<ssize_t>(0, length))}};
+}
+
+// As timeout sends them: to its child, and then to the child's group.
+TEST(Interruption, SignalsWithinASecondCountAsOne) {
+  EXPECT_EQ(end_after({SIGTERM, SIGTERM}, 0.02, false).exit_code, 0);
+  EXPECT_EQ(end_after({SIGTERM, SIGINT, SIGTERM}, 0.2, false).exit_code, 0);
+}
+
+TEST(Interruption, IsAskedByALauncherHoweverOften) {
+  EXPECT_EQ(end_after({SIGUSR1, SIGUSR1}, 1.2, false).exit_code, 0);
+}
+
+TEST(Interruption, ALaterSignalEndsAtOnceWithItsLastWords) {
+  const End end = end_after({SIGINT, SIGINT}, 1.2, false);
+  EXPECT_EQ(end.exit_code, 130);
+  EXPECT_EQ(end.errors, "ended at once\n");
+}
+
+TEST(Interruption, TheFirstOneEndsAtOnceWhereThereIsNothingToSave) {
+  const End end = end_after({SIGTERM}, 0, true);
+  EXPECT_EQ(end.exit_code, 130);
+  EXPECT_EQ(end.errors, "nothing was done\n");
 }
 
 TEST(Interruption, TakesWhatWasIgnoredAndLeavesItIgnored) {

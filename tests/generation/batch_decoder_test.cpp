@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/generation/cached_decoder.h"
 #include "hybrid_trainer/models/model_family.h"
@@ -151,7 +151,7 @@ TEST(BatchDecoder, PromisesNoMoreRowsThanTheSystemHasMemoryFor) {
   const std::size_t text = std::size_t{4} * 2 * 16 * 128 * 2048 * sizeof(float);  // 128 MiB
   const TextRoom room{.texts = 1 << 14, .tokens = 2048};  // 2 TiB, never touched
   const auto decoder = make_fitting_batch_decoder(*model, room, DType::kF32, stream);
-  EXPECT_LE(static_cast<std::size_t>(decoder->rows()), 1 + available_memory_bytes() / text);
+  EXPECT_LE(static_cast<std::size_t>(decoder->rows()), 1 + machine_memory().available_bytes / text);
 }
 
 TEST(BatchDecoder, RefusesBadRowsAndEmptyTextsBeforeItSeesAToken) {

@@ -53,6 +53,27 @@ TEST(BadInput, CommandsAndOptionsAreNamedWithTheNearest) {
   expect_refusal({"config", "--schema=1"}, ExitCode::kUsage, {"--schema"});
 }
 
+TEST(BadInput, TextIsPreparedFirst) {
+  expect_refusal({"train", "--preset", "tiny", "--data", "text.txt", "--run", "new"},
+                 ExitCode::kConfig,
+                 {"text.txt is text", "hybrid prepare text.txt --output text-data"});
+  EXPECT_FALSE(fs::exists(trained_folder() / "new"));
+}
+
+TEST(BadInput, WhatWouldChangeNothingIsToldOnce) {
+  const ProcessResult result =
+      run_hybrid(trained_folder(), {"train", "--preset", "tiny", "--data", "data", "--run", "inert",
+                                    "--set", "training.steps=2", "--set", "lora.alpha=3", "--set",
+                                    "phases.max_predict_steps=0", "--set", "phases.decay=0.5"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  for (const char* text : {"warning: lora.alpha is set, but has no effect here: lora.rank is 0",
+                           "warning: phases.decay is set, but has no effect here: "}) {
+    const auto at = result.errors.find(text);
+    ASSERT_NE(at, std::string::npos) << result.errors;
+    EXPECT_EQ(result.errors.find(text, at + 1), std::string::npos) << result.errors;
+  }
+}
+
 TEST(BadInput, RanksAreChecked) {
   const std::vector<std::string> train{"train", "--preset", "tiny", "--data",
                                        "data",  "--run",    "new",  "--ranks"};

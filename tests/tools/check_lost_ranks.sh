@@ -103,7 +103,7 @@ lose() { # CASE TRIAL
     first_stopped) signal_rank STOP $((lost = 0)) ;;
     stuck) touch "spin-$lost" ;;
     link) touch cut ;; # to both of them
-    launcher) kill -KILL "$job" ;;
+    launcher) launcher=$(pgrep -P "$job" -x mpirun) && kill -KILL "$launcher" ;;
   esac
   wait_for_end
   case $1 in
@@ -111,7 +111,7 @@ lose() { # CASE TRIAL
     *stopped) expect_named "$lost" "no sign of life" ;;
     link) expect_named '[12]' "no sign of life" 012 ;; # each side speaks for itself
     stuck) expect_named "$lost" "no progress" ;;
-    launcher) for rank in 0 1 2; do grep -q "^the launcher (process $job) has ended" "$(log_of "$rank")" || fail "rank $rank does not tell"; done ;;
+    launcher) for rank in 0 1 2; do grep -q "^the launcher (process $launcher) has ended" "$(log_of "$rank")" || fail "rank $rank does not tell"; done ;;
   esac
   rm -f cut spin-*
   expect_same_bits

@@ -100,6 +100,22 @@ TEST_F(Finetune, AdaptersAreTrainedPlannedAndExported) {
   }
 }
 
+TEST_F(Finetune, AFewRowsAreSeenOftenEnoughAndThatIsSaid) {
+  const ProcessResult result = of_pairs({"--method", "lora", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto summary = boost::json::parse(result.output).as_object();
+  EXPECT_GE(summary.at("steps").as_int64(), 60);
+  EXPECT_LT(summary.at("steps").as_int64(), 63);
+  EXPECT_NE(result.errors.find("--epochs N sets another number"), std::string::npos)
+      << result.errors;
+  EXPECT_EQ(summary.at("phases").at("predict").at("steps").as_int64(), 0) << "plain by default";
+  EXPECT_NE(result.errors.find("lora of rank 16, alpha 32, on all-linear"), std::string::npos)
+      << result.errors;
+  fs::remove_all(trained_folder() / "tuned");
+  const ProcessResult asked = of_pairs({"--epochs", "1", "--json"});
+  EXPECT_EQ(boost::json::parse(asked.output).at("steps").as_int64(), 1);
+}
+
 TEST_F(Finetune, EpochsGiveTheSteps) {
   const auto steps = [&](const char* epochs) {
     fs::remove_all(trained_folder() / "tuned");

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <fstream>
 
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "tests/tools/hybrid_process.h"
 #include "tests/trainer/temporary_folder.h"
 
@@ -55,6 +56,55 @@ TEST_F(Plan, WritesAConfigurationThatFits) {
       {"--config", "fits.json", "--set", "model.vocabulary=4096", "--device-budget", "10MB"});
   EXPECT_TRUE(again.at("options").as_object().empty());
   EXPECT_EQ(again.at("device_peak_bytes"), chosen.at("device_peak_bytes"));
+}
+
+TEST_F(Plan, NamesTheCommandThatTrainsSo) {
+  const json::object found = answer({"--preset", "tiny", "--device-budget", "10MB", "--set",
+                                     "training.steps=5", "--set", "phases.max_predict_steps=0"});
+  const auto command = std::string(found.at("command").as_string());
+  EXPECT_NE(command.find(" train --preset tiny --data DATA --run RUN --set training.steps=5"),
+            std::string::npos)
+      << command;
+  for (const auto& [key, value] : found.at("options").as_object())
+    EXPECT_NE(command.find(" --set " + std::string(key) + "="), std::string::npos) << command;
+  EXPECT_TRUE(command.ends_with("--set memory.device_budget=10MB")) << command;
+}
+
+TEST_F(Plan, ComparesDeviceAndHostTogetherWithAProcessorsMachine) {
+  const std::vector<std::string> large{"--preset", "gpt2-1558m", "--device-budget",
+                                       "4GiB",     "--set",      "model.layers=500"};
+  const json::object found = answer(large);
+  const auto bytes = [&](const char* key) { return found.at(key).to_number<double>(); };
+  ASSERT_GT(bytes("host_peak_bytes"), bytes("machine_available_bytes"));
+  EXPECT_FALSE(found.at("fits").as_bool());
+  std::vector<std::string> elsewhere = large;  // for a machine that is described
+  elsewhere.insert(elsewhere.end(), {"--host-budget", "1TiB"});
+  EXPECT_TRUE(answer(elsewhere).at("machine_available_bytes").is_null());
+}
+
+TEST_F(Plan, KnowsAnotherMachinesDeviceByItsMemory) {
+  if (look_for_cuda().runtime != nullptr) GTEST_SKIP() << "this machine has a device";
+  const json::object found =
+      answer({"--preset", "gpt2-1558m", "--device", "cuda", "--device-budget", "16GiB"});
+  EXPECT_TRUE(found.at("fits").as_bool());
+  EXPECT_FALSE(found.at("notes").as_array().empty());
+  EXPECT_TRUE(found.at("machine_available_bytes").is_null());
+  const ProcessResult without = plan({"--preset", "tiny", "--device", "cuda"});
+  EXPECT_EQ(without.exit_code, 64);
+  EXPECT_NE(without.errors.find("--device-budget"), std::string::npos) << without.errors;
+}
+
+TEST_F(Plan, SaysWhyThereAreNoColumnsOfPredictions) {
+  const auto output = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--preset", "tiny"});
+    return plan(more).output;
+  };
+  EXPECT_EQ(output({}).find("no columns"), std::string::npos);
+  EXPECT_NE(output({"--host-budget", "100kB"})
+                .find("no columns predict and correct: predicting "
+                      "takes"),
+            std::string::npos);
+  EXPECT_NE(output({"--set", "training.steps=20"}).find("the run is too short"), std::string::npos);
 }
 
 TEST_F(Plan, TakesAStepsTokens) {
@@ -137,6 +187,9 @@ TEST_F(Plan, SaysWhatIsWrong) {
   expect({"--preset", "tiny", "--devices", "2", "--link", "fast", "--set",
           "gradient_accumulation.micro_batches=2"},
          "want bytes a second, such as 125MB");
+  EXPECT_NE(plan({"--preset", "tiny", "--set", "phases.ingredient=other_ranks"})
+                .errors.find("of a plan --devices N"),
+            std::string::npos);
   expect({"--preset", "tiny", "--devices", "64", "--link", "1GB"}, "--link goes with ranks");
   std::ofstream(folder_ / "empty.json") << "{}";
   expect({"--config", "empty.json"}, "model.vocabulary=N");

@@ -109,6 +109,22 @@ TEST(ConfigChanges, AreRefusedByNameWhereTheSavedStateMeansSomethingElse) {
   }
 }
 
+TEST(ConfigChanges, SayWhereTheLearningRateJumps) {
+  const HybridTrainerConfig saved = tiny_config();  // cosine over 40 steps
+  HybridTrainerConfig now = saved;
+  now.training.steps = 80;
+  const std::string text = learning_rate_jump(saved, now, 40);
+  EXPECT_NE(text.find("the learning rate goes from 0.00015"), std::string::npos) << text;
+  EXPECT_NE(text.find("--set schedule.name=constant --set optimizer.learning_rate=0.00015"),
+            std::string::npos)
+      << text;
+  now.schedule.name = "constant";
+  now.optimizer.learning_rate = 0.00015;
+  EXPECT_EQ(learning_rate_jump(saved, now, 40), "");
+  EXPECT_EQ(learning_rate_jump(saved, saved, 20), "");
+  EXPECT_EQ(learning_rate_jump(saved, saved, 40), "") << "nothing is left to do";
+}
+
 class ResumeWithAnotherConfig : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -141,6 +157,40 @@ TEST_F(ResumeWithAnotherConfig, IsRefusedAndTheRunStaysSound) {
   train_tiny(longer, scratch_ / "data", scratch_ / "run", true, &console);
   EXPECT_NE(console.find("training.steps: 40 until now, 60 from here on"), std::string::npos)
       << console;
+}
+
+TEST_F(ResumeWithAnotherConfig, SaysThatTheLearningRateJumpsWhereAFinishedRunGoesOn) {
+  HybridTrainerConfig longer = tiny_config();
+  longer.training.steps = 60;
+  std::string console;
+  train_tiny(longer, scratch_ / "data", scratch_ / "run", true, &console);
+  EXPECT_NE(console.find("--set schedule.name=constant"), std::string::npos) << console;
+}
+
+TEST_F(ResumeWithAnotherConfig, MayStopPredictingWhereNoPredictionIsUnderWay) {
+  HybridTrainerConfig config = tiny_config();
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  train_tiny(config, scratch_ / "data", scratch_ / "each");
+  config.phases.max_predict_steps = 0;
+  int refused = 0, taken = 0;
+  for (const StepRecord& record : records_of(scratch_ / "each")) {
+    if (record.step < 12 || record.step > 24) continue;
+    const auto cut = scratch_ / concat("cut", record.step);
+    copy_up_to(scratch_ / "each", cut, record.step, 40);
+    const bool is_within = record.phase == Phase::kPredict;
+    ++(is_within ? refused : taken);
+    if (is_within) {
+      EXPECT_THROW(train_tiny(config, scratch_ / "data", cut, true), ConfigError) << record.step;
+      continue;
+    }
+    EXPECT_EQ(train_tiny(config, scratch_ / "data", cut, true).end, RunEnd::kFinished);
+    const auto records = records_of(cut);
+    for (auto i = static_cast<std::size_t>(record.step); i < records.size(); ++i)
+      EXPECT_NE(records[i].phase, Phase::kPredict) << "after step " << record.step;
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(taken, 0);
 }
 
 /// A checkpoint of a version that stored no configuration.

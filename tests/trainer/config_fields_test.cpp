@@ -147,6 +147,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
        {{"predict_aware_memory.offload_strategy", "none"}}},
       {"predict_aware_memory.offload_target", {{"predict_aware_memory.offload_target", "/proc"}}},
       {"checkpoint.every_steps", {{"checkpoint.every_steps", "7"}}},
+      {"checkpoint.every_minutes", {{"checkpoint.every_minutes", "1e-9"}}},
       {"checkpoint.keep", {{"checkpoint.keep", "1"}}},
       {"device", {{"device", "cuda"}}},
   };
@@ -233,10 +234,11 @@ bool tested_below(const std::string& path) {
   return path.starts_with("phases.") || path.starts_with("divergence.") ||
          path == "predict_aware_memory.async_restore" ||
          path == "predict_aware_memory.async_restore_lookahead" ||
-         path == "data.validation_fraction" ||  // both in fine_tuning_run_test.cpp
-         path == "data.layout" || path == "training.cuda_graphs" ||  // in test_cuda
-         path.starts_with("distributed.") ||                         // in zero_test.cpp
-         path == "model.family";                                     // in second_family_test.cpp
+         path == "data.validation_fraction" || path == "checkpoint.every_epochs" ||
+         path == "data.layout" ||             // all three in fine_tuning_run_test.cpp
+         path == "training.cuda_graphs" ||    // in test_cuda
+         path.starts_with("distributed.") ||  // in zero_test.cpp
+         path == "model.family";              // in second_family_test.cpp
 }
 
 void collect_leaves(const FieldNode& node, const std::string& path,

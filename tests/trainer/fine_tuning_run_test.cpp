@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
@@ -96,6 +97,32 @@ TEST_F(FineTuningRun, OverRanksHasTheBitsOfOne) {
     train_over_ranks(config, run, ranks);
     EXPECT_EQ(newest_checkpoint_digest(scratch_ / run), newest_checkpoint_digest(scratch_ / "one"));
   }
+}
+
+/// The numbers of the steps that a run has saved.
+std::vector<std::int64_t> saved_steps(const std::filesystem::path& run) {
+  std::vector<std::int64_t> steps;
+  for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints"))
+    steps.push_back(std::stoll(entry.path().filename().string().substr(5)));
+  std::ranges::sort(steps);
+  return steps;
+}
+
+TEST_F(FineTuningRun, IsSavedAtTheEndOfEachEpoch) {
+  HybridTrainerConfig config = FineTuningRun::config();
+  config.data.layout = "apart";
+  config.data.batch_size = 4;  // of 22 rows that are trained on
+  config.training.steps = 12;
+  config.checkpoint.every_steps = 0;
+  config.checkpoint.keep = 100;
+  train(config, "each");
+  EXPECT_EQ(saved_steps(scratch_ / "each"), (std::vector<std::int64_t>{6, 11, 12}));
+  config.checkpoint.every_epochs = 2;
+  train(config, "second");
+  EXPECT_EQ(saved_steps(scratch_ / "second"), (std::vector<std::int64_t>{11, 12}));
+  config.checkpoint.every_epochs = 0;
+  train(config, "none");
+  EXPECT_EQ(saved_steps(scratch_ / "none"), (std::vector<std::int64_t>{12}));
 }
 
 TEST_F(FineTuningRun, LateUpdatesLearnToo) {

@@ -126,6 +126,33 @@ TEST(MemoryPlan, ChangesBitsOnlyWhereItMay) {
   EXPECT_EQ(found.config.optimizer.state_bits, 8);
 }
 
+TEST(MemoryPlan, TriesOnlyWhatValidationAccepts) {
+  for (const char* name : {"adafactor", "adam_mini", "sgd", "muon"}) {
+    HybridTrainerConfig config = four_layers();
+    config.optimizer.name = name;
+    config.optimizer.groups.push_back({.match = "embedding", .name = "sgd"});
+    config.memory.allow_lossy = true;
+    const std::size_t all = simulate_memory(config, {}).device_bytes;
+    for (const std::size_t percent : {60, 30, 10}) {
+      const MemoryPlan found = plan(config, {.device = all / 100 * percent, .host = all / 8});
+      EXPECT_TRUE(found.config.problems().empty()) << name << ' ' << percent;
+    }
+  }
+}
+
+TEST(MemoryPlan, CountsDeviceAndHostTogetherWhereTheyAreOneMemory) {
+  const HybridTrainerConfig config = four_layers();
+  const std::size_t all = simulate_memory(config, {}).device_bytes;
+  const MemoryPlan apart = plan(config, {.device = all / 3});
+  ASSERT_TRUE(apart.fits);
+  ASSERT_GT(apart.need.host_bytes, 0u);
+  const MemoryPlan found = plan(config, {.device = all / 3, .both = all / 2});
+  EXPECT_FALSE(found.fits);
+  EXPECT_GT(found.missing_bytes, 0u);
+  const MemoryPlan roomy = plan(config, {.device = all / 3, .both = 3 * all});
+  EXPECT_TRUE(roomy.fits);
+}
+
 TEST(MemoryPlan, NeverUndoesWhatTheConfigSaves) {
   HybridTrainerConfig config = four_layers();
   config.memory.recompute = 0.6;

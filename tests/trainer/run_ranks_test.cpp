@@ -126,7 +126,7 @@ TEST(RunRanks, NameTheSlowestOnceItHasTold) {
     RunRanks ranks(&links.ranks());
     StepRecord record;
     for (int step = 0; step < 4; ++step) {
-      EXPECT_FALSE(ranks.on_any(false));
+      EXPECT_FALSE(ranks.agree({}).stops);
       record = {};
       ranks.begin_step();
       const auto begin = std::chrono::steady_clock::now();
@@ -143,7 +143,7 @@ TEST(RunRanks, NameTheSlowestOnceItHasTold) {
     ranks.begin_step();
     ranks.end_step(config, unheard);
     EXPECT_FALSE(unheard.slowest_rank_ratio);
-    EXPECT_TRUE(ranks.on_any(others.rank() == 2));
+    EXPECT_TRUE(ranks.agree({.stops = others.rank() == 2}).stops);
     const auto summary = ranks.summary(config, "");
     EXPECT_EQ(summary.slowest_rank, record.slowest_rank);
     EXPECT_GT(summary.slowest_rank_ratio.value_or(0), 1.5);
@@ -160,7 +160,7 @@ void expect_named(bool named, std::int64_t micro_batches, std::int64_t zero) {
     RunRanks ranks(&links.ranks());
     StepRecord record;
     for (int step = 0; step < 3; ++step) {
-      ranks.on_any(false);
+      ranks.agree({});
       ranks.begin_step();
       record.seconds = others.rank() == 1 ? 200 : 100;
       ranks.end_step(config, record);

@@ -1,20 +1,28 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 namespace hybrid_trainer {
 
-/// While one exists, the first SIGINT or SIGTERM asks for a stop after the current step, and the
-/// second ends the process at once with exit code 130, also where they were ignored before, as in a
-/// script's background. The thread that made it, and those it starts, block these signals: make it
-/// before threads that compute. At most one at a time.
+/// While one exists, the first SIGINT or SIGTERM asks for a stop after the current step. Another one
+/// more than a second later ends the process at once with exit code 130. Signals within that second
+/// count as one: `timeout` signals its child and then the child's group. SIGUSR1, by which `--ranks`
+/// asks all ranks, asks however often it comes. All of this holds also where
+/// the signals were ignored before, as in a script's background. The thread that made it, and those
+/// it starts, block these signals: make it before threads that compute. At most one at a time.
 class Interruption {
  public:
   Interruption();
+  /// Until let_steps_finish() the first signal already ends the process at once, for a program that
+  /// has nothing to save yet. It writes `last_words` to standard error.
+  explicit Interruption(std::string last_words);
   ~Interruption();
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
   bool requested() const;
+  /// From now on the first signal only asks; the one that ends the process writes `last_words`.
+  void let_steps_finish(std::string last_words) const;
 
  private:
   class Receiver;

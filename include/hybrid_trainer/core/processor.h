@@ -42,17 +42,13 @@ const std::string& onednn_limit_of_user();
 std::string text_of(const ProcessorUse& use);
 
 struct ProcessorInfo {
-  std::string name;              // as the processor reports it
-  int cores = 1;                 // usable by this process
-  std::size_t memory_bytes = 0;  // physical memory
+  std::string name;  // as the processor reports it
+  int cores = 1;     // usable by this process
 };
 ProcessorInfo processor_info();
 
 /// This machine's name, as others know it.
 std::string host_name();
-
-/// Memory that the system could give a process now without swapping; 0 if unknown.
-std::size_t available_memory_bytes();
 
 /// Number of threads for the kernels and matrix products that the calling thread starts; in another
 /// thread it is the number of cores until set there. Throws ConfigError if above that number.

@@ -18,6 +18,8 @@ class BatchSource {
   virtual BatchShape largest_shape() const = 0;
   /// Whether batches have positions.
   virtual bool has_positions() const { return false; }
+  /// How many whole epochs the first `batches` hold; 0 where epochs are not counted.
+  virtual std::int64_t epochs_in(std::int64_t /*batches*/) const { return 0; }
   /// Writes batch `batch_index` into the caller's tensors of its shape, and how many of its targets are
   /// learnt. May run in several threads.
   virtual void read(std::int64_t batch_index, Batch& batch) const = 0;
@@ -63,6 +65,7 @@ class BatchLoader {
   /// uninterrupted run.
   void seek(std::int64_t batch_index);
   std::int64_t batches_taken() const { return taken_; }
+  const BatchSource& source() const { return *source_; }
 
  private:
   class Prefetch;

@@ -42,6 +42,9 @@ class PackedRows final : public BatchSource {
     return {settings_.batch_size, settings_.sequence_length};
   }
   bool has_positions() const override { return true; }
+  std::int64_t epochs_in(std::int64_t batches) const override {
+    return batches * settings_.batch_size / sequences();
+  }
   /// Writes batch `index` into the caller's three tensors (B, T) i32 in memory that the processor
   /// reaches. A row of n tokens takes n − 1 places: inputs are its tokens but the last; a target is
   /// the next token where that is learnt, else kNoTarget; positions begin at 0 with each row, and

@@ -7,12 +7,29 @@ namespace hybrid_trainer {
 /// When checkpoints are written and how many stay.
 struct CheckpointConfig {
   std::int64_t every_steps = 500;
+  double every_minutes = 10;
+  std::int64_t every_epochs = 1;
   std::int64_t keep = 3;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"every_steps", self.every_steps, "Steps between checkpoints; 0: only at the end.",
-                Range::at_least(0)});
+    visit(Field{
+        "every_steps", self.every_steps,
+        "Steps between checkpoints; 0 saves none for the sake of steps. A run that ends or is "
+        "stopped is always saved.",
+        Range::at_least(0)});
+    visit(Field{
+        "every_minutes", self.every_minutes,
+        "Minutes of training after which the next step is saved, so that little is lost where "
+        "steps take long; 0 saves none for the sake of time. No bit of a run depends on it: "
+        "where the bits depend on the steps that were saved (a divergence action is "
+        "roll_back, or phases.ingredient is other_ranks), time saves nothing.",
+        Range::at_least(0)});
+    visit(
+        Field{"every_epochs", self.every_epochs,
+              "`hybrid finetune`: epochs between checkpoints, each saved at its end; 0 saves none "
+              "for the sake of epochs.",
+              Range::at_least(0)});
     visit(Field{"keep", self.keep, "Newest checkpoints that stay.", Range::at_least(1)});
   }
   bool operator==(const CheckpointConfig&) const = default;

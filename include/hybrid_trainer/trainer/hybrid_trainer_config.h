@@ -87,6 +87,8 @@ struct HybridTrainerConfig {
   /// Whether each weight is updated within backward as soon as its gradient is complete: gradients
   /// are consumed, and neither clipping, nor a skipped update, nor a prediction needs all of them.
   bool updates_at_once() const;
+  /// Whether checkpoint.every_minutes counts: no bit of the run depends on which steps are saved.
+  bool saves_by_time() const;
 
   /// Every problem of every field, "path: got X, want Y"; empty if the config is valid.
   std::vector<std::string> problems(const ModelRegistry& registry = model_families()) const;

@@ -35,7 +35,7 @@ struct MemoryPlan {
   std::vector<PlannedOption> options;  // none where the config fits as given
   HybridTrainerConfig config;          // with the options
   double expected_slowdown = 1;        // seconds of a step, over those with everything resident
-  std::size_t missing_bytes = 0;       // of device, host and disk together, where nothing fits
+  std::size_t missing_bytes = 0;       // see missing_bytes(), where nothing fits
   /// Largest data.batch_size that fits with the options; 0 where nothing does, or there is no
   /// budget.
   std::int64_t largest_batch = 0;
@@ -43,7 +43,16 @@ struct MemoryPlan {
 
 struct MemoryBudgets {
   std::optional<std::size_t> device{}, host{}, disk{};  // none: no limit
+  /// Of device and host together, where both are the machine's memory.
+  std::optional<std::size_t> both{};
 };
+
+/// What the machine has for a run on `device`: on a processor both are its memory, so their sum is
+/// limited, unless the configuration says of each how much there is.
+std::optional<std::size_t> memory_of_both(const HybridTrainerConfig& config, Device device);
+
+/// By how much a need exceeds the budgets: of device, host, disk, and of device and host together.
+std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets);
 
 /// Free space of memory.folder; none where the config names no folder.
 std::optional<std::size_t> free_disk_space(const HybridTrainerConfig& config);
@@ -52,7 +61,7 @@ std::optional<std::size_t> free_disk_space(const HybridTrainerConfig& config);
 HybridTrainerConfig with_all_resident(HybridTrainerConfig config);
 
 /// The cheapest settings of the `memory` group and of micro-batches under which the config's run
-/// stays in the budgets, of all combinations that take at most what the config's own take; with
+/// stays in the budgets, of all valid combinations that take at most what the config's own take; with
 /// memory.allow_lossy also those that change bits. Files are places where the rates know how fast
 /// they are. Equally cheap ones: the fewer. Allocates none of what it plans.
 MemoryPlan plan_memory(const HybridTrainerConfig& config, Device device,

@@ -1,0 +1,88 @@
+#include "src/tools/plan_output.h"
+
+#include <boost/json.hpp>
+#include <cstdio>
+
+#include "hybrid_trainer/core/units.h"
+#include "src/tools/rank_plan.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace json = boost::json;
+
+/// 0.5, or the text where it is no number.
+json::value value_of(const std::string& text) {
+  boost::system::error_code problem;
+  json::value value = json::parse(text, problem);
+  return problem ? json::value(text) : value;
+}
+
+void print_budget(const char* name, std::size_t bytes, const std::optional<std::size_t>& budget,
+                  const char* whose) {
+  const std::string of = budget ? concat(" of ", units::bytes(*budget), whose) : "";
+  std::printf("%-18s%s%s\n", name, units::bytes(bytes).c_str(), of.c_str());
+}
+
+}  // namespace
+
+std::string as_json(const PlanAnswer& answer) {
+  const MemoryPlan& plan = answer.plan;
+  json::object options;
+  for (const PlannedOption& option : plan.options) options[option.key] = value_of(option.value);
+  const auto& machine = answer.budgets.both;
+  return json::serialize(
+      json::object{{"fits", plan.fits},
+                   {"device_peak_bytes", plan.need.device_bytes},
+                   {"host_peak_bytes", plan.need.host_bytes},
+                   {"disk_peak_bytes", plan.need.disk_bytes},
+                   {"machine_available_bytes", machine ? json::value(*machine) : nullptr},
+                   {"phases", phases_of(plan.need)},
+                   {"options", options},
+                   {"expected_slowdown", plan.expected_slowdown},
+                   {"missing_bytes", plan.missing_bytes},
+                   {"largest_batch", plan.largest_batch},
+                   {"command", plan.fits ? json::value(answer.command) : nullptr},
+                   {"notes", json::value_from(answer.notes)}});
+}
+
+void print(const PlanAnswer& answer) {
+  const MemoryPlan& plan = answer.plan;
+  const MemoryBudgets& budgets = answer.budgets;
+  std::printf("%s\n", !plan.fits             ? "does not fit, whatever is chosen"
+                      : plan.options.empty() ? "fits as it is"
+                                             : "fits with these options:");
+  for (const PlannedOption& option : plan.options)
+    std::printf("  --set %s=%s\n", option.key.c_str(), option.value.c_str());
+  print_budget("device memory", plan.need.device_bytes, budgets.device, "");
+  print_budget("host memory", plan.need.host_bytes, budgets.host, "");
+  if (budgets.both)
+    print_budget("both together", plan.need.device_bytes + plan.need.host_bytes, budgets.both,
+                 " that this machine has available");
+  if (plan.need.disk_bytes > 0) print_budget("files", plan.need.disk_bytes, budgets.disk, "");
+  if (!plan.fits) std::printf("missing           %s\n", units::bytes(plan.missing_bytes).c_str());
+  print_phases(plan.need);
+  if (plan.fits) {
+    std::printf("a step takes      %s of its time with everything resident, as estimated\n",
+                units::fixed(plan.expected_slowdown, 2).c_str());
+    if (plan.largest_batch > 0)
+      std::printf("largest batch     %s\n", units::grouped(plan.largest_batch).c_str());
+    std::printf("train with        %s\n", answer.command.c_str());
+  }
+  for (const std::string& note : answer.notes) std::printf("note: %s\n", note.c_str());
+}
+
+std::string why_no_predict_column(const PlanAnswer& answer, Device device) {
+  const HybridTrainerConfig& config = answer.plan.config;
+  const bool is_there = answer.plan.need.phase(Phase::kPredict).peak_bytes > 0;
+  if (is_there || config.phases.max_predict_steps == 0) return "";
+  HybridTrainerConfig unlimited = config;
+  unlimited.memory.host_budget = {};
+  const MemoryNeed need = simulate_memory(unlimited, device);
+  if (need.phase(Phase::kPredict).peak_bytes == 0)
+    return "no columns predict and correct: the run is too short to come to them";
+  return concat("no columns predict and correct: predicting takes ", units::bytes(need.host_bytes),
+                " of host memory, more than the host budget, so the run would not predict");
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/trainer/memory_plan.h"
+
+namespace hybrid_trainer {
+
+/// What `hybrid plan` says of a plan for one device.
+struct PlanAnswer {
+  MemoryPlan plan;
+  MemoryBudgets budgets;
+  std::string command;             // that trains so
+  std::vector<std::string> notes;  // what the figures do not say by themselves
+};
+
+void print(const PlanAnswer& answer);
+std::string as_json(const PlanAnswer& answer);
+
+/// Why a run with this plan never predicts; empty where it does, or is not meant to.
+std::string why_no_predict_column(const PlanAnswer& answer, Device device);
+
+}  // namespace hybrid_trainer

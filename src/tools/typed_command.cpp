@@ -1,0 +1,47 @@
+#include "src/tools/typed_command.h"
+
+#include <algorithm>
+#include <fstream>
+
+namespace hybrid_trainer {
+namespace {
+
+/// How this program was called: "build/bin/hybrid".
+std::string program() {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::string name;
+  std::getline(in, name, '\0');
+  return name.empty() ? "hybrid" : name;
+}
+
+}  // namespace
+
+std::string shell_word(const std::string& word) {
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char character : word)
+    quoted += character == '\'' ? "'\\''" : std::string(1, character);
+  return quoted + "'";
+}
+
+std::string as_typed(const std::string& command, const std::vector<std::string>& arguments) {
+  std::string text = shell_word(program()) + " " + command;
+  for (const std::string& argument : arguments) text += " " + shell_word(argument);
+  return text;
+}
+
+std::string resume_command(const std::string& command, const std::string& run,
+                           std::optional<int> ranks) {
+  std::vector<std::string> arguments{"--resume", "--run", run};
+  if (ranks) arguments.insert(arguments.end(), {"--ranks", std::to_string(*ranks)});
+  return as_typed(command, arguments);
+}
+
+std::string restart_command(const std::string& command, std::vector<std::string> arguments) {
+  if (std::ranges::count(arguments, "--resume") == 0) arguments.emplace_back("--resume");
+  return as_typed(command, arguments);
+}
+
+}  // namespace hybrid_trainer

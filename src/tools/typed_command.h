@@ -1,0 +1,22 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hybrid_trainer {
+
+/// `word` as a shell takes it for one word: in quotes where it has characters with a meaning.
+std::string shell_word(const std::string& word);
+
+/// The command line of this process, as it may be pasted into a shell.
+std::string as_typed(const std::string& command, const std::vector<std::string>& arguments);
+
+/// What goes on with a run; `ranks` is what --ranks was given.
+std::string resume_command(const std::string& command, const std::string& run,
+                           std::optional<int> ranks);
+
+/// The command line of this process with --resume: starts a run again, whatever is left of it.
+std::string restart_command(const std::string& command, std::vector<std::string> arguments);
+
+}  // namespace hybrid_trainer
