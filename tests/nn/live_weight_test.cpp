@@ -11,7 +11,10 @@ namespace {
 /// Masters that bf16 does not hold.
 class LiveWeightTest : public ::testing::Test {
  protected:
-  LiveWeightTest() { fill(master_, 1.001f); }
+  LiveWeightTest() {
+    fill(master_, 1.001f);
+    weight_.refresh_compute_copy(stream_);
+  }
   static void fill(const Tensor& tensor, float value) {
     std::fill_n(tensor.data<float>(), tensor.elements(), value);
   }

@@ -143,7 +143,7 @@ TEST(JumpPlanner, ItsRunningMeansFollowTheRun) {
   const auto real = [&](const char* name) {
     State state;
     planner.save(state);
-    return state.real(concat("phases.planner.", name));
+    return state.real(std::string("phases.planner.") + name);
   };
   planner.see_update(3, 1, false);
   EXPECT_EQ(real("mean"), 3);
