@@ -143,7 +143,8 @@ TEST(HostileTemplate, OperationsOfLargeValuesCount) {
   };
   for (const char* expression :
        {"x.find(y)", "y in x", "x.strip(y)", "x|trim(y)", "x.startswith(y)", "x == y", "x[5]",
-        "x|length", "x|replace(y, '')", "x[::-1]", "x is defined", "x.split(y)", "x|upper", "x < y"})
+        "x|length", "x|replace(y, '')", "x[::-1]", "x is defined", "x.split(y)", "x|upper",
+        "x < y"})
     expect_words(in_a_loop(expression), {"chat of"});
   const std::string numbers = "{% set x = range(100000)|list %}";
   for (const char* expression : {"x == x", "5 in x", "x|select('in', x)|list", "x|join", "x|list",
@@ -153,9 +154,10 @@ TEST(HostileTemplate, OperationsOfLargeValuesCount) {
                  {"t:1:"});
   std::string keys;
   for (int i = 0; i < 20000; ++i) keys += "'" + std::to_string(i) + "':1,";
-  expect_words(refusal("{% set x = {" + keys + "} %}{% for i in range(100000) %}" +
-                       "{% if x['19999'] + x.z|default(1) + x.get('19998') %}{% endif %}{% endfor %}"),
-               {"computes without end"});
+  expect_words(
+      refusal("{% set x = {" + keys + "} %}{% for i in range(100000) %}" +
+              "{% if x['19999'] + x.z|default(1) + x.get('19998') %}{% endif %}{% endfor %}"),
+      {"computes without end"});
 }
 
 TEST(HostileTemplate, LongTextsTakeLinearTime) {
