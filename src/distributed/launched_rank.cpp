@@ -119,7 +119,8 @@ RankMeeting meeting_of(const LaunchedRank& launched, const EnvironmentVariable& 
                       .size = launched.size,
                       .address = text_in(launched.launcher, "MASTER_ADDR", variable),
                       .port = static_cast<std::uint16_t>(is_taken ? port + 1 : port),
-                      .job = launched.launcher};
+                      .job = launched.launcher,
+                      .is_one_machine = launched.local_size == launched.size};
   for (const char* const name : {kLocalRanksVariable, "TORCHELASTIC_RUN_ID",
                                  "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID"})
     meeting.job += concat(" ", told(name));
@@ -146,7 +147,8 @@ static void check_counted_alike(const LaunchedRank& launched, const Communicator
                           "with the mpirun of the Open MPI that hybrid was built with"));
 }
 
-std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device) {
+std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device,
+                                                  JobSecret& secret) {
   const auto environment = [](const char* name) { return std::getenv(name); };
   const bool on_cuda = device.type == DeviceType::kCuda;
   if (!on_cuda && !launched.speaks_pmix) {
@@ -154,8 +156,12 @@ std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, 
                             "ranks are Open MPI's: mpirun -np ", launched.size,
                             " --bind-to none hybrid train ..., or srun --mpi=pmix"));
   }
-  auto hosts = launched.speaks_pmix ? start_mpi_communicator()
-                                    : meet_by_sockets(meeting_of(launched, environment));
+  const auto meet = [&] {
+    RankMeeting meeting = meeting_of(launched, environment);
+    meeting.secret = [&] { return secret.look(); };
+    return meet_by_sockets(meeting);
+  };
+  auto hosts = launched.speaks_pmix ? start_mpi_communicator() : meet();
   check_counted_alike(launched, *hosts);
   return on_cuda ? start_nccl_communicator(std::move(hosts), device) : std::move(hosts);
 }

@@ -3,23 +3,27 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <optional>
-#include <random>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/distributed/rank_call.h"
+#include "src/distributed/rank_gate.h"
 #include "src/distributed/side_channel.h"
 
 namespace hybrid_trainer {
 namespace {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
 
-std::uint64_t drawn_nonce() {
-  std::random_device device;
-  return (static_cast<std::uint64_t>(device()) << 32) ^ device();
+/// What no other machine, or container with a network of its own, has.
+std::string own_network() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  std::error_code ignored;
+  return boot + std::filesystem::read_symlink("/proc/self/ns/net", ignored).string();
 }
 
 }  // namespace
@@ -49,51 +53,74 @@ class RankWatch::Channel {
     return ranks.host_gather(concat(asio::ip::host_name(), ", process ", ::getpid()));
   }
 
-  /// Others than rank 0 are known by their first message.
+  /// Each with rank 0, which listens until all have come.
   void connect(Communicator& ranks) {
+    const std::vector<std::string> networks = ranks.host_gather(own_network());
+    const bool is_one = std::ranges::count(networks, networks.front()) == ranks.size();
+    RankIdentity mine{
+        .secret = settings_.secret, .purpose = "watch", .rank = rank_, .size = ranks.size()};
     std::string addresses;
     if (rank_ == 0) {
-      nonce_ = drawn_nonce();
-      acceptor_.emplace(context_, tcp::endpoint(tcp::v4(), 0));
-      addresses = addresses_text(nonce_, acceptor_->local_endpoint().port());
-      begin_accept();
+      auto acceptor = listen_at(context_, is_one ? Reach::kThisMachine : Reach::kAllMachines, 0);
+      const std::vector<std::string> own = own_addresses();
+      addresses =
+          addresses_text(acceptor.local_endpoint().port(), is_one ? std::vector{own.front()} : own);
+      gate_ = std::make_shared<RankGate>(std::move(acceptor), mine,
+                                         [this](const IntroducedRank& rank, RankSocket socket) {
+                                           if (rank.rank == 0) return;
+                                           add(std::move(socket), rank.rank);
+                                           if (connections_.size() + 1 == watched_.size())
+                                             gate_->close();
+                                         });
+      gate_->open();
     }
     addresses = ranks.host_gather(addresses).front();
-    if (rank_ == 0) return;
-    SideConnection& to_first = add(connect_to(addresses, nonce_, context_));
-    to_first.peer = 0;
-    to_first.send({.rank = rank_});  // so that it knows whose connection this is
+    if (rank_ > 0) add(reach_first(addresses, mine), 0);
   }
 
-  void begin_accept() {
-    acceptor_->async_accept([this](const auto& error, tcp::socket socket) {
-      if (!error) add(std::move(socket)).send({.rank = rank_});  // greets
-      if (acceptor_->is_open()) begin_accept();
+  RankSocket reach_first(const std::string& addresses, const RankIdentity& mine) {
+    constexpr std::chrono::seconds kLimit{30};
+    constexpr std::chrono::milliseconds kPause{100};
+    const auto end = Clock::now() + kLimit;
+    for (;;) {
+      RankCall call = call_rank(endpoints_of(addresses), mine, context_, end);
+      if (call.problem.empty() && call.answer.rank == 0) {
+        context_.restart();
+        return std::move(call.socket);
+      }
+      if (Clock::now() > end)
+        throw DeviceError(concat("rank 0 cannot be reached by TCP at any of ", addresses, ": ",
+                                 call.problem,
+                                 "; ranks watch each other over a port that rank 0 opens"));
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  /// One that comes again has lost its connection before.
+  void add(RankSocket socket, int peer) {
+    std::erase_if(connections_, [&](const auto& one) {
+      if (one->peer() != peer) return false;
+      one->close();
+      return true;
     });
-  }
-
-  SideConnection& add(tcp::socket socket) {
     connections_.push_back(std::make_shared<SideConnection>(
-        std::move(socket), nonce_,
+        std::move(socket), peer, static_cast<int>(watched_.size()),
         [this](SideConnection& from, const SideMessage* message) { receive(from, message); }));
     connections_.back()->start();
-    return *connections_.back();
+    connections_.back()->send({.rank = rank_});
   }
 
   void receive(SideConnection& from, const SideMessage* message) {
     if (message == nullptr) {
-      if (from.peer >= 0) watched(from.peer).has_gone = true;
+      watched(from.peer()).has_gone = true;
       std::erase_if(connections_, [&](const auto& one) { return one.get() == &from; });
       if (!has_slept()) decide();
       return;
     }
-    if (message->kind == SideMessage::Kind::kLost) {
+    if (message->kind == SideMessage::Kind::kLost)
       return handle({message->rank, std::string(message->reason.data())});
-    }
-    if (message->rank < 0 || static_cast<std::size_t>(message->rank) >= watched_.size()) return;
-    from.peer = message->rank;
-    if (message->kind == SideMessage::Kind::kLeaves) watched(from.peer).has_finished = true;
-    hear(watched(from.peer), {message->work, message->entered, message->left}, Clock::now());
+    if (message->kind == SideMessage::Kind::kLeaves) watched(from.peer()).has_finished = true;
+    hear(watched(from.peer()), {message->work, message->entered, message->left}, Clock::now());
   }
 
   void begin_tick() {
@@ -117,7 +144,7 @@ class RankWatch::Channel {
   /// Rank 0 judges all; others hear of rank 0 alone.
   void decide() {
     if (::getppid() != launcher_)
-      return handle({kLauncher, concat("the launcher (process ", launcher_, ") has ended")});
+      return handle({kLauncherLost, concat("the launcher (process ", launcher_, ") has ended")});
     std::vector<WatchedRank> judged = watched_;
     for (std::size_t i = 0; i < judged.size() && rank_ != 0; ++i) {
       judged[i].has_finished = judged[i].has_finished || i > 0;
@@ -132,10 +159,10 @@ class RankWatch::Channel {
     lost.reason.copy(message.reason.data(), message.reason.size() - 1);
     send_to_all(message);
     const bool speaks = rank_ == (lost.rank == 0 ? 1 : 0);
-    settings_.tell(lost.rank == kLauncher ? lost.reason
-                                          : concat("rank ", lost.rank, " (",
-                                                   hosts_[static_cast<std::size_t>(lost.rank)],
-                                                   ") is lost: ", lost.reason),
+    settings_.tell(lost.rank == kLauncherLost ? lost.reason
+                                              : concat("rank ", lost.rank, " (",
+                                                       hosts_[static_cast<std::size_t>(lost.rank)],
+                                                       ") is lost: ", lost.reason),
                    speaks);
     std::this_thread::sleep_for(settings_.limits.farewell *
                                 ((lost.is_silent ? 10 : 1) + (speaks ? 0 : 9)));
@@ -148,18 +175,15 @@ class RankWatch::Channel {
 
   WatchedRank& watched(int rank) { return watched_[static_cast<std::size_t>(rank)]; }
 
-  static constexpr int kLauncher = -1;  // where a rank is lost
-
   const RankWatchSettings settings_;
   const pid_t launcher_ = ::getppid();
   const int rank_;
   const std::vector<std::string> hosts_;
-  std::uint64_t nonce_ = 0;
   std::vector<WatchedRank> watched_;
   Clock::time_point ticked_ = Clock::now();
   bool is_over_ = false;
   asio::io_context context_;
-  std::optional<tcp::acceptor> acceptor_;
+  std::shared_ptr<RankGate> gate_;  // of rank 0
   std::vector<std::shared_ptr<SideConnection>> connections_;
   asio::steady_timer tick_{context_};
   std::jthread thread_;

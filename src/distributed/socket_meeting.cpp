@@ -1,32 +1,39 @@
 #include "src/distributed/socket_meeting.h"
 
-#include <array>
+#include <sstream>
 #include <thread>
+#include <utility>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/distributed/side_channel.h"
+#include "hybrid_trainer/distributed/job_secret.h"
 
 namespace hybrid_trainer {
 namespace {
 
 namespace asio = boost::asio;
+using asio::use_awaitable;
 using asio::ip::tcp;
 using namespace std::chrono_literals;
 
-/// For one message of a stranger, and between two tries to reach rank 0.
-constexpr auto kForOneMessage = 2s;
 constexpr auto kBetweenTries = 100ms;
+constexpr std::uint32_t kLongestTable = 1 << 24;
+
+asio::awaitable<void> send_text(RankSocket& socket, std::string text) {
+  const auto bytes = static_cast<std::uint32_t>(text.size());
+  text.insert(0, reinterpret_cast<const char*>(&bytes), sizeof bytes);
+  co_await asio::async_write(socket, asio::buffer(text), use_awaitable);
+}
+
+asio::awaitable<void> receive_text(RankSocket& socket, std::string& text) {
+  std::uint32_t bytes = 0;
+  co_await asio::async_read(socket, asio::buffer(&bytes, sizeof bytes), use_awaitable);
+  if (bytes > kLongestTable)
+    throw boost::system::system_error(asio::error::make_error_code(asio::error::message_size));
+  text.resize(bytes);
+  co_await asio::async_read(socket, asio::buffer(text), use_awaitable);
+}
 
 }  // namespace
-
-/// What both sides of a connection say first.
-struct SocketMeeting::Greeting {
-  static constexpr std::uint64_t kSign = 0x6b6e61722d746821;
-  std::uint64_t sign = kSign;
-  std::int32_t rank = 0, size = 0;
-  std::array<char, 128> job{};
-  std::array<char, 512> addresses{};  // side_channel.h's addresses_text
-};
 
 SocketMeeting::SocketMeeting(const RankMeeting& meeting, asio::io_context& context)
     : meeting_(meeting),
@@ -37,25 +44,40 @@ SocketMeeting::SocketMeeting(const RankMeeting& meeting, asio::io_context& conte
 }
 
 std::vector<RankSocket> SocketMeeting::connect() {
-  Acceptor acceptor = open(meeting_.rank == 0 ? meeting_.port : std::uint16_t{0});
-  own_addresses_ = addresses_text(0, acceptor.local_endpoint().port());
-  if (meeting_.rank > 0) reach_first();
-  if (meeting_.rank == 0) accept_others(acceptor, 1);
-  exchange_addresses();
-  for (int rank = 1; rank < meeting_.rank; ++rank) {
-    std::uint64_t unused = 0;
-    const auto endpoints = endpoints_of(addresses_[static_cast<std::size_t>(rank)], unused);
-    if (!reach(endpoints, rank)) throw_not_met(concat("rank ", rank, " does not answer"));
+  RankGate::Acceptor acceptor = open();
+  const auto bound = acceptor.local_endpoint();
+  const std::string own =
+      addresses_text(bound.port(), bound.address().is_unspecified()
+                                       ? own_addresses()
+                                       : std::vector<std::string>{bound.address().to_string()});
+  if (meeting_.rank == 0) {
+    secret_ = meeting_.secret();
+    let_others_in(std::move(acceptor));
+    wait_for_others();
+    exchange_addresses();
+  } else {
+    reach_first(own);
+    let_others_in(std::move(acceptor));
+    exchange_addresses();
+    for (int rank = 1; rank < meeting_.rank; ++rank) reach(rank);
+    wait_for_others();
   }
-  if (meeting_.rank > 0) accept_others(acceptor, meeting_.rank + 1);
   boost::system::error_code ignored;
   for (RankSocket& socket : sockets_) socket.set_option(tcp::no_delay(true), ignored);
   return std::move(sockets_);
 }
 
-SocketMeeting::Acceptor SocketMeeting::open(std::uint16_t port) {
+/// At the interface that ranks use, where that can be told.
+RankGate::Acceptor SocketMeeting::open() {
+  const Reach reach = meeting_.is_one_machine ? Reach::kThisMachine : Reach::kAllMachines;
+  const std::uint16_t port = meeting_.rank == 0 ? meeting_.port : std::uint16_t{0};
   try {
-    return {context_, tcp::endpoint(tcp::v4(), port)};
+    try {
+      return listen_at(context_, reach, port, used_address());
+    } catch (const boost::system::system_error& error) {
+      if (error.code() != boost::system::errc::address_not_available) throw;
+      return listen_at(context_, reach, port);  // it is another one's, which passes on to this
+    }
   } catch (const boost::system::system_error& error) {
     throw DeviceError(concat("rank ", meeting_.rank, " cannot open port ", port, " of ",
                              asio::ip::host_name(),
@@ -64,123 +86,121 @@ SocketMeeting::Acceptor SocketMeeting::open(std::uint16_t port) {
   }
 }
 
-SocketMeeting::Greeting SocketMeeting::greeting() const {
-  Greeting greeting{.rank = meeting_.rank, .size = meeting_.size};
-  meeting_.job.copy(greeting.job.data(), greeting.job.size() - 1);
-  own_addresses_.copy(greeting.addresses.data(), greeting.addresses.size() - 1);
-  return greeting;
-}
-
-bool SocketMeeting::is_of_this_job(const Greeting& said) const {
-  return said.sign == Greeting::kSign && said.size == meeting_.size && said.rank >= 0 &&
-         said.rank < meeting_.size && said.job == greeting().job;
-}
-
-/// Those from `first` on come here; strangers are turned away.
-void SocketMeeting::accept_others(Acceptor& acceptor, int first) {
-  const auto is_missing = [&](int rank) {
-    return !sockets_[static_cast<std::size_t>(rank)].is_open();
-  };
-  for (int rank = first; rank < meeting_.size; ++rank) {
-    while (is_missing(rank)) {
-      RankSocket socket(context_);
-      const auto error =
-          finish(end_, [&](auto done) { acceptor.async_accept(socket, std::move(done)); });
-      if (error) throw_not_met(concat("rank ", rank, " has not come"));
-      Greeting said;
-      if (!read(socket, asio::buffer(&said, sizeof said)) || !is_of_this_job(said)) continue;
-      if (said.rank < first || !is_missing(said.rank)) continue;
-      const Greeting mine = greeting();
-      if (!write(socket, asio::buffer(&mine, sizeof mine))) continue;
-      const auto i = static_cast<std::size_t>(said.rank);
-      addresses_[i] = said.addresses.data();
-      sockets_[i] = std::move(socket);
+/// Of rank 0 the one that all were told, of another one the one from which it speaks to rank 0.
+/// Unspecified where that is a name, or this machine's own.
+asio::ip::address SocketMeeting::used_address() {
+  boost::system::error_code error;
+  asio::ip::address own = asio::ip::make_address(meeting_.address, error);
+  std::string problem;
+  if (meeting_.rank > 0) {
+    for (const RankEndpoint& endpoint : endpoints_of_first(problem)) {
+      asio::ip::udp::socket socket(context_);  // sends nothing
+      socket.connect({endpoint.address(), endpoint.port()}, error);
+      if (!error) own = socket.local_endpoint(error).address();
+      if (!error) break;
     }
   }
+  return error || own.is_loopback() ? asio::ip::address() : own;
+}
+
+RankIdentity SocketMeeting::identity(const std::string& text) const {
+  return {.secret = secret_,
+          .purpose = "meeting of " + meeting_.job,
+          .rank = meeting_.rank,
+          .size = meeting_.size,
+          .text = text};
+}
+
+/// Rank 0 lets all others in, another rank those after it.
+void SocketMeeting::let_others_in(RankGate::Acceptor acceptor) {
+  const auto enter = [this](const IntroducedRank& rank, RankSocket socket) {
+    if (rank.rank <= meeting_.rank) return;
+    const auto i = static_cast<std::size_t>(rank.rank);
+    if (meeting_.rank == 0) addresses_[i] = rank.text;
+    sockets_[i] = std::move(socket);
+  };
+  gate_ = std::make_shared<RankGate>(std::move(acceptor), identity(""), enter);
+  gate_->open();
+}
+
+void SocketMeeting::wait_for_others() {
+  context_.restart();
+  for (int rank = meeting_.rank + 1; rank < meeting_.size; ++rank) {
+    while (!sockets_[static_cast<std::size_t>(rank)].is_open()) {
+      if (Clock::now() >= end_) throw_not_met(concat("rank ", rank, " has not come"));
+      context_.run_one_until(end_);
+    }
+  }
+  gate_->close();
+  context_.restart();
+  context_.poll();  // callers that wait are turned away
 }
 
 /// From rank 0 to all.
 void SocketMeeting::exchange_addresses() {
-  using Text = std::array<char, sizeof(Greeting::addresses)>;
-  std::vector<Text> table(addresses_.size());
-  const auto whole = asio::buffer(table.data(), table.size() * sizeof(Text));
-  if (meeting_.rank > 0) {
-    if (!read(sockets_.front(), whole)) throw_not_met("rank 0 has ended");
-    for (std::size_t rank = 0; rank < table.size(); ++rank) addresses_[rank] = table[rank].data();
-    return;
+  if (meeting_.rank > 0) return receive_addresses();
+  for (int rank = 1; rank < meeting_.size; ++rank) {
+    RankSocket& socket = sockets_[static_cast<std::size_t>(rank)];
+    const auto end = std::min(end_, Clock::now() + 2s);
+    const std::string problem =
+        run_task(context_, socket, end, send_text(socket, join(addresses_, "\n")));
+    if (!problem.empty()) throw_not_met(concat("rank ", rank, " has ended: ", problem));
   }
-  for (std::size_t rank = 0; rank < table.size(); ++rank)
-    addresses_[rank].copy(table[rank].data(), sizeof(Text) - 1);
-  for (std::size_t rank = 1; rank < table.size(); ++rank) {
-    if (!write(sockets_[rank], whole)) throw_not_met(concat("rank ", rank, " has ended"));
-  }
+}
+
+void SocketMeeting::receive_addresses() {
+  std::string table;
+  const std::string problem =
+      run_task(context_, sockets_.front(), end_, receive_text(sockets_.front(), table));
+  if (!problem.empty()) throw_not_met("rank 0 has ended: " + problem);
+  std::istringstream lines(table);
+  for (std::string& addresses : addresses_) std::getline(lines, addresses);
+}
+
+std::vector<RankEndpoint> SocketMeeting::endpoints_of_first(std::string& problem) {
+  if (meeting_.is_one_machine) return {{asio::ip::address_v4::loopback(), meeting_.port}};
+  boost::system::error_code error;
+  tcp::resolver resolver(context_);
+  std::vector<RankEndpoint> endpoints;
+  for (const auto& found : resolver.resolve(meeting_.address, std::to_string(meeting_.port), error))
+    endpoints.push_back(found.endpoint());
+  if (error) problem = error.message();
+  return endpoints;
 }
 
 /// Which may not have begun yet.
-void SocketMeeting::reach_first() {
-  std::string problem = "it does not answer, or is of another job";
+void SocketMeeting::reach_first(const std::string& own_addresses) {
+  std::string problem;
   while (Clock::now() < end_) {
-    boost::system::error_code error;
-    tcp::resolver resolver(context_);
-    std::vector<Endpoint> endpoints;
-    for (const auto& found :
-         resolver.resolve(tcp::v4(), meeting_.address, std::to_string(meeting_.port), error))
-      endpoints.push_back(found.endpoint());
-    if (error) problem = error.message();
-    if (reach(endpoints, 0)) return;
+    secret_ = meeting_.secret();  // which rank 0 may not have left yet
+    const auto endpoints = endpoints_of_first(problem);
+    if (secret_.empty()) {
+      problem = concat("it has not left the job's secret; all ranks need one run folder, or ",
+                       kSecretVariable);
+    } else if (!endpoints.empty()) {
+      RankCall call = call_rank(endpoints, identity(own_addresses), context_, end_);
+      sockets_.front() = std::move(call.socket);
+      problem = call.problem;
+      if (problem.empty() && call.answer.rank == 0) return;
+    }
     std::this_thread::sleep_for(kBetweenTries);
   }
-  throw_not_met(concat("rank 0 is not reached: ", problem));
+  throw_not_met(
+      concat("rank 0 is not reached: it does not answer, or is of another job (", problem, ")"));
 }
 
-bool SocketMeeting::reach(const std::vector<Endpoint>& endpoints, int rank) {
-  for (const Endpoint& endpoint : endpoints) {
-    RankSocket socket(context_);
-    const auto error = finish(std::min(end_, Clock::now() + kForOneMessage),
-                              [&](auto done) { socket.async_connect(endpoint, std::move(done)); });
-    if (error || !greet(socket, rank)) continue;
-    sockets_[static_cast<std::size_t>(rank)] = std::move(socket);
-    return true;
+void SocketMeeting::reach(int rank) {
+  const auto i = static_cast<std::size_t>(rank);
+  for (;;) {
+    RankCall call = call_rank(endpoints_of(addresses_[i]), identity(""), context_, end_);
+    if (call.problem.empty() && call.answer.rank == rank) {
+      sockets_[i] = std::move(call.socket);
+      return;
+    }
+    if (Clock::now() >= end_)
+      throw_not_met(concat("rank ", rank, " does not answer: ", call.problem));
+    std::this_thread::sleep_for(kBetweenTries);
   }
-  return false;
-}
-
-bool SocketMeeting::greet(RankSocket& socket, int rank) {
-  const Greeting mine = greeting();
-  Greeting said;
-  return write(socket, asio::buffer(&mine, sizeof mine)) &&
-         read(socket, asio::buffer(&said, sizeof said)) && is_of_this_job(said) &&
-         said.rank == rank;
-}
-
-/// Runs what begin(done) begins until it has called done(error), or the time is over.
-template <class Begin>
-boost::system::error_code SocketMeeting::finish(Clock::time_point end, const Begin& begin) {
-  std::optional<boost::system::error_code> result;
-  asio::cancellation_signal over;
-  begin(asio::bind_cancellation_slot(
-      over.slot(), [&](const boost::system::error_code& error, auto...) { result = error; }));
-  context_.restart();
-  context_.run_until(end);
-  if (!result) {
-    over.emit(asio::cancellation_type::terminal);
-    context_.restart();
-    context_.run();
-    return asio::error::timed_out;
-  }
-  return *result;
-}
-
-bool SocketMeeting::read(RankSocket& socket, asio::mutable_buffer buffer) {
-  const auto wait =
-      meeting_.rank > 0 && &socket == &sockets_.front() ? end_ : Clock::now() + kForOneMessage;
-  return !finish(std::min(end_, wait),
-                 [&](auto done) { asio::async_read(socket, buffer, std::move(done)); });
-}
-
-bool SocketMeeting::write(RankSocket& socket, asio::const_buffer buffer) {
-  return !finish(std::min(end_, Clock::now() + kForOneMessage),
-                 [&](auto done) { asio::async_write(socket, buffer, std::move(done)); });
 }
 
 void SocketMeeting::throw_not_met(const std::string& what) const {

@@ -64,7 +64,7 @@ class NotedSignals {
 /// Which rank 0 will open.
 int free_port() {
   boost::asio::io_context context;
-  const boost::asio::ip::tcp::acceptor any(context, {boost::asio::ip::tcp::v4(), 0});
+  const boost::asio::ip::tcp::acceptor any(context, {boost::asio::ip::address_v4::loopback(), 0});
   return any.local_endpoint().port();
 }
 
@@ -79,9 +79,11 @@ class LocalRanks {
  public:
   LocalRanks(std::vector<std::string> command, int ranks) : command_(std::move(command)) {
     const std::string job = std::to_string(std::random_device{}());
+    const std::string secret = drawn_secret();
     const int port = free_port();
     for (int rank = 0; rank < ranks; ++rank) {
       start({{kLocalRanksVariable, job},
+             {kSecretVariable, secret},
              {"RANK", std::to_string(rank)},
              {"WORLD_SIZE", std::to_string(ranks)},
              {"LOCAL_RANK", std::to_string(rank)},

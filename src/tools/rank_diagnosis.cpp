@@ -14,7 +14,8 @@
 namespace hybrid_trainer {
 
 int diagnose_ranks(const LaunchedRank& launched, bool json) {
-  const std::unique_ptr<Communicator> ranks = start_launched_rank(launched, {});
+  JobSecret secret(launched.rank, "", {});  // these ranks are Open MPI's
+  const std::unique_ptr<Communicator> ranks = start_launched_rank(launched, {}, secret);
   const Stream stream(make_device_pool());
   const LinkSpeed link = measure_link(*ranks, stream);
   char host[256] = {};

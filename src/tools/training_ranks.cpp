@@ -93,8 +93,9 @@ void leave_word_in_run(const TrainingRunSettings& settings, const std::string& r
   write_summary_of_loss(run, settings.ranks->size(), line);
 }
 
-RankWatchSettings watch_settings(const TrainingRunSettings& settings) {
+RankWatchSettings watch_settings(const TrainingRunSettings& settings, std::string secret) {
   RankWatchSettings watch;
+  watch.secret = std::move(secret);
   watch.limits.no_progress =
       std::chrono::seconds(settings.config.distributed.collective_timeout_seconds);
   watch.limits.silence = std::min(watch.limits.silence, watch.limits.no_progress);
@@ -111,6 +112,7 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings) {
 
 [[noreturn]] void become_program(const std::vector<std::string>& arguments) {
   std::cerr << "starts: " << join(arguments, " ") << std::endl;
+  setenv(kSecretVariable, drawn_secret().c_str(), 1);  // the ranks of this machine inherit it
   std::vector<char*> pointers;
   for (const std::string& argument : arguments)
     pointers.push_back(const_cast<char*>(argument.c_str()));
@@ -257,14 +259,20 @@ int TrainingRanks::run(TrainingRunSettings settings,
   std::signal(SIGPIPE, SIG_IGN);    // a launcher that is killed takes the console with it
   const Interruption interruption;  // before the thread of MPI
   settings.interruption = &interruption;
+  std::optional<JobSecret> secret;
+  secret.emplace(launched_ ? launched_->rank : 0,
+                 secret_of_launcher([](const char* name) { return std::getenv(name); }),
+                 secret_file_of(settings.run));
   const std::unique_ptr<Communicator> ranks =
-      alone_ ? std::make_unique<SingleCommunicator>() : start_launched_rank(*launched_, device_);
+      alone_ ? std::make_unique<SingleCommunicator>()
+             : start_launched_rank(*launched_, device_, *secret);
   if (launched_) settings.local_rank = launched_->local_rank;
   settings.ranks = ranks.get();
   const std::vector<std::string> hosts = ranks->host_gather(host_name());
   settings.local_ranks = static_cast<int>(std::ranges::count(hosts, host_name()));
   std::optional<RankWatch> watch;
-  if (ranks->size() > 1) watch.emplace(*ranks, watch_settings(settings));
+  if (ranks->size() > 1) watch.emplace(*ranks, watch_settings(settings, secret->agree(*ranks)));
+  secret.reset();  // all have it
   return run_as_rank(settings, interruption, report, complete, watch);
 }
 

@@ -123,6 +123,11 @@ TEST(LaunchedRank, MeetsWhereItsLauncherSays) {
   EXPECT_EQ(alone.size, 8);
   EXPECT_EQ(alone.address, "node7");
   EXPECT_EQ(alone.port, 29500);
+  EXPECT_FALSE(alone.is_one_machine);
+  Variables here = set;
+  here["LOCAL_RANK"] = here["RANK"];
+  here["LOCAL_WORLD_SIZE"] = here["WORLD_SIZE"];
+  EXPECT_TRUE(meeting_in(here).is_one_machine);
   set["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   EXPECT_EQ(meeting_in(set).port, 29501);
   set["TORCHELASTIC_RESTART_COUNT"] = "1";
@@ -157,7 +162,8 @@ TEST(RestartOfJob, IsWhatSlurmAndTorchrunCount) {
 
 TEST(LaunchedRank, OthersThanMpirunAreToldOfIt) {
   try {
-    start_launched_rank(*launched(kByTorchrun), {});
+    JobSecret secret(0, "a test's", {});
+    start_launched_rank(*launched(kByTorchrun), {}, secret);
     FAIL() << "torchrun starts no MPI";
   } catch (const UsageError& error) {
     const std::string message = error.what();

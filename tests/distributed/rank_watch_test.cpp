@@ -8,11 +8,13 @@
 #include <boost/asio.hpp>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <thread>
 
 #include "hybrid_trainer/distributed/thread_communicator.h"
+#include "src/distributed/rank_call.h"
+#include "src/distributed/rank_gate.h"
 #include "src/distributed/side_channel.h"
+#include "tests/distributed/stranger.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -38,6 +40,7 @@ struct Told {
 /// Threads as ranks, with limits of parts of a second.
 RankWatchSettings watched_by(Told& told, int rank, std::function<RankProgress()> progress) {
   RankWatchSettings settings;
+  settings.secret = "a test";
   settings.limits = {.beat = 20ms, .silence = 2000ms, .no_progress = 400ms, .farewell = 20ms};
   settings.progress = std::move(progress);
   settings.tell = [&told, rank](const std::string& line, bool speaks) {
@@ -135,11 +138,9 @@ class LinkedRank final : public Communicator {
   void barrier() override { ranks_.barrier(); }
   std::vector<std::string> host_gather(std::string_view bytes) override {
     auto all = ranks_.host_gather(bytes);
-    std::istringstream addresses(all.front());
-    std::uint64_t nonce = 0;
-    std::uint16_t port = 0;
-    if (addresses >> nonce >> port)
-      all.front() = concat(nonce, " ", link_.emplace(port).port(), " 127.0.0.1");
+    const auto endpoints = endpoints_of(all.front());
+    if (!endpoints.empty())
+      all.front() = concat(link_.emplace(endpoints.front().port()).port(), " 127.0.0.1");
     return all;
   }
   void all_reduce(const Tensor&, Reduction, const Stream&) override { FAIL(); }
@@ -189,62 +190,105 @@ TEST(RankWatch, NamesARankWhoseLinkIsCut) {
   EXPECT_TRUE(told.spoke[0]);
 }
 
-void greet(boost::asio::ip::tcp::acceptor& acceptor, boost::asio::ip::tcp::socket& accepted,
-           std::uint64_t nonce) {
-  acceptor.accept(accepted);
-  const SideMessage greeting{.nonce = nonce};
-  boost::asio::write(accepted, boost::asio::buffer(&greeting, sizeof greeting));
-}
-
 /// On another machine the port of rank 0's first address may be anybody's.
 TEST(RankWatch, GoesOnToTheAddressWhereRank0Is) {
+  using boost::asio::ip::make_address;
   using boost::asio::ip::tcp;
   boost::asio::io_context context;
-  const tcp::acceptor silent(context, {boost::asio::ip::make_address("127.0.0.1"), 0});
+  const tcp::acceptor silent(context, {make_address("127.0.0.1"), 0});
   const std::uint16_t port = silent.local_endpoint().port();
-  tcp::acceptor rank0(context, {boost::asio::ip::make_address("127.0.0.3"), port});
-  tcp::acceptor other(context, {boost::asio::ip::make_address("127.0.0.2"), port});
-  tcp::socket accepted(context), accepted_by_other(context);
-  const std::jthread greets([&] { greet(rank0, accepted, 7); });
-  const std::jthread lies([&] { greet(other, accepted_by_other, 8); });
-  std::uint64_t nonce = 0;
-  const tcp::socket found =
-      connect_to(concat("7 ", port, " 127.0.0.1 127.0.0.2 127.0.0.3"), nonce, context);
-  EXPECT_EQ(found.remote_endpoint().address().to_string(), "127.0.0.3");
+  const tcp::endpoint second(make_address("127.0.0.2"), port),
+      third(make_address("127.0.0.3"), port);
+  const RankIdentity rank0{.secret = "ours", .purpose = "test", .rank = 0, .size = 2};
+  RankIdentity other = rank0, rank1 = rank0;
+  other.secret = "another job's";
+  rank1.rank = 1;
+  const auto ignored = [](const IntroducedRank&, RankSocket) {};
+  const auto lies = std::make_shared<RankGate>(tcp::acceptor(context, second), other, ignored);
+  const auto gate = std::make_shared<RankGate>(tcp::acceptor(context, third), rank0, ignored);
+  lies->open();
+  gate->open();
+  const RankCall call =
+      call_rank({silent.local_endpoint(), second, third}, rank1, context, Clock::now() + 20s);
+  EXPECT_EQ(call.problem, "");
+  EXPECT_EQ(call.socket.remote_endpoint().address().to_string(), "127.0.0.3");
 }
 
-/// A connection that is no rank's, without the number that rank 0 drew, changes nothing.
-TEST(RankWatch, DoesNotListenToStrangers) {
+TEST(RankWatch, SaysWhatAnAddressAnswers) {
   boost::asio::io_context context;
-  boost::asio::ip::tcp::acceptor acceptor(context, {boost::asio::ip::tcp::v4(), 0});
-  std::uint64_t nonce = 0;
-  boost::asio::ip::tcp::socket accepted(context);
-  std::jthread greeter([&] { greet(acceptor, accepted, 7); });
-  auto stranger = connect_to(addresses_text(7, acceptor.local_endpoint().port()), nonce, context);
-  greeter.join();
-  EXPECT_EQ(nonce, 7u);
-  int messages = 0, ends = 0;
-  const auto connection = std::make_shared<SideConnection>(
-      std::move(accepted), 8, [&](SideConnection&, const SideMessage* message) {
-        ++(message == nullptr ? ends : messages);
-      });
-  connection->start();
-  SideMessage lost{.nonce = nonce, .kind = SideMessage::Kind::kLost, .rank = 1};
-  boost::asio::write(stranger, boost::asio::buffer(&lost, sizeof lost));
-  context.run();
-  EXPECT_EQ(messages, 0);
-  EXPECT_EQ(ends, 1);
+  const auto port_1 = endpoints_of("1 127.0.0.1");  // nobody listens
+  const RankCall call = call_rank(port_1, {}, context, Clock::now() + 5s);
+  EXPECT_NE(call.problem.find("refused"), std::string::npos) << call.problem;
 }
 
-TEST(RankWatch, SaysWhereRank0CannotBeReached) {
-  boost::asio::io_context context;
-  std::uint64_t nonce = 0;
-  try {
-    connect_to("3 1 127.0.0.1", nonce, context);  // port 1: nobody listens
-    FAIL() << "somebody listens at port 1";
-  } catch (const DeviceError& error) {
-    EXPECT_NE(std::string(error.what()).find("127.0.0.1"), std::string::npos) << error.what();
+/// Other ranks than rank 0 come later than a stranger.
+class LateRank final : public Communicator {
+ public:
+  LateRank(Communicator& ranks, std::optional<testing::Stranger>& stranger)
+      : ranks_(ranks), stranger_(stranger) {}
+  int rank() const override { return ranks_.rank(); }
+  int size() const override { return ranks_.size(); }
+  const char* name() const override { return ranks_.name(); }
+  void barrier() override { ranks_.barrier(); }
+  std::vector<std::string> host_gather(std::string_view bytes) override {
+    auto all = ranks_.host_gather(bytes);
+    const auto endpoints = endpoints_of(all.front());
+    if (endpoints.empty() || rank() == 0) return all;
+    if (rank() == 1) stranger_.emplace(endpoints.front().port(), 1000);
+    if (rank() > 1) std::this_thread::sleep_for(500ms);
+    while (rank() == 1 && stranger_->rounds() == 0) std::this_thread::sleep_for(1ms);
+    return all;
   }
+  void all_reduce(const Tensor&, Reduction, const Stream&) override { FAIL(); }
+  void reduce_scatter(const Tensor&, const Tensor&, Reduction, const Stream&) override { FAIL(); }
+  void all_gather(const Tensor&, const Tensor&, const Stream&) override { FAIL(); }
+  void gather_parts(const Tensor&, const std::vector<std::int64_t>&, const Stream&) override {
+    FAIL();
+  }
+  void all_to_all(const Tensor&, const std::vector<std::int64_t>&, const Tensor&,
+                  const std::vector<std::int64_t>&, const Stream&) override {
+    FAIL();
+  }
+  void broadcast(const Tensor&, int, const Stream&) override { FAIL(); }
+  void send(const Tensor&, int, const Stream&) override { FAIL(); }
+  void receive(const Tensor&, int, const Stream&) override { FAIL(); }
+  void abort(const std::string&) override { FAIL(); }
+  CommunicationUse use() const override { return ranks_.use(); }
+
+ private:
+  Communicator& ranks_;
+  std::optional<testing::Stranger>& stranger_;
+};
+
+TEST(RankWatch, StrangersEndNoJob) {
+  Told told(3);
+  std::optional<testing::Stranger> stranger;
+  run_thread_ranks(3, [&](Communicator& ranks) {
+    LateRank late(ranks, stranger);
+    const RankWatch watch(late, watched_by(told, ranks.rank(), moving));
+    std::this_thread::sleep_for(500ms);
+    ranks.barrier();
+  });
+  EXPECT_EQ(told.lines, std::vector<std::string>(3));
+  EXPECT_EQ(told.ended, 0);
+}
+
+/// A message that no rank would send ends its connection before it is used.
+TEST(SideMessage, IsCheckedBeforeItIsUsed) {
+  using Kind = SideMessage::Kind;
+  EXPECT_TRUE(is_sound({.kind = Kind::kBeat, .rank = 2}, 2, 3));
+  EXPECT_TRUE(is_sound({.kind = Kind::kLeaves, .rank = 2}, 2, 3));
+  EXPECT_TRUE(is_sound({.kind = Kind::kLost, .rank = 0}, 2, 3));
+  EXPECT_TRUE(is_sound({.kind = Kind::kLost, .rank = kLauncherLost}, 2, 3));
+  EXPECT_FALSE(is_sound({.kind = Kind::kBeat, .rank = 1}, 2, 3));
+  EXPECT_FALSE(is_sound({.kind = Kind::kLeaves, .rank = -1}, 2, 3));
+  EXPECT_FALSE(is_sound({.kind = Kind::kLost, .rank = 3}, 2, 3));
+  EXPECT_FALSE(is_sound({.kind = Kind::kLost, .rank = 1'000'000}, 2, 3));
+  EXPECT_FALSE(is_sound({.kind = Kind::kLost, .rank = -2}, 2, 3));
+  EXPECT_FALSE(is_sound({.kind = static_cast<Kind>(3), .rank = 2}, 2, 3));
+  SideMessage endless{.kind = Kind::kLost, .rank = 1};
+  endless.reason.fill('x');
+  EXPECT_FALSE(is_sound(endless, 2, 3));
 }
 
 }  // namespace

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <boost/asio.hpp>
+#include <optional>
 #include <thread>
 
 #include "tests/distributed/rank_suite.h"
 #include "tests/distributed/socket_ranks.h"
+#include "tests/distributed/stranger.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -79,6 +82,66 @@ TEST(SocketRanks, StrangersAreTurnedAway) {
   EXPECT_NE(turned_away.find("rank 0 is not reached: it does not answer, or is of another job"),
             std::string::npos)
       << turned_away;
+}
+
+TEST(SocketRanks, WhoDoesNotKnowTheSecretIsTurnedAway) {
+  const std::uint16_t port = free_port();
+  RankMeeting thief = meeting(1, 2, port);
+  thief.secret = [] { return "guessed"; };
+  thief.limit = 1000ms;
+  std::vector<std::jthread> threads;
+  threads.emplace_back([&] {
+    const auto rank = meet_by_sockets(meeting(0, 2, port));
+    EXPECT_EQ(rank->host_gather("a"), (std::vector<std::string>{"a", "b"}));
+  });
+  threads.emplace_back([&] {
+    EXPECT_NE(message_of<DeviceError>([&] { meet_by_sockets(thief); }).find("of another job"),
+              std::string::npos);
+    const auto rank = meet_by_sockets(meeting(1, 2, port));
+    EXPECT_EQ(rank->host_gather("b"), (std::vector<std::string>{"a", "b"}));
+  });
+}
+
+/// Rank 0 leaves the secret of a job later than another rank looks for it, which reads that of the
+/// job before.
+TEST(SocketRanks, ASecretMayComeLate) {
+  const std::uint16_t port = free_port();
+  std::atomic<int> asked = 0;
+  RankMeeting late = meeting(1, 2, port);
+  late.secret = [&] { return ++asked < 3 ? "" : asked < 6 ? "yesterday's" : "a test's"; };
+  std::vector<std::jthread> threads;
+  threads.emplace_back([&] { meet_by_sockets(meeting(0, 2, port))->barrier(); });
+  threads.emplace_back([&] { meet_by_sockets(late)->barrier(); });
+  threads.clear();
+  EXPECT_EQ(asked, 6);
+}
+
+TEST(SocketRanks, MeetBesideAStrangerAtEachPort) {
+  const std::uint16_t port = free_port();
+  std::optional<testing::Stranger> stranger;
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      if (i == 0) stranger.emplace(port, 1000);
+      std::this_thread::sleep_for(200ms * i);
+      const auto rank = meet_by_sockets(meeting(i, 3, port));
+      EXPECT_EQ(rank->host_gather(std::to_string(i)), (std::vector<std::string>{"0", "1", "2"}));
+    });
+  }
+}
+
+/// As where machines are several: at all interfaces, by each of the addresses.
+TEST(SocketRanks, OfSeveralMachinesMeetByTheirAddresses) {
+  const std::uint16_t port = free_port();
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      RankMeeting mine = meeting(i, 3, port);
+      mine.is_one_machine = false;
+      const auto rank = meet_by_sockets(mine);
+      EXPECT_EQ(rank->host_gather(std::to_string(i)), (std::vector<std::string>{"0", "1", "2"}));
+    });
+  }
 }
 
 TEST(SocketRanks, ARankThatEndsIsMissed) {

@@ -12,7 +12,13 @@ std::uint16_t free_port() {
 }
 
 RankMeeting meeting(int rank, int size, std::uint16_t port) {
-  return {.rank = rank, .size = size, .address = "localhost", .port = port, .job = "a test"};
+  return {.rank = rank,
+          .size = size,
+          .address = "localhost",
+          .port = port,
+          .job = "a test",
+          .is_one_machine = true,
+          .secret = [] { return "a test's"; }};
 }
 
 void run_sockets(int ranks, const std::function<void(std::unique_ptr<Communicator>)>& rank) {

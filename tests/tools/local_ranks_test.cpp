@@ -30,7 +30,7 @@ class LocalRanksTest : public ::testing::Test {
 TEST_F(LocalRanksTest, AreToldWhoTheyAreAndWhereTheyMeet) {
   EXPECT_EQ(run(3,
                 "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR "
-                "$MASTER_PORT $HYBRID_RANKS >$RANK"),
+                "$MASTER_PORT $HYBRID_RANKS $HYBRID_SECRET >$RANK"),
             0);
   std::string same;
   for (int rank = 0; rank < 3; ++rank) {
@@ -43,6 +43,7 @@ TEST_F(LocalRanksTest, AreToldWhoTheyAreAndWhereTheyMeet) {
     EXPECT_EQ(local_size, "3");
     std::getline(words, rest);
     EXPECT_TRUE(rest.starts_with(" 127.0.0.1 ")) << rest;
+    EXPECT_EQ(rest.size() - rest.rfind(' '), 65u) << "no secret of 64 digits";
     if (rank == 0) same = rest;
     EXPECT_EQ(rest, same);
   }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "hybrid_trainer/distributed/job_secret.h"
 #include "hybrid_trainer/distributed/socket_communicator.h"
 
 namespace hybrid_trainer {
@@ -17,9 +18,6 @@ struct LaunchedRank {
   bool speaks_pmix = false;            // so that Open MPI starts in it
   bool operator==(const LaunchedRank&) const = default;
 };
-
-/// Reads an environment variable; null where it is not set.
-using EnvironmentVariable = std::function<const char*(const char*)>;
 
 /// What this process's launcher said in variables: mpirun's OMPI_COMM_WORLD_…, RANK, WORLD_SIZE … of
 /// torchrun and of `hybrid --ranks`, or, where there are neither, those of a step of Slurm; else RANK
@@ -40,9 +38,10 @@ RankMeeting meeting_of(const LaunchedRank& launched, const EnvironmentVariable& 
 /// This process as a rank. On a processor by Open MPI, which mpirun starts, or srun with PMIx; on a
 /// CUDA device by NCCL, where the hosts speak by Open MPI or, from other launchers, by TCP. Throws
 /// UsageError, which names mpirun, for other launchers' ranks on a processor, or where Open MPI counts
-/// other ranks than the launcher; DeviceError as
-/// start_mpi_communicator, meet_by_sockets and start_nccl_communicator.
-std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device);
+/// other ranks than the launcher; DeviceError as start_mpi_communicator, meet_by_sockets and
+/// start_nccl_communicator. By the secret ranks that meet by TCP know each other.
+std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device,
+                                                  JobSecret& secret);
 
 /// By which `hybrid --ranks` is told as the launcher; its value is the job's own.
 inline constexpr const char* kLocalRanksVariable = "HYBRID_RANKS";

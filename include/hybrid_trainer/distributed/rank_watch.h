@@ -12,6 +12,8 @@ namespace hybrid_trainer {
 /// What ranks are watched by, and what is done when one is lost.
 struct RankWatchSettings {
   LostRankLimits limits;
+  /// By which ranks know each other, and nobody else does (JobSecret). It is never sent.
+  std::string secret;
   /// What this rank has done; asked in the watch's thread.
   std::function<RankProgress()> progress;
   /// On every rank that is left, in the watch's thread: `line` says which one is lost and why. One
@@ -25,8 +27,8 @@ struct RankWatchSettings {
 /// connection to rank 0, over which signs of life go both ways; rank 0 decides who is lost
 /// (find_lost_rank), and the others whether rank 0 is. Where this process's parent ends, which is
 /// the launcher, that is told instead. It takes no lock of the trainer's, so that it
-/// sees a rank that is stuck anywhere. Connections carry a number that rank 0 drew; others are
-/// closed.
+/// sees a rank that is stuck anywhere. Rank 0 listens until all have come, at this machine alone
+/// where all are on it; each side proves that it knows the job's secret, and others are turned away.
 class RankWatch {
  public:
   /// A collective. Throws DeviceError where rank 0 cannot be reached.

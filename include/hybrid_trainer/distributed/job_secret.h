@@ -1,0 +1,51 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "hybrid_trainer/distributed/communicator.h"
+
+namespace hybrid_trainer {
+
+/// Reads an environment variable; null where it is not set.
+using EnvironmentVariable = std::function<const char*(const char*)>;
+
+/// The same text for all ranks of a job, which nobody else knows.
+inline constexpr const char* kSecretVariable = "HYBRID_SECRET";
+
+/// A secret for one job, of 64 digits.
+std::string drawn_secret();
+/// What the launcher gave to all ranks of this job: HYBRID_SECRET, or the key that mpirun draws. "":
+/// nothing.
+std::string secret_of_launcher(const EnvironmentVariable& variable);
+/// Beside the folder of a run.
+std::filesystem::path secret_file_of(const std::filesystem::path& run);
+
+/// By what the ranks of a job know each other (rank_handshake.h): the launcher's, or else what rank
+/// 0 draws and leaves in a file that its user alone may read. It is never sent.
+class JobSecret {
+ public:
+  JobSecret(int rank, std::string of_launcher, std::filesystem::path file);
+  /// Takes the file away.
+  ~JobSecret();
+  JobSecret(const JobSecret&) = delete;
+
+  /// What is known now. Another rank than 0 reads the file each time; "" where it is not there.
+  /// Throws IoError where rank 0 cannot leave it.
+  std::string look();
+  /// The one that all ranks have, which are connected already. A collective; throws UsageError where
+  /// a rank does not see the file within ten seconds.
+  std::string agree(Communicator& ranks);
+
+ private:
+  void leave_file();
+
+  const int rank_;
+  const std::string of_launcher_;
+  const std::filesystem::path file_;
+  std::string from_file_;
+  bool has_left_file_ = false;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,127 @@
+#include "hybrid_trainer/distributed/job_secret.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "hybrid_trainer/core/clock.h"
+#include "hybrid_trainer/core/error.h"
+#include "src/distributed/hmac.h"
+#include "src/distributed/rank_introduction.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Open MPI 4 and 5 draw it for transports of their own.
+constexpr const char* kKeyOfMpirun = "OMPI_MCA_orte_precondition_transports";
+constexpr std::size_t kSecretDigits = 64;
+
+/// Tells whether ranks have one secret without telling it.
+std::string fingerprint(const std::string& secret) {
+  return secret.empty() ? "" : hex_of(hmac_sha256(secret, "hybrid: the same secret"));
+}
+
+/// A file of this user's that nobody else may read, and no link; "" where it is none.
+std::string read_private(const std::filesystem::path& file) {
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return "";
+  struct stat status {};
+  const bool is_own = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) &&
+                      status.st_uid == ::geteuid() && (status.st_mode & 077) == 0;
+  std::array<char, kSecretDigits> text{};
+  const ssize_t bytes = is_own ? ::read(descriptor, text.data(), text.size()) : 0;
+  ::close(descriptor);
+  return bytes == std::ssize(text) ? std::string(text.data(), text.size()) : "";
+}
+
+}  // namespace
+
+std::string drawn_secret() { return hex_of(sha256(random_bytes(64))); }
+
+std::string secret_of_launcher(const EnvironmentVariable& variable) {
+  for (const char* const name : {kSecretVariable, kKeyOfMpirun}) {
+    const char* const text = variable(name);
+    if (text != nullptr && *text != '\0') return text;
+  }
+  return "";
+}
+
+std::filesystem::path secret_file_of(const std::filesystem::path& run) {
+  const std::filesystem::path folder = (run.lexically_normal() / "").parent_path();
+  return folder.parent_path() / concat(".", folder.filename().string(), ".secret");
+}
+
+JobSecret::JobSecret(int rank, std::string of_launcher, std::filesystem::path file)
+    : rank_(rank), of_launcher_(std::move(of_launcher)), file_(std::move(file)) {}
+
+JobSecret::~JobSecret() {
+  if (has_left_file_) ::unlink(file_.c_str());
+}
+
+std::string JobSecret::look() {
+  if (!of_launcher_.empty()) return of_launcher_;
+  if (rank_ == 0) {
+    leave_file();
+  } else {
+    from_file_ = read_private(file_);
+  }
+  return from_file_;
+}
+
+void JobSecret::leave_file() {
+  if (has_left_file_) return;
+  std::error_code ignored;
+  if (file_.has_parent_path()) std::filesystem::create_directories(file_.parent_path(), ignored);
+  ::unlink(file_.c_str());  // of a job before this one
+  const int descriptor =
+      ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  from_file_ = drawn_secret();
+  const bool is_whole =
+      descriptor >= 0 &&
+      ::write(descriptor, from_file_.data(), from_file_.size()) == std::ssize(from_file_) &&
+      ::fsync(descriptor) == 0;
+  const int problem = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  has_left_file_ = descriptor >= 0;
+  if (!is_whole)
+    throw IoError(concat(file_.string(),
+                         ": the ranks' secret cannot be left there: ", std::strerror(problem),
+                         "; set ", kSecretVariable, " to the same text for all ranks instead"));
+}
+
+std::string JobSecret::agree(Communicator& ranks) {
+  const std::vector<std::string> all = ranks.host_gather(fingerprint(of_launcher_));
+  if (!all.front().empty() && std::ranges::count(all, all.front()) == ranks.size())
+    return of_launcher_;
+  constexpr std::chrono::milliseconds kLongest{10000}, kPause{100};
+  std::string problem;
+  try {
+    if (rank_ == 0) leave_file();
+  } catch (const IoError& error) {
+    problem = error.what();
+  }
+  const std::string wanted =
+      ranks.host_gather(rank_ == 0 && problem.empty() ? fingerprint(from_file_) : "").front();
+  const auto end = Clock::now() + kLongest;
+  while (rank_ > 0 && !wanted.empty() && fingerprint(from_file_) != wanted && Clock::now() < end) {
+    from_file_ = read_private(file_);  // a folder of another machine may show it late (NFS)
+    if (fingerprint(from_file_) != wanted) std::this_thread::sleep_for(kPause);
+  }
+  const bool is_blind = wanted.empty() || fingerprint(from_file_) != wanted;
+  const std::vector<std::string> blind = ranks.host_gather(is_blind ? own_host_name() : "");
+  if (!problem.empty()) throw IoError(problem);
+  const auto first = std::ranges::find_if(blind, [](const auto& host) { return !host.empty(); });
+  if (first == blind.end()) return from_file_;
+  throw UsageError(concat("the ranks have no secret in common: rank ", first - blind.begin(),
+                          " on ", *first, " does not read what rank 0 left in ", file_.string(),
+                          "; name a run folder that all machines share, by the same path, or set ",
+                          kSecretVariable, " to the same text for all ranks"));
+}
+
+}  // namespace hybrid_trainer

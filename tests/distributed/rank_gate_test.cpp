@@ -1,0 +1,208 @@
+#include "src/distributed/rank_gate.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <set>
+#include <thread>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/distributed/rank_call.h"
+#include "tests/distributed/stranger.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+
+RankIdentity identity(int rank, std::string secret = "the job's secret") {
+  return {.secret = std::move(secret), .purpose = "test", .rank = rank, .size = 4, .text = "I"};
+}
+
+/// A gate of rank 0 in a thread of its own.
+class OpenGate {
+ public:
+  OpenGate() {
+    auto acceptor = listen_at(context_, Reach::kThisMachine, 0);
+    port_ = acceptor.local_endpoint().port();
+    gate_ = std::make_shared<RankGate>(std::move(acceptor), identity(0),
+                                       [this](const IntroducedRank& rank, RankSocket socket) {
+                                         entered_.push_back(rank.rank);
+                                         texts_ += rank.text;
+                                         sockets_.push_back(std::move(socket));
+                                       });
+    gate_->open();
+    thread_ = std::jthread([this] { context_.run(); });
+  }
+  ~OpenGate() {
+    asio::post(context_, [this] { gate_->close(); });
+  }
+  std::uint16_t port() const { return port_; }
+  /// After the gate is closed and all is done.
+  std::vector<int> close() {
+    asio::post(context_, [this] { gate_->close(); });
+    thread_.join();
+    return entered_;
+  }
+  const std::string& texts() const { return texts_; }
+
+ private:
+  asio::io_context context_;
+  std::uint16_t port_ = 0;
+  std::shared_ptr<RankGate> gate_;
+  std::vector<int> entered_;
+  std::string texts_;
+  std::vector<RankSocket> sockets_;
+  std::jthread thread_;
+};
+
+/// What was wrong, or "".
+std::string problem_of_call(std::uint16_t port, const RankIdentity& mine, int* answer = nullptr) {
+  asio::io_context context;
+  const auto end = Clock::now() + 20s;
+  RankCall call = call_rank({{asio::ip::address_v4::loopback(), port}}, mine, context, end);
+  if (answer != nullptr) *answer = call.answer.rank;
+  return call.problem;
+}
+
+TEST(RankGate, LetsRanksInThatKnowTheSecret) {
+  OpenGate gate;
+  int answer = -1;
+  EXPECT_EQ(problem_of_call(gate.port(), identity(2), &answer), "");
+  EXPECT_EQ(answer, 0);
+  EXPECT_NE(problem_of_call(gate.port(), identity(1, "another secret")), "");
+  EXPECT_NE(problem_of_call(gate.port(), identity(1, "")), "");
+  for (const char* changed : {"purpose", "size", "rank"}) {
+    RankIdentity stranger = identity(1);
+    if (changed == std::string("purpose")) stranger.purpose = "another";
+    if (changed == std::string("size")) stranger.size = 5;
+    if (changed == std::string("rank")) stranger.rank = 4;
+    EXPECT_NE(problem_of_call(gate.port(), stranger), "") << changed;
+  }
+  EXPECT_EQ(gate.close(), std::vector<int>{2});
+  EXPECT_EQ(gate.texts(), "I");
+}
+
+/// Who is called has to prove that it knows the secret, too.
+TEST(RankGate, IsItselfAskedForAProof) {
+  asio::io_context context;
+  auto acceptor = listen_at(context, Reach::kThisMachine, 0);
+  const std::uint16_t port = acceptor.local_endpoint().port();
+  std::jthread stranger([&] {
+    RankSocket socket = acceptor.accept();
+    std::string text(40, 'x');
+    std::string("hybrid/2").copy(text.data(), 8);
+    asio::write(socket, asio::buffer(text));
+    std::string proof(73, '\0');  // the caller's, with its text
+    boost::system::error_code ignored;
+    asio::read(socket, asio::buffer(proof), ignored);
+    asio::write(socket, asio::buffer(proof), ignored);  // reflected
+    asio::read(socket, asio::buffer(proof), ignored);
+  });
+  EXPECT_NE(problem_of_call(port, identity(1)).find("another program answers"), std::string::npos);
+}
+
+TEST(RankGate, RanksComeInBesideAStranger) {
+  OpenGate gate;
+  {
+    const testing::Stranger stranger(gate.port(), 1000);
+    while (stranger.rounds() == 0) std::this_thread::sleep_for(1ms);
+    for (const int rank : {1, 2, 3}) {
+      std::string problem = "not called yet";
+      for (int i = 0; i < 20 && !problem.empty(); ++i)
+        problem = problem_of_call(gate.port(), identity(rank));
+      EXPECT_EQ(problem, "") << rank;
+    }
+  }
+  const std::vector<int> entered = gate.close();
+  EXPECT_EQ(std::set(entered.begin(), entered.end()), (std::set<int>{1, 2, 3}));
+}
+
+/// Those that say nothing are turned away, the one that has waited longest first.
+TEST(RankGate, HoldsFewSilentCallers) {
+  OpenGate gate;
+  asio::io_context context;
+  std::vector<RankSocket> silent;
+  for (std::size_t i = 0; i < RankGate::kMostCallers + 10; ++i) {
+    silent.emplace_back(context).connect({asio::ip::address_v4::loopback(), gate.port()});
+    std::string opening(40, '\0');
+    asio::read(silent.back(), asio::buffer(opening));  // so that they are accepted in order
+  }
+  std::string more(1, '\0');
+  boost::system::error_code error;
+  asio::read(silent[9], asio::buffer(more), error);
+  EXPECT_EQ(error, asio::error::eof);
+  silent[10].non_blocking(true);
+  silent[10].receive(asio::buffer(more), 0, error);
+  EXPECT_EQ(error, asio::error::would_block);
+  silent[10].non_blocking(false);
+  const auto begin = Clock::now();
+  asio::read(silent[10], asio::buffer(more), error);
+  EXPECT_EQ(error, asio::error::eof);
+  EXPECT_LT(seconds_since(begin), 10);
+}
+
+double processor_seconds() {
+  rusage use{};
+  ::getrusage(RUSAGE_SELF, &use);
+  return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
+}
+
+/// It waits, and goes on when there are descriptors again.
+TEST(RankGate, WaitsWhereDescriptorsRunOut) {
+  OpenGate gate;
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  asio::io_context context;
+  RankSocket caller(context);
+  caller.open(asio::ip::tcp::v4());
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  caller.connect({asio::ip::address_v4::loopback(), gate.port()});
+  const double begin = processor_seconds();
+  std::this_thread::sleep_for(500ms);
+  const double spent = processor_seconds() - begin;
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_LT(spent, 0.2);
+  EXPECT_EQ(problem_of_call(gate.port(), identity(1)), "");
+}
+
+TEST(RankCall, LongAddressListsArriveWhole) {
+  std::vector<std::string> addresses;
+  for (int i = 0; i < 200; ++i) addresses.push_back(concat("fd00:1234:5678:9abc:def0::", i));
+  addresses.emplace_back("10.0.0.1");
+  addresses.emplace_back("nonsense");
+  const auto endpoints = endpoints_of(addresses_text(29500, addresses));
+  ASSERT_EQ(endpoints.size(), 201u);
+  EXPECT_EQ(endpoints[199].address().to_string(), "fd00:1234:5678:9abc:def0::199");
+  EXPECT_EQ(endpoints[200].address().to_string(), "10.0.0.1");
+  EXPECT_EQ(endpoints[200].port(), 29500);
+  EXPECT_TRUE(endpoints_of("").empty());
+  EXPECT_TRUE(endpoints_of("99999999 127.0.0.1").empty() ||
+              endpoints_of("99999999 127.0.0.1")[0].port() == 65535);
+}
+
+/// All machines may be IPv6's alone.
+TEST(RankGate, IsReachedByIPv6) {
+  asio::io_context context;
+  auto acceptor = listen_at(context, Reach::kAllMachines, 0);
+  if (!acceptor.local_endpoint().address().is_v6()) GTEST_SKIP() << "a system without IPv6";
+  const std::uint16_t port = acceptor.local_endpoint().port();
+  boost::system::error_code error;
+  RankSocket by_v6(context), by_v4(context);
+  by_v6.connect({asio::ip::address_v6::loopback(), port}, error);
+  if (error) GTEST_SKIP() << "no IPv6 here: " << error.message();
+  by_v4.connect({asio::ip::address_v4::loopback(), port}, error);
+  EXPECT_FALSE(error);
+}
+
+TEST(RankGate, ListensAtThisMachineAloneWhereAllRanksAre) {
+  asio::io_context context;
+  const auto acceptor = listen_at(context, Reach::kThisMachine, 0);
+  EXPECT_TRUE(acceptor.local_endpoint().address().is_loopback());
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
