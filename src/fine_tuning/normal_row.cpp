@@ -36,7 +36,7 @@ class RowReader {
       read_chat("messages");
     } else if (held("conversations") != nullptr) {
       read_chat("conversations");
-    } else if (held("instruction") != nullptr && held("output") != nullptr) {
+    } else if (held("instruction") != nullptr && first_held("output", "response") != nullptr) {
       read_instruction();
     } else {
       refuse();
@@ -52,6 +52,10 @@ class RowReader {
     const bool is_nothing =
         value == nullptr || value->is_null() || (value->is_array() && value->get_array().empty());
     return is_nothing ? nullptr : value;
+  }
+
+  const json::value* first_held(const char* one, const char* other) const {
+    return held(one) != nullptr ? held(one) : held(other);
   }
 
   std::string text(const char* key) const {
@@ -105,13 +109,15 @@ class RowReader {
 
   void read_instruction() {
     std::string asked = text("instruction");
-    if (const json::value* input = held("input"); input != nullptr && input->is_string())
+    const json::value* input = first_held("input", "context");
+    if (input != nullptr && input->is_string())
       if (!input->get_string().empty())
         asked += concat("\n\n", std::string_view(input->get_string()));
     if (const json::value* system = held("system"); system != nullptr && *system != json::value(""))
       add(json::object{{"role", "system"}, {"content", *system}});
     add(json::object{{"role", "user"}, {"content", asked}});
-    add(json::object{{"role", "assistant"}, {"content", text("output")}});
+    add(json::object{{"role", "assistant"},
+                     {"content", text(held("output") != nullptr ? "output" : "response")}});
   }
 
   void read_messages(const char* key) {

@@ -22,7 +22,7 @@ struct NormalRow {
 };
 
 /// Reads "text"; "prompt" with "completion"; "messages"; ShareGPT's "conversations"; Alpaca's
-/// "instruction" with "input" and "output". A key that is null, or an empty list, is as absent. Adds
+/// "instruction" with "input" and "output", or Dolly's with "context" and "response". A key that is null, or an empty list, is as absent. Adds
 /// to `unused` each key that means something elsewhere and nothing here. Throws DataError.
 NormalRow normal_row(const boost::json::object& example, const MessageForm& form,
                      std::set<std::string>& unused);

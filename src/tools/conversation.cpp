@@ -40,7 +40,6 @@ Conversation::Conversation(const TrainedRun& opened, const fs::path& folder,
                            ": holds no chat template (chat_template.jinja, or chat_template in "
                            "tokenizer_config.json); give --prompt instead of --chat"));
   check(settings_);
-  settings_.end_tokens = end_tokens_in(folder, tokenizer_);
 }
 
 void Conversation::add(const char* role, const std::string& text) {

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/generation/text_batch.h"
+#include "hybrid_trainer/hugging_face/token_ids.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/conversation.h"
@@ -272,14 +273,16 @@ int sample_command(const std::vector<std::string>& arguments) {
   }
   DraftModel* const drafts = draft ? &*draft : nullptr;
   const std::filesystem::path& folder = opened.run.tokenizer_folder;
+  const Tokenizer& tokenizer = *opened.run.tokenizer;
+  options.generation.end_tokens = end_tokens_in(folder, tokenizer);
+  for (const std::int32_t id : end_token_ids_in(operands->front()))  // an adapter's own
+    options.generation.end_tokens.push_back(id);
   if (options.chat) {
     Conversation conversation(opened.run, folder, options.generation, opened.dtype, drafts, stream);
     if (!options.system.empty()) conversation.add("system", options.system);
     converse(conversation);
     return 0;
   }
-  const Tokenizer& tokenizer = *opened.run.tokenizer;
-  options.generation.end_tokens = end_tokens_in(folder, tokenizer);
   if (options.prompts.empty()) {
     CachedDecoder alone(*opened.run.model, opened.dtype, stream);
     tell(complete(alone, drafts, tokenizer, options));

@@ -5,8 +5,10 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/hugging_face/token_ids.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -43,6 +45,11 @@ void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream) {
   require_adapters(run);
   write_adapter(*run.model, run.config.lora, run.base.string(), output, stream);
+  if (run.tokenizer == nullptr) return;
+  const auto file = run.tokenizer->files().find("generation_config.json");
+  const auto ends = end_token_ids_in(run.tokenizer_folder), of_base = end_token_ids_in(run.base);
+  if (file != run.tokenizer->files().end() && !std::ranges::includes(of_base, ends))
+    replace_file((output / file->first).string(), file->second);
 }
 
 MergedExport export_merged(const std::filesystem::path& folder, const std::filesystem::path& output,

@@ -127,12 +127,12 @@ class ExampleSource final : public TrainingSource {
                  concat("the data has ", data_.rows, " rows: ", data_.train.size(),
                         " to train on, ", data_.validation.size(), " to measure on"));
     notes.insert(notes.end(), data_.notes.begin(), data_.notes.end());
-    const auto known = generation_end_tokens_in(files_.tokenizer);
+    const auto known = end_token_ids_in(files_.tokenizer);
     for (const std::int32_t id : end_tokens_) {
       if (std::ranges::find(known, id) != known.end()) continue;
       notes.push_back(concat("answers end with ", tokenizer_->token_bytes(id),
-                             ", which the model's files do not name as an end token; what this ",
-                             "run writes stops at it too"));
+                             ", which is no eos_token_id of the model's generation_config.json or ",
+                             "config.json; this run and what is exported of it stop there too"));
     }
     std::int64_t cut = 0, left_out = 0;
     for (const auto* rows : {&data_.train, &data_.validation}) {

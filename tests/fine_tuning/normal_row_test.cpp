@@ -81,6 +81,8 @@ TEST(NormalRow, ReadsShareGptAndAlpaca) {
             R"({"role":"assistant","content":"b"}])");
   EXPECT_EQ(messages(R"({"instruction": "Add", "input": "1 1", "output": "2"})"),
             R"([{"role":"user","content":"Add\n\n1 1"},{"role":"assistant","content":"2"}])");
+  EXPECT_EQ(messages(R"({"instruction": "Add", "context": "1 1", "response": "2"})"),
+            messages(R"({"instruction": "Add", "input": "1 1", "output": "2"})"));
   EXPECT_EQ(messages(R"({"instruction": "Say hi", "input": "", "output": "hi"})"),
             R"([{"role":"user","content":"Say hi"},{"role":"assistant","content":"hi"}])");
 }

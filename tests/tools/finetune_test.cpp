@@ -241,7 +241,7 @@ TEST_F(ChatModel, WhatItsAnswersEndWithEndsTheRunAndItsExport) {
       of_chats({"--epochs", "60", "--set", "optimizer.learning_rate=1e-2", "--set",
                 "data.batch_size=1", "--set", "phases.max_predict_steps=0"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
-  const std::string told = "answers end with <|im_end|>, which the model's files do not name";
+  const std::string told = "answers end with <|im_end|>, which is no eos_token_id";
   EXPECT_NE((result.errors + result.output).find(told), std::string::npos) << result.errors;
   fs::remove_all(trained_folder() / "tuned_hf");
   ASSERT_EQ(run_hybrid(trained_folder(), {"export", "tuned", "--output", "tuned_hf"}).exit_code, 0);
@@ -265,6 +265,20 @@ TEST_F(ChatModel, WhatItsAnswersEndWithEndsTheRunAndItsExport) {
     const std::string said = read_text(trained_folder() / "said.txt");
     EXPECT_EQ(said.find("<|im_end|>"), std::string::npos) << said;
   }
+}
+
+TEST_F(ChatModel, AnAdapterSaysWhatItsAnswersEndWith) {
+  write_text(folder_ / "tokenizer_config.json", "{\"eos_token\": \"<|endoftext|>\"}\n");
+  ASSERT_EQ(of_chats({"--method", "lora"}).exit_code, 0);
+  fs::remove_all(trained_folder() / "adapter");
+  ASSERT_EQ(run_hybrid(trained_folder(), {"export", "tuned", "--output", "adapter", "--adapter"})
+                .exit_code,
+            0);
+  const auto generation =
+      boost::json::parse(read_text(trained_folder() / "adapter/generation_config.json"));
+  EXPECT_EQ(generation.at("eos_token_id"),
+            load_tokenizer(folder_)->encode("<|im_end|>", ControlText::kAsTokens).front());
+  EXPECT_EQ(run_hybrid(trained_folder(), {"sample", "adapter", "--chat"}).exit_code, 0);
 }
 
 TEST_F(ChatModel, AnExportKeepsTheIdsOfItsBase) {
