@@ -17,6 +17,8 @@ using Place = std::optional<MessagePlace>;
 
 /// Chats up to here may be found turn by turn, each by rendering what is before it.
 constexpr std::size_t kMostPrefixes = 100;
+/// Roles before an answer for which a generation prompt is asked for.
+constexpr std::size_t kMostRoles = 16;
 
 RenderedChat rendered(const ExampleFormat& format, const json::object& variables,
                       json::array messages, bool add_generation_prompt) {
@@ -93,24 +95,26 @@ class AnswerFinder {
                        row_.messages.begin() + static_cast<std::ptrdiff_t>(count));
   }
 
+  /// Whether what is written of the message names each tool that it calls, in order.
   bool writes_calls_of(std::size_t i) const {
     const json::value* calls = message(i).if_contains("tool_calls");
     if (calls == nullptr || !places_[i]) return calls == nullptr;
-    return std::ranges::all_of(calls->get_array(), [&](const json::value& call) {
+    std::string text;
+    for (const Span& span : places_[i]->spans)
+      text.append(chat_.text, span.begin, span.end - span.begin);
+    std::size_t at = 0;
+    for (const json::value& call : calls->get_array()) {
       const json::object& whole = call.get_object();
       const json::value* inner = whole.if_contains("function");
       const json::object& function =
           inner != nullptr && inner->is_object() ? inner->get_object() : whole;
       const json::value* name = function.if_contains("name");
-      return name == nullptr || !name->is_string() || holds(*places_[i], name->get_string());
-    });
-  }
-
-  bool holds(const MessagePlace& place, std::string_view word) const {
-    return std::ranges::any_of(place.spans, [&](const Span& span) {
-      return std::string_view(chat_.text).substr(span.begin, span.end - span.begin).find(word) !=
-             std::string_view::npos;
-    });
+      if (name == nullptr || !name->is_string()) continue;
+      at = text.find(std::string_view(name->get_string()), at);
+      if (at == text.npos) return false;
+      at += name->get_string().size();
+    }
+    return true;
   }
 
   void find_answer(std::size_t i) {
@@ -181,6 +185,7 @@ class AnswerFinder {
   /// What the template writes to ask for message i; the same for all that follow the same role.
   std::optional<std::string> generation_prompt(std::size_t i) {
     const std::string before = i == 0 ? "" : std::string(message(i - 1).at("role").get_string());
+    if (prompts_.size() == kMostRoles && !prompts_.contains(before)) return {};
     const auto [entry, is_new] = prompts_.try_emplace(before);
     if (!is_new) return entry->second;
     if (i > 0) entry->second = prompt_behind(first(i));

@@ -19,12 +19,12 @@ std::vector<std::optional<MessagePlace>> message_places(const RenderedChat& chat
                                                         std::size_t count) {
   std::vector<std::optional<Span>> wholes(count);
   std::vector<bool> has_several(count, false);
-  std::vector<std::int64_t> owners(chat.text.size(), -1);
+  std::vector<std::int32_t> owners(chat.text.size(), -1);
   for (auto part = chat.parts.rbegin(); part != chat.parts.rend(); ++part) {  // inner ones last
     const auto& [message, span] = *part;
     std::fill(owners.begin() + static_cast<std::ptrdiff_t>(span.begin),
               owners.begin() + static_cast<std::ptrdiff_t>(span.end),
-              static_cast<std::int64_t>(message));
+              static_cast<std::int32_t>(message));
     std::optional<Span>& whole = wholes[message];
     has_several[message] = has_several[message] || (whole && !holds(*whole, span));
     if (!whole) whole = span;
@@ -34,7 +34,7 @@ std::vector<std::optional<MessagePlace>> message_places(const RenderedChat& chat
     if (!wholes[i] || has_several[i]) continue;
     MessagePlace place;
     for (std::size_t at = wholes[i]->begin; at < wholes[i]->end; ++at) {
-      if (owners[at] != static_cast<std::int64_t>(i)) {
+      if (owners[at] != static_cast<std::int32_t>(i)) {
         place.holds_others = true;
         continue;
       }
