@@ -269,8 +269,8 @@ class AnswerFinder {
       const auto owner = message_at(block.begin);
       if (!owner && !trains_all)
         throw DataError("which turn a generation block is of cannot be told");
+      if (owner && (!row_.trains[*owner] || !writes_calls_of(*owner))) continue;
       if (owner) found[*owner] = true;
-      if (owner && !row_.trains[*owner]) continue;
       result_.targets.push_back(block);
     }
     if (!result_.targets.empty() && is_wanted(count() - 1))
