@@ -46,8 +46,10 @@ void Allowance::spend_on_bytes(std::size_t bytes) {
     throw Problem(concat("the template makes texts and lists of more than ", most >> 20,
                          " MiB, for a chat of ", input_bytes_,
                          " bytes; look for a loop that doubles a text or a list"));
-  spend(bytes / kBytesPerOperation);
+  spend_on_reading(bytes);
 }
+
+void Allowance::spend_on_reading(std::size_t bytes) { spend(bytes / kBytesPerOperation); }
 
 void Allowance::spend_on_copy(const Value& value) { spend_on_bytes(copied_bytes(value)); }
 

@@ -15,6 +15,8 @@ class Allowance {
 
   /// Each throws Problem where that is too much.
   void spend(std::size_t operations);
+  /// For an operation that looks at so much.
+  void spend_on_reading(std::size_t bytes);
   /// For the copy that a value is, without what lists share.
   void spend_on_copy(const Value& value);
   void spend_on_bytes(std::size_t bytes);

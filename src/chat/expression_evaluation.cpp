@@ -14,7 +14,7 @@ using NodeKind = Expression::Kind;
 
 /// Enough for macros that walk the schema of a tool; a level takes up to 2 kB of stack.
 constexpr int kDeepestEvaluation = 1000;
-constexpr std::size_t kBytesPerOperation = 64, kScopesPerOperation = 4, kEntriesPerOperation = 16;
+constexpr std::size_t kScopesPerOperation = 4, kEntriesPerOperation = 16;
 
 bool holds(const Value& left, const std::string& operation, const Value& right) {
   if (operation == "==") return equal(left, right);
@@ -199,7 +199,7 @@ Arguments ExpressionEvaluation::arguments(const Expression& node, const Signatur
 void ExpressionEvaluation::spend_on_operands(const Value& value, const Arguments& arguments) {
   std::size_t bytes = extent_of(value).bytes;
   for (const Value& argument : arguments) bytes += extent_of(argument).bytes;
-  allowance_.spend(bytes / kBytesPerOperation);
+  allowance_.spend_on_reading(bytes);
 }
 
 /// Of a dict or a namespace one key is looked for.
