@@ -216,6 +216,8 @@ class PipelineReader {
     }
   }
 
+  static constexpr std::size_t kMostTemplateTokens = 64;
+
   /// The tokens of the special tokens before and behind the one sequence.
   void read_template(const JsonPlace& place) {
     place.allow({"type", "single", "pair", "special_tokens"});  // "pair" is of two texts
@@ -234,6 +236,8 @@ class PipelineReader {
         if (id.count() >= static_cast<std::int64_t>(spelling().size()))
           id.fail("is ", id.count(), ", and the vocabulary has ", spelling().size(), " tokens");
         (is_behind ? behind : before).push_back(static_cast<std::int32_t>(id.count()));
+        if (before.size() + behind.size() > kMostTemplateTokens)
+          piece.fail("puts more than ", kMostTemplateTokens, " tokens beside a text");
       }
     }
     if (!is_behind) place.at("single").fail("has no Sequence");

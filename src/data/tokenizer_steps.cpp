@@ -1,5 +1,6 @@
 #include "tokenizer_steps.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -32,6 +33,25 @@ std::string literal_of(const JsonPlace& pattern, std::optional<std::string>* reg
   if (text.empty()) pattern.fail("is empty");
   return text;
 }
+
+/// How many times as long steps may make a text: a tokenizer in use writes ▁ for a blank, three
+/// bytes for one. Steps that double it, one after another, would take all memory.
+class Growth {
+ public:
+  void replace(const JsonPlace& step, const std::string& pattern, const std::string& content) {
+    const double times = static_cast<double>(content.size()) / static_cast<double>(pattern.size());
+    factor_ *= std::max(times, 1.0);
+    if (factor_ > kMost)
+      step.fail("makes a text more than ", kMost, " times as long; want shorter content");
+  }
+  void insert(const JsonPlace& step, const std::string& content) const {
+    if (content.size() > kMost) step.fail("puts more than ", kMost, " bytes before a text");
+  }
+
+ private:
+  static constexpr int kMost = 64;
+  double factor_ = 1;
+};
 
 /// One character, as a text.
 std::string character_of(const JsonPlace& place) {
@@ -102,6 +122,7 @@ PreTokenizerStep read_metaspace(const JsonPlace& place) {
 std::vector<NormalizerStep> read_normalizer(const std::optional<JsonPlace>& place) {
   using Kind = NormalizerStep::Kind;
   std::vector<NormalizerStep> steps;
+  Growth growth;
   if (!place) return steps;
   for_each_step(*place, "normalizers", [&](const JsonPlace& step) {
     const std::string type = step.at("type").text();
@@ -111,9 +132,11 @@ std::vector<NormalizerStep> read_normalizer(const std::optional<JsonPlace>& plac
     } else if (type == "Prepend") {
       step.allow({"type", "prepend"});
       steps.push_back({Kind::kPrepend, "", step.at("prepend").text()});
+      growth.insert(step, steps.back().content);
     } else if (type == "Replace") {
       step.allow({"type", "pattern", "content"});
       steps.push_back({Kind::kReplace, literal_of(step.at("pattern")), step.at("content").text()});
+      growth.replace(step, steps.back().pattern, steps.back().content);
     } else {
       refuse_type(step, "NFC, Prepend, Replace or Sequence");
     }
@@ -158,6 +181,7 @@ PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
 std::vector<DecoderStep> read_decoder(const JsonPlace& place) {
   using Kind = DecoderStep::Kind;
   std::vector<DecoderStep> steps;
+  Growth growth;
   for_each_step(place, "decoders", [&](const JsonPlace& step) {
     const std::string type = step.at("type").text();
     if (type == "ByteLevel") {
@@ -168,6 +192,7 @@ std::vector<DecoderStep> read_decoder(const JsonPlace& place) {
       steps.push_back({.kind = Kind::kReplace,
                        .pattern = literal_of(step.at("pattern")),
                        .content = step.at("content").text()});
+      growth.replace(step, steps.back().pattern, steps.back().content);
     } else if (type == "ByteFallback" || type == "Fuse") {
       step.allow({"type"});
       steps.push_back({.kind = type == "Fuse" ? Kind::kFuse : Kind::kByteFallback});

@@ -188,6 +188,38 @@ TEST(TokenizerFiles, TemplatesMustFitTheVocabulary) {
                {"post_processor.special_tokens", "<x>"});
 }
 
+/// Steps that double a text, one after another, took all memory; so did long parts of templates.
+TEST(TokenizerFiles, TextsDoNotGrowWithoutEnd) {
+  const auto listed = [](const std::string& item, int times) {
+    std::string items = item;
+    for (int i = 1; i < times; ++i) items += "," + item;
+    return items;
+  };
+  const std::string doubling =
+      "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}";
+  const auto normalizers = [&](const std::string& steps) {
+    return concat("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[", steps, "]}");
+  };
+  const std::string_view none = "\"normalizer\":null";
+  expect_words(refusal(none, normalizers(listed(doubling, 40))), {"normalizers[6]", "64 times"});
+  expect_words(refusal(none, normalizers(concat("{\"type\":\"Prepend\",\"prepend\":\"",
+                                                std::string(65, 'x'), "\"}"))),
+               {"normalizers[0]", "64 bytes"});
+  const std::string decoder =
+      "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
+      "\"use_regex\":true}";
+  expect_words(refusal(decoder, concat("\"decoder\":{\"type\":\"Sequence\",\"decoders\":[",
+                                       listed(doubling, 40), "]}")),
+               {"decoders[6]", "64 times"});
+  const std::string start = "{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}}";
+  expect_words(refusal("\"post_processor\":null",
+                       concat("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[",
+                              listed(start, 65),
+                              "],\"pair\":[],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\","
+                              "\"ids\":[1],\"tokens\":[\"<s>\"]}}}")),
+               {"post_processor.single[64]", "64 tokens"});
+}
+
 TEST(TokenizerFiles, TheConfigNamesTheEndOfTheText) {
   const TemporaryFolder folder;
   trained()->save(folder.path());
