@@ -38,7 +38,7 @@ void SlowNesterov::update_weight(std::size_t index, float learning_rate, float g
   }
   const StagedState staged(slow_->u[index], slow_->home, stream);
   const Tensor& u = staged;
-  kernels::scale(u, u, kept() + added_ * share_, stream);
+  kernels::scale(u, u, kept(), stream);
   kernels::axpy(u, u, -added_, parameter.acquire_master(stream), stream);
   other_->update_weight(index, learning_rate, gradient_scale, stream);
   const UpdatedWeight weight(parameter, stream);
@@ -61,7 +61,7 @@ void SlowNesterov::write_momentum_directions(const std::vector<Tensor>& directio
     const StagedTensor direction(directions[i], Use::kChange, stream);
     const StagedState u(slow_->u[i], slow_->home, stream, Use::kRead);
     kernels::scale(direction, direction, 1 + next_share_ * added_, stream);
-    kernels::axpy(direction, direction, next_share_ * (kept() + added_ * share_), u, stream);
+    kernels::axpy(direction, direction, next_share_ * kept(), u, stream);
   }
 }
 

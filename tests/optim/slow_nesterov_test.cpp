@@ -74,6 +74,29 @@ TEST_F(SlowNesterovTest, WithoutAShareIsTheOtherOptimizerBitForBit) {
   EXPECT_TRUE(with.has_values(without.copies()));
 }
 
+TEST_F(SlowNesterovTest, BeginsItsMeanAnewAfterARest) {
+  ParameterSet rested(stream_), fresh(stream_);
+  SlowNesterov optimizer = slow(rested), other = slow(fresh);
+  run(optimizer, rested, {0.4, 0.4, 0.4, 0.0, 0.0});
+  seed_ = 0;
+  run(other, fresh, {0.0, 0.0, 0.0, 0.0, 0.0});
+  for (std::size_t i = 0; i < rested.size(); ++i)
+    copy(master_of(fresh[i]), master_of(rested[i]), stream_);
+  std::vector<Tensor> state;
+  optimizer.visit_state([&](const std::string& name, Tensor& tensor) {
+    if (!name.ends_with(".slow")) state.push_back(tensor);
+  });
+  std::size_t at = 0;
+  other.visit_state([&](const std::string& name, Tensor& tensor) {
+    if (!name.ends_with(".slow")) copy(tensor, state[at++], stream_);
+  });
+  for (auto* const continued : {&optimizer, &other}) {
+    seed_ = 7;
+    run(*continued, continued == &optimizer ? rested : fresh, {0.3, 0.3});
+  }
+  EXPECT_TRUE(rested.has_values(fresh.copies())) << "what moved before the rest is of long ago";
+}
+
 TEST_F(SlowNesterovTest, MomentumDirectionIsTheStepOfAZeroGradient) {
   ParameterSet parameters(stream_);
   SlowNesterov optimizer = slow(parameters);

@@ -15,7 +15,8 @@ struct SlowState;
 /// gradients are taken there, and the update Δ that the other optimizer makes at w moves the path:
 ///   x' = w + Δ;  u' = (1 − 1/steps)·u + (x' − x)/steps;  w' = x' + b'·u'
 /// The share b' is said before each update; at 0 the live weights are the path. One tensor for each
-/// parameter, "….slow", f32; x is never stored. Source: EMA-Nesterov, arXiv 2605.25395.
+/// parameter, "….slow", f32; x is never stored. While b and b' are 0 the mean rests, and where b' rises
+/// again it begins anew: what it holds is of long ago. Source: EMA-Nesterov, arXiv 2605.25395.
 class SlowNesterov final : public Optimizer {
  public:
   /// `parameters` are the other optimizer's, in its order; the state lies in the pool of `home`.
@@ -45,8 +46,8 @@ class SlowNesterov final : public Optimizer {
   }
 
  private:
-  /// Of u in u', and of what has moved since x.
-  float kept() const { return 1 - added_; }
+  /// The share of u in u', whose rest is Δ/steps; 0 where the mean begins.
+  float kept() const { return share_ == 0 ? 0 : 1 - added_ + added_ * share_; }
   bool rests() const { return share_ == 0 && next_share_ == 0; }
 
   std::unique_ptr<Optimizer> other_;
