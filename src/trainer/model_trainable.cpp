@@ -287,7 +287,9 @@ void ModelTrainable::save(State& state) {
     if (tensor) state.tensors["optimizer." + label.name] = tensor;
   });
   save_micro_batches(state);
-  state.integers["optimizer.steps_taken"] = step_->optimizer().steps_taken();
+  const bool is_dropped =
+      offload_->restored() == Restored::kZeros && offload_->whereabouts() != Whereabouts::kResident;
+  state.integers["optimizer.steps_taken"] = is_dropped ? 0 : step_->optimizer().steps_taken();
   if (const SlowNesterov* const slow = step_->slow_momentum())
     state.reals[kSlowShare] = slow->share();
   for (std::size_t i = 0; i < snapshot_.copies().size(); ++i) {
@@ -316,10 +318,14 @@ void ModelTrainable::load(const State& state) {
   const bool has_moments =
       first_moment != state.tensors.end() && first_moment->first.starts_with("optimizer.");
   Optimizer& optimizer = step_->optimizer();
+  bool is_dropped = false;  // by drop_and_reinitialize, with its count of steps
   optimizer.leave_device(stream_);
   optimizer.visit_state([&](const StateLabel& label, Tensor& tensor) {
     const std::string& name = label.name;
-    if (!has_moments) return fill_zero(tensor, stream_);
+    if (!has_moments) {
+      is_dropped |= tensor.elements() > 0;
+      return fill_zero(tensor, stream_);
+    }
     if (!state.tensors.contains("optimizer." + name)) {
       throw DataError(concat("the checkpoint is of another optimizer: it has no optimizer.", name,
                              "; use optimizer.name, momentum and state_bits of the run's "
@@ -327,7 +333,7 @@ void ModelTrainable::load(const State& state) {
     }
     copy_from(tensor, state, "optimizer." + name, stream_);
   });
-  optimizer.set_steps_taken(state.integer("optimizer.steps_taken"));
+  optimizer.set_steps_taken(is_dropped ? 0 : state.integer("optimizer.steps_taken"));
   if (SlowNesterov* const slow = step_->slow_momentum()) slow->set_share(state.real(kSlowShare));
   load_late(state);
   average_.load(state, parameters, stream_);

@@ -7,63 +7,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/models/model_family.h"
 #include "support/parameters.h"
-#include "tests/trainer/tiny_run.h"
+#include "tests/trainer/trainable_subject.h"
 
 namespace hybrid_trainer {
 namespace {
-
-constexpr std::int64_t kVocabulary = 20, kSequence = 16;
-
-HybridTrainerConfig config_of(const std::string& optimizer, std::int64_t batch,
-                              std::int64_t parts) {
-  HybridTrainerConfig config = tiny_config();
-  config.model.vocabulary = kVocabulary;
-  config.model.layers = 2;
-  config.data.batch_size = batch;
-  config.gradient_accumulation.micro_batches = parts;
-  config.optimizer.name = optimizer;
-  config.schedule.warmup_steps = 0;
-  config.mixed_precision.predict = "bf16";
-  return config;
-}
-
-/// A model with its trainable, and batches that depend on their number alone.
-struct Subject {
-  explicit Subject(const HybridTrainerConfig& config, std::optional<std::size_t> budget = {},
-                   std::optional<std::size_t> host_budget = {})
-      : stream(MemoryPool::create("device", budget)),
-        host(MemoryPool::create("host", host_budget)),
-        owner(make_model(config.model, 3, stream)),
-        model(*owner),
-        trainable(model, config, stream, host,
-                  [this](const std::string& text) { told.push_back(text); }),
-        size(config.data.batch_size * config.gradient_accumulation.micro_batches) {}
-
-  Batch batch(std::uint64_t number) const {
-    const Shape shape{size, kSequence};
-    Batch made{Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
-               Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream)};
-    for (std::int64_t i = 0; i < shape.elements(); ++i) {
-      const auto at = static_cast<std::uint64_t>(i);
-      made.inputs.data<std::int32_t>()[i] =
-          static_cast<std::int32_t>(random_below({1, number}, at, kVocabulary));
-      made.targets.data<std::int32_t>()[i] =
-          static_cast<std::int32_t>(random_below({2, number}, at, kVocabulary));
-    }
-    return made;
-  }
-
-  Stream stream;
-  std::shared_ptr<MemoryPool> host;
-  std::unique_ptr<LanguageModel> owner;
-  LanguageModel& model;
-  std::vector<std::string> told;
-  ModelTrainable trainable;
-  std::int64_t size;
-};
 
 std::vector<Tensor> weights_of(ModelTrainable& trainable) {
   const std::vector<Tensor> weights = trainable.empty_like_weights(MemoryKind::kPredictor);
@@ -331,30 +279,6 @@ TEST(ModelTrainable, TheSlopeLeavesOutAWeightWithoutAGradient) {
         testing::dot(testing::values_of(weights[k]->gradient()), testing::values_of(directions[k]));
   EXPECT_NE(slope, 0);
   EXPECT_NEAR(trainable.wait_for_slope(directions), slope, 1e-9 * std::abs(slope));
-}
-
-TEST(ModelTrainable, EightBitStateThatWasDroppedIsThatOfANewOptimizer) {
-  HybridTrainerConfig config = config_of("adamw", 4, 1);
-  config.model.width = 64;
-  config.optimizer.state_bits = 8;
-  config.predict_aware_memory.offload_strategy = "drop_and_reinitialize";
-  Subject setup(config);
-  setup.trainable.enter_phase(Phase::kFull);
-  setup.trainable.wait_for_gradient(setup.batch(0));
-  setup.trainable.apply_gradient();
-  setup.trainable.enter_phase(Phase::kPredict);
-  setup.trainable.enter_phase(Phase::kCorrect);
-  State state;
-  setup.trainable.save(state);
-  EXPECT_EQ(state.integers["optimizer.steps_taken"], 0);
-  int codes = 0;
-  for (const auto& [name, tensor] : state.tensors) {
-    if (!name.starts_with("optimizer.")) continue;
-    codes += tensor.dtype() == DType::kU8;
-    const auto* const bytes = static_cast<const std::uint8_t*>(tensor.raw());
-    EXPECT_TRUE(std::all_of(bytes, bytes + tensor.bytes(), [](auto b) { return b == 0; })) << name;
-  }
-  EXPECT_GT(codes, 0);
 }
 
 TEST(ModelTrainable, KeepsNoBf16CopyOutsideABf16Phase) {
