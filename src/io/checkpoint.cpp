@@ -160,7 +160,7 @@ SavedCheckpoint save_checkpoint_share(const std::string& folder, std::int64_t st
   } catch (const fs::filesystem_error& problem) {
     throw not_written(step, problem);
   }
-  if (ranks.lead()) clean_up_checkpoints(folder, step, options.keep, saved.warnings);
+  if (ranks.lead()) clean_up_checkpoints(folder, step, options, saved.warnings);
   saved.seconds = seconds_since(start);
   return saved;
 }

@@ -26,11 +26,11 @@ std::int64_t step_of_checkpoint_name(const std::string& name);
 inline constexpr const char* kTemporary = ".tmp-";
 inline constexpr const char* kTrash = ".trash-";
 
-/// Removes the checkpoints up to `step`, which is safe, beyond the newest `keep`, and what killed
+/// Removes the checkpoints up to `step`, which is safe, but those that `options` keep, and what killed
 /// savers left. Those of later steps are another run's or damaged: they stay. What fails is a
 /// warning: it must not end the training.
-void clean_up_checkpoints(const std::string& folder, std::int64_t step, std::int64_t keep,
-                          std::vector<std::string>& warnings);
+void clean_up_checkpoints(const std::string& folder, std::int64_t step,
+                          const CheckpointSaveOptions& options, std::vector<std::string>& warnings);
 
 /// The manifest's JSON, its own digest last. It does not contain `info.path`.
 std::string manifest_text(const CheckpointInfo& info);

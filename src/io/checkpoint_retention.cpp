@@ -19,10 +19,10 @@ std::vector<std::string> names_in(const std::string& folder) try {
   throw IoError(concat(folder, ": cannot list it: ", problem.code().message()));
 }
 
-/// Moves the checkpoints up to `step` beyond the newest `keep` to the trash. Those of later steps
-/// are another run's or damaged: they stay. Throws IoError if one could not be moved, after moving
+/// Moves the checkpoints up to `step` but those to keep to the trash. Those of later steps are
+/// another run's or damaged: they stay. Throws IoError if one could not be moved, after moving
 /// all others.
-void rotate(const std::string& folder, std::int64_t step, std::int64_t keep) {
+void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOptions& options) {
   std::vector<std::int64_t> steps;
   for (const std::string& name : names_in(folder)) {
     const std::int64_t found = step_of_checkpoint_name(name);
@@ -30,7 +30,9 @@ void rotate(const std::string& folder, std::int64_t step, std::int64_t keep) {
   }
   std::sort(steps.rbegin(), steps.rend());
   std::string problem;
-  for (std::size_t i = static_cast<std::size_t>(keep); i < steps.size(); ++i) {
+  const std::vector<std::int64_t>& kept = options.also_keep;
+  for (std::size_t i = static_cast<std::size_t>(options.keep); i < steps.size(); ++i) {
+    if (std::find(kept.begin(), kept.end(), steps[i]) != kept.end()) continue;
     const std::string name = checkpoint_name(steps[i]), path = folder + "/" + name;
     if (std::rename(path.c_str(), (folder + "/" + kTrash + name).c_str()) != 0)
       problem = system_problem(path, "cannot move it to the trash");
@@ -52,7 +54,8 @@ void remove_leftovers(const std::string& folder) {
 
 }  // namespace
 
-void clean_up_checkpoints(const std::string& folder, std::int64_t step, std::int64_t keep,
+void clean_up_checkpoints(const std::string& folder, std::int64_t step,
+                          const CheckpointSaveOptions& options,
                           std::vector<std::string>& warnings) {
   const auto try_to = [&](const auto& action) {
     try {
@@ -62,7 +65,7 @@ void clean_up_checkpoints(const std::string& folder, std::int64_t step, std::int
                                 "); the next save tries to remove them again"));
     }
   };
-  try_to([&] { rotate(folder, step, keep); });
+  try_to([&] { rotate(folder, step, options); });
   try_to([&] { remove_leftovers(folder); });
 }
 

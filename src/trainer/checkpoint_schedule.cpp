@@ -18,15 +18,9 @@ bool CheckpointSchedule::is_due_by_time() const {
   return counts_minutes_ && seconds_since(saved_at_) >= 60 * config_.every_minutes;
 }
 
-void CheckpointSchedule::add(std::int64_t step, bool by_time) {
-  is_due_ |= by_time || reaches_multiple(step - 1, step, config_.every_steps) ||
-             reaches_multiple(batches_.epochs_in(step - 1), batches_.epochs_in(step),
-                              config_.every_epochs);
-}
-
-void CheckpointSchedule::saved() {
-  is_due_ = false;
-  saved_at_ = Clock::now();
+bool CheckpointSchedule::is_due_by_steps(std::int64_t step, std::int64_t last) const {
+  return reaches_multiple(last, step, config_.every_steps) ||
+         reaches_multiple(batches_.epochs_in(last), batches_.epochs_in(step), config_.every_epochs);
 }
 
 }  // namespace hybrid_trainer

@@ -15,19 +15,17 @@ class CheckpointSchedule {
   CheckpointSchedule(const HybridTrainerConfig& config, const BatchSource& batches);
   /// Whether this process has trained for checkpoint.every_minutes since the last checkpoint.
   bool is_due_by_time() const;
-  /// Once true, it stays so until saved().
-  bool is_due() const { return is_due_; }
-  /// Counts step `step`; `by_time` says that it is to be saved whatever its number.
-  void add(std::int64_t step, bool by_time);
+  /// Whether checkpoint.every_steps or every_epochs ask for a checkpoint by step `step`, where
+  /// `last` is the step of the last checkpoint that they asked for, 0 if there was none.
+  bool is_due_by_steps(std::int64_t step, std::int64_t last) const;
   /// There is a checkpoint now, or the run went back to one.
-  void saved();
+  void saved() { saved_at_ = Clock::now(); }
 
  private:
   const CheckpointConfig config_;
   const bool counts_minutes_;
   const BatchSource& batches_;
   Clock::time_point saved_at_ = Clock::now();
-  bool is_due_ = false;
 };
 
 }  // namespace hybrid_trainer

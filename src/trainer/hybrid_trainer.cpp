@@ -27,6 +27,7 @@ PhaseMachine::Setup machine_setup(const HybridTrainerConfig& config) {
 }
 
 constexpr const char* kConfig = "trainer.config";
+constexpr const char* kReturnPoints = "trainer.return_points";
 
 const HybridTrainerConfig& validated(const HybridTrainerConfig& config) {
   config.validate({});
@@ -234,31 +235,45 @@ State HybridTrainer::state() {
   state.integers["trainer.roll_backs.target"] = roll_backs_.target;
   state.integers["trainer.roll_backs.failed"] = roll_backs_.failed;
   state.reals["trainer.roll_backs.rate_factor"] = roll_backs_.rate_factor;
+  state.series[kReturnPoints].assign(return_points_.begin(), return_points_.end());
   state.texts[kConfig] = config_json(config_);
   return state;
 }
 
-std::string HybridTrainer::save(const std::string& folder) {
-  const CheckpointRanks ranks = checkpoint_ranks(ranks_);
+std::string HybridTrainer::save(const std::string& folder, CheckpointUse use) {
   settle();
+  const std::vector<std::int64_t> before = return_points_;
+  if (use == CheckpointUse::kResumeAndRollBack) {
+    std::erase(return_points_, steps_done_);
+    return_points_.push_back(steps_done_);
+    if (std::ssize(return_points_) > config_.checkpoint.keep)
+      return_points_.erase(return_points_.begin());
+  }
   try {
-    CheckpointShare share;
-    ranks.attempt([&] {
-      share = own_share(state(), trainable_->parts(), ranks);
-      for (auto& [name, tensor] : share.state.tensors) tensor = wait_for_host(tensor, stream_);
-      return std::string();
-    });
-    const SavedCheckpoint saved = save_checkpoint_share(
-        folder, steps_done_, share,
-        {.keep = config_.checkpoint.keep, .config_hash = checksum_of(share.state.text(kConfig))},
-        ranks);
+    const std::string path = save_share(folder);
     trainable_->release_after_save();
-    for (const std::string& warning : saved.warnings) tell_mishap(warning);
-    return saved.path;
+    return path;
   } catch (...) {
+    return_points_ = before;
     trainable_->release_after_save();
     throw;
   }
+}
+
+std::string HybridTrainer::save_share(const std::string& folder) {
+  const CheckpointRanks ranks = checkpoint_ranks(ranks_);
+  CheckpointShare share;
+  ranks.attempt([&] {
+    share = own_share(state(), trainable_->parts(), ranks);
+    for (auto& [name, tensor] : share.state.tensors) tensor = wait_for_host(tensor, stream_);
+    return std::string();
+  });
+  CheckpointSaveOptions options{.keep = config_.checkpoint.keep,
+                                .config_hash = checksum_of(share.state.text(kConfig))};
+  if (config_.divergence.rolls_back()) options.also_keep = return_points_;
+  const SavedCheckpoint saved = save_checkpoint_share(folder, steps_done_, share, options, ranks);
+  for (const std::string& warning : saved.warnings) tell_mishap(warning);
+  return saved.path;
 }
 
 void HybridTrainer::check_config_of(const State& state,
@@ -314,10 +329,32 @@ State HybridTrainer::own_state_of(const CheckpointInfo& checkpoint) const {
 void HybridTrainer::load(const State& state) {
   steps_done_ = state.integer("trainer.steps_done");
   last_phase_ = static_cast<Phase>(state.integer("trainer.last_phase"));
+  return_points_ = {steps_done_};  // of earlier versions, to which all checkpoints were such
+  if (const auto found = state.series.find(kReturnPoints); found != state.series.end())
+    return_points_.assign(found->second.begin(), found->second.end());
   trainable_->set_rate_factor(roll_backs_.rate_factor);
   trainable_->set_steps_done(steps_done_);
   trainable_->load(state);
   machine_.load(state);
+}
+
+std::optional<CheckpointInfo> HybridTrainer::checkpoint_to_go_back_to(const std::string& folder,
+                                                                      std::int64_t failed) const {
+  const CheckpointRanks ranks = checkpoint_ranks(ranks_);
+  const auto newest_before = [&](std::int64_t before) {
+    for (;;) {
+      const FoundCheckpoint found = find_newest_checkpoint(folder, before, ranks);
+      for (const std::string& warning : found.warnings) tell(warning);
+      if (!found.checkpoint) return found.checkpoint;
+      before = found.checkpoint->step;
+      if (std::count(return_points_.begin(), return_points_.end(), before) > 0)
+        return found.checkpoint;
+    }
+  };
+  const bool came_further = failed > roll_backs_.failed;
+  auto found = newest_before(came_further ? failed : roll_backs_.target);
+  if (!found && !came_further) found = newest_before(roll_backs_.target + 1);
+  return found;
 }
 
 void HybridTrainer::roll_back(const std::string& folder, const StepRecord& failed) {
@@ -330,17 +367,11 @@ void HybridTrainer::roll_back(const std::string& folder, const StepRecord& faile
     give_up(concat("it went back ", roll_backs_.count,
                    " times before, divergence.max_roll_backs = ", config.max_roll_backs));
   }
-  const bool came_further = failed.step > roll_backs_.failed;
-  const CheckpointRanks ranks = checkpoint_ranks(ranks_);
-  FoundCheckpoint found =
-      find_newest_checkpoint(folder, came_further ? failed.step : roll_backs_.target, ranks);
-  if (!found.checkpoint && !came_further)
-    found = find_newest_checkpoint(folder, roll_backs_.target + 1, ranks);
-  for (const std::string& warning : found.warnings) tell(warning);
-  if (!found.checkpoint) give_up("there is no checkpoint to go back to");
+  const auto target = checkpoint_to_go_back_to(folder, failed.step);
+  if (!target) give_up("there is no checkpoint to go back to");
   ++roll_backs_.count;
   roll_backs_.rate_factor *= config.roll_back_rate;
-  load(own_state_of(*found.checkpoint));
+  load(own_state_of(*target));
   roll_backs_.target = steps_done_;
   roll_backs_.failed = std::max(roll_backs_.failed, failed.step);
   roll_backs_.steps += failed.step - steps_done_;

@@ -19,12 +19,12 @@ std::string RunSaving::stopped_text(std::int64_t steps_done, std::int64_t steps)
   return concat("stopped before the first step: nothing was trained; ", way_to_start_);
 }
 
-bool RunSaving::save(HybridTrainer& trainer, RunRecords& records) {
+bool RunSaving::save(HybridTrainer& trainer, RunRecords& records, CheckpointUse use) {
   const bool failed_before = !problem_.empty();
   records.sync();
   trainer.settle();  // where it fails, ranks would not agree on going on
   try {
-    trainer.save(folder_);
+    trainer.save(folder_, use);
   } catch (const Error& error) {
     if (error.code() != ExitCode::kIo && error.code() != ExitCode::kMemory) throw;
     problem_ = error.what();

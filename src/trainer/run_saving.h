@@ -14,7 +14,8 @@ class RunSaving {
   RunSaving(std::string folder, const TrainingRunSettings& settings);
   /// Saves the current step; false if that failed, which is told once. Of several ranks all save or
   /// none. A collective.
-  bool save(HybridTrainer& trainer, RunRecords& records);
+  bool save(HybridTrainer& trainer, RunRecords& records,
+            CheckpointUse use = CheckpointUse::kResume);
   /// The same. Throws IoError, which names what a resumed run would continue from.
   void save_at_the_end(HybridTrainer& trainer, RunRecords& records);
   /// Saves what the last good update left, for an error that ends the run. A collective.

@@ -251,13 +251,14 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
     validate(model, trainer, summary.final_validation_loss, summary.final_average_validation_loss);
   trainer.hold_weights(true);
   const bool goes_back = config_.divergence.rolls_back();
-  if (goes_back && saved_at == 0) saving_.save(trainer, records);
+  if (goes_back && saved_at == 0) saving_.save(trainer, records, CheckpointUse::kResumeAndRollBack);
   while (trainer.steps_done() < steps) {
     const StepWish wish = agree(trainer, schedule);
     if (wish.stops) break;
     const StepRecord record = step(model, trainer, records);
-    schedule.add(record.step, wish.saves);
-    if (schedule.is_due() && !trainer.must_go_back()) settle(trainer, records);
+    const bool by_steps = schedule.is_due_by_steps(record.step, trainer.last_return_point());
+    const bool save_is_due = by_steps || wish.saves;
+    if (save_is_due && !trainer.must_go_back()) settle(trainer, records);
     if (trainer.must_go_back()) {
       go_back(trainer, records, record);
       saved_at = trainer.steps_done();
@@ -267,9 +268,10 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
     records.write(record);
     if (settings_.on_step) settings_.on_step(record);
     const bool is_good = !goes_back || trainer.is_healthy();  // to go back to
-    const bool saves = schedule.is_due() && is_good;
+    const bool saves = save_is_due && is_good;
     if (config_.distributed.compares_weights(record.step, saves)) compare_weights(model, trainer);
-    if (!saves || !saving_.save(trainer, records)) continue;
+    const auto use = by_steps ? CheckpointUse::kResumeAndRollBack : CheckpointUse::kResume;
+    if (!saves || !saving_.save(trainer, records, use)) continue;
     schedule.saved();
     saved_at = record.step;
   }

@@ -1,10 +1,15 @@
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cmath>
+#include <csignal>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/interruption.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "tests/trainer/tiny_run.h"
@@ -177,6 +182,38 @@ HybridTrainerConfig nervous(Recovery on_warning) {
   config.divergence.max_skipped_updates = 100;
   config.divergence.on_warning = on_warning;
   return config;
+}
+
+TEST_F(RollBackRun, GoesBackToTheSameStepWhereverTheRunWasStopped) {
+  HybridTrainerConfig config = nervous(Recovery::kRollBack);
+  config.divergence.loss_sigmas = 2;
+  config.divergence.roll_back_rate = 0.8;
+  config.divergence.max_roll_backs = 1000;
+  config.checkpoint.keep = 2;
+  config.checkpoint.every_steps = 7;
+  const auto whole = scratch_ / "whole";
+  const RunSummary wanted = train_tiny(config, data_, whole).summary;
+  ASSERT_GE(wanted.learning_rate_factor, 1e-6);
+  ASSERT_LT(wanted.learning_rate_factor, 1) << "it went back";
+  for (std::int64_t stop = 3; stop < 40; stop += 3) {
+    const auto run = scratch_ / concat("stopped", stop);
+    const Interruption interruption;
+    TrainingRunSettings settings;
+    settings.config = config;
+    settings.data = data_;
+    settings.run = run;
+    settings.command = "test";
+    settings.interruption = &interruption;
+    settings.on_step = [&](const StepRecord& record) {
+      if (record.step == stop) ::kill(::getpid(), SIGTERM);
+      while (record.step == stop && !interruption.requested()) std::this_thread::yield();
+    };
+    std::ostringstream console;
+    EXPECT_EQ(run_training(settings, console).end, RunEnd::kInterrupted);
+    const RunSummary resumed = train_tiny(config, data_, run, true).summary;
+    EXPECT_EQ(newest_checkpoint_digest(run), newest_checkpoint_digest(whole)) << stop;
+    EXPECT_EQ(resumed.learning_rate_factor, wanted.learning_rate_factor) << stop;
+  }
 }
 
 TEST_F(RollBackRun, EachRecoveryIsSeenInMetricsSummaryAndReport) {

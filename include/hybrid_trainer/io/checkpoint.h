@@ -58,13 +58,14 @@ struct SavedCheckpoint {
 };
 
 struct CheckpointSaveOptions {
-  std::int64_t keep = 3;    // newest checkpoints that stay, at least 1
-  std::string config_hash;  // to recognise a checkpoint of another configuration
+  std::int64_t keep = 3;                  // newest checkpoints that stay, at least 1
+  std::string config_hash;                // to recognise a checkpoint of another configuration
+  std::vector<std::int64_t> also_keep{};  // steps whose checkpoints stay besides
 };
 
 /// Commits `state` as `folder`/step-NNNNNNNNNN: everything is written beside it and made durable
 /// before one rename makes it visible, so a kill or a power cut leaves the old checkpoints, with or
-/// without the new one. Then removes the oldest beyond `keep` and the leftovers of killed savers;
+/// without the new one. Then removes those that need not stay and the leftovers of killed savers;
 /// if that fails, the next save tries again. Only one process may save to a folder at a time.
 /// Throws IoError (disk full, for example): then nothing of the new checkpoint is left, or all of
 /// it if only the last fsync failed; all others remain, and training may go on.

@@ -41,6 +41,12 @@ struct RollBacks {
   double rate_factor = 1;             // on the schedule's learning rate
 };
 
+/// What a checkpoint is for.
+enum class CheckpointUse {
+  kResume,             // because the run stops, or is about to: it may be of any step
+  kResumeAndRollBack,  // due by the settings alone, so that a run that never stopped has it, too
+};
+
 /// Trains any LossModel in phases: one call of step() per batch.
 ///
 ///   HybridTrainer trainer(model, HybridTrainerConfig::builder().steps(500).build(), stream);
@@ -127,10 +133,17 @@ class HybridTrainer {
   /// ends the run, with the weights of the last good update; it may ask to go back, too. At the same
   /// steps on all ranks.
   void settle();
-  /// Commits a checkpoint below `folder` (see io/checkpoint.h); returns its path. Old ones that
+  /// The step of the last checkpoint to go back to; 0 if there is none.
+  std::int64_t last_return_point() const {
+    return return_points_.empty() ? 0 : return_points_.back();
+  }
+  /// Commits a checkpoint below `folder` (see io/checkpoint.h); returns its path. roll_back knows only
+  /// those that were saved for it, so that it does not depend on when a run was stopped; where a run
+  /// may go back, the newest checkpoint.keep of them stay beside the newest of all. Old ones that
   /// could not be removed are a mishap. Throws IoError; training may go on. Of several ranks each
   /// writes what it has a part of, and its share of what all have; where one cannot, all throw.
-  std::string save(const std::string& folder);
+  std::string save(const std::string& folder,
+                   CheckpointUse use = CheckpointUse::kResumeAndRollBack);
   /// Resumes from the newest intact checkpoint below `folder`, bit for bit; false if there is none.
   /// The listener is told what was damaged, and each setting that differs from the checkpoint's.
   /// `older` is the configuration for checkpoints that hold none, such as those of version 0.1.0.
@@ -138,14 +151,17 @@ class HybridTrainer {
   /// checkpoints are damaged.
   bool resume(const std::string& folder, const std::optional<HybridTrainerConfig>& older = {});
   /// Where must_go_back(), because of the step `failed`: goes back to the newest intact checkpoint
-  /// below `folder`, or the one before that where the run did not come further than the last time,
-  /// with divergence.roll_back_rate times the learning rate from there on, all of which the next
-  /// record tells. The batches after that step are due again. What is saved later holds the rate
-  /// and the count; a run that is resumed from before makes the same steps and goes back again.
-  /// Throws Diverged after max_roll_backs, or where there is no checkpoint.
+  /// below `folder` that was saved for it, or the one before that where the run did not come further
+  /// than the last time, with divergence.roll_back_rate times the learning rate from there on, all of
+  /// which the next record tells. The batches after that step are due again. What is saved later holds
+  /// the rate and the count; a run that is resumed from before makes the same steps and goes back
+  /// again. Throws Diverged after max_roll_backs, or where there is no checkpoint.
   void roll_back(const std::string& folder, const StepRecord& failed);
 
  private:
+  std::string save_share(const std::string& folder);
+  std::optional<CheckpointInfo> checkpoint_to_go_back_to(const std::string& folder,
+                                                         std::int64_t failed) const;
   StepRecord record_of(const PhaseOutcome& outcome, const Batch& batch);
   State state();
   State own_state_of(const CheckpointInfo& checkpoint) const;
@@ -171,6 +187,7 @@ class HybridTrainer {
   std::int64_t steps_done_ = 0;
   Phase last_phase_ = Phase::kWarmup;
   RollBacks roll_backs_;
+  std::vector<std::int64_t> return_points_;  // steps of the checkpoints to go back to, oldest first
   bool must_go_back_ = false;
   bool holds_weights_ = false;
   bool went_back_ = false;  // since the last record
