@@ -77,7 +77,7 @@ Verdict DivergenceMonitor::assess(const GradientMeasurement& measurement) const 
                                        " vanished: its median is ", brief(baseline))};
   }
   const double correlation = neighbour_correlation(losses_);
-  if (config_.oscillation < 1 && correlation <= -config_.oscillation) {
+  if (used_up_ == 0 && config_.oscillation < 1 && correlation <= -config_.oscillation) {
     return {Signal::kOscillation,
             concat("the loss oscillates: neighbours correlate by ", brief(correlation))};
   }
@@ -94,6 +94,7 @@ Verdict DivergenceMonitor::assess_loss(double loss, double expected) const {
 }
 
 void DivergenceMonitor::observe(const GradientMeasurement& measurement) {
+  if (ready() && used_up_ > 0) --used_up_;  // the oldest loss leaves
   push(losses_, measurement.loss, config_.window);
   push(norms_, measurement.norm, config_.window);
 }
@@ -105,11 +106,14 @@ double DivergenceMonitor::mean_loss() const {
 void DivergenceMonitor::save(State& state) const {
   state.series["phases.monitor.losses"] = losses_;
   state.series["phases.monitor.norms"] = norms_;
+  state.integers["phases.monitor.used_up"] = used_up_;
 }
 
 void DivergenceMonitor::load(const State& state) {
   losses_ = state.reals_of("phases.monitor.losses");
   norms_ = state.reals_of("phases.monitor.norms");
+  const bool is_earlier = !state.integers.contains("phases.monitor.used_up");
+  used_up_ = is_earlier ? 0 : state.integer("phases.monitor.used_up");
 }
 
 }  // namespace hybrid_trainer

@@ -43,6 +43,7 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
   const RecoveryAction action = parts.recover(verdict, false);
   const bool applies = verdict.signal != Signal::kNotFinite && action.kind < Recovery::kSkipBatch;
   if (!applies) skip(parts, action, outcome);
+  if (!applies && verdict.signal == Signal::kOscillation) parts.monitor.use_up_oscillation();
   if (apply) {
     apply(applies);
   } else if (applies) {

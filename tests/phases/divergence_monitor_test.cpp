@@ -57,6 +57,14 @@ TEST(DivergenceMonitor, SeesALossTooHigh) {
   EXPECT_EQ(monitor.assess_loss(3.0, 2.0).signal, Signal::kLoss);
 }
 
+TEST(DivergenceMonitor, MeasuresInStandardDeviationsOfTheSample) {
+  // Of 1, 2, 3, 4: mean 2.5, squares around it 5, by 3 degrees of freedom.
+  const DivergenceMonitor monitor = after(4, [](int i) { return 1.0 + i; }, {.window = 4});
+  const double limit = 2.5 + 4 * std::sqrt(5.0 / 3);
+  EXPECT_EQ(monitor.assess({limit - 1e-6, 2}).signal, Signal::kNone);
+  EXPECT_EQ(monitor.assess({limit + 1e-6, 2}).signal, Signal::kLoss);
+}
+
 TEST(DivergenceMonitor, SeesExplodingAndVanishingGradients) {
   const DivergenceMonitor monitor = after(100, noisy);
   EXPECT_EQ(monitor.assess({3.0, 21.0}).signal, Signal::kExplosion);
@@ -74,6 +82,24 @@ TEST(DivergenceMonitor, NamesAnExplosionBeforeTheLossThatItRaises) {
 TEST(DivergenceMonitor, SeesAnOscillatingLoss) {
   const auto alternating = [](int i) { return 3 + (i % 2 ? 0.5 : -0.5) + 0.05 * normal(i); };
   EXPECT_EQ(after(100, alternating).assess({3, 2}).signal, Signal::kOscillation);
+}
+
+TEST(DivergenceMonitor, JudgesAnOscillationThatWasAnsweredByLaterLosses) {
+  const auto alternating = [](int i) { return 3 + (i % 2 ? 0.5 : -0.5); };
+  const DivergenceConfig config{.window = 10};
+  DivergenceMonitor monitor = after(30, alternating, config);
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_EQ(monitor.assess({3, 2}).signal, Signal::kOscillation);
+    monitor.use_up_oscillation();
+    for (int i = 0; i < config.window; ++i) {
+      EXPECT_TRUE(monitor.assess({3, 2}).normal()) << i;
+      monitor.observe({alternating(i), 2});
+      State state;
+      monitor.save(state);
+      monitor = DivergenceMonitor(config);
+      monitor.load(state);
+    }
+  }
 }
 
 TEST(DivergenceMonitor, SeesTheNonFiniteFromTheFirstStep) {

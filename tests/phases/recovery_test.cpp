@@ -69,6 +69,26 @@ TEST(Recovery, LevelsAreThoseOfTheSignals) {
   EXPECT_EQ(severity_of(Signal::kNotFinite), Severity::kCritical);
 }
 
+TEST(Recovery, LeavesAnOscillationBySkippingABatchOfEachWindow) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.max_predict_steps = 0;
+  setup.divergence.window = 8;
+  setup.divergence.gradient_factor = 1e6;
+  setup.divergence.loss_sigmas = 1e6;
+  setup.divergence.on_caution = Recovery::kSkipBatch;
+  QuadraticBowl::Options slow;
+  slow.learning_rate = 1e-5;
+  BowlRun run(slow, setup, 0);
+  std::vector<std::int64_t> skipped;
+  for (; run.steps < 60; ++run.steps) {
+    Batch batch = run.bowl.batch(0, 0);
+    batch.inputs.data<float>()[9] = run.steps % 2 == 0 ? 1.0f : 0.5f;
+    if (run.machine.step(batch).recovery == Recovery::kSkipBatch) skipped.push_back(run.steps);
+  }
+  ASSERT_GE(skipped.size(), 3u);
+  for (std::size_t i = 1; i < skipped.size(); ++i) EXPECT_GT(skipped[i] - skipped[i - 1], 8);
+}
+
 TEST(Recovery, IsChosenByLevelAndPersistence) {
   DivergenceConfig config;
   config.on_caution = Recovery::kReduceHorizon;

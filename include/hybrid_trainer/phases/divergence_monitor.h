@@ -32,6 +32,10 @@ class DivergenceMonitor {
   /// Adds the measurement of an update.
   void observe(const GradientMeasurement& measurement);
 
+  /// An oscillation was answered by leaving an update out: it is judged anew once the window holds
+  /// later losses alone. The losses that show it would else show it for ever.
+  void use_up_oscillation() { used_up_ = static_cast<std::int64_t>(losses_.size()); }
+
   /// Mean loss of the updates in the window; NaN before the first.
   double mean_loss() const;
 
@@ -42,6 +46,7 @@ class DivergenceMonitor {
   bool ready() const;
   DivergenceConfig config_;
   std::vector<double> losses_, norms_;  // the last `window` updates, oldest first
+  std::int64_t used_up_ = 0;            // the oldest losses, whose oscillation was answered
 };
 
 }  // namespace hybrid_trainer
