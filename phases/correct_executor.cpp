@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "hybrid_trainer/core/error.h"
 #include "phases/phase_executor.h"
 
 namespace hybrid_trainer {
@@ -17,6 +19,16 @@ double parabola_minimum(double rise, double end_slope) {
 }
 
 }  // namespace
+
+void CorrectExecutor::enter(PhaseOutcome& outcome) {
+  try {
+    parts_.enter_model(Phase::kCorrect);
+  } catch (const OutOfMemory& error) {
+    if (!parts_.jump.open) throw;
+    parts_.give_up_predicting(error, outcome);
+    parts_.jump.lacks_room = true;
+  }
+}
 
 void CorrectExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   if (parts_.jump.open) {
@@ -35,7 +47,8 @@ std::size_t CorrectExecutor::probe_count() const {
 double CorrectExecutor::probe_loss(PhaseOutcome& outcome) {
   const std::size_t count = probe_count();
   double sum = 0;
-  for (std::size_t i = 0; i < count; ++i) sum += parts_.model.wait_for_loss(parts_.jump.batches[i]);
+  for (std::size_t i = 0; i < count; ++i)
+    sum += parts_.model.wait_for_loss(parts_.model.fetch_batch(parts_.jump.batches[i]));
   outcome.cost += static_cast<double>(count) * parts_.config().forward_cost;
   return sum / static_cast<double>(count);
 }
@@ -79,14 +92,15 @@ double CorrectExecutor::choose(const Comparison& losses, double& kept_loss, Phas
 }
 
 /// Trains on the batches of Predict as Full would have.
-void CorrectExecutor::replay(const std::vector<Batch>& batches, PhaseOutcome& outcome) {
+void CorrectExecutor::replay(std::vector<Batch> batches, PhaseOutcome& outcome) {
   const std::unique_ptr<Trainable, void (*)(Trainable*)> rewound(
       &parts_.model, [](Trainable* model) { model->rewind(0); });
   parts_.enter_model(Phase::kFull);
   auto steps_ago = static_cast<std::int64_t>(batches.size());
-  for (const Batch& batch : batches) {
+  for (Batch& batch : batches) {
     parts_.model.rewind(steps_ago--);
-    update(parts_, parts_.model.wait_for_gradient(batch), outcome);
+    const Batch here = parts_.model.fetch_batch(std::exchange(batch, {}));
+    update(parts_, parts_.model.wait_for_gradient(here), outcome);
     outcome.cost += 1;
   }
 }
@@ -97,7 +111,7 @@ void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome
   const Comparison losses = compare(measurement, outcome);
   double kept_loss = losses.before;
   jump.kept_fraction = choose(losses, kept_loss, outcome);
-  jump.paired_drop = losses.before - kept_loss;
+  jump.paired_drop = jump.kept_fraction > 0 ? losses.before - kept_loss : 0;
   const std::string change =
       concat("loss ", brief(losses.before), " -> ", brief(losses.after), " on ", probe_count(),
              " batches after ", jump.steps, " predicted steps");
@@ -112,6 +126,35 @@ void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome
   }
 }
 
+/// Returns the measurement at the predicted point, where there was one.
+GradientMeasurement CorrectExecutor::try_to_judge(const Batch& batch, PhaseOutcome& outcome) {
+  Jump& jump = parts_.jump;
+  GradientMeasurement measurement;
+  try {
+    if (jump.moved && !jump.failed && !jump.lacks_room) {
+      measurement = parts_.model.wait_for_gradient(batch);
+      outcome.cost += 1;
+      judge(measurement, outcome);
+      return measurement;
+    }
+  } catch (const OutOfMemory& error) {
+    parts_.give_up_predicting(error, outcome);
+    jump.lacks_room = true;
+  }
+  revert_unseen(outcome);
+  return measurement;
+}
+
+void CorrectExecutor::revert_unseen(PhaseOutcome& outcome) {
+  const Jump& jump = parts_.jump;
+  parts_.line.return_to(parts_.model, 0);
+  outcome.warns = outcome.warns || jump.failed || jump.lacks_room;
+  const char* const why = jump.lacks_room ? "memory was too short"
+                          : jump.failed   ? "a loss was not finite"
+                                          : "nothing moved";
+  tell(outcome, concat("reverted: ", why, " in ", jump.steps, " predicted steps"));
+}
+
 /// Returns the measurement at the point that is kept. The prediction is charged for all others but
 /// the replayed ones, which are updates like Full's.
 GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& outcome) {
@@ -119,17 +162,7 @@ GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& ou
   jump.moved = parts_.line.position() > 0;
   outcome.predicted_loss = jump.mean_loss + jump.expected_change(parts_.line.position());
   outcome.confidence = jump.confidence;
-  GradientMeasurement measurement;
-  if (jump.moved && !jump.failed) {
-    measurement = parts_.model.wait_for_gradient(batch);
-    outcome.cost += 1;
-    judge(measurement, outcome);
-  } else {
-    parts_.line.return_to(parts_.model, 0);
-    outcome.warns = jump.failed;
-    tell(outcome, concat("reverted: ", jump.failed ? "a loss was not finite" : "nothing moved",
-                         " in ", jump.steps, " predicted steps"));
-  }
+  const GradientMeasurement measurement = try_to_judge(batch, outcome);
   const bool kept_whole = jump.kept_fraction == 1;
   jump.decision = kept_whole               ? Decision::kAccepted
                   : jump.kept_fraction > 0 ? Decision::kShrunk
@@ -144,7 +177,7 @@ GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& ou
   outcome.planned_steps = jump.planned_steps;
   parts_.close_jump();
   if (parts_.bandit.chooses()) tell(outcome, parts_.bandit.explanation());
-  if (!to_replay.empty()) replay(to_replay, outcome);
+  if (outcome.decision == Decision::kReverted) replay(std::move(to_replay), outcome);
   if (kept_whole) return measurement;
   outcome.cost += 1;  // the last measurement was at another point
   return parts_.model.wait_for_gradient(batch);

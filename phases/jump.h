@@ -24,7 +24,8 @@ struct Jump {
   bool trial = false;
   bool stop = false;
   bool failed = false;           // a loss on the way was not finite
-  std::vector<Batch> batches{};  // of Predict, in order; the first ones are the probes
+  bool lacks_room = false;       // memory was too short on the way
+  std::vector<Batch> batches{};  // of Predict, kept, in order; the first ones are the probes
 
   // Of the decision.
   Decision decision = Decision::kNone;

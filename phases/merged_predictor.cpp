@@ -47,6 +47,7 @@ void MergedPredictor::write_directions(Trainable& model, const std::vector<Tenso
 
 void MergedPredictor::follow(Trainable& model, const std::vector<Tensor>& directions,
                              double length) {
+  if (length == 0) return;  // times a direction that is not finite it would be no zero
   const auto move = [&](const std::vector<Tensor>& kept, double by) {
     for (std::size_t i = 0; i < kept.size(); ++i)
       model.write_direction(kept[i], {kept[i], directions[i]}, {1.0f, static_cast<float>(by)});

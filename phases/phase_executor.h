@@ -16,9 +16,10 @@ class PhaseExecutor {
  public:
   explicit PhaseExecutor(PhaseParts& parts) : parts_(parts) {}
   virtual ~PhaseExecutor() = default;
-  /// Called before the first step of the phase.
+  /// Called before the first step of the phase. May turn to another phase, which the step is of then.
   virtual void enter(PhaseOutcome& outcome) = 0;
-  /// One step. `outcome` already has its phase and the cost of enter; the rest is added to it.
+  /// One step. `outcome` already has its phase and the cost of enter; the rest is added to it. Where
+  /// it turns to another phase, it has not used the batch.
   virtual void run(const Batch& batch, PhaseOutcome& outcome) = 0;
 
  protected:
@@ -36,6 +37,7 @@ class UpdateExecutor : public PhaseExecutor {
 
  private:
   bool wants_slope() const;
+  void take_slope(const GradientMeasurement& measurement, PhaseOutcome& outcome);
   GradientMeasurement measure(const Batch& batch, PhaseOutcome& outcome);
   Phase phase_;
 };
@@ -43,6 +45,10 @@ class UpdateExecutor : public PhaseExecutor {
 /// Predict: forward only. Watches the loss and moves along the line; every correction_interval
 /// steps a true gradient tells how far the loss still falls along the line. The loss is compared
 /// with that of the first forward, which is at the snapshot.
+///
+/// Where the predictor has no direction, or memory is too short to begin, the step is one of Full;
+/// where memory is too short on the way, the step is Correct's, which reverts. Nothing is predicted
+/// after a shortage.
 class PredictExecutor : public PhaseExecutor {
  public:
   using PhaseExecutor::PhaseExecutor;
@@ -50,6 +56,8 @@ class PredictExecutor : public PhaseExecutor {
   void run(const Batch& batch, PhaseOutcome& outcome) override;
 
  private:
+  bool begin(PhaseOutcome& outcome);
+  void predict(const Batch& batch, PhaseOutcome& outcome);
   Verdict forward(const Batch& batch, PhaseOutcome& outcome);
   Verdict micro_correct(const Batch& batch, PhaseOutcome& outcome);
   void take_slope(double slope, PhaseOutcome& outcome);
@@ -59,12 +67,12 @@ class PredictExecutor : public PhaseExecutor {
 /// Correct: its first step decides on the prediction, then each step is an update. After a revert
 /// it first trains on the batches of Predict, each as the step that it was, and stays in Full's
 /// precision to its end, so that the weights are bit for bit those of a run that never predicted,
-/// unless the optimizer state was dropped. A prediction that met a loss that is not finite, or
-/// never moved, is reverted without comparison.
+/// unless the optimizer state was dropped. A prediction that met a loss that is not finite, never
+/// moved, or for which memory was too short, also for the comparison, is reverted without it.
 class CorrectExecutor : public PhaseExecutor {
  public:
   using PhaseExecutor::PhaseExecutor;
-  void enter(PhaseOutcome&) override { parts_.enter_model(Phase::kCorrect); }
+  void enter(PhaseOutcome& outcome) override;
   void run(const Batch& batch, PhaseOutcome& outcome) override;
 
  private:
@@ -79,7 +87,9 @@ class CorrectExecutor : public PhaseExecutor {
   Comparison compare(const GradientMeasurement& measurement, PhaseOutcome& outcome);
   double choose(const Comparison& losses, double& kept_loss, PhaseOutcome& outcome);
   void judge(const GradientMeasurement& measurement, PhaseOutcome& outcome);
-  void replay(const std::vector<Batch>& batches, PhaseOutcome& outcome);
+  GradientMeasurement try_to_judge(const Batch& batch, PhaseOutcome& outcome);
+  void revert_unseen(PhaseOutcome& outcome);
+  void replay(std::vector<Batch> batches, PhaseOutcome& outcome);
   GradientMeasurement decide(const Batch& batch, PhaseOutcome& outcome);
 };
 

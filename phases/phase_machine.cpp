@@ -51,7 +51,10 @@ std::int64_t PhaseMachine::undecided_steps() const {
   return parts_->jump.open ? parts_->jump.steps : 0;
 }
 
-void PhaseMachine::give_up_predicting() { parts_->give_up_predicting(); }
+void PhaseMachine::give_up_predicting() {
+  parts_->give_up_predicting();
+  if (parts_->phase == Phase::kPredict && !parts_->is_in_predict()) parts_->begin(Phase::kFull);
+}
 
 const PhaseStatistics& PhaseMachine::statistics() const { return parts_->statistics; }
 
@@ -60,12 +63,10 @@ void PhaseMachine::save(State& state) const { parts_->save(state); }
 void PhaseMachine::load(const State& state) { parts_->load(state); }
 
 void PhaseMachine::settle(PhaseOutcome& outcome) {
-  const bool is_under_way = parts_->has_entered && parts_->entered == Phase::kPredict;
-  if (!is_under_way || !parts_->config().lacks_other_ranks()) return;
+  if (!parts_->is_in_predict() || !parts_->config().lacks_other_ranks()) return;
   hybrid_trainer::settle(*parts_, outcome);
   if (!std::exchange(parts_->stops_speculating, false) || parts_->phase != Phase::kPredict) return;
-  parts_->phase = Phase::kCorrect;
-  parts_->steps_in_phase = 0;
+  parts_->begin(Phase::kCorrect);
 }
 
 bool PhaseMachine::is_healthy() const { return severity_of(parts_->signal) < Severity::kWarning; }
@@ -79,22 +80,10 @@ PhaseOutcome PhaseMachine::step(const Batch& batch) {
 void PhaseMachine::step(const Batch& batch, PhaseOutcome& outcome) {
   const auto start = Clock::now();
   PhaseParts& parts = *parts_;
-  // Where a run was made shorter meanwhile.
-  if (parts.phase == Phase::kPredict && parts.steps_to_come() <= 1 &&
-      !parts.config().predicts_backward()) {
-    parts.phase = Phase::kCorrect;
-    parts.steps_in_phase = 0;
-  }
-  PhaseExecutor& executor = *executors_[static_cast<std::size_t>(parts.phase)];
-  outcome.phase = parts.phase;
+  end_predicting_in_time();
   outcome.tokens = batch.tokens();
   parts.full_flops = parts.model.step_flops(batch);
-  if (!parts.has_entered || parts.entered != parts.phase) {
-    executor.enter(outcome);
-    parts.entered = parts.phase;
-    parts.has_entered = true;
-  }
-  executor.run(batch, outcome);
+  make_step(batch, outcome);
   if (parts.finder.is_on()) outcome.rate_factor = parts.finder.factor();
   PhaseTotals& totals = parts.statistics.of(outcome.phase);
   ++totals.steps;
@@ -103,6 +92,27 @@ void PhaseMachine::step(const Batch& batch, PhaseOutcome& outcome) {
   advance(outcome);
   outcome.seconds = seconds_since(start);
   totals.seconds += outcome.seconds;
+}
+
+/// The last step of the run decides, also where the run was made shorter meanwhile.
+void PhaseMachine::end_predicting_in_time() {
+  if (parts_->phase != Phase::kPredict || parts_->steps_to_come() > 1) return;
+  parts_->begin(parts_->is_in_predict() ? Phase::kCorrect : Phase::kFull);
+}
+
+/// In the phase that is due, or in the one that it turns out to be of.
+void PhaseMachine::make_step(const Batch& batch, PhaseOutcome& outcome) {
+  PhaseParts& parts = *parts_;
+  do {
+    outcome.phase = parts.phase;
+    PhaseExecutor& executor = *executors_[static_cast<std::size_t>(parts.phase)];
+    if (!parts.has_entered || parts.entered != outcome.phase) {
+      executor.enter(outcome);
+      parts.entered = outcome.phase;
+      parts.has_entered = true;
+    }
+    if (parts.phase == outcome.phase) executor.run(batch, outcome);
+  } while (parts.phase != outcome.phase);
 }
 
 /// Reports what the gate has measured and, in one line, when the gate's verdict has changed: why Predict is entered or not.
@@ -127,7 +137,7 @@ void PhaseMachine::advance(PhaseOutcome& outcome) {
   signals.steps_to_come = parts.steps_to_come();
   const std::int64_t steps = parts.statistics.steps();
   const bool forces_full = parts.recovery.forces_full(steps);
-  signals.may_predict = !forces_full && grant.open && parts.gate.ready() &&
+  signals.may_predict = parts.predicts() && !forces_full && grant.open && parts.gate.ready() &&
                         parts.trust.count() >= parts.slopes_needed();
   signals.trial_overdue =
       grant.overdue && parts.predicts() && !parts.recovery.raises_threshold(steps);

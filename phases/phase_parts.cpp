@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "phases/phase_executor.h"
@@ -21,6 +22,7 @@ void visit_parts(Parts& parts, const Visit& visit) {
   visit("phases.signal", parts.signal);
   visit("phases.warnings_in_a_row", parts.warnings_in_a_row, Since::kLater);
   visit("phases.lacks_room", parts.lacks_room, Since::kLater);
+  visit("phases.told_no_direction", parts.told_no_direction, Since::kLater);
   visit("phases.aim_cost", parts.aim_cost, Since::kLater);
   visit("phases.verdict", parts.verdict, Since::kLater);
   visit("phases.jump.open", parts.jump.open);
@@ -37,6 +39,7 @@ void visit_parts(Parts& parts, const Visit& visit) {
   visit("phases.jump.trial", parts.jump.trial);
   visit("phases.jump.stop", parts.jump.stop);
   visit("phases.jump.failed", parts.jump.failed, Since::kLater);
+  visit("phases.jump.lacks_room", parts.jump.lacks_room, Since::kLater);
 }
 
 }  // namespace
@@ -77,6 +80,13 @@ void PhaseParts::enter_model(Phase wanted) {
   model_phase = wanted;
 }
 
+void PhaseParts::turn_to(Phase other, PhaseOutcome& outcome) {
+  begin(other);
+  outcome.gradient_norm = outcome.predicted_loss = outcome.confidence = {};
+  outcome.predictor.clear();
+  outcome.planned_steps = 0;
+}
+
 OutOfMemory with_way_out(const OutOfMemory& error, const char* way_out) {
   return {concat(error.what(), "; ", way_out), error.requested_bytes(), error.available_bytes(),
           error.shortage()};
@@ -95,6 +105,16 @@ void PhaseParts::give_up_predicting(const OutOfMemory& error, PhaseOutcome& outc
   give_up_predicting();
   outcome.warns = true;
   tell(outcome, concat("no predictions from here on: ", error.what()));
+}
+
+void PhaseParts::tell_no_direction(PhaseOutcome& outcome) {
+  if (std::exchange(told_no_direction, true)) return;
+  outcome.warns = true;
+  tell(outcome, concat("no prediction: the direction of phases.predictor \"", predictors.name(),
+                       "\" is zero or not finite. Optimizers without momentum (adafactor, sgd with "
+                       "momentum 0) give \"momentum\" and \"random\" nothing to predict from; "
+                       "\"linear\" and \"merged\" need none, and phases.max_predict_steps=0 trains "
+                       "without predictions"));
 }
 
 void PhaseParts::observe_update(PhaseOutcome& outcome) {
@@ -166,7 +186,7 @@ RecoveryAction PhaseParts::recover(const Verdict& verdict, bool in_predict) {
 
 PredictGate::Grant PhaseParts::grant() const {
   PredictGate::Grant grant = gate.grant();
-  const bool is_first = statistics.predictions.made == 0;
+  const bool is_first = statistics.predictions.made == 0 && !told_no_direction;
   const bool is_free = is_first && (setup.steps == 0 || config().trial_share == 0);
   if (!grant.trial || is_free) return grant;
   // The first one tells whether to predict at all, so that the whole run may pay for it.
@@ -193,6 +213,17 @@ std::int64_t PhaseParts::slopes_needed() const {
   return std::max<std::int64_t>(2, std::min(config().confidence_window, config().full_steps));
 }
 
+/// Predictors that memory is too short to move along begin anew: half moved they would be wrong.
+void PhaseParts::follow_jump() {
+  if (line.position() != 0) model.follow(line.directions(), line.position());
+  try {
+    predictors.follow(model, line.directions(), line.position());
+  } catch (const OutOfMemory&) {
+    if (model.is_one_of_several()) throw;
+    predictors = new_predictors();
+  }
+}
+
 void PhaseParts::close_jump() {
   jump.batches.clear();
   gate.finish_jump(jump);
@@ -204,10 +235,7 @@ void PhaseParts::close_jump() {
   counts.reverted += jump.decision == Decision::kReverted;
   statistics.predicted_gain += jump.paired_drop;
   jump = {};
-  if (line.moves()) {
-    predictors.follow(model, line.directions(), line.position());
-    if (line.position() != 0) model.follow(line.directions(), line.position());
-  }
+  if (line.moves()) follow_jump();
   line.release(model);
   trust.clear();
   if (lacks_room) predictors = new_predictors();
@@ -230,7 +258,6 @@ void PhaseParts::save(State& state) const {
 }
 
 void PhaseParts::load(const State& state) {
-  const Stream& stream = model.stream();
   jump = {};
   stops_speculating = false;
   visit_parts(*this, StateReader{state});
@@ -248,7 +275,7 @@ void PhaseParts::load(const State& state) {
   line.load(state, model);
   finder.load(state, model);
   statistics.load(state);
-  jump.batches = load_batches(state, "phases.batch", stream);
+  jump.batches = load_batches(state, "phases.batch", model);
   // A prediction that was due and had not begun, where the run predicts no more.
   if (phase == Phase::kPredict && !jump.open && config().max_predict_steps == 0)
     phase = Phase::kFull;

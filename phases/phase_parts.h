@@ -44,10 +44,11 @@ struct PhaseParts {
   std::int64_t skipped_in_a_row = 0;
   Signal signal = Signal::kNone;       // of the last update
   std::int64_t warnings_in_a_row = 0;  // updates, up to the last, with a warning or worse
-  bool lacks_room = false;  // memory does not hold a direction or a snapshot beside a Full step
-  bool stops_speculating = false;  // in this step; not saved
-  bool has_held_snapshot = false;  // memory has held one; not saved
-  double full_flops = 0;           // of the step under way, as a Full step; not saved
+  bool lacks_room = false;             // memory does not hold what a prediction needs
+  bool told_no_direction = false;      // that a predictor's direction was zero or not finite
+  bool stops_speculating = false;      // in this step; not saved
+  bool has_held_snapshot = false;      // memory has held one; not saved
+  double full_flops = 0;               // of the step under way, as a Full step; not saved
   double aim_cost = 0;  // of directions and of what chooses lengths, since the last prediction
   PredictGate::Verdict verdict = PredictGate::Verdict::kUntried;  // last reported
 
@@ -60,6 +61,15 @@ struct PhaseParts {
   std::int64_t steps_to_come() const;
   /// Brings the model into a phase.
   void enter_model(Phase wanted);
+  /// Whether the last step was one of Predict, so that something may be undecided or late.
+  bool is_in_predict() const { return has_entered && entered == Phase::kPredict; }
+  /// The next step is the first of this phase.
+  void begin(Phase next) {
+    phase = next;
+    steps_in_phase = 0;
+  }
+  /// The step turns out to be one of another phase: what it has cost and told so far stays.
+  void turn_to(Phase other, PhaseOutcome& outcome);
   /// Points the line along the predictor's direction, at its cost; false where it has none yet, or
   /// memory does not hold it, or a snapshot besides, which ends all predicting.
   bool aim(PhaseOutcome& outcome);
@@ -73,10 +83,13 @@ struct PhaseParts {
   /// ends.
   void observe_update(PhaseOutcome& outcome);
   void give_up_predicting();
+  /// Says once that a direction that is zero or not finite is no prediction, and why that may be.
+  void tell_no_direction(PhaseOutcome& outcome);
   /// One of several does not go another way alone: this throws then.
   void give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome);
   /// The gate's, but for trials, whose cost has to stay within twice trial_share: of what all steps
-  /// so far were charged beyond a Full step each, and of a trial's most. The first one always may.
+  /// so far were charged beyond a Full step each, and of a trial's most. The first one always may,
+  /// unless a direction has turned out to be none.
   PredictGate::Grant grant() const;
   /// The most that a trial is charged beyond Full's steps, without slopes that were measured already.
   double price_of(const PredictGate::Grant& grant) const;
@@ -86,6 +99,8 @@ struct PhaseParts {
   RecoveryAction recover(const Verdict& verdict, bool in_predict);
   /// Slopes that the confidence needs; not more than a Full phase can give.
   std::int64_t slopes_needed() const;
+  /// What is held of earlier weights moves along with a jump.
+  void follow_jump();
   /// Ends the prediction that was decided on: informs gate, bandit and predictors, frees the line.
   void close_jump();
   /// Predictor and lengths of the next prediction are the bandit's.

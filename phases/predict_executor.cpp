@@ -3,7 +3,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "phases/phase_executor.h"
-#include "phases/state_fields.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -36,11 +35,9 @@ void PredictExecutor::enter(PhaseOutcome& outcome) {
     confidence = plan.confidence;
     parts_.charge_planning(outcome);
   }
-  const bool aimed = parts_.aim(outcome);
-  parts_.line.start(parts_.model);
+  if (!begin(outcome)) return parts_.turn_to(Phase::kFull, outcome);
   Jump jump;
   jump.open = true;
-  jump.stop = !aimed;  // nothing will have moved
   jump.planned_steps = grant.steps;
   jump.trial = grant.trial;
   jump.step_length = grant.step_length;
@@ -53,10 +50,43 @@ void PredictExecutor::enter(PhaseOutcome& outcome) {
   parts_.gate.begin_jump(grant);
   ++parts_.statistics.predictions.made;
   parts_.statistics.trials += grant.trial;
-  parts_.enter_model(Phase::kPredict);
+}
+
+/// The line points along a direction and begins at the weights, and the model is in Predict; false
+/// where that cannot be.
+bool PredictExecutor::begin(PhaseOutcome& outcome) {
+  try {
+    if (parts_.aim(outcome)) {
+      if (parts_.line.wait_for_sound_direction(parts_.model)) {
+        parts_.line.start(parts_.model);
+        parts_.enter_model(Phase::kPredict);
+        return true;
+      }
+      parts_.tell_no_direction(outcome);
+    }
+  } catch (const OutOfMemory& error) {
+    parts_.give_up_predicting(error, outcome);
+  }
+  parts_.line.release(parts_.model);
+  parts_.trust.clear();
+  return false;
 }
 
 void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
+  Jump& jump = parts_.jump;
+  const std::int64_t before = jump.steps;
+  try {
+    predict(batch, outcome);
+  } catch (const OutOfMemory& error) {
+    parts_.give_up_predicting(error, outcome);
+    jump.lacks_room = jump.stop = true;
+    if (jump.steps > before) return;                        // all but the move was done
+    jump.batches.resize(static_cast<std::size_t>(before));  // Correct trains on this one
+    parts_.turn_to(Phase::kCorrect, outcome);
+  }
+}
+
+void PredictExecutor::predict(const Batch& batch, PhaseOutcome& outcome) {
   Jump& jump = parts_.jump;
   const double cost_of_aiming = outcome.cost;  // included in jump.cost
   outcome.confidence = jump.confidence;
@@ -67,7 +97,7 @@ void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   }
   const std::int64_t to_come = jump.planned_steps - jump.steps;
   if (to_come <= parts_.setup.restore_lookahead) parts_.model.begin_restore();
-  jump.batches.push_back(copy_of(batch, parts_.model.stream()));
+  jump.batches.push_back(parts_.model.keep_batch(batch));
   const std::int64_t interval = parts_.config().correction_interval;
   const bool micro = interval > 0 && jump.steps > 0 && jump.steps % interval == 0;
   const Verdict verdict = micro ? micro_correct(batch, outcome) : forward(batch, outcome);
@@ -117,7 +147,7 @@ void PredictExecutor::take_slope(double slope, PhaseOutcome& outcome) {
     tell(outcome, concat("prediction ends early: the loss rises by ", brief(slope), " per step"));
     return;
   }
-  jump.curvature = (slope - jump.slope) / position;  // above 0: a step was predicted before
+  jump.curvature = (slope - jump.slope) / position;  // a step was predicted before: not at 0
   jump.limit = jump.curvature > 0 ? position - slope / jump.curvature : 0.0;
   tell(outcome, concat("micro-correction: slope ", brief(slope), " against ", brief(jump.slope)));
 }

@@ -1,5 +1,7 @@
 #include "phases/prediction_line.h"
 
+#include <cmath>
+
 #include "phases/state_fields.h"
 
 namespace hybrid_trainer {
@@ -17,6 +19,12 @@ bool PredictionLine::aim(Trainable& model, Predictor& predictor) {
   if (directions_.empty()) directions_ = model.empty_directions();
   predictor.write_directions(model, directions_);
   return true;
+}
+
+bool PredictionLine::wait_for_sound_direction(Trainable& model) const {
+  double squares = 0;
+  for (const Tensor& direction : directions_) squares += model.wait_for_dot(direction, direction);
+  return !moves() || (squares > 0 && std::isfinite(squares));
 }
 
 void PredictionLine::start(Trainable& model) {

@@ -14,6 +14,8 @@ class PredictionLine {
  public:
   /// Points the line along the predictor's current direction. False if it has none yet.
   bool aim(Trainable& model, Predictor& predictor);
+  /// Whether the direction is finite and, but for the control's, not zero. Blocks.
+  bool wait_for_sound_direction(Trainable& model) const;
   /// Fixes the snapshot at the current weights, position 0. Needs a successful aim.
   void start(Trainable& model);
   /// False for the control, whose direction changes nothing.

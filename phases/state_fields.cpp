@@ -3,15 +3,6 @@
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
-namespace {
-
-Tensor copy_of(const Tensor& source, MemoryKind kind, const Stream& stream) {
-  const Tensor target = Tensor::empty_like(source, kind, stream);
-  copy(target, source, stream);
-  return target;
-}
-
-}  // namespace
 
 void save_tensors(State& state, const std::string& name, const std::vector<Tensor>& tensors) {
   state.integers[name + ".count"] = static_cast<std::int64_t>(tensors.size());
@@ -53,30 +44,21 @@ void save_batches(State& state, const std::string& name, const std::vector<Batch
   save_tensors(state, name + ".targets", targets);
 }
 
-std::vector<Batch> load_batches(const State& state, const std::string& name, const Stream& stream) {
-  const auto inputs = load_tensors(state, name + ".inputs", MemoryKind::kData, stream);
-  const auto targets = load_tensors(state, name + ".targets", MemoryKind::kData, stream);
+std::vector<Batch> load_batches(const State& state, const std::string& name, Trainable& model) {
   std::vector<Batch> batches;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    Batch batch{inputs[i], targets.at(i)};
+  const std::int64_t count = state.integer(name + ".inputs.count");
+  for (std::int64_t i = 0; i < count; ++i) {
+    Batch saved{state.tensor(concat(name, ".inputs.", i)),
+                state.tensor(concat(name, ".targets.", i))};
     if (const auto found = state.tensors.find(concat(name, ".positions.", i));
-        found != state.tensors.end()) {
-      batch.positions = Tensor::empty_like(found->second, MemoryKind::kData, stream);
-      wait_for_copy(batch.positions, found->second, stream);
-    }
+        found != state.tensors.end())
+      saved.positions = found->second;
     if (const auto found = state.reals.find(concat(name, ".learnt.", i));
         found != state.reals.end())
-      batch.learnt = found->second;
-    batches.push_back(std::move(batch));
+      saved.learnt = found->second;
+    batches.push_back(model.keep_batch(saved));
   }
   return batches;
-}
-
-Batch copy_of(const Batch& batch, const Stream& stream) {
-  return {copy_of(batch.inputs, MemoryKind::kData, stream),
-          copy_of(batch.targets, MemoryKind::kData, stream),
-          batch.positions ? copy_of(batch.positions, MemoryKind::kData, stream) : Tensor(),
-          batch.learnt};
 }
 
 }  // namespace hybrid_trainer

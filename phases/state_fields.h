@@ -62,11 +62,9 @@ std::vector<Tensor> load_tensors(const State& state, const std::string& name, Me
 /// The same as directions, all of them; not initialised where none was saved.
 std::vector<Tensor> load_directions(const State& state, const std::string& name, Trainable& model);
 
-/// A copy of the batch that survives when its loader reuses the memory.
-Batch copy_of(const Batch& batch, const Stream& stream);
-
 /// Batches under `name`, as views.
 void save_batches(State& state, const std::string& name, const std::vector<Batch>& batches);
-std::vector<Batch> load_batches(const State& state, const std::string& name, const Stream& stream);
+/// What save_batches wrote, as the model keeps batches. Throws DataError where one is missing.
+std::vector<Batch> load_batches(const State& state, const std::string& name, Trainable& model);
 
 }  // namespace hybrid_trainer

@@ -42,6 +42,7 @@ void TwoTimescalePredictor::write_directions(Trainable& model,
 
 void TwoTimescalePredictor::follow(Trainable& model, const std::vector<Tensor>& directions,
                                    double length) {
+  if (length == 0) return;  // times a direction that is not finite it would be no zero
   for (std::size_t i = 0; i < mean_.size(); ++i)
     model.write_direction(mean_[i], {mean_[i], directions[i]}, {1, static_cast<float>(length)});
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "hybrid_trainer/core/error.h"
 #include "phases/phase_executor.h"
@@ -85,6 +86,24 @@ GradientMeasurement UpdateExecutor::measure(const Batch& batch, PhaseOutcome& ou
   return parts_.model.wait_for_gradient(batch);
 }
 
+/// A slope of exactly 0 along a direction that is to move weights says that there is none.
+void UpdateExecutor::take_slope(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
+  double slope = 0;
+  try {
+    slope = parts_.line.wait_for_slope(parts_.model);
+  } catch (const OutOfMemory& error) {
+    return parts_.give_up_predicting(error, outcome);
+  }
+  if (!parts_.line.moves() || (slope != 0 && std::isfinite(slope))) {
+    parts_.trust.add(slope);
+  } else {
+    parts_.trust.clear();
+    const bool has_updated = std::isfinite(parts_.monitor.mean_loss());
+    if (has_updated && measurement.norm > 0) parts_.tell_no_direction(outcome);
+  }
+  outcome.confidence = parts_.trust.confidence();
+}
+
 void UpdateExecutor::enter(PhaseOutcome& outcome) {
   if (phase_ != Phase::kWarmup) parts_.finder.leave_warmup(outcome);
   parts_.enter_model(phase_);
@@ -101,10 +120,7 @@ void UpdateExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   const GradientMeasurement measurement = measure(batch, outcome);
   aimed = aimed && parts_.predicts();
   outcome.cost += 1;
-  if (aimed && measurement.finite()) {
-    parts_.trust.add(parts_.line.wait_for_slope(parts_.model));
-    outcome.confidence = parts_.trust.confidence();
-  }
+  if (aimed && measurement.finite()) take_slope(measurement, outcome);
   update(parts_, measurement, outcome);
   if (phase_ == Phase::kWarmup) parts_.finder.add_updates(outcome.updates);
   if (phase_ == Phase::kFull && outcome.updates > 0 && parts_.predicts()) {

@@ -22,6 +22,13 @@ constexpr std::size_t kEndless = std::size_t{1} << 46;
 class SimulatedTrainable final : public Trainable {
  public:
   explicit SimulatedTrainable(ModelTrainable& model) : model_(model) {}
+  /// Of each batch so many examples are computed with.
+  void compute_with(std::int64_t examples) { examples_ = examples; }
+  /// A prediction of `predicted` steps is simulated in `simulated` ones, whose batches are all kept.
+  void keep_batches_of(std::int64_t predicted, std::int64_t simulated) {
+    predicted_ = predicted;
+    simulated_ = simulated;
+  }
   /// While a gradient is computed there are `count` more sums of earlier micro-batches than those
   /// that are simulated leave, of so many elements each, in the memory of `home`.
   void hold_partial_sums(int count, std::int64_t elements, const Stream& home) {
@@ -32,11 +39,11 @@ class SimulatedTrainable final : public Trainable {
   void enter_phase(Phase phase) override { model_.enter_phase(phase); }
   void begin_restore() override { model_.begin_restore(); }
   double wait_for_loss(const Batch& batch) override {
-    model_.wait_for_loss(batch);
+    model_.wait_for_loss(part_of(batch));
     return keeps_ ? --loss_ : ++loss_;  // Correct measures the predicted point first
   }
   double wait_for_loss_of(const Batch& batch, std::int64_t examples) override {
-    model_.wait_for_loss_of(batch, examples);
+    model_.wait_for_loss_of(part_of(batch), std::min(examples, examples_));
     return --loss_;
   }
   GradientMeasurement wait_for_gradient(const Batch& batch) override {
@@ -45,7 +52,7 @@ class SimulatedTrainable final : public Trainable {
       held.push_back(Tensor::empty({partials_.elements}, DType::kF32, MemoryKind::kGradients,
                                    *partials_.home));
     }
-    model_.wait_for_gradient(batch);
+    model_.wait_for_gradient(part_of(batch));
     return {.loss = kLoss, .norm = 1};
   }
   void apply_gradient() override { model_.apply_gradient(); }
@@ -54,7 +61,7 @@ class SimulatedTrainable final : public Trainable {
     return {};
   }
   double wait_for_own_gradient(const Batch& batch) override {
-    model_.wait_for_own_gradient(batch);
+    model_.wait_for_own_gradient(part_of(batch));
     return kLoss;
   }
   std::optional<GradientMeasurement> wait_for_late_gradient(bool all) override {
@@ -62,10 +69,19 @@ class SimulatedTrainable final : public Trainable {
     return GradientMeasurement{.loss = kLoss, .norm = 1};
   }
   LocalStep wait_for_local_step(const Batch& batch) override {
-    return model_.wait_for_local_step(batch);
+    return model_.wait_for_local_step(part_of(batch));
   }
   void predict_weights() override { model_.predict_weights(); }
   LocalStep wait_for_exact_weights() override { return model_.wait_for_exact_weights(); }
+  /// With as many of the steps that are not simulated as fall to this one.
+  Batch keep_batch(const Batch& batch) override {
+    const std::int64_t before = predicted_ * kept_ / simulated_,
+                       now = predicted_ * (kept_ + 1) / simulated_;
+    ++kept_;
+    for (std::int64_t i = before + 1; i < now; ++i) others_.push_back(model_.keep_batch(batch));
+    return model_.keep_batch(batch);
+  }
+  Batch fetch_batch(const Batch& kept) override { return model_.fetch_batch(kept); }
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
     return model_.empty_like_weights(kind);
   }
@@ -97,7 +113,11 @@ class SimulatedTrainable final : public Trainable {
   }
   void save_snapshot() override { model_.save_snapshot(); }
   void restore_snapshot() override { model_.restore_snapshot(); }
-  void drop_snapshot() override { model_.drop_snapshot(); }
+  void drop_snapshot() override {
+    model_.drop_snapshot();
+    others_.clear();
+    kept_ = 0;
+  }
   void rewind(std::int64_t steps) override { model_.rewind(steps); }
   void scale_learning_rate(double factor) override { model_.scale_learning_rate(factor); }
   double step_flops(const Batch& batch) const override { return model_.step_flops(batch); }
@@ -110,24 +130,35 @@ class SimulatedTrainable final : public Trainable {
     std::int64_t elements = 0;
     const Stream* home = nullptr;
   };
+  Batch part_of(const Batch& batch) const {
+    return batch.examples(0, std::min(examples_, batch.size()));
+  }
   ModelTrainable& model_;
   PartialSums partials_;
+  std::int64_t examples_ = 0;
+  std::int64_t predicted_ = 1, simulated_ = 1, kept_ = 0;
+  std::vector<Batch> others_;  // kept of steps that are not simulated
   bool keeps_ = true;
   double loss_ = kLoss;
 };
 
-/// The same phases in as few steps as show what they take; the first prediction is as long as any.
+/// Steps of the longest prediction of the run.
+std::int64_t longest_prediction(const HybridTrainerConfig& config) {
+  const std::int64_t before =
+      config.phases.warmup_steps + std::max<std::int64_t>(4, config.phases.full_steps);
+  return std::min(config.phases.max_predict_steps, config.training.steps - before - 1);
+}
+
+/// The same phases in as few steps as show what they take; the first prediction is as long as any, or
+/// as show what the steps of one take besides their batches.
 PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases phases) {
   PhaseConfig short_phases = config.phases;
   short_phases.warmup_steps = std::min<std::int64_t>(2, config.phases.warmup_steps);
   short_phases.full_steps = std::min<std::int64_t>(4, config.phases.full_steps);
-  const std::int64_t before =
-      config.phases.warmup_steps + std::max<std::int64_t>(4, config.phases.full_steps);
   // Each predicted step adds its batch alone, and a late one nothing once `lag` are under way.
   const std::int64_t most_predicted =
       config.phases.predicts_backward() ? 64 : config.phases.local_steps + config.phases.lag + 2;
-  const std::int64_t longest = std::min(
-      {config.phases.max_predict_steps, config.training.steps - before - 1, most_predicted});
+  const std::int64_t longest = std::min(longest_prediction(config), most_predicted);
   const bool predicts = phases == SimulatedPhases::kAll && longest > 0;
   short_phases.max_predict_steps = predicts ? longest : 0;
   short_phases.trial_steps = std::max<std::int64_t>(1, short_phases.max_predict_steps);
@@ -209,7 +240,7 @@ class SimulatedRun {
         const int updates = twice ? 2 : 1;
         for (int i = 0; i < updates; ++i) {
           trainable_.send_weights();
-          scripted_.wait_for_gradient(simulated_);
+          scripted_.wait_for_gradient(whole_);
           trainable_.apply_gradient();
           account(phase);
         }
@@ -246,8 +277,8 @@ class SimulatedRun {
       batch = add(loaded, stream_);
       windows_ = add(config_.data.batch_size, stream_);
     }
-    simulated_ =
-        batch.examples(0, config_.data.batch_size * config_.gradient_accumulation.micro_batches);
+    whole_ = batch;
+    scripted_.compute_with(config_.data.batch_size * config_.gradient_accumulation.micro_batches);
   }
 
   /// Of a step's micro-batches those that are simulated leave fewer sums of earlier ones.
@@ -287,12 +318,14 @@ class SimulatedRun {
   /// What the last one changed gets under way first, as in a run.
   PhaseOutcome step(PhaseMachine& machine) {
     trainable_.send_weights();
-    return machine.step(simulated_);
+    return machine.step(whole_);
   }
 
   /// One cycle of the phases, from Warmup to the first step of Correct.
   void predict(const PhaseMachine::Setup& setup, bool keeps) {
     scripted_.decide(keeps);
+    if (config_.phases.predicts_backward())
+      scripted_.keep_batches_of(longest_prediction(config_), setup.phases.max_predict_steps);
     PhaseMachine machine(scripted_, setup);
     const std::int64_t most =
         32 + 4 * setup.phases.history_interval + setup.phases.max_predict_steps;
@@ -330,7 +363,7 @@ class SimulatedRun {
   SimulatedTrainable scripted_;
   std::vector<Batch> data_;
   Batch windows_;
-  Batch simulated_;  // the part of the batch that a step is simulated on
+  Batch whole_;  // of a step, of which a part is computed with
   Phase last_phase_ = Phase::kWarmup;
 };
 

@@ -8,6 +8,21 @@
 
 namespace hybrid_trainer {
 
+Batch ModelTrainable::keep_batch(const Batch& batch) {
+  const auto kept = [&](const Tensor& part) {
+    const Tensor copy = Tensor::empty_like(part, MemoryKind::kData, places_->overflow());
+    wait_for_copy(copy, part, stream_);
+    return copy;
+  };
+  return {kept(batch.inputs), kept(batch.targets),
+          batch.positions ? kept(batch.positions) : Tensor(), batch.learnt};
+}
+
+Batch ModelTrainable::fetch_batch(const Batch& kept) {
+  return {wait_for_device(kept.inputs, stream_), wait_for_device(kept.targets, stream_),
+          kept.positions ? wait_for_device(kept.positions, stream_) : Tensor(), kept.learnt};
+}
+
 std::vector<Tensor> ModelTrainable::empty_like_weights(MemoryKind kind) {
   std::vector<Tensor> tensors;
   for (const Parameter* parameter : step_->parameters()) {
@@ -60,6 +75,10 @@ void ModelTrainable::add_weights(const std::vector<Tensor>& to, float kept, floa
 
 double ModelTrainable::wait_for_dot(const Tensor& x, const Tensor& y) {
   if (step_->parts()) return step_->parts()->wait_for_dot(x, y, stream_);
+  if (TensorIdentity(x).is_of(y)) {
+    const StagedTensor both(x, Use::kRead, stream_);
+    return kernels::wait_for_dot(both, both, stream_);
+  }
   const StagedTensor left(x, Use::kRead, stream_), right(y, Use::kRead, stream_);
   return kernels::wait_for_dot(left, right, stream_);
 }

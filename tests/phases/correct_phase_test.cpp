@@ -140,6 +140,20 @@ TEST(Correct, ShrinksAnOvershootToTheBottomOfTheLine) {
   EXPECT_EQ(run.machine.statistics().predictions.shrunk, 1);
 }
 
+TEST(Correct, AcceptsNoJumpThatRaisesTheLossByLittleOfIt) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.phases.max_shrinks = 0;
+  QuadraticBowl::Options options;
+  options.floor = 1e6;
+  for (const double direction_scale : {-1.0, 1.0}) {
+    options.direction_scale = direction_scale;
+    BowlRun run(options, setup, 0);
+    run.run_until(Phase::kCorrect);
+    const Decision wanted = direction_scale > 0 ? Decision::kAccepted : Decision::kReverted;
+    EXPECT_EQ(run.step().decision, wanted);
+  }
+}
+
 TEST(Correct, RevertsAnOvershootWhereItMayNotShrink) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.max_shrinks = 0;

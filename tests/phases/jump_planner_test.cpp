@@ -68,6 +68,20 @@ TEST(JumpPlanner, ShortensStepsWhereDropsCameOutSmallerThanDreamt) {
   EXPECT_LT(held, free);
 }
 
+TEST(JumpPlanner, MeasuresLossesInRunningDeviationsFromAMeanThatFades) {
+  JumpPlanner planner(dreaming());
+  for (int i = 0; i < 400; ++i)
+    planner.see_update(i % 2 == 0 ? 2.0 : 4.0, i % 2 == 0 ? 1 : 3, false);
+  State state;
+  planner.save(state);
+  EXPECT_NEAR(state.real("phases.planner.mean"), 3, 0.05);
+  EXPECT_NEAR(state.real("phases.planner.square"), 1, 0.05);
+  EXPECT_NEAR(state.real("phases.planner.norm"), 0.5 * std::log(3.0), 0.05);
+  for (int i = 0; i < 400; ++i) planner.see_update(7, 1, false);
+  planner.save(state);
+  EXPECT_NEAR(state.real("phases.planner.mean"), 7, 0.01) << "what was before fades";
+}
+
 TEST(JumpPlanner, PlansTheSameAfterSavingAndLoading) {
   PlannedRun whole(dreaming(), 1), stopped(dreaming(), 1);
   whole.run(64);

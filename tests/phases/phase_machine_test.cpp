@@ -41,6 +41,52 @@ TEST(PhaseMachine, IsPlainTrainingBitForBitWithoutPredict) {
   EXPECT_EQ(use.peak[static_cast<std::size_t>(MemoryKind::kPredictor)], 0u);
 }
 
+/// A run that goes on from another one's state, to another last step.
+std::unique_ptr<BowlRun> resumed_to(const BowlRun& run, std::int64_t steps) {
+  PhaseMachine::Setup setup = eager_setup();
+  setup.steps = steps;
+  auto resumed = std::make_unique<BowlRun>(QuadraticBowl::Options{}, setup, run.noise);
+  State state;
+  run.machine.save(state);
+  resumed->bowl.load(run.bowl.save());
+  resumed->machine.load(state);
+  resumed->steps = run.steps;
+  return resumed;
+}
+
+TEST(PhaseMachine, DecidesInTheLastStepOfARunThatWasMadeShorter) {
+  BowlRun run({}, eager_setup(), 0.1);
+  std::string phases;
+  for (int i = 0; i < 60; ++i) {
+    for (const std::int64_t left : {1, 2, 3}) {
+      const auto shorter = resumed_to(run, run.steps + left);
+      const std::int64_t undecided = run.machine.undecided_steps();
+      const std::vector<PhaseOutcome> outcomes = shorter->run(left);
+      EXPECT_NE(outcomes.back().phase, Phase::kPredict) << i << ", " << left << " left";
+      EXPECT_EQ(shorter->machine.undecided_steps(), 0);
+      EXPECT_TRUE(shorter->bowl.snapshot().empty());
+      if (left == 1 && undecided > 0) {
+        EXPECT_NE(outcomes.front().decision, Decision::kNone);
+        phases += 'u';
+      } else if (left == 1 && run.machine.phase() == Phase::kPredict) {
+        EXPECT_EQ(outcomes.front().phase, Phase::kFull) << "where nothing was predicted yet";
+        phases += 'p';
+      }
+    }
+    run.step();
+  }
+  EXPECT_NE(phases.find('p'), std::string::npos);
+  EXPECT_NE(phases.find('u'), std::string::npos);
+}
+
+TEST(PhaseMachine, BeginsNoPredictionThatWasGivenUpAfterItFellDue) {
+  BowlRun run({}, eager_setup(), 0.1);
+  run.run_until(Phase::kPredict);
+  run.machine.give_up_predicting();
+  EXPECT_EQ(phases_of(run.run(30)), std::string(30, 'F'));
+  EXPECT_EQ(run.machine.statistics().predictions.made, 0);
+}
+
 TEST(PhaseMachine, PredictsNoMoreWhereMemoryHoldsNoDirectionAndRemembersThat) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.trial_share = 1;

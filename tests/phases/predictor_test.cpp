@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
@@ -86,6 +88,19 @@ TEST_P(EveryPredictor, PointsDownhillOnASmoothBowl) {
   for (std::size_t i = 0; i < weights.size(); ++i) {  // the minimum is at 0
     EXPECT_LT(directions[i] * weights[i], 0) << "weight " << i;
   }
+}
+
+TEST_P(EveryPredictor, IsNotSpoiltByARevertedJumpAlongWhatIsNotFinite) {
+  QuadraticBowl bowl;
+  const auto predictor = make_predictor(config_of(GetParam()));
+  take_updates(bowl, *predictor, 30);
+  const auto infinite = bowl.empty_directions();
+  for (const Tensor& tensor : infinite)
+    tensor.data<float>()[0] = std::numeric_limits<float>::infinity();
+  predictor->follow(bowl, infinite, 0);
+  take_updates(bowl, *predictor, 30);
+  if (predictor->readiness() != Readiness::kReady) return;
+  for (const float value : directions_of(bowl, *predictor)) EXPECT_TRUE(std::isfinite(value));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryPredictor, ::testing::ValuesIn(predictor_names()),

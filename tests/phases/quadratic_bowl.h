@@ -39,6 +39,7 @@ class QuadraticBowl final : public Trainable {
   QuadraticBowl() : QuadraticBowl(Options{}) {}
 
   void enter_phase(Phase phase) override {
+    if (phase == Phase::kPredict || phase == Phase::kCorrect) may_run_short();
     log.push_back(name_of(phase));
     phase_ = phase;
     restoring_ = false;
@@ -50,6 +51,7 @@ class QuadraticBowl final : public Trainable {
     restoring_ = true;
   }
   double wait_for_loss(const Batch& batch) override {
+    may_run_short();
     ++forwards;
     if (phase_ == Phase::kPredict) gradients_.clear();
     return loss_of(batch) + options_.forward_offset;
@@ -60,9 +62,8 @@ class QuadraticBowl final : public Trainable {
     return loss_of(batch);
   }
   GradientMeasurement wait_for_gradient(const Batch& batch) override {
-    const auto kind = static_cast<std::size_t>(MemoryKind::kPredictor);
-    if (steps_need_all && stream_.pool()->use().live[kind] > 0)
-      throw OutOfMemory("device memory: full", 1, 0);
+    may_run_short();
+    if (steps_need_all && holds_directions()) throw OutOfMemory("device memory: full", 1, 0);
     ++measurements;
     gradients_.clear();
     double squares = 0;
@@ -142,6 +143,16 @@ class QuadraticBowl final : public Trainable {
     for (const Tensor& value : values_) tensors.push_back(Tensor::empty_like(value, kind, stream_));
     return tensors;
   }
+  Batch keep_batch(const Batch& batch) override {
+    may_run_short();
+    const auto kept = [&](const Tensor& part) {
+      const Tensor made = Tensor::empty_like(part, MemoryKind::kData, stream_);
+      copy(made, part, stream_);
+      return made;
+    };
+    return {kept(batch.inputs), kept(batch.targets)};
+  }
+  Batch fetch_batch(const Batch& kept) override { return kept; }
   std::vector<Tensor> empty_directions() override {
     return empty_like_weights(MemoryKind::kPredictor);
   }
@@ -163,21 +174,25 @@ class QuadraticBowl final : public Trainable {
     }
   }
   double wait_for_dot(const Tensor& x, const Tensor& y) override {
+    may_run_short();
     return kernels::wait_for_dot(x, y, stream_);
   }
   void move_along(const std::vector<Tensor>& directions, double length) override {
     ++moves;
     for (std::size_t t = 0; t < values_.size(); ++t) {
+      if (t > 0) may_run_short();  // when half is moved
       kernels::axpy(values_[t], values_[t], static_cast<float>(length), directions[t], stream_);
     }
   }
   double wait_for_slope(const std::vector<Tensor>& directions) override {
+    may_run_short();
     const Tensor slope = kernels::empty_result(stream_);
     kernels::dot(slope, gradients_, directions, stream_);
     return kernels::wait_for_value(slope, stream_);
   }
   void write_momentum_directions(const std::vector<Tensor>& directions) override {
     require(phase_ != Phase::kPredict, "the moments are away in Predict");
+    may_run_short();
     ++directions_asked;
     const double scale = -options_.direction_scale * options_.learning_rate * options_.momentum;
     for (std::size_t t = 0, i = 0; t < values_.size(); ++t) {
@@ -187,7 +202,10 @@ class QuadraticBowl final : public Trainable {
     }
   }
   void follow(const std::vector<Tensor>&, double length) override { followed += length; }
-  void save_snapshot() override { snapshot_ = flat(); }
+  void save_snapshot() override {
+    may_run_short();
+    snapshot_ = flat();
+  }
   void restore_snapshot() override {
     require(!snapshot_.empty(), "restore_snapshot: there is none");
     for (std::size_t i = 0; i < snapshot_.size(); ++i) at(i) = snapshot_[i];
@@ -239,15 +257,25 @@ class QuadraticBowl final : public Trainable {
   std::vector<std::int64_t> probed_examples;  // by each wait_for_loss_of
   std::int64_t fails_at_forward = -1;         // has no memory for it
   double rate_factor = 1;
-  double flops = 1e8;             // of a step
-  bool is_full = false;           // has no memory for directions
-  bool is_several = false;        // ranks take part
-  double prediction_error = 0.5;  // of late updates
-  bool steps_need_all = false;    // a gradient does not fit beside a direction
-  double followed = 0;            // length of jumps that were kept
+  double flops = 1e8;               // of a step
+  std::int64_t fails_at_call = -1;  // has no memory for it, of those made for a prediction
+  std::int64_t calls = 0;           // of these
+  bool is_full = false;             // has no memory for directions
+  bool is_several = false;          // ranks take part
+  double prediction_error = 0.5;    // of late updates
+  bool steps_need_all = false;      // a gradient does not fit beside a direction
+  double followed = 0;              // length of jumps that were kept
   std::int64_t forwards = 0, measurements = 0, updates = 0, moves = 0, directions_asked = 0;
 
  private:
+  bool holds_directions() const {
+    return stream_.pool()->use().live[static_cast<std::size_t>(MemoryKind::kPredictor)] > 0;
+  }
+  /// Where something is held for a prediction, a call may find memory too short.
+  void may_run_short() {
+    if (snapshot_.empty() && !holds_directions()) return;
+    if (calls++ == fails_at_call) throw OutOfMemory("device memory: full", 1, 0);
+  }
   void take_step(const std::vector<Tensor>& gradients) {
     ++updates;
     for (std::size_t t = 0, i = 0; t < values_.size(); ++t) {

@@ -45,6 +45,7 @@ class Adversary final : public Predictor {
 struct AdversaryRow {
   const char* name;
   std::function<Adversary::Spoil(std::uint64_t seed)> make;  // one for a run
+  bool is_finite = true;                                     // else there is nothing to predict
 };
 
 inline const std::vector<AdversaryRow>& adversaries() {
@@ -84,7 +85,8 @@ inline const std::vector<AdversaryRow>& adversaries() {
        }},
       {"NaN", same([](Values& values) {
          for (float& v : values) v = std::numeric_limits<float>::quiet_NaN();
-       })},
+       }),
+       false},
   };
   return rows;
 }

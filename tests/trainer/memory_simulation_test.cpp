@@ -187,6 +187,44 @@ TEST(MemorySimulation, KnowsUpdatesWithinBackward) {
   }
 }
 
+/// Most that the host held in a real run.
+std::size_t measured_host_bytes(const HybridTrainerConfig& config) {
+  const Stream stream(make_device_pool());
+  const auto host = make_host_pool(stream.device());
+  const std::int64_t size = config.data.batch_size * config.gradient_accumulation.micro_batches;
+  const Shape shape{size, config.data.sequence_length};
+  const Batch batch{Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream),
+                    Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream)};
+  const auto model = make_run_model(config, {}, stream, model_families());
+  HybridTrainer trainer(*model, config, stream, host);
+  std::int64_t predicted = 0;
+  for (std::int64_t i = 0; i < config.training.steps; ++i) {
+    trainer.step(batch);
+    predicted = std::max(predicted, trainer.undecided_steps());
+  }
+  EXPECT_EQ(predicted, config.phases.max_predict_steps);
+  return host->use().most_taken;
+}
+
+TEST(MemorySimulation, KnowsTheBatchesThatALongPredictionKeeps) {
+  for (const std::int64_t micro_batches : {1, 16}) {
+    for (const std::int64_t predicted : {3, 64, 100, 129}) {
+      HybridTrainerConfig config = three_layers();
+      config.model.layers = 1;
+      config.model.width = 16;
+      config.data.batch_size = 1;
+      config.gradient_accumulation.micro_batches = micro_batches;
+      config.phases.max_predict_steps = config.phases.trial_steps = predicted;
+      config.training.steps = predicted + 20;
+      const auto measured = measured_host_bytes(config);
+      EXPECT_EQ(simulate_memory(config, {}).host_bytes, measured)
+          << micro_batches << " micro-batches, " << predicted << " predicted steps";
+      if (micro_batches * predicted > 100)
+        EXPECT_GT(measured, micro_batches * predicted * 64u * 2 * sizeof(std::int32_t));
+    }
+  }
+}
+
 TEST(MemorySimulation, TakesNoMemoryItself) {
   HybridTrainerConfig config = preset_config("gpt2-1558m");
   config.model.vocabulary = 50257;

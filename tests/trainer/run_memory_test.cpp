@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "tests/trainer/tiny_run.h"
 
@@ -161,6 +162,24 @@ TEST_F(RunMemory, GoesOnWithoutPredictionsWhereTheHostHasNoRoomForThem) {
   EXPECT_EQ(result.summary.predictions.made, 0);
   EXPECT_LE(result.summary.host_peak_bytes, 200000u);
   EXPECT_NE(console.find("no predictions from here on: host memory"), std::string::npos) << console;
+}
+
+TEST_F(RunMemory, HasRoomInItsPlanForTheBatchesOfALongPrediction) {
+  HybridTrainerConfig config = roomy_config();
+  config.data.batch_size = 2;
+  config.gradient_accumulation.micro_batches = 16;
+  config.phases.max_predict_steps = config.phases.trial_steps = 30;
+  config.training.steps = 60;
+  const MemoryNeed need = simulate_memory(config, {});
+  config.memory.host_budget.bytes = need.host_bytes;
+  config.memory.device_budget.bytes = need.device_bytes;
+  std::string console;
+  const TrainingRunResult result = train_tiny(config, data_, scratch_ / "run", false, &console);
+  EXPECT_EQ(result.end, RunEnd::kFinished);
+  EXPECT_GE(result.summary.phase(Phase::kPredict).steps, 30);
+  EXPECT_LE(result.summary.host_peak_bytes, need.host_bytes);
+  EXPECT_EQ(console.find("no predictions from here on"), std::string::npos) << console;
+  EXPECT_EQ(console.find("memory is too small"), std::string::npos) << console;
 }
 
 TEST_F(RunMemory, SaysSoOfAHostBudgetTooSmallForWhatLeavesTheDevice) {

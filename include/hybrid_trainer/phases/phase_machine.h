@@ -57,7 +57,7 @@ class PhaseMachine {
   const PhaseStatistics& statistics() const;
   /// Whether the last update had no warning, or none was made yet.
   bool is_healthy() const;
-  /// No prediction begins from now on; one that is under way is decided on. Saved with the rest.
+  /// No prediction begins from now on; one that is in progress is decided on. Saved with the rest.
   void give_up_predicting();
 
   /// Gradients of other ranks that are under way arrive, and the weights are the exact ones; from
@@ -74,6 +74,8 @@ class PhaseMachine {
   void load(const State& state);
 
  private:
+  void end_predicting_in_time();
+  void make_step(const Batch& batch, PhaseOutcome& outcome);
   void advance(PhaseOutcome& outcome);
   void tell_verdict(PhaseOutcome& outcome);
   std::unique_ptr<PhaseParts> parts_;

@@ -86,6 +86,11 @@ class Trainable {
   /// their gradients were waited for before; after local steps the ranks have one optimizer state
   /// again. Returns what they told each other meanwhile, of steps made by themselves.
   virtual LocalStep wait_for_exact_weights() = 0;
+  /// A copy of a step's batch for as long as a prediction is not decided on. It lies where the
+  /// snapshot does, so that a step on it finds as much device memory as any other. Blocks.
+  virtual Batch keep_batch(const Batch& batch) = 0;
+  /// Such a copy where a step can compute with it. Blocks.
+  virtual Batch fetch_batch(const Batch& kept) = 0;
   /// Tensors that lie as the weights do, f32, one for each in a fixed order; not initialised.
   virtual std::vector<Tensor> empty_like_weights(MemoryKind kind) = 0;
   /// The same, for directions that only the calls below take: they may lie on the host.

@@ -61,6 +61,8 @@ class ModelTrainable final : public Trainable {
   void with_exact_weights(const std::function<void()>& use);
   /// See LateGradients and LocalSteps; absent where nothing is under way.
   std::optional<bool> late_vote_to_stop(bool asks);
+  Batch keep_batch(const Batch& batch) override;
+  Batch fetch_batch(const Batch& kept) override;
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override;
   std::vector<Tensor> empty_directions() override;
   void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
