@@ -14,6 +14,14 @@ namespace {
 struct BlockStates final : DecodeState {
   using DecodeState::DecodeState;
   std::vector<TransformerBlock::State> blocks;
+
+ private:
+  void grow_caches(std::int64_t tokens, const Stream& stream) override {
+    const MemoryLabel label("keys and values");
+    for (TransformerBlock::State& block : blocks)
+      for (const auto& state : block)
+        if (state) state->grow(tokens, stream);
+  }
 };
 
 /// Texts and positions of tokens that follow, (2, B·T) i32: `time` of one text, or one of each.
@@ -141,6 +149,7 @@ Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream&
     throw ShapeMismatch(concat("decoder: a sequence of ", tokens.size(1),
                                " tokens, the context is ", config_.context));
   }
+  if (rotary_) rotary_->read_documents(tape.pass().positions, stream);
   const MemoryLabel label("embedding");  // blocks name what they allocate themselves
   Tensor x = embedding_.forward(tokens, 0, tape.pass(), stream);
   drop(x, tape.pass(), stream);
@@ -167,6 +176,7 @@ Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape
 }
 
 void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  if (rotary_) rotary_->read_documents(tape.pass().positions, stream);
   const MemoryLabel label("head");
   Tensor dx = head_.backward(tape, stream)
                   .view({batch.inputs.size(0), batch.inputs.size(1), config_.width});

@@ -1,13 +1,24 @@
 #include "hybrid_trainer/nn/attention.h"
 
-#include "hybrid_trainer/nn/rotary_table.h"
-
 namespace hybrid_trainer {
 namespace {
 
 /// Keys and values of all positions so far, (texts, max T, heads of keys·head_size) each.
 struct KeyValueCache final : BranchState {
   Tensor keys, values;
+  void grow(std::int64_t tokens, const Stream& stream) override {
+    for (Tensor* tensor : {&keys, &values}) {
+      const std::int64_t texts = tensor->size(0), before = tensor->size(1);
+      const Tensor larger = Tensor::empty({texts, tokens, tensor->size(2)}, tensor->dtype(),
+                                          MemoryKind::kActivations, stream);
+      const auto part = [&](const Tensor& all, std::int64_t text) {
+        return all.rows(text, text + 1).as_rows().rows(0, before);
+      };
+      for (std::int64_t text = 0; text < texts; ++text)
+        copy(part(larger, text), part(*tensor, text), stream);
+      *tensor = larger;
+    }
+  }
 };
 
 kernels::AttentionSpec attention_spec(const BlockSpec& spec) {
@@ -45,23 +56,26 @@ Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp, const P
 
 Tensor Attention::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
   if (!query_norm_) return attended(source, Tensor{}, pass, stream);
-  const Tensor qkv = prepared(source, angles(source.size(1), stream), pass, false, stream);
+  const Tensor qkv = prepared(source, angles(source.size(1), pass, stream), pass, false, stream);
   return attended(qkv, Tensor{}, pass, stream);
 }
 
-Tensor Attention::angles(std::int64_t time, const Stream& stream) {
-  return rotary_ == nullptr ? Tensor{} : rotary_->on(time, stream);
+RotaryTable::Angles Attention::angles(std::int64_t time, const Pass& pass, const Stream& stream) {
+  if (rotary_ == nullptr) return {};
+  return rotary_->of_sequences(time, static_cast<bool>(pass.positions), stream);
 }
 
 /// Queries and keys, by their positions.
-void Attention::rotate(const Tensor& qkv, const Tensor& angles, const Pass& pass,
+void Attention::rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
                        kernels::Rotation rotation, const Stream& stream) {
-  if (!angles) return;
-  kernels::rotate(qkv, heads_.queries + heads_.keys, angles, 0, pass.positions, rotation, stream);
+  if (!angles.table) return;
+  const Tensor rows = angles.by_token ? qkv.view({1, qkv.size(0) * qkv.size(1), qkv.size(2)}) : qkv;
+  kernels::rotate(rows, heads_.queries + heads_.keys, angles.table, 0,
+                  angles.by_token ? Tensor{} : pass.positions, rotation, stream);
 }
 
-Tensor Attention::prepared(const Tensor& product, const Tensor& angles, const Pass& pass,
-                           bool in_place, const Stream& stream) {
+Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& angles,
+                           const Pass& pass, bool in_place, const Stream& stream) {
   Tensor qkv = product;
   if (!in_place) {
     qkv = Tensor::empty_like(product, MemoryKind::kActivations, stream);
@@ -92,7 +106,8 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
                           const Stream& stream) {
   const Tensor product = query_key_value_.forward(x, tape, stream);
   const bool in_place = !query_norm_ || !tape.keeps();
-  const Tensor qkv = prepared(product, angles(x.size(1), stream), tape.pass(), in_place, stream);
+  const Tensor qkv =
+      prepared(product, angles(x.size(1), tape.pass(), stream), tape.pass(), in_place, stream);
   Tensor log_sum_exp;
   if (tape.keeps())
     log_sum_exp = Tensor::empty({x.size(0), heads_.queries, x.size(1)}, DType::kF32,
@@ -108,7 +123,7 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
 Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Tensor dattention = projection_.backward(dy, tape, stream);
   const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), product = tape.take(stream);
-  const Tensor turns = angles(dy.size(1), stream);
+  const RotaryTable::Angles turns = angles(dy.size(1), tape.pass(), stream);
   const Tensor qkv = query_norm_ ? prepared(product, turns, tape.pass(), false, stream) : product;
   Tensor dqkv = Tensor::empty_like(qkv, MemoryKind::kActivations, stream);
   kernels::attention_backward(dqkv, dattention, y, log_sum_exp, qkv, tape.pass().positions, heads_,
@@ -123,8 +138,9 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
   const auto& cache = dynamic_cast<const KeyValueCache&>(*state);
   const std::int64_t batch = x.size(0), time = x.size(1);
   ForwardOnlyTape tape(pass);
-  const Tensor turns =
-      rotary_ != nullptr && texts.each ? rotary_->by_step(stream) : angles(time, stream);
+  const RotaryTable::Angles turns = rotary_ != nullptr && texts.each
+                                        ? rotary_->by_step(cache.keys.size(1), stream)
+                                        : angles(time, pass, stream);
   const Tensor qkv = prepared(query_key_value_.forward(x, tape, stream), turns, pass, true, stream);
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);

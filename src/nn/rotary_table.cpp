@@ -30,23 +30,39 @@ struct YarnRange {
   double low, high;
 };
 
-bool is_on(const Tensor& table, const Stream& stream) {
-  return table && table.device() == stream.device();
+bool holds(const Tensor& table, std::int64_t rows, const Stream& stream) {
+  return table && table.size(0) >= rows && table.device() == stream.device();
+}
+
+/// Lengths of documents that lie one behind the other in sequences, positions (B, T).
+std::vector<std::int64_t> lengths_of(const Tensor& positions, const Stream& stream) {
+  const Tensor there = wait_for_host(positions, stream);
+  const auto* const place = there.data<std::int32_t>();
+  const std::int64_t time = there.size(1);
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t i = 0; i < there.elements(); ++i) {
+    const bool goes_on = i % time != 0 && place[i] == place[i - 1] + 1;
+    if (!goes_on) lengths.push_back(0);
+    ++lengths.back();
+  }
+  return lengths;
 }
 
 }  // namespace
 
-/// On which the frequencies of a sequence of `length` positions depend; 0: on none.
-std::int64_t RotaryTable::length_that_counts(std::int64_t length) const {
-  return scaling_.type == "dynamic" ? std::max(length, scaling_.original_context) : 0;
+std::int64_t RotaryTable::original_context() const {
+  return scaling_.original_context > 0 ? scaling_.original_context : context_;
+}
+
+bool RotaryTable::depends_on_documents(std::int64_t length) const {
+  return is_dynamic() && length > original_context();
 }
 
 std::vector<float> RotaryTable::frequencies(std::int64_t length) const {
   const auto size = static_cast<double>(head_size_);
-  const auto original =
-      static_cast<double>(scaling_.original_context > 0 ? scaling_.original_context : context_);
+  const auto original = static_cast<double>(original_context());
   double theta = theta_;
-  if (scaling_.type == "dynamic") {
+  if (is_dynamic()) {
     const double longer = std::max(static_cast<double>(length) / original, 1.0);
     theta *= std::pow(scaling_.factor * longer - (scaling_.factor - 1), size / (size - 2));
   }
@@ -78,44 +94,81 @@ double RotaryTable::amplitude() const {
   return of(1);
 }
 
-const Tensor& RotaryTable::on(std::int64_t length, const Stream& stream) {
-  const std::int64_t wanted = length_that_counts(length);
-  if (is_on(table_, stream) && wanted == length_) return table_;
+void RotaryTable::write_row(float* row, std::int64_t position,
+                            const std::vector<float>& turns) const {
+  const auto scale = static_cast<float>(amplitude());
+  for (std::size_t j = 0; j < turns.size(); ++j) {
+    const float angle = static_cast<float>(position) * turns[j];
+    row[j] = std::cos(angle) * scale;
+    row[turns.size() + j] = std::sin(angle) * scale;
+  }
+}
+
+RotaryTable::Angles RotaryTable::of_sequences(std::int64_t length, bool has_documents,
+                                              const Stream& stream) {
+  if (has_documents && depends_on_documents(length)) return {document_table_, true};
+  const std::int64_t wanted = is_dynamic() ? std::max(length, original_context()) : 0;
+  if (!holds(table_, length, stream) || wanted != length_)
+    make(
+        table_, length, [wanted](std::int64_t) { return wanted; }, stream);
   length_ = wanted;
-  make(
-      table_, [wanted](std::int64_t) { return wanted; }, stream);
-  return table_;
+  return {table_};
 }
 
-const Tensor& RotaryTable::by_step(const Stream& stream) {
-  if (length_that_counts(1) == 0) return on(context_, stream);
-  if (is_on(step_table_, stream)) return step_table_;
-  make(
-      step_table_, [this](std::int64_t t) { return length_that_counts(t + 1); }, stream);
-  return step_table_;
+RotaryTable::Angles RotaryTable::by_step(std::int64_t positions, const Stream& stream) {
+  if (!is_dynamic()) return of_sequences(positions, false, stream);
+  if (!holds(step_table_, positions, stream))
+    make(
+        step_table_, positions,
+        [this](std::int64_t t) { return std::max(t + 1, original_context()); }, stream);
+  return {step_table_};
 }
 
-/// Row t of a sequence of length_at(t) positions.
-void RotaryTable::make(Tensor& table, const LengthAt& length_at, const Stream& stream) const {
+/// Row t of a sequence of length_at(t) positions, of at least `rows`.
+void RotaryTable::make(Tensor& table, std::int64_t rows, const LengthAt& length_at,
+                       const Stream& stream) const {
   const MemoryLabel label("rotary table");
-  if (!is_on(table, stream))
-    table = Tensor::empty({context_, head_size_}, DType::kF32, MemoryKind::kParameters, stream);
+  if (!holds(table, rows, stream))
+    table = Tensor::empty({rows, head_size_}, DType::kF32, MemoryKind::kParameters, stream);
   if (stream.device().simulated) return;
-  const std::int64_t half = head_size_ / 2;
   const Stream host(MemoryPool::create("host"));
   const Tensor values = Tensor::empty(table.shape(), DType::kF32, MemoryKind::kWorkspace, host);
-  const auto scale = static_cast<float>(amplitude());
   std::vector<float> turns;
-  for (std::int64_t t = 0, length = -1; t < context_; ++t) {
+  for (std::int64_t t = 0, length = -1; t < table.size(0); ++t) {
     if (length != length_at(t)) turns = frequencies(length = length_at(t));
-    float* const row = values.data<float>() + t * head_size_;
-    for (std::int64_t j = 0; j < half; ++j) {
-      const float angle = static_cast<float>(t) * turns[static_cast<std::size_t>(j)];
-      row[j] = std::cos(angle) * scale;
-      row[half + j] = std::sin(angle) * scale;
-    }
+    write_row(values.data<float>() + t * head_size_, t, turns);
   }
   wait_for_copy(table, values, stream);
+}
+
+void RotaryTable::read_documents(const Tensor& positions, const Stream& stream) {
+  if (!positions || !depends_on_documents(positions.size(1))) return;
+  const MemoryLabel label("rotary table");
+  const bool has_room = holds(document_table_, positions.elements(), stream);
+  if (!has_room)
+    document_table_ = Tensor::empty({positions.elements(), head_size_}, DType::kF32,
+                                    MemoryKind::kParameters, stream);
+  if (stream.device().simulated) return;
+  std::vector<std::int64_t> lengths = lengths_of(positions, stream);
+  if (has_room && lengths == documents_) return;
+  documents_ = std::move(lengths);
+  write_documents(stream);
+}
+
+/// Each document's rows as those of a sequence of its length.
+void RotaryTable::write_documents(const Stream& stream) {
+  const Stream host(MemoryPool::create("host"));
+  std::int64_t tokens = 0;
+  for (const std::int64_t length : documents_) tokens += length;
+  const Tensor values =
+      Tensor::empty({tokens, head_size_}, DType::kF32, MemoryKind::kWorkspace, host);
+  auto* row = values.data<float>();
+  const std::vector<float> usual = frequencies(original_context());
+  for (const std::int64_t length : documents_) {
+    const std::vector<float> turns = length > original_context() ? frequencies(length) : usual;
+    for (std::int64_t t = 0; t < length; ++t, row += head_size_) write_row(row, t, turns);
+  }
+  wait_for_copy(document_table_.rows(0, tokens), values, stream);
 }
 
 }  // namespace hybrid_trainer

@@ -14,9 +14,11 @@ constexpr std::int64_t kVocabulary = 61;
 
 ModelConfig small_model(const std::string& family) {
   ModelConfig config{.layers = 2, .heads = 4, .width = 32, .context = 24};
-  config.family = family;
+  config.family = family == "dynamic" ? "llama" : family;
+  if (family == "dynamic")
+    config.rope_scaling = {.type = "dynamic", .factor = 3, .original_context = 8};
   config.vocabulary = kVocabulary;
-  if (family != "gpt2" && family != "llama") config.window = 5;
+  if (config.family != "gpt2" && config.family != "llama") config.window = 5;
   if (family == "gemma2") config.attention_cap = config.logit_cap = 2;
   return config;
 }
@@ -100,7 +102,8 @@ TEST_P(PackedDocuments, GiveTheLossAndGradientsOfTheDocumentsApart) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PackedDocuments,
-                         ::testing::Values("gpt2", "llama", "mistral", "qwen3", "gemma2", "gemma3"),
+                         ::testing::Values("gpt2", "llama", "mistral", "qwen3", "gemma2", "gemma3",
+                                           "dynamic"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

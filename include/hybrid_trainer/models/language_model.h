@@ -17,6 +17,12 @@ class DecodeState {
       : room_(room), positions_(static_cast<std::size_t>(room.texts)) {}
   virtual ~DecodeState() = default;
   TextRoom room() const { return room_; }
+  /// Makes room for so many tokens of each text, and keeps what it has seen. Throws OutOfMemory.
+  void grow(std::int64_t tokens, const Stream& stream) {
+    if (tokens <= room_.tokens) return;
+    grow_caches(tokens, stream);
+    room_.tokens = tokens;
+  }
   /// Tokens seen of a text since its start.
   std::int64_t position(std::int64_t text = 0) const { return positions_[index(text)]; }
   void advance(std::int64_t tokens, std::int64_t text = 0) { positions_[index(text)] += tokens; }
@@ -25,6 +31,7 @@ class DecodeState {
   void restart(std::int64_t text = 0) { rewind(0, text); }
 
  private:
+  virtual void grow_caches(std::int64_t tokens, const Stream& stream) = 0;
   static std::size_t index(std::int64_t text) { return static_cast<std::size_t>(text); }
   TextRoom room_;
   std::vector<std::int64_t> positions_;

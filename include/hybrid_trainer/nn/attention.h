@@ -5,6 +5,7 @@
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/rotary.h"
 #include "hybrid_trainer/nn/rms_norm.h"
+#include "hybrid_trainer/nn/rotary_table.h"
 
 namespace hybrid_trainer {
 
@@ -32,14 +33,14 @@ class Attention final : public Branch, public Rebuilder {
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
   /// c_attn's result normed and rotated by `angles`; in place, unless backward is to have it too.
-  Tensor prepared(const Tensor& product, const Tensor& angles, const Pass& pass, bool in_place,
-                  const Stream& stream);
-  /// Of a sequence of T positions that goes through at once; undefined where nothing is rotated.
-  Tensor angles(std::int64_t time, const Stream& stream);
+  Tensor prepared(const Tensor& product, const RotaryTable::Angles& angles, const Pass& pass,
+                  bool in_place, const Stream& stream);
+  /// Of sequences of T positions that go through at once; undefined where nothing is rotated.
+  RotaryTable::Angles angles(std::int64_t time, const Pass& pass, const Stream& stream);
   void norm_backward(const Tensor& dqkv, const Tensor& product, const Stream& stream);
   std::int64_t inner() const { return heads_.queries * head_size_; }
-  void rotate(const Tensor& qkv, const Tensor& angles, const Pass& pass, kernels::Rotation rotation,
-              const Stream& stream);
+  void rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
+              kernels::Rotation rotation, const Stream& stream);
   kernels::AttentionSpec heads_;
   std::int64_t head_size_;
   RotaryTable* rotary_;

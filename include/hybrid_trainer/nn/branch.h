@@ -49,6 +49,8 @@ struct BlockSpec {
 /// What a branch keeps between tokens while texts are generated.
 struct BranchState {
   virtual ~BranchState() = default;
+  /// Makes room for so many tokens of each text, and keeps what it holds.
+  virtual void grow(std::int64_t tokens, const Stream& stream) = 0;
 };
 
 /// What a state has room for.

@@ -60,30 +60,44 @@ struct RotaryScaling {
 
 /// The angles by which attention turns queries and keys: position·θ^(−2j/D) for j < D/2 of heads of D
 /// channels, scaled. Sources: Su et al. 2021, "RoFormer", section 3.4.2; Peng et al. 2023, "YaRN";
-/// the rest as in transformers' modeling_rope_utils.
+/// the rest as in transformers' modeling_rope_utils. A table has as many rows as are asked for.
 class RotaryTable {
  public:
   RotaryTable(double theta, const RotaryScaling& scaling, std::int64_t context,
               std::int64_t head_size)
       : theta_(theta), scaling_(scaling), context_(context), head_size_(head_size) {}
-  /// (context, D) f32: cosines, then sines, of sequences of `length` positions, on which they depend
-  /// where the scaling is dynamic. Made on the stream's device at the first call, and where that
-  /// length changes.
-  const Tensor& on(std::int64_t length, const Stream& stream);
-  /// The same of texts that come token by token: row t is of a sequence of t + 1 positions.
-  const Tensor& by_step(const Stream& stream);
+
+  /// Rows (any, D) f32: cosines, then sines.
+  struct Angles {
+    Tensor table;
+    bool by_token = false;  // row i is of token i of the batch, else of position i
+  };
+  /// Reads the lengths of the documents of a batch (B, T), where angles depend on them: where the
+  /// scaling is dynamic, and T is longer than the original context. Waits for the positions there.
+  void read_documents(const Tensor& positions, const Stream& stream);
+  /// Of sequences of `length` positions; where these hold several documents, whose positions were
+  /// given to read_documents last, each is turned as if it were alone.
+  Angles of_sequences(std::int64_t length, bool has_documents, const Stream& stream);
+  /// Of texts that come token by token: row t, below `positions`, is of a sequence of t + 1.
+  Angles by_step(std::int64_t positions, const Stream& stream);
 
  private:
   using LengthAt = std::function<std::int64_t(std::int64_t position)>;
-  void make(Tensor& table, const LengthAt& length_at, const Stream& stream) const;
-  std::int64_t length_that_counts(std::int64_t length) const;
+  bool is_dynamic() const { return scaling_.type == "dynamic"; }
+  bool depends_on_documents(std::int64_t length) const;
+  std::int64_t original_context() const;
+  void make(Tensor& table, std::int64_t rows, const LengthAt& length_at,
+            const Stream& stream) const;
+  void write_documents(const Stream& stream);
   std::vector<float> frequencies(std::int64_t length) const;
+  void write_row(float* row, std::int64_t position, const std::vector<float>& turns) const;
   double amplitude() const;
   double theta_;
   RotaryScaling scaling_;
   std::int64_t context_, head_size_;
-  std::int64_t length_ = 0;  // for which table_ is, where it depends on that
-  Tensor table_, step_table_;
+  std::int64_t length_ = 0;  // of the sequences that table_ is of, where it depends on that
+  Tensor table_, step_table_, document_table_;
+  std::vector<std::int64_t> documents_;  // lengths that document_table_ is of, in order
 };
 
 }  // namespace hybrid_trainer
