@@ -5,6 +5,7 @@
 #include "bpe_files.h"
 #include "character_tokenizer.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "json_file.h"
 
@@ -22,6 +23,17 @@ const char* name_of(TokenizerKind kind) {
   return "";
 }
 
+const std::vector<std::string>& control_text_names() {
+  static const std::vector<std::string> names{"tokens", "text"};
+  return names;
+}
+
+ControlText control_text_of(const std::string& name) {
+  if (name == "tokens") return ControlText::kAsTokens;
+  if (name == "text") return ControlText::kAsText;
+  throw UsageError(choice_problem("--control-tokens", name, control_text_names()));
+}
+
 std::string_view Tokenizer::token_bytes(std::int32_t id) const {
   if (id < 0 || id >= vocabulary_size()) {
     throw DataError(concat("token ", id, " is outside the tokenizer's vocabulary of ",
@@ -33,6 +45,16 @@ std::string_view Tokenizer::token_bytes(std::int32_t id) const {
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, ControlText control) const {
   std::vector<std::int32_t> ids;
   append_tokens(text, ids, TextStart::kDocument, control);
+  return ids;
+}
+
+std::vector<std::int32_t> Tokenizer::encode_document(std::string_view text,
+                                                     ControlText control) const {
+  std::vector<std::int32_t> ids = encode(text, control);
+  const std::vector<std::int32_t> start = template_start();
+  const bool is_spelt =
+      ids.size() >= start.size() && std::equal(start.begin(), start.end(), ids.begin());
+  if (!is_spelt) ids.insert(ids.begin(), start.begin(), start.end());
   return ids;
 }
 

@@ -23,12 +23,14 @@ class RowTokens {
   explicit RowTokens(const ExampleFormat& format) : format_(format) {}
 
   /// A text that goes on from another, to the end of the document.
-  void learn_text(const std::string& before, std::string text) {
-    std::string end = format_.chat.special_token("eos_token");
-    if (const auto id = format_.tokenizer.end_of_text(); end.empty() && id)
-      end = format_.tokenizer.token_bytes(*id);
-    if (!text.ends_with(end)) text += end;
-    row_.tokens = encoded_document(before + text);
+  void learn_text(const std::string& before, const std::string& text) {
+    const std::string end = end_of_text();
+    if (format_.control == ControlText::kAsTokens) {
+      row_.tokens = encoded_document(before + text + (text.ends_with(end) ? "" : end));
+    } else {  // what the text spells does not end it
+      row_.tokens = encoded_document(before + text);
+      std::ranges::copy(encoded(end), std::back_inserter(row_.tokens));
+    }
     const Tokens prompt = before.empty() ? Tokens() : encoded_document(before);
     if (!begins_with(row_.tokens, prompt))
       throw DataError(
@@ -68,12 +70,15 @@ class RowTokens {
     return format_.tokenizer.encode(text, ControlText::kAsTokens);
   }
 
-  /// With the tokenizer's own beginning, unless the text spells it.
+  std::string end_of_text() const {
+    const std::string end = format_.chat.special_token("eos_token");
+    const auto id = format_.tokenizer.end_of_text();
+    return end.empty() && id ? std::string(format_.tokenizer.token_bytes(*id)) : end;
+  }
+
+  /// A text that is no chat.
   Tokens encoded_document(std::string_view text) const {
-    Tokens tokens = encoded(text);
-    const Tokens start = format_.tokenizer.template_start();
-    if (!begins_with(tokens, start)) tokens.insert(tokens.begin(), start.begin(), start.end());
-    return tokens;
+    return format_.tokenizer.encode_document(text, format_.control);
   }
 
   void learn(std::size_t first, std::size_t last) {

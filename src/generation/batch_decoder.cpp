@@ -4,9 +4,9 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/machine_memory.h"
+#include "hybrid_trainer/generation/context_window.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "src/generation/host_tensors.h"
-#include "src/generation/kept_window.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -40,12 +40,12 @@ std::span<const float> BatchDecoder::logits(std::int64_t row) const {
   return {all.data<float>(), static_cast<std::size_t>(vocabulary())};
 }
 
-void BatchDecoder::begin(std::int64_t row, std::span<const std::int32_t> text) {
+void BatchDecoder::begin(std::int64_t row, std::span<const std::int32_t> text,
+                         std::int64_t pinned) {
   require(row >= 0 && row < rows(), "BatchDecoder: a row that there is not");
   require(!text.empty(), "BatchDecoder: no tokens");
-  const std::int64_t kept = kept_window(std::ssize(text), model_.config().context);
-  const auto window = text.last(static_cast<std::size_t>(kept));
-  at(row).window.assign(window.begin(), window.end());
+  at(row).window = ContextWindow(context(), pinned).of(text);
+  at(row).pinned = pinned;
   state_->restart(row);
   see({&row, 1}, at(row).window);
 }
@@ -66,8 +66,8 @@ void BatchDecoder::add(std::span<const Next> tokens) {
   std::vector<Next> following;
   for (const auto& [row, token] : tokens) {
     at(row).window.push_back(token);
-    if (std::ssize(at(row).window) > model_.config().context) {
-      begin(row, std::vector(at(row).window));
+    if (std::ssize(at(row).window) > context()) {
+      begin(row, std::vector(at(row).window), at(row).pinned);
     } else {
       following.push_back({row, token});
     }

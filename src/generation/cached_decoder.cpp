@@ -3,36 +3,41 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/generation/context_window.h"
 #include "src/generation/host_tensors.h"
-#include "src/generation/kept_window.h"
 
 namespace hybrid_trainer {
 
 CachedDecoder::CachedDecoder(LanguageModel& model, DType dtype, const Stream& stream)
-    : model_(model),
-      dtype_(dtype),
-      stream_(stream),
-      state_(
-          model.make_decode_state({.texts = 1, .tokens = model.config().context}, dtype, stream)) {}
+    : model_(model), dtype_(dtype), stream_(stream) {}
 
-std::int64_t CachedDecoder::room_for_drafts(std::int64_t tokens) const {
-  return std::max<std::int64_t>(0, model_.config().context - (tokens - begin_));
+void CachedDecoder::reserve(std::int64_t tokens) {
+  const std::int64_t wanted = std::min(tokens, context());
+  if (!state_) state_ = model_.make_decode_state({.texts = 1, .tokens = wanted}, dtype_, stream_);
+  if (wanted <= state_->room().tokens) return;
+  state_->grow(std::min(std::max(wanted, 2 * state_->room().tokens), context()), stream_);
 }
 
-void CachedDecoder::see(std::span<const std::int32_t> text, std::int64_t drafted) {
-  require(std::ssize(text) > drafted, "CachedDecoder: no tokens");
-  const auto alike = std::ranges::mismatch(text_, text).in1 - text_.begin();
-  const auto kept = std::min<std::int64_t>(alike, std::ssize(text) - drafted - 1);
-  text_.assign(text.begin(), text.end());
-  if (kept < begin_) begin_ = 0, state_->restart();
-  const std::int64_t begin = std::ssize(text_) - kept_window(window(), model_.config().context);
-  if (begin > begin_) begin_ = begin, state_->restart();
-  state_->rewind(std::min(state_->position(), std::max<std::int64_t>(0, kept - begin_)));
-  const auto first = text_.begin() + begin_ + state_->position();
+std::int64_t CachedDecoder::room_for_drafts(std::int64_t tokens, std::int64_t pinned) const {
+  return context() - (tokens - ContextWindow(context(), pinned).dropped(tokens));
+}
+
+void CachedDecoder::see(std::span<const std::int32_t> text, const Parts& parts) {
+  require(std::ssize(text) > parts.drafted, "CachedDecoder: no tokens");
+  const ContextWindow visible(context(), parts.pinned);
+  std::vector<std::int32_t> window = visible.of(text);
+  reserve(std::ssize(window));
+  if (visible.dropped(std::ssize(text)) != dropped_) seen_.clear();  // what is left is seen anew
+  dropped_ = visible.dropped(std::ssize(text));
+  const auto alike = std::ranges::mismatch(seen_, window).in1 - seen_.begin();
+  const auto known = std::min<std::int64_t>(alike, std::ssize(window) - parts.drafted - 1);
+  seen_ = std::move(window);
+  state_->rewind(std::min(state_->position(), known));
+  const auto first = seen_.begin() + state_->position();
   const Tensor tokens =
-      device_tokens(std::span(first, text_.end()), {1, text_.end() - first}, stream_);
+      device_tokens(std::span(first, seen_.end()), {1, seen_.end() - first}, stream_);
   const std::int64_t text_of_state = 0;
-  logits_ = host_f32(model_.next_logits(tokens, {&text_of_state, 1}, *state_, drafted + 1,
+  logits_ = host_f32(model_.next_logits(tokens, {&text_of_state, 1}, *state_, parts.drafted + 1,
                                         {.training = false, .dtype = dtype_}, stream_),
                      stream_);
 }

@@ -28,6 +28,7 @@ bool GrowingText::add(std::int32_t token) {
     ++tokens_;
   }
   if (has_text && !stop_.reached() && tokens_ < most_) return true;
+  write_some(stop_.add(assembler_.rest()));
   write_some(stop_.rest());
   return false;
 }

@@ -13,7 +13,8 @@ class GrowingText {
               const GenerationSettings& settings, std::function<void(std::string_view)> write);
   /// The next token by the logits (vocabulary) after the text. Of several texts at the same time.
   std::int32_t draw(std::span<const float> logits) const;
-  /// Adds the token, and passes on what it surely adds to the text. False where the text has ended.
+  /// Adds the token, and passes on what it surely adds to the text. False where the text has ended;
+  /// the bytes of an unfinished character are then U+FFFD.
   bool add(std::int32_t token);
 
   const std::vector<std::int32_t>& text() const { return text_; }

@@ -30,13 +30,14 @@ class TextsInOrder {
 /// A text that is written in a row of the decoder.
 struct TextInRow {
   TextInRow(std::size_t index_, const Tokenizer& tokenizer, std::int64_t vocabulary,
-            const std::vector<std::int32_t>& text, const GenerationSettings& settings)
+            std::vector<std::int32_t> prompt, const GenerationSettings& settings)
       : index(index_),
-        growing(tokenizer, vocabulary, text, settings,
+        growing(tokenizer, vocabulary, std::move(prompt), settings,
                 [this](std::string_view piece) { written += piece; }) {}
   TextInRow(const TextInRow&) = delete;
   TextInRow& operator=(const TextInRow&) = delete;
   std::size_t index;
+  std::int64_t forgotten = 0;
   std::string written;
   std::int32_t next = 0;
   GrowingText growing;
@@ -45,8 +46,11 @@ struct TextInRow {
 /// The rows of a decoder, each with a text or free.
 class TextRows {
  public:
-  explicit TextRows(BatchDecoder& decoder)
-      : decoder_(decoder), rows_(static_cast<std::size_t>(decoder.rows())) {}
+  TextRows(BatchDecoder& decoder, const ContextWindow& window, ContextOverflow overflow)
+      : decoder_(decoder),
+        window_(window),
+        overflow_(overflow),
+        rows_(static_cast<std::size_t>(decoder.rows())) {}
 
   bool have_text() const {
     return std::ranges::any_of(rows_, [](const auto& row) { return row != nullptr; });
@@ -56,7 +60,7 @@ class TextRows {
   void fill(const NextText& next) {
     for (std::size_t row = 0; row < rows_.size(); ++row) {
       if (rows_[row] || !(rows_[row] = next())) continue;
-      decoder_.begin(static_cast<std::int64_t>(row), rows_[row]->growing.text());
+      decoder_.begin(static_cast<std::int64_t>(row), rows_[row]->growing.text(), window_.pinned());
     }
   }
   /// A token for each text; those that end go to `order`.
@@ -70,9 +74,12 @@ class TextRows {
       if (!rows_[row]) continue;
       TextInRow& text = *rows_[row];
       if (text.growing.add(text.next)) {
+        const std::int64_t tokens = std::ssize(text.growing.text());
+        check_overflow(tokens, window_, overflow_);
+        text.forgotten = window_.dropped(tokens);
         following.push_back({static_cast<std::int64_t>(row), text.next});
       } else {
-        order.add(text.index, {std::move(text.written), text.growing.tokens()});
+        order.add(text.index, {std::move(text.written), text.growing.tokens(), text.forgotten});
         rows_[row].reset();
       }
     }
@@ -81,6 +88,8 @@ class TextRows {
 
  private:
   BatchDecoder& decoder_;
+  ContextWindow window_;
+  ContextOverflow overflow_;
   std::vector<std::unique_ptr<TextInRow>> rows_;
 };
 
@@ -100,7 +109,8 @@ void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
   check(settings);
   for (const auto& text : texts) check_text(decoder.vocabulary(), tokenizer, text);
   TextsInOrder order(texts.size(), done);
-  TextRows rows(decoder);
+  const ContextWindow window(decoder.context(), settings.pinned);
+  TextRows rows(decoder, window, settings.overflow);
   std::size_t begun = 0;
   const auto next = [&]() -> std::unique_ptr<TextInRow> {
     for (; begun < texts.size() && settings.tokens == 0; ++begun) order.add(begun, {});
@@ -108,7 +118,9 @@ void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
     GenerationSettings own = settings;
     own.sampling.seed += begun;
     const std::size_t i = begun++;
-    return std::make_unique<TextInRow>(i, tokenizer, decoder.vocabulary(), texts[i], own);
+    return std::make_unique<TextInRow>(
+        i, tokenizer, decoder.vocabulary(),
+        fit_prompt(texts[i], window, settings.tokens, settings.overflow).tokens, own);
   };
   for (rows.fill(next); rows.have_text(); rows.fill(next)) rows.grow(order);
 }

@@ -1,6 +1,7 @@
 #include "hybrid_trainer/generation/text_generation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
@@ -9,6 +10,8 @@
 
 namespace hybrid_trainer {
 namespace {
+
+constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 /// Tokens that are seen together.
 struct Round {
@@ -23,10 +26,10 @@ struct Round {
     ++taken;
     return true;
   }
-  void see(CachedDecoder& decoder, std::vector<std::int32_t> text) {
+  void see(CachedDecoder& decoder, std::vector<std::int32_t> text, std::int64_t pinned) {
     text.insert(text.end(), drafts.begin(), drafts.end());
     const Clock::time_point began = Clock::now();
-    decoder.see(text, std::ssize(drafts));
+    decoder.see(text, {.drafted = std::ssize(drafts), .pinned = pinned});
     seconds = seconds_since(began);
     taken = 0;
   }
@@ -48,8 +51,9 @@ void check_text(std::int64_t vocabulary, const Tokenizer& tokenizer,
   }
 }
 
+std::string Utf8Assembler::rest() { return std::exchange(held_, {}).empty() ? "" : kReplacement; }
+
 std::string Utf8Assembler::add(std::string_view bytes) {
-  static constexpr const char* kReplacement = "\xEF\xBF\xBD";
   held_ += bytes;
   std::string whole;
   std::size_t at = 0;
@@ -70,13 +74,15 @@ void check(const GenerationSettings& settings) {
   StopStrings{settings.stop};
 }
 
-double GenerationResult::tokens_per_second() const {
-  return tokens > 1 && seconds > 0 ? static_cast<double>(tokens - 1) / seconds : 0;
+std::optional<double> GenerationResult::tokens_per_second() const {
+  if (tokens < 2 || seconds <= 0) return {};
+  return static_cast<double>(tokens - 1) / seconds;
 }
 
-std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
-  std::vector<std::int32_t> ids = tokenizer.template_start();
-  if (!prompt.empty()) tokenizer.append_tokens(prompt, ids);
+std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt,
+                                        ControlText control) {
+  const std::vector<std::int32_t> ids =
+      prompt.empty() ? tokenizer.template_start() : tokenizer.encode_document(prompt, control);
   if (!ids.empty()) return ids;
   if (tokenizer.end_of_text()) return {*tokenizer.end_of_text()};
   try {
@@ -91,11 +97,14 @@ GenerationResult continue_text(CachedDecoder& decoder, DraftModel* draft,
                                const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write) {
   check_text(decoder.vocabulary(), tokenizer, text);
-  GenerationResult result{.prompt_tokens = std::ssize(text)};
+  const ContextWindow window(decoder.context(), settings.pinned);
+  FittedPrompt prompt = fit_prompt(std::move(text), window, settings.tokens, settings.overflow);
+  GenerationResult result{.prompt_tokens = std::ssize(prompt.tokens), .left_out = prompt.left_out};
   if (settings.tokens == 0) return result;
-  GrowingText growing(tokenizer, decoder.vocabulary(), std::move(text), settings, write);
+  GrowingText growing(tokenizer, decoder.vocabulary(), std::move(prompt.tokens), settings, write);
   Clock::time_point began = Clock::now();
-  decoder.see(growing.text());
+  decoder.reserve(std::ssize(growing.text()) + std::min(settings.tokens, decoder.context()));
+  decoder.see(growing.text(), {.pinned = settings.pinned});
   result.prompt_seconds = seconds_since(began);
   began = Clock::now();
   for (Round round;;) {
@@ -105,15 +114,18 @@ GenerationResult continue_text(CachedDecoder& decoder, DraftModel* draft,
       ++result.taken;
       continue;
     }
+    const std::int64_t tokens = std::ssize(growing.text());
+    check_overflow(tokens, window, settings.overflow);
+    result.forgotten = window.dropped(tokens);
     if (draft != nullptr) {
       draft->learn(std::ssize(round.drafts), round.taken, round.seconds);
-      const auto seen = std::ssize(growing.text());
+      const std::int64_t room = decoder.room_for_drafts(tokens, settings.pinned);
       round.drafts = draft->draft(growing.text(), growing.words(), growing.sampling(),
                                   static_cast<std::uint64_t>(growing.tokens()),
-                                  std::min(growing.left() - 1, decoder.room_for_drafts(seen)));
+                                  std::min(growing.left() - 1, room));
     }
     result.drafted += std::ssize(round.drafts);
-    round.see(decoder, growing.text());
+    round.see(decoder, growing.text(), settings.pinned);
   }
   result.tokens = growing.tokens();
   result.seconds = seconds_since(began);
@@ -126,8 +138,10 @@ GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
                                const Stream& stream) {
   check(settings);
   CachedDecoder decoder(model, DType::kF32, stream);
+  GenerationSettings pinning = settings;
+  pinning.pinned = std::max(pinning.pinned, std::ssize(tokenizer.template_start()));
   GenerationResult result =
-      continue_text(decoder, nullptr, tokenizer, prompt_tokens(tokenizer, prompt), settings, write);
+      continue_text(decoder, nullptr, tokenizer, prompt_tokens(tokenizer, prompt), pinning, write);
   if (prompt.empty()) result.prompt_tokens = 0;
   return result;
 }

@@ -1,9 +1,13 @@
 #include "src/tools/conversation.h"
 
+#include <algorithm>
 #include <ctime>
+#include <iostream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
+#include "src/tools/overflow_option.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -46,14 +50,60 @@ void Conversation::add(const char* role, const std::string& text) {
   messages_.push_back(json::object{{"role", role}, {"content", text}});
 }
 
-std::string Conversation::rendered() const {
+std::string Conversation::rendered(const json::array& messages) const {
   json::object variables;
   for (const auto& [name, token] : chat_.special_tokens) variables[name] = token;
   variables["tools"] = nullptr;
   variables["documents"] = nullptr;
-  variables["messages"] = messages_;
+  variables["messages"] = messages;
   variables["add_generation_prompt"] = true;
   return chat_.chat_template->render(variables, std::time(nullptr)).text;
+}
+
+std::vector<std::int32_t> Conversation::tokens_of(const json::array& messages) const {
+  return tokenizer_.encode(rendered(messages), ControlText::kAsTokens);
+}
+
+/// At the beginning.
+std::size_t Conversation::messages_of_system() const {
+  std::size_t count = 0;
+  while (count < messages_.size() && messages_[count].at("role") == json::value("system")) ++count;
+  return count;
+}
+
+/// Messages from the first that the user said up to the next one; 0 where that is the last.
+std::size_t Conversation::oldest_turn() const {
+  const std::size_t first = messages_of_system();
+  for (std::size_t next = first + 1; next < messages_.size(); ++next)
+    if (messages_[next].at("role") == json::value("user")) return next - first;
+  return 0;
+}
+
+/// The tokens that the system message and what stands before it make: those that stay the same
+/// whatever the user says first.
+std::int64_t Conversation::pinned_tokens(const std::vector<std::int32_t>& tokens) const {
+  json::array other(messages_.begin(),
+                    messages_.begin() + static_cast<std::ptrdiff_t>(messages_of_system()));
+  other.push_back(json::object{{"role", "user"}, {"content", "-"}});
+  return std::ranges::mismatch(tokens, tokens_of(other)).in1 - tokens.begin();
+}
+
+void Conversation::leave_out_turns(std::vector<std::int32_t>& tokens) {
+  const std::int64_t context = decoder_.context(), all = std::ssize(tokens);
+  if (all + std::min(settings_.tokens, context / 2) <= context) return;
+  std::size_t left_out = 0;
+  while (std::ssize(tokens) > context / 2 && oldest_turn() > 0) {
+    const auto first = messages_.begin() + static_cast<std::ptrdiff_t>(messages_of_system());
+    const std::size_t turn = oldest_turn();
+    messages_.erase(first, first + static_cast<std::ptrdiff_t>(turn));
+    left_out += turn;
+    tokens = tokens_of(messages_);
+  }
+  if (left_out > 0)
+    std::cerr << "warning: the conversation has " << all << " tokens and the model's context is "
+              << context << ": its " << left_out << " oldest messages, " << all - std::ssize(tokens)
+              << " tokens, are left out"
+              << (messages_of_system() > 0 ? "; the system message stays" : "") << std::endl;
 }
 
 GenerationResult Conversation::answer(const std::function<void(std::string_view)>& write) {
@@ -62,9 +112,17 @@ GenerationResult Conversation::answer(const std::function<void(std::string_view)
     said += piece;
     write(piece);
   };
+  std::vector<std::int32_t> tokens = tokens_of(messages_);
+  if (settings_.overflow == ContextOverflow::kTruncate) leave_out_turns(tokens);
+  settings_.pinned = pinned_tokens(tokens);
+  const ContextWindow window(decoder_.context(), settings_.pinned);
+  FittedPrompt prompt = fit_prompt(std::move(tokens), window, settings_.tokens, settings_.overflow);
+  if (prompt.left_out > 0)
+    std::cerr << "warning: " << told_of_left_out(prompt, window) << std::endl;
   const GenerationResult result = continue_text(
-      decoder_, draft_, tokenizer_, tokenizer_.encode(rendered(), ControlText::kAsTokens),
-      settings_, write_and_keep);
+      decoder_, draft_, tokenizer_, std::move(prompt.tokens), settings_, write_and_keep);
+  if (result.forgotten > 0)
+    std::cerr << "\nwarning: " << told_of_forgotten(result.forgotten, window) << std::endl;
   add("assistant", said);
   ++settings_.sampling.seed;  // other random numbers for the next answer
   return result;

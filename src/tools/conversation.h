@@ -25,11 +25,18 @@ class Conversation {
 
   /// Adds what `role`, such as "system" or "user", says.
   void add(const char* role, const std::string& text);
-  /// The model's answer to all of it, passed to `write` as it comes, and added.
+  /// The model's answer to all of it, passed to `write` as it comes, and added. Where what was said
+  /// has outgrown the context, the oldest turns are left out until half of it is free, and standard
+  /// error says so; the system message stays. Throws DataError where settings.overflow is kError.
   GenerationResult answer(const std::function<void(std::string_view)>& write);
 
  private:
-  std::string rendered() const;
+  std::string rendered(const boost::json::array& messages) const;
+  std::vector<std::int32_t> tokens_of(const boost::json::array& messages) const;
+  std::size_t messages_of_system() const;
+  std::size_t oldest_turn() const;
+  std::int64_t pinned_tokens(const std::vector<std::int32_t>& tokens) const;
+  void leave_out_turns(std::vector<std::int32_t>& tokens);
   const Tokenizer& tokenizer_;
   ChatFiles chat_;
   GenerationSettings settings_;

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/fine_tuning/packed_rows.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/control_tokens_option.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -89,7 +90,7 @@ void print_text(const ExampleRows& examples, const PackedRows& packed, std::int6
 }  // namespace
 
 int rows_command(const std::vector<std::string>& arguments) {
-  std::string model;
+  std::string model, control_tokens = "tokens";
   std::int64_t longest = 1024, shown = 0;
   bool json = false;
   CommandSyntax syntax{
@@ -106,6 +107,7 @@ int rows_command(const std::vector<std::string>& arguments) {
       "data.sequence_length of the run to come (1024); a row has at most one token more.");
   add("show", po::value(&shown)->value_name("LINE"),
       "Print the row of this line, what is learnt between ⟦ and ⟧.");
+  add_control_tokens_option(syntax.options, control_tokens);
   add("json", po::bool_switch(&json), "Print one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
@@ -114,9 +116,12 @@ int rows_command(const std::vector<std::string>& arguments) {
 
   const ChatFiles chat = read_chat_files(model);
   const auto tokenizer = load_tokenizer(model);
-  ExampleRows examples = read_example_rows(
-      operands->front(),
-      {.tokenizer = *tokenizer, .chat = chat, .longest = longest + 1, .now = std::time(nullptr)});
+  ExampleRows examples =
+      read_example_rows(operands->front(), {.tokenizer = *tokenizer,
+                                            .chat = chat,
+                                            .longest = longest + 1,
+                                            .now = std::time(nullptr),
+                                            .control = control_text_of(control_tokens)});
   if (chat.chat_template && chat.chat_template->reads_date())
     std::cerr << "the chat template writes today's date into what is learnt from\n";
   print_refusals(examples.refused);

@@ -1,47 +1,59 @@
-#include <algorithm>
-#include <cstdio>
+#include <unistd.h>
+
 #include <iostream>
-#include <span>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/json_writer.h"
-#include "hybrid_trainer/files/text_file.h"
-#include "hybrid_trainer/generation/text_batch.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/control_tokens_option.h"
 #include "src/tools/conversation.h"
 #include "src/tools/device_option.h"
-#include "src/tools/open_model.h"
+#include "src/tools/overflow_option.h"
+#include "src/tools/prompt_file.h"
 
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::size_t kMostPromptBytes = std::size_t{64} << 20;
 constexpr std::int64_t kTextsAtOnce = 8;
 
 struct SampleOptions {
-  std::string folder, prompt, prompts, system, draft, precision = "fp32", device = "auto";
-  bool prompted = false, chat = false, average = false;
+  std::string folder, prompt, prompts, system, draft, precision = "fp32", device = "auto",
+                                                      control_tokens, overflow = "truncate";
+  bool prompted = false, chat = false, average = false, json = false;
   std::int64_t seed = 0;
   std::optional<std::int64_t> draft_tokens{}, batch{};
   GenerationSettings generation{};
 };
 
-void print_now(std::string_view piece) {
-  std::cout << piece << std::flush;
-  if (!std::cout) throw IoError("standard output could not be written");
+void tell(const GenerationResult& result) {
+  std::cerr << result.tokens << " tokens";
+  if (const auto rate = result.tokens_per_second())
+    std::cerr << ", " << units::fixed(*rate, 1) << " tokens/s";
+  std::cerr << " after a prompt of " << result.prompt_tokens << " in "
+            << units::fixed(result.prompt_seconds, 2) << " s";
+  if (result.drafted > 0)
+    std::cerr << ", " << result.taken << " of " << result.drafted << " drafted tokens taken";
+  std::cerr << "\n";
 }
 
-void tell(const GenerationResult& result) {
-  std::fprintf(stderr, "%ld tokens, %.1f tokens/s after a prompt of %ld in %.2f s",
-               static_cast<long>(result.tokens), result.tokens_per_second(),
-               static_cast<long>(result.prompt_tokens), result.prompt_seconds);
-  if (result.drafted > 0)
-    std::fprintf(stderr, ", %ld of %ld drafted tokens taken", static_cast<long>(result.taken),
-                 static_cast<long>(result.drafted));
-  std::fprintf(stderr, "\n");
+void print_json(const SampleOptions& options, const std::string& text,
+                const GenerationResult& result, std::int64_t left_out) {
+  JsonWriter out;
+  out.begin_object();
+  out.string("prompt", options.prompt);
+  out.string("text", text);
+  out.number("tokens", result.tokens);
+  out.number("prompt_tokens", result.prompt_tokens + left_out);
+  out.number("prompt_tokens_left_out", left_out);
+  out.number("forgotten_tokens", result.forgotten);
+  out.number("prompt_seconds", result.prompt_seconds);
+  out.number("tokens_per_second", result.tokens_per_second());
+  out.end_object();
+  print_now(out.text() + "\n");
 }
 
 /// What lines of standard input say, answered one by one.
@@ -58,120 +70,41 @@ void converse(Conversation& conversation) {
   std::cerr << "\n";
 }
 
-std::vector<std::string> lines_of(const std::string& file) {
-  std::vector<std::string> lines;
-  const std::string text = read_text(file, kMostPromptBytes);
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    lines.emplace_back(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
+/// As the run's own rows were read, unless it is said.
+ControlText control_of(const SampleOptions& options, const TrainedRun& run) {
+  return control_text_of(options.control_tokens.empty() ? run.config.data.control_tokens
+                                                        : options.control_tokens);
+}
+
+/// Prints the prompt and what follows it, as it comes, or one JSON object.
+void complete(const WritingModel& model, DraftModel* draft, const SampleOptions& options,
+              const Stream& stream) {
+  const Tokenizer& tokenizer = *model.run.tokenizer;
+  const GenerationSettings& settings = options.generation;
+  const ContextWindow window(model.context(), settings.pinned);
+  FittedPrompt prompt =
+      fit_prompt(prompt_tokens(tokenizer, options.prompt, control_of(options, model.run)), window,
+                 settings.tokens, settings.overflow);
+  if (prompt.left_out > 0)
+    std::cerr << "warning: " << told_of_left_out(prompt, window) << std::endl;
+  std::string text;
+  CachedDecoder decoder(*model.run.model, model.dtype, stream);
+  if (!options.json) print_now(options.prompt);
+  const GenerationResult result = continue_text(decoder, draft, tokenizer, std::move(prompt.tokens),
+                                                settings, [&](std::string_view piece) {
+                                                  if (options.json)
+                                                    text += piece;
+                                                  else
+                                                    print_now(piece);
+                                                });
+  if (options.json) {
+    print_json(options, text, result, prompt.left_out);
+  } else {
+    print_now("\n");
   }
-  if (lines.empty()) throw DataError(concat(file, ": holds no prompts, one a line"));
-  return lines;
-}
-
-/// A model with what it computes in.
-struct Opened {
-  TrainedRun run;
-  DType dtype;
-  Opened(const std::string& folder, const SampleOptions& options, const Stream& stream)
-      : run(open_model(folder, stream, run_weights(options.average), options.precision)),
-        dtype(compute_in(*run.model, options.precision, stream)) {
-    if (!run.tokenizer) throw DataError(absent_tokenizer(run.tokenizer_folder));
-  }
-};
-
-/// Prints the prompt and what follows it.
-GenerationResult complete(CachedDecoder& decoder, DraftModel* draft, const Tokenizer& tokenizer,
-                          const SampleOptions& options) {
-  print_now(options.prompt);
-  const auto result =
-      continue_text(decoder, draft, tokenizer, prompt_tokens(tokenizer, options.prompt),
-                    options.generation, print_now);
-  print_now("\n");
-  return result;
-}
-
-struct Prompts {
-  std::vector<std::string> lines;
-  std::vector<std::vector<std::int32_t>> tokens;
-};
-
-/// Of --prompts, all checked before anything is written.
-Prompts read_prompts(const std::string& file, const Opened& opened) {
-  const Tokenizer& tokenizer = *opened.run.tokenizer;
-  const std::int64_t vocabulary = opened.run.model->config().vocabulary;
-  check_text(vocabulary, tokenizer, {});
-  Prompts prompts{lines_of(file), {}};
-  for (const std::string& line : prompts.lines) {
-    try {
-      auto tokens = prompt_tokens(tokenizer, line);
-      check_text(vocabulary, tokenizer, tokens);
-      prompts.tokens.push_back(std::move(tokens));
-    } catch (const DataError& error) {
-      throw DataError(concat(file, ", line ", prompts.tokens.size() + 1, ": ", error.what()));
-    }
-  }
-  return prompts;
-}
-
-void print_written(const Prompts& prompts, std::size_t i, const WrittenText& written) {
-  JsonWriter out;
-  out.begin_object();
-  out.number("line", static_cast<std::int64_t>(i) + 1);
-  out.string("prompt", prompts.lines[i]);
-  out.string("text", written.text);
-  out.number("tokens", written.tokens);
-  out.end_object();
-  print_now(out.text() + "\n");
-}
-
-/// Prints a JSON object for each prompt, in order. What a prompt has in common with the one before
-/// is not computed again.
-void complete_in_turn(CachedDecoder& decoder, DraftModel* draft, const Tokenizer& tokenizer,
-                      const Prompts& prompts, GenerationSettings settings) {
-  for (std::size_t i = 0; i < prompts.lines.size(); ++i, ++settings.sampling.seed) {
-    WrittenText written;
-    written.tokens = continue_text(decoder, draft, tokenizer, prompts.tokens[i], settings,
-                                   [&](std::string_view piece) { written.text += piece; })
-                         .tokens;
-    print_written(prompts, i, written);
-  }
-}
-
-/// Says where one after the other may be sooner: where most of each prompt, and more than is made
-/// behind it, is common to all.
-void tell_of_common_beginning(const Prompts& prompts, const Opened& opened, std::int64_t made) {
-  std::span<const std::int32_t> common = prompts.tokens.front();
-  std::int64_t all = 0, longest = 0;
-  for (const auto& tokens : prompts.tokens) {
-    const auto alike = std::ranges::mismatch(common, tokens).in1 - common.begin();
-    common = common.first(static_cast<std::size_t>(alike));
-    all += std::ssize(tokens);
-    longest = std::max(longest, std::ssize(tokens));
-  }
-  const std::int64_t count = std::ssize(prompts.tokens), alike = std::ssize(common);
-  if (count == 1 || 2 * alike * count <= all || alike <= made) return;
-  if (longest > opened.run.model->config().context) return;  // nothing is kept of such a one
-  std::cerr << "all prompts begin with the same " << alike
-            << " tokens, which --batch 1 sees once: it may be sooner\n";
-}
-
-/// The same, several at a time.
-void complete_together(const Opened& opened, const Prompts& prompts, std::int64_t batch,
-                       const GenerationSettings& settings, const Stream& stream) {
-  tell_of_common_beginning(prompts, opened, settings.tokens);
-  const FittingRows rows{.model = *opened.run.model,
-                         .most = batch,
-                         .dtype = opened.dtype,
-                         .stream = stream,
-                         .fewer = [&](std::int64_t count) {
-                           std::cerr << "memory has room for " << count << " of --batch " << batch
-                                     << " texts at once\n";
-                         }};
-  continue_texts(
-      rows, *opened.run.tokenizer, prompts.tokens, settings,
-      [&](std::size_t i, const WrittenText& written) { print_written(prompts, i, written); });
+  if (result.forgotten > 0)
+    std::cerr << "warning: " << told_of_forgotten(result.forgotten, window) << "\n";
+  if (!options.json || isatty(STDERR_FILENO) != 0) tell(result);
 }
 
 void add_sampling_options(po::options_description& options, GenerationSettings& settings) {
@@ -223,10 +156,14 @@ CommandSyntax sample_syntax(SampleOptions& options) {
   const auto draft_tokens = [&](std::int64_t count) { options.draft_tokens = count; };
   add("draft-tokens", po::value<std::int64_t>()->value_name("K")->notifier(draft_tokens),
       "With --draft: tokens drafted at a time, 1 to 64; else as many as are fastest.");
+  add_overflow_option(syntax.options, options.overflow);
+  add_control_tokens_option(syntax.options, options.control_tokens);
   add_precision_option(syntax.options, options.precision);
   add_device_option(syntax.options, options.device);
   add_average_option(syntax.options, options.average);
   add("seed", po::value(&options.seed)->value_name("S"), "Whole number from 0 on (0).");
+  add("json", po::bool_switch(&options.json),
+      "With --prompt: print one JSON object (--prompts prints one a line anyway).");
   return syntax;
 }
 
@@ -248,6 +185,9 @@ void check(const SampleOptions& options) {
         "hybrid sample: --batch writes several texts at a time, --draft one; want one of them");
   if (!options.system.empty() && !options.chat)
     throw UsageError("hybrid sample: --system goes with --chat");
+  if (options.json && options.chat)
+    throw UsageError("hybrid sample: --json goes with --prompt or --prompts");
+  if (!options.control_tokens.empty()) control_text_of(options.control_tokens);
   check(options.generation);
 }
 
@@ -260,41 +200,39 @@ int sample_command(const std::vector<std::string>& arguments) {
   options.generation.sampling.seed = static_cast<std::uint64_t>(options.seed);
   check(options);
 
+  options.generation.overflow = overflow_of_option(options.overflow);
+  const RunWeights weights = run_weights(options.average);
   const Stream stream(make_device_pool(device_of_option(options.device)));
-  const Opened opened(operands->front(), options, stream);
-  std::optional<Opened> small;
+  const WritingModel model(operands->front(), options.precision, weights, stream);
+  std::optional<WritingModel> small;
   std::optional<DraftModel> draft;
   if (!options.draft.empty()) {
-    small.emplace(options.draft, options, stream);
-    if (!small->run.tokenizer->has_tokens_of(*opened.run.tokenizer))
+    small.emplace(options.draft, options.precision, weights, stream);
+    if (!small->run.tokenizer->has_tokens_of(*model.run.tokenizer))
       throw DataError(concat(options.draft, ": its tokenizer is not that of ", operands->front(),
                              ", so it cannot draft for it"));
     draft.emplace(*small->run.model, small->dtype, stream, options.draft_tokens);
   }
   DraftModel* const drafts = draft ? &*draft : nullptr;
-  const std::filesystem::path& folder = opened.run.tokenizer_folder;
-  const Tokenizer& tokenizer = *opened.run.tokenizer;
-  options.generation.end_tokens = end_tokens_in(folder, tokenizer);
+  const std::filesystem::path& folder = model.run.tokenizer_folder;
+  options.generation.end_tokens = end_tokens_in(folder, *model.run.tokenizer);
   for (const std::int32_t id : end_token_ids_in(operands->front()))  // an adapter's own
     options.generation.end_tokens.push_back(id);
+  options.generation.pinned = std::ssize(model.run.tokenizer->template_start());
   if (options.chat) {
-    Conversation conversation(opened.run, folder, options.generation, opened.dtype, drafts, stream);
+    Conversation conversation(model.run, folder, options.generation, model.dtype, drafts, stream);
     if (!options.system.empty()) conversation.add("system", options.system);
     converse(conversation);
     return 0;
   }
   if (options.prompts.empty()) {
-    CachedDecoder alone(*opened.run.model, opened.dtype, stream);
-    tell(complete(alone, drafts, tokenizer, options));
-    return 0;
-  }
-  const Prompts prompts = read_prompts(options.prompts, opened);
-  const std::int64_t batch = drafts != nullptr ? 1 : options.batch.value_or(kTextsAtOnce);
-  if (batch > 1) {
-    complete_together(opened, prompts, batch, options.generation, stream);
+    complete(model, drafts, options, stream);
   } else {
-    CachedDecoder alone(*opened.run.model, opened.dtype, stream);
-    complete_in_turn(alone, drafts, tokenizer, prompts, options.generation);
+    continue_prompts({.path = options.prompts,
+                      .control = control_of(options, model.run),
+                      .generation = options.generation,
+                      .batch = drafts != nullptr ? 1 : options.batch.value_or(kTextsAtOnce)},
+                     model, drafts, stream);
   }
   return 0;
 }

@@ -28,6 +28,20 @@ TEST_F(ExampleRowsTest, TextsBeginAsTheTokenizerLetsThem) {
             "<|begin_of_text|>1:[2<|end_of_text|>]");
 }
 
+TEST_F(ExampleRowsTest, SpecialTokensThatATextSpellsMayBeText) {
+  const std::string line = R"({"prompt": "a<|endoftext|>", "completion": "b<|endoftext|>"})";
+  const auto tokens = [&] { return read(line + "\n").rows.at(0).tokens; };
+  const std::int32_t end = *tokenizer_->end_of_text();
+  EXPECT_EQ(std::ranges::count(tokens(), end), 2);
+  control_ = ControlText::kAsText;
+  EXPECT_EQ(std::ranges::count(tokens(), end), 1);
+  EXPECT_EQ(tokens().back(), end);
+  EXPECT_EQ(tokenizer_->decode(tokens()), "a<|endoftext|>b<|endoftext|><|endoftext|>");
+  EXPECT_EQ(only_row(R"({"messages": [{"role": "user", "content": "a"}, )"
+                     R"({"role": "assistant", "content": "b"}]})"),
+            "<user>a<|endoftext|><assistant>[b<|endoftext|>]");
+}
+
 TEST_F(ExampleRowsTest, OfMessagesWhatTheAssistantSaysIsLearnt) {
   EXPECT_EQ(only_row(R"({"messages": [{"role": "user", "content": "a"}, )"
                      R"({"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}, )"

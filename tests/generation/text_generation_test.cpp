@@ -97,7 +97,7 @@ TEST_F(TextGeneration, WhatIsSeenTogetherHasTheBitsOfOneByOne) {
     CachedDecoder together(*gpt2, dtype, stream_), alone(*gpt2, dtype, stream_);
     const std::vector<std::int32_t> text{1, 50, 7, 33, 2, 60, 9};
     together.see(std::span(text).first(3));
-    together.see(text, 3);
+    together.see(text, {.drafted = 3});
     for (std::size_t i = 0; i <= 3; ++i) {
       alone.see(std::span(text).first(i == 0 ? 3 : 3 + i));
       alone.see(std::span(text).first(4 + i));
@@ -193,6 +193,77 @@ TEST_F(TextGeneration, TakesAnEmptyAndALongPrompt) {
   EXPECT_EQ(generate(gpt2, *bytes, "z", {.tokens = 0}), "");
 }
 
+TEST_F(TextGeneration, SaysWhatOfALongPromptAndTextIsNotSeen) {
+  const auto gpt2 = model(256);
+  const auto bytes = make_byte_tokenizer();
+  generate(*gpt2, *bytes, std::string(100, 'z'), {.tokens = 2});
+  EXPECT_EQ(result_.left_out, 94);
+  EXPECT_EQ(result_.prompt_tokens, 6) << "the context of 8 less the tokens to be made";
+  EXPECT_EQ(result_.forgotten, 0);
+  generate(*gpt2, *bytes, "abc", {.tokens = 6});
+  EXPECT_EQ(result_.forgotten, 0);
+  generate(*gpt2, *bytes, "abc", {.tokens = 7});
+  EXPECT_EQ(result_.forgotten, 5);
+  EXPECT_EQ(result_.left_out, 0);
+}
+
+TEST_F(TextGeneration, WhatIsPinnedStaysInSight) {
+  const auto gpt2 = model(256);
+  const auto bytes = make_byte_tokenizer();
+  const auto continued = [&](const std::string& prompt, std::int64_t pinned) {
+    CachedDecoder decoder(*gpt2, DType::kF32, stream_);
+    std::string text;
+    continue_text(decoder, nullptr, *bytes, bytes->encode(prompt),
+                  {.tokens = 2, .sampling = {.temperature = 0}, .pinned = pinned},
+                  [&](std::string_view piece) { text += piece; });
+    return text;
+  };
+  EXPECT_EQ(continued("ABsomething that is long", 2), continued("ABlong", 2));
+  EXPECT_EQ(continued("ABsomething that is long", 0), continued("s long", 0));
+}
+
+TEST_F(TextGeneration, OverflowEndsWithAnErrorWhereAsked) {
+  const auto gpt2 = model(256);
+  const auto bytes = make_byte_tokenizer();
+  GenerationSettings settings{.tokens = 1, .overflow = ContextOverflow::kError};
+  EXPECT_NO_THROW(generate(*gpt2, *bytes, "12345678", settings));
+  EXPECT_THROW(generate(*gpt2, *bytes, "123456789", settings), DataError);
+  settings.tokens = 2;
+  EXPECT_THROW(generate(*gpt2, *bytes, "12345678", settings), DataError);
+  EXPECT_NO_THROW(generate(*gpt2, *bytes, "1234567", settings));
+}
+
+TEST_F(TextGeneration, ACharacterThatTheEndLeavesUnfinishedIsWritten) {
+  const auto gpt2 = model(256);
+  always_answer(*gpt2, 0xE2);
+  const auto bytes = make_byte_tokenizer();
+  const std::string mark = "\xEF\xBF\xBD";
+  EXPECT_EQ(generate(*gpt2, *bytes, "a", {.tokens = 1}), mark);
+  EXPECT_EQ(generate(*gpt2, *bytes, "a", {.tokens = 3}), mark + mark + mark);
+  GenerationSettings settings{.tokens = 2};
+  settings.stop = {mark};
+  EXPECT_EQ(generate(*gpt2, *bytes, "a", settings), "");
+}
+
+TEST_F(TextGeneration, TakesMemoryForTheTextAndNotForTheContext) {
+  ModelConfig config{.layers = 2, .heads = 2, .width = 32, .context = 1 << 20, .vocabulary = 61};
+  config.family = "llama";
+  const auto llama = make_model(config, 3, stream_);
+  const Stream own(MemoryPool::create("caches"));
+  const std::size_t before = stream_.pool()->use().live_total;
+  CachedDecoder decoder(*llama, DType::kF32, own), roomy(*llama, DType::kF32, own);
+  roomy.reserve(64);
+  std::vector<std::int32_t> text{1};
+  for (std::int32_t token = 2; token < 40; ++token) {
+    decoder.see(text);
+    roomy.see(text);
+    ASSERT_TRUE(std::ranges::equal(decoder.logits(), roomy.logits())) << token;
+    text.push_back(token);
+  }
+  EXPECT_LT(own.pool()->use().peak_total, std::size_t{1} << 20) << "the context has 512 MiB";
+  EXPECT_EQ(stream_.pool()->use().live_total, before);
+}
+
 TEST_F(TextGeneration, EndOfTextEndsTheText) {
   const auto gpt2_owner = model(600);
   LanguageModel& gpt2 = *gpt2_owner;
@@ -238,6 +309,18 @@ TEST_F(TextGeneration, ThePromptFollowsTheTemplateAndBytesAreText) {
   always_answer(*owner, kByteA);
   EXPECT_EQ(generate(*owner, *llama, "the", {.tokens = 3}), "AAA");
   EXPECT_EQ(result_.prompt_tokens, static_cast<std::int64_t>(llama->encode("the").size()) + 1);
+}
+
+TEST_F(TextGeneration, APromptSpellsSpecialTokensUnlessTheyAreText) {
+  const auto llama = load_tokenizer(std::string(HT_TEST_DATA_DIR) + "/tokenizers/llama3.json");
+  const std::vector<std::int32_t> start = llama->template_start();
+  ASSERT_EQ(start.size(), 1u);
+  const std::string spelt(llama->token_bytes(start.front()));
+  EXPECT_EQ(prompt_tokens(*llama, spelt + "a").size(), 2u);
+  EXPECT_EQ(prompt_tokens(*llama, spelt + "a"), prompt_tokens(*llama, "a"));
+  const auto as_text = prompt_tokens(*llama, spelt + "a", ControlText::kAsText);
+  EXPECT_GT(as_text.size(), 3u);
+  EXPECT_EQ(llama->decode(as_text), spelt + spelt + "a");
 }
 
 TEST_F(TextGeneration, NeverDrawsAWordThatTheTokenizerLacks) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/data/tokenizer.h"
 
 namespace hybrid_trainer {
 
@@ -22,6 +23,7 @@ struct DataConfig {
   std::int64_t prefetch_depth = 1;
   std::string layout = "windows";
   double validation_fraction = 0.1;
+  std::string control_tokens = "tokens";
 
   /// Whether sequences are rows of examples.
   bool is_rows() const { return layout != "windows"; }
@@ -52,6 +54,10 @@ struct DataConfig {
               "measure on, unless there is a file for that; 0 measures on those that are learnt. A "
               "data folder has its own split.",
               Range::fraction()});
+    visit(Field{"control_tokens", self.control_tokens,
+                "What text of a file of examples that spells a special token, such as <|im_end|>, "
+                "becomes: the token, or plain text. Chats are always read with their tokens.",
+                Range{}, control_text_names()});
   }
 };
 

@@ -19,9 +19,13 @@ const char* name_of(TokenizerKind kind);  // "bytes", "characters", "bpe"
 /// Whether a text is the start of a document or continues an earlier part of it.
 enum class TextStart { kDocument, kContinuation };
 
-/// What becomes of text that spells a special token, such as "<|endoftext|>": data keep it as text,
-/// while of a rendered chat it is meant.
+/// What becomes of text that spells a special token, such as "<|endoftext|>": raw data keep it as
+/// text; in a rendered chat, a row of examples and a prompt it becomes the token.
 enum class ControlText { kAsText, kAsTokens };
+/// "tokens" and "text", the values of `--control-tokens` and data.control_tokens.
+const std::vector<std::string>& control_text_names();
+/// Throws UsageError for another name.
+ControlText control_text_of(const std::string& name);
 
 /// What may belong to a tokenizer in its folder.
 inline constexpr std::array kTokenizerFiles{"tokenizer.json",
@@ -79,6 +83,8 @@ class Tokenizer {
                              ControlText control = ControlText::kAsText) const = 0;
   std::vector<std::int32_t> encode(std::string_view text,
                                    ControlText control = ControlText::kAsText) const;
+  /// The ids of a whole document: behind template_start, unless the text spells that itself.
+  std::vector<std::int32_t> encode_document(std::string_view text, ControlText control) const;
   /// The text of a document's tokens, special ones spelled out. By bytes it may not be UTF-8; what a
   /// "ByteFallback" cannot make a character of is U+FFFD.
   virtual std::string decode(std::span<const std::int32_t> ids) const;

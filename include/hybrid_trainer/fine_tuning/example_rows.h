@@ -47,6 +47,8 @@ struct ExampleFormat {
   std::time_t now = 0;  // what a template takes for the time
   /// Tokens of the model, 0 where it is not known; a row with another token is refused.
   std::int64_t vocabulary = 0;
+  /// Of texts, prompts and completions that spell a special token. Chats have their tokens.
+  ControlText control = ControlText::kAsTokens;
 };
 
 /// Reads examples, JSON objects one a line or in one array, which count as its lines; an object is

@@ -10,8 +10,8 @@
 namespace hybrid_trainer {
 
 /// The logits of several texts of any lengths that grow side by side, so that a token of each takes
-/// one pass over the weights. When a text outgrows the model's context, its last context/2 tokens
-/// are run through the model again, older ones dropped, as CachedDecoder does.
+/// one pass over the weights. Of a text that outgrows the model's context it sees what a
+/// ContextWindow leaves, as CachedDecoder does.
 class BatchDecoder {
  public:
   struct Next {
@@ -25,9 +25,9 @@ class BatchDecoder {
   BatchDecoder(LanguageModel& model, TextRoom room, DType dtype, const Stream& stream);
 
   std::int64_t rows() const { return std::ssize(rows_); }
-  /// Sees a whole text, not empty, in place of what the row held. Throws Error (no such row, no
-  /// token).
-  void begin(std::int64_t row, std::span<const std::int32_t> text);
+  /// Sees a whole text, not empty, in place of what the row held; its first `pinned` tokens stay in
+  /// the window. Throws Error (no such row, no token).
+  void begin(std::int64_t row, std::span<const std::int32_t> text, std::int64_t pinned = 0);
   /// Sees one more token of each of some rows' texts. On a processor the logits are to the bit
   /// those of each text alone. Throws Error, before it sees any, where a row is none of these, has
   /// no text or two tokens.
@@ -35,10 +35,12 @@ class BatchDecoder {
   /// Of what the row has seen: vocabulary values, valid until it sees more.
   std::span<const float> logits(std::int64_t row) const;
   std::int64_t vocabulary() const { return model_.config().vocabulary; }
+  std::int64_t context() const { return model_.config().context; }
 
  private:
   struct Row {
     std::vector<std::int32_t> window{};  // the tokens that its logits depend on
+    std::int64_t pinned = 0;             // of these, that stay
     Tensor logits{};                     // (1, at least vocabulary) f32 on the host
   };
   Row& at(std::int64_t row) { return rows_[static_cast<std::size_t>(row)]; }

@@ -6,8 +6,9 @@
 namespace hybrid_trainer {
 
 struct WrittenText {
-  std::string text;         // behind the prompt
-  std::int64_t tokens = 0;  // made
+  std::string text;            // behind the prompt
+  std::int64_t tokens = 0;     // made
+  std::int64_t forgotten = 0;  // that were seen, but no longer when the last one was made
 };
 
 using TextDone = std::function<void(std::size_t i, const WrittenText&)>;
