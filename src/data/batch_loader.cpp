@@ -168,11 +168,17 @@ EvaluationWindows::EvaluationWindows(const TokenDataset& dataset, std::int64_t b
   }
   length_ = std::min(sequence_length, predicted);
   windows_ = predicted / length_;
+  rest_ = predicted % length_;
   memory_ = empty_batch({std::min(batch_size_, windows_), length_}, false, stream);
 }
 
 Batch EvaluationWindows::batch(std::int64_t index) {
   require(index >= 0 && index < batches(), "an evaluation has no batch of this number");
+  if (index == whole_batches()) {
+    const Batch rest = shaped(memory_, {1, rest_});
+    read_sequence(*dataset_, windows_ * length_, rest, 0);
+    return rest;
+  }
   const std::int64_t first = index * batch_size_;
   const std::int64_t count = std::min(batch_size_, windows_ - first);
   for (std::int64_t row = 0; row < count; ++row) {

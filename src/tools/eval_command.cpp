@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <ctime>
 #include <iostream>
 
@@ -8,6 +9,7 @@
 #include "hybrid_trainer/trainer/example_data.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/control_tokens_option.h"
 #include "src/tools/device_option.h"
 #include "src/tools/open_model.h"
 
@@ -21,49 +23,88 @@ void check_length(std::int64_t length, std::int64_t context) {
                           ", the model's context"));
 }
 
-/// Of a file of examples all rows; of the run's own those that were held back.
+struct EvalOptions {
+  std::string data, device = "auto", precision = "fp32", control_tokens;
+  std::int64_t length = 0;  // 0: not given
+  bool json = false, average = false;
+};
+
+/// Makes room for the longest row, in batches of as many tokens.
+void fit_longest(DataConfig& config, const std::vector<ExampleRow>& rows) {
+  std::int64_t longest = 0;
+  for (const ExampleRow& row : rows) longest = std::max(longest, std::ssize(row.tokens) - 1);
+  if (longest <= config.sequence_length) return;
+  config.batch_size =
+      std::max<std::int64_t>(1, config.batch_size * config.sequence_length / longest);
+  config.sequence_length = longest;
+}
+
+/// Of a file of examples all rows, whole as far as the context has room; of the run's own those that
+/// were held back, as long as the run has them.
 std::unique_ptr<EvaluationBatches> rows_of(const TrainedRun& run, const std::string& folder,
-                                           const std::filesystem::path& file, DataConfig config,
-                                           const Stream& host) {
+                                           const std::filesystem::path& file,
+                                           const EvalOptions& options, const Stream& host) {
   if (!run.tokenizer)
     throw DataError(concat(folder, " has no tokenizer, which would encode ", file.string()));
-  const bool is_own = file == run.data;
+  const bool is_own = file == run.data, whole = !is_own && options.length == 0;
   const RunData own = is_own ? data_of_run(RunPaths{folder}) : RunData{.now = std::time(nullptr)};
+  DataConfig config = run.config.data;
+  if (options.length > 0) config.sequence_length = options.length;
+  if (!options.control_tokens.empty()) config.control_tokens = options.control_tokens;
   if (!is_own) config.validation_fraction = 0;
   const ExampleFiles files{.examples = file,
                            .validation = own.validation,
                            .tokenizer = run.tokenizer_folder,
                            .now = own.now,
                            .vocabulary = run.config.model.vocabulary};
-  ExampleData data = read_example_data(files, *run.tokenizer, config);
+  DataConfig longest = config;
+  if (whole) longest.sequence_length = run.config.model.context;
+  ExampleData data = read_example_data(files, *run.tokenizer, longest);
   if (is_own && data.checksum != own.checksum)
     throw DataError(concat(file.string(), " is not what the run was trained on: it has changed"));
   for (const std::string& line : told_of_refused(data, files)) std::cerr << line << "\n";
+  const std::string cut = told_of_cut(
+      {&data.validation}, longest.sequence_length,
+      whole ? "the model's context has no more" : "--sequence-length N keeps more of them");
+  if (!cut.empty()) std::cerr << "warning: " << cut << "\n";
+  if (whole) fit_longest(config, data.validation);
   return std::make_unique<EvaluationRows>(
       std::move(data.validation), packing_of(config, config.batch_size, 0, *run.tokenizer), host);
 }
 
 /// `shards`: receives what the batches read from.
 std::unique_ptr<EvaluationBatches> batches_of(const TrainedRun& run, const std::string& folder,
-                                              const std::filesystem::path& given,
-                                              std::int64_t length, const Stream& host,
+                                              const EvalOptions& options, const Stream& host,
                                               std::optional<TokenDataset>& shards) {
-  const std::filesystem::path data = given.empty() ? run.data : given;
-  DataConfig config = run.config.data;
-  config.sequence_length = length;
-  if (std::filesystem::is_regular_file(data)) return rows_of(run, folder, data, config, host);
+  const std::filesystem::path given = options.data, data = given.empty() ? run.data : given;
+  if (std::filesystem::is_regular_file(data)) return rows_of(run, folder, data, options, host);
   if (!given.empty() && read_data_info(data))
     check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);
   shards.emplace(data, Split::kValidation, run.config.model.vocabulary);
-  return std::make_unique<EvaluationWindows>(*shards, config.batch_size, length, host);
+  return std::make_unique<EvaluationWindows>(
+      *shards, run.config.data.batch_size,
+      options.length == 0 ? run.config.data.sequence_length : options.length, host);
+}
+
+void print(const EvaluationResult& result, bool json) {
+  if (!json) {
+    std::cout << "loss " << result.loss << ", perplexity " << result.perplexity << " over "
+              << result.tokens << " tokens\n";
+    return;
+  }
+  JsonWriter out;
+  out.begin_object();
+  out.number("loss", result.loss);
+  out.number("perplexity", result.perplexity);
+  out.number("tokens", result.tokens);
+  out.end_object();
+  std::cout << out.text() << "\n";
 }
 
 }  // namespace
 
 int eval_command(const std::vector<std::string>& arguments) {
-  std::string data, device = "auto", precision = "fp32";
-  std::int64_t length = 0;
-  bool json = false, average = false;
+  EvalOptions options;
   CommandSyntax syntax{
       .name = "eval",
       .usage = "RUN|HF_DIR [--data DATA] [--sequence-length N] [--json]",
@@ -73,41 +114,33 @@ int eval_command(const std::vector<std::string>& arguments) {
           "what is learnt of a file of examples.",
       .operands = {"RUN|HF_DIR"}};
   auto add = syntax.options.add_options();
-  add("data", po::value(&data)->value_name("DATA"),
+  add("data", po::value(&options.data)->value_name("DATA"),
       "Another data folder than the run's, of the same tokenizer, or a file of examples.");
-  add("sequence-length", po::value(&length)->value_name("N"),
-      "Tokens of a window; 0 is the run's data.sequence_length, of a folder up to 1024 (0).");
-  add_precision_option(syntax.options, precision);
-  add_device_option(syntax.options, device);
-  add_average_option(syntax.options, average);
-  add("json", po::bool_switch(&json), "Print {\"loss\", \"perplexity\", \"tokens\"}.");
+  add("sequence-length", po::value(&options.length)->value_name("N"),
+      "Tokens of a window, and the longest row of examples; 0 is the run's data.sequence_length, "
+      "of "
+      "a folder up to 1024, and for the rows of another file the model's context (0).");
+  add_control_tokens_option(syntax.options, options.control_tokens);
+  add_precision_option(syntax.options, options.precision);
+  add_device_option(syntax.options, options.device);
+  add_average_option(syntax.options, options.average);
+  add("json", po::bool_switch(&options.json), "Print {\"loss\", \"perplexity\", \"tokens\"}.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 
-  const Stream stream(make_device_pool(device_of_option(device)));
-  const TrainedRun run = open_model(operands->front(), stream, run_weights(average), precision);
-  const DType dtype = compute_in(*run.model, precision, stream);
-  if (data.empty() && run.data.empty())
-    throw UsageError(concat("hybrid eval: --data is missing: ", operands->front(),
+  const std::string& folder = operands->front();
+  const Stream stream(make_device_pool(device_of_option(options.device)));
+  const TrainedRun run =
+      open_model(folder, stream, run_weights(options.average), options.precision);
+  const DType dtype = compute_in(*run.model, options.precision, stream);
+  if (options.data.empty() && run.data.empty())
+    throw UsageError(concat("hybrid eval: --data is missing: ", folder,
                             " is a Hugging Face folder, which names none"));
-  check_length(length, run.config.model.context);
+  check_length(options.length, run.config.model.context);
   std::optional<TokenDataset> shards;
-  const auto batches = batches_of(run, operands->front(), data,
-                                  length == 0 ? run.config.data.sequence_length : length,
-                                  Stream(make_host_pool(stream.device())), shards);
-  const EvaluationResult result = evaluate(*run.model, *batches, dtype, stream);
-  if (json) {
-    JsonWriter out;
-    out.begin_object();
-    out.number("loss", result.loss);
-    out.number("perplexity", result.perplexity);
-    out.number("tokens", result.tokens);
-    out.end_object();
-    std::cout << out.text() << "\n";
-  } else {
-    std::cout << "loss " << result.loss << ", perplexity " << result.perplexity << " over "
-              << result.tokens << " tokens\n";
-  }
+  const auto batches =
+      batches_of(run, folder, options, Stream(make_host_pool(stream.device())), shards);
+  print(evaluate(*run.model, *batches, dtype, stream), options.json);
   return 0;
 }
 

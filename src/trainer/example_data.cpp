@@ -46,7 +46,8 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
                              .chat = chat,
                              .longest = config.sequence_length + 1,
                              .now = files.now,
-                             .vocabulary = files.vocabulary};
+                             .vocabulary = files.vocabulary,
+                             .control = control_text_of(config.control_tokens)};
   ExampleData data;
   std::vector<ExampleRow> rows = read_rows(files.examples, format, data);
   const auto count = static_cast<std::uint64_t>(rows.size());
@@ -79,6 +80,21 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
                          files.examples.string(), " --json --model ", files.tokenizer.string(),
                          " names them"));
   return lines;
+}
+
+std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                        std::int64_t length, const std::string& way_out) {
+  std::int64_t all = 0, cut = 0, left_out = 0;
+  for (const auto* some : rows) {
+    all += std::ssize(*some);
+    for (const ExampleRow& row : *some) {
+      cut += row.left_out > 0 ? 1 : 0;
+      left_out += row.left_out;
+    }
+  }
+  if (cut == 0) return "";
+  return concat(cut, " of ", all, " rows are longer than ", length, " tokens and lose ", left_out,
+                " tokens at their end; ", way_out);
 }
 
 PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,

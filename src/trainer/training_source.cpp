@@ -85,7 +85,8 @@ class ExampleSource final : public TrainingSource {
       : files_(files_of(settings)),
         tokenizer_(load_tokenizer(files_.tokenizer)),
         data_(read_example_data(files_, *tokenizer_, settings.config.data)),
-        end_tokens_(end_tokens_of(data_.train, *tokenizer_)) {}
+        end_tokens_(end_tokens_of(data_.train, *tokenizer_)),
+        sequence_length_(settings.config.data.sequence_length) {}
 
   std::optional<std::int64_t> vocabulary_size() const override { return tokenizer_->least_table(); }
   RunData described() const override {
@@ -134,16 +135,13 @@ class ExampleSource final : public TrainingSource {
                              ", which is no eos_token_id of the model's generation_config.json or ",
                              "config.json; this run and what is exported of it stop there too"));
     }
-    std::int64_t cut = 0, left_out = 0;
-    for (const auto* rows : {&data_.train, &data_.validation}) {
-      for (const ExampleRow& row : *rows) {
-        cut += row.left_out > 0 ? 1 : 0;
-        left_out += row.left_out;
-      }
-    }
-    if (cut > 0)
-      notes.push_back(concat(cut, " rows are longer than data.sequence_length and lose ", left_out,
-                             " tokens at their end"));
+    const bool same_rows = files_.validation.empty() &&  // else each line is in one of the two
+                           data_.train.front().line == data_.validation.front().line;
+    const std::vector<ExampleRow> none;
+    const std::string cut =
+        told_of_cut({&data_.train, same_rows ? &none : &data_.validation}, sequence_length_,
+                    "raise data.sequence_length to keep them");
+    if (!cut.empty()) notes.push_back(cut);
     return notes;
   }
 
@@ -179,6 +177,7 @@ class ExampleSource final : public TrainingSource {
   std::unique_ptr<Tokenizer> tokenizer_;
   ExampleData data_;
   std::vector<std::int32_t> end_tokens_;
+  std::int64_t sequence_length_;
 };
 
 }  // namespace

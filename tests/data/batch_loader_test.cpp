@@ -152,26 +152,26 @@ TEST_F(BatchLoaderTest, SplitShorterThanASequenceIsNamed) {
 }
 
 TEST_F(BatchLoaderTest, EvaluationCoversTheSplitOnce) {
-  const TokenDataset dataset = open(Split::kValidation);
+  const TokenDataset dataset = open(Split::kValidation);  // 47 tokens: 46 targets
   EvaluationWindows windows(dataset, 3, 10, stream_);
-  EXPECT_EQ(windows.windows(), 4);
-  EXPECT_EQ(windows.tokens(), 40);
-  ASSERT_EQ(windows.batches(), 2);
+  EXPECT_EQ(windows.tokens(), 46);
+  const std::vector<Shape> shapes{{3, 10}, {1, 10}, {1, 6}};
+  ASSERT_EQ(windows.batches(), std::ssize(shapes));
   std::int32_t next = 0;
   for (std::int64_t i = 0; i < windows.batches(); ++i) {
     const Batch batch = windows.batch(i);
-    EXPECT_EQ(batch.size(), i == 0 ? 3 : 1);
+    EXPECT_EQ(batch.inputs.shape(), shapes[static_cast<std::size_t>(i)]);
     for (const std::int32_t token : values(batch.inputs)) EXPECT_EQ(token, next++);
     EXPECT_EQ(values(batch.targets).back(), next);
   }
-  EXPECT_EQ(next, 40);
+  EXPECT_EQ(next, 46);
+  EXPECT_EQ(EvaluationWindows(dataset, 3, 23, stream_).batches(), 1);
 }
 
 TEST_F(BatchLoaderTest, EvaluationOfAShortSplitHasOneShortWindow) {
   const TokenDataset dataset = open(Split::kValidation);
   EvaluationWindows windows(dataset, 8, 64, stream_);
-  EXPECT_EQ(windows.windows(), 1);
-  EXPECT_EQ(windows.length(), 46);
+  EXPECT_EQ(windows.batches(), 1);
   EXPECT_EQ(windows.batch(0).targets.shape(), (Shape{1, 46}));
 }
 

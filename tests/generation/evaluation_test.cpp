@@ -51,25 +51,24 @@ class MeanTarget final : public LossModel {
 };
 
 TEST_F(Evaluation, WeighsEveryTokenOfEveryWindowOnce) {
-  const TokenDataset tokens =
-      counting_tokens(27);  // six windows of four targets, 1 to 24; the rest is dropped
+  const TokenDataset tokens = counting_tokens(27);  // six windows of four targets and one of two
   EvaluationWindows windows(tokens, 4, 4, stream_);
   MeanTarget model;
   const EvaluationResult result = evaluate(model, windows, DType::kF32, stream_);
-  EXPECT_EQ(result.tokens, 24);
-  EXPECT_NEAR(result.loss, 12.5, 1e-9);
-  EXPECT_NEAR(result.perplexity, std::exp(12.5), 1e-3);
+  EXPECT_EQ(result.tokens, 26);
+  EXPECT_NEAR(result.loss, 13.5, 1e-9);
+  EXPECT_NEAR(result.perplexity, std::exp(13.5), 1e-3);
 }
 
 TEST_F(Evaluation, GoesInPartsWhereMemoryHoldsNoWholeBatch) {
-  const TokenDataset tokens = counting_tokens(27);  // batches of four windows and of two
+  const TokenDataset tokens = counting_tokens(27);  // batches of four windows, two and a short one
   EvaluationWindows windows(tokens, 4, 4, stream_);
   MeanTarget model;
   for (const std::int64_t most : {2, 1}) {
     model.most_examples = most;
     const EvaluationResult result = evaluate(model, windows, DType::kF32, stream_);
-    EXPECT_EQ(result.tokens, 24);
-    EXPECT_NEAR(result.loss, 12.5, 1e-9);
+    EXPECT_EQ(result.tokens, 26);
+    EXPECT_NEAR(result.loss, 13.5, 1e-9);
   }
   model.most_examples = 0;
   EXPECT_THROW(evaluate(model, windows, DType::kF32, stream_), OutOfMemory);

@@ -64,6 +64,24 @@ TEST_F(Finetune, TrainsAndItsRunIsEvaluatedSampledAndExported) {
             2 * summary.at("steps").as_int64());
 }
 
+TEST_F(Finetune, AnotherFilesRowsAreMeasuredWholeAndWhatIsCutIsTold) {
+  ASSERT_EQ(of_pairs({"--set", "data.sequence_length=4"}).exit_code, 0);
+  write_text(trained_folder() / "rows.jsonl", "{\"text\": \"Line 1 Line\"}\n{\"text\": \"Li\"}\n");
+  const auto eval = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"eval", "tuned", "--data", "rows.jsonl", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_hybrid(trained_folder(), arguments);
+  };
+  const ProcessResult whole = eval({});
+  EXPECT_EQ(boost::json::parse(whole.output).at("tokens").as_int64(), 11);
+  EXPECT_EQ(whole.errors, "");
+  const ProcessResult cut = eval({"--sequence-length", "6"});
+  EXPECT_EQ(boost::json::parse(cut.output).at("tokens").as_int64(), 7);
+  EXPECT_NE(cut.errors.find("1 of 2 rows are longer than 6 tokens and lose 4 tokens"),
+            std::string::npos)
+      << cut.errors;
+}
+
 TEST_F(Finetune, AdaptersAreTrainedPlannedAndExported) {
   for (const char* method : {"lora", "qlora"}) {
     fs::remove_all(trained_folder() / "tuned");

@@ -56,11 +56,11 @@ class FirstTarget final : public LossModel {
   std::int64_t most_examples = 100;
 };
 
-/// Seven batches of two windows, the last of one.
+/// Seven batches: five of two windows, one of one, and the short window.
 class Windows {
  public:
   Windows() {
-    std::vector<std::int32_t> tokens(13 * 4 + 1);
+    std::vector<std::int32_t> tokens(11 * 4 + 2 + 1);  // 11 windows of four targets and one of two
     std::iota(tokens.begin(), tokens.end(), 0);
     ShardWriter writer({.folder = folder_.path(), .split = "val", .vocabulary_size = 64});
     writer.append(tokens);

@@ -83,26 +83,26 @@ class EvaluationBatches {
   virtual Batch batch(std::int64_t index) = 0;
 };
 
-/// All non-overlapping windows of T tokens of a split, in order from token 0; the last batch may be
-/// smaller. A tail shorter than T is dropped, unless the split has no full window: then it is the
-/// only window, with length() < T.
+/// All non-overlapping windows of T tokens of a split, in order from token 0, and the shorter window
+/// that is left at its end: each token but the first is a target once. The last batch of whole windows
+/// may be smaller; the shorter window is a batch of its own behind it.
 class EvaluationWindows final : public EvaluationBatches {
  public:
   /// Takes one batch from the stream's pool. Throws DataError if the split has fewer than 2 tokens.
   EvaluationWindows(const TokenDataset& dataset, std::int64_t batch_size,
                     std::int64_t sequence_length, const Stream& stream);
-  std::int64_t batches() const override { return (windows_ + batch_size_ - 1) / batch_size_; }
-  std::int64_t windows() const { return windows_; }
-  std::int64_t length() const { return length_; }
+  std::int64_t batches() const override { return whole_batches() + (rest_ > 0 ? 1 : 0); }
   /// Predicted tokens in all windows.
-  std::int64_t tokens() const { return windows_ * length_; }
+  std::int64_t tokens() const { return windows_ * length_ + rest_; }
   Batch batch(std::int64_t index) override;
 
  private:
+  std::int64_t whole_batches() const { return (windows_ + batch_size_ - 1) / batch_size_; }
   const TokenDataset* dataset_;
   std::int64_t batch_size_;
-  std::int64_t length_;
-  std::int64_t windows_;
+  std::int64_t length_;   // of a whole window
+  std::int64_t windows_;  // that are whole
+  std::int64_t rest_;     // length of the last one, 0 where there is none
   Batch memory_;
 };
 
