@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/terminal_text.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -33,6 +34,7 @@ void ComparisonProgress::begin(const std::string& arm, const RunPoint& point) {
 
 void ComparisonProgress::step(std::int64_t step, double loss) {
   if (first_step_ == 0) first_step_ = step;
+  if (style_.quiet) return;
   const double interval = style_.rewrites ? kSecondsBetweenLooks : kSecondsBetweenNewLines;
   if (seconds_since(last_shown_) < interval) return;
   last_shown_ = Clock::now();
@@ -42,8 +44,8 @@ void ComparisonProgress::step(std::int64_t step, double loss) {
     return;
   }
   text.resize(std::min<std::size_t>(text.size(), static_cast<std::size_t>(style_.columns - 1)));
-  out_ << '\r' << text << std::string(shown_ > text.size() ? shown_ - text.size() : 0, ' ')
-       << std::flush;
+  erase();
+  out_ << text << std::flush;
   shown_ = text.size();
 }
 
@@ -55,6 +57,7 @@ void ComparisonProgress::end(const RunOutcome& outcome, bool ran) {
     seconds_ += seconds_since(run_began_);
   }
   first_step_ = 0;
+  if (style_.quiet) return;
   tell(concat(label_,
               outcome.loss ? "  validation loss " + units::fixed(*outcome.loss, 4)
                            : "  failed: " + outcome.failure,
@@ -68,9 +71,13 @@ void ComparisonProgress::skip(std::int64_t runs, std::int64_t steps) {
 }
 
 void ComparisonProgress::tell(const std::string& text) {
-  if (shown_ > 0) out_ << '\r' << std::string(shown_, ' ') << '\r';
-  shown_ = 0;
+  erase();
   out_ << text << std::endl;
+}
+
+void ComparisonProgress::erase() {
+  if (shown_ > 0) print_trusted(out_, concat("\r", std::string(shown_, ' '), "\r"));
+  shown_ = 0;
 }
 
 }  // namespace hybrid_trainer

@@ -25,6 +25,7 @@ class ComparisonProgress {
   void tell(const std::string& text);
 
  private:
+  void erase();
   std::string left(std::int64_t steps) const;
   std::ostream& out_;
   std::int64_t runs_, steps_left_;

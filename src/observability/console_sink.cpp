@@ -9,6 +9,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/terminal_text.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -41,6 +42,7 @@ void ConsoleSink::write(const StepRecord& record) {
   ++steps_;
   const double weight = 1.0 / static_cast<double>(std::min<std::int64_t>(steps_, kStepsOfMean));
   seconds_per_step_ += weight * (record.seconds - seconds_per_step_);
+  if (style_.quiet) return;
   show_news(record);
   const double interval = style_.rewrites ? kSecondsBetweenRewrites : kSecondsBetweenLines;
   if (clock_ - last_progress_ < interval && record.step != total_steps_) return;
@@ -48,7 +50,9 @@ void ConsoleSink::write(const StepRecord& record) {
   show_progress(record);
 }
 
-void ConsoleSink::tell(const std::string& text) { print_line(text); }
+void ConsoleSink::tell(const std::string& text) {
+  print_line(style_.rewrites ? printable(text) : text);
+}
 
 void ConsoleSink::finish() {
   if (!progress_.empty()) out_ << '\n';
@@ -85,7 +89,7 @@ void ConsoleSink::show_progress(const StepRecord& record) {
   phase.resize(kPhaseWidth, ' ');
   std::string text = concat(' ', progress_text(record));
   if (!style_.rewrites) {
-    out_ << colour(record.phase, phase) << text << std::endl;
+    print(concat(colour(record.phase, phase), text, "\n"));
     return;
   }
   const auto room = static_cast<std::size_t>(std::max(style_.columns - 1, 1));
@@ -93,7 +97,7 @@ void ConsoleSink::show_progress(const StepRecord& record) {
   phase.resize(std::min(phase.size(), room));
   const std::size_t length = phase.size() + text.size();
   const std::size_t rest = progress_.size() > length ? progress_.size() - length : 0;
-  out_ << '\r' << colour(record.phase, phase) << text << std::string(rest, ' ') << std::flush;
+  print(concat("\r", colour(record.phase, phase), text, std::string(rest, ' ')));
   progress_ = phase + text;
 }
 
@@ -115,20 +119,27 @@ void ConsoleSink::show_news(const StepRecord& record) {
     return;
   }
   const std::string more = hidden_events_ > 0 ? concat(" (and ", hidden_events_, " before)") : "";
-  print_line(concat("step ", record.step, ": ", phase, " ", record.event, more));
+  const std::string event = style_.rewrites ? printable(record.event) : record.event;
+  print_line(concat("step ", record.step, ": ", phase, " ", event, more));
   last_event_ = clock_;
   hidden_events_ = 0;
 }
 
 void ConsoleSink::print_line(const std::string& text) {
   erase_progress();
-  out_ << text << std::endl;
+  print(text + "\n");
 }
 
 void ConsoleSink::erase_progress() {
   if (progress_.empty()) return;
-  out_ << '\r' << std::string(progress_.size(), ' ') << '\r';
+  print(concat("\r", std::string(progress_.size(), ' '), "\r"));
   progress_.clear();
+}
+
+/// What has the console's own colors and returns.
+void ConsoleSink::print(const std::string& text) {
+  print_trusted(out_, text);
+  out_ << std::flush;
 }
 
 }  // namespace hybrid_trainer

@@ -4,6 +4,7 @@
 #include "hybrid_trainer/core/units.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/train_output.h"
 #include "src/tools/training_ranks.h"
 #include "src/tools/typed_command.h"
 
@@ -65,8 +66,12 @@ int compare_command(const std::vector<std::string>& arguments) {
 
   resume = goes_on(resume);
   const std::string typed = as_typed("compare", arguments);
-  const ComparisonEnd end = run_comparison(
-      {.spec = operands->front(), .output = output, .resume = resume, .command = typed}, std::cerr);
+  const ComparisonEnd end = run_comparison({.spec = operands->front(),
+                                            .output = output,
+                                            .resume = resume,
+                                            .command = typed,
+                                            .quiet = keeps_quiet(json)},
+                                           std::cerr);
   if (end.interrupted) return static_cast<int>(ExitCode::kInterrupted);
   if (json) {
     std::cout << end.result_json;

@@ -204,7 +204,8 @@ static int fine_tune(const std::vector<std::string>& arguments) {
                                .command = as_typed("finetune", arguments),
                                .resume_command = resume_command("finetune", asked.run, asked.ranks),
                                .restart_command = restart_command("finetune", arguments),
-                               .explicit_keys = set_keys};
+                               .explicit_keys = set_keys,
+                               .quiet = keeps_quiet(asked.json)};
   if (!asked.model.empty()) settings.init_from = asked.model;
   if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
   const TrainingRanks ranks("finetune", arguments, asked.ranks, settings.config);

@@ -20,7 +20,7 @@ std::string list_text(const json::array& array) {
 }
 
 std::string scalar_text(json::string_view key, const json::value& value) {
-  if (value.is_null()) return "none";
+  if (value.is_null()) return key.ends_with("loss") ? "not measured" : "none";
   if (value.is_string()) return std::string(value.get_string());
   if (value.is_bool()) return value.get_bool() ? "yes" : "no";
   if (value.is_array()) return list_text(value.get_array());

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -11,6 +12,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/files/terminal_text.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "src/tools/commands.h"
 #include "src/tools/waiting_threads.h"
@@ -127,5 +129,7 @@ int main(int count, char** values) {
   hybrid_trainer::keep_standard_streams_apart();
   const std::vector<std::string> arguments(values + std::min(count, 1), values + count);
   if (hybrid_trainer::computes(arguments)) hybrid_trainer::let_waiting_threads_sleep(values);
+  const hybrid_trainer::PrintableTerminal output(std::cout, STDOUT_FILENO),
+      errors(std::cerr, STDERR_FILENO);  // texts and names come from files and models
   return hybrid_trainer::run(arguments);
 }

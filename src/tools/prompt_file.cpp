@@ -44,8 +44,8 @@ Prompts read_prompts(const PromptFile& file, const WritingModel& model) {
     try {
       auto tokens = prompt_tokens(tokenizer, line, file.control);
       check_text(vocabulary, tokenizer, tokens);
-      FittedPrompt fitted = fit_prompt(std::move(tokens), window, file.generation.tokens,
-                                       file.generation.overflow);
+      FittedPrompt fitted =
+          fit_prompt(std::move(tokens), window, file.generation.tokens, file.generation.overflow);
       if (fitted.left_out > 0 && first_cut.empty())
         first_cut = where + told_of_left_out(fitted, window);
       prompts.left_out.push_back(fitted.left_out);

@@ -118,7 +118,8 @@ static int train(const std::vector<std::string>& arguments) {
                                .command = as_typed("train", arguments),
                                .resume_command = resume_command("train", run, local_ranks),
                                .restart_command = restart_command("train", arguments),
-                               .explicit_keys = set_keys};
+                               .explicit_keys = set_keys,
+                               .quiet = keeps_quiet(json)};
   if (!init_from.empty()) {
     check_model_is_not_set("train", source.settings);
     settings.init_from = init_from;

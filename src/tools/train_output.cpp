@@ -1,5 +1,7 @@
 #include "src/tools/train_output.h"
 
+#include <unistd.h>
+
 #include <cmath>
 #include <iostream>
 
@@ -8,6 +10,10 @@
 
 namespace hybrid_trainer {
 namespace {
+
+std::string brief_or_not_measured(const std::optional<double>& value) {
+  return value ? brief(*value) : "not measured";
+}
 
 /// What predicting cost and gave: "predictions: 4 made, 1 accepted, …; they cost …".
 std::string predictions_text(const RunSummary& summary) {
@@ -27,8 +33,9 @@ std::string predictions_text(const RunSummary& summary) {
 }
 
 void print_end(const RunSummary& summary, const std::string& run) {
-  std::cerr << "validation loss " << brief(summary.final_validation_loss.value_or(0)) << " after "
-            << summary.steps << " steps, " << static_cast<long>(summary.seconds) << " s\n  steps:";
+  std::cerr << "validation loss " << brief_or_not_measured(summary.final_validation_loss)
+            << " after " << summary.steps << " steps, " << static_cast<long>(summary.seconds)
+            << " s\n  steps:";
   for (Phase phase : kAllPhases)
     std::cerr << ' ' << name_of(phase) << ' ' << summary.phase(phase).steps;
   if (summary.learning_rate_finder) {
@@ -51,8 +58,8 @@ void print_end(const RunSummary& summary, const std::string& run) {
   }
   if (summary.speculation) {
     const RunSummary::Speculation& late = *summary.speculation;
-    std::cerr << "\n  late updates: " << late.steps << " steps, their predictions off by "
-              << brief(late.mean_error().value_or(0)) << " of their size";
+    std::cerr << "\n  late updates: " << late.steps << " steps, the error of their predictions "
+              << brief_or_not_measured(late.mean_error()) << " of their size";
     if (late.worker_seconds > 0) {  // else they wait for other ranks alone
       std::cerr << "; the worker took " << brief(late.worker_seconds) << " s, steps waited "
                 << brief(late.wait_seconds) << " s for it";
@@ -64,6 +71,8 @@ void print_end(const RunSummary& summary, const std::string& run) {
 }
 
 }  // namespace
+
+bool keeps_quiet(bool json) { return json && isatty(STDERR_FILENO) == 0; }
 
 void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings) {
   for (const std::string& setting : settings) {

@@ -7,6 +7,9 @@
 
 namespace hybrid_trainer {
 
+/// Whether standard error is kept free of progress: beside JSON, unless somebody watches it.
+bool keeps_quiet(bool json);
+
 /// Throws UsageError of a --set of model.* but dropout: the model is taken whole from its folder, and a
 /// key of it that was set would change nothing.
 void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings);

@@ -10,10 +10,20 @@
 
 namespace hybrid_trainer {
 
-RunRecords::RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console)
+namespace {
+
+ConsoleStyle style_of(bool quiet) {
+  ConsoleStyle style = ConsoleStyle::from_terminal(STDERR_FILENO);
+  style.quiet = quiet;
+  return style;
+}
+
+}  // namespace
+
+RunRecords::RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console, bool quiet)
     : paths_(std::move(paths)),
       metrics_(paths_.metrics()),
-      console_(console, total_steps, ConsoleStyle::from_terminal(STDERR_FILENO)) {}
+      console_(console, total_steps, style_of(quiet)) {}
 
 std::int64_t RunRecords::add_written_steps() {
   std::int64_t count = 0;

@@ -142,10 +142,11 @@ RunData TrainingRun::run_data() const {
 
 void TrainingRun::describe(LanguageModel& model, const HybridTrainer& trainer,
                            RunRecords& records) {
-  console_ << settings_table(config_, find_family(config_.model.family, *settings_.registry), model,
-                             trainer, source_->described().train_tokens, settings_.data.string(),
-                             stream_)
-           << std::flush;
+  if (!settings_.quiet)
+    console_ << settings_table(config_, find_family(config_.model.family, *settings_.registry),
+                               model, trainer, source_->described().train_tokens,
+                               settings_.data.string(), stream_)
+             << std::flush;
   RunSummary& summary = records.summary();
   summary.version = project_version();
   summary.command = settings_.command;
@@ -371,7 +372,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
       resumed && trainer.steps_done() == config_.training.steps && end_of_run(run_) == "finished");
   if (!was_finished && config_.lora.is_on() && base) write_run_base(paths, *base);
   if (!was_finished) write_run_files(paths, config_, run_data());
-  RunRecords records(paths, config_.training.steps, console_);
+  RunRecords records(paths, config_.training.steps, console_, settings_.quiet);
   records.resume_after(trainer.steps_done());
   for (const std::string& text : source_->notes()) records.tell(text);
   if (const std::string link = imitated_link_text(config_.distributed); !link.empty())

@@ -14,6 +14,7 @@ struct ComparisonSettings {
   std::filesystem::path output;
   bool resume = false;  // go on with what `output` holds, or start where it holds nothing
   std::string command;  // as it was typed, for the runs' summaries
+  bool quiet = false;   // the console gets warnings, no progress
 };
 
 struct ComparisonEnd {

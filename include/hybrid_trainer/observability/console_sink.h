@@ -14,6 +14,7 @@ struct ConsoleStyle {
   bool rewrites = false;  // one line rewritten with \r; otherwise a line every few seconds
   bool colours = false;
   int columns = 100;
+  bool quiet = false;  // no progress: only what it is told
   static ConsoleStyle from_terminal(int descriptor);
 };
 
@@ -34,6 +35,7 @@ class ConsoleSink : public MetricSink {
   void show_progress(const StepRecord& record);
   void show_news(const StepRecord& record);
   void print_line(const std::string& text);
+  void print(const std::string& text);
   void erase_progress();
 
   std::ostream& out_;

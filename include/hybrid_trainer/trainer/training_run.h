@@ -35,6 +35,7 @@ struct TrainingRunSettings {
   std::string resume_command{}, restart_command{};
   std::vector<std::string> notes{};          // told before the first step
   std::vector<std::string> explicit_keys{};  // that were set: told where one has no effect
+  bool quiet = false;   // the console gets warnings and notes, no progress
   const ModelRegistry* registry = &model_families();
   std::function<void(const StepRecord&)> on_step = {};  // called after each step
   /// Who may ask for a stop; null: Ctrl-C and SIGTERM do, while the run lasts.

@@ -1,0 +1,59 @@
+#include "hybrid_trainer/files/terminal_text.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
+
+namespace hybrid_trainer {
+namespace {
+
+const std::string kMark = "\xEF\xBF\xBD";
+
+TEST(Printable, ReplacesControlCharactersAndNothingElse) {
+  EXPECT_EQ(printable("a\tb\nc\r\n"), "a\tb\nc\r\n");
+  EXPECT_EQ(printable("\x1b[31mred\x1b[0m"), kMark + "[31mred" + kMark + "[0m");
+  EXPECT_EQ(printable("\x1b]0;title\x07"), kMark + "]0;title" + kMark);
+  EXPECT_EQ(printable("over\rwritten\b\x7f"), "over" + kMark + "written" + kMark + kMark);
+  EXPECT_EQ(printable("\xC2\x9B" "31m"), kMark + "31m") << "U+009B begins a sequence, too";
+  EXPECT_EQ(printable("caf\xC3\xA9 \xC2\xA0 \xE2\x82\xAC"), "caf\xC3\xA9 \xC2\xA0 \xE2\x82\xAC");
+  EXPECT_EQ(printable(std::string("\0", 1)), kMark);
+  EXPECT_EQ(printable("end\r"), "end" + kMark);
+}
+
+TEST(Printable, KnowsCharactersThatComeInPieces) {
+  std::stringbuf out;
+  PrintableBuffer buffer(out);
+  std::ostream stream(&buffer);
+  stream << "a\r" << "\nb\xC2" << std::flush << "\x9B" << "\xC2" << "\xA9";
+  print_trusted(stream, "\x1b[0m\r");
+  EXPECT_EQ(out.str(), "a\r\nb" + kMark + "\xC2\xA9" + "\x1b[0m\r");
+}
+
+/// A stream that writes to this text.
+struct Written {
+  std::stringbuf buffer;
+  std::ostream stream{&buffer};
+};
+
+TEST(PrintableTerminal, ChangesWhatGoesToATerminalAlone) {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  Written shown, piped;
+  {
+    const PrintableTerminal of_terminal(shown.stream, terminal), of_pipe(piped.stream, ends[1]);
+    shown.stream << "\x1b[2J";
+    piped.stream << "\x1b[2J";
+  }
+  shown.stream << "\x1b";
+  EXPECT_EQ(shown.buffer.str(), kMark + "[2J\x1b") << "only while it lives";
+  EXPECT_EQ(piped.buffer.str(), "\x1b[2J");
+  for (const int descriptor : {terminal, ends[0], ends[1]}) close(descriptor);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
