@@ -9,10 +9,13 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
+#include "src/tools/train_output.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -135,7 +138,8 @@ void print(const GenerationRates& rates) {
 constexpr std::int64_t kUsualSequence = 256, kUsualBatch = 4;
 
 struct BenchOptions {
-  std::string preset, precision = "fp32", optimizer = "adamw", device = "auto";
+  ConfigArguments source;
+  std::string model, precision = "fp32", optimizer, device = "auto";
   std::optional<std::int64_t> batch{};
   std::int64_t sequence = -1;  // as given
   int steps = 10;
@@ -146,7 +150,8 @@ struct BenchOptions {
 CommandSyntax bench_syntax(BenchOptions& options) {
   CommandSyntax syntax{
       .name = "bench",
-      .usage = "--preset NAME [--batch 4] [--sequence T] [--precision fp32|bf16|auto] [options]",
+      .usage =
+          "(--preset NAME | --config FILE | --model HF_DIR) [--batch 4] [--sequence T] [options]",
       .description =
           "Times real training steps on random tokens against this machine's best matrix product.\n"
           "Forward includes the gradient of the output head, which is taken with its loss. With\n"
@@ -155,17 +160,21 @@ CommandSyntax bench_syntax(BenchOptions& options) {
           "--batch also those of B texts at a time.",
       .operands = {}};
   auto add = syntax.options.add_options();
-  add("preset", po::value(&options.preset)->required()->value_name("NAME"),
-      "Model, as for `hybrid train`.");
+  add_source_options(syntax.options, options.source);
+  add("model", po::value(&options.model)->value_name("HF_DIR"),
+      "Take the model's shape from a Hugging Face folder; its weights are not read.");
   const auto batch = [&](std::int64_t count) { options.batch = count; };
   add("batch", po::value<std::int64_t>()->value_name("B")->notifier(batch),
-      "Sequences a step (4); with --generate, texts at a time (1).");
+      "Sequences a step (data.batch_size where --config or --set has it, else 4); with --generate, "
+      "texts at a time (1).");
   add("sequence", po::value(&options.sequence)->value_name("T"),
-      "Tokens a sequence (256, or what the model's context has room for).");
+      "Tokens a sequence (data.sequence_length where --config or --set has it, else 256 or what "
+      "the "
+      "model's context has room for).");
   add("precision", po::value(&options.precision)->value_name("P"),
       "fp32, bf16, or auto: what training takes on this machine (fp32).");
   add("optimizer", po::value(&options.optimizer)->value_name("NAME"),
-      concat("One of ", join(optimizer_names()), " (adamw).").c_str());
+      concat("One of ", join(optimizer_names()), " (optimizer.name, which is adamw).").c_str());
   add_device_option(syntax.options, options.device);
   add("steps", po::value(&options.steps)->value_name("N"),
       "Steps to time, after one that is not (10).");
@@ -183,18 +192,57 @@ void check_generation(const BenchOptions& options) {
   const BenchOptions plain;
   if (options.profile || options.steps != plain.steps || options.optimizer != plain.optimizer)
     throw UsageError(
-        "bench: --generate times no training steps; beside it want --preset, --batch, --sequence, "
+        "bench: --generate times no training steps; beside it want the model, --batch, --sequence, "
         "--precision, --device and --json alone");
   if (*options.tokens < 1)
     throw UsageError(concat("bench: --generate ", *options.tokens, "; want at least 1"));
 }
 
-std::int64_t checked_sequence(const BenchOptions& options, std::int64_t context) {
+/// Throws UsageError of a --set that no step of the benchmark would show.
+void check_settings(const BenchOptions& options) {
+  for (const std::string& setting : options.source.settings) {
+    const bool counts = setting.starts_with("model.") || setting.starts_with("optimizer.") ||
+                        setting.starts_with("data.batch_size=") ||
+                        setting.starts_with("data.sequence_length=");
+    if (!counts)
+      throw UsageError(concat("bench: --set ", setting,
+                              ": a benchmark's steps depend on model.*, optimizer.*, "
+                              "data.batch_size and data.sequence_length alone"));
+  }
+  if (!options.model.empty()) check_model_is_not_set("bench", options.source.settings);
+}
+
+HybridTrainerConfig config_of(const BenchOptions& options) {
+  check_settings(options);
+  if (!options.source.names_a_source() && options.model.empty())
+    throw UsageError("bench: give --preset NAME, --config FILE or --model HF_DIR");
+  HybridTrainerConfig config = build_config(options.source);
+  if (!options.model.empty())
+    config.model = read_hugging_face_model_config(options.model, config.model.dropout);
+  for (const ModelPreset& one : find_family(config.model.family).presets)
+    if (one.name == options.source.preset && config.model.vocabulary == 0)
+      config.model.vocabulary = one.vocabulary;
+  if (config.model.vocabulary == 0)
+    throw UsageError("bench: give --set model.vocabulary=N, the number of the tokenizer's tokens");
+  if (!options.optimizer.empty()) config.optimizer.name = options.optimizer;
+  return config;
+}
+
+/// The configuration's, where it says it.
+std::int64_t configured(const BenchOptions& options, const std::string& key, std::int64_t value,
+                        std::int64_t usual) {
+  return !options.source.file.empty() || options.source.sets(key) ? value : usual;
+}
+
+std::int64_t checked_sequence(const BenchOptions& options, const HybridTrainerConfig& config) {
+  const std::int64_t context = config.model.context;
   const std::int64_t room = context - options.tokens.value_or(0);
   if (room < 1)
     throw UsageError(concat("bench: --generate ", *options.tokens, "; want less than ", context,
                             ", the model's context"));
-  if (options.sequence < 0) return std::min(kUsualSequence, room);
+  if (options.sequence < 0)
+    return std::min(room, configured(options, "data.sequence_length", config.data.sequence_length,
+                                     kUsualSequence));
   if (options.sequence >= 1 && options.sequence <= room) return options.sequence;
   throw UsageError(concat("bench: --sequence ", options.sequence, "; want 1 to ", room,
                           options.tokens ? ", the model's context less the tokens to generate"
@@ -205,15 +253,16 @@ std::int64_t checked_sequence(const BenchOptions& options, std::int64_t context)
 BenchmarkSettings settings_of(const BenchOptions& options) {
   check_generation(options);
   BenchmarkSettings settings;
-  settings.batch = options.batch.value_or(options.tokens ? 1 : kUsualBatch);
   settings.steps = options.steps;
-  HybridTrainerConfig config = preset_config(options.preset);
-  settings.sequence = checked_sequence(options, config.model.context);
+  HybridTrainerConfig config = config_of(options);
+  settings.batch = options.batch.value_or(
+      options.tokens ? 1
+                     : configured(options, "data.batch_size", config.data.batch_size, kUsualBatch));
+  settings.sequence = checked_sequence(options, config);
   if (settings.batch < 1)
     throw UsageError(concat("bench: --batch ", settings.batch, "; want at least 1"));
   config.data.batch_size = settings.batch;
   config.data.sequence_length = settings.sequence;
-  config.optimizer.name = options.optimizer;
   config.validate();
   const std::vector<std::string> precisions{"fp32", "bf16", "auto"};
   if (std::ranges::count(precisions, options.precision) == 0)
@@ -222,9 +271,6 @@ BenchmarkSettings settings_of(const BenchOptions& options) {
   if (settings.steps < 1)
     throw UsageError(concat("bench: --steps ", settings.steps, "; want at least 1"));
   settings.model = config.model;
-  for (const ModelPreset& one : find_family(config.model.family).presets) {
-    if (one.name == options.preset) settings.model.vocabulary = one.vocabulary;
-  }
   settings.optimizer = config.optimizer;
   settings.precision = options.precision;
   return settings;

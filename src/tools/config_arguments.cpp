@@ -38,21 +38,39 @@ bool is_set(const ConfigArguments& arguments, const std::string& key,
 
 }  // namespace
 
-void add_config_options(po::options_description& options, ConfigArguments& arguments) {
+bool ConfigArguments::sets(const std::string& key) const {
+  return std::ranges::any_of(
+      settings, [&](const std::string& setting) { return setting.starts_with(key + "="); });
+}
+
+static void add_set_option(po::options_description& options, ConfigArguments& arguments) {
+  options.add_options()(
+      "set", po::value(&arguments.settings)->composing()->value_name("KEY=VALUE"),
+      "Change one key, for example training.steps=500; may be given more than once.");
+}
+
+static void add_memory_option(po::options_description& options, ConfigArguments& arguments) {
+  options.add_options()("max-device-memory",
+                        po::value(&arguments.device_memory)->value_name("SIZE"),
+                        "Most device memory, as 7GiB; another name of memory.device_budget.");
+}
+
+void add_source_options(po::options_description& options, ConfigArguments& arguments) {
   options.add_options()("preset", po::value(&arguments.preset)->value_name("NAME"),
                         concat("A ready configuration: ", join(preset_names()), ".").c_str());
   options.add_options()("config", po::value(&arguments.file)->value_name("FILE"),
                         "A JSON configuration; keys that it leaves out keep their defaults.");
-  add_setting_options(options, arguments);
+  add_set_option(options, arguments);
+}
+
+void add_config_options(po::options_description& options, ConfigArguments& arguments) {
+  add_source_options(options, arguments);
+  add_memory_option(options, arguments);
 }
 
 void add_setting_options(po::options_description& options, ConfigArguments& arguments) {
-  options.add_options()(
-      "set", po::value(&arguments.settings)->composing()->value_name("KEY=VALUE"),
-      "Change one key, for example training.steps=500; may be given more than once.");
-  options.add_options()("max-device-memory",
-                        po::value(&arguments.device_memory)->value_name("SIZE"),
-                        "Most device memory, as 7GiB; another name of memory.device_budget.");
+  add_set_option(options, arguments);
+  add_memory_option(options, arguments);
 }
 
 HybridTrainerConfig build_config(const ConfigArguments& arguments,

@@ -12,11 +12,15 @@ struct ConfigArguments {
   std::vector<std::string> settings;  // "group.key=value"
   std::string device_memory;          // memory.device_budget; "" where not given
   bool names_a_source() const { return !preset.empty() || !file.empty(); }
+  /// Whether --set has the key.
+  bool sets(const std::string& key) const;
 };
 
 /// Declares the options, bound to `arguments`, which must outlive the parsing.
 void add_config_options(po::options_description& options, ConfigArguments& arguments);
-/// The last two alone.
+/// --preset, --config and --set alone.
+void add_source_options(po::options_description& options, ConfigArguments& arguments);
+/// --set and --max-device-memory alone.
 void add_setting_options(po::options_description& options, ConfigArguments& arguments);
 
 /// The preset or the file on top of the defaults, or `otherwise` alone; then each setting in turn;

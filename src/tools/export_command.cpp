@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <iostream>
+#include <limits>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/trainer/adapter_export.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
@@ -12,12 +15,35 @@ namespace hybrid_trainer {
 
 namespace {
 
+/// Says where an earlier step of the run had a lower validation loss than the exported one.
+void tell_of_better_step(const std::string& folder, std::int64_t step, bool average) {
+  const RunPaths paths{folder};
+  if (!paths.hold_a_run() || !std::filesystem::exists(paths.metrics())) return;
+  struct Measured {
+    std::int64_t step = 0;
+    double loss = std::numeric_limits<double>::infinity();
+  };
+  Measured best, last;
+  for_each_record(paths.metrics(), [&](const StepRecord& record) {
+    const auto& loss = average ? record.average_validation_loss : record.validation_loss;
+    if (!loss || record.step > step) return;
+    last = {record.step, *loss};
+    if (last.loss < best.loss) best = last;
+  });
+  if (best.loss >= last.loss || best.step == last.step) return;
+  std::cerr << "warning: the lowest validation loss, " << units::fixed(best.loss, 4)
+            << ", was at step " << best.step << "; the exported weights are of step " << step
+            << ", where it was " << units::fixed(last.loss, 4)
+            << " (fewer training.steps or epochs, or a lower learning rate, may keep it)\n";
+}
+
 void write_merged(const std::string& folder, const std::string& output, bool average) {
   const MergedExport merged = export_merged(folder, output, run_weights(average));
   std::cerr << "wrote " << output << " from step " << merged.step << ", adapters merged in f32 and "
             << (merged.dtype == DType::kBF16 ? "rounded to bf16" : "kept in f32")
             << "; logits changed by at most " << brief(merged.largest_change) << ", the largest is "
             << brief(merged.largest_logit) << "\n";
+  tell_of_better_step(folder, merged.step, average);
 }
 
 void tell_written(const std::string& output, const TrainedRun& run) {
@@ -69,6 +95,7 @@ int export_command(const std::vector<std::string>& arguments) {
   const Stream stream(MemoryPool::create("device"));
   const TrainedRun run = open_model(operands->front(), stream, run_weights(average),
                                     quantize.empty() ? "fp32" : quantize);
+  tell_of_better_step(operands->front(), run.step, average);
   if (adapter) {
     export_adapter(run, output, stream);
     tell_written(output, run);

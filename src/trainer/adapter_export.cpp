@@ -27,8 +27,10 @@ void require_plain_base(const std::filesystem::path& base) {
                          "cannot be merged into them; export them with --adapter"));
 }
 
-/// Of random tokens; padding columns too.
-std::vector<float> probe_logits(LanguageModel& model, const Stream& stream) {
+/// Of random tokens; padding columns too. Throws DataError, with `what` it is of, where one is not
+/// finite.
+std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
+                                const Stream& stream) {
   const std::int64_t length = std::min(kProbeTokens, model.config().context);
   const Tensor tokens = Tensor::empty({1, length}, DType::kI32, MemoryKind::kData, stream);
   for (std::int64_t i = 0; i < length; ++i) {
@@ -36,7 +38,11 @@ std::vector<float> probe_logits(LanguageModel& model, const Stream& stream) {
         {}, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(model.config().vocabulary)));
   }
   const Tensor logits = model.logits(tokens, Pass{.training = false}, stream);
-  return {logits.data<float>(), logits.data<float>() + logits.elements()};
+  std::vector<float> values(logits.data<float>(), logits.data<float>() + logits.elements());
+  if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return values;
+  throw DataError(concat(what,
+                         " gives logits that are not finite: its weights are damaged or have ",
+                         "diverged; export an earlier checkpoint's run"));
 }
 
 }  // namespace
@@ -62,7 +68,7 @@ MergedExport export_merged(const std::filesystem::path& folder, const std::files
     const TrainedRun run = load_trained_run(folder, stream, registry, weights);
     require_adapters(run);
     result.step = run.step;
-    before = probe_logits(*run.model, stream);
+    before = probe_logits(*run.model, folder.string(), stream);
   }
   const TrainedRun run = load_trained_run(folder, stream, registry, weights, "fp32");
   require_plain_base(run.base);
@@ -76,7 +82,7 @@ MergedExport export_merged(const std::filesystem::path& folder, const std::files
         parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
       },
       registry);
-  const std::vector<float> after = probe_logits(*run.model, stream);
+  const std::vector<float> after = probe_logits(*run.model, output.string(), stream);
   for (std::size_t i = 0; i < before.size(); ++i) {
     result.largest_logit = std::max(result.largest_logit, double{std::abs(before[i])});
     result.largest_change = std::max(result.largest_change, double{std::abs(after[i] - before[i])});

@@ -170,6 +170,9 @@ TEST(BadInput, SettingsThatWouldChangeNothingAreRefused) {
   expect_refusal(
       {"train", "--init-from", "hf", "--data", "data", "--run", "new", "--set", "model.layers=7"},
       ExitCode::kUsage, {"model.layers=7", "--init-from"});
+  expect_refusal({"bench"}, ExitCode::kUsage, {"--preset", "--config", "--model"});
+  expect_refusal({"bench", "--preset", "tiny", "--set", "memory.weights=host"}, ExitCode::kUsage,
+                 {"memory.weights", "model.*"});
   expect_refusal({"bench", "--preset", "tiny", "--sequence", "65"}, ExitCode::kUsage,
                  {"--sequence 65", "64"});
   expect_refusal({"bench", "--preset", "tiny", "--generate", "3", "--batch", "0"}, ExitCode::kUsage,

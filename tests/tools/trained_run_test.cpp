@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "hybrid_trainer/core/error.h"
 #include "tests/tools/hybrid_process.h"
 #include "tests/trainer/temporary_folder.h"
 
@@ -113,6 +114,128 @@ TEST(TrainedRun, SampleStartsWithThePromptAndRepeatsItself) {
   EXPECT_EQ(in_trained_folder(greedy).output, in_trained_folder(greedy).output);
 }
 
+/// The trained run as a Hugging Face folder with the data's tokenizer and a chat template.
+fs::path chat_model() {
+  const fs::path folder = trained_folder() / "chat";
+  if (fs::exists(folder)) return folder;
+  in_trained_folder({"export", "run", "--output", "chat"});
+  fs::copy(trained_folder() / "data/tokenizer.json", folder);
+  write_text(folder / "chat_template.jinja",
+             "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %} {% "
+             "endif %}");
+  return folder;
+}
+
+TEST(TrainedRun, SampleSaysWhatThePromptLostAndWhatItForgot) {
+  const std::vector<std::string> asked{"sample",   "run", "--prompt", "Line 1 Line 1 Line 1 Line 1",
+                                       "--tokens", "4"};
+  const ProcessResult text = in_trained_folder(asked);
+  EXPECT_NE(text.errors.find("the prompt has 27 tokens and the model's context is 16: the model "
+                             "sees its last 12; 15 are left out"),
+            std::string::npos)
+      << text.errors;
+  std::vector<std::string> as_json = asked;
+  as_json.push_back("--json");
+  const ProcessResult result = in_trained_folder(as_json);
+  EXPECT_EQ(result.errors.find("tokens/s"), std::string::npos) << result.errors;
+  const auto found = only_object(result.output);
+  EXPECT_EQ(
+      std::string("Line 1 Line 1 Line 1 Line 1") + found.at("text").as_string().c_str() + "\n",
+      text.output);
+  EXPECT_EQ(found.at("prompt_tokens").as_int64(), 27);
+  EXPECT_EQ(found.at("prompt_tokens_left_out").as_int64(), 15);
+  EXPECT_EQ(found.at("forgotten_tokens").as_int64(), 0);
+  const auto one = only_object(
+      in_trained_folder({"sample", "run", "--prompt", "Line", "--tokens", "1", "--json"}).output);
+  EXPECT_TRUE(one.at("tokens_per_second").is_null()) << "one token has no rate";
+  EXPECT_NE(in_trained_folder({"sample", "run", "--prompt", "Line", "--tokens", "30"})
+                .errors.find("the text outgrew the model's context of 16 tokens"),
+            std::string::npos);
+  std::vector<std::string> refusing = asked;
+  refusing.insert(refusing.end(), {"--context-overflow", "error"});
+  const ProcessResult refused = run_hybrid(trained_folder(), refusing);
+  EXPECT_EQ(refused.exit_code, 65);
+  EXPECT_EQ(refused.output, "");
+  refusing.back() = "errors";
+  EXPECT_EQ(run_hybrid(trained_folder(), refusing).exit_code, 64);
+  write_text(trained_folder() / "long.txt", "Line\nLine 1 Line 1 Line 1 Line 1\n");
+  EXPECT_NE(in_trained_folder({"sample", "run", "--prompts", "long.txt", "--tokens", "4"})
+                .errors.find("long.txt, line 2: the prompt has 27 tokens"),
+            std::string::npos);
+  const ProcessResult of_file = run_hybrid(
+      trained_folder(), {"sample", "run", "--prompts", "long.txt", "--context-overflow", "error"});
+  EXPECT_EQ(of_file.output, "") << "refused before the first is written";
+  EXPECT_EQ(of_file.exit_code, 65);
+}
+
+TEST(TrainedRun, AConversationKeepsItsSystemMessage) {
+  const fs::path folder = chat_model();
+  const std::string command =
+      concat("cd '", trained_folder().string(), "' && printf 'one \\n' | '", HT_HYBRID_TOOL,
+             "' sample chat --chat --system 'Line' ", "--tokens 3 --temperature 0 2>chat.err");
+  ASSERT_EQ(std::system((command + " >chat.out").c_str()), 0);
+  EXPECT_EQ(read_text(trained_folder() / "chat.err").find("warning"), std::string::npos);
+  const std::string longer = concat(
+      "cd '", trained_folder().string(), "' && printf 'Line\\nLine\\nLine\\n' | '", HT_HYBRID_TOOL,
+      "' sample chat --chat --system 'Li' --tokens 3 --temperature 0 2>chat.err");
+  ASSERT_EQ(std::system((longer + " >chat.out").c_str()), 0);
+  const std::string told = read_text(trained_folder() / "chat.err");
+  EXPECT_NE(told.find("oldest messages"), std::string::npos) << told;
+  EXPECT_NE(told.find("the system message stays"), std::string::npos) << told;
+}
+
+TEST(TrainedRun, EvaluationCountsEveryTokenOfTheSplitOnce) {
+  const auto tokens = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"eval", "run", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return only_object(in_trained_folder(arguments).output).at("tokens").as_int64();
+  };
+  const std::int64_t all = tokens({});
+  EXPECT_NE(all % 16, 0) << "or nothing is tried here";
+  for (const char* length : {"1", "7", "13"}) EXPECT_EQ(tokens({"--sequence-length", length}), all);
+}
+
+TEST(TrainedRun, ExportTellsOfALowerLossBefore) {
+  const fs::path run = trained_folder() / "worse";
+  fs::remove_all(run);
+  in_trained_folder({"train",
+                     "--preset",
+                     "tiny",
+                     "--data",
+                     "data",
+                     "--run",
+                     "worse",
+                     "--set",
+                     "model.layers=1",
+                     "--set",
+                     "model.heads=2",
+                     "--set",
+                     "model.width=16",
+                     "--set",
+                     "model.context=16",
+                     "--set",
+                     "data.sequence_length=16",
+                     "--set",
+                     "training.steps=4",
+                     "--set",
+                     "training.evaluate_every_steps=2"});
+  std::string metrics = read_text(run / "metrics.jsonl");
+  fs::remove_all(trained_folder() / "worse_hf");
+  EXPECT_EQ(in_trained_folder({"export", "worse", "--output", "worse_hf"}).errors.find("warning"),
+            std::string::npos);
+  const std::string key = "\"validation_loss\":";
+  std::size_t at = metrics.find(key + "0");
+  for (const char digit : {'1', '2', '3', '4', '5', '6', '7', '8', '9'})
+    at = std::min(at, metrics.find(key + digit));
+  ASSERT_NE(at, std::string::npos);
+  metrics.replace(at + key.size(), 1, "0.");  // the first one measured is now below 1
+  write_text(run / "metrics.jsonl", metrics);
+  fs::remove_all(trained_folder() / "worse_hf");
+  const std::string told = in_trained_folder({"export", "worse", "--output", "worse_hf"}).errors;
+  EXPECT_NE(told.find("was at step 2; the exported weights are of step 4"), std::string::npos)
+      << told;
+}
+
 TEST(TrainedRun, AnExportedModelTrainsOn) {
   fs::remove_all(trained_folder() / "hf");
   in_trained_folder({"export", "run", "--output", "hf"});
@@ -127,18 +250,6 @@ TEST(TrainedRun, AnExportedModelTrainsOn) {
                            .at("loss")
                            .to_number<double>();
   EXPECT_NEAR(after, before, 1e-5);
-}
-
-/// The trained run as a Hugging Face folder with the data's tokenizer and a chat template.
-fs::path chat_model() {
-  const fs::path folder = trained_folder() / "chat";
-  if (fs::exists(folder)) return folder;
-  in_trained_folder({"export", "run", "--output", "chat"});
-  fs::copy(trained_folder() / "data/tokenizer.json", folder);
-  write_text(folder / "chat_template.jinja",
-             "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %} {% "
-             "endif %}");
-  return folder;
 }
 
 TEST(TrainedRun, AHuggingFaceFolderIsEvaluatedAndSampledAsTheRun) {

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <set>
 
@@ -239,6 +241,30 @@ TEST_F(LoraRunTest, MergingIsOfTheBasesOwnFilesAndSaysWhatItChanged) {
             testing::values_of(model->logits(tokens, Pass{.training = false}, stream_)), trained),
         dtype == DType::kF32 ? 1e-5 : 1e-2);
   }
+}
+
+TEST_F(LoraRunTest, MergingRefusesLogitsThatAreNotFinite) {
+  ModelConfig shape{.family = "llama", .layers = 2, .heads = 2, .width = 16, .context = 16};
+  const std::int64_t words = load_tokenizer(data_)->vocabulary_size();
+  shape.vocabulary = words + 64;  // of which the data have none
+  shape.tied_head = false;
+  const auto model = make_model(shape, 8, stream_);
+  model->visit_parameters([&](Parameter& parameter) {
+    if (parameter.name() != "wte.weight") return;
+    auto* const rows = testing::master_of(parameter).data<float>();
+    std::fill(rows + words * 16, rows + shape.vocabulary * 16, std::nanf(""));
+  });
+  export_hugging_face(*model, nullptr, scratch_ / "broken", stream_);
+  HybridTrainerConfig config = tiny_lora();
+  config.training.steps = 2;
+  train(config, scratch_ / "run", scratch_ / "broken");
+  try {
+    export_merged(scratch_ / "run", scratch_ / "merged", RunWeights::kLast);
+    FAIL() << "was merged";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("not finite"), std::string::npos) << error.what();
+  }
+  EXPECT_FALSE(fs::exists(scratch_ / "merged"));
 }
 
 TEST_F(LoraRunTest, ATargetThatNamesNothingIsRefusedBeforeAnythingIsWritten) {
