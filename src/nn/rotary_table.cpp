@@ -128,8 +128,10 @@ RotaryTable::Angles RotaryTable::by_step(std::int64_t positions, const Stream& s
 void RotaryTable::make(Tensor& table, std::int64_t rows, const LengthAt& length_at,
                        const Stream& stream) const {
   const MemoryLabel label("rotary table");
-  if (!holds(table, rows, stream))
+  if (!holds(table, rows, stream)) {
+    table = {};
     table = Tensor::empty({rows, head_size_}, DType::kF32, MemoryKind::kParameters, stream);
+  }
   if (stream.device().simulated) return;
   const Stream host(MemoryPool::create("host"));
   const Tensor values = Tensor::empty(table.shape(), DType::kF32, MemoryKind::kWorkspace, host);
