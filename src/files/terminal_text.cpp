@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-constexpr char kFirstOfC1 = '\xC2';                     // in UTF-8, of U+0080 … U+00BF
+constexpr char kFirstOfC1 = '\xC2';                   // in UTF-8, of U+0080 … U+00BF
 
 bool is_control(char byte) {
   const auto code = static_cast<unsigned char>(byte);

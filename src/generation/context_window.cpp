@@ -41,7 +41,8 @@ FittedPrompt fit_prompt(std::vector<std::int32_t> prompt, const ContextWindow& w
   const std::int64_t tokens = std::ssize(prompt), context = window.context();
   if (tokens <= context) return {std::move(prompt)};
   if (overflow == ContextOverflow::kError)
-    throw DataError(concat("the prompt has ", tokens, " tokens and the model's context is ", context,
+    throw DataError(concat("the prompt has ", tokens, " tokens and the model's context is ",
+                           context,
                            "; shorten it, or give --context-overflow truncate to leave out the "
                            "tokens before its end"));
   const std::int64_t kept = std::max(window.least(), context - std::min(more, context));

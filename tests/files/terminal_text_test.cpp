@@ -17,7 +17,10 @@ TEST(Printable, ReplacesControlCharactersAndNothingElse) {
   EXPECT_EQ(printable("\x1b[31mred\x1b[0m"), kMark + "[31mred" + kMark + "[0m");
   EXPECT_EQ(printable("\x1b]0;title\x07"), kMark + "]0;title" + kMark);
   EXPECT_EQ(printable("over\rwritten\b\x7f"), "over" + kMark + "written" + kMark + kMark);
-  EXPECT_EQ(printable("\xC2\x9B" "31m"), kMark + "31m") << "U+009B begins a sequence, too";
+  EXPECT_EQ(printable("\xC2\x9B"
+                      "31m"),
+            kMark + "31m")
+      << "U+009B begins a sequence, too";
   EXPECT_EQ(printable("caf\xC3\xA9 \xC2\xA0 \xE2\x82\xAC"), "caf\xC3\xA9 \xC2\xA0 \xE2\x82\xAC");
   EXPECT_EQ(printable(std::string("\0", 1)), kMark);
   EXPECT_EQ(printable("end\r"), "end" + kMark);
@@ -27,7 +30,10 @@ TEST(Printable, KnowsCharactersThatComeInPieces) {
   std::stringbuf out;
   PrintableBuffer buffer(out);
   std::ostream stream(&buffer);
-  stream << "a\r" << "\nb\xC2" << std::flush << "\x9B" << "\xC2" << "\xA9";
+  stream << "a\r"
+         << "\nb\xC2" << std::flush << "\x9B"
+         << "\xC2"
+         << "\xA9";
   print_trusted(stream, "\x1b[0m\r");
   EXPECT_EQ(out.str(), "a\r\nb" + kMark + "\xC2\xA9" + "\x1b[0m\r");
 }

@@ -52,9 +52,9 @@ TEST(ContextWindow, APromptLeavesRoomForWhatIsMade) {
 TEST(ContextWindow, RefusesWhatIsLongerWhereAsked) {
   const ContextWindow window(10, 2);
   EXPECT_EQ(fit_prompt(counting(10), window, 90, ContextOverflow::kError).tokens, counting(10));
-  expect_words(message_of<DataError>(
-                   [&] { fit_prompt(counting(11), window, 1, ContextOverflow::kError); }),
-               {"11 tokens", "context is 10", "--context-overflow truncate"});
+  expect_words(
+      message_of<DataError>([&] { fit_prompt(counting(11), window, 1, ContextOverflow::kError); }),
+      {"11 tokens", "context is 10", "--context-overflow truncate"});
   check_overflow(10, window, ContextOverflow::kError);
   check_overflow(11, window, ContextOverflow::kTruncate);
   EXPECT_THROW(check_overflow(11, window, ContextOverflow::kError), DataError);

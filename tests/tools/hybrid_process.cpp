@@ -1,8 +1,10 @@
 #include "tests/tools/hybrid_process.h"
 
+#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <boost/json.hpp>
 #include <cstdlib>
 
 #include "hybrid_trainer/core/error.h"
@@ -87,6 +89,20 @@ std::vector<std::string> tiny_training(const std::string& run,
   }
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
+}
+
+ProcessResult in_trained_folder(const std::vector<std::string>& arguments) {
+  ProcessResult result = run_hybrid(trained_folder(), arguments);
+  EXPECT_EQ(result.exit_code, 0) << arguments.front() << ": " << result.errors;
+  return result;
+}
+
+/// Fails the test where the output is anything but one JSON object.
+boost::json::object only_object(const std::string& output) {
+  boost::json::error_code error;
+  const boost::json::value value = boost::json::parse(output, error);
+  EXPECT_FALSE(error) << output;
+  return value.is_object() ? value.get_object() : boost::json::object{};
 }
 
 }  // namespace hybrid_trainer

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <boost/json/object.hpp>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -25,5 +26,11 @@ const std::filesystem::path& trained_folder();
 /// Command line arguments that train the tiny model of trained_folder().
 std::vector<std::string> tiny_training(const std::string& run,
                                        const std::vector<std::string>& more = {});
+
+/// In trained_folder(); fails the test where the command does.
+ProcessResult in_trained_folder(const std::vector<std::string>& arguments);
+
+/// Fails the test where the output is anything but one JSON object.
+boost::json::object only_object(const std::string& output);
 
 }  // namespace hybrid_trainer
