@@ -87,7 +87,9 @@ TEST(NoDirection, CostsNoMoreThanTrialsMay) {
 TEST(NoDirection, IsOneThatIsNotFinite) {
   for (const float value : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     PhaseMachine::Setup setup = eager_setup();
-    setup.make_predictor = [&](const PhaseConfig&) { return std::make_unique<Replacing>(value, 0); };
+    setup.make_predictor = [&](const PhaseConfig&) {
+      return std::make_unique<Replacing>(value, 0);
+    };
     EXPECT_EQ(train_without_a_direction({}, setup).times, 1) << value;
   }
 }

@@ -29,13 +29,13 @@ struct TrainingRunSettings {
   std::optional<std::filesystem::path> init_from;
   /// A folder of PEFT to take the adapters' first values from; config.lora is what it says.
   std::optional<std::filesystem::path> adapter{};
-  std::string command;  // as it was typed, for the summary
+  std::string command{};  // as it was typed, for the summary
   /// What a user types to go on with the run, and to start it again where it may have left a folder
   /// but no checkpoint. For messages; "" where nobody typed anything.
   std::string resume_command{}, restart_command{};
   std::vector<std::string> notes{};          // told before the first step
   std::vector<std::string> explicit_keys{};  // that were set: told where one has no effect
-  bool quiet = false;   // the console gets warnings and notes, no progress
+  bool quiet = false;                        // the console gets warnings and notes, no progress
   const ModelRegistry* registry = &model_families();
   std::function<void(const StepRecord&)> on_step = {};  // called after each step
   /// Who may ask for a stop; null: Ctrl-C and SIGTERM do, while the run lasts.
