@@ -104,11 +104,7 @@ class AnswerFinder {
       text.append(chat_.text, span.begin, span.end - span.begin);
     std::size_t at = 0;
     for (const json::value& call : calls->get_array()) {
-      const json::object& whole = call.get_object();
-      const json::value* inner = whole.if_contains("function");
-      const json::object& function =
-          inner != nullptr && inner->is_object() ? inner->get_object() : whole;
-      const json::value* name = function.if_contains("name");
+      const json::value* name = function_of(call.get_object()).if_contains("name");
       if (name == nullptr || !name->is_string()) continue;
       at = text.find(std::string_view(name->get_string()), at);
       if (at == text.npos) return false;

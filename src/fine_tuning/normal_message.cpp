@@ -62,6 +62,24 @@ std::string role_of(std::string_view from) {
   return found == std::end(kRoles) ? std::string(from) : found->second;
 }
 
+/// ShareGPT has calls of tools in turns of their own, as JSON text.
+void name_calls(json::object& message) {
+  if (message.at("role") != json::value("function_call")) return;
+  const json::value* content = message.if_contains("content");
+  auto calls =
+      content != nullptr && content->is_string() ? parsed(content->get_string()) : std::nullopt;
+  if (calls && calls->is_object()) calls = json::array{*calls};
+  if (!calls || !calls->is_array())
+    throw DataError(
+        "a turn of \"function_call\" holds no JSON object with \"name\" and \"arguments\"");
+  message["role"] = "assistant";
+  message["content"] = "";
+  json::array list;
+  for (json::value& function : calls->get_array())
+    list.push_back(json::object{{"type", "function"}, {"function", function}});
+  message["tool_calls"] = std::move(list);
+}
+
 /// Whether the file lets the turn be trained on.
 bool takes_trains(json::object& message) {
   bool trains = true;
@@ -118,9 +136,7 @@ void normalize_content(json::object& message, const MessageForm& form) {
 
 void normalize_call(json::value& call, const MessageForm& form) {
   if (!call.is_object()) throw DataError(concat("\"tool_calls\" holds ", shown(call)));
-  json::object& whole = call.get_object();
-  json::value* const inner = whole.if_contains("function");
-  json::object& function = inner != nullptr && inner->is_object() ? inner->get_object() : whole;
+  json::object& function = function_of(call.get_object());
   json::value& arguments = function["arguments"];
   if (arguments.is_null() || arguments == json::value("")) arguments = json::object{};
   const auto held = arguments.is_string() ? parsed(arguments.get_string()) : std::nullopt;
@@ -163,6 +179,11 @@ void name_reasoning(json::object& message) {
 
 }  // namespace
 
+json::object& function_of(json::object& call) {
+  json::value* const inner = call.if_contains("function");
+  return inner != nullptr && inner->is_object() ? inner->get_object() : call;
+}
+
 NormalMessage normal_message(const json::value& given, const MessageForm& form,
                              std::set<std::string>& unused) {
   const json::object* object = given.if_object();
@@ -179,6 +200,7 @@ NormalMessage normal_message(const json::value& given, const MessageForm& form,
   for (const char* key : kUnused)
     if (message.contains(key)) unused.insert(key);
   normal.trains = takes_trains(message);
+  name_calls(message);
   normalize_calls(message, form);
   normalize_content(message, form);
   name_reasoning(message);
@@ -196,6 +218,9 @@ json::value normal_tools(const json::value* given) {
     if (tool.is_string()) tool = parsed(tool.get_string()).value_or(tool);
     if (!tool.is_object())
       throw DataError(concat("\"tools\" holds ", shown(tool), ", want objects"));
+    json::value* const parameters = function_of(tool.get_object()).if_contains("parameters");
+    if (parameters != nullptr && parameters->is_string())
+      *parameters = parsed(parameters->get_string()).value_or(*parameters);
   }
   return tools;
 }

@@ -26,6 +26,12 @@ struct NormalMessage {
 NormalMessage normal_message(const boost::json::value& given, const MessageForm& form,
                              std::set<std::string>& unused);
 
+/// What a tool or a call of one says of its function: under "function", or by itself.
+boost::json::object& function_of(boost::json::object& call);
+inline const boost::json::object& function_of(const boost::json::object& call) {
+  return function_of(const_cast<boost::json::object&>(call));
+}
+
 /// A list of tools, from a list or its JSON text; null where there are none. Throws DataError.
 boost::json::value normal_tools(const boost::json::value* given);
 

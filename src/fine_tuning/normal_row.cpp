@@ -11,9 +11,9 @@ namespace json = boost::json;
 namespace {
 
 /// Keys of a row that mean something elsewhere.
-constexpr const char* kUnused[] = {"images", "image",        "videos",        "audio",
-                                   "weight", "history",      "chat_template", "loss_mask",
-                                   "labels", "train_on_turn"};
+constexpr const char* kUnused[] = {"images",    "image",  "videos",       "audio",
+                                   "weight",    "train",  "history",      "chat_template",
+                                   "loss_mask", "labels", "train_on_turn"};
 
 class RowReader {
  public:
@@ -24,7 +24,11 @@ class RowReader {
     for (const char* key : kUnused)
       if (held(key) != nullptr) unused_.insert(key);
     const bool has_pair = held("prompt") != nullptr && held("completion") != nullptr;
-    const bool has_text = held("text") != nullptr, has_messages = held("messages") != nullptr;
+    const bool has_messages = held("messages") != nullptr;
+    const json::value* const text_held = held("text");
+    const bool fills_a_column = has_pair || has_messages;  // then an empty text is as absent
+    const bool has_text =
+        text_held != nullptr && !(fills_a_column && *text_held == json::value(""));
     if (has_pair + has_text + has_messages > 1)
       throw DataError(
           "want one of \"text\", \"prompt\" with \"completion\", and \"messages\", not several");

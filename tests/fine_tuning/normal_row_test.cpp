@@ -32,6 +32,7 @@ TEST(NormalRow, NullAndNothingAreAsAbsent) {
   EXPECT_EQ(
       normal(R"({"text": "t", "messages": null, "prompt": "p", "completion": null})").completion,
       "t");
+  EXPECT_TRUE(normal(R"({"text": "", "messages": [{"role": "user", "content": "a"}]})").is_chat);
   const NormalRow row = normal(
       R"({"messages": [{"role": "assistant", "content": "b", "tool_calls": [], "name": null}],
           "text": null, "tools": []})");
@@ -96,6 +97,21 @@ TEST(NormalRow, ReadsWhatToolsWereCalledBefore) {
   EXPECT_EQ(row.messages[1].at("role"), json::value("tool"));
   EXPECT_EQ(json::serialize(row.variables.at("tools")),
             R"([{"type":"function","function":{"name":"f"}}])");
+}
+
+TEST(NormalRow, ReadsCallsThatAreTurns) {
+  const NormalRow row = normal(R"({"conversations": [
+      {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
+      {"from": "observation", "value": "y"}],
+      "tools": "[{\"name\": \"f\", \"parameters\": \"{\\\"type\\\": 1}\"}]"})");
+  EXPECT_EQ(json::serialize(row.messages[0]),
+            R"({"role":"assistant","content":"","tool_calls":[{"type":"function",)"
+            R"("function":{"name":"f","arguments":{"x":1}}}]})");
+  EXPECT_EQ(row.messages[1].at("role"), json::value("tool"));
+  EXPECT_EQ(json::serialize(row.variables.at("tools")),
+            R"([{"name":"f","parameters":{"type":1}}])");
+  expect_words(refusal(R"({"conversations": [{"from": "function_call", "value": "f of 1"}]})"),
+               {"function_call", "JSON"});
 }
 
 TEST(NormalRow, SaysWhichTurnsAreTargets) {
