@@ -47,6 +47,7 @@ class RowTokens {
     row_.answers_left_out = chat.left_out;
     TokenPlaces places(chat.text, row_.tokens, format_.tokenizer);
     for (const auto& [begin, end] : chat.targets) {
+      if (begin == end) continue;  // a generation block that is empty
       const auto tokens = places.within(begin, end);
       if (tokens && tokens->first < tokens->second) {
         learn(tokens->first, tokens->second);
