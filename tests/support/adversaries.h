@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -137,17 +138,20 @@ struct AdversaryResult {
   double loss = 0;      // of 16 batches that were never trained on
   double overhead = 0;  // charged beyond a Full step for each step, as a share
   double planning = 0;  // of that, by what dreams horizons
+  std::size_t device_bytes = 0;
   PredictionCounts predictions;
   bool kept_none() const { return predictions.accepted + predictions.shrunk == 0; }
 };
 
 /// Trains to config.training.steps; without `spoil` it is plain training.
-inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::Spoil& spoil) {
+inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::Spoil& spoil,
+                                  std::optional<std::size_t> budget_bytes = {}) {
   if (!spoil) config.phases.max_predict_steps = 0;
   const auto seed = static_cast<std::uint64_t>(config.training.seed);
-  const Stream stream(MemoryPool::create("device"));
+  const Stream stream(MemoryPool::create("device", budget_bytes));
   const auto model = make_model(config.model, seed, stream);
-  ModelTrainable trainable(*model, config, stream, MemoryPool::create("host"), {});
+  ModelTrainable trainable(*model, config, stream, MemoryPool::create("host"),
+                           [](const std::string&) {});
   PhaseMachine::Setup setup{config.phases, config.divergence, 0, config.training.steps};
   const auto kept =
       std::make_shared<Adversary::Spoil>(spoil);  // predictors begin anew, it does not
@@ -161,6 +165,7 @@ inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::S
     machine.step(grammar_batch(config, seed, static_cast<std::uint64_t>(step), stream));
   }
   AdversaryResult result;
+  result.device_bytes = stream.pool()->use().most_taken;
   trainable.enter_phase(Phase::kCorrect);
   for (std::uint64_t i = 0; i < 16; ++i)
     result.loss += trainable.wait_for_loss(grammar_batch(config, 1'000'000, i, stream)) / 16;

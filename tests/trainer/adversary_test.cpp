@@ -30,6 +30,24 @@ TEST_P(Adversaries, RevertedLeavesTheBitsOfPlainTraining) {
   EXPECT_GE(reverted, 2);
 }
 
+/// A replay needs no more memory than the steps that it makes up for, so that it does not halve
+/// Full's micro-batches.
+TEST(Adversary, RevertedUnderTheBudgetOfPlainTrainingLeavesItsBits) {
+  HybridTrainerConfig config = adversary_config(1, 100);
+  config.phases.trial_share = 0.5;
+  auto& precision = config.mixed_precision;
+  precision.warmup = precision.full = precision.predict = precision.correct = "fp32";
+  const AdversaryResult plain = train_with(config, {});
+  for (const AdversaryRow& row : adversaries()) {
+    if (std::string(row.name) != "sign-flipped") continue;
+    const AdversaryResult result = train_with(config, row.make(1), plain.device_bytes);
+    EXPECT_GE(result.predictions.reverted, 2);
+    EXPECT_TRUE(result.kept_none());
+    EXPECT_LE(result.device_bytes, plain.device_bytes);
+    EXPECT_TRUE(result.weights == plain.weights);
+  }
+}
+
 TEST_P(Adversaries, IsChargedAtMostTwoPercentWithTheDefaults) {
   constexpr std::int64_t kSteps = 400;
   HybridTrainerConfig config = adversary_config(2, kSteps);

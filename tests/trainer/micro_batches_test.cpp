@@ -58,28 +58,6 @@ TEST_F(MicroBatches, HalveInThePhaseThatNeedsItAndGrowBackAfterIt) {
   EXPECT_EQ(newest_checkpoint_digest(run_), wanted);
 }
 
-TEST_F(MicroBatches, StayAsTheyAreInFullWherePredictionsAreRevertedUnderItsBudget) {
-  HybridTrainerConfig config = tiny_config();
-  config.data.batch_size = kBatch;
-  config.training.steps = 60;
-  config.phases.predictor = "random";
-  config.checkpoint.every_steps = 0;
-  auto& precision = config.mixed_precision;
-  precision.warmup = precision.full = precision.predict = precision.correct = "fp32";
-  HybridTrainerConfig plain = config;
-  plain.phases.max_predict_steps = 0;
-  const auto budget = train_tiny(plain, data_, scratch_ / "plain").summary.device_peak_bytes;
-  config.memory.device_budget.bytes = budget;
-  const RunSummary summary = train_tiny(config, data_, run_).summary;
-  EXPECT_GE(summary.predictions.reverted, 2);
-  ASSERT_EQ(summary.predictions.accepted + summary.predictions.shrunk, 0);
-  for (const StepRecord& record : records()) {
-    if (record.phase != Phase::kFull && record.phase != Phase::kWarmup) continue;
-    EXPECT_EQ(record.micro_batches, 1) << record.step;
-  }
-  EXPECT_EQ(newest_checkpoint_digest(run_), newest_checkpoint_digest(scratch_ / "plain"));
-}
-
 TEST_F(MicroBatches, AreTriedAsLargeAsAtFirstWhereTheBudgetHasGrown) {
   HybridTrainerConfig config = mixed_config();
   config.phases.max_predict_steps = 0;

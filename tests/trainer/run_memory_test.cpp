@@ -166,6 +166,7 @@ TEST_F(RunMemory, GoesOnWithoutPredictionsWhereTheHostHasNoRoomForThem) {
 
 TEST_F(RunMemory, HasRoomInItsPlanForTheBatchesOfALongPrediction) {
   HybridTrainerConfig config = roomy_config();
+  config.model.vocabulary = 27;
   config.data.batch_size = 2;
   config.gradient_accumulation.micro_batches = 16;
   config.phases.max_predict_steps = config.phases.trial_steps = 30;
