@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/utf8.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {
@@ -91,6 +92,22 @@ TEST(ChatTemplate, ChangesTheCaseOfAsciiLettersAloneTheFirstAndLastIncluded) {
   EXPECT_EQ(rendered("{{ 'azAZ`{@[09' | lower }}"), "azaz`{@[09");
   EXPECT_EQ(rendered("{{ 'zAZ a' | capitalize }}"), "Zaz a");
   EXPECT_EQ(rendered("{{ 'a'.upper() }}{{ 'Z'.lower() }}"), "Az");
+}
+
+/// Each end of each range, and what stands beside it.
+TEST(ChatTemplate, TrimsWhatIsWhiteSpaceInPythonAndNothingElse) {
+  const auto trimmed = [](char32_t character) {
+    std::string text = "x";
+    append_utf8(character, text);
+    return rendered("{{ t | trim }}", {{"t", text}}) == "x";
+  };
+  for (const char32_t space : {0x09, 0x0D, 0x1C, 0x20, 0x85, 0xA0, 0x1680, 0x2000, 0x200A, 0x2028,
+                               0x2029, 0x202F, 0x205F, 0x3000})
+    EXPECT_TRUE(trimmed(space)) << std::uint32_t{space};
+  for (const char32_t other :
+       {0x08,   0x0E,   0x1B,   0x21,   0x84,   0x86,   0x9F,   0xA1,   0x167F, 0x1681,
+        0x1FFF, 0x200B, 0x2027, 0x202A, 0x202E, 0x2030, 0x205E, 0x2060, 0x2FFF, 0x3001})
+    EXPECT_FALSE(trimmed(other)) << std::uint32_t{other};
 }
 
 TEST(ChatTemplate, EndsWhateverTheTemplateDoes) {
