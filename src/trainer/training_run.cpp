@@ -7,7 +7,6 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
-#include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/memory/memory_places.h"
@@ -21,6 +20,7 @@
 #include "src/trainer/config_changes.h"
 #include "src/trainer/rank_links.h"
 #include "src/trainer/resolved_config.h"
+#include "src/trainer/resumed_run.h"
 #include "src/trainer/run_base.h"
 #include "src/trainer/run_memory.h"
 #include "src/trainer/run_model.h"
@@ -58,7 +58,8 @@ class TrainingRun {
         resumes_(ranks_.on_first(directory_.resumes())) {
     tokenizer_ = source_->tokenizer(config_.model.vocabulary);
     // Before anything was saved another configuration breaks no promise.
-    if (resumes_ && has_checkpoint(run_)) check_same_run();
+    if (resumes_ && has_checkpoint(run_))
+      config_before_ = check_same_run(run_, config_, settings_, *source_, tokenizer_.get());
   }
 
   TrainingRunResult train();
@@ -69,8 +70,6 @@ class TrainingRun {
   const Stream& batches_stream() const {
     return stream_.device().type == DeviceType::kCpu ? stream_ : host_;
   }
-  void check_same_run();
-  RunData run_data() const;
   void describe(LanguageModel& model, const HybridTrainer& trainer, RunRecords& records);
   void validate(LanguageModel& model, HybridTrainer& trainer, std::optional<double>& loss,
                 std::optional<double>& of_average);
@@ -107,38 +106,6 @@ class TrainingRun {
   RunMoment now_;
   std::string lost_rank_;  // what ended the run
 };
-
-/// Throws if the run in the folder cannot be resumed with this configuration or these data.
-void TrainingRun::check_same_run() {
-  config_before_ = config_of_run(run_);
-  check_changes(config_changes(*config_before_, config_));
-  const RunData data = data_of_run(run_);
-  check_same_tokenizer(tokenizer_of_run(run_).get(), tokenizer_.get(), settings_.data);
-  check_same_data(data, source_->described());
-}
-
-/// Takes the base's ids of special tokens, and adds the end tokens that it has not.
-void add_token_ids(RunData& data) {
-  const std::string ids = token_ids_in(data.base);
-  if (ids.empty()) return;
-  const auto known = generation_end_tokens_in(data.base);
-  std::erase_if(data.end_tokens,
-                [&](std::int32_t id) { return std::ranges::find(known, id) != known.end(); });
-  data.token_ids = with_end_tokens(ids, data.end_tokens);
-}
-
-RunData TrainingRun::run_data() const {
-  RunData data = source_->described();
-  if (settings_.init_from) {
-    data.base = *settings_.init_from;
-    if (!begins_with_another_tokenizer(settings_.init_from, tokenizer_.get())) add_token_ids(data);
-  } else if (resumes_) {
-    const RunData before = data_of_run(run_);
-    data.base = before.base;
-    data.token_ids = before.token_ids;
-  }
-  return data;
-}
 
 void TrainingRun::describe(LanguageModel& model, const HybridTrainer& trainer,
                            RunRecords& records) {
@@ -371,7 +338,10 @@ TrainingRunResult TrainingRun::train_or_resume() {
   const bool was_finished = ranks_.on_first(
       resumed && trainer.steps_done() == config_.training.steps && end_of_run(run_) == "finished");
   if (!was_finished && config_.lora.is_on() && base) write_run_base(paths, *base);
-  if (!was_finished) write_run_files(paths, config_, run_data());
+  if (!was_finished) {
+    const RunData data = run_data(run_, settings_, *source_, tokenizer_.get(), resumes_);
+    write_run_files(paths, config_, data);
+  }
   RunRecords records(paths, config_.training.steps, console_, settings_.quiet);
   records.resume_after(trainer.steps_done());
   for (const std::string& text : source_->notes()) records.tell(text);
