@@ -17,7 +17,7 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 constexpr std::int64_t kOneRequest = 1'000'000'000;  // nanoseconds
 
@@ -59,8 +59,11 @@ class Interruption::Receiver {
     struct sigaction action {};
     action.sa_handler = take_signal;
     action.sa_mask = signals();  // one at a time
-    for (std::size_t i = 0; i < std::size(kSignals); ++i)
-      sigaction(kSignals[i], &action, &before_[i]);
+    for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+      sigaction(kSignals[i], nullptr, &before_[i]);
+      const bool is_for_nohup = kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
+      if (!is_for_nohup) sigaction(kSignals[i], &action, nullptr);
+    }
     thread_ = std::jthread([](const std::stop_token& stop) {
       const sigset_t taken = signals();
       pthread_sigmask(SIG_UNBLOCK, &taken, nullptr);

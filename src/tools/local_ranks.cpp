@@ -23,7 +23,7 @@ constexpr auto kUntilKilled = std::chrono::seconds(5);
 /// Signals within it count as one, as in Interruption.
 constexpr auto kOneRequest = std::chrono::seconds(1);
 constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
-constexpr int kPassedOn[] = {SIGINT, SIGTERM};
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP};
 /// What mpirun passes on to ranks without killing them seconds later, as it does after SIGTERM.
 constexpr int kAskRanks = SIGUSR1;
 constexpr int kNotFound = 127;  // the exit code of a program that does not start
@@ -32,15 +32,18 @@ volatile sig_atomic_t signal_to_pass_on = 0;
 
 extern "C" void note_signal(int signal) { signal_to_pass_on = signal; }
 
-/// While one exists, SIGINT and SIGTERM to this process are noted.
+/// While one exists, SIGINT, SIGTERM and SIGHUP to this process are noted.
 class NotedSignals {
  public:
   NotedSignals() {
     signal_to_pass_on = 0;
     struct sigaction action {};
     action.sa_handler = note_signal;
-    for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
-      sigaction(kPassedOn[i], &action, &before_[i]);
+    for (std::size_t i = 0; i < std::size(kPassedOn); ++i) {
+      sigaction(kPassedOn[i], nullptr, &before_[i]);
+      const bool is_for_nohup = kPassedOn[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
+      if (!is_for_nohup) sigaction(kPassedOn[i], &action, nullptr);
+    }
   }
   ~NotedSignals() {
     for (std::size_t i = 0; i < std::size(kPassedOn); ++i)

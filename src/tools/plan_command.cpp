@@ -219,6 +219,36 @@ int plan_split(const Asked& asked, const HybridTrainerConfig& config, Device dev
   return static_cast<int>(fits ? ExitCode::kSuccess : ExitCode::kMemory);
 }
 
+HybridTrainerConfig with_budgets(HybridTrainerConfig config, const MemoryBudgets& budgets) {
+  config.memory.device_budget.bytes = budgets.device.value_or(0);
+  config.memory.host_budget.bytes = budgets.host.value_or(0);
+  return config;
+}
+
+int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
+                    const PlannedDevice& planned, MemoryBudgets budgets) {
+  const Device device = planned.device;
+  if (config.phases.lacks_other_ranks()) check_ranks(config, 1);
+  const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
+  const bool is_here = planned.notes.empty();
+  if (is_here) budgets.both = memory_of_both(with_budgets(config, budgets), device);
+  PlanAnswer answer{plan_memory(config, device, budgets, rates), budgets, {}, planned.notes};
+  const MemoryPlan& plan = answer.plan;
+  answer.command = training_command(asked, plan, budgets);
+  if (const std::string why = why_no_predict_column(answer, device); !why.empty())
+    answer.notes.push_back(why);
+  if (!plan.fits && config.memory.folder.empty())
+    answer.notes.emplace_back("--set memory.folder=FOLDER lets the plan use files there, too");
+  if (asked.json) {
+    std::cout << as_json(answer) << "\n";
+  } else {
+    print(answer);
+  }
+  if (!asked.apply.empty() && plan.fits)
+    replace_file(asked.apply, config_json(with_budgets(plan.config, budgets)));
+  return static_cast<int>(plan.fits ? ExitCode::kSuccess : ExitCode::kMemory);
+}
+
 }  // namespace
 
 int plan_command(const std::vector<std::string>& arguments) {
@@ -263,13 +293,10 @@ int plan_command(const std::vector<std::string>& arguments) {
   if (!parse_command_line(syntax, arguments)) return 0;
 
   HybridTrainerConfig config = config_of(asked);
-  MemoryBudgets budgets{
+  const MemoryBudgets budgets{
       .device = budget_of("--device-budget", asked.device_budget, config.device_budget()),
       .host = budget_of("--host-budget", asked.host_budget, config.memory.host_budget.limit()),
       .disk = free_disk_space(config)};
-  HybridTrainerConfig budgeted = config;
-  budgeted.memory.device_budget.bytes = budgets.device.value_or(0);
-  budgeted.memory.host_budget.bytes = budgets.host.value_or(0);
   const PlannedDevice planned = planned_device(asked, config);
   const Device device = planned.device;
   set_threads(config.training.threads == 0 ? processor_info().cores
@@ -303,26 +330,7 @@ int plan_command(const std::vector<std::string>& arguments) {
   if (split.devices > 1 && !asked.link.empty())
     throw UsageError("plan: --link goes with ranks that this version trains over");
   if (split.devices > 1) return plan_split(asked, config, device, budgets.device);
-  if (config.phases.lacks_other_ranks()) check_ranks(config, 1);
-  const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
-  if (planned.notes.empty()) budgets.both = memory_of_both(budgeted, device);
-  PlanAnswer answer{plan_memory(config, device, budgets, rates), budgets, {}, planned.notes};
-  const MemoryPlan& plan = answer.plan;
-  answer.command = training_command(asked, plan, budgets);
-  if (const std::string why = why_no_predict_column(answer, device); !why.empty())
-    answer.notes.push_back(why);
-  if (asked.json) {
-    std::cout << as_json(answer) << "\n";
-  } else {
-    print(answer);
-  }
-  if (!asked.apply.empty() && plan.fits) {
-    HybridTrainerConfig applied = plan.config;
-    applied.memory.device_budget.bytes = budgets.device.value_or(0);
-    applied.memory.host_budget.bytes = budgets.host.value_or(0);
-    replace_file(asked.apply, config_json(applied));
-  }
-  return static_cast<int>(plan.fits ? ExitCode::kSuccess : ExitCode::kMemory);
+  return plan_one_device(asked, config, planned, budgets);
 }
 
 }  // namespace hybrid_trainer

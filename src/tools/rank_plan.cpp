@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/trainer/rank_step_time.h"
@@ -109,6 +110,14 @@ int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device 
                 asked.command.c_str(), asked.ranks, static_cast<int>(config.distributed.zero));
     std::printf("a rank takes      %s%s\n", units::bytes(need.device_bytes).c_str(),
                 !budget ? "" : ((fits ? " of " : ", more than ") + units::bytes(*budget)).c_str());
+    const std::size_t here = device.type == DeviceType::kCpu ? machine_memory().available_bytes : 0;
+    if (here > 0) {
+      const auto together =
+          static_cast<std::size_t>(asked.ranks) * (need.device_bytes + need.host_bytes);
+      std::printf("on one machine    they take %s together%s %s that this one has available\n",
+                  units::bytes(together).c_str(), together <= here ? ", of" : ", more than the",
+                  units::bytes(here).c_str());
+    }
     std::printf("and sends         %s in a Full step\n",
                 units::bytes(need.transfer.bytes_sent).c_str());
     if (time) print_times(*time, *rate);

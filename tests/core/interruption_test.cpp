@@ -85,6 +85,25 @@ TEST(Interruption, SignalsWithinASecondCountAsOne) {
   EXPECT_EQ(end_after({SIGTERM, SIGINT, SIGTERM}, 0.2, false).exit_code, 0);
 }
 
+TEST(Interruption, TakesTheEndOfATerminalUnlessThatIsToBeIgnored) {
+  const auto is_taken = [] {
+    struct sigaction now {};
+    sigaction(SIGHUP, nullptr, &now);
+    return now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN;
+  };
+  {
+    const Interruption interruption;
+    EXPECT_TRUE(is_taken());
+  }
+  EXPECT_FALSE(is_taken());
+  std::signal(SIGHUP, SIG_IGN);  // as nohup does
+  {
+    const Interruption interruption;
+    EXPECT_FALSE(is_taken());
+  }
+  std::signal(SIGHUP, SIG_DFL);
+}
+
 TEST(Interruption, IsAskedByALauncherHoweverOften) {
   EXPECT_EQ(end_after({SIGUSR1, SIGUSR1}, 1.2, false).exit_code, 0);
 }

@@ -144,6 +144,28 @@ TEST_F(Finetune, EpochsGiveTheSteps) {
   EXPECT_EQ(steps("6"), 2 * steps("3"));
 }
 
+/// What stands after `words` in what timeout lets the tool say.
+std::string line_after_timeout(const char* seconds, const char* words) {
+  fs::remove_all(trained_folder() / "tuned");
+  const std::string command =
+      concat("cd '", trained_folder().string(), "' && timeout ", seconds, " '", HT_HYBRID_TOOL,
+             "' finetune --model base --data pairs.jsonl --run tuned --set training.steps=1000000",
+             " >/dev/null 2>said");
+  EXPECT_NE(std::system(command.c_str()), 0);
+  const std::string said = read_text(trained_folder() / "said");
+  const auto at = said.rfind(words);
+  EXPECT_NE(at, std::string::npos) << said;
+  return at == std::string::npos ? "" : said.substr(at + std::string(words).size());
+}
+
+// timeout signals its child, and then the child's group.
+TEST_F(Finetune, StoppedByTimeoutItIsSavedAndSaysWhatGoesOn) {
+  const std::string command = line_after_timeout("3", "which is saved; go on with: ");
+  EXPECT_EQ(command, concat(HT_HYBRID_TOOL, " finetune --resume --run tuned\n"));
+  EXPECT_NE(newest_checkpoint_digest(trained_folder() / "tuned"), "none");
+  fs::remove_all(trained_folder() / "tuned");
+}
+
 TEST_F(Finetune, KilledAndResumedItHasTheSameBits) {
   const std::vector<std::string> settings{
       "--epochs", "400", "--set", "checkpoint.every_steps=1", "--set", "checkpoint.keep=100"};

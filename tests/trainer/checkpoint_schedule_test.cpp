@@ -7,6 +7,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/interruption.h"
 #include "tests/trainer/tiny_run.h"
 
@@ -31,11 +32,18 @@ HybridTrainerConfig saved_each_moment() {
 }
 
 TEST_F(SavedRun, MinutesSaveItAndChangeNoBit) {
-  train_tiny(tiny_config(), data_, scratch_ / "steps");
-  train_tiny(saved_each_moment(), data_, scratch_ / "minutes");
-  EXPECT_EQ(checkpoints_of(scratch_ / "minutes"), 40);
-  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "minutes"),
-            newest_checkpoint_digest(scratch_ / "steps"));
+  for (const char* ingredient : {"backward", "optimizer_state"}) {
+    HybridTrainerConfig config = saved_each_moment();
+    config.phases.ingredient = ingredient;
+    const auto by_minutes = scratch_ / concat(ingredient, "-minutes"),
+               at_end = scratch_ / ingredient;
+    train_tiny(config, data_, by_minutes);
+    EXPECT_EQ(checkpoints_of(by_minutes), 40) << ingredient;
+    config.checkpoint.every_minutes = 0;
+    train_tiny(config, data_, at_end);
+    EXPECT_EQ(checkpoints_of(at_end), 1) << ingredient;
+    EXPECT_EQ(newest_checkpoint_digest(by_minutes), newest_checkpoint_digest(at_end)) << ingredient;
+  }
 }
 
 TEST_F(SavedRun, MinutesThatHaveNotPassedSaveNothing) {

@@ -53,6 +53,23 @@ TEST_F(RunMemory, LosslessMemoryOptionsAndTheirPairsChangeNoBit) {
   }
 }
 
+TEST_F(RunMemory, WhatTheMachineCannotHoldIsRefusedBeforeTheFolderIsMade) {
+  HybridTrainerConfig config = tiny_config();
+  config.model.layers = 200;
+  config.model.width = 16384;  // 2.6 TB of weights
+  for (const char* plan : {"off", "auto"}) {
+    config.memory.plan = plan;
+    try {
+      train_tiny(config, data_, scratch_ / "run");
+      FAIL() << "it began";
+    } catch (const OutOfMemory& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("available"), std::string::npos) << text;
+    }
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / "run"));
+  }
+}
+
 TEST_F(RunMemory, PagesOfTheStateStayOnTheDeviceAsFarAsTheBudgetGoes) {
   HybridTrainerConfig config = tiny_config();
   config.model.width = 64;
