@@ -1,5 +1,7 @@
 #include "src/trainer/checkpoint_schedule.h"
 
+#include <algorithm>
+
 namespace hybrid_trainer {
 namespace {
 
@@ -8,11 +10,22 @@ bool reaches_multiple(std::int64_t before, std::int64_t count, std::int64_t ever
   return every > 0 && count / every > before / every;
 }
 
+/// Epochs that are shorter than this many steps are not each worth a checkpoint.
+constexpr std::int64_t kFewSteps = 10;
+
+CheckpointConfig with_fewer_epochs(CheckpointConfig config, const BatchSource& batches) {
+  if (config.every_epochs > 0)
+    config.every_epochs = std::max(config.every_epochs, batches.epochs_in(kFewSteps));
+  return config;
+}
+
 }  // namespace
 
 CheckpointSchedule::CheckpointSchedule(const HybridTrainerConfig& config,
                                        const BatchSource& batches)
-    : config_(config.checkpoint), counts_minutes_(config.saves_by_time()), batches_(batches) {}
+    : config_(with_fewer_epochs(config.checkpoint, batches)),
+      counts_minutes_(config.saves_by_time()),
+      batches_(batches) {}
 
 bool CheckpointSchedule::is_due_by_time() const {
   return counts_minutes_ && seconds_since(saved_at_) >= 60 * config_.every_minutes;

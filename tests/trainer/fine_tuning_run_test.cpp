@@ -120,6 +120,10 @@ TEST_F(FineTuningRun, IsSavedAtTheEndOfEachEpoch) {
   config.checkpoint.every_epochs = 2;
   train(config, "second");
   EXPECT_EQ(saved_steps(scratch_ / "second"), (std::vector<std::int64_t>{11, 12}));
+  config.checkpoint.every_epochs = 1;
+  config.data.batch_size = 44;  // two epochs a step: as many as ten steps have count as one
+  train(config, "short");
+  EXPECT_EQ(saved_steps(scratch_ / "short"), (std::vector<std::int64_t>{10, 12}));
   config.checkpoint.every_epochs = 0;
   train(config, "none");
   EXPECT_EQ(saved_steps(scratch_ / "none"), (std::vector<std::int64_t>{12}));
