@@ -34,12 +34,23 @@ Ranges digit_matches(std::string_view text) {
   return matches;
 }
 
+/// Throws DataError where a tokenizer makes far more of a text than it was: a file from others must not
+/// take all memory.
+void check_growth(std::size_t bytes, std::size_t text_bytes) {
+  constexpr std::size_t kMostTimes = 64, kAlwaysAllowed = 1 << 20;
+  if (bytes <= kMostTimes * text_bytes + kAlwaysAllowed) return;
+  throw DataError(concat("the tokenizer's steps make ", bytes, " bytes of a text of ", text_bytes,
+                         "; its tokenizer.json is damaged"));
+}
+
 }  // namespace
 
 std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
   std::string result;
   std::size_t begin = 0;
-  for (const auto& [from, to] : literal_matches(text, pattern)) {
+  const Ranges matches = literal_matches(text, pattern);
+  check_growth(matches.size() * content.size(), text.size());
+  for (const auto& [from, to] : matches) {
     result += text.substr(begin, from - begin);
     result += content;
     begin = to;
@@ -85,6 +96,16 @@ std::vector<std::string_view> split_parts(std::string_view text, const Ranges& m
   return result;
 }
 
+TextPipeline::TextPipeline(std::vector<NormalizerStep> normalizers,
+                           std::vector<PreTokenizerStep> steps)
+    : normalizers_(std::move(normalizers)), steps_(std::move(steps)) {
+  constexpr std::size_t kMostSteps = 256;
+  const std::size_t most = std::max(normalizers_.size(), steps_.size());
+  if (most > kMostSteps)
+    throw DataError(
+        concat("the tokenizer has ", most, " steps; at most ", kMostSteps, " are read"));
+}
+
 std::string TextPipeline::normalized(std::string_view text, PiecePlace place) const {
   std::string result(text);
   for (const NormalizerStep& step : normalizers_) {
@@ -99,6 +120,7 @@ std::string TextPipeline::normalized(std::string_view text, PiecePlace place) co
         result = replace_all(result, step.pattern, step.content);
         break;
     }
+    check_growth(result.size(), text.size());
   }
   return result;
 }

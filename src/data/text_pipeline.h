@@ -53,11 +53,12 @@ std::string replace_all(std::string_view text, std::string_view pattern, std::st
 /// From a text to the words that the model encodes.
 class TextPipeline {
  public:
-  TextPipeline(std::vector<NormalizerStep> normalizers, std::vector<PreTokenizerStep> steps)
-      : normalizers_(std::move(normalizers)), steps_(std::move(steps)) {}
+  /// Throws DataError where there are more steps than any tokenizer has.
+  TextPipeline(std::vector<NormalizerStep> normalizers, std::vector<PreTokenizerStep> steps);
 
   bool normalizes() const { return !normalizers_.empty(); }
   bool composes() const;  // by NFC
+  /// Throws DataError where it is far longer than the text.
   std::string normalized(std::string_view text, PiecePlace place) const;
 
   /// Calls f(word) for each word of a normalized text.

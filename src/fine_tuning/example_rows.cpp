@@ -22,6 +22,17 @@ ExampleRow row_of_line(std::string_view text, RowMaker& maker) {
   return maker.make(value.get_object());
 }
 
+/// A file that is something else is not read to its end.
+void check_is_data(const ExampleRows& examples, const std::filesystem::path& path) {
+  constexpr std::size_t kManyRefused = 100'000;
+  if (examples.refused.size() < kManyRefused || examples.refused.size() < examples.rows.size())
+    return;
+  throw DataError(concat(path.string(), ": ", examples.refused.size(), " of its first ",
+                         examples.rows.size() + examples.refused.size(),
+                         " lines are refused; line ", examples.refused.front().line, ": ",
+                         examples.refused.front().reason));
+}
+
 }  // namespace
 
 std::int64_t ExampleRow::targets() const { return std::count(learnt.begin(), learnt.end(), true); }
@@ -49,6 +60,7 @@ ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFo
   const std::string content = read_text(path, kLargestFile);
   ExampleRows examples;
   RowMaker maker(format);
+  examples.are_of_array = is_array(content);
   for (const auto& [line, text] : row_texts(content, path)) {
     count_progress();
     try {
@@ -56,6 +68,7 @@ ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFo
       examples.rows.back().line = line;
     } catch (const DataError& error) {
       examples.refused.push_back({line, error.what()});
+      check_is_data(examples, path);
     }
   }
   if (examples.rows.empty() && examples.refused.empty())

@@ -58,8 +58,11 @@ std::vector<RowText> elements_of(std::string_view array, const std::string& path
       throw DataError(concat(path, ": is a JSON array that does not end; copy the file anew"));
     const std::string_view element = trimmed(array.substr(begin, end - begin));
     const bool is_last = array[end] == ']';
-    if (!(is_last && rows.empty() && element.empty()))
-      rows.push_back({static_cast<std::int64_t>(rows.size()) + 1, element});
+    if (element.empty() && !(is_last && rows.empty()))
+      throw DataError(concat(path,
+                             ": is a JSON array with nothing between two commas, or behind the ",
+                             "last one, after element ", rows.size(), "; write it anew"));
+    if (!element.empty()) rows.push_back({std::ssize(rows) + 1, element});
     if (!is_last) {
       begin = end + 1;
       continue;
@@ -87,9 +90,10 @@ void refuse_table(const std::vector<RowText>& lines, const std::filesystem::path
 
 }  // namespace
 
+bool is_array(std::string_view content) { return trimmed(content).starts_with('['); }
+
 std::vector<RowText> row_texts(std::string_view content, const std::filesystem::path& path) {
-  const std::string_view whole = trimmed(content);
-  if (whole.starts_with('[')) return elements_of(whole, path.native());
+  if (is_array(content)) return elements_of(trimmed(content), path.native());
   std::vector<RowText> lines = lines_of(content);
   refuse_table(lines, path);
   return lines;

@@ -124,6 +124,8 @@ int rows_command(const std::vector<std::string>& arguments) {
                                             .control = control_text_of(control_tokens)});
   if (chat.chat_template && chat.chat_template->reads_date())
     std::cerr << "the chat template writes today's date into what is learnt from\n";
+  if (examples.are_of_array)
+    std::cerr << operands->front() << " is a JSON array, whose elements count as lines\n";
   print_refusals(examples.refused);
   for (const std::string& note : examples.notes()) std::cerr << note << "\n";
   if (shown > 0) return print_row(examples, shown, *tokenizer), 0;

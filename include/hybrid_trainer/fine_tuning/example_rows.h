@@ -33,6 +33,7 @@ struct ExampleRows {
   std::vector<ExampleRow> rows;
   std::vector<Refusal> refused;
   std::set<std::string> unused_keys;  // that mean something elsewhere, and nothing here
+  bool are_of_array = false;          // whose elements count as lines
 
   /// What of the examples is not learnt from, a line for each kind; none of the refusals.
   std::vector<std::string> notes() const;
@@ -63,7 +64,7 @@ struct ExampleFormat {
 /// What an assistant says is found in the text of the whole chat (src/fine_tuning/chat_rows.h); what
 /// cannot be found is left out. A row is refused when nothing in it is learnt, or nothing within
 /// the longest length. Empty lines count, but are no examples. Throws MissingInput, DataError where
-/// the file is no text or holds no examples, IoError.
+/// the file is no text, holds no examples, or most of very many lines are refused, IoError.
 ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format);
 
 }  // namespace hybrid_trainer
