@@ -59,6 +59,7 @@ const std::map<std::string, Names> kLibraries{
       "compare", "tools"}},
     {"boost/math", {"compare"}},
     {"boost/program_options", {"tools"}},
+    {"boost/regex", {"hugging_face"}},
     {"cuda", {"core", "kernels"}},
     {"mpi", {"distributed"}},
 };

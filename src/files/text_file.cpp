@@ -87,6 +87,14 @@ void refuse_container(std::string_view begin, const std::filesystem::path& path)
   }
 }
 
+void refuse_container(const std::filesystem::path& path) {
+  constexpr std::size_t kLongestBegin = 32;
+  const InputFile file(path);
+  std::string begin(std::min(kLongestBegin, file.bytes()), '\0');
+  file.read_at(begin.data(), begin.size(), 0);
+  refuse_container(begin, path);
+}
+
 bool is_utf16(std::string_view begin) {
   return begin.starts_with(kLittleMark) || begin.starts_with(kBigMark);
 }

@@ -8,9 +8,11 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
 #include "hybrid_trainer/files/text_file.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/safetensors.h"
@@ -25,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostConfigBytes = 1 << 20;
+constexpr const char* kHead = "lm_head.weight";
 
 std::string full_name(const FileTensor& in_file, const std::string& prefix) {
   return in_file.prefixed ? prefix + in_file.name : in_file.name;
@@ -129,14 +132,18 @@ void write_files(LanguageModel& model, const HuggingFaceLayout& layout, const To
 /// Whether both tensors hold the same numbers.
 bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::string& b) {
   const SafetensorsFile &of_a = weights.file_of(a), &of_b = weights.file_of(b);
-  const Stream stream(MemoryPool::create("host"));
-  if (of_a.entry(a).shape != of_b.entry(b).shape) return false;
-  const Tensor x =
-      Tensor::empty(of_a.entry(a).tensor_shape(), DType::kF32, MemoryKind::kWorkspace, stream);
-  const Tensor y = Tensor::empty_like(x, MemoryKind::kWorkspace, stream);
-  of_a.read(a, x);
-  of_b.read(b, y);
-  return std::memcmp(x.raw(), y.raw(), x.bytes()) == 0;
+  const SafetensorsEntry &x = of_a.entry(a), &y = of_b.entry(b);
+  if (x.shape != y.shape || x.dtype != y.dtype || x.bytes != y.bytes) return false;
+  constexpr std::size_t kChunk = std::size_t{1} << 22;
+  const InputFile file_a(of_a.path()), file_b(of_b.path());
+  std::string part_a(kChunk, '\0'), part_b(kChunk, '\0');
+  for (std::size_t at = 0; at < x.bytes; at += kChunk) {
+    const std::size_t bytes = std::min(kChunk, x.bytes - at);
+    file_a.read_at(part_a.data(), bytes, x.offset + at);
+    file_b.read_at(part_b.data(), bytes, y.offset + at);
+    if (part_a != part_b) return false;
+  }
+  return true;
 }
 
 /// Throws DataError where a wanted tensor is missing, with the nearest of those that nothing wants.
@@ -167,7 +174,7 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
   for (const SafetensorsFile& file : weights.files()) {
     for (const SafetensorsEntry& entry : file.entries()) {
       if (wanted.count(entry.name) || is_ignored(entry.name)) continue;
-      if (entry.name != "lm_head.weight" || tied_head.empty()) {
+      if (entry.name != kHead || tied_head.empty()) {
         const std::string nearest = nearest_name(entry.name, {wanted.begin(), wanted.end()});
         throw DataError(concat(file.path(), ": the tensor ", entry.name,
                                " belongs to no part of the model that config.json tells of; ",
@@ -214,7 +221,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::
   compare("query_scalar", theirs.query_scalar, ours.query_scalar);
   compare("attention_cap", theirs.attention_cap, ours.attention_cap);
   compare("logit_cap", theirs.logit_cap, ours.logit_cap);
-  compare("tied_head", theirs.tied_head, ours.tied_head);
+  if (ours.tied_head) compare("tied_head", theirs.tied_head, ours.tied_head);  // else it is a copy
   if (!problems.empty()) throw DataError(concat(folder, " holds another model:", problems));
 }
 
@@ -222,14 +229,17 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::
 template <class Visit>
 void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistry& registry,
                   const Visit& visit) {
-  check_sizes(read_hugging_face_model_config(path, 0, registry), model.config(), path.string());
+  const ModelConfig theirs = read_hugging_face_model_config(path, 0, registry);
+  check_sizes(theirs, model.config(), path.string());
   const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
   OpenFolder folder{HuggingFaceWeights(path), "", quantization_of_hugging_face(path)};
   std::map<Parameter*, std::vector<FileTensor>> in_files;
   model.visit_parameters([&](Parameter& parameter) {
     const auto [entry, added] =
         in_files.emplace(&parameter, layout.tensors(parameter, model.config()));
-    for (const FileTensor& in_file : entry->second) {
+    for (FileTensor& in_file : entry->second) {
+      if (in_file.name == kHead && theirs.tied_head && !folder.weights.contains(kHead))
+        in_file.name = layout.tied_head, in_file.prefixed = true;
       if (in_file.prefixed && folder.weights.contains(full_name(in_file, layout.prefix)))
         folder.prefix = layout.prefix;
     }
@@ -264,6 +274,43 @@ void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const
   output.commit();
 }
 
+namespace {
+
+/// Whether the files hold a head of its own although config.json ties it to the token table: as what
+/// was merged of adapters that trained either of them. transformers 5 opens it so, too.
+bool has_own_head(const fs::path& folder, const HuggingFaceLayout& layout) {
+  if (layout.tied_head.empty() || !HuggingFaceWeights::are_in(folder)) return false;
+  try {
+    const HuggingFaceWeights weights(folder);
+    const std::string prefixed = layout.prefix + layout.tied_head,
+                      table = weights.contains(prefixed) ? prefixed : layout.tied_head;
+    return weights.contains(kHead) && weights.contains(table) && !equal(weights, kHead, table);
+  } catch (const MissingInput&) {  // shards that are missing are told when weights are read
+    return false;
+  }
+}
+
+void require_model(const fs::path& folder) {
+  const std::string path = folder.string();
+  if (fs::is_regular_file(folder)) refuse_container(folder);
+  if (!fs::is_directory(folder))
+    throw MissingInput(concat(path, ": is no folder here; want a model's of Hugging Face, with ",
+                              "config.json, weights and tokenizer"));
+  if (!holds_adapter(folder)) return;
+  if (HuggingFaceWeights::are_in(folder))
+    throw DataError(
+        concat(path, ": holds a model and an adapter (adapter_config.json), and it is ",
+               "not clear which is meant; for the model alone move the adapter's files ",
+               "out of the folder, for the adapter move them into a folder of their own, ",
+               "whose base_model_name_or_path names this one"));
+  throw DataError(concat(path, ": is an adapter of PEFT, not a model; give its base model (\"",
+                         read_adapter_config(folder).base, "\"), with --adapter ", path,
+                         " to train the adapter on, or merge both into a model: hybrid export ",
+                         path, " --merge --output MERGED"));
+}
+
+}  // namespace
+
 DType dtype_of_hugging_face_weights(const fs::path& folder) {
   const HuggingFaceWeights weights(folder);
   const auto is_short = [](const SafetensorsEntry& entry) { return entry.dtype == "BF16"; };
@@ -276,12 +323,12 @@ DType dtype_of_hugging_face_weights(const fs::path& folder) {
 
 ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropout,
                                            const ModelRegistry& registry) {
-  if (!fs::is_directory(folder))
-    throw MissingInput(concat(folder.string(), ": is no folder here; want a model's of Hugging ",
-                              "Face, with config.json, weights and tokenizer"));
+  require_model(folder);
   const std::string path = (folder / "config.json").string();
   ModelConfig model = parse_hugging_face_config(read_text(path, kMostConfigBytes), path, registry);
   model.dropout = dropout;
+  if (model.tied_head && has_own_head(folder, find_family(model.family, registry).hugging_face))
+    model.tied_head = false;
   return model;
 }
 

@@ -1,5 +1,6 @@
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <set>
 
@@ -73,13 +74,30 @@ void check_shard(const SafetensorsFile& shard, const std::set<std::string>& tens
   }
 }
 
+/// The first file that holds weights in another format; empty where there is none.
+std::string other_weights(const fs::path& folder) {
+  constexpr std::string_view kEndings[] = {".bin", ".gguf",    ".pt",  ".pth",
+                                           ".h5",  ".msgpack", ".ckpt"};
+  std::set<std::string> found;
+  std::error_code unreadable;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, unreadable)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_one = std::ranges::any_of(
+        kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
+    if (is_one && name != "training_args.bin") found.insert(name);
+  }
+  return found.empty() ? "" : *found.begin();
+}
+
 }  // namespace
 
 HuggingFaceWeights::HuggingFaceWeights(const fs::path& folder) {
   if (!are_in(folder)) {
+    const std::string other = other_weights(folder);
     throw MissingInput(concat(folder.string(), " holds neither ", kSingleFile, " nor ", kIndex,
-                              "; weights in another format are written anew by transformers' "
-                              "save_pretrained"));
+                              other.empty() ? "; weights in another format"
+                                            : ", but " + other + ", which is not read; its weights",
+                              " are written anew by transformers' save_pretrained"));
   }
   if (fs::exists(folder / kSingleFile)) {
     path_ = (folder / kSingleFile).string();

@@ -16,19 +16,6 @@ bool names(const std::string& target, const std::string& module) {
   return target == module || module.ends_with("." + target);
 }
 
-/// The modules of a linear map, in the order of its rows.
-std::vector<AdapterPart> modules_of(Linear& linear, const ModelConfig& config,
-                                    const HuggingFaceLayout& layout) {
-  std::vector<AdapterPart> modules;
-  std::int64_t row = 0;
-  for (const FileTensor& tensor : layout.tensors(linear.weight(), config)) {
-    const std::string name = (tensor.prefixed ? layout.prefix : "") + tensor.name;
-    modules.push_back({name.substr(0, name.rfind('.')), row, tensor.rows(), tensor.transposed});
-    row += tensor.rows();
-  }
-  return modules;
-}
-
 /// Which modules get adapters; remembers which targets named one.
 class TargetModules {
  public:
@@ -86,6 +73,18 @@ std::vector<std::string> LoraConfig::target_names() const {
   std::istringstream in(targets);
   for (std::string name; std::getline(in, name, ',');) names.push_back(name);
   return names;
+}
+
+std::vector<AdapterPart> modules_of(Linear& linear, const ModelConfig& config,
+                                    const HuggingFaceLayout& layout) {
+  std::vector<AdapterPart> modules;
+  std::int64_t row = 0;
+  for (const FileTensor& tensor : layout.tensors(linear.weight(), config)) {
+    const std::string name = (tensor.prefixed ? layout.prefix : "") + tensor.name;
+    modules.push_back({name.substr(0, name.rfind('.')), row, tensor.rows(), tensor.transposed});
+    row += tensor.rows();
+  }
+  return modules;
 }
 
 void add_adapters(LanguageModel& model, const LoraConfig& config, std::uint64_t seed,

@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/trainer/adapter_export.h"
@@ -37,75 +38,123 @@ void tell_of_better_step(const std::string& folder, std::int64_t step, bool aver
             << " (fewer training.steps or epochs, or a lower learning rate, may keep it)\n";
 }
 
-void write_merged(const std::string& folder, const std::string& output, bool average) {
-  const MergedExport merged = export_merged(folder, output, run_weights(average));
-  std::cerr << "wrote " << output << " from step " << merged.step << ", adapters merged in f32 and "
+struct ExportOptions {
+  std::string folder, output, base, dtype, quantize;
+  bool average = false, adapter = false, merge = false;
+};
+
+bool is_adapter(const std::string& folder) {
+  return !RunPaths{folder}.hold_a_run() && holds_adapter(folder);
+}
+
+std::optional<DType> dtype_of(const ExportOptions& asked) {
+  if (asked.dtype.empty()) return {};
+  return asked.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+}
+
+void write_merged(const ExportOptions& asked) {
+  const MergedExport merged =
+      is_adapter(asked.folder)
+          ? export_merged_adapter(asked.folder, asked.base, asked.output, dtype_of(asked))
+          : export_merged(asked.folder, asked.output, run_weights(asked.average), dtype_of(asked));
+  for (const std::string& warning : merged.warnings) std::cerr << "warning: " << warning << "\n";
+  std::cerr << "wrote " << asked.output;
+  if (merged.step > 0) std::cerr << " from step " << merged.step;  // else a folder's
+  std::cerr << ", adapters merged in f32 and "
             << (merged.dtype == DType::kBF16 ? "rounded to bf16" : "kept in f32")
             << "; logits changed by at most " << brief(merged.largest_change) << ", the largest is "
             << brief(merged.largest_logit) << "\n";
-  tell_of_better_step(folder, merged.step, average);
+  tell_of_better_step(asked.folder, merged.step, asked.average);
 }
 
-void tell_written(const std::string& output, const TrainedRun& run) {
-  std::cerr << "wrote " << output;
+void tell_written(const ExportOptions& asked, const TrainedRun& run, const std::string& form) {
+  std::cerr << "wrote " << asked.output;
   if (run.step > 0) std::cerr << " from step " << run.step;  // else a folder's
-  std::cerr << "\n";
+  std::cerr << form << "\n";
 }
 
-void check_quantized_form(const std::string& form, bool is_of_adapters) {
-  if (is_of_adapters) throw UsageError("export: --quantize goes without --adapter and --merge");
+void check_quantized_form(const std::string& form) {
   if (std::ranges::count(frozen_base_names(), form) == 0 || !is_quantized_base(form))
     throw UsageError(concat("export: --quantize: got ", form, ", want nf4, fp4 or int8"));
+}
+
+void check(const ExportOptions& asked) {
+  if (asked.adapter && asked.merge)
+    throw UsageError("export: --adapter and --merge are both given; give one");
+  if (!asked.quantize.empty()) {
+    if (asked.adapter || asked.merge)
+      throw UsageError("export: --quantize goes without --adapter and --merge");
+    check_quantized_form(asked.quantize);
+  }
+  if (!asked.dtype.empty() && asked.dtype != "fp32" && asked.dtype != "bf16")
+    throw UsageError(concat("export: --dtype: got ", asked.dtype, ", want fp32 or bf16"));
+  if (!asked.dtype.empty() && (asked.adapter || !asked.quantize.empty()))
+    throw UsageError(
+        "export: --dtype goes without --adapter and --quantize, whose files have a "
+        "dtype of their own");
+  const bool is_of_peft = is_adapter(asked.folder);
+  if (!asked.base.empty() && !(is_of_peft && asked.merge))
+    throw UsageError("export: --model is the base of a folder of PEFT, with --merge");
+  if (is_of_peft && !asked.merge)
+    throw UsageError(concat("export: ", asked.folder,
+                            " is an adapter of PEFT already; give --merge ",
+                            "to write its base with the adapter merged into it"));
+}
+
+CommandSyntax export_syntax(ExportOptions& asked) {
+  CommandSyntax syntax{
+      .name = "export",
+      .usage =
+          "RUN|HF_DIR|PEFT_DIR --output HF_DIR [--adapter | --merge | --quantize FORM] [options]",
+      .description =
+          "Writes the model of a run's newest checkpoint as a Hugging Face folder, which\n"
+          "transformers opens and `hybrid train --init-from` reads back. Of a run with adapters\n"
+          "(lora.rank): the adapters alone, as PEFT opens them, or merged into the weights, as "
+          "those\n"
+          "of a folder of PEFT are. A Hugging Face folder is written anew, mostly to quantise it.",
+      .operands = {"RUN|HF_DIR|PEFT_DIR"}};
+  auto add = syntax.options.add_options();
+  add("output", po::value(&asked.output)->required()->value_name("HF_DIR"), "Folder to make.");
+  add("adapter", po::bool_switch(&asked.adapter), "Write the adapters alone, in PEFT's format.");
+  add("merge", po::bool_switch(&asked.merge),
+      "Write the weights with the adapters merged into them, from the base's own files.");
+  add("model", po::value(&asked.base)->value_name("HF_DIR"),
+      "With --merge: base of a folder of PEFT, if not the one that it names.");
+  add("quantize", po::value(&asked.quantize)->value_name("FORM"),
+      "Write products as bitsandbytes has them: nf4, fp4 or int8.");
+  add("dtype", po::value(&asked.dtype)->value_name("DTYPE"),
+      "Round weights to fp32 or bf16; else what export.dtype says: what the base is.");
+  add_average_option(syntax.options, asked.average);
+  return syntax;
 }
 
 }  // namespace
 
 int export_command(const std::vector<std::string>& arguments) {
-  std::string output;
-  std::string quantize;
-  bool average = false, adapter = false, merge = false;
-  CommandSyntax syntax{
-      .name = "export",
-      .usage = "RUN|HF_DIR --output HF_DIR [--adapter | --merge | --quantize FORM]",
-      .description =
-          "Writes the model of a run's newest checkpoint as a Hugging Face folder, which\n"
-          "transformers opens and `hybrid train --init-from` reads back. Of a run with adapters\n"
-          "(lora.rank): the adapters alone, as PEFT opens them, or merged into the weights. A\n"
-          "Hugging Face folder is written anew, mostly to quantise it.",
-      .operands = {"RUN|HF_DIR"}};
-  syntax.options.add_options()("output", po::value(&output)->required()->value_name("HF_DIR"),
-                               "Folder to make.");
-  syntax.options.add_options()("adapter", po::bool_switch(&adapter),
-                               "Write the adapters alone, in PEFT's format.");
-  syntax.options.add_options()(
-      "merge", po::bool_switch(&merge),
-      "Write the weights with the adapters merged into them, from the base's own files.");
-  syntax.options.add_options()("quantize", po::value(&quantize)->value_name("FORM"),
-                               "Write products as bitsandbytes has them: nf4, fp4 or int8.");
-  add_average_option(syntax.options, average);
-  const auto operands = parse_command_line(syntax, arguments);
+  ExportOptions asked;
+  const auto operands = parse_command_line(export_syntax(asked), arguments);
   if (!operands) return 0;
-
-  if (adapter && merge) throw UsageError("export: --adapter and --merge are both given; give one");
-  if (!quantize.empty()) check_quantized_form(quantize, adapter || merge);
-  if (merge) {
-    write_merged(operands->front(), output, average);
+  asked.folder = operands->front();
+  check(asked);
+  if (asked.merge) {
+    write_merged(asked);
     return 0;
   }
   const Stream stream(MemoryPool::create("device"));
-  const TrainedRun run = open_model(operands->front(), stream, run_weights(average),
-                                    quantize.empty() ? "fp32" : quantize);
-  tell_of_better_step(operands->front(), run.step, average);
-  if (adapter) {
-    export_adapter(run, output, stream);
-    tell_written(output, run);
+  const TrainedRun run = open_model(asked.folder, stream, run_weights(asked.average),
+                                    asked.quantize.empty() ? "fp32" : asked.quantize);
+  tell_of_better_step(asked.folder, run.step, asked.average);
+  if (asked.adapter) {
+    export_adapter(run, asked.output, stream);
+    tell_written(asked, run, "");
     return 0;
   }
   if (run.config.lora.is_on())
     throw UsageError("export: the run has adapters (lora.rank); give --adapter or --merge");
-  export_hugging_face(*run.model, run.tokenizer.get(), output, stream, model_families(),
-                      DType::kF32, run.token_ids);
-  tell_written(output, run);
+  const DType dtype = dtype_of(asked).value_or(export_dtype(run));
+  export_hugging_face(*run.model, run.tokenizer.get(), asked.output, stream, model_families(),
+                      dtype, run.token_ids);
+  tell_written(asked, run, asked.quantize.empty() && dtype == DType::kBF16 ? " in bf16" : "");
   if (!run.tokenizer || run.tokenizer->kind() != TokenizerKind::kBpe) {
     std::cerr
         << "without tokenizer files: only a BPE tokenizer has a form that transformers reads\n";

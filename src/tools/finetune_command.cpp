@@ -8,6 +8,7 @@
 #include "hybrid_trainer/trainer/rank_checks.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "hybrid_trainer/trainer/training_run.h"
+#include "src/tools/adapter_option.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 
 struct FineTuning {
   ConfigArguments source;
-  std::string model, data, validation, run, device, method = "full";
+  std::string model, adapter, data, validation, run, device, method;
   std::optional<double> epochs;
   std::optional<int> ranks;
   bool resume = false, json = false;
@@ -99,6 +100,16 @@ HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) 
   return config;
 }
 
+/// What --method says, or what is usual.
+std::string method_of(const FineTuning& asked) {
+  if (asked.adapter.empty()) return asked.method.empty() ? "full" : asked.method;
+  if (asked.method == "full")
+    throw UsageError(concat("hybrid finetune: --method full and --adapter ", asked.adapter,
+                            ", which are trained apart; want --method lora or qlora, or merge the ",
+                            "adapter first: hybrid export ", asked.adapter, " --merge"));
+  return asked.method.empty() ? "lora" : asked.method;
+}
+
 bool goes_on_with_a_run(const FineTuning& asked) {
   return asked.resume && RunPaths{asked.run}.hold_a_run();
 }
@@ -112,9 +123,9 @@ HybridTrainerConfig config_of(FineTuning& asked) {
                             " is missing; want --model HF_DIR --data FILE --run RUN"));
   if (!fs::is_regular_file(asked.data))
     throw MissingInput(concat(asked.data, ": want a file of examples, one JSON object a line"));
-  HybridTrainerConfig config =
-      build_config(asked.source, fine_tuning_config(asked.model, asked.method));
-  check_method(asked.method, config);
+  const std::string method = method_of(asked);
+  HybridTrainerConfig config = build_config(asked.source, fine_tuning_config(asked.model, method));
+  check_method(method, config);
   return config;
 }
 
@@ -171,6 +182,8 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
       "linear layers, beside frozen weights in bf16, learning rate 2e-4. qlora: the same beside\n"
       "weights in 4 bits (nf4). Change them with --set lora.rank=…, lora.alpha, lora.targets,\n"
       "lora.base, optimizer.learning_rate.");
+  add("adapter", po::value(&asked.adapter)->value_name("PEFT_DIR"),
+      "Train the adapters of a folder of PEFT on, beside --model.");
   add("epochs",
       po::value<double>()->value_name("N")->notifier([&](double count) { asked.epochs = count; }),
       "How often each row is seen, unless training.steps is set. Default: once, or for a small "
@@ -207,6 +220,8 @@ static int fine_tune(const std::vector<std::string>& arguments) {
                                .explicit_keys = set_keys,
                                .quiet = keeps_quiet(asked.json)};
   if (!asked.model.empty()) settings.init_from = asked.model;
+  if (!asked.adapter.empty())
+    take_adapter(settings, asked.adapter, "hybrid finetune", asked.source.settings);
   if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
   const TrainingRanks ranks("finetune", arguments, asked.ranks, settings.config);
   const auto report = [&](const TrainingRunResult& result) {

@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::int64_t kLongestWindow = 1024;
 
+/// Of a folder that is no run; its warnings are told.
 TrainedRun with_windows(TrainedRun opened) {
+  for (const std::string& warning : opened.warnings) std::cerr << "warning: " << warning << "\n";
   opened.config.data.sequence_length = std::min(kLongestWindow, opened.config.model.context);
   return opened;
 }
@@ -37,13 +39,15 @@ TrainedRun open_model(const std::string& folder, const Stream& stream, RunWeight
   if (std::ranges::count(frozen_base_names(), precision) == 0)
     throw UsageError(choice_problem("--precision", precision, frozen_base_names()));
   set_threads(processor_info().cores);
-  if (!RunPaths{folder}.hold_a_run() && HuggingFaceWeights::are_meant(folder)) {
+  const bool is_run = RunPaths{folder}.hold_a_run();
+  if (!is_run && holds_adapter(folder) && !HuggingFaceWeights::are_in(folder))
+    return with_windows(load_adapter_folder(folder, precision, stream));
+  if (!is_run && HuggingFaceWeights::are_meant(folder)) {
     if (weights == RunWeights::kAverage)
       throw UsageError(concat("--average: ", folder, " is a Hugging Face folder, not a run"));
     return with_windows(load_hugging_face_folder(folder, precision, stream));
   }
-  if (holds_adapter(folder)) return with_windows(load_adapter_folder(folder, precision, stream));
-  if (!RunPaths{folder}.hold_a_run())
+  if (!is_run)
     throw MissingInput(
         concat(folder,
                std::filesystem::exists(folder) ? ": holds no run and no model" : ": does not exist",

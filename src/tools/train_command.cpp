@@ -2,11 +2,9 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/hugging_face/adapter_files.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/run_files.h"
 #include "hybrid_trainer/trainer/training_run.h"
+#include "src/tools/adapter_option.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
@@ -31,39 +29,6 @@ void take_from_run(ConfigArguments& source, std::string& data, const Given& give
     throw UsageError("train: give --preset NAME, --config FILE or --init-from HF_DIR");
   if (data.empty() && given.resume) data = data_of_run(existing_run(given.run)).folder.string();
   if (data.empty()) throw UsageError("train: --data is missing: the folder of `hybrid prepare`");
-}
-
-/// Whether both folders tell of one shape of model, as far as they can be read.
-bool may_be_one_model(const std::filesystem::path& a, const std::filesystem::path& b) {
-  try {
-    return config_json(read_hugging_face_model_config(a, 0)) ==
-           config_json(read_hugging_face_model_config(b, 0));
-  } catch (const Error&) {
-    return true;
-  }
-}
-
-/// What the folder says of its adapters; how they are trained is the configuration's.
-void take_adapter(TrainingRunSettings& settings, const std::string& folder,
-                  const std::vector<std::string>& changes) {
-  for (const std::string& change : changes) {
-    if (!change.starts_with("lora.") || change.starts_with("lora.base=") ||
-        change.starts_with("lora.dropout="))
-      continue;
-    throw UsageError(concat("train: --set ", change, " beside --adapter, which takes it from its ",
-                            "folder; of lora.* only lora.base and lora.dropout can be set"));
-  }
-  const AdapterFolder adapter = read_adapter_config(folder);
-  if (settings.init_from && !may_be_one_model(adapter.base, *settings.init_from))
-    throw DataError(concat(folder, ": the adapter is of ", adapter.base, ", another model than ",
-                           settings.init_from->string()));
-  LoraConfig lora = adapter.config;
-  lora.base = settings.config.lora.base;
-  if (std::any_of(changes.begin(), changes.end(),
-                  [](const std::string& change) { return change.starts_with("lora.dropout="); }))
-    lora.dropout = settings.config.lora.dropout;
-  settings.config.lora = lora;
-  settings.adapter = folder;
 }
 
 }  // namespace
@@ -124,7 +89,7 @@ static int train(const std::vector<std::string>& arguments) {
     check_model_is_not_set("train", source.settings);
     settings.init_from = init_from;
   }
-  if (!adapter.empty()) take_adapter(settings, adapter, source.settings);
+  if (!adapter.empty()) take_adapter(settings, adapter, "train", source.settings);
   if (!device.empty()) settings.config.device = checked_device_name(device);
   const TrainingRanks ranks("train", arguments, local_ranks, settings.config);
   return ranks.run(settings, [&](const TrainingRunResult& result) {

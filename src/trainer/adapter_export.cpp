@@ -45,6 +45,28 @@ std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                          "diverged; export an earlier checkpoint's run"));
 }
 
+/// `run`: with its base in f32. `before`: logits of the model as it was trained.
+MergedExport write_merged(const TrainedRun& run, const std::vector<float>& before,
+                          const std::filesystem::path& output, std::optional<DType> dtype,
+                          const Stream& stream) {
+  require_plain_base(run.base);
+  MergedExport result{
+      .step = run.step, .dtype = dtype.value_or(export_dtype(run)), .warnings = run.warnings};
+  merge_adapters(*run.model, stream);
+  export_hugging_face(*run.model, run.tokenizer.get(), output, stream, model_families(),
+                      result.dtype, run.token_ids);
+  read_hugging_face_weights(
+      output, *run.model, [&](Parameter& parameter, const FolderWeight& weight) {
+        parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
+      });
+  const std::vector<float> after = probe_logits(*run.model, output.string(), stream);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    result.largest_logit = std::max(result.largest_logit, double{std::abs(before[i])});
+    result.largest_change = std::max(result.largest_change, double{std::abs(after[i] - before[i])});
+  }
+  return result;
+}
+
 }  // namespace
 
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
@@ -59,35 +81,27 @@ void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
 }
 
 MergedExport export_merged(const std::filesystem::path& folder, const std::filesystem::path& output,
-                           RunWeights weights) {
+                           RunWeights weights, std::optional<DType> dtype) {
   const ModelRegistry& registry = model_families();
   const Stream stream(MemoryPool::create("device"));
-  MergedExport result;
   std::vector<float> before;
   {
     const TrainedRun run = load_trained_run(folder, stream, registry, weights);
     require_adapters(run);
-    result.step = run.step;
     before = probe_logits(*run.model, folder.string(), stream);
   }
   const TrainedRun run = load_trained_run(folder, stream, registry, weights, "fp32");
-  require_plain_base(run.base);
-  if (!run.base.empty()) result.dtype = dtype_of_hugging_face_weights(run.base);
-  merge_adapters(*run.model, stream);
-  export_hugging_face(*run.model, run.tokenizer.get(), output, stream, registry, result.dtype,
-                      run.token_ids);
-  read_hugging_face_weights(
-      output, *run.model,
-      [&](Parameter& parameter, const FolderWeight& weight) {
-        parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
-      },
-      registry);
-  const std::vector<float> after = probe_logits(*run.model, output.string(), stream);
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    result.largest_logit = std::max(result.largest_logit, double{std::abs(before[i])});
-    result.largest_change = std::max(result.largest_change, double{std::abs(after[i] - before[i])});
-  }
-  return result;
+  return write_merged(run, before, output, dtype, stream);
+}
+
+MergedExport export_merged_adapter(const std::filesystem::path& folder,
+                                   const std::filesystem::path& base,
+                                   const std::filesystem::path& output,
+                                   std::optional<DType> dtype) {
+  const Stream stream(MemoryPool::create("device"));
+  const TrainedRun run = load_adapter_folder(folder, "fp32", stream, model_families(), base);
+  return write_merged(run, probe_logits(*run.model, folder.string(), stream), output, dtype,
+                      stream);
 }
 
 }  // namespace hybrid_trainer

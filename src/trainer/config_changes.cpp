@@ -48,6 +48,7 @@ constexpr const char* kMayChange[] = {"data.prefetch_depth",
                                       "memory.",
                                       "predict_aware_memory.",
                                       "checkpoint.",
+                                      "export.",
                                       "distributed.",
                                       "device"};
 

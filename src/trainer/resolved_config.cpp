@@ -5,6 +5,7 @@
 #include "hybrid_trainer/distributed/communicator.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "hybrid_trainer/trainer/run_files.h"
 #include "src/trainer/inert_keys.h"
 #include "src/trainer/run_memory.h"
 #include "src/trainer/run_model.h"
@@ -20,6 +21,15 @@ void check_model(const HybridTrainerConfig& config, const ModelRegistry& registr
   make_optimizer(config.optimizer, trainable_parameters(*model), nowhere);
 }
 
+/// What export.dtype auto means: of a run that goes on what it meant when it began.
+std::string dtype_of_export(const TrainingRunSettings& settings) {
+  const RunPaths paths{settings.run.string()};
+  if (settings.resume && paths.hold_a_run()) return config_of_run(paths).exported.dtype;
+  const auto& base = settings.init_from;
+  const bool is_short = base && dtype_of_hugging_face_weights(*base) == DType::kBF16;
+  return is_short ? "bf16" : "fp32";
+}
+
 }  // namespace
 
 HybridTrainerConfig resolved_config(const TrainingRunSettings& settings,
@@ -29,6 +39,7 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings,
   if (settings.init_from)
     config.model = read_hugging_face_model_config(*settings.init_from, config.model.dropout,
                                                   *settings.registry);
+  if (config.exported.dtype == "auto") config.exported.dtype = dtype_of_export(settings);
   const std::int64_t known = source.vocabulary_size().value_or(0);
   if (config.model.vocabulary == 0) config.model.vocabulary = known;
   if (config.model.vocabulary == 0) {

@@ -1,5 +1,6 @@
 #include "hybrid_trainer/trainer/run_files.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
@@ -34,6 +35,16 @@ void open_tokenizer(TrainedRun& run, const fs::path& folder) {
   throw DataError(concat(folder.string(), ": the tokenizer has ", run.tokenizer->vocabulary_size(),
                          " tokens and the model's table ", run.config.model.vocabulary,
                          "; give the tokenizer that the model was trained with"));
+}
+
+/// Of an adapter that trained head or token table by itself.
+void untie_head(ModelConfig& model, const fs::path& adapter, const ModelRegistry& registry) {
+  const std::vector<std::string>& keys = find_family(model.family, registry).keys;
+  if (std::ranges::find(keys, "tied_head") == keys.end())
+    throw DataError(concat(adapter.string(), ": the adapter changes the head or the token table, ",
+                           "which are one weight in every ", model.family,
+                           " here; merge it by PEFT's merge_and_unload"));
+  model.tied_head = false;
 }
 
 /// A checkpoint's weight of this name; if it was taken in Predict, the one from before.
@@ -194,6 +205,8 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
                                     const Stream& stream, const ModelRegistry& registry) {
   TrainedRun opened;
   opened.config.model = read_hugging_face_model_config(folder, 0, registry);
+  opened.config.exported.dtype =
+      dtype_of_hugging_face_weights(folder) == DType::kBF16 ? "bf16" : "fp32";
   opened.model =
       make_frozen_model(opened.config.model, folder, form_held(folder, form), stream, registry);
   open_tokenizer(opened, folder);
@@ -202,27 +215,43 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
 }
 
 TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
-                               const Stream& stream, const ModelRegistry& registry) {
+                               const Stream& stream, const ModelRegistry& registry,
+                               const fs::path& base) {
   const AdapterFolder adapter = read_adapter_config(folder);
-  if (!fs::exists(fs::path(adapter.base) / "config.json")) {
-    throw MissingInput(concat(folder.string(), ": the adapter is of \"", adapter.base,
-                              "\", which is no folder here; write the folder of that model as its ",
-                              "base_model_name_or_path"));
-  }
   TrainedRun run;
-  run.base = adapter.base;
+  run.warnings = adapter.warnings;
+  run.base = base.empty() ? fs::path(adapter.base) : base;
+  if (!fs::exists(run.base / "config.json")) {
+    throw MissingInput(concat(folder.string(), ": the adapter is of \"", run.base.string(),
+                              "\", which is no folder here; write the folder of that model as its ",
+                              "base_model_name_or_path, or merge both into a model: hybrid export ",
+                              folder.string(), " --merge --model BASE --output MERGED"));
+  }
   run.config.model = read_hugging_face_model_config(run.base, 0, registry);
   run.config.lora = adapter.config;
   run.config.lora.base = form_held(run.base, form);
+  if (adapter.unties_head) untie_head(run.config.model, folder, registry);
   try {
-    run.model = make_run_model(run.config, run.base, stream, registry);
+    run.model = adapter.config.is_on() ? make_run_model(run.config, run.base, stream, registry)
+                                       : make_frozen_model(run.config.model, run.base,
+                                                           run.config.lora.base, stream, registry);
   } catch (const ConfigError& error) {
     throw DataError(concat(folder.string(), ": ", error.what()));
   }
-  read_adapter_weights(folder, *run.model, stream);
+  const HuggingFaceLayout& layout = find_family(run.config.model.family, registry).hugging_face;
+  read_adapter_weights(
+      folder, *run.model, stream, registry, [&](Parameter& parameter, const Tensor& values) {
+        hold_frozen(parameter, values, run.config.lora.base, *run.model, layout, stream);
+      });
   open_tokenizer(run, holds_tokenizer(folder) ? folder : run.base);
   run.token_ids = token_ids_in(run.base);
   return run;
+}
+
+DType export_dtype(const TrainedRun& run) {
+  const std::string& asked = run.config.exported.dtype;
+  if (asked == "auto" && !run.base.empty()) return dtype_of_hugging_face_weights(run.base);
+  return asked == "bf16" ? DType::kBF16 : DType::kF32;
 }
 
 }  // namespace hybrid_trainer

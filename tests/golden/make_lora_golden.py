@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a folder lora_NAME for each adapter of CASES beside itself: what peft's save_pretrained writes of it, and
+"""Writes a folder lora_NAME for each adapter of CASES, and peft_NAME for each of LOGITS_ALONE, beside itself: what peft's save_pretrained writes of it, and
 expected.safetensors, what peft computes with it over the base folder; README.md says more. F32, on the processor. A and B are
 random. gpt2_c, the one base that is not of make_family_golden.py, is made here."""
 
@@ -24,6 +24,25 @@ CASES = {  # base, batch, time, LoraConfig
     "dora": ("llama_b", 2, 9, dict(r=3, lora_alpha=4, use_dora=True, target_modules=["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"])),
     "dora_gpt2": ("gpt2_c", 2, 7, dict(r=2, lora_alpha=3, use_dora=True, fan_in_fan_out=True, target_modules=["c_attn", "c_fc"])),
     "gpt2": ("gpt2_c", 2, 17, dict(r=2, lora_alpha=3, fan_in_fan_out=True, target_modules=["c_attn", "c_fc", "mlp.c_proj"])),
+}
+
+NAMES = ["q_proj", "k_proj", "v_proj", "up_proj"]
+LOGITS_ALONE = {  # base, LoraConfig, save_embedding_layers: what has several ranks, patterns, or more than adapters of products
+    "patterns": ("llama_a", dict(r=4, lora_alpha=6, target_modules=r"model\.layers\.\d+\.(?P<part>self_attn|mlp)\.(q|k|v|gate)_proj",
+                                 exclude_modules=r".*\.0\.self_attn\.k_proj", rank_pattern={"q_proj": 2, r"layers\.1\.self_attn\.v_proj": 7},
+                                 alpha_pattern={"gate_proj": 3, ".*v_proj": 5}), "auto"),
+    "rank_rslora": ("llama_b", dict(r=4, lora_alpha=6, use_rslora=True, target_modules=NAMES, rank_pattern={"q_proj": 2, "v_proj": 6},
+                                    alpha_pattern={"v_proj": 3}), "auto"),
+    "rank_dora": ("llama_a", dict(r=2, lora_alpha=6, use_dora=True, target_modules=NAMES, exclude_modules=["0.mlp.up_proj"],
+                                  rank_pattern={"k_proj": 5}), "auto"),
+    "layers": ("llama_a", dict(r=3, lora_alpha=6, target_modules=NAMES, layers_to_transform=1, layers_pattern="layers"), "auto"),
+    "whole": ("llama_a", dict(r=2, lora_alpha=6, target_modules=NAMES, modules_to_save=["lm_head", "embed_tokens", "norm", "o_proj"]), "auto"),
+    "head": ("llama_b", dict(r=2, lora_alpha=6, target_modules=[*NAMES, "lm_head"]), "auto"),
+    "table": ("llama_b", dict(r=2, lora_alpha=6, target_modules=[*NAMES, "embed_tokens"]), "auto"),
+    "whole_head": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES, modules_to_save=["lm_head"]), "auto"),
+    "whole_table": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES, modules_to_save=["embed_tokens"]), "auto"),
+    "whole_tied": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES, modules_to_save=["embed_tokens"], ensure_weight_tying=True), "auto"),
+    "embedding_layers": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES), True),
 }
 
 
@@ -67,11 +86,7 @@ def make(name, base, batch, time, settings):
                 value.mul_(1 + 0.2 * torch.randn_like(value))
             else:
                 value.normal_(0, 0.2)
-    model.save_pretrained(folder)
-    (folder / "README.md").unlink(missing_ok=True)
-    told = json.loads((folder / "adapter_config.json").read_text())
-    told["target_modules"] = sorted(told["target_modules"])  # a set there
-    (folder / "adapter_config.json").write_text(json.dumps(told, indent=2, sort_keys=True))
+    write_adapter(model, folder)
     vocabulary = model.config.vocab_size
     tokens = torch.randint(vocabulary, (batch, time + 1))
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
@@ -101,6 +116,36 @@ def make(name, base, batch, time, settings):
     print(name, [round(float(loss), 4) for loss in losses], sorted(trained)[:2])
 
 
+def write_adapter(model, folder, **settings):
+    model.save_pretrained(folder, **settings)
+    (folder / "README.md").unlink(missing_ok=True)
+    told = json.loads((folder / "adapter_config.json").read_text())
+    for key in ("target_modules", "exclude_modules"):
+        if isinstance(told[key], list):
+            told[key] = sorted(told[key])  # a set there
+    (folder / "adapter_config.json").write_text(json.dumps(told, indent=2, sort_keys=True))
+
+
+def make_logits(name, base, settings, embedding_layers):
+    torch.manual_seed(sum(map(ord, name)))
+    folder = HERE / ("peft_" + name)
+    shutil.rmtree(folder, ignore_errors=True)
+    load = lambda: transformers.AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager", dtype=torch.float32)
+    model = peft.get_peft_model(load(), peft.LoraConfig(task_type="CAUSAL_LM", **settings))
+    with torch.no_grad():
+        for key, value in model.named_parameters():
+            if value.requires_grad and "magnitude" not in key:
+                value.add_(torch.randn_like(value) * 0.2)
+        if embedding_layers is True:
+            model.get_input_embeddings().weight.add_(torch.randn(model.get_input_embeddings().weight.shape) * 0.2)
+    write_adapter(model, folder, save_embedding_layers=embedding_layers)
+    again = peft.PeftModel.from_pretrained(load(), folder).eval()
+    tokens = torch.randint(model.config.vocab_size, (2, 9))
+    save_file({"tokens": tokens.int(), "logits": again(tokens).logits.detach().contiguous()}, folder / "expected.safetensors")
+
+
 make_gpt2()
 for name, arguments in CASES.items():
     make(name, *arguments)
+for name, arguments in LOGITS_ALONE.items():
+    make_logits(name, *arguments)

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <map>
 
+#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
@@ -26,12 +27,34 @@ std::string golden(const std::string& name) { return concat(HT_TEST_DATA_DIR, "/
 /// A base with the adapters of a folder.
 std::unique_ptr<LanguageModel> adapted(const fs::path& folder, const std::string& base,
                                        const Stream& stream) {
-  auto model = make_model(read_hugging_face_model_config(base, 0), 1, stream);
+  const AdapterFolder adapter = read_adapter_config(folder);
+  ModelConfig config = read_hugging_face_model_config(base, 0);
+  config.tied_head = config.tied_head && !adapter.unties_head;
+  auto model = make_model(config, 1, stream);
   read_hugging_face_weights(base, *model, stream);
   model->visit_parameters([](Parameter& parameter) { parameter.freeze(); });
-  add_adapters(*model, read_adapter_config(folder).config, 1, stream);
-  read_adapter_weights(folder, *model, stream);
+  add_adapters(*model, adapter.config, 1, stream);
+  read_adapter_weights(folder, *model, stream, model_families(),
+                       [&](Parameter& parameter, const Tensor& values) {
+                         wait_for_copy(parameter.home_master(), values, stream);
+                       });
   return model;
+}
+
+/// Of the tokens of an expected.safetensors, without padding.
+std::vector<double> logits_of(LanguageModel& model, const SafetensorsFile& expected,
+                              const Stream& stream) {
+  const Tensor tokens = expected.load("tokens", MemoryKind::kData, stream);
+  const std::vector<double> padded =
+      values_of(model.logits(tokens, Pass{.training = false}, stream));
+  const auto vocabulary = static_cast<std::ptrdiff_t>(model.config().vocabulary);
+  const std::ptrdiff_t rows = tokens.elements(), width = std::ssize(padded) / rows;
+  std::vector<double> values;
+  for (std::ptrdiff_t row = 0; row < rows; ++row) {
+    const auto begin = padded.begin() + row * width;
+    values.insert(values.end(), begin, begin + vocabulary);
+  }
+  return values;
 }
 
 class AdapterGolden : public ::testing::TestWithParam<const char*> {
@@ -40,16 +63,7 @@ class AdapterGolden : public ::testing::TestWithParam<const char*> {
     return expected_.load(name, MemoryKind::kData, stream_);
   }
   std::vector<double> logits(LanguageModel& model) const {
-    const std::vector<double> padded =
-        values_of(model.logits(load("tokens"), Pass{.training = false}, stream_));
-    const auto vocabulary = static_cast<std::size_t>(model.config().vocabulary);
-    const auto rows = static_cast<std::size_t>(load("tokens").elements());
-    std::vector<double> values;
-    for (std::size_t row = 0; row < rows; ++row) {
-      const auto begin = padded.begin() + static_cast<std::ptrdiff_t>(row * padded.size() / rows);
-      values.insert(values.end(), begin, begin + static_cast<std::ptrdiff_t>(vocabulary));
-    }
-    return values;
+    return logits_of(model, expected_, stream_);
   }
   double step() {
     gradients_.begin();
@@ -145,6 +159,26 @@ INSTANTIATE_TEST_SUITE_P(Folders, AdapterGolden,
                                            "dora_gpt2"),
                          [](const auto& info) { return std::string(info.param); });
 
+/// Folders with several ranks and scales, patterns, and weights beside the adapters of products.
+class PeftGolden : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PeftGolden, LogitsMatchAndMergingKeepsThem) {
+  const Stream stream = test_stream();
+  const fs::path folder = golden(concat("peft_", GetParam()));
+  const SafetensorsFile expected((folder / "expected.safetensors").string());
+  const auto wanted = values_of(expected.load("logits", MemoryKind::kData, stream));
+  const auto model = adapted(folder, golden(read_adapter_config(folder).base), stream);
+  EXPECT_LT(relative_error(logits_of(*model, expected, stream), wanted), kTolerance);
+  merge_adapters(*model, stream);
+  EXPECT_LT(relative_error(logits_of(*model, expected, stream), wanted), kTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, PeftGolden,
+                         ::testing::Values("patterns", "rank_rslora", "rank_dora", "layers",
+                                           "whole", "head", "table", "whole_head", "whole_table",
+                                           "whole_tied", "embedding_layers"),
+                         [](const auto& info) { return std::string(info.param); });
+
 /// What is said of the folder of "llama" with one text replaced by another.
 class AdapterFolderTest : public ::testing::Test {
  protected:
@@ -171,13 +205,15 @@ TEST_F(AdapterFolderTest, RefusesByNameWhatIsNotImplemented) {
   EXPECT_EQ(message("\"r\": 4", "\"r\": 4"), "");
   for (const auto& [from, to] : std::map<std::string, std::string>{
            {"\"lora_bias\": false", "\"lora_bias\": true"},
-           {"\"rank_pattern\": {}", "\"rank_pattern\": {\"q_proj\": 8}"},
-           {"\"modules_to_save\": null", "\"modules_to_save\": [\"lm_head\"]"},
-           {"\"layers_to_transform\": null", "\"layers_to_transform\": [0]"},
+           {"\"rank_pattern\": {}", "\"rank_pattern\": {\"q_proj\": 2.5}"},
+           {"\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q_proj\": \"x\"}"},
+           {"\"modules_to_save\": null", "\"modules_to_save\": \"lm_head\""},
+           {"\"layers_to_transform\": null", "\"layers_to_transform\": [1.5]"},
+           {"\"r\": 4", "\"r\": 4.9"},
+           {"\"lora_alpha\": 6", "\"lora_alpha\": 0"},
            {"\"bias\": \"none\"", "\"bias\": \"all\""},
            {"\"peft_type\": \"LORA\"", "\"peft_type\": \"LOHA\""},
            {"\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa\""},
-           {"\"r\": 4", "\"new_key\": 1, \"r\": 4"},
            {"\"r\": 4", "\"r\": 0"}}) {
     const std::string key = to.substr(1, to.find('"', 1) - 1);
     EXPECT_NE(message(from, to).find(concat("\n", key, ": got ")), std::string::npos)
@@ -185,9 +221,52 @@ TEST_F(AdapterFolderTest, RefusesByNameWhatIsNotImplemented) {
   }
 }
 
-TEST_F(AdapterFolderTest, RefusesAnAdapterOfAnotherBase) {
-  EXPECT_NE(message("\"r\": 4", "\"r\": 5").find("want (5, 32); the adapter is of another base"),
+TEST_F(AdapterFolderTest, WarnsOnceOfKeysThatItDoesNotKnow) {
+  EXPECT_TRUE(read_adapter_config(golden("lora_llama")).warnings.empty());
+  EXPECT_EQ(message("\"r\": 4", "\"new_key\": 1, \"old\": null, \"r\": 4, \"other\": [2]"), "");
+  const std::vector<std::string> warnings = read_adapter_config(scratch_ / "folder0").warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("ignores what it does not know: new_key, other"), std::string::npos)
+      << warnings[0];
+}
+
+TEST_F(AdapterFolderTest, RefusesPatternsThatAreNoneOrTakeTooLong) {
+  const std::string names = "\"exclude_modules\": null";
+  EXPECT_NE(message(names, "\"exclude_modules\": \"(\"").find("exclude_modules: the pattern ("),
             std::string::npos);
+  EXPECT_NE(message(names, "\"exclude_modules\": \"((.+)+)+!\"").find("takes too long"),
+            std::string::npos);
+  EXPECT_NE(
+      message("\"rank_pattern\": {}", "\"rank_pattern\": {\"(q_proj\": 4}").find("rank_pattern"),
+      std::string::npos);
+}
+
+/// Each end of a name is looked up: 14 s for one of 800,000 letters.
+TEST_F(AdapterFolderTest, RefusesANameThatNoModuleHas) {
+  const fs::path folder = scratch_ / "long";
+  fs::create_directory(folder);
+  fs::copy(golden("lora_llama") + "/adapter_config.json", folder);
+  std::string name = "base_model.model.";
+  for (int i = 0; i < 400'000; ++i) name += "x.";
+  write_safetensors(
+      (folder / "adapter_model.safetensors").string(),
+      {{name + "lora_A.weight", Tensor::zeros({4, 1}, DType::kF32, MemoryKind::kData, stream_)}});
+  const Clock::time_point start = Clock::now();
+  EXPECT_THROW(read_adapter_config(folder), DataError);
+  EXPECT_LT(seconds_since(start), 2);
+}
+
+TEST_F(AdapterFolderTest, RefusesWhatTheConfigDoesNotTellOf) {
+  EXPECT_NE(message("\"rank_pattern\": {}", "\"rank_pattern\": {\"q_proj\": 8}")
+                .find("q_proj.lora_A.weight has rank 4, want 8"),
+            std::string::npos);
+  EXPECT_NE(message("\"modules_to_save\": null", "\"modules_to_save\": [\"q_proj\"]")
+                .find("q_proj.lora_A.weight belongs to no adapter"),
+            std::string::npos);
+}
+
+TEST_F(AdapterFolderTest, RefusesAnAdapterOfAnotherBase) {
+  EXPECT_NE(message("\"r\": 4", "\"r\": 5").find("has rank 4, want 5"), std::string::npos);
   EXPECT_NE(message("\"r\": 4", "\"r\": 4", "llama_b").find("the adapter is of another base"),
             std::string::npos);
   EXPECT_NE(message("\"r\": 4", "\"r\": 4", "gpt2_c").find("names no linear map of the model"),

@@ -119,6 +119,9 @@ TEST_F(HuggingFaceShards, MissingFilesAreNamed) {
   fs::remove(sharded_ / "model.safetensors.index.json");
   expect_refused<MissingInput>(
       {sharded_.string(), "model.safetensors", "model.safetensors.index.json"});
+  write_text(sharded_ / "training_args.bin", "x");
+  write_text(sharded_ / "pytorch_model-00001-of-00002.bin", "x");
+  expect_refused<MissingInput>({"pytorch_model-00001-of-00002.bin, which is not read"});
 }
 
 TEST_F(HuggingFaceShards, IndexAndShardsMustSayTheSame) {

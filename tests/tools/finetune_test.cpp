@@ -266,7 +266,7 @@ TEST_F(ChatModel, AnAdaptersFolderHasTheTokenizerAndTemplateOfItsBase) {
   write_text(adapter / "adapter_config.json", config);
   const ProcessResult refused = run_hybrid(trained_folder(), eval);
   EXPECT_EQ(refused.exit_code, static_cast<int>(ExitCode::kData));
-  EXPECT_NE(refused.errors.find("adapter: lora.targets: got lm_head"), std::string::npos)
+  EXPECT_NE(refused.errors.find("belongs to no adapter of the model"), std::string::npos)
       << refused.errors;
 }
 
@@ -350,6 +350,54 @@ TEST_F(ChatModel, ALineOfAConversationEndsBeforeItsCarriageReturn) {
   const std::string command = concat("cd '", trained_folder().string(), "' && '", HT_HYBRID_TOOL,
                                      "' sample chat_base --chat --tokens 2 <asked.txt >/dev/null");
   EXPECT_EQ(std::system(command.c_str()), 0);
+}
+
+TEST_F(ChatModel, AnAdaptersFolderIsTrainedOnAndMerged) {
+  const auto made = [](const char* name) {
+    fs::remove_all(trained_folder() / name);
+    return std::string(name);
+  };
+  const auto errors = [](const std::vector<std::string>& arguments) {
+    const ProcessResult result = run_hybrid(trained_folder(), arguments);
+    EXPECT_NE(result.exit_code, 0);
+    return result.errors;
+  };
+  ASSERT_EQ(of_chats({"--method", "lora"}).exit_code, 0);
+  ASSERT_EQ(
+      run_hybrid(trained_folder(), {"export", "tuned", "--output", made("adapter"), "--adapter"})
+          .exit_code,
+      0);
+  EXPECT_NE(errors({"finetune", "--model", "adapter", "--data", "chats.jsonl", "--run", "x"})
+                .find("is an adapter of PEFT"),
+            std::string::npos);
+  EXPECT_NE(errors({"export", "adapter", "--output", "x"}).find("--merge"), std::string::npos);
+  EXPECT_NE(errors({"finetune", "--model", "chat_base", "--adapter", "adapter", "--method", "full",
+                    "--data", "chats.jsonl", "--run", "x"})
+                .find("--method full and --adapter"),
+            std::string::npos);
+  const ProcessResult more =
+      run_hybrid(trained_folder(), {"finetune", "--model", "chat_base", "--adapter", "adapter",
+                                    "--data", "chats.jsonl", "--run", made("more")});
+  EXPECT_EQ(more.exit_code, 0) << more.errors;
+
+  const std::string of_run = made("merged_run"), of_folder = made("merged_folder");
+  ASSERT_EQ(
+      run_hybrid(trained_folder(), {"export", "tuned", "--merge", "--output", of_run}).exit_code,
+      0);
+  std::string config = read_text(trained_folder() / "adapter/adapter_config.json");
+  const std::size_t base = config.find("chat_base");
+  ASSERT_NE(base, config.npos);
+  write_text(trained_folder() / "adapter/adapter_config.json", config.replace(base, 9, "gone"));
+  EXPECT_NE(errors({"export", "adapter", "--merge", "--output", of_folder}).find("--model BASE"),
+            std::string::npos);
+  const ProcessResult merged =
+      run_hybrid(trained_folder(),
+                 {"export", "adapter", "--merge", "--model", "chat_base", "--output", of_folder});
+  EXPECT_EQ(merged.exit_code, 0) << merged.errors;
+  for (const char* name : {"model.safetensors", "tokenizer.json"})
+    EXPECT_EQ(read_text(trained_folder() / of_folder / name),
+              read_text(trained_folder() / of_run / name))
+        << name;
 }
 
 TEST_F(ChatModel, ATableMayLackSpecialTokensThatNoRowHas) {

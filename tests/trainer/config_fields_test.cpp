@@ -236,6 +236,7 @@ bool tested_below(const std::string& path) {
          path == "predict_aware_memory.async_restore_lookahead" ||
          path == "data.validation_fraction" || path == "checkpoint.every_epochs" ||
          path == "data.layout" ||             // all three in fine_tuning_run_test.cpp
+         path == "export.dtype" ||            // in lora_run_test.cpp and fine_tuning_run_test.cpp
          path == "training.cuda_graphs" ||    // in test_cuda
          path.starts_with("distributed.") ||  // in zero_test.cpp
          path == "model.family";              // in second_family_test.cpp

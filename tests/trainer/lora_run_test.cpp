@@ -218,6 +218,28 @@ TEST_F(LoraRunTest, ExportedAdaptersAreTheRunAndGoOnFromThere) {
   EXPECT_LT(again - last, (first - last) / 2);
 }
 
+TEST_F(LoraRunTest, WithoutAdaptersItIsExportedInTheDtypeOfItsBase) {
+  HybridTrainerConfig config = tiny_config();
+  config.training.steps = 2;
+  const auto dtype = [&](const char* name, const std::optional<fs::path>& from) {
+    train(config, scratch_ / name, from);
+    return export_dtype(load_trained_run(scratch_ / name, stream_));
+  };
+  EXPECT_EQ(dtype("short", base(5, DType::kBF16)), DType::kBF16);
+  EXPECT_EQ(dtype("long", base(5, DType::kF32)), DType::kF32);
+  EXPECT_EQ(dtype("scratch", {}), DType::kF32);
+  fs::remove_all(base(5, DType::kBF16));
+  EXPECT_EQ(export_dtype(load_trained_run(scratch_ / "short", stream_)), DType::kBF16)
+      << "the base may be gone";
+  config.training.steps = 3;
+  train(config, scratch_ / "short", {}, true);
+  EXPECT_EQ(config_of_run({scratch_ / "short"}).exported.dtype, "bf16") << "as when it began";
+  config.exported.dtype = "fp32";
+  EXPECT_EQ(dtype("asked", base(6, DType::kBF16)), DType::kF32);
+  EXPECT_EQ(export_dtype(load_hugging_face_folder(base(6, DType::kBF16), "fp32", stream_)),
+            DType::kBF16);
+}
+
 TEST_F(LoraRunTest, MergingIsOfTheBasesOwnFilesAndSaysWhatItChanged) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     HybridTrainerConfig config = tiny_lora();

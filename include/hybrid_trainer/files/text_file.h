@@ -12,13 +12,12 @@ namespace hybrid_trainer {
 /// What stands before the text of a UTF-8 file that was saved on Windows.
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-/// How many bytes of a file refuse_container looks at.
-inline constexpr std::size_t kContainerBytes = 32;
-
 /// Throws DataError where the first bytes of `path` are those of something that holds no plain text:
 /// compressed data, a table, an archive, a pointer of Git LFS, UTF-32. It says what it is and how to
 /// get the text.
 void refuse_container(std::string_view begin, const std::filesystem::path& path);
+/// The same of a file that is not read otherwise.
+void refuse_container(const std::filesystem::path& path);
 
 /// Whether the bytes begin with the mark of UTF-16.
 bool is_utf16(std::string_view begin);

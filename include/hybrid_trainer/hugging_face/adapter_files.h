@@ -1,7 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "hybrid_trainer/models/lora.h"
 
@@ -9,6 +11,7 @@ namespace hybrid_trainer {
 
 /// Adapters as PEFT writes them: adapter_config.json and adapter_model.safetensors.
 
+inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterTensors = "adapter_model.safetensors";
 
 /// Writes a folder that PEFT opens over `base`, a Hugging Face folder or name. The folder appears
@@ -20,17 +23,32 @@ void write_adapter(LanguageModel& model, const LoraConfig& config, const std::st
 bool holds_adapter(const std::filesystem::path& folder);
 
 struct AdapterFolder {
+  /// Of all its adapters: rank is the largest one, targets are names.
   LoraConfig config;
   std::string base;  // base_model_name_or_path; may be empty
+  /// What it changes beside the adapters of linear maps, by the names in the base's folder: weights
+  /// that were trained whole (modules_to_save), and the adapted head and token table.
+  std::vector<std::string> weights_beside{};
+  bool unties_head = false;             // a base's tied head becomes a weight of its own
+  std::vector<std::string> warnings{};  // of keys that are ignored because nobody here knows them
 };
 
-/// What an adapter_config.json says. Throws MissingInput, or DataError that names every key that
-/// asks for something else than lora, rslora or dora.
+/// What a folder says. Throws MissingInput, or DataError that names every key that asks for something
+/// else than lora, rslora or dora, or a tensor that adapter_config.json does not tell of.
 AdapterFolder read_adapter_config(const std::filesystem::path& folder);
 
-/// Takes the values of the model's adapters, which were added by the folder's config. Throws
-/// MissingInput, or DataError where a tensor is missing, is of another shape, or belongs to none.
+/// Takes f32 values on the host in a weight's shape.
+using ValuesTaker = std::function<void(Parameter& parameter, const Tensor& values)>;
+
+/// Takes the values of the model's adapters, which were added by the folder's config. Adapters of
+/// less than the config's rank are padded with zeros, which training leaves; B is scaled where an
+/// adapter's own scale is another one. Throws MissingInput, or DataError where a tensor is missing, is
+/// of another shape, or belongs to none, or there are weights_beside.
 void read_adapter_weights(const std::filesystem::path& folder, LanguageModel& model,
-                          const Stream& stream);
+                          const Stream& stream, const ModelRegistry& registry = model_families());
+/// The same, and `take` gets each weight that weights_beside change.
+void read_adapter_weights(const std::filesystem::path& folder, LanguageModel& model,
+                          const Stream& stream, const ModelRegistry& registry,
+                          const ValuesTaker& take);
 
 }  // namespace hybrid_trainer

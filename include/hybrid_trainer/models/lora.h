@@ -5,6 +5,10 @@
 
 namespace hybrid_trainer {
 
+/// The modules of a Hugging Face folder that a linear map consists of, in the order of its rows.
+std::vector<AdapterPart> modules_of(Linear& linear, const ModelConfig& config,
+                                    const HuggingFaceLayout& layout);
+
 /// Gives each linear map that config.targets name an adapter: A uniform in ±1/√inputs, drawn from
 /// the seed, B zero, so that the model computes what it did. The names are those of the family's
 /// Hugging Face layout, also for parts of one product. Throws ConfigError where a target names none.

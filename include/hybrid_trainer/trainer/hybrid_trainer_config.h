@@ -16,6 +16,7 @@
 #include "hybrid_trainer/phases/divergence_config.h"
 #include "hybrid_trainer/phases/learning_rate_finder_config.h"
 #include "hybrid_trainer/phases/phase_config.h"
+#include "hybrid_trainer/trainer/export_config.h"
 #include "hybrid_trainer/trainer/gradient_accumulation_config.h"
 #include "hybrid_trainer/trainer/mixed_precision_config.h"
 #include "hybrid_trainer/trainer/stretch_config.h"
@@ -42,6 +43,7 @@ struct HybridTrainerConfig {
   PredictAwareMemoryConfig predict_aware_memory;
   DivergenceConfig divergence;
   CheckpointConfig checkpoint;
+  ExportConfig exported;
   std::vector<StretchConfig> stretches;
   std::string device = "auto";
 
@@ -65,6 +67,7 @@ struct HybridTrainerConfig {
                 "Where the optimizer state is during Predict."});
     visit(Field{"divergence", self.divergence, "What counts as a run gone wrong."});
     visit(Field{"checkpoint", self.checkpoint, "When the run is saved."});
+    visit(Field{"export", self.exported, "How the model is exported."});
     visit(Field{"stretches", self.stretches,
                 "What a run begins with, as short sequences or small batches."});
     visit(

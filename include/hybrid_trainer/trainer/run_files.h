@@ -57,7 +57,7 @@ struct TrainedRun {
   std::unique_ptr<LanguageModel> model;
   std::string token_ids;              // of special tokens, see hugging_face/token_ids.h
   std::filesystem::path base;         // of the weights that adapters are trained beside, or empty
-  std::vector<std::string> warnings;  // damaged checkpoints that were skipped
+  std::vector<std::string> warnings;  // skipped damaged checkpoints, keys that are ignored
 };
 
 /// The last weights, or their mean over the last updates (training.average_weights).
@@ -81,10 +81,16 @@ TrainedRun load_hugging_face_folder(const std::filesystem::path& folder, const s
                                     const Stream& stream,
                                     const ModelRegistry& registry = model_families());
 
-/// A folder of PEFT over the Hugging Face folder that it names; that one's tokenizer, unless the
-/// adapter has its own; weights as for load_hugging_face_folder. Throws MissingInput, DataError.
+/// A folder of PEFT over the Hugging Face folder `base`, or else the one that it names; that one's
+/// tokenizer, unless the adapter has its own; weights as for load_hugging_face_folder. Throws
+/// MissingInput, DataError.
 TrainedRun load_adapter_folder(const std::filesystem::path& folder, const std::string& form,
                                const Stream& stream,
-                               const ModelRegistry& registry = model_families());
+                               const ModelRegistry& registry = model_families(),
+                               const std::filesystem::path& base = {});
+
+/// What the model is rounded to on export: what export.dtype says, and where that is auto, what its
+/// base is. Throws MissingInput, DataError.
+DType export_dtype(const TrainedRun& run);
 
 }  // namespace hybrid_trainer

@@ -1,0 +1,321 @@
+#include "src/hugging_face/adapter_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/models/lora_config.h"
+
+namespace hybrid_trainer {
+namespace json = boost::json;
+namespace {
+
+constexpr std::size_t kMostPatterns = 100;
+
+/// What changes nothing that is computed with an adapter that is trained.
+constexpr const char* kInert[] = {"auto_mapping",      "eva_config",     "inference_mode",
+                                  "loftq_config",      "megatron_core",  "peft_version",
+                                  "qalora_group_size", "revision",       "runtime_config",
+                                  "unsloth_fixed",     "unsloth_version"};
+/// What makes it another adapter.
+constexpr const char* kChanging[] = {"alora_invocation_tokens",
+                                     "arrow_config",
+                                     "corda_config",
+                                     "kasa_config",
+                                     "layer_replication",
+                                     "lora_bias",
+                                     "lora_ga_config",
+                                     "megatron_config",
+                                     "monteclora_config",
+                                     "target_parameters",
+                                     "trainable_token_indices",
+                                     "use_bdlora",
+                                     "use_qalora",
+                                     "velora_config"};
+
+/// Ways to begin that leave the base as it is.
+constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
+
+bool says_nothing(const json::value& value) {
+  return value.is_null() || value == json::value(false) || value == json::value("") ||
+         (value.is_object() && value.get_object().empty()) ||
+         (value.is_array() && value.get_array().empty());
+}
+
+std::string shown(const json::value& value) { return json::serialize(value).substr(0, 60); }
+
+/// An adapter_config.json, with all its problems collected. Null is the same as absent.
+class AdapterConfigReader {
+ public:
+  AdapterConfigReader(const json::object& object, std::string name)
+      : object_(object), name_(std::move(name)) {}
+
+  AdapterConfig read() {
+    AdapterConfig config;
+    want("peft_type", value("peft_type") == json::value("LORA"), "\"LORA\"");
+    want("task_type", says_nothing(value("task_type")) || value("task_type") == "CAUSAL_LM",
+         "\"CAUSAL_LM\"");
+    want("bias", says_nothing(value("bias")) || value("bias") == "none", "\"none\"");
+    read_sizes(config);
+    read_variant(config);
+    read_targets(config);
+    read_layers(config);
+    if (const json::value names = value("modules_to_save"); !says_nothing(names)) {
+      for (const std::string& module : texts("modules_to_save", names))
+        add_pattern(config.whole, "modules_to_save", concat("(.*\\.)?(?:", module, ")(\\..*)?"));
+    }
+    config.ties_whole = flag("ensure_weight_tying");
+    const json::value start = value("init_lora_weights");
+    want("init_lora_weights",
+         start.is_null() || start.is_bool() || std::ranges::count(kPlainStarts, start) > 0,
+         "true, false, \"gaussian\", \"eva\" or \"orthogonal\": others change the weights beneath");
+    const json::value base = value("base_model_name_or_path");
+    if (base.is_string()) config.base = base.get_string().c_str();
+    flag("fan_in_fan_out");
+    sort_others(config);
+    if (!problems_.empty())
+      throw DataError(concat(name_, ": not an adapter that can be read:", problems_));
+    return config;
+  }
+
+ private:
+  void read_sizes(AdapterConfig& config) {
+    if (const json::value rank = value("r"); !rank.is_null()) config.rank = whole("r", rank);
+    if (const json::value alpha = value("lora_alpha"); !alpha.is_null())
+      config.alpha = positive("lora_alpha", alpha);
+    if (const json::value dropout = value("lora_dropout"); !dropout.is_null()) {
+      const bool fits = dropout.is_number() && dropout.to_number<double>() >= 0 &&
+                        dropout.to_number<double>() < 1;
+      want("lora_dropout", fits, "a number from 0 to less than 1");
+      if (fits) config.dropout = dropout.to_number<double>();
+    }
+    read_numbers("rank_pattern", config.ranks, [&](const json::value& number) {
+      return static_cast<double>(whole("rank_pattern", number));
+    });
+    read_numbers("alpha_pattern", config.alphas,
+                 [&](const json::value& number) { return positive("alpha_pattern", number); });
+  }
+
+  void read_variant(AdapterConfig& config) {
+    if (flag("use_rslora")) config.variant = "rslora";
+    if (!flag("use_dora")) return;
+    want("use_dora", config.variant == "lora", "false beside use_rslora");
+    config.variant = "dora";
+  }
+
+  void read_targets(AdapterConfig& config) {
+    const json::value targets = value("target_modules"), excluded = value("exclude_modules");
+    config.all_linear = targets == kAllLinear;
+    if (!config.all_linear) config.targets = modules("target_modules", targets);
+    want("target_modules", !says_nothing(targets), "names, a pattern, or \"all-linear\"");
+    if (!says_nothing(excluded)) config.excluded = modules("exclude_modules", excluded);
+  }
+
+  ModuleNames modules(const char* key, const json::value& found) {
+    ModuleNames modules;
+    if (found.is_string()) {
+      modules.pattern = pattern(key, std::string(found.get_string()));
+    } else if (!found.is_null()) {
+      const std::vector<std::string> names = texts(key, found);
+      modules.names = {names.begin(), names.end()};
+    }
+    return modules;
+  }
+
+  void read_layers(AdapterConfig& config) {
+    const json::value layers = value("layers_to_transform"), names = value("layers_pattern");
+    const auto number = [&](const json::value& layer) {
+      const bool fits = layer.is_int64() && layer.get_int64() >= 0;
+      want("layers_to_transform", fits, "whole numbers from 0 on");
+      if (fits) config.layers.insert(layer.get_int64());
+    };
+    if (const json::array* const list = layers.if_array()) {
+      for (const json::value& layer : *list) number(layer);
+    } else if (!layers.is_null()) {
+      number(layers);
+    }
+    if (says_nothing(names)) {
+      add_pattern(config.layer_names, "layers_pattern", "(?:.*?\\.[^.]*\\.)(\\d+)\\..*");
+      return;
+    }
+    const bool is_one = names.is_string();
+    for (const std::string& name :
+         is_one ? std::vector{std::string(names.get_string())} : texts("layers_pattern", names))
+      add_pattern(config.layer_names, "layers_pattern",
+                  concat("(?:.*?\\.)?(?:", name, ")\\.(\\d+)\\..*"));
+  }
+
+  /// Of the keys that nobody asked for those that change what is computed are refused.
+  void sort_others(AdapterConfig& config) {
+    for (const auto& [name, held] : object_) {
+      const std::string key(name);
+      if (read_.contains(key) || held.is_null() || is_one_of(kInert, key)) continue;
+      if (is_one_of(kChanging, key)) {
+        want(key, says_nothing(held), "it left out: lora, rslora and dora alone are read");
+      } else {
+        config.unknown.push_back(key);
+      }
+    }
+  }
+  template <std::size_t N>
+  static bool is_one_of(const char* const (&keys)[N], const std::string& key) {
+    return std::ranges::find(keys, key) != std::end(keys);
+  }
+
+  json::value value(const std::string& key) {
+    read_.insert(key);
+    const json::value* found = object_.if_contains(key);
+    return found == nullptr ? json::value() : *found;
+  }
+  bool flag(const std::string& key) {
+    const json::value found = value(key);
+    want(key, found.is_null() || found.is_bool(), "true or false");
+    return found == json::value(true);
+  }
+  std::int64_t whole(const std::string& key, const json::value& found) {
+    const bool fits = found.is_int64() && found.get_int64() >= 1 && found.get_int64() <= 4096;
+    if (!fits) problem(key, found, "a whole number from 1 to 4096");
+    return fits ? found.get_int64() : 1;
+  }
+  double positive(const std::string& key, const json::value& found) {
+    const bool fits = found.is_number() && found.to_number<double>() > 0;
+    if (!fits) problem(key, found, "a number above 0");
+    return fits ? found.to_number<double>() : 1;
+  }
+  std::vector<std::string> texts(const std::string& key, const json::value& found) {
+    const json::array* const list = found.if_array();
+    std::vector<std::string> all;
+    if (list == nullptr ||
+        !std::ranges::all_of(*list, [](const auto& x) { return x.is_string(); })) {
+      problem(key, found, "a list of names");
+      return all;
+    }
+    for (const json::value& text : *list) all.emplace_back(text.get_string());
+    return all;
+  }
+  template <class Read>
+  void read_numbers(const char* key, ModuleNumbers& numbers, const Read& read) {
+    const json::value found = value(key);
+    if (says_nothing(found)) return;
+    if (!found.is_object()) return problem(key, found, "an object of numbers");
+    for (const auto& [name, number] : found.get_object()) {
+      try {
+        numbers.add(std::string(name), read(number));
+      } catch (const DataError& error) {
+        problems_ += concat("\n", key, ": ", error.what());
+      }
+    }
+  }
+  ModulePattern pattern(const char* key, const std::string& text) {
+    try {
+      return ModulePattern(text);
+    } catch (const DataError& error) {
+      problems_ += concat("\n", key, ": ", error.what());
+      return ModulePattern("");
+    }
+  }
+  void add_pattern(std::vector<ModulePattern>& to, const char* key, const std::string& text) {
+    if (to.size() == kMostPatterns)
+      problems_ += concat("\n", key, ": has more than ", kMostPatterns, " names");
+    if (to.size() < kMostPatterns) to.push_back(pattern(key, text));
+  }
+  void want(const std::string& key, bool is_right, const std::string& wanted) {
+    if (!is_right) problem(key, value(key), wanted);
+  }
+  void problem(const std::string& key, const json::value& got, const std::string& wanted) {
+    problems_ += concat("\n", key.substr(0, 60), ": got ", shown(got), ", want ", wanted);
+  }
+
+  const json::object& object_;
+  std::string name_;
+  std::set<std::string> read_;
+  std::string problems_;
+};
+
+/// Calls visit(end) for a name and its ends after each dot, the longest first, until that is true.
+template <class Visit>
+void visit_ends(const std::string& name, const Visit& visit) {
+  for (std::size_t begin = 0; !visit(name.substr(begin));) {
+    begin = name.find('.', begin);
+    if (begin++ == name.npos) return;
+  }
+}
+
+}  // namespace
+
+std::string ModuleNames::name_of(const std::string& module) const {
+  std::string found;
+  visit_ends(module, [&](const std::string& end) {
+    if (names.contains(end)) found = end;
+    return false;
+  });
+  return found;
+}
+
+bool ModuleNames::include(const std::string& module) const {
+  return pattern ? pattern->matches(module) : !name_of(module).empty();
+}
+
+void ModuleNumbers::add(const std::string& pattern, double number) {
+  const Numbered numbered{plain_.size() + patterns_.size(), number};
+  if (pattern.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") == pattern.npos) {
+    plain_.emplace(pattern, numbered);
+    return;
+  }
+  if (patterns_.size() == kMostPatterns)
+    throw DataError(concat("has more than ", kMostPatterns, " patterns"));
+  patterns_.emplace_back(concat("(.*\\.)?(", pattern, ")"), numbered);
+}
+
+double ModuleNumbers::of(const std::string& module, double otherwise) const {
+  const Numbered none{std::numeric_limits<std::size_t>::max(), otherwise};
+  Numbered first = none;
+  const auto take = [&](const Numbered& found) {
+    if (found.place < first.place) first = found;
+  };
+  visit_ends(module, [&](const std::string& end) {
+    if (const auto found = plain_.find(end); found != plain_.end()) take(found->second);
+    return false;
+  });
+  for (const auto& [pattern, numbered] : patterns_) {
+    if (numbered.place < first.place && pattern.matches(module)) take(numbered);
+  }
+  return first.number;
+}
+
+bool AdapterConfig::is_whole(const std::string& module) const {
+  return std::ranges::any_of(whole,
+                             [&](const ModulePattern& name) { return name.matches(module); });
+}
+
+bool AdapterConfig::is_target(const std::string& module) const {
+  if (excluded.include(module) || is_whole(module)) return false;
+  if (all_linear) return true;
+  if (!targets.include(module)) return false;
+  if (layers.empty() || targets.pattern || targets.names.contains(module)) return true;
+  for (const ModulePattern& name : layer_names) {
+    const std::optional<std::string> layer = name.first_group(module);
+    if (layer) return layers.contains(std::atoll(layer->c_str()));
+  }
+  return false;
+}
+
+std::int64_t AdapterConfig::rank_of(const std::string& module) const {
+  return static_cast<std::int64_t>(ranks.of(module, static_cast<double>(rank)));
+}
+
+double AdapterConfig::scale_of(const std::string& module) const {
+  const auto r = static_cast<double>(rank_of(module));
+  return alphas.of(module, alpha) / (variant == "rslora" ? std::sqrt(r) : r);
+}
+
+AdapterConfig read_adapter_config_file(const std::filesystem::path& file) {
+  const json::value value = read_json(file);
+  if (!value.is_object()) throw DataError(concat(file.string(), ": want a JSON object"));
+  return AdapterConfigReader(value.get_object(), file.string()).read();
+}
+
+}  // namespace hybrid_trainer

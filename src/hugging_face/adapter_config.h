@@ -1,0 +1,68 @@
+#pragma once
+
+#include <boost/json.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "src/hugging_face/module_pattern.h"
+
+namespace hybrid_trainer {
+
+/// Names of modules, each for itself and for what ends in it after a dot, or a pattern in their place.
+struct ModuleNames {
+  std::set<std::string> names{};
+  std::optional<ModulePattern> pattern{};
+  bool are_none() const { return names.empty() && !pattern; }
+  bool include(const std::string& module) const;
+  /// The shortest of the names that includes a module; empty where none does.
+  std::string name_of(const std::string& module) const;
+};
+
+/// Numbers for some modules, by patterns, which may be the end of a name after a dot.
+class ModuleNumbers {
+ public:
+  /// Of several that match, the one that was added first counts. Throws DataError.
+  void add(const std::string& pattern, double number);
+  double of(const std::string& module, double otherwise) const;
+
+ private:
+  struct Numbered {
+    std::size_t place;
+    double number;
+  };
+  std::map<std::string, Numbered> plain_;  // without any sign of a pattern but the dot
+  std::vector<std::pair<ModulePattern, Numbered>> patterns_;
+};
+
+/// What an adapter_config.json of PEFT says. Modules have the names of the base's folder.
+struct AdapterConfig {
+  std::string base{};
+  std::int64_t rank = 8;
+  double alpha = 8, dropout = 0;
+  std::string variant = "lora";
+  bool all_linear = false;  // else `targets`
+  ModuleNames targets{}, excluded{};
+  std::set<std::int64_t> layers{};           // if there are any, only those
+  std::vector<ModulePattern> layer_names{};  // with the layer's number as their first group
+  ModuleNumbers ranks{}, alphas{};
+  std::vector<ModulePattern> whole{};  // modules_to_save: trained whole, in place of the base's
+  bool ties_whole = false;             // head and token table stay one weight then
+  std::vector<std::string> unknown{};  // keys that nobody here knows
+
+  bool is_target(const std::string& module) const;
+  bool is_whole(const std::string& module) const;
+  std::int64_t rank_of(const std::string& module) const;
+  /// On B·A.
+  double scale_of(const std::string& module) const;
+};
+
+/// Reads a file. Throws MissingInput, and DataError that names every key that asks for something
+/// else than lora, rslora or dora.
+AdapterConfig read_adapter_config_file(const std::filesystem::path& file);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,166 @@
+#include "src/hugging_face/adapter_contents.h"
+
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "src/hugging_face/adapter_tensors.h"
+#include "src/hugging_face/transpose.h"
+
+namespace hybrid_trainer {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kPickled = "adapter_model.bin";
+
+std::string tensors_in(const fs::path& folder) {
+  if (fs::exists(folder / kAdapterTensors) || !fs::exists(folder / kPickled))
+    return (folder / kAdapterTensors).string();
+  const std::string in = folder.string();
+  throw MissingInput(concat(
+      in, ": holds ", kPickled,
+      ", a pickled file, which may run programs and is not read; write it as ", kAdapterTensors,
+      ": python3 -c \"import torch; from safetensors.torch import save_file as s; ",
+      "s({k: v.contiguous() for k, v in torch.load('", in, "/", kPickled,
+      "', map_location='cpu', weights_only=True).items()}, '", in, "/", kAdapterTensors, "')\""));
+}
+
+/// The module of a tensor with this ending, else "".
+std::string module_before(const std::string& name, std::string_view ending) {
+  return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : "";
+}
+
+bool is_head(const std::string& module) {
+  return module == "lm_head" || module.ends_with(".lm_head");
+}
+
+/// A weight's name without the wrappers that PEFT puts around its module.
+std::string unwrapped(std::string name) {
+  for (const std::string wrapper :
+       {"base_layer.", "modules_to_save.default.", "modules_to_save."}) {
+    if (const std::size_t at = name.rfind(wrapper); at != name.npos) name.erase(at, wrapper.size());
+  }
+  return name;
+}
+
+Tensor transposed(const Tensor& matrix, const Stream& host) {
+  const Tensor turned =
+      Tensor::empty({matrix.size(1), matrix.size(0)}, DType::kF32, MemoryKind::kWorkspace, host);
+  transpose(turned, matrix);
+  return turned;
+}
+
+}  // namespace
+
+AdapterContents::AdapterContents(const fs::path& folder)
+    : config_(read_adapter_config_file(folder / kAdapterConfig)), file_(tensors_in(folder)) {
+  for (const SafetensorsEntry& entry : file_.entries()) sort_tensor(entry);
+}
+
+void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
+  const auto belongs_to_none = [&] {
+    throw DataError(concat(file_.path(), ": the tensor ", entry.name.substr(0, 200),
+                           " belongs to no ", "adapter of the model that ", kAdapterConfig,
+                           " tells of"));
+  };
+  constexpr std::size_t kLongestName = 1000;
+  if (!entry.name.starts_with(kAdapterPrefix) || entry.name.size() > kLongestName)
+    belongs_to_none();
+  const std::string name = entry.name.substr(std::string_view(kAdapterPrefix).size());
+  if (const std::string module = module_before(name, ".lora_embedding_A"); !module.empty()) {
+    if (!config_.is_target(module)) belongs_to_none();
+    add_beside(embeddings_, module, ".lora_embedding_A", ".lora_embedding_B");
+  } else if (const std::string of_a = module_before(name, ".lora_A.weight"); !of_a.empty()) {
+    if (!config_.is_target(of_a)) belongs_to_none();
+    const std::int64_t rank = entry.shape.empty() ? 0 : entry.shape.front();
+    if (const std::int64_t wanted = config_.rank_of(of_a); rank != wanted)
+      throw DataError(concat(file_.path(), ": ", entry.name.substr(0, 200), " has rank ", rank,
+                             ", want ", wanted, ", as ", kAdapterConfig,
+                             " says; copy both files anew"));
+    if (is_head(of_a)) {
+      add_beside(heads_, of_a, ".lora_A.weight", ".lora_B.weight");
+    } else {
+      ranks_.emplace(of_a, rank);
+    }
+  } else if (name.find(".lora_") == name.npos) {
+    whole_.emplace(unwrapped(name), entry.name);
+    beside_.insert(entry.name);
+  }
+}
+
+void AdapterContents::add_beside(std::set<std::string>& modules, const std::string& module,
+                                 const char* a, const char* b) {
+  modules.insert(module);
+  for (const char* ending : {a, b}) beside_.insert(concat(kAdapterPrefix, module, ending));
+}
+
+std::set<std::string> AdapterContents::weights_beside() const {
+  std::set<std::string> names;
+  for (const auto& [weight, tensor] : whole_) names.insert(weight);
+  for (const auto* modules : {&embeddings_, &heads_})
+    for (const std::string& module : *modules) names.insert(module + ".weight");
+  return names;
+}
+
+bool AdapterContents::unties_head() const {
+  if (!embeddings_.empty() || !heads_.empty()) return true;
+  if (config_.ties_whole) return false;
+  for (const auto& [weight, tensor] : whole_) {
+    const std::string module = weight.substr(0, weight.rfind('.'));
+    if (config_.is_whole(module) && (is_head(module) || module.ends_with("embed_tokens")))
+      return true;
+  }
+  return false;
+}
+
+Tensor AdapterContents::load(const std::string& name, const Shape& shape,
+                             const Stream& host) const {
+  const Shape found = file_.entry(name).tensor_shape();
+  if (found != shape)
+    throw DataError(concat(
+        file_.path(), ": ", name.substr(0, 200), " is ", found.text(), ", want ", shape.text(),
+        "; the adapter is of another base, or of one with another ", "vocabulary"));
+  const Tensor values = Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace, host);
+  file_.read(name, values);
+  return values;
+}
+
+void AdapterContents::change(const std::string& weight, const Tensor& values,
+                             const Stream& host) const {
+  if (const auto found = whole_.find(weight); found != whole_.end())
+    copy(values, load(found->second, values.shape(), host), host);
+  const std::string module = weight.substr(0, weight.rfind('.'));
+  if (embeddings_.contains(module) || heads_.contains(module)) add_product(module, values, host);
+}
+
+/// values += scale·B·A, of an embedding its transpose.
+void AdapterContents::add_product(const std::string& module, const Tensor& values,
+                                  const Stream& host) const {
+  if (config_.variant == "dora")
+    throw DataError(
+        concat(file_.path(), ": an adapter of ", module,
+               " by DoRA is not supported; merge it by PEFT's merge_and_unload and give ",
+               "the model that it gives"));
+  const bool turned = embeddings_.contains(module);
+  const std::string stem = concat(kAdapterPrefix, module, turned ? ".lora_embedding_" : ".lora_"),
+                    end = turned ? "" : ".weight";
+  const std::int64_t rank = config_.rank_of(module), rows = values.size(0),
+                     columns = values.size(1);
+  Tensor left = load(stem + "B" + end, {turned ? columns : rows, rank}, host),
+         right = load(stem + "A" + end, {rank, turned ? rows : columns}, host);
+  if (turned) {
+    const Tensor b = std::exchange(left, transposed(right, host));
+    right = transposed(b, host);
+  }
+  const auto scale = static_cast<float>(config_.scale_of(module));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float* const to = values.data<float>() + row * columns;
+    for (std::int64_t r = 0; r < rank; ++r) {
+      const float factor = scale * left.data<float>()[row * rank + r];
+      const float* const from = right.data<float>() + r * columns;
+      for (std::int64_t column = 0; column < columns; ++column) to[column] += factor * from[column];
+    }
+  }
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,170 @@
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "src/hugging_face/adapter_contents.h"
+#include "src/hugging_face/adapter_tensors.h"
+#include "src/hugging_face/transpose.h"
+
+namespace hybrid_trainer {
+namespace fs = std::filesystem;
+namespace {
+
+/// The targets of a folder as names.
+std::string targets_of(const AdapterContents& contents) {
+  const AdapterConfig& config = contents.config();
+  if (config.all_linear && config.excluded.are_none()) return kAllLinear;
+  const bool are_names = !config.all_linear && !config.targets.pattern &&
+                         config.excluded.are_none() && config.layers.empty();
+  std::set<std::string> names;
+  for (const auto& [module, rank] : contents.ranks())
+    names.insert(are_names ? config.targets.name_of(module) : module);
+  return join({names.begin(), names.end()}, ",");
+}
+
+/// All adapters in one config: the largest rank, and the scale that the folder names for all.
+LoraConfig config_of(const AdapterContents& contents) {
+  const AdapterConfig& said = contents.config();
+  LoraConfig config{.rank = said.rank,
+                    .alpha = said.alpha,
+                    .dropout = said.dropout,
+                    .targets = targets_of(contents),
+                    .variant = said.variant};
+  for (const auto& [module, rank] : contents.ranks()) config.rank = std::max(config.rank, rank);
+  if (contents.ranks().empty()) return {.rank = 0};  // of head and embeddings alone
+  const double share = static_cast<double>(config.rank) / static_cast<double>(said.rank);
+  config.alpha *= said.variant == "rslora" ? std::sqrt(share) : share;
+  std::vector<std::string> problems;
+  collect_range_problems(config, "", problems);
+  if (!problems.empty())
+    throw DataError(concat(contents.file().path(), ": ", join(problems, "; ")));
+  return config;
+}
+
+std::vector<std::string> warnings_of(const AdapterConfig& config, const fs::path& folder) {
+  constexpr std::size_t kMostNamed = 20;
+  if (config.unknown.empty()) return {};
+  std::vector<std::string> names;
+  for (const std::string& key : config.unknown) {
+    if (names.size() < kMostNamed) names.push_back(key.substr(0, 60));
+  }
+  const std::size_t more = config.unknown.size() - names.size();
+  return {concat((folder / kAdapterConfig).string(), ": ignores what it does not know: ",
+                 join(names), more > 0 ? concat(" and ", more, " more") : "")};
+}
+
+/// The folder's tensor as the model has it: padded with zeros where it is of less rank.
+Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents, const Stream& host) {
+  using Matrix = AdapterTensor::Matrix;
+  const Shape& whole = tensor.parameter->shape();
+  const std::int64_t rank = contents.config().rank_of(tensor.module);
+  if (tensor.matrix == Matrix::kMagnitudes) return contents.load(tensor.name, {tensor.rows}, host);
+  const bool is_b = tensor.matrix == Matrix::kB;
+  const Shape there = is_b ? Shape{tensor.rows, rank} : Shape{rank, whole[1]};
+  const Tensor read = contents.load(tensor.name, there, host);
+  const double scale = is_b ? contents.config().scale_of(tensor.module) / tensor.scale : 1;
+  const Tensor values =
+      Tensor::zeros({tensor.rows, whole[1]}, DType::kF32, MemoryKind::kWorkspace, host);
+  for (std::int64_t row = 0; row < there[0]; ++row) {
+    const float* const from = read.data<float>() + row * there[1];
+    std::transform(from, from + there[1], values.data<float>() + row * whole[1],
+                   [&](float value) { return value * static_cast<float>(scale); });
+  }
+  return values;
+}
+
+/// Throws DataError where a linear map is to have an adapter and the folder has none of it.
+void check_all_are_there(LanguageModel& model, const AdapterContents& contents,
+                         const HuggingFaceLayout& layout) {
+  model.visit_linears([&](Linear& linear) {
+    for (const AdapterPart& part : modules_of(linear, model.config(), layout)) {
+      if (contents.config().is_target(part.name) && !contents.ranks().contains(part.name))
+        contents.file().entry(concat(kAdapterPrefix, part.name, ".lora_A.weight"));  // throws
+    }
+  });
+}
+
+/// Calls take(parameter, values) for the weights that the folder changes beside the adapters.
+void read_weights_beside(const AdapterContents& contents, LanguageModel& model,
+                         const HuggingFaceLayout& layout, const Stream& stream,
+                         const ValuesTaker& take) {
+  const Stream host(MemoryPool::create("host"));
+  std::set<std::string> left = contents.weights_beside();
+  model.visit_parameters([&](Parameter& parameter) {
+    if (is_of_adapter(parameter)) return;
+    Tensor values;
+    std::int64_t row = 0;
+    for (const FileTensor& part : layout.tensors(parameter, model.config())) {
+      const std::string name = (part.prefixed ? layout.prefix : "") + part.name;
+      const std::int64_t begin = std::exchange(row, row + part.rows());
+      if (left.erase(name) == 0) continue;
+      if (!values) {
+        values = Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kWorkspace, host);
+        wait_for_copy(values, parameter.acquire_master(stream), stream);
+      }
+      if (!part.transposed) {
+        contents.change(name, values.rows(begin, row), host);
+        continue;
+      }
+      const Tensor turned = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host);
+      transpose(turned, values.rows(begin, row));
+      contents.change(name, turned, host);
+      transpose(values.rows(begin, row), turned);
+    }
+    if (values) take(parameter, values);
+  });
+  left.erase(layout.tied_head.empty() || !model.config().tied_head ? "" : "lm_head.weight");
+  if (left.empty()) return;
+  throw DataError(concat(contents.file().path(), ": the weight ", left.begin()->substr(0, 200),
+                         " belongs to no part of the adapter's base"));
+}
+
+}  // namespace
+
+AdapterFolder read_adapter_config(const fs::path& folder) {
+  const AdapterContents contents(folder);
+  const std::set<std::string> beside = contents.weights_beside();
+  return {.config = config_of(contents),
+          .base = contents.config().base,
+          .weights_beside = {beside.begin(), beside.end()},
+          .unties_head = contents.unties_head(),
+          .warnings = warnings_of(contents.config(), folder)};
+}
+
+void read_adapter_weights(const fs::path& folder, LanguageModel& model, const Stream& stream,
+                          const ModelRegistry& registry) {
+  read_adapter_weights(folder, model, stream, registry, {});
+}
+
+void read_adapter_weights(const fs::path& folder, LanguageModel& model, const Stream& stream,
+                          const ModelRegistry& registry, const ValuesTaker& take) {
+  const AdapterContents contents(folder);
+  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
+  check_all_are_there(model, contents, layout);
+  const auto beside = contents.weights_beside();
+  if (!take && !beside.empty()) {
+    throw DataError(
+        concat(folder.string(), ": the adapter also changes ", *beside.begin(),
+               ", which is not trained beside adapters; merge it into its base and train ",
+               "on from that: hybrid export ", folder.string(), " --merge --output MERGED"));
+  }
+  if (!beside.empty()) read_weights_beside(contents, model, layout, stream, take);
+  const Stream host(MemoryPool::create("host"));
+  std::set<std::string> wanted;
+  for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
+    wanted.insert(tensor.name);
+    wait_for_copy(
+        tensor.parameter->home_master().rows(tensor.first_row, tensor.first_row + tensor.rows),
+        values_of(tensor, contents, host), stream);
+  }
+  for (const SafetensorsEntry& entry : contents.file().entries()) {
+    if (wanted.contains(entry.name) || contents.is_beside(entry.name)) continue;
+    throw DataError(concat(contents.file().path(), ": the tensor ", entry.name.substr(0, 200),
+                           " belongs to no adapter of the model that ", kAdapterConfig,
+                           " tells of"));
+  }
+}
+
+}  // namespace hybrid_trainer
