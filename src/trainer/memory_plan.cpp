@@ -362,7 +362,7 @@ std::optional<std::size_t> memory_of_both(const HybridTrainerConfig& config, Dev
   const bool says_all = config.device_budget() && config.memory.host_budget.limit();
   const std::size_t available = machine_memory().available_bytes;
   if (device.type != DeviceType::kCpu || says_all || available == 0) return {};
-  return available;
+  return available / 10 * 9;  // the program, its libraries and its checkpoints take the rest
 }
 
 std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets) {

@@ -24,31 +24,34 @@ std::size_t free_device_memory(Device device) {
   return machine_memory().available_bytes;
 }
 
-/// A run that takes more than a processor's machine has would be killed without a word. `share` is
-/// what each of the machine's `ranks` may take.
-[[noreturn]] void throw_exceeds_machine(const MemoryNeed& need, std::size_t share, const char* how,
-                                        int ranks) {
-  const std::size_t wanted = need.device_bytes + need.host_bytes;
-  const std::string also = need.host_bytes == 0
-                               ? ""
-                               : concat(", of them ", units::bytes(need.host_bytes),
-                                        " for what is moved out of the way");
-  const bool predicts = *how != '\0';
+/// A run that takes more than a processor's machine has would be killed without a word.
+struct Excess {
+  MemoryNeed need;
+  std::size_t share = 0;  // of the machine's memory, for one of its ranks
+  int ranks = 1;
+  const char* how = "";      // " with predictions"
+  const char* way_out = "";  // what to try
+};
+
+[[noreturn]] void throw_exceeds_machine(const Excess& excess) {
+  const std::size_t host = excess.need.host_bytes, wanted = excess.need.device_bytes + host;
+  const std::string also =
+      host == 0 ? ""
+                : concat(", of them ", units::bytes(host), " for what is moved out of the way");
+  const bool several = excess.ranks > 1;
   throw OutOfMemory(
-      concat("memory: ", ranks > 1 ? "each rank" : "the run", how, " takes ", units::bytes(wanted),
-             also, "; available are ", units::bytes(share), ranks > 1 ? " for each" : "", "\ntry ",
-             predicts ? "--set phases.max_predict_steps=0, " : "",
-             "a smaller data.batch_size or --set memory.plan=auto; `hybrid plan` says what fits\n",
-             "a run with both memory.device_budget and memory.host_budget is not compared with ",
-             "this machine"),
-      wanted, share);
+      concat("memory: ", several ? "each rank" : "the run", excess.how, " takes ",
+             units::bytes(wanted), also, "; available are ", units::bytes(excess.share),
+             several ? " for each" : "", "\ntry ", excess.way_out,
+             "; `hybrid plan` says what fits\na run with both memory.device_budget and ",
+             "memory.host_budget is not compared with this machine"),
+      wanted, excess.share);
 }
 
 [[noreturn]] void throw_does_not_fit(const MemoryNeed& need, const MemoryBudgets& budgets,
                                      const std::string& how) {
   const bool on_host = budgets.host && need.host_bytes > *budgets.host;
   const bool on_device = budgets.device && need.device_bytes > *budgets.device;
-  if (!on_host && !on_device && budgets.both) throw_exceeds_machine(need, *budgets.both, "", 1);
   const std::size_t wanted = on_device ? need.device_bytes : need.host_bytes;
   const std::size_t budget = on_device ? *budgets.device : on_host ? *budgets.host : 0;
   throw OutOfMemory(concat(on_device ? "device" : "host", " memory: the run takes ", wanted,
@@ -61,10 +64,12 @@ std::size_t free_device_memory(Device device) {
 /// The config's budgets, and what the machine has where it gives none.
 MemoryBudgets budgets_of(const HybridTrainerConfig& config, Device device) {
   const bool shared = device.type == DeviceType::kCpu;  // both pools are the machine's memory
+  const bool divides = shared && config.memory.device_map == "auto";  // blocks between the two
   const std::size_t free = free_device_memory(device),
-                    on_device = config.device_budget().value_or(shared ? free / 4 * 3 : free);
-  const std::size_t left = shared ? std::max<std::size_t>(1, free - std::min(free, on_device))
-                                  : machine_memory().available_bytes;
+                    on_device = config.device_budget().value_or(divides ? free / 4 * 3 : free);
+  const std::size_t left = !shared   ? machine_memory().available_bytes
+                           : divides ? std::max<std::size_t>(1, free - std::min(free, on_device))
+                                     : free;
   return {.device = on_device,
           .host = config.memory.host_budget.limit().value_or(left),
           .disk = free_disk_space(config),
@@ -85,7 +90,13 @@ HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
   }
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)), registry);
   const MemoryPlan plan = plan_memory(config, device, budgets, rates, registry);
-  if (!plan.fits) throw_does_not_fit(plan.need, budgets, "with every option that saves some");
+  const char* const how = " with every option that saves some";
+  if (!plan.fits &&
+      plan.need.device_bytes + plan.need.host_bytes > budgets.both.value_or(SIZE_MAX)) {
+    throw_exceeds_machine({plan.need, *budgets.both, 1, how,
+                           "files (--set memory.folder=FOLDER) or a smaller data.sequence_length"});
+  }
+  if (!plan.fits) throw_does_not_fit(plan.need, budgets, how + 1);
   for (const PlannedOption& option : plan.options)
     told.push_back(concat("planned: ", option.key, " ", option.value));
   return plan.config;
@@ -180,10 +191,12 @@ void check_memory(const HybridTrainerConfig& config, const RankCount& ranks,
     return fits(need, {.both = share}) ? std::nullopt : std::optional(need);
   };
   if (const auto need = exceeds(SimulatedPhases::kUpdates))
-    throw_exceeds_machine(*need, share, "", ranks.here);
+    throw_exceeds_machine(
+        {*need, share, ranks.here, "", "a smaller data.batch_size or --set memory.plan=auto"});
   if (config.phases.max_predict_steps == 0 || has_budget) return;
   if (const auto need = exceeds(SimulatedPhases::kAll))
-    throw_exceeds_machine(*need, share, " with predictions", ranks.here);
+    throw_exceeds_machine({*need, share, ranks.here, " with predictions",
+                           "--set phases.max_predict_steps=0, or --set memory.plan=auto"});
 }
 
 }  // namespace
