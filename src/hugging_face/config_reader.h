@@ -4,7 +4,9 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/models/model_family.h"
 
 namespace hybrid_trainer {
@@ -41,19 +43,20 @@ class ConfigReader {
   void expect(const HuggingFaceLayout::Fixed& key);
   /// Absent, null, or the value that follows from the sizes.
   void expect_derived(const HuggingFaceLayout::Fixed& key);
-  /// The value under the first of the keys that there is, or null.
+  /// The value under the first of the keys that is there and not JSON's null, or null.
   const boost::json::value* find(const std::string& keys);
   /// An object under the key, or null; anything else but JSON's null is a problem.
   const boost::json::object* find_object(const std::string& key);
   void know(const std::string& key) { known_.insert(key); }
-  /// Every key that nobody asked for is a problem, unless it is null or is known to change nothing
-  /// that is computed.
-  void refuse_unknown();
+  /// Sorts the keys that nobody asked for: those that change what is computed are problems, those that
+  /// nobody knows are unknown.
+  void sort_unread(ForeignFile file = ForeignFile::kConfig);
   void refuse(const std::string& key, const boost::json::value& value, const std::string& wanted);
   void problem(const std::string& text) { problems_ += "\n" + text; }
-  /// Takes over the problems of an object's reader.
-  void add(const ConfigReader& inner) { problems_ += inner.problems_; }
+  /// Takes over what the reader of an object found.
+  void add(const ConfigReader& inner);
   const std::string& problems() const { return problems_; }
+  const std::vector<std::string>& unknown() const { return unknown_; }
 
  private:
   static bool set(bool& to, const boost::json::value& value);
@@ -66,6 +69,7 @@ class ConfigReader {
   std::string path_;
   std::set<std::string> known_;
   std::string problems_;
+  std::vector<std::string> unknown_;
 };
 
 }  // namespace hybrid_trainer

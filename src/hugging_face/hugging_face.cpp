@@ -1,6 +1,7 @@
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -8,9 +9,11 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
+#include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
@@ -309,6 +312,17 @@ void require_model(const fs::path& folder) {
                          path, " --merge --output MERGED"));
 }
 
+/// How a folder's generation_config.json samples is no matter of its model.
+void warn_of_generation_keys(const fs::path& file) {
+  if (!fs::exists(file)) return;
+  const boost::json::value config =
+      parse_json_text(read_text(file, kMostConfigBytes), file.string());
+  if (!config.is_object()) throw DataError(concat(file.string(), ": want a JSON object"));
+  const UnreadKeys unread =
+      sort_unread_keys(config.get_object(), ForeignFile::kGenerationConfig, {});
+  warn_of_unknown_keys(file.string(), unread.unknown);
+}
+
 }  // namespace
 
 DType dtype_of_hugging_face_weights(const fs::path& folder) {
@@ -326,6 +340,7 @@ ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropou
   require_model(folder);
   const std::string path = (folder / "config.json").string();
   ModelConfig model = parse_hugging_face_config(read_text(path, kMostConfigBytes), path, registry);
+  warn_of_generation_keys(folder / "generation_config.json");
   model.dropout = dropout;
   if (model.tied_head && has_own_head(folder, find_family(model.family, registry).hugging_face))
     model.tied_head = false;

@@ -134,10 +134,11 @@ ModelConfig parse_hugging_face_config(const std::string& text, const std::string
   if (layout.rope_theta) read_rotary_keys(reader, model, layout);
   for (const Fixed& key : layout.fixed) reader.expect(key);
   for (const Fixed& key : layout.written(model)) reader.know(key.key);
-  reader.refuse_unknown();
+  reader.sort_unread();
   if (!reader.problems().empty())
     throw DataError(
         concat(name, ": not a ", family.title, " that can be read:", reader.problems()));
+  warn_of_unknown_keys(name, reader.unknown());
 
   std::vector<std::string> problems;
   collect_range_problems(model, "", problems);

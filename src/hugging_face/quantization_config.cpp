@@ -39,8 +39,9 @@ std::string parse_quantization_config(const json::object& config, const std::str
         "bnb_4bit_use_double_quant", "bnb_4bit_compute_dtype", "llm_int8_skip_modules",
         "llm_int8_threshold", "llm_int8_enable_fp32_cpu_offload"})
     reader.know(key);
-  reader.refuse_unknown();
+  reader.sort_unread(ForeignFile::kQuantizationConfig);
   const bool four = is_true(asked, "load_in_4bit"), eight = is_true(asked, "load_in_8bit");
+  warn_of_unknown_keys(name, reader.unknown());
   if (reader.problems().empty() && four != eight) return four ? four_bit_form(asked) : "int8";
   throw DataError(concat(name,
                          ": quantization_config: not weights that can be read: want those of ",

@@ -18,7 +18,7 @@ void read_rope(ConfigReader& reader, const json::object& object, const std::stri
   inner.read(theta, "rope_theta", theta);
   inner.expect({"partial_rotary_factor", {1.0, std::int64_t{1}}});
   const json::value* type = inner.find("rope_type|type");
-  const json::value wanted = type == nullptr ? json::value(scaling.type) : *type;
+  const json::value wanted = type == nullptr || type->is_null() ? json::value(scaling.type) : *type;
   scaling.type = wanted.is_string() ? std::string(wanted.get_string()) : "";
   const auto is = [&](const char* kind) { return scaling.type == kind; };
   const std::optional<double> none;
@@ -48,7 +48,7 @@ void read_rope(ConfigReader& reader, const json::object& object, const std::stri
     inner.read(scaling.mscale_all_dim, "mscale_all_dim", 0);
     inner.read(scaling.truncate, "truncate", 1);
   }
-  inner.refuse_unknown();
+  inner.sort_unread();
   reader.add(inner);
 }
 

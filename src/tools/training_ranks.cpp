@@ -15,6 +15,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/progress.h"
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/distributed/rank_watch.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
 #include "hybrid_trainer/files/json_writer.h"
@@ -137,6 +138,7 @@ std::optional<std::string> later_rank() {
 }  // namespace
 
 int told_once(const std::function<int()>& command) {
+  if (later_rank()) send_warnings_to(nullptr);
   try {
     return command();
   } catch (const Error& error) {

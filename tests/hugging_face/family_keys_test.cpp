@@ -1,7 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
+#include <iostream>
+#include <sstream>
 
+#include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/files/foreign_keys.h"
+#include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "trainer/temporary_folder.h"
@@ -12,6 +18,8 @@ namespace {
 
 class FamilyKeys : public ::testing::Test {
  protected:
+  FamilyKeys() { send_warnings_to(&said_); }
+  ~FamilyKeys() override { send_warnings_to(&std::cerr); }
   /// The sizes that every file must have, and `more` as JSON.
   ModelConfig read(const std::string& type, const std::string& more) {
     const std::string text =
@@ -35,6 +43,7 @@ class FamilyKeys : public ::testing::Test {
         << words << " in: " << refusal(type, more);
   }
   TemporaryFolder folder_;
+  std::ostringstream said_;  // warnings
 };
 
 TEST_F(FamilyKeys, AMissingKeyMeansTheDefaultOfItsModelType) {
@@ -110,14 +119,66 @@ TEST_F(FamilyKeys, KeysOfPublishedFoldersThatChangeNothingAreTaken) {
       "n_head": 4, "n_positions": 16, "vocab_size": 61, "n_special": 0,
       "predict_special_tokens": true, "_num_labels": 1})");  // as gpt2-medium's and distilgpt2's
   EXPECT_NO_THROW(read_hugging_face_model_config(folder_ / "", 0));
-  EXPECT_NO_THROW(read("llama", R"("max_sequence_length": 2048)"));  // Llama 1's
-  EXPECT_NO_THROW(read("gemma2", R"("_attn_implementation": "eager")"));
+  read("llama", R"("max_sequence_length": 2048)");  // Llama 1's
+  read("gemma2", R"("_attn_implementation": "eager")");
+  read("llama", R"("_model_name_or_path": "Smollm2", "unk_token_id": 0)");  // made of a GGUF file
+  read("llama", R"("attention_dropout": 0.1, "pretraining_tp": 2, "torchscript": true)");
+  read("llama", R"("model_name": "unsloth", "pruned_heads": {}, "use_bfloat16": false)");
+  EXPECT_EQ(said_.str(), "");
+}
+
+/// What each family's class writes of its defaults, in two versions of transformers.
+TEST_F(FamilyKeys, WholeDumpsOfTheConfigurationClassesAreTakenWithoutAWord) {
+  const auto versions = read_json(concat(HT_TEST_DATA_DIR, "/config_classes.json"));
+  ASSERT_EQ(versions.as_object().size(), 2u);
+  for (const auto& [version, classes] : versions.as_object()) {
+    for (const auto& [type, config] : classes.as_object()) {
+      if (type == "generation_config") continue;
+      write_text(folder_ / "config.json", boost::json::serialize(config));
+      EXPECT_NO_THROW(read_hugging_face_model_config(folder_ / "", 0)) << version << " " << type;
+      EXPECT_EQ(said_.str(), "") << version << " " << type;
+    }
+    const auto& generation = classes.at("generation_config").as_object();
+    EXPECT_TRUE(sort_unread_keys(generation, ForeignFile::kGenerationConfig, {}).unknown.empty());
+  }
+}
+
+TEST_F(FamilyKeys, KeysThatNobodyKnowsAreNamedInOneLineAndIgnored) {
+  const std::string without = config_json(read("llama", ""));
+  EXPECT_EQ(config_json(read("llama", R"("some_new_key": 1, "sliding_window": 4,
+      "rope_scaling": {"rope_type": "default", "more": 1}, "num_local_experts": 8)")),
+            without);
+  const std::string said = said_.str();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  for (const char* key : {R"("some_new_key")", R"("sliding_window")", R"("rope_scaling.more")",
+                          R"("num_local_experts")"})
+    EXPECT_NE(said.find(key), std::string::npos) << key << " in " << said;
+}
+
+TEST_F(FamilyKeys, AGenerationConfigThatSaysMoreIsNamedOnce) {
+  write_text(folder_ / "generation_config.json",
+             R"({"eos_token_id": [1, 2], "temperature": 0.6, "colour": 1})");
+  read("llama", "");
+  read("llama", "");
+  EXPECT_TRUE(
+      said_.str().ends_with("generation_config.json: ignores what it does not know: "
+                            "\"colour\"\n"))
+      << said_.str();
+  EXPECT_EQ(said_.str().find('\n'), said_.str().size() - 1);
+}
+
+TEST_F(FamilyKeys, NullIsTheSameAsAnAbsentKey) {
+  EXPECT_EQ(config_json(read("llama", R"("some_new_key": null, "is_causal": null,
+      "hidden_act": null, "head_dim": null, "rope_scaling": {"rope_type": null, "type": "linear",
+      "factor": 2.0}, "rope_parameters": null)")),
+            config_json(read("llama", R"("rope_scaling": {"type": "linear", "factor": 2.0})")));
+  EXPECT_EQ(said_.str(), "");
 }
 
 TEST_F(FamilyKeys, WhatCannotBeHonouredIsRefusedByItsName) {
-  for (const char* key : {R"("num_local_experts": 8)", R"("partial_rotary_factor": 0.5)",
-                          R"("attention_dropout": 0.1)", R"("rope_interleaved": true)",
-                          R"("sliding_window": 4)", R"("some_new_key": 1)"}) {
+  for (const char* key :
+       {R"("partial_rotary_factor": 0.5)", R"("is_causal": false)", R"("rope_interleaved": true)",
+        R"("pruned_heads": {"0": [1]})", R"("is_encoder_decoder": true)"}) {
     const std::string text(key);
     expect_refused("llama", text, text.substr(1, text.find('"', 1) - 1) + ": got");
   }
@@ -134,8 +195,6 @@ TEST_F(FamilyKeys, WhatCannotBeHonouredIsRefusedByItsName) {
                  "rope_scaling.rope_type: got \"longrope\", want default, linear");
   expect_refused("llama", R"("rope_scaling": {"rope_type": "linear"})",
                  "rope_scaling.factor is missing");
-  expect_refused("llama", R"("rope_scaling": {"rope_type": "linear", "factor": 2.0, "more": 1})",
-                 "rope_scaling.more: got 1");
   expect_refused("llama", R"("hidden_act": "gelu")", "hidden_act: got \"gelu\", want \"silu\"");
   expect_refused("gemma2", R"("layer_types": ["full_attention"])", "layer_types: got");
   expect_refused("qwen3_moe", "", "model_type: got \"qwen3_moe\"");

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace boost::json {
+class object;  // whoever calls what follows includes <boost/json.hpp>
+}
+
+namespace hybrid_trainer {
+
+/// The JSON files that other programs write and this one reads.
+enum class ForeignFile {
+  kConfig,              // config.json
+  kQuantizationConfig,  // quantization_config in it, of bitsandbytes
+  kGenerationConfig,    // generation_config.json
+  kTokenizerConfig,     // tokenizer_config.json
+  kAdapterConfig,       // adapter_config.json
+};
+
+/// What an object in such a file says beside what its reader asked for.
+struct UnreadKeys {
+  /// "KEY: got VALUE, want VALUE": they change what is computed, and nothing here honors them.
+  std::vector<std::string> problems;
+  std::vector<std::string> unknown;  // in the object's order
+};
+
+/// Sorts the members of `object` that are not in `read`. A null is as good as absent; keys that are
+/// known to change nothing here are left out. src/files/foreign_keys.cpp lists both kinds.
+UnreadKeys sort_unread_keys(const boost::json::object& object, ForeignFile file,
+                            const std::set<std::string>& read);
+
+/// Warns in one line that these keys of the file at `path` are ignored, unless there are none.
+void warn_of_unknown_keys(const std::string& path, const std::vector<std::string>& keys);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,203 @@
+#include "hybrid_trainer/files/foreign_keys.h"
+
+#include <boost/json.hpp>
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/warning.h"
+
+namespace hybrid_trainer {
+namespace json = boost::json;
+namespace {
+
+// The names are those of transformers' configuration classes, 4.57 and 5.24, and of peft's, 0.21,
+// with what Unsloth, Axolotl, llama-factory and transformers.js add to such files.
+
+/// GenerationConfig: `hybrid sample` takes how it samples from its own options.
+constexpr const char* kGenerationKeys =
+    "_from_model_config assistant_confidence_threshold assistant_early_exit "
+    "assistant_ensemble_weight assistant_lookbehind bad_words_ids begin_suppress_tokens "
+    "cache_config cache_implementation compile_config constraints continuous_batching_config "
+    "disable_compile diversity_penalty do_sample dola_layers early_stopping "
+    "encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff eta_cutoff "
+    "exponential_decay_length_penalty force_words_ids generation_kwargs guidance_scale "
+    "is_assistant length_penalty low_memory max_cache_len max_length max_matching_ngram_size "
+    "max_new_tokens max_time max_window_size min_length min_new_tokens min_p "
+    "no_repeat_ngram_size num_assistant_tokens num_assistant_tokens_schedule num_beam_groups "
+    "num_beams num_return_sequences output_attentions output_hidden_states output_logits "
+    "output_scores penalty_alpha prefill_chunk_size prompt_lookup_num_tokens "
+    "remove_invalid_values renormalize_logits repetition_penalty return_dict_in_generate "
+    "return_legacy_cache sequence_bias speculation_type stop_strings suppress_tokens "
+    "target_lookbehind temperature token_healing top_h top_k top_p transformers_version "
+    "trust_remote_code typical_p use_cache use_mtp watermarking_config";
+
+/// PretrainedConfig, and the families' classes: names, other tasks, dropout, how attention is
+/// computed, where weights came from.
+constexpr const char* kConfigKeys =
+    "_attn_implementation _attn_implementation_autoset _attn_implementation_internal "
+    "_commit_hash _experts_implementation _flash_attn_2_enabled _model_name_or_path "
+    "_name_or_path _num_labels architectures attention_dropout attn_implementation attn_pdrop "
+    "auto_map base_model_name_or_path chunk_size_feed_forward classifier_dropout "
+    "cross_attention_hidden_size custom_pipelines dtype embd_pdrop embedding_dropout "
+    "finetuning_task flash_attention gradient_checkpointing hidden_dropout id2label "
+    "initializer_range is_decoder is_llama_config keys_to_ignore_at_inference label2id "
+    "max_sequence_length model_name model_type n_ctx n_special name_or_path num_labels "
+    "output_past predict_special_tokens prefix pretraining_tp problem_type resid_pdrop "
+    "residual_dropout return_dict summary_activation summary_first_dropout "
+    "summary_proj_to_labels summary_type summary_use_proj task_specific_params tf_legacy_loss "
+    "tie_encoder_decoder tokenizer_class torch_dtype torchscript transformers.js_config "
+    "transformers_weights unsloth_fixed unsloth_version use_bfloat16 use_flash_attention "
+    "use_flash_attention_2 use_flash_attn";
+
+/// PreTrainedTokenizerBase and its kinds: of two texts, of padding, of decoding, of files.
+constexpr const char* kTokenizerConfigKeys =
+    "_commit_hash add_bos_token add_eos_token additional_special_tokens auto_map backend "
+    "chat_template clean_up_tokenization_spaces device_map do_lower_case errors extra_special_tokens "
+    "from_slow init_inputs is_local legacy local_files_only max_length merges_file "
+    "model_input_names model_max_length model_specific_special_tokens name_or_path pad_to_max_length "
+    "pad_to_multiple_of pad_token_type_id padding padding_side processor_class "
+    "response_schema return_token_type_ids sp_model_kwargs spaces_between_special_tokens "
+    "special_tokens_map_file stride tokenizer_class tokenizer_file tokenizer_type trim_offsets "
+    "truncation truncation_side truncation_strategy unsloth_fixed unsloth_version "
+    "use_default_system_prompt use_fast verbose vocab_file";
+
+/// LoraConfig: where an adapter came from, and what is about training it elsewhere.
+constexpr const char* kAdapterKeys =
+    "auto_mapping ensure_weight_tying inference_mode megatron_core peft_version qalora_group_size "
+    "revision runtime_config unsloth_fixed unsloth_version";
+
+/// Keys that change what transformers computes, and the values with which they do not.
+struct ChangingKey {
+  const char* name;
+  const char* harmless;  // a JSON array
+};
+constexpr ChangingKey kChangingConfigKeys[] = {
+    {"add_cross_attention", "[false]"},
+    {"is_causal", "[true]"},
+    {"is_encoder_decoder", "[false]"},
+    {"partial_rotary_factor", "[1]"},
+    {"pruned_heads", "[{}]"},
+    {"quantization", "[{}]"},  // of MLX: its tensors hold codes
+    {"rope_interleaved", "[false]"},
+    {"use_bidirectional_attention", "[false]"},
+    {"use_mrope", "[false]"},
+};
+constexpr ChangingKey kChangingQuantizationKeys[] = {
+    // How other libraries hold codes.
+    {"bits", "[null]"},      {"desc_act", "[null]"}, {"group_size", "[null]"},
+    {"sym", "[null]"},       {"version", "[null]"},  {"weight_block_size", "[null]"},
+    {"zero_point", "[null]"}};
+constexpr ChangingKey kChangingTokenizerConfigKeys[] = {
+    {"split_special_tokens", "[false]"},
+};
+constexpr ChangingKey kChangingAdapterKeys[] = {
+    {"alora_invocation_tokens", "[[]]"},
+    {"arrow_config", "[{}]"},
+    {"corda_config", "[{}]"},
+    {"eva_config", "[{}]"},
+    {"kasa_config", "[{}]"},
+    {"layer_replication", "[[]]"},
+    {"lora_bias", "[false]"},
+    {"lora_ga_config", "[{}]"},
+    {"loftq_config", "[{}]"},
+    {"megatron_config", "[{}]"},
+    {"monteclora_config", "[{}]"},
+    {"target_parameters", "[[]]"},
+    {"trainable_token_indices", "[[], {}]"},
+    {"use_bdlora", "[false]"},
+    {"use_qalora", "[false]"},
+    {"velora_config", "[{}]"},
+};
+
+struct KnownKeys {
+  std::set<std::string> inert;
+  std::map<std::string, json::array> changing;  // with their harmless values
+
+  void add_inert(const char* names) {
+    std::istringstream in(names);
+    for (std::string name; in >> name;) inert.insert(name);
+  }
+  template <std::size_t N>
+  void add_changing(const ChangingKey (&keys)[N]) {
+    for (const ChangingKey& key : keys)
+      changing.emplace(key.name, json::parse(key.harmless).as_array());
+  }
+};
+
+KnownKeys known_in(ForeignFile file) {
+  KnownKeys keys;
+  switch (file) {
+    case ForeignFile::kConfig:
+      keys.add_inert(kGenerationKeys);  // old folders have them there
+      keys.add_inert(kConfigKeys);
+      keys.add_changing(kChangingConfigKeys);
+      break;
+    case ForeignFile::kQuantizationConfig:
+      keys.add_changing(kChangingQuantizationKeys);
+      break;
+    case ForeignFile::kGenerationConfig:
+      keys.add_inert(kGenerationKeys);
+      break;
+    case ForeignFile::kTokenizerConfig:
+      keys.add_inert(kTokenizerConfigKeys);
+      keys.add_changing(kChangingTokenizerConfigKeys);
+      break;
+    case ForeignFile::kAdapterConfig:
+      keys.add_inert(kAdapterKeys);
+      keys.add_changing(kChangingAdapterKeys);
+      break;
+  }
+  return keys;
+}
+
+/// bos_token_id, image_token, …: what special tokens are called, and their ids.
+bool names_a_token(const std::string& key) {
+  return key.ends_with("_token") || key.ends_with("_token_id");
+}
+
+/// 1 and 1.0 are the same.
+bool same(const json::value& a, const json::value& b) {
+  if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
+  return a == b;
+}
+
+}  // namespace
+
+UnreadKeys sort_unread_keys(const json::object& object, ForeignFile file,
+                            const std::set<std::string>& read) {
+  const KnownKeys known = known_in(file);
+  UnreadKeys unread;
+  for (const auto& [name, value] : object) {
+    const std::string key(name);
+    if (value.is_null() || read.contains(key) || known.inert.contains(key) || names_a_token(key))
+      continue;
+    const auto found = known.changing.find(key);
+    if (found == known.changing.end()) {
+      unread.unknown.push_back(key);
+      continue;
+    }
+    const json::array& harmless = found->second;
+    const bool is_harmless = std::any_of(harmless.begin(), harmless.end(),
+                                         [&](const json::value& one) { return same(one, value); });
+    if (!is_harmless)
+      unread.problems.push_back(concat(key, ": got ", json::serialize(value).substr(0, 60),
+                                       ", want ", json::serialize(harmless.front()),
+                                       " or no such key: it changes what is computed, and is not "
+                                       "supported"));
+  }
+  return unread;
+}
+
+void warn_of_unknown_keys(const std::string& path, const std::vector<std::string>& keys) {
+  constexpr std::size_t kMostNamed = 20;
+  if (keys.empty()) return;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(keys.size(), kMostNamed); ++i)
+    names += concat(i == 0 ? "" : ", ", json::serialize(json::value(keys[i].substr(0, 60))));
+  if (keys.size() > kMostNamed) names += concat(" and ", keys.size() - kMostNamed, " more");
+  warn(path, concat("ignores what it does not know: ", names));
+}
+
+}  // namespace hybrid_trainer

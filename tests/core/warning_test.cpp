@@ -1,0 +1,29 @@
+#include "hybrid_trainer/core/warning.h"
+
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <sstream>
+
+namespace hybrid_trainer {
+namespace {
+
+TEST(Warning, IsALineThatSaysEachThingOnce) {
+  std::ostringstream said;
+  send_warnings_to(&said);
+  warn("model/config.json", "ignores \"a\"");
+  warn("run/config.json", "ignores \"a\"");  // a copy of the file
+  warn("run/config.json", "ignores \"b\"");
+  EXPECT_EQ(said.str(),
+            "warning: model/config.json: ignores \"a\"\nwarning: run/config.json: ignores \"b\"\n");
+  send_warnings_to(nullptr);
+  warn("run/config.json", "ignores \"c\"");
+  std::ostringstream later;
+  send_warnings_to(&later);
+  warn("run/config.json", "ignores \"b\"");
+  EXPECT_EQ(later.str(), "warning: run/config.json: ignores \"b\"\n");
+  send_warnings_to(&std::cerr);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
