@@ -71,46 +71,6 @@ json::array merges_of_lines(const std::string& text) {
   return merges;
 }
 
-/// Null where it is missing or null.
-const json::value* set_value(const json::object& config, const char* key) {
-  const json::value* value = config.if_contains(key);
-  return value == nullptr || value->is_null() ? nullptr : value;
-}
-
-[[noreturn]] void refuse(const fs::path& file, const char* key, const json::value& value,
-                         const char* wanted) {
-  throw DataError(concat(file.string(), ": key \"", key, "\" is ",
-                         json::serialize(value).substr(0, 40), "; want ", wanted));
-}
-
-/// The eos_token of a file, if there is one: a text, or an object with its content.
-std::optional<std::string> end_token_in(const fs::path& file) {
-  if (!fs::exists(file)) return {};
-  const json::object config = read_json_object(file);
-  const json::value* const held = set_value(config, "eos_token");
-  if (held == nullptr) return {};
-  const json::value* token = held;
-  if (token->is_object()) token = token->get_object().if_contains("content");
-  if (token == nullptr || !token->is_string()) refuse(file, "eos_token", *held, "a token");
-  return std::string(token->get_string());
-}
-
-/// What a tokenizer_config.json says, if there is one. As in transformers, its add_prefix_space
-/// overrides what the tokenizer's own file says.
-TokenizerSettings read_tokenizer_settings(const fs::path& folder) {
-  TokenizerSettings settings;
-  const fs::path file = folder / "tokenizer_config.json";
-  settings.end_of_text = end_token_in(folder / "special_tokens_map.json");
-  if (!fs::exists(file)) return settings;
-  const json::object config = read_json_object(file);
-  if (const json::value* value = set_value(config, "add_prefix_space")) {
-    if (!value->is_bool()) refuse(file, "add_prefix_space", *value, "true or false");
-    settings.adds_prefix_space = value->get_bool();
-  }
-  if (const auto end = end_token_in(file)) settings.end_of_text = end;
-  return settings;
-}
-
 /// The files in a tokenizer's folder that belong to it.
 TokenizerFiles read_companions(const fs::path& folder) {
   TokenizerFiles files;

@@ -89,7 +89,8 @@ std::string BpeTokenizer::decode(std::span<const std::int32_t> ids) const {
   std::vector<std::string> parts;
   for (const std::int32_t id : ids) {
     token_bytes(id);  // throws where there is no such token
-    parts.push_back(pipeline_.spelling[static_cast<std::size_t>(id)]);
+    const std::string& spelling = pipeline_.spelling[static_cast<std::size_t>(id)];
+    if (!spelling.empty()) parts.push_back(spelling);  // else an id that no token has
   }
   return decoded(std::move(parts), pipeline_.decoder);
 }

@@ -29,7 +29,7 @@ std::optional<JsonPlace> JsonPlace::find(std::string_view key) const {
 }
 
 JsonPlace JsonPlace::member(std::string_view key, const boost::json::value& value) const {
-  return {value, file_, concat(path_, path_.empty() ? "" : ".", key)};
+  return {value, file_, concat(path_, path_.empty() ? "" : ".", key), unknown_};
 }
 
 JsonPlace JsonPlace::at(std::string_view key) const {
@@ -37,10 +37,16 @@ JsonPlace JsonPlace::at(std::string_view key) const {
   fail("has no \"", key, "\"");
 }
 
-void JsonPlace::allow(std::initializer_list<std::string_view> keys) const {
+void JsonPlace::know(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, value] : object()) {
-    if (std::ranges::find(keys, std::string_view(key)) == keys.end())
-      member(key, value).fail("is not known, and so not supported");
+    if (value.is_null() || std::ranges::find(keys, std::string_view(key)) != keys.end()) continue;
+    const std::string path = member(key, value).path_;
+    std::string without_numbers;
+    for (std::size_t i = 0; i < path.size(); ++i) {
+      const bool in_brackets = path[i] >= '0' && path[i] <= '9' && without_numbers.ends_with('[');
+      if (!in_brackets) without_numbers += path[i];
+    }
+    unknown_->insert(without_numbers);
   }
 }
 
@@ -76,7 +82,7 @@ std::vector<JsonPlace> JsonPlace::items() const {
 }
 
 JsonPlace JsonPlace::item(std::size_t i) const {
-  return {value_->get_array()[i], file_, concat(path_, "[", i, "]")};
+  return {value_->get_array()[i], file_, concat(path_, "[", i, "]"), unknown_};
 }
 
 }  // namespace hybrid_trainer

@@ -3,7 +3,9 @@
 #include <boost/json.hpp>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,8 +18,8 @@ namespace hybrid_trainer {
 /// asked for throws DataError. The value must outlive it.
 class JsonPlace {
  public:
-  JsonPlace(const boost::json::value& value, std::string file, std::string path = "")
-      : value_(&value), file_(std::move(file)), path_(std::move(path)) {}
+  JsonPlace(const boost::json::value& value, std::string file)
+      : JsonPlace(value, std::move(file), "", std::make_shared<Paths>()) {}
 
   const boost::json::value& value() const { return *value_; }
   const std::string& path() const { return path_; }
@@ -25,8 +27,11 @@ class JsonPlace {
   JsonPlace at(std::string_view key) const;
   /// A member, unless it is absent or null.
   std::optional<JsonPlace> find(std::string_view key) const;
-  /// Refuses members of an object that are not among these: they would be ignored.
-  void allow(std::initializer_list<std::string_view> keys) const;
+  /// Notes the members of an object that are not among these, unless they are null.
+  void know(std::initializer_list<std::string_view> keys) const;
+  /// The paths of all members so noted in this file, in order; of an array's elements without the
+  /// number, "added_tokens[].colour".
+  std::vector<std::string> unknown() const { return {unknown_->begin(), unknown_->end()}; }
   /// Refuses a member that is neither absent nor null nor this.
   void expect(std::string_view key, const boost::json::value& wanted) const;
 
@@ -43,10 +48,18 @@ class JsonPlace {
   }
 
  private:
+  using Paths = std::set<std::string>;
+  JsonPlace(const boost::json::value& value, std::string file, std::string path,
+            std::shared_ptr<Paths> unknown)
+      : value_(&value),
+        file_(std::move(file)),
+        path_(std::move(path)),
+        unknown_(std::move(unknown)) {}
   [[noreturn]] void fail_kind(const char* wanted) const;
   JsonPlace member(std::string_view key, const boost::json::value& value) const;
   const boost::json::value* value_;
   std::string file_, path_;
+  std::shared_ptr<Paths> unknown_;
 };
 
 }  // namespace hybrid_trainer

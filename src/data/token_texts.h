@@ -9,7 +9,15 @@ namespace hybrid_trainer {
 
 /// A step from the tokens' spellings to text, of tokenizer.json's "decoder".
 struct DecoderStep {
-  enum class Kind { kByteLevel, kReplace, kByteFallback, kFuse, kStrip, kMetaspace } kind;
+  enum class Kind {
+    kByteLevel,
+    kReplace,
+    kByteFallback,
+    kFuse,
+    kStrip,
+    kMetaspace,
+    kBlanks,  // between the tokens
+  } kind;
   std::string pattern = {};  // of kReplace; kStrip's character; kMetaspace's ▁
   std::string content = {};  // of kReplace
   std::size_t start = 0;     // most characters that kStrip removes at the start of each part

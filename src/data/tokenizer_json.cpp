@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "bpe_model.h"
 #include "bpe_tokenizer.h"
 #include "byte_symbols.h"
+#include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "tokenizer_steps.h"
 
@@ -18,6 +19,8 @@ namespace {
 
 constexpr std::int32_t kUnassigned = BpeVocabulary::kNoId;
 
+constexpr std::int64_t kMostIds = 1 << 19;  // of a vocabulary with fewer tokens
+
 /// Reads the parts that speak of tokens and checks that they fit together.
 class PipelineReader {
  public:
@@ -25,19 +28,18 @@ class PipelineReader {
       : root_(root), settings_(settings) {}
 
   std::unique_ptr<Tokenizer> read(TokenizerFiles files) {
-    root_.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
-                 "post_processor", "decoder", "model"});
+    // Truncation and padding are set anew by whoever calls a tokenizer.
+    root_.know({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+                "post_processor", "decoder", "model"});
     root_.expect("version", "1.0");
-    root_.expect("truncation", nullptr);
-    root_.expect("padding", nullptr);
     PreTokenizer pre = read_pre_tokenizer(root_.find("pre_tokenizer"), settings_.adds_prefix_space);
     pipeline_.adds_prefix_space = pre.adds_prefix_space;
     pipeline_.text = TextPipeline(read_normalizer(root_.find("normalizer")), std::move(pre.steps));
-    pipeline_.decoder = read_decoder(root_.at("decoder"));
+    pipeline_.decoder = read_decoder(root_.find("decoder"), pre.by_bytes);
     pipeline_.vocabulary.by_bytes = pre.by_bytes;
     read_vocabulary();
-    read_added_tokens();
     read_model();
+    read_added_tokens();
     if (const auto post = root_.find("post_processor")) read_post_processor(*post);
     return std::make_unique<BpeTokenizer>(std::move(pipeline_), end_of_text(), std::move(files));
   }
@@ -45,60 +47,92 @@ class PipelineReader {
  private:
   void read_vocabulary() {
     const JsonPlace vocab = root_.at("model").at("vocab");
-    const std::size_t size = vocab.object().size();
-    spelling().resize(size);
+    const auto size = static_cast<std::int64_t>(vocab.object().size());
+    const std::int64_t most = std::max(2 * size, kMostIds);
+    std::vector<bool> taken;
     for (const auto& [key, value] : vocab.object()) {
       const std::string token(key);
-      const auto place = static_cast<std::size_t>(
-          value.is_int64() && value.get_int64() >= 0 ? value.get_int64() : INT64_MAX);
-      if (place >= size || !spelling()[place].empty()) {
+      const std::int64_t id = value.is_int64() ? value.get_int64() : -1;
+      const auto place = static_cast<std::size_t>(id);
+      if (id < 0 || id >= most)
         vocab.fail("token \"", token, "\" has the id ", boost::json::serialize(value),
-                   "; want each of 0 … ", size - 1, " once");
-      }
-      if (token.empty()) vocab.fail("has an empty token");
+                   "; want one from 0 to ", most - 1);
+      if (place >= taken.size()) taken.resize(place + 1), spelling().resize(place + 1);
+      if (taken[place]) vocab.fail("token \"", token, "\" has the id ", id, ", as another one has");
+      taken[place] = true;
       spelling()[place] = token;
-      id_of_[token] = static_cast<std::int32_t>(place);
+      model_ids_[token] = static_cast<std::int32_t>(id);
     }
+    pipeline_.least_table = spelling().size();
   }
 
+  /// Those of this file, then those of tokenizer_config.json, whose flags take precedence, then the
+  /// tokens with roles that are not among them.
   void read_added_tokens() {
-    pipeline_.least_table = model_tokens_ = spelling().size();
-    const auto tokens = root_.find("added_tokens");
-    if (!tokens) return;
-    for (const JsonPlace& place : tokens->items()) {
-      place.allow({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-      AddedToken token{.content = place.at("content").text(),
-                       .id = static_cast<std::int32_t>(place.at("id").count()),
-                       .single_word = place.at("single_word").flag(),
-                       .lstrip = place.at("lstrip").flag(),
-                       .rstrip = place.at("rstrip").flag(),
-                       .special = place.at("special").flag()};
-      if (token.content.empty()) place.at("content").fail("is empty");
-      if (!added_.insert(token.content).second)
-        place.at("content").fail("\"", token.content, "\" was added before");
-      const auto next = static_cast<std::int32_t>(spelling().size());
-      const auto [found, is_new] = id_of_.emplace(token.content, next);
-      if (token.id != found->second) {
-        place.at("id").fail("of \"", token.content, "\" is ", token.id, "; want ", found->second,
-                            is_new ? ", the next one that is free" : ", as in model.vocab");
+    if (const auto tokens = root_.find("added_tokens")) {
+      for (const JsonPlace& place : tokens->items()) {
+        ListedToken listed = listed_token(place);
+        listed.id = place.at("id").count();
+        add_listed(std::move(listed));
       }
-      if (is_new) spelling().push_back(token.content);
-      if (is_new && !token.special) pipeline_.least_table = spelling().size();
-      if (!place.at("normalized").flag()) {
-        pipeline_.added.add(std::move(token));
-        continue;
-      }
-      token.content = pipeline_.text.normalized(token.content, {});
-      if (token.content.empty()) place.at("content").fail("is nothing after the normalizer");
-      spelling()[static_cast<std::size_t>(token.id)] = token.content;
-      pipeline_.added_normalized.add(std::move(token));
     }
+    for (const ListedToken& listed : settings_.added_tokens) add_listed(listed);
+    for (const ListedToken& listed : settings_.special_tokens) {
+      const std::string& content = listed.token.content;
+      const bool makes_up_the_end =
+          content == settings_.end_of_text && !model_ids_.contains(content);
+      if (!added_.contains(content) && !makes_up_the_end) add_listed(listed);
+    }
+    for (const ListedToken& listed : listed_) find_in_texts(listed);
+    if (renumbered_ > 0)
+      warn("tokenizer.json",
+           concat("added tokens have the ids that Hugging Face's tokenizers gives ",
+                  "them, not those of the file: ", first_renumbered_,
+                  renumbered_ == 1 ? "" : concat(", and ", renumbered_ - 1, " more")));
+  }
+
+  /// Gives a token the id that Hugging Face's tokenizers gives it: that in model.vocab, or the next
+  /// one behind as many as model.vocab has and behind the ids of added tokens, whatever the file
+  /// says.
+  void add_listed(ListedToken listed) {
+    const std::string& content = listed.token.content;
+    if (content.empty()) return;
+    if (const auto known = added_.find(content); known != added_.end()) {
+      ListedToken& before = listed_[known->second];
+      listed.token.id = before.token.id;
+      before = std::move(listed);
+      return;
+    }
+    const auto found = model_ids_.find(content);
+    const auto size = static_cast<std::int32_t>(model_ids_.size());
+    const std::int32_t id =
+        found != model_ids_.end() ? found->second : std::max(size, last_added_ + 1);
+    if (listed.id && *listed.id != id && ++renumbered_ == 1)
+      first_renumbered_ =
+          concat("\"", content, "\" is ", id, " and not ", *listed.id, " (", listed.place, ")");
+    last_added_ = std::max(last_added_, id);
+    listed.token.id = id;
+    added_[content] = listed_.size();
+    const auto place = static_cast<std::size_t>(id);
+    if (place >= spelling().size()) spelling().resize(place + 1);
+    spelling()[place] = content;
+    if (!listed.token.special) pipeline_.least_table = std::max(pipeline_.least_table, place + 1);
+    listed_.push_back(std::move(listed));
+  }
+
+  void find_in_texts(ListedToken listed) {
+    if (!listed.normalized) return pipeline_.added.add(std::move(listed.token));
+    std::string& content = listed.token.content;
+    content = pipeline_.text.normalized(content, {});
+    if (content.empty()) root_.fail("has an added token that is nothing after the normalizer");
+    spelling()[static_cast<std::size_t>(listed.token.id)] = content;
+    pipeline_.added_normalized.add(std::move(listed.token));
   }
 
   void read_model() {
     const JsonPlace model = root_.at("model");
-    model.allow({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
-                 "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
+    model.know({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+                "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
     model.expect("type", "BPE");
     model.expect("continuing_subword_prefix", "");
     model.expect("end_of_word_suffix", "");
@@ -113,44 +147,35 @@ class PipelineReader {
     vocabulary.ignores_merges = flag("ignore_merges");
     if (const auto unknown = model.find("unk_token")) {
       vocabulary.unknown = model_id(unknown->text());
-      if (!vocabulary.unknown) unknown->fail("is \"", unknown->text(), "\", not in model.vocab");
+      if (!vocabulary.unknown) vocabulary.missing_unknown = unknown->text();
     }
-    vocabulary.tokens.assign(model_tokens_, "");
-    for (const auto& [token, id] : id_of_) {
-      if (static_cast<std::size_t>(id) < model_tokens_)
-        vocabulary.tokens[static_cast<std::size_t>(id)] = token;
-    }
+    vocabulary.tokens = spelling();
     const bool falls_back = flag("byte_fallback");
-    if (vocabulary.by_bytes && falls_back)
-      model.at("byte_fallback").fail("is true, which is not supported with ByteLevel");
-    vocabulary.by_bytes ? set_byte_symbols(model) : set_characters(falls_back);
+    vocabulary.by_bytes ? set_byte_symbols(model, falls_back) : set_characters(falls_back);
     read_merges(model.at("merges"));
   }
 
-  /// Tokens are spelled in GPT-2's symbols for bytes, all of which there must be.
-  void set_byte_symbols(const JsonPlace& model) {
+  /// Tokens are spelled in GPT-2's symbols for bytes; what is not spells nothing.
+  void set_byte_symbols(const JsonPlace& model, bool falls_back) {
     BpeVocabulary& vocabulary = pipeline_.vocabulary;
     const ByteSymbolCoder coder;
     for (std::size_t byte = 0; byte < 256; ++byte) {
       const auto id = model_id(coder.to_symbols(std::string(1, static_cast<char>(byte))));
-      if (!id) model.at("vocab").fail("has no token for byte ", byte, "; want all 256");
-      vocabulary.byte_ids[byte] = *id;
+      if (!id && falls_back)
+        model.at("byte_fallback")
+            .fail("is true with ByteLevel and no token for byte ", byte,
+                  ", which is not supported");
+      vocabulary.byte_ids[byte] = id.value_or(kUnassigned);
     }
-    for (std::string& token : vocabulary.tokens) {
-      const auto bytes = coder.to_bytes(token);
-      if (!bytes && !added_.contains(token))
-        model.at("vocab").fail("token \"", token, "\" is not written in GPT-2's byte symbols");
-      token = bytes.value_or("");
-    }
+    for (std::string& token : vocabulary.tokens) token = coder.to_bytes(token).value_or("");
   }
 
   void set_characters(bool falls_back) {
     BpeVocabulary& vocabulary = pipeline_.vocabulary;
-    for (std::size_t id = 0; id < model_tokens_; ++id) {
-      const std::string& token = vocabulary.tokens[id];
+    for (const auto& [token, id] : model_ids_) {
       const CodePoint found = decode_utf8(token, 0);
-      if (found.bytes == token.size())
-        vocabulary.character_ids[found.value] = static_cast<std::int32_t>(id);
+      if (found.bytes > 0 && found.bytes == token.size())
+        vocabulary.character_ids[found.value] = id;
     }
     vocabulary.byte_ids.fill(kUnassigned);
     for (unsigned byte = 0; byte < 256 && falls_back; ++byte) {
@@ -162,10 +187,8 @@ class PipelineReader {
 
   /// The id of a token of model.vocab.
   std::optional<std::int32_t> model_id(const std::string& token) const {
-    const auto found = id_of_.find(token);
-    if (found == id_of_.end() || static_cast<std::size_t>(found->second) >= model_tokens_)
-      return {};
-    return found->second;
+    const auto found = model_ids_.find(token);
+    return found == model_ids_.end() ? std::nullopt : std::optional(found->second);
   }
 
   /// The two tokens of a merge.
@@ -185,7 +208,6 @@ class PipelineReader {
 
   void read_merges(const JsonPlace& place) {
     if (!place.value().is_array()) place.items();  // says so
-    std::set<std::pair<std::int32_t, std::int32_t>> known;
     for (std::size_t i = 0; i < place.value().get_array().size(); ++i) {
       const auto [left, right] = parts_of(place, i);
       const auto id = [&](const std::string& token) {
@@ -194,19 +216,16 @@ class PipelineReader {
           place.item(i).fail("needs the token \"", token, "\", which is not in model.vocab");
         return *found;
       };
-      const BpeMerge merge{id(left), id(right), id(left + right)};
-      if (!known.emplace(merge.left, merge.right).second)
-        place.item(i).fail("joins \"", left, "\" and \"", right, "\" a second time");
-      pipeline_.vocabulary.merges.push_back(merge);
+      pipeline_.vocabulary.merges.push_back({id(left), id(right), id(left + right)});
     }
   }
 
   void read_post_processor(const JsonPlace& place) {
     const std::string type = place.at("type").text();
     if (type == "ByteLevel") {  // moves offsets alone
-      place.allow({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+      place.know({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     } else if (type == "Sequence") {
-      place.allow({"type", "processors"});
+      place.know({"type", "processors"});
       for (const JsonPlace& part : place.at("processors").items()) read_post_processor(part);
     } else if (type == "TemplateProcessing") {
       read_template(place);
@@ -220,11 +239,11 @@ class PipelineReader {
 
   /// The tokens of the special tokens before and behind the one sequence.
   void read_template(const JsonPlace& place) {
-    place.allow({"type", "single", "pair", "special_tokens"});  // "pair" is of two texts
+    place.know({"type", "single", "pair", "special_tokens"});  // "pair" is of two texts
     std::vector<std::int32_t> before, behind;
     bool is_behind = false;
     for (const JsonPlace& piece : place.at("single").items()) {
-      piece.allow({"SpecialToken", "Sequence"});
+      piece.know({"SpecialToken", "Sequence"});
       if (const auto sequence = piece.find("Sequence")) {
         sequence->expect("id", "A");
         if (std::exchange(is_behind, true)) piece.fail("is a second Sequence");
@@ -246,8 +265,10 @@ class PipelineReader {
   }
 
   std::optional<std::int32_t> end_of_text() const {
-    const auto found = id_of_.find(settings_.end_of_text.value_or(std::string(kEndOfText)));
-    if (found != id_of_.end()) return found->second;
+    const std::string token = settings_.end_of_text.value_or(std::string(kEndOfText));
+    if (const auto found = added_.find(token); found != added_.end())
+      return listed_[found->second].token.id;
+    if (const auto id = model_id(token)) return id;
     if (!settings_.end_of_text) return {};
     root_.fail("has no token \"", *settings_.end_of_text,
                "\", which tokenizer_config.json names as eos_token");
@@ -258,9 +279,12 @@ class PipelineReader {
   const JsonPlace& root_;
   const TokenizerSettings& settings_;
   BpePipeline pipeline_;
-  std::size_t model_tokens_ = 0;  // ids below are model.vocab's
-  std::unordered_map<std::string, std::int32_t> id_of_;
-  std::set<std::string> added_;
+  std::unordered_map<std::string, std::int32_t> model_ids_;
+  std::vector<ListedToken> listed_;                     // the added tokens
+  std::unordered_map<std::string, std::size_t> added_;  // their places there
+  std::int32_t last_added_ = -1;                        // the highest of their ids
+  std::int64_t renumbered_ = 0;                         // whose file says another id
+  std::string first_renumbered_;
 };
 
 }  // namespace
@@ -270,7 +294,9 @@ std::unique_ptr<Tokenizer> tokenizer_of_json(const boost::json::value& root,
                                              const TokenizerSettings& settings,
                                              TokenizerFiles files) {
   const JsonPlace place(root, file);
-  return PipelineReader(place, settings).read(std::move(files));
+  auto tokenizer = PipelineReader(place, settings).read(std::move(files));
+  warn_of_unknown_keys(file, place.unknown());
+  return tokenizer;
 }
 
 }  // namespace hybrid_trainer

@@ -14,7 +14,7 @@ namespace {
 template <class F>
 void for_each_step(const JsonPlace& place, const char* key, const F& f) {
   if (place.at("type").text() != "Sequence") return f(place);
-  place.allow({"type", key});
+  place.know({"type", key});
   for (const JsonPlace& item : place.at(key).items()) for_each_step(item, key, f);
 }
 
@@ -24,7 +24,7 @@ void for_each_step(const JsonPlace& place, const char* key, const F& f) {
 
 /// The one text of {"String": text}; a {"Regex": …} where `regex` is null is refused.
 std::string literal_of(const JsonPlace& pattern, std::optional<std::string>* regex = nullptr) {
-  pattern.allow({"String", "Regex"});
+  pattern.know({"String", "Regex"});
   if (const auto expression = pattern.find("Regex")) {
     if (regex == nullptr) expression->fail("is not supported; want a String");
     return regex->emplace(expression->text());
@@ -72,7 +72,7 @@ SplitBehavior behavior_of(const JsonPlace& place) {
 }
 
 PreTokenizerStep read_split(const JsonPlace& place) {
-  place.allow({"type", "pattern", "behavior", "invert"});
+  place.know({"type", "pattern", "behavior", "invert"});
   std::optional<std::string> regex;
   PreTokenizerStep step{.kind = PreTokenizerStep::Kind::kLiteral,
                         .literal = literal_of(place.at("pattern"), &regex),
@@ -83,8 +83,8 @@ PreTokenizerStep read_split(const JsonPlace& place) {
   const auto pattern = word_pattern_of(*regex);
   if (!pattern) {
     expression.fail("is ", *regex,
-                    ", which is not supported; want the pattern of GPT-2, Llama 3 or "
-                    "Qwen2");
+                    ", which is not supported; want the pattern of GPT-2, Llama 3, Qwen2, "
+                    "Qwen3.5, Mistral NeMo or GPT-4o");
   }
   // Everything is part of a match.
   const SplitBehavior all = step.inverted ? SplitBehavior::kRemoved : SplitBehavior::kIsolated;
@@ -99,7 +99,7 @@ PreTokenizerStep read_split(const JsonPlace& place) {
 
 PreTokenizerStep read_metaspace(const JsonPlace& place) {
   using Prepend = PreTokenizerStep::Prepend;
-  place.allow({"type", "replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep"});
+  place.know({"type", "replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep"});
   PreTokenizerStep step{.kind = PreTokenizerStep::Kind::kMetaspace,
                         .literal = character_of(place.at("replacement")),
                         .prepend = Prepend::kAlways};
@@ -127,14 +127,14 @@ std::vector<NormalizerStep> read_normalizer(const std::optional<JsonPlace>& plac
   for_each_step(*place, "normalizers", [&](const JsonPlace& step) {
     const std::string type = step.at("type").text();
     if (type == "NFC") {
-      step.allow({"type"});
+      step.know({"type"});
       steps.push_back({Kind::kNfc, "", ""});
     } else if (type == "Prepend") {
-      step.allow({"type", "prepend"});
+      step.know({"type", "prepend"});
       steps.push_back({Kind::kPrepend, "", step.at("prepend").text()});
       growth.insert(step, steps.back().content);
     } else if (type == "Replace") {
-      step.allow({"type", "pattern", "content"});
+      step.know({"type", "pattern", "content"});
       steps.push_back({Kind::kReplace, literal_of(step.at("pattern")), step.at("content").text()});
       growth.replace(step, steps.back().pattern, steps.back().content);
     } else {
@@ -153,7 +153,7 @@ PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
     if (read.by_bytes) step.fail("comes after ByteLevel, which is supported as the last one only");
     const std::string type = step.at("type").text();
     if (type == "ByteLevel") {
-      step.allow({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+      step.know({"type", "add_prefix_space", "trim_offsets", "use_regex"});
       const auto regex = step.find("use_regex");
       const bool makes_words = !regex || regex->flag();
       read.adds_prefix_space = step.at("add_prefix_space").flag();
@@ -164,7 +164,7 @@ PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
     } else if (type == "Split") {
       read.steps.push_back(read_split(step));
     } else if (type == "Digits") {
-      step.allow({"type", "individual_digits"});
+      step.know({"type", "individual_digits"});
       const bool apart = step.at("individual_digits").flag();
       read.steps.push_back(
           {.kind = Kind::kDigits,
@@ -178,26 +178,27 @@ PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
   return read;
 }
 
-std::vector<DecoderStep> read_decoder(const JsonPlace& place) {
+std::vector<DecoderStep> read_decoder(const std::optional<JsonPlace>& place, bool by_bytes) {
   using Kind = DecoderStep::Kind;
   std::vector<DecoderStep> steps;
+  if (!place) return {{.kind = by_bytes ? Kind::kByteLevel : Kind::kBlanks}};
   Growth growth;
-  for_each_step(place, "decoders", [&](const JsonPlace& step) {
+  for_each_step(*place, "decoders", [&](const JsonPlace& step) {
     const std::string type = step.at("type").text();
     if (type == "ByteLevel") {
-      step.allow({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+      step.know({"type", "add_prefix_space", "trim_offsets", "use_regex"});
       steps.push_back({.kind = Kind::kByteLevel});
     } else if (type == "Replace") {
-      step.allow({"type", "pattern", "content"});
+      step.know({"type", "pattern", "content"});
       steps.push_back({.kind = Kind::kReplace,
                        .pattern = literal_of(step.at("pattern")),
                        .content = step.at("content").text()});
       growth.replace(step, steps.back().pattern, steps.back().content);
     } else if (type == "ByteFallback" || type == "Fuse") {
-      step.allow({"type"});
+      step.know({"type"});
       steps.push_back({.kind = type == "Fuse" ? Kind::kFuse : Kind::kByteFallback});
     } else if (type == "Strip") {
-      step.allow({"type", "content", "start", "stop"});
+      step.know({"type", "content", "start", "stop"});
       steps.push_back({.kind = Kind::kStrip,
                        .pattern = character_of(step.at("content")),
                        .start = static_cast<std::size_t>(step.at("start").count()),

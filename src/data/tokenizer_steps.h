@@ -20,6 +20,8 @@ struct PreTokenizer {
 std::vector<NormalizerStep> read_normalizer(const std::optional<JsonPlace>& place);
 PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
                                 std::optional<bool> adds_prefix_space);
-std::vector<DecoderStep> read_decoder(const JsonPlace& place);
+/// Without a decoder tokens stand apart, as Hugging Face's tokenizers has it; but those of bytes
+/// (`by_bytes`) are decoded as ByteLevel does, since nothing else makes text of them.
+std::vector<DecoderStep> read_decoder(const std::optional<JsonPlace>& place, bool by_bytes);
 
 }  // namespace hybrid_trainer

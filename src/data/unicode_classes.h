@@ -12,6 +12,8 @@ enum UnicodeClass : std::uint8_t {
   kDigit = 8,           // what the pre-tokenizer Digits splits at (Unicode 17)
   kWordCharacter = 16,  // \w of a token that is a single word
   kUnknownToNfc = 32,   // newer than its NFC (Unicode 9), which leaves it where it is
+  kNotLower = 64,       // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]: a mark, or a letter not in lower case
+  kNotUpper = 128,      // [\p{Ll}\p{Lm}\p{Lo}\p{M}]: a mark, or a letter not in upper case
 };
 
 /// The classes of every code point up to U+10FFFF, as bits. Thread-safe.

@@ -55,6 +55,7 @@ def unknown_to_nfc():
 
 def main():
     classes = [in_pattern(r"\p{L}"), in_pattern(r"\p{N}"), in_pattern(r"\s"), digits(), word_characters(), unknown_to_nfc()]
+    classes += [in_pattern(r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"), in_pattern(r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]")]
     runs, last = [], None
     for code in range(sys.maxunicode + 1):
         bits = sum(1 << place for place, members in enumerate(classes) if code in members)

@@ -15,7 +15,7 @@ namespace hybrid_trainer {
 class WordEncoder {
  public:
   explicit WordEncoder(const WordModel& model);
-  /// Throws DataError where a character has no token.
+  /// Throws DataError where a character needs an unk_token that has no id.
   void append(std::string_view word, std::vector<std::int32_t>& ids);
 
  private:

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/utf8.h"
 
 namespace hybrid_trainer {
@@ -13,6 +14,9 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::int32_t kNoId = BpeVocabulary::kNoId;
+constexpr const char* kLeavesOut =
+    "leaves out characters of the text that have no token, as Hugging Face's tokenizers does: it "
+    "has no unk_token";
 
 /// The character at `place`, or the byte where there is none.
 std::string_view character_at(std::string_view text, std::size_t place) {
@@ -26,7 +30,7 @@ std::string_view final_character(std::string_view text) {
   return decode_utf8(last, 0).bytes == last.size() ? last : text.substr(text.size() - 1);
 }
 
-[[noreturn]] void throw_no_token(std::string_view character) {
+[[noreturn]] void throw_no_token(std::string_view character, const std::string& unknown) {
   std::string bytes;
   for (const char byte : character) {
     char hex[8];
@@ -34,7 +38,8 @@ std::string_view final_character(std::string_view text) {
     bytes += hex;
   }
   throw DataError(concat("the character of the bytes", bytes,
-                         " has no token, and the tokenizer has no unk_token for it"));
+                         " has no token, and model.unk_token of tokenizer.json, \"", unknown,
+                         "\", is not in model.vocab"));
 }
 
 }  // namespace
@@ -46,7 +51,7 @@ MergeTable::MergeTable(const std::vector<BpeMerge>& merges)
     const std::uint64_t key = key_of(merge.left, merge.right);
     std::size_t i = slot_of(key);
     while (slots_[i].key != kFree && slots_[i].key != key) i = (i + 1) & mask_;
-    if (slots_[i].key == kFree) slots_[i] = {key, {rank, merge.joined}};
+    slots_[i] = {key, {rank, merge.joined}};
     ++rank;
   }
 }
@@ -138,8 +143,10 @@ void WordModel::append_symbols(std::string_view word, std::vector<std::int32_t>&
     } else if (vocabulary_.unknown) {
       if (!vocabulary_.fuses_unknown) append_unknown();
       is_unknown = true;
+    } else if (!vocabulary_.missing_unknown.empty()) {
+      throw_no_token(character, vocabulary_.missing_unknown);
     } else {
-      throw_no_token(character);
+      warn("tokenizer.json", kLeavesOut);
     }
   }
   append_unknown();

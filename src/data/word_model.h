@@ -18,7 +18,8 @@ struct BpeMerge {
   std::int32_t joined = 0;
 };
 
-/// The merges by pair, in an open-addressed hash table.
+/// The merges by pair, in an open-addressed hash table. Of a pair that stands there twice, the last
+/// one counts.
 class MergeTable {
  public:
   struct Rule {
@@ -55,15 +56,18 @@ class MergeTable {
 };
 
 /// What a byte-pair encoding makes of words. A word begins as symbols: its bytes, or its characters,
-/// of which those without a token are their bytes' tokens, if all have one, or else the unknown
-/// token. A byte that is not UTF-8 is a character without a token.
+/// of which those without a token are their bytes' tokens, if all have one. What still has no token
+/// is the unknown one, or is left out where the tokenizer names none, as by Hugging Face's
+/// tokenizers. A byte that is not UTF-8 is a character without a token.
 struct BpeVocabulary {
   static constexpr std::int32_t kNoId = -1;
   bool by_bytes = true;
-  std::array<std::int32_t, 256> byte_ids{};  // by characters: "<0x00>" …, for byte_fallback
+  std::array<std::int32_t, 256>
+      byte_ids{};  // or kNoId; by characters: "<0x00>" …, for byte_fallback
   std::unordered_map<char32_t, std::int32_t> character_ids;
   std::optional<std::int32_t> unknown;
-  bool fuses_unknown = false;  // unknown tokens that follow each other are one
+  std::string missing_unknown;  // an unk_token that has no id: what needs it is refused
+  bool fuses_unknown = false;   // unknown tokens that follow each other are one
   std::vector<BpeMerge> merges;
   std::vector<std::string> tokens;  // what each id spells: bytes, or UTF-8 and "<0x00>" …
   bool ignores_merges = false;      // a word that is a token is that token
@@ -77,7 +81,8 @@ class WordModel {
   bool ignores_merges() const { return vocabulary_.ignores_merges; }
   /// The token that a whole word is, before any merge.
   std::optional<std::int32_t> whole_word(std::string_view word) const;
-  /// Appends the symbols that a word begins as. Throws DataError where there is none.
+  /// Appends the symbols that a word begins as. Throws DataError where one needs an unk_token that has
+  /// no id.
   void append_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const;
   /// Whether no merge, nor anything else, can go across the border of two neighbouring characters.
   bool may_divide(std::string_view before, std::string_view after) const;

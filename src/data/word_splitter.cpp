@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <utility>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "unicode_classes.h"
 
@@ -20,8 +23,10 @@ class Scanner {
   bool is_end() const { return bytes_ == 0; }  // or not UTF-8
   char32_t value() const { return value_; }
   bool is(int classes) const { return (classes_ & classes) != 0; }
+  /// A character of none of these classes.
+  bool is_none_of(int classes) const { return !is_end() && !is(classes); }
   /// A character that is neither white space nor letter nor number.
-  bool is_other() const { return !is_end() && !is(kWhiteSpace | kLetter | kNumber); }
+  bool is_other() const { return is_none_of(kWhiteSpace | kLetter | kNumber); }
   void next() {
     at_ += bytes_;
     read();
@@ -100,24 +105,91 @@ std::size_t lines_end(Scanner scanner) {
   return end;
 }
 
-std::size_t llama_word_end(std::string_view text, std::size_t begin, int most_digits) {
-  if (const std::size_t bytes = contraction(text.substr(begin), true)) return begin + bytes;
+/// What tells the later patterns apart.
+struct WordKind {
+  int word = kLetter;  // classes of a word's characters
+  int most_digits = 1;
+  bool cased = false;              // a word is [UPPER]*[LOWER]+ or [UPPER]+[LOWER]*
+  bool contractions_first = true;  // else behind a word, or nowhere
+  bool contractions_behind = false;
+  bool slashes_end_marks = false;  // [\r\n/]* rather than [\r\n]*
+};
+
+WordKind kind_of(WordPattern pattern) {
+  const bool is_gpt4o = pattern == WordPattern::kGpt4o;
+  WordKind kind;
+  if (pattern == WordPattern::kLlama3 || is_gpt4o) kind.most_digits = 3;
+  if (pattern == WordPattern::kQwen35) kind.word = kLetter | kNotLower | kNotUpper;
+  if (is_gpt4o || pattern == WordPattern::kTekken) {
+    kind.cased = kind.slashes_end_marks = true;
+    kind.contractions_first = false;
+    kind.contractions_behind = is_gpt4o;
+  }
+  return kind;
+}
+
+/// The end of [UPPER]*[LOWER]+, 0 where it does not match: of the characters that are both, the
+/// first part gives back the last one where a character that is in upper case alone follows.
+std::size_t lower_word_end(Scanner scanner) {
+  std::size_t end = 0;
+  while (scanner.is(kNotLower)) {
+    const bool is_both = scanner.is(kNotUpper);
+    scanner.next();
+    if (is_both) end = scanner.at();
+  }
+  if (!scanner.is(kNotUpper)) return end;
+  scanner.pass(kNotUpper);
+  return scanner.at();
+}
+
+/// The end of [UPPER]+[LOWER]*, 0 where it does not match.
+std::size_t upper_word_end(Scanner scanner) {
+  if (!scanner.is(kNotLower)) return 0;
+  scanner.pass(kNotLower);
+  scanner.pass(kNotUpper);
+  return scanner.at();
+}
+
+/// The end of a word that begins at `first`, with or without the one character that may stand
+/// before it; 0 where none begins there.
+std::size_t letters_end(const WordKind& kind, const Scanner& first) {
+  Scanner after = first;
+  if (!first.is(kLetter | kNumber) && !is_line_end(first.value())) after.next();
+  if (kind.cased) {
+    for (const auto end : {lower_word_end, upper_word_end}) {
+      for (const Scanner& scanner : {after, first})
+        if (const std::size_t found = end(scanner)) return found;
+    }
+    return 0;
+  }
+  for (Scanner scanner : {after, first}) {  // a mark may be either
+    if (!scanner.is(kind.word)) continue;
+    scanner.pass(kind.word);
+    return scanner.at();
+  }
+  return 0;
+}
+
+std::size_t later_word_end(const WordKind& kind, std::string_view text, std::size_t begin) {
+  if (kind.contractions_first) {
+    if (const std::size_t bytes = contraction(text.substr(begin), true)) return begin + bytes;
+  }
   const Scanner first(text, begin);
+  if (const std::size_t end = letters_end(kind, first))
+    return kind.contractions_behind ? end + contraction(text.substr(end), true) : end;
   Scanner scanner = first;
-  if (!first.is(kLetter | kNumber) && !is_line_end(first.value())) scanner.next();
-  if (scanner.is(kLetter)) {
-    scanner.pass(kLetter);
-    return scanner.at();
-  }
-  scanner = first;
   if (scanner.is(kNumber)) {
-    for (int i = 0; i < most_digits && scanner.is(kNumber); ++i) scanner.next();
+    for (int i = 0; i < kind.most_digits && scanner.is(kNumber); ++i) scanner.next();
     return scanner.at();
   }
+  const int not_other = kWhiteSpace | kNumber | kind.word;
   if (scanner.value() == U' ') scanner.next();
-  if (scanner.is_other()) {
-    scanner.pass_others();
-    while (!scanner.is_end() && is_line_end(scanner.value())) scanner.next();
+  if (scanner.is_none_of(not_other)) {
+    while (scanner.is_none_of(not_other)) scanner.next();
+    const auto ends_marks = [&](char32_t value) {
+      return is_line_end(value) || (kind.slashes_end_marks && value == U'/');
+    };
+    while (!scanner.is_end() && ends_marks(scanner.value())) scanner.next();
     return scanner.at();
   }
   const std::size_t end = lines_end(first);
@@ -127,32 +199,46 @@ std::size_t llama_word_end(std::string_view text, std::size_t begin, int most_di
 }  // namespace
 
 std::optional<WordPattern> word_pattern_of(std::string_view expression) {
-  constexpr std::string_view kGpt2 =
-      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-  constexpr std::string_view kLlama3Start =
-      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})";
-  constexpr std::string_view kLlama3End = R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-  if (expression == kGpt2) return WordPattern::kGpt2;
-  if (!expression.starts_with(kLlama3Start) || !expression.ends_with(kLlama3End)) return {};
-  if (expression.size() < kLlama3Start.size() + kLlama3End.size()) return {};
-  expression.remove_prefix(kLlama3Start.size());
-  expression.remove_suffix(kLlama3End.size());
-  if (expression == "{1,3}") return WordPattern::kLlama3;
-  if (expression.empty()) return WordPattern::kQwen2;
+  constexpr const char *kContractions = "(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+                       *kBefore = R"([^\r\n\p{L}\p{N}]?)",
+                       *kUpper = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])",
+                       *kLower = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])",
+                       *kSpace = R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  const auto cased = [&](const std::string& behind) {
+    return concat(kBefore, kUpper, "*", kLower, "+", behind, "|", kBefore, kUpper, "+", kLower, "*",
+                  behind);
+  };
+  const std::string letters = concat(kContractions, "|", kBefore, R"(\p{L}+)"),
+                    marks = concat(R"(| ?[^\s\p{L}\p{N}]+[\r\n]*)", kSpace),
+                    marks_and_slashes = concat(R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*)", kSpace);
+  const std::pair<std::string, WordPattern> known[] = {
+      {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+       WordPattern::kGpt2},
+      {concat(letters, R"(|\p{N}{1,3})", marks), WordPattern::kLlama3},
+      {concat(letters, R"(|\p{N})", marks), WordPattern::kQwen2},
+      {concat(kContractions, "|", kBefore, R"([\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)",
+              kSpace),
+       WordPattern::kQwen35},
+      {concat(cased(""), R"(|\p{N})", marks_and_slashes), WordPattern::kTekken},
+      {concat(cased(concat(kContractions, "?")), R"(|\p{N}{1,3})", marks_and_slashes),
+       WordPattern::kGpt4o}};
+  for (const auto& [text, pattern] : known)
+    if (expression == text) return pattern;
   return {};
 }
 
 std::size_t word_end(WordPattern pattern, std::string_view text, std::size_t begin) {
   if (decode_utf8(text, begin).bytes == 0) return begin + invalid_utf8_bytes(text, begin);
   if (pattern == WordPattern::kGpt2) return gpt2_word_end(text, begin);
-  return llama_word_end(text, begin, pattern == WordPattern::kLlama3 ? 3 : 1);
+  return later_word_end(kind_of(pattern), text, begin);
 }
 
 bool may_cut(WordPattern pattern, char32_t before, char32_t after) {
   if (pattern == WordPattern::kGpt2) return is_white_space(after) && !is_white_space(before);
-  // Line ends belong to the marks before them.
+  // Line ends, and slashes for some, belong to the marks before them.
   const bool blank = is_white_space(after) && !is_line_end(after);
-  return is_white_space(before) ? is_line_end(before) && !is_white_space(after) : blank;
+  const bool slash = after == U'/' && kind_of(pattern).slashes_end_marks;
+  return is_white_space(before) ? is_line_end(before) && !is_white_space(after) && !slash : blank;
 }
 
 }  // namespace hybrid_trainer

@@ -11,7 +11,12 @@ namespace hybrid_trainer {
 ///   kLlama3  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}
 ///            | ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 ///   kQwen2   Llama 3's with \p{N} for \p{N}{1,3}
-enum class WordPattern { kGpt2, kLlama3, kQwen2 };
+///   kQwen35  Qwen2's with [\p{L}\p{M}]+ for \p{L}+ and [^\s\p{L}\p{M}\p{N}]+ for [^\s\p{L}\p{N}]+
+///   kTekken  Mistral NeMo's and later ones': Qwen2's without contractions, with [\r\n/]* for
+///            [\r\n]*, and for a word [^\r\n\p{L}\p{N}]?[UPPER]*[LOWER]+|[^\r\n\p{L}\p{N}]?[UPPER]+[LOWER]*
+///            where UPPER is \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}, LOWER is \p{Ll}\p{Lm}\p{Lo}\p{M}
+///   kGpt4o   Tekken's with (?i:'s|'t|'re|'ve|'m|'ll|'d)? behind a word and \p{N}{1,3} for \p{N}
+enum class WordPattern { kGpt2, kLlama3, kQwen2, kQwen35, kTekken, kGpt4o };
 
 /// The pattern that this regular expression spells, as one of the above does.
 std::optional<WordPattern> word_pattern_of(std::string_view expression);

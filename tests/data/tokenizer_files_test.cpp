@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <iostream>
+#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/data/bpe_training.h"
 #include "temporary_folder.h"
 
@@ -118,20 +122,13 @@ TEST(TokenizerFiles, WhatIsNotImplementedIsRefusedByItsPath) {
   const std::string_view byte_level = "\"pre_tokenizer\":{\"type\":\"ByteLevel\"";
   expect_words(refusal(byte_level, "\"pre_tokenizer\":{\"type\":\"Whitespace\""),
                {"pre_tokenizer is Whitespace"});
-  expect_words(refusal(byte_level, "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"more\":1"),
-               {"pre_tokenizer.more"});
-  expect_words(refusal("\"byte_fallback\":false", "\"byte_fallback\":true"),
-               {"model.byte_fallback", "ByteLevel"});
   expect_words(refusal("\"dropout\":null", "\"dropout\":0.1"), {"model.dropout", "not supported"});
-  expect_words(refusal("\"truncation\":null", "\"truncation\":{\"max_length\":4}"),
-               {"truncation", "max_length"});
   expect_words(
       refusal("\"post_processor\":null", "\"post_processor\":{\"type\":\"BertProcessing\"}"),
       {"post_processor is BertProcessing"});
   expect_words(
       refusal("\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"WordPiece\""),
       {"decoder is WordPiece"});
-  expect_words(refusal("\"padding\":null", "\"padding\":null,\"extra\":1"), {"extra"});
 }
 
 TEST(TokenizerFiles, PatternsOfWordsAreThoseThatAreKnown) {
@@ -160,15 +157,8 @@ TEST(TokenizerFiles, PatternsOfWordsAreThoseThatAreKnown) {
 }
 
 TEST(TokenizerFiles, DamagedAddedTokensAreNamed) {
-  expect_words(refusal("\"id\":267", "\"id\":270"), {"added_tokens[0].id", "270", "267"});
   expect_words(refusal("\"id\":267", "\"id\":-1"), {"added_tokens[0].id", "-1"});
-  expect_words(refusal("\"content\":\"<|endoftext|>\"", "\"content\":\"\""),
-               {"added_tokens[0].content", "empty"});
   expect_words(refusal("\"special\":true", "\"special\":1"), {"added_tokens[0].special"});
-  const std::string again =
-      "\"added_tokens\":[{\"id\":267,\"content\":\"<|endoftext|>\",\"single_word\":false,"
-      "\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true},";
-  expect_words(refusal("\"added_tokens\":[", again), {"added_tokens[1].content", "before"});
 }
 
 TEST(TokenizerFiles, TemplatesMustFitTheVocabulary) {
@@ -235,17 +225,134 @@ TEST(TokenizerFiles, TheConfigNamesTheEndOfTheText) {
 }
 
 TEST(TokenizerFiles, DamagedVocabularyIsNamed) {
-  expect_words(refusal("\"vocab\":{\"!\":0,", "\"vocab\":{"), {"id"});
   expect_words(refusal("\"!\":0,", "\"!\":1,"), {"id 1"});
   expect_words(refusal("\"!\":0,", "\"!\":0,\"!\":0,"), {"model.vocab.!", "twice"});
   expect_words(refusal("\"!\":0,", "\"!\":-1,"), {"-1"});
-  expect_words(refusal("\"!\":0,", "\"!!\":0,"), {"byte 33"});
+  expect_words(refusal("\"!\":0,", "\"!\":99999999,"), {"99999999"});
   expect_words(refusal("[\"a t\"", "[\"a qqq\""), {"model.merges[0]", "qqq"});
   expect_words(refusal("[\"a t\"", "[\"at\""), {"model.merges[0]", "two tokens"});
-  expect_words(refusal("[\"a t\"", "[\"a t\",\"a t\""), {"model.merges[1]", "second time"});
-  expect_words(refusal("\"merges\":", "\"mergers\":"), {"model.mergers"});
-  expect_words(refusal("\"unk_token\":null", "\"unk_token\":\"<unk>\""),
-               {"model.unk_token", "<unk>"});
+  expect_words(refusal("\"merges\":", "\"mergers\":"), {"model", "merges"});
+  expect_words(refusal("\"dropout\":null", "\"dropout\":0.1"), {"model.dropout"});
+}
+
+/// The warnings while a small BPE is loaded in which one text of its tokenizer.json is replaced, and
+/// where a tokenizer_config.json stands beside it.
+std::string warnings(std::string_view from, std::string_view to, const std::string& config = "{}") {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  folder.write("tokenizer.json", replaced(content_of(folder / "tokenizer.json"), from, to));
+  folder.write("tokenizer_config.json", config);
+  std::ostringstream said;
+  send_warnings_to(&said);
+  const auto tokenizer = load_tokenizer(folder.path());
+  send_warnings_to(&std::cerr);
+  EXPECT_EQ(tokenizer->encode(kText), trained()->encode(kText));
+  return said.str();
+}
+
+TEST(TokenizerFiles, WhatACallSetsAnewMeansNothing) {
+  EXPECT_EQ(warnings("\"truncation\":null",
+                     "\"truncation\":{\"max_length\":2,\"strategy\":\"LongestFirst\"}"),
+            "");
+  EXPECT_EQ(warnings("\"padding\":null", "\"padding\":{\"pad_token\":\"<|endoftext|>\"}"), "");
+}
+
+TEST(TokenizerFiles, KeysThatNobodyKnowsAreNamedOnceAndIgnored) {
+  const std::string of_tokenizer =
+      warnings("\"special\":true", "\"special\":true,\"colour\":1,\"null\":null");
+  EXPECT_TRUE(
+      of_tokenizer.ends_with(": ignores what it does not know: \"added_tokens[].colour\"\n"))
+      << of_tokenizer;
+  const std::string of_config =
+      warnings("\"padding\":null", "\"padding\":null",
+               R"({"model_max_length": 8, "colour": 1, "clean_up_tokenization_spaces": true,
+                   "added_tokens_decoder": {"267": {"content": "<|endoftext|>", "special": true,
+                   "size": 2}}, "image_token": "<image>"})");
+  EXPECT_TRUE(
+      of_config.ends_with("tokenizer_config.json: ignores what it does not know: "
+                          "\"colour\", \"added_tokens_decoder.267.size\"\n"))
+      << of_config;
+  expect_words(message_of<DataError>([] {
+                 const TemporaryFolder folder;
+                 trained()->save(folder.path());
+                 folder.write("tokenizer_config.json", R"({"split_special_tokens": true})");
+                 load_tokenizer(folder.path());
+               }),
+               {"tokenizer_config.json", "split_special_tokens", "want false"});
+}
+
+TEST(TokenizerFiles, AnAddedTokenThatSaysAnotherIdHasThatOfTheLibraryAndIsNamed) {
+  expect_words(warnings("\"id\":267", "\"id\":270"), {"added_tokens[0]", "270", "267"});
+}
+
+TEST(TokenizerFiles, AnUnknownTokenWithoutIdIsRefusedOnceItIsNeeded) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  std::string text = content_of(folder / "tokenizer.json");
+  text = replaced(text, "\"unk_token\":null", "\"unk_token\":\"<unk>\"");
+  folder.write("tokenizer.json", replaced(text, "\"!\":0,", "\"!!\":0,"));
+  const auto tokenizer = load_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->encode(kText), trained()->encode(kText));
+  expect_words(message_of<DataError>([&] { tokenizer->encode("a!"); }), {"21", "<unk>"});
+}
+
+TEST(TokenizerFiles, TextWithoutATokenIsLeftOutAndSaidOnce) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  folder.write("tokenizer.json",
+               replaced(content_of(folder / "tokenizer.json"), "\"!\":0,", "\"!!\":0,"));
+  const auto tokenizer = load_tokenizer(folder.path());
+  std::ostringstream said;
+  send_warnings_to(&said);
+  std::vector<std::int32_t> wanted = trained()->encode("the");
+  for (const std::int32_t id : trained()->encode(" cat")) wanted.push_back(id);
+  EXPECT_EQ(tokenizer->encode("the!! cat!"), wanted);
+  send_warnings_to(&std::cerr);
+  expect_words(said.str(), {"warning: tokenizer.json: leaves out", "no token"});
+  EXPECT_EQ(said.str().find('\n'), said.str().size() - 1);
+}
+
+TEST(TokenizerFiles, AddedTokensMayStandInTheConfigAlone) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  const auto with = [&](const std::string& config) {
+    folder.write("tokenizer_config.json", config);
+    return load_tokenizer(folder.path());
+  };
+  using Ids = std::vector<std::int32_t>;
+  const std::string text = "the <extra><|endoftext|>";
+  const Ids the = trained()->encode("the ");
+  const auto ids = [&](const std::string& config, ControlText control) {
+    Ids found = with(config)->encode(text, control);
+    EXPECT_TRUE(std::equal(the.begin(), the.end(), found.begin())) << config;
+    return Ids(found.begin() + static_cast<std::ptrdiff_t>(the.size()), found.end());
+  };
+  const std::string plain = R"({"added_tokens_decoder": {"268": {"content": "<extra>",
+      "lstrip": false, "normalized": false, "rstrip": false, "single_word": false,
+      "special": false}}})";
+  EXPECT_EQ(ids(plain, ControlText::kAsTokens), (Ids{268, 267}));
+  EXPECT_EQ(ids(plain, ControlText::kAsText).front(), 268);  // it is not special
+  EXPECT_EQ(with(plain)->decode(Ids{268}), "<extra>");
+  EXPECT_EQ(with(plain)->least_table(), 269);
+  const std::string special = R"({"added_tokens_decoder": {"268": {"content": "<extra>",
+      "special": true}}})";
+  EXPECT_EQ(ids(special, ControlText::kAsTokens), (Ids{268, 267}));
+  EXPECT_NE(ids(special, ControlText::kAsText).front(), 268);
+  EXPECT_EQ(with(special)->least_table(), trained()->least_table());
+  for (const char* named :
+       {R"({"pad_token": "<extra>"})", R"({"extra_special_tokens": ["<extra>"]})",
+        R"({"additional_special_tokens": [{"content": "<extra>"}]})",
+        R"({"extra_special_tokens": {"image_token": "<extra>"}})"})
+    EXPECT_EQ(ids(named, ControlText::kAsTokens), (Ids{268, 267})) << named;
+  // Flags of the config count.
+  const std::string strips = R"({"added_tokens_decoder": {"267": {"content": "<|endoftext|>",
+      "lstrip": true, "special": true}}})";
+  EXPECT_EQ(with(strips)->encode("a <|endoftext|>", ControlText::kAsTokens).size(), 2u);
+  for (const char* damaged : {R"({"added_tokens_decoder": {"x": {"content": "<extra>"}}})",
+                              R"({"added_tokens_decoder": {"268": {"special": true}}})",
+                              R"({"added_tokens_decoder": [1]})"})
+    expect_words(message_of<DataError>([&] { with(damaged); }),
+                 {"tokenizer_config.json", "added_tokens_decoder"});
 }
 
 TEST(TokenizerFiles, HostileJsonIsRefused) {

@@ -49,8 +49,8 @@ using TokenizerFiles = std::map<std::string, std::string>;  // contents by name
 ///               ControlText::kAsText, encode_special_tokens on. A run of bytes that are not UTF-8
 ///               is a word of its own where a pattern makes words, and is encoded as bytes, or as
 ///               unknown where the tokenizer has no tokens for bytes.
-/// With bytes, characters, and a bpe of bytes without normalizer, decode(encode(x)) == x for every
-/// x that encode accepts, but for a prefix space. All const calls may come from several threads at
+/// With bytes, characters, and a bpe of all bytes without normalizer, decode(encode(x)) == x for
+/// every x that encode accepts, but for a prefix space. All const calls may come from several threads at
 /// once.
 class Tokenizer {
  public:
@@ -77,7 +77,7 @@ class Tokenizer {
   virtual std::vector<std::int32_t> template_start() const { return {}; }
   virtual std::vector<std::int32_t> template_end() const { return {}; }
 
-  /// Appends the ids of `text`. Throws DataError where a character has no token.
+  /// Appends the ids of `text`. Throws DataError where a character has, and comes to, no token.
   virtual void append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
                              TextStart start = TextStart::kDocument,
                              ControlText control = ControlText::kAsText) const = 0;
@@ -119,10 +119,10 @@ std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
 
 /// Reads a tokenizer.json (ours, or Hugging Face's of a BPE), or a folder that holds one or GPT-2's
 /// `vocab.json` and `merges.txt`. Of a `tokenizer_config.json` beside them the add_prefix_space takes
-/// precedence over that of GPT-2's pre-tokenizer, as in transformers, and the eos_token is the
-/// end-of-text token; without one that is "<|endoftext|>". Throws MissingInput if there is none,
-/// DataError, which names the file and the JSON path, if it is damaged or asks for anything that is
-/// not supported.
+/// precedence over that of GPT-2's pre-tokenizer, as in transformers, added and special tokens join
+/// those of tokenizer.json, and eos_token is the end-of-text token, else "<|endoftext|>". Throws
+/// MissingInput if there is none, DataError, which names the file and the JSON path, if it is
+/// damaged or asks for anything that is not supported. Warns of keys that are not known.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 /// Whether a folder has the files of one, sound or not.
 bool holds_tokenizer(const std::filesystem::path& folder);
