@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# HYBRID [FOLDER [PYTHON]]: opens SmolLM2-135M-Instruct and Gemma-3-270M unchanged, compares token ids, losses and greedy text with
+# transformers, and fine-tunes SmolLM2 on 16 chats. FOLDER holds what scripts/fetch_real_models.sh makes; it wants the network once.
+. "$(dirname "${BASH_SOURCE[0]}")/../../scripts/strict.sh"
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+hybrid=$(realpath "$1") folder=${2:-$root/build/real_models} python=${3:-}
+"$root/scripts/fetch_real_models.sh" "$folder" ${python:+--python "$python"} || exit
+"${python:-$folder/venv/bin/python}" "$root/tests/tools/check_real_models.py" "$hybrid" "$folder"
