@@ -1,7 +1,7 @@
 #include "hybrid_trainer/files/foreign_keys.h"
 
-#include <boost/json.hpp>
 #include <algorithm>
+#include <boost/json.hpp>
 #include <map>
 #include <sstream>
 
@@ -54,9 +54,11 @@ constexpr const char* kConfigKeys =
 /// PreTrainedTokenizerBase and its kinds: of two texts, of padding, of decoding, of files.
 constexpr const char* kTokenizerConfigKeys =
     "_commit_hash add_bos_token add_eos_token additional_special_tokens auto_map backend "
-    "chat_template clean_up_tokenization_spaces device_map do_lower_case errors extra_special_tokens "
+    "chat_template clean_up_tokenization_spaces device_map do_lower_case errors "
+    "extra_special_tokens "
     "from_slow init_inputs is_local legacy local_files_only max_length merges_file "
-    "model_input_names model_max_length model_specific_special_tokens name_or_path pad_to_max_length "
+    "model_input_names model_max_length model_specific_special_tokens name_or_path "
+    "pad_to_max_length "
     "pad_to_multiple_of pad_token_type_id padding padding_side processor_class "
     "response_schema return_token_type_ids sp_model_kwargs spaces_between_special_tokens "
     "special_tokens_map_file stride tokenizer_class tokenizer_file tokenizer_type trim_offsets "
@@ -74,14 +76,10 @@ struct ChangingKey {
   const char* harmless;  // a JSON array
 };
 constexpr ChangingKey kChangingConfigKeys[] = {
-    {"add_cross_attention", "[false]"},
-    {"is_causal", "[true]"},
-    {"is_encoder_decoder", "[false]"},
-    {"partial_rotary_factor", "[1]"},
-    {"pruned_heads", "[{}]"},
-    {"quantization", "[{}]"},  // of MLX: its tensors hold codes
-    {"rope_interleaved", "[false]"},
-    {"use_bidirectional_attention", "[false]"},
+    {"add_cross_attention", "[false]"}, {"is_causal", "[true]"},
+    {"is_encoder_decoder", "[false]"},  {"partial_rotary_factor", "[1]"},
+    {"pruned_heads", "[{}]"},           {"quantization", "[{}]"},  // of MLX: its tensors hold codes
+    {"rope_interleaved", "[false]"},    {"use_bidirectional_attention", "[false]"},
     {"use_mrope", "[false]"},
 };
 constexpr ChangingKey kChangingQuantizationKeys[] = {

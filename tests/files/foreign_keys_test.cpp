@@ -27,8 +27,7 @@ TEST(ForeignKeys, WhatChangesResultsIsAProblemUnlessItsValueDoesNot) {
   const char* harmless =
       R"({"pruned_heads": {}, "partial_rotary_factor": 1, "is_encoder_decoder": false})";
   EXPECT_TRUE(unread(harmless, ForeignFile::kConfig).problems.empty());
-  EXPECT_TRUE(
-      unread(R"({"partial_rotary_factor": 1.0})", ForeignFile::kConfig).problems.empty());
+  EXPECT_TRUE(unread(R"({"partial_rotary_factor": 1.0})", ForeignFile::kConfig).problems.empty());
   const UnreadKeys keys = unread(R"({"pruned_heads": {"0": [1]}, "partial_rotary_factor": 0.5,
       "add_cross_attention": true})",
                                  ForeignFile::kConfig);
@@ -44,9 +43,9 @@ TEST(ForeignKeys, EachKindOfFileHasItsOwn) {
   EXPECT_EQ(unread(object, ForeignFile::kGenerationConfig).unknown,
             std::vector<std::string>{"hidden_dropout"});
   EXPECT_EQ(unread(object, ForeignFile::kTokenizerConfig).unknown.size(), 2u);
-  EXPECT_EQ(unread(R"({"split_special_tokens": true})", ForeignFile::kTokenizerConfig)
-                .problems.size(),
-            1u);
+  EXPECT_EQ(
+      unread(R"({"split_special_tokens": true})", ForeignFile::kTokenizerConfig).problems.size(),
+      1u);
   EXPECT_EQ(unread(R"({"use_qalora": true, "auto_mapping": {"base_model_class": "A"}})",
                    ForeignFile::kAdapterConfig)
                 .problems.size(),
