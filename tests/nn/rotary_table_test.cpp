@@ -23,7 +23,7 @@ struct Turns {
 Turns turns_of(const RotaryScaling& scaling) {
   const Stream stream = test_stream();
   RotaryTable table(kTheta, scaling, kContext, kSize);
-  const std::vector<double> values = values_of(table.on(kContext, stream));
+  const std::vector<double> values = values_of(table.of_sequences(kContext, false, stream).table);
   Turns turns{{}, values[0]};  // position 0: cosines of 0
   for (std::size_t j = 0; j < 4; ++j) {
     EXPECT_NEAR(values[j], turns.amplitude, 1e-6);

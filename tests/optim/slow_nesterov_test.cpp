@@ -83,12 +83,12 @@ TEST_F(SlowNesterovTest, BeginsItsMeanAnewAfterARest) {
   for (std::size_t i = 0; i < rested.size(); ++i)
     copy(master_of(fresh[i]), master_of(rested[i]), stream_);
   std::vector<Tensor> state;
-  optimizer.visit_state([&](const std::string& name, Tensor& tensor) {
-    if (!name.ends_with(".slow")) state.push_back(tensor);
+  optimizer.visit_state([&](const StateLabel& label, Tensor& tensor) {
+    if (label.role != StateRole::kSlowMomentum) state.push_back(tensor);
   });
   std::size_t at = 0;
-  other.visit_state([&](const std::string& name, Tensor& tensor) {
-    if (!name.ends_with(".slow")) copy(tensor, state[at++], stream_);
+  other.visit_state([&](const StateLabel& label, Tensor& tensor) {
+    if (label.role != StateRole::kSlowMomentum) copy(tensor, state[at++], stream_);
   });
   for (auto* const continued : {&optimizer, &other}) {
     seed_ = 7;

@@ -20,13 +20,13 @@ TEST(RunRecords, AreFoundUpToTheStepThatTheyWereMadeDurableAt) {
   const RunPaths paths{folder.path().string()};
   std::ostringstream console;
   {
-    RunRecords records(paths, 10, console);
+    RunRecords records(paths, 10, console, false);
     for (std::int64_t step = 1; step <= 6; ++step) {
       records.write(record_of(step));
       if (step == 4) records.sync();
     }
   }
-  RunRecords resumed(paths, 10, console);
+  RunRecords resumed(paths, 10, console, false);
   resumed.resume_after(4);
   EXPECT_EQ(resumed.summary().steps, 4);
 }
@@ -36,10 +36,10 @@ TEST(RunRecords, ThatAreMissingAreToldAndTheStepsStay) {
   const RunPaths paths{folder.path().string()};
   std::ostringstream console;
   {
-    RunRecords records(paths, 10, console);
+    RunRecords records(paths, 10, console, false);
     for (const std::int64_t step : {1, 2, 5}) records.write(record_of(step));
   }
-  RunRecords resumed(paths, 10, console);
+  RunRecords resumed(paths, 10, console, false);
   resumed.resume_after(6);
   EXPECT_EQ(resumed.summary().steps, 6);
   EXPECT_NE(console.str().find("holds 3 of the 6 steps"), std::string::npos) << console.str();
@@ -50,7 +50,7 @@ TEST(RunRecords, ThatCannotBeMadeDurableAreToldOnceAndGoOn) {
   const RunPaths paths{folder.path().string()};
   std::filesystem::create_symlink("/dev/null", paths.metrics());  // which refuses fsync
   std::ostringstream console;
-  RunRecords records(paths, 10, console);
+  RunRecords records(paths, 10, console, false);
   for (std::int64_t step = 1; step <= 3; ++step) {
     records.write(record_of(step));
     records.sync();
