@@ -54,16 +54,16 @@ constexpr const char* kConfigKeys =
 /// PreTrainedTokenizerBase and its kinds: of two texts, of padding, of decoding, of files.
 constexpr const char* kTokenizerConfigKeys =
     "_commit_hash add_bos_token add_eos_token additional_special_tokens auto_map backend "
-    "chat_template clean_up_tokenization_spaces device_map do_lower_case errors "
-    "extra_special_tokens "
-    "from_slow init_inputs is_local legacy local_files_only max_length merges_file "
-    "model_input_names model_max_length model_specific_special_tokens name_or_path "
-    "pad_to_max_length "
-    "pad_to_multiple_of pad_token_type_id padding padding_side processor_class "
-    "response_schema return_token_type_ids sp_model_kwargs spaces_between_special_tokens "
-    "special_tokens_map_file stride tokenizer_class tokenizer_file tokenizer_type trim_offsets "
-    "truncation truncation_side truncation_strategy unsloth_fixed unsloth_version "
-    "use_default_system_prompt use_fast verbose vocab_file";
+    "cache_dir chat_template clean_up_tokenization_spaces device_map do_lower_case errors "
+    "extra_special_tokens fix_mistral_regex from_slow init_inputs is_local legacy "
+    "local_files_only max_length merges_file model_input_names model_max_length "
+    "model_specific_special_tokens name_or_path pad_to_max_length pad_to_multiple_of "
+    "pad_token_type_id padding padding_side processor_class response_schema "
+    "return_token_type_ids revision sp_model_kwargs spaces_between_special_tokens "
+    "special_tokens_map_file stride subfolder tokenizer_class tokenizer_file tokenizer_type "
+    "trim_offsets truncation truncation_side truncation_strategy trust_remote_code "
+    "unsloth_fixed unsloth_version use_auth_token use_default_system_prompt use_fast "
+    "verbose vocab_file";
 
 /// LoraConfig: where an adapter came from, and what is about training it elsewhere.
 constexpr const char* kAdapterKeys =
