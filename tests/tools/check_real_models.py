@@ -69,7 +69,7 @@ def compare(hybrid, folder, scratch):
     text, data = scratch / "text.txt", scratch / f"{folder.name}_data"
     text.write_bytes((TEXT * 3 + PROSE * 14).encode())
     _, said = call(hybrid, "prepare", text, "--output", data, "--tokenizer", folder, "--validation", 0.4)
-    assert "warning" not in said, said
+    assert "ignores" not in said, said  # no key of the folder is unknown
     ids = numpy.concatenate([shard(data, "train"), shard(data, "val")]).tolist()
     wanted = tokenizer(text.read_bytes().decode(), add_special_tokens=True).input_ids
     end = [tokenizer.eos_token_id]
@@ -85,7 +85,7 @@ def compare(hybrid, folder, scratch):
 def fine_tune(hybrid, folder, scratch):
     rows, run, exported = scratch / "chats.jsonl", scratch / "run", scratch / "exported"
     rows.write_text("".join(json.dumps({"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]}) + "\n" for q, a in CHATS))
-    call(hybrid, "finetune", "--model", folder, "--data", rows, "--run", run, "--method", "lora", "--set", "training.steps=60")
+    call(hybrid, "finetune", "--model", folder, "--data", rows, "--run", run, "--method", "lora", "--set", "training.steps=30", "--set", "data.sequence_length=128", "--set", "data.batch_size=8")
     call(hybrid, "export", run, "--output", exported)
     question = "What is 4 plus 4?"
     ours = call(hybrid, "sample", exported, "--chat", "--temperature", 0, "--tokens", TOKENS, text=question + "\n")[0].strip()
