@@ -139,7 +139,7 @@ TEST(TrainedRun, ExportTellsOfALowerLossBefore) {
   for (const char digit : {'1', '2', '3', '4', '5', '6', '7', '8', '9'})
     at = std::min(at, metrics.find(key + digit));
   ASSERT_NE(at, std::string::npos);
-  metrics.replace(at + key.size(), 1, "0.");  // the first one measured is now below 1
+  metrics.replace(at + key.size(), 1, "0");  // the first one measured is now below 1
   write_text(run / "metrics.jsonl", metrics);
   fs::remove_all(trained_folder() / "worse_hf");
   const std::string told = in_trained_folder({"export", "worse", "--output", "worse_hf"}).errors;
