@@ -20,7 +20,7 @@ namespace hybrid_trainer {
 /// training continues.
 class RunRecords {
  public:
-  RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console, bool quiet);
+  RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console, bool quiet = false);
   /// Truncates the records to those of a run that is resumed after `step`.
   void resume_after(std::int64_t step);
   /// Records every allocation of the first `steps` steps of each phase from now on.
