@@ -6,6 +6,7 @@
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/distributed/absent_communicator.h"
 #include "hybrid_trainer/distributed/ordered_sum.h"
+#include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
@@ -22,8 +23,11 @@ constexpr std::size_t kEndless = std::size_t{1} << 46;
 class SimulatedTrainable final : public Trainable {
  public:
   explicit SimulatedTrainable(ModelTrainable& model) : model_(model) {}
-  /// Of each batch so many examples are computed with.
-  void compute_with(std::int64_t examples) { examples_ = examples; }
+  /// Of each batch so many micro-batches are computed with; of the others the losses are held.
+  void compute_with(std::int64_t micro_batches, std::int64_t size) {
+    micro_batch_ = size;
+    examples_ = micro_batches * size;
+  }
   /// A prediction of `predicted` steps is simulated in `simulated` ones, whose batches are all kept.
   void keep_batches_of(std::int64_t predicted, std::int64_t simulated) {
     predicted_ = predicted;
@@ -39,6 +43,7 @@ class SimulatedTrainable final : public Trainable {
   void enter_phase(Phase phase) override { model_.enter_phase(phase); }
   void begin_restore() override { model_.begin_restore(); }
   double wait_for_loss(const Batch& batch) override {
+    const std::vector<Tensor> losses = other_losses(batch);
     model_.wait_for_loss(part_of(batch));
     return keeps_ ? --loss_ : ++loss_;  // Correct measures the predicted point first
   }
@@ -47,7 +52,7 @@ class SimulatedTrainable final : public Trainable {
     return --loss_;
   }
   GradientMeasurement wait_for_gradient(const Batch& batch) override {
-    std::vector<Tensor> held;
+    std::vector<Tensor> held = other_losses(batch);
     for (int i = 0; i < partials_.count; ++i) {
       held.push_back(Tensor::empty({partials_.elements}, DType::kF32, MemoryKind::kGradients,
                                    *partials_.home));
@@ -76,8 +81,7 @@ class SimulatedTrainable final : public Trainable {
   /// With as many of the steps that are not simulated as fall to this one.
   Batch keep_batch(const Batch& batch) override {
     const std::int64_t before = predicted_ * kept_ / simulated_,
-                       now = predicted_ * (kept_ + 1) / simulated_;
-    ++kept_;
+                       now = predicted_ * ++kept_ / simulated_;
     for (std::int64_t i = before + 1; i < now; ++i) others_.push_back(model_.keep_batch(batch));
     return model_.keep_batch(batch);
   }
@@ -133,24 +137,28 @@ class SimulatedTrainable final : public Trainable {
   Batch part_of(const Batch& batch) const {
     return batch.examples(0, std::min(examples_, batch.size()));
   }
+  std::vector<Tensor> other_losses(const Batch& batch) const {
+    std::vector<Tensor> losses;
+    for (std::int64_t first = examples_; first < batch.size(); first += micro_batch_)
+      losses.push_back(kernels::empty_result(model_.stream()));
+    return losses;
+  }
   ModelTrainable& model_;
   PartialSums partials_;
-  std::int64_t examples_ = 0;
-  std::int64_t predicted_ = 1, simulated_ = 1, kept_ = 0;
+  std::int64_t examples_ = 0, micro_batch_ = 1, predicted_ = 1, simulated_ = 1, kept_ = 0;
   std::vector<Batch> others_;  // kept of steps that are not simulated
   bool keeps_ = true;
   double loss_ = kLoss;
 };
 
-/// Steps of the longest prediction of the run.
+/// In steps.
 std::int64_t longest_prediction(const HybridTrainerConfig& config) {
   const std::int64_t before =
       config.phases.warmup_steps + std::max<std::int64_t>(4, config.phases.full_steps);
   return std::min(config.phases.max_predict_steps, config.training.steps - before - 1);
 }
 
-/// The same phases in as few steps as show what they take; the first prediction is as long as any, or
-/// as show what the steps of one take besides their batches.
+/// The same phases in as few steps as show what they take, but for the batches of a long prediction.
 PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases phases) {
   PhaseConfig short_phases = config.phases;
   short_phases.warmup_steps = std::min<std::int64_t>(2, config.phases.warmup_steps);
@@ -278,7 +286,7 @@ class SimulatedRun {
       windows_ = add(config_.data.batch_size, stream_);
     }
     whole_ = batch;
-    scripted_.compute_with(config_.data.batch_size * config_.gradient_accumulation.micro_batches);
+    scripted_.compute_with(config_.gradient_accumulation.micro_batches, config_.data.batch_size);
   }
 
   /// Of a step's micro-batches those that are simulated leave fewer sums of earlier ones.
