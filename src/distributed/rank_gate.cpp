@@ -95,11 +95,20 @@ asio::awaitable<void> RankGate::let_in(std::shared_ptr<RankGate> self,
 
 RankGate::Acceptor listen_at(asio::io_context& context, Reach reach, std::uint16_t port,
                              const asio::ip::address& address) {
-  if (reach == Reach::kThisMachine)
-    return {context, tcp::endpoint(asio::ip::address_v4::loopback(), port)};
-  if (!address.is_unspecified()) return {context, tcp::endpoint(address, port)};
   RankGate::Acceptor acceptor(context);
   boost::system::error_code error;
+  if (reach == Reach::kThisMachine) {
+    const tcp::endpoint v4(asio::ip::address_v4::loopback(), port);
+    acceptor.open(tcp::v4(), error);
+    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor.bind(v4, error);
+    if (error == boost::system::errc::address_not_available || !acceptor.is_open())
+      return {context, tcp::endpoint(asio::ip::address_v6::loopback(), port)};
+    if (error) throw boost::system::system_error(error);
+    acceptor.listen();
+    return acceptor;
+  }
+  if (!address.is_unspecified()) return {context, tcp::endpoint(address, port)};
   acceptor.open(tcp::v6(), error);
   if (error) return {context, tcp::endpoint(tcp::v4(), port)};  // a system without IPv6
   acceptor.set_option(asio::ip::v6_only(false));

@@ -22,6 +22,7 @@ class RankGate : public std::enable_shared_from_this<RankGate> {
   void open();
   /// Nobody comes in any more.
   void close();
+  bool is_open() const { return acceptor_.is_open(); }
 
  private:
   struct Caller;

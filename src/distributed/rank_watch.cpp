@@ -61,10 +61,10 @@ class RankWatch::Channel {
         .secret = settings_.secret, .purpose = "watch", .rank = rank_, .size = ranks.size()};
     std::string addresses;
     if (rank_ == 0) {
-      auto acceptor = listen_at(context_, is_one ? Reach::kThisMachine : Reach::kAllMachines, 0);
-      const std::vector<std::string> own = own_addresses();
-      addresses =
-          addresses_text(acceptor.local_endpoint().port(), is_one ? std::vector{own.front()} : own);
+      auto acceptor = listening(is_one ? Reach::kThisMachine : Reach::kAllMachines);
+      const RankEndpoint bound = acceptor.local_endpoint();
+      addresses = addresses_text(
+          bound.port(), is_one ? std::vector{bound.address().to_string()} : own_addresses());
       gate_ = std::make_shared<RankGate>(std::move(acceptor), mine,
                                          [this](const IntroducedRank& rank, RankSocket socket) {
                                            if (rank.rank == 0) return;
@@ -76,6 +76,15 @@ class RankWatch::Channel {
     }
     addresses = ranks.host_gather(addresses).front();
     if (rank_ > 0) add(reach_first(addresses, mine), 0);
+  }
+
+  RankGate::Acceptor listening(Reach reach) {
+    try {
+      return listen_at(context_, reach, 0);
+    } catch (const boost::system::system_error& error) {
+      throw DeviceError(concat("rank 0 cannot open a port, over which ranks watch each other: ",
+                               error.code().message()));
+    }
   }
 
   RankSocket reach_first(const std::string& addresses, const RankIdentity& mine) {
@@ -112,7 +121,8 @@ class RankWatch::Channel {
 
   void receive(SideConnection& from, const SideMessage* message) {
     if (message == nullptr) {
-      watched(from.peer()).has_gone = true;
+      const bool may_come_again = gate_ != nullptr && gate_->is_open();  // its patience was over
+      watched(from.peer()).has_gone = !may_come_again;
       std::erase_if(connections_, [&](const auto& one) { return one.get() == &from; });
       if (!has_slept()) decide();
       return;

@@ -158,7 +158,9 @@ void SocketMeeting::receive_addresses() {
 }
 
 std::vector<RankEndpoint> SocketMeeting::endpoints_of_first(std::string& problem) {
-  if (meeting_.is_one_machine) return {{asio::ip::address_v4::loopback(), meeting_.port}};
+  if (meeting_.is_one_machine)
+    return {{asio::ip::address_v4::loopback(), meeting_.port},
+            {asio::ip::address_v6::loopback(), meeting_.port}};
   boost::system::error_code error;
   tcp::resolver resolver(context_);
   std::vector<RankEndpoint> endpoints;

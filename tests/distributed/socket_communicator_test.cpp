@@ -131,17 +131,30 @@ TEST(SocketRanks, MeetBesideAStrangerAtEachPort) {
 }
 
 /// As where machines are several: at all interfaces, by each of the addresses.
-TEST(SocketRanks, OfSeveralMachinesMeetByTheirAddresses) {
+void meet_as_several_machines(const std::string& address) {
   const std::uint16_t port = free_port();
   std::vector<std::jthread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&, i] {
       RankMeeting mine = meeting(i, 3, port);
+      mine.address = address;
       mine.is_one_machine = false;
       const auto rank = meet_by_sockets(mine);
       EXPECT_EQ(rank->host_gather(std::to_string(i)), (std::vector<std::string>{"0", "1", "2"}));
     });
   }
+}
+
+TEST(SocketRanks, OfSeveralMachinesMeetByTheirAddresses) { meet_as_several_machines("localhost"); }
+
+TEST(SocketRanks, OfSeveralMachinesMeetByIPv6) {
+  boost::asio::io_context context;
+  tcp::acceptor acceptor(context);
+  boost::system::error_code error;
+  acceptor.open(tcp::v6(), error);
+  if (!error) acceptor.bind({boost::asio::ip::address_v6::loopback(), 0}, error);
+  if (error) GTEST_SKIP() << "no IPv6 here: " << error.message();
+  meet_as_several_machines("::1");
 }
 
 TEST(SocketRanks, ARankThatEndsIsMissed) {
