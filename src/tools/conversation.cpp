@@ -80,12 +80,16 @@ std::size_t Conversation::oldest_turn() const {
 }
 
 /// The tokens that the system message and what stands before it make: those that stay the same
-/// whatever the user says first.
+/// where the user says nothing. Of a template that refuses that, what the tokenizer's puts before.
 std::int64_t Conversation::pinned_tokens(const std::vector<std::int32_t>& tokens) const {
-  json::array other(messages_.begin(),
-                    messages_.begin() + static_cast<std::ptrdiff_t>(messages_of_system()));
-  other.push_back(json::object{{"role", "user"}, {"content", "-"}});
-  return std::ranges::mismatch(tokens, tokens_of(other)).in1 - tokens.begin();
+  const auto end = messages_.begin() + static_cast<std::ptrdiff_t>(messages_of_system());
+  json::array other(messages_.begin(), end);
+  other.push_back(json::object{{"role", "user"}, {"content", ""}});
+  try {
+    return std::ranges::mismatch(tokens, tokens_of(other)).in1 - tokens.begin();
+  } catch (const DataError&) {
+    return std::ssize(tokenizer_.template_start());
+  }
 }
 
 void Conversation::leave_out_turns(std::vector<std::int32_t>& tokens) {
