@@ -86,7 +86,7 @@ def fine_tune(hybrid, folder, scratch):
     rows, run, exported = scratch / "chats.jsonl", scratch / "run", scratch / "exported"
     rows.write_text("".join(json.dumps({"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]}) + "\n" for q, a in CHATS))
     call(hybrid, "finetune", "--model", folder, "--data", rows, "--run", run, "--method", "lora", "--set", "training.steps=30", "--set", "data.sequence_length=128", "--set", "data.batch_size=8")
-    call(hybrid, "export", run, "--output", exported)
+    call(hybrid, "export", run, "--merge", "--output", exported)
     question = "What is 4 plus 4?"
     ours = call(hybrid, "sample", exported, "--chat", "--temperature", 0, "--tokens", TOKENS, text=question + "\n")[0].strip()
     tokenizer, model = AutoTokenizer.from_pretrained(exported), AutoModelForCausalLM.from_pretrained(exported, dtype=torch.float32).eval()
