@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/utf8.h"
 
@@ -102,9 +103,11 @@ bool is_utf16(std::string_view begin) {
 std::string read_text(const std::filesystem::path& path, std::size_t max_bytes) {
   std::string text = read_file(path, max_bytes);
   refuse_container(text, path);
-  if (is_utf16(text))
+  if (is_utf16(text)) {
+    warn(path.native(), "is UTF-16 text; it is read after a conversion to UTF-8");
     return from_utf16(std::string_view(text).substr(kLittleMark.size()),
                       text.starts_with(kBigMark));
+  }
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   return text;
 }

@@ -155,9 +155,9 @@ TEST_P(TokenizerPipelines, LongTextWithoutABlankTakesTimeAboutInProportion) {
 INSTANTIATE_TEST_SUITE_P(All, TokenizerPipelines,
                          testing::Values("gpt2_prefix", "llama3", "qwen2", "smollm2", "edges",
                                          "llama2_legacy", "llama2_metaspace", "metaspace_always",
-                                         "metaspace_never", "gemma", "splits", "qwen35", "tekken",
-                                         "gpt4o", "missing_bytes", "missing_bytes_unk", "holes",
-                                         "no_decoder"),
+                                         "metaspace_never", "gemma", "splits", "qwen35",
+                                         "mistral_nemo", "gpt4o", "missing_bytes",
+                                         "missing_bytes_unk", "holes", "no_decoder"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(TokenizerGolden, WhatIsNotUtf8IsEncodedAsBytes) {

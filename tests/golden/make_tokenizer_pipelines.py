@@ -201,7 +201,7 @@ def tokenizers():
             to_text, None, None, ["<unk>", "<s>", "</s>"],
         ),
         "qwen35": of_pattern(QWEN35),
-        "tekken": of_pattern(TEKKEN),
+        "mistral_nemo": of_pattern(TEKKEN),
         "gpt4o": of_pattern(GPT4O),
         "missing_bytes": spec(without_bytes(words), byte_level(), byte_level(), None, None, ["<|endoftext|>"]),
         "missing_bytes_unk": spec(

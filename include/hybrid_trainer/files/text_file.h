@@ -22,8 +22,8 @@ void refuse_container(const std::filesystem::path& path);
 /// Whether the bytes begin with the mark of UTF-16.
 bool is_utf16(std::string_view begin);
 
-/// The file's text in UTF-8, without a byte-order mark; UTF-16 with a mark is decoded. Throws what
-/// read_file and refuse_container throw.
+/// The file's text in UTF-8, without a byte-order mark; UTF-16 with a mark is decoded, and a warning
+/// says so. Throws what read_file and refuse_container throw.
 std::string read_text(const std::filesystem::path& path, std::size_t max_bytes);
 
 }  // namespace hybrid_trainer
