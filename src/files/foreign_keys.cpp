@@ -67,8 +67,8 @@ constexpr const char* kTokenizerConfigKeys =
 
 /// LoraConfig: where an adapter came from, and what is about training it elsewhere.
 constexpr const char* kAdapterKeys =
-    "auto_mapping ensure_weight_tying inference_mode megatron_core peft_version qalora_group_size "
-    "revision runtime_config unsloth_fixed unsloth_version";
+    "auto_mapping ensure_weight_tying eva_config inference_mode loftq_config megatron_core "
+    "peft_version qalora_group_size revision runtime_config unsloth_fixed unsloth_version";
 
 /// Keys that change what transformers computes, and the values with which they do not.
 struct ChangingKey {
@@ -94,12 +94,10 @@ constexpr ChangingKey kChangingAdapterKeys[] = {
     {"alora_invocation_tokens", "[[]]"},
     {"arrow_config", "[{}]"},
     {"corda_config", "[{}]"},
-    {"eva_config", "[{}]"},
     {"kasa_config", "[{}]"},
     {"layer_replication", "[[]]"},
     {"lora_bias", "[false]"},
     {"lora_ga_config", "[{}]"},
-    {"loftq_config", "[{}]"},
     {"megatron_config", "[{}]"},
     {"monteclora_config", "[{}]"},
     {"target_parameters", "[[]]"},

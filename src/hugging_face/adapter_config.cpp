@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/models/lora_config.h"
 
@@ -13,27 +14,6 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::size_t kMostPatterns = 100;
-
-/// What changes nothing that is computed with an adapter that is trained.
-constexpr const char* kInert[] = {"auto_mapping",      "eva_config",     "inference_mode",
-                                  "loftq_config",      "megatron_core",  "peft_version",
-                                  "qalora_group_size", "revision",       "runtime_config",
-                                  "unsloth_fixed",     "unsloth_version"};
-/// What makes it another adapter.
-constexpr const char* kChanging[] = {"alora_invocation_tokens",
-                                     "arrow_config",
-                                     "corda_config",
-                                     "kasa_config",
-                                     "layer_replication",
-                                     "lora_bias",
-                                     "lora_ga_config",
-                                     "megatron_config",
-                                     "monteclora_config",
-                                     "target_parameters",
-                                     "trainable_token_indices",
-                                     "use_bdlora",
-                                     "use_qalora",
-                                     "velora_config"};
 
 /// Ways to begin that leave the base as it is.
 constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
@@ -147,21 +127,10 @@ class AdapterConfigReader {
                   concat("(?:.*?\\.)?(?:", name, ")\\.(\\d+)\\..*"));
   }
 
-  /// Of the keys that nobody asked for those that change what is computed are refused.
   void sort_others(AdapterConfig& config) {
-    for (const auto& [name, held] : object_) {
-      const std::string key(name);
-      if (read_.contains(key) || held.is_null() || is_one_of(kInert, key)) continue;
-      if (is_one_of(kChanging, key)) {
-        want(key, says_nothing(held), "it left out: lora, rslora and dora alone are read");
-      } else {
-        config.unknown.push_back(key);
-      }
-    }
-  }
-  template <std::size_t N>
-  static bool is_one_of(const char* const (&keys)[N], const std::string& key) {
-    return std::ranges::find(keys, key) != std::end(keys);
+    UnreadKeys unread = sort_unread_keys(object_, ForeignFile::kAdapterConfig, read_);
+    for (const std::string& found : unread.problems) problems_ += "\n" + found;
+    config.unknown = std::move(unread.unknown);
   }
 
   json::value value(const std::string& key) {

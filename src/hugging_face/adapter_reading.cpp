@@ -3,6 +3,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "src/hugging_face/adapter_contents.h"
 #include "src/hugging_face/adapter_tensors.h"
@@ -41,18 +42,6 @@ LoraConfig config_of(const AdapterContents& contents) {
   if (!problems.empty())
     throw DataError(concat(contents.file().path(), ": ", join(problems, "; ")));
   return config;
-}
-
-std::vector<std::string> warnings_of(const AdapterConfig& config, const fs::path& folder) {
-  constexpr std::size_t kMostNamed = 20;
-  if (config.unknown.empty()) return {};
-  std::vector<std::string> names;
-  for (const std::string& key : config.unknown) {
-    if (names.size() < kMostNamed) names.push_back(key.substr(0, 60));
-  }
-  const std::size_t more = config.unknown.size() - names.size();
-  return {concat((folder / kAdapterConfig).string(), ": ignores what it does not know: ",
-                 join(names), more > 0 ? concat(" and ", more, " more") : "")};
 }
 
 /// The folder's tensor as the model has it: padded with zeros where it is of less rank.
@@ -126,11 +115,11 @@ void read_weights_beside(const AdapterContents& contents, LanguageModel& model,
 AdapterFolder read_adapter_config(const fs::path& folder) {
   const AdapterContents contents(folder);
   const std::set<std::string> beside = contents.weights_beside();
+  warn_of_unknown_keys((folder / kAdapterConfig).string(), contents.config().unknown);
   return {.config = config_of(contents),
           .base = contents.config().base,
           .weights_beside = {beside.begin(), beside.end()},
-          .unties_head = contents.unties_head(),
-          .warnings = warnings_of(contents.config(), folder)};
+          .unties_head = contents.unties_head()};
 }
 
 void read_adapter_weights(const fs::path& folder, LanguageModel& model, const Stream& stream,

@@ -1,7 +1,6 @@
 #include "src/tools/adapter_option.h"
 
 #include <algorithm>
-#include <iostream>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
@@ -42,7 +41,6 @@ void take_adapter(TrainingRunSettings& settings, const std::string& folder,
   if (settings.init_from && !may_be_one_model(adapter.base, *settings.init_from))
     throw DataError(concat(folder, ": the adapter is of ", adapter.base, ", another model than ",
                            settings.init_from->string()));
-  for (const std::string& warning : adapter.warnings) std::cerr << "warning: " << warning << "\n";
   LoraConfig lora = adapter.config;
   lora.base = settings.config.lora.base;
   if (std::any_of(changes.begin(), changes.end(),

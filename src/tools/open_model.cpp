@@ -13,9 +13,8 @@ namespace {
 
 constexpr std::int64_t kLongestWindow = 1024;
 
-/// Of a folder that is no run; its warnings are told.
+/// Of a folder that is no run.
 TrainedRun with_windows(TrainedRun opened) {
-  for (const std::string& warning : opened.warnings) std::cerr << "warning: " << warning << "\n";
   opened.config.data.sequence_length = std::min(kLongestWindow, opened.config.model.context);
   return opened;
 }

@@ -219,7 +219,6 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                                const fs::path& base) {
   const AdapterFolder adapter = read_adapter_config(folder);
   TrainedRun run;
-  run.warnings = adapter.warnings;
   run.base = base.empty() ? fs::path(adapter.base) : base;
   if (!fs::exists(run.base / "config.json")) {
     throw MissingInput(concat(folder.string(), ": the adapter is of \"", run.base.string(),

@@ -29,11 +29,10 @@ struct AdapterFolder {
   /// What it changes beside the adapters of linear maps, by the names in the base's folder: weights
   /// that were trained whole (modules_to_save), and the adapted head and token table.
   std::vector<std::string> weights_beside{};
-  bool unties_head = false;             // a base's tied head becomes a weight of its own
-  std::vector<std::string> warnings{};  // of keys that are ignored because nobody here knows them
+  bool unties_head = false;  // a base's tied head becomes a weight of its own
 };
 
-/// What a folder says. Throws MissingInput, or DataError that names every key that asks for something
+/// What a folder says. Warns of keys that nobody here knows. Throws MissingInput, or DataError that names every key that asks for something
 /// else than lora, rslora or dora, or a tensor that adapter_config.json does not tell of.
 AdapterFolder read_adapter_config(const std::filesystem::path& folder);
 

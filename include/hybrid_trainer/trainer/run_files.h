@@ -57,7 +57,7 @@ struct TrainedRun {
   std::unique_ptr<LanguageModel> model;
   std::string token_ids;              // of special tokens, see hugging_face/token_ids.h
   std::filesystem::path base;         // of the weights that adapters are trained beside, or empty
-  std::vector<std::string> warnings;  // skipped damaged checkpoints, keys that are ignored
+  std::vector<std::string> warnings;  // damaged checkpoints that were skipped
 };
 
 /// The last weights, or their mean over the last updates (training.average_weights).
