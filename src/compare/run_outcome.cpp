@@ -81,6 +81,7 @@ double charged_flops(const HybridTrainerConfig& config, const std::string& metri
 /// What the run's own data and machine filled in, filled in.
 std::string resolved_text(HybridTrainerConfig config, const HybridTrainerConfig& run) {
   if (config.model.vocabulary == 0) config.model.vocabulary = run.model.vocabulary;
+  if (config.exported.dtype == "auto") config.exported.dtype = run.exported.dtype;
   if (config.memory.plan == "auto") {
     config.memory = run.memory;
     config.data.batch_size = run.data.batch_size;
