@@ -13,7 +13,7 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::string_view kLittleMark = "\xFF\xFE", kBigMark = "\xFE\xFF";
-constexpr char32_t kReplacement = 0xFFFD;
+constexpr char32_t kUnreadable = 0xFFFD;
 
 /// What is no plain text, by its first bytes. In `way_out` FILE stands for the path.
 struct Container {
@@ -70,11 +70,11 @@ std::string from_utf16(std::string_view bytes, bool is_big) {
     if (is_half(value, 0xD800) && i + 1 < count && is_half(unit(i + 1), 0xDC00)) {
       value = 0x10000 + ((value & 0x3FF) << 10 | (unit(++i) & 0x3FF));
     } else if (is_half(value, 0xD800) || is_half(value, 0xDC00)) {
-      value = kReplacement;
+      value = kUnreadable;
     }
     append_utf8(value, text);
   }
-  if (bytes.size() % 2 != 0) append_utf8(kReplacement, text);
+  if (bytes.size() % 2 != 0) append_utf8(kUnreadable, text);
   return text;
 }
 

@@ -11,9 +11,9 @@ namespace json = boost::json;
 namespace {
 
 /// Keys of a row that mean something elsewhere.
-constexpr const char* kUnused[] = {"images",    "image",  "videos",       "audio",
-                                   "weight",    "train",  "history",      "chat_template",
-                                   "loss_mask", "labels", "train_on_turn"};
+constexpr const char* kUnusedOfRows[] = {"images",    "image",  "videos",       "audio",
+                                         "weight",    "train",  "history",      "chat_template",
+                                         "loss_mask", "labels", "train_on_turn"};
 
 class RowReader {
  public:
@@ -21,7 +21,7 @@ class RowReader {
       : example_(example), form_(form), unused_(unused) {}
 
   NormalRow run() {
-    for (const char* key : kUnused)
+    for (const char* key : kUnusedOfRows)
       if (held(key) != nullptr) unused_.insert(key);
     const bool has_pair = held("prompt") != nullptr && held("completion") != nullptr;
     const bool has_messages = held("messages") != nullptr;

@@ -13,14 +13,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string golden(const std::string& name) { return concat(HT_TEST_DATA_DIR, "/", name); }
+std::string golden_folder(const std::string& name) { return concat(HT_TEST_DATA_DIR, "/", name); }
 
 class OwnHead : public ::testing::Test {
  protected:
   /// A copy of a golden folder with one text of its config.json replaced.
   fs::path changed(const std::string& name, const std::string& from, const std::string& to) {
     const fs::path folder = scratch_ / name;
-    fs::copy(golden(name), folder);
+    fs::copy(golden_folder(name), folder);
     std::string text = read_file(folder / "config.json", 1 << 20);
     text.replace(text.find(from), from.size(), to);
     std::ofstream(folder / "config.json") << text;
@@ -38,20 +38,20 @@ class OwnHead : public ::testing::Test {
 
 /// As transformers 5 does; 4 took the table.
 TEST_F(OwnHead, IsReadThoughTheConfigTiesIt) {
-  const ModelConfig untied = read_hugging_face_model_config(golden("llama_a"), 0);
+  const ModelConfig untied = read_hugging_face_model_config(golden_folder("llama_a"), 0);
   const fs::path folder =
       changed("llama_a", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
   const ModelConfig opened = read_hugging_face_model_config(folder, 0);
   EXPECT_FALSE(opened.tied_head);
-  EXPECT_EQ(logits(folder, opened), logits(golden("llama_a"), untied));
+  EXPECT_EQ(logits(folder, opened), logits(golden_folder("llama_a"), untied));
 }
 
 TEST_F(OwnHead, OfATiedFolderIsACopyOfItsTable) {
-  const ModelConfig tied = read_hugging_face_model_config(golden("llama_b"), 0);
+  const ModelConfig tied = read_hugging_face_model_config(golden_folder("llama_b"), 0);
   ASSERT_TRUE(tied.tied_head);
   ModelConfig untied = tied;
   untied.tied_head = false;
-  EXPECT_EQ(logits(golden("llama_b"), untied), logits(golden("llama_b"), tied));
+  EXPECT_EQ(logits(golden_folder("llama_b"), untied), logits(golden_folder("llama_b"), tied));
 }
 
 TEST_F(OwnHead, ThatAnUntiedFolderLacksIsMissed) {
@@ -66,12 +66,12 @@ TEST(ModelFolder, ThatIsAnAdapterOrBothSaysWhatToDo) {
   const auto problem = [](const fs::path& folder) {
     return message_of<DataError>([&] { read_hugging_face_model_config(folder, 0); });
   };
-  const std::string adapter = problem(golden("lora_llama"));
+  const std::string adapter = problem(golden_folder("lora_llama"));
   for (const char* text : {"is an adapter of PEFT", "\"llama_a\"", "--adapter", "--merge"})
     EXPECT_TRUE(contains(adapter, text)) << adapter;
   const fs::path both = scratch / "both";
-  fs::copy(golden("llama_a"), both);
-  fs::copy(golden("lora_llama/adapter_config.json"), both);
+  fs::copy(golden_folder("llama_a"), both);
+  fs::copy(golden_folder("lora_llama/adapter_config.json"), both);
   const std::string text = problem(both);
   EXPECT_TRUE(contains(text, "holds a model and an adapter")) << text;
   EXPECT_TRUE(contains(text, "for the model alone")) << text;

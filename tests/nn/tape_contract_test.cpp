@@ -9,7 +9,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-constexpr std::int64_t kTime = 8, kWidth = 16;
+constexpr std::int64_t kPositions = 8, kChannels = 16;
 
 /// Keeps what may be lossy in half the bytes.
 class CompressingTape final : public PlainTape {
@@ -56,15 +56,15 @@ class OffloadingTape final : public PlainTape {
 
 enum class Kind { kPlain, kRebuilding, kCompressing, kOffloading, kCheckpointed };
 
-struct Case {
+struct TapeCase {
   const char* name;
   Kind kind;
   double bound;         // of the gradients' relative error; 0: the same bits
   double memory_share;  // most of the plain tape's device memory behind the forward
-  friend std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+  friend std::ostream& operator<<(std::ostream& out, const TapeCase& c) { return out << c.name; }
 };
 
-constexpr Case kTapes[] = {
+constexpr TapeCase kTapes[] = {
     {"Plain", Kind::kPlain, 0, 1},
     {"Rebuilding", Kind::kRebuilding, 0, 0.6},
     {"Compressing", Kind::kCompressing, 0.02, 0.7},
@@ -77,7 +77,7 @@ struct Result {
   std::size_t saved_bytes = 0;    // on the device, between forward and backward
 };
 
-class TapeContract : public ::testing::TestWithParam<Case> {
+class TapeContract : public ::testing::TestWithParam<TapeCase> {
  protected:
   std::unique_ptr<PlainTape> make_tape(Kind kind) {
     const Pass pass{.seed = 3, .step = 7};
@@ -88,9 +88,9 @@ class TapeContract : public ::testing::TestWithParam<Case> {
   }
   Result run(Kind kind) {
     TransformerBlock block(0,
-                           BlockSpec{.width = kWidth,
+                           BlockSpec{.width = kChannels,
                                      .heads = 2,
-                                     .head_size = kWidth / 2,
+                                     .head_size = kChannels / 2,
                                      .inner_width = 64,
                                      .dropout = 0.2f},
                            stream_);
@@ -101,7 +101,7 @@ class TapeContract : public ::testing::TestWithParam<Case> {
     randomize(visit_all, stream_);
     const StepGradients step(visit_all, stream_);
     const auto tape = make_tape(kind);
-    Tensor x = normal_tensor({2, kTime, kWidth}, 5, stream_);
+    Tensor x = normal_tensor({2, kPositions, kChannels}, 5, stream_);
     const Tensor dy = normal_tensor(x.shape(), 6, stream_);
     const std::size_t before = stream_.pool()->use().live_total - x.bytes();
     module->forward(x, *tape, stream_);
