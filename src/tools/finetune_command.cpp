@@ -177,18 +177,16 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
   add("run", po::value(&asked.run)->required()->value_name("RUN"),
       "Folder for what the run leaves.");
   add("method", po::value(&asked.method)->value_name("METHOD"),
-      "full (default): all weights, learning rate 2e-5. lora: adapters of rank 16, alpha 32 on "
-      "all\n"
-      "linear layers, beside frozen weights in bf16, learning rate 2e-4. qlora: the same beside\n"
-      "weights in 4 bits (nf4). Change them with --set lora.rank=…, lora.alpha, lora.targets,\n"
+      "full (default): all weights, learning rate 2e-5. lora: adapters of rank 16, alpha 32 on all "
+      "linear layers, beside frozen weights in bf16, learning rate 2e-4. qlora: the same beside "
+      "weights in 4 bits (nf4). Change them with --set lora.rank=…, lora.alpha, lora.targets, "
       "lora.base, optimizer.learning_rate.");
   add("adapter", po::value(&asked.adapter)->value_name("PEFT_DIR"),
       "Train the adapters of a folder of PEFT on, beside --model.");
   add("epochs",
       po::value<double>()->value_name("N")->notifier([&](double count) { asked.epochs = count; }),
       "How often each row is seen, unless training.steps is set. Default: once, or for a small "
-      "file\n"
-      "as often as makes 60 steps.");
+      "file as often as makes 60 steps.");
   add("resume", po::bool_switch(&asked.resume),
       "Go on from the run's newest checkpoint, or start where there is none.");
   add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { asked.ranks = count; }),
