@@ -266,13 +266,14 @@ void PhaseParts::load(const State& state) {
   if (!state.reals.contains("phases.jump.mean_loss")) jump.mean_loss = jump.start_loss;
   monitor.load(state);
   predictors = new_predictors();
-  predictors.load(state, model);
+  const bool predicts = config().max_predict_steps > 0 || jump.open;
+  if (predicts) predictors.load(state, model);  // else they would only take memory
   bandit.load(state);
   planner.load(state);
   trust.load(state);
   gate.load(state);
   take_arm();
-  line.load(state, model);
+  if (predicts) line.load(state, model);
   finder.load(state, model);
   statistics.load(state);
   jump.batches = load_batches(state, "phases.batch", model);

@@ -88,8 +88,8 @@ struct PhaseParts {
   /// One of several does not go another way alone: this throws then.
   void give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome);
   /// The gate's, but for trials, whose cost has to stay within twice trial_share: of what all steps
-  /// so far were charged beyond a Full step each, and of a trial's most. The first one always may,
-  /// unless a direction has turned out to be none.
+  /// so far were charged beyond a Full step each, and of a trial's most. The first one is weighed
+  /// against all steps of the run.
   PredictGate::Grant grant() const;
   /// The most that a trial is charged beyond Full's steps, without slopes that were measured already.
   double price_of(const PredictGate::Grant& grant) const;

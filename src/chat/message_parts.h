@@ -11,12 +11,13 @@
 namespace hybrid_trainer::jinja {
 
 /// Notes which of `messages` each round of a loop writes: its item, or what it looks up by its
-/// number. Messages are told by their address, which slices and filters keep.
+/// number. Messages are told by their address, which slices and filters keep; they are held, so that
+/// nothing else gets one.
 class MessageParts {
  public:
   explicit MessageParts(const Dict& variables) {
-    const Value* messages = find(variables, "messages");
-    const auto* list = messages == nullptr ? nullptr : messages->if_is<Sequence>();
+    if (const Value* messages = find(variables, "messages")) messages_ = *messages;
+    const auto* list = messages_.if_is<Sequence>();
     for (std::size_t i = 0; list != nullptr && i < list->items->size(); ++i) {
       const auto* message = (*list->items)[i].if_is<Mapping>();
       if (message != nullptr) numbers_.emplace(message->entries.get(), i);
@@ -57,6 +58,7 @@ class MessageParts {
     return found == numbers_.end() ? std::nullopt : std::optional(found->second);
   }
 
+  Value messages_;
   std::map<const Dict*, std::size_t> numbers_;
   Round* round_ = nullptr;  // the innermost one
 };

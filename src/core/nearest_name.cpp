@@ -34,8 +34,9 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   std::size_t best_distance = name.size() / 2 + 1;
   if (name.size() > 200) return best;
   for (const auto& candidate : candidates) {
-    const auto [shorter, longer] = std::minmax(name.size(), candidate.size());
-    if (longer - shorter >= best_distance) continue;  // so many insertions at least
+    const std::size_t longer = std::max(name.size(), candidate.size());
+    const std::size_t insertions = longer - std::min(name.size(), candidate.size());
+    if (insertions >= best_distance) continue;  // at least so many
     const std::size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) {
       best_distance = distance;

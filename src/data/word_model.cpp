@@ -145,7 +145,7 @@ void WordModel::append_symbols(std::string_view word, std::vector<std::int32_t>&
       is_unknown = true;
     } else if (!vocabulary_.missing_unknown.empty()) {
       throw_no_token(character, vocabulary_.missing_unknown);
-    } else {
+    } else if (!has_warned_->exchange(true, std::memory_order_relaxed)) {
       warn("tokenizer.json", kLeavesOut);
     }
   }

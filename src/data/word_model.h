@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -98,6 +100,7 @@ class WordModel {
   BpeVocabulary vocabulary_;
   MergeTable merges_;
   bool divides_ = true;
+  std::unique_ptr<std::atomic<bool>> has_warned_ = std::make_unique<std::atomic<bool>>(false);
   MergeTable borders_;  // pairs of symbols that some merge joins the tokens of
   std::unordered_map<std::string_view, std::int32_t> words_;
 };

@@ -71,6 +71,7 @@ std::vector<RankEndpoint> endpoints_of(const std::string& addresses_text) {
 
 std::string run_task(asio::io_context& context, RankSocket& socket, Clock::time_point end,
                      asio::awaitable<void> task) {
+  if (Clock::now() >= end) return "no answer";
   std::optional<std::string> outcome;
   asio::co_spawn(context, std::move(task), [&](const std::exception_ptr& failure) {
     outcome = "";
@@ -100,7 +101,7 @@ RankCall call_rank(const std::vector<RankEndpoint>& endpoints, const RankIdentit
     result.problem = run_task(context, socket, std::min(end, Clock::now() + kPatience),
                               call(socket, endpoint, mine, result.answer));
     result.socket = std::move(socket);
-    if (result.problem.empty()) break;
+    if (result.problem.empty() || Clock::now() >= end) break;
   }
   return result;
 }

@@ -44,7 +44,10 @@ void PrintableBuffer::write(const std::string& bytes) {
   to_.sputn(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-void PrintableBuffer::write_trusted(std::string_view bytes) { write(std::string(bytes)); }
+void PrintableBuffer::write_trusted(std::string_view bytes) {
+  const std::lock_guard lock(mutex_);
+  write(std::string(bytes));
+}
 
 PrintableBuffer::int_type PrintableBuffer::overflow(int_type byte) {
   if (traits_type::eq_int_type(byte, traits_type::eof())) return traits_type::not_eof(byte);
@@ -53,6 +56,7 @@ PrintableBuffer::int_type PrintableBuffer::overflow(int_type byte) {
 }
 
 std::streamsize PrintableBuffer::xsputn(const char* bytes, std::streamsize count) {
+  const std::lock_guard lock(mutex_);
   std::string out;
   for (std::streamsize i = 0; i < count; ++i) add(bytes[i], out);
   const auto size = static_cast<std::streamsize>(out.size());

@@ -260,6 +260,7 @@ class AnswerFinder {
 
   void take_generation_blocks() {
     std::vector<bool> found(count(), false);
+    std::optional<std::size_t> last;  // whose the last of the targets is, where that can be told
     const bool trains_all = std::ranges::all_of(row_.trains, std::identity());
     for (const Span& block : chat_.generated) {
       const auto owner = message_at(block.begin);
@@ -267,9 +268,11 @@ class AnswerFinder {
         throw DataError("which turn a generation block is of cannot be told");
       if (owner && (!row_.trains[*owner] || !writes_calls_of(*owner))) continue;
       if (owner) found[*owner] = true;
+      last = owner;
       result_.targets.push_back(block);
     }
-    if (!result_.targets.empty() && is_wanted(count() - 1))
+    if (!result_.targets.empty() && is_wanted(count() - 1) &&
+        last.value_or(count() - 1) == count() - 1)
       result_.last_answer = result_.targets.back();
     if (is_first_written(count())) return;
     for (std::size_t i = 0; i < count(); ++i) result_.left_out += is_wanted(i) && !found[i] ? 1 : 0;

@@ -16,10 +16,11 @@ namespace {
 
 constexpr std::size_t kLongestText = std::size_t{64} << 20;
 /// Keys by which files say whether a turn is trained on.
-constexpr const char* kTrains[] = {"weight", "train", "trainable", "loss_mask"};
+constexpr const char* kTrains[] = {"weight", "train", "trainable", "loss", "loss_mask"};
 /// Keys that change what is trained on elsewhere.
-constexpr const char* kUnused[] = {"train_detail", "training_detail", "train_on_turn", "prefix",
-                                   "images",       "image",           "audio",         "videos"};
+constexpr const char* kUnused[] = {"train_detail", "training_detail", "train_on_turn", "loss_scale",
+                                   "mask",         "masked",          "prefix",        "images",
+                                   "image",        "audio",           "videos"};
 
 std::string shown(const json::value& value) {
   return value.is_double() ? shortest(value.get_double()) : json::serialize(value).substr(0, 60);
@@ -42,7 +43,8 @@ std::string json_text(const json::value& value) {
 
 void rename(json::object& message, const char* from, const char* to) {
   if (!message.contains(from)) return;
-  if (!message.contains(to)) message[to] = message.at(from);
+  json::value held = message.at(from);  // growing the object moves what it holds
+  if (!message.contains(to)) message[to] = std::move(held);
   message.erase(from);
 }
 

@@ -141,8 +141,10 @@ class RowReader {
     json::value tools = normal_tools(example_.if_contains("tools"));
     if (tools.is_null() && held("functions") != nullptr) {  // before tools were of several types
       tools = normal_tools(held("functions"));
-      for (json::value& tool : tools.get_array())
-        tool = json::object{{"type", "function"}, {"function", std::move(tool)}};
+      if (json::array* const all = tools.if_array()) {
+        for (json::value& tool : *all)
+          tool = json::object{{"type", "function"}, {"function", std::move(tool)}};
+      }
     }
     row_.variables["tools"] = std::move(tools);
     const json::value* documents = held("documents");

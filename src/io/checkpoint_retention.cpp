@@ -19,25 +19,41 @@ std::vector<std::string> names_in(const std::string& folder) try {
   throw IoError(concat(folder, ": cannot list it: ", problem.code().message()));
 }
 
-/// Moves the checkpoints up to `step` but those to keep to the trash. Those of later steps are
-/// another run's or damaged: they stay. Throws IoError if one could not be moved, after moving
-/// all others.
-void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOptions& options) {
+/// The steps of the checkpoints in the folder, the newest first. Throws IoError.
+std::vector<std::int64_t> steps_in(const std::string& folder) {
   std::vector<std::int64_t> steps;
   for (const std::string& name : names_in(folder)) {
     const std::int64_t found = step_of_checkpoint_name(name);
-    if (found >= 0 && found <= step) steps.push_back(found);
+    if (found >= 0) steps.push_back(found);
   }
   std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+/// Throws IoError if one could not be moved, after moving all others.
+void move_to_trash(const std::string& folder, const std::vector<std::int64_t>& steps) {
   std::string problem;
-  const std::vector<std::int64_t>& kept = options.also_keep;
-  for (std::size_t i = static_cast<std::size_t>(options.keep); i < steps.size(); ++i) {
-    if (std::find(kept.begin(), kept.end(), steps[i]) != kept.end()) continue;
-    const std::string name = checkpoint_name(steps[i]), path = folder + "/" + name;
+  for (const std::int64_t step : steps) {
+    const std::string name = checkpoint_name(step), path = folder + "/" + name;
     if (std::rename(path.c_str(), (folder + "/" + kTrash + name).c_str()) != 0)
       problem = system_problem(path, "cannot move it to the trash");
   }
   if (!problem.empty()) throw IoError(problem);
+}
+
+/// Moves the checkpoints up to `step` but those to keep to the trash. Those of later steps are
+/// another run's or damaged: they stay. Throws IoError if one could not be moved, after moving
+/// all others.
+void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOptions& options) {
+  std::vector<std::int64_t> steps = steps_in(folder);
+  std::erase_if(steps, [&](std::int64_t found) { return found > step; });
+  const auto newest = std::min(steps.size(), static_cast<std::size_t>(options.keep));
+  steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(newest));
+  const std::vector<std::int64_t>& kept = options.also_keep;
+  std::erase_if(steps, [&](std::int64_t found) {
+    return std::find(kept.begin(), kept.end(), found) != kept.end();
+  });
+  move_to_trash(folder, steps);
 }
 
 /// Throws IoError if something could not be removed, after removing everything else.
@@ -67,6 +83,13 @@ void clean_up_checkpoints(const std::string& folder, std::int64_t step,
   };
   try_to([&] { rotate(folder, step, options); });
   try_to([&] { remove_leftovers(folder); });
+}
+
+void discard_checkpoints_after(const std::string& folder, std::int64_t step) {
+  std::vector<std::int64_t> steps = steps_in(folder);
+  std::erase_if(steps, [&](std::int64_t found) { return found <= step; });
+  move_to_trash(folder, steps);
+  remove_leftovers(folder);
 }
 
 void remove_checkpoint_leftovers(const std::string& folder) {

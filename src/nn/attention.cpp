@@ -9,6 +9,7 @@ struct KeyValueCache final : BranchState {
   void grow(std::int64_t tokens, const Stream& stream) override {
     for (Tensor* tensor : {&keys, &values}) {
       const std::int64_t texts = tensor->size(0), before = tensor->size(1);
+      if (before >= tokens) continue;  // it grew before another one ran out of memory
       const Tensor larger = Tensor::empty({texts, tokens, tensor->size(2)}, tensor->dtype(),
                                           MemoryKind::kActivations, stream);
       const auto part = [&](const Tensor& all, std::int64_t text) {

@@ -147,6 +147,7 @@ void RotaryTable::read_documents(const Tensor& positions, const Stream& stream) 
   if (!positions || !depends_on_documents(positions.size(1))) return;
   const MemoryLabel label("rotary table");
   const bool has_room = holds(document_table_, positions.elements(), stream);
+  if (!has_room) document_table_ = {};  // before the new one takes memory
   if (!has_room)
     document_table_ = Tensor::empty({positions.elements(), head_size_}, DType::kF32,
                                     MemoryKind::kParameters, stream);

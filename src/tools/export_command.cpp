@@ -34,7 +34,7 @@ void tell_of_better_step(const std::string& folder, std::int64_t step, bool aver
   if (best.loss >= last.loss || best.step == last.step) return;
   std::cerr << "warning: the lowest validation loss, " << units::fixed(best.loss, 4)
             << ", was at step " << best.step << "; the exported weights are of step " << step
-            << ", where it was " << units::fixed(last.loss, 4)
+            << ", and at step " << last.step << " it was " << units::fixed(last.loss, 4)
             << " (fewer training.steps or epochs, or a lower learning rate, may keep it)\n";
 }
 

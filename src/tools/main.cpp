@@ -125,6 +125,7 @@ void keep_standard_streams_apart() {
 
 int main(int count, char** values) {
   std::signal(SIGXFSZ, SIG_IGN);  // a write past the limit of a file's size fails instead
+  std::signal(SIGCHLD, SIG_DFL);  // whoever started this may have had it ignored
   std::signal(SIGUSR1, SIG_IGN);  // a launcher asks again until a run takes it as a request to stop
   hybrid_trainer::keep_standard_streams_apart();
   const std::vector<std::string> arguments(values + std::min(count, 1), values + count);

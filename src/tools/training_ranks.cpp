@@ -111,9 +111,13 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings, std::strin
   return watch;
 }
 
-[[noreturn]] void become_program(const std::vector<std::string>& arguments) {
+void prepare_to_start(const std::vector<std::string>& arguments) {
   std::cerr << "starts: " << join(arguments, " ") << std::endl;
   setenv(kSecretVariable, drawn_secret().c_str(), 1);  // the ranks of this machine inherit it
+}
+
+[[noreturn]] void become_program(const std::vector<std::string>& arguments) {
+  prepare_to_start(arguments);
   std::vector<char*> pointers;
   for (const std::string& argument : arguments)
     pointers.push_back(const_cast<char*>(argument.c_str()));
@@ -236,7 +240,7 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
 int TrainingRanks::start_ranks(const TrainingRunSettings& settings) const {
   if (device_.type != DeviceType::kCpu) return run_local_ranks(own_command_, local_ranks_);
   const std::vector<std::string> launcher = mpirun_arguments(own_command_, local_ranks_);
-  std::cerr << "starts: " << join(launcher, " ") << std::endl;
+  prepare_to_start(launcher);
   const LauncherEnd end = run_launcher(launcher);
   constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
   if (!end.was_asked_to_stop || end.exit_code == 0 || end.exit_code == kInterrupted)

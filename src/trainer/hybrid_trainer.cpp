@@ -246,7 +246,7 @@ std::string HybridTrainer::save(const std::string& folder, CheckpointUse use) {
   if (use == CheckpointUse::kResumeAndRollBack) {
     std::erase(return_points_, steps_done_);
     return_points_.push_back(steps_done_);
-    if (std::ssize(return_points_) > config_.checkpoint.keep)
+    while (std::ssize(return_points_) > config_.checkpoint.keep)
       return_points_.erase(return_points_.begin());
   }
   try {
@@ -286,7 +286,8 @@ void HybridTrainer::check_config_of(const State& state,
   const bool is_under_way =
       saved.phases.predicts_backward()
           ? state.integer("phases.jump.open") != 0
-          : state.integer("phases.phase") == static_cast<std::int64_t>(Phase::kPredict);
+          : state.integer("phases.has_entered") != 0 &&
+                state.integer("phases.entered") == static_cast<std::int64_t>(Phase::kPredict);
   if (gives_up && is_under_way) {
     changes.refused.push_back(
         concat("phases.max_predict_steps: got 0, but the run was saved within a prediction, which "
@@ -341,20 +342,34 @@ void HybridTrainer::load(const State& state) {
 std::optional<CheckpointInfo> HybridTrainer::checkpoint_to_go_back_to(const std::string& folder,
                                                                       std::int64_t failed) const {
   const CheckpointRanks ranks = checkpoint_ranks(ranks_);
-  const auto newest_before = [&](std::int64_t before) {
-    for (;;) {
-      const FoundCheckpoint found = find_newest_checkpoint(folder, before, ranks);
-      for (const std::string& warning : found.warnings) tell(warning);
-      if (!found.checkpoint) return found.checkpoint;
-      before = found.checkpoint->step;
-      if (std::count(return_points_.begin(), return_points_.end(), before) > 0)
-        return found.checkpoint;
+  const auto newest_before = [&](std::int64_t before) -> std::optional<CheckpointInfo> {
+    try {
+      for (;;) {
+        const FoundCheckpoint found = find_newest_checkpoint(folder, before, ranks);
+        for (const std::string& warning : found.warnings) tell(warning);
+        if (!found.checkpoint) return {};
+        before = found.checkpoint->step;
+        if (std::count(return_points_.begin(), return_points_.end(), before) > 0)
+          return found.checkpoint;
+      }
+    } catch (const DataError& all_are_damaged) {
+      tell(all_are_damaged.what());
+      return {};
     }
   };
   const bool came_further = failed > roll_backs_.failed;
   auto found = newest_before(came_further ? failed : roll_backs_.target);
   if (!found && !came_further) found = newest_before(roll_backs_.target + 1);
   return found;
+}
+
+/// Else a resumed run would go on from one that this run has given up.
+void HybridTrainer::discard_later_checkpoints(const std::string& folder) {
+  try {
+    discard_checkpoints_after(folder, steps_done_);
+  } catch (const IoError& error) {
+    tell_mishap(concat("a checkpoint that this run went back from is left behind: ", error.what()));
+  }
 }
 
 void HybridTrainer::roll_back(const std::string& folder, const StepRecord& failed) {
@@ -377,6 +392,7 @@ void HybridTrainer::roll_back(const std::string& folder, const StepRecord& faile
   roll_backs_.steps += failed.step - steps_done_;
   must_go_back_ = false;
   went_back_ = true;
+  if (checkpoint_ranks(ranks_).lead()) discard_later_checkpoints(folder);
   tell_mishap(concat(
       "went back from step ", failed.step, " to step ", steps_done_, " (number ", roll_backs_.count,
       " of ", config.max_roll_backs, "), the learning rate is ", brief(roll_backs_.rate_factor),

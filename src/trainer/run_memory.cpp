@@ -30,7 +30,7 @@ struct Excess {
   std::size_t share = 0;  // of the machine's memory, for one of its ranks
   int ranks = 1;
   const char* how = "";      // " with predictions"
-  const char* way_out = "";  // what to try
+  std::string way_out = "";  // what to try
 };
 
 [[noreturn]] void throw_exceeds_machine(const Excess& excess) {
@@ -190,13 +190,15 @@ void check_memory(const HybridTrainerConfig& config, const RankCount& ranks,
     const MemoryNeed need = simulate_ranks(taken, device, ranks.all, phases, registry);
     return fits(need, {.both = share}) ? std::nullopt : std::optional(need);
   };
+  const char* const plan =
+      ranks.all > 1 || config.memory.plan == "auto" ? "" : " or --set memory.plan=auto";
   if (const auto need = exceeds(SimulatedPhases::kUpdates))
     throw_exceeds_machine(
-        {*need, share, ranks.here, "", "a smaller data.batch_size or --set memory.plan=auto"});
+        {*need, share, ranks.here, "", concat("a smaller data.batch_size", plan)});
   if (config.phases.max_predict_steps == 0 || has_budget) return;
   if (const auto need = exceeds(SimulatedPhases::kAll))
     throw_exceeds_machine({*need, share, ranks.here, " with predictions",
-                           "--set phases.max_predict_steps=0, or --set memory.plan=auto"});
+                           concat("--set phases.max_predict_steps=0", plan)});
 }
 
 }  // namespace

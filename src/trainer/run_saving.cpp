@@ -42,10 +42,9 @@ bool RunSaving::save(HybridTrainer& trainer, RunRecords& records, CheckpointUse 
 void RunSaving::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
   if (save(trainer, records)) return;
   const FoundCheckpoint found = find_newest_checkpoint(folder_);
-  const std::string rest =
-      found.checkpoint
-          ? concat("the newest good checkpoint is ", found.checkpoint->path, "; ", way_on_)
-          : std::string("there is no checkpoint, and --resume begins anew");
+  const std::string rest = found.checkpoint ? concat("the newest good checkpoint is ",
+                                                     found.checkpoint->path, "; ", way_on_)
+                                            : concat("there is no checkpoint; ", way_to_start_);
   throw IoError(concat("the run stopped after step ", trainer.steps_done(),
                        ", which is not saved: ", problem_, "; ", rest));
 }

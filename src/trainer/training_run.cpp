@@ -219,7 +219,9 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
     validate(model, trainer, summary.final_validation_loss, summary.final_average_validation_loss);
   trainer.hold_weights(true);
   const bool goes_back = config_.divergence.rolls_back();
-  if (goes_back && saved_at == 0) saving_.save(trainer, records, CheckpointUse::kResumeAndRollBack);
+  const bool went_back_before = config_before_ && config_before_->divergence.rolls_back();
+  if (goes_back && (saved_at == 0 || !went_back_before))  // what it began with is gone back to, too
+    saving_.save(trainer, records, CheckpointUse::kResumeAndRollBack);
   while (trainer.steps_done() < steps) {
     const StepWish wish = agree(trainer, schedule);
     if (wish.stops) break;

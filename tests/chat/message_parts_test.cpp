@@ -53,6 +53,15 @@ TEST(MessageParts, AnInnerLoopOverOthersIsTheirs) {
             "1:[b] 2:[c] 0:(a[b][c]) ");
 }
 
+/// Whose addresses nothing that the template makes may get.
+TEST(MessageParts, MessagesThatATemplateDropsAreHeld) {
+  EXPECT_EQ(
+      parts("{% set messages = messages[2:] %}{% for x in [{'content': 'x'}, {'content': 'y'}, "
+            "{'content': 'z'}] %}{{ x.content }}{% endfor %}"
+            "{% for m in messages %}{{ m.content }}{% endfor %}"),
+      "2:c ");
+}
+
 TEST(MessageParts, WhatIsCapturedFirstHasNoPlace) {
   EXPECT_EQ(parts("{% set all %}{% for m in messages %}{{ m.content }}{% endfor %}{% endset %}"
                   "{{ all }}"),

@@ -41,9 +41,12 @@ TEST_F(StagedTensorTest, BringsWhatIsReadAndTakesBackWhatChanged) {
 
 TEST_F(StagedTensorTest, IsTheTensorItselfWhereThatIsAtHand) {
   const Tensor there = tensor(1);
-  const Tensor& here = StagedTensor(there, Use::kChange, stream_);
+  const StagedTensor staged(there, Use::kChange, stream_);
+  const Tensor& here = staged;
   EXPECT_EQ(here.raw(), there.raw());
-  EXPECT_FALSE(static_cast<const Tensor&>(StagedTensor(Tensor{}, Use::kChange, stream_, true)));
+  const Tensor nothing;
+  const StagedTensor of_nothing(nothing, Use::kChange, stream_, true);
+  EXPECT_FALSE(static_cast<const Tensor&>(of_nothing));
 }
 
 /// In a destructor that may not throw, a full disk would end the process without a word.

@@ -99,6 +99,14 @@ TEST(NormalRow, ReadsWhatToolsWereCalledBefore) {
             R"([{"type":"function","function":{"name":"f"}}])");
 }
 
+TEST(NormalRow, FunctionsThatAreNoneAreNoTools) {
+  for (const char* none : {"\"\"", "\"[]\"", "[]", "null"}) {
+    const std::string row =
+        concat(R"({"messages": [{"role": "user", "content": "a"}], "functions": )", none, "}");
+    EXPECT_TRUE(normal(row).variables.at("tools").is_null()) << none;
+  }
+}
+
 TEST(NormalRow, ReadsCallsThatAreTurns) {
   const NormalRow row = normal(R"({"conversations": [
       {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},

@@ -136,6 +136,13 @@ TEST_F(Checkpoint, RotationKeepsWhatIsToStayBesidesTheNewest) {
             (std::vector<std::string>{"step-0000000002", "step-0000000003", "step-0000000005"}));
 }
 
+TEST_F(Checkpoint, LaterOnesThatARunWentBackFromAreDiscarded) {
+  for (const std::int64_t step : {1, 2, 3, 4}) save(step, 10);
+  discard_checkpoints_after(root_, 2);
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-0000000001", "step-0000000002"}));
+  EXPECT_EQ(newest_step(), 2);
+}
+
 TEST_F(Checkpoint, RotationNeverRemovesTheOneJustWritten) {
   save(30);
   fs::resize_file(root_ + "/step-0000000030/model.safetensors", 10);

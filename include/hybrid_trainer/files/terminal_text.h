@@ -1,5 +1,6 @@
 #pragma once
 
+#include <mutex>
 #include <ostream>
 #include <streambuf>
 #include <string>
@@ -25,7 +26,8 @@ class PrintableBuffer final : public std::streambuf {
   void add(char byte, std::string& out);
   void write(const std::string& bytes);
   std::streambuf& to_;
-  char held_ = 0;  // '\r', or the first byte of U+0080 … U+00BF; 0: none
+  std::mutex mutex_;  // threads share a stream
+  char held_ = 0;     // '\r', or the first byte of U+0080 … U+00BF; 0: none
 };
 
 /// While this lives, text that goes to a stream on a terminal is printable; a stream on anything else

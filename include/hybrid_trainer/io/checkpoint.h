@@ -109,6 +109,10 @@ struct FoundCheckpoint {
 FoundCheckpoint find_newest_checkpoint(const std::string& folder, std::int64_t before = kAnyStep,
                                        const CheckpointRanks& ranks = {});
 
+/// Removes the checkpoints of steps after `step`, which a run that went back to `step` gives up, so that
+/// none of them counts as the newest. Throws IoError where one cannot be removed.
+void discard_checkpoints_after(const std::string& folder, std::int64_t step);
+
 /// The newest checkpoint whose manifest verifies and whose files have the sizes that it says, of which
 /// nothing is read: quick, where it only is to be named. None where there is no such one.
 std::optional<CheckpointInfo> find_newest_whole_checkpoint(const std::string& folder);
