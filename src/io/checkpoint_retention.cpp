@@ -20,7 +20,7 @@ std::vector<std::string> names_in(const std::string& folder) try {
 }
 
 /// The steps of the checkpoints in the folder, the newest first. Throws IoError.
-std::vector<std::int64_t> steps_in(const std::string& folder) {
+std::vector<std::int64_t> newest_first(const std::string& folder) {
   std::vector<std::int64_t> steps;
   for (const std::string& name : names_in(folder)) {
     const std::int64_t found = step_of_checkpoint_name(name);
@@ -45,7 +45,7 @@ void move_to_trash(const std::string& folder, const std::vector<std::int64_t>& s
 /// another run's or damaged: they stay. Throws IoError if one could not be moved, after moving
 /// all others.
 void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOptions& options) {
-  std::vector<std::int64_t> steps = steps_in(folder);
+  std::vector<std::int64_t> steps = newest_first(folder);
   std::erase_if(steps, [&](std::int64_t found) { return found > step; });
   const auto newest = std::min(steps.size(), static_cast<std::size_t>(options.keep));
   steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(newest));
@@ -85,11 +85,14 @@ void clean_up_checkpoints(const std::string& folder, std::int64_t step,
   try_to([&] { remove_leftovers(folder); });
 }
 
-void discard_checkpoints_after(const std::string& folder, std::int64_t step) {
-  std::vector<std::int64_t> steps = steps_in(folder);
+std::string discard_checkpoints_after(const std::string& folder, std::int64_t step) try {
+  std::vector<std::int64_t> steps = newest_first(folder);
   std::erase_if(steps, [&](std::int64_t found) { return found <= step; });
   move_to_trash(folder, steps);
   remove_leftovers(folder);
+  return "";
+} catch (const IoError& problem) {
+  return concat("a checkpoint that this run went back from is left behind: ", problem.what());
 }
 
 void remove_checkpoint_leftovers(const std::string& folder) {

@@ -363,15 +363,6 @@ std::optional<CheckpointInfo> HybridTrainer::checkpoint_to_go_back_to(const std:
   return found;
 }
 
-/// Else a resumed run would go on from one that this run has given up.
-void HybridTrainer::discard_later_checkpoints(const std::string& folder) {
-  try {
-    discard_checkpoints_after(folder, steps_done_);
-  } catch (const IoError& error) {
-    tell_mishap(concat("a checkpoint that this run went back from is left behind: ", error.what()));
-  }
-}
-
 void HybridTrainer::roll_back(const std::string& folder, const StepRecord& failed) {
   const DivergenceConfig& config = config_.divergence;
   const auto give_up = [&](const std::string& why) {
@@ -392,7 +383,10 @@ void HybridTrainer::roll_back(const std::string& folder, const StepRecord& faile
   roll_backs_.steps += failed.step - steps_done_;
   must_go_back_ = false;
   went_back_ = true;
-  if (checkpoint_ranks(ranks_).lead()) discard_later_checkpoints(folder);
+  if (checkpoint_ranks(ranks_).lead()) {  // else a resumed run would go on from a later one
+    const std::string left = discard_checkpoints_after(folder, steps_done_);
+    if (!left.empty()) tell_mishap(left);
+  }
   tell_mishap(concat(
       "went back from step ", failed.step, " to step ", steps_done_, " (number ", roll_backs_.count,
       " of ", config.max_roll_backs, "), the learning rate is ", brief(roll_backs_.rate_factor),

@@ -110,8 +110,8 @@ FoundCheckpoint find_newest_checkpoint(const std::string& folder, std::int64_t b
                                        const CheckpointRanks& ranks = {});
 
 /// Removes the checkpoints of steps after `step`, which a run that went back to `step` gives up, so that
-/// none of them counts as the newest. Throws IoError where one cannot be removed.
-void discard_checkpoints_after(const std::string& folder, std::int64_t step);
+/// none of them counts as the newest. "", or what could not be removed.
+std::string discard_checkpoints_after(const std::string& folder, std::int64_t step);
 
 /// The newest checkpoint whose manifest verifies and whose files have the sizes that it says, of which
 /// nothing is read: quick, where it only is to be named. None where there is no such one.

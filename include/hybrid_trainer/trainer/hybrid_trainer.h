@@ -162,7 +162,6 @@ class HybridTrainer {
   std::string save_share(const std::string& folder);
   std::optional<CheckpointInfo> checkpoint_to_go_back_to(const std::string& folder,
                                                          std::int64_t failed) const;
-  void discard_later_checkpoints(const std::string& folder);
   StepRecord record_of(const PhaseOutcome& outcome, const Batch& batch);
   State state();
   State own_state_of(const CheckpointInfo& checkpoint) const;
