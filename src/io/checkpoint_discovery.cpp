@@ -9,10 +9,7 @@
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
-namespace {
-
-/// Steps of all checkpoints, newest first.
-std::vector<std::int64_t> steps_in(const std::string& folder) try {
+std::vector<std::int64_t> checkpoint_steps(const std::string& folder) try {
   std::vector<std::int64_t> steps;
   if (!fs::exists(folder)) return steps;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -25,12 +22,14 @@ std::vector<std::int64_t> steps_in(const std::string& folder) try {
   throw IoError(concat(folder, ": cannot list the checkpoints: ", problem.code().message()));
 }
 
+namespace {
+
 /// Steps of all checkpoints, newest first, as rank 0 sees them.
 std::vector<std::int64_t> agreed_steps(const std::string& folder, const CheckpointRanks& ranks) {
   const std::vector<std::string> by_rank = ranks.attempt([&] {
     std::string text;
     if (!ranks.lead()) return text;
-    for (const std::int64_t step : steps_in(folder)) text += concat(step, " ");
+    for (const std::int64_t step : checkpoint_steps(folder)) text += concat(step, " ");
     return text;
   });
   std::istringstream text(by_rank.front());
@@ -71,7 +70,7 @@ CheckpointInfo read_checkpoint_info(const std::string& path) {
 }
 
 std::optional<CheckpointInfo> find_newest_whole_checkpoint(const std::string& folder) {
-  for (const std::int64_t step : steps_in(folder)) {
+  for (const std::int64_t step : checkpoint_steps(folder)) {
     try {
       CheckpointInfo info = read_checkpoint_info(folder + "/" + checkpoint_name(step));
       const auto is_whole = [&](const auto& file) {

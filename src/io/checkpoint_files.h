@@ -26,6 +26,10 @@ std::int64_t step_of_checkpoint_name(const std::string& name);
 inline constexpr const char* kTemporary = ".tmp-";
 inline constexpr const char* kTrash = ".trash-";
 
+/// The steps of the folder's checkpoints, the newest first; none where there is no folder. Throws
+/// IoError if it cannot be listed.
+std::vector<std::int64_t> checkpoint_steps(const std::string& folder);
+
 /// Removes the checkpoints up to `step`, which is safe, but those that `options` keep, and what killed
 /// savers left. Those of later steps are another run's or damaged: they stay. What fails is a
 /// warning: it must not end the training.

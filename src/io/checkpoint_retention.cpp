@@ -19,17 +19,6 @@ std::vector<std::string> names_in(const std::string& folder) try {
   throw IoError(concat(folder, ": cannot list it: ", problem.code().message()));
 }
 
-/// The steps of the checkpoints in the folder, the newest first. Throws IoError.
-std::vector<std::int64_t> newest_first(const std::string& folder) {
-  std::vector<std::int64_t> steps;
-  for (const std::string& name : names_in(folder)) {
-    const std::int64_t found = step_of_checkpoint_name(name);
-    if (found >= 0) steps.push_back(found);
-  }
-  std::sort(steps.rbegin(), steps.rend());
-  return steps;
-}
-
 /// Throws IoError if one could not be moved, after moving all others.
 void move_to_trash(const std::string& folder, const std::vector<std::int64_t>& steps) {
   std::string problem;
@@ -45,7 +34,7 @@ void move_to_trash(const std::string& folder, const std::vector<std::int64_t>& s
 /// another run's or damaged: they stay. Throws IoError if one could not be moved, after moving
 /// all others.
 void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOptions& options) {
-  std::vector<std::int64_t> steps = newest_first(folder);
+  std::vector<std::int64_t> steps = checkpoint_steps(folder);
   std::erase_if(steps, [&](std::int64_t found) { return found > step; });
   const auto newest = std::min(steps.size(), static_cast<std::size_t>(options.keep));
   steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(newest));
@@ -86,7 +75,7 @@ void clean_up_checkpoints(const std::string& folder, std::int64_t step,
 }
 
 std::string discard_checkpoints_after(const std::string& folder, std::int64_t step) try {
-  std::vector<std::int64_t> steps = newest_first(folder);
+  std::vector<std::int64_t> steps = checkpoint_steps(folder);
   std::erase_if(steps, [&](std::int64_t found) { return found <= step; });
   move_to_trash(folder, steps);
   remove_leftovers(folder);
