@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <sstream>
 
@@ -40,6 +42,14 @@ asio::awaitable<void> call(RankSocket& socket, RankEndpoint to, const RankIdenti
 
 }  // namespace
 
+std::string own_network() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  std::error_code ignored;
+  const auto network = std::filesystem::read_symlink("/proc/self/ns/net", ignored);
+  return concat(boot, "/", network.string());
+}
+
 std::vector<std::string> own_addresses() {
   std::vector<std::string> found{"127.0.0.1"};
   ifaddrs* all = nullptr;
@@ -53,18 +63,20 @@ std::vector<std::string> own_addresses() {
 }
 
 std::string addresses_text(std::uint16_t port, const std::vector<std::string>& addresses) {
-  return concat(port, " ", join(addresses, " "));
+  return concat(port, " ", own_network(), " ", join(addresses, " "));
 }
 
 std::vector<RankEndpoint> endpoints_of(const std::string& addresses_text) {
   std::istringstream text(addresses_text);
   std::uint16_t port = 0;
-  text >> port;
+  std::string network;
+  text >> port >> network;
+  const bool is_own = network == own_network();
   std::vector<RankEndpoint> endpoints;
   for (std::string word; text >> word;) {
     boost::system::error_code error;
     const auto address = asio::ip::make_address(word, error);
-    if (!error) endpoints.emplace_back(address, port);
+    if (!error && (is_own || !address.is_loopback())) endpoints.emplace_back(address, port);
   }
   return endpoints;
 }

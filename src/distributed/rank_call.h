@@ -11,11 +11,15 @@ namespace hybrid_trainer {
 
 using RankEndpoint = boost::asio::ip::tcp::endpoint;
 
-/// Where a rank that listens at this port may be reached: "PORT ADDRESS ADDRESS …", with each IPv4
-/// and IPv6 address of this machine, or with the one that is given.
+/// What no other machine, or container with a network of its own, has.
+std::string own_network();
+/// Where a rank that listens at this port may be reached: "PORT NETWORK ADDRESS ADDRESS …", with
+/// this machine's own_network().
 std::string addresses_text(std::uint16_t port, const std::vector<std::string>& addresses);
 /// Of all of this machine's interfaces, this machine's own (loopback) first.
 std::vector<std::string> own_addresses();
+/// Loopback addresses only where the text is of this machine: at those of another one's list anybody
+/// who listens here would answer.
 std::vector<RankEndpoint> endpoints_of(const std::string& addresses_text);
 
 /// Runs the task in the context until it has ended, and closes its socket at `end`. What went wrong,

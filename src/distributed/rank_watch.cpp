@@ -3,8 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 #include <utility>
 
@@ -14,19 +12,8 @@
 #include "src/distributed/side_channel.h"
 
 namespace hybrid_trainer {
-namespace {
 
 namespace asio = boost::asio;
-
-/// What no other machine, or container with a network of its own, has.
-std::string own_network() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  std::error_code ignored;
-  return boot + std::filesystem::read_symlink("/proc/self/ns/net", ignored).string();
-}
-
-}  // namespace
 
 class RankWatch::Channel {
  public:

@@ -180,8 +180,19 @@ TEST(RankCall, LongAddressListsArriveWhole) {
   EXPECT_EQ(endpoints[200].address().to_string(), "10.0.0.1");
   EXPECT_EQ(endpoints[200].port(), 29500);
   EXPECT_TRUE(endpoints_of("").empty());
-  EXPECT_TRUE(endpoints_of("99999999 127.0.0.1").empty() ||
-              endpoints_of("99999999 127.0.0.1")[0].port() == 65535);
+  EXPECT_TRUE(endpoints_of("99999999 net 10.0.0.1").empty() ||
+              endpoints_of("99999999 net 10.0.0.1")[0].port() == 65535);
+}
+
+/// There a user of this machine could answer, and pass proofs on between the two ranks.
+TEST(RankCall, LoopbackAddressesOfAnotherMachineAreNotCalled) {
+  const std::vector<std::string> addresses = {"127.0.0.1", "::1", "127.9.9.9", "10.0.0.1"};
+  std::string text = addresses_text(29500, addresses);
+  EXPECT_EQ(endpoints_of(text).size(), 4u);
+  text.replace(text.find(own_network()), own_network().size(), "another-boot/net:[1]");
+  const auto endpoints = endpoints_of(text);
+  ASSERT_EQ(endpoints.size(), 1u);
+  EXPECT_EQ(endpoints[0].address().to_string(), "10.0.0.1");
 }
 
 /// All machines may be IPv6's alone.

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <boost/asio.hpp>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -128,19 +129,18 @@ class CutLink {
   std::jthread thread_;
 };
 
-/// A rank that reaches rank 0 through a link.
-class LinkedRank final : public Communicator {
+/// A rank that looks at what ranks tell each other, and may change it, before it goes on.
+class GatheringRank final : public Communicator {
  public:
-  LinkedRank(Communicator& ranks, std::optional<CutLink>& link) : ranks_(ranks), link_(link) {}
+  using Look = std::function<void(std::vector<std::string>& all)>;
+  GatheringRank(Communicator& ranks, Look look) : ranks_(ranks), look_(std::move(look)) {}
   int rank() const override { return ranks_.rank(); }
   int size() const override { return ranks_.size(); }
   const char* name() const override { return ranks_.name(); }
   void barrier() override { ranks_.barrier(); }
   std::vector<std::string> host_gather(std::string_view bytes) override {
     auto all = ranks_.host_gather(bytes);
-    const auto endpoints = endpoints_of(all.front());
-    if (!endpoints.empty())
-      all.front() = concat(link_.emplace(endpoints.front().port()).port(), " 127.0.0.1");
+    look_(all);
     return all;
   }
   void all_reduce(const Tensor&, Reduction, const Stream&) override { FAIL(); }
@@ -161,8 +161,18 @@ class LinkedRank final : public Communicator {
 
  private:
   Communicator& ranks_;
-  std::optional<CutLink>& link_;
+  const Look look_;
 };
+
+/// It reaches rank 0 through a link.
+GatheringRank linked_rank(Communicator& ranks, std::optional<CutLink>& link) {
+  return {ranks, [&link](std::vector<std::string>& all) {
+            const auto endpoints = endpoints_of(all.front());
+            if (endpoints.empty()) return;
+            const std::uint16_t port = link.emplace(endpoints.front().port()).port();
+            all.front() = addresses_text(port, {"127.0.0.1"});
+          }};
+}
 
 /// Rank 0 and those that still hear it name the one that is cut off, which names rank 0.
 TEST(RankWatch, NamesARankWhoseLinkIsCut) {
@@ -170,7 +180,7 @@ TEST(RankWatch, NamesARankWhoseLinkIsCut) {
   run_thread_ranks(3, [&](Communicator& ranks) {
     std::optional<CutLink> link;
     const bool is_cut_off = ranks.rank() == 2;
-    LinkedRank linked(ranks, link);
+    GatheringRank linked = linked_rank(ranks, link);
     RankWatchSettings settings = watched_by(told, ranks.rank(), moving);
     settings.limits.silence = 500ms;
     const RankWatch watch(is_cut_off ? linked : ranks, settings);
@@ -216,55 +226,27 @@ TEST(RankWatch, GoesOnToTheAddressWhereRank0Is) {
 
 TEST(RankWatch, SaysWhatAnAddressAnswers) {
   boost::asio::io_context context;
-  const auto port_1 = endpoints_of("1 127.0.0.1");  // nobody listens
+  const auto port_1 = endpoints_of(addresses_text(1, {"127.0.0.1"}));  // nobody listens
   const RankCall call = call_rank(port_1, {}, context, Clock::now() + 5s);
   EXPECT_NE(call.problem.find("refused"), std::string::npos) << call.problem;
 }
 
 /// Other ranks than rank 0 come later than a stranger.
-class LateRank final : public Communicator {
- public:
-  LateRank(Communicator& ranks, std::optional<testing::Stranger>& stranger)
-      : ranks_(ranks), stranger_(stranger) {}
-  int rank() const override { return ranks_.rank(); }
-  int size() const override { return ranks_.size(); }
-  const char* name() const override { return ranks_.name(); }
-  void barrier() override { ranks_.barrier(); }
-  std::vector<std::string> host_gather(std::string_view bytes) override {
-    auto all = ranks_.host_gather(bytes);
-    const auto endpoints = endpoints_of(all.front());
-    if (endpoints.empty() || rank() == 0) return all;
-    if (rank() == 1) stranger_.emplace(endpoints.front().port(), 1000);
-    if (rank() > 1) std::this_thread::sleep_for(500ms);
-    while (rank() == 1 && stranger_->rounds() == 0) std::this_thread::sleep_for(1ms);
-    return all;
-  }
-  void all_reduce(const Tensor&, Reduction, const Stream&) override { FAIL(); }
-  void reduce_scatter(const Tensor&, const Tensor&, Reduction, const Stream&) override { FAIL(); }
-  void all_gather(const Tensor&, const Tensor&, const Stream&) override { FAIL(); }
-  void gather_parts(const Tensor&, const std::vector<std::int64_t>&, const Stream&) override {
-    FAIL();
-  }
-  void all_to_all(const Tensor&, const std::vector<std::int64_t>&, const Tensor&,
-                  const std::vector<std::int64_t>&, const Stream&) override {
-    FAIL();
-  }
-  void broadcast(const Tensor&, int, const Stream&) override { FAIL(); }
-  void send(const Tensor&, int, const Stream&) override { FAIL(); }
-  void receive(const Tensor&, int, const Stream&) override { FAIL(); }
-  void abort(const std::string&) override { FAIL(); }
-  CommunicationUse use() const override { return ranks_.use(); }
-
- private:
-  Communicator& ranks_;
-  std::optional<testing::Stranger>& stranger_;
-};
+GatheringRank late_rank(Communicator& ranks, std::optional<testing::Stranger>& stranger) {
+  return {ranks, [&ranks, &stranger](const std::vector<std::string>& all) {
+            const auto endpoints = endpoints_of(all.front());
+            if (endpoints.empty() || ranks.rank() == 0) return;
+            if (ranks.rank() == 1) stranger.emplace(endpoints.front().port(), 1000);
+            if (ranks.rank() > 1) std::this_thread::sleep_for(500ms);
+            while (ranks.rank() == 1 && stranger->rounds() == 0) std::this_thread::sleep_for(1ms);
+          }};
+}
 
 TEST(RankWatch, StrangersEndNoJob) {
   Told told(3);
   std::optional<testing::Stranger> stranger;
   run_thread_ranks(3, [&](Communicator& ranks) {
-    LateRank late(ranks, stranger);
+    GatheringRank late = late_rank(ranks, stranger);
     const RankWatch watch(late, watched_by(told, ranks.rank(), moving));
     std::this_thread::sleep_for(500ms);
     ranks.barrier();
