@@ -298,7 +298,7 @@ void require_model(const fs::path& folder) {
   if (fs::is_regular_file(folder)) refuse_container(folder);
   if (!fs::is_directory(folder))
     throw MissingInput(concat(path, ": is no folder here; want a model's of Hugging Face, with ",
-                              "config.json, weights and tokenizer"));
+                              "config.json, weights and tokenizer", how_to_download(folder)));
   if (!holds_adapter(folder)) return;
   if (HuggingFaceWeights::are_in(folder))
     throw DataError(
@@ -359,6 +359,17 @@ void read_hugging_face_weights(const fs::path& folder, LanguageModel& model, con
     if (master.device().type == DeviceType::kCpu) return weight.read(master);
     wait_for_copy(master, weight.values(), stream);
   });
+}
+
+std::string how_to_download(const fs::path& name) {
+  const std::string text = name.string();
+  const std::size_t slash = text.find('/');
+  const bool is_hub_name = slash != std::string::npos && slash > 0 && text[0] != '.' &&
+                           text[0] != '~' && slash + 1 < text.size() &&
+                           text.find('/', slash + 1) == std::string::npos;
+  if (!is_hub_name || fs::exists(name.parent_path())) return "";
+  return concat("; nothing is downloaded here, so get it first: hf download ", text,
+                " --local-dir ", text.substr(slash + 1));
 }
 
 }  // namespace hybrid_trainer

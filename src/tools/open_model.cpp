@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 
 namespace hybrid_trainer {
@@ -50,7 +51,8 @@ TrainedRun open_model(const std::string& folder, const Stream& stream, RunWeight
     throw MissingInput(
         concat(folder,
                std::filesystem::exists(folder) ? ": holds no run and no model" : ": does not exist",
-               "; want a run's folder, a model's of Hugging Face or an adapter's of PEFT"));
+               "; want a run's folder, a model's of Hugging Face or an adapter's of PEFT",
+               how_to_download(folder)));
   std::optional<std::string> form;
   if (is_quantized_base(precision)) form = precision;
   TrainedRun run = load_trained_run(folder, stream, model_families(), weights, form);

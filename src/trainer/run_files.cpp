@@ -224,7 +224,8 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
     throw MissingInput(concat(folder.string(), ": the adapter is of \"", run.base.string(),
                               "\", which is no folder here; write the folder of that model as its ",
                               "base_model_name_or_path, or merge both into a model: hybrid export ",
-                              folder.string(), " --merge --model BASE --output MERGED"));
+                              folder.string(), " --merge --model BASE --output MERGED",
+                              how_to_download(run.base)));
   }
   run.config.model = read_hugging_face_model_config(run.base, 0, registry);
   run.config.lora = adapter.config;

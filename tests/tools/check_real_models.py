@@ -42,13 +42,13 @@ def shard(data, split):
 
 
 def loss_over(model, tokens, length):
-    windows = (len(tokens) - 1) // length
     total = 0.0
     with torch.no_grad():
-        for i in range(0, windows * length, length):
-            logits = model(torch.from_numpy(tokens[None, i : i + length])).logits[0]
-            total += torch.nn.functional.cross_entropy(logits, torch.from_numpy(tokens[i + 1 : i + length + 1]), reduction="sum").item()
-    return total / (windows * length)
+        for i in range(0, len(tokens) - 1, length):  # the last window may be shorter
+            window = tokens[i : i + length + 1]
+            logits = model(torch.from_numpy(window[None, :-1])).logits[0]
+            total += torch.nn.functional.cross_entropy(logits, torch.from_numpy(window[1:]), reduction="sum").item()
+    return total / (len(tokens) - 1)
 
 
 def greedy(model, tokenizer, ids, tokens):

@@ -183,6 +183,8 @@ TEST_F(Finetune, BadInputIsNamed) {
   EXPECT_EQ(hub.exit_code, code(ExitCode::kNoInput));
   EXPECT_NE(hub.errors.find("an-owner/a-model: is no folder here"), std::string::npos)
       << hub.errors;
+  EXPECT_NE(hub.errors.find("hf download an-owner/a-model --local-dir a-model"), std::string::npos)
+      << hub.errors;
   const ProcessResult none = finetune({"--resume", "--run", "tuned"});
   EXPECT_EQ(none.exit_code, code(ExitCode::kNoInput));
   EXPECT_NE(none.errors.find("tuned: does not exist"), std::string::npos) << none.errors;

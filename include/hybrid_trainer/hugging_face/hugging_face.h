@@ -49,4 +49,8 @@ void read_hugging_face_weights(const std::filesystem::path& folder, LanguageMode
                                const WeightTaker& take,
                                const ModelRegistry& registry = model_families());
 
+/// Where `name`, which is no folder here, may be a model's on the Hub, "OWNER/MODEL": the end of an
+/// error message that says how to get it; else "".
+std::string how_to_download(const std::filesystem::path& name);
+
 }  // namespace hybrid_trainer
