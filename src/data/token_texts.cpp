@@ -83,7 +83,7 @@ std::string decoded(std::vector<std::string> parts, const std::vector<DecoderSte
       if (step.kind == DecoderKind::kStrip) part = stripped(part, step);
       if (step.kind == DecoderKind::kMetaspace)
         part = replace_all(part, step.pattern, is_first && step.strips_first ? "" : " ");
-      if (step.kind == DecoderKind::kBlanks && !is_first) part.insert(0, " ");
+      if (step.kind == DecoderKind::kBlanks && !is_first) part.insert(part.begin(), ' ');
       is_first = false;
     }
   }
@@ -96,7 +96,7 @@ std::string decoded_within(const std::string& token, const std::vector<DecoderSt
     if (step.kind == DecoderKind::kByteLevel) text = bytes_of_symbols(text);
     if (step.kind == DecoderKind::kReplace) text = replace_all(text, step.pattern, step.content);
     if (step.kind == DecoderKind::kMetaspace) text = replace_all(text, step.pattern, " ");
-    if (step.kind == DecoderKind::kBlanks) text.insert(0, " ");
+    if (step.kind == DecoderKind::kBlanks) text.insert(text.begin(), ' ');
     if (step.kind != DecoderKind::kByteFallback) continue;
     if (const auto byte = byte_of(text)) text = *byte;
   }

@@ -298,7 +298,7 @@ void MemoryTimeline::finish() {
   end_stretch("the run ended");
   {
     const std::lock_guard lock(mutex_);
-    if (bytes_ == 0 && text_.empty()) text_ = "[";
+    if (bytes_ == 0 && text_.empty()) text_.push_back('[');
     text_ += "\n]\n";
   }
   flush();

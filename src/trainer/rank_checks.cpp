@@ -52,7 +52,7 @@ void check_ranks(const HybridTrainerConfig& config, int ranks) {
   }
   const bool is_on_cpu = find_device(config.device).type == DeviceType::kCpu;
   if (config.phases.lacks_other_ranks() && ranks == 1) {
-    found.push_back(
+    found.emplace_back(
         "phases.ingredient: got other_ranks, but there is one rank alone; want backward, "
         "or more ranks: --ranks N, or of a plan --devices N");
   }
