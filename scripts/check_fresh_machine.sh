@@ -11,8 +11,8 @@ usage: scripts/check_fresh_machine.sh [--full]
 Makes a bare root file system of Debian 12 with mmdebstrap from this machine's package source (kept for the next time in
 $HT_FRESH_CACHE, by default ~/.cache/hybrid_trainer), copies a clean clone of HEAD into it, and there, with nothing else
 on the path, tries what scripts/install_dependencies.sh says without root, without a network and with a broken dpkg; then
-scripts/build.sh, hybrid --version, prepare of a small text, 20 training steps and sample; then scripts/build.sh again with
-a package gone, as after a git pull that needs a new one.
+scripts/build.sh, hybrid --version, prepare of a small text, 20 training steps and sample, 4 steps of two ranks, and an
+installation; then scripts/build.sh again with a package gone, as after a git pull that needs a new one.
 
   --full   also runs scripts/test.sh there
 TEXT
@@ -127,6 +127,8 @@ step 'build/bin/hybrid --version'
 step 'for i in $(seq 400); do echo "line $i: the quick brown fox jumps over the lazy dog"; done >/tmp/text.txt; build/bin/hybrid prepare /tmp/text.txt --output /tmp/data --tokenizer characters'
 step 'build/bin/hybrid train --preset tiny --data /tmp/data --run /tmp/run --set training.steps=20 --set data.sequence_length=32'
 step 'build/bin/hybrid sample /tmp/run --prompt the --tokens 20'
+step 'build/bin/hybrid train --preset tiny --data /tmp/data --run /tmp/ranks --set training.steps=4 --set data.sequence_length=32 --ranks 2'
+step 'cmake --install build --prefix /tmp/installed && cd / && /tmp/installed/bin/hybrid inspect /tmp/ranks'
 echo "== after a git pull that needs a package more"
 bare 'dpkg --purge --force-depends libxxhash-dev >/dev/null'
 step 'scripts/build.sh'

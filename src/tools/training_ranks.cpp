@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -127,6 +128,23 @@ void prepare_to_start(const std::vector<std::string>& arguments) {
       "--ranks: mpirun does not start; install openmpi-bin, or start the ranks by another MPI");
 }
 
+/// What mpirun would have said of a job that ended by no error of a rank's own, which says so itself.
+void tell_of_launcher(int exit_code) {
+  constexpr int kFirst = static_cast<int>(ExitCode::kUsage),
+                kLast = static_cast<int>(ExitCode::kConfig), kSignal = 128;
+  if (exit_code == 0 || exit_code == static_cast<int>(ExitCode::kInterrupted) ||
+      (exit_code >= kFirst && exit_code <= kLast))
+    return;
+  std::cerr << "error: mpirun ended with exit code " << exit_code;
+  if (exit_code > kSignal) {
+    std::cerr << ": a rank was ended by signal " << exit_code - kSignal << " ("
+              << strsignal(exit_code - kSignal) << ")";
+  } else {
+    std::cerr << "; the command above says why without its --quiet";
+  }
+  std::cerr << std::endl;
+}
+
 /// The number of a rank other than the first. What is wrong with a launcher's variables is told
 /// elsewhere.
 std::optional<std::string> later_rank() {
@@ -239,12 +257,15 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
 /// What ends before the ranks know each other says nothing by itself.
 int TrainingRanks::start_ranks(const TrainingRunSettings& settings) const {
   if (device_.type != DeviceType::kCpu) return run_local_ranks(own_command_, local_ranks_);
-  const std::vector<std::string> launcher = mpirun_arguments(own_command_, local_ranks_);
+  std::vector<std::string> launcher = mpirun_arguments(own_command_, local_ranks_);
+  launcher.insert(launcher.begin() + 1, "--quiet");  // ten lines about an error that was told
   prepare_to_start(launcher);
   const LauncherEnd end = run_launcher(launcher);
   constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
-  if (!end.was_asked_to_stop || end.exit_code == 0 || end.exit_code == kInterrupted)
+  if (!end.was_asked_to_stop || end.exit_code == 0 || end.exit_code == kInterrupted) {
+    tell_of_launcher(end.exit_code);
     return end.exit_code;
+  }
   std::cerr << "stopped while ranks were starting; start again with: " << settings.restart_command
             << std::endl;
   return kInterrupted;
