@@ -58,7 +58,9 @@ std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, De
   };
   for (const auto& [key, off] : kMemoryOptions) {
     if (key == kIngredient && config.phases.lacks_other_ranks()) continue;  // for speed
-    if (key == kPredictsOffload && config.optimizer_state_home() != "device") continue;
+    const bool predicts = config.phases.max_predict_steps > 0;
+    if (key == kPredictsOffload && (!predicts || config.optimizer_state_home() != "device"))
+      continue;
     HybridTrainerConfig changed = as_is;
     set_field(changed, key, off);
     if (key == kIngredient) changed.memory.gradient_bits = 32;  // 16 are of late updates

@@ -68,6 +68,8 @@ TEST(MemorySavings, OfPredictAreOfPredictAlone) {
   EXPECT_EQ(by_phase[static_cast<std::size_t>(Phase::kWarmup)], 0);
   EXPECT_GT(by_phase[static_cast<std::size_t>(Phase::kPredict)],
             by_phase[static_cast<std::size_t>(Phase::kFull)]);
+  config.phases.max_predict_steps = 0;
+  EXPECT_TRUE(simulate_savings(config, {}).empty()) << "a run that never predicts";
 }
 
 TEST(MemorySavings, TakeLittleTimeForALargeModel) {
