@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/chat/chat_template.h"
@@ -62,12 +63,25 @@ std::string ChatFiles::special_token(const std::string& name) const {
 
 std::vector<std::pair<std::string, std::string>> read_special_tokens(const fs::path& folder) {
   std::vector<std::pair<std::string, std::string>> tokens;
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    for (const auto& [key, value] : object_in(folder / name)) {
-      const bool is_known = std::ranges::any_of(
-          tokens, [&](const auto& token) { return token.first == std::string_view(key); });
-      const json::string* text = key.ends_with("_token") ? token_text(value) : nullptr;
-      if (text != nullptr && !is_known) tokens.emplace_back(key, *text);
+  const auto add = [&](std::string_view name, const json::value& value) {
+    const json::string* text = token_text(value);
+    const bool is_known =
+        std::ranges::find(tokens, name, &std::pair<std::string, std::string>::first) !=
+        tokens.end();
+    if (text != nullptr && !is_known) tokens.emplace_back(name, *text);
+  };
+  const json::object config = object_in(folder / "tokenizer_config.json");
+  const json::object map = object_in(folder / "special_tokens_map.json");
+  const json::value* decoder = config.if_contains("added_tokens_decoder");
+  const bool is_newer = decoder != nullptr && !decoder->is_null();
+  for (const json::object* file :
+       is_newer ? std::array{&config, &map} : std::array{&map, &config}) {
+    for (const auto& [key, value] : *file) {
+      if (key.ends_with("_token")) add(key, value);
+      const bool holds_names =
+          key == "extra_special_tokens" || key == "model_specific_special_tokens";
+      if (!holds_names || !value.is_object()) continue;
+      for (const auto& [name, token] : value.get_object()) add(name, token);
     }
   }
   return tokens;

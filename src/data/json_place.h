@@ -23,6 +23,7 @@ class JsonPlace {
 
   const boost::json::value& value() const { return *value_; }
   const std::string& path() const { return path_; }
+  const std::string& file() const { return file_; }
   /// A member, which must be there.
   JsonPlace at(std::string_view key) const;
   /// A member, unless it is absent or null.

@@ -66,8 +66,8 @@ class PipelineReader {
     pipeline_.least_table = spelling().size();
   }
 
-  /// Those of this file, then those of tokenizer_config.json, whose flags take precedence, then the
-  /// tokens with roles that are not among them.
+  /// Those of this file, then those of tokenizer_config.json, whose flags take precedence, then
+  /// those that other files name and that are not among them.
   void read_added_tokens() {
     if (const auto tokens = root_.find("added_tokens")) {
       for (const JsonPlace& place : tokens->items()) {
@@ -77,10 +77,10 @@ class PipelineReader {
       }
     }
     for (const ListedToken& listed : settings_.added_tokens) add_listed(listed);
-    for (const ListedToken& listed : settings_.special_tokens) {
+    for (const ListedToken& listed : settings_.named_tokens) {
       const std::string& content = listed.token.content;
       const bool makes_up_the_end =
-          content == settings_.end_of_text && !model_ids_.contains(content);
+          content == settings_.end_of_text && !listed.id && !model_ids_.contains(content);
       if (!added_.contains(content) && !makes_up_the_end) add_listed(listed);
     }
     for (const ListedToken& listed : listed_) find_in_texts(listed);
@@ -270,8 +270,8 @@ class PipelineReader {
       return listed_[found->second].token.id;
     if (const auto id = model_id(token)) return id;
     if (!settings_.end_of_text) return {};
-    root_.fail("has no token \"", *settings_.end_of_text,
-               "\", which tokenizer_config.json names as eos_token");
+    root_.fail("has no token \"", *settings_.end_of_text, "\", which ", settings_.end_of_text_file,
+               " names as eos_token; want one of its tokens there");
   }
 
   std::vector<std::string>& spelling() { return pipeline_.spelling; }

@@ -148,6 +148,26 @@ TEST(ChatFiles, TemplateAndSpecialTokensAreRead) {
   EXPECT_EQ(read_chat_files(folder.path()).chat_template->render({}, 0).text, "from the file");
 }
 
+TEST(ChatFiles, SpecialTokensHaveTheNamesThatTransformersGivesThem) {
+  const TemporaryFolder folder;
+  folder.write("special_tokens_map.json", R"({"bos_token": "<s>", "pad_token": "<pad>"})");
+  folder.write("tokenizer_config.json",
+               R"({"bos_token": "<b>", "eos_token": "<e>", "image_token": "<i>",
+                   "model_specific_special_tokens": {"think": "<think>"},
+                   "extra_special_tokens": {"audio": {"content": "<audio>"}}})");
+  ChatFiles files = read_chat_files(folder.path());
+  EXPECT_EQ(files.special_token("bos_token"), "<s>");
+  EXPECT_EQ(files.special_token("pad_token"), "<pad>");
+  EXPECT_EQ(files.special_token("eos_token"), "<e>");
+  EXPECT_EQ(files.special_token("image_token"), "<i>");
+  EXPECT_EQ(files.special_token("think"), "<think>");
+  EXPECT_EQ(files.special_token("audio"), "<audio>");
+  folder.write("tokenizer_config.json", R"({"bos_token": "<b>", "added_tokens_decoder": {}})");
+  files = read_chat_files(folder.path());
+  EXPECT_EQ(files.special_token("bos_token"), "<b>");
+  EXPECT_EQ(files.special_token("pad_token"), "<pad>");
+}
+
 TEST(ChatFiles, TheDefaultOfSeveralTemplatesIsTaken) {
   const TemporaryFolder folder;
   folder.write("tokenizer_config.json",

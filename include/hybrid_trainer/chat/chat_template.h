@@ -65,8 +65,9 @@ class ChatTemplate {
 /// What a model folder says of its chats.
 struct ChatFiles {
   std::optional<ChatTemplate> chat_template;
-  /// Name and text of each special token of tokenizer_config.json, and of special_tokens_map.json
-  /// where the former does not name it: bos_token, eos_token, …
+  /// Name and text of each special token of tokenizer_config.json and special_tokens_map.json:
+  /// bos_token, eos_token, … As in transformers, the latter has precedence where the former has no
+  /// added_tokens_decoder.
   std::vector<std::pair<std::string, std::string>> special_tokens;
 
   /// The special token of that name, or "".
