@@ -66,6 +66,10 @@ Value of_loop(const Loop& loop, const std::string& name) {
 
 }  // namespace
 
+bool is_name_of_python(std::string_view name) {
+  return among(kRefusedOfDicts, name) || find_signature(methods(), name) != nullptr;
+}
+
 Value attribute_of(const Value& value, const std::string& name) {
   want_defined(value);
   if (value.is<Function>())

@@ -28,15 +28,13 @@ std::size_t copied_bytes(const Value& value) {
 
 }  // namespace
 
-Allowance::Allowance(std::size_t input_bytes) : input_bytes_(input_bytes) {}
+Allowance::Allowance(std::size_t input_bytes)
+    : input_bytes_(input_bytes), most_operations_(kOperations + kOperationsPerByte * input_bytes) {}
 
-void Allowance::spend(std::size_t operations) {
-  operations_ += operations;
-  const std::size_t most = kOperations + kOperationsPerByte * input_bytes_;
-  if (operations_ > most)
-    throw Problem(concat("the template computes without end: it has done ", most,
-                         " operations, for a chat of ", input_bytes_,
-                         " bytes; look for loops in loops and macros that call macros"));
+void Allowance::refuse() const {
+  throw Problem(concat("the template computes without end: it has done ", most_operations_,
+                       " operations, for a chat of ", input_bytes_,
+                       " bytes; look for loops in loops and macros that call macros"));
 }
 
 void Allowance::spend_on_bytes(std::size_t bytes) {

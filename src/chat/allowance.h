@@ -14,7 +14,10 @@ class Allowance {
   explicit Allowance(std::size_t input_bytes);
 
   /// Each throws Problem where that is too much.
-  void spend(std::size_t operations);
+  void spend(std::size_t operations) {
+    operations_ += operations;
+    if (operations_ > most_operations_) refuse();
+  }
   /// For an operation that looks at so much.
   void spend_on_reading(std::size_t bytes);
   /// For the copy that a value is, without what lists share.
@@ -23,7 +26,8 @@ class Allowance {
   void check_output(std::size_t bytes) const;
 
  private:
-  std::size_t input_bytes_;
+  [[noreturn]] void refuse() const;
+  std::size_t input_bytes_, most_operations_;
   std::size_t operations_ = 0, bytes_ = 0;
 };
 

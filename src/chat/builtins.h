@@ -38,6 +38,8 @@ bool apply_test(const Value& input, const std::string& name, const Arguments& ar
 /// An int that was given. Throws Problem where it is none.
 std::int64_t count_in(const Value& value, std::int64_t otherwise);
 
+/// Whether a dict of Python has an attribute of that name, before any key.
+bool is_name_of_python(std::string_view name);
 /// value.name, or Undefined. Throws Problem for an attribute of Python that is not supported.
 Value attribute_of(const Value& value, const std::string& name);
 /// value[key], or Undefined.

@@ -65,7 +65,7 @@ RenderedChat ChatTemplate::render(const json::object& variables, std::time_t now
   try {
     jinja::Dict values;
     for (const auto& [name, value] : variables) values.emplace_back(name, value_of_json(value));
-    return jinja::render(parsed_->statements, std::move(values), now, line);
+    return jinja::render(*parsed_, std::move(values), now, line);
   } catch (const jinja::Problem& problem) {
     throw DataError(concat(name_, ":", line, ": ", problem.what()));
   }

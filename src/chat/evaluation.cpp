@@ -1,6 +1,7 @@
 #include "evaluation.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "expression_evaluation.h"
 #include "hybrid_trainer/core/error.h"
@@ -17,8 +18,10 @@ constexpr int kDeepestCalls = 50;
 
 class Evaluation final : private ExpressionEvaluation {
  public:
-  Evaluation(std::time_t now, int& line, Dict variables)
-      : ExpressionEvaluation(now, line, std::move(variables)) {}
+  Evaluation(const NameNumbers& numbers, std::time_t now, int& line, Dict variables)
+      : ExpressionEvaluation(numbers, now, line, std::move(variables)) {
+    if (const auto loop = numbers.find("loop"); loop != numbers.end()) loop_name_ = loop->second;
+  }
 
   RenderedChat run(const Statements& statements) {
     execute(statements);
@@ -49,9 +52,11 @@ class Evaluation final : private ExpressionEvaluation {
       case Statement::Kind::kText:
         write(statement.text);
         break;
-      case Statement::Kind::kPrint:
-        print(value_of(statement.items[0]));
+      case Statement::Kind::kPrint: {
+        Value room;
+        print(seen(statement.items[0], room));
         break;
+      }
       case Statement::Kind::kIf:
         return execute(chosen_body(statement));
       case Statement::Kind::kFor:
@@ -64,7 +69,8 @@ class Evaluation final : private ExpressionEvaluation {
         assign(statement.target, filtered_block(statement.items[0]));
         break;
       case Statement::Kind::kMacro:
-        scope_->names[statement.text] = {std::make_shared<const Macro>(Macro{&statement, scope_})};
+        scope_->holds_macro = true;
+        set(statement.names[0], {std::make_shared<const Macro>(Macro{&statement, scope_})});
         break;
       case Statement::Kind::kGeneration: {
         const std::size_t begin = rendered_.text.size();
@@ -88,7 +94,7 @@ class Evaluation final : private ExpressionEvaluation {
 
   const Statements& chosen_body(const Statement& statement) {
     std::size_t i = 0;
-    while (i < statement.items.size() && !truth(value_of(statement.items[i]))) ++i;
+    while (i < statement.items.size() && !is_true(statement.items[i])) ++i;
     return statement.bodies[i];
   }
 
@@ -118,16 +124,28 @@ class Evaluation final : private ExpressionEvaluation {
     return filtered(filtered_block(filter.items[0]), filter);
   }
 
+  /// A scope for a round of a loop: that of the round before, where nothing holds it.
+  void renew(ScopePointer& scope) {
+    if (scope == nullptr || scope.use_count() > 1 || scope->holds_macro) {
+      scope = std::make_shared<Scope>(Scope{{}, scope_});
+    } else {
+      scope->names.clear();
+    }
+  }
+
   Flow loop(const Statement& statement) {
-    auto items = elements_of(value_of(statement.items[0]));
+    Value room;
+    auto items = elements_of(seen(statement.items[0], room));
     allowance_.spend(items->size());
     if (statement.items.size() > 1) items = kept_items(statement, *items);
     if (items->empty()) return execute_else(statement.bodies[1]);
+    ScopePointer scope;
     for (std::size_t i = 0; i < items->size(); ++i) {
       Flow flow = Flow::kOn;
-      in_scope(std::make_shared<Scope>(Scope{{}, scope_}), [&] {
+      renew(scope);
+      in_scope(scope, [&] {
         assign(statement.target, (*items)[i]);
-        scope_->names["loop"] = {Loop{items, i}};
+        if (loop_name_) set(*loop_name_, {Loop{items, i}});
         parts_.in_round(statement.target, (*items)[i], rendered_, captures_ > 0,
                         [&] { flow = execute(statement.bodies[0]); });
       });
@@ -139,10 +157,12 @@ class Evaluation final : private ExpressionEvaluation {
   /// Those for which the condition of the loop holds.
   std::shared_ptr<const List> kept_items(const Statement& statement, const List& items) {
     List kept;
+    ScopePointer scope;
     for (const Value& item : items) {
-      in_scope(std::make_shared<Scope>(Scope{{}, scope_}), [&] {
+      renew(scope);
+      in_scope(scope, [&] {
         assign(statement.target, item);
-        if (truth(value_of(statement.items[1]))) kept.push_back(item);
+        if (is_true(statement.items[1])) kept.push_back(item);
       });
     }
     return std::make_shared<const List>(std::move(kept));
@@ -156,9 +176,9 @@ class Evaluation final : private ExpressionEvaluation {
 
   void assign(const Expression& target, Value value) {
     if (target.kind == NodeKind::kName) {
-      scope_->names[target.text] = std::move(value);
+      set(target.name, std::move(value));
     } else if (target.kind == NodeKind::kAttribute) {
-      const Value owner = variable(target.items[0].text);
+      const Value owner = variable(target.items[0]);
       const auto* held = owner.if_is<Namespace>();
       if (held == nullptr)
         throw Problem(concat("\"", target.items[0].text, "\" is no namespace to set \"",
@@ -181,6 +201,9 @@ class Evaluation final : private ExpressionEvaluation {
   Value call_macro(const Macro& macro, const Expression& node) override {
     const Statement& statement = *macro.statement;
     const std::vector<std::string>& names = statement.keywords;
+    const auto number = [&](std::ptrdiff_t place) {
+      return statement.names[static_cast<std::size_t>(place) + 1];
+    };
     const ScopePointer outer = macro.scope.lock();
     if (outer == nullptr)
       throw Problem(
@@ -192,10 +215,11 @@ class Evaluation final : private ExpressionEvaluation {
                            " arguments, not ", unnamed));
     for (std::size_t i = 0; i + 1 < node.items.size(); ++i) {
       const std::string& name = i < unnamed ? names[i] : node.keywords[i - unnamed];
-      if (std::ranges::find(names, name) == names.end() || scope->names.contains(name))
+      const auto place = std::ranges::find(names, name) - names.begin();
+      if (place == std::ssize(names) || scope->find(number(place)) != nullptr)
         throw Problem(
             concat("the macro \"", statement.text, "\" takes no argument \"", name, "\" there"));
-      scope->names[name] = value_of(node.items[i + 1]);
+      scope->names.emplace_back(number(place), value_of(node.items[i + 1]));
     }
     if (++calls_ > kDeepestCalls)
       throw Problem(concat("the macro \"", statement.text,
@@ -205,10 +229,10 @@ class Evaluation final : private ExpressionEvaluation {
     in_scope(scope, [&] {
       const std::size_t first_default = names.size() - statement.items.size();
       for (std::size_t i = 0; i < names.size(); ++i) {
-        if (scope->names.contains(names[i])) continue;
+        if (scope->find(statement.names[i + 1]) != nullptr) continue;
         Value value{Undefined{names[i]}};
         if (i >= first_default) value = value_of(statement.items[i - first_default]);
-        scope->names[names[i]] = std::move(value);
+        set(statement.names[i + 1], std::move(value));
       }
       text = captured(statement.bodies[0]);
     });
@@ -220,12 +244,13 @@ class Evaluation final : private ExpressionEvaluation {
   Value block_text_;
   int calls_ = 0;
   int captures_ = 0;  // bodies around, whose output goes elsewhere first
+  std::optional<int> loop_name_;
 };
 
 }  // namespace
 
-RenderedChat render(const Statements& statements, Dict variables, std::time_t now, int& line) {
-  return Evaluation(now, line, std::move(variables)).run(statements);
+RenderedChat render(const ParsedTemplate& parsed, Dict variables, std::time_t now, int& line) {
+  return Evaluation(parsed.numbers, now, line, std::move(variables)).run(parsed.statements);
 }
 
 }  // namespace hybrid_trainer::jinja

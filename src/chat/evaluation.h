@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "hybrid_trainer/chat/chat_template.h"
-#include "nodes.h"
+#include "parser.h"
 
 namespace hybrid_trainer::jinja {
 
 /// Runs the statements of a template. Throws Problem; `line` then says where.
-RenderedChat render(const Statements& statements, Dict variables, std::time_t now, int& line);
+RenderedChat render(const ParsedTemplate& parsed, Dict variables, std::time_t now, int& line);
 
 }  // namespace hybrid_trainer::jinja

@@ -12,9 +12,7 @@ namespace {
 
 using NodeKind = Expression::Kind;
 
-/// Enough for macros that walk the schema of a tool; a level takes up to 2 kB of stack.
-constexpr int kDeepestEvaluation = 1000;
-constexpr std::size_t kScopesPerOperation = 4, kEntriesPerOperation = 16;
+constexpr std::size_t kScopesPerOperation = 4, kEntriesPerOperation = 16, kNamesPerOperation = 16;
 
 bool holds(const Value& left, const std::string& operation, const Value& right) {
   if (operation == "==") return equal(left, right);
@@ -49,49 +47,143 @@ bool is_unsupported_name(std::string_view name) {
   return name == "lipsum" || name == "cycler" || name == "joiner" || name == "self";
 }
 
+/// Of a dict or a namespace; else null.
+const Dict* entries_of(const Value& value) {
+  if (const auto* held = value.if_is<Mapping>()) return held->entries.get();
+  if (const auto* held = value.if_is<Namespace>()) return held->entries;
+  return nullptr;
+}
+
+/// What a dict has under a text, or a list at a place; else null.
+const Value* item_in(const Value& owner, const Value& key) {
+  const auto* name = key.if_is<std::string>();
+  const auto* dict = owner.if_is<Mapping>();
+  if (name != nullptr) return dict == nullptr ? nullptr : find(*dict->entries, *name);
+  const auto* place = key.if_is<std::int64_t>();
+  const auto* list = owner.if_is<Sequence>();
+  if (place == nullptr || list == nullptr) return nullptr;
+  const std::int64_t size = std::ssize(*list->items), index = *place < 0 ? *place + size : *place;
+  return index < 0 || index >= size ? nullptr : &(*list->items)[static_cast<std::size_t>(index)];
+}
+
 }  // namespace
 
-ExpressionEvaluation::Depth::Depth(int& depth) : depth_(depth) {
-  if (depth_ == kDeepestEvaluation)
-    throw Problem("macros, statements and expressions are nested too deeply in one another");
-  ++depth_;
-}
-
-ExpressionEvaluation::ExpressionEvaluation(std::time_t now, int& line, Dict variables)
+ExpressionEvaluation::ExpressionEvaluation(const NameNumbers& numbers, std::time_t now, int& line,
+                                           Dict variables)
     : now_(now), line_(line), allowance_(extent_of(variables).bytes), parts_(variables) {
-  for (auto& [name, value] : variables) scope_->names[name] = std::move(value);
+  for (auto& [name, value] : variables) {  // what the template does not name it cannot read
+    const auto found = numbers.find(name);
+    if (found != numbers.end()) scope_->names.emplace_back(found->second, std::move(value));
+  }
 }
 
-Value ExpressionEvaluation::variable(const std::string& name) {
+/// The variable of that number, or null.
+Value* ExpressionEvaluation::named(int name) {
   std::size_t passed = 0;
-  for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->outer.get()) {
-    if (const auto found = scope->names.find(name); found != scope->names.end())
-      return found->second;
-    ++passed;
+  Value* found = nullptr;
+  for (Scope* scope = scope_.get(); scope != nullptr && found == nullptr;
+       scope = scope->outer.get()) {
+    found = scope->find(name);
+    passed += 1 + scope->names.size() / kNamesPerOperation;
   }
   allowance_.spend(passed / kScopesPerOperation);
-  if (find_signature(functions(), name) != nullptr) return {Function{name, nullptr}};
-  if (is_unsupported_name(name)) throw Problem(concat("\"", name, "\" is not supported"));
-  return {Undefined{name}};
+  return found;
+}
+
+void ExpressionEvaluation::set(int name, Value value) {
+  allowance_.spend(scope_->names.size() / kNamesPerOperation);
+  if (Value* found = scope_->find(name)) {
+    *found = std::move(value);
+  } else {
+    scope_->names.emplace_back(name, std::move(value));
+  }
+}
+
+Value ExpressionEvaluation::variable(const Expression& name) {
+  if (const Value* found = named(name.name)) return *found;
+  if (find_signature(functions(), name.text) != nullptr) return {Function{name.text, nullptr}};
+  if (is_unsupported_name(name.text)) throw Problem(concat("\"", name.text, "\" is not supported"));
+  return {Undefined{name.text}};
+}
+
+/// Where the value of a plain expression is; null where there is none, or it has to be made.
+const Value* ExpressionEvaluation::placed(const Expression& node) {
+  allowance_.spend(1);
+  const Value* value = placed_in(node);
+  if (value != nullptr && value->is<std::string>()) allowance_.spend_on_copy(*value);
+  return value;
+}
+
+const Value* ExpressionEvaluation::placed_in(const Expression& node) {
+  if (node.kind == NodeKind::kLiteral) return &node.value;
+  if (node.kind == NodeKind::kName) return named(node.name);
+  const Value* owner = placed(node.items[0]);
+  if (owner == nullptr) return nullptr;
+  searched(*owner);
+  if (node.kind == NodeKind::kAttribute) {
+    const Dict* entries = entries_of(*owner);
+    return entries == nullptr ? nullptr : find(*entries, node.text);
+  }
+  const Value* key = placed(node.items[1]);
+  const Value* value = key == nullptr ? nullptr : item_in(*owner, *key);
+  if (value != nullptr) parts_.looked_up(node.items[1], *value);
+  return value;
+}
+
+const Value& ExpressionEvaluation::seen(const Expression& node, Value& room) {
+  if (node.is_plain)
+    if (const Value* value = placed(node)) return *value;
+  return room = value_of(node);
+}
+
+/// What an operation is applied to, whose other operands are computed next.
+const Value& ExpressionEvaluation::first_of(const Expression& node, Value& room) {
+  const auto others = std::span(node.items).subspan(1);
+  if (std::ranges::all_of(others, &Expression::is_plain)) return seen(node.items[0], room);
+  return room = value_of(node.items[0]);
 }
 
 Value ExpressionEvaluation::value_of(const Expression& node) {
   const Depth depth(depth_);
+  if (node.is_plain)
+    if (const Value* value = placed(node)) return *value;
   allowance_.spend(1);
   Value value = computed(node);
   const bool is_shared = node.kind == NodeKind::kName || node.kind == NodeKind::kAttribute ||
-                         node.kind == NodeKind::kItem || node.kind == NodeKind::kLiteral;
+                         node.kind == NodeKind::kItem;
   if (!is_shared || value.is<std::string>()) allowance_.spend_on_copy(value);
   return value;
 }
 
+bool ExpressionEvaluation::is_true(const Expression& node) {
+  const Depth depth(depth_);
+  Value room;
+  switch (node.kind) {
+    case NodeKind::kNot:
+      allowance_.spend(1);
+      return !is_true(node.items[0]);
+    case NodeKind::kAnd:
+      allowance_.spend(1);
+      return is_true(node.items[0]) && is_true(node.items[1]);
+    case NodeKind::kOr:
+      allowance_.spend(1);
+      return is_true(node.items[0]) || is_true(node.items[1]);
+    case NodeKind::kCompare:
+      allowance_.spend(1);
+      return compare(node);
+    default:
+      return truth(seen(node, room));
+  }
+}
+
 Value ExpressionEvaluation::computed(const Expression& node) {
   const auto item = [&](std::size_t i) { return value_of(node.items[i]); };
+  Value room;
   switch (node.kind) {
     case NodeKind::kLiteral:
       return node.value;
     case NodeKind::kName:
-      return variable(node.text);
+      return variable(node);
     case NodeKind::kList:
       return list_of(values_of(node.items));
     case NodeKind::kTuple:
@@ -99,27 +191,30 @@ Value ExpressionEvaluation::computed(const Expression& node) {
     case NodeKind::kDict:
       return dict(node);
     case NodeKind::kAttribute:
-      return attribute_of(searched(item(0)), node.text);
+      return attribute_of(searched(seen(node.items[0], room)), node.text);
     case NodeKind::kItem: {
-      const Value owner = searched(item(0));
+      const Value& owner = searched(first_of(node, room));
       Value value = item_of(owner, item(1));
       parts_.looked_up(node.items[1], value);
       return value;
     }
-    case NodeKind::kSlice:
-      return slice_of(item(0), item(1), item(2), item(3));
+    case NodeKind::kSlice: {
+      const Value& owner = first_of(node, room);
+      const Value start = item(1), stop = item(2), step = item(3);
+      return slice_of(owner, start, stop, step);
+    }
     case NodeKind::kCall:
       return call(node);
     case NodeKind::kFilter:
-      return filtered(item(0), node);
+      return filtered(first_of(node, room), node);
     case NodeKind::kTest: {
-      const Value input = item(0);
-      const Arguments values = arguments(node, *find_signature(tests(), node.text));
+      const Value& input = first_of(node, room);
+      const Arguments values = arguments(node, *node.signature);
       if (!values.empty()) spend_on_operands(input, values);
       return {apply_test(input, node.text, values)};
     }
     case NodeKind::kNot:
-      return {!truth(item(0))};
+      return {!is_true(node.items[0])};
     case NodeKind::kNegative:
       return negative_of(item(0));
     case NodeKind::kPositive:
@@ -130,15 +225,16 @@ Value ExpressionEvaluation::computed(const Expression& node) {
       return truth(left) == (node.kind == NodeKind::kOr) ? left : item(1);
     }
     case NodeKind::kBinary: {
-      const Value left = item(0);
-      return calculate(left, node.text, item(1));
+      Value right_room;
+      const Value& left = first_of(node, room);
+      return calculate(left, node.text, seen(node.items[1], right_room));
     }
     case NodeKind::kConcat:
       return concatenated(node);
     case NodeKind::kCompare:
       return {compare(node)};
     case NodeKind::kCondition:
-      return truth(item(1)) ? item(0) : item(2);
+      return is_true(node.items[1]) ? item(0) : item(2);
   }
   return {};
 }
@@ -163,19 +259,27 @@ Value ExpressionEvaluation::dict(const Expression& node) {
 Value ExpressionEvaluation::concatenated(const Expression& node) {
   std::string text;
   for (const Expression& item : node.items) {
-    text += text_of(value_of(item));
+    Value room;
+    text += text_of(seen(item, room));
     want_room(text.size(), "\"~\" makes a text");
   }
   return {std::move(text)};
 }
 
 bool ExpressionEvaluation::compare(const Expression& node) {
-  Value left = value_of(node.items[0]);
+  Value rooms[2];
+  const bool is_plain =
+      std::ranges::all_of(std::span(node.items).subspan(1), &Expression::is_plain);
+  const auto operand = [&](std::size_t i) -> const Value& {
+    Value& room = rooms[i % 2];
+    return is_plain ? seen(node.items[i], room) : room = value_of(node.items[i]);
+  };
+  const Value* left = &operand(0);
   for (std::size_t i = 0; i < node.keywords.size(); ++i) {
-    Value right = value_of(node.items[i + 1]);
-    spend_on_operands(left, {right});
-    if (!holds(left, node.keywords[i], right)) return false;
-    left = std::move(right);
+    const Value& right = operand(i + 1);
+    spend_on_operands(*left, std::span(&right, 1));
+    if (!holds(*left, node.keywords[i], right)) return false;
+    left = &right;
   }
   return true;
 }
@@ -196,7 +300,7 @@ Arguments ExpressionEvaluation::arguments(const Expression& node, const Signatur
 }
 
 /// For operations that look at all of their operands.
-void ExpressionEvaluation::spend_on_operands(const Value& value, const Arguments& arguments) {
+void ExpressionEvaluation::spend_on_operands(const Value& value, std::span<const Value> arguments) {
   std::size_t bytes = extent_of(value).bytes;
   for (const Value& argument : arguments) bytes += extent_of(argument).bytes;
   allowance_.spend_on_reading(bytes);
@@ -213,7 +317,7 @@ const Value& ExpressionEvaluation::searched(const Value& value) {
 
 Value ExpressionEvaluation::filtered(const Value& input, const Expression& node) {
   const std::string& name = node.text;
-  const Arguments values = arguments(node, *find_signature(filters(), name));
+  const Arguments values = arguments(node, *node.signature);
   const bool looks_only = name == "length" || name == "count" || name == "default" || name == "d" ||
                           name == "first" || name == "last";
   if (!looks_only) spend_on_operands(input, values);
@@ -230,8 +334,11 @@ Dict ExpressionEvaluation::named_values(const Expression& node) {
 Value ExpressionEvaluation::call(const Expression& node) {
   const Expression& callee = node.items[0];
   if (callee.kind == NodeKind::kAttribute) {
-    const Value self = value_of(callee.items[0]);
-    const Arguments values = arguments(node, *find_signature(methods(), callee.text));
+    const bool is_plain =
+        std::ranges::all_of(std::span(node.items).subspan(1), &Expression::is_plain);
+    Value room;
+    const Value& self = is_plain ? seen(callee.items[0], room) : room = value_of(callee.items[0]);
+    const Arguments values = arguments(node, *node.signature);
     line_ = node.line;
     if (callee.text == "get") {
       searched(self);
@@ -240,7 +347,7 @@ Value ExpressionEvaluation::call(const Expression& node) {
     }
     return apply_method(self, callee.text, values);
   }
-  const Value function = variable(callee.text);
+  const Value function = variable(callee);
   if (const auto* macro = function.if_is<std::shared_ptr<const Macro>>())
     return call_macro(**macro, node);
   const auto* builtin = function.if_is<Function>();
@@ -252,7 +359,7 @@ Value ExpressionEvaluation::call(const Expression& node) {
     return {Namespace{&namespaces_.back()}};
   }
   if (callee.text == "dict") return dict_of(named_values(node));
-  const Arguments values = arguments(node, *find_signature(functions(), callee.text));
+  const Arguments values = arguments(node, *node.signature);
   line_ = node.line;
   return apply_function(callee.text, values, now_);
 }

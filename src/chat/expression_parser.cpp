@@ -50,7 +50,7 @@ std::string construct(const Expression& node) {
 }
 
 Expression literal(Value value, int line) {
-  return {.kind = Of::kLiteral, .line = line, .value = std::move(value)};
+  return {.kind = Of::kLiteral, .line = line, .value = std::move(value), .is_plain = true};
 }
 
 }  // namespace
@@ -70,6 +70,8 @@ class ExpressionParser::Depth {
 
 Expression ExpressionParser::grown(Expression node) const {
   for (const Expression& item : node.items) node.height = std::max(node.height, item.height + 1);
+  if (node.kind == Of::kItem || (node.kind == Of::kAttribute && !is_name_of_python(node.text)))
+    node.is_plain = std::ranges::all_of(node.items, &Expression::is_plain);
   if (node.height > kDeepestExpression)
     fail(node.line, construct(node), " is nested too deeply: on top of ", kDeepestExpression,
          " other operations");
@@ -208,7 +210,7 @@ Expression ExpressionParser::primary() {
       if (text == "none" || text == "None") return literal({None{}}, token.line);
       if (refused_names_.contains(text))
         fail(token.line, "\"", text, "\" of a macro is not supported");
-      return {.kind = Of::kName, .line = token.line, .text = text};
+      return name(text, token.line);
     case Kind::kString: {
       std::string whole = text;
       while (this->token().kind == Kind::kString) whole += next().text;
@@ -359,9 +361,9 @@ void ExpressionParser::arguments(Expression& call) {
   expect_operator(")");
 }
 
-void ExpressionParser::check_arguments(const Expression& call, const char* what,
-                                       const std::string& name, std::span<const Signature> table) {
-  const Signature* signature = find_signature(table, name);
+void ExpressionParser::check_arguments(Expression& call, const char* what, const std::string& name,
+                                       std::span<const Signature> table) {
+  const Signature* signature = call.signature = find_signature(table, name);
   if (signature == nullptr)
     fail(call.line, "the ", what, " \"", shortened(name), "\" is not supported");
   const std::size_t unnamed = call.items.size() - 1 - call.keywords.size();
@@ -376,7 +378,7 @@ void ExpressionParser::check_arguments(const Expression& call, const char* what,
          " arguments is not supported");
 }
 
-void ExpressionParser::check_call(const Expression& call) {
+void ExpressionParser::check_call(Expression& call) {
   const Expression& callee = call.items.front();
   if (callee.kind == Of::kAttribute) return check_arguments(call, "method", callee.text, methods());
   if (callee.kind != Of::kName) fail(call.line, "a call of an expression is not supported");

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "builtins.h"
 #include "value.h"
 
 namespace hybrid_trainer::jinja {
@@ -41,6 +42,12 @@ struct Expression {
   std::vector<std::string> keywords{};
   Value value{};
   int height = 1;  // of the tree below it
+  /// Of a name: its number in the template.
+  int name = -1;
+  /// A literal, a name, or an attribute or item of such by such: no macro runs while it is computed.
+  bool is_plain = false;
+  /// Of a filter, a test, a call of a function or method.
+  const Signature* signature = nullptr;
 };
 
 struct Statement;
@@ -65,6 +72,7 @@ struct Statement {
   Expression target{};  // a name, a tuple of names, or an attribute of a name
   Expressions items{};
   std::vector<std::string> keywords{};
+  std::vector<int> names{};  // of a macro: its number, and those of its parameters
   std::vector<Statements> bodies{};
 };
 

@@ -27,6 +27,7 @@ class StatementParser : private ExpressionParser {
     }
     parsed.marks_generation = marks_generation_;
     parsed.reads_date = reads_date();
+    parsed.numbers = take_numbers();
     return parsed;
   }
 
@@ -135,9 +136,11 @@ class StatementParser : private ExpressionParser {
   void macro_block(Statement& statement) {
     statement.kind = StatementKind::kMacro;
     macros_.insert(statement.text = expect_name());
+    statement.names.push_back(number_of(statement.text));
     expect_operator("(");
     while (!at_operator(")")) {
       statement.keywords.push_back(expect_name());
+      statement.names.push_back(number_of(statement.keywords.back()));
       if (take_operator("=")) {
         statement.items.push_back(expression());
       } else if (!statement.items.empty()) {
@@ -167,14 +170,14 @@ class StatementParser : private ExpressionParser {
   Expression target(std::string_view end) {
     const auto one = [&]() -> Expression {
       const int line = token().line;
-      Expression name{.kind = Expression::Kind::kName, .line = line, .text = expect_name()};
+      Expression whole = name(expect_name(), line);
       for (const char* taken : {"true", "false", "none", "True", "False", "None"})
-        if (name.text == taken) fail(line, "cannot assign to \"", taken, "\"");
-      if (!end.empty() || !take_operator(".")) return name;
+        if (whole.text == taken) fail(line, "cannot assign to \"", taken, "\"");
+      if (!end.empty() || !take_operator(".")) return whole;
       return {.kind = Expression::Kind::kAttribute,
               .line = line,
               .text = expect_name(),
-              .items = {std::move(name)}};
+              .items = {std::move(whole)}};
     };
     const bool parenthesized = take_operator("(");
     Expression targets{.kind = Expression::Kind::kTuple, .line = token().line, .items = {one()}};

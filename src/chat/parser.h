@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <initializer_list>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -13,6 +15,9 @@
 #include "nodes.h"
 
 namespace hybrid_trainer::jinja {
+
+/// The number that each name of a template has.
+using NameNumbers = std::map<std::string, int, std::less<>>;
 
 /// Reads expressions; the statements' parser goes on from it. Source: jinja2 3.1.6, parser.py.
 class ExpressionParser {
@@ -51,6 +56,19 @@ class ExpressionParser {
   std::string expect_name();
   Token expect(Token::Kind kind);
 
+  Expression name(const std::string& text, int line) {
+    return {.kind = Expression::Kind::kName,
+            .line = line,
+            .text = text,
+            .name = number_of(text),
+            .is_plain = true};
+  }
+  /// A name's number.
+  int number_of(const std::string& name) {
+    return numbers_.emplace(name, static_cast<int>(numbers_.size())).first->second;
+  }
+  NameNumbers take_numbers() { return std::move(numbers_); }
+
   struct Call {
     std::string function;
     int line;
@@ -83,8 +101,8 @@ class ExpressionParser {
   Expression call(Expression callee);
   Expression test(Expression input);
   void arguments(Expression& call);
-  void check_call(const Expression& call);
-  void check_arguments(const Expression& call, const char* what, const std::string& name,
+  void check_call(Expression& call);
+  void check_arguments(Expression& call, const char* what, const std::string& name,
                        std::span<const Signature> table);
 
   std::vector<Token> tokens_;
@@ -93,10 +111,12 @@ class ExpressionParser {
   int depth_ = 0;
   std::vector<Call> calls_;
   bool reads_date_ = false;
+  NameNumbers numbers_;
 };
 
 struct ParsedTemplate {
   Statements statements;
+  NameNumbers numbers;
   bool marks_generation = false;
   bool reads_date = false;
 };

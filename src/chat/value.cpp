@@ -90,7 +90,7 @@ void want_defined(const Value& value) {
 }
 
 const Value* find(const Dict& dict, std::string_view key) {
-  const auto found = std::ranges::find(dict, key, [](const auto& entry) { return entry.first; });
+  const auto found = std::ranges::find(dict, key, &Dict::value_type::first);
   return found == dict.end() ? nullptr : &found->second;
 }
 
