@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "hybrid_trainer/chat/content_form.h"
 #include "hybrid_trainer/core/error.h"
 #include "message_places.h"
 
@@ -34,22 +35,6 @@ RenderedChat rendered(const ExampleFormat& format, const json::object& variables
 /// A chat of one message, which the user says.
 json::array asked(json::value content) {
   return {json::object{{"role", "user"}, {"content", std::move(content)}}};
-}
-
-/// Whether the template writes a message's content only where it is a list of parts.
-bool takes_parts_alone(const ExampleFormat& format) {
-  static constexpr const char* kContent = "What is this?";
-  const json::object none{{"tools", nullptr}, {"documents", nullptr}};
-  const auto writes = [&](json::value content) {
-    try {
-      const RenderedChat chat = rendered(format, none, asked(std::move(content)), false);
-      return chat.text.find(kContent) != std::string::npos;
-    } catch (const DataError&) {
-      return false;
-    }
-  };
-  return !writes(kContent) &&
-         writes(json::array{json::object{{"type", "text"}, {"text", kContent}}});
 }
 
 std::size_t common_length(std::string_view a, std::string_view b) {
@@ -299,7 +284,7 @@ class AnswerFinder {
 }  // namespace
 
 ChatRows::ChatRows(const ExampleFormat& format) : format_(format) {
-  form_.content_as_parts = format.chat.chat_template && takes_parts_alone(format);
+  form_.content_as_parts = takes_parts_alone(format.chat, format.now);
 }
 
 RenderedRow ChatRows::render(const json::object& example, const NormalRow& row) const {

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <iostream>
 
+#include "hybrid_trainer/chat/content_form.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
@@ -36,6 +37,7 @@ Conversation::Conversation(const TrainedRun& opened, const fs::path& folder,
                            const Stream& stream)
     : tokenizer_(tokenizer_of(opened, folder)),
       chat_(read_chat_files(folder)),
+      takes_parts_(takes_parts_alone(chat_, std::time(nullptr))),
       settings_(settings),
       decoder_(*opened.model, dtype, stream),
       draft_(draft) {
@@ -46,8 +48,14 @@ Conversation::Conversation(const TrainedRun& opened, const fs::path& folder,
   check(settings_);
 }
 
+json::object Conversation::message(const char* role, const std::string& text) const {
+  json::value content(text);
+  if (takes_parts_) content = json::array{json::object{{"type", "text"}, {"text", text}}};
+  return {{"role", role}, {"content", std::move(content)}};
+}
+
 void Conversation::add(const char* role, const std::string& text) {
-  messages_.push_back(json::object{{"role", role}, {"content", text}});
+  messages_.push_back(message(role, text));
 }
 
 std::string Conversation::rendered(const json::array& messages) const {
@@ -84,7 +92,7 @@ std::size_t Conversation::oldest_turn() const {
 std::int64_t Conversation::pinned_tokens(const std::vector<std::int32_t>& tokens) const {
   const auto end = messages_.begin() + static_cast<std::ptrdiff_t>(messages_of_system());
   json::array other(messages_.begin(), end);
-  other.push_back(json::object{{"role", "user"}, {"content", ""}});
+  other.push_back(message("user", ""));
   try {
     return std::ranges::mismatch(tokens, tokens_of(other)).in1 - tokens.begin();
   } catch (const DataError&) {

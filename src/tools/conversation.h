@@ -31,6 +31,7 @@ class Conversation {
   GenerationResult answer(const std::function<void(std::string_view)>& write);
 
  private:
+  boost::json::object message(const char* role, const std::string& text) const;
   std::string rendered(const boost::json::array& messages) const;
   std::vector<std::int32_t> tokens_of(const boost::json::array& messages) const;
   std::size_t messages_of_system() const;
@@ -39,6 +40,7 @@ class Conversation {
   void leave_out_turns(std::vector<std::int32_t>& tokens);
   const Tokenizer& tokenizer_;
   ChatFiles chat_;
+  bool takes_parts_;  // of content, as in training
   GenerationSettings settings_;
   CachedDecoder decoder_;
   DraftModel* draft_;

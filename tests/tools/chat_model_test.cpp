@@ -170,6 +170,17 @@ TEST_F(ChatModel, ALineOfAConversationEndsBeforeItsCarriageReturn) {
   EXPECT_EQ(std::system(command.c_str()), 0);
 }
 
+TEST_F(ChatModel, ATemplateThatTakesListsGetsThemInAConversationToo) {
+  write_text(folder_ / "chat_template.jinja",
+             "{% for m in messages %}{% if m.content is string %}{{ raise_exception('a text') }}"
+             "{% endif %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}");
+  write_text(trained_folder() / "asked.txt", "one\ntwo\n");
+  const std::string command =
+      concat("cd '", trained_folder().string(), "' && '", HT_HYBRID_TOOL, "' sample chat_base ",
+             "--chat --system 'Be' --tokens 2 <asked.txt >/dev/null");
+  EXPECT_EQ(std::system(command.c_str()), 0);
+}
+
 TEST_F(ChatModel, AnAdaptersFolderIsTrainedOnAndMerged) {
   const auto made = [](const char* name) {
     fs::remove_all(trained_folder() / name);

@@ -1,0 +1,34 @@
+#include "hybrid_trainer/chat/content_form.h"
+
+#include <gtest/gtest.h>
+
+namespace hybrid_trainer {
+namespace {
+
+bool takes_parts(const std::string& source) {
+  ChatFiles chat;
+  chat.special_tokens = {{"bos_token", "<s>"}};
+  chat.chat_template.emplace(source, "t");
+  return takes_parts_alone(chat, 0);
+}
+
+TEST(ContentForm, IsAListWhereATextIsNotWritten) {
+  const std::string of_parts = "{% for part in m.content %}{{ part.text }}{% endfor %}";
+  const std::string loop = "{{ bos_token }}{% for m in messages %}";
+  EXPECT_TRUE(takes_parts(loop + of_parts + "{% endfor %}"));
+  EXPECT_TRUE(takes_parts(loop + "{% if m.content is string %}{{ raise_exception('a text') }}" +
+                          "{% endif %}" + of_parts + "{% endfor %}"));
+}
+
+TEST(ContentForm, IsATextElse) {
+  EXPECT_FALSE(takes_parts_alone(ChatFiles(), 0));
+  EXPECT_FALSE(takes_parts("{% for m in messages %}{{ m.content }}{% endfor %}"));
+  EXPECT_FALSE(takes_parts("nothing"));
+  EXPECT_FALSE(takes_parts("{{ raise_exception('no') }}"));
+  EXPECT_FALSE(
+      takes_parts("{% for m in messages %}{% if m.content is string %}{{ m.content }}"
+                  "{% else %}{{ m.content[0].text }}{% endif %}{% endfor %}"));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
