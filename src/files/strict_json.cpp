@@ -4,16 +4,20 @@
 #include <boost/json/value_stack.hpp>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/python_json.h"
 #include "hybrid_trainer/files/text_file.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
 
-enum class Lines { kNoted, kNotNoted };
+constexpr std::size_t kMostDigits = 60;  // of a number in a message
+
+enum class Rules { kStrict, kNotingLines, kPython };
 
 /// Receives the parser's events, builds the value and notes duplicate keys and the lines of keys.
 class Handler {
@@ -23,10 +27,11 @@ class Handler {
   static constexpr std::size_t max_key_size = json::string::max_size();
   static constexpr std::size_t max_string_size = json::string::max_size();
 
-  Handler(JsonKeys& keys, Lines lines) : keys_(keys), lines_(lines) { values_.reset(); }
+  Handler(JsonKeys& keys, Rules rules) : keys_(keys), rules_(rules) { values_.reset(); }
   json::value take_value() { return values_.release(); }
   void set_line(std::size_t line) { line_ = line; }
   bool number_too_large() const { return number_too_large_; }
+  WideIntegers take_wide_integers() { return std::move(wide_integers_); }
   /// The key that stands twice where that ends the reading, or "".
   const std::string& duplicate() const { return duplicate_; }
 
@@ -61,10 +66,10 @@ class Handler {
     Level& level = levels_.back();
     const auto [key, is_new] = level.keys.insert(std::exchange(key_, {}));
     level.key = key;
-    if (lines_ == Lines::kNoted) {
+    if (rules_ == Rules::kNotingLines) {
       if (!is_new) keys_.duplicates.push_back({path(), line_});
       if (arrays_ == 0) keys_.lines.emplace(path(), line_);
-    } else if (!is_new) {
+    } else if (!is_new && rules_ == Rules::kStrict) {
       duplicate_ = path();
       error = json::error::syntax;
     }
@@ -96,8 +101,10 @@ class Handler {
   bool on_double(double value, json::string_view rest, json::error_code& error) {
     number_.append(rest.data(), rest.size());
     std::from_chars(number_.data(), number_.data() + number_.size(), value);
+    if (number_.find_first_of(".eE") == std::string::npos)
+      wide_integers_.emplace(value, number_.substr(0, kMostDigits));
     number_.clear();
-    number_too_large_ = !std::isfinite(value);
+    number_too_large_ = !std::isfinite(value) && rules_ != Rules::kPython;
     if (number_too_large_) error = json::error::syntax;
     values_.push_double(value);
     return !number_too_large_;
@@ -125,24 +132,35 @@ class Handler {
     return path;
   }
   JsonKeys& keys_;
-  Lines lines_;
+  Rules rules_;
   json::value_stack values_;
   std::vector<Level> levels_;
   std::string key_, number_, duplicate_;
+  WideIntegers wide_integers_;
   std::size_t line_ = 1;
   std::size_t arrays_ = 0;
   bool number_too_large_ = false;
 };
 
+/// What is wrong where the parser stopped.
+std::string problem_at(std::string_view rest, const Handler& handler,
+                       const json::error_code& error) {
+  if (handler.number_too_large()) return "number too large";
+  for (const std::string_view word : {"NaN", "Infinity"})
+    if (rest.starts_with(word))
+      return concat(word, " is no JSON, though Python's json.dumps writes it; write null");
+  return error.message();
+}
+
 json::value parsed(std::string_view text, const std::string& name, const JsonLimits& limits,
-                   JsonKeys& keys, Lines lines) {
+                   Rules rules, JsonKeys& keys, WideIntegers& wide) {
   if (text.size() > limits.max_bytes) {
     throw DataError(
         concat(name, ": has ", text.size(), " bytes; at most ", limits.max_bytes, " are read"));
   }
   json::parse_options options;
   options.max_depth = limits.max_depth;
-  json::basic_parser<Handler> parser(options, keys, lines);
+  json::basic_parser<Handler> parser(options, keys, rules);
   json::error_code error;
   std::size_t line = 1;
   for (std::size_t begin = 0;;
@@ -162,11 +180,13 @@ json::value parsed(std::string_view text, const std::string& name, const JsonLim
           concat(name, ":", line, ": the key ", key.substr(0, 200), " stands there twice"));
     }
     if (error) {
-      const std::string what =
-          parser.handler().number_too_large() ? "number too large" : error.message();
+      const std::string what = problem_at(piece.substr(used), parser.handler(), error);
       throw DataError(concat(name, ":", line, ":", used + 1, ": not valid JSON: ", what));
     }
-    if (last) return parser.handler().take_value();
+    if (last) {
+      wide = parser.handler().take_wide_integers();
+      return parser.handler().take_value();
+    }
     begin = break_at + 1;
   }
 }
@@ -176,11 +196,25 @@ json::value parsed(std::string_view text, const std::string& name, const JsonLim
 json::value parse_json_text(std::string_view text, const std::string& name,
                             const JsonLimits& limits) {
   JsonKeys none;
-  return parsed(text, name, limits, none, Lines::kNotNoted);
+  WideIntegers ignored;
+  return parsed(text, name, limits, Rules::kStrict, none, ignored);
 }
 
 json::value parse_json_text(std::string_view text, const std::string& name, JsonKeys& keys) {
-  return parsed(text, name, {}, keys, Lines::kNoted);
+  WideIntegers ignored;
+  return parsed(text, name, {}, Rules::kNotingLines, keys, ignored);
+}
+
+json::value parse_noted_json(std::string_view text, const std::string& name, std::size_t max_bytes,
+                             WideIntegers& wide) {
+  JsonKeys none;
+  return parsed(text, name, {.max_bytes = max_bytes}, Rules::kStrict, none, wide);
+}
+
+json::value parse_python_json(std::string_view text, const std::string& name, std::size_t max_bytes,
+                              WideIntegers& wide) {
+  JsonKeys none;
+  return parsed(text, name, {.max_bytes = max_bytes}, Rules::kPython, none, wide);
 }
 
 json::value read_json(const std::filesystem::path& path, const JsonLimits& limits) {

@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/progress.h"
-#include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/files/python_json.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "row_texts.h"
 #include "row_tokens.h"
@@ -17,9 +17,10 @@ constexpr std::size_t kLargestFile = std::size_t{16} << 30;
 constexpr std::size_t kLongestLine = std::size_t{256} << 20;
 
 ExampleRow row_of_line(std::string_view text, RowMaker& maker) {
-  const auto value = parse_json_text(text, "the line", {.max_bytes = kLongestLine});
+  WideIntegers wide;
+  const auto value = parse_noted_json(text, "the line", kLongestLine, wide);
   if (!value.is_object()) throw DataError("it is no JSON object");
-  return maker.make(value.get_object());
+  return maker.make(value.get_object(), wide);
 }
 
 /// A file that is something else is not read to its end.

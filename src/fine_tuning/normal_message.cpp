@@ -6,7 +6,6 @@
 #include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/pretty_json.h"
-#include "hybrid_trainer/files/strict_json.h"
 
 namespace hybrid_trainer {
 
@@ -26,13 +25,18 @@ std::string shown(const json::value& value) {
   return value.is_double() ? shortest(value.get_double()) : json::serialize(value).substr(0, 60);
 }
 
-/// What a text says as JSON, if it is JSON.
+/// What a text says as JSON, if it is JSON. Throws DataError where it has a number that no template
+/// would write as it stands there.
 std::optional<json::value> parsed(std::string_view text) {
+  WideIntegers wide;
+  json::value value;
   try {
-    return parse_json_text(text, "", {.max_bytes = kLongestText});
+    value = parse_python_json(text, "", kLongestText, wide);
   } catch (const DataError&) {
     return {};
   }
+  check_integers(value, wide);
+  return value;
 }
 
 /// As Python's json.dumps.
@@ -180,6 +184,19 @@ void name_reasoning(json::object& message) {
 }
 
 }  // namespace
+
+void check_integers(const json::value& value, const WideIntegers& wide) {
+  if (const json::object* object = value.if_object()) {
+    for (const auto& [key, member] : *object) check_integers(member, wide);
+  } else if (const json::array* items = value.if_array()) {
+    for (const json::value& item : *items) check_integers(item, wide);
+  }
+  const auto found = value.is_double() ? wide.find(value.get_double()) : wide.end();
+  if (found == wide.end() && !value.is_uint64()) return;
+  throw DataError(concat("it has the integer ",
+                         found == wide.end() ? json::serialize(value) : found->second,
+                         ", which does not fit 64 bits; write it as a text"));
+}
 
 json::object& function_of(json::object& call) {
   json::value* const inner = call.if_contains("function");

@@ -4,6 +4,8 @@
 #include <set>
 #include <string>
 
+#include "hybrid_trainer/files/python_json.h"
+
 namespace hybrid_trainer {
 
 /// How a template wants what may be written in several ways.
@@ -31,6 +33,10 @@ boost::json::object& function_of(boost::json::object& call);
 inline const boost::json::object& function_of(const boost::json::object& call) {
   return function_of(const_cast<boost::json::object&>(call));
 }
+
+/// Throws DataError where there is an integer beyond 64 bits, which no template would write as it
+/// stands in the file.
+void check_integers(const boost::json::value& value, const WideIntegers& wide);
 
 /// A list of tools, from a list or its JSON text; null where there are none. Throws DataError.
 boost::json::value normal_tools(const boost::json::value* given);

@@ -131,8 +131,10 @@ class RowTokens {
 
 }  // namespace
 
-ExampleRow RowMaker::make(const json::object& example) {
+ExampleRow RowMaker::make(const json::object& example, const WideIntegers& wide) {
   const NormalRow row = normal_row(example, chats_.form(), unused_);
+  for (const json::value& message : row.messages) check_integers(message, wide);
+  for (const auto& [key, value] : row.variables) check_integers(value, wide);
   RowTokens tokens(format_);
   if (row.is_chat) {
     tokens.learn_chat(chats_.render(example, row));

@@ -15,9 +15,9 @@ class RowMaker {
   /// `format` must outlive this.
   explicit RowMaker(const ExampleFormat& format) : format_(format), chats_(format) {}
 
-  /// Tokens and targets of one example, without its line. Throws DataError that says why it is
-  /// refused.
-  ExampleRow make(const boost::json::object& example);
+  /// Tokens and targets of one example, without its line; `wide` are integers of its line. Throws
+  /// DataError that says why it is refused.
+  ExampleRow make(const boost::json::object& example, const WideIntegers& wide);
 
   /// Keys that mean something elsewhere and were not used.
   const std::set<std::string>& unused_keys() const { return unused_; }

@@ -9,6 +9,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/files/python_json.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
@@ -53,6 +54,34 @@ TEST(StrictJson, RefusesNumbersThatNoDoubleHolds) {
   EXPECT_TRUE(contains(message_of<DataError>([] { parse_json_text("[1,\n 1e400]", "x.json"); }),
                        "x.json:2:"));
   EXPECT_THROW(parse_json_text("-1e400", "x.json"), DataError);
+}
+
+TEST(StrictJson, SaysThatWhatPythonWritesForNoNumberIsNoJson) {
+  for (const char* text : {"{\"a\": NaN}", "[1, NaN]", "{\"a\": Infinity}", "{\"a\": -Infinity}"}) {
+    const std::string problem = message_of<DataError>([&] { parse_json_text(text, "x"); });
+    EXPECT_TRUE(contains(problem, "is no JSON")) << problem;
+    EXPECT_TRUE(contains(problem, "write null")) << problem;
+  }
+}
+
+TEST(StrictJson, NotesIntegersThatItDoesNotHold) {
+  WideIntegers wide;
+  const json::value read =
+      parse_noted_json("[1e30, 18446744073709551615, -123456789012345678901, 1.5]", "x", 100, wide);
+  EXPECT_EQ(wide, (WideIntegers{{-123456789012345678901., "-123456789012345678901"}}));
+  EXPECT_EQ(read.at(2), -123456789012345678901.);
+  parse_noted_json("[1e30, 18446744073709551615]", "x", 100, wide);
+  EXPECT_TRUE(wide.empty());
+}
+
+TEST(StrictJson, ReadsWhatPythonReadsAsItDoes) {
+  WideIntegers wide;
+  const json::value value =
+      parse_python_json(R"({"a": 1, "b": 1E400, "a": [-1e400]})", "x", 100, wide);
+  EXPECT_EQ(value.get_object().begin()->key(), "a");
+  EXPECT_EQ(value.at("a").at(0), -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(value.at("b"), std::numeric_limits<double>::infinity());
+  EXPECT_THROW(parse_python_json(R"({"a": 1,})", "x", 100, wide), DataError);
 }
 
 TEST(StrictJson, PrettyTextReadsBackEqual) {

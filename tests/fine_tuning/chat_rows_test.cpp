@@ -127,6 +127,27 @@ TEST_F(ChatRowsTest, ToolCallsAreWrittenAsTheTemplateTakesThem) {
   EXPECT_EQ(chat(user("a") + "," + assistant("", call)), "user:a;assistant:[f;]");
 }
 
+TEST_F(ChatRowsTest, ArgumentsInTextAreReadAsPythonReadsThem) {
+  set_template(
+      "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.name }}"
+      "{{ c.function.arguments | tojson }}{% endfor %}<|endoftext|>{% endfor %}");
+  const auto line = [](const std::string& arguments) {
+    return R"({"id": 123456789012345678901234567890, "messages": [{"role": "assistant", )"
+           R"("tool_calls": [{"function": {"name": "f", "arguments": )" +
+           arguments + "}}]}]}";
+  };
+  EXPECT_EQ(only_row(line(R"("{\"a\": 1, \"b\": 2, \"a\": 3}")")),
+            "f[{\"a\": 3, \"b\": 2}<|endoftext|>]");
+  EXPECT_EQ(only_row(line(R"("{\"a\": [1E400, -1e400]}")")),
+            "f[{\"a\": [Infinity, -Infinity]}<|endoftext|>]");
+  for (const char* wide : {"18446744073709551615", "-123456789012345678901234567890"}) {
+    const std::string object = concat("{\"a\": ", wide, "}");
+    const std::string as_text = json::serialize(json::value(object));
+    for (const std::string& arguments : {object, as_text})
+      expect_words(only_reason(line(arguments)), {wide, "64 bits", "as a text"});
+  }
+}
+
 TEST_F(ChatRowsTest, AnAnswerWhoseToolCallsAreNotWrittenIsLeftOut) {
   const std::string call = R"(, "tool_calls": [{"function": {"name": "get_weather"}}])";
   expect_words(only_reason(R"({"messages": [)" + user("a") + "," + assistant("", call) + "]}"),
