@@ -61,8 +61,10 @@ ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFo
   const std::string content = read_text(path, kLargestFile);
   ExampleRows examples;
   RowMaker maker(format);
-  examples.are_of_array = is_array(content);
-  for (const auto& [line, text] : row_texts(content, path)) {
+  const RowTexts texts = row_texts(content, path);
+  examples.are_of_array = texts.are_of_array;
+  examples.array_key = texts.array_key;
+  for (const auto& [line, text] : texts.rows) {
     count_progress();
     try {
       examples.rows.push_back(row_of_line(text, maker));

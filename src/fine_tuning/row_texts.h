@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,12 +14,18 @@ struct RowText {
   std::string_view text;
 };
 
-/// Whether a file is a JSON array.
-bool is_array(std::string_view content);
+struct RowTexts {
+  std::vector<RowText> rows;
+  bool are_of_array = false;
+  std::string array_key;  // as JSON; of the array in the file's one object, or ""
+};
 
-/// The examples of a file: its lines, but for empty ones, or the elements of the JSON array that it is.
-/// What they hold is not looked at. Throws DataError where the array does not end or lacks an
-/// element, or the file is a table with commas or tabs (CSV). `path` is for messages.
-std::vector<RowText> row_texts(std::string_view content, const std::filesystem::path& path);
+/// The examples of a file: its lines, but for empty ones; or JSON objects one behind the other, that
+/// go over several lines, each counted as the line where it begins; or the elements of the JSON array
+/// that the file is, or that is the only list of objects in the one object that it is, as {"data":
+/// […]}. What they hold is not looked at. Throws DataError where the array does not end or lacks an
+/// element, where the one object has several such lists, or the file is a table with commas or tabs
+/// (CSV). `path` is for messages.
+RowTexts row_texts(std::string_view content, const std::filesystem::path& path);
 
 }  // namespace hybrid_trainer

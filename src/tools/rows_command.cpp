@@ -125,7 +125,10 @@ int rows_command(const std::vector<std::string>& arguments) {
   if (chat.chat_template && chat.chat_template->reads_date())
     std::cerr << "the chat template writes today's date into what is learnt from\n";
   if (examples.are_of_array)
-    std::cerr << operands->front() << " is a JSON array, whose elements count as lines\n";
+    std::cerr << operands->front() << (examples.array_key.empty() ? " is" : " holds")
+              << " a JSON array"
+              << (examples.array_key.empty() ? "" : " under " + examples.array_key)
+              << ", whose elements count as lines\n";
   print_refusals(examples.refused);
   for (const std::string& note : examples.notes()) std::cerr << note << "\n";
   if (shown > 0) return print_row(examples, shown, *tokenizer), 0;

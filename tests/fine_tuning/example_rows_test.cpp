@@ -160,6 +160,41 @@ TEST_F(ExampleRowsTest, OfAnArrayAreUsedOrRefusedByTheirPlace) {
     EXPECT_THROW(read(broken), DataError) << broken;
 }
 
+TEST_F(ExampleRowsTest, MayGoOverSeveralLines) {
+  const ExampleRows rows =
+      read("\n{\n  \"text\": \"0a\"\n}\n{\n\"text\": \"0{\"\n}\n{\"text\": 1}");
+  ASSERT_EQ(rows.rows.size(), 2u);
+  EXPECT_EQ(rows.rows[0].line, 2);
+  EXPECT_EQ(rows.rows[1].line, 5);
+  EXPECT_EQ(shown(rows.rows[1]), "0[{<|endoftext|>]");
+  ASSERT_EQ(rows.refused.size(), 1u);
+  EXPECT_EQ(rows.refused[0].line, 8);
+  // A line that is cut off spoils no other.
+  EXPECT_EQ(read("{\"text\": \"0a\n{\"text\": \"0b\"}\n").rows.size(), 1u);
+  EXPECT_EQ(read("{\"text\": {\n{\"text\": \"0b\"}\n").rows.size(), 1u);
+}
+
+TEST_F(ExampleRowsTest, MayStandInTheOneListOfAnObject) {
+  for (const char* wrapped :
+       {R"({"version": "1", "data": [{"text": "0a"}, {"text": "0,]b"}]})",
+        "{\n \"train\": [\n  {\"text\": \"0a\"},\n  {\"text\": \"0,]b\"}\n ],\n \"n\": [1]\n}\n"}) {
+    const ExampleRows rows = read(wrapped);
+    ASSERT_EQ(rows.rows.size(), 2u) << wrapped;
+    EXPECT_EQ(shown(rows.rows[1]), "0[,]b<|endoftext|>]");
+    EXPECT_EQ(rows.rows[1].line, 2);
+    EXPECT_TRUE(rows.are_of_array);
+  }
+  EXPECT_EQ(read(R"({"data": [{"text": "0a"}]})").array_key, "\"data\"");
+  const std::string several = message_of<DataError>(
+      [&] { read(R"({"train": [{"text": "0a"}], "test": [{"text": "0b"}]})"); });
+  expect_words(several, {"\"train\", \"test\"", "one of them", "json.load"});
+  EXPECT_EQ(read(R"({"text": "0", "data": [{"text": "0a"}]})").rows.size(), 1u);
+}
+
+TEST_F(ExampleRowsTest, ThatPythonWroteNoJsonOfSaySo) {
+  expect_words(only_reason(R"({"text": "0", "score": NaN})"), {"NaN is no JSON", "write null"});
+}
+
 /// A million lines that are no examples took 5 s to refuse one by one.
 TEST_F(ExampleRowsTest, AreNotSearchedForToTheEndOfAFileOfSomethingElse) {
   std::string lines;

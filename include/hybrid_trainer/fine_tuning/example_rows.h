@@ -34,6 +34,7 @@ struct ExampleRows {
   std::vector<Refusal> refused;
   std::set<std::string> unused_keys;  // that mean something elsewhere, and nothing here
   bool are_of_array = false;          // whose elements count as lines
+  std::string array_key;              // under which the file's one object has that array
 
   /// What of the examples is not learnt from, a line for each kind; none of the refusals.
   std::vector<std::string> notes() const;
@@ -52,8 +53,8 @@ struct ExampleFormat {
   ControlText control = ControlText::kAsTokens;
 };
 
-/// Reads examples, JSON objects one a line or in one array, which count as its lines; an object is
-/// one of
+/// Reads examples, JSON objects one a line or in one array, which count as its lines. The array may
+/// stand under a key of one object; objects may go over several lines. An object is one of
 ///   {"text": …}                       all of it is learnt
 ///   {"prompt": …, "completion": …}    texts or lists of messages; the completion is learnt
 ///   {"messages": […]}                 what the assistant says is learnt
