@@ -122,7 +122,8 @@ std::string text_of_parts(const json::array& parts) {
 
 void normalize_content(json::object& message, const MessageForm& form) {
   json::value& content = message["content"];
-  const bool is_of_tool = message.at("role") == json::value("tool");
+  const json::value& role = message.at("role");  // Llama's name for a tool is ipython
+  const bool is_of_tool = role == json::value("tool") || role == json::value("ipython");
   if (content.is_null()) {
     content = "";
   } else if (content.is_array() && !(is_of_tool && !content.get_array().empty() &&

@@ -75,6 +75,14 @@ TEST(NormalRow, PartsOfTextAreOneText) {
   expect_words(refusal(R"({"messages": [{"role": "user", "content": 5}]})"), {"content", "5"});
 }
 
+TEST(NormalRow, WhatAToolSaysMayBeAnObjectUnderLlamasNameToo) {
+  for (const char* role : {"tool", "ipython"})
+    EXPECT_EQ(normal(concat(R"({"messages": [{"role": ")", role, R"(", "content": {"a": 1}}]})"))
+                  .messages[0]
+                  .at("content"),
+              json::value(json::object{{"a", 1}}));
+}
+
 TEST(NormalRow, ReadsShareGptAndAlpaca) {
   EXPECT_EQ(messages(R"({"conversations": [{"from": "human", "value": "a"},
                                            {"from": "gpt", "value": "b"}], "system": "s"})"),
