@@ -37,6 +37,12 @@ json::array asked(json::value content) {
   return {json::object{{"role", "user"}, {"content", std::move(content)}}};
 }
 
+std::string_view stripped(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t begin = std::min(text.find_first_not_of(kBlank), text.size());
+  return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
+}
+
 std::size_t common_length(std::string_view a, std::string_view b) {
   return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
@@ -66,6 +72,9 @@ class AnswerFinder {
       for (std::size_t i = 0; i < count(); ++i)
         if (is_wanted(i)) find_answer(i);
     }
+    note_ending();
+    for (const auto& [i, key, text] : row_.notable)
+      if (!writes(i, text)) result_.unwritten.push_back(key);
     result_.text = std::move(chat_.text);
     return std::move(result_);
   }
@@ -80,13 +89,42 @@ class AnswerFinder {
                        row_.messages.begin() + static_cast<std::ptrdiff_t>(count));
   }
 
+  std::string written_of(std::size_t i) const {
+    std::string text;
+    for (const Span& span : places_[i]->spans)
+      text.append(chat_.text, span.begin, span.end - span.begin);
+    return text;
+  }
+
+  /// Whether a text of the message is written, but for white space around it; what cannot be told
+  /// in time counts as written.
+  bool writes(std::size_t i, std::string_view text) const {
+    const std::string_view said = stripped(text);
+    if (places_[i] && written_of(i).find(said) != std::string::npos) return true;
+    const bool may_be_elsewhere = i == 0 || !places_[i];
+    if (may_be_elsewhere && i > 0 && count() > kMostPrefixes) return true;
+    return may_be_elsewhere && chat_.text.find(said) != std::string::npos;
+  }
+
+  /// What stands behind what the last answer says.
+  void note_ending() {
+    if (!result_.last_answer) return;
+    const json::value& content = message(count() - 1).at("content");
+    const json::value& text = content.is_array() ? content.at(0).at("text") : content;
+    if (!text.is_string()) return;
+    const auto [begin, end] = *result_.last_answer;
+    const auto answer = std::string_view(chat_.text).substr(begin, end - begin);
+    std::string_view said = text.get_string();
+    if (answer.find(said) == answer.npos) said = stripped(said);
+    const std::size_t at = answer.rfind(said);
+    if (!said.empty() && at != answer.npos) result_.ending = answer.substr(at + said.size());
+  }
+
   /// Whether what is written of the message names each tool that it calls, in order.
   bool writes_calls_of(std::size_t i) const {
     const json::value* calls = message(i).if_contains("tool_calls");
     if (calls == nullptr || !places_[i]) return calls == nullptr;
-    std::string text;
-    for (const Span& span : places_[i]->spans)
-      text.append(chat_.text, span.begin, span.end - span.begin);
+    const std::string text = written_of(i);
     std::size_t at = 0;
     for (const json::value& call : calls->get_array()) {
       const json::value* name = function_of(call.get_object()).if_contains("name");

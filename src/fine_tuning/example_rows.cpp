@@ -1,6 +1,8 @@
 #include "hybrid_trainer/fine_tuning/example_rows.h"
 
 #include <algorithm>
+#include <array>
+#include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/progress.h"
@@ -10,6 +12,8 @@
 #include "row_tokens.h"
 
 namespace hybrid_trainer {
+
+namespace json = boost::json;
 
 namespace {
 
@@ -34,6 +38,32 @@ void check_is_data(const ExampleRows& examples, const std::filesystem::path& pat
                          examples.refused.front().reason));
 }
 
+std::string told_of_unwritten(const std::map<std::string, std::int64_t>& unwritten) {
+  std::string keys;
+  for (const auto& [key, count] : unwritten)
+    keys +=
+        concat(keys.empty() ? "\"" : ", \"", key, "\" (", count, count == 1 ? " time)" : " times)");
+  if (keys.empty()) return "";
+  return concat("the chat template leaves out what the examples have as ", keys,
+                "; nothing is learned of it");
+}
+
+std::string told_of_loose_ends(const std::map<std::string, std::int64_t>& loose_ends) {
+  if (loose_ends.empty()) return "";
+  std::int64_t chats = 0;
+  for (const auto& [ending, count] : loose_ends) chats += count;
+  const auto most =
+      std::ranges::max_element(loose_ends, {}, [](const auto& entry) { return entry.second; });
+  const bool is_blank = most->first.find_first_not_of(" \t\r\n") == std::string::npos;
+  return concat(chats, chats == 1 ? " chat ends" : " chats end", " with ",
+                is_blank ? "the answer itself and no token behind it"
+                         : concat(json::serialize(json::value(most->first.substr(0, 60))),
+                                  ", which is no special token of this tokenizer"),
+                ", so generation will not stop there; let the chat template write eos_token behind "
+                "what the assistant says",
+                is_blank ? "" : ", or stop at that text with hybrid sample --stop");
+}
+
 }  // namespace
 
 std::int64_t ExampleRow::targets() const { return std::count(learnt.begin(), learnt.end(), true); }
@@ -50,9 +80,13 @@ std::vector<std::string> ExampleRows::notes() const {
                            "template does not write them, or writes them where they cannot be ",
                            "told apart"));
   std::string keys;
-  for (const std::string& key : unused_keys) keys += (keys.empty() ? "\"" : ", \"") + key + '"';
+  for (const std::string& key : findings.unused_keys)
+    keys += (keys.empty() ? "\"" : ", \"") + key + '"';
   if (!keys.empty())
     notes.push_back(concat("these keys of the examples have no effect here: ", keys));
+  for (const std::string& note :
+       std::array{told_of_unwritten(findings.unwritten), told_of_loose_ends(findings.loose_ends)})
+    if (!note.empty()) notes.push_back(note);
   return notes;
 }
 
@@ -76,7 +110,7 @@ ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFo
   }
   if (examples.rows.empty() && examples.refused.empty())
     throw DataError(concat(path.string(), ": holds no examples"));
-  examples.unused_keys = maker.unused_keys();
+  examples.findings = maker.findings();
   return examples;
 }
 

@@ -184,6 +184,27 @@ void name_reasoning(json::object& message) {
   }
 }
 
+/// Texts that a template may leave out without a word, by their keys.
+std::vector<std::pair<std::string, std::string>> notable_texts(const json::object& message) {
+  std::vector<std::pair<std::string, std::string>> texts;
+  const auto add = [&](const std::string& name, const json::value* value) {
+    const bool is_text = value != nullptr && value->is_string() &&
+                         value->get_string().find_first_not_of(" \t\r\n") != std::string::npos;
+    if (is_text) texts.emplace_back(name, value->get_string());
+    return is_text;
+  };
+  for (const char* key : {"reasoning_content", "thinking", "reasoning"})
+    if (add(key, message.if_contains(key))) break;
+  for (const char* key : {"tool_plan", "refusal"}) add(key, message.if_contains(key));
+  const json::value& role = message.at("role");
+  if (role == json::value("system") || role == json::value("developer")) {
+    const json::value& content = message.at("content");
+    add(concat("content of ", std::string_view(role.get_string())),
+        content.is_array() ? &content.at(0).at("text") : &content);  // of MessageForm
+  }
+  return texts;
+}
+
 }  // namespace
 
 void check_integers(const json::value& value, const WideIntegers& wide) {
@@ -223,6 +244,7 @@ NormalMessage normal_message(const json::value& given, const MessageForm& form,
   name_calls(message);
   normalize_calls(message, form);
   normalize_content(message, form);
+  normal.notable = notable_texts(message);
   name_reasoning(message);
   return normal;
 }

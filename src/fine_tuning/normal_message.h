@@ -3,6 +3,8 @@
 #include <boost/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "hybrid_trainer/files/python_json.h"
 
@@ -19,6 +21,8 @@ struct MessageForm {
 struct NormalMessage {
   boost::json::object message;
   bool trains = true;  // "weight", "train", …
+  /// The key and what it holds, of texts that a template may leave out.
+  std::vector<std::pair<std::string, std::string>> notable{};
 };
 
 /// Takes a message with role and content, or with ShareGPT's from and value. Keys that are null

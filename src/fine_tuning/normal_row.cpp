@@ -109,6 +109,8 @@ class RowReader {
     if (system == nullptr || !says_it_twice) return;
     row_.messages.erase(row_.messages.begin());
     row_.trains.erase(row_.trains.begin());
+    std::erase_if(row_.notable, [](const NormalRow::Notable& one) { return one.message == 0; });
+    for (NormalRow::Notable& one : row_.notable) --one.message;
   }
 
   void read_instruction() {
@@ -132,6 +134,8 @@ class RowReader {
 
   void add(const json::value& message) {
     NormalMessage normal = normal_message(message, form_, unused_);
+    for (auto& [name, text] : normal.notable)
+      row_.notable.push_back({row_.messages.size(), name, std::move(text)});
     row_.messages.push_back(std::move(normal.message));
     row_.trains.push_back(normal.trains);
     row_.is_chat = true;

@@ -15,6 +15,12 @@ struct NormalRow {
   std::string prompt, completion;  // of a text; its prompt may be empty
   boost::json::array messages;     // of a chat
   std::vector<bool> trains;        // of each message
+  /// A text of a message that a template may leave out, and the key that has it.
+  struct Notable {
+    std::size_t message = 0;
+    std::string key, text;
+  };
+  std::vector<Notable> notable;
   /// Of a chat in two lists: the messages of the prompt; all behind them is trained on.
   std::size_t prompt_messages = 0;
   boost::json::object variables;  // tools, documents and whatever else the row gives its template

@@ -129,19 +129,58 @@ class RowTokens {
   ExampleRow row_;
 };
 
+/// Whether the text of a chat names one of the tools that it was given, or none has a name.
+bool names_a_tool(std::string_view text, const json::value& tools) {
+  bool has_names = false;
+  for (const json::value& tool : tools.get_array()) {
+    const json::object* object = tool.if_object();
+    const json::value* name =
+        object == nullptr ? nullptr : function_of(*object).if_contains("name");
+    if (name == nullptr || !name->is_string()) continue;
+    has_names = true;
+    if (text.find(std::string_view(name->get_string())) != text.npos) return true;
+  }
+  return !has_names;
+}
+
 }  // namespace
 
 ExampleRow RowMaker::make(const json::object& example, const WideIntegers& wide) {
-  const NormalRow row = normal_row(example, chats_.form(), unused_);
+  const NormalRow row = normal_row(example, chats_.form(), findings_.unused_keys);
   for (const json::value& message : row.messages) check_integers(message, wide);
   for (const auto& [key, value] : row.variables) check_integers(value, wide);
   RowTokens tokens(format_);
-  if (row.is_chat) {
-    tokens.learn_chat(chats_.render(example, row));
-  } else {
+  if (!row.is_chat) {
     tokens.learn_text(row.prompt, row.completion);
+    return std::move(tokens).run();
   }
-  return std::move(tokens).run();
+  const RenderedRow chat = chats_.render(example, row);
+  tokens.learn_chat(chat);
+  ExampleRow made = std::move(tokens).run();
+  note(row, chat);
+  if (chat.last_answer && chat.ending && !made.end_token) note_ending(*chat.ending);
+  return made;
+}
+
+/// What the template leaves out of a row.
+void RowMaker::note(const NormalRow& row, const RenderedRow& chat) {
+  for (const std::string& key : chat.unwritten) ++findings_.unwritten[key];
+  const json::value& tools = row.variables.at("tools");
+  if (tools.is_array() && !names_a_tool(chat.text, tools)) ++findings_.unwritten["tools"];
+}
+
+/// An answer has no end token and ends with this, in which there may be one before other text.
+void RowMaker::note_ending(const std::string& ending) {
+  constexpr std::size_t kMostEndings = 8;
+  if (const auto known = findings_.loose_ends.find(ending); known != findings_.loose_ends.end()) {
+    ++known->second;
+    return;
+  }
+  if (findings_.loose_ends.size() == kMostEndings) return;
+  const Tokens tokens = format_.tokenizer.encode(ending, ControlText::kAsTokens);
+  const bool has_special = std::ranges::any_of(
+      tokens, [&](std::int32_t id) { return is_special_token(format_.tokenizer, id); });
+  if (!has_special) findings_.loose_ends[ending] = 1;
 }
 
 }  // namespace hybrid_trainer

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <boost/json.hpp>
-#include <set>
 #include <string>
 
 #include "chat_rows.h"
@@ -19,13 +18,14 @@ class RowMaker {
   /// DataError that says why it is refused.
   ExampleRow make(const boost::json::object& example, const WideIntegers& wide);
 
-  /// Keys that mean something elsewhere and were not used.
-  const std::set<std::string>& unused_keys() const { return unused_; }
+  const ExampleFindings& findings() const { return findings_; }
 
  private:
+  void note(const NormalRow& row, const RenderedRow& chat);
+  void note_ending(const std::string& ending);
   const ExampleFormat& format_;
   ChatRows chats_;
-  std::set<std::string> unused_;
+  ExampleFindings findings_;
 };
 
 }  // namespace hybrid_trainer

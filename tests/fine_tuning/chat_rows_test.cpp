@@ -160,6 +160,31 @@ TEST_F(ChatRowsTest, AnAnswerWhoseToolCallsAreNotWrittenIsLeftOut) {
                {"nothing", "template"});
 }
 
+TEST_F(ChatRowsTest, WhatATemplateLeavesOutIsNamedOnce) {
+  const std::string row = R"({"messages": [{"role": "system", "content": " be brief "},
+      {"role": "user", "content": "a"},
+      {"role": "assistant", "content": "b", "reasoning": "because "}],
+      "tools": [{"type": "function", "function": {"name": "look"}}]})";
+  std::string line = row;
+  std::erase(line, '\n');
+  const auto unwritten = [&](const std::string& source) {
+    set_template(source);
+    return read(line + "\n" + line).findings.unwritten;
+  };
+  using Keys = std::map<std::string, std::int64_t>;
+  const std::string end = "{{ m.content }}<|endoftext|>{% endfor %}";
+  EXPECT_EQ(unwritten("{% for m in messages %}" + end), (Keys{{"reasoning", 2}, {"tools", 2}}));
+  EXPECT_EQ(unwritten("{{ messages[0].content }}{{ tools | tojson }}{% for m in messages[1:] %}"
+                      "{{ m.reasoning_content | trim }}" +
+                      end),
+            Keys{});
+  EXPECT_EQ(unwritten("{% for m in messages if m.role != 'system' %}{{ m.thinking }}"
+                      "{{ tools }}" +
+                      end),
+            (Keys{{"content of system", 2}}));
+  expect_words(read(line).notes().at(0), {"content of system", "leaves out"});
+}
+
 TEST_F(ChatRowsTest, ATemplateOfPartsGetsParts) {
   set_template(
       "{% for m in messages %}<{{ m.role }}>{% for part in m.content %}"

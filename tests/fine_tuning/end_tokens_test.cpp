@@ -29,6 +29,28 @@ TEST_F(EndTokensTest, NoneWhereTheTemplateEndsWithText) {
   EXPECT_TRUE(ends(chat_line_).empty());
 }
 
+TEST_F(EndTokensTest, ChatsThatEndWithTextAreToldOfOnce) {
+  const auto notes = [&](const std::string& source, const std::string& lines) {
+    set_template(source);
+    return read(lines).notes();
+  };
+  const std::string loop = "{% for m in messages %}{{ m.role }}: {{ m.content }}";
+  const auto ends_with_text = notes(loop + "\n\nUser:{% endfor %}", chat_line_ + "\n" + chat_line_);
+  ASSERT_EQ(ends_with_text.size(), 1u);
+  expect_words(ends_with_text[0],
+               {"2 chats end with \"\\n\\nUser:\"", "no special token", "eos_token", "--stop"});
+  const auto ends_with_nothing = notes(loop + "\n{% endfor %}", chat_line_);
+  ASSERT_EQ(ends_with_nothing.size(), 1u);
+  expect_words(ends_with_nothing[0], {"1 chat ends", "no token behind it", "eos_token"});
+  // The end of the text stands there, or there is another reason not to know.
+  EXPECT_TRUE(notes(loop + "<|endoftext|>\n{% endfor %}", chat_line_).empty());
+  EXPECT_TRUE(notes(loop + "<|endoftext|> x{% endfor %}", chat_line_).empty());
+  EXPECT_TRUE(notes(loop + "{% endfor %}",
+                    R"({"messages": [{"role": "assistant", "content": "b"}, )"
+                    R"({"role": "user", "content": "a"}]})")
+                  .empty());
+}
+
 TEST_F(EndTokensTest, OneBehindWhichAnAnswerGoesOnIsNone) {
   set_template(
       "{% for m in messages %}{{ m.role }}:{{ m.reasoning_content }}<|endoftext|>"

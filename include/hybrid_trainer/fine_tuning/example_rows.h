@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <ctime>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -24,6 +25,15 @@ struct ExampleRow {
   std::int64_t targets() const;             // tokens that are learnt
 };
 
+/// What is told of examples that are used.
+struct ExampleFindings {
+  std::set<std::string> unused_keys{};  // that mean something elsewhere, and nothing here
+  /// Keys of what the chat template leaves out, and how often it does.
+  std::map<std::string, std::int64_t> unwritten{};
+  /// What chats end with behind the last answer where that is no special token, and how many do.
+  std::map<std::string, std::int64_t> loose_ends{};
+};
+
 /// What a file of examples gives: each of its lines is in one of the two lists, in order.
 struct ExampleRows {
   struct Refusal {
@@ -32,9 +42,9 @@ struct ExampleRows {
   };
   std::vector<ExampleRow> rows;
   std::vector<Refusal> refused;
-  std::set<std::string> unused_keys;  // that mean something elsewhere, and nothing here
-  bool are_of_array = false;          // whose elements count as lines
-  std::string array_key;              // under which the file's one object has that array
+  ExampleFindings findings;
+  bool are_of_array = false;  // whose elements count as lines
+  std::string array_key;      // under which the file's one object has that array
 
   /// What of the examples is not learnt from, a line for each kind; none of the refusals.
   std::vector<std::string> notes() const;
