@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "hybrid_trainer/core/memory_source.h"
 #include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/memory/eight_bit_quantization.h"
 #include "support/parameters.h"
 
 namespace hybrid_trainer::testing {
@@ -53,6 +55,20 @@ TEST(FourBit, HasTheBytesOfBitsandbytesInFloats) {
     kernels::dequantize_four_bit(
         again, {ours.codes, {}, load("magnitudes"), 0, FourBitType::kFloat}, stream);
     EXPECT_TRUE(same_bits(again, load("fp4.plain").view({count}))) << count;
+  }
+}
+
+/// A plan of memory takes what each holds, where nothing can be read or written.
+TEST(FourBit, MakesOnlyTheTensorsWhereEitherPlaceIsSimulated) {
+  const Stream real = test_stream(), nowhere(MemoryPool::create("plan", {}, simulated_memory({})));
+  for (const auto& [from, home] : {std::pair(&real, &nowhere), std::pair(&nowhere, &real)}) {
+    const Tensor values = Tensor::empty({1000}, DType::kF32, MemoryKind::kData, *from);
+    const auto four = quantize_four_bit(values, FourBitType::kNormal, *home);
+    EXPECT_EQ(four.codes.bytes(), 500u);
+    EXPECT_EQ(four.codes.pool(), home->pool());
+    const auto eight = quantize_eight_bit(values.view({10, 100}), *home);
+    EXPECT_EQ(eight.codes.bytes(), 1000u);
+    EXPECT_EQ(eight.codes.pool(), home->pool());
   }
 }
 

@@ -91,5 +91,19 @@ TEST(RotaryTable, YarnDividesTheSlowOnesAndRaisesTheAmplitude) {
   EXPECT_EQ(turns_of(yarn).amplitude, 1);
 }
 
+/// Each step of each layer asks for it.
+TEST(RotaryTable, IsMadeOnceForSequencesThatAreNoLonger) {
+  const Stream stream = test_stream();
+  for (const char* type : {"default", "dynamic"}) {
+    RotaryTable table(kTheta, {.type = type, .factor = 2}, kContext, kSize);
+    const Tensor made = table.of_sequences(kContext, false, stream).table;
+    EXPECT_EQ(table.of_sequences(kContext, false, stream).table.raw(), made.raw());
+    EXPECT_EQ(table.of_sequences(kContext - 2, false, stream).table.raw(), made.raw());
+    EXPECT_EQ(table.of_sequences(kContext + 2, false, stream).table.size(0), kContext + 2);
+    const Tensor steps = table.by_step(kContext, stream).table;
+    EXPECT_EQ(table.by_step(kContext, stream).table.raw(), steps.raw());
+  }
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::testing
