@@ -10,14 +10,10 @@ json::value json_of(const HuggingFaceLayout::Value& value) {
 }
 
 const json::value* ConfigReader::find(const std::string& keys) {
-  const std::size_t bar = keys.find('|'), dot = keys.substr(0, bar).find('.');
-  const std::string first = keys.substr(0, std::min(bar, dot));
+  const std::size_t bar = keys.find('|');
+  const std::string first = keys.substr(0, bar);
   know(first);
   const json::value* value = object_.if_contains(first);
-  if (value != nullptr && dot != std::string::npos) {
-    const json::object* inner = value->if_object();
-    value = inner ? inner->if_contains(keys.substr(dot + 1, bar - dot - 1)) : nullptr;
-  }
   if (bar == std::string::npos) return value;
   const json::value* other = find(keys.substr(bar + 1));
   return value == nullptr || (value->is_null() && other != nullptr) ? other : value;

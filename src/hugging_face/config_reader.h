@@ -22,7 +22,7 @@ class ConfigReader {
       : object_(object), path_(std::move(path)) {}
 
   /// What an absent key or null means is `missing`; without it the key must be there. Several keys
-  /// have '|' between, a dot leads into an object.
+  /// have '|' between.
   template <class T>
   void read(T& to, const std::string& keys, std::optional<double> missing) {
     const boost::json::value* value = find(keys);

@@ -57,9 +57,7 @@ std::string hugging_face_config_text(const ModelConfig& model, const HuggingFace
   add_token_ids(config, end_of_text, token_ids);
   config["torch_dtype"] = dtype == DType::kBF16 ? "bfloat16" : "float32";
   config["use_cache"] = true;
-  for (const Fixed& key : layout.fixed) {
-    if (key.key.find('.') == std::string::npos) config[key.key] = json_of(key.values.front());
-  }
+  for (const Fixed& key : layout.fixed) config[key.key] = json_of(key.values.front());
   if (!quantization.empty()) config["quantization_config"] = quantization_config(quantization);
   return typed_pretty_json(config);
 }

@@ -41,15 +41,15 @@ enum class WindowKeys {
 /// A family's folders as Hugging Face transformers writes them.
 struct HuggingFaceLayout {
   using Value = std::variant<bool, std::int64_t, double, std::string, std::nullptr_t>;
-  /// A key of config.json, and what of a ModelConfig it holds. A dot leads into an object; of several
-  /// keys, with '|' between, the first is what we write.
+  /// A key of config.json, and what of a ModelConfig it holds. Of several keys, with '|'
+  /// between, the first is what we write.
   struct Member {
     std::string key;
     std::variant<std::int64_t ModelConfig::*, double ModelConfig::*, bool ModelConfig::*> member;
     std::optional<double> missing{};  // what an absent key or null means; else it must be there
   };
   /// A key that chooses a computation, with the values that mean this family's; the first is what
-  /// we write, unless the key leads into an object. An absent key is accepted.
+  /// we write. An absent key is accepted.
   struct Fixed {
     std::string key;
     std::vector<Value> values;
