@@ -171,8 +171,7 @@ json::value parsed(std::string_view text, const std::string& name, const JsonLim
         text.substr(begin, last ? text.size() - begin : break_at + 1 - begin);
     parser.handler().set_line(line);
     const std::size_t used = parser.write_some(!last, piece.data(), piece.size(), error);
-    if (!error && used < piece.size() &&
-        piece.find_first_not_of(" \t\r\n", used) != std::string_view::npos) {
+    if (!error && piece.find_first_not_of(" \t\r\n", used) != std::string_view::npos) {
       error = json::error::extra_data;
     }
     if (const std::string& key = parser.handler().duplicate(); !key.empty()) {
