@@ -36,5 +36,13 @@ TEST_F(DropoutTest, RepeatsForBackwardAndDiffersBySeedStepAndSite) {
   EXPECT_NE(dropped({.seed = 1, .step = 2}, 4), first);
 }
 
+/// So that a batch draws the same numbers however it is divided.
+TEST_F(DropoutTest, OfLaterTokensDrawsWhatTheWholeBatchDrawsThere) {
+  const auto whole = dropped({.seed = 1, .step = 2}, 3);
+  const auto later = dropped({.seed = 1, .step = 2, .first_token = 40}, 3);
+  EXPECT_EQ(std::vector(later.begin(), later.end() - 40 * 200),
+            std::vector(whole.begin() + 40 * 200, whole.end()));
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::testing

@@ -105,5 +105,38 @@ TEST(RotaryTable, IsMadeOnceForSequencesThatAreNoLonger) {
   }
 }
 
+Tensor positions_of(const std::vector<std::vector<std::int32_t>>& rows, const Stream& stream) {
+  const auto time = std::ssize(rows[0]);
+  const Tensor positions =
+      Tensor::empty({std::ssize(rows), time}, DType::kI32, MemoryKind::kData, stream);
+  for (std::size_t b = 0; b < rows.size(); ++b)
+    std::copy(rows[b].begin(), rows[b].end(),
+              positions.data<std::int32_t>() + static_cast<std::int64_t>(b) * time);
+  return positions;
+}
+
+/// Each document is turned as if it were alone, also one that begins a sequence or ends it.
+TEST(RotaryTable, DynamicAnglesOfADocumentAreThoseOfItsLength) {
+  const Stream stream = test_stream();
+  const RotaryScaling dynamic{.type = "dynamic", .factor = 3, .original_context = 2};
+  RotaryTable table(kTheta, dynamic, kContext, kSize);
+  const auto expect_lengths = [&](const Tensor& positions,
+                                  const std::vector<std::int64_t>& lengths) {
+    table.read_documents(positions, stream);
+    const RotaryTable::Angles angles = table.of_sequences(positions.size(1), true, stream);
+    ASSERT_TRUE(angles.by_token);
+    std::vector<double> wanted;
+    for (const std::int64_t length : lengths) {
+      RotaryTable alone(kTheta, dynamic, kContext, kSize);
+      const auto rows =
+          values_of(clone(alone.of_sequences(length, false, stream).table.rows(0, length), stream));
+      wanted.insert(wanted.end(), rows.begin(), rows.end());
+    }
+    EXPECT_EQ(values_of(angles.table), wanted);
+  };
+  expect_lengths(positions_of({{0, 1, 2, 0, 1, 0}, {0, 1, 2, 3, 4, 5}}, stream), {3, 2, 1, 6});
+  expect_lengths(positions_of({{0, 1, 2, 3, 0, 1}, {2, 3, 4, 0, 1, 2}}, stream), {4, 2, 3, 3});
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::testing

@@ -1,6 +1,8 @@
 // What every tape keeps to, on a block of a transformer; each is a row of kTapes.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/checkpointed_module.h"
 #include "hybrid_trainer/nn/transformer_block.h"
@@ -174,6 +176,40 @@ TEST(Tape, KeepsExactlyWhatOneModuleWantsExactly) {
   tape.save({ActivationRole::kNormInput, x}, stream);
   EXPECT_TRUE(same_bits(tape.take(stream), x));
   EXPECT_FALSE(same_bits(tape.take(stream), x));
+}
+
+/// Tells what of the activations may be lossy.
+class WatchingTape final : public PlainTape {
+ public:
+  using PlainTape::PlainTape;
+  std::set<ActivationRole> lossy, exact;
+
+ private:
+  Tensor pack(const Activation& activation, const Stream&) override {
+    (activation.may_be_lossy ? lossy : exact).insert(activation.role);
+    return activation.tensor;
+  }
+  Tensor unpack(const Tensor& kept, const Activation&, const Stream&) override { return kept; }
+};
+
+/// What is most of their memory may be compressed; what small errors would grow in, may not.
+TEST(Tape, SavesLossyWhatBackwardStandsSmallErrorsIn) {
+  const Stream stream = test_stream();
+  for (const bool gated : {false, true}) {
+    TransformerBlock block(0,
+                           BlockSpec{.width = kChannels,
+                                     .heads = 2,
+                                     .head_size = kChannels / 2,
+                                     .inner_width = 64,
+                                     .gated = gated},
+                           stream);
+    WatchingTape tape{Pass{}};
+    block.forward(normal_tensor({2, kPositions, kChannels}, 5, stream), tape, stream);
+    using Role = ActivationRole;
+    EXPECT_EQ(tape.lossy, (std::set{Role::kProductInput, Role::kQueriesKeysValues,
+                                    Role::kPreActivation, Role::kActivated}));
+    EXPECT_EQ(tape.exact, (std::set{Role::kNormInput, Role::kStatistics, Role::kAttentionOutput}));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,34 @@
+#include "hybrid_trainer/nn/feed_forward.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/nn/gated_feed_forward.h"
+#include "support/gradient_check.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+/// The input's gradient of a module with the same weights, frozen or not.
+template <class Module>
+Tensor input_gradient(bool frozen) {
+  const Stream stream = test_stream();
+  const BlockSpec spec{.width = 16, .heads = 2, .head_size = 8, .inner_width = 24};
+  Module module("mlp", spec, stream);
+  const auto visit_all = [&](const ParameterVisitor& visit) { module.visit_parameters(visit); };
+  randomize(visit_all, stream);
+  if (frozen) visit_all([](Parameter& parameter) { parameter.freeze(); });
+  const StepGradients step(visit_all, stream);
+  PlainTape tape{Pass{}};
+  module.forward(normal_tensor({2, 5, 16}, 5, stream), Tensor{}, tape, stream);
+  return module.backward(normal_tensor({2, 5, 16}, 6, stream), tape, stream);
+}
+
+/// Then the activated values are not kept, whose memory the backward pass reuses otherwise.
+TEST(FeedForwards, GiveTheSameGradientOfTheirInputWhereTheirWeightsAreFrozen) {
+  EXPECT_TRUE(same_bits(input_gradient<FeedForward>(true), input_gradient<FeedForward>(false)));
+  EXPECT_TRUE(
+      same_bits(input_gradient<GatedFeedForward>(true), input_gradient<GatedFeedForward>(false)));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing
