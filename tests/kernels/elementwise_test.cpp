@@ -274,5 +274,41 @@ TEST(Scale, TakesBf16) {
   expect_close(x, {0.5, -1.5}, 0);
 }
 
+/// Each on the middle one of three parts of a tensor.
+TEST(Elementwise, WritesNothingBeforeAndBehindWhatItIsGiven) {
+  const Stream stream = cpu_stream();
+  constexpr std::int64_t kRows = 33, kColumns = 14;
+  for (const DType dtype : kRealTypes) {
+    const Tensor x = random_tensor({kRows, kColumns}, dtype, 1, stream),
+                 z = random_tensor({kRows, kColumns}, dtype, 2, stream);
+    const Tensor wide = random_tensor({kRows, 2 * kColumns}, dtype, 3, stream);
+    const auto expect_rest_kept = [&](const char* name, std::int64_t columns, const auto& kernel) {
+      const Tensor whole = random_tensor({3 * kRows, columns}, dtype, 4, stream);
+      const Values before = values_of(whole);
+      kernel(whole.rows(kRows, 2 * kRows));
+      const Values after = values_of(whole);
+      const std::size_t part = before.size() / 3;
+      for (std::size_t i = 0; i < before.size(); ++i) {
+        if (i < part || i >= 2 * part) ASSERT_EQ(after[i], before[i]) << name << " " << i;
+      }
+      EXPECT_NE(after, before) << name;
+    };
+    const auto narrow = [&](const char* name, const auto& kernel) {
+      expect_rest_kept(name, kColumns, kernel);
+    };
+    narrow("add", [&](const Tensor& y) { add(y, x, z, stream); });
+    narrow("scale", [&](const Tensor& y) { scale(y, x, 2, stream); });
+    narrow("cast", [&](const Tensor& y) { cast(y, x, stream); });
+    narrow("gelu", [&](const Tensor& y) { gelu_forward(y, x, stream); });
+    narrow("gelu backward", [&](const Tensor& y) { gelu_backward(y, x, z, stream); });
+    narrow("cap", [&](const Tensor& y) { cap_forward(y, x, 2, stream); });
+    narrow("cap backward", [&](const Tensor& y) { cap_backward(y, x, z, 2, stream); });
+    narrow("gate", [&](const Tensor& y) { gated_forward(y, wide, Gate::kSilu, stream); });
+    expect_rest_kept("gate backward", 2 * kColumns,
+                     [&](const Tensor& y) { gated_backward(y, x, wide, Gate::kSilu, stream); });
+    if (dtype == DType::kF32) narrow("axpy", [&](const Tensor& y) { axpy(y, x, 2, z, stream); });
+  }
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::kernels
