@@ -193,5 +193,42 @@ TEST(ChatFiles, BadFilesAreNamed) {
   expect_words(message_of<DataError>(read), {"tokenizer_config.json", ":2:", "nope"});
 }
 
+TEST(ChatTemplate, ComparesWholeNumbersFloatsTextsAndListsAsPython) {
+  for (const auto& [lesser, greater] : {std::pair("1", "2"),
+                                        {"1", "1.5"},
+                                        {"1.25", "1.5"},
+                                        {"-0.5", "0"},
+                                        {"'a'", "'b'"},
+                                        {"'a'", "'ab'"},
+                                        {"[1]", "[2]"},
+                                        {"[1]", "[1, 0]"},
+                                        {"[1, 2]", "[1.5]"}}) {
+    const auto order = [](const std::string& a, const std::string& b) {
+      std::string text;
+      for (const char* operation : {"<", "<=", ">", ">=", "=="})
+        text += concat("{{ 1 if ", a, " ", operation, " ", b, " else 0 }}");
+      return ChatTemplate(text, "template").render({}, 0).text;
+    };
+    EXPECT_EQ(order(lesser, greater), "11000") << lesser << " " << greater;
+    EXPECT_EQ(order(greater, lesser), "00110") << lesser << " " << greater;
+    EXPECT_EQ(order(lesser, lesser), "01011") << lesser;
+    EXPECT_EQ(order(greater, greater), "01011") << greater;
+  }
+}
+
+TEST(ChatTemplate, TakesStrayBytesForCharacters) {
+  EXPECT_EQ(ChatTemplate("{{ x | last }}", "template").render({{"x", "\x80\x80"}}, 0).text,
+            "\x80\x80");
+}
+
+TEST(ChatTemplate, EscapesInTextsAreCharactersOrRefused) {
+  for (const auto& [escape, text] : {std::pair("\\ud7ff", "\xED\x9F\xBF"),
+                                     {"\\ue000", "\xEE\x80\x80"},
+                                     {"\\U0010ffff", "\xF4\x8F\xBF\xBF"}})
+    EXPECT_EQ(ChatTemplate(concat("{{ '", escape, "' }}"), "template").render({}, 0).text, text);
+  for (const char* escape : {"\\ud800", "\\udfff", "\\U00110000"})
+    EXPECT_THROW(ChatTemplate(concat("{{ '", escape, "' }}"), "template"), DataError) << escape;
+}
+
 }  // namespace
 }  // namespace hybrid_trainer
