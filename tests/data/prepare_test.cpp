@@ -179,6 +179,13 @@ TEST(Prepare, BadInputIsNamedAndNothingIsLeft) {
     prepare_data(settings_for(folder, tokenizer));
   };
   expect_words(message_of<DataError>([&] { prepare("bytes"); }), {"text", "too short", "2 bytes"});
+  folder.write("text", std::string(20, 'x'));
+  auto few = settings_for(folder, "bytes");
+  for (const double validation : {0.05, 0.95}) {  // one token for validation, or for training
+    few.validation = validation;
+    expect_words(message_of<DataError>([&] { prepare_data(few); }),
+                 {"20 bytes", "1 ", "19 ", "at least 2 of each"});
+  }
   expect_words(message_of<UsageError>([&] { prepare("nosuch"); }),
                {"tokenizer", "nosuch", "bpe", "bytes", "characters"});
   auto settings = settings_for(folder, "bpe");

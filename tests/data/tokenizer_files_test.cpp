@@ -263,6 +263,15 @@ TEST(TokenizerFiles, KeysThatNobodyKnowsAreNamedOnceAndIgnored) {
   EXPECT_TRUE(
       of_tokenizer.ends_with(": ignores what it does not know: \"added_tokens[].colour\"\n"))
       << of_tokenizer;
+  std::string steps;
+  for (int i = 0; i < 12; ++i)
+    steps += concat(i > 0 ? "," : "", "{\"type\":\"NFC\",\"size9\":", i, "}");
+  const std::string of_steps =
+      warnings("\"normalizer\":null",
+               concat("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[", steps, "]}"));
+  EXPECT_TRUE(
+      of_steps.ends_with(": ignores what it does not know: \"normalizer.normalizers[].size9\"\n"))
+      << of_steps;
   const std::string of_config =
       warnings("\"padding\":null", "\"padding\":null",
                R"({"model_max_length": 8, "colour": 1, "clean_up_tokenization_spaces": true,
