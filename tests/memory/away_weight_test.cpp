@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "memory/weight_queue.h"
 #include "support/failing_memory.h"
+#include "support/test_tensors.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -45,6 +46,27 @@ TEST_P(AwayWeightTest, TellsWhoeverComesNextThatWhatChangedCouldNotBeWritten) {
   fails_ = false;
   EXPECT_THROW(held(Use::kRead), IoError);
   EXPECT_THROW(weight_.home_master(), IoError);
+}
+
+/// Masters beside a copy count as such, and alone as the parameters that they are.
+TEST_P(AwayWeightTest, HasACopyInBFloat16WhereThatIsComputedIn) {
+  const auto at_home = [&](MemoryKind kind) {
+    return home_.pool()->use().live[static_cast<std::size_t>(kind)];
+  };
+  const std::size_t masters = at_home(MemoryKind::kParameters);
+  add_one();
+  for (int i = 0; i < 2; ++i) {
+    weight_.compute_in(DType::kBF16, stream_);
+    EXPECT_EQ(weight_.compute_dtype(), DType::kBF16);
+    EXPECT_EQ(at_home(MemoryKind::kMasterWeights), masters);
+    EXPECT_GT(at_home(MemoryKind::kParameters), 0u);
+    const Weight copy(weight_, DType::kBF16, Use::kRead, stream_);
+    EXPECT_EQ(testing::values_of(copy.tensor())[2], 1);
+  }
+  weight_.compute_in(DType::kF32, stream_);
+  EXPECT_EQ(weight_.compute_dtype(), DType::kF32);
+  EXPECT_EQ(at_home(MemoryKind::kMasterWeights), 0u);
+  EXPECT_EQ(at_home(MemoryKind::kParameters), masters);
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ TEST(StoredOffload, BeginRestoreReturnsBeforeTheContentIsThere) {
   release.count_down();
   offload.wait_until_restored();
   EXPECT_TRUE(content.has_its_bits());
+  EXPECT_GT(offload.use().restore_seconds, 0) << "what the thread took counts";
 }
 
 TEST(StoredOffload, SurfacesAnErrorOfTheThreadAndLosesNothing) {

@@ -68,5 +68,23 @@ TEST(OptimizerState, TakesSoManyBytesForAParameter) {
   }
 }
 
+TEST(OptimizerState, IsRoundedFrom4096ElementsOn) {
+  const Stream stream(MemoryPool::create("device"));
+  Parameter smaller("smaller", {4095}, Role::kVector, stream),
+      larger("larger", {4096}, Role::kVector, stream);
+  for (const auto& [bits, dtype] : {std::pair{8, DType::kU8}, {16, DType::kBF16}}) {
+    OptimizerConfig config;
+    config.state_bits = bits;
+    int moments = 0;
+    make_optimizer(config, {&smaller, &larger}, stream)
+        ->visit_state([&](const StateLabel& label, Tensor& tensor) {
+          if (label.role == StateRole::kScales) return;
+          ++moments;
+          EXPECT_EQ(tensor.dtype(), label.parameter == &larger ? dtype : DType::kF32) << label.name;
+        });
+    EXPECT_EQ(moments, 4);
+  }
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

@@ -14,8 +14,7 @@ constexpr std::size_t kRounded = kPage + 4096;  // what a page may take
 class StatePagesTest : public ::testing::Test {
  protected:
   Tensor state(float value) const {
-    const Tensor made =
-        Tensor::zeros({kElements}, DType::kF32, MemoryKind::kOptimizerState, home_);
+    const Tensor made = Tensor::zeros({kElements}, DType::kF32, MemoryKind::kOptimizerState, home_);
     std::fill_n(made.data<float>(), kElements, value);
     return made;
   }
@@ -28,7 +27,8 @@ class StatePagesTest : public ::testing::Test {
                            Use use = Use::kChange) const {
     std::vector<bool> stays;
     pages.begin_update(device_);
-    for (const Tensor& state : states) stays.push_back(pages.page_of(state, use, device_).defined());
+    for (const Tensor& state : states)
+      stays.push_back(pages.page_of(state, use, device_).defined());
     pages.end_update(*device_.pool());
     return stays;
   }

@@ -99,5 +99,25 @@ TEST(LatentDynamics, LearnsNothingFromWhatIsNotFinite) {
   EXPECT_EQ(model.state(), before);
 }
 
+/// A category that the prior held for impossible would make the loss infinite.
+TEST(LatentDynamics, HoldsNoCategoryForImpossible) {
+  LatentDynamics model(2, 7);
+  model.parameters() *= 1e3;
+  const std::vector<SeenStep> window = falling(5, 1.3, true);
+  LatentDynamics::Latent seen;
+  for (const SeenStep& step : window) {
+    const LatentDynamics::Latent dreamt = model.dreamt(seen, step.action);
+    seen = model.observed(seen, step);
+    for (const VectorXd& z : {dreamt.z, seen.z}) {
+      EXPECT_NEAR(z.sum(), LatentDynamics::kGroups, 1e-12);
+      EXPECT_GE(z.minCoeff(), 0.01 / LatentDynamics::kCategories - 1e-12);
+    }
+  }
+  EXPECT_GT(seen.z.maxCoeff(), 0.99) << "others are all but impossible";
+  VectorXd gradient;
+  EXPECT_TRUE(std::isfinite(model.loss(window, gradient)));
+  EXPECT_TRUE(gradient.allFinite());
+}
+
 }  // namespace
 }  // namespace hybrid_trainer
