@@ -14,6 +14,7 @@
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "support/parameters.h"
+#include "support/test_files.h"
 #include "trainer/temporary_folder.h"
 
 // Adapters that peft wrote, against what peft computes with them (tests/golden/README.md).
@@ -279,6 +280,24 @@ TEST_F(AdapterFolderTest, RefusesAnAdapterOfAnotherBase) {
   EXPECT_NE(message("layers.0.self_attn.v_proj", "layers.0.self_attn.q_proj")
                 .find("belongs to no adapter"),
             std::string::npos);
+}
+
+TEST(AdapterFolders, AreReadFromSafetensorsAlone) {
+  const TemporaryFolder scratch;
+  const fs::path folder = scratch / "adapter";
+  fs::copy(golden("lora_llama"), folder);
+  std::ofstream(folder / "adapter_model.bin") << "x";
+  const std::string base = golden(read_adapter_config(folder).base);
+  const Stream stream = test_stream();
+  EXPECT_NO_THROW(adapted(folder, base, stream)) << "the pickled file stands beside it";
+  fs::remove(folder / "adapter_model.safetensors");
+  const std::string pickled = message_of<MissingInput>([&] { adapted(folder, base, stream); });
+  EXPECT_TRUE(contains(pickled, "pickled"));
+  EXPECT_TRUE(contains(pickled, "write it as adapter_model.safetensors"));
+  fs::remove(folder / "adapter_model.bin");
+  const std::string missing = message_of<MissingInput>([&] { adapted(folder, base, stream); });
+  EXPECT_TRUE(contains(missing, "adapter_model.safetensors"));
+  EXPECT_FALSE(contains(missing, "pickled"));
 }
 
 }  // namespace

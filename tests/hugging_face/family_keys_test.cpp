@@ -10,6 +10,7 @@
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "src/hugging_face/hugging_face_files.h"
 #include "trainer/temporary_folder.h"
 
 // What config.json says in the keys of both versions of transformers, and what it leaves out.
@@ -77,6 +78,22 @@ TEST_F(FamilyKeys, AMissingKeyMeansTheDefaultOfItsModelType) {
   EXPECT_EQ(gemma3.window_rope_theta, 1e4);
   EXPECT_EQ(gemma3.window_layers, "w");  // four layers, of which the sixth would have none
   EXPECT_EQ(gemma3.attention_cap, 0);
+}
+
+/// transformers takes an attention_factor of 0 for a factor.
+TEST_F(FamilyKeys, OfYarnWhatWasNotGivenIsNotWritten) {
+  const std::string yarn = R"("rope_scaling": {"rope_type": "yarn", "factor": 2.0)";
+  const auto written = [&](const std::string& more) {
+    return hugging_face_config_text(read("llama", yarn + more + "}"),
+                                    find_family("llama").hugging_face, {}, DType::kF32);
+  };
+  const std::string without = written(""),
+                    with = written(
+                        R"(, "attention_factor": 1.5, "mscale": 0.5, "mscale_all_dim": 0.25)");
+  for (const char* key : {"\"attention_factor\"", "\"mscale\"", "\"mscale_all_dim\""}) {
+    EXPECT_EQ(without.find(key), without.npos) << key;
+    EXPECT_NE(with.find(key), with.npos) << key;
+  }
 }
 
 TEST_F(FamilyKeys, VersionsFourAndFiveSayTheSame) {

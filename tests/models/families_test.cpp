@@ -4,6 +4,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/memory_source.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "support/test_tensors.h"
@@ -235,6 +236,38 @@ TEST(Families, SayWhichSizesDoNotGoTogether) {
   EXPECT_EQ(problems_of(gemma), 1u);
   gemma.window_layers = "aw";
   EXPECT_EQ(problems_of(gemma), 0u);
+}
+
+TEST(Families, PresetsHaveTheSizesOfTheModelsThatTheyAreNamedAfter) {
+  const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
+  std::map<std::string, std::int64_t> sizes;
+  for (const ModelFamily& family : model_families()) {
+    for (const ModelPreset& preset : family.presets) {
+      ModelConfig config = preset.model;
+      config.vocabulary = preset.vocabulary;
+      sizes[preset.name] = make_model(config, 1, nowhere)->parameter_count();
+    }
+  }
+  const std::map<std::string, std::int64_t> wanted{
+      {"gpt2-124m", 124'439'808},    {"gpt2-350m", 354'823'168},  {"gpt2-774m", 774'030'080},
+      {"gpt2-1558m", 1'557'611'200}, {"llama-1b", 1'235'814'400}, {"qwen3-0.6b", 596'049'920}};
+  for (const auto& [name, size] : wanted) EXPECT_EQ(sizes[name], size) << name;
+}
+
+/// transformers' Conv1D holds the inputs first.
+TEST(Families, OnlyTheProductsOfGpt2LieTransposedInFiles) {
+  for (const ModelFamily& family : model_families()) {
+    ModelConfig config = small(family.name);
+    if (family.name == "gpt2") config.key_heads = config.head_size = config.inner_width = 0;
+    Names transposed;
+    family.make(config, 1, test_stream())->visit_parameters([&](const Parameter& parameter) {
+      for (const FileTensor& tensor : family.hugging_face.tensors(parameter, config))
+        if (tensor.transposed) transposed.insert(concat(tensor.name, " ", tensor.shape.text()));
+    });
+    const Names products{"h.0.attn.c_attn.weight (32, 96)", "h.0.attn.c_proj.weight (32, 32)",
+                         "h.0.mlp.c_fc.weight (32, 128)", "h.0.mlp.c_proj.weight (128, 32)"};
+    EXPECT_EQ(transposed, family.name == "gpt2" ? products : Names()) << family.name;
+  }
 }
 
 }  // namespace
