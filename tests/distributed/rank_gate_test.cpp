@@ -84,6 +84,17 @@ TEST(RankGate, LetsRanksInThatKnowTheSecret) {
   EXPECT_EQ(gate.texts(), "I");
 }
 
+TEST(RankGate, TakesTextsUpToALimit) {
+  OpenGate gate;
+  RankIdentity longest = identity(2), longer = identity(1);
+  longest.text.assign(1 << 16, 'x');
+  longer.text.assign((1 << 16) + 1, 'x');
+  EXPECT_EQ(problem_of_call(gate.port(), longest), "");
+  EXPECT_NE(problem_of_call(gate.port(), longer), "");
+  EXPECT_EQ(gate.close(), std::vector<int>{2});
+  EXPECT_EQ(gate.texts(), longest.text);
+}
+
 /// Who is called has to prove that it knows the secret, too.
 TEST(RankGate, IsItselfAskedForAProof) {
   asio::io_context context;
