@@ -83,7 +83,7 @@ class TrainingRun {
   void compare_weights(LanguageModel& model, HybridTrainer& trainer);
   RunEnd step_to_end(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
   RunEnd step_and_record(LanguageModel& model, HybridTrainer& trainer, RunRecords& records);
-  void summarise_memory(RunSummary& summary) const;
+  void summarise_memory(RunRecords& records) const;
 
   TrainingRunSettings settings_;
   RunRanks ranks_;
@@ -258,16 +258,22 @@ RunEnd TrainingRun::step_to_end(LanguageModel& model, HybridTrainer& trainer, Ru
   return RunEnd::kInterrupted;
 }
 
-void TrainingRun::summarise_memory(RunSummary& summary) const {
+/// What is simulated is left out where that fails: the run itself is complete.
+void TrainingRun::summarise_memory(RunRecords& records) const {
+  RunSummary& summary = records.summary();
   const MemoryUse host = host_.pool()->use();
   summary.device_peak_bytes = stream_.pool()->use().most_taken;
   summary.host_peak_bytes = host.most_taken;
   summary.host_peak_by_kind = host.peak;
   summary.file_peak_by_kind = places_->file_use().peak;
   if (ranks_.communicator() != nullptr) summary.distributed = ranks_.summary(config_, lost_rank_);
-  if (ranks_.lead())
+  if (!ranks_.lead()) return;
+  try {
     summary.savings =
         simulate_savings(config_, stream_.device(), *settings_.registry, ranks_.as_simulated());
+  } catch (const std::exception& error) {
+    records.tell(concat("what options save of memory is not known: ", error.what()));
+  }
 }
 
 /// Writes summary.json and report.html however the run ends.
@@ -276,7 +282,7 @@ RunEnd TrainingRun::step_and_record(LanguageModel& model, HybridTrainer& trainer
   const auto finish = [&](const char* end, const std::string& sampled) {
     records.summary().end = end;
     records.add_use_of(trainer);
-    summarise_memory(records.summary());
+    summarise_memory(records);
     records.finish(config_json(config_), sampled);
   };
   try {

@@ -294,5 +294,38 @@ TEST_F(TrainingRunEnd, TheRecordsAreMadeDurableBeforeACheckpointIsSaved) {
   EXPECT_EQ(buffer.str().find("no checkpoint"), std::string::npos) << buffer.str();
 }
 
+/// Memory is simulated after the last step, of models that a family makes.
+TEST_F(TrainingRunEnd, AFinishedRunStaysFinishedWhereItsMemoryCannotBeSimulated) {
+  static std::function<void()> fail;  // a family's functions hold nothing
+  ModelRegistry families{find_family("gpt2")};
+  families.front().make = [](const ModelConfig& model, std::uint64_t seed, const Stream& stream) {
+    if (fail) fail();
+    return find_family("gpt2").make(model, seed, stream);
+  };
+  const std::vector<std::function<void()>> failures{
+      [] { throw OutOfMemory("memory is short", 8, 4); }, [] { throw std::bad_alloc(); },
+      [] { throw DataError("not that"); }};
+  for (const auto& failure : failures) {
+    fail = nullptr;
+    std::filesystem::remove_all(scratch_ / "run");
+    TrainingRunSettings settings{.config = tiny_config(),
+                                 .data = data_,
+                                 .run = scratch_ / "run",
+                                 .init_from = {},
+                                 .registry = &families};
+    settings.on_step = [&](const StepRecord& record) {
+      if (record.step == settings.config.training.steps) fail = failure;
+    };
+    std::ostringstream console;
+    EXPECT_EQ(run_training(settings, console).end, RunEnd::kFinished);
+    fail = nullptr;
+    const std::string summary = file_text(scratch_ / "run" / "summary.json");
+    EXPECT_NE(summary.find("\"end\":\"finished\""), std::string::npos) << summary;
+    EXPECT_TRUE(std::filesystem::exists(scratch_ / "run" / "report.html"));
+    EXPECT_NE(console.str().find("what options save of memory is not known: "), std::string::npos)
+        << console.str();
+  }
+}
+
 }  // namespace
 }  // namespace hybrid_trainer
