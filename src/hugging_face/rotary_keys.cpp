@@ -72,10 +72,13 @@ void read_ropes(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayou
       reader.problem("rope_parameters.sliding_attention.rope_type: want \"default\"");
     parameters = full;
   }
-  if (parameters != nullptr)
+  const json::object* scaling = reader.find_object("rope_scaling");
+  if (scaling != nullptr && scaling->empty()) scaling = nullptr;
+  // transformers takes rope_scaling in place of rope_parameters, and of full_attention on top.
+  if (parameters != nullptr && (scaling == nullptr || of_windows != nullptr))
     read_rope(reader, *parameters, "rope_parameters", model.rope_theta, model.rope_scaling,
               model.context);
-  if (const json::object* scaling = reader.find_object("rope_scaling"))
+  if (scaling != nullptr)
     read_rope(reader, *scaling, "rope_scaling", model.rope_theta, model.rope_scaling,
               model.context);
   if (model.rope_scaling.type != "dynamic") return;

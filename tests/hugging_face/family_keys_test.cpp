@@ -97,7 +97,7 @@ TEST_F(FamilyKeys, OfYarnWhatWasNotGivenIsNotWritten) {
 }
 
 TEST_F(FamilyKeys, VersionsFourAndFiveSayTheSame) {
-  const auto same = [&](const char* type, const char* four, const char* five) {
+  const auto same = [&](const char* type, const std::string& four, const std::string& five) {
     EXPECT_EQ(config_json(read(type, four)), config_json(read(type, five))) << four;
   };
   same("llama", R"("rope_theta": 500.0, "torch_dtype": "bfloat16")",
@@ -111,6 +111,11 @@ TEST_F(FamilyKeys, VersionsFourAndFiveSayTheSame) {
           "original_max_position_embeddings": 32})");
   same("llama", R"("rope_scaling": {"type": "linear", "factor": 2.0})",
        R"("rope_parameters": {"rope_type": "linear", "factor": 2.0})");
+  const std::string linear =
+      R"("rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0})";
+  same("llama", linear, linear + R"(, "rope_scaling": {})");
+  same("llama", R"("rope_scaling": {"type": "linear", "factor": 4.0})",
+       linear + R"(, "rope_scaling": {"type": "linear", "factor": 4.0})");  // which counts alone
   same("gemma3_text", R"("rope_theta": 7.0, "rope_local_base_freq": 5.0,
                          "sliding_window_pattern": 2,
                          "rope_scaling": {"rope_type": "linear", "factor": 8.0})",
