@@ -38,17 +38,44 @@ void print_refusals(const std::vector<ExampleRows::Refusal>& refused) {
   if (refused.size() > kShown) std::cerr << "and " << refused.size() - kShown << " more\n";
 }
 
-/// The row's text, what is learnt between ⟦ and ⟧.
-void print_row(const ExampleRows& examples, std::int64_t line, const Tokenizer& tokenizer) {
+struct RowPart {
+  std::string text;
+  bool learned = false;
+};
+
+/// The row of a line, cut where learning begins and ends.
+std::vector<RowPart> parts_of_row(const ExampleRows& examples, std::int64_t line,
+                                  const Tokenizer& tokenizer) {
   const auto row = std::ranges::find(examples.rows, line, &ExampleRow::line);
   if (row == examples.rows.end()) throw DataError(concat("line ", line, " gives no row"));
+  std::vector<RowPart> parts;
   for (std::size_t begin = 0, end = 0; begin < row->tokens.size(); begin = end) {
     while (end < row->tokens.size() && row->learnt[end] == row->learnt[begin]) ++end;
     const std::span<const std::int32_t> tokens(row->tokens);
-    const std::string text = tokenizer.decode(tokens.subspan(begin, end - begin));
-    std::cout << (row->learnt[begin] ? concat("⟦", text, "⟧") : text);
+    parts.push_back({tokenizer.decode(tokens.subspan(begin, end - begin)), row->learnt[begin]});
   }
+  return parts;
+}
+
+void print_row(const std::vector<RowPart>& parts) {
+  for (const auto& [text, learned] : parts) std::cout << (learned ? concat("⟦", text, "⟧") : text);
   std::cout << "\n";
+}
+
+void print_row_as_json(const std::vector<RowPart>& parts, std::int64_t line) {
+  JsonWriter out;
+  out.begin_object();
+  out.number("line", line);
+  out.begin_array("parts");
+  for (const auto& [text, learned] : parts) {
+    out.begin_object();
+    out.string("text", text);
+    out.boolean("learned", learned);
+    out.end_object();
+  }
+  out.end_array();
+  out.end_object();
+  std::cout << out.text() << "\n";
 }
 
 void print_json(const ExampleRows& examples, const PackedRows& packed) {
@@ -91,11 +118,12 @@ void print_text(const ExampleRows& examples, const PackedRows& packed, std::int6
 
 int rows_command(const std::vector<std::string>& arguments) {
   std::string model, control_tokens = "tokens";
-  std::int64_t longest = 1024, shown = 0;
+  std::int64_t longest = 1024;
+  std::optional<std::int64_t> shown;
   bool json = false;
   CommandSyntax syntax{
       .name = "rows",
-      .usage = "EXAMPLES --model FOLDER [--length N] [--show LINE | --json]",
+      .usage = "EXAMPLES --model FOLDER [--length N] [--show LINE] [--json]",
       .description =
           "Says what of a file of examples (JSON lines of text, prompt and completion, or\n"
           "messages) a model learns: rows used and refused, tokens, and packed sequences.",
@@ -105,7 +133,8 @@ int rows_command(const std::vector<std::string>& arguments) {
       "Hugging Face folder with tokenizer and chat template.");
   add("length", po::value(&longest)->value_name("N"),
       "data.sequence_length of the run to come (1024); a row has at most one token more.");
-  add("show", po::value(&shown)->value_name("LINE"),
+  add("show",
+      po::value<std::int64_t>()->value_name("LINE")->notifier([&](auto line) { shown = line; }),
       "Print the row of this line, what is learnt between ⟦ and ⟧.");
   add_control_tokens_option(syntax.options, control_tokens);
   add("json", po::bool_switch(&json), "Print one JSON object.");
@@ -113,6 +142,9 @@ int rows_command(const std::vector<std::string>& arguments) {
   if (!operands) return 0;
   if (longest < 2 || longest > 1 << 24)
     throw UsageError(concat("hybrid rows: --length: got ", longest, ", want 2 … ", 1 << 24));
+
+  if (shown && *shown < 1)
+    throw UsageError(concat("hybrid rows: --show: got ", *shown, ", want a line, 1 or more"));
 
   const ChatFiles chat = read_chat_files(model);
   const auto tokenizer = load_tokenizer(model);
@@ -131,7 +163,11 @@ int rows_command(const std::vector<std::string>& arguments) {
               << ", whose elements count as lines\n";
   print_refusals(examples.refused);
   for (const std::string& note : examples.notes()) std::cerr << note << "\n";
-  if (shown > 0) return print_row(examples, shown, *tokenizer), 0;
+  if (shown) {
+    const std::vector<RowPart> parts = parts_of_row(examples, *shown, *tokenizer);
+    json ? print_row_as_json(parts, *shown) : print_row(parts);
+    return 0;
+  }
   const PackedRows packed(examples.rows, {.sequence_length = longest});
   if (json) {
     print_json(examples, packed);

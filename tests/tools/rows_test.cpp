@@ -46,8 +46,24 @@ TEST_F(RowsTest, ShowsARow) {
   EXPECT_EQ(rows({"--show", "3"}).exit_code, static_cast<int>(ExitCode::kData));
 }
 
+TEST_F(RowsTest, ShowsARowAsJson) {
+  const auto row = boost::json::parse(rows({"--show", "2", "--json"}).output).as_object();
+  EXPECT_EQ(row.at("line"), 2);
+  const auto& parts = row.at("parts").as_array();
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts.at(0).at("text"), "user: a\nassistant:");
+  EXPECT_EQ(parts.at(0).at("learned"), false);
+  EXPECT_EQ(parts.at(1).at("text"), " b\n");
+  EXPECT_EQ(parts.at(1).at("learned"), true);
+}
+
 TEST_F(RowsTest, BadInputIsNamed) {
   EXPECT_EQ(rows({"--length", "1"}).exit_code, static_cast<int>(ExitCode::kUsage));
+  for (const char* line : {"0", "-1"}) {
+    const ProcessResult none = rows({"--show", line});
+    EXPECT_EQ(none.exit_code, static_cast<int>(ExitCode::kUsage)) << none.output;
+    EXPECT_NE(none.errors.find(concat("--show: got ", line)), std::string::npos) << none.errors;
+  }
   const ProcessResult missing =
       run_hybrid(folder_.path(), {"rows", "no.jsonl", "--model", "model"});
   EXPECT_EQ(missing.exit_code, static_cast<int>(ExitCode::kNoInput));
