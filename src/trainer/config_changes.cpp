@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/optim/learning_rate_schedule.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
@@ -117,7 +118,7 @@ ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrain
 }
 
 std::string learning_rate_jump(const HybridTrainerConfig& saved, const HybridTrainerConfig& now,
-                               std::int64_t steps_done) {
+                               std::int64_t steps_done, double factor) {
   const double peak = now.optimizer.learning_rate;
   const bool moves_on = steps_done == 0 || steps_done < now.schedule.warmup_steps ||
                         peak != saved.optimizer.learning_rate;
@@ -126,10 +127,21 @@ std::string learning_rate_jump(const HybridTrainerConfig& saved, const HybridTra
   const double after = learning_rate(now.schedule, peak, steps_done, now.training.steps);
   const double as_before = learning_rate(saved.schedule, peak, steps_done, saved.training.steps);
   if (std::abs(after - as_before) <= 0.1 * as_before) return "";
-  return concat(
-      "the learning rate goes from ", brief(before), " to ", brief(after), ": the schedule (",
-      now.schedule.name, ") spans training.steps, now ", now.training.steps,
-      "; --set schedule.name=constant --set optimizer.learning_rate=", brief(before), " keeps it");
+  const std::string scaled =
+      factor == 1 ? "" : concat(", of which roll-backs and the rate finder make ", brief(factor));
+  return concat("the learning rate goes from ", brief(factor * before), " to ",
+                brief(factor * after), ": the schedule (", now.schedule.name,
+                ") spans training.steps, now ", now.training.steps,
+                "; --set schedule.name=constant --set optimizer.learning_rate=", brief(before),
+                scaled, " keeps it");
+}
+
+double rate_factor_of(const State& state) {
+  double factor = 1;
+  for (const char* name : {"trainer.roll_backs.rate_factor", "phases.learning_rate_finder.factor"})
+    if (const auto found = state.reals.find(name); found != state.reals.end())
+      factor *= found->second;
+  return factor;
 }
 
 void check_changes(const ConfigChanges& changes) {

@@ -296,7 +296,8 @@ void HybridTrainer::check_config_of(const State& state,
   }
   check_changes(changes);
   for (const std::string& change : changes.told) tell(change);
-  const std::string jump = learning_rate_jump(saved, config_, state.integer("trainer.steps_done"));
+  const std::string jump = learning_rate_jump(saved, config_, state.integer("trainer.steps_done"),
+                                              rate_factor_of(state));
   if (!jump.empty()) tell(jump);
 }
 

@@ -167,6 +167,34 @@ TEST_F(ResumeWithAnotherConfig, SaysThatTheLearningRateJumpsWhereAFinishedRunGoe
   EXPECT_NE(console.find("--set schedule.name=constant"), std::string::npos) << console;
 }
 
+/// After roll-backs, and with a rate finder, steps take a share of the schedule's rate.
+TEST_F(ResumeWithAnotherConfig, SaysByHowMuchAScaledLearningRateJumps) {
+  const std::string folder = (scratch_ / "run" / "checkpoints").string();
+  const Stream stream(MemoryPool::create("host"));
+  State state = load_checkpoint(*find_newest_checkpoint(folder).checkpoint, stream);
+  const double rate = records_of(scratch_ / "run").back().learning_rate;
+  state.reals["trainer.roll_backs.rate_factor"] = 0.25;
+  state.reals["phases.learning_rate_finder.factor"] = 2;
+  save_checkpoint(folder, 40, state, {});
+  HybridTrainerConfig longer = tiny_config();
+  longer.training.steps = 60;
+  std::filesystem::copy(scratch_ / "run", scratch_ / "again",
+                        std::filesystem::copy_options::recursive);
+  std::string console;
+  train_tiny(longer, scratch_ / "data", scratch_ / "again", true, &console);
+  const std::string after = brief(records_of(scratch_ / "again").at(40).learning_rate);
+  EXPECT_NE(console.find(concat("the learning rate goes from ", brief(0.5 * rate), " to ", after)),
+            std::string::npos)
+      << console;
+  const std::string advice = "--set schedule.name=constant --set optimizer.learning_rate=";
+  const auto at = console.find(advice);
+  ASSERT_NE(at, std::string::npos) << console;
+  longer.schedule.name = "constant";
+  longer.optimizer.learning_rate = std::stod(console.substr(at + advice.size()));
+  train_tiny(longer, scratch_ / "data", scratch_ / "run", true);
+  EXPECT_NEAR(records_of(scratch_ / "run").at(40).learning_rate, 0.5 * rate, 0.01 * rate);
+}
+
 TEST_F(ResumeWithAnotherConfig, MayStopPredictingWhereNoPredictionIsUnderWay) {
   HybridTrainerConfig config = tiny_config();
   config.checkpoint.every_steps = 1;
