@@ -7,7 +7,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/strict_json.h"
-#include "hybrid_trainer/models/lora_config.h"
+#include "hybrid_trainer/models/lora.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -278,7 +278,7 @@ std::int64_t AdapterConfig::rank_of(const std::string& module) const {
 
 double AdapterConfig::scale_of(const std::string& module) const {
   const auto r = static_cast<double>(rank_of(module));
-  return alphas.of(module, alpha) / (variant == "rslora" ? std::sqrt(r) : r);
+  return alphas.of(module, alpha) / (has_root_scale(variant) ? std::sqrt(r) : r);
 }
 
 AdapterConfig read_adapter_config_file(const std::filesystem::path& file) {

@@ -1,9 +1,12 @@
 #include "src/hugging_face/adapter_contents.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/models/lora.h"
 #include "src/hugging_face/adapter_tensors.h"
 #include "src/hugging_face/transpose.h"
 
@@ -11,6 +14,7 @@ namespace hybrid_trainer {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr const char* kMagnitudes = ".lora_magnitude_vector";
 constexpr const char* kPickled = "adapter_model.bin";
 
 std::string tensors_in(const fs::path& folder) {
@@ -34,6 +38,10 @@ bool is_head(const std::string& module) {
   return module == "lm_head" || module.ends_with(".lm_head");
 }
 
+bool is_token_table(const std::string& module) {
+  return module.ends_with("embed_tokens") || module.ends_with("wte");
+}
+
 /// A weight's name without the wrappers that PEFT puts around its module.
 std::string unwrapped(std::string name) {
   for (const std::string wrapper :
@@ -41,6 +49,23 @@ std::string unwrapped(std::string name) {
     if (const std::size_t at = name.rfind(wrapper); at != name.npos) name.erase(at, wrapper.size());
   }
   return name;
+}
+
+/// Gives each row, or each column, the length that `magnitudes` says.
+void set_lengths(const Tensor& values, const Tensor& magnitudes, bool of_columns) {
+  const std::int64_t rows = values.size(0), columns = values.size(1);
+  std::vector<double> squares(static_cast<std::size_t>(of_columns ? columns : rows));
+  const auto visit = [&](const auto& take) {
+    for (std::int64_t i = 0; i < rows * columns; ++i)
+      take(values.data<float>()[i], of_columns ? i % columns : i / columns);
+  };
+  visit([&](float value, std::int64_t at) {
+    squares[static_cast<std::size_t>(at)] += static_cast<double>(value) * value;
+  });
+  visit([&](float& value, std::int64_t at) {
+    value *= magnitudes.data<float>()[at] /
+             static_cast<float>(std::sqrt(squares[static_cast<std::size_t>(at)]));
+  });
 }
 
 Tensor transposed(const Tensor& matrix, const Stream& host) {
@@ -70,8 +95,10 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
   if (const std::string module = module_before(name, ".lora_embedding_A"); !module.empty()) {
     if (!config_.is_target(module)) belongs_to_none();
     add_beside(embeddings_, module, ".lora_embedding_A", ".lora_embedding_B");
+    if (is_token_table(module)) table_ = module;
   } else if (const std::string of_a = module_before(name, ".lora_A.weight"); !of_a.empty()) {
-    if (!config_.is_target(of_a)) belongs_to_none();
+    const bool follows = config_.ties_whole && is_head(of_a);  // no target of its own
+    if (!config_.is_target(of_a) && !follows) belongs_to_none();
     const std::int64_t rank = entry.shape.empty() ? 0 : entry.shape.front();
     if (const std::int64_t wanted = config_.rank_of(of_a); rank != wanted)
       throw DataError(concat(file_.path(), ": ", entry.name.substr(0, 200), " has rank ", rank,
@@ -91,7 +118,9 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
 void AdapterContents::add_beside(std::set<std::string>& modules, const std::string& module,
                                  const char* a, const char* b) {
   modules.insert(module);
-  for (const char* ending : {a, b}) beside_.insert(concat(kAdapterPrefix, module, ending));
+  for (const char* ending : {a, b, kMagnitudes})
+    if (ending != kMagnitudes || is_decomposed(config_.variant))
+      beside_.insert(concat(kAdapterPrefix, module, ending));
 }
 
 std::set<std::string> AdapterContents::weights_beside() const {
@@ -102,9 +131,33 @@ std::set<std::string> AdapterContents::weights_beside() const {
   return names;
 }
 
+/// Whether the head's product is that of the token table, which PEFT then saves for both.
+bool AdapterContents::head_follows_table() const {
+  if (heads_.empty()) return true;
+  const std::string& head = *heads_.begin();
+  if (table_.empty() || is_decomposed(config_.variant) ||
+      config_.scale_of(head) != config_.scale_of(table_))
+    return false;
+  const Stream host(MemoryPool::create("host"));
+  const auto read = [&](const std::string& name) {
+    const Shape shape = file_.entry(kAdapterPrefix + name).tensor_shape();
+    return shape.rank() == 2 ? load(kAdapterPrefix + name, shape, host) : Tensor{};
+  };
+  const auto are_transposed = [&](const Tensor& of_head, const Tensor& of_table) {
+    if (!of_head || !of_table) return false;
+    const Tensor turned = transposed(of_table, host);
+    return turned.shape() == of_head.shape() &&
+           std::equal(turned.data<float>(), turned.data<float>() + turned.elements(),
+                      of_head.data<float>());
+  };
+  return are_transposed(read(head + ".lora_A.weight"), read(table_ + ".lora_embedding_B")) &&
+         are_transposed(read(head + ".lora_B.weight"), read(table_ + ".lora_embedding_A"));
+}
+
 bool AdapterContents::unties_head() const {
-  if (!embeddings_.empty() || !heads_.empty()) return true;
-  if (config_.ties_whole) return false;
+  const bool by_products = !table_.empty() || !heads_.empty();
+  if (config_.ties_whole) return by_products && !head_follows_table();
+  if (by_products) return true;
   for (const auto& [weight, tensor] : whole_) {
     const std::string module = weight.substr(0, weight.rfind('.'));
     if (config_.is_whole(module) && (is_head(module) || module.ends_with("embed_tokens")))
@@ -133,14 +186,9 @@ void AdapterContents::change(const std::string& weight, const Tensor& values,
   if (embeddings_.contains(module) || heads_.contains(module)) add_product(module, values, host);
 }
 
-/// values += scale·B·A, of an embedding its transpose.
+/// values += scale·B·A, of an embedding its transpose; with the lengths that DoRA trained.
 void AdapterContents::add_product(const std::string& module, const Tensor& values,
                                   const Stream& host) const {
-  if (config_.variant == "dora")
-    throw DataError(
-        concat(file_.path(), ": an adapter of ", module,
-               " by DoRA is not supported; merge it by PEFT's merge_and_unload and give ",
-               "the model that it gives"));
   const bool turned = embeddings_.contains(module);
   const std::string stem = concat(kAdapterPrefix, module, turned ? ".lora_embedding_" : ".lora_"),
                     end = turned ? "" : ".weight";
@@ -161,6 +209,9 @@ void AdapterContents::add_product(const std::string& module, const Tensor& value
       for (std::int64_t column = 0; column < columns; ++column) to[column] += factor * from[column];
     }
   }
+  if (!is_decomposed(config_.variant)) return;
+  const std::int64_t lengths = turned ? columns : rows;
+  set_lengths(values, load(concat(kAdapterPrefix, module, kMagnitudes), {lengths}, host), turned);
 }
 
 }  // namespace hybrid_trainer

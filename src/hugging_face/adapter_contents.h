@@ -42,12 +42,14 @@ class AdapterContents {
   void add_beside(std::set<std::string>& modules, const std::string& module, const char* a,
                   const char* b);
   void add_product(const std::string& module, const Tensor& values, const Stream& host) const;
+  bool head_follows_table() const;
 
   AdapterConfig config_;
   SafetensorsFile file_;
   std::map<std::string, std::int64_t> ranks_;
   std::map<std::string, std::string> whole_;  // tensor in the file, by the weight
   std::set<std::string> embeddings_, heads_;  // modules with a product
+  std::string table_;                         // of tokens, among the embeddings
   std::set<std::string> beside_;              // tensors of the file
 };
 

@@ -36,7 +36,7 @@ LoraConfig config_of(const AdapterContents& contents) {
   for (const auto& [module, rank] : contents.ranks()) config.rank = std::max(config.rank, rank);
   if (contents.ranks().empty()) return {.rank = 0};  // of head and embeddings alone
   const double share = static_cast<double>(config.rank) / static_cast<double>(said.rank);
-  config.alpha *= said.variant == "rslora" ? std::sqrt(share) : share;
+  config.alpha *= has_root_scale(said.variant) ? std::sqrt(share) : share;
   std::vector<std::string> problems;
   collect_range_problems(config, "", problems);
   if (!problems.empty())

@@ -63,9 +63,13 @@ const std::vector<std::string>& frozen_base_names() {
 
 bool is_quantized_base(const std::string& name) { return name != "fp32" && name != "bf16"; }
 
+bool has_root_scale(const std::string& variant) { return variant == "rslora"; }
+
+bool is_decomposed(const std::string& variant) { return variant == "dora"; }
+
 double LoraConfig::scale() const {
   const auto r = static_cast<double>(rank);
-  return variant == "rslora" ? alpha / std::sqrt(r) : alpha / r;
+  return has_root_scale(variant) ? alpha / std::sqrt(r) : alpha / r;
 }
 
 std::vector<std::string> LoraConfig::target_names() const {
@@ -91,7 +95,7 @@ void add_adapters(LanguageModel& model, const LoraConfig& config, std::uint64_t 
                   const Stream& stream, const ModelRegistry& registry) {
   const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
   TargetModules targets(config);
-  AdapterSpec spec{config.rank, config.scale(), config.dropout, config.variant == "dora",
+  AdapterSpec spec{config.rank, config.scale(), config.dropout, is_decomposed(config.variant),
                    std::uint64_t{1} << 32};
   model.visit_linears([&](Linear& linear) {
     std::vector<AdapterPart> parts;

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 
 import peft
 import torch
@@ -23,6 +24,7 @@ CASES = {  # base, batch, time, LoraConfig
     "gemma2": ("gemma2_a", 2, 14, dict(r=4, lora_alpha=8, target_modules="all-linear")),
     "dora": ("llama_b", 2, 9, dict(r=3, lora_alpha=4, use_dora=True, target_modules=["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"])),
     "dora_gpt2": ("gpt2_c", 2, 7, dict(r=2, lora_alpha=3, use_dora=True, fan_in_fan_out=True, target_modules=["c_attn", "c_fc"])),
+    "rsdora": ("llama_b", 2, 9, dict(r=3, lora_alpha=4, use_dora=True, use_rslora=True, target_modules=["q_proj", "v_proj", "o_proj", "down_proj"])),
     "gpt2": ("gpt2_c", 2, 17, dict(r=2, lora_alpha=3, fan_in_fan_out=True, target_modules=["c_attn", "c_fc", "mlp.c_proj"])),
 }
 
@@ -42,6 +44,12 @@ LOGITS_ALONE = {  # base, LoraConfig, save_embedding_layers: what has several ra
     "whole_head": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES, modules_to_save=["lm_head"]), "auto"),
     "whole_table": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES, modules_to_save=["embed_tokens"]), "auto"),
     "whole_tied": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES, modules_to_save=["embed_tokens"], ensure_weight_tying=True), "auto"),
+    "tied": ("llama_b", dict(r=2, lora_alpha=6, target_modules=[*NAMES, "embed_tokens"], ensure_weight_tying=True), "auto"),
+    "tied_head": ("llama_b", dict(r=2, lora_alpha=6, target_modules=[*NAMES, "lm_head"], ensure_weight_tying=True), False),
+    "tied_dora": ("llama_b", dict(r=2, lora_alpha=6, use_dora=True, target_modules=[*NAMES, "embed_tokens"], ensure_weight_tying=True), "auto"),
+    "dora_head": ("llama_a", dict(r=2, lora_alpha=6, use_dora=True, use_rslora=True, target_modules=[*NAMES, "lm_head"]), "auto"),
+    "dora_table": ("llama_b", dict(r=2, lora_alpha=6, use_dora=True, target_modules=[*NAMES, "embed_tokens"]), "auto"),
+    "positions": ("gpt2_c", dict(r=2, lora_alpha=6, fan_in_fan_out=True, target_modules=["c_attn", "wpe"]), "auto"),
     "embedding_layers": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES), True),
 }
 
@@ -136,6 +144,8 @@ def make_logits(name, base, settings, embedding_layers):
         for key, value in model.named_parameters():
             if value.requires_grad and "magnitude" not in key:
                 value.add_(torch.randn_like(value) * 0.2)
+            elif value.requires_grad and name != "rank_dora":
+                value.mul_(1 + 0.2 * torch.randn_like(value))
         if embedding_layers is True:
             model.get_input_embeddings().weight.add_(torch.randn(model.get_input_embeddings().weight.shape) * 0.2)
     write_adapter(model, folder, save_embedding_layers=embedding_layers)
@@ -144,8 +154,12 @@ def make_logits(name, base, settings, embedding_layers):
     save_file({"tokens": tokens.int(), "logits": again(tokens).logits.detach().contiguous()}, folder / "expected.safetensors")
 
 
-make_gpt2()
+only = sys.argv[1:]  # names of cases; none: all
+if not only:
+    make_gpt2()
 for name, arguments in CASES.items():
-    make(name, *arguments)
+    if not only or name in only:
+        make(name, *arguments)
 for name, arguments in LOGITS_ALONE.items():
-    make_logits(name, *arguments)
+    if not only or name in only:
+        make_logits(name, *arguments)

@@ -179,8 +179,17 @@ TEST_P(PeftGolden, LogitsMatchAndMergingKeepsThem) {
 INSTANTIATE_TEST_SUITE_P(Folders, PeftGolden,
                          ::testing::Values("patterns", "rank_rslora", "rank_dora", "layers",
                                            "whole", "head", "table", "whole_head", "whole_table",
-                                           "whole_tied", "embedding_layers"),
+                                           "whole_tied", "embedding_layers", "tied", "tied_head",
+                                           "tied_dora", "dora_table", "positions"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST(AdapterFolders, KeepAHeadThatIsTiedToTheTable) {
+  EXPECT_FALSE(read_adapter_config(golden("peft_tied")).unties_head);
+  EXPECT_FALSE(read_adapter_config(golden("peft_tied_head")).unties_head);
+  EXPECT_FALSE(read_adapter_config(golden("peft_positions")).unties_head);
+  EXPECT_TRUE(read_adapter_config(golden("peft_tied_dora")).unties_head) << "with its own lengths";
+  EXPECT_TRUE(read_adapter_config(golden("peft_table")).unties_head);
+}
 
 /// What is said of the folder of "llama" with one text replaced by another.
 class AdapterFolderTest : public ::testing::Test {

@@ -5,6 +5,10 @@
 
 namespace hybrid_trainer {
 
+/// Of a lora.variant: whether B·A is multiplied by alpha/√r, and whether magnitudes are trained.
+bool has_root_scale(const std::string& variant);
+bool is_decomposed(const std::string& variant);
+
 /// The modules of a Hugging Face folder that a linear map consists of, in the order of its rows.
 std::vector<AdapterPart> modules_of(Linear& linear, const ModelConfig& config,
                                     const HuggingFaceLayout& layout);
