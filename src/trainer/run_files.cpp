@@ -38,12 +38,14 @@ void open_tokenizer(TrainedRun& run, const fs::path& folder) {
 }
 
 /// Of an adapter that trained head or token table by itself.
-void untie_head(ModelConfig& model, const fs::path& adapter, const ModelRegistry& registry) {
+void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder& adapter,
+                const ModelRegistry& registry) {
   const std::vector<std::string>& keys = find_family(model.family, registry).keys;
   if (std::ranges::find(keys, "tied_head") == keys.end())
-    throw DataError(concat(adapter.string(), ": the adapter changes the head or the token table, ",
-                           "which are one weight in every ", model.family,
-                           " here; merge it by PEFT's merge_and_unload"));
+    throw DataError(concat(folder.string(), ": the adapter changes ", join(adapter.weights_beside),
+                           ", the head or the token table without the other, and these are one ",
+                           "weight in every ", model.family, " here; train an adapter without ",
+                           "wte and lm_head among target_modules and modules_to_save"));
   model.tied_head = false;
 }
 
@@ -230,7 +232,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   run.config.model = read_hugging_face_model_config(run.base, 0, registry);
   run.config.lora = adapter.config;
   run.config.lora.base = form_held(run.base, form);
-  if (adapter.unties_head) untie_head(run.config.model, folder, registry);
+  if (adapter.unties_head) untie_head(run.config.model, folder, adapter, registry);
   try {
     run.model = adapter.config.is_on() ? make_run_model(run.config, run.base, stream, registry)
                                        : make_frozen_model(run.config.model, run.base,
