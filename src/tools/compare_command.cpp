@@ -1,6 +1,7 @@
 #include <iostream>
 
 #include "hybrid_trainer/compare/comparison.h"
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
@@ -64,6 +65,7 @@ int compare_command(const std::vector<std::string>& arguments) {
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 
+  if (json && markdown) throw UsageError("compare: --json and --markdown are both given; give one");
   resume = goes_on(resume);
   const std::string typed = as_typed("compare", arguments);
   const ComparisonEnd end = run_comparison({.spec = operands->front(),

@@ -95,6 +95,9 @@ void check(const ExportOptions& asked) {
   const bool is_of_peft = is_adapter(asked.folder);
   if (!asked.base.empty() && !(is_of_peft && asked.merge))
     throw UsageError("export: --model is the base of a folder of PEFT, with --merge");
+  if (is_of_peft && asked.average)
+    throw UsageError(concat("export: --average: ", asked.folder, " is an adapter of PEFT, not a ",
+                            "run, which alone has a mean of weights"));
   if (is_of_peft && !asked.merge)
     throw UsageError(concat("export: ", asked.folder,
                             " is an adapter of PEFT already; give --merge ",

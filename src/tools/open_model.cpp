@@ -40,13 +40,13 @@ TrainedRun open_model(const std::string& folder, const Stream& stream, RunWeight
     throw UsageError(choice_problem("--precision", precision, frozen_base_names()));
   set_threads(processor_info().cores);
   const bool is_run = RunPaths{folder}.hold_a_run();
+  if (!is_run && weights == RunWeights::kAverage && std::filesystem::exists(folder))
+    throw UsageError(
+        concat("--average: ", folder, " is no run, which alone has a mean of weights"));
   if (!is_run && holds_adapter(folder) && !HuggingFaceWeights::are_in(folder))
     return with_windows(load_adapter_folder(folder, precision, stream));
-  if (!is_run && HuggingFaceWeights::are_meant(folder)) {
-    if (weights == RunWeights::kAverage)
-      throw UsageError(concat("--average: ", folder, " is a Hugging Face folder, not a run"));
+  if (!is_run && HuggingFaceWeights::are_meant(folder))
     return with_windows(load_hugging_face_folder(folder, precision, stream));
-  }
   if (!is_run)
     throw MissingInput(
         concat(folder,

@@ -200,6 +200,11 @@ TEST_F(ChatModel, AnAdaptersFolderIsTrainedOnAndMerged) {
                 .find("is an adapter of PEFT"),
             std::string::npos);
   EXPECT_NE(errors({"export", "adapter", "--output", "x"}).find("--merge"), std::string::npos);
+  EXPECT_NE(
+      errors({"export", "adapter", "--merge", "--average", "--output", "x"}).find("--average"),
+      std::string::npos);
+  EXPECT_NE(errors({"eval", "adapter", "--data", "chats.jsonl", "--average"}).find("--average"),
+            std::string::npos);
   EXPECT_NE(errors({"finetune", "--model", "chat_base", "--adapter", "adapter", "--method", "full",
                     "--data", "chats.jsonl", "--run", "x"})
                 .find("--method full and --adapter"),
