@@ -1,7 +1,5 @@
 #include "src/tools/adapter_option.h"
 
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
@@ -20,18 +18,27 @@ bool may_be_one_model(const std::filesystem::path& a, const std::filesystem::pat
   }
 }
 
+/// What `source` says of adapters must be what the folder says, but for what is the run's matter.
+void check_same_adapters(const LoraConfig& asked, const LoraConfig& in_folder,
+                         const std::string& folder, const std::string& command,
+                         const ConfigArguments& source) {
+  const FieldNode here = field_tree(asked), there = field_tree(in_folder);
+  for (std::size_t i = 0; i < here.fields.size(); ++i) {
+    const FieldNode &ours = here.fields[i], &theirs = there.fields[i];
+    const bool is_free = ours.name == "base" || ours.name == "dropout";
+    if (is_free || field_text(ours) == field_text(theirs) || !source.sets("lora." + ours.name))
+      continue;
+    throw UsageError(concat(command, ": lora.", ours.name, ": got ", field_text(ours),
+                            ", but the adapter ", folder, " has ", field_text(theirs),
+                            "; leave it out: of lora.* only lora.base and lora.dropout can be set ",
+                            "beside --adapter"));
+  }
+}
+
 }  // namespace
 
 void take_adapter(TrainingRunSettings& settings, const std::string& folder,
-                  const std::string& command, const std::vector<std::string>& changes) {
-  for (const std::string& change : changes) {
-    if (!change.starts_with("lora.") || change.starts_with("lora.base=") ||
-        change.starts_with("lora.dropout="))
-      continue;
-    throw UsageError(concat(command, ": --set ", change,
-                            " beside --adapter, which takes it from its ",
-                            "folder; of lora.* only lora.base and lora.dropout can be set"));
-  }
+                  const std::string& command, const ConfigArguments& source) {
   const AdapterFolder adapter = read_adapter_config(folder);
   if (!adapter.weights_beside.empty())
     throw DataError(
@@ -42,10 +49,9 @@ void take_adapter(TrainingRunSettings& settings, const std::string& folder,
     throw DataError(concat(folder, ": the adapter is of ", adapter.base, ", another model than ",
                            settings.init_from->string()));
   LoraConfig lora = adapter.config;
+  check_same_adapters(settings.config.lora, lora, folder, command, source);
   lora.base = settings.config.lora.base;
-  if (std::any_of(changes.begin(), changes.end(),
-                  [](const std::string& change) { return change.starts_with("lora.dropout="); }))
-    lora.dropout = settings.config.lora.dropout;
+  if (source.sets("lora.dropout")) lora.dropout = settings.config.lora.dropout;
   settings.config.lora = lora;
   settings.adapter = folder;
 }

@@ -1,16 +1,16 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "hybrid_trainer/trainer/training_run.h"
+#include "src/tools/config_arguments.h"
 
 namespace hybrid_trainer {
 
 /// Takes what a folder of PEFT says of its adapters, to go on from their values; how they are trained
-/// is the configuration's. `command` and `changes` (--set) are of the command line. Throws UsageError
-/// where a change says what the folder says, DataError where the adapter is of another model.
+/// is the configuration's, which `source` gave. Throws UsageError where that says something else of
+/// them than the folder, DataError where the adapter is of another model.
 void take_adapter(TrainingRunSettings& settings, const std::string& folder,
-                  const std::string& command, const std::vector<std::string>& changes);
+                  const std::string& command, const ConfigArguments& source);
 
 }  // namespace hybrid_trainer

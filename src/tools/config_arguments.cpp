@@ -1,14 +1,18 @@
 #include "src/tools/config_arguments.h"
 
 #include <algorithm>
+#include <boost/json/value.hpp>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
 namespace {
 
+constexpr const char* kDeviceBudget = "memory.device_budget";
 constexpr std::int64_t kFullLengthRun = 1000;  // from which on phases have their default lengths
 
 /// Both are of one struct.
@@ -25,22 +29,16 @@ void collect_changed(const FieldNode& before, const FieldNode& after, const std:
   }
 }
 
-bool is_set(const ConfigArguments& arguments, const std::string& key,
-            std::int64_t PhaseConfig::*field) {
-  const auto sets = [&](const std::string& setting) { return setting.starts_with(key + "="); };
-  if (std::ranges::any_of(arguments.settings, sets)) return true;
-  if (arguments.file.empty()) return false;
-  HybridTrainerConfig config;
-  config.phases.*field = -1;  // stays where the file does not name it
-  read_config(config, arguments.file);
-  return config.phases.*field != -1;
-}
-
 }  // namespace
 
 bool ConfigArguments::sets(const std::string& key) const {
-  return std::ranges::any_of(
-      settings, [&](const std::string& setting) { return setting.starts_with(key + "="); });
+  const auto has_it = [&](const std::string& setting) { return setting.starts_with(key + "="); };
+  if (std::ranges::any_of(settings, has_it)) return true;
+  if (key == kDeviceBudget && !device_memory.empty()) return true;
+  if (file.empty()) return false;
+  JsonKeys keys;
+  parse_json_text(read_text(file, JsonLimits{}.max_bytes), file, keys);
+  return keys.lines.contains(key);
 }
 
 static void add_set_option(po::options_description& options, ConfigArguments& arguments) {
@@ -85,7 +83,7 @@ HybridTrainerConfig build_config(const ConfigArguments& arguments,
 
   std::vector<std::string> problems, settings = arguments.settings;
   if (!arguments.device_memory.empty())
-    settings.push_back("memory.device_budget=" + arguments.device_memory);
+    settings.push_back(concat(kDeviceBudget, "=", arguments.device_memory));
   for (const std::string& setting : settings) {
     const auto equals = setting.find('=');
     if (equals == std::string::npos || equals == 0) {
@@ -126,10 +124,8 @@ void scale_phases(HybridTrainerConfig& config, const ConfigArguments& arguments,
     scaled.warmup_steps = std::min(scaled.warmup_steps, steps / 10);
     scaled.full_steps = std::min(scaled.full_steps, std::max<std::int64_t>(4, steps / 50));
   }
-  if (!is_set(arguments, "phases.warmup_steps", &PhaseConfig::warmup_steps))
-    config.phases.warmup_steps = scaled.warmup_steps;
-  if (!is_set(arguments, "phases.full_steps", &PhaseConfig::full_steps))
-    config.phases.full_steps = scaled.full_steps;
+  if (!arguments.sets("phases.warmup_steps")) config.phases.warmup_steps = scaled.warmup_steps;
+  if (!arguments.sets("phases.full_steps")) config.phases.full_steps = scaled.full_steps;
 }
 
 }  // namespace hybrid_trainer

@@ -12,7 +12,7 @@ struct ConfigArguments {
   std::vector<std::string> settings;  // "group.key=value"
   std::string device_memory;          // memory.device_budget; "" where not given
   bool names_a_source() const { return !preset.empty() || !file.empty(); }
-  /// Whether --set has the key.
+  /// Whether an option or the file has the key. Throws as build_config does.
   bool sets(const std::string& key) const;
 };
 

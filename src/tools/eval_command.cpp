@@ -77,6 +77,10 @@ std::unique_ptr<EvaluationBatches> batches_of(const TrainedRun& run, const std::
                                               const EvalOptions& options, const Stream& host,
                                               std::optional<TokenDataset>& shards) {
   const std::filesystem::path given = options.data, data = given.empty() ? run.data : given;
+  if (given.empty() && !std::filesystem::exists(data))
+    throw MissingInput(concat(data.string(), ": the run's data are not there; put them back, or ",
+                              "say where they are or what else to measure on: hybrid eval ", folder,
+                              " --data DATA"));
   if (std::filesystem::is_regular_file(data)) return rows_of(run, folder, data, options, host);
   if (!given.empty() && read_data_info(data))
     check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);

@@ -10,6 +10,11 @@ namespace {
 
 constexpr std::int64_t kLongestRow = 1024;
 
+void check_name(const std::string& method) {
+  if (std::ranges::count(fine_tuning_methods(), method) == 0)
+    throw UsageError(choice_problem("--method", method, fine_tuning_methods()));
+}
+
 }  // namespace
 
 const std::vector<std::string>& fine_tuning_methods() {
@@ -19,8 +24,7 @@ const std::vector<std::string>& fine_tuning_methods() {
 
 HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
                                        const std::string& method) {
-  if (std::ranges::count(fine_tuning_methods(), method) == 0)
-    throw UsageError(choice_problem("--method", method, fine_tuning_methods()));
+  check_name(method);
   HybridTrainerConfig config;
   config.model = read_hugging_face_model_config(folder, 0);
   config.data.layout = "packed";
@@ -37,6 +41,17 @@ HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
   const std::string held = quantization_of_hugging_face(folder);
   config.lora.base = method != "qlora" ? "bf16" : held.empty() ? "nf4" : held;
   return config;
+}
+
+void check_method_of_run(const std::string& method, const HybridTrainerConfig& run,
+                         bool sets_base) {
+  if (method.empty()) return;
+  check_name(method);
+  const bool is_quantized = run.lora.is_on() && is_quantized_base(run.lora.base);
+  const std::string own = is_quantized ? "qlora" : run.lora.is_on() ? "lora" : "full";
+  if (method == own || (method == "lora" && is_quantized && sets_base)) return;
+  throw UsageError(concat("--method: got ", method, ", but the run trains ", own,
+                          "; leave --method out to go on with the run, or begin another one"));
 }
 
 void check_method(const std::string& method, const HybridTrainerConfig& config) {

@@ -19,4 +19,8 @@ HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
 /// Throws UsageError where settings have made another method of it.
 void check_method(const std::string& method, const HybridTrainerConfig& config);
 
+/// Throws UsageError where a run that goes on was begun by another method; `sets_base`: whether
+/// lora.base is set, so that lora may be beside quantised weights.
+void check_method_of_run(const std::string& method, const HybridTrainerConfig& run, bool sets_base);
+
 }  // namespace hybrid_trainer

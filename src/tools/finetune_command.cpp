@@ -13,6 +13,7 @@
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
 #include "src/tools/fine_tuning_method.h"
+#include "src/tools/resumed_options.h"
 #include "src/tools/train_output.h"
 #include "src/tools/training_ranks.h"
 #include "src/tools/typed_command.h"
@@ -29,12 +30,6 @@ struct FineTuning {
   std::optional<int> ranks;
   bool resume = false, json = false;
 };
-
-bool is_set(const FineTuning& asked, const std::string& key) {
-  return std::ranges::any_of(asked.source.settings, [&](const std::string& setting) {
-    return setting.starts_with(key + "=");
-  });
-}
 
 /// Steps that a run has at least, unless the user says how many: one epoch of a small file would
 /// teach next to nothing.
@@ -77,27 +72,27 @@ void check(const FineTuning& asked) {
   if (!(*asked.epochs > 0 && *asked.epochs <= 1e6))
     throw UsageError(concat("hybrid finetune: --epochs: got ", *asked.epochs,
                             ", want more than 0, at most 1000000"));
-  if (is_set(asked, "training.steps"))
+  if (asked.source.sets("training.steps"))
     throw UsageError("hybrid finetune: --epochs and --set training.steps are both given; give one");
 }
 
 /// A run that goes on: its own configuration, data and model stand in for what the command line
-/// leaves out.
+/// leaves out, and keep its method.
 HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) {
+  const HybridTrainerConfig begun = config_of_run(paths);
+  check_resumed_options({"hybrid finetune", asked.run, "--model", asked.model, asked.adapter,
+                         asked.data, asked.validation},
+                        begun);
+  check_method_of_run(asked.method, begun, asked.source.sets("lora.base"));
   const RunData data = data_of_run(paths);
   asked.source.file = paths.config();
-  HybridTrainerConfig config = build_config(asked.source);
-  const bool is_another =
-      !asked.model.empty() && fs::weakly_canonical(asked.model) != fs::weakly_canonical(data.base);
-  if (is_another && !config.lora.is_on())
-    throw UsageError(concat("hybrid finetune: --model: got ", asked.model, ", but the run began ",
-                            "with ", data.base.string()));
-  if (!is_another) {  // else where the base of adapters has moved to
+  const bool is_there = fs::weakly_canonical(asked.model) == fs::weakly_canonical(data.base);
+  if (asked.model.empty() || is_there) {  // else where the base of adapters has moved to
     asked.model = data.base.string();
     if (find_newest_checkpoint(paths.checkpoints()).checkpoint) asked.model.clear();
   }
   if (asked.data.empty()) asked.data = data.folder.string();
-  return config;
+  return build_config(asked.source);
 }
 
 /// What --method says, or what is usual.
@@ -147,14 +142,14 @@ void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& se
     config.training.steps = epoch_length(files, config).steps(*asked.epochs);
     return;
   }
-  if (!is_set(asked, "training.steps")) {
+  if (!asked.source.sets("training.steps")) {
     const EpochLength length = epoch_length(files, config);
     const std::int64_t enough = length.epochs();
     config.training.steps = length.steps(asked.epochs.value_or(static_cast<double>(enough)));
     if (!asked.epochs && enough > 1) settings.notes.push_back(epochs_text(length, enough));
   }
   scale_phases(config, asked.source);
-  if (!is_set(asked, "schedule.warmup_steps"))
+  if (!asked.source.sets("schedule.warmup_steps"))
     config.schedule.warmup_steps = std::llround(0.03 * static_cast<double>(config.training.steps));
 }
 
@@ -219,7 +214,7 @@ static int fine_tune(const std::vector<std::string>& arguments) {
                                .quiet = keeps_quiet(asked.json)};
   if (!asked.model.empty()) settings.init_from = asked.model;
   if (!asked.adapter.empty())
-    take_adapter(settings, asked.adapter, "hybrid finetune", asked.source.settings);
+    take_adapter(settings, asked.adapter, "hybrid finetune", asked.source);
   if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
   const TrainingRanks ranks("finetune", arguments, asked.ranks, settings.config);
   const auto report = [&](const TrainingRunResult& result) {

@@ -8,6 +8,7 @@
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
+#include "src/tools/resumed_options.h"
 #include "src/tools/train_output.h"
 #include "src/tools/training_ranks.h"
 #include "src/tools/typed_command.h"
@@ -74,6 +75,9 @@ static int train(const std::vector<std::string>& arguments) {
   HybridTrainerConfig config = build_config(source);
   const bool is_there = resume && RunPaths{run}.hold_a_run();
   const auto begun = is_there ? std::optional(config_of_run({run})) : std::nullopt;
+  if (begun)
+    check_resumed_options({"hybrid train", run, "--init-from", init_from, adapter, data, {}},
+                          *begun);
   scale_phases(config, source, begun ? &*begun : nullptr);
   TrainingRunSettings settings{.config = config,
                                .data = data,
@@ -89,7 +93,7 @@ static int train(const std::vector<std::string>& arguments) {
     check_model_is_not_set("train", source.settings);
     settings.init_from = init_from;
   }
-  if (!adapter.empty()) take_adapter(settings, adapter, "train", source.settings);
+  if (!adapter.empty()) take_adapter(settings, adapter, "train", source);
   if (!device.empty()) settings.config.device = checked_device_name(device);
   const TrainingRanks ranks("train", arguments, local_ranks, settings.config);
   return ranks.run(settings, [&](const TrainingRunResult& result) {

@@ -35,6 +35,7 @@ HybridTrainerConfig check_same_run(const RunPaths& run, const HybridTrainerConfi
 RunData run_data(const RunPaths& run, const TrainingRunSettings& settings,
                  const TrainingSource& source, const Tokenizer* tokenizer, bool resumes) {
   RunData data = source.described();
+  data.adapter = settings.adapter.value_or(resumes ? data_of_run(run).adapter : "");
   if (settings.init_from) {
     data.base = *settings.init_from;
     if (!begins_with_another_tokenizer(settings.init_from, tokenizer)) add_token_ids(data);

@@ -85,9 +85,12 @@ TrainingRunSettings with_base(TrainingRunSettings settings) {
   if (!settings.resume || !paths.hold_a_run()) return settings;
   if (has_checkpoint(paths)) {
     if (!settings.config.lora.is_on()) settings.init_from.reset();
-  } else if (const RunData data = data_of_run(paths); !settings.init_from && !data.base.empty()) {
-    settings.init_from = data.base;
+    settings.adapter.reset();  // its values are in the checkpoint
+    return settings;
   }
+  const RunData data = data_of_run(paths);
+  if (!settings.init_from && !data.base.empty()) settings.init_from = data.base;
+  if (!settings.adapter && !data.adapter.empty()) settings.adapter = data.adapter;
   return settings;
 }
 

@@ -81,7 +81,8 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
   if (!data.checksum.empty()) source.string("checksum", data.checksum);
   if (data.now != 0) source.number("now", data.now);
   if (!data.token_ids.empty()) source.string("token_ids", data.token_ids);
-  for (const auto& [key, path] : {std::pair("base", data.base), {"validation", data.validation}})
+  for (const auto& [key, path] :
+       {std::pair("base", data.base), {"adapter", data.adapter}, {"validation", data.validation}})
     if (!path.empty()) source.string(key, fs::absolute(path).lexically_normal().string());
   source.end_object();
   replace_file(data_file(paths), source.text() + "\n");
@@ -122,6 +123,7 @@ RunData data_of_run(const RunPaths& paths) {
           .checksum = text("checksum"),
           .validation = text("validation"),
           .base = text("base"),
+          .adapter = text("adapter"),
           .now = number("now"),
           .token_ids = text("token_ids")};
 }

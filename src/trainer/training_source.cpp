@@ -210,6 +210,9 @@ std::unique_ptr<const TrainingSource> open_training_source(const TrainingRunSett
             : " is a folder; want windows, or a file of examples")});
   }
   if (is_file) return std::make_unique<ExampleSource>(settings);
+  if (wants_rows)
+    throw MissingInput(
+        concat(settings.data.string(), ": want a file of examples, one JSON object a line"));
   return std::make_unique<FolderSource>(settings);
 }
 

@@ -24,6 +24,7 @@ struct RunData {
   std::filesystem::path tokenizer{};   // where its files are; empty: in the folder
   std::filesystem::path validation{};  // another file of examples, to be measured on
   std::filesystem::path base{};        // the Hugging Face folder that the run began from, if any
+  std::filesystem::path adapter{};     // the folder of PEFT that the run began from, if any
   std::int64_t now = 0;                // what a chat template took for the time, seconds
   std::string token_ids{};             // of the base, with those that the data teach to end with
   std::vector<std::int32_t> end_tokens{};  // that the data teach to end with, and the base has not
@@ -89,8 +90,8 @@ TrainedRun load_adapter_folder(const std::filesystem::path& folder, const std::s
                                const ModelRegistry& registry = model_families(),
                                const std::filesystem::path& base = {});
 
-/// What the model is rounded to on export: what export.dtype says, and where that is auto, what its
-/// base is. Throws MissingInput, DataError.
+/// What the model is rounded to on export: what export.dtype says, and where that is auto, bf16 of a
+/// base in bf16 and else f32. Throws MissingInput, DataError.
 DType export_dtype(const TrainedRun& run);
 
 }  // namespace hybrid_trainer
