@@ -289,7 +289,9 @@ TEST(Elementwise, WritesNothingBeforeAndBehindWhatItIsGiven) {
       const Values after = values_of(whole);
       const std::size_t part = before.size() / 3;
       for (std::size_t i = 0; i < before.size(); ++i) {
-        if (i < part || i >= 2 * part) ASSERT_EQ(after[i], before[i]) << name << " " << i;
+        if (i < part || i >= 2 * part) {
+          ASSERT_EQ(after[i], before[i]) << name << " " << i;
+        }
       }
       EXPECT_NE(after, before) << name;
     };

@@ -223,8 +223,9 @@ TEST(MemorySimulation, KnowsTheBatchesThatALongPredictionKeeps) {
       const auto measured = measured_host_bytes(config);
       EXPECT_EQ(simulate_memory(config, {}).host_bytes, measured)
           << micro_batches << " micro-batches, " << predicted << " predicted steps";
-      if (micro_batches * predicted > 100)
+      if (micro_batches * predicted > 100) {
         EXPECT_GT(measured, micro_batches * predicted * 64u * 2 * sizeof(std::int32_t));
+      }
     }
   }
 }
