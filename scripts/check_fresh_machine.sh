@@ -127,7 +127,7 @@ step 'build/bin/hybrid --version'
 step 'for i in $(seq 400); do echo "line $i: the quick brown fox jumps over the lazy dog"; done >/tmp/text.txt; build/bin/hybrid prepare /tmp/text.txt --output /tmp/data --tokenizer characters'
 step 'build/bin/hybrid train --preset tiny --data /tmp/data --run /tmp/run --set training.steps=20 --set data.sequence_length=32'
 step 'build/bin/hybrid sample /tmp/run --prompt the --tokens 20'
-step 'build/bin/hybrid train --preset tiny --data /tmp/data --run /tmp/ranks --set training.steps=4 --set data.sequence_length=32 --ranks 2'
+step 'build/bin/hybrid train --preset tiny --data /tmp/data --run /tmp/ranks --set training.steps=4 --set data.sequence_length=32 --ranks 2 --set gradient_accumulation.micro_batches=2'
 step 'cmake --install build --prefix /tmp/installed && cd / && /tmp/installed/bin/hybrid inspect /tmp/ranks'
 echo "== after a git pull that needs a package more"
 bare 'dpkg --purge --force-depends libxxhash-dev >/dev/null'
