@@ -3,6 +3,7 @@
 # backend in the tests' emulation, where each stream is a thread, so that a missing event shows as a data race. Exit code 0: none.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
+keep_temporary_files_in_memory
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 "$root/scripts/install_dependencies.sh" || exit

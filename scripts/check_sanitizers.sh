@@ -2,6 +2,7 @@
 # Runs the fast tests, all but the CUDA emulation's, under the address and undefined-behaviour sanitizers. Exit code 0: clean.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
+keep_temporary_files_in_memory
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 "$root/scripts/install_dependencies.sh" || exit

@@ -3,6 +3,7 @@
 # AVX-512. The last line says how many passed and failed; the exit code is 0 where none failed.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
+keep_temporary_files_in_memory
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 "$root/scripts/install_dependencies.sh" || exit
