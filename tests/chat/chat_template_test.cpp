@@ -216,6 +216,16 @@ TEST(ChatTemplate, ComparesWholeNumbersFloatsTextsAndListsAsPython) {
   }
 }
 
+TEST(ChatTemplate, NumbersHaveDigitsBehindTheirPointAndExponent) {
+  EXPECT_EQ(ChatTemplate("{{ 1.5 }} {{ 1e2 }} {{ 1.5e-1 }} {{ 2E+1 }}{{ 1.e2 }}", "template")
+                .render({}, 0)
+                .text,
+            "1.5 100.0 0.15 20.0");
+  for (const char* number : {"1.", "1e", "1e+", "1x"})
+    EXPECT_THROW(ChatTemplate(concat("{{ ", number, " }}"), "template").render({}, 0), DataError)
+        << number;
+}
+
 TEST(ChatTemplate, TakesStrayBytesForCharacters) {
   EXPECT_EQ(ChatTemplate("{{ x | last }}", "template").render({{"x", "\x80\x80"}}, 0).text,
             "\x80\x80");

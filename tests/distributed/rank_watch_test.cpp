@@ -1,6 +1,7 @@
 #include "hybrid_trainer/distributed/rank_watch.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -72,6 +73,28 @@ TEST(RankWatch, LetsRanksEndInOrder) {
   });
   EXPECT_EQ(told.lines, std::vector<std::string>(3));
   EXPECT_EQ(told.ended, 0);
+}
+
+/// Sockets of this process that connections may still come to.
+int listening_sockets() {
+  int count = 0;
+  for (int file = 0; file < 1024; ++file) {
+    int listens = 0;
+    socklen_t bytes = sizeof listens;
+    if (::getsockopt(file, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) == 0) count += listens;
+  }
+  return count;
+}
+
+TEST(RankWatch, ListensOnlyUntilAllHaveCome) {
+  const int before = listening_sockets();
+  Told told(3);
+  run_thread_ranks(3, [&](Communicator& ranks) {
+    const RankWatch watch(ranks, watched_by(told, ranks.rank(), moving));
+    ranks.barrier();
+    wait_until([&] { return listening_sockets() == before; });
+    ranks.barrier();
+  });
 }
 
 /// Others wait for one that does nothing, be it rank 0 itself.
