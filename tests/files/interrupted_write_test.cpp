@@ -89,6 +89,36 @@ TEST_F(InterruptedWrite, AFolderThatWasCommittedIsLostToNoPowerCut) {
   }
 }
 
+/// Then it is moved aside, and back where that does not help.
+TEST_F(InterruptedWrite, AFolderIsReplacedWhereTheFileSystemCannotExchangeTwo) {
+  const fs::path made = folder_ / "files/made";
+  const auto make = [&](const char* content) {
+    OutputFolder output(made, OutputFolder::Existing::kReplace);
+    write_bytes(output.create() / "a", content);
+    output.commit();
+  };
+  int failures = 0;
+  for (int at = 0;; ++at) {
+    SCOPED_TRACE(at);
+    start();
+    make("old");
+    bool failed = false;
+    const FileFault fault(
+        {.at = at, .error = EIO, .only = FileCall::kRename, .can_exchange = false});
+    try {
+      make("new");
+    } catch (const IoError&) {
+      failed = true;
+    }
+    ASSERT_TRUE(fs::exists(made / "a"));
+    EXPECT_EQ(read_bytes(made / "a"), failed ? "old" : "new");
+    EXPECT_EQ(files(), 2u) << "nothing is left beside it";
+    failures += failed ? 1 : 0;
+    if (fault.calls() <= at) break;
+  }
+  EXPECT_GE(failures, 3);
+}
+
 TEST_F(InterruptedWrite, AnyCallThatFailsIsAnIoErrorAndLeavesAWholeFile) {
   for (int at = 0;; ++at) {
     SCOPED_TRACE(at);

@@ -84,6 +84,13 @@ TEST(StrictJson, ReadsWhatPythonReadsAsItDoes) {
   EXPECT_THROW(parse_python_json(R"({"a": 1,})", "x", 100, wide), DataError);
 }
 
+TEST(StrictJson, ReadsAsManyBytesAsItIsTold) {
+  EXPECT_NO_THROW(parse_json_text("[1]", "x.json", JsonLimits{.max_bytes = 3}));
+  EXPECT_TRUE(contains(
+      message_of<DataError>([] { parse_json_text("[1]", "x.json", JsonLimits{.max_bytes = 2}); }),
+      "x.json: has 3 bytes; at most 2 are read"));
+}
+
 TEST(StrictJson, PrettyTextReadsBackEqual) {
   const json::value value = parse_json_text(
       R"({"a": [1, -2, 0.5, "x\n\"y"], "b": {}, "c": [], "d": [{"e": null}, [true]], "f": {"g": 1e-7}})",
@@ -91,6 +98,7 @@ TEST(StrictJson, PrettyTextReadsBackEqual) {
   const std::string text = pretty_json(value);
   EXPECT_EQ(parse_json_text(text, "x"), value);
   EXPECT_TRUE(contains(text, "  \"a\": [1, -2, 0.5, \"x\\n\\\"y\"],\n  \"b\": {},\n"));
+  EXPECT_TRUE(contains(text, "  \"d\": [\n    {\n      \"e\": null\n    },\n    [true]\n  ],\n"));
   EXPECT_EQ(pretty_json(std::numeric_limits<double>::quiet_NaN()), "null\n");
 }
 
