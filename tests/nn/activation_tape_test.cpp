@@ -20,6 +20,42 @@ TEST(PlainTape, GivesBackLastInFirstOut) {
   EXPECT_THROW(tape.take(stream), Error);
 }
 
+/// Notes what it is told to fetch.
+class NotingTape final : public PlainTape {
+ public:
+  using PlainTape::PlainTape;
+  std::vector<const void*> told;
+
+ private:
+  void ahead(const Tensor& kept, const Stream&) override { told.push_back(kept.raw()); }
+};
+
+class Copying final : public Rebuilder {
+  Tensor rebuild(const Tensor& source, const Pass&, const Stream& stream) override {
+    return clone(source, stream);
+  }
+};
+
+TEST(PlainTape, TellsWhatIsUnpackedNextAlsoForWhatIsRebuilt) {
+  const Stream stream = test_stream();
+  Copying copying;
+  NotingTape tape(Pass{}, Rebuild::kActivated);
+  const Tensor between = normal_tensor({4}, 1, stream), source = normal_tensor({4}, 2, stream),
+               rebuilt = clone(source, stream), last = normal_tensor({4}, 3, stream);
+  tape.save({ActivationRole::kPreActivation, source}, stream);
+  tape.save({ActivationRole::kNormInput, between}, stream);
+  tape.can_rebuild(rebuilt, Rebuild::kActivated, source, copying);
+  tape.save({ActivationRole::kActivated, rebuilt}, stream);
+  tape.save({ActivationRole::kStatistics, last}, stream);
+  EXPECT_EQ(tape.take(stream).raw(), last.raw());
+  EXPECT_EQ(tape.told, std::vector<const void*>{source.raw()});
+  EXPECT_TRUE(same_bits(tape.take(stream), rebuilt));
+  EXPECT_EQ(tape.told.back(), between.raw());
+  EXPECT_EQ(tape.take(stream).raw(), between.raw());
+  EXPECT_EQ(tape.told.size(), 2u) << "the source is there by now";
+  EXPECT_EQ(tape.take(stream).raw(), source.raw());
+}
+
 TEST(ForwardOnlyTape, KeepsNothing) {
   const Stream stream = test_stream();
   ForwardOnlyTape tape{Pass{.training = false, .dtype = DType::kBF16}};

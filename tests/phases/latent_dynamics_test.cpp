@@ -88,6 +88,12 @@ TEST(LatentDynamics, GoesOnFromItsStateAsIfItHadNeverStopped) {
   for (int i = 0; i < 10; ++i) resumed.train(falling(6, 1, true), 1e-3);
   EXPECT_EQ(resumed.state(), whole.state());
   EXPECT_THROW(resumed.set_state({1, 2}), DataError);
+  try {
+    resumed.set_state({1, 2});
+  } catch (const DataError& error) {
+    const std::string words = concat("has 2 numbers, want ", whole.state().size());
+    EXPECT_TRUE(std::string(error.what()).ends_with(words)) << error.what();
+  }
 }
 
 TEST(LatentDynamics, LearnsNothingFromWhatIsNotFinite) {
