@@ -69,6 +69,16 @@ TEST(RotaryTable, Llama3DividesTheSlowOnesAndGoesOverSmoothly) {
   }
 }
 
+TEST(RotaryTable, YarnWithOneBoundDividesAllBehindIt) {
+  expect_angles({.type = "yarn",
+                 .factor = 4,
+                 .original_context = 2048,
+                 .beta_fast = 1,
+                 .beta_slow = 1,
+                 .truncate = false},
+                {1, 1, 1, 0.25});  // the bound is at 2.513
+}
+
 TEST(RotaryTable, YarnDividesTheSlowOnesAndRaisesTheAmplitude) {
   RotaryScaling yarn{.type = "yarn", .factor = 4, .original_context = 2048};
   // 8·ln(2048/(2πr))/(2·ln θ): 1.008 where r is 32, 2.513 where it is 1; as whole numbers 1 and 3.
