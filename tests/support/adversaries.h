@@ -110,7 +110,8 @@ inline HybridTrainerConfig adversary_config(std::uint64_t seed, std::int64_t ste
 /// Every third token in four follows from the two before it, so that there is something to learn.
 inline Batch grammar_batch(const HybridTrainerConfig& config, std::uint64_t stream_of,
                            std::uint64_t number, const Stream& stream) {
-  const std::int64_t examples = config.data.batch_size, length = config.data.sequence_length;
+  const std::int64_t length = config.data.sequence_length,
+                     examples = config.data.batch_size * config.gradient_accumulation.micro_batches;
   const auto vocabulary = static_cast<std::uint64_t>(config.model.vocabulary);
   const RandomKey key{stream_of, number, 1};
   const Shape shape{examples, length};
@@ -135,10 +136,11 @@ inline Batch grammar_batch(const HybridTrainerConfig& config, std::uint64_t stre
 
 struct AdversaryResult {
   std::vector<float> weights;
-  double loss = 0;      // of 16 batches that were never trained on
-  double overhead = 0;  // charged beyond a Full step for each step, as a share
-  double planning = 0;  // of that, by what dreams horizons
-  std::size_t device_bytes = 0;
+  double loss = 0;               // of 16 batches that were never trained on
+  double overhead = 0;           // charged beyond a Full step for each step, as a share
+  double planning = 0;           // of that, by what dreams horizons
+  std::size_t device_bytes = 0;  // with what is freed and kept for reuse
+  std::size_t live_bytes = 0;    // without it
   PredictionCounts predictions;
   bool kept_none() const { return predictions.accepted + predictions.shrunk == 0; }
 };
@@ -166,6 +168,7 @@ inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::S
   }
   AdversaryResult result;
   result.device_bytes = stream.pool()->use().most_taken;
+  result.live_bytes = stream.pool()->use().peak_total;
   trainable.enter_phase(Phase::kCorrect);
   for (std::uint64_t i = 0; i < 16; ++i)
     result.loss += trainable.wait_for_loss(grammar_batch(config, 1'000'000, i, stream)) / 16;
