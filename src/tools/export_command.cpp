@@ -126,7 +126,8 @@ CommandSyntax export_syntax(ExportOptions& asked) {
   add("quantize", po::value(&asked.quantize)->value_name("FORM"),
       "Write products as bitsandbytes has them: nf4, fp4 or int8.");
   add("dtype", po::value(&asked.dtype)->value_name("DTYPE"),
-      "Round weights to fp32 or bf16; else what export.dtype says: what the base is.");
+      "Round weights to fp32 or bf16. Else export.dtype says it, or the base: bf16 of a base in "
+      "bf16, fp32 of any other, in f16 too.");
   add_average_option(syntax.options, asked.average);
   return syntax;
 }
