@@ -79,10 +79,8 @@ class AdapterConfigReader {
   }
 
   void read_variant(AdapterConfig& config) {
-    if (flag("use_rslora")) config.variant = "rslora";
-    if (!flag("use_dora")) return;
-    want("use_dora", config.variant == "lora", "false beside use_rslora");
-    config.variant = "dora";
+    const bool is_rooted = flag("use_rslora"), is_decomposed = flag("use_dora");
+    config.variant = is_decomposed ? is_rooted ? "rsdora" : "dora" : is_rooted ? "rslora" : "lora";
   }
 
   void read_targets(AdapterConfig& config) {

@@ -62,7 +62,7 @@ struct AdapterConfig {
 };
 
 /// Reads a file. Throws MissingInput, and DataError that names every key that asks for something
-/// else than lora, rslora or dora.
+/// else than a lora.variant.
 AdapterConfig read_adapter_config_file(const std::filesystem::path& file);
 
 }  // namespace hybrid_trainer

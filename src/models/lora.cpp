@@ -63,9 +63,11 @@ const std::vector<std::string>& frozen_base_names() {
 
 bool is_quantized_base(const std::string& name) { return name != "fp32" && name != "bf16"; }
 
-bool has_root_scale(const std::string& variant) { return variant == "rslora"; }
+bool has_root_scale(const std::string& variant) {
+  return variant == "rslora" || variant == "rsdora";
+}
 
-bool is_decomposed(const std::string& variant) { return variant == "dora"; }
+bool is_decomposed(const std::string& variant) { return variant == "dora" || variant == "rsdora"; }
 
 double LoraConfig::scale() const {
   const auto r = static_cast<double>(rank);

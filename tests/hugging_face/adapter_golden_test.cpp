@@ -159,7 +159,7 @@ TEST_P(AdapterGolden, IsWrittenAndReadAgain) {
 
 INSTANTIATE_TEST_SUITE_P(Folders, AdapterGolden,
                          ::testing::Values("llama", "rslora", "qwen2", "gemma2", "gpt2", "dora",
-                                           "dora_gpt2"),
+                                           "rsdora", "dora_gpt2"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// Folders with several ranks and scales, patterns, and weights beside the adapters of products.
@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, PeftGolden,
                          ::testing::Values("patterns", "rank_rslora", "rank_dora", "layers",
                                            "whole", "head", "table", "whole_head", "whole_table",
                                            "whole_tied", "embedding_layers", "tied", "tied_head",
-                                           "tied_dora", "dora_table", "positions"),
+                                           "tied_dora", "dora_head", "dora_table", "positions"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(AdapterFolders, KeepAHeadThatIsTiedToTheTable) {

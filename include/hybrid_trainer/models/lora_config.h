@@ -42,13 +42,12 @@ struct LoraConfig {
                 "Modules that get an adapter, by their names in a Hugging Face folder or the ends "
                 "of these, with commas between: q_proj,v_proj. all-linear: every product but the "
                 "head."});
-    visit(
-        Field{"variant",
-              self.variant,
-              "lora; rslora, which multiplies B·A by alpha/√r; or dora, which trains magnitudes of "
-              "the rows too, and makes each whole matrix again in each product.",
-              Range{},
-              {"lora", "rslora", "dora"}});
+    visit(Field{"variant",
+                self.variant,
+                "lora; rslora, which multiplies B·A by alpha/√r; dora, which trains magnitudes of "
+                "the rows too, and makes each whole matrix again in each product; or rsdora, both.",
+                Range{},
+                {"lora", "rslora", "dora", "rsdora"}});
     visit(Field{
         "base", self.base,
         "How the frozen weights are held: fp32; bf16, to which they are rounded once; or products "
