@@ -26,23 +26,46 @@ const json::string* token_text(const json::value& value) {
   return value.if_string();
 }
 
-/// The text of chat_template, which may be a list of templates with names.
-std::string template_text(const json::value& value, const std::string& name) {
-  if (value.is_string()) return std::string(value.get_string());
-  std::string known;
-  if (value.is_array()) {
-    for (const json::value& entry : value.get_array()) {
-      const json::object* object = entry.if_object();
-      const json::value* title = object == nullptr ? nullptr : object->if_contains("name");
-      const json::value* text = object == nullptr ? nullptr : object->if_contains("template");
-      if (title == nullptr || !title->is_string() || text == nullptr || !text->is_string())
-        throw DataError(concat(name, ": chat_template: want a list of {name, template}"));
-      if (title->get_string() == "default") return std::string(text->get_string());
-      known += (known.empty() ? "" : ", ") + std::string(title->get_string());
-    }
+using NamedTexts = std::vector<std::pair<std::string, std::string>>;
+
+/// The texts of chat_template, which may be a list of templates with names.
+NamedTexts template_texts(const json::value& value, const std::string& name) {
+  if (value.is_string()) return {{"default", std::string(value.get_string())}};
+  if (!value.is_array())
+    throw DataError(concat(name, ": chat_template: want a text, or a list of {name, template}"));
+  NamedTexts texts;
+  for (const json::value& entry : value.get_array()) {
+    const json::object* object = entry.if_object();
+    const json::value* title = object == nullptr ? nullptr : object->if_contains("name");
+    const json::value* text = object == nullptr ? nullptr : object->if_contains("template");
+    if (title == nullptr || !title->is_string() || text == nullptr || !text->is_string())
+      throw DataError(concat(name, ": chat_template: want a list of {name, template}"));
+    texts.emplace_back(title->get_string(), text->get_string());
+  }
+  return texts;
+}
+
+const std::string* text_named(const NamedTexts& texts, std::string_view name) {
+  const auto found = std::ranges::find(texts, name, &NamedTexts::value_type::first);
+  return found == texts.end() ? nullptr : &found->second;
+}
+
+void read_templates(const json::value& value, const std::string& name, ChatFiles& files) {
+  const NamedTexts texts = template_texts(value, name);
+  const std::string* text = text_named(texts, "default");
+  if (text == nullptr) {
+    std::string known;
+    for (const auto& [title, ignored] : texts) known += (known.empty() ? "" : ", ") + title;
     throw DataError(concat(name, ": chat_template: none is named \"default\"; there are ", known));
   }
-  throw DataError(concat(name, ": chat_template: want a text, or a list of {name, template}"));
+  files.chat_template.emplace(*text, name + ": chat_template");
+  const std::string* of_tools = text_named(texts, "tool_use");
+  try {
+    if (of_tools != nullptr)
+      files.tool_template.emplace(*of_tools, name + ": chat_template tool_use");
+  } catch (const DataError& error) {  // chats without tools do not need it
+    files.tool_template_problem = error.what();
+  }
 }
 
 /// The object in a file; an empty one where there is no file.
@@ -54,6 +77,13 @@ json::object object_in(const fs::path& file) {
 }
 
 }  // namespace
+
+const ChatTemplate& ChatFiles::template_for(bool has_tools) const {
+  if (has_tools && !tool_template_problem.empty()) throw DataError(tool_template_problem);
+  if (has_tools && tool_template) return *tool_template;
+  if (!chat_template) throw DataError("the model's folder has no chat template");
+  return *chat_template;
+}
 
 std::string ChatFiles::special_token(const std::string& name) const {
   for (const auto& [key, text] : special_tokens)
@@ -99,9 +129,7 @@ ChatFiles read_chat_files(const fs::path& folder) {
   const fs::path config_path = folder / "tokenizer_config.json";
   const json::object config = object_in(config_path);
   const json::value* text = config.if_contains("chat_template");
-  if (text != nullptr && !text->is_null())
-    files.chat_template.emplace(template_text(*text, config_path.string()),
-                                config_path.string() + ": chat_template");
+  if (text != nullptr && !text->is_null()) read_templates(*text, config_path.string(), files);
   return files;
 }
 

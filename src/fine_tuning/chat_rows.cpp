@@ -21,15 +21,20 @@ constexpr std::size_t kMostPrefixes = 100;
 /// Roles before an answer for which a generation prompt is asked for.
 constexpr std::size_t kMostRoles = 16;
 
+const ChatTemplate& template_of(const ExampleFormat& format, const json::object& variables) {
+  const json::value* tools = variables.if_contains("tools");
+  return format.chat.template_for(tools != nullptr && !tools->is_null());
+}
+
 RenderedChat rendered(const ExampleFormat& format, const json::object& variables,
                       json::array messages, bool add_generation_prompt) {
-  if (!format.chat.chat_template) throw DataError("the model's folder has no chat template");
+  const ChatTemplate& source = template_of(format, variables);
   json::object all;
   for (const auto& [name, token] : format.chat.special_tokens) all[name] = token;
   for (const auto& [name, value] : variables) all[name] = value;
   all["messages"] = std::move(messages);
   all["add_generation_prompt"] = add_generation_prompt;
-  return format.chat.chat_template->render(all, format.now);
+  return source.render(all, format.now);
 }
 
 /// A chat of one message, which the user says.
@@ -66,7 +71,7 @@ class AnswerFinder {
   RenderedRow run() && {
     if (row_.prompt_messages > 0) {
       find_completion();
-    } else if (format_.chat.chat_template->marks_generation()) {
+    } else if (template_of(format_, row_.variables).marks_generation()) {
       take_generation_blocks();
     } else {
       for (std::size_t i = 0; i < count(); ++i)

@@ -154,7 +154,8 @@ int rows_command(const std::vector<std::string>& arguments) {
                                             .longest = longest + 1,
                                             .now = std::time(nullptr),
                                             .control = control_text_of(control_tokens)});
-  if (chat.chat_template && chat.chat_template->reads_date())
+  const auto reads_date = [](const auto& source) { return source && source->reads_date(); };
+  if (reads_date(chat.chat_template) || reads_date(chat.tool_template))
     std::cerr << "the chat template writes today's date into what is learnt from\n";
   if (examples.are_of_array)
     std::cerr << operands->front() << (examples.array_key.empty() ? " is" : " holds")

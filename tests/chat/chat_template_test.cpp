@@ -173,7 +173,14 @@ TEST(ChatFiles, TheDefaultOfSeveralTemplatesIsTaken) {
   folder.write("tokenizer_config.json",
                R"({"chat_template": [{"name": "tool_use", "template": "a"},
                                      {"name": "default", "template": "b"}]})");
-  EXPECT_EQ(read_chat_files(folder.path()).chat_template->render({}, 0).text, "b");
+  EXPECT_EQ(read_chat_files(folder.path()).template_for(false).render({}, 0).text, "b");
+  EXPECT_EQ(read_chat_files(folder.path()).template_for(true).render({}, 0).text, "a");
+  folder.write("tokenizer_config.json",
+               R"({"chat_template": [{"name": "tool_use", "template": "{% import x %}"},
+                                     {"name": "default", "template": "b"}]})");
+  EXPECT_EQ(read_chat_files(folder.path()).template_for(false).render({}, 0).text, "b");
+  expect_words(message_of<DataError>([&] { read_chat_files(folder.path()).template_for(true); }),
+               {"tool_use", "import"});
   folder.write("tokenizer_config.json",
                R"({"chat_template": [{"name": "tool_use", "template": "a"}]})");
   expect_words(message_of<DataError>([&] { read_chat_files(folder.path()); }),

@@ -160,6 +160,17 @@ TEST_F(ChatRowsTest, AnAnswerWhoseToolCallsAreNotWrittenIsLeftOut) {
                {"nothing", "template"});
 }
 
+TEST_F(ChatRowsTest, ChatsWithToolsHaveATemplateOfTheirOwnWhereThereIsOne) {
+  std::filesystem::remove(folder_ / "chat_template.jinja");
+  folder_.write("tokenizer_config.json", R"({"chat_template": [
+      {"name": "default", "template": "{% for m in messages %}{{ m.content }}|{% endfor %}"},
+      {"name": "tool_use", "template": "{{ tools | length }}{% for m in messages %}{% generation %}{{ m.content }};{% endgeneration %}{% endfor %}"}]})");
+  chat_ = read_chat_files(folder_.path());
+  EXPECT_EQ(chat(user("a") + "," + assistant("b")), "a|[b|]");
+  EXPECT_EQ(chat(user("a") + "," + assistant("b"), R"(, "tools": [])"), "a|[b|]");
+  EXPECT_EQ(chat(assistant("b"), R"(, "tools": [{"function": {"name": "f"}}])"), "1[b;]");
+}
+
 TEST_F(ChatRowsTest, WhatATemplateLeavesOutIsNamedOnce) {
   const std::string row = R"({"messages": [{"role": "system", "content": " be brief "},
       {"role": "user", "content": "a"},

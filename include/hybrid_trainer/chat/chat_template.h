@@ -65,11 +65,15 @@ class ChatTemplate {
 /// What a model folder says of its chats.
 struct ChatFiles {
   std::optional<ChatTemplate> chat_template;
+  std::optional<ChatTemplate> tool_template;  // for chats with tools, where it is another one
+  std::string tool_template_problem;          // why that cannot be read
   /// Name and text of each special token of tokenizer_config.json and special_tokens_map.json:
   /// bos_token, eos_token, … As in transformers, the latter has precedence where the former has no
   /// added_tokens_decoder.
   std::vector<std::pair<std::string, std::string>> special_tokens;
 
+  /// Throws DataError where there is none, or it cannot be read.
+  const ChatTemplate& template_for(bool has_tools) const;
   /// The special token of that name, or "".
   std::string special_token(const std::string& name) const;
 };
@@ -79,7 +83,8 @@ std::vector<std::pair<std::string, std::string>> read_special_tokens(
     const std::filesystem::path& folder);
 
 /// Reads chat_template.jinja, or else chat_template of tokenizer_config.json: a text, or a list of
-/// {name, template}, of which the one named "default" is taken. Throws MissingInput where there is
+/// {name, template}, of which the one named "default" is taken, and "tool_use" for chats with
+/// tools, as in transformers. Throws MissingInput where there is
 /// no folder, DataError.
 ChatFiles read_chat_files(const std::filesystem::path& folder);
 
