@@ -23,9 +23,9 @@ struct RowTexts {
 /// The examples of a file: its lines, but for empty ones; or JSON objects one behind the other, that
 /// go over several lines, each counted as the line where it begins; or the elements of the JSON array
 /// that the file is, or that is the only list of objects in the one object that it is, as {"data":
-/// […]}. What they hold is not looked at. Throws DataError where the array does not end or lacks an
-/// element, where the one object has several such lists, or the file is a table with commas or tabs
-/// (CSV). `path` is for messages.
+/// […]}. What they hold is not looked at. `path` is for messages. Throws DataError where the array
+/// does not end or lacks an element. The same where the one object has several such lists, and for
+/// a table with commas or tabs (CSV).
 RowTexts row_texts(std::string_view content, const std::filesystem::path& path);
 
 }  // namespace hybrid_trainer
