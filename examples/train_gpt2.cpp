@@ -6,8 +6,8 @@
 #include <string>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/run/training_run.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
-#include "hybrid_trainer/trainer/training_run.h"
 
 using namespace hybrid_trainer;
 

@@ -9,7 +9,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 "$root/scripts/install_dependencies.sh" || exit
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-programs=(test_core test_cuda test_memory test_data test_optim test_distributed test_trainer)
+programs=(test_core test_cuda test_memory test_data test_optim test_distributed test_sharding test_trainer test_planning test_run)
 (cd "$root" && cmake --preset cpu-tsan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 cmake --build "$root/build/cpu-tsan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }
 
@@ -37,5 +37,7 @@ check test_memory '*'
 check test_data 'BatchLoader*'
 check test_optim '*Speculative*'
 check test_distributed '*' # the ranks' side channel among it
-check test_trainer 'RankLinks*:Zero.SendsWhatItsStageSays:RunRanks*:RunOverRanks.LeavesTheCheckpointsOfOne:RunOverRanks.RefusesRanksThatDiffer:*LateGradients*HaveTheSame*:WeightArrivals*:*LocalStepsInForms.GoOn*:LowBitSum*:*LateRun*:*RankShortage*HalveAtTheSameStep*:LateRankShortage*'
+for program in test_sharding test_trainer test_planning test_run; do
+  check "$program" 'RankLinks*:Zero.SendsWhatItsStageSays:RunRanks*:RunOverRanks.LeavesTheCheckpointsOfOne:RunOverRanks.RefusesRanksThatDiffer:*LateGradients*HaveTheSame*:WeightArrivals*:*LocalStepsInForms.GoOn*:LowBitSum*:*LateRun*:*RankShortage*HalveAtTheSameStep*:LateRankShortage*'
+done
 exit $failed

@@ -9,7 +9,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 log=$logs/build
-programs=(test_trainer test_io test_core test_kernels test_distributed test_nn test_models test_optim test_phases test_memory test_data
+programs=(test_trainer test_run test_planning test_sharding test_io test_core test_kernels test_distributed test_nn test_models test_optim test_phases test_memory test_data
   test_observability test_files test_hugging_face test_chat test_fine_tuning test_generation test_benchmark test_compare test_tools)
 (cd "$root" && cmake --preset cpu-asan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 cmake --build "$root/build/cpu-asan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }
@@ -22,7 +22,7 @@ run() {
   [ "$1" = "$program" ] || half=("${1#*-}" 2)
   [ "$program" != test_tools ] || filter='InspectionOf*'
   # Whole matrices of ranks and stages, and long runs, meet no code that the other tests do not, and take minutes here.
-  [ "$program" != test_trainer ] || filter='-*ZeroWithOptimizer*:Zero.HasTheBitsOfOneRankWithOtherSettingsToo:RankMemory.IsSimulated*:ResumesOverRanks*:*IsChargedAtMostOnePercent*'
+  [[ "$program" != test_trainer && "$program" != test_run && "$program" != test_planning ]] || filter='-*ZeroWithOptimizer*:Zero.HasTheBitsOfOneRankWithOtherSettingsToo:RankMemory.IsSimulated*:ResumesOverRanks*:*IsChargedAtMostOnePercent*'
   (cd "$root/build/cpu-asan/tests" && GTEST_SHARD_INDEX=${half[0]} GTEST_TOTAL_SHARDS=${half[1]} "./$program" --gtest_brief=1 --gtest_filter="$filter") >"$logs/$1" 2>&1 && touch "$logs/$1.clean"
 }
 for program in "${runs[@]}"; do

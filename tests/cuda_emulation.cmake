@@ -3,7 +3,7 @@
 find_package(Boost 1.81 REQUIRED COMPONENTS context)
 file(GLOB cuda_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*_test.cpp)
 # Ranks by NCCL keep the contract of those on processors.
-list(APPEND cuda_tests trainer/tiny_run.cpp cuda/nccl_ranks.cpp distributed/rank_suite.cpp distributed/socket_ranks.cpp
+list(APPEND cuda_tests run/tiny_run.cpp cuda/nccl_ranks.cpp distributed/rank_suite.cpp distributed/socket_ranks.cpp
      distributed/communicator_test.cpp distributed/ordered_reduction_test.cpp)
 file(GLOB emulation CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*.cpp)
 file(GLOB emulation_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*_test.cpp)
@@ -31,7 +31,7 @@ target_link_libraries(cuda_emulation PRIVATE hybrid_trainer::core Boost::context
 ht_compile_options(cuda_emulation)
 
 ht_add_test_program(test_cuda SOURCES ${cuda_tests} ${emulation_tests} $<TARGET_OBJECTS:cuda_emulation>
-                    LIBRARIES hybrid_trainer::trainer Boost::context)
+                    LIBRARIES hybrid_trainer::run Boost::context)
 target_include_directories(test_cuda BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulation)
 
 # Opened in NCCL's place.
@@ -44,7 +44,7 @@ ht_test_options(fake_nccl)
 target_compile_definitions(cuda_emulation PRIVATE HT_FAKE_NCCL="${CMAKE_CURRENT_BINARY_DIR}/fake/libnccl.so.2")
 add_dependencies(test_cuda fake_nccl)
 if(HT_WITH_CUDA)
-  ht_add_test_program(test_cuda_device AS_ONE SOURCES ${cuda_tests} cuda/device/environment.cpp LIBRARIES hybrid_trainer::trainer)
+  ht_add_test_program(test_cuda_device AS_ONE SOURCES ${cuda_tests} cuda/device/environment.cpp LIBRARIES hybrid_trainer::run)
 endif()
 
 # The device's benchmarks at tiny sizes, so that every line of them is run.

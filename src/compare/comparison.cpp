@@ -17,7 +17,7 @@
 #include "hybrid_trainer/files/folder.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/trainer/training_run.h"
+#include "hybrid_trainer/run/training_run.h"
 #include "src/compare/comparison_progress.h"
 #include "src/compare/run_outcome.h"
 

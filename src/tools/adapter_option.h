@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "hybrid_trainer/trainer/training_run.h"
+#include "hybrid_trainer/run/training_run.h"
 #include "src/tools/config_arguments.h"
 
 namespace hybrid_trainer {

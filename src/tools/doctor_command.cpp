@@ -9,7 +9,7 @@
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
-#include "hybrid_trainer/trainer/run_files.h"
+#include "hybrid_trainer/run/run_files.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/cuda_diagnosis.h"

@@ -6,7 +6,7 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/generation/evaluation.h"
-#include "hybrid_trainer/trainer/example_data.h"
+#include "hybrid_trainer/run/example_data.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/control_tokens_option.h"

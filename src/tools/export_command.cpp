@@ -7,7 +7,7 @@
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
-#include "hybrid_trainer/trainer/adapter_export.h"
+#include "hybrid_trainer/run/adapter_export.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/open_model.h"

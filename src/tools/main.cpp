@@ -13,7 +13,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/files/terminal_text.h"
-#include "hybrid_trainer/trainer/run_files.h"
+#include "hybrid_trainer/run/run_files.h"
 #include "src/tools/commands.h"
 #include "src/tools/waiting_threads.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/trainer/memory_plan.h"
+#include "hybrid_trainer/planning/memory_plan.h"
 
 namespace hybrid_trainer {
 

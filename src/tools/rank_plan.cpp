@@ -6,7 +6,7 @@
 #include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/trainer/rank_step_time.h"
+#include "hybrid_trainer/planning/rank_step_time.h"
 
 namespace hybrid_trainer {
 namespace {

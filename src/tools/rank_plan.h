@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "hybrid_trainer/planning/memory_simulation.h"
 
 namespace hybrid_trainer {
 

@@ -2,8 +2,8 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/trainer/run_files.h"
-#include "hybrid_trainer/trainer/training_run.h"
+#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run/training_run.h"
 #include "src/tools/adapter_option.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/trainer/training_run.h"
+#include "hybrid_trainer/run/training_run.h"
 
 namespace hybrid_trainer {
 

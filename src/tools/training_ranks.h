@@ -8,7 +8,7 @@
 
 #include "hybrid_trainer/distributed/launched_rank.h"
 #include "hybrid_trainer/distributed/rank_watch.h"
-#include "hybrid_trainer/trainer/training_run.h"
+#include "hybrid_trainer/run/training_run.h"
 
 namespace hybrid_trainer {
 

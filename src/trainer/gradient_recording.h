@@ -6,7 +6,7 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/recording.h"
 #include "hybrid_trainer/nn/parameter.h"
-#include "src/trainer/step_retry.h"
+#include "src/sharding/step_retry.h"
 
 namespace hybrid_trainer {
 

@@ -9,8 +9,8 @@
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/sharding/state_parts.h"
 #include "src/trainer/config_changes.h"
-#include "src/trainer/state_parts.h"
 #include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {

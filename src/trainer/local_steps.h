@@ -8,8 +8,8 @@
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/phases/trainable.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
-#include "src/trainer/late_sum.h"
-#include "src/trainer/ordered_gradients.h"
+#include "src/sharding/late_sum.h"
+#include "src/sharding/ordered_gradients.h"
 
 namespace hybrid_trainer {
 

@@ -9,11 +9,11 @@
 #include "hybrid_trainer/optim/gradient_norm.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "hybrid_trainer/trainer/rank_checks.h"
+#include "src/sharding/lone_gradients.h"
+#include "src/sharding/ordered_gradients.h"
+#include "src/sharding/scattered_gradients.h"
 #include "src/trainer/late_gradients.h"
 #include "src/trainer/local_steps.h"
-#include "src/trainer/lone_gradients.h"
-#include "src/trainer/ordered_gradients.h"
-#include "src/trainer/scattered_gradients.h"
 
 namespace hybrid_trainer {
 namespace {

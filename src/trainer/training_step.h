@@ -16,11 +16,11 @@
 #include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "hybrid_trainer/phases/trainable.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+#include "src/sharding/leaf_gradients.h"
+#include "src/sharding/weight_parts.h"
 #include "src/trainer/gradient_recording.h"
 #include "src/trainer/immediate_updates.h"
-#include "src/trainer/leaf_gradients.h"
 #include "src/trainer/stretches.h"
-#include "src/trainer/weight_parts.h"
 
 namespace hybrid_trainer {
 

@@ -8,8 +8,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/trainer/run_files.h"
-#include "tests/trainer/tiny_run.h"
+#include "hybrid_trainer/run/run_files.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

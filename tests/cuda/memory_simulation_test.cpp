@@ -1,12 +1,12 @@
-#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "hybrid_trainer/planning/memory_simulation.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/planning/rank_step_time.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
-#include "hybrid_trainer/trainer/rank_step_time.h"
 #include "support/resident_memory.h"
 #include "tests/cuda/cuda_case.h"
 

@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "tests/cuda/orders.h"
-#include "tests/trainer/tiny_run.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

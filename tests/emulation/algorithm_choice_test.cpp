@@ -12,8 +12,8 @@
 #include "hybrid_trainer/kernels/matmul.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/emulation/emulated_device.h"
+#include "tests/run/tiny_run.h"
 #include "tests/trainer/temporary_folder.h"
-#include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/run/tiny_run.h"
 #include "tests/tools/hybrid_process.h"
-#include "tests/trainer/tiny_run.h"
 
 namespace hybrid_trainer {
 

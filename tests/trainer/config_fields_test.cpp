@@ -9,8 +9,8 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
-#include "hybrid_trainer/trainer/memory_simulation.h"
-#include "tests/trainer/tiny_run.h"
+#include "hybrid_trainer/planning/memory_simulation.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -10,7 +10,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "tests/files/faulty_files.h"
-#include "tests/trainer/tiny_run.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -8,7 +8,7 @@
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "support/parameters.h"
 #include "support/test_files.h"
-#include "tests/trainer/tiny_run.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "hybrid_trainer/core/interruption.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
-#include "tests/trainer/tiny_run.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -10,10 +10,10 @@
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/safetensors.h"
-#include "hybrid_trainer/trainer/adapter_export.h"
-#include "hybrid_trainer/trainer/run_files.h"
+#include "hybrid_trainer/run/adapter_export.h"
+#include "hybrid_trainer/run/run_files.h"
 #include "support/parameters.h"
-#include "tests/trainer/tiny_run.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

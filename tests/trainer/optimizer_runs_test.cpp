@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/test_files.h"
-#include "tests/trainer/tiny_run.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -10,8 +10,8 @@
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
-#include "src/trainer/rank_links.h"
-#include "tests/trainer/tiny_run.h"
+#include "src/sharding/rank_links.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "tests/planning/rank_peaks.h"
 #include "tests/trainer/late_ranks.h"
 #include "tests/trainer/rank_faults.h"
-#include "tests/trainer/rank_peaks.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -7,12 +7,12 @@
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/planning/memory_simulation.h"
+#include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
-#include "hybrid_trainer/trainer/memory_simulation.h"
-#include "hybrid_trainer/trainer/run_files.h"
 #include "support/parameters.h"
-#include "tests/trainer/tiny_run.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "hybrid_trainer/planning/memory_simulation.h"
 #include "support/test_files.h"
-#include "tests/trainer/tiny_run.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

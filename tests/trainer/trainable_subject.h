@@ -8,7 +8,7 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
-#include "tests/trainer/tiny_run.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 

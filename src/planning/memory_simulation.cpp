@@ -1,0 +1,400 @@
+#include "hybrid_trainer/planning/memory_simulation.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/distributed/absent_communicator.h"
+#include "hybrid_trainer/distributed/ordered_sum.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/phases/phase_machine.h"
+#include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/run_model.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// More than any device has, in one piece, so that the extent is what one slab would need.
+constexpr std::size_t kEndless = std::size_t{1} << 46;
+
+/// A trainable that answers for a device that computes nothing, so that the phase machine predicts
+/// and then decides as it is told.
+class SimulatedTrainable final : public Trainable {
+ public:
+  explicit SimulatedTrainable(ModelTrainable& model) : model_(model) {}
+  /// Of each batch so many micro-batches are computed with; of the others the losses are held.
+  void compute_with(std::int64_t micro_batches, std::int64_t size) {
+    micro_batch_ = size;
+    examples_ = micro_batches * size;
+  }
+  /// A prediction of `predicted` steps is simulated in `simulated` ones, whose batches are all kept.
+  void keep_batches_of(std::int64_t predicted, std::int64_t simulated) {
+    predicted_ = predicted;
+    simulated_ = simulated;
+  }
+  /// While a gradient is computed there are `count` more sums of earlier micro-batches than those
+  /// that are simulated leave, of so many elements each, in the memory of `home`.
+  void hold_partial_sums(int count, std::int64_t elements, const Stream& home) {
+    partials_ = {count, elements, &home};
+  }
+  void decide(bool keeps) { keeps_ = keeps; }
+
+  void enter_phase(Phase phase) override { model_.enter_phase(phase); }
+  void begin_restore() override { model_.begin_restore(); }
+  double wait_for_loss(const Batch& batch) override {
+    const std::vector<Tensor> losses = other_losses(batch);
+    model_.wait_for_loss(part_of(batch));
+    return keeps_ ? --loss_ : ++loss_;  // Correct measures the predicted point first
+  }
+  double wait_for_loss_of(const Batch& batch, std::int64_t examples) override {
+    model_.wait_for_loss_of(part_of(batch), std::min(examples, examples_));
+    return --loss_;
+  }
+  GradientMeasurement wait_for_gradient(const Batch& batch) override {
+    std::vector<Tensor> held = other_losses(batch);
+    for (int i = 0; i < partials_.count; ++i) {
+      held.push_back(Tensor::empty({partials_.elements}, DType::kF32, MemoryKind::kGradients,
+                                   *partials_.home));
+    }
+    model_.wait_for_gradient(part_of(batch));
+    return {.loss = kLoss, .norm = 1};
+  }
+  void apply_gradient() override { model_.apply_gradient(); }
+  LateUpdate wait_for_late_update(bool finite) override {
+    model_.wait_for_late_update(finite);
+    return {};
+  }
+  double wait_for_own_gradient(const Batch& batch) override {
+    model_.wait_for_own_gradient(part_of(batch));
+    return kLoss;
+  }
+  std::optional<GradientMeasurement> wait_for_late_gradient(bool all) override {
+    if (!model_.wait_for_late_gradient(all)) return {};
+    return GradientMeasurement{.loss = kLoss, .norm = 1};
+  }
+  LocalStep wait_for_local_step(const Batch& batch) override {
+    return model_.wait_for_local_step(part_of(batch));
+  }
+  void predict_weights() override { model_.predict_weights(); }
+  LocalStep wait_for_exact_weights() override { return model_.wait_for_exact_weights(); }
+  /// With as many of the steps that are not simulated as fall to this one.
+  Batch keep_batch(const Batch& batch) override {
+    const std::int64_t before = predicted_ * kept_ / simulated_,
+                       now = predicted_ * ++kept_ / simulated_;
+    for (std::int64_t i = before + 1; i < now; ++i) others_.push_back(model_.keep_batch(batch));
+    return model_.keep_batch(batch);
+  }
+  Batch fetch_batch(const Batch& kept) override { return model_.fetch_batch(kept); }
+  std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
+    return model_.empty_like_weights(kind);
+  }
+  std::vector<Tensor> empty_directions() override { return model_.empty_directions(); }
+  void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
+                       const std::vector<float>& factors) override {
+    model_.write_direction(direction, of, factors);
+  }
+  void copy_weights(const std::vector<Tensor>& to) override { model_.copy_weights(to); }
+  void add_weights(const std::vector<Tensor>& to, float kept, float added) override {
+    model_.add_weights(to, kept, added);
+  }
+  double wait_for_dot(const Tensor& x, const Tensor& y) override {
+    model_.wait_for_dot(x, y);
+    return 1;
+  }
+  void move_along(const std::vector<Tensor>& directions, double length) override {
+    model_.move_along(directions, length);
+  }
+  double wait_for_slope(const std::vector<Tensor>& directions) override {
+    model_.wait_for_slope(directions);
+    return -1;
+  }
+  void write_momentum_directions(const std::vector<Tensor>& directions) override {
+    model_.write_momentum_directions(directions);
+  }
+  void follow(const std::vector<Tensor>& directions, double length) override {
+    model_.follow(directions, length);
+  }
+  void save_snapshot() override { model_.save_snapshot(); }
+  void restore_snapshot() override { model_.restore_snapshot(); }
+  void drop_snapshot() override {
+    model_.drop_snapshot();
+    others_.clear();
+    kept_ = 0;
+  }
+  void rewind(std::int64_t steps) override { model_.rewind(steps); }
+  void scale_learning_rate(double factor) override { model_.scale_learning_rate(factor); }
+  double step_flops(const Batch& batch) const override { return model_.step_flops(batch); }
+  const Stream& stream() const override { return model_.stream(); }
+
+ private:
+  static constexpr double kLoss = 1e6;
+  struct PartialSums {
+    int count = 0;
+    std::int64_t elements = 0;
+    const Stream* home = nullptr;
+  };
+  Batch part_of(const Batch& batch) const {
+    return batch.examples(0, std::min(examples_, batch.size()));
+  }
+  std::vector<Tensor> other_losses(const Batch& batch) const {
+    std::vector<Tensor> losses;
+    for (std::int64_t first = examples_; first < batch.size(); first += micro_batch_)
+      losses.push_back(kernels::empty_result(model_.stream()));
+    return losses;
+  }
+  ModelTrainable& model_;
+  PartialSums partials_;
+  std::int64_t examples_ = 0, micro_batch_ = 1, predicted_ = 1, simulated_ = 1, kept_ = 0;
+  std::vector<Batch> others_;  // kept of steps that are not simulated
+  bool keeps_ = true;
+  double loss_ = kLoss;
+};
+
+/// In steps.
+std::int64_t longest_prediction(const HybridTrainerConfig& config) {
+  const std::int64_t before =
+      config.phases.warmup_steps + std::max<std::int64_t>(4, config.phases.full_steps);
+  return std::min(config.phases.max_predict_steps, config.training.steps - before - 1);
+}
+
+/// The same phases in as few steps as show what they take, but for the batches of a long prediction.
+PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases phases) {
+  PhaseConfig short_phases = config.phases;
+  short_phases.warmup_steps = std::min<std::int64_t>(2, config.phases.warmup_steps);
+  short_phases.full_steps = std::min<std::int64_t>(4, config.phases.full_steps);
+  // Each predicted step adds its batch alone, and a late one nothing once `lag` are under way.
+  const std::int64_t most_predicted =
+      config.phases.predicts_backward() ? 64 : config.phases.local_steps + config.phases.lag + 2;
+  const std::int64_t longest = std::min(longest_prediction(config), most_predicted);
+  const bool predicts = phases == SimulatedPhases::kAll && longest > 0;
+  short_phases.max_predict_steps = predicts ? longest : 0;
+  short_phases.trial_steps = std::max<std::int64_t>(1, short_phases.max_predict_steps);
+  short_phases.horizon = "measured";  // one that is dreamt may be shorter
+  short_phases.slow_steps = std::min(config.phases.slow_steps, config.phases.history_interval);
+  LearningRateFinderConfig finder = config.learning_rate_finder;
+  finder.interval = 1;  // so that the second step probes
+  for (PredictionArm& arm : short_phases.arms) arm.steps = short_phases.trial_steps;
+  std::stable_partition(short_phases.arms.begin(), short_phases.arms.end(),
+                        [](const PredictionArm& arm) { return arm.predictor != "zero"; });
+  const PredictAwareMemoryConfig& memory = config.predict_aware_memory;
+  return {.phases = short_phases,
+          .divergence = config.divergence,
+          .restore_lookahead = memory.async_restore ? memory.async_restore_lookahead : 0,
+          .learning_rate_finder = finder};
+}
+
+/// Stretches take no more than the rest of the run. From the second micro-batch on, each takes what
+/// the one before took; the loader's batches grow, and sums of micro-batches, which are added. So it is
+/// with local steps, of which so many stay that as few exchanges are under way at once.
+HybridTrainerConfig with_fewer_repeats(HybridTrainerConfig config, const SimulatedRank& rank) {
+  constexpr std::int64_t kMost = 3;
+  config.stretches.clear();
+  config.phases.local_steps =
+      std::min(config.phases.local_steps, (config.phases.lag + 1) * config.phases.local_fragments);
+  if (rank.ranks > 1) return config;  // of which each has few
+  config.gradient_accumulation.micro_batches =
+      std::min(config.gradient_accumulation.micro_batches, kMost);
+  return config;
+}
+
+/// The peaks of whichever takes more.
+void include_larger(MemoryNeed& need, const MemoryNeed& other) {
+  need.device_bytes = std::max(need.device_bytes, other.device_bytes);
+  need.host_bytes = std::max(need.host_bytes, other.host_bytes);
+  need.disk_bytes = std::max(need.disk_bytes, other.disk_bytes);
+  need.transfer.bytes_sent = std::max(need.transfer.bytes_sent, other.transfer.bytes_sent);
+  need.transfer.link_bytes = std::max(need.transfer.link_bytes, other.transfer.link_bytes);
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    PhaseMemory& taken = need.phases[i];
+    taken.peak_bytes = std::max(taken.peak_bytes, other.phases[i].peak_bytes);
+    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
+      taken.by_kind[kind] = std::max(taken.by_kind[kind], other.phases[i].by_kind[kind]);
+  }
+}
+
+/// A run without its data and its files.
+class SimulatedRun {
+ public:
+  SimulatedRun(const HybridTrainerConfig& config, Device device, const ModelRegistry& registry,
+               const SimulatedRank& rank)
+      : config_(with_fewer_repeats(config, rank)),
+        others_(rank.rank, rank.ranks),
+        stream_(endless(make_device_pool({device.type, device.index, true}))),
+        host_(make_host_pool(stream_.device(), config.memory.host_budget.limit())),
+        places_(std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool())),
+        model_(make_run_model(config_, {}, *places_, registry)),
+        trainable_(
+            *model_, config_, stream_, places_, [](const std::string&) {},
+            rank.ranks > 1 ? &others_ : nullptr),
+        scripted_(trainable_) {
+    allocate_data(config.gradient_accumulation.micro_batches);
+    hold_partial_sums(config.gradient_accumulation.micro_batches);
+  }
+
+  MemoryNeed run(SimulatedPhases phases) {
+    const PhaseMachine::Setup setup = shortened(config_, phases);
+    if (setup.phases.max_predict_steps > 0) {
+      predict(setup, true);
+      if (config_.phases.predicts_backward()) predict(setup, false);
+    } else {
+      if (setup.learning_rate_finder.is_on()) find_learning_rate(setup);
+      for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
+        if (phase == Phase::kCorrect && config_.phases.max_predict_steps == 0) continue;
+        trainable_.enter_phase(phase);
+        // The second one reads ahead what the first one used; weights that a phase has rounded too.
+        const bool twice = phase == Phase::kWarmup || DeviceMap(config_.memory).uses("file") ||
+                           config_.distributed.zero == 3;
+        const int updates = twice ? 2 : 1;
+        for (int i = 0; i < updates; ++i) {
+          trainable_.send_weights();
+          scripted_.wait_for_gradient(whole_);
+          trainable_.apply_gradient();
+          account(phase);
+        }
+      }
+    }
+    evaluate();
+    const MemoryUse use = stream_.pool()->use();
+    need_.device_bytes = use.extent > 0 ? use.extent : std::max(need_.device_bytes, use.peak_total);
+    need_.disk_bytes = places_->file_use().most_taken;
+    need_.host_bytes = host_.pool()->use().most_taken;
+    return need_;
+  }
+
+ private:
+  static std::shared_ptr<MemoryPool> endless(std::shared_ptr<MemoryPool> pool) {
+    pool->reserve(kEndless, "simulation");
+    return pool;
+  }
+
+  /// As the loader and the evaluation hold them; on CUDA one uploaded batch of each.
+  void allocate_data(std::int64_t micro_batches) {
+    const bool on_host = stream_.device().type == DeviceType::kCuda;
+    const std::int64_t loaded = config_.data.batch_size * micro_batches;
+    const auto add = [&](std::int64_t size, const Stream& stream) {
+      data_.push_back(
+          empty_batch({size, config_.data.sequence_length}, config_.data.is_rows(), stream));
+      return data_.back();
+    };
+    Batch batch;
+    for (std::int64_t i = 0; i <= config_.data.prefetch_depth; ++i)
+      batch = add(loaded, on_host ? host_ : stream_);
+    windows_ = add(config_.data.batch_size, on_host ? host_ : stream_);
+    if (on_host) {
+      batch = add(loaded, stream_);
+      windows_ = add(config_.data.batch_size, stream_);
+    }
+    whole_ = batch;
+    scripted_.compute_with(config_.gradient_accumulation.micro_batches, config_.data.batch_size);
+  }
+
+  /// Of a step's micro-batches those that are simulated leave fewer sums of earlier ones.
+  void hold_partial_sums(std::int64_t micro_batches) {
+    if (stream_.device().type != DeviceType::kCpu || config_.memory.gradient_bits != 32) return;
+    std::int64_t elements = 0;
+    model_->visit_parameters([&](const Parameter& parameter) {
+      if (parameter.trainable()) elements += parameter.elements();
+    });
+    const int simulated = most_partial_sums(config_.gradient_accumulation.micro_batches);
+    const bool away = config_.memory.gradients == "consume";
+    scripted_.hold_partial_sums(most_partial_sums(micro_batches) - simulated, elements,
+                                away ? places_->overflow() : stream_);
+  }
+
+  /// Ends a step: what it took belongs to its phase, and what entering that took to the one left.
+  void account(Phase phase) {
+    if (const auto border = trainable_.take_border()) add(*border, last_phase_);
+    add(stream_.pool()->use(), phase);
+    const StepTransfer now{others_.use().bytes_sent, others_.link_bytes()};
+    if (phase == Phase::kFull) {
+      need_.transfer = {now.bytes_sent - transferred_.bytes_sent,
+                        now.link_bytes - transferred_.link_bytes};
+    }
+    transferred_ = now;
+    stream_.pool()->reset_peaks();
+    last_phase_ = phase;
+  }
+  void add(const MemoryUse& use, Phase phase) {
+    PhaseMemory& taken = need_.phases[static_cast<std::size_t>(phase)];
+    taken.peak_bytes = std::max(taken.peak_bytes, use.peak_total);
+    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
+      taken.by_kind[kind] = std::max(taken.by_kind[kind], use.peak[kind]);
+    need_.device_bytes = std::max(need_.device_bytes, use.peak_total);
+  }
+
+  /// What the last one changed gets under way first, as in a run.
+  PhaseOutcome step(PhaseMachine& machine) {
+    trainable_.send_weights();
+    return machine.step(whole_);
+  }
+
+  /// One cycle of the phases, from Warmup to the first step of Correct.
+  void predict(const PhaseMachine::Setup& setup, bool keeps) {
+    scripted_.decide(keeps);
+    if (config_.phases.predicts_backward())
+      scripted_.keep_batches_of(longest_prediction(config_), setup.phases.max_predict_steps);
+    PhaseMachine machine(scripted_, setup);
+    const std::int64_t most =
+        32 + 4 * setup.phases.history_interval + setup.phases.max_predict_steps;
+    for (std::int64_t i = 0; i < most; ++i) {
+      const PhaseOutcome outcome = step(machine);
+      account(outcome.phase);
+      if (outcome.phase == Phase::kCorrect) return;
+    }
+  }
+
+  void find_learning_rate(const PhaseMachine::Setup& setup) {
+    PhaseMachine machine(scripted_, setup);
+    for (int i = 0; i < 2; ++i) account(step(machine).phase);
+  }
+
+  /// In parts of one window: smaller ones there are not.
+  void evaluate() {
+    {
+      ForwardOnlyTape tape(Pass{.training = false});
+      model_->forward(windows_.examples(0, 1), 1.0f, tape, stream_);
+    }
+    trainable_.exchange_average();
+    trainable_.exchange_average();
+  }
+
+  HybridTrainerConfig config_;
+  AbsentCommunicator others_;
+  Stream stream_;
+  Stream host_;
+  std::shared_ptr<MemoryPlaces> places_;
+  std::unique_ptr<LanguageModel> model_;
+  ModelTrainable trainable_;
+  MemoryNeed need_;
+  StepTransfer transferred_;  // so far
+  SimulatedTrainable scripted_;
+  std::vector<Batch> data_;
+  Batch windows_;
+  Batch whole_;  // of a step, of which a part is computed with
+  Phase last_phase_ = Phase::kWarmup;
+};
+
+}  // namespace
+
+MemoryNeed simulate_memory(const HybridTrainerConfig& config, Device device, SimulatedPhases phases,
+                           const ModelRegistry& registry, SimulatedRank rank) {
+  MemoryNeed need = SimulatedRun(config, device, registry, rank).run(phases);
+  for (const StretchConfig& stretch : config.stretches) {
+    if (!stretch.precision) continue;
+    HybridTrainerConfig other = config;
+    other.mixed_precision.warmup = other.mixed_precision.full = *stretch.precision;
+    include_larger(need, SimulatedRun(other, device, registry, rank).run(phases));
+  }
+  return need;
+}
+
+MemoryNeed simulate_ranks(const HybridTrainerConfig& config, Device device, int ranks,
+                          SimulatedPhases phases, const ModelRegistry& registry) {
+  MemoryNeed need;
+  for (int rank = 0; rank < ranks; ++rank)
+    include_larger(need, simulate_memory(config, device, phases, registry, {rank, ranks}));
+  return need;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,127 @@
+#include "src/planning/step_cost.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/nn/recomputation.h"
+#include "hybrid_trainer/optim/make_optimizer.h"
+#include "hybrid_trainer/trainer/phase_precision.h"
+#include "src/trainer/run_model.h"
+
+namespace hybrid_trainer {
+namespace {
+
+double live(const MemoryNeed& need, MemoryKind kind) {
+  return static_cast<double>(need.phase(Phase::kFull).by_kind[static_cast<std::size_t>(kind)]);
+}
+
+/// Bytes that an update reads and writes of each f32 weight: itself, its gradient and its state.
+constexpr double kUpdateBytes = 12;
+
+/// Seconds of an 8-bit update over those of a 32-bit one, on a processor.
+double eight_bit_update() { return instruction_set() == InstructionSet::kAvx512 ? 1.6 : 2.6; }
+
+/// Seconds of rounding activations to 8 bits and back, over those of copying them.
+constexpr double kRounding = 1.5;
+
+/// Share of a block's activations that element by element operations give.
+constexpr double kRebuiltElementwise = 0.4;
+
+}  // namespace
+
+StepCost::StepCost(const HybridTrainerConfig& config, Device device, const MemoryNeed& as_given,
+                   const StepRates& rates, const ModelRegistry& registry)
+    : rates_(rates),
+      family_(find_family(config.model.family, registry)),
+      least_(least_rebuild(device)) {
+  weight_bytes_ = live(as_given, MemoryKind::kGradients);  // as many, f32
+  compute_bytes_ = live(as_given, MemoryKind::kParameters);
+  state_bytes_ = live(as_given, MemoryKind::kOptimizerState);
+  activation_bits_ = config.memory.activation_bits;
+  state_bits_ = static_cast<double>(config.optimizer.state_bits);
+  activation_bytes_ = live(as_given, MemoryKind::kActivations);
+  const Stream nowhere(make_device_pool({device.type, device.index, true}));
+  const auto model = make_run_model(config, {}, nowhere, registry);
+  model->visit_parameters([&](Parameter& parameter) {
+    if (parameter.role() != Role::kVector)
+      weights_.emplace_back(parameter.name(), static_cast<double>(parameter.elements()));
+  });
+  if (config.phases.lacks_optimizer_state()) return;  // late updates are made beside the step
+  const PhasePrecision precision(config.mixed_precision, config.model.width, device);
+  const std::vector<Parameter*> parameters = trainable_parameters(*model);
+  for (Parameter* parameter : parameters)
+    parameter->compute_in(precision.of(Phase::kFull), nowhere);
+  update_flops_ = update_flops(config.optimizer, parameters, nowhere);
+}
+
+double StepCost::there(double bytes, const std::string& placement) const {
+  if (placement == "host") return 2 * bytes / rates_.copy_bytes_per_second;
+  return placement == "file" ? bytes / rates_.write_bytes_per_second : 0;
+}
+
+double StepCost::back(double bytes, const std::string& placement) const {
+  if (placement == "host") return 2 * bytes / rates_.copy_bytes_per_second;
+  return placement == "file" ? bytes / rates_.read_bytes_per_second : 0;
+}
+
+double StepCost::state_bytes(const HybridTrainerConfig& config) const {
+  return state_bytes_ * static_cast<double>(config.optimizer.state_bits) / state_bits_;
+}
+
+double StepCost::weight_transfers(const MemoryConfig& memory, double passes) const {
+  const DeviceMap map(memory);
+  double all = 0, seconds = 0;
+  for (const auto& [name, elements] : weights_) all += elements;
+  for (const auto& [name, elements] : weights_) {
+    const std::string& place = map.place_of(name);
+    seconds +=
+        elements / all *
+        (back(passes * compute_bytes_ + weight_bytes_, place) + there(compute_bytes_, place));
+  }
+  return seconds;
+}
+
+double StepCost::products(const HybridTrainerConfig& config) const {
+  const std::int64_t size = config.data.batch_size * config.gradient_accumulation.micro_batches,
+                     length = config.data.sequence_length;
+  const double flops =
+      family_.step_flops(config.model, size, length) +
+      family_.recomputed_flops(config.model, size, length, config.memory.recompute, least_);
+  const double rebuilt_bytes =
+      std::min(config.memory.recompute, kRebuiltElementwise) * activation_bytes_;
+  return flops / rates_.flops_per_second + 2 * rebuilt_bytes / rates_.copy_bytes_per_second;
+}
+
+double StepCost::placements(const HybridTrainerConfig& config) const {
+  const MemoryConfig& memory = config.memory;
+  const double state = state_bytes(config);
+  const std::string home = config.optimizer_state_home();
+  const bool compressed = memory.activation_bits == 8 && activation_bits_ > 8;
+  const double all = activation_bytes_ * (1 - 0.9 * memory.recompute);
+  const double kept = compressed ? 0.4 * all : all;
+  const double rounding = compressed ? kRounding * 2 * all / rates_.copy_bytes_per_second : 0;
+  const double micro_batches = static_cast<double>(config.gradient_accumulation.micro_batches);
+  const double passes = micro_batches * (2 + memory.recompute);
+  const bool wait = memory.gradients == "consume" && !config.updates_at_once();
+  const double gradients = wait ? there(weight_bytes_, "host") : 0;
+  return rounding + there(kept, memory.activations) + back(kept, memory.activations) +
+         there(state, home) + back(state, home) + weight_transfers(memory, passes) + gradients;
+}
+
+double StepCost::update_seconds(const HybridTrainerConfig& config) const {
+  const bool rounds = config.optimizer.state_bits == 8 && state_bits_ > 8;
+  const double bytes =
+      (kUpdateBytes / 4 * weight_bytes_ + 2 * state_bytes_) * (rounds ? eight_bit_update() : 1);
+  return bytes / rates_.copy_bytes_per_second + update_flops_ / rates_.flops_per_second;
+}
+
+double StepCost::seconds(const HybridTrainerConfig& config) const {
+  const double accumulation =
+      2 * weight_bytes_ * static_cast<double>(config.gradient_accumulation.micro_batches - 1);
+  return products(config) + update_seconds(config) + accumulation / rates_.copy_bytes_per_second +
+         placements(config);
+}
+
+}  // namespace hybrid_trainer

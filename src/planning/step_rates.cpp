@@ -1,0 +1,111 @@
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "hybrid_trainer/core/clock.h"
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/kernels/machine_rates.h"
+#include "hybrid_trainer/memory/device_map.h"
+#include "hybrid_trainer/memory/memory_places.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/planning/memory_plan.h"
+#include "hybrid_trainer/trainer/phase_precision.h"
+#include "src/trainer/training_step.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Of an array that is copied: little beside any budget, so that what a planned run measures first
+/// takes no more than it does itself.
+constexpr std::size_t kCopiedBytes = std::size_t{24} << 20;
+
+/// The widest block that is measured: wider ones hardly multiply faster.
+constexpr std::int64_t kWidest = 768, kTokens = 1024;
+
+/// One block of the model, or of a narrower one, on few tokens.
+HybridTrainerConfig sample_of(const HybridTrainerConfig& config) {
+  HybridTrainerConfig sample = config;
+  ModelConfig& model = sample.model;
+  if (model.width > kWidest) {
+    constexpr std::int64_t kHeads = kWidest / 64;  // shared by as many queries as the model's
+    if (model.key_heads > 0)
+      model.key_heads = std::max<std::int64_t>(1, model.key_heads * kHeads / model.heads);
+    model.heads = kHeads;
+    model.head_size = 0;
+    model.inner_width = model.inner_width * kWidest / model.width;
+    model.width = kWidest;
+  }
+  model.layers = 1;
+  model.vocabulary = 256;
+  sample.memory = {};
+  sample.data.sequence_length = std::min<std::int64_t>(config.data.sequence_length, 256);
+  sample.data.batch_size =
+      std::clamp<std::int64_t>(config.data.batch_size, 1, kTokens / sample.data.sequence_length);
+  sample.gradient_accumulation.micro_batches = 1;
+  sample.optimizer = {};
+  sample.optimizer.name = "sgd";
+  sample.phases = {};  // whose updates, where they are late, are of other optimizers
+  sample.stretches = {};
+  return sample;
+}
+
+double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
+                     const ModelRegistry& registry) {
+  const HybridTrainerConfig sample = sample_of(config);
+  const auto model = make_model(sample.model, 0, stream, registry);
+  MemoryPlaces places(sample.memory, stream, make_host_pool(stream.device()));
+  TrainingStep step(*model, sample, stream, places);
+  const PhasePrecision precision(config.mixed_precision, sample.model.width, stream.device());
+  step.compute_in(precision.of(Phase::kFull), false);
+  const Shape shape{sample.data.batch_size, sample.data.sequence_length};
+  const Batch batch{Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream),
+                    Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream)};
+  constexpr int kRuns = 5;
+  std::vector<double> seconds;
+  for (int run = 0; run <= kRuns; ++run) {
+    const auto begin = Clock::now();
+    step.wait_for_gradient(batch);
+    if (run > 0) seconds.push_back(seconds_since(begin));
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
+  return find_family(sample.model.family, registry).step_flops(sample.model, shape[0], shape[1]) /
+         seconds[kRuns / 2];
+}
+
+/// As tensors move that lie there.
+void measure_files(StepRates& rates, const std::string& folder) {
+  constexpr auto kBytes = static_cast<std::int64_t>(kCopiedBytes);
+  const Stream host(make_device_pool()), file(make_file_pool({}, folder, "memory.folder"));
+  const Tensor here = Tensor::zeros({kBytes}, DType::kU8, MemoryKind::kWorkspace, host),
+               there = Tensor::empty_like(here, MemoryKind::kWorkspace, file);
+  copy(there, here, host);
+  const auto begin = Clock::now();
+  copy(there, here, host);
+  rates.write_bytes_per_second = static_cast<double>(kBytes) / seconds_since(begin);
+  const auto written = Clock::now();
+  copy(here, there, host);
+  rates.read_bytes_per_second = static_cast<double>(kBytes) / seconds_since(written);
+}
+
+}  // namespace
+
+std::optional<std::size_t> free_disk_space(const HybridTrainerConfig& config) {
+  std::error_code unknown;
+  const auto space = std::filesystem::space(config.memory.folder, unknown);
+  if (config.memory.folder.empty() || unknown) return {};
+  return space.available;
+}
+
+StepRates measure_step_rates(const HybridTrainerConfig& config, const Stream& stream,
+                             const ModelRegistry& registry) {
+  StepRates rates;
+  rates.flops_per_second = measure_flops(config, stream, registry);
+  rates.copy_bytes_per_second = kernels::measure_copy_rate(stream, kCopiedBytes);
+  const MemoryConfig& memory = config.memory;
+  const bool uses_files = memory.activations == "file" || config.optimizer_state_home() == "file" ||
+                          DeviceMap(memory).uses("file") || !memory.folder.empty();
+  if (uses_files) measure_files(rates, memory.scratch_folder());
+  return rates;
+}
+
+}  // namespace hybrid_trainer

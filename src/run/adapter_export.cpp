@@ -1,0 +1,107 @@
+#include "hybrid_trainer/run/adapter_export.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/hugging_face/token_ids.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kProbeTokens = 64;
+
+void require_adapters(const TrainedRun& run) {
+  if (!run.config.lora.is_on())
+    throw ConfigError({"lora.rank: the run has 0, so there are no adapters to export"});
+}
+
+void require_plain_base(const std::filesystem::path& base) {
+  const std::string form = base.empty() ? "" : quantization_of_hugging_face(base);
+  if (form.empty()) return;
+  throw DataError(concat(base.string(), ": its weights are quantised (", form, "), so adapters ",
+                         "cannot be merged into them; export them with --adapter"));
+}
+
+/// Of random tokens; padding columns too. Throws DataError, with `what` it is of, where one is not
+/// finite.
+std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
+                                const Stream& stream) {
+  const std::int64_t length = std::min(kProbeTokens, model.config().context);
+  const Tensor tokens = Tensor::empty({1, length}, DType::kI32, MemoryKind::kData, stream);
+  for (std::int64_t i = 0; i < length; ++i) {
+    tokens.data<std::int32_t>()[i] = static_cast<std::int32_t>(random_below(
+        {}, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(model.config().vocabulary)));
+  }
+  const Tensor logits = model.logits(tokens, Pass{.training = false}, stream);
+  std::vector<float> values(logits.data<float>(), logits.data<float>() + logits.elements());
+  if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return values;
+  throw DataError(concat(what,
+                         " gives logits that are not finite: its weights are damaged or have ",
+                         "diverged; export an earlier checkpoint's run"));
+}
+
+/// `run`: with its base in f32. `before`: logits of the model as it was trained.
+MergedExport write_merged(const TrainedRun& run, const std::vector<float>& before,
+                          const std::filesystem::path& output, std::optional<DType> dtype,
+                          const Stream& stream) {
+  require_plain_base(run.base);
+  MergedExport result{
+      .step = run.step, .dtype = dtype.value_or(export_dtype(run)), .warnings = run.warnings};
+  merge_adapters(*run.model, stream);
+  export_hugging_face(*run.model, run.tokenizer.get(), output, stream, model_families(),
+                      result.dtype, run.token_ids);
+  read_hugging_face_weights(
+      output, *run.model, [&](Parameter& parameter, const FolderWeight& weight) {
+        parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
+      });
+  const std::vector<float> after = probe_logits(*run.model, output.string(), stream);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    result.largest_logit = std::max(result.largest_logit, double{std::abs(before[i])});
+    result.largest_change = std::max(result.largest_change, double{std::abs(after[i] - before[i])});
+  }
+  return result;
+}
+
+}  // namespace
+
+void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
+                    const Stream& stream) {
+  require_adapters(run);
+  write_adapter(*run.model, run.config.lora, run.base.string(), output, stream);
+  if (run.tokenizer == nullptr) return;
+  const auto file = run.tokenizer->files().find("generation_config.json");
+  const auto ends = end_token_ids_in(run.tokenizer_folder), of_base = end_token_ids_in(run.base);
+  if (file != run.tokenizer->files().end() && !std::ranges::includes(of_base, ends))
+    replace_file((output / file->first).string(), file->second);
+}
+
+MergedExport export_merged(const std::filesystem::path& folder, const std::filesystem::path& output,
+                           RunWeights weights, std::optional<DType> dtype) {
+  const ModelRegistry& registry = model_families();
+  const Stream stream(MemoryPool::create("device"));
+  std::vector<float> before;
+  {
+    const TrainedRun run = load_trained_run(folder, stream, registry, weights);
+    require_adapters(run);
+    before = probe_logits(*run.model, folder.string(), stream);
+  }
+  const TrainedRun run = load_trained_run(folder, stream, registry, weights, "fp32");
+  return write_merged(run, before, output, dtype, stream);
+}
+
+MergedExport export_merged_adapter(const std::filesystem::path& folder,
+                                   const std::filesystem::path& base,
+                                   const std::filesystem::path& output,
+                                   std::optional<DType> dtype) {
+  const Stream stream(MemoryPool::create("device"));
+  const TrainedRun run = load_adapter_folder(folder, "fp32", stream, model_families(), base);
+  return write_merged(run, probe_logits(*run.model, folder.string(), stream), output, dtype,
+                      stream);
+}
+
+}  // namespace hybrid_trainer

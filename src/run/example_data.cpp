@@ -1,0 +1,110 @@
+#include "hybrid_trainer/run/example_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/io/checksum.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::uint64_t kHeldBackKey = 0x76616c6964;
+constexpr std::size_t kLargestFile = std::size_t{16} << 30;
+
+std::vector<ExampleRow> read_rows(const std::filesystem::path& file, const ExampleFormat& format,
+                                  ExampleData& data) {
+  ExampleRows read = read_example_rows(file, format);
+  for (const auto& [line, reason] : read.refused)
+    data.refused.push_back(concat("line ", line, " of ", file.string(), " is refused: ", reason));
+  for (const std::string& note : read.notes())
+    data.notes.push_back(concat(file.string(), ": ", note));
+  if (read.rows.empty()) {
+    throw DataError(concat(file.string(), ": every line is refused; line ",
+                           read.refused.front().line, ": ", read.refused.front().reason));
+  }
+  data.rows += std::ssize(read.rows);
+  data.checksum += checksum_of(read_file(file.string(), kLargestFile));
+  return std::move(read.rows);
+}
+
+}  // namespace
+
+ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokenizer,
+                              const DataConfig& config) {
+  if (files.vocabulary > 0 && tokenizer.least_table() > files.vocabulary) {
+    throw DataError(concat(files.tokenizer.string(), ": the tokenizer has ",
+                           tokenizer.vocabulary_size(), " tokens and the model's table ",
+                           files.vocabulary,
+                           "; give the tokenizer that the model was trained with"));
+  }
+  const ChatFiles chat = read_chat_files(files.tokenizer);
+  const ExampleFormat format{.tokenizer = tokenizer,
+                             .chat = chat,
+                             .longest = config.sequence_length + 1,
+                             .now = files.now,
+                             .vocabulary = files.vocabulary,
+                             .control = control_text_of(config.control_tokens)};
+  ExampleData data;
+  std::vector<ExampleRow> rows = read_rows(files.examples, format, data);
+  const auto count = static_cast<std::uint64_t>(rows.size());
+  if (!files.validation.empty()) {
+    data.validation = read_rows(files.validation, format, data);
+    data.train = std::move(rows);
+    return data;
+  }
+  if (count == 1 || config.validation_fraction == 0) {
+    data.validation = rows;
+    data.train = std::move(rows);
+    return data;
+  }
+  const auto held = static_cast<std::uint64_t>(
+      std::clamp(std::round(static_cast<double>(count) * config.validation_fraction), 1.0,
+                 static_cast<double>(count - 1)));
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const bool is_held = random_permuted({0, 0, kHeldBackKey}, i, count) < held;
+    (is_held ? data.validation : data.train).push_back(std::move(rows[i]));
+  }
+  return data;
+}
+
+std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files) {
+  constexpr std::size_t kShown = 5;
+  std::vector<std::string> lines(data.refused);
+  if (lines.size() <= kShown) return lines;
+  lines.resize(kShown);
+  lines.push_back(concat(data.refused.size() - kShown, " more lines are refused; hybrid rows ",
+                         files.examples.string(), " --json --model ", files.tokenizer.string(),
+                         " names them"));
+  return lines;
+}
+
+std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                        std::int64_t length, const std::string& way_out) {
+  std::int64_t all = 0, cut = 0, left_out = 0;
+  for (const auto* some : rows) {
+    all += std::ssize(*some);
+    for (const ExampleRow& row : *some) {
+      cut += row.left_out > 0 ? 1 : 0;
+      left_out += row.left_out;
+    }
+  }
+  if (cut == 0) return "";
+  return concat(cut, " of ", all, " rows are longer than ", length, " tokens and lose ", left_out,
+                " tokens at their end; ", way_out);
+}
+
+PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,
+                                std::uint64_t seed, const Tokenizer& tokenizer) {
+  return {.batch_size = batch_size,
+          .sequence_length = config.sequence_length,
+          .shuffle = config.shuffle,
+          .packs = config.layout != "apart",
+          .seed = seed,
+          .padding = tokenizer.end_of_text().value_or(0)};
+}
+
+}  // namespace hybrid_trainer

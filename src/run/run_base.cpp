@@ -1,0 +1,97 @@
+#include "src/run/run_base.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/hugging_face/hugging_face_weights.h"
+#include "hybrid_trainer/io/checksum.h"
+#include "hybrid_trainer/run/run_files.h"
+#include "src/run/run_memory.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kSampleBytes = 1 << 16, kMostBaseConfigBytes = 1 << 20;
+
+std::string base_file(const RunPaths& paths) { return paths.root + "/base.json"; }
+
+void add_samples(Checksum& sum, const SafetensorsFile& weights) {
+  const InputFile file(weights.path());
+  std::string bytes(std::min(kSampleBytes, file.bytes()), '\0');
+  const std::size_t last = file.bytes() - bytes.size();
+  for (const std::size_t offset : {std::size_t{0}, last / 2, last}) {
+    file.read_at(bytes.data(), bytes.size(), offset);
+    sum.add(bytes.data(), bytes.size());
+  }
+}
+
+}  // namespace
+
+std::string identity_of_base(const fs::path& folder) {
+  Checksum sum;
+  const std::string config = read_file(folder / "config.json", kMostBaseConfigBytes);
+  sum.add(config.data(), config.size());
+  const HuggingFaceWeights weights(folder);
+  for (const SafetensorsFile& file : weights.files()) {
+    for (const SafetensorsEntry& entry : file.entries()) {
+      const std::string text = concat(entry.name, ' ', entry.dtype, ' ', entry.bytes, '\n');
+      sum.add(text.data(), text.size());
+    }
+    add_samples(sum, file);
+  }
+  return sum.text();
+}
+
+void write_run_base(const RunPaths& paths, const fs::path& folder) {
+  JsonWriter out;
+  out.begin_object();
+  out.string("folder", fs::absolute(folder).lexically_normal().string());
+  out.string("identity", identity_of_base(folder));
+  out.end_object();
+  replace_file(base_file(paths), out.text() + "\n");
+}
+
+std::optional<fs::path> base_of_run(const RunPaths& paths, const std::optional<fs::path>& given) {
+  const std::string file = base_file(paths);
+  if (!fs::exists(file)) return given;
+  const boost::json::value value = read_json(file, {.max_bytes = 1 << 16});
+  const auto text = [&](const char* key) -> std::string {
+    const auto* found = value.is_object() ? value.get_object().if_contains(key) : nullptr;
+    if (found == nullptr || !found->is_string())
+      throw DataError(file + ": want {\"folder\": \"...\", \"identity\": \"...\"}");
+    return std::string(found->get_string());
+  };
+  const std::string remembered = text("folder");
+  const fs::path folder = given.value_or(remembered);
+  if (!HuggingFaceWeights::are_in(folder)) {
+    throw MissingInput(concat(folder.string(), ": the model is gone whose weights the run's ",
+                              "adapters belong to; put it back, or resume the run with its folder ",
+                              "(train --init-from, finetune --model)"));
+  }
+  if (identity_of_base(folder) == text("identity")) return folder;
+  throw DataError(concat(folder.string(), " is not the model that the run's adapters were trained ",
+                         "beside (", remembered, " when it began): its files differ"));
+}
+
+TrainingRunSettings with_base(TrainingRunSettings settings) {
+  const RunPaths paths{settings.run.string()};
+  if (!settings.resume || !paths.hold_a_run()) return settings;
+  if (has_checkpoint(paths)) {
+    if (!settings.config.lora.is_on()) settings.init_from.reset();
+    settings.adapter.reset();  // its values are in the checkpoint
+    return settings;
+  }
+  const RunData data = data_of_run(paths);
+  if (!settings.init_from && !data.base.empty()) settings.init_from = data.base;
+  if (!settings.adapter && !data.adapter.empty()) settings.adapter = data.adapter;
+  return settings;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,261 @@
+#include "hybrid_trainer/run/run_files.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/hugging_face/token_ids.h"
+#include "hybrid_trainer/io/checkpoint.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/memory/weight_average.h"
+#include "src/run/run_base.h"
+#include "src/trainer/frozen_weights.h"
+#include "src/trainer/run_model.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string data_file(const RunPaths& paths) { return paths.root + "/data.json"; }
+std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
+
+/// Throws DataError where the model's table has no rows for all of its tokens.
+void open_tokenizer(TrainedRun& run, const fs::path& folder) {
+  run.tokenizer_folder = folder;
+  if (!holds_tokenizer(folder)) return;
+  run.tokenizer = load_tokenizer(folder);
+  if (run.tokenizer->least_table() <= run.config.model.vocabulary) return;
+  throw DataError(concat(folder.string(), ": the tokenizer has ", run.tokenizer->vocabulary_size(),
+                         " tokens and the model's table ", run.config.model.vocabulary,
+                         "; give the tokenizer that the model was trained with"));
+}
+
+/// Of an adapter that trained head or token table by itself.
+void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder& adapter,
+                const ModelRegistry& registry) {
+  const std::vector<std::string>& keys = find_family(model.family, registry).keys;
+  if (std::ranges::find(keys, "tied_head") == keys.end())
+    throw DataError(concat(folder.string(), ": the adapter changes ", join(adapter.weights_beside),
+                           ", the head or the token table without the other, and these are one ",
+                           "weight in every ", model.family, " here; train an adapter without ",
+                           "wte and lm_head among target_modules and modules_to_save"));
+  model.tied_head = false;
+}
+
+/// A checkpoint's weight of this name; if it was taken in Predict, the one from before.
+const Tensor& accepted_weight(const State& state, const std::string& name, RunWeights weights) {
+  if (weights == RunWeights::kAverage) return state.tensor(average_name(name));
+  const auto snapshot = state.tensors.find("snapshot." + name);
+  return snapshot == state.tensors.end() ? state.tensor("model." + name) : snapshot->second;
+}
+
+/// Of a run that begins: what its base and its data say of the tokens that end a text.
+void write_end_tokens(const RunPaths& paths, const RunData& data) {
+  if (data.token_ids.empty() || !fs::exists(tokenizer_folder(paths))) return;
+  const std::string file = tokenizer_folder(paths) + "/generation_config.json";
+  const bool is_there = fs::exists(file);
+  const std::string before = is_there ? read_file(file, std::size_t{1} << 20) : data.token_ids;
+  std::vector<std::int32_t> ends = generation_end_tokens_in(data.base);
+  ends.insert(ends.end(), data.end_tokens.begin(), data.end_tokens.end());
+  const std::string after = with_end_tokens(before, ends);
+  if (!is_there || after != before) replace_file(file, after);
+}
+
+}  // namespace
+
+std::string project_version() { return HT_VERSION; }
+
+void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
+                     const RunData& data) {
+  JsonWriter source;
+  source.begin_object();
+  source.string("folder", fs::absolute(data.folder).lexically_normal().string());
+  source.number("train_tokens", data.train_tokens);
+  if (!data.checksum.empty()) source.string("checksum", data.checksum);
+  if (data.now != 0) source.number("now", data.now);
+  if (!data.token_ids.empty()) source.string("token_ids", data.token_ids);
+  for (const auto& [key, path] :
+       {std::pair("base", data.base), {"adapter", data.adapter}, {"validation", data.validation}})
+    if (!path.empty()) source.string(key, fs::absolute(path).lexically_normal().string());
+  source.end_object();
+  replace_file(data_file(paths), source.text() + "\n");
+  fs::remove(paths.summary());  // of where it ended before, if it goes on
+  for (const char* name : kTokenizerFiles) {
+    const fs::path from = (data.tokenizer.empty() ? data.folder : data.tokenizer) / name;
+    if (!fs::exists(from) || data.tokenizer == tokenizer_folder(paths)) continue;
+    fs::create_directories(tokenizer_folder(paths));
+    replace_file(tokenizer_folder(paths) + "/" + name,
+                 read_file(from.string(), std::size_t{1} << 28));
+  }
+  if (data.tokenizer != tokenizer_folder(paths)) write_end_tokens(paths, data);
+  replace_file(paths.config(), config_json(config));
+}
+
+HybridTrainerConfig config_of_run(const RunPaths& paths) {
+  HybridTrainerConfig config;
+  read_config(config, paths.config());
+  return config;
+}
+
+RunData data_of_run(const RunPaths& paths) {
+  const std::string file = data_file(paths);
+  const boost::json::value value = read_json(file, {.max_bytes = 1 << 16});
+  const auto* folder = value.is_object() ? value.get_object().if_contains("folder") : nullptr;
+  if (folder == nullptr || !folder->is_string())
+    throw DataError(file + ": want {\"folder\": \"...\", \"train_tokens\": ...}");
+  const auto number = [&](const char* key) {
+    const auto* found = value.get_object().if_contains(key);
+    return found != nullptr && found->is_int64() ? found->get_int64() : 0;
+  };
+  const auto text = [&](const char* key) {
+    const auto* found = value.get_object().if_contains(key);
+    return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
+  };
+  return {.folder = std::string(folder->get_string()),
+          .train_tokens = number("train_tokens"),
+          .checksum = text("checksum"),
+          .validation = text("validation"),
+          .base = text("base"),
+          .adapter = text("adapter"),
+          .now = number("now"),
+          .token_ids = text("token_ids")};
+}
+
+std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths) {
+  if (!fs::exists(tokenizer_folder(paths))) return nullptr;
+  return load_tokenizer(tokenizer_folder(paths));
+}
+
+void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data, const fs::path& data) {
+  if (of_run == nullptr || of_data == nullptr || of_data->has_tokens_of(*of_run)) return;
+  throw DataError(concat(data.string(), ": its tokenizer is not the one that the run was trained ",
+                         "with; give the run's own data, or prepare the text again with the run's ",
+                         "folder tokenizer/ as --tokenizer"));
+}
+
+std::string end_of_run(const RunPaths& paths) {
+  if (!fs::exists(paths.summary())) return "";
+  const boost::json::value value = read_json(paths.summary());
+  const auto* end = value.is_object() ? value.get_object().if_contains("end") : nullptr;
+  return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
+}
+
+TrainedRun load_trained_run(const fs::path& run, const Stream& stream,
+                            const ModelRegistry& registry, RunWeights weights) {
+  return load_trained_run(run, stream, registry, weights, {});
+}
+
+TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
+                            const ModelRegistry& registry, RunWeights weights,
+                            const std::optional<std::string>& frozen_form) {
+  const RunPaths paths = existing_run(root.string());
+  TrainedRun run;
+  run.config = config_of_run(paths);
+  run.config.validate(registry);
+  const FoundCheckpoint found = find_newest_checkpoint(paths.checkpoints());
+  run.warnings = found.warnings;
+  if (!found.checkpoint) {
+    throw MissingInput(concat(root.string(),
+                              " holds no checkpoint yet; train it first (hybrid train --run ",
+                              root.string(), ")"));
+  }
+  run.step = found.checkpoint->step;
+  const RunData data = data_of_run(paths);
+  run.data = data.folder;
+  run.token_ids = data.token_ids;
+  run.tokenizer = tokenizer_of_run(paths);
+  run.tokenizer_folder = tokenizer_folder(paths);
+  if (frozen_form) run.config.lora.base = *frozen_form;
+  const auto base = base_of_run(paths);
+  run.base = base.value_or("");
+  run.model = make_run_model(run.config, base, stream, registry);
+  const Stream host(MemoryPool::create("host"));
+  const bool in_place = stream.device().type == DeviceType::kCpu;
+  const bool is_average = weights == RunWeights::kAverage;
+  const State state =
+      load_checkpoint(*found.checkpoint, in_place ? stream : host,
+                      is_average ? CheckpointPart::kAverage : CheckpointPart::kWeights);
+  if (is_average && state.tensors.empty()) {
+    throw MissingInput(concat(found.checkpoint->path, " holds no average of the weights: ",
+                              "training.average_weights is ", run.config.training.average_weights));
+  }
+  run.model->visit_parameters([&](Parameter& parameter) {
+    if (!parameter.trainable()) return;  // as it was made
+    const Tensor& saved = accepted_weight(state, parameter.name(), weights);
+    if (saved.shape() != parameter.shape()) {
+      throw DataError(concat(found.checkpoint->path, ": ", parameter.name(), " is ",
+                             saved.shape().text(), ", the run's config wants ",
+                             parameter.shape().text()));
+    }
+    if (in_place) {
+      parameter.set_storage(std::make_unique<ResidentWeight>(saved));
+    } else {
+      wait_for_copy(parameter.home_master(), saved, stream);
+    }
+  });
+  if (frozen_form && !run.config.lora.is_on())
+    hold_all_frozen(*run.model, *frozen_form, stream, registry);
+  return run;
+}
+
+TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& form,
+                                    const Stream& stream, const ModelRegistry& registry) {
+  TrainedRun opened;
+  opened.config.model = read_hugging_face_model_config(folder, 0, registry);
+  opened.config.exported.dtype =
+      dtype_of_hugging_face_weights(folder) == DType::kBF16 ? "bf16" : "fp32";
+  opened.model =
+      make_frozen_model(opened.config.model, folder, form_held(folder, form), stream, registry);
+  open_tokenizer(opened, folder);
+  opened.token_ids = token_ids_in(folder);
+  return opened;
+}
+
+TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
+                               const Stream& stream, const ModelRegistry& registry,
+                               const fs::path& base) {
+  const AdapterFolder adapter = read_adapter_config(folder);
+  TrainedRun run;
+  run.base = base.empty() ? fs::path(adapter.base) : base;
+  if (!fs::exists(run.base / "config.json")) {
+    throw MissingInput(concat(folder.string(), ": the adapter is of \"", run.base.string(),
+                              "\", which is no folder here; write the folder of that model as its ",
+                              "base_model_name_or_path, or merge both into a model: hybrid export ",
+                              folder.string(), " --merge --model BASE --output MERGED",
+                              how_to_download(run.base)));
+  }
+  run.config.model = read_hugging_face_model_config(run.base, 0, registry);
+  run.config.lora = adapter.config;
+  run.config.lora.base = form_held(run.base, form);
+  if (adapter.unties_head) untie_head(run.config.model, folder, adapter, registry);
+  try {
+    run.model = adapter.config.is_on() ? make_run_model(run.config, run.base, stream, registry)
+                                       : make_frozen_model(run.config.model, run.base,
+                                                           run.config.lora.base, stream, registry);
+  } catch (const ConfigError& error) {
+    throw DataError(concat(folder.string(), ": ", error.what()));
+  }
+  const HuggingFaceLayout& layout = find_family(run.config.model.family, registry).hugging_face;
+  read_adapter_weights(
+      folder, *run.model, stream, registry, [&](Parameter& parameter, const Tensor& values) {
+        hold_frozen(parameter, values, run.config.lora.base, *run.model, layout, stream);
+      });
+  open_tokenizer(run, holds_tokenizer(folder) ? folder : run.base);
+  run.token_ids = token_ids_in(run.base);
+  return run;
+}
+
+DType export_dtype(const TrainedRun& run) {
+  const std::string& asked = run.config.exported.dtype;
+  if (asked == "auto" && !run.base.empty()) return dtype_of_hugging_face_weights(run.base);
+  return asked == "bf16" ? DType::kBF16 : DType::kF32;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,270 @@
+#include "src/run/run_memory.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "hybrid_trainer/core/cuda_runtime.h"
+#include "hybrid_trainer/core/device.h"
+#include "hybrid_trainer/core/machine_memory.h"
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/observability/memory_shortage_json.h"
+#include "hybrid_trainer/planning/memory_plan.h"
+#include "hybrid_trainer/run/run_files.h"
+#include "src/planning/chosen_device_map.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// What the device has left for a run that was given no budget.
+std::size_t free_device_memory(Device device) {
+  if (device.type == DeviceType::kCuda) return cuda_runtime().properties(device.index).free_bytes;
+  return machine_memory().available_bytes;
+}
+
+/// A run that takes more than a processor's machine has would be killed without a word.
+struct Excess {
+  MemoryNeed need;
+  std::size_t share = 0;  // of the machine's memory, for one of its ranks
+  int ranks = 1;
+  const char* how = "";      // " with predictions"
+  std::string way_out = "";  // what to try
+};
+
+[[noreturn]] void throw_exceeds_machine(const Excess& excess) {
+  const std::size_t host = excess.need.host_bytes, wanted = excess.need.device_bytes + host;
+  const std::string also =
+      host == 0 ? ""
+                : concat(", of them ", units::bytes(host), " for what is moved out of the way");
+  const bool several = excess.ranks > 1;
+  throw OutOfMemory(
+      concat("memory: ", several ? "each rank" : "the run", excess.how, " takes ",
+             units::bytes(wanted), also, "; available are ", units::bytes(excess.share),
+             several ? " for each" : "", "\ntry ", excess.way_out,
+             "; `hybrid plan` says what fits\na run with both memory.device_budget and ",
+             "memory.host_budget is not compared with this machine"),
+      wanted, excess.share);
+}
+
+[[noreturn]] void throw_does_not_fit(const MemoryNeed& need, const MemoryBudgets& budgets,
+                                     const std::string& how) {
+  const bool on_host = budgets.host && need.host_bytes > *budgets.host;
+  const bool on_device = budgets.device && need.device_bytes > *budgets.device;
+  const std::size_t wanted = on_device ? need.device_bytes : need.host_bytes;
+  const std::size_t budget = on_device ? *budgets.device : on_host ? *budgets.host : 0;
+  throw OutOfMemory(concat(on_device ? "device" : "host", " memory: the run takes ", wanted,
+                           " bytes (", units::bytes(wanted), ") ", how, ", the budget is ", budget,
+                           " (", units::bytes(budget),
+                           "); `hybrid plan` with the same settings says what makes it fit"),
+                    wanted, budget);
+}
+
+/// The config's budgets, and what the machine has where it gives none.
+MemoryBudgets budgets_of(const HybridTrainerConfig& config, Device device) {
+  const bool shared = device.type == DeviceType::kCpu;  // both pools are the machine's memory
+  const bool divides = shared && config.memory.device_map == "auto";  // blocks between the two
+  const std::size_t free = free_device_memory(device),
+                    on_device = config.device_budget().value_or(divides ? free / 4 * 3 : free);
+  const std::size_t left = !shared   ? machine_memory().available_bytes
+                           : divides ? std::max<std::size_t>(1, free - std::min(free, on_device))
+                                     : free;
+  return {.device = on_device,
+          .host = config.memory.host_budget.limit().value_or(left),
+          .disk = free_disk_space(config),
+          .both = memory_of_both(config, device)};
+}
+
+/// The config with the options of a plan and the places of a map, if it asks for them.
+HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
+                                       const ModelRegistry& registry,
+                                       std::vector<std::string>& told) {
+  const Device device = find_device(config.device);
+  const MemoryBudgets budgets = budgets_of(config, device);
+  if (config.memory.plan != "auto") {
+    const HybridTrainerConfig mapped = with_device_map(config, device, budgets, registry);
+    if (mapped.memory.device_map != config.memory.device_map)
+      told.push_back(concat("memory.device_map: ", mapped.memory.device_map));
+    return mapped;
+  }
+  const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)), registry);
+  const MemoryPlan plan = plan_memory(config, device, budgets, rates, registry);
+  const char* const how = " with every option that saves some";
+  if (!plan.fits &&
+      plan.need.device_bytes + plan.need.host_bytes > budgets.both.value_or(SIZE_MAX)) {
+    throw_exceeds_machine({plan.need, *budgets.both, 1, how,
+                           "files (--set memory.folder=FOLDER) or a smaller data.sequence_length"});
+  }
+  if (!plan.fits) throw_does_not_fit(plan.need, budgets, how + 1);
+  for (const PlannedOption& option : plan.options)
+    told.push_back(concat("planned: ", option.key, " ", option.value));
+  return plan.config;
+}
+
+/// The config with what a run was planned with.
+HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainerConfig config) {
+  const MemoryConfig asked = config.memory;
+  config.memory = run.memory;
+  config.memory.device_budget = asked.device_budget;
+  config.memory.host_budget = asked.host_budget;
+  config.memory.folder = asked.folder;
+  config.memory.profile = asked.profile;
+  config.memory.timeline = asked.timeline;
+  config.data.batch_size = run.data.batch_size;
+  config.gradient_accumulation = run.gradient_accumulation;
+  config.optimizer.state_bits = run.optimizer.state_bits;
+  config.phases.exact_state = run.phases.exact_state;
+  return config;
+}
+
+/// Half as large micro-batches, twice as many; false where they do not split.
+bool halve_micro_batches(HybridTrainerConfig& config) {
+  if (config.training.cuda_graphs || config.data.batch_size % 2 != 0) return false;
+  config.data.batch_size /= 2;
+  config.gradient_accumulation.micro_batches *= 2;
+  return true;
+}
+
+bool fits(const MemoryNeed& need, const MemoryBudgets& budgets) {
+  return missing_bytes(need, budgets) == 0;
+}
+
+/// In the micro-batches of `config`.
+struct NeedInMicroBatches {
+  MemoryNeed need;
+  HybridTrainerConfig config;
+};
+
+/// Of the rank that takes most: in the given micro-batches or in the largest smaller ones that fit, or,
+/// where none do, in those that take least. Beyond these smaller ones do not help: while activations
+/// halve, there are more sums of gradients.
+NeedInMicroBatches need_where_it_fits(HybridTrainerConfig config, int ranks, SimulatedPhases phases,
+                                      const MemoryBudgets& budgets, const ModelRegistry& registry) {
+  const auto simulate = [&] {
+    return NeedInMicroBatches{
+        simulate_ranks(config, find_device(config.device), ranks, phases, registry), config};
+  };
+  NeedInMicroBatches least = simulate();
+  while (!fits(least.need, budgets) && halve_micro_batches(config)) {
+    const auto less = [](std::size_t bytes) { return bytes - bytes / 1000; };
+    NeedInMicroBatches next = simulate();
+    if (next.need.device_bytes > less(least.need.device_bytes) &&
+        next.need.host_bytes >= least.need.host_bytes && !fits(next.need, budgets))
+      break;
+    least = std::move(next);
+  }
+  return least;
+}
+
+/// Throws OutOfMemory where the run, or of several ranks the one that takes most, cannot stay in its
+/// budgets in any micro-batches.
+NeedInMicroBatches need_in_budgets(const HybridTrainerConfig& config, int ranks,
+                                   const ModelRegistry& registry) {
+  const MemoryBudgets budgets{.device = config.device_budget(),
+                              .host = config.memory.host_budget.limit()};
+  HybridTrainerConfig unlimited = config;
+  unlimited.memory.host_budget = {};
+  NeedInMicroBatches taken =
+      need_where_it_fits(unlimited, ranks, SimulatedPhases::kUpdates, budgets, registry);
+  if (!fits(taken.need, budgets)) {
+    throw_does_not_fit(taken.need, budgets,
+                       concat("in micro-batches of ", taken.config.data.batch_size, " examples"));
+  }
+  return taken;
+}
+
+/// Throws OutOfMemory where the run cannot stay in its budgets or, on a processor, the ranks of this
+/// machine take more than it has.
+void check_memory(const HybridTrainerConfig& config, const RankCount& ranks,
+                  const ModelRegistry& registry) {
+  const bool has_budget = config.device_budget() || config.memory.host_budget.limit();
+  HybridTrainerConfig taken = config;
+  if (has_budget) taken = need_in_budgets(config, ranks.all, registry).config;
+  const Device device = find_device(config.device);
+  const auto machine = memory_of_both(config, device);
+  if (!machine) return;
+  const std::size_t share = *machine / static_cast<std::size_t>(ranks.here);
+  taken.memory.host_budget = {};
+  const auto exceeds = [&](SimulatedPhases phases) {
+    const MemoryNeed need = simulate_ranks(taken, device, ranks.all, phases, registry);
+    return fits(need, {.both = share}) ? std::nullopt : std::optional(need);
+  };
+  const char* const plan =
+      ranks.all > 1 || config.memory.plan == "auto" ? "" : " or --set memory.plan=auto";
+  if (const auto need = exceeds(SimulatedPhases::kUpdates))
+    throw_exceeds_machine(
+        {*need, share, ranks.here, "", concat("a smaller data.batch_size", plan)});
+  if (config.phases.max_predict_steps == 0 || has_budget) return;
+  if (const auto need = exceeds(SimulatedPhases::kAll))
+    throw_exceeds_machine({*need, share, ranks.here, " with predictions",
+                           concat("--set phases.max_predict_steps=0", plan)});
+}
+
+}  // namespace
+
+bool has_checkpoint(const RunPaths& paths) {
+  return std::filesystem::exists(paths.checkpoints()) &&
+         !std::filesystem::is_empty(paths.checkpoints());
+}
+
+HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPaths& paths,
+                                bool resumes, const RankCount& ranks, const ModelRegistry& registry,
+                                std::vector<std::string>& told) {
+  const bool was_planned = resumes && has_checkpoint(paths) && config.memory.plan == "auto";
+  const HybridTrainerConfig taken = was_planned ? with_memory_of(config_of_run(paths), config)
+                                                : with_chosen_memory(config, registry, told);
+  if (was_planned && config_json(taken) != config_json(config))
+    told.emplace_back(
+        "what was planned when the run began stays; memory.plan=off lets other settings in");
+  check_memory(taken, ranks, registry);
+  return taken;
+}
+
+/// Why predictions do not fit into the budgets, of which one is given, if they do not.
+static std::optional<std::string> why_not_in(const MemoryBudgets& budgets, const MemoryNeed& need) {
+  if (fits(need, budgets)) return {};
+  const bool on_device = need.device_bytes > budgets.device.value_or(SIZE_MAX);
+  return concat(
+      "no predictions from here on: ", on_device ? "device" : "host", " memory would hold ",
+      units::bytes(on_device ? need.device_bytes : need.host_bytes), " with them, the budget is ",
+      units::bytes(on_device ? *budgets.device : *budgets.host), "; raise memory.",
+      on_device ? "device" : "host", "_budget");
+}
+
+std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config, int ranks,
+                                              const ModelRegistry& registry) {
+  const MemoryBudgets budgets{.device = config.device_budget(),
+                              .host = config.memory.host_budget.limit()};
+  if ((!budgets.host && !budgets.device) || config.phases.max_predict_steps == 0) return {};
+  const Device device = find_device(config.device);
+  HybridTrainerConfig smallest = config;
+  smallest.memory.host_budget = {};
+  smallest.predict_aware_memory.async_restore = false;  // whose staging does without where it must
+  if (ranks > 1) {
+    const bool other_examples = config.phases.lacks_other_ranks() &&
+                                config.gradient_accumulation.micro_batches % ranks != 0;
+    const MemoryNeed need =
+        other_examples  // which a rank that goes on alone does not take
+            ? simulate_ranks(smallest, device, ranks, SimulatedPhases::kAll, registry)
+            : need_where_it_fits(smallest, ranks, SimulatedPhases::kAll, budgets, registry).need;
+    if (const auto why = why_not_in(budgets, need)) return why;
+  }
+  while (smallest.data.batch_size % 2 == 0) smallest.data.batch_size /= 2;
+  return why_not_in(budgets, simulate_memory(smallest, device, SimulatedPhases::kAll, registry));
+}
+
+void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths, const RunMoment& moment) {
+  std::string message = error.what();
+  if (error.shortage()) {
+    try {
+      replace_file(paths.shortage(), to_json(*error.shortage(), moment.phase, moment.step));
+      message += concat("; `hybrid inspect ", paths.shortage(), "` says what held the memory");
+    } catch (const IoError& problem) {
+      message += concat("; what held the memory is not written: ", problem.what());
+    }
+  }
+  throw OutOfMemory(message, error.requested_bytes(), error.available_bytes(), error.shortage());
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,327 @@
+#include "src/run/run_ranks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <random>
+#include <string_view>
+#include <thread>
+
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/progress.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/generation/evaluation.h"
+#include "hybrid_trainer/io/checksum.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "src/run/run_base.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr char kFactEnd = '\0';
+
+/// The value of fact number `index`.
+std::string value_in(const std::string& facts, std::size_t index) {
+  std::size_t begin = 0;
+  for (; index > 0 && begin < facts.size(); --index) begin = facts.find(kFactEnd, begin) + 1;
+  return facts.substr(begin, facts.find(kFactEnd, begin) - begin);
+}
+
+/// A long value, such as a whole configuration, from where it begins to differ.
+std::string shown(const std::string& value, const std::string& other) {
+  constexpr std::ptrdiff_t kMost = 60, kBefore = 20;
+  const auto differs = std::mismatch(value.begin(), value.end(), other.begin(), other.end()).first;
+  const auto begin = std::max<std::ptrdiff_t>(0, differs - value.begin() - kBefore);
+  return value.size() <= kMost
+             ? value
+             : concat("...", value.substr(static_cast<std::size_t>(begin), kMost), "...");
+}
+
+/// Of a configuration, a fact of each key.
+void add_keys(const std::string& path, const FieldNode& group, std::vector<RankFact>& facts) {
+  for (const FieldNode& field : group.fields) {
+    const std::string at = path.empty() ? field.name : path + "." + field.name;
+    if (field.is_group()) {
+      add_keys(at, field, facts);
+    } else {
+      facts.emplace_back("the configuration: " + at,
+                         field.left_out ? "left out" : field_text(field));
+    }
+  }
+}
+
+std::vector<RankFact> with_keys_of(const HybridTrainerConfig& config, std::vector<RankFact> facts) {
+  add_keys("", field_tree(config), facts);
+  facts.emplace_back("the configuration", config_json(config));  // to the last digit
+  return facts;
+}
+
+/// A rank that waits for a file is not stuck.
+void wait_for(std::chrono::milliseconds pause) {
+  count_progress();
+  std::this_thread::sleep_for(pause);
+}
+
+/// What a rank tells after a step.
+struct StepWord {
+  double stops = 0, saves = 0, computed = 0;
+};
+
+template <class Word>
+std::vector<Word> words_of(const std::vector<std::string>& all) {
+  std::vector<Word> words(all.size());
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    std::memcpy(&words[rank], all[rank].data(), sizeof(Word));
+  return words;
+}
+
+template <class Word>
+std::string bytes_of(const Word& word) {
+  return {reinterpret_cast<const char*>(&word), sizeof(Word)};
+}
+
+}  // namespace
+
+std::vector<std::string> RunRanks::gather(const std::string& mine) const {
+  return ranks_ == nullptr ? std::vector{mine} : ranks_->host_gather(mine);
+}
+
+double RunRanks::evaluate(LossModel& model, EvaluationBatches& batches,
+                          const HybridTrainerConfig& config, const Stream& stream) const {
+  EvaluationShare share;
+  if (are_several()) {
+    share = {.index = ranks_->rank(),
+             .count = ranks_->size(),
+             .gather = [&](std::string_view own) { return ranks_->host_gather(own); },
+             .in_step = config.distributed.zero == 3};
+  }
+  return hybrid_trainer::evaluate(model, batches, DType::kF32, stream, share).loss;
+}
+
+/// A rank of the job before this one may still be ending when its launcher has ended.
+static RunDirectory open_when_free(const std::string& folder) {
+  constexpr std::chrono::milliseconds kLongest{15000}, kPause{50};
+  for (const auto end = std::chrono::steady_clock::now() + kLongest;;) {
+    try {
+      return {folder, RunMode::kResume};
+    } catch (const InUse&) {
+      if (std::chrono::steady_clock::now() > end) throw;
+      wait_for(kPause);
+    }
+  }
+}
+
+/// Whether the file gets this text: a folder of another machine may show it late (NFS).
+static bool comes_to_hold(const std::string& file, const std::string& text) {
+  constexpr std::chrono::milliseconds kLongest{10000}, kPause{100};
+  for (const auto end = std::chrono::steady_clock::now() + kLongest;;) {
+    try {
+      if (read_file(file, 2 * text.size()) == text) return true;
+    } catch (const Error&) {  // not there yet, or another's
+    }
+    if (std::chrono::steady_clock::now() > end) return false;
+    wait_for(kPause);
+  }
+}
+
+void RunRanks::check_shared(const std::string& run) const {
+  const std::string file = run + "/.tmp-ranks";
+  std::random_device device;
+  std::string nonce = concat(device(), "-", device());
+  if (lead()) replace_file(file, nonce);
+  nonce = gather(lead() ? nonce : "").front();
+  const bool sees = lead() || comes_to_hold(file, nonce);
+  const std::vector<std::string> hosts = gather(sees ? "" : host_name());
+  if (lead()) std::filesystem::remove(file);
+  const auto blind = std::ranges::find_if(hosts, [](const auto& one) { return !one.empty(); });
+  if (blind == hosts.end()) return;
+  throw UsageError(concat("--run ", run, " is not one folder for all ranks: rank ",
+                          blind - hosts.begin(), " on ", *blind, " does not see what rank 0 wrote ",
+                          "into it; name a folder that all machines share, by the same path"));
+}
+
+/// Throws UsageError where what ranks found on their machines differs.
+static void check_same_run_of(const RunRanks& ranks, const TrainingRunSettings& settings,
+                              const HybridTrainerConfig& config, const RunData& data) {
+  const auto base = settings.resume
+                        ? base_of_run(RunPaths{settings.run.string()}, settings.init_from)
+                        : settings.init_from;
+  ranks.check_same(
+      with_keys_of(config, {{"threads", concat(threads())},
+                            {"ONEDNN_MAX_CPU_ISA", onednn_limit_of_user()},
+                            {"the model that it begins with", base ? identity_of_base(*base) : ""},
+                            {"tokens of the data", concat(data.train_tokens)},
+                            {"the data's checksum", data.checksum}}));
+}
+
+RunDirectory RunRanks::open(const TrainingRunSettings& settings, const HybridTrainerConfig& config,
+                            const RunData& data) const {
+  const std::string run = settings.run.string();
+  const RunMode mode = settings.resume ? RunMode::kResume : RunMode::kNew;
+  if (ranks_ == nullptr) return {run, mode};
+  check_same_run_of(*this, settings, config, data);
+  if (lead()) {
+    RunDirectory directory =
+        mode == RunMode::kResume ? open_when_free(run) : RunDirectory(run, mode);
+    check_shared(run);
+    return directory;
+  }
+  check_shared(run);
+  return open_when_free(concat(run, "/ranks/", ranks_->rank()));
+}
+
+std::ostream& RunRanks::console(std::ostream& console, const RunPaths& own) {
+  if (lead()) return console;
+  log_.open(own.root + "/log.txt", std::ios::app);
+  return log_;
+}
+
+StepWish RunRanks::agree(StepWish here) {
+  if (hosts_.empty()) hosts_ = gather(host_name());
+  const StepWord mine{here.stops ? 1.0 : 0.0, here.saves ? 1.0 : 0.0, computed_};
+  const std::vector<StepWord> words = words_of<StepWord>(gather(bytes_of(mine)));
+  StepWish common{.saves = words.front().saves > 0};
+  std::vector<double> computed;
+  for (const StepWord& word : words) {
+    common.stops |= word.stops > 0;
+    computed.push_back(word.computed);
+  }
+  pace_.add(computed);
+  has_heard_ = true;
+  return common;
+}
+
+/// Of a device its streams wait, unseen.
+std::optional<double> RunRanks::exposed_seconds() const {
+  if (ranks_ == nullptr || ranks_->name() == std::string_view("nccl")) return {};
+  return ranks_->use().exposed_seconds;
+}
+
+void RunRanks::begin_step() { exposed_before_ = exposed_seconds(); }
+
+/// Of unequal shares of the micro-batches the seconds say nothing about a rank; with zero 2 and 3 one
+/// that has fewer repeats one.
+void RunRanks::end_step(const HybridTrainerConfig& config, StepRecord& record) {
+  if (!are_several()) return;
+  const std::optional<double> exposed = exposed_seconds();
+  const bool is_even = config.distributed.zero >= 2 ||
+                       config.gradient_accumulation.micro_batches % ranks_->size() == 0;
+  computed_ =
+      is_even && exposed && exposed_before_ ? record.seconds - (*exposed - *exposed_before_) : 0;
+  if (!std::exchange(has_heard_, false)) return;
+  if (const auto slow = pace_.lately()) {
+    record.slowest_rank = name_of(*slow);
+    record.slowest_rank_ratio = slow->ratio;
+  }
+}
+
+std::string RunRanks::name_of(const SlowRank& slow) const {
+  return concat(slow.rank, " on ", hosts_.at(static_cast<std::size_t>(slow.rank)));
+}
+
+RunSummary::Distributed RunRanks::summary(const HybridTrainerConfig& config,
+                                          const std::string& lost_rank) const {
+  RunSummary::Distributed summary{.ranks = ranks_->size(),
+                                  .zero = config.distributed.zero,
+                                  .backend = ranks_->name(),
+                                  .bytes_sent = ranks_->use().bytes_sent,
+                                  .exposed_seconds = exposed_seconds(),
+                                  .imitated_link = imitated_link_text(config.distributed),
+                                  .lost_rank = lost_rank};
+  if (const auto slow = pace_.overall()) {
+    summary.slowest_rank = name_of(*slow);
+    summary.slowest_rank_ratio = slow->ratio;
+  }
+  return summary;
+}
+
+void RunRanks::agree_on_processor(std::ostream& console) const {
+  if (!are_several()) return;
+  const auto all = words_of<ProcessorUse>(ranks_->host_gather(bytes_of(processor_use())));
+  const auto other = std::ranges::find_if(all, [&](const auto& one) { return one != all[0]; });
+  if (other == all.end()) return;
+  const ProcessorUse common = common_processor_use(all);
+  hold_processor_to(common);
+  if (!lead()) return;
+  console << concat("processors of ranks differ, and all compute with what all have (",
+                    text_of(common), "): rank 0 has ", text_of(all[0]), ", rank ",
+                    other - all.begin(), " ", text_of(*other), "\n")
+          << std::flush;
+}
+
+std::int64_t RunRanks::of_first(std::int64_t here) const {
+  return std::stoll(gather(std::to_string(here)).front());
+}
+
+std::optional<std::string> RunRanks::first_difference(const std::vector<RankFact>& facts) const {
+  std::string mine;
+  for (const auto& [name, value] : facts) mine += value + kFactEnd;
+  const std::vector<std::string> all = gather(mine);
+  const auto likes = [&](const std::string& one) { return std::ranges::count(all, one); };
+  const auto most = std::ranges::max_element(all, {}, likes);
+  const auto odd = std::ranges::find_if(all, [&](const auto& one) { return one != *most; });
+  if (odd == all.end()) return {};
+  const std::vector<std::string> hosts = gather(host_name());
+  std::size_t i = 0;
+  while (i + 1 < facts.size() && value_in(*odd, i) == value_in(*most, i)) ++i;
+  const auto name_of_rank = [&](const auto& one) {
+    const auto rank = one - all.begin();
+    return concat("rank ", rank, " (", hosts[static_cast<std::size_t>(rank)], ")");
+  };
+  const std::string got = value_in(*odd, i), want = value_in(*most, i);
+  const std::string agreeing =
+      likes(*most) > 1 ? concat(" (", likes(*most), " of ", all.size(), " ranks agree)") : "";
+  return concat(name_of_rank(odd), " differs from ", name_of_rank(most), " in ", facts[i].first,
+                ": ", shown(got, want), ", want ", shown(want, got), agreeing);
+}
+
+void RunRanks::check_same(const std::vector<RankFact>& facts) const {
+  if (const auto difference = first_difference(facts)) throw UsageError(*difference);
+}
+
+static std::vector<RankFact> weights_after(std::int64_t steps_done, LossModel& model,
+                                           const Stream& stream) {
+  std::vector<RankFact> facts{{"the step that it goes on from", concat(steps_done)}};
+  model.visit_parameters([&](Parameter& parameter) {
+    if (!parameter.trainable()) return;
+    const Weight master = parameter.acquire_master(stream);
+    const Tensor values = wait_for_host(master, stream);
+    Checksum checksum;
+    checksum.add(values.raw(), values.bytes());
+    facts.emplace_back("the weight " + parameter.name(), checksum.text());
+  });
+  return facts;
+}
+
+void RunRanks::check_same_start(std::int64_t steps_done, LossModel& model,
+                                const Stream& stream) const {
+  if (are_several()) check_same(weights_after(steps_done, model, stream));
+}
+
+void RunRanks::check_same_weights(std::int64_t steps_done, LossModel& model,
+                                  const Stream& stream) const {
+  if (!are_several()) return;
+  if (const auto difference = first_difference(weights_after(steps_done, model, stream))) {
+    throw RankLost(concat("after step ", steps_done, " ", *difference,
+                          ": memory or processor of one of them has failed; --resume goes on from "
+                          "the checkpoint before"));
+  }
+}
+
+static std::string program_checksum() {
+  static const std::string once =
+      checksum_of(read_file("/proc/self/exe", std::numeric_limits<std::size_t>::max()));
+  return once;
+}
+
+void check_same_call(const RunRanks& ranks, const HybridTrainerConfig& config, bool resume) {
+  if (!ranks.are_several()) return;
+  ranks.check_same(with_keys_of(config, {{"its version", project_version()},
+                                         {"the checksum of its program", program_checksum()},
+                                         {"--resume", resume ? "given" : "not given"}}));
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,143 @@
+#include "src/run/run_records.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/observability/report.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+ConsoleStyle style_of(bool quiet) {
+  ConsoleStyle style = ConsoleStyle::from_terminal(STDERR_FILENO);
+  style.quiet = quiet;
+  return style;
+}
+
+}  // namespace
+
+RunRecords::RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console, bool quiet)
+    : paths_(std::move(paths)),
+      metrics_(paths_.metrics()),
+      console_(console, total_steps, style_of(quiet)) {}
+
+std::int64_t RunRecords::add_written_steps() {
+  std::int64_t count = 0;
+  for_each_record(paths_.metrics(), [&](const StepRecord& record) {
+    summary_.add(record);
+    ++count;
+  });
+  return count;
+}
+
+void RunRecords::resume_after(std::int64_t step) {
+  resumed_after_ = step;
+  metrics_.truncate_after(step);
+  const std::int64_t kept = add_written_steps();
+  if (kept == step) return;
+  summary_.steps = step;
+  tell(concat("metrics.jsonl holds ", kept, " of the ", step,
+              " steps done; the others are missing from its curves and sums"));
+}
+
+void RunRecords::add_use_of(const HybridTrainer& trainer) {
+  summary_.predictions = trainer.statistics().predictions;
+  summary_.count(Recovery::kRollBack) = trainer.roll_backs().count;  // also of records given up
+  summary_.rolled_back_steps = trainer.roll_backs().steps;
+  summary_.learning_rate_factor = trainer.roll_backs().rate_factor;
+  const OffloadUse& offload = trainer.offload_use();
+  summary_.offload = {offload.times, offload.bytes, offload.restore_seconds,
+                      offload.waited_seconds};
+  if (!summary_.speculation) return;
+  const SpeculationUse late = trainer.speculation_use();
+  summary_.speculation->waits = late.waits;
+  summary_.speculation->worker_seconds = late.worker_seconds;
+  summary_.speculation->wait_seconds = late.wait_seconds;
+}
+
+/// A timeline that cannot be written ends.
+template <class Write>
+void RunRecords::write_timeline(const Write& write) {
+  if (!timeline_) return;
+  try {
+    write(*timeline_);
+  } catch (const IoError& error) {
+    timeline_.reset();
+    tell(concat("memory_timeline.json ends: ", error.what()));
+  }
+}
+
+void RunRecords::watch(std::int64_t steps, std::vector<std::shared_ptr<MemoryPool>> pools) {
+  if (steps == 0) return;
+  timeline_.emplace(paths_.timeline(), steps, std::move(pools));
+  write_timeline([this](MemoryTimeline& timeline) { timeline.resume_after(resumed_after_); });
+}
+
+void RunRecords::begin_step(Phase phase, std::int64_t step) {
+  if (timeline_) timeline_->begin_step(phase, step);
+}
+
+void RunRecords::write(const StepRecord& record) {
+  write_timeline([](MemoryTimeline& timeline) { timeline.end_step(); });
+  summary_.add(record);
+  write_metrics(record);
+}
+
+void RunRecords::write_failed(const StepRecord& record) {
+  ++summary_.count(record.recovery);
+  write_metrics(record);
+}
+
+void RunRecords::go_back_to(std::int64_t step) {
+  RunSummary fresh;
+  std::swap(fresh, summary_);
+  summary_.version = fresh.version;
+  summary_.command = fresh.command;
+  summary_.parameters = fresh.parameters;
+  summary_.effective_batch = fresh.effective_batch;
+  for (const Phase phase : kAllPhases)
+    summary_.phase(phase).precision = fresh.phase(phase).precision;
+  metrics_.truncate_after(step);
+  add_written_steps();
+  summary_.steps = step;
+}
+
+void RunRecords::write_metrics(const StepRecord& record) {
+  console_.write(record);
+  if (metrics_failed_) return;
+  try {
+    metrics_.write(record);
+  } catch (const IoError& error) {
+    metrics_failed_ = true;
+    tell(concat("metrics.jsonl is not written from step ", record.step, " on: ", error.what()));
+  }
+}
+
+void RunRecords::sync() {
+  if (metrics_failed_ || sync_failed_) return;
+  try {
+    metrics_.sync();
+  } catch (const IoError& error) {
+    sync_failed_ = true;
+    tell(concat(error.what(), "; a power cut may take the newest records"));
+  }
+}
+
+void RunRecords::finish(const std::string& settings_text, const std::string& sample) {
+  console_.finish();
+  write_timeline([](MemoryTimeline& timeline) { timeline.finish(); });
+  replace_file(paths_.summary(), to_json(summary_));
+  const std::string title =
+      std::filesystem::path(paths_.root).lexically_normal().filename().string();
+  write_report(paths_.report(), {.title = title,
+                                 .metrics = paths_.metrics(),
+                                 .summary = summary_,
+                                 .settings = settings_text,
+                                 .sample = sample});
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,231 @@
+#include "src/run/training_source.h"
+
+#include <algorithm>
+#include <cctype>
+#include <ctime>
+#include <fstream>
+#include <numeric>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/fine_tuning/end_tokens.h"
+#include "hybrid_trainer/hugging_face/token_ids.h"
+#include "hybrid_trainer/io/checksum.h"
+#include "hybrid_trainer/run/example_data.h"
+#include "src/run/run_ranks.h"
+#include "src/run/run_tokenizer.h"
+#include "src/trainer/stretches.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::int64_t effective_batch(const HybridTrainerConfig& config) {
+  return config.data.batch_size * config.gradient_accumulation.micro_batches;
+}
+
+/// Of all tokens up to 16 million, else of as many that are spread over them: data that differ do so
+/// nearly everywhere.
+std::string sampled_checksum(const TokenDataset& data) {
+  constexpr std::int64_t kPiece = 4096, kMostPieces = 4096;
+  const std::int64_t pieces = (data.tokens() + kPiece - 1) / kPiece;
+  const std::int64_t every = std::max<std::int64_t>(1, pieces / kMostPieces);
+  Checksum checksum;
+  std::vector<std::int32_t> ids;
+  for (std::int64_t at = 0; at < data.tokens(); at += every * kPiece) {
+    ids.resize(static_cast<std::size_t>(std::min(kPiece, data.tokens() - at)));
+    data.read(at, ids);
+    checksum.add(ids.data(), ids.size() * sizeof(std::int32_t));
+  }
+  return checksum.text();
+}
+
+class FolderSource final : public TrainingSource {
+ public:
+  explicit FolderSource(const TrainingRunSettings& settings)
+      : folder_(settings.data),
+        train_(folder_, Split::kTrain, known_vocabulary(settings)),
+        validation_(folder_, Split::kValidation, known_vocabulary(settings)),
+        checksum_(sampled_checksum(train_) + sampled_checksum(validation_)) {}
+
+  std::optional<std::int64_t> vocabulary_size() const override { return train_.vocabulary_size(); }
+  RunData described() const override {
+    return {.folder = folder_, .train_tokens = train_.tokens(), .checksum = checksum_};
+  }
+  std::unique_ptr<Tokenizer> tokenizer(std::int64_t vocabulary) const override {
+    return train_.info() ? tokenizer_of_data(folder_, vocabulary) : nullptr;
+  }
+  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
+    return std::make_unique<WindowBatches>(
+        train_, BatchSettings{.batch_size = effective_batch(config),
+                              .sequence_length = config.data.sequence_length,
+                              .shuffle = config.data.shuffle,
+                              .seed = static_cast<std::uint64_t>(config.training.seed),
+                              .stretches = Stretches(config).batches()});
+  }
+  std::unique_ptr<EvaluationBatches> validation(const HybridTrainerConfig& config,
+                                                const Stream& stream) const override {
+    return std::make_unique<EvaluationWindows>(validation_, config.data.batch_size,
+                                               config.data.sequence_length, stream);
+  }
+
+ private:
+  /// Of data that do not say it themselves; with those that do, resolved_config compares.
+  static std::optional<std::int64_t> known_vocabulary(const TrainingRunSettings& settings) {
+    const std::int64_t wanted = settings.config.model.vocabulary;
+    if (wanted == 0 || read_data_info(settings.data)) return {};
+    return wanted;
+  }
+  std::filesystem::path folder_;
+  TokenDataset train_, validation_;
+  std::string checksum_;
+};
+
+class ExampleSource final : public TrainingSource {
+ public:
+  explicit ExampleSource(const TrainingRunSettings& settings)
+      : files_(files_of(settings)),
+        tokenizer_(load_tokenizer(files_.tokenizer)),
+        data_(read_example_data(files_, *tokenizer_, settings.config.data)),
+        end_tokens_(end_tokens_of(data_.train, *tokenizer_)),
+        sequence_length_(settings.config.data.sequence_length) {}
+
+  std::optional<std::int64_t> vocabulary_size() const override { return tokenizer_->least_table(); }
+  RunData described() const override {
+    const auto add = [](std::int64_t sum, const ExampleRow& row) {
+      return sum + std::ssize(row.tokens);
+    };
+    return {.folder = files_.examples,
+            .train_tokens =
+                std::accumulate(data_.train.begin(), data_.train.end(), std::int64_t{0}, add),
+            .checksum = data_.checksum,
+            .tokenizer = files_.tokenizer,
+            .validation = files_.validation,
+            .now = files_.now,
+            .end_tokens = end_tokens_};
+  }
+  void check(const HybridTrainerConfig& config) const override {
+    std::vector<std::string> problems;
+    if (config.training.cuda_graphs)
+      problems.emplace_back(
+          "training.cuda_graphs: got true, but steps on rows of examples differ; want false");
+    if (!config.stretches.empty())
+      problems.emplace_back("stretches: rows of examples have one length; leave them out");
+    if (!problems.empty()) throw ConfigError(std::move(problems));
+  }
+  std::unique_ptr<Tokenizer> tokenizer(std::int64_t vocabulary) const override {
+    return tokenizer_of_data(files_.tokenizer, vocabulary);
+  }
+  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
+    return std::make_unique<PackedRows>(data_.train, packing(config, effective_batch(config)));
+  }
+  std::unique_ptr<EvaluationBatches> validation(const HybridTrainerConfig& config,
+                                                const Stream& stream) const override {
+    return std::make_unique<EvaluationRows>(data_.validation,
+                                            packing(config, config.data.batch_size), stream);
+  }
+  std::vector<std::string> notes() const override {
+    std::vector<std::string> notes = told_of_refused(data_, files_);
+    notes.insert(notes.begin(),
+                 concat("the data has ", data_.rows, " rows: ", data_.train.size(),
+                        " to train on, ", data_.validation.size(), " to measure on"));
+    notes.insert(notes.end(), data_.notes.begin(), data_.notes.end());
+    const auto known = end_token_ids_in(files_.tokenizer);
+    for (const std::int32_t id : end_tokens_) {
+      if (std::ranges::find(known, id) != known.end()) continue;
+      notes.push_back(concat("answers end with ", tokenizer_->token_bytes(id),
+                             ", which is no eos_token_id of the model's generation_config.json or ",
+                             "config.json; this run and what is exported of it stop there too"));
+    }
+    const bool same_rows = files_.validation.empty() &&  // else each line is in one of the two
+                           data_.train.front().line == data_.validation.front().line;
+    const std::vector<ExampleRow> none;
+    const std::string cut =
+        told_of_cut({&data_.train, same_rows ? &none : &data_.validation}, sequence_length_,
+                    "raise data.sequence_length to keep them");
+    if (!cut.empty()) notes.push_back(cut);
+    return notes;
+  }
+
+ private:
+  /// The run's own, once it is there.
+  static std::filesystem::path tokenizer_folder(const TrainingRunSettings& settings) {
+    const std::filesystem::path of_run = settings.run / "tokenizer";
+    if (settings.resume && holds_tokenizer(of_run)) return of_run;
+    if (settings.init_from) return *settings.init_from;
+    throw UsageError(concat(settings.data.string(),
+                            " is a file of examples, which the tokenizer of a model's folder "
+                            "encodes; give that folder (hybrid finetune --model HF_DIR)"));
+  }
+  /// A resumed run's chats have the date that they had.
+  static ExampleFiles files_of(const TrainingRunSettings& settings) {
+    ExampleFiles files{.examples = settings.data,
+                       .validation = settings.validation,
+                       .tokenizer = tokenizer_folder(settings),
+                       .now = RunRanks(settings.ranks).of_first(std::time(nullptr)),
+                       .vocabulary = settings.config.model.vocabulary};
+    const RunPaths paths{settings.run.string()};
+    if (!settings.resume || !paths.hold_a_run()) return files;
+    const RunData before = data_of_run(paths);
+    files.now = before.now;
+    if (files.validation.empty()) files.validation = before.validation;
+    return files;
+  }
+  PackedRows::Settings packing(const HybridTrainerConfig& config, std::int64_t batch_size) const {
+    return packing_of(config.data, batch_size, static_cast<std::uint64_t>(config.training.seed),
+                      *tokenizer_);
+  }
+  ExampleFiles files_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  ExampleData data_;
+  std::vector<std::int32_t> end_tokens_;
+  std::int64_t sequence_length_;
+};
+
+}  // namespace
+
+/// Whether a file begins as JSON does.
+bool may_hold_examples(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  char first = 0;
+  while (in.get(first) && std::isspace(static_cast<unsigned char>(first)) != 0) continue;
+  return first == '{' || first == '[';
+}
+
+std::unique_ptr<const TrainingSource> open_training_source(const TrainingRunSettings& settings) {
+  const bool is_file = std::filesystem::is_regular_file(settings.data);
+  const bool wants_rows = settings.config.data.is_rows();
+  if (is_file && !wants_rows && !may_hold_examples(settings.data)) {
+    const std::string file = settings.data.string();
+    throw ConfigError(
+        {concat("--data: ", file,
+                " is text, which training reads as tokens; run hybrid prepare first: "
+                "`hybrid prepare ",
+                file, " --output ", settings.data.stem().string(), "-data`, and then give --data ",
+                settings.data.stem().string(), "-data")});
+  }
+  if (settings.config.data.is_rows() != is_file && std::filesystem::exists(settings.data)) {
+    throw ConfigError({concat(
+        "data.layout: got ", settings.config.data.layout, ", but ", settings.data.string(),
+        is_file
+            ? " is a file of examples; `hybrid finetune --model HF_DIR --data FILE` trains on it"
+            : " is a folder; want windows, or a file of examples")});
+  }
+  if (is_file) return std::make_unique<ExampleSource>(settings);
+  if (wants_rows)
+    throw MissingInput(
+        concat(settings.data.string(), ": want a file of examples, one JSON object a line"));
+  return std::make_unique<FolderSource>(settings);
+}
+
+void check_same_data(const RunData& before, const RunData& here) {
+  if (before.train_tokens == 0) return;
+  const bool same_length = before.train_tokens == here.train_tokens;
+  const bool same_content = before.checksum.empty() || before.checksum == here.checksum;
+  if (same_length && same_content) return;
+  throw DataError(concat(here.folder.string(), same_length ? " holds other data, of " : " has ",
+                         here.train_tokens, " training tokens, and the run was trained on ",
+                         before.train_tokens,
+                         ", where its position means another place; give --data the run's own, ",
+                         before.folder.string()));
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,268 @@
+#include "hybrid_trainer/planning/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/io/json_fields.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr StepRates kRates{.flops_per_second = 1e11, .copy_bytes_per_second = 1e10};
+
+HybridTrainerConfig four_layers() {
+  HybridTrainerConfig config;
+  config.model = {.layers = 4, .heads = 4, .width = 128, .context = 128, .vocabulary = 512};
+  config.data = {.batch_size = 8, .sequence_length = 128};
+  config.optimizer.name = "adamw";
+  return config;
+}
+
+MemoryPlan plan(const HybridTrainerConfig& config, const MemoryBudgets& budgets,
+                const StepRates& rates = kRates) {
+  return plan_memory(config, {}, budgets, rates);
+}
+
+TEST(MemoryPlan, LeavesAloneWhatFits) {
+  const MemoryPlan found = plan(four_layers(), {.device = std::size_t{10} << 30});
+  EXPECT_TRUE(found.fits);
+  EXPECT_TRUE(found.options.empty());
+  EXPECT_EQ(found.expected_slowdown, 1);
+  EXPECT_EQ(found.missing_bytes, 0u);
+  EXPECT_EQ(found.need.device_bytes, simulate_memory(four_layers(), {}).device_bytes);
+}
+
+TEST(MemoryPlan, SetsWhatItTakesAndNoMore) {
+  const std::size_t all = simulate_memory(four_layers(), {}).device_bytes;
+  double slowdown = 1;
+  for (const std::size_t percent : {90, 60, 40, 25}) {
+    const std::size_t budget = all / 100 * percent;
+    const MemoryPlan found = plan(four_layers(), {.device = budget});
+    ASSERT_TRUE(found.fits) << percent;
+    EXPECT_LE(found.need.device_bytes, budget) << percent;
+    EXPECT_FALSE(found.options.empty());
+    EXPECT_GE(found.expected_slowdown, slowdown) << percent;
+    slowdown = found.expected_slowdown;
+    HybridTrainerConfig as_set = four_layers();
+    for (const PlannedOption& option : found.options) set_field(as_set, option.key, option.value);
+    EXPECT_EQ(config_json(as_set), config_json(found.config)) << percent;
+    EXPECT_EQ(simulate_memory(as_set, {}).device_bytes, found.need.device_bytes) << percent;
+    EXPECT_EQ(as_set.optimizer.state_bits, 32) << "lossy";
+  }
+}
+
+/// What an option adds is a smaller share of a step that orthogonalises, all the more whole.
+TEST(MemoryPlan, CountsTheProductsOfTheUpdate) {
+  HybridTrainerConfig config = four_layers();
+  const auto slowdown = [&] {
+    config.memory.activations = "host";
+    return plan(config, {}).expected_slowdown;
+  };
+  config.optimizer.name = "lion";  // whose state is Muon's, but for vectors'
+  const double plain = slowdown();
+  config.optimizer.name = "muon";
+  const double whole = slowdown();
+  config.optimizer.orthogonalization_period = 5;
+  const double blocks = slowdown();
+  EXPECT_GT(plain, blocks);
+  EXPECT_GT(blocks, whole);
+  EXPECT_GT(whole, 1);
+}
+
+TEST(MemoryPlan, KeepsTheExamplesOfAStep) {
+  const HybridTrainerConfig config = four_layers();
+  const std::size_t all = simulate_memory(config, {}).device_bytes;
+  const MemoryPlan found = plan(config, {.device = all / 3, .host = 10000000});
+  ASSERT_TRUE(found.fits);
+  EXPECT_EQ(found.config.data.batch_size * found.config.gradient_accumulation.micro_batches,
+            config.data.batch_size * config.gradient_accumulation.micro_batches);
+}
+
+TEST(MemoryPlan, StaysInTheHostBudget) {
+  const HybridTrainerConfig config = four_layers();
+  const std::size_t all = simulate_memory(config, {}).device_bytes;
+  const MemoryPlan roomy = plan(config, {.device = all / 4});
+  ASSERT_TRUE(roomy.fits);
+  ASSERT_GT(roomy.need.host_bytes, 0u);
+  const MemoryPlan found = plan(config, {.device = all / 4, .host = roomy.need.host_bytes / 4});
+  EXPECT_FALSE(found.fits);
+  EXPECT_GT(found.missing_bytes, 0u);
+  EXPECT_EQ(found.largest_batch, 0);
+}
+
+TEST(MemoryPlan, TakesFilesWhereTheHostHasNoRoomAndTheRatesKnowThem) {
+  HybridTrainerConfig config = four_layers();
+  const std::size_t all = simulate_memory(config, {}).device_bytes;
+  StepRates rates = kRates;
+  rates.read_bytes_per_second = rates.write_bytes_per_second = 1e9;
+  const MemoryBudgets budgets{.device = all / 4, .host = all};
+  EXPECT_EQ(plan(config, budgets, rates).need.disk_bytes, 0u) << "files are slower";
+  const MemoryBudgets no_host{.device = all / 4, .host = 100000};
+  const MemoryPlan found = plan(config, no_host, rates);
+  ASSERT_TRUE(found.fits);
+  EXPECT_GT(found.need.disk_bytes, 0u);
+  EXPECT_FALSE(plan(config, {no_host.device, no_host.host, 1000}, rates).fits);
+}
+
+TEST(MemoryPlan, ChangesBitsOnlyWhereItMay) {
+  HybridTrainerConfig config = four_layers();
+  config.phases.max_predict_steps = 0;
+  const std::size_t all = simulate_memory(config, {}).device_bytes;
+  HybridTrainerConfig small = config;
+  small.optimizer.state_bits = 8;
+  small.memory.recompute = 1;
+  // In the micro-batches with which it takes the least: more of them take sums, fewer activations.
+  std::size_t least = simulate_memory(small, {}).device_bytes;
+  for (const std::int64_t micro_batches : {2, 4, 8}) {
+    small.gradient_accumulation.micro_batches = micro_batches;
+    small.data.batch_size = 8 / micro_batches;
+    least = std::min(least, simulate_memory(small, {}).device_bytes);
+  }
+  const MemoryBudgets budgets{.device = least, .host = 1000};
+  ASSERT_LT(*budgets.device, all);
+  EXPECT_FALSE(plan(config, budgets).fits);
+  config.memory.allow_lossy = true;
+  const MemoryPlan found = plan(config, budgets);
+  EXPECT_TRUE(found.fits);
+  EXPECT_EQ(found.config.optimizer.state_bits, 8);
+}
+
+TEST(MemoryPlan, TriesOnlyWhatValidationAccepts) {
+  for (const char* name : {"adafactor", "adam_mini", "sgd", "muon"}) {
+    HybridTrainerConfig config = four_layers();
+    config.optimizer.name = name;
+    config.optimizer.groups.push_back({.match = "embedding", .name = "sgd"});
+    config.memory.allow_lossy = true;
+    const std::size_t all = simulate_memory(config, {}).device_bytes;
+    for (const std::size_t percent : {60, 30, 10}) {
+      const MemoryPlan found = plan(config, {.device = all / 100 * percent, .host = all / 8});
+      EXPECT_TRUE(found.config.problems().empty()) << name << ' ' << percent;
+    }
+  }
+}
+
+TEST(MemoryPlan, CountsDeviceAndHostTogetherWhereTheyAreOneMemory) {
+  const HybridTrainerConfig config = four_layers();
+  const std::size_t all = simulate_memory(config, {}).device_bytes;
+  const MemoryPlan apart = plan(config, {.device = all / 3});
+  ASSERT_TRUE(apart.fits);
+  ASSERT_GT(apart.need.host_bytes, 0u);
+  const MemoryPlan found = plan(config, {.device = all / 3, .both = all / 2});
+  EXPECT_FALSE(found.fits);
+  EXPECT_GT(found.missing_bytes, 0u);
+  const MemoryPlan roomy = plan(config, {.device = all / 3, .both = 3 * all});
+  EXPECT_TRUE(roomy.fits);
+}
+
+TEST(MemoryPlan, NeverUndoesWhatTheConfigSaves) {
+  HybridTrainerConfig config = four_layers();
+  config.memory.recompute = 0.6;
+  config.memory.activations = "host";
+  config.memory.weights = "host";
+  const MemoryPlan found =
+      plan(config, {.device = simulate_memory(config, {}).device_bytes * 8 / 10});
+  ASSERT_TRUE(found.fits);
+  EXPECT_GE(found.config.memory.recompute, 0.6);
+  EXPECT_EQ(found.config.memory.activations, "host");
+  EXPECT_EQ(found.config.memory.weights, "host");
+}
+
+TEST(MemoryPlan, AnAutomaticMapFillsTheDeviceThenTheHostThenAFile) {
+  HybridTrainerConfig config = four_layers();
+  config.phases.max_predict_steps = 0;
+  const auto bytes_at = [&](const char* map) {
+    config.memory.device_map = map;
+    return simulate_memory(config, {}, SimulatedPhases::kUpdates);
+  };
+  const MemoryNeed all = bytes_at("*=device"), none = bytes_at("*=host");
+  config.memory.device_map = "auto";
+  const auto chosen = [&](std::size_t device, std::optional<std::size_t> host) {
+    const MemoryPlan found = plan(config, {.device = device, .host = host});
+    EXPECT_TRUE(found.fits);
+    EXPECT_LE(found.need.device_bytes, device);
+    return found.config.memory.device_map;
+  };
+  EXPECT_EQ(chosen(all.device_bytes, {}), "*=device");
+  const std::size_t half = (all.device_bytes + none.device_bytes) / 2;
+  const std::string map = chosen(half, {});
+  EXPECT_TRUE(map.starts_with("w*e.*=device,")) << map;
+  EXPECT_TRUE(map.ends_with(",*=host")) << map;
+  const std::string with_file = chosen(half, none.host_bytes / 8);
+  EXPECT_TRUE(with_file.ends_with(",*=file")) << with_file;
+}
+
+TEST(MemoryPlan, KnowsThatARunWithoutRoomOnTheHostDoesNotPredict) {
+  const HybridTrainerConfig config = four_layers();
+  HybridTrainerConfig small_host = config;
+  small_host.memory.host_budget.bytes = 100000;
+  EXPECT_GT(simulate_memory(config, {}).phase(Phase::kPredict).peak_bytes, 0u);
+  const MemoryNeed need = simulate_memory(small_host, {});
+  EXPECT_EQ(need.phase(Phase::kPredict).peak_bytes, 0u);
+  EXPECT_LE(need.host_bytes, 100000u);
+}
+
+TEST(MemoryPlan, NamesTheLargestBatch) {
+  const HybridTrainerConfig config = four_layers();
+  const std::size_t budget = 4 * simulate_memory(config, {}).device_bytes;
+  HybridTrainerConfig largest = config;
+  largest.data.batch_size = plan(config, {.device = budget}).largest_batch;
+  const auto bytes = [&] {
+    return simulate_memory(largest, {}, SimulatedPhases::kUpdates).device_bytes;
+  };
+  EXPECT_LE(bytes(), budget);
+  largest.data.batch_size += largest.data.batch_size / 25;
+  EXPECT_GT(bytes(), budget);
+}
+
+TEST(MemoryPlan, KnowsThatGraphsCannotRecordWhatMoves) {
+  HybridTrainerConfig config = four_layers();
+  config.training.cuda_graphs = true;
+  const std::size_t all = simulate_memory(config, {}).device_bytes;
+  const MemoryPlan found = plan(config, {.device = all / 2});
+  EXPECT_EQ(found.config.memory.activations, "device");
+  EXPECT_EQ(found.config.memory.weights, "device");
+  EXPECT_TRUE(found.config.problems().empty());
+}
+
+TEST(StepRates, AreMeasuredOnTheConfigsOwnKindOfBlock) {
+  const Stream stream(MemoryPool::create("device"));
+  HybridTrainerConfig config = four_layers();
+  const StepRates here = measure_step_rates(config, stream);
+  EXPECT_GT(here.flops_per_second, 1e8);
+  EXPECT_GT(here.copy_bytes_per_second, 1e8);
+  EXPECT_EQ(here.write_bytes_per_second, 0) << "no folder is named";
+  EXPECT_FALSE(free_disk_space(config));
+  config.memory.folder = std::filesystem::temp_directory_path().string();
+  EXPECT_GT(measure_step_rates(config, stream).write_bytes_per_second, 1e6);
+  EXPECT_TRUE(free_disk_space(config));
+}
+
+TEST(StepRates, AreMeasuredOnNarrowerBlocksOfAnyShape) {
+  const Stream stream(MemoryPool::create("device"));
+  for (const std::int64_t key_heads : {0, 1, 8, 32}) {
+    HybridTrainerConfig config = four_layers();
+    config.model.family = "llama";
+    config.model.width = 1024;
+    config.model.heads = 32;  // as Llama 3.1 has
+    config.model.key_heads = key_heads;
+    config.model.head_size = 34;
+    config.model.inner_width = 3584;
+    EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e8) << key_heads;
+  }
+}
+
+TEST(StepRates, AreMeasuredWhereUpdatesAreLateAndStretchesChangeThem) {
+  const Stream stream(MemoryPool::create("device"));
+  HybridTrainerConfig config = four_layers();
+  config.optimizer.name = "muon";
+  config.phases.ingredient = "optimizer_state";
+  StretchConfig first;
+  first.until = 0.5;
+  first.orthogonalization_period = 5;
+  config.stretches.push_back(first);
+  EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e8);
+  config.phases.exact_state = "file";
+  EXPECT_GT(measure_step_rates(config, stream).write_bytes_per_second, 1e6);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

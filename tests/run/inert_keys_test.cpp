@@ -1,0 +1,110 @@
+#include "src/run/inert_keys.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/io/json_fields.h"
+#include "tests/run/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+HybridTrainerConfig with(const Settings& settings) {
+  HybridTrainerConfig config = tiny_config();
+  for (const auto& [path, value] : settings) set_field(config, path, value);
+  return config;
+}
+
+std::string told_of(const std::string& key, const Settings& settings, int ranks = 1) {
+  const auto told = inert_settings(with(settings), {key, key}, {{}, ranks});
+  EXPECT_LE(told.size(), 1u) << key << " is told twice";
+  return told.empty() ? "" : told.front();
+}
+
+/// A key, a value that it is flipped to, and settings under which that changes nothing.
+struct Inert {
+  std::string key, value;
+  Settings settings;
+};
+
+const std::vector<Inert>& inert() {
+  static const std::vector<Inert> cases{
+      {"phases.trial_steps", "5", {{"phases.max_predict_steps", "0"}}},
+      {"mixed_precision.predict", "bf16", {{"phases.max_predict_steps", "0"}}},
+      {"predict_aware_memory.offload_strategy", "none", {{"phases.max_predict_steps", "0"}}},
+      {"phases.predictor", "linear", {{"phases.ingredient", "optimizer_state"}}},
+      {"predict_aware_memory.async_restore", "false", {{"phases.ingredient", "optimizer_state"}}},
+      {"phases.predictor", "linear", {{"phases.arms", R"([{"predictor": "merged"}])"}}},
+      {"phases.lag", "3", {}},
+      {"phases.worker_threads", "2", {}},
+      {"phases.outer_momentum", "0.5", {}},
+      {"phases.slow_share", "0.1", {}},
+      {"phases.residual_store", "2", {}},
+      {"memory.profile", "conservative", {}},
+      {"memory.allow_lossy", "true", {}},
+      {"memory.folder", "/nowhere", {}},
+      {"training.cuda_graphs", "true", {}},
+      {"schedule.final_fraction", "0.5", {{"schedule.name", "constant"}}},
+      {"schedule.decay_share", "0.9", {}},
+      {"schedule.batch_rule", "none", {}},
+      {"optimizer.momentum", "0.1", {}},
+      {"optimizer.betas", "[0.1, 0.2]", {{"optimizer.name", "sgd"}}},
+      {"optimizer.epsilon", "1", {{"optimizer.name", "lion"}}},
+      {"optimizer.orthogonalization_period", "3", {}},
+      {"optimizer.orthogonalization_blocks", "4", {{"optimizer.name", "muon"}}},
+      {"optimizer.slow_momentum_steps", "3", {}},
+      {"learning_rate_finder.interval", "3", {}},
+      {"lora.alpha", "3", {}},
+      {"data.validation_fraction", "0.5", {}},
+      {"checkpoint.every_epochs", "3", {}},
+      {"distributed.zero", "2", {}},
+      {"divergence.horizon_factor", "0.1", {}},
+      {"divergence.recovery_steps", "1", {}},
+      {"divergence.max_roll_backs", "0", {}}};
+  return cases;
+}
+
+TEST(InertKeys, AreToldWithTheReason) {
+  for (const Inert& one : inert()) {
+    const std::string text = told_of(one.key, one.settings);
+    EXPECT_TRUE(text.starts_with(one.key + " is set, but has no effect here: ")) << one.key;
+  }
+  EXPECT_NE(told_of("schedule.final_fraction", {{"schedule.name", "constant"}}).find("constant"),
+            std::string::npos);
+}
+
+TEST(InertKeys, ChangeNoBit) {
+  const TemporaryFolder scratch;
+  prepare_tiny_data(scratch / "data");
+  int count = 0;
+  const auto digest = [&](const Settings& settings) {
+    const auto run = scratch / concat("run", count++);
+    HybridTrainerConfig config = with(settings);
+    config.training.steps = 30;
+    train_tiny(config, scratch / "data", run);
+    return newest_checkpoint_digest(run);
+  };
+  for (const Inert& one : inert()) {
+    Settings flipped = one.settings;
+    flipped.emplace_back(one.key, one.value);
+    EXPECT_EQ(digest(flipped), digest(one.settings)) << one.key;
+  }
+}
+
+TEST(InertKeys, AreNotToldWhereTheyMatter) {
+  EXPECT_EQ(told_of("phases.trial_steps", {}), "");
+  EXPECT_EQ(told_of("phases.lag", {{"phases.ingredient", "optimizer_state"}}), "");
+  EXPECT_EQ(told_of("memory.profile", {{"memory.device_budget", "1GB"}}), "");
+  EXPECT_EQ(told_of("memory.folder", {{"memory.weights", "file"}}), "");
+  EXPECT_EQ(told_of("optimizer.momentum", {{"optimizer.name", "muon"}}), "");
+  EXPECT_EQ(told_of("optimizer.momentum",
+                    {{"optimizer.groups", R"([{"match": "embedding", "name": "sgd"}])"}}),
+            "");
+  EXPECT_EQ(told_of("distributed.zero", {}, 2), "");
+  EXPECT_EQ(told_of("checkpoint.every_minutes", {}), "");
+  EXPECT_NE(told_of("checkpoint.every_minutes", {{"divergence.on_critical", "roll_back"}}), "");
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

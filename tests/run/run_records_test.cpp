@@ -1,0 +1,66 @@
+#include "src/run/run_records.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+StepRecord record_of(std::int64_t step) {
+  StepRecord record;
+  record.step = step;
+  return record;
+}
+
+TEST(RunRecords, AreFoundUpToTheStepThatTheyWereMadeDurableAt) {
+  const TemporaryFolder folder;
+  const RunPaths paths{folder.path().string()};
+  std::ostringstream console;
+  {
+    RunRecords records(paths, 10, console, false);
+    for (std::int64_t step = 1; step <= 6; ++step) {
+      records.write(record_of(step));
+      if (step == 4) records.sync();
+    }
+  }
+  RunRecords resumed(paths, 10, console, false);
+  resumed.resume_after(4);
+  EXPECT_EQ(resumed.summary().steps, 4);
+}
+
+TEST(RunRecords, ThatAreMissingAreToldAndTheStepsStay) {
+  const TemporaryFolder folder;
+  const RunPaths paths{folder.path().string()};
+  std::ostringstream console;
+  {
+    RunRecords records(paths, 10, console, false);
+    for (const std::int64_t step : {1, 2, 5}) records.write(record_of(step));
+  }
+  RunRecords resumed(paths, 10, console, false);
+  resumed.resume_after(6);
+  EXPECT_EQ(resumed.summary().steps, 6);
+  EXPECT_NE(console.str().find("holds 3 of the 6 steps"), std::string::npos) << console.str();
+}
+
+TEST(RunRecords, ThatCannotBeMadeDurableAreToldOnceAndGoOn) {
+  const TemporaryFolder folder;
+  const RunPaths paths{folder.path().string()};
+  std::filesystem::create_symlink("/dev/null", paths.metrics());  // which refuses fsync
+  std::ostringstream console;
+  RunRecords records(paths, 10, console, false);
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    records.write(record_of(step));
+    records.sync();
+  }
+  const std::string text = console.str();
+  const std::size_t first = text.find("metrics.jsonl durable");
+  ASSERT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("metrics.jsonl durable", first + 1), std::string::npos) << text;
+  EXPECT_EQ(records.summary().steps, 3);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

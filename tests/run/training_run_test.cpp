@@ -1,0 +1,289 @@
+#include "hybrid_trainer/run/training_run.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/generation/evaluation.h"
+#include "hybrid_trainer/io/checkpoint.h"
+#include "hybrid_trainer/observability/jsonl_sink.h"
+#include "hybrid_trainer/run/run_files.h"
+#include "support/parameters.h"
+#include "tests/run/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+class TrainingRunTest : public ::testing::Test {
+ protected:
+  void SetUp() override { prepare_tiny_data(data_); }
+  TemporaryFolder scratch_;
+  std::filesystem::path data_ = scratch_ / "data";
+};
+
+TEST_F(TrainingRunTest, LearnsThroughAllFourPhasesAndSaysSo) {
+  std::string console;
+  const TrainingRunResult result =
+      train_tiny(tiny_config(), data_, scratch_ / "run", false, &console);
+  EXPECT_EQ(result.end, RunEnd::kFinished);
+  for (Phase phase : kAllPhases) EXPECT_GT(result.summary.phase(phase).steps, 0) << name_of(phase);
+  EXPECT_GT(result.summary.predictions.made, 0);
+  EXPECT_EQ(result.summary.steps, 40);
+  EXPECT_LT(*result.summary.final_validation_loss, 3.0);
+  for (const char* name :
+       {"config.json", "metrics.jsonl", "summary.json", "report.html", "checkpoints"}) {
+    EXPECT_TRUE(std::filesystem::exists(scratch_ / "run" / name)) << name;
+  }
+  EXPECT_NE(console.find("AdamW"), 0u);
+  EXPECT_NE(console.find("vocabulary"), std::string::npos);
+}
+
+TEST_F(TrainingRunTest, StoppedAtAnyStepAndResumedGivesTheSameBits) {
+  HybridTrainerConfig config = tiny_config();
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  train_tiny(config, data_, scratch_ / "whole");
+  const std::string wanted = newest_checkpoint_digest(scratch_ / "whole");
+  for (int stop = 1; stop < 40; stop += 3) {
+    const auto run = scratch_ / ("cut" + std::to_string(stop));
+    copy_up_to(scratch_ / "whole", run, stop, 40);
+    train_tiny(config, data_, run, true);
+    EXPECT_EQ(newest_checkpoint_digest(run), wanted) << "stopped after step " << stop;
+    int records = 0;
+    for_each_record(run / "metrics.jsonl",
+                    [&](const StepRecord& record) { EXPECT_EQ(record.step, ++records); });
+    EXPECT_EQ(records, 40);
+  }
+}
+
+TEST_F(TrainingRunTest, SavingAndResumingChangeNoBitOfAStateThatPredictRounds) {
+  HybridTrainerConfig config = tiny_config();
+  config.predict_aware_memory.offload_strategy = "compress_in_place";
+  const auto losses = [&](const std::filesystem::path& run) {
+    std::vector<double> found;
+    for_each_record(run / "metrics.jsonl",
+                    [&](const StepRecord& record) { found.push_back(record.loss); });
+    return found;
+  };
+  config.checkpoint.every_steps = 100;
+  train_tiny(config, data_, scratch_ / "unsaved");
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  train_tiny(config, data_, scratch_ / "whole");
+  const std::vector<double> wanted = losses(scratch_ / "unsaved");
+  EXPECT_EQ(losses(scratch_ / "whole"), wanted);
+  for (int stop = 10; stop < 24; ++stop) {
+    const auto run = scratch_ / ("cut" + std::to_string(stop));
+    copy_up_to(scratch_ / "whole", run, stop, 40);
+    train_tiny(config, data_, run, true);
+    EXPECT_EQ(losses(run), wanted) << "stopped after step " << stop;
+  }
+  config.predict_aware_memory.offload_strategy = "cpu_offload";
+  train_tiny(config, data_, scratch_ / "exact");
+  EXPECT_NE(losses(scratch_ / "exact"), wanted) << "nothing was rounded";
+}
+
+TEST_F(TrainingRunTest, ResumesWithEightBitStateToTheSameBitsAndNotWithAnother) {
+  HybridTrainerConfig config = tiny_config();
+  config.model.width = 64;
+  config.optimizer.state_bits = 8;
+  train_tiny(config, data_, scratch_ / "whole");
+  const std::string wanted = newest_checkpoint_digest(scratch_ / "whole");
+  const auto run = scratch_ / "cut";
+  std::filesystem::copy(scratch_ / "whole", run, std::filesystem::copy_options::recursive);
+  for (const char* step : {"step-0000000030", "step-0000000040"})
+    std::filesystem::remove_all(run / "checkpoints" / step);
+  train_tiny(config, data_, run, true);
+  EXPECT_EQ(newest_checkpoint_digest(run), wanted);
+  config.optimizer.state_bits = 32;
+  config.training.steps = 50;
+  try {
+    train_tiny(config, data_, run, true);
+    FAIL() << "8-bit state was resumed as 32-bit state";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("state_bits"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(TrainingRunTest, ReadsItsWeightsOutByTheirMeanBesideTheLast) {
+  HybridTrainerConfig config = tiny_config();
+  config.training.evaluate_every_steps = 10;
+  const TrainingRunResult plain = train_tiny(config, data_, scratch_ / "plain");
+  config.training.average_weights = 6;
+  std::string console;
+  const TrainingRunResult result = train_tiny(config, data_, scratch_ / "run", false, &console);
+  EXPECT_EQ(*result.summary.final_validation_loss, *plain.summary.final_validation_loss);
+  EXPECT_NE(*result.summary.final_average_validation_loss, *plain.summary.final_validation_loss);
+  EXPECT_NE(result.summary_json.find("final_average_validation_loss"), std::string::npos);
+  EXPECT_EQ(plain.summary_json.find("final_average_validation_loss"), std::string::npos);
+  EXPECT_NE(console.find("of the mean weights"), std::string::npos);
+  std::optional<double> last;
+  for_each_record(scratch_ / "run" / "metrics.jsonl", [&](const StepRecord& record) {
+    EXPECT_EQ(record.average_validation_loss.has_value(), record.validation_loss.has_value());
+    last = record.average_validation_loss;
+  });
+  EXPECT_EQ(last, result.summary.final_average_validation_loss);
+
+  const Stream stream(MemoryPool::create("device"));
+  const TrainedRun average =
+      load_trained_run(scratch_ / "run", stream, model_families(), RunWeights::kAverage);
+  const TokenDataset validation(data_, Split::kValidation, average.config.model.vocabulary);
+  EvaluationWindows windows(validation, 4, 16, stream);
+  EXPECT_NEAR(evaluate(*average.model, windows, DType::kF32, stream).loss, *last, 1e-9);
+  EXPECT_THROW(load_trained_run(scratch_ / "plain", stream, model_families(), RunWeights::kAverage),
+               MissingInput);
+}
+
+TEST_F(TrainingRunTest, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
+  HybridTrainerConfig config = tiny_config();
+  config.model.dropout = 0.1;
+  config.phases.max_shrinks = 0;
+  config.phases.decay = 1;
+  config.optimizer.learning_rate = 0.3;  // so large that every jump overshoots
+  const TrainingRunResult result = train_tiny(config, data_, scratch_ / "reverted");
+  ASSERT_GT(result.summary.predictions.made, 0);
+  ASSERT_EQ(result.summary.predictions.reverted, result.summary.predictions.made);
+  config.phases.max_predict_steps = 0;
+  const TrainingRunResult plain = train_tiny(config, data_, scratch_ / "plain");
+  EXPECT_EQ(*result.summary.final_validation_loss, *plain.summary.final_validation_loss);
+}
+
+TEST_F(TrainingRunTest, RevertedPredictionsLeaveThoseBitsWhereCorrectHasAPrecisionOfItsOwn) {
+  HybridTrainerConfig config = tiny_config();
+  config.mixed_precision = {"bf16", "bf16", "fp32", "fp32"};
+  config.phases.correct_steps = 2;
+  config.phases.max_shrinks = 0;
+  config.phases.decay = 1;
+  config.optimizer.learning_rate = 3;
+  config.training.steps = 32;
+  const TrainingRunResult result = train_tiny(config, data_, scratch_ / "reverted");
+  ASSERT_GT(result.summary.predictions.made, 0);
+  ASSERT_EQ(result.summary.predictions.reverted, result.summary.predictions.made);
+  config.phases.max_predict_steps = 0;
+  const TrainingRunResult plain = train_tiny(config, data_, scratch_ / "plain");
+  EXPECT_EQ(*result.summary.final_validation_loss, *plain.summary.final_validation_loss);
+}
+
+TEST_F(TrainingRunTest, LeavesNoPredictionUndecidedHoweverManyStepsItHas) {
+  std::int64_t made = 0;
+  for (std::int64_t steps = 15; steps < 45; steps += 2) {
+    HybridTrainerConfig config = tiny_config();
+    config.training.steps = steps;
+    const auto result = train_tiny(config, data_, scratch_ / concat("run", steps));
+    const PredictionCounts& counts = result.summary.predictions;
+    EXPECT_EQ(counts.made, counts.accepted + counts.shrunk + counts.reverted) << steps << " steps";
+    made += counts.made;
+  }
+  EXPECT_GT(made, 15);
+}
+
+TEST_F(TrainingRunTest, TheRecordsTellEachDecisionAndWhatItsStepsWereCharged) {
+  const TrainingRunResult result = train_tiny(tiny_config(), data_, scratch_ / "run");
+  PredictionCounts counts;
+  for_each_record(scratch_ / "run" / "metrics.jsonl", [&](const StepRecord& record) {
+    const bool decided = record.decision != Decision::kNone;
+    counts.accepted += record.decision == Decision::kAccepted;
+    counts.shrunk += record.decision == Decision::kShrunk;
+    counts.reverted += record.decision == Decision::kReverted;
+    EXPECT_EQ(record.kept_fraction.has_value(), decided) << "step " << record.step;
+    EXPECT_EQ(decided, record.event.find(name_of(record.decision)) == 0) << record.event;
+    EXPECT_GT(record.cost.value(), 0) << "step " << record.step;
+  });
+  const PredictionCounts& told = result.summary.predictions;
+  EXPECT_GT(told.made, 0);
+  EXPECT_EQ(counts.accepted, told.accepted);
+  EXPECT_EQ(counts.shrunk, told.shrunk);
+  EXPECT_EQ(counts.reverted, told.reverted);
+  const PhaseUse& warmup = result.summary.phase(Phase::kWarmup);
+  EXPECT_EQ(warmup.cost, static_cast<double>(warmup.steps)) << "each is a Full step's work";
+}
+
+TEST_F(TrainingRunTest, AnEvaluationThatFallsDueInPredictWaitsForTheDecision) {
+  HybridTrainerConfig config = tiny_config();
+  config.training.evaluate_every_steps = 1;
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  train_tiny(config, data_, scratch_ / "run");
+  const auto evaluated = [](const std::filesystem::path& run) {
+    std::string steps;
+    for_each_record(run / "metrics.jsonl", [&](const StepRecord& record) {
+      EXPECT_EQ(record.validation_loss.has_value(), record.phase != Phase::kPredict)
+          << "step " << record.step;
+      if (record.validation_loss) steps += concat(record.step, ' ', *record.validation_loss, '\n');
+    });
+    return steps;
+  };
+  const std::string wanted = evaluated(scratch_ / "run");
+  for (int stop = 12; stop < 24; ++stop) {  // in Predict too
+    const auto cut = scratch_ / concat("cut", stop);
+    copy_up_to(scratch_ / "run", cut, stop, 40);
+    train_tiny(config, data_, cut, true);
+    EXPECT_EQ(evaluated(cut), wanted) << "stopped after step " << stop;
+  }
+}
+
+TEST_F(TrainingRunTest, ACheckpointTakenInPredictIsReadAsWhatWasAcceptedBefore) {
+  HybridTrainerConfig config = tiny_config();
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  train_tiny(config, data_, scratch_ / "run");
+  std::int64_t in_predict = 0;
+  for_each_record(scratch_ / "run" / "metrics.jsonl", [&](const StepRecord& record) {
+    if (record.phase == Phase::kPredict) in_predict = record.step;
+  });
+  ASSERT_GT(in_predict, 0);
+  copy_up_to(scratch_ / "run", scratch_ / "cut", in_predict, 40);
+  const Stream stream(MemoryPool::create("host"));
+  const TrainedRun trained = load_trained_run(scratch_ / "cut", stream);
+  const State saved = load_checkpoint(
+      *find_newest_checkpoint((scratch_ / "cut" / "checkpoints").string()).checkpoint, stream);
+  std::int64_t moved = 0;
+  trained.model->visit_parameters([&](Parameter& parameter) {
+    const auto equals = [&](const std::string& name) {
+      return testing::same_bits(testing::master_of(parameter), saved.tensor(name));
+    };
+    EXPECT_TRUE(equals("snapshot." + parameter.name())) << parameter.name();
+    moved += !equals("model." + parameter.name());
+  });
+  EXPECT_GT(moved, 0) << "the prediction had moved nothing";
+}
+
+TEST_F(TrainingRunTest, ResumeWithoutACheckpointStartsFromTheBeginning) {
+  const TrainingRunResult result = train_tiny(tiny_config(), data_, scratch_ / "new", true);
+  EXPECT_EQ(result.end, RunEnd::kFinished);
+  EXPECT_EQ(result.summary.steps, 40);
+}
+
+TEST_F(TrainingRunTest, RefusesAFolderThatHoldsARunAndNamesResume) {
+  train_tiny(tiny_config(), data_, scratch_ / "run");
+  try {
+    train_tiny(tiny_config(), data_, scratch_ / "run");
+    FAIL() << "a second run was let into the folder";
+  } catch (const CannotCreate& error) {
+    EXPECT_NE(std::string(error.what()).find("--resume"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(TrainingRunTest, RefusesAnotherModelOnResumeAndNamesTheField) {
+  HybridTrainerConfig config = tiny_config();
+  train_tiny(config, data_, scratch_ / "run");
+  config.model.width = 32;
+  try {
+    train_tiny(config, data_, scratch_ / "run", true);
+    FAIL() << "another model was resumed";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("model.width"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(TrainingRunTest, LeavesNoFolderWhereDataOrConfigAreWrong) {
+  HybridTrainerConfig config = tiny_config();
+  config.data.batch_size = 0;
+  EXPECT_THROW(train_tiny(config, data_, scratch_ / "a"), ConfigError);
+  EXPECT_THROW(train_tiny(tiny_config(), scratch_ / "nowhere", scratch_ / "a"), MissingInput);
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "a"));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

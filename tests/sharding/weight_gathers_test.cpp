@@ -1,0 +1,150 @@
+#include "src/sharding/weight_gathers.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/distributed/decorated_communicator.h"
+#include "hybrid_trainer/distributed/single_communicator.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Counts what begins, all of which is done at once.
+class CountedBeginnings final : public DecoratedCommunicator {
+ public:
+  explicit CountedBeginnings(Communicator& ranks) : DecoratedCommunicator(ranks) {}
+  CollectiveTicket begin(CollectiveJob job, const Stream& stream) override {
+    job(ranks(), stream);
+    return ++begun;
+  }
+  std::int64_t begun = 0;
+
+ protected:
+  void make(const Stream*, const std::function<void()>& call) override { call(); }
+};
+
+class WeightGathersTest : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kElements = 8;
+
+  void add_weights(WeightGathers& gathers, int count) {
+    for (int i = 0; i < count; ++i) {
+      own_.push_back(
+          std::make_unique<Parameter>(concat("w", i), Shape{kElements}, Role::kVector, stream_));
+      gathers.add({kElements}, *own_.back(), {{0, kElements}});
+    }
+  }
+  float take(WeightGathers& gathers, std::size_t weight) {
+    return gathers.take(weight, DType::kF32, stream_).data<float>()[0];
+  }
+  void set(std::size_t weight, float value) {
+    own_[weight]->home_master().data<float>()[0] = value;
+  }
+
+  const Stream stream_{MemoryPool::create("rank")};
+  SingleCommunicator alone_;
+  CountedBeginnings ranks_{alone_};
+  std::vector<std::unique_ptr<Parameter>> own_;
+};
+
+TEST_F(WeightGathersTest, BeginWhatFollowedTheLastTimeAsFarAheadAsBytesAllow) {
+  WeightGathers gathers(ranks_, 2 * kElements * sizeof(float));
+  add_weights(gathers, 4);
+  gathers.begin_pass(false);
+  for (const std::size_t weight : {0u, 1u, 2u, 3u, 2u, 1u, 0u}) take(gathers, weight);
+  EXPECT_EQ(ranks_.begun, 7);
+  gathers.begin_pass(false);
+  take(gathers, 0);
+  EXPECT_EQ(ranks_.begun, 10);  // and 1 and 2
+  take(gathers, 1);
+  EXPECT_EQ(ranks_.begun, 11);  // and 3
+  for (const std::size_t weight : {2u, 3u, 2u, 1u, 0u}) take(gathers, weight);
+  EXPECT_EQ(ranks_.begun, 14);  // as many as were used
+}
+
+/// So that its first weight need not be waited for.
+TEST_F(WeightGathersTest, BeginTheNextPassWhereOneFollows) {
+  WeightGathers gathers(ranks_, 2 * kElements * sizeof(float));
+  add_weights(gathers, 3);
+  const auto pass = [&](bool another_follows) {
+    gathers.begin_pass(another_follows);
+    for (const std::size_t weight : {0u, 1u, 2u, 1u}) take(gathers, weight);
+  };
+  pass(true);  // whose order is not known yet
+  EXPECT_EQ(ranks_.begun, 4);
+  pass(true);
+  EXPECT_EQ(ranks_.begun, 8 + 2);
+  pass(false);
+  EXPECT_EQ(ranks_.begun, 12);
+}
+
+TEST_F(WeightGathersTest, BeginNothingAheadWithoutBytes) {
+  WeightGathers gathers(ranks_, 0);
+  add_weights(gathers, 2);
+  for (int i = 0; i < 2; ++i) {
+    gathers.begin_pass(false);
+    take(gathers, 0);
+    EXPECT_EQ(ranks_.begun, 2 * i + 1);
+    take(gathers, 1);
+  }
+}
+
+/// Small weights that are used again and again, as adapters are, begin no more than is used.
+TEST_F(WeightGathersTest, BeginNoMoreThanIsUsedWhereOneWeightComesOften) {
+  WeightGathers gathers(ranks_, 1 << 20);
+  add_weights(gathers, 3);
+  for (int i = 0; i < 3; ++i) {
+    gathers.begin_pass(false);
+    for (const std::size_t weight : {0u, 1u, 0u, 1u, 2u, 0u, 1u}) take(gathers, weight);
+    gathers.end_pass(stream_);
+  }
+  EXPECT_EQ(ranks_.begun, 3 * 7);
+}
+
+TEST_F(WeightGathersTest, BringWhatIsTakenWhateverWasExpected) {
+  WeightGathers gathers(ranks_, 100);
+  add_weights(gathers, 3);
+  for (std::size_t i = 0; i < 3; ++i) set(i, static_cast<float>(i + 1));
+  for (const std::vector<std::size_t>& pass :
+       {std::vector<std::size_t>{0, 1, 2}, {0, 2, 1}, {1, 0}, {1, 0, 1, 2}}) {
+    gathers.begin_pass(false);
+    for (const std::size_t weight : pass)
+      EXPECT_EQ(take(gathers, weight), static_cast<float>(weight + 1));
+  }
+}
+
+/// An evaluation expects nothing, and leaves what is expected of training as it is.
+TEST_F(WeightGathersTest, ExpectNothingOutsideAPass) {
+  WeightGathers gathers(ranks_, 1);
+  add_weights(gathers, 3);
+  const std::vector<std::size_t> training{0, 1, 2, 1}, evaluation{0, 1, 2, 0, 1, 2};
+  for (int i = 0; i < 3; ++i) {
+    gathers.begin_pass(false);
+    for (const std::size_t weight : training) {
+      const std::int64_t before = ranks_.begun;
+      take(gathers, weight);
+      if (i > 0 && weight == 0) {
+        EXPECT_EQ(ranks_.begun, before + 2);
+      }
+    }
+    gathers.end_pass(stream_);
+    for (const std::size_t weight : evaluation) take(gathers, weight);
+  }
+  EXPECT_EQ(ranks_.begun, static_cast<std::int64_t>(3 * (training.size() + evaluation.size())));
+}
+
+TEST_F(WeightGathersTest, ForgetWhatHasChanged) {
+  WeightGathers gathers(ranks_, 100);
+  add_weights(gathers, 2);
+  for (int i = 0; i < 3; ++i) {
+    gathers.begin_pass(false);
+    take(gathers, 0);
+    set(1, static_cast<float>(i + 5));  // from the second pass on 1 is ahead by now
+    gathers.end_pass(stream_);
+    EXPECT_EQ(take(gathers, 1), static_cast<float>(i + 5));
+    gathers.begin_pass(false);
+    for (const std::size_t weight : {0u, 1u}) take(gathers, weight);
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
