@@ -47,8 +47,10 @@ std::size_t CorrectExecutor::probe_count() const {
 double CorrectExecutor::probe_loss(PhaseOutcome& outcome) {
   const std::size_t count = probe_count();
   double sum = 0;
-  for (std::size_t i = 0; i < count; ++i)
-    sum += parts_.model.wait_for_loss(parts_.model.fetch_batch(parts_.jump.batches[i]));
+  for (std::size_t i = 0; i < count; ++i) {
+    const Batch batch = parts_.model.rollback().fetch_batch(parts_.jump.batches[i]);
+    sum += parts_.model.wait_for_loss(batch, batch.size());
+  }
   outcome.cost += static_cast<double>(count) * parts_.config().forward_cost;
   return sum / static_cast<double>(count);
 }
@@ -94,12 +96,12 @@ double CorrectExecutor::choose(const Comparison& losses, double& kept_loss, Phas
 /// Trains on the batches of Predict as Full would have.
 void CorrectExecutor::replay(std::vector<Batch> batches, PhaseOutcome& outcome) {
   const std::unique_ptr<Trainable, void (*)(Trainable*)> rewound(
-      &parts_.model, [](Trainable* model) { model->rewind(0); });
+      &parts_.model, [](Trainable* model) { model->rollback().rewind(0); });
   parts_.enter_model(Phase::kFull);
   auto steps_ago = static_cast<std::int64_t>(batches.size());
   for (Batch& batch : batches) {
-    parts_.model.rewind(steps_ago--);
-    const Batch here = parts_.model.fetch_batch(std::exchange(batch, {}));
+    parts_.model.rollback().rewind(steps_ago--);
+    const Batch here = parts_.model.rollback().fetch_batch(std::exchange(batch, {}));
     update(parts_, parts_.model.wait_for_gradient(here), outcome);
     outcome.cost += 1;
   }

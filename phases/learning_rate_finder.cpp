@@ -24,7 +24,7 @@ void LearningRateFinder::begin_step(Trainable& model, const Batch& batch, std::i
   if (!is_on() || ended_ || steps_done < setup_.ramp_steps) return;
   try {
     if (window_.empty()) {
-      window_ = model.empty_directions();
+      window_ = model.weights().empty_directions();
       start_window(model);
     } else if (updates_ >= setup_.config.interval) {
       probe(model, batch, outcome);
@@ -40,25 +40,25 @@ void LearningRateFinder::begin_step(Trainable& model, const Batch& batch, std::i
 }
 
 void LearningRateFinder::start_window(Trainable& model) {
-  model.copy_weights(window_);
+  model.weights().copy_weights(window_);
   updates_ = 0;
 }
 
 void LearningRateFinder::probe(Trainable& model, const Batch& batch, PhaseOutcome& outcome) {
   const auto size = static_cast<double>(batch.size());
   const auto examples = static_cast<std::int64_t>(std::ceil(setup_.config.batch_share * size));
-  model.add_weights(window_, -1, 1);
-  model.save_snapshot();
+  model.weights().add_weights(window_, -1, 1);
+  model.rollback().save_snapshot();
   Lowest lowest;
   try {
     lowest = search(model, batch, examples);
   } catch (...) {
-    if (!model.is_one_of_several()) model.restore_snapshot();  // which others would not
-    model.drop_snapshot();
+    if (!model.is_one_of_several()) model.rollback().restore_snapshot();  // which others would not
+    model.rollback().drop_snapshot();
     throw;
   }
-  model.restore_snapshot();
-  model.drop_snapshot();
+  model.rollback().restore_snapshot();
+  model.rollback().drop_snapshot();
   start_window(model);
   outcome.probe_position = lowest.position;
   outcome.probe_cost = static_cast<double>(lowest.forwards) * setup_.forward_cost *
@@ -72,12 +72,12 @@ void LearningRateFinder::probe(Trainable& model, const Batch& batch, PhaseOutcom
 LearningRateFinder::Lowest LearningRateFinder::search(Trainable& model, const Batch& batch,
                                                       std::int64_t examples) const {
   const auto updates = static_cast<double>(updates_);
-  double lowest_loss = model.wait_for_loss_of(batch, examples), at = 0;
+  double lowest_loss = model.wait_for_loss(batch, examples), at = 0;
   Lowest lowest{.position = 0, .forwards = 1};
   for (double next = 1; raise_of(lowest.position) < setup_.config.largest_factor; next *= 2) {
-    model.move_along(window_, (next - at) / updates);
+    model.weights().move_along(window_, (next - at) / updates);
     at = next;
-    const double loss = model.wait_for_loss_of(batch, examples);
+    const double loss = model.wait_for_loss(batch, examples);
     ++lowest.forwards;
     if (!(loss < lowest_loss)) break;
     lowest_loss = loss;
@@ -140,7 +140,7 @@ void LearningRateFinder::load(const State& state, Trainable& model) {
   window_.clear();
   const auto count = state.integers.find(concat(kWindow, ".count"));
   if (count == state.integers.end() || count->second == 0) return;
-  window_ = model.empty_directions();
+  window_ = model.weights().empty_directions();
   for (std::size_t i = 0; i < window_.size(); ++i)
     wait_for_copy(window_[i], state.tensor(concat(kWindow, ".", i)), model.stream());
 }

@@ -10,16 +10,17 @@ namespace hybrid_trainer {
 void LinearPredictor::observe(Trainable& model) {
   if (updates_++ % interval_ != 0) return;
   if (last_weights_.empty()) {
-    last_weights_ = model.empty_like_weights(MemoryKind::kPredictor);
-    for (auto& change : changes_) change = model.empty_like_weights(MemoryKind::kPredictor);
+    last_weights_ = model.weights().empty_like_weights(MemoryKind::kPredictor);
+    for (auto& change : changes_)
+      change = model.weights().empty_like_weights(MemoryKind::kPredictor);
   } else {
     std::rotate(std::begin(changes_), std::begin(changes_) + 1, std::end(changes_));
     const std::vector<Tensor>& change = changes_[kChanges - 1];
-    model.copy_weights(change);
+    model.weights().copy_weights(change);
     for (std::size_t i = 0; i < change.size(); ++i)
       kernels::axpy(change[i], change[i], -1.0f, last_weights_[i], model.stream());
   }
-  model.copy_weights(last_weights_);
+  model.weights().copy_weights(last_weights_);
 }
 
 Readiness LinearPredictor::readiness() const {
@@ -30,11 +31,12 @@ Readiness LinearPredictor::readiness() const {
 void LinearPredictor::write_directions(Trainable& model, const std::vector<Tensor>& directions) {
   const auto& [oldest, middle, newest] = changes_;
   for (std::size_t i = 0; i < directions.size(); ++i) {
-    const double size = model.wait_for_dot(oldest[i], oldest[i]);
-    const double kept = size > 0 ? model.wait_for_dot(newest[i], oldest[i]) / size : 0;
+    const double size = model.weights().wait_for_dot(oldest[i], oldest[i]);
+    const double kept = size > 0 ? model.weights().wait_for_dot(newest[i], oldest[i]) / size : 0;
     const double gain = std::clamp(kept, 0.0, 1.0) / static_cast<double>(interval_);
     const auto ends = static_cast<float>(0.3 * gain), centre = static_cast<float>(0.4 * gain);
-    model.write_direction(directions[i], {oldest[i], middle[i], newest[i]}, {ends, centre, ends});
+    model.weights().write_direction(directions[i], {oldest[i], middle[i], newest[i]},
+                                    {ends, centre, ends});
   }
 }
 

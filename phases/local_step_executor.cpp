@@ -4,7 +4,7 @@
 namespace hybrid_trainer {
 
 void LocalStepExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
-  const LocalStep step = parts_.model.wait_for_local_step(batch);
+  const LocalStep step = parts_.model.support().local->wait_for_step(batch);
   outcome.cost += 1;
   outcome.loss = step.own.loss;
   outcome.gradient_norm = step.own.norm;

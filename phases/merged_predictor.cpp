@@ -10,10 +10,10 @@ namespace hybrid_trainer {
 void MergedPredictor::observe(Trainable& model) {
   if (updates_++ % interval_ != 0) return;
   for (auto* kept : {&sum_, &mean_, &change_}) {
-    if (kept->empty()) *kept = model.empty_directions();
+    if (kept->empty()) *kept = model.weights().empty_directions();
   }
   const float share = 1.0f / static_cast<float>(looks_in_stretch_);
-  model.add_weights(sum_, looks_ == 0 ? 0.0f : 1.0f, share);
+  model.weights().add_weights(sum_, looks_ == 0 ? 0.0f : 1.0f, share);
   if (++looks_ == looks_in_stretch_) end_stretch(model);
 }
 
@@ -24,10 +24,10 @@ void MergedPredictor::end_stretch(Trainable& model) {
   if (stretches_ >= 2) {
     kept_.assign(sum_.size(), 1.0);
     for (std::size_t i = 0; i < sum_.size(); ++i) {
-      model.write_direction(mean_[i], {mean_[i], sum_[i]}, {-1.0f, 1.0f});
+      model.weights().write_direction(mean_[i], {mean_[i], sum_[i]}, {-1.0f, 1.0f});
       if (stretches_ == 2) continue;
-      const double size = model.wait_for_dot(change_[i], change_[i]);
-      const double left = size > 0 ? model.wait_for_dot(mean_[i], change_[i]) / size : 0;
+      const double size = model.weights().wait_for_dot(change_[i], change_[i]);
+      const double left = size > 0 ? model.weights().wait_for_dot(mean_[i], change_[i]) / size : 0;
       kept_[i] = std::clamp(left, 0.0, 1.0);
     }
     std::swap(mean_, change_);
@@ -42,7 +42,8 @@ Readiness MergedPredictor::readiness() const {
 void MergedPredictor::write_directions(Trainable& model, const std::vector<Tensor>& directions) {
   const auto updates = static_cast<double>(looks_in_stretch_ * interval_);
   for (std::size_t i = 0; i < directions.size(); ++i)
-    model.write_direction(directions[i], {change_[i]}, {static_cast<float>(kept_[i] / updates)});
+    model.weights().write_direction(directions[i], {change_[i]},
+                                    {static_cast<float>(kept_[i] / updates)});
 }
 
 void MergedPredictor::follow(Trainable& model, const std::vector<Tensor>& directions,
@@ -50,7 +51,8 @@ void MergedPredictor::follow(Trainable& model, const std::vector<Tensor>& direct
   if (length == 0) return;  // times a direction that is not finite it would be no zero
   const auto move = [&](const std::vector<Tensor>& kept, double by) {
     for (std::size_t i = 0; i < kept.size(); ++i)
-      model.write_direction(kept[i], {kept[i], directions[i]}, {1.0f, static_cast<float>(by)});
+      model.weights().write_direction(kept[i], {kept[i], directions[i]},
+                                      {1.0f, static_cast<float>(by)});
   };
   if (looks_ > 0) move(sum_, length * share_seen());
   if (stretches_ > 0) move(mean_, length);

@@ -10,13 +10,14 @@ void OwnGradientExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
          concat("other ranks' gradients arrive ", config.lag, config.lag == 1 ? " step" : " steps",
                 " late, for at most ", config.max_predict_steps, " steps"));
   }
-  outcome.loss = parts_.model.wait_for_own_gradient(batch);
+  DelayedGradients& gradients = *parts_.model.support().gradients;
+  outcome.loss = gradients.wait_for_own_gradient(batch);
   outcome.cost += 1;
-  if (const auto arrived = parts_.model.wait_for_late_gradient(false)) {
+  if (const auto arrived = gradients.wait_for_gradient(false)) {
     update(parts_, *arrived, outcome,
-           [&](bool applies) { judge(parts_.model.wait_for_late_update(applies), outcome); });
+           [&](bool applies) { judge(gradients.apply(applies), outcome); });
   }
-  parts_.model.predict_weights();
+  gradients.predict_weights();
 }
 
 }  // namespace hybrid_trainer

@@ -102,7 +102,7 @@ class SpeculateExecutor : public PhaseExecutor {
   void run(const Batch& batch, PhaseOutcome& outcome) override;
 
  protected:
-  void judge(const LateUpdate& arrived, PhaseOutcome& outcome);
+  void judge(const DelayedUpdate& arrived, PhaseOutcome& outcome);
 };
 
 /// Predict without other ranks: a step goes on with this rank's gradient alone; that of all ranks is

@@ -130,8 +130,8 @@ bool PhaseParts::aim(PhaseOutcome& outcome) {
   try {
     if (!line.aim(model, predictors.chosen())) return false;
     if (!has_held_snapshot) {
-      model.save_snapshot();
-      model.drop_snapshot();
+      model.rollback().save_snapshot();
+      model.rollback().drop_snapshot();
       has_held_snapshot = true;
     }
   } catch (const OutOfMemory& error) {
@@ -215,7 +215,7 @@ std::int64_t PhaseParts::slopes_needed() const {
 
 /// Predictors that memory is too short to move along begin anew: half moved they would be wrong.
 void PhaseParts::follow_jump() {
-  if (line.position() != 0) model.follow(line.directions(), line.position());
+  if (line.position() != 0) model.weights().follow(line.directions(), line.position());
   try {
     predictors.follow(model, line.directions(), line.position());
   } catch (const OutOfMemory&) {

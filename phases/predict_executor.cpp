@@ -97,7 +97,7 @@ void PredictExecutor::predict(const Batch& batch, PhaseOutcome& outcome) {
   }
   const std::int64_t to_come = jump.planned_steps - jump.steps;
   if (to_come <= parts_.setup.restore_lookahead) parts_.model.begin_restore();
-  jump.batches.push_back(parts_.model.keep_batch(batch));
+  jump.batches.push_back(parts_.model.rollback().keep_batch(batch));
   const std::int64_t interval = parts_.config().correction_interval;
   const bool micro = interval > 0 && jump.steps > 0 && jump.steps % interval == 0;
   const Verdict verdict = micro ? micro_correct(batch, outcome) : forward(batch, outcome);
@@ -119,7 +119,7 @@ Verdict PredictExecutor::forward(const Batch& batch, PhaseOutcome& outcome) {
   Jump& jump = parts_.jump;
   const double change = jump.expected_change(parts_.line.position());
   outcome.predicted_loss = jump.start_loss + change;
-  outcome.loss = parts_.model.wait_for_loss(batch);
+  outcome.loss = parts_.model.wait_for_loss(batch, batch.size());
   outcome.cost += parts_.config().forward_cost;
   if (jump.steps == 0) jump.start_loss = outcome.loss;
   return parts_.monitor.assess_loss(outcome.loss, jump.start_loss + change);

@@ -16,41 +16,42 @@ bool PredictionLine::aim(Trainable& model, Predictor& predictor) {
     case Readiness::kReady:
       break;
   }
-  if (directions_.empty()) directions_ = model.empty_directions();
+  if (directions_.empty()) directions_ = model.weights().empty_directions();
   predictor.write_directions(model, directions_);
   return true;
 }
 
 bool PredictionLine::wait_for_sound_direction(Trainable& model) const {
   double squares = 0;
-  for (const Tensor& direction : directions_) squares += model.wait_for_dot(direction, direction);
+  for (const Tensor& direction : directions_)
+    squares += model.weights().wait_for_dot(direction, direction);
   return !moves() || (squares > 0 && std::isfinite(squares));
 }
 
 void PredictionLine::start(Trainable& model) {
-  model.save_snapshot();
+  model.rollback().save_snapshot();
   position_ = 0;
   started_ = true;
 }
 
 void PredictionLine::advance(Trainable& model, double length) {
   position_ += length;
-  if (moves()) model.move_along(directions_, length);
+  if (moves()) model.weights().move_along(directions_, length);
 }
 
 void PredictionLine::return_to(Trainable& model, double position) {
   position_ = position;
   if (!moves()) return;
-  model.restore_snapshot();
-  if (position != 0) model.move_along(directions_, position);
+  model.rollback().restore_snapshot();
+  if (position != 0) model.weights().move_along(directions_, position);
 }
 
 double PredictionLine::wait_for_slope(Trainable& model) const {
-  return moves() ? model.wait_for_slope(directions_) : 0;
+  return moves() ? model.weights().wait_for_slope(directions_) : 0;
 }
 
 void PredictionLine::release(Trainable& model) {
-  if (started_) model.drop_snapshot();
+  if (started_) model.rollback().drop_snapshot();
   *this = PredictionLine();
 }
 

@@ -14,7 +14,7 @@ class MomentumPredictor : public Predictor {
   void observe(Trainable&) override {}
   Readiness readiness() const override { return Readiness::kReady; }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override {
-    model.write_momentum_directions(directions);
+    model.weights().write_momentum_directions(directions);
   }
   void follow(Trainable&, const std::vector<Tensor>&, double) override {}
   void save(State&) const override {}

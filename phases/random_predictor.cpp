@@ -13,12 +13,12 @@ constexpr const char* kDrawn = "phases.random.drawn";
 }  // namespace
 
 void RandomPredictor::write_directions(Trainable& model, const std::vector<Tensor>& directions) {
-  model.write_momentum_directions(directions);
+  model.weights().write_momentum_directions(directions);
   ++drawn_;
   if (model.stream().device().simulated) return;
   for (std::size_t i = 0; i < directions.size(); ++i) {
     const Tensor& direction = directions[i];
-    const double length = std::sqrt(model.wait_for_dot(direction, direction));
+    const double length = std::sqrt(model.weights().wait_for_dot(direction, direction));
     const Tensor drawn = Tensor::empty_like(direction, MemoryKind::kPredictor, host_);
     const RandomKey key{kPlaceboSeed, static_cast<std::uint64_t>(drawn_), i};
     double squares = 0;

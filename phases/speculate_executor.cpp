@@ -5,11 +5,12 @@ namespace hybrid_trainer {
 void SpeculateExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
   outcome.cost += 1;
-  update(parts_, measurement, outcome,
-         [&](bool applies) { judge(parts_.model.wait_for_late_update(applies), outcome); });
+  update(parts_, measurement, outcome, [&](bool applies) {
+    judge(parts_.model.support().optimizer->wait_for_update(applies), outcome);
+  });
 }
 
-void SpeculateExecutor::judge(const LateUpdate& arrived, PhaseOutcome& outcome) {
+void SpeculateExecutor::judge(const DelayedUpdate& arrived, PhaseOutcome& outcome) {
   const PhaseConfig& config = parts_.config();
   outcome.lag = arrived.lag;
   if (arrived.is_late && parts_.steps_in_phase == 0) {

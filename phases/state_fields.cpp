@@ -24,7 +24,7 @@ std::vector<Tensor> load_tensors(const State& state, const std::string& name, Me
 }
 
 std::vector<Tensor> load_directions(const State& state, const std::string& name, Trainable& model) {
-  const std::vector<Tensor> tensors = model.empty_directions();
+  const std::vector<Tensor> tensors = model.weights().empty_directions();
   if (state.integer(name + ".count") == 0) return tensors;
   for (std::size_t i = 0; i < tensors.size(); ++i)
     wait_for_copy(tensors[i], state.tensor(concat(name, ".", i)), model.stream());
@@ -56,7 +56,7 @@ std::vector<Batch> load_batches(const State& state, const std::string& name, Tra
     if (const auto found = state.reals.find(concat(name, ".learnt.", i));
         found != state.reals.end())
       saved.learnt = found->second;
-    batches.push_back(model.keep_batch(saved));
+    batches.push_back(model.rollback().keep_batch(saved));
   }
   return batches;
 }

@@ -20,9 +20,9 @@ double TwoTimescalePredictor::updates() const {
 void TwoTimescalePredictor::observe(Trainable& model) {
   const bool first = updates_ == 0;
   if (updates_++ % interval_ != 0) return;
-  if (mean_.empty()) mean_ = model.empty_directions();
+  if (mean_.empty()) mean_ = model.weights().empty_directions();
   const auto g = static_cast<float>(first ? 0 : kept());
-  model.add_weights(mean_, g, 1 - g);
+  model.weights().add_weights(mean_, g, 1 - g);
 }
 
 Readiness TwoTimescalePredictor::readiness() const {
@@ -32,19 +32,20 @@ Readiness TwoTimescalePredictor::readiness() const {
 void TwoTimescalePredictor::write_directions(Trainable& model,
                                              const std::vector<Tensor>& directions) {
   const double slow = share_ / updates();
-  model.write_momentum_directions(directions);
+  model.weights().write_momentum_directions(directions);
   for (std::size_t i = 0; i < directions.size(); ++i) {
-    model.write_direction(directions[i], {directions[i], mean_[i]},
-                          {static_cast<float>(1 - share_), static_cast<float>(-slow)});
+    model.weights().write_direction(directions[i], {directions[i], mean_[i]},
+                                    {static_cast<float>(1 - share_), static_cast<float>(-slow)});
   }
-  model.add_weights(directions, 1, static_cast<float>(slow));
+  model.weights().add_weights(directions, 1, static_cast<float>(slow));
 }
 
 void TwoTimescalePredictor::follow(Trainable& model, const std::vector<Tensor>& directions,
                                    double length) {
   if (length == 0) return;  // times a direction that is not finite it would be no zero
   for (std::size_t i = 0; i < mean_.size(); ++i)
-    model.write_direction(mean_[i], {mean_[i], directions[i]}, {1, static_cast<float>(length)});
+    model.weights().write_direction(mean_[i], {mean_[i], directions[i]},
+                                    {1, static_cast<float>(length)});
 }
 
 void TwoTimescalePredictor::save(State& state) const {

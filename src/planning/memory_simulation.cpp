@@ -6,10 +6,9 @@
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/distributed/absent_communicator.h"
 #include "hybrid_trainer/distributed/ordered_sum.h"
-#include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/phases/phase_machine.h"
-#include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/planning/simulated_trainable.h"
 #include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {
@@ -17,139 +16,6 @@ namespace {
 
 /// More than any device has, in one piece, so that the extent is what one slab would need.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
-
-/// A trainable that answers for a device that computes nothing, so that the phase machine predicts
-/// and then decides as it is told.
-class SimulatedTrainable final : public Trainable {
- public:
-  explicit SimulatedTrainable(ModelTrainable& model) : model_(model) {}
-  /// Of each batch so many micro-batches are computed with; of the others the losses are held.
-  void compute_with(std::int64_t micro_batches, std::int64_t size) {
-    micro_batch_ = size;
-    examples_ = micro_batches * size;
-  }
-  /// A prediction of `predicted` steps is simulated in `simulated` ones, whose batches are all kept.
-  void keep_batches_of(std::int64_t predicted, std::int64_t simulated) {
-    predicted_ = predicted;
-    simulated_ = simulated;
-  }
-  /// While a gradient is computed there are `count` more sums of earlier micro-batches than those
-  /// that are simulated leave, of so many elements each, in the memory of `home`.
-  void hold_partial_sums(int count, std::int64_t elements, const Stream& home) {
-    partials_ = {count, elements, &home};
-  }
-  void decide(bool keeps) { keeps_ = keeps; }
-
-  void enter_phase(Phase phase) override { model_.enter_phase(phase); }
-  void begin_restore() override { model_.begin_restore(); }
-  double wait_for_loss(const Batch& batch) override {
-    const std::vector<Tensor> losses = other_losses(batch);
-    model_.wait_for_loss(part_of(batch));
-    return keeps_ ? --loss_ : ++loss_;  // Correct measures the predicted point first
-  }
-  double wait_for_loss_of(const Batch& batch, std::int64_t examples) override {
-    model_.wait_for_loss_of(part_of(batch), std::min(examples, examples_));
-    return --loss_;
-  }
-  GradientMeasurement wait_for_gradient(const Batch& batch) override {
-    std::vector<Tensor> held = other_losses(batch);
-    for (int i = 0; i < partials_.count; ++i) {
-      held.push_back(Tensor::empty({partials_.elements}, DType::kF32, MemoryKind::kGradients,
-                                   *partials_.home));
-    }
-    model_.wait_for_gradient(part_of(batch));
-    return {.loss = kLoss, .norm = 1};
-  }
-  void apply_gradient() override { model_.apply_gradient(); }
-  LateUpdate wait_for_late_update(bool finite) override {
-    model_.wait_for_late_update(finite);
-    return {};
-  }
-  double wait_for_own_gradient(const Batch& batch) override {
-    model_.wait_for_own_gradient(part_of(batch));
-    return kLoss;
-  }
-  std::optional<GradientMeasurement> wait_for_late_gradient(bool all) override {
-    if (!model_.wait_for_late_gradient(all)) return {};
-    return GradientMeasurement{.loss = kLoss, .norm = 1};
-  }
-  LocalStep wait_for_local_step(const Batch& batch) override {
-    return model_.wait_for_local_step(part_of(batch));
-  }
-  void predict_weights() override { model_.predict_weights(); }
-  LocalStep wait_for_exact_weights() override { return model_.wait_for_exact_weights(); }
-  /// With as many of the steps that are not simulated as fall to this one.
-  Batch keep_batch(const Batch& batch) override {
-    const std::int64_t before = predicted_ * kept_ / simulated_,
-                       now = predicted_ * ++kept_ / simulated_;
-    for (std::int64_t i = before + 1; i < now; ++i) others_.push_back(model_.keep_batch(batch));
-    return model_.keep_batch(batch);
-  }
-  Batch fetch_batch(const Batch& kept) override { return model_.fetch_batch(kept); }
-  std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
-    return model_.empty_like_weights(kind);
-  }
-  std::vector<Tensor> empty_directions() override { return model_.empty_directions(); }
-  void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
-                       const std::vector<float>& factors) override {
-    model_.write_direction(direction, of, factors);
-  }
-  void copy_weights(const std::vector<Tensor>& to) override { model_.copy_weights(to); }
-  void add_weights(const std::vector<Tensor>& to, float kept, float added) override {
-    model_.add_weights(to, kept, added);
-  }
-  double wait_for_dot(const Tensor& x, const Tensor& y) override {
-    model_.wait_for_dot(x, y);
-    return 1;
-  }
-  void move_along(const std::vector<Tensor>& directions, double length) override {
-    model_.move_along(directions, length);
-  }
-  double wait_for_slope(const std::vector<Tensor>& directions) override {
-    model_.wait_for_slope(directions);
-    return -1;
-  }
-  void write_momentum_directions(const std::vector<Tensor>& directions) override {
-    model_.write_momentum_directions(directions);
-  }
-  void follow(const std::vector<Tensor>& directions, double length) override {
-    model_.follow(directions, length);
-  }
-  void save_snapshot() override { model_.save_snapshot(); }
-  void restore_snapshot() override { model_.restore_snapshot(); }
-  void drop_snapshot() override {
-    model_.drop_snapshot();
-    others_.clear();
-    kept_ = 0;
-  }
-  void rewind(std::int64_t steps) override { model_.rewind(steps); }
-  void scale_learning_rate(double factor) override { model_.scale_learning_rate(factor); }
-  double step_flops(const Batch& batch) const override { return model_.step_flops(batch); }
-  const Stream& stream() const override { return model_.stream(); }
-
- private:
-  static constexpr double kLoss = 1e6;
-  struct PartialSums {
-    int count = 0;
-    std::int64_t elements = 0;
-    const Stream* home = nullptr;
-  };
-  Batch part_of(const Batch& batch) const {
-    return batch.examples(0, std::min(examples_, batch.size()));
-  }
-  std::vector<Tensor> other_losses(const Batch& batch) const {
-    std::vector<Tensor> losses;
-    for (std::int64_t first = examples_; first < batch.size(); first += micro_batch_)
-      losses.push_back(kernels::empty_result(model_.stream()));
-    return losses;
-  }
-  ModelTrainable& model_;
-  PartialSums partials_;
-  std::int64_t examples_ = 0, micro_batch_ = 1, predicted_ = 1, simulated_ = 1, kept_ = 0;
-  std::vector<Batch> others_;  // kept of steps that are not simulated
-  bool keeps_ = true;
-  double loss_ = kLoss;
-};
 
 /// In steps.
 std::int64_t longest_prediction(const HybridTrainerConfig& config) {

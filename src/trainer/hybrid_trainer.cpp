@@ -96,7 +96,7 @@ void HybridTrainer::with_exact_weights(const std::function<void()>& use) {
 }
 
 std::optional<bool> HybridTrainer::late_vote_to_stop(bool asks) {
-  return trainable_->late_vote_to_stop(asks);
+  return trainable_->vote_to_stop(asks);
 }
 
 void HybridTrainer::settle() {

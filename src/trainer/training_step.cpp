@@ -1,19 +1,14 @@
 #include "src/trainer/training_step.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/profile.h"
+#include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/optim/gradient_norm.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "hybrid_trainer/trainer/rank_checks.h"
-#include "src/sharding/lone_gradients.h"
-#include "src/sharding/ordered_gradients.h"
-#include "src/sharding/scattered_gradients.h"
-#include "src/trainer/late_gradients.h"
-#include "src/trainer/local_steps.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -26,37 +21,42 @@ WeightSharing sharing_of(const HybridTrainerConfig& config, std::int64_t bucket_
           .bytes_ahead = static_cast<std::size_t>(given.overlap ? bucket_bytes : 0)};
 }
 
+/// This rank's parts of the weights, where ranks have parts.
+std::unique_ptr<WeightParts> parts_of(const HybridTrainerConfig& config,
+                                      const std::vector<Parameter*>& weights, Communicator* ranks,
+                                      const Stream& stream) {
+  // What a run takes is simulated as if it were one rank's in places.
+  const bool is_alone_for_real = ranks == nullptr && !stream.device().simulated;
+  if (ranks != nullptr || (is_alone_for_real && config.phases.lacks_other_ranks()))
+    check_ranks(config, ranks == nullptr ? 1 : ranks->size());
+  if (ranks == nullptr || config.distributed.zero == 0) return {};
+  return std::make_unique<WeightParts>(
+      weights, config.optimizer, *ranks,
+      sharing_of(config, bucket_bytes_for(weights, config.distributed)), stream);
+}
+
 }  // namespace
 
 TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
                            const Stream& stream, MemoryPlaces& places, Communicator* ranks)
-    : model_(model),
-      config_(config),
+    : config_(config),
       stretches_(config),
+      rates_(config, stretches_),
+      micro_batches_(config, stretches_),
       stream_(stream),
       weights_(trainable_parameters(model)),
       places_(places),
       ranks_(ranks),
-      consumes_(config.memory.gradients == "consume"),
-      consumed_(places.overflow(), stream),
-      rounded_([this] { speculation_->wait_until_gradients_are_sent(); }),
-      micro_batches_(config.gradient_accumulation.micro_batches) {
-  // What a run takes is simulated as if it were one rank's in places.
-  const bool is_alone_for_real = ranks_ == nullptr && !stream.device().simulated;
-  if (ranks_ != nullptr || (is_alone_for_real && config_.phases.lacks_other_ranks()))
-    check_ranks(config_, ranks_ == nullptr ? 1 : ranks_->size());
-  const std::int64_t zero = ranks_ == nullptr ? 0 : config_.distributed.zero;
-  if (zero > 0) {
-    parts_.emplace(weights_, config_.optimizer, *ranks_,
-                   sharing_of(config_, bucket_bytes_for(weights_, config_.distributed)), stream_);
-  }
-  optimizer_ = optimizer_of(config_);
-  if (config_.updates_at_once()) immediate_.emplace(weights_, *optimizer_, stream_);
-  leaves_ = make_leaf_gradients();
-  if (!config_.training.cuda_graphs || stream_.native() == nullptr) return;
-  step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
-  host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, places.host());
+      pass_(model, config, rates_, places, stream),
+      parts_(parts_of(config_, weights_, ranks, stream)),
+      retry_(config, micro_batches_, ranks, parts(), stream),
+      optimizer_(optimizer_of(config_)),
+      path_(make_gradient_path(config_, {weights_, micro_batches_, pass_, rates_, *optimizer_,
+                                         speculation_, ranks, parts(), retry_, places, stream})) {
+  set_steps_done(0);
 }
+
+TrainingStep::~TrainingStep() = default;
 
 std::unique_ptr<Optimizer> TrainingStep::optimizer_of(const HybridTrainerConfig& config) {
   const Stream& home = places_.at(config.optimizer_state_home());
@@ -81,42 +81,13 @@ std::unique_ptr<Optimizer> TrainingStep::optimizer_of(const HybridTrainerConfig&
   return optimizer;
 }
 
-TrainingStep::~TrainingStep() {
-  late_gradients_.reset();  // before what their gradients lie in
-  local_steps_.reset();
-  for (Parameter* parameter : weights_) {
-    parameter->leave(sink());
-    parameter->leave(*leaves_);
-  }
-}
-
-/// A run without ranks sums its micro-batches as one rank does.
-std::unique_ptr<LeafGradients> TrainingStep::make_leaf_gradients() {
-  if (ranks_ == nullptr) alone_.emplace();
-  Communicator& ranks = ranks_ == nullptr ? *alone_ : *ranks_;
-  if (consumes_) {
-    return std::make_unique<LoneGradients>(weights_, alone_.value(), sink(), places_.overflow(),
-                                           stream_);
-  }
-  const std::int64_t bucket_bytes = bucket_bytes_for(weights_, config_.distributed);
-  if (parts_ && config_.distributed.zero >= 2)
-    return std::make_unique<ScatteredGradients>(*parts_, bucket_bytes, stream_);
-  auto ordered =
-      std::make_unique<OrderedGradients>(weights_, ranks, parts(), bucket_bytes, stream_);
-  if (config_.phases.takes_local_steps()) {
-    local_steps_ = std::make_unique<LocalSteps>(config_, weights_, *optimizer_, *ordered, stream_);
-  } else if (config_.phases.lacks_other_ranks()) {
-    late_gradients_ = std::make_unique<LateGradients>(config_, *optimizer_, *ordered,
-                                                      parts_ ? &*parts_ : nullptr, stream_);
-  }
-  return ordered;
+OrderedGradients& TrainingStep::ordered_gradients() {
+  return dynamic_cast<OrderedGradients&>(*path_->leaves());
 }
 
 void TrainingStep::compute_in(DType dtype, bool records) {
   recording_.drop();
-  dtype_ = dtype;
-  may_record_ = records;
-  model_.visit_parameters([&](Parameter& parameter) { parameter.compute_in(dtype_, stream_); });
+  pass_.compute_in(dtype, records);
 }
 
 void TrainingStep::publish_weights() {
@@ -130,119 +101,141 @@ void TrainingStep::send_weights() {
 
 void TrainingStep::free_gradients() {
   recording_.drop();
-  gradients_.free();
-  if (config_.memory.gradient_bits == 16) rounded_.free();
-  consumed_.begin();
-  leaves_->free();
-  for (Parameter* parameter : weights_) {
-    parameter->leave(consumed_);
-    parameter->leave(*leaves_);
-  }
-}
-
-void TrainingStep::allocate_gradients() {
-  if (consumes_) return;
-  if (config_.memory.gradient_bits == 16) return rounded_.allocate(weights_, stream_);
-  gradients_.allocate(weights_, stream_);
-}
-
-Pass TrainingStep::pass(bool training, std::int64_t first_token) const {
-  return {.training = training,
-          .dtype = dtype_,
-          .seed = static_cast<std::uint64_t>(config_.training.seed),
-          .step = static_cast<std::uint64_t>(steps_done_),
-          .recompute = config_.memory.recompute,
-          .first_token = first_token,
-          .step_words = records() ? step_words_ : Tensor{}};
-}
-
-/// Not while a profile times each kernel.
-bool TrainingStep::records() const {
-  return may_record_ && step_words_ && stream_.profile() == nullptr;
-}
-
-/// The copy is done before the next one: every step blocks.
-void TrainingStep::upload_step_number() {
-  const auto step = static_cast<std::uint64_t>(steps_done_);
-  host_step_words_.data<std::int32_t>()[0] = static_cast<std::int32_t>(step);
-  host_step_words_.data<std::int32_t>()[1] = static_cast<std::int32_t>(step >> 32);
-  copy(step_words_, host_step_words_, stream_);
-}
-
-std::int64_t TrainingStep::micro_batches_of(const Batch& batch, std::int64_t of_largest) const {
-  if (config_.stretches.empty()) return of_largest;
-  const std::int64_t most_tokens = stretches_.all().back().batch.tokens() / of_largest;
-  std::int64_t count = 1;
-  while (batch.size() % count != 0 || batch.tokens() / count > most_tokens) ++count;
-  return count;
-}
-
-Batch TrainingStep::micro_batch(const Batch& batch, std::int64_t index) const {
-  const std::int64_t size = batch.size() / micro_batches_of(batch);
-  return batch.examples(index * size, (index + 1) * size);
-}
-
-double TrainingStep::scheduled_rate(std::int64_t steps_done) const {
-  return hybrid_trainer::learning_rate(config_.schedule, config_.optimizer.learning_rate,
-                                       steps_done, config_.training.steps);
-}
-
-double TrainingStep::rate_at(std::int64_t steps_done) const {
-  return found_factor_ * rate_factor_ * stretches_.at(steps_done).rate_factor *
-         scheduled_rate(steps_done);
+  path_->free();
 }
 
 void TrainingStep::set_steps_done(std::int64_t steps) {
-  steps_done_ = steps;
+  rates_.set_steps_done(steps);
   optimizer_->set_orthogonalization_period(stretches_.at(steps).orthogonalization_period.value_or(
       config_.optimizer.orthogonalization_period));
+  if (slow_momentum_ != nullptr) slow_momentum_->set_next_share(rates_.slow_share());
 }
 
-double TrainingStep::learning_rate() const { return rate_at(steps_done_); }
-
-std::vector<float> TrainingStep::rates_from(std::int64_t steps_done) const {
-  std::vector<float> rates;
-  for (std::int64_t i = 0; i < config_.phases.lag; ++i)
-    rates.push_back(static_cast<float>(rate_at(steps_done + i)));
-  return rates;
+void TrainingStep::tell_if_halved(const Batch& batch, std::int64_t before) const {
+  if (on_halving_ && micro_batches_.of(batch) != before) on_halving_(batch, before);
 }
 
-/// What extrapolates while the learning rate is high only adds noise where it falls.
-void TrainingStep::say_slow_share() {
-  if (slow_momentum_ == nullptr) return;
-  const std::int64_t next = steps_done_ + 1;
-  const double peak = config_.optimizer.learning_rate;
-  const bool extrapolates = 3 * next < 2 * config_.training.steps && peak > 0;
-  slow_momentum_->set_next_share(
-      extrapolates ? config_.optimizer.slow_momentum * scheduled_rate(next) / peak : 0);
+GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
+  micro_batches_.require_whole(batch);
+  const std::int64_t before = micro_batches_.of(batch);
+  path_->prepare(batch);
+  PendingGradient pending = enqueue_what_fits(batch);
+  double loss = 0;
+  if (ranks_ == nullptr) {
+    loss = wait_for_mean_of(pending.losses);
+  } else {
+    for (;;) {
+      StepRetry retry = pending.retry;
+      loss = path_->leaves()->wait_for_mean_of(pending.losses, micro_batches_.of(batch), retry,
+                                               stream_);
+      if (retry == StepRetry::kNone) break;
+      retry_.begin_again(batch, retry, path_->concerns_others());
+      pending = enqueue_what_fits(batch);
+    }
+  }
+  for (Parameter* parameter : pending.written) {
+    if (!parameter->gradient()) parameter->gradient_was_replayed();
+  }
+  gradient_norm_ = path_->wait_for_norm(pending);
+  tell_if_halved(batch, before);
+  return {.loss = loss, .norm = gradient_norm_};
 }
 
-void TrainingStep::require_whole_update() const {
-  if (immediate_) immediate_->require_whole();
+GradientMeasurement TrainingStep::wait_for_own_gradient(const Batch& batch) {
+  const std::int64_t before = micro_batches_.of(batch);
+  ordered_gradients().keep_own(true);
+  PendingGradient pending = enqueue_what_fits(batch);
+  path_->measure_own(pending);
+  const GradientMeasurement own{.loss = wait_for_mean_of(pending.losses),
+                                .norm = wait_for_norm(pending.squares, stream_)};
+  tell_if_halved(batch, before);
+  return own;
+}
+
+double TrainingStep::own_share(const Batch& batch) {
+  return path_->leaves()->own_share(micro_batches_.of(batch));
+}
+
+/// Where no others wait, this begins again; else the path meets what can be met.
+PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
+  if (pass_.records()) {
+    require(batch.learnt == 0, "training.cuda_graphs cannot record batches of rows of examples");
+    pass_.upload_step_number();
+    const auto enqueue = [this](const Batch& given, const Stream& stream) {
+      return path_->enqueue(given, stream);
+    };
+    return recording_.run(batch, enqueue, stream_);
+  }
+  for (;;) {
+    try {
+      return path_->enqueue(batch, stream_);
+    } catch (const OutOfMemory& error) {
+      retry_alone(batch, error);
+    }
+  }
+}
+
+/// Throws `error`, which is being handled, where this rank cannot begin again by itself.
+void TrainingStep::retry_alone(const Batch& batch, const OutOfMemory& error) {
+  const bool concerns_others = path_->concerns_others();
+  if (!retry_.may_begin_again(concerns_others)) throw;
+  if (path_->immediate() != nullptr && path_->immediate()->is_between()) throw;
+  retry_.begin_again(batch, retry_.wait_for_way_out(batch, error, *optimizer_), concerns_others);
+}
+
+double TrainingStep::wait_for_loss(const Batch& batch, std::int64_t examples) {
+  const std::int64_t before = micro_batches_.of(batch);
+  for (;;) {
+    StepRetry retry = StepRetry::kNone;
+    double loss = 0;
+    try {
+      loss = try_loss(batch, examples, retry);
+    } catch (const OutOfMemory& error) {
+      retry_alone(batch, error);
+      continue;
+    }
+    if (is_one_of_several()) retry = retry_.wait_for_most_wanted(retry);
+    if (retry == StepRetry::kNone) {
+      tell_if_halved(batch, before);
+      return loss;
+    }
+    retry_.begin_again(batch, retry, path_->concerns_others());
+  }
+}
+
+double TrainingStep::try_loss(const Batch& batch, std::int64_t examples, StepRetry& retry) {
+  const std::int64_t size = std::max<std::int64_t>(1, batch.size() / micro_batches_.of(batch));
+  std::vector<Tensor> losses;
+  std::int64_t last = 0;
+  for (std::int64_t first = 0; first < examples; first += size) {
+    last = std::min(size, examples - first);
+    if (parts_) parts_->begin_forward(stream_);
+    retry_.go_through(batch.examples(first, first + last), batch, retry, *optimizer_,
+                      [&](const Batch& part) { losses.push_back(pass_.enqueue_forward(part)); });
+  }
+  return wait_for_mean_of(losses, static_cast<double>(last) / static_cast<double>(size));
+}
+
+/// Of losses that are (1) f64 each; the last is of `last_share` as much. Blocks.
+double TrainingStep::wait_for_mean_of(const std::vector<Tensor>& losses, double last_share) const {
+  double sum = 0;
+  for (const Tensor& loss : losses)
+    sum += kernels::wait_for_value(loss, stream_) * (&loss == &losses.back() ? last_share : 1);
+  return sum / (static_cast<double>(losses.size()) - 1 + last_share);
+}
+
+void TrainingStep::require_whole_update() {
+  if (path_->immediate() != nullptr) path_->immediate()->require_whole();
+}
+
+float TrainingStep::clip_scale() const {
+  return hybrid_trainer::clip_scale(gradient_norm_, config_.optimizer.clip_norm);
 }
 
 void TrainingStep::apply_gradient() {
-  if (immediate_) return;
-  say_slow_share();
+  if (path_->immediate() != nullptr) return;
   const StepPartTimer timer(stream_, StepPart::kUpdate);
-  const float scale = clip_scale(gradient_norm_, config_.optimizer.clip_norm);
-  if (late_gradients_) late_gradients_->expect_clip_scale(scale);
-  optimizer_->step(static_cast<float>(learning_rate()), scale, stream_);
-}
-
-ArrivedUpdate TrainingStep::wait_for_late_update(bool finite) {
-  const StepPartTimer timer(stream_, StepPart::kUpdate);
-  return speculation_->wait_for_late_step(
-      {.finite = finite,
-       .learning_rate = static_cast<float>(learning_rate()),
-       .gradient_scale = clip_scale(gradient_norm_, config_.optimizer.clip_norm),
-       .rates_to_come = rates_from(steps_done_ + 1)},
-      stream_);
-}
-
-void TrainingStep::write_momentum_directions(const std::vector<Tensor>& directions) {
-  say_slow_share();
-  optimizer_->write_momentum_directions(directions, static_cast<float>(learning_rate()), stream_);
+  optimizer_->step(static_cast<float>(rates_.rate()), clip_scale(), stream_);
 }
 
 }  // namespace hybrid_trainer

@@ -128,15 +128,15 @@ TEST(Correct, ChargesARevertedJumpWithoutTheUpdatesThatCountAnyway) {
 TEST(Correct, ShrinksAnOvershootToTheBottomOfTheLine) {
   BowlRun run = before_correct(60);
   const auto snapshot = run.bowl.snapshot();
-  const double before = run.bowl.wait_for_loss(run.bowl.batch(0, 0));
+  const double before = run.bowl.loss(run.bowl.batch(0, 0));
   QuadraticBowl start(run.bowl.options());
   start.load({snapshot, run.bowl.moments(), {}});
-  ASSERT_GT(before, start.wait_for_loss(start.batch(0, 0))) << "the jump must overshoot";
+  ASSERT_GT(before, start.loss(start.batch(0, 0))) << "the jump must overshoot";
   const PhaseOutcome outcome = run.step();
   EXPECT_EQ(outcome.decision, Decision::kShrunk) << outcome.event;
   EXPECT_GT(outcome.kept_fraction, 0);
   EXPECT_LT(outcome.kept_fraction, 0.5);
-  EXPECT_LT(outcome.loss, start.wait_for_loss(start.batch(0, 0)));
+  EXPECT_LT(outcome.loss, start.loss(start.batch(0, 0)));
   EXPECT_EQ(run.machine.statistics().predictions.shrunk, 1);
 }
 

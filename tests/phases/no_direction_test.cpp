@@ -19,7 +19,7 @@ class Replacing final : public Predictor {
   void observe(Trainable&) override {}
   Readiness readiness() const override { return Readiness::kReady; }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override {
-    model.write_momentum_directions(directions);
+    model.weights().write_momentum_directions(directions);
     if (calls_++ >= from_) directions[0].data<float>()[0] = value_;
   }
   void follow(Trainable&, const std::vector<Tensor>&, double) override {}

@@ -73,7 +73,7 @@ TEST(OwnGradientPhase, AnEndOfTheRunLeavesNothingUnderWay) {
   EXPECT_THROW(run.machine.settle(outcome), Diverged);
   EXPECT_EQ(run.bowl.log.back(), "exact");
   EXPECT_EQ(run.bowl.updates, 8);
-  for (const Tensor& tensor : run.bowl.weights()) {
+  for (const Tensor& tensor : run.bowl.values()) {
     for (std::int64_t i = 0; i < tensor.elements(); ++i)
       EXPECT_TRUE(std::isfinite(tensor.data<float>()[i]));
   }

@@ -143,7 +143,7 @@ TEST(Predict, GoesNoFurtherThanTheSecantSays) {
     run->run_until(Phase::kCorrect);
   }
   const Batch clean = micro.bowl.batch(0, 0);
-  EXPECT_LT(micro.bowl.wait_for_loss(clean), blind.bowl.wait_for_loss(clean));
+  EXPECT_LT(micro.bowl.loss(clean), blind.bowl.loss(clean));
 }
 
 TEST(Predict, ChangesNothingWithTheZeroPredictor) {

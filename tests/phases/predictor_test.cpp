@@ -133,7 +133,7 @@ std::vector<float> direction_on(const std::function<float(int)>& path, int steps
   QuadraticBowl bowl;
   const auto predictor = make_predictor(config);
   for (int t = 0; t < steps; ++t) {
-    for (const Tensor& weight : bowl.weights()) {
+    for (const Tensor& weight : bowl.values()) {
       for (std::int64_t k = 0; k < weight.elements(); ++k) {
         weight.data<float>()[k] = path(t);
       }
@@ -205,7 +205,7 @@ std::vector<float> direction_after_a_jump(const std::string& name, bool tells) {
   const auto predictor = make_predictor(slow_only(name));
   const auto grow = [&](int updates) {
     for (int i = 0; i < updates; ++i) {
-      for (const Tensor& weight : bowl.weights()) {
+      for (const Tensor& weight : bowl.values()) {
         for (std::int64_t k = 0; k < weight.elements(); ++k) weight.data<float>()[k] += 0.1f;
       }
       predictor->observe(bowl);

@@ -18,7 +18,11 @@ namespace hybrid_trainer {
 
 /// loss = floor + ½·Σ curvature_i·(w_i − centre_i)² over ten weights in two tensors, trained with
 /// momentum. The centre is the batch's input, so noise in the batches is noise in the gradients.
-class QuadraticBowl final : public Trainable {
+class QuadraticBowl final : public Trainable,
+                            public WeightSpace,
+                            public Rollback,
+                            public DelayedOptimizer,
+                            public DelayedGradients {
  public:
   static constexpr std::int64_t kWeights = 10;
   struct Options {
@@ -50,16 +54,12 @@ class QuadraticBowl final : public Trainable {
     if (!restoring_) log.push_back("begin_restore");
     restoring_ = true;
   }
-  double wait_for_loss(const Batch& batch) override {
+  double wait_for_loss(const Batch& batch, std::int64_t examples) override {
+    if (phase_ == Phase::kWarmup) return probe_loss(batch, examples);
     may_run_short();
     ++forwards;
     if (phase_ == Phase::kPredict) gradients_.clear();
     return loss_of(batch) + options_.forward_offset;
-  }
-  double wait_for_loss_of(const Batch& batch, std::int64_t examples) override {
-    probed_examples.push_back(examples);
-    if (forwards++ == fails_at_forward) throw OutOfMemory("device memory: full", 1, 0);
-    return loss_of(batch);
   }
   GradientMeasurement wait_for_gradient(const Batch& batch) override {
     may_run_short();
@@ -81,17 +81,12 @@ class QuadraticBowl final : public Trainable {
     require(phase_ != Phase::kPredict && !gradients_.empty(), "apply_gradient: nothing to apply");
     take_step(gradients_);
   }
-  /// Late by one step: what is under way moves the weights with the next one, or where exact weights
+  /// Delayed by one step: what is pending moves the weights with the next one, or where exact weights
   /// are asked for.
-  LateUpdate wait_for_late_update(bool finite) override {
-    require(phase_ == Phase::kPredict, "wait_for_late_update: in Predict");
-    LateUpdate arrived;
+  DelayedUpdate wait_for_update(bool finite) override {
+    require(phase_ == Phase::kPredict, "wait_for_update: in Predict");
+    DelayedUpdate arrived;
     arrived.is_late = true;
-    if (has_own_gradients_) {
-      if (finite) take_step(gradients_);
-      arrived.prediction_error = prediction_error;
-      return arrived;
-    }
     if (!under_way_.empty()) {
       take_step(std::exchange(under_way_, {}));
       arrived = {prediction_error, "bowl", true, 1};
@@ -101,12 +96,11 @@ class QuadraticBowl final : public Trainable {
   }
   /// As if all ranks had the same gradient, and it arrived a step late.
   double wait_for_own_gradient(const Batch& batch) override {
-    has_own_gradients_ = true;
     sent_.push_back(wait_for_gradient(batch));
     sent_gradients_.push_back(std::exchange(gradients_, {}));
     return sent_.back().loss;
   }
-  std::optional<GradientMeasurement> wait_for_late_gradient(bool all) override {
+  std::optional<GradientMeasurement> wait_for_gradient(bool all) override {
     if (sent_.empty() || (!all && sent_.size() < 2)) return {};
     gradients_ = sent_gradients_.front();
     sent_gradients_.erase(sent_gradients_.begin());
@@ -114,28 +108,28 @@ class QuadraticBowl final : public Trainable {
     sent_.erase(sent_.begin());
     return arrived;
   }
-  /// As if there was no other rank, and an exchange after each second step.
-  LocalStep wait_for_local_step(const Batch& batch) override {
-    LocalStep step;
-    step.own = wait_for_gradient(batch);
-    if (step.own.finite()) take_step(gradients_);
-    local_skipped_ += step.own.finite() ? 0 : 1;
-    step.since_exchange = ++local_steps_;
-    if (local_steps_ < 2) return step;
-    step.steps = std::exchange(local_steps_, 0);
-    step.skipped = std::exchange(local_skipped_, 0);
-    return step;
+  DelayedUpdate apply(bool finite) override {
+    if (finite) take_step(gradients_);
+    DelayedUpdate arrived;
+    arrived.is_late = true;
+    arrived.prediction_error = prediction_error;
+    return arrived;
   }
   void predict_weights() override { log.push_back("predict weights"); }
-  LocalStep wait_for_exact_weights() override {
+  void wait_for_exact_weights() override {
     log.push_back("exact");
     if (!under_way_.empty()) take_step(std::exchange(under_way_, {}));
-    LocalStep last;
-    last.steps = std::exchange(local_steps_, 0);
-    last.skipped = std::exchange(local_skipped_, 0);
-    return last;
   }
-  const std::vector<Tensor>& weights() const { return values_; }
+  WeightSpace& weights() override { return *this; }
+  Rollback& rollback() override { return *this; }
+  /// Of the method that the phases are configured for.
+  MethodSupport support() override {
+    return {.optimizer = phases.lacks_optimizer_state() ? this : nullptr,
+            .gradients = phases.lacks_other_ranks() && !phases.takes_local_steps() ? this : nullptr,
+            .local = phases.takes_local_steps() ? &local_ : nullptr};
+  }
+  const std::vector<Tensor>& values() const { return values_; }
+  double loss(const Batch& batch) const { return loss_of(batch) + options_.forward_offset; }
   bool is_one_of_several() const override { return is_several; }
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
     if (is_full) throw OutOfMemory("device memory: full", 1, 0);
@@ -254,7 +248,8 @@ class QuadraticBowl final : public Trainable {
 
   std::vector<std::string> log;  // phases entered and restores begun
   std::vector<std::int64_t> rewinds;
-  std::vector<std::int64_t> probed_examples;  // by each wait_for_loss_of
+  PhaseConfig phases;
+  std::vector<std::int64_t> probed_examples;  // by each wait_for_loss in Warmup
   std::int64_t fails_at_forward = -1;         // has no memory for it
   double rate_factor = 1;
   double flops = 1e8;               // of a step
@@ -268,6 +263,38 @@ class QuadraticBowl final : public Trainable {
   std::int64_t forwards = 0, measurements = 0, updates = 0, moves = 0, directions_asked = 0;
 
  private:
+  /// As if there was no other rank, and an exchange after each second step.
+  class Local final : public LocalTraining {
+   public:
+    explicit Local(QuadraticBowl& bowl) : bowl_(bowl) {}
+    LocalStep wait_for_step(const Batch& batch) override {
+      LocalStep step;
+      step.own = bowl_.wait_for_gradient(batch);
+      if (step.own.finite()) bowl_.take_step(bowl_.gradients_);
+      skipped_ += step.own.finite() ? 0 : 1;
+      step.since_exchange = ++steps_;
+      if (steps_ < 2) return step;
+      step.steps = std::exchange(steps_, 0);
+      step.skipped = std::exchange(skipped_, 0);
+      return step;
+    }
+    LocalStep wait_for_exact_weights() override {
+      bowl_.log.push_back("exact");
+      LocalStep last;
+      last.steps = std::exchange(steps_, 0);
+      last.skipped = std::exchange(skipped_, 0);
+      return last;
+    }
+
+   private:
+    QuadraticBowl& bowl_;
+    std::int64_t steps_ = 0, skipped_ = 0;
+  };
+  double probe_loss(const Batch& batch, std::int64_t examples) {
+    probed_examples.push_back(examples);
+    if (forwards++ == fails_at_forward) throw OutOfMemory("device memory: full", 1, 0);
+    return loss_of(batch);
+  }
   bool holds_directions() const {
     return stream_.pool()->use().live[static_cast<std::size_t>(MemoryKind::kPredictor)] > 0;
   }
@@ -311,8 +338,7 @@ class QuadraticBowl final : public Trainable {
   std::vector<float> moments_, snapshot_;
   Phase phase_ = Phase::kWarmup;
   bool restoring_ = false;
-  bool has_own_gradients_ = false;
-  std::int64_t local_steps_ = 0, local_skipped_ = 0;
+  Local local_{*this};
   std::vector<GradientMeasurement> sent_;
   std::vector<std::vector<Tensor>> sent_gradients_;
 };
@@ -325,7 +351,9 @@ struct BowlRun {
   std::int64_t steps = 0;
 
   BowlRun(const QuadraticBowl::Options& options, const PhaseMachine::Setup& setup, double noise_)
-      : bowl(options), machine(bowl, setup), noise(noise_) {}
+      : bowl(options), machine(bowl, setup), noise(noise_) {
+    bowl.phases = setup.phases;
+  }
   PhaseOutcome step() { return machine.step(bowl.batch(steps++, noise)); }
   std::vector<PhaseOutcome> run(std::int64_t count) {
     std::vector<PhaseOutcome> outcomes;

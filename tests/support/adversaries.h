@@ -27,7 +27,7 @@ class Adversary final : public Predictor {
   void observe(Trainable&) override {}
   Readiness readiness() const override { return Readiness::kReady; }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override {
-    model.write_momentum_directions(directions);
+    model.weights().write_momentum_directions(directions);
     for (std::size_t i = 0; i < directions.size(); ++i) {
       float* const data = directions[i].data<float>();
       std::vector<float> values(data, data + directions[i].elements());
@@ -170,8 +170,10 @@ inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::S
   result.device_bytes = stream.pool()->use().most_taken;
   result.live_bytes = stream.pool()->use().peak_total;
   trainable.enter_phase(Phase::kCorrect);
-  for (std::uint64_t i = 0; i < 16; ++i)
-    result.loss += trainable.wait_for_loss(grammar_batch(config, 1'000'000, i, stream)) / 16;
+  for (std::uint64_t i = 0; i < 16; ++i) {
+    const Batch batch = grammar_batch(config, 1'000'000, i, stream);
+    result.loss += trainable.wait_for_loss(batch, batch.size()) / 16;
+  }
   for (const Parameter* parameter : trainable_parameters(*model)) {
     const float* const data = parameter->home_master().data<float>();
     result.weights.insert(result.weights.end(), data, data + parameter->elements());

@@ -14,8 +14,9 @@ namespace hybrid_trainer {
 namespace {
 
 std::vector<Tensor> weights_of(ModelTrainable& trainable) {
-  const std::vector<Tensor> weights = trainable.empty_like_weights(MemoryKind::kPredictor);
-  trainable.copy_weights(weights);
+  const std::vector<Tensor> weights =
+      trainable.weights().empty_like_weights(MemoryKind::kPredictor);
+  trainable.weights().copy_weights(weights);
   return weights;
 }
 
@@ -161,7 +162,7 @@ TEST(ModelTrainable, ASaveLeavesStateThatWasOnItsWayBack) {
     setup.trainable.enter_phase(Phase::kPredict);
     if (begun) {
       setup.trainable.enter_phase(Phase::kCorrect);
-      setup.trainable.wait_for_loss(setup.batch(0));
+      setup.loss(0);
     }
     State state;
     setup.trainable.save(state);
@@ -191,7 +192,7 @@ TEST(ModelTrainable, LeavesFrozenWeightsOutOfEverything) {
   }
   for (const Parameter* parameter : trainable_parameters(model))
     EXPECT_TRUE(parameter->gradient().defined()) << parameter->name();
-  trainable.save_snapshot();
+  trainable.rollback().save_snapshot();
   State state;
   trainable.save(state);
   int left = 0;
@@ -223,10 +224,10 @@ TEST(ModelTrainable, MovesMastersAndBf16CopiesAlongDirectionsAndBackBitForBit) {
   trainable.enter_phase(Phase::kPredict);
   const std::vector<Tensor> directions = matrix_directions(trainable);
   const std::vector<Tensor> start = weights_of(trainable);
-  trainable.save_snapshot();
-  const double loss = trainable.wait_for_loss(setup.batch(0));
-  trainable.move_along(directions, 0.5);
-  EXPECT_NE(trainable.wait_for_loss(setup.batch(0)), loss);
+  trainable.rollback().save_snapshot();
+  const double loss = setup.loss(0);
+  trainable.weights().move_along(directions, 0.5);
+  EXPECT_NE(setup.loss(0), loss);
   const auto moved = weights_of(trainable);
   for (std::size_t k = 0; k < moved.size(); ++k) {
     const float* const from = start[k].data<float>();
@@ -234,8 +235,8 @@ TEST(ModelTrainable, MovesMastersAndBf16CopiesAlongDirectionsAndBackBitForBit) {
     for (std::int64_t i = 0; i < start[k].elements(); ++i)
       EXPECT_FLOAT_EQ(moved[k].data<float>()[i], from[i] + 0.5f * direction[i]);
   }
-  trainable.restore_snapshot();
-  EXPECT_EQ(trainable.wait_for_loss(setup.batch(0)), loss);
+  trainable.rollback().restore_snapshot();
+  EXPECT_EQ(setup.loss(0), loss);
   const auto back = weights_of(trainable);
   for (std::size_t k = 0; k < back.size(); ++k)
     EXPECT_TRUE(testing::same_bits(back[k], start[k])) << k;
@@ -278,7 +279,7 @@ TEST(ModelTrainable, TheSlopeLeavesOutAWeightWithoutAGradient) {
     slope +=
         testing::dot(testing::values_of(weights[k]->gradient()), testing::values_of(directions[k]));
   EXPECT_NE(slope, 0);
-  EXPECT_NEAR(trainable.wait_for_slope(directions), slope, 1e-9 * std::abs(slope));
+  EXPECT_NEAR(trainable.weights().wait_for_slope(directions), slope, 1e-9 * std::abs(slope));
 }
 
 TEST(ModelTrainable, KeepsNoBf16CopyOutsideABf16Phase) {
@@ -287,9 +288,9 @@ TEST(ModelTrainable, KeepsNoBf16CopyOutsideABf16Phase) {
   const std::size_t masters = live_weights(setup);
   setup.trainable.enter_phase(Phase::kPredict);
   EXPECT_LT(live_weights(setup), 0.6 * masters) << "the masters are on the host";
-  const double loss = setup.trainable.wait_for_loss(setup.batch(0));
+  const double loss = setup.loss(0);
   setup.trainable.enter_phase(Phase::kCorrect);
-  EXPECT_NEAR(setup.trainable.wait_for_loss(setup.batch(0)), loss, 0.02 * loss);
+  EXPECT_NEAR(setup.loss(0), loss, 0.02 * loss);
   EXPECT_EQ(live_weights(setup), masters);
 }
 
@@ -310,12 +311,12 @@ TEST(ModelTrainable, KeepsTheMastersWhereTheHostHasNoRoom) {
   const std::size_t masters = live_weights(setup), state = live(setup, MemoryKind::kOptimizerState);
   setup.trainable.enter_phase(Phase::kPredict);
   EXPECT_EQ(live(setup, MemoryKind::kOptimizerState), state);
-  const double loss = setup.trainable.wait_for_loss(setup.batch(0));
+  const double loss = setup.loss(0);
   EXPECT_GT(live_weights(setup), 0.9 * masters);
   ASSERT_EQ(setup.told.size(), 2u);
   EXPECT_NE(setup.told.back().find("the masters stay"), std::string::npos) << setup.told.back();
   setup.trainable.enter_phase(Phase::kCorrect);
-  EXPECT_NEAR(setup.trainable.wait_for_loss(setup.batch(0)), loss, 0.02 * loss);
+  EXPECT_NEAR(setup.loss(0), loss, 0.02 * loss);
 }
 
 }  // namespace

@@ -58,6 +58,11 @@ struct Subject {
   std::unique_ptr<LanguageModel> owner;
   LanguageModel& model;
   std::vector<std::string> told;
+  double loss(std::int64_t i) {
+    const Batch given = batch(i);
+    return trainable.wait_for_loss(given, given.size());
+  }
+
   ModelTrainable trainable;
   std::int64_t size;
 };

@@ -159,7 +159,8 @@ void PhaseCycle::train_step() {
 }
 
 void PhaseCycle::predict(std::int64_t passes) {
-  for (std::int64_t pass = 0; pass < passes; ++pass) trainable_->wait_for_loss(batch_);
+  for (std::int64_t pass = 0; pass < passes; ++pass)
+    trainable_->wait_for_loss(batch_, batch_.size());
 }
 
 CopyTimes PhaseCycle::time_copies() {

@@ -1,4 +1,4 @@
-#include "src/trainer/local_steps.h"
+#include "src/trainer/local_sgd.h"
 
 #include <algorithm>
 #include <string>
@@ -33,19 +33,18 @@ void for_each_part(const std::vector<Parameter*>& weights, const OrderedGradient
 
 }  // namespace
 
-LocalSteps::LocalSteps(const HybridTrainerConfig& config, const std::vector<Parameter*>& weights,
-                       Optimizer& optimizer, OrderedGradients& leaves, const Stream& stream)
+LocalSgd::LocalSgd(const HybridTrainerConfig& config, TrainingStep& step)
     : config_(config.phases),
       clip_norm_(config.optimizer.clip_norm),
-      parameters_(weights),
-      optimizer_(optimizer),
-      leaves_(leaves),
-      stream_(stream),
-      momentum_(zeros(leaves.elements())),
+      parameters_(step.weights()),
+      step_(step),
+      leaves_(step.ordered_gradients()),
+      stream_(step.stream()),
+      momentum_(zeros(leaves_.elements())),
       fragments_(make_fragments()) {}
 
 /// Weights are cut where parts of one size end: a table of tokens may be most of all.
-std::vector<LocalSteps::Fragment> LocalSteps::make_fragments() const {
+std::vector<LocalSgd::Fragment> LocalSgd::make_fragments() const {
   const std::int64_t steps = config_.local_steps, elements = leaves_.elements();
   const std::int64_t count = std::min(config_.local_fragments, elements);
   std::vector<Fragment> fragments(static_cast<std::size_t>(count));
@@ -57,11 +56,11 @@ std::vector<LocalSteps::Fragment> LocalSteps::make_fragments() const {
   return fragments;
 }
 
-Tensor LocalSteps::zeros(std::int64_t elements) const {
+Tensor LocalSgd::zeros(std::int64_t elements) const {
   return Tensor::zeros({elements}, DType::kF32, MemoryKind::kPredictor, stream_);
 }
 
-void LocalSteps::read_weights(const Tensor& values, const Shard& elements) const {
+void LocalSgd::read_weights(const Tensor& values, const Shard& elements) const {
   for_each_part(parameters_, leaves_, elements,
                 [&](const Parameter& weight, const Shard& of_weight, const Shard& of_values) {
                   const Weight master = weight.acquire_master(stream_);
@@ -69,7 +68,7 @@ void LocalSteps::read_weights(const Tensor& values, const Shard& elements) const
                 });
 }
 
-void LocalSteps::write_weights(const Tensor& values, const Shard& elements) const {
+void LocalSgd::write_weights(const Tensor& values, const Shard& elements) const {
   for_each_part(parameters_, leaves_, elements,
                 [&](Parameter& weight, const Shard& of_weight, const Shard& of_values) {
                   const bool is_all = of_weight.elements() == weight.elements();
@@ -82,7 +81,7 @@ void LocalSteps::write_weights(const Tensor& values, const Shard& elements) cons
                 });
 }
 
-void LocalSteps::begin() {
+void LocalSgd::begin() {
   if (are_under_way()) return;
   const Tensor anchor = zeros(leaves_.elements());
   read_weights(anchor, all());
@@ -97,10 +96,12 @@ void LocalSteps::begin() {
   since_exchange_ = steps_ = 0;
 }
 
-LocalStep LocalSteps::step(const GradientMeasurement& own, double share, double learning_rate) {
+LocalStep LocalSgd::wait_for_step(const Batch& batch) {
+  const double share = step_.own_share(batch);
+  LocalStep step{.own = step_.wait_for_own_gradient(batch)};
+  step.own.norm /= share;
   begin();
-  LocalStep step;
-  update(own, share, learning_rate);
+  update(step.own, share);
   ++steps_;
   ++since_exchange_;
   for (Fragment& fragment : fragments_) {
@@ -116,20 +117,20 @@ LocalStep LocalSteps::step(const GradientMeasurement& own, double share, double 
 
 /// The gradient of the mean loss over its own micro-batches is 1/share of their part of the mean over
 /// all.
-void LocalSteps::update(const GradientMeasurement& own, double share, double learning_rate) {
+void LocalSgd::update(const GradientMeasurement& own, double share) {
   if (!own.finite()) {
     ++skipped_;
   } else {
     const auto clipped = static_cast<double>(clip_scale(own.norm, clip_norm_));
-    optimizer_.step(static_cast<float>(learning_rate), static_cast<float>(clipped / share),
-                    stream_);
+    step_.optimizer().step(static_cast<float>(step_.rates().rate()),
+                           static_cast<float>(clipped / share), stream_);
   }
   leaves_.free();
 }
 
 /// What a rank did is told once, after as many steps as the ranks make between two exchanges of a
 /// fragment, however many there are.
-std::vector<double> LocalSteps::take_words(bool of_steps) {
+std::vector<double> LocalSgd::take_words(bool of_steps) {
   std::vector<double> words{0, 0, asks_to_stop_ ? 1.0 : 0.0};
   if (!of_steps) return words;
   words[kSkipped] = std::exchange(skipped_, 0);
@@ -137,7 +138,7 @@ std::vector<double> LocalSteps::take_words(bool of_steps) {
   return words;
 }
 
-void LocalSteps::begin_exchange(Fragment& fragment, bool is_rest) {
+void LocalSgd::begin_exchange(Fragment& fragment, bool is_rest) {
   const LowBitErrors& errors = fragment.errors;
   const std::int64_t elements = fragment.elements.elements();
   fragment.sent = zeros(elements);
@@ -162,13 +163,13 @@ void LocalSteps::begin_exchange(Fragment& fragment, bool is_rest) {
   since_exchange_ = fragment.steps = 0;
 }
 
-void LocalSteps::hear(const LateSum& exchange, LocalStep& step) {
+void LocalSgd::hear(const LateSum& exchange, LocalStep& step) {
   was_asked_to_stop_ |= exchange.sum_of(kStops) > 0;
   step.steps += static_cast<std::int64_t>(exchange.sum_of(kSteps));
   step.skipped += static_cast<std::int64_t>(exchange.sum_of(kSkipped));
 }
 
-void LocalSteps::finish_exchange(Fragment& fragment, LocalStep& step) {
+void LocalSgd::finish_exchange(Fragment& fragment, LocalStep& step) {
   const Tensor mean = fragment.exchange->wait().rows(0, fragment.elements.elements());
   hear(*fragment.exchange, step);
   kernels::scale(mean, mean, 1 / static_cast<float>(leaves_.ranks().size()), stream_);
@@ -182,7 +183,7 @@ void LocalSteps::finish_exchange(Fragment& fragment, LocalStep& step) {
   fragment.sent = {};
 }
 
-void LocalSteps::move_anchor(const Fragment& fragment, const Tensor& mean) {
+void LocalSgd::move_anchor(const Fragment& fragment, const Tensor& mean) {
   const Tensor anchor = part_of(anchor_, fragment.elements);
   if (fragment.is_rest) return kernels::axpy(anchor, anchor, -1, mean, stream_);
   const Tensor momentum = part_of(momentum_, fragment.elements);
@@ -194,21 +195,22 @@ void LocalSteps::move_anchor(const Fragment& fragment, const Tensor& mean) {
   kernels::axpy(anchor, anchor, -rate * outer, momentum, stream_);
 }
 
-void LocalSteps::average_state() {
+void LocalSgd::average_state() {
   Communicator& ranks = leaves_.ranks();
   const float share = 1 / static_cast<float>(ranks.size());
-  optimizer_.visit_state([&](const StateLabel&, Tensor& tensor) {
+  step_.optimizer().visit_state([&](const StateLabel&, Tensor& tensor) {
     if (!tensor) return;
     LateSum(tensor.view({tensor.elements()}), {}, ranks, stream_).wait();
     kernels::scale(tensor, tensor, share, stream_);
   });
   std::int64_t most = 0;
-  for (const std::string& steps : ranks.host_gather(std::to_string(optimizer_.steps_taken())))
+  for (const std::string& steps :
+       ranks.host_gather(std::to_string(step_.optimizer().steps_taken())))
     most = std::max(most, std::int64_t{std::stoll(steps)});
-  optimizer_.set_steps_taken(most);
+  step_.optimizer().set_steps_taken(most);
 }
 
-LocalStep LocalSteps::end() {
+LocalStep LocalSgd::wait_for_exact_weights() {
   LocalStep last;
   if (!are_under_way()) return last;
   for (Fragment& fragment : fragments_) {
@@ -225,7 +227,7 @@ LocalStep LocalSteps::end() {
   return last;
 }
 
-void LocalSteps::drop() {
+void LocalSgd::drop() {
   for (Fragment& fragment : fragments_) {
     if (fragment.exchange) fragment.exchange->wait();
     fragment.exchange.reset();
@@ -240,7 +242,7 @@ void LocalSteps::drop() {
   leaves_.keep_own(false);
 }
 
-void LocalSteps::with_exact(const std::function<void()>& use) {
+void LocalSgd::with_exact(const std::function<void()>& use) {
   if (!are_under_way()) return use();
   const Tensor now = zeros(leaves_.elements());
   read_weights(now, all());
@@ -254,12 +256,18 @@ void LocalSteps::with_exact(const std::function<void()>& use) {
   write_weights(now, all());
 }
 
-void LocalSteps::save(State& state) const {
+std::optional<bool> LocalSgd::vote_to_stop(bool asks) {
+  if (!are_under_way()) return {};
+  asks_to_stop_ = asks;
+  return was_asked_to_stop_;
+}
+
+void LocalSgd::save(State& state) const {
   for (const Parameter* weight : parameters_)
     state.tensors[kMomentum + weight->name()] = leaves_.part_of(momentum_, *weight);
 }
 
-void LocalSteps::load(const State& state) {
+void LocalSgd::load(const State& state, DType) {
   for (const Parameter* weight : parameters_) {
     const std::string name = kMomentum + weight->name();
     const Tensor own = leaves_.part_of(momentum_, *weight);

@@ -1,4 +1,4 @@
-#include "src/trainer/late_gradients.h"
+#include "src/trainer/asynchronous_gradients.h"
 
 #include <cmath>
 #include <utility>
@@ -18,24 +18,33 @@ double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream)
   return kernels::wait_for_sum_of_squares(difference, stream);
 }
 
+constexpr const char* kClipScale = "trainer.expected_clip_scale";
+
 }  // namespace
 
-LateGradients::LateGradients(const HybridTrainerConfig& config, Optimizer& optimizer,
-                             OrderedGradients& leaves, WeightParts* parts, const Stream& stream)
+AsynchronousGradients::AsynchronousGradients(const HybridTrainerConfig& config, TrainingStep& step)
     : config_(config.phases),
       clip_norm_(config.optimizer.clip_norm),
-      optimizer_(optimizer),
-      leaves_(leaves),
-      parts_(parts),
-      parameters_(parts == nullptr ? leaves.parameters() : parts->parameters()),
-      stream_(stream),
-      weights_(config.optimizer, parameters_, optimizer,
+      step_(step),
+      leaves_(step.ordered_gradients()),
+      parts_(step.parts()),
+      parameters_(step.parameters()),
+      stream_(step.stream()),
+      weights_(config.optimizer, parameters_, step.optimizer(),
                {.device_side = config.phases.device_side,
-                .share = leaves.own_share(config.gradient_accumulation.micro_batches),
-                .in_same_memory = parts != nullptr},
-               stream) {}
+                .share = leaves_.own_share(config.gradient_accumulation.micro_batches),
+                .in_same_memory = parts_ != nullptr},
+               stream_) {}
 
-void LateGradients::send(double loss, double norm, double learning_rate) {
+double AsynchronousGradients::wait_for_own_gradient(const Batch& batch) {
+  const GradientMeasurement own = step_.wait_for_own_gradient(batch);
+  send(own.loss * step_.own_share(batch), own.norm);
+  return own.loss;
+}
+
+/// Starts the sum in `leaves`, of this rank's own micro-batches; with parts only when weights have
+/// been predicted. `loss`: what they add to the mean over all ranks' micro-batches.
+void AsynchronousGradients::send(double loss, double norm) {
   weights_.begin();
   Flight flight;
   const Tensor whole = leaves_.take();
@@ -50,12 +59,12 @@ void LateGradients::send(double loss, double norm, double learning_rate) {
   flight.words = {loss, asks_to_stop_ ? 1.0 : 0.0, std::exchange(missed_, 0),
                   std::exchange(moved_, 0)};
   flight.is_finite = std::isfinite(norm) && std::isfinite(loss);
-  flight.learning_rate = learning_rate;
+  flight.learning_rate = step_.rates().rate();
   flights_.push_back(std::move(flight));
   if (parts_ == nullptr) begin_sums();
 }
 
-void LateGradients::begin_sums() {
+void AsynchronousGradients::begin_sums() {
   for (Flight& flight : flights_) {
     if (!flight.sent) continue;
     const Tensor sent = std::exchange(flight.sent, {});
@@ -66,7 +75,7 @@ void LateGradients::begin_sums() {
   }
 }
 
-std::optional<GradientMeasurement> LateGradients::wait_for_oldest(bool all) {
+std::optional<GradientMeasurement> AsynchronousGradients::wait_for_gradient(bool all) {
   if (all) begin_sums();  // of a step that ended before it predicted
   const std::size_t stays = all ? 0 : static_cast<std::size_t>(config_.lag);
   if (flights_.size() <= stays) return {};
@@ -85,11 +94,12 @@ std::optional<GradientMeasurement> LateGradients::wait_for_oldest(bool all) {
   return GradientMeasurement{.loss = sum.sum_of(kLoss), .norm = arrived_norm_};
 }
 
-LateUpdate LateGradients::apply(bool finite) {
+DelayedUpdate AsynchronousGradients::apply(bool finite) {
   if (finite) {
     const float scale = clip_scale(arrived_norm_, clip_norm_);
-    weights_.with_exact(
-        [&] { optimizer_.step(static_cast<float>(arrived_->learning_rate), scale, stream_); });
+    weights_.with_exact([&] {
+      step_.optimizer().step(static_cast<float>(arrived_->learning_rate), scale, stream_);
+    });
     clip_scale_ = scale;
     measure_prediction(*arrived_);
   }
@@ -99,7 +109,7 @@ LateUpdate LateGradients::apply(bool finite) {
 }
 
 /// What the last of the ranks' updates came to, against what this rank had expected.
-void LateGradients::measure_prediction(const Flight& arrived) {
+void AsynchronousGradients::measure_prediction(const Flight& arrived) {
   if (!arrived.predicted) return;
   const Tensor now = weights_.slices(true);
   double worst = 0;
@@ -122,7 +132,7 @@ void LateGradients::measure_prediction(const Flight& arrived) {
   }
 }
 
-void LateGradients::predict() {
+void AsynchronousGradients::predict_weights() {
   std::vector<OwnGradient> gradients;
   for (const Flight& flight : flights_) {
     if (!flight.is_finite) continue;  // no update will be made by it
@@ -140,13 +150,13 @@ void LateGradients::predict() {
   begin_sums();
 }
 
-void LateGradients::exchange_whole_weights() {
+void AsynchronousGradients::exchange_whole_weights() {
   weights_.exchange_values();
   parts_->masters_changed(stream_);
   parts_->send_changes();
 }
 
-void LateGradients::with_exact(const std::function<void()>& use) {
+void AsynchronousGradients::with_exact(const std::function<void()>& use) {
   if (parts_ == nullptr || !weights_.are_in_place()) return weights_.with_exact(use);
   exchange_whole_weights();
   try {
@@ -158,7 +168,7 @@ void LateGradients::with_exact(const std::function<void()>& use) {
   exchange_whole_weights();
 }
 
-void LateGradients::end() {
+void AsynchronousGradients::wait_for_exact_weights() {
   require(flights_.empty(), "gradients under way are waited for first");
   arrived_.reset();
   leaves_.free();
@@ -170,9 +180,23 @@ void LateGradients::end() {
   missed_ = moved_ = 0;
 }
 
-void LateGradients::drop() {
-  while (wait_for_oldest(true)) leaves_.free();
-  end();
+void AsynchronousGradients::drop() {
+  while (wait_for_gradient(true)) leaves_.free();
+  wait_for_exact_weights();
+}
+
+std::optional<bool> AsynchronousGradients::vote_to_stop(bool asks) {
+  if (flights_.empty()) return {};
+  asks_to_stop_ = asks;
+  return was_asked_to_stop_;
+}
+
+void AsynchronousGradients::save(State& state) const {
+  state.reals[kClipScale] = static_cast<double>(clip_scale_);
+}
+
+void AsynchronousGradients::load(const State& state, DType) {
+  if (state.reals.contains(kClipScale)) clip_scale_ = static_cast<float>(state.real(kClipScale));
 }
 
 }  // namespace hybrid_trainer

@@ -1,20 +1,15 @@
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <vector>
 
-#include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/optim/optimizer.h"
-#include "hybrid_trainer/phases/trainable.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "src/sharding/late_sum.h"
-#include "src/sharding/ordered_gradients.h"
+#include "src/trainer/pending_work.h"
 
 namespace hybrid_trainer {
 
-/// Predict without other ranks in its other form: each rank trains on by itself, and every H steps
-/// (phases.local_steps) they exchange how far they came. The mean Δ of θ − w over ranks, from the
+/// Local SGD: each rank trains on by itself, and every H steps (phases.local_steps) they exchange how
+/// far they came. The mean Δ of θ − w over ranks, from the
 /// weights θ that all had, is a gradient for Nesterov momentum u = μ·u + Δ, θ −= η·(Δ + μ·u). It
 /// arrives `lag` steps after it was sent; what a rank did meanwhile is kept on top. Source: Douillard
 /// et al. 2023, "DiLoCo", algorithm 1; sending it beside the next steps, and in fragments: Douillard
@@ -26,30 +21,26 @@ namespace hybrid_trainer {
 ///
 /// At the end the ranks have one θ again, the mean of their moments, and the counter of the one that
 /// made the most steps.
-class LocalSteps {
+class LocalSgd final : public PendingWork, public LocalTraining {
  public:
-  /// `optimizer`: of `weights`, whose gradients `leaves` sums; all must outlive it.
-  LocalSteps(const HybridTrainerConfig& config, const std::vector<Parameter*>& weights,
-             Optimizer& optimizer, OrderedGradients& leaves, const Stream& stream);
+  /// `step` computes the gradients, and its optimizer updates all weights. Throws OutOfMemory.
+  LocalSgd(const HybridTrainerConfig& config, TrainingStep& step);
 
-  bool are_under_way() const { return anchor_.defined(); }
-  /// This rank's update by the gradient of its own micro-batches, which `leaves` has; `share` of all
-  /// micro-batches are its own. Not finite: none. Begins and ends exchanges. Throws OutOfMemory.
-  LocalStep step(const GradientMeasurement& own, double share, double learning_rate);
-  /// Blocks until all ranks have the same weights and optimizer state; returns what the exchanges
-  /// told that this waited for. What was not exchanged yet, fewer than H steps and what rounding
-  /// left, moves θ by its mean in 32 bits, and leaves u as it is. A collective.
-  LocalStep end();
-  /// Without that, for weights and state that are about to be loaded.
-  void drop();
+  /// Begins and ends exchanges, too. Throws OutOfMemory.
+  LocalStep wait_for_step(const Batch& batch) override;
+  /// What was not exchanged yet, fewer than H steps and what rounding left, moves θ by its mean in 32
+  /// bits, and leaves u as it is. A collective.
+  LocalStep wait_for_exact_weights() override;
+
+  MethodSupport support() override { return {.local = this}; }
+  void drop() override;
   /// Whoever is called finds θ in place of the weights.
-  void with_exact(const std::function<void()>& use);
-  /// See LateGradients; told with each exchange.
-  void ask_to_stop(bool asks) { asks_to_stop_ = asks; }
-  bool was_asked_to_stop() const { return was_asked_to_stop_; }
+  void with_exact(const std::function<void()>& use) override;
+  /// Votes are told with each exchange.
+  std::optional<bool> vote_to_stop(bool asks) override;
   /// Adds u, as views; and takes it, which is 0 where there is none.
-  void save(State& state) const;
-  void load(const State& state);
+  void save(State& state) const override;
+  void load(const State& state, DType predict_dtype) override;
 
  private:
   enum Word { kSkipped, kSteps, kStops };
@@ -64,9 +55,10 @@ class LocalSteps {
     std::optional<LateSum> exchange{};
     LowBitErrors errors{};
   };
+  bool are_under_way() const { return anchor_.defined(); }
   std::vector<Fragment> make_fragments() const;
   void begin();
-  void update(const GradientMeasurement& own, double share, double learning_rate);
+  void update(const GradientMeasurement& own, double share);
   void begin_exchange(Fragment& fragment, bool is_rest);
   void finish_exchange(Fragment& fragment, LocalStep& step);
   std::vector<double> take_words(bool of_steps);
@@ -82,7 +74,7 @@ class LocalSteps {
   const PhaseConfig config_;
   const double clip_norm_;
   const std::vector<Parameter*>& parameters_;
-  Optimizer& optimizer_;
+  TrainingStep& step_;
   OrderedGradients& leaves_;
   const Stream& stream_;
   // Laid out as the gradients are in `leaves_`.

@@ -1,4 +1,4 @@
-#include "src/trainer/local_steps.h"
+#include "src/trainer/local_sgd.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "src/trainer/late_gradients.h"
+#include "src/trainer/asynchronous_gradients.h"
 
 #include <algorithm>
 #include <array>

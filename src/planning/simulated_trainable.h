@@ -1,0 +1,73 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "hybrid_trainer/trainer/model_trainable.h"
+
+namespace hybrid_trainer {
+
+/// A trainable that answers for a device that computes nothing, so that the phase machine predicts
+/// and then decides as it is told.
+class SimulatedTrainable final : public Trainable {
+ public:
+  /// `model`, whose device is simulated, must outlive it.
+  explicit SimulatedTrainable(ModelTrainable& model);
+  ~SimulatedTrainable() override;
+  /// Of each batch so many micro-batches are computed with; of the others the losses are held.
+  void compute_with(std::int64_t micro_batches, std::int64_t size) {
+    micro_batch_ = size;
+    examples_ = micro_batches * size;
+  }
+  /// A prediction of `predicted` steps is simulated in `simulated` ones, whose batches are all kept.
+  void keep_batches_of(std::int64_t predicted, std::int64_t simulated);
+  /// While a gradient is computed there are `count` more sums of earlier micro-batches than those
+  /// that are simulated leave, of so many elements each, in the memory of `home`.
+  void hold_partial_sums(int count, std::int64_t elements, const Stream& home) {
+    partials_ = {count, elements, &home};
+  }
+  /// Whether predictions are kept.
+  void decide(bool keeps) { keeps_ = keeps; }
+
+  void enter_phase(Phase phase) override { model_.enter_phase(phase); }
+  void begin_restore() override { model_.begin_restore(); }
+  double wait_for_loss(const Batch& batch, std::int64_t examples) override;
+  GradientMeasurement wait_for_gradient(const Batch& batch) override;
+  void apply_gradient() override { model_.apply_gradient(); }
+  void scale_learning_rate(double factor) override { model_.scale_learning_rate(factor); }
+  double step_flops(const Batch& batch) const override { return model_.step_flops(batch); }
+  bool is_one_of_several() const override { return false; }
+  const Stream& stream() const override { return model_.stream(); }
+  WeightSpace& weights() override;
+  Rollback& rollback() override;
+  MethodSupport support() override;
+
+ private:
+  class Weights;
+  class Kept;
+  class Optimizer;
+  class Gradients;
+  class Local;
+  struct PartialSums {
+    int count = 0;
+    std::int64_t elements = 0;
+    const Stream* home = nullptr;
+  };
+  Batch part_of(const Batch& batch) const {
+    return batch.examples(0, std::min(examples_, batch.size()));
+  }
+  std::vector<Tensor> other_losses(const Batch& batch) const;
+
+  ModelTrainable& model_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Kept> kept_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Gradients> gradients_;
+  std::unique_ptr<Local> local_;
+  PartialSums partials_;
+  std::int64_t examples_ = 0, micro_batch_ = 1;
+  bool keeps_ = true;
+  double loss_;
+};
+
+}  // namespace hybrid_trainer

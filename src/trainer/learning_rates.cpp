@@ -1,0 +1,35 @@
+#include "src/trainer/learning_rates.h"
+
+namespace hybrid_trainer {
+
+LearningRates::LearningRates(const HybridTrainerConfig& config, const Stretches& stretches)
+    : schedule_(config.schedule),
+      optimizer_(config.optimizer),
+      steps_(config.training.steps),
+      lag_(config.phases.lag),
+      stretches_(stretches) {}
+
+double LearningRates::scheduled(std::int64_t steps_done) const {
+  return learning_rate(schedule_, optimizer_.learning_rate, steps_done, steps_);
+}
+
+double LearningRates::rate_at(std::int64_t steps_done) const {
+  return found_factor_ * rate_factor_ * stretches_.at(steps_done).rate_factor *
+         scheduled(steps_done);
+}
+
+std::vector<float> LearningRates::rates_from(std::int64_t first) const {
+  std::vector<float> rates;
+  for (std::int64_t i = 0; i < lag_; ++i)
+    rates.push_back(static_cast<float>(rate_at(steps_done_ + first + i)));
+  return rates;
+}
+
+double LearningRates::slow_share() const {
+  const std::int64_t next = steps_done_ + 1;
+  const double peak = optimizer_.learning_rate;
+  const bool extrapolates = 3 * next < 2 * steps_ && peak > 0;
+  return extrapolates ? optimizer_.slow_momentum * scheduled(next) / peak : 0;
+}
+
+}  // namespace hybrid_trainer

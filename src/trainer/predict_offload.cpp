@@ -1,0 +1,119 @@
+#include "src/trainer/predict_offload.h"
+
+#include <utility>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr const char* kRoundedState = "optimizer.is_rounded";
+
+/// Scales of codes take little, and each is the size of a whole block.
+SlotRounding rounding_of(StateRole role) {
+  switch (role) {
+    case StateRole::kSecondMoment:
+    case StateRole::kSharedSecondMoment:
+      return SlotRounding::kNonNegative;
+    case StateRole::kCodes:
+    case StateRole::kScales:
+      return SlotRounding::kNone;
+    case StateRole::kMomentum:
+    case StateRole::kSlowMomentum:
+      break;
+  }
+  return SlotRounding::kSigned;
+}
+
+/// What is on the host already stays.
+PredictAwareMemoryConfig offload_config(const HybridTrainerConfig& config) {
+  PredictAwareMemoryConfig memory = config.predict_aware_memory;
+  if (config.optimizer_state_home() != "device") memory.offload_strategy = "none";
+  return memory;
+}
+
+/// A host budget is for what has nowhere else to be.
+std::shared_ptr<MemoryPool> staging_of(const HybridTrainerConfig& config,
+                                       const MemoryPlaces& places) {
+  return config.memory.host_budget.limit() ? nullptr : places.host().pool();
+}
+
+}  // namespace
+
+PredictOffload::PredictOffload(const HybridTrainerConfig& config, MemoryPlaces& places,
+                               TrainingStep& step, Tell tell)
+    : step_(step),
+      places_(places),
+      tell_(std::move(tell)),
+      strategy_(make_offload_strategy(offload_config(config),
+                                      offload_pool(offload_config(config), places),
+                                      staging_of(config, places))),
+      empties_device_(config.phases.predicts_backward() &&
+                      config.predict_aware_memory.offload_strategy != "none") {}
+
+void PredictOffload::move_state_out() {
+  if (strategy_->whereabouts() != Whereabouts::kResident || is_rounded_) return;
+  std::vector<OffloadSlot> slots;
+  step_.optimizer().visit_state([&](const StateLabel& label, Tensor& tensor) {
+    slots.push_back({label.name, &tensor, rounding_of(label.role)});
+  });
+  const MoveOutResult result = strategy_->move_out(std::move(slots), step_.stream());
+  if (result.problem.empty()) return;
+  if (step_.is_one_of_several() && strategy_->restored() != Restored::kBits) {
+    throw Error(
+        ExitCode::kMemory,
+        concat("predict_aware_memory.offload_strategy: ", result.problem,
+               "; of several ranks none keeps what others round; cpu_offload rounds nothing"));
+  }
+  tell_("the optimizer state stays where it is: " + result.problem);
+}
+
+void PredictOffload::move_masters_out() {
+  if (!empties_device_) return;
+  const Stream& stream = step_.stream();
+  try {
+    for (Parameter* parameter : step_.weights()) parameter->park_master(places_.host(), stream);
+  } catch (const OutOfMemory& error) {
+    for (Parameter* parameter : step_.weights()) parameter->recall_master();
+    tell_(concat("the masters stay where they are: ", error.what()));
+  }
+  stream.pool()->trim();
+}
+
+void PredictOffload::end_predict() {
+  is_rounded_ = false;
+  for (Parameter* parameter : step_.weights()) parameter->recall_master();
+}
+
+void PredictOffload::begin_return(Phase phase) {
+  strategy_->release_moved_out();
+  if (phase != Phase::kPredict) strategy_->begin_return();
+}
+
+void PredictOffload::wait_until_restored() {
+  if (strategy_->whereabouts() == Whereabouts::kResident) return;
+  strategy_->wait_until_restored();
+  if (strategy_->restored() == Restored::kZeros) step_.optimizer().set_steps_taken(0);
+}
+
+void PredictOffload::prepare_save(State& state, Phase phase) {
+  before_save_ = strategy_->whereabouts();
+  if (strategy_->restored() != Restored::kZeros || phase != Phase::kPredict) wait_until_restored();
+  if (strategy_->restored() != Restored::kRounded) return;
+  is_rounded_ = is_rounded_ || before_save_ != Whereabouts::kResident;
+  state.integers[kRoundedState] = is_rounded_ ? 1 : 0;
+}
+
+void PredictOffload::release_after_save() {
+  if (before_save_ != Whereabouts::kAway && before_save_ != Whereabouts::kLeaving) return;
+  move_state_out();
+  step_.stream().pool()->trim();
+}
+
+void PredictOffload::prepare_load(const State& state) {
+  wait_until_restored();
+  is_rounded_ = state.integers.contains(kRoundedState) && state.integer(kRoundedState) != 0;
+}
+
+}  // namespace hybrid_trainer
