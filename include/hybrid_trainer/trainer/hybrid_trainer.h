@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "hybrid_trainer/data/window_order.h"
-#include "hybrid_trainer/memory/memory_monitor.h"
 #include "hybrid_trainer/memory/offload_strategy.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/observability/step_record.h"
@@ -20,10 +19,12 @@ namespace hybrid_trainer {
 
 class BatchUpload;
 class Communicator;
-struct CheckpointInfo;
 class MemoryPlaces;
 class ModelTrainable;
+class StepRecorder;
 class Stretches;
+class TrainerCheckpoints;
+struct TrainerProgress;
 
 /// The step that a run ends with; `record` is of it, and its update was not made.
 class DivergedStep : public Diverged {
@@ -85,7 +86,7 @@ class HybridTrainer {
   /// false, so that what ranks tell each other between two steps need not wait for them; until then
   /// the model is used by all ranks at once or by none. A collective.
   void hold_weights(bool holds);
-  std::int64_t steps_done() const { return steps_done_; }
+  std::int64_t steps_done() const;
   /// Of the next step's batch, by data.batch_size, accumulation and stretches.
   BatchShape batch_shape() const;
   /// The phase of the next step.
@@ -93,7 +94,7 @@ class HybridTrainer {
   const PhaseStatistics& statistics() const { return machine_.statistics(); }
   /// See PhaseMachine.
   bool is_healthy() const { return machine_.is_healthy(); }
-  const RollBacks& roll_backs() const { return roll_backs_; }
+  const RollBacks& roll_backs() const;
   /// Whether the last step asked for roll_back.
   bool must_go_back() const { return must_go_back_; }
   /// Of the optimizer state in Predict.
@@ -134,9 +135,7 @@ class HybridTrainer {
   /// steps on all ranks.
   void settle();
   /// The step of the last checkpoint to go back to; 0 if there is none.
-  std::int64_t last_return_point() const {
-    return return_points_.empty() ? 0 : return_points_.back();
-  }
+  std::int64_t last_return_point() const;
   /// Commits a checkpoint below `folder` (see io/checkpoint.h); returns its path. roll_back knows only
   /// those that were saved for it, so that it does not depend on when a run was stopped; where a run
   /// may go back, the newest checkpoint.keep of them stay beside the newest of all. Old ones that
@@ -159,38 +158,24 @@ class HybridTrainer {
   void roll_back(const std::string& folder, const StepRecord& failed);
 
  private:
-  std::string save_share(const std::string& folder);
-  std::optional<CheckpointInfo> checkpoint_to_go_back_to(const std::string& folder,
-                                                         std::int64_t failed) const;
   StepRecord record_of(const PhaseOutcome& outcome, const Batch& batch);
-  State state();
-  State own_state_of(const CheckpointInfo& checkpoint) const;
-  void load(const State& state);
   void tell(const std::string& text) const;
-  void watch_memory(StepRecord& record);
-  void tell_mishap(const std::string& text);
-  void tell_stretch(StepRecord& record);
-  void check_config_of(const State& state, const std::optional<HybridTrainerConfig>& older) const;
-  HybridTrainerConfig config_;
+  void warn(const std::string& text);
+
+  const HybridTrainerConfig config_;
+  std::function<void(const std::string&)> listener_, mishap_listener_;
+  std::unique_ptr<TrainerProgress> progress_;
   std::unique_ptr<Stretches> stretches_;
   const Stream& stream_;
-  std::shared_ptr<MemoryPool> host_pool_;
-  std::function<void(const std::string&)> listener_, mishap_listener_;
-  std::string mishaps_;  // for the next record
-  MemoryMonitor monitor_;
-  MemoryStatus told_status_ = MemoryStatus::kNormal;  // the worst that was told
-  bool told_leak_ = false;
   std::unique_ptr<BatchUpload> upload_;
   std::unique_ptr<ModelTrainable> trainable_;
-  Communicator* const ranks_;
   PhaseMachine machine_;
-  std::int64_t steps_done_ = 0;
-  Phase last_phase_ = Phase::kWarmup;
-  RollBacks roll_backs_;
-  std::vector<std::int64_t> return_points_;  // steps of the checkpoints to go back to, oldest first
+  std::unique_ptr<StepRecorder> recorder_;
+  std::unique_ptr<TrainerCheckpoints> checkpoints_;
   bool must_go_back_ = false;
   bool holds_weights_ = false;
   bool went_back_ = false;  // since the last record
+  std::string warnings_;    // for the next record
 };
 
 }  // namespace hybrid_trainer

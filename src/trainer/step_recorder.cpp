@@ -1,0 +1,101 @@
+#include "src/trainer/step_recorder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+void add_line(std::string& text, const std::string& line) {
+  text += (text.empty() ? "" : "; ") + line;
+}
+
+}  // namespace
+
+StepRecorder::StepRecorder(const HybridTrainerConfig& config, const Stretches& stretches,
+                           std::shared_ptr<MemoryPool> host_pool, ModelTrainable& trainable,
+                           Tell tell, Tell warn)
+    : stretches_(stretches),
+      host_pool_(std::move(host_pool)),
+      trainable_(trainable),
+      tell_(std::move(tell)),
+      warn_(std::move(warn)),
+      has_lag_(!config.phases.predicts_backward()),
+      monitor_(config.memory.profile, config.device_budget()) {}
+
+StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch,
+                                std::string& warnings) {
+  StepRecord record;
+  record.learning_rate = trainable_.learning_rate();
+  record.rate_factor = outcome.rate_factor;
+  record.probe_position = outcome.probe_position;
+  record.probe_cost = outcome.probe_cost;
+  record.planning_cost = outcome.planning_cost;
+  record.step = step;
+  record.phase = outcome.phase;
+  record.loss = outcome.loss;
+  record.gradient_norm = outcome.gradient_norm;
+  record.predicted_loss = outcome.predicted_loss;
+  record.confidence = outcome.confidence;
+  if (has_lag_) record.lag = outcome.lag;
+  record.prediction_error = outcome.prediction_error;
+  record.decision = outcome.decision;
+  record.predictor = outcome.predictor;
+  if (!outcome.predictor.empty()) record.planned_steps = outcome.planned_steps;
+  record.advantage = outcome.advantage;
+  if (outcome.decision != Decision::kNone) record.kept_fraction = outcome.kept_fraction;
+  record.recovery = outcome.recovery;
+  record.cost = outcome.cost;
+  record.event = outcome.event;
+  record.tokens = batch.tokens();
+  record.effective_batch = batch.size();
+  record.micro_batches = trainable_.micro_batches_of(batch);
+  record.device_memory = trainable_.stream().pool()->use();
+  if (const auto border = trainable_.take_border()) record.border_peak_bytes = border->peak_total;
+  record.host_memory = host_pool_->use();
+  tell_stretch(record);
+  watch_memory(record);
+  record.warns = outcome.warns || !warnings.empty();
+  if (!warnings.empty()) add_line(record.event, std::exchange(warnings, ""));
+  return record;
+}
+
+/// Tells once of each status worse than the last one told, from warning on, and of a leak.
+void StepRecorder::watch_memory(StepRecord& record) {
+  const std::vector<Stretch>& all = stretches_.all();
+  const std::int64_t examples =  // of the config's length
+      all.size() == 1 ? record.effective_batch : record.tokens / all.back().batch.sequence_length;
+  const MemoryReading reading =
+      monitor_.observe(record.phase, record.device_memory,
+                       std::max<std::int64_t>(1, examples / record.micro_batches));
+  record.recommended_micro_batch = reading.recommended_micro_batch;
+  record.memory_status = name_of(reading.status);
+  record.memory_share = reading.share;
+  record.memory_risk = reading.risk;
+  record.memory_leaks = reading.leaks;
+  if (reading.status >= MemoryStatus::kWarning && reading.status > told_status_) {
+    told_status_ = reading.status;
+    const std::string text = concat("device memory: ", name_of(reading.status), ", ",
+                                    brief(100 * reading.share), " % of its budget");
+    add_line(record.event, text);
+    tell_(concat("step ", record.step, ": ", text));
+  }
+  if (reading.leaks && !told_leak_) {
+    told_leak_ = true;
+    warn_(concat("device memory grows with every step of ", name_of(record.phase),
+                 ": something is never freed"));
+  }
+}
+
+/// The first step of each stage but the first says what steps are made of from there on.
+void StepRecorder::tell_stretch(StepRecord& record) const {
+  const Stretch& stretch = stretches_.at(record.step - 1);
+  if (record.step == 1 || stretch == stretches_.at(record.step - 2)) return;
+  const std::string text = concat(text_of(stretch), " a step from here on");
+  add_line(record.event, text);
+  tell_(concat("step ", record.step, ": ", text));
+}
+
+}  // namespace hybrid_trainer

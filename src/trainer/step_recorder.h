@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "hybrid_trainer/memory/memory_monitor.h"
+#include "hybrid_trainer/observability/step_record.h"
+#include "hybrid_trainer/phases/phase_outcome.h"
+#include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/stretches.h"
+
+namespace hybrid_trainer {
+
+/// Makes the record of each step, and tells what is new in it.
+class StepRecorder {
+ public:
+  using Tell = std::function<void(const std::string&)>;
+  /// All must outlive it. `tell` receives each line; `warn` those that ask for attention.
+  StepRecorder(const HybridTrainerConfig& config, const Stretches& stretches,
+               std::shared_ptr<MemoryPool> host_pool, ModelTrainable& trainable, Tell tell,
+               Tell warn);
+  /// All that the record of step number `step` tells but its time. Its event takes the `warnings` so
+  /// far, to which `warn` may add here.
+  StepRecord record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch,
+                    std::string& warnings);
+
+ private:
+  void watch_memory(StepRecord& record);
+  void tell_stretch(StepRecord& record) const;
+
+  const Stretches& stretches_;
+  const std::shared_ptr<MemoryPool> host_pool_;
+  ModelTrainable& trainable_;
+  const Tell tell_, warn_;
+  const bool has_lag_;
+  MemoryMonitor monitor_;
+  MemoryStatus told_status_ = MemoryStatus::kNormal;  // the worst that was told
+  bool told_leak_ = false;
+};
+
+}  // namespace hybrid_trainer

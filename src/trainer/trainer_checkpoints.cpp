@@ -1,0 +1,207 @@
+#include "src/trainer/trainer_checkpoints.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "src/sharding/state_parts.h"
+#include "src/trainer/config_changes.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr const char* kConfig = "trainer.config";
+constexpr const char* kReturnPoints = "trainer.return_points";
+
+}  // namespace
+
+TrainerCheckpoints::TrainerCheckpoints(const HybridTrainerConfig& config, TrainerProgress& progress,
+                                       ModelTrainable& trainable, PhaseMachine& machine,
+                                       Communicator* ranks, Tell tell, Tell warn)
+    : config_(config),
+      progress_(progress),
+      trainable_(trainable),
+      machine_(machine),
+      ranks_(ranks),
+      tell_(std::move(tell)),
+      warn_(std::move(warn)) {}
+
+/// What a checkpoint holds of this rank's trainer.
+State TrainerCheckpoints::state() {
+  State state;
+  trainable_.save(state);
+  machine_.save(state);
+  state.integers["trainer.steps_done"] = progress_.steps_done;
+  state.integers["trainer.last_phase"] = static_cast<std::int64_t>(progress_.last_phase);
+  state.integers["trainer.roll_backs"] = progress_.roll_backs.count;
+  state.integers["trainer.roll_backs.steps"] = progress_.roll_backs.steps;
+  state.integers["trainer.roll_backs.target"] = progress_.roll_backs.target;
+  state.integers["trainer.roll_backs.failed"] = progress_.roll_backs.failed;
+  state.reals["trainer.roll_backs.rate_factor"] = progress_.roll_backs.rate_factor;
+  state.series[kReturnPoints].assign(progress_.return_points.begin(),
+                                     progress_.return_points.end());
+  state.texts[kConfig] = config_json(config_);
+  return state;
+}
+
+std::string TrainerCheckpoints::save(const std::string& folder, CheckpointUse use) {
+  std::vector<std::int64_t>& points = progress_.return_points;
+  const std::vector<std::int64_t> before = points;
+  if (use == CheckpointUse::kResumeAndRollBack) {
+    std::erase(points, progress_.steps_done);
+    points.push_back(progress_.steps_done);
+    while (std::ssize(points) > config_.checkpoint.keep) points.erase(points.begin());
+  }
+  try {
+    const std::string path = save_share(folder);
+    trainable_.release_after_save();
+    return path;
+  } catch (...) {
+    points = before;
+    trainable_.release_after_save();
+    throw;
+  }
+}
+
+std::string TrainerCheckpoints::save_share(const std::string& folder) {
+  const CheckpointRanks ranks = checkpoint_ranks(ranks_);
+  CheckpointShare share;
+  ranks.attempt([&] {
+    share = own_share(state(), trainable_.parts(), ranks);
+    for (auto& [name, tensor] : share.state.tensors)
+      tensor = wait_for_host(tensor, trainable_.stream());
+    return std::string();
+  });
+  CheckpointSaveOptions options{.keep = config_.checkpoint.keep,
+                                .config_hash = checksum_of(share.state.text(kConfig))};
+  if (config_.divergence.rolls_back()) options.also_keep = progress_.return_points;
+  const SavedCheckpoint saved =
+      save_checkpoint_share(folder, progress_.steps_done, share, options, ranks);
+  for (const std::string& warning : saved.warnings) warn_(warning);
+  return saved.path;
+}
+
+void TrainerCheckpoints::check_config_of(const State& state,
+                                         const std::optional<HybridTrainerConfig>& older) const {
+  const bool is_told = state.texts.contains(kConfig);
+  HybridTrainerConfig saved = is_told ? HybridTrainerConfig() : older.value_or(config_);
+  if (is_told) read_config_text(saved, state.text(kConfig), "the checkpoint's configuration");
+  ConfigChanges changes = config_changes(saved, config_);
+  const bool gives_up = saved.phases.max_predict_steps > 0 && config_.phases.max_predict_steps == 0;
+  const bool is_under_way =
+      saved.phases.predicts_backward()
+          ? state.integer("phases.jump.open") != 0
+          : state.integer("phases.has_entered") != 0 &&
+                state.integer("phases.entered") == static_cast<std::int64_t>(Phase::kPredict);
+  if (gives_up && is_under_way) {
+    changes.refused.push_back(
+        concat("phases.max_predict_steps: got 0, but the run was saved within a prediction, which "
+               "is decided in the next Correct phase; go on with ",
+               saved.phases.max_predict_steps, " until then"));
+  }
+  check_changes(changes);
+  for (const std::string& change : changes.told) tell_(change);
+  const std::string jump = learning_rate_jump(saved, config_, state.integer("trainer.steps_done"),
+                                              rate_factor_of(state));
+  if (!jump.empty()) tell_(jump);
+}
+
+bool TrainerCheckpoints::resume(const std::string& folder,
+                                const std::optional<HybridTrainerConfig>& older) {
+  const CheckpointRanks ranks = checkpoint_ranks(ranks_);
+  const FoundCheckpoint found = find_newest_checkpoint(folder, kAnyStep, ranks);
+  for (const std::string& warning : found.warnings) tell_(warning);
+  if (!found.checkpoint) return false;
+  const Stream host(MemoryPool::create("host"));
+  check_config_of(load_checkpoint(*found.checkpoint, host, CheckpointPart::kNumbers), older);
+  const State state = own_state_of(*found.checkpoint);
+  if (state.integers.contains("trainer.roll_backs")) {
+    progress_.roll_backs = {
+        state.integer("trainer.roll_backs"), state.integer("trainer.roll_backs.steps"),
+        state.integer("trainer.roll_backs.target"), state.integer("trainer.roll_backs.failed"),
+        state.real("trainer.roll_backs.rate_factor")};
+  }
+  load(state);
+  return true;
+}
+
+/// Of what ranks have parts of, this one's alone.
+State TrainerCheckpoints::own_state_of(const CheckpointInfo& checkpoint) const {
+  const Stream host(MemoryPool::create("host"));
+  const WeightParts* const parts = trainable_.parts();
+  return parts ? load_checkpoint(checkpoint, host, own_elements(*parts))
+               : load_checkpoint(checkpoint, host);
+}
+
+void TrainerCheckpoints::load(const State& state) {
+  progress_.steps_done = state.integer("trainer.steps_done");
+  progress_.last_phase = static_cast<Phase>(state.integer("trainer.last_phase"));
+  progress_.return_points = {
+      progress_.steps_done};  // of earlier versions, to which all checkpoints were such
+  if (const auto found = state.series.find(kReturnPoints); found != state.series.end())
+    progress_.return_points.assign(found->second.begin(), found->second.end());
+  trainable_.set_rate_factor(progress_.roll_backs.rate_factor);
+  trainable_.set_steps_done(progress_.steps_done);
+  trainable_.load(state);
+  machine_.load(state);
+}
+
+/// Of those to go back to; none where all are damaged.
+std::optional<CheckpointInfo> TrainerCheckpoints::newest_before(const std::string& folder,
+                                                                std::int64_t before) const {
+  const std::vector<std::int64_t>& points = progress_.return_points;
+  try {
+    for (;;) {
+      const FoundCheckpoint found =
+          find_newest_checkpoint(folder, before, checkpoint_ranks(ranks_));
+      for (const std::string& warning : found.warnings) tell_(warning);
+      if (!found.checkpoint) return {};
+      before = found.checkpoint->step;
+      if (std::count(points.begin(), points.end(), before) > 0) return found.checkpoint;
+    }
+  } catch (const DataError& all_are_damaged) {
+    tell_(all_are_damaged.what());
+    return {};
+  }
+}
+
+std::optional<CheckpointInfo> TrainerCheckpoints::target_of(const std::string& folder,
+                                                            std::int64_t failed) const {
+  const RollBacks& earlier = progress_.roll_backs;
+  const bool came_further = failed > earlier.failed;
+  auto found = newest_before(folder, came_further ? failed : earlier.target);
+  if (!found && !came_further) found = newest_before(folder, earlier.target + 1);
+  return found;
+}
+
+void TrainerCheckpoints::roll_back(const std::string& folder, const StepRecord& failed) {
+  const DivergenceConfig& config = config_.divergence;
+  RollBacks& done = progress_.roll_backs;
+  const auto give_up = [&](const std::string& why) {
+    throw Diverged(
+        concat("training diverged in step ", failed.step, ": ", failed.event, "; ", why));
+  };
+  if (done.count >= config.max_roll_backs) {
+    give_up(concat("it went back ", done.count,
+                   " times before, divergence.max_roll_backs = ", config.max_roll_backs));
+  }
+  const auto target = target_of(folder, failed.step);
+  if (!target) give_up("there is no checkpoint to go back to");
+  ++done.count;
+  done.rate_factor *= config.roll_back_rate;
+  load(own_state_of(*target));
+  done.target = progress_.steps_done;
+  done.failed = std::max(done.failed, failed.step);
+  done.steps += failed.step - progress_.steps_done;
+  if (checkpoint_ranks(ranks_).lead()) {  // else a resumed run would go on from a later one
+    const std::string left = discard_checkpoints_after(folder, progress_.steps_done);
+    if (!left.empty()) warn_(left);
+  }
+  warn_(concat("went back from step ", failed.step, " to step ", progress_.steps_done, " (number ",
+               done.count, " of ", config.max_roll_backs, "), the learning rate is ",
+               brief(done.rate_factor), " of the schedule's from here on, because of step ",
+               failed.step, ": ", failed.event));
+}
+
+}  // namespace hybrid_trainer
