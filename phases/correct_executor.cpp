@@ -178,7 +178,8 @@ GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& ou
   outcome.predictor = parts_.predictors.name();
   outcome.planned_steps = jump.planned_steps;
   parts_.close_jump();
-  if (parts_.bandit.chooses()) tell(outcome, parts_.bandit.explanation());
+  for (const auto& advisor : parts_.advisors)
+    if (const std::string why = advisor->explanation(); !why.empty()) tell(outcome, why);
   if (outcome.decision == Decision::kReverted) replay(std::move(to_replay), outcome);
   if (kept_whole) return measurement;
   outcome.cost += 1;  // the last measurement was at another point

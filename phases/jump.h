@@ -30,8 +30,10 @@ struct Jump {
   // Of the decision.
   Decision decision = Decision::kNone;
   double kept_fraction = 0;
-  double paired_drop = 0;    // loss before less loss after on the same batches; 0 if reverted
-  std::int64_t updates = 0;  // of Correct
+  double paired_drop = 0;       // loss before less loss after on the same batches; 0 if reverted
+  std::int64_t updates = 0;     // of Correct
+  double left_at = 0;           // its position in the end; 0 if reverted
+  double next_step_length = 1;  // of the next one's first step, as this one teaches
   bool moved = true;
 
   /// Of the loss, from the snapshot to a position.

@@ -49,19 +49,21 @@ PhaseParts::PhaseParts(Trainable& trained, const PhaseMachine::Setup& given)
       setup(given),
       monitor(given.divergence),
       predictors(given.phases, given.make_predictor),
-      bandit(given.phases),
-      planner(given.phases),
+      advisors(make_jump_advisors(given.phases)),
       trust(given.phases.confidence_window),
       gate(given.phases),
       finder({given.learning_rate_finder, given.ramp_steps, given.phases.forward_cost}) {
   if (config().warmup_steps == 0) phase = Phase::kFull;
-  take_arm();
+  take_choice();
 }
 
-void PhaseParts::take_arm() {
-  if (!bandit.chooses()) return;
-  predictors.choose(bandit.arm().predictor);
-  gate.plan(bandit.arm().steps, bandit.step_length());
+void PhaseParts::take_choice() {
+  for (const auto& advisor : advisors) {
+    const auto choice = advisor->choice();
+    if (!choice) continue;
+    predictors.choose(choice->arm.predictor);
+    gate.plan(choice->arm.steps, choice->step_length);
+  }
 }
 
 PredictorSet PhaseParts::new_predictors() const {
@@ -144,24 +146,24 @@ bool PhaseParts::aim(PhaseOutcome& outcome) {
   return true;
 }
 
-void PhaseParts::plan_after_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
-  if (!predicts() || !planner.plans()) return;
-  const double cost = config().dream_cost * planner.update_flops() / full_flops;
-  const auto steps = static_cast<double>(statistics.steps() + 1);
-  const double charged = statistics.cost() + outcome.cost - steps;
-  const bool pays = gate.verdict() == PredictGate::Verdict::kAhead;
-  const bool may_learn = statistics.planning_cost + cost <= config().trial_share / 4 * steps &&
-                         (pays || charged + cost <= 2 * config().trial_share * steps);
-  planner.see_update(measurement.loss, measurement.norm, may_learn);
-  charge_planning(outcome);
+void PhaseParts::advise_of_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
+  if (!predicts()) return;
+  for (const auto& advisor : advisors) {
+    const auto steps = static_cast<double>(statistics.steps() + 1);
+    const double extra = statistics.cost() + outcome.cost - steps;
+    const bool pays = gate.verdict() == PredictGate::Verdict::kAhead;
+    advisor->see_update(measurement, {full_flops, steps, extra, statistics.planning_cost, pays});
+    charge(*advisor, outcome);
+  }
 }
 
-void PhaseParts::charge_planning(PhaseOutcome& outcome) {
-  const double cost = config().dream_cost * planner.take_flops() / full_flops;
-  outcome.planning_cost = outcome.planning_cost.value_or(0) + cost;
-  outcome.cost += cost;
-  aim_cost += cost;
-  statistics.planning_cost += cost;
+void PhaseParts::charge(JumpAdvisor& advisor, PhaseOutcome& outcome) {
+  const auto cost = advisor.take_cost(full_flops);
+  if (!cost) return;
+  outcome.planning_cost = outcome.planning_cost.value_or(0) + *cost;
+  outcome.cost += *cost;
+  aim_cost += *cost;
+  statistics.planning_cost += *cost;
 }
 
 RecoveryAction PhaseParts::recover(const Verdict& verdict, bool in_predict) {
@@ -204,8 +206,9 @@ double PhaseParts::price_of(const PredictGate::Grant& grant) const {
   const std::int64_t aims = slopes + 1;  // and where Predict begins
   const std::int64_t interval = config().correction_interval;
   const std::int64_t gradients = 1 + (interval > 0 ? grant.steps / interval : 0);
-  return config().dream_cost * planner.plan_flops(grant.steps) / full_flops +
-         static_cast<double>(aims) * config().aim_cost +
+  double advice = 0;
+  for (const auto& advisor : advisors) advice += advisor->price_of(grant.steps, full_flops);
+  return advice + static_cast<double>(aims) * config().aim_cost +
          static_cast<double>(forwards) * config().forward_cost + static_cast<double>(gradients);
 }
 
@@ -227,8 +230,9 @@ void PhaseParts::follow_jump() {
 void PhaseParts::close_jump() {
   jump.batches.clear();
   gate.finish_jump(jump);
-  if (bandit.chooses()) bandit.learn(jump, gate.step_length());
-  planner.see_jump(jump, line.position());
+  jump.left_at = line.position();
+  jump.next_step_length = gate.step_length();
+  for (const auto& advisor : advisors) advisor->see_jump(jump);
   auto& counts = statistics.predictions;
   counts.accepted += jump.decision == Decision::kAccepted;
   counts.shrunk += jump.decision == Decision::kShrunk;
@@ -239,7 +243,7 @@ void PhaseParts::close_jump() {
   line.release(model);
   trust.clear();
   if (lacks_room) predictors = new_predictors();
-  take_arm();
+  take_choice();
 }
 
 void PhaseParts::save(State& state) const {
@@ -247,8 +251,7 @@ void PhaseParts::save(State& state) const {
   RecoveryEffects::visit_state(recovery, StateWriter{state});
   monitor.save(state);
   predictors.save(state);
-  bandit.save(state);
-  planner.save(state);
+  for (const auto& advisor : advisors) advisor->save(state);
   trust.save(state);
   gate.save(state);
   line.save(state);
@@ -268,11 +271,10 @@ void PhaseParts::load(const State& state) {
   predictors = new_predictors();
   const bool predicts = config().max_predict_steps > 0 || jump.open;
   if (predicts) predictors.load(state, model);  // else they would only take memory
-  bandit.load(state);
-  planner.load(state);
+  for (const auto& advisor : advisors) advisor->load(state);
   trust.load(state);
   gate.load(state);
-  take_arm();
+  take_choice();
   if (predicts) line.load(state, model);
   finder.load(state, model);
   statistics.load(state);

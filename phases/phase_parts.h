@@ -8,10 +8,9 @@
 #include "hybrid_trainer/phases/predictor.h"
 #include "phases/direction_trust.h"
 #include "phases/jump.h"
-#include "phases/jump_planner.h"
+#include "phases/jump_advisor.h"
 #include "phases/learning_rate_finder.h"
 #include "phases/predict_gate.h"
-#include "phases/prediction_bandit.h"
 #include "phases/prediction_line.h"
 #include "phases/predictor_set.h"
 #include "phases/recovery_effects.h"
@@ -26,8 +25,7 @@ struct PhaseParts {
   const PhaseMachine::Setup setup;
   DivergenceMonitor monitor;
   PredictorSet predictors;
-  PredictionBandit bandit;
-  JumpPlanner planner;
+  std::vector<std::unique_ptr<JumpAdvisor>> advisors;
   DirectionTrust trust;
   PredictGate gate;
   PredictionLine line;
@@ -73,12 +71,10 @@ struct PhaseParts {
   /// Points the line along the predictor's direction, at its cost; false where it has none yet, or
   /// memory does not hold it, or a snapshot besides, which ends all predicting.
   bool aim(PhaseOutcome& outcome);
-  /// Lets what dreams horizons see an update, at its cost. It learns from it while all of that has
-  /// cost at most a quarter of trial_share of the steps; where predictions do not pay, only where
-  /// what all steps were charged has room for it as for trials.
-  void plan_after_update(const GradientMeasurement& measurement, PhaseOutcome& outcome);
-  /// Charges what the planner has computed since the last call.
-  void charge_planning(PhaseOutcome& outcome);
+  /// Lets the advisors see an update, at their cost.
+  void advise_of_update(const GradientMeasurement& measurement, PhaseOutcome& outcome);
+  /// Charges what an advisor has computed since the last call.
+  void charge(JumpAdvisor& advisor, PhaseOutcome& outcome);
   /// Lets the predictor see an update; where memory does not hold what it keeps, all predicting
   /// ends.
   void observe_update(PhaseOutcome& outcome);
@@ -101,10 +97,11 @@ struct PhaseParts {
   std::int64_t slopes_needed() const;
   /// What is held of earlier weights moves along with a jump.
   void follow_jump();
-  /// Ends the prediction that was decided on: informs gate, bandit and predictors, frees the line.
+  /// Ends the prediction that was decided on: informs gate, advisors and predictors, frees the
+  /// line.
   void close_jump();
-  /// Predictor and lengths of the next prediction are the bandit's.
-  void take_arm();
+  /// Predictor and lengths of the next prediction are an advisor's, where one chooses them.
+  void take_choice();
   PredictorSet new_predictors() const;
 
   void save(State& state) const;

@@ -27,14 +27,13 @@ void PredictExecutor::enter(PhaseOutcome& outcome) {
   PredictGate::Grant grant = parts_.gate.grant();
   grant.steps = parts_.recovery.shortened(grant.steps, parts_.statistics.steps());
   grant.steps = std::min(grant.steps, parts_.steps_to_come() - 1);  // the last step decides
-  double confidence = parts_.trust.confidence();
-  if (parts_.planner.plans()) {
-    const JumpPlanner::Plan plan = parts_.planner.plan(grant.steps);
-    grant.steps = plan.steps;
-    grant.step_length = plan.step_length;
-    confidence = plan.confidence;
-    parts_.charge_planning(outcome);
+  JumpPlan plan{grant.steps, grant.step_length, parts_.trust.confidence()};
+  for (const auto& advisor : parts_.advisors) {
+    plan = advisor->plan(plan);
+    parts_.charge(*advisor, outcome);
   }
+  grant.steps = plan.steps;
+  grant.step_length = plan.step_length;
   if (!begin(outcome)) return parts_.turn_to(Phase::kFull, outcome);
   Jump jump;
   jump.open = true;
@@ -44,7 +43,7 @@ void PredictExecutor::enter(PhaseOutcome& outcome) {
   jump.mean_loss = parts_.monitor.mean_loss();
   jump.start_loss = jump.mean_loss;
   jump.slope = parts_.trust.mean_slope();
-  jump.confidence = confidence;
+  jump.confidence = plan.confidence;
   jump.cost = std::exchange(parts_.aim_cost, 0.0);
   parts_.jump = jump;
   parts_.gate.begin_jump(grant);

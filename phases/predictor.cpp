@@ -1,8 +1,9 @@
 #include "hybrid_trainer/phases/predictor.h"
 
+#include "phases/experiments/random_predictor.h"
+#include "phases/experiments/zero_predictor.h"
 #include "phases/linear_predictor.h"
 #include "phases/merged_predictor.h"
-#include "phases/random_predictor.h"
 #include "phases/two_timescale_predictor.h"
 
 namespace hybrid_trainer {
@@ -16,16 +17,6 @@ class MomentumPredictor : public Predictor {
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override {
     model.weights().write_momentum_directions(directions);
   }
-  void follow(Trainable&, const std::vector<Tensor>&, double) override {}
-  void save(State&) const override {}
-  void load(const State&, Trainable&) override {}
-};
-
-class ZeroPredictor : public Predictor {
- public:
-  void observe(Trainable&) override {}
-  Readiness readiness() const override { return Readiness::kChangesNothing; }
-  void write_directions(Trainable&, const std::vector<Tensor>&) override {}
   void follow(Trainable&, const std::vector<Tensor>&, double) override {}
   void save(State&) const override {}
   void load(const State&, Trainable&) override {}

@@ -52,7 +52,7 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
   }
   if (applies) {
     parts.monitor.observe(measurement);
-    parts.plan_after_update(measurement, outcome);
+    parts.advise_of_update(measurement, outcome);
     parts.skipped_in_a_row = 0;
     ++outcome.updates;
     parts.observe_update(outcome);

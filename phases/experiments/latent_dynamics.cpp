@@ -1,4 +1,4 @@
-#include "phases/latent_dynamics.h"
+#include "phases/experiments/latent_dynamics.h"
 
 #include <cmath>
 

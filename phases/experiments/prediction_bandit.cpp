@@ -1,4 +1,4 @@
-#include "phases/prediction_bandit.h"
+#include "phases/experiments/prediction_bandit.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
-#include "phases/state_fields.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -27,7 +26,7 @@ double PredictionBandit::margin(std::size_t arm) const {
   return largest_ * std::sqrt(2 * std::log(std::max(1.0, all)) / counts_[arm]);
 }
 
-void PredictionBandit::learn(const Jump& jump, double step_length) {
+void PredictionBandit::see_jump(const Jump& jump) {
   for (std::vector<double>* faded : {&counts_, &rewards_}) {
     for (double& value : *faded) value *= kFade;
   }
@@ -35,7 +34,7 @@ void PredictionBandit::learn(const Jump& jump, double step_length) {
   const double reward = jump.cost > 0 ? jump.paired_drop / jump.cost : 0;
   counts_[played] += 1;
   rewards_[played] += reward;
-  step_lengths_[played] = step_length;
+  step_lengths_[played] = jump.next_step_length;
   largest_ = std::max(kFade * largest_, std::abs(reward));
   std::size_t best = 0;
   for (std::size_t arm = 1; arm < arms_.size(); ++arm) {
@@ -46,18 +45,11 @@ void PredictionBandit::learn(const Jump& jump, double step_length) {
 
 std::string PredictionBandit::explanation() const {
   const auto best = static_cast<std::size_t>(chosen_);
-  const std::string what = concat("next: ", arm().predictor, " for ", arm().steps, " steps, ");
+  const std::string what =
+      concat("next: ", arms_[best].predictor, " for ", arms_[best].steps, " steps, ");
   if (counts_[best] == 0) return what + "not tried yet";
   return concat(what, "its loss falls by ", brief(mean(best)), " for a Full step's cost, +- ",
                 brief(margin(best)));
-}
-
-void PredictionBandit::save(State& state) const {
-  if (chooses()) visit_state(*this, StateWriter{state});
-}
-
-void PredictionBandit::load(const State& state) {
-  if (chooses()) visit_state(*this, StateReader{state});
 }
 
 }  // namespace hybrid_trainer

@@ -1,4 +1,4 @@
-#include "phases/random_predictor.h"
+#include "phases/experiments/random_predictor.h"
 
 #include <cmath>
 

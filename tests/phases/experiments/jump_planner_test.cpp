@@ -1,4 +1,4 @@
-#include "phases/jump_planner.h"
+#include "phases/experiments/jump_planner.h"
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,8 @@ class PlannedRun {
     jump.paired_drop = loss_ * 0.02 * worth_ * position;
     jump.decision = worth_ > 0 ? Decision::kAccepted : Decision::kReverted;
     loss_ -= worth_ > 0 ? jump.paired_drop : 0;
-    planner_.see_jump(jump, worth_ > 0 ? position : 0);
+    jump.left_at = worth_ > 0 ? position : 0;
+    planner_.see_jump(jump);
     return plan;
   }
   JumpPlanner::Plan run(int updates) {
@@ -97,15 +98,35 @@ TEST(JumpPlanner, PlansTheSameAfterSavingAndLoading) {
   EXPECT_EQ(a.drop, b.drop);
 }
 
-TEST(JumpPlanner, PlansNothingWhereLengthsAreMeasured) {
-  JumpPlanner planner{PhaseConfig{}};
-  EXPECT_FALSE(planner.plans());
-  planner.see_update(1, 1, true);
-  State state;
-  planner.save(state);
-  EXPECT_TRUE(state.series.empty());
-  EXPECT_EQ(planner.take_flops(), 0);
-  EXPECT_EQ(planner.update_flops(), 0);
+/// An operation costs dream_cost of a Full step's.
+TEST(JumpPlanner, ChargesWhatItComputesInFullSteps) {
+  PhaseConfig config = dreaming();
+  config.dream_cost = 8;
+  JumpPlanner planner(config);
+  const double flops = planner.plan_flops(4);
+  EXPECT_EQ(planner.price_of(4, 1000), 8 * flops / 1000);
+  EXPECT_EQ(planner.take_cost(1000), 0.0);
+  const JumpPlan plan = planner.plan(JumpPlan{4, 1, 0.5});
+  EXPECT_LE(plan.steps, 4);
+  EXPECT_GT(planner.take_cost(1000), 0.0);
+  EXPECT_EQ(planner.take_cost(1000), 0.0);
+}
+
+TEST(JumpPlanner, LearnsFromAnUpdateWhereTheRunHasRoomForItsCost) {
+  const auto learns = [](const RunCosts& costs) {
+    JumpPlanner planner(dreaming());
+    for (int i = 0; i < 15; ++i) planner.see_update(1, 1, true);
+    planner.see_update(GradientMeasurement{1, 1}, costs);
+    return planner.take_flops() > 0;
+  };
+  RunCosts costs{.full_flops = 1e12, .steps = 1000};
+  EXPECT_TRUE(learns(costs));
+  costs.extra = 2 * PhaseConfig{}.trial_share * costs.steps;
+  EXPECT_FALSE(learns(costs)) << "trials have used up what is not measured to pay";
+  costs.pays = true;
+  EXPECT_TRUE(learns(costs));
+  costs.advice = PhaseConfig{}.trial_share / 4 * costs.steps;
+  EXPECT_FALSE(learns(costs)) << "a quarter of trial_share at most";
 }
 
 TEST(JumpPlanner, CountsWhatItComputes) {

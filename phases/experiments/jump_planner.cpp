@@ -1,4 +1,4 @@
-#include "phases/jump_planner.h"
+#include "phases/experiments/jump_planner.h"
 
 #include <algorithm>
 #include <bit>
@@ -22,14 +22,21 @@ double normal_probability(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)
 
 JumpPlanner::JumpPlanner(const PhaseConfig& config)
     : config_(config), jumps_(kBins, 0.0), true_(kBins, 0.0) {
-  if (config.horizon != "dreamt") return;
   for (std::uint64_t seed = 0; seed < kModels; ++seed) models_.emplace_back(kFeatures, seed);
+}
+
+void JumpPlanner::see_update(const GradientMeasurement& measurement, const RunCosts& costs) {
+  const double cost = cost_of(update_flops(), costs.full_flops);
+  const bool may_learn =
+      costs.advice + cost <= config_.trial_share / 4 * costs.steps &&
+      (costs.pays || costs.extra + cost <= 2 * config_.trial_share * costs.steps);
+  see_update(measurement.loss, measurement.norm, may_learn);
 }
 
 /// Features are in running deviations from running means, so that models see numbers near 1 however
 /// far the run has come.
 void JumpPlanner::see_update(double loss, double gradient_norm, bool may_learn) {
-  if (!plans() || !std::isfinite(loss) || !std::isfinite(gradient_norm)) return;
+  if (!std::isfinite(loss) || !std::isfinite(gradient_norm)) return;
   const double log_norm = std::log(std::max(gradient_norm, 1e-12));
   if (updates_ == 0) mean_ = loss, norm_ = log_norm;
   const double deviation = std::sqrt(std::max(square_, 1e-12));
@@ -67,12 +74,10 @@ void JumpPlanner::learn() {
 }
 
 double JumpPlanner::update_flops() const {
-  if (!plans()) return 0;
   return kModels * 3 * static_cast<double>(kWindow) * models_.front().step_flops();
 }
 
 double JumpPlanner::plan_flops(std::int64_t most_steps) const {
-  if (!plans()) return 0;
   const auto horizons = std::bit_width(static_cast<std::uint64_t>(most_steps));
   const std::size_t dreams = 1 + std::size(kLengths) * static_cast<std::size_t>(horizons);
   return static_cast<double>(kModels * (kWindow + dreams)) * models_.front().step_flops();
@@ -136,7 +141,7 @@ JumpPlanner::Plan JumpPlanner::plan(std::int64_t most_steps) {
       const double rate = (dreamt.drop - dreamt.spread) / (1 + probes * config_.forward_cost);
       if (rate <= best_rate) continue;
       best_rate = rate;
-      best = {steps, length, normal_probability(dreamt.drop / dreamt.spread), dreamt.drop};
+      best = {{steps, length, normal_probability(dreamt.drop / dreamt.spread)}, dreamt.drop};
     }
   }
   raw_ = best.confidence;
@@ -176,12 +181,12 @@ double JumpPlanner::correction(double drop, double position) const {
   return sum / static_cast<double>(near);
 }
 
-void JumpPlanner::see_jump(const Jump& jump, double position) {
-  if (!plans() || !jump.moved) return;
+void JumpPlanner::see_jump(const Jump& jump) {
+  if (!jump.moved) return;
   const std::size_t bin = tenth_of(raw_);
   jumps_[bin] += 1;
   true_[bin] += jump.decision == Decision::kAccepted ? 1 : 0;
-  action_ = position / kActionScale;
+  action_ = jump.left_at / kActionScale;
   if (config_.residual_store == 0) return;
   const double ratio = drop_ > 0 ? jump.paired_drop / drop_ : 1;
   residuals_.insert(residuals_.end(), {drop_, position_, std::clamp(ratio, 0.25, 2.0)});
@@ -190,7 +195,6 @@ void JumpPlanner::see_jump(const Jump& jump, double position) {
 }
 
 void JumpPlanner::save(State& state) const {
-  if (!plans()) return;
   visit_state(*this, StateWriter{state});
   for (std::size_t i = 0; i < models_.size(); ++i)
     state.series[concat("phases.planner.model.", i)] = models_[i].state();
@@ -198,7 +202,7 @@ void JumpPlanner::save(State& state) const {
 
 void JumpPlanner::load(const State& state) {
   *this = JumpPlanner(config_);
-  if (!plans() || !state.integers.contains("phases.planner.updates")) return;
+  if (!state.integers.contains("phases.planner.updates")) return;
   visit_state(*this, StateReader{state});
   for (std::size_t i = 0; i < models_.size(); ++i)
     models_[i].set_state(state.reals_of(concat("phases.planner.model.", i)));

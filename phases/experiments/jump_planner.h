@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/phases/phase_config.h"
-#include "phases/jump.h"
-#include "phases/latent_dynamics.h"
+#include "phases/experiments/latent_dynamics.h"
+#include "phases/jump_advisor.h"
 
 namespace hybrid_trainer {
 
@@ -21,18 +20,27 @@ namespace hybrid_trainer {
 /// by what came of the three most similar jumps among the last phases.residual_store, real drop by
 /// dreamt one.
 ///
-/// It counts its floating-point operations, which whoever calls it takes after each call and charges.
-class JumpPlanner {
+/// It counts its floating-point operations, each of which costs phases.dream_cost operations of a
+/// Full step.
+class JumpPlanner final : public JumpAdvisor {
  public:
-  struct Plan {
-    std::int64_t steps = 1;
-    double step_length = 1;
-    double confidence = 0;
+  struct Plan : JumpPlan {
     double drop = 0;  // dreamt, of the loss, beyond that of a Full step
   };
 
   explicit JumpPlanner(const PhaseConfig& config);
-  bool plans() const { return !models_.empty(); }
+  JumpPlan plan(const JumpPlan& granted) override { return plan(granted.steps); }
+  /// Learns while all advice has cost at most a quarter of trial_share of the steps; where
+  /// predictions do not pay, only where what all steps were charged has room for it as for trials.
+  void see_update(const GradientMeasurement& measurement, const RunCosts& costs) override;
+  void see_jump(const Jump& jump) override;
+  std::optional<double> take_cost(double full_flops) override {
+    return cost_of(take_flops(), full_flops);
+  }
+  double price_of(std::int64_t steps, double full_flops) const override {
+    return cost_of(plan_flops(steps), full_flops);
+  }
+
   /// After each true update, what it measured; where the models may also learn, they do.
   void see_update(double loss, double gradient_norm, bool may_learn);
   /// What an update that they learn from takes, in floating-point operations.
@@ -43,11 +51,8 @@ class JumpPlanner {
   double take_flops() { return std::exchange(flops_, 0.0); }
   /// A jump of at most so many steps from here.
   Plan plan(std::int64_t most_steps);
-  /// The jump that was planned last is decided on; `position` is where it was left, 0 if reverted.
-  void see_jump(const Jump& jump, double position);
-
-  void save(State& state) const;
-  void load(const State& state);
+  void save(State& state) const override;
+  void load(const State& state) override;
 
  private:
   static constexpr int kFeatures = 2;
@@ -56,6 +61,9 @@ class JumpPlanner {
   struct Dream {
     double drop = 0, spread = 0;
   };
+  double cost_of(double flops, double full_flops) const {
+    return config_.dream_cost * flops / full_flops;
+  }
   std::vector<SeenStep> window(std::size_t begin, std::size_t end) const;
   void learn();
   std::vector<LatentDynamics::Latent> latents();

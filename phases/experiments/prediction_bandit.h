@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/phases/phase_config.h"
-#include "phases/jump.h"
+#include "phases/jump_advisor.h"
+#include "phases/state_fields.h"
 
 namespace hybrid_trainer {
 
@@ -19,21 +19,21 @@ namespace hybrid_trainer {
 /// s the size of the largest reward. All counts, sums and s fade by a tenth with each jump, as a
 /// run's progress does. Nothing is drawn: equal runs choose equally. Source: UCB1, Auer,
 /// Cesa-Bianchi & Fischer 2002; discounted, Garivier & Moulines 2011.
-class PredictionBandit {
+class PredictionBandit final : public JumpAdvisor {
  public:
   explicit PredictionBandit(const PhaseConfig& config);
-  bool chooses() const { return !arms_.empty(); }
-  const PredictionArm& arm() const { return arms_[static_cast<std::size_t>(chosen_)]; }
-  /// Of the chosen arm, as its jumps left it.
-  double step_length() const { return step_lengths_[static_cast<std::size_t>(chosen_)]; }
-  /// Ends the chosen arm's jump, after which its steps would be `step_length` long, and chooses
-  /// again.
-  void learn(const Jump& jump, double step_length);
+  /// The chosen arm, with the step length as its jumps left it.
+  std::optional<JumpChoice> choice() const override {
+    const auto chosen = static_cast<std::size_t>(chosen_);
+    return JumpChoice{arms_[chosen], step_lengths_[chosen]};
+  }
+  /// Ends the chosen arm's jump and chooses again.
+  void see_jump(const Jump& jump) override;
   /// Why this arm: "next: merged for 8 steps, …".
-  std::string explanation() const;
+  std::string explanation() const override;
 
-  void save(State& state) const;
-  void load(const State& state);
+  void save(State& state) const override { visit_state(*this, StateWriter{state}); }
+  void load(const State& state) override { visit_state(*this, StateReader{state}); }
 
  private:
   /// Of the mean reward, infinite where there is none.

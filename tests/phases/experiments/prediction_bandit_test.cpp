@@ -1,4 +1,4 @@
-#include "phases/prediction_bandit.h"
+#include "phases/experiments/prediction_bandit.h"
 
 #include <gtest/gtest.h>
 
@@ -15,19 +15,20 @@ PhaseConfig with_arms() {
   return config;
 }
 
-Jump jump_worth(double drop, double cost) {
+Jump jump_worth(double drop, double cost, double next_step_length = 1) {
   Jump jump;
   jump.paired_drop = drop;
   jump.cost = cost;
+  jump.next_step_length = next_step_length;
   return jump;
 }
 
 TEST(PredictionBandit, TriesEachArmFirstInOrder) {
   PredictionBandit bandit(with_arms());
   for (const std::int64_t steps : {2, 8, 4}) {
-    EXPECT_EQ(bandit.arm().steps, steps);
+    EXPECT_EQ(bandit.choice()->arm.steps, steps);
     EXPECT_NE(bandit.explanation().find("not tried yet"), std::string::npos);
-    bandit.learn(jump_worth(0.1, 2), 1);
+    bandit.see_jump(jump_worth(0.1, 2));
   }
 }
 
@@ -35,10 +36,10 @@ TEST(PredictionBandit, TakesTheArmThatGainsMostForItsCostMostOften) {
   PredictionBandit bandit(with_arms());
   std::map<std::int64_t, int> taken;
   for (int i = 0; i < 200; ++i) {
-    const std::int64_t steps = bandit.arm().steps;
+    const std::int64_t steps = bandit.choice()->arm.steps;
     ++taken[steps];
     // The longest gains most, and at its price least.
-    bandit.learn(steps == 8 ? jump_worth(0.06, 6) : jump_worth(steps == 4 ? 0.05 : 0.02, 1), 1);
+    bandit.see_jump(steps == 8 ? jump_worth(0.06, 6) : jump_worth(steps == 4 ? 0.05 : 0.02, 1));
   }
   EXPECT_GT(taken[4], taken[2]);
   EXPECT_GT(taken[2], taken[8]);
@@ -50,9 +51,9 @@ TEST(PredictionBandit, FollowsAnArmThatBecomesBetter) {
   const auto play = [&](std::int64_t best) {
     int times = 0;
     for (int i = 0; i < 60; ++i) {
-      const bool hit = bandit.arm().steps == best;
+      const bool hit = bandit.choice()->arm.steps == best;
       times += hit && i >= 30;
-      bandit.learn(jump_worth(hit ? 0.1 : 0, 1), 1);
+      bandit.see_jump(jump_worth(hit ? 0.1 : 0, 1));
     }
     return times;
   };
@@ -62,12 +63,12 @@ TEST(PredictionBandit, FollowsAnArmThatBecomesBetter) {
 
 TEST(PredictionBandit, KeepsEachArmsOwnStepLength) {
   PredictionBandit bandit(with_arms());
-  bandit.learn(jump_worth(0.1, 1), 0.25);
-  EXPECT_EQ(bandit.step_length(), 1) << "of an arm that was not tried";
-  bandit.learn(jump_worth(0, 1), 0.5);
-  bandit.learn(jump_worth(0, 1), 0.75);
-  EXPECT_EQ(bandit.arm().steps, 2);
-  EXPECT_EQ(bandit.step_length(), 0.25);
+  bandit.see_jump(jump_worth(0.1, 1, 0.25));
+  EXPECT_EQ(bandit.choice()->step_length, 1) << "of an arm that was not tried";
+  bandit.see_jump(jump_worth(0, 1, 0.5));
+  bandit.see_jump(jump_worth(0, 1, 0.75));
+  EXPECT_EQ(bandit.choice()->arm.steps, 2);
+  EXPECT_EQ(bandit.choice()->step_length, 0.25);
   EXPECT_NE(bandit.explanation().find("momentum for 2 steps, its loss falls by 0.1"),
             std::string::npos)
       << bandit.explanation();
@@ -75,14 +76,14 @@ TEST(PredictionBandit, KeepsEachArmsOwnStepLength) {
 
 TEST(PredictionBandit, GoesOnFromWhatWasSaved) {
   PredictionBandit one(with_arms()), other(with_arms());
-  for (const double drop : {0.1, 0.3, -0.1, 0.2}) one.learn(jump_worth(drop, 2), drop);
+  for (const double drop : {0.1, 0.3, -0.1, 0.2}) one.see_jump(jump_worth(drop, 2, drop));
   State state;
   one.save(state);
   other.load(state);
   EXPECT_EQ(other.explanation(), one.explanation());
   for (int i = 0; i < 20; ++i) {
-    one.learn(jump_worth(0.01 * i, 1), 1);
-    other.learn(jump_worth(0.01 * i, 1), 1);
+    one.see_jump(jump_worth(0.01 * i, 1));
+    other.see_jump(jump_worth(0.01 * i, 1));
     ASSERT_EQ(other.explanation(), one.explanation());
   }
 }
