@@ -222,6 +222,23 @@ TEST(Architecture, EachLibraryStaysInItsLayers) {
   }
 }
 
+bool is_experiment(const fs::path& path) { return path.parent_path().filename() == "experiments"; }
+
+/// What does not pay is registered by a row, and the rest of the product reads without it.
+TEST(Architecture, ExperimentsAreIncludedWhereTheyAreRegisteredAlone) {
+  Names found;
+  for (const SourceFile& file : product_sources()) {
+    if (is_experiment(file.path)) continue;
+    for (const Include& include : file.includes) {
+      if (include.quoted && is_experiment(resolved(file, include.name)))
+        found.insert(file.path.native());
+    }
+  }
+  const Names registers{"phases/jump_advisor.cpp", "phases/predictor.cpp",
+                        "src/optim/make_optimizer.cpp", "src/optim/speculative_optimizer.cpp"};
+  EXPECT_EQ(found, registers);
+}
+
 TEST(Architecture, FilesAreOfASizeThatIsReadAtASitting) {
   std::vector<int> lines;
   for (const SourceFile& file :

@@ -41,7 +41,6 @@ LateUpdates::LateUpdates(const OptimizerConfig& config, const std::vector<Parame
     : lag_(settings.lag),
       host_(host),
       queue_(home.pool() != host ? std::make_unique<StateQueue>() : nullptr),
-      forecasts_(settings.device_side == "selective" ? 0 : static_cast<std::size_t>(settings.lag)),
       arrived_(static_cast<std::size_t>(settings.lag)),
       worker_(settings.worker_threads, !device.device().simulated) {
   add_weights(parameters, config, settings, device, home);
@@ -180,7 +179,7 @@ Tensor LateUpdates::gradient_now(const ExactWeight& weight, const Stream& stream
 void LateUpdates::allocate(const Stream& stream) {
   for (ExactWeight& weight : weights_) {
     const MemoryLabel label(weight.parameter->name());
-    while (weight.forecasts.size() < forecasts_)
+    while (weight.forecasts.size() < forecasts())
       weight.forecasts.push_back(
           groups_[weight.group].on_host->empty_forecast(*weight.exact, host_));
     const auto gradient = [&](const Stream& where) {

@@ -57,6 +57,8 @@ class LateUpdates {
     bool finite;
     float learning_rate, scale;
   };
+  /// Forecasts that are kept of each weight.
+  virtual std::size_t forecasts() const { return static_cast<std::size_t>(lag_); }
   // What composition step_ waits for, the composition, and what the worker is then given.
   virtual double wait_for_forecast();
   virtual void compose(const Stream& stream);
@@ -145,7 +147,6 @@ class LateUpdates {
     Tensor tensor;
   };
   std::unordered_map<const Tensor*, WholeState> whole_state_;
-  std::size_t forecasts_;         // of each weight
   std::int64_t first_job_ = 0;    // whose forecast is for composition 0
   std::vector<Arrived> arrived_;  // by step
   SpeculationUse use_;

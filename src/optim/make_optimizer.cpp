@@ -13,6 +13,7 @@
 #include "muon.h"
 #include "optimizer_groups.h"
 #include "sgd.h"
+#include "src/optim/experiments/slow_nesterov.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -22,6 +23,25 @@ std::unique_ptr<Optimizer> make(const OptimizerConfig& config, std::vector<Param
                                 const Stream& stream, const StateHome& home) {
   return std::make_unique<T>(config, std::move(parameters), stream, home);
 }
+
+template <class T>
+std::unique_ptr<Optimizer> wrap(std::unique_ptr<Optimizer> other,
+                                std::vector<Parameter*> parameters, const OptimizerConfig& config,
+                                const Stream& home) {
+  return std::make_unique<T>(std::move(other), std::move(parameters), config, home);
+}
+
+/// What is put around an optimizer.
+struct WrapperRow {
+  bool (*is_wanted)(const OptimizerConfig& config);
+  std::unique_ptr<Optimizer> (*wrap)(std::unique_ptr<Optimizer> other,
+                                     std::vector<Parameter*> parameters,
+                                     const OptimizerConfig& config, const Stream& home);
+};
+
+constexpr WrapperRow kWrappers[] = {
+    {[](const OptimizerConfig& config) { return config.slow_momentum > 0; }, wrap<SlowNesterov>},
+};
 
 /// Of a device budget that pages fill at most: no profile of the memory monitor calls that much.
 constexpr std::size_t kPagesPercent = 85;
@@ -84,7 +104,12 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                      rate_factor_of(group.config, config)});
   }
   if (parts.empty()) make_by_name(config, {}, stream, where);  // for its error
-  return std::make_unique<GroupedOptimizer>(std::move(parameters), std::move(parts), where);
+  std::unique_ptr<Optimizer> made =
+      std::make_unique<GroupedOptimizer>(parameters, std::move(parts), where);
+  for (const WrapperRow& row : kWrappers) {
+    if (row.is_wanted(config)) made = row.wrap(std::move(made), parameters, config, home);
+  }
+  return made;
 }
 
 std::vector<std::int64_t> cut_units(const OptimizerConfig& config,

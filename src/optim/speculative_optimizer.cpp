@@ -1,11 +1,37 @@
 #include "hybrid_trainer/optim/speculative_optimizer.h"
 
-#include <type_traits>
+#include <algorithm>
 
 #include "rounded_updates.h"
-#include "selective_updates.h"
+#include "src/optim/experiments/selective_updates.h"
 
 namespace hybrid_trainer {
+namespace {
+
+using Parameters = std::vector<Parameter*>;
+
+template <class Updates>
+std::unique_ptr<LateUpdates> make(const OptimizerConfig& config, const Parameters& parameters,
+                                  const SpeculationSettings& settings, const Stream& device,
+                                  const std::shared_ptr<MemoryPool>& host, const Stream& home) {
+  return std::make_unique<Updates>(config, parameters, settings, device, host, home);
+}
+
+struct LateRow {
+  bool (*is_wanted)(const SpeculationSettings& settings);
+  decltype(&make<LateUpdates>) make;
+};
+
+/// The first that is wanted is made.
+constexpr LateRow kLateUpdates[] = {
+    {[](const SpeculationSettings& given) { return given.gradient_bits == 16; },
+     make<RoundedUpdates>},
+    {[](const SpeculationSettings& given) { return given.device_side == "selective"; },
+     make<SelectiveUpdates>},
+    {[](const SpeculationSettings&) { return true; }, make<LateUpdates>},
+};
+
+}  // namespace
 
 SpeculativeOptimizer::SpeculativeOptimizer(const OptimizerConfig& config,
                                            std::vector<Parameter*> parameters,
@@ -14,16 +40,9 @@ SpeculativeOptimizer::SpeculativeOptimizer(const OptimizerConfig& config,
                                            const std::shared_ptr<MemoryPool>& host,
                                            const Stream& home)
     : parameters_(std::move(parameters)) {
-  const auto make = [&]<class Updates>(std::type_identity<Updates>) {
-    late_ = std::make_unique<Updates>(config, parameters_, settings, device, host, home);
-  };
-  if (settings.gradient_bits == 16) {
-    make(std::type_identity<RoundedUpdates>{});
-  } else if (settings.device_side == "selective") {
-    make(std::type_identity<SelectiveUpdates>{});
-  } else {
-    make(std::type_identity<LateUpdates>{});
-  }
+  const auto row = std::ranges::find_if(
+      kLateUpdates, [&](const LateRow& way) { return way.is_wanted(settings); });
+  late_ = row->make(config, parameters_, settings, device, host, home);
 }
 
 SpeculativeOptimizer::~SpeculativeOptimizer() = default;

@@ -4,13 +4,13 @@ namespace hybrid_trainer {
 
 LearningRates::LearningRates(const HybridTrainerConfig& config, const Stretches& stretches)
     : schedule_(config.schedule),
-      optimizer_(config.optimizer),
+      peak_(config.optimizer.learning_rate),
       steps_(config.training.steps),
       lag_(config.phases.lag),
       stretches_(stretches) {}
 
 double LearningRates::scheduled(std::int64_t steps_done) const {
-  return learning_rate(schedule_, optimizer_.learning_rate, steps_done, steps_);
+  return learning_rate(schedule_, peak_, steps_done, steps_);
 }
 
 double LearningRates::rate_at(std::int64_t steps_done) const {
@@ -23,13 +23,6 @@ std::vector<float> LearningRates::rates_from(std::int64_t first) const {
   for (std::int64_t i = 0; i < lag_; ++i)
     rates.push_back(static_cast<float>(rate_at(steps_done_ + first + i)));
   return rates;
-}
-
-double LearningRates::slow_share() const {
-  const std::int64_t next = steps_done_ + 1;
-  const double peak = optimizer_.learning_rate;
-  const bool extrapolates = 3 * next < 2 * steps_ && peak > 0;
-  return extrapolates ? optimizer_.slow_momentum * scheduled(next) / peak : 0;
 }
 
 }  // namespace hybrid_trainer

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "hybrid_trainer/optim/learning_rate_schedule.h"
-#include "hybrid_trainer/optim/optimizer_config.h"
+#include "hybrid_trainer/optim/optimizer.h"
 #include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
@@ -26,16 +26,17 @@ class LearningRates {
   double rate() const { return rate_at(steps_done_); }
   /// Of as many steps as updates are delayed, from the `first` after the one to come on.
   std::vector<float> rates_from(std::int64_t first) const;
-  /// The share of slow momentum that the next step extrapolates by: what extrapolates while the
-  /// learning rate is high only adds noise where it falls.
-  double slow_share() const;
+  /// Where the run stands, for optimizers that depend on it.
+  RunProgress progress() const {
+    return {steps_done_ + 1, steps_, scheduled(steps_done_ + 1)};
+  }
 
  private:
   double scheduled(std::int64_t steps_done) const;
   double rate_at(std::int64_t steps_done) const;
 
   const ScheduleConfig schedule_;
-  const OptimizerConfig optimizer_;
+  const double peak_;
   const std::int64_t steps_, lag_;
   const Stretches& stretches_;
   std::int64_t steps_done_ = 0;

@@ -5,7 +5,6 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr const char* kSlowShare = "optimizer.slow_share";
 constexpr const char* kStepsTaken = "optimizer.steps_taken";
 
 void load_optimizer(const State& state, TrainingStep& step) {
@@ -28,7 +27,8 @@ void load_optimizer(const State& state, TrainingStep& step) {
     copy_saved(tensor, state, name, step.stream());
   });
   optimizer.set_steps_taken(is_dropped ? 0 : state.integer(kStepsTaken));
-  if (SlowNesterov* const slow = step.slow_momentum()) slow->set_share(state.real(kSlowShare));
+  optimizer.visit_numbers(
+      [&](const std::string& name, double& value) { value = state.real("optimizer." + name); });
 }
 
 }  // namespace
@@ -53,8 +53,8 @@ void save_weights(State& state, TrainingStep& step, bool is_dropped) {
     if (tensor) state.tensors["optimizer." + label.name] = tensor;
   });
   state.integers[kStepsTaken] = is_dropped ? 0 : step.optimizer().steps_taken();
-  if (const SlowNesterov* const slow = step.slow_momentum())
-    state.reals[kSlowShare] = slow->share();
+  step.optimizer().visit_numbers(
+      [&](const std::string& name, double& value) { state.reals["optimizer." + name] = value; });
 }
 
 void load_weights(const State& state, TrainingStep& step) {

@@ -61,14 +61,9 @@ TrainingStep::~TrainingStep() = default;
 std::unique_ptr<Optimizer> TrainingStep::optimizer_of(const HybridTrainerConfig& config) {
   const Stream& home = places_.at(config.optimizer_state_home());
   if (!config.phases.lacks_optimizer_state()) {
-    auto optimizer = make_optimizer(
+    return make_optimizer(
         config.optimizer, parameters(), stream_, home, config.device_budget(),
         config.optimizer_state_home() == "file" ? StateTraffic::kBeside : StateTraffic::kInStep);
-    if (config.optimizer.slow_momentum == 0) return optimizer;
-    auto slow = std::make_unique<SlowNesterov>(std::move(optimizer), parameters(),
-                                               config.optimizer.slow_momentum_steps, home);
-    slow_momentum_ = slow.get();
-    return slow;
   }
   const SpeculationSettings settings{
       .lag = config.phases.lag,
@@ -108,7 +103,7 @@ void TrainingStep::set_steps_done(std::int64_t steps) {
   rates_.set_steps_done(steps);
   optimizer_->set_orthogonalization_period(stretches_.at(steps).orthogonalization_period.value_or(
       config_.optimizer.orthogonalization_period));
-  if (slow_momentum_ != nullptr) slow_momentum_->set_next_share(rates_.slow_share());
+  optimizer_->see_progress(rates_.progress());
 }
 
 void TrainingStep::tell_if_halved(const Batch& batch, std::int64_t before) const {

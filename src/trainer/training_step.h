@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "hybrid_trainer/optim/slow_nesterov.h"
 #include "hybrid_trainer/phases/gradient_measurement.h"
 #include "src/sharding/ordered_gradients.h"
 #include "src/trainer/gradient_path.h"
@@ -37,8 +36,6 @@ class TrainingStep {
   Optimizer& optimizer() { return *optimizer_; }
   /// The optimizer where its exact state is not on the device, else null.
   SpeculativeOptimizer* speculation() const { return speculation_; }
-  /// The optimizer where it has slow momentum, else null.
-  SlowNesterov* slow_momentum() const { return slow_momentum_; }
   /// The sums of micro-batches. Only where ranks have all of the state (DistributedConfig::zero at
   /// most 1).
   OrderedGradients& ordered_gradients();
@@ -108,7 +105,6 @@ class TrainingStep {
   MemoryRetry retry_;
   GradientRecording recording_;
   SpeculativeOptimizer* speculation_ = nullptr;  // the optimizer, if it is one
-  SlowNesterov* slow_momentum_ = nullptr;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<GradientPath> path_;
   double gradient_norm_ = 0;

@@ -27,12 +27,19 @@ struct StateLabel {
   std::string name;
 };
 
+/// Where a run stands before one of its updates.
+struct RunProgress {
+  std::int64_t update = 0, updates = 0;  // the one to come, from 1 on, and all of the run
+  double scheduled_rate = 0;             // of the update after it
+};
+
 /// Turns gradients into weight changes. Its state (moments) is a list of named tensors that others
 /// may offload and restore; the counters stay. Vectors do not decay. While state is
 /// offloaded, step and write_momentum_directions throw.
 class Optimizer {
  public:
   using StateVisitor = std::function<void(const StateLabel& label, Tensor& tensor)>;
+  using NumberVisitor = std::function<void(const std::string& name, double& value)>;
 
   virtual ~Optimizer() = default;
   /// One step on all parameters that have a gradient, with the given learning rate.
@@ -55,6 +62,10 @@ class Optimizer {
   /// Visits each state tensor, always in the same order. The visitor may replace the tensor; the
   /// Tensor object's address stays the same.
   virtual void visit_state(const StateVisitor& visit) = 0;
+  /// Visits each number of the state besides its tensors and steps_taken; the visitor may change it.
+  virtual void visit_numbers(const NumberVisitor&) {}
+  /// To be called before each step and each write_momentum_directions, for what depends on it.
+  virtual void see_progress(const RunProgress&) {}
   /// From the next step on; see OptimizerConfig. Nothing to an optimizer without one.
   virtual void set_orthogonalization_period(std::int64_t) {}
   /// Writes back what the device has of a state whose home is elsewhere, and frees it until the next

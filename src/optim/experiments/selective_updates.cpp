@@ -1,4 +1,4 @@
-#include "selective_updates.h"
+#include "src/optim/experiments/selective_updates.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "selected_columns.h"
+#include "src/optim/experiments/selected_columns.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,7 +7,7 @@
 #include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/kernels/predicted_update.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
-#include "optimizer_state.h"
+#include "src/optim/optimizer_state.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/optim/slow_nesterov.h"
+#include "src/optim/experiments/slow_nesterov.h"
 
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "tests/optim/parameter_set.h"
@@ -24,7 +24,11 @@ class SlowNesterovTest : public ::testing::Test {
   }
   SlowNesterov slow(ParameterSet& parameters) { return slow(parameters, stream_); }
   SlowNesterov slow(ParameterSet& parameters, const Stream& home) {
-    return {sgd(parameters), parameters.pointers(), kSteps, home};
+    OptimizerConfig config;
+    config.slow_momentum = 0.5;
+    config.slow_momentum_steps = kSteps;
+    config.learning_rate = 0.2;
+    return {sgd(parameters), parameters.pointers(), config, home};
   }
   /// With the share of each.
   void run(SlowNesterov& optimizer, ParameterSet& parameters, const std::vector<double>& shares) {
@@ -72,6 +76,21 @@ TEST_F(SlowNesterovTest, WithoutAShareIsTheOtherOptimizerBitForBit) {
     other->step(kPathRate, 1, stream_);
   }
   EXPECT_TRUE(with.has_values(without.copies()));
+}
+
+/// By slow_momentum 0.5 of the highest learning rate, 0.2.
+TEST_F(SlowNesterovTest, RunsAheadWithTheLearningRateAndNotInTheLastThird) {
+  ParameterSet parameters(stream_);
+  SlowNesterov optimizer = slow(parameters);
+  const auto share_at = [&](std::int64_t update, double rate) {
+    optimizer.see_progress({update, 9, rate});
+    parameters.set_gradients(++seed_);
+    optimizer.step(kPathRate, 1, stream_);
+    return static_cast<float>(optimizer.share());
+  };
+  EXPECT_EQ(share_at(1, 0.2), 0.5f);
+  EXPECT_EQ(share_at(5, 0.05), 0.125f);
+  EXPECT_EQ(share_at(6, 0.2), 0.0f);
 }
 
 TEST_F(SlowNesterovTest, BeginsItsMeanAnewAfterARest) {
@@ -144,7 +163,12 @@ TEST_F(SlowNesterovTest, GoesOnWithTheSameBitsFromItsStateWhereverThatIs) {
   std::size_t at = 0;
   other.visit_state([&](const StateLabel&, Tensor& state) { copy(state, saved[at++], stream_); });
   other.set_steps_taken(one.steps_taken());
-  other.set_share(one.share());
+  std::map<std::string, double> numbers_of_one;
+  one.visit_numbers([&](const std::string& name, double& value) { numbers_of_one[name] = value; });
+  ASSERT_EQ(numbers_of_one.size(), 1u);
+  other.visit_numbers(
+      [&](const std::string& name, double& value) { value = numbers_of_one.at(name); });
+  EXPECT_EQ(other.share(), one.share());
   run(one, near, {0.4, 0.0});
   seed_ = 2;
   run(other, far, {0.4, 0.0});

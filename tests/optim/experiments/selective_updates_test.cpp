@@ -1,4 +1,4 @@
-#include "src/optim/selective_updates.h"
+#include "src/optim/experiments/selective_updates.h"
 
 #include <gtest/gtest.h>
 

@@ -1,28 +1,27 @@
-#include "hybrid_trainer/optim/slow_nesterov.h"
+#include "src/optim/experiments/slow_nesterov.h"
 
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "optimizer_state.h"
 
 namespace hybrid_trainer {
 
-struct SlowState {
-  StatePlace home;
-  std::vector<Tensor> u;  // of each parameter
-};
-
 SlowNesterov::SlowNesterov(std::unique_ptr<Optimizer> other, std::vector<Parameter*> parameters,
-                           std::int64_t steps, const Stream& home)
+                           const OptimizerConfig& config, const Stream& home)
     : other_(std::move(other)),
       parameters_(std::move(parameters)),
-      added_(1 / static_cast<float>(steps)),
-      slow_(std::make_unique<SlowState>(SlowState{StatePlace(StateHome(home)), {}})) {
-  for (const Parameter* parameter : parameters_) slow_->u.push_back(make_state(*parameter, home));
+      share_at_peak_(config.slow_momentum),
+      peak_rate_(config.learning_rate),
+      added_(1 / static_cast<float>(config.slow_momentum_steps)),
+      home_(StateHome(home)) {
+  for (const Parameter* parameter : parameters_) slow_.push_back(make_state(*parameter, home));
 }
 
-SlowNesterov::~SlowNesterov() = default;
+void SlowNesterov::see_progress(const RunProgress& progress) {
+  const bool extrapolates = 3 * progress.update < 2 * progress.updates && peak_rate_ > 0;
+  set_next_share(extrapolates ? share_at_peak_ * progress.scheduled_rate / peak_rate_ : 0);
+}
 
 void SlowNesterov::begin_step(const Stream& stream) {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) require_state(*parameters_[i], slow_->u[i]);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) require_state(*parameters_[i], slow_[i]);
   other_->begin_step(stream);
   ++steps_;
 }
@@ -36,7 +35,7 @@ void SlowNesterov::update_weight(std::size_t index, float learning_rate, float g
     other_->update_weight(index, learning_rate, gradient_scale, stream);
     return;
   }
-  const StagedState staged(slow_->u[index], slow_->home, stream);
+  const StagedState staged(slow_[index], home_, stream);
   const Tensor& u = staged;
   kernels::scale(u, u, kept(), stream);
   kernels::axpy(u, u, -added_, parameter.acquire_master(stream), stream);
@@ -57,9 +56,9 @@ void SlowNesterov::write_momentum_directions(const std::vector<Tensor>& directio
   other_->write_momentum_directions(directions, learning_rate, stream);
   if (rests()) return;
   for (std::size_t i = 0; i < directions.size(); ++i) {
-    require_state(*parameters_[i], slow_->u[i]);
+    require_state(*parameters_[i], slow_[i]);
     const StagedTensor direction(directions[i], Use::kChange, stream);
-    const StagedState u(slow_->u[i], slow_->home, stream, Use::kRead);
+    const StagedState u(slow_[i], home_, stream, Use::kRead);
     kernels::scale(direction, direction, 1 + next_share_ * added_, stream);
     kernels::axpy(direction, direction, next_share_ * kept(), u, stream);
   }
@@ -68,8 +67,13 @@ void SlowNesterov::write_momentum_directions(const std::vector<Tensor>& directio
 void SlowNesterov::visit_state(const StateVisitor& visit) {
   other_->visit_state(visit);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    visit({parameters_[i], StateRole::kSlowMomentum, parameters_[i]->name() + ".slow"},
-          slow_->u[i]);
+    visit({parameters_[i], StateRole::kSlowMomentum, parameters_[i]->name() + ".slow"}, slow_[i]);
+}
+
+void SlowNesterov::visit_numbers(const NumberVisitor& visit) {
+  double share = share_;
+  visit("slow_share", share);
+  share_ = static_cast<float>(share);
 }
 
 void SlowNesterov::set_steps_taken(std::int64_t steps) {

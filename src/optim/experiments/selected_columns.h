@@ -3,10 +3,10 @@
 #include <memory>
 #include <vector>
 
-#include "exact_weight.h"
-#include "given_gradients.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
+#include "src/optim/exact_weight.h"
+#include "src/optim/given_gradients.h"
 
 namespace hybrid_trainer {
 
