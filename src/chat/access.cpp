@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "builtins.h"
 #include "hybrid_trainer/core/error.h"
-#include "python_text.h"
+#include "src/chat/builtins.h"
+#include "src/chat/python_text.h"
 
 namespace hybrid_trainer::jinja {
 
@@ -70,6 +70,23 @@ bool is_name_of_python(std::string_view name) {
   return among(kRefusedOfDicts, name) || find_signature(methods(), name) != nullptr;
 }
 
+const Dict* entries_of(const Value& value) {
+  if (const auto* held = value.if_is<Mapping>()) return held->entries.get();
+  if (const auto* held = value.if_is<Namespace>()) return held->entries;
+  return nullptr;
+}
+
+const Value* item_in(const Value& owner, const Value& key) {
+  const auto* name = key.if_is<std::string>();
+  const auto* dict = owner.if_is<Mapping>();
+  if (name != nullptr) return dict == nullptr ? nullptr : find(*dict->entries, *name);
+  const auto* place = key.if_is<std::int64_t>();
+  const auto* list = owner.if_is<Sequence>();
+  if (place == nullptr || list == nullptr) return nullptr;
+  const std::int64_t size = std::ssize(*list->items), index = *place < 0 ? *place + size : *place;
+  return index < 0 || index >= size ? nullptr : &(*list->items)[static_cast<std::size_t>(index)];
+}
+
 Value attribute_of(const Value& value, const std::string& name) {
   want_defined(value);
   if (value.is<Function>())
@@ -81,29 +98,21 @@ Value attribute_of(const Value& value, const std::string& name) {
   if (is_method && is_of_dicts(name) == is_dict)
     return {Function{name, std::make_shared<Value>(value)}};
   if (const auto* held = value.if_is<Loop>()) return of_loop(*held, name);
-  const Dict* entries = nullptr;
-  if (const auto* held = value.if_is<Mapping>()) entries = held->entries.get();
-  if (const auto* held = value.if_is<Namespace>()) entries = held->entries;
+  const Dict* entries = entries_of(value);
   const Value* found = entries == nullptr ? nullptr : find(*entries, name);
   return found != nullptr ? *found : Value{Undefined{name}};
 }
 
 Value item_of(const Value& value, const Value& key) {
   want_defined(value);
-  if (const auto* name = key.if_is<std::string>()) {
-    const auto* dict = value.if_is<Mapping>();
-    const Value* found = dict == nullptr ? nullptr : find(*dict->entries, *name);
-    return found != nullptr ? *found : attribute_of(value, *name);
-  }
-  const auto* held = key.if_is<std::int64_t>();
-  const bool is_ordered = value.is<Sequence>() || value.is<std::string>();
-  const std::int64_t size = is_ordered ? length_of(value) : 0;
-  const std::int64_t index = held == nullptr ? -1 : *held < 0 ? *held + size : *held;
+  if (const Value* found = item_in(value, key)) return *found;
+  if (const auto* name = key.if_is<std::string>()) return attribute_of(value, *name);
+  const auto* text = value.if_is<std::string>();
+  const auto* place = key.if_is<std::int64_t>();
+  const std::int64_t size = text == nullptr ? 0 : length_of(value);
+  const std::int64_t index = place == nullptr ? -1 : *place < 0 ? *place + size : *place;
   if (index < 0 || index >= size) return {Undefined{shortened(text_of(key))}};
-  if (const auto* list = value.if_is<Sequence>())
-    return (*list->items)[static_cast<std::size_t>(index)];
-  const std::string& text = *value.if_is<std::string>();
-  return {std::string(character_at(text, moved(text, 0, index)))};
+  return {std::string(character_at(*text, moved(*text, 0, index)))};
 }
 
 namespace {

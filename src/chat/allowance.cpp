@@ -1,4 +1,4 @@
-#include "allowance.h"
+#include "src/chat/allowance.h"
 
 #include "hybrid_trainer/core/error.h"
 

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "value.h"
+#include "src/chat/value.h"
 
 namespace hybrid_trainer::jinja {
 

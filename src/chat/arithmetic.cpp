@@ -1,8 +1,8 @@
 #include <cmath>
 #include <optional>
 
-#include "builtins.h"
 #include "hybrid_trainer/core/error.h"
+#include "src/chat/builtins.h"
 
 namespace hybrid_trainer::jinja {
 

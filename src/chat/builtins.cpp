@@ -1,11 +1,11 @@
-#include "builtins.h"
+#include "src/chat/builtins.h"
 
 #include <algorithm>
 #include <array>
 #include <ctime>
 
 #include "hybrid_trainer/core/error.h"
-#include "python_text.h"
+#include "src/chat/python_text.h"
 
 namespace hybrid_trainer::jinja {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "value.h"
+#include "src/chat/value.h"
 
 namespace hybrid_trainer::jinja {
 
@@ -40,6 +40,10 @@ std::int64_t count_in(const Value& value, std::int64_t otherwise);
 
 /// Whether a dict of Python has an attribute of that name, before any key.
 bool is_name_of_python(std::string_view name);
+/// Of a dict or a namespace; else null.
+const Dict* entries_of(const Value& value);
+/// What a dict has under a text, or a list at a place; else null.
+const Value* item_in(const Value& owner, const Value& key);
 /// value.name, or Undefined. Throws Problem for an attribute of Python that is not supported.
 Value attribute_of(const Value& value, const std::string& name);
 /// value[key], or Undefined.

@@ -2,9 +2,9 @@
 
 #include <boost/json.hpp>
 
-#include "evaluation.h"
 #include "hybrid_trainer/core/error.h"
-#include "parser.h"
+#include "src/chat/evaluation.h"
+#include "src/chat/parser.h"
 
 namespace hybrid_trainer {
 

@@ -1,10 +1,11 @@
-#include "evaluation.h"
+#include "src/chat/evaluation.h"
 
 #include <algorithm>
 #include <optional>
 
-#include "expression_evaluation.h"
 #include "hybrid_trainer/core/error.h"
+#include "src/chat/builtins.h"
+#include "src/chat/expression_evaluation.h"
 
 namespace hybrid_trainer::jinja {
 
@@ -32,7 +33,7 @@ class Evaluation final : private ExpressionEvaluation {
   // Statements
 
   Flow execute(const Statements& statements) {
-    const Depth depth(depth_);
+    const EvaluationDepth depth(depth_);
     for (const Statement& statement : statements) {
       line_ = statement.line;
       allowance_.spend(1);
@@ -69,12 +70,13 @@ class Evaluation final : private ExpressionEvaluation {
         assign(statement.target, filtered_block(statement.items[0]));
         break;
       case Statement::Kind::kMacro:
-        scope_->holds_macro = true;
-        set(statement.names[0], {std::make_shared<const Macro>(Macro{&statement, scope_})});
+        variables_.scope()->holds_macro = true;
+        variables_.set(statement.names[0],
+                       {std::make_shared<const Macro>(Macro{&statement, variables_.scope()})});
         break;
       case Statement::Kind::kGeneration: {
         const std::size_t begin = rendered_.text.size();
-        in_scope(std::make_shared<Scope>(Scope{{}, scope_}), [&] { execute(statement.bodies[0]); });
+        variables_.in_scope(variables_.new_scope(), [&] { execute(statement.bodies[0]); });
         rendered_.generated.push_back({begin, rendered_.text.size()});
         break;
       }
@@ -98,22 +100,11 @@ class Evaluation final : private ExpressionEvaluation {
     return statement.bodies[i];
   }
 
-  template <class Body>
-  void in_scope(ScopePointer scope, Body&& body) {
-    struct Back {
-      ScopePointer& place;
-      ScopePointer held;
-      ~Back() { place = std::move(held); }
-    };
-    const Back back{scope_, std::exchange(scope_, std::move(scope))};
-    body();
-  }
-
   /// What the statements write.
   std::string captured(const Statements& statements) {
     std::string before = std::exchange(rendered_.text, {});
     ++captures_;
-    in_scope(std::make_shared<Scope>(Scope{{}, scope_}), [&] { execute(statements); });
+    variables_.in_scope(variables_.new_scope(), [&] { execute(statements); });
     --captures_;
     return std::exchange(rendered_.text, std::move(before));
   }
@@ -127,7 +118,7 @@ class Evaluation final : private ExpressionEvaluation {
   /// A scope for a round of a loop: that of the round before, where nothing holds it.
   void renew(ScopePointer& scope) {
     if (scope == nullptr || scope.use_count() > 1 || scope->holds_macro) {
-      scope = std::make_shared<Scope>(Scope{{}, scope_});
+      scope = variables_.new_scope();
     } else {
       scope->names.clear();
     }
@@ -143,9 +134,9 @@ class Evaluation final : private ExpressionEvaluation {
     for (std::size_t i = 0; i < items->size(); ++i) {
       Flow flow = Flow::kOn;
       renew(scope);
-      in_scope(scope, [&] {
+      variables_.in_scope(scope, [&] {
         assign(statement.target, (*items)[i]);
-        if (loop_name_) set(*loop_name_, {Loop{items, i}});
+        if (loop_name_) variables_.set(*loop_name_, {Loop{items, i}});
         parts_.in_round(statement.target, (*items)[i], rendered_, captures_ > 0,
                         [&] { flow = execute(statement.bodies[0]); });
       });
@@ -160,7 +151,7 @@ class Evaluation final : private ExpressionEvaluation {
     ScopePointer scope;
     for (const Value& item : items) {
       renew(scope);
-      in_scope(scope, [&] {
+      variables_.in_scope(scope, [&] {
         assign(statement.target, item);
         if (is_true(statement.items[1])) kept.push_back(item);
       });
@@ -170,15 +161,15 @@ class Evaluation final : private ExpressionEvaluation {
 
   Flow execute_else(const Statements& statements) {
     Flow flow = Flow::kOn;
-    in_scope(std::make_shared<Scope>(Scope{{}, scope_}), [&] { flow = execute(statements); });
+    variables_.in_scope(variables_.new_scope(), [&] { flow = execute(statements); });
     return flow;
   }
 
   void assign(const Expression& target, Value value) {
     if (target.kind == NodeKind::kName) {
-      set(target.name, std::move(value));
+      variables_.set(target.name, std::move(value));
     } else if (target.kind == NodeKind::kAttribute) {
-      const Value owner = variable(target.items[0]);
+      const Value owner = variables_.value_of(target.items[0]);
       const auto* held = owner.if_is<Namespace>();
       if (held == nullptr)
         throw Problem(concat("\"", target.items[0].text, "\" is no namespace to set \"",
@@ -226,13 +217,13 @@ class Evaluation final : private ExpressionEvaluation {
                            "\" is nested too deeply: macros call each other more than ",
                            kDeepestCalls, " deep"));
     std::string text;
-    in_scope(scope, [&] {
+    variables_.in_scope(scope, [&] {
       const std::size_t first_default = names.size() - statement.items.size();
       for (std::size_t i = 0; i < names.size(); ++i) {
         if (scope->find(statement.names[i + 1]) != nullptr) continue;
         Value value{Undefined{names[i]}};
         if (i >= first_default) value = value_of(statement.items[i - first_default]);
-        set(statement.names[i + 1], std::move(value));
+        variables_.set(statement.names[i + 1], std::move(value));
       }
       text = captured(statement.bodies[0]);
     });

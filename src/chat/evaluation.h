@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/chat/chat_template.h"
-#include "parser.h"
+#include "src/chat/parser.h"
 
 namespace hybrid_trainer::jinja {
 

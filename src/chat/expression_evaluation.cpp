@@ -1,10 +1,11 @@
-#include "expression_evaluation.h"
+#include "src/chat/expression_evaluation.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "hybrid_trainer/core/error.h"
-#include "python_text.h"
+#include "src/chat/builtins.h"
+#include "src/chat/entries.h"
+#include "src/chat/python_text.h"
 
 namespace hybrid_trainer::jinja {
 
@@ -12,141 +13,37 @@ namespace {
 
 using NodeKind = Expression::Kind;
 
-constexpr std::size_t kScopesPerOperation = 4, kEntriesPerOperation = 16, kNamesPerOperation = 16;
-
-bool holds(const Value& left, const std::string& operation, const Value& right) {
-  if (operation == "==") return equal(left, right);
-  if (operation == "!=") return !equal(left, right);
-  if (operation == "in") return contains(right, left);
-  if (operation == "not in") return !contains(right, left);
-  if (operation == "<") return less(left, right);
-  if (operation == ">") return less(right, left);
-  return operation == "<=" ? !less(right, left) : !less(left, right);
-}
-
-/// A dict as Python makes it of keys and values: a key keeps its first place and its last value.
-class Entries {
- public:
-  void put(std::string key, Value value) {
-    const auto [place, is_new] = places_.emplace(std::move(key), entries_.size());
-    if (is_new) {
-      entries_.emplace_back(place->first, std::move(value));
-    } else {
-      entries_[place->second].second = std::move(value);
-    }
-  }
-  Dict take() { return std::move(entries_); }
-
- private:
-  Dict entries_;
-  std::unordered_map<std::string, std::size_t> places_;
-};
-
-/// What other functions of jinja2 and Python are called, which a template could only read.
-bool is_unsupported_name(std::string_view name) {
-  return name == "lipsum" || name == "cycler" || name == "joiner" || name == "self";
-}
-
-/// Of a dict or a namespace; else null.
-const Dict* entries_of(const Value& value) {
-  if (const auto* held = value.if_is<Mapping>()) return held->entries.get();
-  if (const auto* held = value.if_is<Namespace>()) return held->entries;
-  return nullptr;
-}
-
-/// What a dict has under a text, or a list at a place; else null.
-const Value* item_in(const Value& owner, const Value& key) {
-  const auto* name = key.if_is<std::string>();
-  const auto* dict = owner.if_is<Mapping>();
-  if (name != nullptr) return dict == nullptr ? nullptr : find(*dict->entries, *name);
-  const auto* place = key.if_is<std::int64_t>();
-  const auto* list = owner.if_is<Sequence>();
-  if (place == nullptr || list == nullptr) return nullptr;
-  const std::int64_t size = std::ssize(*list->items), index = *place < 0 ? *place + size : *place;
-  return index < 0 || index >= size ? nullptr : &(*list->items)[static_cast<std::size_t>(index)];
+/// Whether all but the first are plain.
+bool has_plain_operands(const Expression& node) {
+  return std::ranges::all_of(std::span(node.items).subspan(1), &Expression::is_plain);
 }
 
 }  // namespace
 
 ExpressionEvaluation::ExpressionEvaluation(const NameNumbers& numbers, std::time_t now, int& line,
                                            Dict variables)
-    : now_(now), line_(line), allowance_(extent_of(variables).bytes), parts_(variables) {
-  for (auto& [name, value] : variables) {  // what the template does not name it cannot read
-    const auto found = numbers.find(name);
-    if (found != numbers.end()) scope_->names.emplace_back(found->second, std::move(value));
-  }
-}
-
-/// The variable of that number, or null.
-Value* ExpressionEvaluation::named(int name) {
-  std::size_t passed = 0;
-  Value* found = nullptr;
-  for (Scope* scope = scope_.get(); scope != nullptr && found == nullptr;
-       scope = scope->outer.get()) {
-    found = scope->find(name);
-    passed += 1 + scope->names.size() / kNamesPerOperation;
-  }
-  allowance_.spend(passed / kScopesPerOperation);
-  return found;
-}
-
-void ExpressionEvaluation::set(int name, Value value) {
-  allowance_.spend(scope_->names.size() / kNamesPerOperation);
-  if (Value* found = scope_->find(name)) {
-    *found = std::move(value);
-  } else {
-    scope_->names.emplace_back(name, std::move(value));
-  }
-}
-
-Value ExpressionEvaluation::variable(const Expression& name) {
-  if (const Value* found = named(name.name)) return *found;
-  if (find_signature(functions(), name.text) != nullptr) return {Function{name.text, nullptr}};
-  if (is_unsupported_name(name.text)) throw Problem(concat("\"", name.text, "\" is not supported"));
-  return {Undefined{name.text}};
-}
-
-/// Where the value of a plain expression is; null where there is none, or it has to be made.
-const Value* ExpressionEvaluation::placed(const Expression& node) {
-  allowance_.spend(1);
-  const Value* value = placed_in(node);
-  if (value != nullptr && value->is<std::string>()) allowance_.spend_on_copy(*value);
-  return value;
-}
-
-const Value* ExpressionEvaluation::placed_in(const Expression& node) {
-  if (node.kind == NodeKind::kLiteral) return &node.value;
-  if (node.kind == NodeKind::kName) return named(node.name);
-  const Value* owner = placed(node.items[0]);
-  if (owner == nullptr) return nullptr;
-  searched(*owner);
-  if (node.kind == NodeKind::kAttribute) {
-    const Dict* entries = entries_of(*owner);
-    return entries == nullptr ? nullptr : find(*entries, node.text);
-  }
-  const Value* key = placed(node.items[1]);
-  const Value* value = key == nullptr ? nullptr : item_in(*owner, *key);
-  if (value != nullptr) parts_.looked_up(node.items[1], *value);
-  return value;
-}
+    : now_(now),
+      line_(line),
+      allowance_(extent_of(variables).bytes),
+      parts_(variables),
+      variables_(numbers, std::move(variables), allowance_) {}
 
 const Value& ExpressionEvaluation::seen(const Expression& node, Value& room) {
   if (node.is_plain)
-    if (const Value* value = placed(node)) return *value;
+    if (const Value* value = plain_.find(node)) return *value;
   return room = value_of(node);
 }
 
 /// What an operation is applied to, whose other operands are computed next.
 const Value& ExpressionEvaluation::first_of(const Expression& node, Value& room) {
-  const auto others = std::span(node.items).subspan(1);
-  if (std::ranges::all_of(others, &Expression::is_plain)) return seen(node.items[0], room);
+  if (has_plain_operands(node)) return seen(node.items[0], room);
   return room = value_of(node.items[0]);
 }
 
 Value ExpressionEvaluation::value_of(const Expression& node) {
-  const Depth depth(depth_);
+  const EvaluationDepth depth(depth_);
   if (node.is_plain)
-    if (const Value* value = placed(node)) return *value;
+    if (const Value* value = plain_.find(node)) return *value;
   allowance_.spend(1);
   Value value = computed(node);
   const bool is_shared = node.kind == NodeKind::kName || node.kind == NodeKind::kAttribute ||
@@ -156,7 +53,7 @@ Value ExpressionEvaluation::value_of(const Expression& node) {
 }
 
 bool ExpressionEvaluation::is_true(const Expression& node) {
-  const Depth depth(depth_);
+  const EvaluationDepth depth(depth_);
   Value room;
   switch (node.kind) {
     case NodeKind::kNot:
@@ -183,7 +80,7 @@ Value ExpressionEvaluation::computed(const Expression& node) {
     case NodeKind::kLiteral:
       return node.value;
     case NodeKind::kName:
-      return variable(node);
+      return variables_.value_of(node);
     case NodeKind::kList:
       return list_of(values_of(node.items));
     case NodeKind::kTuple:
@@ -191,9 +88,9 @@ Value ExpressionEvaluation::computed(const Expression& node) {
     case NodeKind::kDict:
       return dict(node);
     case NodeKind::kAttribute:
-      return attribute_of(searched(seen(node.items[0], room)), node.text);
+      return attribute_of(plain_.searched(seen(node.items[0], room)), node.text);
     case NodeKind::kItem: {
-      const Value& owner = searched(first_of(node, room));
+      const Value& owner = plain_.searched(first_of(node, room));
       Value value = item_of(owner, item(1));
       parts_.looked_up(node.items[1], value);
       return value;
@@ -268,8 +165,7 @@ Value ExpressionEvaluation::concatenated(const Expression& node) {
 
 bool ExpressionEvaluation::compare(const Expression& node) {
   Value rooms[2];
-  const bool is_plain =
-      std::ranges::all_of(std::span(node.items).subspan(1), &Expression::is_plain);
+  const bool is_plain = has_plain_operands(node);
   const auto operand = [&](std::size_t i) -> const Value& {
     Value& room = rooms[i % 2];
     return is_plain ? seen(node.items[i], room) : room = value_of(node.items[i]);
@@ -306,15 +202,6 @@ void ExpressionEvaluation::spend_on_operands(const Value& value, std::span<const
   allowance_.spend_on_reading(bytes);
 }
 
-/// Of a dict or a namespace one key is looked for.
-const Value& ExpressionEvaluation::searched(const Value& value) {
-  std::size_t entries = 0;
-  if (const auto* held = value.if_is<Mapping>()) entries = held->entries->size();
-  if (const auto* held = value.if_is<Namespace>()) entries = held->entries->size();
-  allowance_.spend(entries / kEntriesPerOperation);
-  return value;
-}
-
 Value ExpressionEvaluation::filtered(const Value& input, const Expression& node) {
   const std::string& name = node.text;
   const Arguments values = arguments(node, *node.signature);
@@ -334,20 +221,19 @@ Dict ExpressionEvaluation::named_values(const Expression& node) {
 Value ExpressionEvaluation::call(const Expression& node) {
   const Expression& callee = node.items[0];
   if (callee.kind == NodeKind::kAttribute) {
-    const bool is_plain =
-        std::ranges::all_of(std::span(node.items).subspan(1), &Expression::is_plain);
     Value room;
-    const Value& self = is_plain ? seen(callee.items[0], room) : room = value_of(callee.items[0]);
+    const Value& self =
+        has_plain_operands(node) ? seen(callee.items[0], room) : room = value_of(callee.items[0]);
     const Arguments values = arguments(node, *node.signature);
     line_ = node.line;
     if (callee.text == "get") {
-      searched(self);
+      plain_.searched(self);
     } else {
       spend_on_operands(self, values);
     }
     return apply_method(self, callee.text, values);
   }
-  const Value function = variable(callee);
+  const Value function = variables_.value_of(callee);
   if (const auto* macro = function.if_is<std::shared_ptr<const Macro>>())
     return call_macro(**macro, node);
   const auto* builtin = function.if_is<Function>();

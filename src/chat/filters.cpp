@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <map>
 
-#include "builtins.h"
 #include "hybrid_trainer/core/error.h"
-#include "python_text.h"
+#include "src/chat/builtins.h"
+#include "src/chat/python_text.h"
 
 namespace hybrid_trainer::jinja {
 

@@ -1,4 +1,4 @@
-#include "lexer.h"
+#include "src/chat/lexer.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "python_text.h"
+#include "src/chat/python_text.h"
 
 namespace hybrid_trainer::jinja {
 

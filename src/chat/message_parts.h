@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "hybrid_trainer/chat/chat_template.h"
-#include "nodes.h"
+#include "src/chat/nodes.h"
 
 namespace hybrid_trainer::jinja {
 

@@ -1,12 +1,17 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
-#include "builtins.h"
-#include "value.h"
+#include "src/chat/builtins.h"
+#include "src/chat/value.h"
 
 namespace hybrid_trainer::jinja {
+
+/// The number that each name of a template has.
+using NameNumbers = std::map<std::string, int, std::less<>>;
 
 struct Expression;
 using Expressions = std::vector<Expression>;

@@ -1,8 +1,9 @@
-#include "parser.h"
+#include "src/chat/parser.h"
 
 #include <algorithm>
 
-#include "python_text.h"
+#include "src/chat/expression_parser.h"
+#include "src/chat/python_text.h"
 
 namespace hybrid_trainer::jinja {
 
@@ -13,7 +14,7 @@ using TokenKind = Token::Kind;
 
 constexpr int kDeepestStatement = 100;
 
-class StatementParser : private ExpressionParser {
+class StatementParser final : private ExpressionParser {
  public:
   StatementParser(std::string_view source, const std::string& name)
       : ExpressionParser(tokens_of(source, name), name) {}
@@ -21,12 +22,12 @@ class StatementParser : private ExpressionParser {
   ParsedTemplate run() {
     ParsedTemplate parsed;
     parsed.statements = statements({});
-    for (const Call& call : calls()) {
+    for (const CallChecks::Call& call : calls().unknown_calls()) {
       if (!macros_.contains(call.function))
         fail(call.line, "the function \"", shortened(call.function), "\" is not supported");
     }
     parsed.marks_generation = marks_generation_;
-    parsed.reads_date = reads_date();
+    parsed.reads_date = calls().reads_date();
     parsed.numbers = take_numbers();
     return parsed;
   }

@@ -1,4 +1,4 @@
-#include "python_text.h"
+#include "src/chat/python_text.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "value.h"
+#include "src/chat/value.h"
 
 namespace hybrid_trainer::jinja {
 

@@ -1,10 +1,10 @@
-#include "value.h"
+#include "src/chat/value.h"
 
 #include <algorithm>
 #include <map>
 
 #include "hybrid_trainer/core/error.h"
-#include "python_text.h"
+#include "src/chat/python_text.h"
 
 namespace hybrid_trainer::jinja {
 
@@ -186,6 +186,16 @@ bool contains(const Value& container, const Value& item) {
   }
   return std::ranges::any_of(*elements_of(container),
                              [&](const Value& element) { return equal(element, item); });
+}
+
+bool holds(const Value& left, const std::string& operation, const Value& right) {
+  if (operation == "==") return equal(left, right);
+  if (operation == "!=") return !equal(left, right);
+  if (operation == "in") return contains(right, left);
+  if (operation == "not in") return !contains(right, left);
+  if (operation == "<") return less(left, right);
+  if (operation == ">") return less(right, left);
+  return operation == "<=" ? !less(right, left) : !less(left, right);
 }
 
 }  // namespace hybrid_trainer::jinja

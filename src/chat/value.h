@@ -116,5 +116,7 @@ std::int64_t length_of(const Value& value);
 const Value* find(const Dict& dict, std::string_view key);
 /// `item in container`.
 bool contains(const Value& container, const Value& item);
+/// left == right, left not in right and so on.
+bool holds(const Value& left, const std::string& operation, const Value& right);
 
 }  // namespace hybrid_trainer::jinja

@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "python_text.h"
-#include "value.h"
+#include "src/chat/python_text.h"
+#include "src/chat/value.h"
 
 namespace hybrid_trainer::jinja {
 
