@@ -1,4 +1,4 @@
-#include "adafactor.h"
+#include "src/optim/adafactor.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "adamw.h"
+#include "src/optim/adamw.h"
 
 #include <cmath>
 

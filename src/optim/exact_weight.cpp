@@ -1,4 +1,4 @@
-#include "exact_weight.h"
+#include "src/optim/exact_weight.h"
 
 #include <algorithm>
 #include <numeric>

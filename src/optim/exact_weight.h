@@ -6,8 +6,9 @@
 
 #include "hybrid_trainer/nn/live_weight.h"
 #include "hybrid_trainer/nn/parameter.h"
-#include "state_queue.h"
-#include "update_predictor.h"
+#include "src/optim/sent_gradients.h"
+#include "src/optim/state_queue.h"
+#include "src/optim/update_predictor.h"
 
 namespace hybrid_trainer {
 
@@ -34,17 +35,15 @@ class ExactStorage final : public WeightStorage {
 /// One weight on both sides, or some rows of it, and what is on its way between them.
 struct ExactWeight {
   Parameter* parameter = nullptr;
-  std::int64_t first_row = 0, rows = 0;     // of the parameter
-  LiveWeight* live = nullptr;               // the parameter's
-  ExactStorage* storage = nullptr;          // the exact one's
-  std::unique_ptr<Parameter> exact{};       // what the exact optimizer updates
-  std::vector<Tensor*> state{};             // the exact optimizer's tensors
-  Tensor *m = nullptr, *v = nullptr;        // among them, where there are such
-  std::size_t group = 0;                    // of its predictors
-  double rate_factor = 1;                   // of the learning rate
-  std::vector<Tensor> sent{};               // gradients on the host, by step
-  std::vector<char> has_sent{};             // whether there is one
-  std::vector<Tensor> flying{};             // and on the device, but for the newest
+  std::int64_t first_row = 0, rows = 0;  // of the parameter
+  LiveWeight* live = nullptr;            // the parameter's
+  ExactStorage* storage = nullptr;       // the exact one's
+  std::unique_ptr<Parameter> exact{};    // what the exact optimizer updates
+  std::vector<Tensor*> state{};          // the exact optimizer's tensors
+  Tensor *m = nullptr, *v = nullptr;     // among them, where there are such
+  std::size_t group = 0;                 // of its predictors
+  double rate_factor = 1;                // of the learning rate
+  SentGradients gradients{};
   std::vector<UpdateForecast> forecasts{};  // by step
 
   bool is_part() const { return rows < parameter->shape()[0]; }

@@ -1,4 +1,4 @@
-#include "lion.h"
+#include "src/optim/lion.h"
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/optimizer_update.h"

@@ -5,15 +5,15 @@
 #include <numeric>
 #include <ranges>
 
-#include "adafactor.h"
-#include "adamw.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "lion.h"
-#include "muon.h"
-#include "optimizer_groups.h"
-#include "sgd.h"
+#include "src/optim/adafactor.h"
+#include "src/optim/adamw.h"
 #include "src/optim/experiments/slow_nesterov.h"
+#include "src/optim/lion.h"
+#include "src/optim/muon.h"
+#include "src/optim/optimizer_groups.h"
+#include "src/optim/sgd.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "momentum_optimizer.h"
+#include "src/optim/momentum_optimizer.h"
 
 namespace hybrid_trainer {
 

@@ -1,4 +1,4 @@
-#include "muon.h"
+#include "src/optim/muon.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "momentum_optimizer.h"
-#include "orthogonalizer.h"
+#include "src/optim/momentum_optimizer.h"
+#include "src/optim/orthogonalizer.h"
 
 namespace hybrid_trainer {
 

@@ -1,4 +1,4 @@
-#include "optimizer_groups.h"
+#include "src/optim/optimizer_groups.h"
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/name_pattern.h"

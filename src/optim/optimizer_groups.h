@@ -6,7 +6,7 @@
 #include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
-#include "optimizer_state.h"
+#include "src/optim/optimizer_state.h"
 
 namespace hybrid_trainer {
 

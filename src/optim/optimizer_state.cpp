@@ -1,4 +1,4 @@
-#include "optimizer_state.h"
+#include "src/optim/optimizer_state.h"
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/quantization.h"

@@ -5,8 +5,8 @@
 
 #include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/optim/optimizer.h"
-#include "state_pages.h"
-#include "state_queue.h"
+#include "src/optim/state_pages.h"
+#include "src/optim/state_queue.h"
 
 namespace hybrid_trainer {
 

@@ -1,4 +1,4 @@
-#include "orthogonalizer.h"
+#include "src/optim/orthogonalizer.h"
 
 #include <algorithm>
 

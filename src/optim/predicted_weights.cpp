@@ -4,8 +4,8 @@
 #include <unordered_map>
 
 #include "hybrid_trainer/core/error.h"
-#include "optimizer_groups.h"
-#include "update_predictor.h"
+#include "src/optim/optimizer_groups.h"
+#include "src/optim/update_predictor.h"
 
 namespace hybrid_trainer {
 namespace {

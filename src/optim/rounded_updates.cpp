@@ -1,4 +1,4 @@
-#include "rounded_updates.h"
+#include "src/optim/rounded_updates.h"
 
 #include <algorithm>
 #include <optional>
@@ -23,7 +23,7 @@ RoundedUpdates::RoundedUpdates(const OptimizerConfig& config,
                                const std::vector<Parameter*>& parameters,
                                const SpeculationSettings& settings, const Stream& device,
                                const std::shared_ptr<MemoryPool>& host, const Stream& home)
-    : LateUpdates(config, parameters, settings, device, host, home),
+    : ForecastUpdates(config, parameters, settings, device, host, home),
       home_(home),
       is_beside_(device.device().type == DeviceType::kCpu),
       carrier_(1, !device.device().simulated) {
@@ -37,30 +37,29 @@ RoundedUpdates::~RoundedUpdates() {
 
 /// Of a forecast only what is small stays on the host.
 void RoundedUpdates::allocate(const Stream&) {
-  for (std::size_t i = on_its_way_.size(); i < weights_.size(); ++i) {
-    ExactWeight& weight = weights_[i];
+  for (std::size_t i = on_its_way_.size(); i < exact_.all().size(); ++i) {
+    ExactWeight& weight = exact_.all()[i];
     const MemoryLabel label(weight.exact->name());
     const auto at_home = [&](DType dtype) {
       return Tensor::empty(weight.exact->shape(), dtype, MemoryKind::kPredictor, home_);
     };
-    UpdateForecast forecast = groups_[weight.group].on_host->empty_forecast(*weight.exact, host_);
+    UpdateForecast forecast = on_host(weight).empty_forecast(*weight.exact, exact_.host());
     forecast.exact = forecast.base = {};
     weight.forecasts.assign(1, forecast);
-    weight.has_sent.assign(1, 0);
     const bool is_vector = weight.exact->role() == Role::kVector;
     on_its_way_.push_back({at_home(is_vector ? DType::kF32 : DType::kBF16), at_home(DType::kBF16)});
   }
 }
 
 void RoundedUpdates::free_buffers() {
-  LateUpdates::free_buffers();
+  ForecastUpdates::free_buffers();
   on_its_way_.clear();
 }
 
 void RoundedUpdates::compose(const Stream& stream) {
   const Flying& now = flying_.back();
-  for (std::size_t i = 0; i < weights_.size(); ++i) {
-    const ExactWeight& weight = weights_[i];
+  for (std::size_t i = 0; i < exact_.all().size(); ++i) {
+    const ExactWeight& weight = exact_.all()[i];
     const MemoryLabel label(weight.exact->name());
     UpdateForecast forecast = weight.forecasts.front();
     forecast.exact = forecast.base = wait_for_base(i, stream);
@@ -72,15 +71,15 @@ void RoundedUpdates::compose(const Stream& stream) {
                            now.scale,
                            rates_of(weight, {&now.learning_rate, 1}).front()});
     }
-    groups_[weight.group].on_device->compose(weight.of(weight.live->live()), *weight.exact,
-                                             forecast, gradients, stream);
+    on_device(weight).compose(weight.of(weight.live->live()), *weight.exact, forecast, gradients,
+                              stream);
     weight.live->set_exact(false);
   }
 }
 
 /// From a file, while the one before is composed.
 void RoundedUpdates::read_ahead(std::size_t index, const Stream& stream) {
-  if (index >= weights_.size()) return;
+  if (index >= exact_.all().size()) return;
   const Tensor& base = on_its_way_[index].base;
   Tensor& here = ahead_[index % 2];
   here = Tensor::empty_like(base, MemoryKind::kWorkspace, stream);
@@ -90,7 +89,7 @@ void RoundedUpdates::read_ahead(std::size_t index, const Stream& stream) {
 }
 
 Tensor RoundedUpdates::wait_for_base(std::size_t index, const Stream& stream) {
-  if (!is_beside_ || home_.pool() == host_.pool())
+  if (!is_beside_ || home_.pool() == exact_.host().pool())
     return widened(on_its_way_[index].base, MemoryKind::kWorkspace, stream);
   if (index == 0) read_ahead(0, stream);
   carrier_.wait_until_done(reads_[index % 2]);
@@ -101,12 +100,12 @@ Tensor RoundedUpdates::wait_for_base(std::size_t index, const Stream& stream) {
 }
 
 void RoundedUpdates::send(const LateStep&, const Stream& stream) {
-  leaving_.resize(weights_.size());
-  for (std::size_t i = 0; i < weights_.size(); ++i) {
-    ExactWeight& weight = weights_[i];
+  leaving_.resize(exact_.all().size());
+  for (std::size_t i = 0; i < exact_.all().size(); ++i) {
+    ExactWeight& weight = exact_.all()[i];
     const Tensor gradient = weight.parameter->gradient();
-    weight.has_sent.front() = gradient ? 1 : 0;
-    if (weight.has_sent.front() == 0) continue;
+    on_its_way_[i].has_gradient = gradient ? true : false;
+    if (!gradient) continue;
     if (!is_beside_ || stream.device().simulated || weight.exact->role() == Role::kVector) {
       copy_or_wait(on_its_way_[i].gradient, weight.of(gradient), stream);
       continue;
@@ -126,58 +125,55 @@ void RoundedUpdates::wait_until_gradients_are_sent() {
 
 Tensor RoundedUpdates::gradient_now(const ExactWeight& weight, const Stream& stream) {
   const Tensor gradient = weight.of(weight.parameter->gradient());
-  const Tensor here = Tensor::empty_like(gradient, MemoryKind::kGradients, host_);
+  const Tensor here = Tensor::empty_like(gradient, MemoryKind::kGradients, exact_.host());
   wait_for_copy(here, gradient, stream);
-  return widened(here, MemoryKind::kGradients, host_);
+  return widened(here, MemoryKind::kGradients, exact_.host());
 }
 
 UpdateForecast RoundedUpdates::forecast_of(const ExactWeight& weight, std::int64_t steps,
                                            std::span<const float> rates, const AtHand& here,
                                            bool keeps_exact) {
-  UpdatePredictor& predictor = *groups_[weight.group].on_host;
-  UpdateForecast forecast = predictor.empty_forecast(*weight.exact, host_);
+  UpdatePredictor& predictor = on_host(weight);
+  UpdateForecast forecast = predictor.empty_forecast(*weight.exact, exact_.host());
   if (!keeps_exact && forecast.base.raw() != forecast.exact.raw()) forecast.exact = {};
   forecast.steps = steps;
-  const Tensor v = weight.v == nullptr ? Tensor{} : *weight.v;
-  predictor.write_forecast(forecast, {*weight.exact, here.master(), *weight.m, v, steps},
-                           rates_of(weight, rates), host_);
+  predictor.write_forecast(forecast, state_of(weight, here, steps), rates_of(weight, rates),
+                           exact_.host());
   return forecast;
 }
 
 void RoundedUpdates::write_forecast(ExactWeight& weight, std::size_t, std::span<const float> rates,
                                     const AtHand& here) {
-  UpdateForecast forecast = forecast_of(weight, exact_->steps_taken(), rates, here, false);
+  UpdateForecast forecast =
+      forecast_of(weight, exact_.optimizer().steps_taken(), rates, here, false);
   const Tensor rounded =
-      Tensor::empty(weight.exact->shape(), DType::kBF16, MemoryKind::kWorkspace, host_);
-  kernels::cast(rounded, forecast.base, host_);
-  copy_or_wait(on_its_way_[index_of(weight)].base, rounded, host_);
+      Tensor::empty(weight.exact->shape(), DType::kBF16, MemoryKind::kWorkspace, exact_.host());
+  kernels::cast(rounded, forecast.base, exact_.host());
+  copy_or_wait(on_its_way_[exact_.index_of(weight)].base, rounded, exact_.host());
   forecast.exact = forecast.base = {};
   weight.forecasts.front() = forecast;
 }
 
 bool RoundedUpdates::measures(std::size_t index, std::int64_t step) const {
   constexpr std::size_t kShare = 8;
-  const std::size_t every = std::clamp<std::size_t>(weights_.size() / kShare, 1, kShare);
+  const std::size_t every = std::clamp<std::size_t>(exact_.all().size() / kShare, 1, kShare);
   return (index + static_cast<std::size_t>(step)) % every == 0;
 }
 
 void RoundedUpdates::update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t step,
                                         const LateStep& given, const std::deque<Flying>&,
                                         PredictionMiss& miss) {
-  const OnItsWay& sent = on_its_way_[index_of(weight)];
+  const OnItsWay& sent = on_its_way_[exact_.index_of(weight)];
   Tensor gradient;
-  if (weight.has_sent.front() != 0) {
+  if (sent.has_gradient) {
     carrier_.wait_until_done(sent.sent_job);
-    gradient = widened(sent.gradient, MemoryKind::kGradients, host_);
+    gradient = widened(sent.gradient, MemoryKind::kGradients, exact_.host());
   }
   std::optional<Guess> guess;
-  if (measures(index_of(weight), step)) guess = guess_of(weight, gradient, given, here);
-  given_.give(*weight.exact, gradient);
-  exact_->update_weight(index_of(weight), given.learning_rate, given.gradient_scale, host_);
-  if (guess) {
-    const double off = wait_for_distance(guess->predicted, here.master(), host_);
-    miss.add(weight, off, wait_for_distance(guess->before, here.master(), host_));
-  }
+  if (measures(exact_.index_of(weight), step)) guess = guess_of(weight, gradient, given, here);
+  exact_.update(weight, gradient, given.learning_rate, given.gradient_scale);
+  if (guess)
+    miss.wait_and_add(weight, guess->predicted, guess->before, here.master(), exact_.host());
   write_forecast(weight, 0, given.rates_to_come, here);
 }
 
@@ -188,10 +184,11 @@ RoundedUpdates::Guess RoundedUpdates::guess_of(const ExactWeight& weight, const 
   std::vector<kernels::GradientInFlight> gradients;
   if (gradient)
     gradients.push_back({gradient, {}, {}, given.gradient_scale, rates_of(weight, rates).front()});
-  const UpdateForecast forecast = forecast_of(weight, exact_->steps_taken() - 1, rates, here, true);
+  const UpdateForecast forecast =
+      forecast_of(weight, exact_.optimizer().steps_taken() - 1, rates, here, true);
   const Tensor predicted =
-      Tensor::empty(weight.exact->shape(), DType::kF32, MemoryKind::kWorkspace, host_);
-  groups_[weight.group].on_host->compose(predicted, *weight.exact, forecast, gradients, host_);
+      Tensor::empty(weight.exact->shape(), DType::kF32, MemoryKind::kWorkspace, exact_.host());
+  on_host(weight).compose(predicted, *weight.exact, forecast, gradients, exact_.host());
   return {predicted, forecast.exact};
 }
 

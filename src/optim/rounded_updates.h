@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "late_updates.h"
+#include "src/optim/forecast_updates.h"
 
 namespace hybrid_trainer {
 
@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 /// The rounding of a weight to bf16 is often larger than its update: the prediction error is measured
 /// by the forecast before it is rounded, made again from the exact state that it was made of; where
 /// there are many weights, of an eighth of them, each step another one.
-class RoundedUpdates final : public LateUpdates {
+class RoundedUpdates final : public ForecastUpdates {
  public:
   /// `home` must outlive it.
   RoundedUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
@@ -23,11 +23,12 @@ class RoundedUpdates final : public LateUpdates {
   void wait_until_gradients_are_sent() override;
 
  private:
-  /// Of each weight in `weights_`, at home.
+  /// Of each exact weight, at home.
   struct OnItsWay {
     Tensor gradient;            // bf16, or f32 of a vector
     Tensor base;                // bf16: of the forecast
     std::int64_t sent_job = 0;  // the carrier's, that writes the gradient
+    bool has_gradient = false;
   };
   void compose(const Stream& stream) override;
   void send(const LateStep& step, const Stream& stream) override;

@@ -1,4 +1,4 @@
-#include "sgd.h"
+#include "src/optim/sgd.h"
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/optimizer_update.h"

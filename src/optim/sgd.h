@@ -1,6 +1,6 @@
 #pragma once
 
-#include "momentum_optimizer.h"
+#include "src/optim/momentum_optimizer.h"
 
 namespace hybrid_trainer {
 

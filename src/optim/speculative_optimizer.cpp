@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "rounded_updates.h"
 #include "src/optim/experiments/selective_updates.h"
+#include "src/optim/forecast_updates.h"
+#include "src/optim/rounded_updates.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -19,7 +20,7 @@ std::unique_ptr<LateUpdates> make(const OptimizerConfig& config, const Parameter
 
 struct LateRow {
   bool (*is_wanted)(const SpeculationSettings& settings);
-  decltype(&make<LateUpdates>) make;
+  decltype(&make<ForecastUpdates>) make;
 };
 
 /// The first that is wanted is made.
@@ -28,7 +29,7 @@ constexpr LateRow kLateUpdates[] = {
      make<RoundedUpdates>},
     {[](const SpeculationSettings& given) { return given.device_side == "selective"; },
      make<SelectiveUpdates>},
-    {[](const SpeculationSettings&) { return true; }, make<LateUpdates>},
+    {[](const SpeculationSettings&) { return true; }, make<ForecastUpdates>},
 };
 
 }  // namespace
@@ -49,7 +50,7 @@ SpeculativeOptimizer::~SpeculativeOptimizer() = default;
 
 void SpeculativeOptimizer::begin_step(const Stream&) {
   require(!late_->is_late(), "updates are under way; wait_for_exact_weights first");
-  late_->begin_step_now();
+  late_->exact().begin_step();
   ++steps_;
 }
 
@@ -58,7 +59,7 @@ void SpeculativeOptimizer::update_weight(std::size_t index, float learning_rate,
   late_->update_now(index, learning_rate, gradient_scale, stream);
 }
 
-void SpeculativeOptimizer::end_step(const Stream&) { late_->end_step_now(); }
+void SpeculativeOptimizer::end_step(const Stream&) { late_->exact().end_step(); }
 
 void SpeculativeOptimizer::write_momentum_directions(const std::vector<Tensor>&, float,
                                                      const Stream&) {
@@ -67,12 +68,12 @@ void SpeculativeOptimizer::write_momentum_directions(const std::vector<Tensor>&,
 
 void SpeculativeOptimizer::visit_state(const StateVisitor& visit) {
   late_->wait_until_idle();
-  late_->visit_state(visit);
+  late_->exact().visit_state(visit);
 }
 
 void SpeculativeOptimizer::set_steps_taken(std::int64_t steps) {
   steps_ = steps;
-  late_->exact().set_steps_taken(steps);
+  late_->exact().optimizer().set_steps_taken(steps);
 }
 
 void SpeculativeOptimizer::begin_lag(const std::vector<float>& rates, const Stream& stream) {

@@ -1,4 +1,4 @@
-#include "state_pages.h"
+#include "src/optim/state_pages.h"
 
 #include <algorithm>
 

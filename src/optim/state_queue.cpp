@@ -1,4 +1,4 @@
-#include "state_queue.h"
+#include "src/optim/state_queue.h"
 
 namespace hybrid_trainer {
 

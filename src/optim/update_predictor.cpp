@@ -1,4 +1,4 @@
-#include "update_predictor.h"
+#include "src/optim/update_predictor.h"
 
 #include <array>
 #include <cmath>
@@ -11,8 +11,8 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/quantization.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "muon.h"
-#include "optimizer_state.h"
+#include "src/optim/muon.h"
+#include "src/optim/optimizer_state.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -29,11 +29,13 @@ void for_updates(const Window& window, std::int64_t last, std::int64_t updates, 
 void SelectiveUpdates::allocate(const Stream& stream) {
   LateUpdates::allocate(stream);
   if (on_device_) return;
-  if (!on_host_) on_host_.emplace(config_, weights_, host_);
-  on_device_.emplace(config_, weights_, stream);
-  for (std::size_t i = bases_.size(); i < weights_.size(); ++i) {
-    const Tensor master = weights_[i].storage->home_master();
-    bases_.push_back(queue_ ? Tensor::empty_like(master, MemoryKind::kPredictor, host_) : master);
+  if (!on_host_) on_host_.emplace(config_, exact_.all(), exact_.host());
+  on_device_.emplace(config_, exact_.all(), stream);
+  for (std::size_t i = bases_.size(); i < exact_.all().size(); ++i) {
+    const Tensor master = exact_.all()[i].storage->home_master();
+    bases_.push_back(exact_.are_on_host()
+                         ? master
+                         : Tensor::empty_like(master, MemoryKind::kPredictor, exact_.host()));
   }
 }
 
@@ -45,28 +47,28 @@ void SelectiveUpdates::free_buffers() {
 }
 
 void SelectiveUpdates::submit_first_forecasts(const std::vector<float>&) {
-  updates_ = exact_->steps_taken();
+  updates_ = exact_.optimizer().steps_taken();
   submit_gathering(true);
 }
 
 void SelectiveUpdates::submit_last_forecast(const std::vector<float>&) {
-  updates_ = exact_->steps_taken();
+  updates_ = exact_.optimizer().steps_taken();
   submit_gathering(false);
 }
 
 /// Before the first window has ended the momentum stands for its mean gradient.
 void SelectiveUpdates::submit_gathering(bool selects) {
   worker_.submit([this, selects] {
-    for_weights_at_hand([&](ExactWeight& weight, const AtHand& here) {
-      if (selects) on_host_->select(index_of(weight), *weight.m, host_);
-      write_base(index_of(weight), here);
+    exact_.for_each_at_hand([&](ExactWeight& weight, const AtHand& here) {
+      if (selects) on_host_->select(exact_.index_of(weight), *weight.m, exact_.host());
+      write_base(exact_.index_of(weight), here);
     });
   });
 }
 
 void SelectiveUpdates::write_base(std::size_t index, const AtHand& here) {
-  on_host_->gather(index, here.master(), weights_[index].state, host_);
-  if (queue_) kernels::cast(bases_[index], here.master(), host_);
+  on_host_->gather(index, here.master(), exact_.all()[index].state, exact_.host());
+  if (!exact_.are_on_host()) kernels::cast(bases_[index], here.master(), exact_.host());
 }
 
 double SelectiveUpdates::wait_for_forecast() {
@@ -77,8 +79,8 @@ void SelectiveUpdates::compose(const Stream& stream) {
   if (flying_.back().finite) ++updates_;
   const bool takes = takes_columns();
   const std::deque<Flying> window = takes ? flying_ : std::deque<Flying>{flying_.back()};
-  for (std::size_t i = 0; i < weights_.size(); ++i) {
-    ExactWeight& weight = weights_[i];
+  for (std::size_t i = 0; i < exact_.all().size(); ++i) {
+    ExactWeight& weight = exact_.all()[i];
     const MemoryLabel label(weight.parameter->name());
     if (takes) {
       kernels::cast(weight.live->live(), StagedTensor(bases_[i], Use::kRead, stream), stream);
@@ -108,36 +110,33 @@ void SelectiveUpdates::update_window(std::int64_t last, const std::deque<Flying>
                                      std::int64_t updates) {
   sent_.synchronize();  // and whatever read the columns that are chosen anew
   if (std::ranges::none_of(window, &Flying::finite)) return;
-  exact_->set_steps_taken(updates - 1);
-  exact_->begin_step(host_);
-  for_weights_at_hand([&](ExactWeight& weight, const AtHand& here) {
+  exact_.optimizer().set_steps_taken(updates - 1);
+  exact_.update_each([&](ExactWeight& weight, const AtHand& here) {
     update_weight(weight, here, last, window, updates);
   });
-  exact_->end_step(host_);
 }
 
 void SelectiveUpdates::update_weight(ExactWeight& weight, const AtHand& here, std::int64_t last,
                                      const std::deque<Flying>& window, std::int64_t updates) {
-  const std::size_t index = index_of(weight);
+  const std::size_t index = exact_.index_of(weight);
   const Tensor mean =
-      Tensor::empty(weight.parameter->shape(), DType::kF32, MemoryKind::kWorkspace, host_);
+      Tensor::empty(weight.parameter->shape(), DType::kF32, MemoryKind::kWorkspace, exact_.host());
   int count = 0;
   for_updates(window, last, updates, [&](std::int64_t step, const Flying& one, auto update) {
-    const Tensor gradient = gradient_sent(weight, step);
+    const Tensor gradient = weight.gradients.on_host(step);
     if (!gradient) return;
-    on_host_->update(index, gradient, update, one.learning_rate, one.scale, host_);
+    on_host_->update(index, gradient, update, one.learning_rate, one.scale, exact_.host());
     if (count++ == 0) {
-      kernels::scale(mean, gradient, one.scale, host_);
+      kernels::scale(mean, gradient, one.scale, exact_.host());
     } else {
-      kernels::axpy(mean, mean, one.scale, gradient, host_);
+      kernels::axpy(mean, mean, one.scale, gradient, exact_.host());
     }
   });
   if (count == 0) return;
-  kernels::scale(mean, mean, 1 / static_cast<float>(count), host_);
-  given_.give(*weight.exact, mean);
-  exact_->update_weight(index, window.back().learning_rate, 1, host_);
-  on_host_->scatter(index, here.master(), weight.state, host_);
-  on_host_->select(index, mean, host_);
+  kernels::scale(mean, mean, 1 / static_cast<float>(count), exact_.host());
+  exact_.update(weight, mean, window.back().learning_rate, 1);
+  on_host_->scatter(index, here.master(), weight.state, exact_.host());
+  on_host_->select(index, mean, exact_.host());
   write_base(index, here);
 }
 
@@ -151,14 +150,14 @@ void SelectiveUpdates::wait_for_exact_weights(const Stream& stream) {
 void SelectiveUpdates::save(State& state) const {
   LateUpdates::save(state);
   if (!is_saved(state)) return;
-  for (std::size_t i = 0; i < weights_.size(); ++i) {
+  for (std::size_t i = 0; i < exact_.all().size(); ++i) {
     on_host_->visit_tensors(i, [&](const std::string& part, const Tensor& tensor) {
       if (part == "columns" && tensor)
-        state.tensors[column_key("next", "columns", weights_[i])] = tensor;
+        state.tensors[column_key("next", "columns", exact_.all()[i])] = tensor;
     });
     if (takes_columns()) continue;
     on_device_->visit_tensors(i, [&](const char* part, const Tensor& tensor) {
-      if (tensor) state.tensors[column_key("live", part, weights_[i])] = tensor;
+      if (tensor) state.tensors[column_key("live", part, exact_.all()[i])] = tensor;
     });
   }
 }
@@ -168,14 +167,14 @@ void SelectiveUpdates::load(const State& state, const std::vector<float>& rates,
   if (!is_saved(state)) return;
   allocate(stream);
   const auto take = [&](const SelectedColumns& columns, const char* side, const Stream& where) {
-    for (std::size_t i = 0; i < weights_.size(); ++i) {
+    for (std::size_t i = 0; i < exact_.all().size(); ++i) {
       columns.visit_tensors(i, [&](const char* part, const Tensor& tensor) {
-        const std::string key = column_key(side, part, weights_[i]);
+        const std::string key = column_key(side, part, exact_.all()[i]);
         if (tensor && state.tensors.contains(key)) wait_for_copy(tensor, state.tensor(key), where);
       });
     }
   };
-  take(*on_host_, "next", host_);
+  take(*on_host_, "next", exact_.host());
   take(*on_device_, "live", stream);
   LateUpdates::load(state, rates, stream);
 }

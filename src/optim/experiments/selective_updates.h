@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "src/optim/experiments/selected_columns.h"
 #include "src/optim/late_updates.h"
+#include "src/optim/experiments/selected_columns.h"
 
 namespace hybrid_trainer {
 
@@ -32,7 +32,6 @@ class SelectiveUpdates final : public LateUpdates {
   void load(const State& state, const std::vector<float>& rates, const Stream& stream) override;
 
  private:
-  std::size_t forecasts() const override { return 0; }
   double wait_for_forecast() override;
   bool starts_anew_without_an_update() const override { return false; }
   void compose(const Stream& stream) override;
