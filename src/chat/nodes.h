@@ -55,6 +55,9 @@ struct Expression {
   const Signature* signature = nullptr;
 };
 
+/// How a message names it.
+std::string construct_of(const Expression& node);
+
 struct Statement;
 using Statements = std::vector<Statement>;
 

@@ -11,40 +11,7 @@ namespace hybrid_trainer::jinja {
 using Of = Expression::Kind;
 using Kind = Token::Kind;
 
-namespace {
-
-constexpr int kDeepestExpression = 200;
-
-/// How a message names it.
-std::string construct(const Expression& node) {
-  switch (node.kind) {
-    case Of::kAttribute:
-      return concat("\".", shortened(node.text), "\"");
-    case Of::kItem:
-    case Of::kSlice:
-      return "\"[…]\"";
-    case Of::kCall:
-      return "a call";
-    case Of::kFilter:
-      return concat("the filter \"", node.text, "\"");
-    case Of::kTest:
-      return concat("the test \"", node.text, "\"");
-    case Of::kNot:
-      return "\"not\"";
-    case Of::kAnd:
-      return "\"and\"";
-    case Of::kOr:
-      return "\"or\"";
-    case Of::kBinary:
-      return concat("\"", node.text, "\"");
-    case Of::kCondition:
-      return "\"if\"";
-    default:
-      return "an expression";
-  }
-}
-
-}  // namespace
+static constexpr int kDeepestExpression = 200;
 
 OperandParser::Depth::Depth(OperandParser& parser) : depth_(parser.depth_) {
   if (++depth_ > kDeepestExpression)
@@ -57,7 +24,7 @@ Expression OperandParser::grown(Expression node) const {
   if (node.kind == Of::kItem || (node.kind == Of::kAttribute && !is_name_of_python(node.text)))
     node.is_plain = std::ranges::all_of(node.items, &Expression::is_plain);
   if (node.height > kDeepestExpression)
-    fail(node.line, construct(node), " is nested too deeply: on top of ", kDeepestExpression,
+    fail(node.line, construct_of(node), " is nested too deeply: on top of ", kDeepestExpression,
          " other operations");
   return node;
 }

@@ -5,13 +5,10 @@
 #include <functional>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/units.h"
+#include "src/compare/comparison_claims.h"
 
 namespace hybrid_trainer {
 namespace {
-
-constexpr std::size_t kSeedsOfAClaim = 3;
-constexpr double kConfidence = 0.95;
 
 Measured measured(std::vector<std::optional<double>> values) {
   Measured of_seeds{std::move(values), {}};
@@ -108,39 +105,6 @@ void add_predictions(ArmResult& arm) {
   arm.predictions = use;
 }
 
-bool lacks(const ComparisonArm& arm, const std::string& place) {
-  return arm.is_program() &&
-         std::none_of(arm.command.begin(), arm.command.end(), [&](const std::string& part) {
-           return part.find(place) != std::string::npos;
-         });
-}
-
-/// Why figures of the arm support no claim.
-std::vector<std::string> doubts(const ArmResult& arm, const ComparisonArm& from,
-                                const ComparisonSpec& spec) {
-  std::vector<std::string> found;
-  const auto spoils = [](const RunOutcome& run) { return !run.failure.empty() && !run.diverged; };
-  const bool spoilt = std::any_of(arm.runs.trials.begin(), arm.runs.trials.end(), spoils) ||
-                      std::any_of(arm.runs.pace.begin(), arm.runs.pace.end(), spoils);
-  if (spoilt || !arm.loss().interval) found.push_back(concat("a run of ", arm.name, " failed"));
-  if (arm.edge_of_sweep && arm.chosen) {
-    found.push_back(concat(spec.sweep_key, " ", brief(*arm.chosen), " of ", arm.name,
-                           " is the edge of its sweep, and what lies beyond may be better"));
-  }
-  if (!from.is_program() && from.config.schedule.name == "constant")
-    found.push_back(concat("the learning rate of ", arm.name, " does not decay"));
-  if (lacks(from, "{seed}"))
-    found.push_back(concat("the command of ", arm.name, " takes no {seed}"));
-  for (const RunOutcome& run : arm.runs.runs) {
-    if (run.failure.empty() && run.steps != run.point.steps) {
-      found.push_back(concat(arm.name, " told of ", run.steps, " steps where ", run.point.steps,
-                             " were asked for"));
-      break;
-    }
-  }
-  return found;
-}
-
 Measured paired(const Measured& arm, const Measured& first, auto&& combine) {
   std::vector<std::optional<double>> values;
   for (std::size_t i = 0; i < arm.values.size(); ++i) {
@@ -156,47 +120,6 @@ void compare_with(const ArmResult& first, ArmResult& arm) {
     arm.difference = paired(arm.loss(), first.loss(), std::minus<>());
   if (arm.to_target && first.to_target)
     arm.time_ratio = paired(arm.to_target->seconds, first.to_target->seconds, std::divides<>());
-}
-
-std::string loss_claim(const ArmResult& arm, const ArmResult& first) {
-  const Interval& shown = *arm.difference->interval;
-  return concat(arm.name, " ends with a ", shown.mean < 0 ? "lower" : "higher",
-                " validation loss than ", first.name, " after ",
-                units::grouped(arm.budgets.back().steps), " steps, by ",
-                brief(std::abs(shown.mean)), " (95 % interval of the difference ", brief(shown.low),
-                " to ", brief(shown.high), ", ", arm.difference->values.size(), " seeds)");
-}
-
-std::string time_claim(const ArmResult& arm, const ArmResult& first) {
-  const Interval& shown = *arm.time_ratio->interval;
-  return concat(arm.name, " reaches the target in ", brief(shown.mean), " of the time that ",
-                first.name, " takes (95 % interval ", brief(shown.low), " to ", brief(shown.high),
-                ", ", arm.time_ratio->values.size(), " seeds)");
-}
-
-/// For `claims` claims at once.
-void add_claim(ArmResult& arm, const ArmResult& first, const ComparisonSpec& spec,
-               std::vector<std::string> against, std::size_t claims) {
-  const bool of_time = !arm.difference;
-  if (spec.seeds.size() < kSeedsOfAClaim)
-    against.push_back(concat("a claim needs at least ", kSeedsOfAClaim, " seeds"));
-  if (spec.sweep_key.empty()) against.emplace_back("no learning rate was swept");
-  if (of_time && (!arm.time_ratio || !arm.time_ratio->interval))
-    against.emplace_back("their largest budgets differ, and not both always reach a target");
-  if (against.empty()) {
-    std::vector<double> values;
-    for (const auto& value : of_time ? arm.time_ratio->values : arm.difference->values)
-      values.push_back(*value - (of_time ? 1 : 0));
-    const Interval interval =
-        student_interval(values, 1 - (1 - kConfidence) / static_cast<double>(claims));
-    if (interval.low > 0 || interval.high < 0) {
-      arm.claim = of_time ? time_claim(arm, first) : loss_claim(arm, first);
-      return;
-    }
-    against.push_back(of_time ? concat("the time may be that of ", first.name)
-                              : concat("the difference from ", first.name, " may be 0"));
-  }
-  arm.why_no_claim = join(against, "; ");
 }
 
 /// How many seeds, and the interval of several.
@@ -278,10 +201,7 @@ ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<ArmRu
     result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
     if (i == 0) continue;
     compare_with(first, arm);
-    std::vector<std::string> against = doubts(first, spec.arms[0], spec);
-    const auto own = doubts(arm, spec.arms[i], spec);
-    against.insert(against.end(), own.begin(), own.end());
-    add_claim(arm, first, spec, std::move(against), result.arms.size() - 1);
+    add_claim(result.arms, i, spec);
   }
   return result;
 }

@@ -100,11 +100,11 @@ std::vector<std::string> ComparisonSpec::command_of(const ComparisonArm& arm, co
 ComparisonSpec read_comparison_spec(const fs::path& file) {
   JsonKeys keys;
   json::object root = parsed_spec(text_of_spec(file), file.string(), keys);
-  SpecReading reading(file.string(), keys.lines);
+  SpecProblems problems(file.string(), keys.lines);
   for (const auto& duplicate : keys.duplicates)
-    reading.note(duplicate.path, concat("the key stands there twice (line ", duplicate.line, ")"));
-  ComparisonSpec spec = reading.read(root);
-  if (!reading.problems().empty()) throw ConfigError(std::move(reading.problems()));
+    problems.note(duplicate.path, concat("the key stands there twice (line ", duplicate.line, ")"));
+  ComparisonSpec spec = SpecReading(problems).read(root);
+  if (!problems.all().empty()) throw ConfigError(std::move(problems.all()));
   spec.folder = fs::absolute(file).lexically_normal().parent_path();
   spec.data = (spec.folder / spec.data).lexically_normal();
   if (!fs::exists(spec.data)) {

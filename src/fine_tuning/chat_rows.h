@@ -1,26 +1,11 @@
 #pragma once
 
 #include <boost/json.hpp>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/fine_tuning/example_rows.h"
-#include "normal_row.h"
+#include "src/fine_tuning/answer_finder.h"
 
 namespace hybrid_trainer {
-
-/// A chat as text, with what is trained on.
-struct RenderedRow {
-  using Span = RenderedChat::Span;
-  std::string text{};
-  std::vector<Span> targets{};           // in order, apart
-  std::int64_t left_out = 0;             // answers that are not found in the text
-  std::optional<Span> last_answer{};     // where the chat ends with a target
-  std::optional<std::string> ending{};   // what is behind what that says, where this is known
-  std::vector<std::string> unwritten{};  // keys of texts that the template leaves out
-};
 
 /// Renders chats by a model folder's template and finds the answers, what the assistant says, in
 /// the text of the whole chat, in time proportional to its length.

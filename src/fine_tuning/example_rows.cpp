@@ -8,8 +8,8 @@
 #include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/files/python_json.h"
 #include "hybrid_trainer/files/text_file.h"
-#include "row_texts.h"
-#include "row_tokens.h"
+#include "src/fine_tuning/row_texts.h"
+#include "src/fine_tuning/row_tokens.h"
 
 namespace hybrid_trainer {
 

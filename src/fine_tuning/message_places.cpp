@@ -1,4 +1,4 @@
-#include "message_places.h"
+#include "src/fine_tuning/message_places.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "normal_message.h"
+#include "src/fine_tuning/normal_message.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "normal_row.h"
+#include "src/fine_tuning/normal_row.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "normal_message.h"
+#include "src/fine_tuning/normal_message.h"
 
 namespace hybrid_trainer {
 

@@ -1,4 +1,4 @@
-#include "row_texts.h"
+#include "src/fine_tuning/row_texts.h"
 
 #include <algorithm>
 

@@ -1,10 +1,10 @@
-#include "row_tokens.h"
+#include "src/fine_tuning/row_tokens.h"
 
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/fine_tuning/end_tokens.h"
-#include "token_places.h"
+#include "src/fine_tuning/token_places.h"
 
 namespace hybrid_trainer {
 

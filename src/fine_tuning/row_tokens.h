@@ -3,8 +3,8 @@
 #include <boost/json.hpp>
 #include <string>
 
-#include "chat_rows.h"
 #include "hybrid_trainer/fine_tuning/example_rows.h"
+#include "src/fine_tuning/chat_rows.h"
 
 namespace hybrid_trainer {
 

@@ -1,4 +1,4 @@
-#include "token_places.h"
+#include "src/fine_tuning/token_places.h"
 
 #include <algorithm>
 

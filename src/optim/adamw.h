@@ -6,6 +6,7 @@
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 #include "src/optim/optimizer_state.h"
+#include "src/optim/update_predictor.h"
 
 namespace hybrid_trainer {
 
@@ -55,5 +56,7 @@ class AdamMini final : public AdamW {
            const StateHome& home)
       : AdamW(config, std::move(parameters), home, true) {}
 };
+
+std::unique_ptr<UpdatePredictor> make_adamw_predictor(const PredictedUpdates& updates);
 
 }  // namespace hybrid_trainer

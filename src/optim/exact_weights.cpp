@@ -31,7 +31,7 @@ void ExactWeights::add_weights(const std::vector<Parameter*>& parameters,
                                const Stream& device, const Stream& home) {
   std::vector<std::int64_t> most(parameters.size(), std::numeric_limits<std::int64_t>::max());
   for (const OptimizerGroup& group : optimizer_groups(config, parameters)) {
-    if (settings.gradient_bits == 32 || group.config.name != "adamw") continue;
+    if (settings.gradient_bits == 32 || group.kind->unit != UpdateUnit::kElement) continue;
     for (const std::size_t member : group.members) most[member] = settings.piece_elements;
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {

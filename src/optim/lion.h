@@ -1,6 +1,7 @@
 #pragma once
 
 #include "src/optim/momentum_optimizer.h"
+#include "src/optim/update_predictor.h"
 
 namespace hybrid_trainer {
 
@@ -22,5 +23,7 @@ class Lion final : public MomentumOptimizer {
   const float beta1_, beta2_;
   const double weight_decay_;
 };
+
+std::unique_ptr<UpdatePredictor> make_lion_predictor(const PredictedUpdates& updates);
 
 }  // namespace hybrid_trainer

@@ -4,6 +4,7 @@
 
 #include "src/optim/momentum_optimizer.h"
 #include "src/optim/orthogonalizer.h"
+#include "src/optim/update_predictor.h"
 
 namespace hybrid_trainer {
 
@@ -46,5 +47,7 @@ double orthogonalization_flops(const OptimizerConfig& config, const Parameter& m
                                const Stream& stream);
 /// With room for the largest of these matrices. Throws ShapeMismatch for another shape.
 Orthogonalizer orthogonalizer_for(const std::vector<Parameter*>& parameters, const Stream& stream);
+
+std::unique_ptr<UpdatePredictor> make_muon_predictor(const PredictedUpdates& updates);
 
 }  // namespace hybrid_trainer

@@ -38,29 +38,34 @@ void collect_empty(const std::vector<OptimizerGroupConfig>& groups,
 }
 
 /// Splits off what the group's optimizer does not take. `explicitly`: the group itself names it.
-void add_group(std::vector<OptimizerGroup>& to, OptimizerGroup group, bool explicitly,
-               const std::vector<Parameter*>& parameters) {
-  OptimizerGroup taken{group.config, {}}, rest{group.config, {}};
+void add_group(std::vector<OptimizerGroup>& to, const OptimizerGroup& group, bool explicitly,
+               const std::vector<Parameter*>& parameters, std::span<const OptimizerKind> kinds) {
+  OptimizerGroup taken{group.kind, group.config, {}}, rest = taken;
   for (const std::size_t member : group.members) {
     const Parameter& parameter = *parameters[member];
-    const bool orthogonalised =
-        parameter.shape().rank() == 2 && (explicitly || is_matrix(parameter.role()));
-    const bool fits = group.config.name != "muon" || orthogonalised;
+    const bool fits = group.kind->rest == nullptr || (parameter.shape().rank() == 2 &&
+                                                      (explicitly || is_matrix(parameter.role())));
     (fits ? taken : rest).members.push_back(member);
   }
-  rest.config.name = "adamw";
-  for (OptimizerGroup* part : {&taken, &rest}) {
-    if (!part->members.empty()) to.push_back(std::move(*part));
-  }
+  if (!taken.members.empty()) to.push_back(std::move(taken));
+  if (rest.members.empty()) return;
+  rest.config.name = group.kind->rest;
+  rest.kind = &named_row(kinds, "optimizer.name", rest.config.name);
+  to.push_back(std::move(rest));
 }
 
 }  // namespace
 
 std::vector<OptimizerGroup> optimizer_groups(const OptimizerConfig& config,
-                                             const std::vector<Parameter*>& parameters) {
+                                             const std::vector<Parameter*>& parameters,
+                                             std::span<const OptimizerKind> kinds) {
   std::vector<OptimizerGroup> groups;
-  for (const OptimizerGroupConfig& group : config.groups) groups.push_back({config.of(group), {}});
-  groups.push_back({config.of({}), {}});
+  const auto add = [&](const OptimizerGroupConfig& group) {
+    const OptimizerConfig own = config.of(group);
+    groups.push_back({&named_row(kinds, "optimizer.name", own.name), own, {}});
+  };
+  for (const OptimizerGroupConfig& group : config.groups) add(group);
+  add({});
   std::vector<bool> matched(groups.size(), false);
   std::vector<std::string> problems;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -72,8 +77,8 @@ std::vector<OptimizerGroup> optimizer_groups(const OptimizerConfig& config,
   if (!problems.empty()) throw ConfigError(std::move(problems));
   std::vector<OptimizerGroup> made;
   for (std::size_t i = 0; i < groups.size(); ++i)
-    add_group(made, std::move(groups[i]),
-              i < config.groups.size() && config.groups[i].name.has_value(), parameters);
+    add_group(made, groups[i], i < config.groups.size() && config.groups[i].name.has_value(),
+              parameters, kinds);
   return made;
 }
 

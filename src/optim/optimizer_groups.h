@@ -6,22 +6,24 @@
 #include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
-#include "src/optim/optimizer_state.h"
+#include "src/optim/optimizer_kinds.h"
 
 namespace hybrid_trainer {
 
 /// Weights that one optimizer updates.
 struct OptimizerGroup {
+  const OptimizerKind* kind;
   OptimizerConfig config;            // without groups
   std::vector<std::size_t> members;  // indices of the parameters, in their order
 };
 
-/// Each parameter in exactly one group: those of config.groups, and the rest. What muon does not
-/// take (all but matrices; of a group that names it, all but tensors of two dimensions) is adamw's,
-/// with the same settings. Throws ConfigError for a group that matches nothing, with the nearest
+/// Each parameter in exactly one group: those of config.groups, and the rest. What the optimizer does
+/// not take, as muon all but matrices (of a group that names it, all but tensors of two dimensions),
+/// is that of its kind's `rest`, with the same settings. Throws ConfigError for an unknown optimizer, for a group that matches nothing, with the nearest
 /// role, and for two that match one parameter.
-std::vector<OptimizerGroup> optimizer_groups(const OptimizerConfig& config,
-                                             const std::vector<Parameter*>& parameters);
+std::vector<OptimizerGroup> optimizer_groups(
+    const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
+    std::span<const OptimizerKind> kinds = optimizer_kinds());
 
 /// What the schedule's learning rate is multiplied by for a group of the optimizer `all`.
 inline double rate_factor_of(const OptimizerConfig& group, const OptimizerConfig& all) {

@@ -38,7 +38,7 @@ struct ExactWeightState {
   const Parameter& parameter;
   const Tensor& master;
   const Tensor& m;
-  const Tensor& v;  // undefined where the rule has none
+  Tensor v;  // undefined where the rule has none
   std::int64_t steps = 0;
 };
 
@@ -63,11 +63,18 @@ class UpdatePredictor {
   virtual void free_workspace() {}
 };
 
+/// What a predictor is for: `parameters`, and the optimizer that updates them.
+struct PredictedUpdates {
+  const OptimizerConfig& config;
+  const std::vector<Parameter*>& parameters;
+  bool sketches = false;  // device_side, see make_update_predictor
+  /// The gradients in flight lack this share of what they are sums of; the momentum stands for it.
+  double missing = 0;
+};
+
 /// The predictor of `config.name`'s updates, by `device_side`: anticipated or sketch; another one
-/// predicts nothing.
-/// `parameters`: all that it is for. The gradients in flight lack `missing` of what they are sums
-/// of, a share whose gradient the momentum stands for: adamw's, as a factor changes
-/// nothing about muon's direction.
+/// predicts nothing. `missing` is adamw's alone, as a factor changes nothing about muon's direction.
+/// Throws ConfigError for an optimizer whose updates cannot be predicted.
 std::unique_ptr<UpdatePredictor> make_update_predictor(const OptimizerConfig& config,
                                                        const std::string& device_side,
                                                        const std::vector<Parameter*>& parameters,

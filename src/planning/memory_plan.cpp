@@ -6,8 +6,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/machine_memory.h"
-#include "hybrid_trainer/optim/optimizer_config.h"
 #include "src/planning/chosen_device_map.h"
+#include "src/planning/plan_dimensions.h"
 #include "src/planning/step_cost.h"
 
 namespace hybrid_trainer {
@@ -17,137 +17,7 @@ std::size_t over(std::size_t bytes, const std::optional<std::size_t>& budget) {
   return budget && bytes > *budget ? bytes - *budget : 0;
 }
 
-/// One thing that a plan may choose, with its values from the fastest to the one that takes least.
-struct Dimension {
-  std::vector<std::string> values;
-  std::function<void(HybridTrainerConfig& config, const std::string& value)> set;
-  /// Position of the config's own value or, for one in between, of the next that takes less.
-  std::size_t first = 0;
-};
-
 using Choice = std::vector<std::size_t>;  // of a value in each dimension
-
-std::size_t position_of(const std::vector<std::string>& values, const std::string& value) {
-  return static_cast<std::size_t>(std::find(values.begin(), values.end(), value) - values.begin());
-}
-
-/// Batches that are halved and accumulated: the same examples a step.
-Dimension micro_batches(const HybridTrainerConfig& config) {
-  Dimension dimension{{}, [](HybridTrainerConfig& changed, const std::string& value) {
-                        const std::int64_t factor = std::stoll(value);
-                        changed.data.batch_size /= factor;
-                        changed.gradient_accumulation.micro_batches *= factor;
-                      }};
-  for (std::int64_t factor = 1; config.data.batch_size % factor == 0; factor *= 2)
-    dimension.values.push_back(std::to_string(factor));
-  return dimension;
-}
-
-/// A key of the memory group that holds a name.
-Dimension of_names(std::string MemoryConfig::*key, const std::vector<std::string>& names,
-                   const MemoryConfig& given) {
-  return {names,
-          [key](HybridTrainerConfig& changed, const std::string& value) {
-            changed.memory.*key = value;
-          },
-          position_of(names, given.*key)};
-}
-
-Dimension recomputed_share(const MemoryConfig& given) {
-  Dimension dimension{{"0", "0.25", "0.5", "0.75", "1"},
-                      [](HybridTrainerConfig& changed, const std::string& value) {
-                        changed.memory.recompute =
-                            std::max(changed.memory.recompute, std::stod(value));
-                      }};
-  while (std::stod(dimension.values[dimension.first]) < given.recompute) ++dimension.first;
-  return dimension;
-}
-
-/// Optimizer state in 16 or 8 bits, which changes the run's bits.
-Dimension state_bits(const HybridTrainerConfig& given) {
-  Dimension dimension{{std::to_string(given.optimizer.state_bits)},
-                      [](HybridTrainerConfig& changed, const std::string& value) {
-                        changed.optimizer.state_bits = std::stoll(value);
-                      }};
-  if (given.optimizer.state_bits > 16) dimension.values.emplace_back("16");
-  if (given.optimizer.state_bits > 8) dimension.values.emplace_back("8");
-  return dimension;
-}
-
-/// Activations in 8 bits, which changes them as well.
-Dimension activation_bits(const HybridTrainerConfig& given) {
-  Dimension dimension{{std::to_string(given.memory.activation_bits)},
-                      [](HybridTrainerConfig& changed, const std::string& value) {
-                        changed.memory.activation_bits = std::stoll(value);
-                      }};
-  if (given.memory.activation_bits > 8) dimension.values.emplace_back("8");
-  return dimension;
-}
-
-/// Gradients of late updates in 16 bits.
-Dimension gradient_bits(const HybridTrainerConfig& given) {
-  Dimension dimension{{std::to_string(given.memory.gradient_bits)},
-                      [](HybridTrainerConfig& changed, const std::string& value) {
-                        changed.memory.gradient_bits = std::stoll(value);
-                      }};
-  if (given.memory.gradient_bits > 16) dimension.values.emplace_back("16");
-  return dimension;
-}
-
-/// Where late updates leave masters and state, in place of weights, gradients and state.
-Dimension exact_state(const HybridTrainerConfig& given) {
-  return {exact_state_names(),
-          [](HybridTrainerConfig& changed, const std::string& value) {
-            changed.phases.exact_state = value;
-          },
-          position_of(exact_state_names(), given.phases.exact_state)};
-}
-
-/// Drops the values that the configuration cannot have, such as fewer bits of an optimizer that has
-/// no form in them.
-Dimension valid(Dimension dimension, const HybridTrainerConfig& given,
-                const ModelRegistry& registry) {
-  const std::size_t problems = given.problems(registry).size();
-  std::vector<std::string> values;
-  std::size_t first = 0;
-  for (std::size_t i = 0; i < dimension.values.size(); ++i) {
-    HybridTrainerConfig changed = given;
-    dimension.set(changed, dimension.values[i]);
-    if (i != dimension.first && changed.problems(registry).size() > problems) continue;
-    if (i <= dimension.first) first = values.size();
-    values.push_back(dimension.values[i]);
-  }
-  dimension.values = std::move(values);
-  dimension.first = first;
-  return dimension;
-}
-
-/// `with_files`: files are places too.
-std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool with_files) {
-  const MemoryConfig& given = config.memory;
-  std::vector<Dimension> dimensions{micro_batches(config), recomputed_share(given)};
-  const bool is_late = config.phases.lacks_optimizer_state();
-  if (given.allow_lossy) {
-    dimensions.push_back(is_late ? gradient_bits(config) : state_bits(config));
-    dimensions.push_back(activation_bits(config));
-  }
-  const auto add = [&](std::string MemoryConfig::*key) {
-    std::vector<std::string> names = placement_names();
-    if (!with_files && given.*key != "file") names.pop_back();
-    dimensions.push_back(of_names(key, names, given));
-  };
-  if (is_late) {
-    if (with_files) dimensions.push_back(exact_state(config));
-  } else if (config.predict_aware_memory.offload_strategy != "drop_and_reinitialize") {
-    add(&MemoryConfig::optimizer_state);
-  }
-  if (config.training.cuda_graphs) return dimensions;  // which can record nothing of what follows
-  add(&MemoryConfig::activations);
-  if (is_late) return dimensions;
-  add(&MemoryConfig::weights);
-  dimensions.push_back(of_names(&MemoryConfig::gradients, {"keep", "consume"}, given));
-  return dimensions;
-}
 
 class Planner {
  public:
@@ -157,9 +27,7 @@ class Planner {
         device_(device),
         budgets_(budgets),
         registry_(registry),
-        dimensions_(dimensions_of(config, with_files)) {
-    for (Dimension& dimension : dimensions_) dimension = valid(dimension, config, registry);
-  }
+        dimensions_(dimensions_of(config, with_files, registry)) {}
 
   MemoryPlan plan(const StepRates& rates);
 

@@ -17,7 +17,7 @@ struct InertKeys {
   const char* why;
 };
 
-bool uses_optimizer(const Config& config, std::initializer_list<const char*> names) {
+bool uses_optimizer(const Config& config, const std::vector<std::string>& names) {
   const auto is_named = [&](const std::string& name) {
     return std::ranges::count(names, name) > 0;
   };
@@ -25,6 +25,15 @@ bool uses_optimizer(const Config& config, std::initializer_list<const char*> nam
          std::ranges::any_of(config.optimizer.groups, [&](const OptimizerGroupConfig& group) {
            return group.name && is_named(*group.name);
          });
+}
+
+/// Why a key of optimizers that the run does not use changes nothing; empty of any other.
+std::string inert_by_optimizer(const Config& config, const std::string& key) {
+  constexpr std::string_view kGroup = "optimizer.";
+  if (!key.starts_with(kGroup)) return "";
+  const OptimizerReaders readers = optimizers_that_read(key.substr(kGroup.size()));
+  const bool is_read = readers.names.empty() || uses_optimizer(config, readers.names);
+  return is_read ? "" : "it is for " + readers.text;
 }
 
 bool uses_predictor(const Config& config, std::initializer_list<const char*> names) {
@@ -171,26 +180,6 @@ const std::vector<InertKeys>& table() {
       {{"schedule.batch_rule"},
        [](const Config& config, const RunSurroundings&) { return config.stretches.empty(); },
        "without stretches all steps have as many tokens"},
-      {{"optimizer.momentum"},
-       [](const Config& config, const RunSurroundings&) {
-         return !uses_optimizer(config, {"sgd", "muon"});
-       },
-       "it is for sgd and muon; adamw, adam_mini and lion have optimizer.betas"},
-      {{"optimizer.betas"},
-       [](const Config& config, const RunSurroundings&) {
-         return !uses_optimizer(config, {"adamw", "adam_mini", "lion", "muon"});
-       },
-       "it is for adamw, adam_mini, lion, and what muon leaves to adamw"},
-      {{"optimizer.epsilon"},
-       [](const Config& config, const RunSurroundings&) {
-         return !uses_optimizer(config, {"adamw", "adam_mini", "muon"});
-       },
-       "it is for adamw, adam_mini, and what muon leaves to adamw"},
-      {{"optimizer.orthogonalization_period", "optimizer.orthogonalization_blocks"},
-       [](const Config& config, const RunSurroundings&) {
-         return !uses_optimizer(config, {"muon"});
-       },
-       "it is for muon"},
       {{"optimizer.orthogonalization_blocks"},
        [](const Config& config, const RunSurroundings&) {
          return config.optimizer.orthogonalization_period == 1 &&
@@ -268,10 +257,11 @@ std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
   for (const std::string& key : keys) {
     if (std::ranges::count(seen, key) > 0) continue;
     seen.push_back(key);
+    std::string why = inert_by_optimizer(config, key);
     const auto row = std::ranges::find_if(
         table(), [&](const InertKeys& one) { return names(one, key) && one.holds(config, run); });
-    if (row != table().end())
-      told.push_back(concat(key, " is set, but has no effect here: ", row->why));
+    if (why.empty() && row != table().end()) why = row->why;
+    if (!why.empty()) told.push_back(concat(key, " is set, but has no effect here: ", why));
   }
   return told;
 }

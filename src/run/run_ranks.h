@@ -18,9 +18,6 @@
 
 namespace hybrid_trainer {
 
-/// A fact that all ranks must agree on, such as {"training.threads", "2"}.
-using RankFact = std::pair<std::string, std::string>;
-
 /// What a rank wants between two steps.
 struct StepWish {
   bool stops = false, saves = false;
@@ -74,21 +71,11 @@ class RunRanks {
   /// collective; throws as hybrid_trainer::evaluate.
   double evaluate(LossModel& model, EvaluationBatches& batches, const HybridTrainerConfig& config,
                   const Stream& stream) const;
-  /// Throws UsageError, which names the first fact in which a rank differs from most others, or,
-  /// where there are no most, from the first rank. A collective.
-  void check_same(const std::vector<RankFact>& facts) const;
-  /// The same where ranks begin after different steps, or with different weights. A collective;
-  /// blocks.
-  void check_same_start(std::int64_t steps_done, LossModel& model, const Stream& stream) const;
-  /// Throws RankLost where ranks that should have the same weights do not. It names the rank that
-  /// differs from most others, and its first tensor. The same.
-  void check_same_weights(std::int64_t steps_done, LossModel& model, const Stream& stream) const;
+  /// What each rank has. A collective.
+  std::vector<std::string> gather(const std::string& mine) const;
 
  private:
   void check_shared(const std::string& run) const;
-  std::optional<std::string> first_difference(const std::vector<RankFact>& facts) const;
-  std::vector<std::string> gather(const std::string& mine) const;
-
   std::string name_of(const SlowRank& slow) const;
   std::optional<double> exposed_seconds() const;
 
@@ -100,8 +87,5 @@ class RunRanks {
   double computed_ = 0;                   // seconds of the last step; 0: not known
   bool has_heard_ = false;                // since that
 };
-
-/// Throws UsageError where ranks were not called alike, or are not the same program. A collective.
-void check_same_call(const RunRanks& ranks, const HybridTrainerConfig& config, bool resume);
 
 }  // namespace hybrid_trainer

@@ -17,11 +17,11 @@
 #include "hybrid_trainer/trainer/phase_precision.h"
 #include "hybrid_trainer/trainer/rank_checks.h"
 #include "src/run/checkpoint_schedule.h"
+#include "src/run/rank_agreement.h"
 #include "src/run/resolved_config.h"
 #include "src/run/resumed_run.h"
 #include "src/run/run_base.h"
 #include "src/run/run_memory.h"
-#include "src/run/run_ranks.h"
 #include "src/run/run_records.h"
 #include "src/run/run_saving.h"
 #include "src/run/run_tokenizer.h"
@@ -188,7 +188,7 @@ void TrainingRun::go_back(HybridTrainer& trainer, RunRecords& records, const Ste
 
 void TrainingRun::compare_weights(LanguageModel& model, HybridTrainer& trainer) {
   trainer.with_exact_weights(
-      [&] { ranks_.check_same_weights(trainer.steps_done(), model, stream_); });
+      [&] { check_same_weights(ranks_, trainer.steps_done(), model, stream_); });
 }
 
 /// Where that ends the run, it ends saved.
@@ -329,7 +329,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
   std::vector<std::string> early = planned_;  // events from before the console's records exist
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
   const bool resumed = resumes_ && trainer.resume(run_.checkpoints(), config_before_);
-  ranks_.check_same_start(trainer.steps_done(), model, stream_);
+  check_same_start(ranks_, trainer.steps_done(), model, stream_);
   loader_.seek(trainer.steps_done());
   if (const auto why = why_no_predictions(config_, ranks_.size(), *settings_.registry)) {
     trainer.give_up_predicting();

@@ -20,9 +20,15 @@ using testing::ParameterSet;
 
 /// Name and state_bits.
 using Subject = std::pair<std::string, int>;
-const Subject kSubjects[] = {{"adamw", 32}, {"sgd", 32},  {"muon", 32},      {"lion", 32},
-                             {"adamw", 16}, {"muon", 16}, {"adamw", 8},      {"muon", 8},
-                             {"lion", 16},  {"lion", 8},  {"adam_mini", 32}, {"adafactor", 32}};
+std::vector<Subject> subjects() {
+  std::vector<Subject> all;
+  for (const std::string& name : optimizer_names()) all.emplace_back(name, 32);
+  for (const std::string& name : optimizer_names_with_8_bits()) {
+    all.emplace_back(name, 16);
+    all.emplace_back(name, 8);
+  }
+  return all;
+}
 
 class OptimizerContract : public ::testing::TestWithParam<Subject> {
  protected:
@@ -293,7 +299,7 @@ TEST_P(OptimizerContract, GivesTheSameBitsWithPagesOfItsStateOnTheDevice) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OptimizerContract, ::testing::ValuesIn(kSubjects),
+INSTANTIATE_TEST_SUITE_P(All, OptimizerContract, ::testing::ValuesIn(subjects()),
                          [](const auto& info) {
                            return concat(info.param.first, "_", info.param.second);
                          });

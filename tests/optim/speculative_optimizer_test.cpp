@@ -32,7 +32,7 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
 }
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* optimizer : {"adamw", "lion", "muon"}) {
+  for (const std::string& optimizer : predictable_optimizer_names()) {
     for (const char* side : {"anticipated", "sketch", "none"}) {
       for (const std::int64_t lag : {1, 2, 4}) all.push_back({optimizer, side, lag});
     }

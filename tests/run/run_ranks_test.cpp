@@ -11,6 +11,7 @@
 #include "hybrid_trainer/data/token_shards.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/run/rank_agreement.h"
 #include "src/sharding/rank_links.h"
 #include "tests/run/tiny_run.h"
 #include "tests/trainer/temporary_folder.h"
@@ -27,12 +28,12 @@ std::string told_of_change(int rank, int ranks) {
       tiny.vocabulary = 17;
       const auto model = make_model(tiny, 1, stream);
       const RunRanks here(&communicator);
-      here.check_same_weights(4, *model, stream);
+      check_same_weights(here, 4, *model, stream);
       model->visit_parameters([&](Parameter& parameter) {
         if (communicator.rank() == rank && parameter.name() == "wpe.weight")
           parameter.home_master().data<float>()[3] += 1e-6f;
       });
-      here.check_same_weights(5, *model, stream);
+      check_same_weights(here, 5, *model, stream);
     });
   } catch (const RankLost& error) {
     return error.what();

@@ -16,6 +16,15 @@ const std::vector<std::string>& optimizer_names_with_8_bits();
 /// Those whose updates can be predicted while they are under way.
 const std::vector<std::string>& predictable_optimizer_names();
 
+/// Help for OptimizerConfig::name, of each optimizer.
+const char* optimizer_name_help();
+/// Optimizers for which a key of OptimizerConfig is: by name, and in words.
+struct OptimizerReaders {
+  std::vector<std::string> names;
+  std::string text;
+};
+OptimizerReaders optimizers_that_read(const std::string& key);
+
 /// Weights that are updated otherwise than by the rest of the group `optimizer`; what is left out
 /// is as there. JSON list `optimizer.groups`.
 struct OptimizerGroupConfig {
@@ -64,12 +73,7 @@ struct OptimizerConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"name", self.name,
-                "The rule of the update; muon orthogonalises the momentum of matrices and leaves "
-                "the rest to adamw. State of a parameter: adamw 8 bytes, adam_mini (one second "
-                "moment for a head, a row or a token) 4, muon, lion and sgd 4, adafactor (second "
-                "moments by rows and columns, no momentum to predict by) below 0.1.",
-                Range{}, optimizer_names()});
+    visit(Field{"name", self.name, optimizer_name_help(), Range{}, optimizer_names()});
     visit(Field{
         "learning_rate", self.learning_rate,
         "Highest learning rate of the schedule; adamw, adam_mini, adafactor and muon want the "

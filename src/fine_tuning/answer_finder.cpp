@@ -1,0 +1,275 @@
+#include "src/fine_tuning/answer_finder.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/fine_tuning/generation_prompts.h"
+#include "src/fine_tuning/message_places.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+
+namespace {
+
+using Span = RenderedChat::Span;
+using Place = std::optional<MessagePlace>;
+
+/// Chats up to here may be found turn by turn, each by rendering what is before it.
+constexpr std::size_t kMostPrefixes = 100;
+
+std::string_view stripped(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t begin = std::min(text.find_first_not_of(kBlank), text.size());
+  return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
+}
+
+std::size_t common_length(std::string_view a, std::string_view b) {
+  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+/// Finds the answers in one rendering of a row.
+class AnswerFinder {
+ public:
+  AnswerFinder(const ExampleFormat& format, const NormalRow& row, RenderedChat chat)
+      : format_(format),
+        row_(row),
+        chat_(std::move(chat)),
+        places_(message_places(chat_, row.messages.size())),
+        prompts_(format, row) {}
+
+  /// Whether what is written of each answer names the tools that it calls.
+  bool writes_calls() const {
+    for (std::size_t i = 0; i < count(); ++i)
+      if (!writes_calls_of(i)) return false;
+    return true;
+  }
+
+  RenderedRow run() && {
+    if (row_.prompt_messages > 0) {
+      find_completion();
+    } else if (template_of(format_, row_.variables).marks_generation()) {
+      take_generation_blocks();
+    } else {
+      for (std::size_t i = 0; i < count(); ++i)
+        if (is_wanted(i)) find_answer(i);
+    }
+    note_ending();
+    for (const auto& [i, key, text] : row_.notable)
+      if (!writes(i, text)) result_.unwritten.push_back(key);
+    result_.text = std::move(chat_.text);
+    return std::move(result_);
+  }
+
+ private:
+  std::size_t count() const { return row_.messages.size(); }
+  const json::object& message(std::size_t i) const { return row_.messages[i].get_object(); }
+  bool is_answer(std::size_t i) const { return message(i).at("role") == json::value("assistant"); }
+  bool is_wanted(std::size_t i) const { return is_answer(i) && row_.trains[i]; }
+
+  std::string written_of(std::size_t i) const {
+    std::string text;
+    for (const Span& span : places_[i]->spans)
+      text.append(chat_.text, span.begin, span.end - span.begin);
+    return text;
+  }
+
+  /// Whether a text of the message is written, but for white space around it; what cannot be told
+  /// in time counts as written.
+  bool writes(std::size_t i, std::string_view text) const {
+    const std::string_view said = stripped(text);
+    if (places_[i] && written_of(i).find(said) != std::string::npos) return true;
+    const bool may_be_elsewhere = i == 0 || !places_[i];
+    if (may_be_elsewhere && i > 0 && count() > kMostPrefixes) return true;
+    return may_be_elsewhere && chat_.text.find(said) != std::string::npos;
+  }
+
+  /// What stands behind what the last answer says.
+  void note_ending() {
+    if (!result_.last_answer) return;
+    const json::value& content = message(count() - 1).at("content");
+    const json::value& text = content.is_array() ? content.at(0).at("text") : content;
+    if (!text.is_string()) return;
+    const auto [begin, end] = *result_.last_answer;
+    const auto answer = std::string_view(chat_.text).substr(begin, end - begin);
+    std::string_view said = text.get_string();
+    if (answer.find(said) == answer.npos) said = stripped(said);
+    const std::size_t at = answer.rfind(said);
+    if (!said.empty() && at != answer.npos) result_.ending = answer.substr(at + said.size());
+  }
+
+  /// Whether what is written of the message names each tool that it calls, in order.
+  bool writes_calls_of(std::size_t i) const {
+    const json::value* calls = message(i).if_contains("tool_calls");
+    if (calls == nullptr || !places_[i]) return calls == nullptr;
+    const std::string text = written_of(i);
+    std::size_t at = 0;
+    for (const json::value& call : calls->get_array()) {
+      const json::value* name = function_of(call.get_object()).if_contains("name");
+      if (name == nullptr || !name->is_string()) continue;
+      at = text.find(std::string_view(name->get_string()), at);
+      if (at == text.npos) return false;
+      at += name->get_string().size();
+    }
+    return true;
+  }
+
+  void find_answer(std::size_t i) {
+    std::vector<Span> spans;
+    if (!places_[i]) {
+      if (const auto span = span_by_prefixes(i)) spans = {*span};
+    } else if (const auto header = header_length(i, places_[i]->spans.front())) {
+      spans = places_[i]->spans;
+      if (places_[i]->holds_others) add_end_before_others(i, spans.front());
+      spans.front().begin += *header;
+    }
+    if (spans.empty() || !writes_calls_of(i)) {
+      ++result_.left_out;
+      return;
+    }
+    if (i + 1 == count()) {
+      spans.back().end = chat_.text.size();
+      result_.last_answer = {spans.front().begin, spans.back().end};
+    }
+    result_.targets.insert(result_.targets.end(), spans.begin(), spans.end());
+  }
+
+  /// Where others speak within an answer, as tools do behind a call, it ends as it does without them;
+  /// the template may have written that end as their beginning.
+  void add_end_before_others(std::size_t i, Span& span) {
+    const auto written = [&](const Span& of, const std::string& text) {
+      return std::string_view(text).substr(of.begin, of.end - of.begin);
+    };
+    if (!end_before_others_) {
+      end_before_others_ = "";
+      const RenderedChat alone =
+          rendered(format_, row_.variables, first_messages(row_, i + 1), false);
+      const Place place = message_places(alone, i + 1)[i];
+      const auto whole = place ? written(place->spans.back(), alone.text) : std::string_view();
+      const auto here = written(span, chat_.text);
+      if (whole.starts_with(here)) end_before_others_ = whole.substr(here.size());
+    }
+    const bool is_here =
+        std::string_view(chat_.text).substr(span.end).starts_with(*end_before_others_);
+    if (is_here) span.end += end_before_others_->size();
+  }
+
+  /// How much of what is written of a message stands in its generation prompt: all of that, or else
+  /// the tokens that both begin with.
+  std::optional<std::size_t> header_length(std::size_t i, const Span& span) {
+    const auto prompt = prompts_.before(i);
+    if (!prompt) return {};
+    const std::string_view text =
+        std::string_view(chat_.text).substr(span.begin, span.end - span.begin);
+    const std::size_t common = common_length(*prompt, text);
+    if (common == prompt->size()) return common;
+    if (const std::size_t at = text.find(*prompt); at != text.npos && is_first_written(i))
+      return at + prompt->size();  // behind what begins the whole chat
+    const Tokenizer& tokenizer = format_.tokenizer;
+    const auto of_prompt = tokenizer.encode(*prompt, ControlText::kAsTokens);
+    const auto of_text =
+        tokenizer.encode(text.substr(0, 2 * prompt->size()), ControlText::kAsTokens);
+    std::size_t bytes = 0;
+    const auto end = std::ranges::mismatch(of_prompt, of_text).in1;
+    for (auto id = of_prompt.begin(); id != end; ++id) bytes += tokenizer.token_bytes(*id).size();
+    return std::min(bytes, common);
+  }
+
+  bool is_first_written(std::size_t i) const {
+    const auto end = places_.begin() + static_cast<std::ptrdiff_t>(i);
+    return std::all_of(places_.begin(), end, [](const Place& place) { return !place; });
+  }
+
+  /// Of a template that does not loop over messages: what the chat with the answer has beyond the
+  /// chat before it with the generation prompt, if the text begins with both.
+  std::optional<Span> span_by_prefixes(std::size_t i) const {
+    if (count() > kMostPrefixes) return {};
+    try {
+      const std::string before =
+          rendered(format_, row_.variables, first_messages(row_, i), true).text;
+      const std::string through =
+          rendered(format_, row_.variables, first_messages(row_, i + 1), false).text;
+      const bool holds = chat_.text.starts_with(through) && through.starts_with(before) &&
+                         before.size() < through.size();
+      if (holds) return Span{before.size(), through.size()};
+    } catch (const DataError&) {  // such a chat is refused
+    }
+    return {};
+  }
+
+  /// All from the completion's first message on.
+  void find_completion() {
+    const std::size_t i = row_.prompt_messages;
+    std::optional<std::size_t> begin;
+    if (places_[i]) {
+      if (const auto header = header_length(i, places_[i]->spans.front()))
+        begin = places_[i]->spans.front().begin + *header;
+    } else {
+      const std::string before =
+          rendered(format_, row_.variables, first_messages(row_, i), true).text;
+      if (chat_.text.starts_with(before)) begin = before.size();
+    }
+    if (!begin)
+      throw DataError(
+          "where the completion begins in the text cannot be told: the prompt's text is not how "
+          "the text of the whole begins");
+    Span rest{*begin, chat_.text.size()};
+    if (is_wanted(count() - 1)) result_.last_answer = rest;
+    for (std::size_t j = i; j < count(); ++j) {
+      if (row_.trains[j]) continue;
+      if (!places_[j]) throw DataError("a turn that is not to be trained on is not found");
+      for (const Span& span : places_[j]->spans) {
+        if (rest.begin < span.begin) result_.targets.push_back({rest.begin, span.begin});
+        rest.begin = span.end;
+      }
+    }
+    if (rest.begin < rest.end) result_.targets.push_back(rest);
+  }
+
+  void take_generation_blocks() {
+    std::vector<bool> found(count(), false);
+    std::optional<std::size_t> last;  // whose the last of the targets is, where that can be told
+    const bool trains_all = std::ranges::all_of(row_.trains, std::identity());
+    for (const Span& block : chat_.generated) {
+      const auto owner = message_at(block.begin);
+      if (!owner && !trains_all)
+        throw DataError("which turn a generation block is of cannot be told");
+      if (owner && (!row_.trains[*owner] || !writes_calls_of(*owner))) continue;
+      if (owner) found[*owner] = true;
+      last = owner;
+      result_.targets.push_back(block);
+    }
+    if (!result_.targets.empty() && is_wanted(count() - 1) &&
+        last.value_or(count() - 1) == count() - 1)
+      result_.last_answer = result_.targets.back();
+    if (is_first_written(count())) return;
+    for (std::size_t i = 0; i < count(); ++i) result_.left_out += is_wanted(i) && !found[i] ? 1 : 0;
+  }
+
+  std::optional<std::size_t> message_at(std::size_t byte) const {
+    for (std::size_t i = 0; i < count(); ++i) {
+      if (!places_[i]) continue;
+      for (const Span& span : places_[i]->spans)
+        if (span.begin <= byte && byte < span.end) return i;
+    }
+    return {};
+  }
+
+  const ExampleFormat& format_;
+  const NormalRow& row_;
+  RenderedChat chat_;
+  std::vector<Place> places_;
+  GenerationPrompts prompts_;
+  std::optional<std::string> end_before_others_;
+  RenderedRow result_;
+};
+
+}  // namespace
+
+FoundAnswers find_answers(const ExampleFormat& format, const NormalRow& row, RenderedChat chat) {
+  AnswerFinder finder(format, row, std::move(chat));
+  const bool writes_calls = finder.writes_calls();
+  return {std::move(finder).run(), writes_calls};
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,62 @@
+#include "src/hugging_face/module_names.h"
+
+#include <limits>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Calls visit(end) for a name and its ends after each dot, the longest first, until that is true.
+template <class Visit>
+void visit_ends(const std::string& name, const Visit& visit) {
+  for (std::size_t begin = 0; !visit(name.substr(begin));) {
+    begin = name.find('.', begin);
+    if (begin++ == name.npos) return;
+  }
+}
+
+}  // namespace
+
+std::string ModuleNames::name_of(const std::string& module) const {
+  std::string found;
+  visit_ends(module, [&](const std::string& end) {
+    if (names.contains(end)) found = end;
+    return false;
+  });
+  return found;
+}
+
+bool ModuleNames::include(const std::string& module) const {
+  return pattern ? pattern->matches(module) : !name_of(module).empty();
+}
+
+void ModuleNumbers::add(const std::string& pattern, double number) {
+  const Numbered numbered{plain_.size() + patterns_.size(), number};
+  if (pattern.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") == pattern.npos) {
+    plain_.emplace(pattern, numbered);
+    return;
+  }
+  if (patterns_.size() == kMostPatterns)
+    throw DataError(concat("has more than ", kMostPatterns, " patterns"));
+  patterns_.emplace_back(concat("(.*\\.)?(", pattern, ")"), numbered);
+}
+
+double ModuleNumbers::of(const std::string& module, double otherwise) const {
+  const Numbered none{std::numeric_limits<std::size_t>::max(), otherwise};
+  Numbered first = none;
+  const auto take = [&](const Numbered& found) {
+    if (found.place < first.place) first = found;
+  };
+  visit_ends(module, [&](const std::string& end) {
+    if (const auto found = plain_.find(end); found != plain_.end()) take(found->second);
+    return false;
+  });
+  for (const auto& [pattern, numbered] : patterns_) {
+    if (numbered.place < first.place && pattern.matches(module)) take(numbered);
+  }
+  return first.number;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/hugging_face/module_pattern.h"
+
+namespace hybrid_trainer {
+
+/// Patterns that one key may give at most.
+inline constexpr std::size_t kMostPatterns = 100;
+
+/// Names of modules, each for itself and for what ends in it after a dot, or a pattern in their place.
+struct ModuleNames {
+  std::set<std::string> names{};
+  std::optional<ModulePattern> pattern{};
+  bool are_none() const { return names.empty() && !pattern; }
+  bool include(const std::string& module) const;
+  /// The shortest of the names that includes a module; empty where none does.
+  std::string name_of(const std::string& module) const;
+};
+
+/// Numbers for some modules, by patterns, which may be the end of a name after a dot.
+class ModuleNumbers {
+ public:
+  /// Of several that match, the one that was added first counts. Throws DataError.
+  void add(const std::string& pattern, double number);
+  double of(const std::string& module, double otherwise) const;
+
+ private:
+  struct Numbered {
+    std::size_t place;
+    double number;
+  };
+  std::map<std::string, Numbered> plain_;  // without any sign of a pattern but the dot
+  std::vector<std::pair<ModulePattern, Numbered>> patterns_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+
+namespace hybrid_trainer {
+
+/// One thing that a plan may choose, with its values from the fastest to the one that takes least.
+struct Dimension {
+  std::vector<std::string> values;
+  std::function<void(HybridTrainerConfig& config, const std::string& value)> set;
+  /// Position of the config's own value or, for one in between, of the next that takes less.
+  std::size_t first = 0;
+};
+
+/// What a plan may choose; `with_files`: files are places too. Values that the configuration cannot have,
+/// such as fewer bits of an optimizer that has no form in them, are left out.
+std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool with_files,
+                                     const ModelRegistry& registry);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,113 @@
+#include "src/optim/optimizer_kinds.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/optim/parameter_set.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::master_of;
+using testing::numbers;
+using testing::ParameterSet;
+
+/// Moves along the gradient, without any state.
+class Descent final : public Optimizer {
+ public:
+  Descent(const OptimizerConfig&, std::vector<Parameter*> parameters, const Stream&,
+          const StateHome&)
+      : parameters_(std::move(parameters)) {}
+  std::size_t weights() const override { return parameters_.size(); }
+  void begin_step(const Stream&) override { ++steps_; }
+  void update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                     const Stream& stream) override {
+    const Parameter& parameter = *parameters_[index];
+    const Tensor gradient = parameter.gradient();
+    if (!gradient) return;
+    const UpdatedWeight weight(parameter, stream);
+    float* const values = weight.master.tensor().data<float>();
+    for (std::int64_t i = 0; i < parameter.elements(); ++i)
+      values[i] -= learning_rate * gradient_scale * gradient.data<float>()[i];
+  }
+  void write_momentum_directions(const std::vector<Tensor>&, float, const Stream&) override {}
+  void visit_state(const StateVisitor&) override {}
+
+ private:
+  std::vector<Parameter*> parameters_;
+};
+
+std::unique_ptr<Optimizer> make_descent(const OptimizerConfig& config,
+                                        std::vector<Parameter*> parameters, const Stream& stream,
+                                        const StateHome& home) {
+  return std::make_unique<Descent>(config, std::move(parameters), stream, home);
+}
+
+TEST(OptimizerKinds, OneRowMakesAnOptimizerKnown) {
+  const Stream stream(MemoryPool::create("device"));
+  const OptimizerKind row{.name = "descent", .about = "0", .make = make_descent};
+  ParameterSet parameters(stream);
+  parameters.set_gradients(3);
+  OptimizerConfig config;
+  config.name = "descent";
+  const auto optimizer =
+      make_optimizer_of({&row, 1}, config, parameters.pointers(), stream, StateHome(stream));
+  const auto before = parameters.copies();
+  optimizer->step(0.5f, 0.25f, stream);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = *parameters.pointers()[i];
+    const auto was = numbers(before[i]), is = numbers(master_of(parameter));
+    const auto gradient = numbers(parameter.gradient());
+    for (std::size_t j = 0; j < is.size(); ++j)
+      ASSERT_FLOAT_EQ(is[j], was[j] - 0.125f * gradient[j]) << parameter.name() << ' ' << j;
+  }
+  EXPECT_THROW(make_optimizer(config, parameters.pointers(), stream), ConfigError);
+}
+
+/// So that a row and the optimizer's own files are all that there is to add.
+TEST(OptimizerKinds, AreNamedInTheirTableAlone) {
+  const fs::path root = HT_SOURCE_DIR;
+  // What an option or a preset of one optimizer is, not what optimizers there are.
+  const std::set<std::string> of_one{
+      "include/hybrid_trainer/optim/optimizer_config.h", "src/trainer/hybrid_trainer_config.cpp",
+      "src/trainer/late_gradient_checks.cpp", "src/tools/fine_tuning_method.cpp",
+      "src/planning/step_rates.cpp"};
+  std::string names;
+  for (const OptimizerKind& kind : optimizer_kinds())
+    names += (names.empty() ? "" : "|") + std::string(kind.name);
+  const std::regex named("\"(" + names + ")\"");
+  int files = 0;
+  for (const char* folder : {"include", "src", "memory", "phases"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string path = fs::relative(entry.path(), root);
+      if (!entry.is_regular_file() || of_one.contains(path) || path.starts_with("src/models/"))
+        continue;
+      std::ifstream in(entry.path());
+      const std::string text{std::istreambuf_iterator<char>(in), {}};
+      const bool is_table = path == "src/optim/optimizer_kinds.cpp";
+      EXPECT_EQ(std::regex_search(text, named), is_table) << path;
+      ++files;
+    }
+  }
+  EXPECT_GT(files, 500);
+}
+
+TEST(OptimizerKinds, SayWhichOptimizersReadAKey) {
+  const OptimizerReaders momentum = optimizers_that_read("momentum");
+  EXPECT_EQ(momentum.text, "sgd and muon");
+  EXPECT_EQ(momentum.names, (std::vector<std::string>{"sgd", "muon"}));
+  const OptimizerReaders epsilon = optimizers_that_read("epsilon");
+  EXPECT_EQ(epsilon.text, "adamw, adam_mini and what muon leaves to adamw");
+  EXPECT_EQ(epsilon.names, (std::vector<std::string>{"adamw", "adam_mini", "muon"}));
+  EXPECT_TRUE(optimizers_that_read("weight_decay").names.empty());  // which all read
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
