@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/json_writer.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -59,7 +60,39 @@ void append(std::string& out, const json::value& value, const std::string& inden
   }
 }
 
+void append_line(std::string& out, const json::value& value) {
+  if (const json::object* const object = value.if_object()) {
+    out += '{';
+    for (const auto& [key, held] : *object) {
+      if (out.back() != '{') out += ',';
+      (out += json_string(key)) += ':';
+      append_line(out, held);
+    }
+    out += '}';
+  } else if (const json::array* const array = value.if_array()) {
+    out += '[';
+    for (const json::value& held : *array) {
+      if (&held != array->begin()) out += ',';
+      append_line(out, held);
+    }
+    out += ']';
+  } else if (value.is_double()) {
+    char text[40];
+    const double number = value.get_double();
+    const char* const end = std::to_chars(text, text + sizeof text, number).ptr;
+    out += std::isfinite(number) ? std::string_view(text, end) : std::string_view("null");
+  } else {
+    out += value.is_string() ? json_string(value.get_string()) : json::serialize(value);
+  }
+}
+
 }  // namespace
+
+std::string json_line(const json::value& value) {
+  std::string out;
+  append_line(out, value);
+  return out;
+}
 
 std::string shortest(double value) {
   char text[40];

@@ -15,6 +15,10 @@ std::string pretty_json(const boost::json::value& value);
 /// The same with ".0" behind whole doubles, for readers to whom 3 is no floating-point number.
 std::string typed_pretty_json(const boost::json::value& value);
 
+/// On one line, with doubles in the shortest form that reads back the same, null for NaN and
+/// infinities, and strings as json_string writes them.
+std::string json_line(const boost::json::value& value);
+
 /// The shortest decimal form of a finite double that reads back the same: "0.004", "3e-05",
 /// "1e+300".
 std::string shortest(double value);

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,11 +12,10 @@
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/core/phase.h"
-#include "hybrid_trainer/files/file_descriptor.h"
 
 namespace hybrid_trainer {
 
-class JsonWriter;
+class TraceFile;
 
 /// memory_timeline.json: every allocation of the first steps of each phase, in the JSON array format
 /// of Chrome's trace events, which Perfetto and chrome://tracing open. Per pool, counters of live
@@ -49,28 +47,19 @@ class MemoryTimeline {
 
  private:
   class PoolTrack;
-  struct Open;
-  /// Writes what an event has beside its type, name, process and time.
-  using EventParts = std::function<void(JsonWriter&)>;
   std::int64_t now() const;  // in microseconds of all runs
   void begin_file();
   void begin_stretch(Phase phase);
   void end_stretch(const std::string& why);
-  void event(const char* type, const std::string& name, int process, std::int64_t at,
-             const EventParts& more);
-  void on_thread(const char* type, const std::string& name, int thread, std::int64_t at,
-                 const EventParts& more = {});
+  void on_phases(const char* type, const std::string& name, std::int64_t at);
   void instant(const std::string& text);
   void flush();
 
-  std::filesystem::path path_;
-  FileDescriptor file_;
+  std::unique_ptr<TraceFile> file_;
   std::int64_t steps_;
   std::vector<std::unique_ptr<PoolTrack>> tracks_;
   std::array<std::int64_t, kPhases> recorded_{};  // steps
-  std::mutex mutex_;                              // of what follows
-  std::string text_;                              // not yet written
-  std::int64_t bytes_ = 0;                        // of the file
+  std::mutex mutex_;                              // of the file and what follows
   std::uint64_t next_block_ = 1;                  // each block's slice has a number of its own
   Clock::time_point began_ = Clock::now();
   std::int64_t offset_ = 0;  // microseconds of the runs before
