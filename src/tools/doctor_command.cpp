@@ -13,8 +13,8 @@
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/cuda_diagnosis.h"
+#include "src/tools/mpirun.h"
 #include "src/tools/rank_diagnosis.h"
-#include "src/tools/training_ranks.h"
 #include "src/tools/waiting_threads.h"
 
 namespace hybrid_trainer {

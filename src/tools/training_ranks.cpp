@@ -6,9 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <thread>
 
@@ -19,11 +17,9 @@
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/distributed/rank_watch.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
-#include "hybrid_trainer/files/json_writer.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/io/checkpoint.h"
-#include "hybrid_trainer/io/run_directory.h"
 #include "src/tools/local_ranks.h"
+#include "src/tools/mpirun.h"
+#include "src/tools/rank_loss.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -44,57 +40,6 @@ void leave_it_to_rank_0(const Interruption& interruption) {
   }
 }
 
-/// What a resumed run goes on from, in words. The launcher may leave no time to read checkpoints.
-std::string way_on(const RunPaths& run) {
-  try {
-    if (const auto found = find_newest_whole_checkpoint(run.checkpoints()))
-      return concat("the newest good checkpoint is ", found->path, ", from which --resume goes on");
-  } catch (const Error&) {  // the folder cannot be listed
-  }
-  return "there is no good checkpoint, and --resume begins anew";
-}
-
-/// Of a run that cannot write its own any more.
-void write_summary_of_loss(const RunPaths& run, int ranks, const std::string& line) try {
-  JsonWriter out;
-  out.begin_object();
-  out.string("end", "failed");
-  out.begin_object("distributed");
-  out.number("ranks", ranks);
-  out.string("lost_rank", line);
-  out.end_object();
-  out.end_object();
-  replace_file(run.summary(), out.text());
-} catch (const Error& error) {
-  std::cerr << concat("error: ", error.what(), "\n") << std::flush;
-}
-
-/// Nothing here waits for what the trainer holds.
-void tell_of_loss(const TrainingRunSettings& settings, const std::string& line, bool speaks) {
-  const RunPaths run{settings.run.string()};
-  const int rank = settings.ranks->rank();
-  const std::string text = speaks ? concat(line, "; ", way_on(run)) : line;
-  std::ofstream(rank == 0 ? run.root + "/log.txt" : concat(run.root, "/ranks/", rank, "/log.txt"),
-                std::ios::app)
-      << text << '\n';
-  if (!speaks) return;
-  std::cerr << concat("error: ", text, "\n") << std::flush;
-  write_summary_of_loss(run, settings.ranks->size(), line);
-}
-
-/// By the rank that gives up, since it ends the others before they could. Nothing where it did not
-/// come to have a part in the run.
-void leave_word_in_run(const TrainingRunSettings& settings, const std::string& reason) {
-  const RunPaths run{settings.run.string()};
-  const int rank = settings.ranks->rank();
-  const std::string own = concat(run.root, "/ranks/", rank);
-  if (!std::filesystem::exists(settings.resume ? run.root : own)) return;
-  const std::string line =
-      concat("rank ", rank, " (", host_name(), ", process ", getpid(), ") gave up: ", reason);
-  std::ofstream(run.root + "/log.txt", std::ios::app) << line << "; " << way_on(run) << '\n';
-  write_summary_of_loss(run, settings.ranks->size(), line);
-}
-
 RankWatchSettings watch_settings(const TrainingRunSettings& settings, std::string secret) {
   RankWatchSettings watch;
   watch.secret = std::move(secret);
@@ -110,39 +55,6 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings, std::strin
   watch.tell = [&](const std::string& line, bool speaks) { tell_of_loss(settings, line, speaks); };
   watch.end = [&] { settings.ranks->abort(""); };
   return watch;
-}
-
-void prepare_to_start(const std::vector<std::string>& arguments) {
-  std::cerr << "starts: " << join(arguments, " ") << std::endl;
-  setenv(kSecretVariable, drawn_secret().c_str(), 1);  // the ranks of this machine inherit it
-}
-
-[[noreturn]] void become_program(const std::vector<std::string>& arguments) {
-  prepare_to_start(arguments);
-  std::vector<char*> pointers;
-  for (const std::string& argument : arguments)
-    pointers.push_back(const_cast<char*>(argument.c_str()));
-  pointers.push_back(nullptr);
-  execvp(pointers.front(), pointers.data());
-  throw DeviceError(
-      "--ranks: mpirun does not start; install openmpi-bin, or start the ranks by another MPI");
-}
-
-/// What mpirun would have said of a job that ended by no error of a rank's own, which says so itself.
-void tell_of_launcher(int exit_code) {
-  constexpr int kFirst = static_cast<int>(ExitCode::kUsage),
-                kLast = static_cast<int>(ExitCode::kConfig), kSignal = 128;
-  if (exit_code == 0 || exit_code == static_cast<int>(ExitCode::kInterrupted) ||
-      (exit_code >= kFirst && exit_code <= kLast))
-    return;
-  std::cerr << "error: mpirun ended with exit code " << exit_code;
-  if (exit_code > kSignal) {
-    std::cerr << ": a rank was ended by signal " << exit_code - kSignal << " ("
-              << strsignal(exit_code - kSignal) << ")";
-  } else {
-    std::cerr << "; the command above says why without its --quiet";
-  }
-  std::cerr << std::endl;
 }
 
 /// The number of a rank other than the first. What is wrong with a launcher's variables is told
@@ -177,32 +89,6 @@ bool goes_on(bool asked) {
   if (restart && !later_rank())
     std::cerr << *restart << ": the job was started anew, as if with --resume" << std::endl;
   return restart.has_value();
-}
-
-std::vector<std::string> command_of_rank(const std::string& program, const std::string& command,
-                                         const std::vector<std::string>& arguments) {
-  std::vector<std::string> all{program, command};
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  return all;
-}
-
-std::vector<std::string> mpirun_arguments(const std::vector<std::string>& command_of_rank,
-                                          int ranks) {
-  // A signal that stops the job leaves ranks five seconds to save, one without this; mpirun waits
-  // as long where a rank failed.
-  const std::vector<std::string> options{
-      "--bind-to", "none", "--oversubscribe", "--mca", "odls_base_sigkill_timeout", "5"};
-  std::vector<std::string> all{"mpirun", "-np", std::to_string(ranks)};
-  if (geteuid() == 0) all.emplace_back("--allow-run-as-root");
-  all.insert(all.end(), options.begin(), options.end());
-  all.insert(all.end(), command_of_rank.begin(), command_of_rank.end());
-  return all;
-}
-
-void become_ranks(const std::string& command, const std::vector<std::string>& arguments,
-                  int ranks) {
-  const auto program = std::filesystem::read_symlink("/proc/self/exe");
-  become_program(mpirun_arguments(command_of_rank(program.string(), command, arguments), ranks));
 }
 
 TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
@@ -257,18 +143,7 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
 /// What ends before the ranks know each other says nothing by itself.
 int TrainingRanks::start_ranks(const TrainingRunSettings& settings) const {
   if (device_.type != DeviceType::kCpu) return run_local_ranks(own_command_, local_ranks_);
-  std::vector<std::string> launcher = mpirun_arguments(own_command_, local_ranks_);
-  launcher.insert(launcher.begin() + 1, "--quiet");  // ten lines about an error that was told
-  prepare_to_start(launcher);
-  const LauncherEnd end = run_launcher(launcher);
-  constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
-  if (!end.was_asked_to_stop || end.exit_code == 0 || end.exit_code == kInterrupted) {
-    tell_of_launcher(end.exit_code);
-    return end.exit_code;
-  }
-  std::cerr << "stopped while ranks were starting; start again with: " << settings.restart_command
-            << std::endl;
-  return kInterrupted;
+  return run_by_mpirun(own_command_, local_ranks_, settings.restart_command);
 }
 
 int TrainingRanks::run(TrainingRunSettings settings,

@@ -51,17 +51,4 @@ int told_once(const std::function<int()>& command);
 /// tells on standard error.
 bool goes_on(bool asked);
 
-/// mpirun takes this process's place and starts `hybrid COMMAND ARGUMENTS` as so many ranks. Throws
-/// DeviceError.
-[[noreturn]] void become_ranks(const std::string& command,
-                               const std::vector<std::string>& arguments, int ranks);
-
-/// What each rank of `hybrid COMMAND ARGUMENTS`, which have --ranks N, is started by.
-std::vector<std::string> command_of_rank(const std::string& program, const std::string& command,
-                                         const std::vector<std::string>& arguments);
-
-/// What mpirun is called with to start so many.
-std::vector<std::string> mpirun_arguments(const std::vector<std::string>& command_of_rank,
-                                          int ranks);
-
 }  // namespace hybrid_trainer
