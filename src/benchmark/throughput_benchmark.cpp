@@ -159,7 +159,7 @@ BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stre
   result.product_flops_per_second =
       std::max(rate_before, kernels::measure_product_rate(dtype, stream));
   result.copy_bytes_per_second = kernels::measure_copy_rate(stream);
-  result.device = name_of_hardware(stream.device());
+  result.device = hardware_name_of(stream.device());
   result.share_of_product_rate = result.model_flops_per_second / result.product_flops_per_second;
   const double published = published_bf16_rate(result.device);
   if (dtype == DType::kBF16 && published > 0)

@@ -38,6 +38,10 @@ std::string name_of(Device device) {
   return device.simulated ? "simulated " + name : name;
 }
 
+std::string hardware_name_of(Device device) {
+  return device.type == DeviceType::kCpu ? "cpu" : cuda_runtime().properties(device.index).name;
+}
+
 Device find_device(const std::string& name, int unnamed) {
   if (name == "cpu" || (name == "auto" && look_for_cuda().runtime == nullptr)) return {};
   if (name == "auto" || name == "cuda")

@@ -1,32 +1,10 @@
 #include "src/distributed/host_communicator.h"
 
-#include <cstring>
-
 #include "src/distributed/reduce_elements.h"
 #include "src/distributed/shard_checks.h"
 
 namespace hybrid_trainer {
 namespace {
-
-/// Elements [first, last) in memory.
-struct ElementBytes {
-  char* data;
-  std::size_t bytes;
-};
-
-ElementBytes bytes_of(const Tensor& tensor, std::int64_t first, std::int64_t last) {
-  const std::size_t each = size_of(tensor.dtype());
-  return {static_cast<char*>(tensor.raw()) + static_cast<std::size_t>(first) * each,
-          static_cast<std::size_t>(last - first) * each};
-}
-
-ElementBytes bytes_of(const Tensor& tensor, const Shard& shard) {
-  return bytes_of(tensor, shard.first, shard.last);
-}
-
-void copy_bytes(void* to, const ElementBytes& from) {
-  if (from.bytes > 0 && to != from.data) std::memcpy(to, from.data, from.bytes);
-}
 
 void check_in_host_memory(const Tensor& tensor) {
   if (tensor.device().type == DeviceType::kCpu) return;
@@ -41,19 +19,14 @@ void check_in_host_memory(const Tensor& tensor) {
 std::vector<CollectiveCall> HostCommunicator::exchange(
     const std::vector<CollectiveCall>& for_each) {
   std::vector<CollectiveCall> calls(for_each.size());
-  std::vector<OutgoingBytes> sent;
-  std::vector<IncomingBytes> received;
+  PeerMessages messages(rank_);
   for (int peer = 0; peer < size_; ++peer) {
     const auto i = static_cast<std::size_t>(peer);
-    if (is_me(peer)) {
-      calls[i] = for_each[i];
-      continue;
-    }
-    sent.push_back({peer, &for_each[i], sizeof for_each[i]});
-    received.push_back({peer, &calls[i], sizeof calls[i]});
+    messages.exchange(peer, {const_cast<CollectiveCall*>(&for_each[i]), sizeof for_each[i]},
+                      {&calls[i], sizeof calls[i]});
   }
   try {
-    enter_and_wait(sent, received);
+    enter_and_wait(messages.sent, messages.received);
   } catch (const RankLost& error) {
     throw RankLost(concat(error.what(), "; rank ", rank_, " was in ",
                           text_of(for_each[static_cast<std::size_t>(rank_)])));
@@ -76,53 +49,35 @@ void HostCommunicator::agree(Operation operation, const Tensor& values, std::int
   check_same(exchange(std::vector<CollectiveCall>(static_cast<std::size_t>(size_), call)));
 }
 
-void HostCommunicator::wait_for_data(const std::vector<OutgoingBytes>& sent,
-                                     const std::vector<IncomingBytes>& received) {
-  std::vector<OutgoingBytes> out;
-  std::vector<IncomingBytes> in;
-  for (const OutgoingBytes& message : sent) {
-    if (message.bytes > 0 && !is_me(message.peer)) out.push_back(message);
-  }
-  for (const IncomingBytes& message : received) {
-    if (message.bytes > 0 && !is_me(message.peer)) in.push_back(message);
-  }
-  for (const OutgoingBytes& message : out) bytes_sent_ += message.bytes;
-  for (const IncomingBytes& message : in) bytes_received_ += message.bytes;
-  enter_and_wait(out, in);
+void HostCommunicator::wait_for_data(const PeerMessages& messages) {
+  for (const OutgoingBytes& message : messages.sent) bytes_sent_ += message.bytes;
+  for (const IncomingBytes& message : messages.received) bytes_received_ += message.bytes;
+  enter_and_wait(messages.sent, messages.received);
 }
 
 void HostCommunicator::scatter_and_reduce(const Tensor& shard, const Tensor& values,
                                           Reduction reduction, const Stream& stream) {
   const std::int64_t mine = shard.elements();
   const Tensor parts = Tensor::empty({size_, mine}, values.dtype(), MemoryKind::kWorkspace, stream);
-  std::vector<OutgoingBytes> sent;
-  std::vector<IncomingBytes> received;
-  for (int peer = 0; peer < size_; ++peer) {
-    const ElementBytes out = bytes_of(values, shard_of(values.elements(), peer, size_));
-    const ElementBytes in = bytes_of(parts, peer * mine, (peer + 1) * mine);
-    sent.push_back({peer, out.data, out.bytes});
-    received.push_back({peer, in.data, in.bytes});
-    if (is_me(peer)) copy_bytes(in.data, out);
-  }
-  wait_for_data(sent, received);
+  PeerMessages messages(rank_);
+  for (int peer = 0; peer < size_; ++peer)
+    messages.exchange(peer, bytes_of(values, shard_of(values.elements(), peer, size_)),
+                      bytes_of(parts, peer * mine, (peer + 1) * mine));
+  wait_for_data(messages);
   copy_bytes(shard.raw(), bytes_of(parts, 0, mine));
   for (int peer = 1; peer < size_; ++peer) {
-    const ElementBytes part = bytes_of(parts, peer * mine, (peer + 1) * mine);
+    const Bytes part = bytes_of(parts, peer * mine, (peer + 1) * mine);
     reduce_elements(shard.raw(), part.data, mine, values.dtype(), reduction);
   }
 }
 
 /// Each rank's is in its place.
 void HostCommunicator::gather_from_all(const Tensor& values, const std::vector<Shard>& by_rank) {
-  std::vector<OutgoingBytes> sent;
-  std::vector<IncomingBytes> received;
-  const ElementBytes mine = bytes_of(values, by_rank[static_cast<std::size_t>(rank_)]);
-  for (int peer = 0; peer < size_; ++peer) {
-    const ElementBytes theirs = bytes_of(values, by_rank[static_cast<std::size_t>(peer)]);
-    sent.push_back({peer, mine.data, mine.bytes});
-    received.push_back({peer, theirs.data, theirs.bytes});
-  }
-  wait_for_data(sent, received);
+  PeerMessages messages(rank_);
+  const Bytes mine = bytes_of(values, by_rank[static_cast<std::size_t>(rank_)]);
+  for (int peer = 0; peer < size_; ++peer)
+    messages.exchange(peer, mine, bytes_of(values, by_rank[static_cast<std::size_t>(peer)]));
+  wait_for_data(messages);
 }
 
 void HostCommunicator::gather_shards(const Tensor& values) {
@@ -185,34 +140,28 @@ void HostCommunicator::all_to_all(const Tensor& received,
   for (const std::int64_t count : send_counts)
     calls.push_back({Operation::kAllToAll, sent.dtype(), 0, count, collectives_});
   calls = exchange(calls);
-  std::vector<OutgoingBytes> outgoing;
-  std::vector<IncomingBytes> incoming;
+  PeerMessages messages(rank_);
   std::int64_t from = 0, to = 0;
   for (int peer = 0; peer < size_; ++peer) {
     const auto i = static_cast<std::size_t>(peer);
     check_expected({Operation::kAllToAll, received.dtype(), 0, receive_counts[i], collectives_},
                    rank_, calls[i], peer);
-    const ElementBytes out = bytes_of(sent, from, from + send_counts[i]);
-    const ElementBytes in = bytes_of(received, to, to + receive_counts[i]);
+    messages.exchange(peer, bytes_of(sent, from, from + send_counts[i]),
+                      bytes_of(received, to, to + receive_counts[i]));
     from += send_counts[i];
     to += receive_counts[i];
-    outgoing.push_back({peer, out.data, out.bytes});
-    incoming.push_back({peer, in.data, in.bytes});
-    if (is_me(peer)) copy_bytes(in.data, out);
   }
-  wait_for_data(outgoing, incoming);
+  wait_for_data(messages);
 }
 
 void HostCommunicator::broadcast(const Tensor& values, int root, const Stream&) {
   require(root >= 0 && root < size_, "a broadcast comes from one of the ranks");
   agree(Operation::kBroadcast, values, root);
-  std::vector<OutgoingBytes> sent;
-  std::vector<IncomingBytes> received;
-  const ElementBytes all = bytes_of(values, 0, values.elements());
-  for (int peer = 0; is_me(root) && peer < size_; ++peer)
-    sent.push_back({peer, all.data, all.bytes});
-  if (!is_me(root)) received.push_back({root, all.data, all.bytes});
-  wait_for_data(sent, received);
+  PeerMessages messages(rank_);
+  const Bytes all = bytes_of(values, 0, values.elements());
+  for (int peer = 0; root == rank_ && peer < size_; ++peer) messages.send(peer, all);
+  if (root != rank_) messages.receive(root, all);
+  wait_for_data(messages);
 }
 
 void HostCommunicator::barrier() { agree(Operation::kBarrier, Tensor{}, 0); }
@@ -227,7 +176,9 @@ void HostCommunicator::send(const Tensor& values, int peer, const Stream&) {
   const CollectiveCall call{Operation::kSend, values.dtype(), 0, values.elements(), 0};
   const OutgoingBytes head{peer, &call, sizeof call};
   enter_and_wait({&head, 1}, {});
-  wait_for_data({{peer, values.raw(), values.bytes()}}, {});
+  PeerMessages messages(rank_);
+  messages.send(peer, bytes_of(values, 0, values.elements()));
+  wait_for_data(messages);
 }
 
 void HostCommunicator::receive(const Tensor& values, int peer, const Stream&) {
@@ -237,7 +188,9 @@ void HostCommunicator::receive(const Tensor& values, int peer, const Stream&) {
   const IncomingBytes head{peer, &got, sizeof got};
   enter_and_wait({}, {&head, 1});
   check_expected({Operation::kSend, values.dtype(), 0, values.elements(), 0}, rank_, got, peer);
-  wait_for_data({}, {{peer, values.raw(), values.bytes()}});
+  PeerMessages messages(rank_);
+  messages.receive(peer, bytes_of(values, 0, values.elements()));
+  wait_for_data(messages);
 }
 
 std::vector<std::string> HostCommunicator::host_gather(std::string_view bytes) {
@@ -248,16 +201,13 @@ std::vector<std::string> HostCommunicator::host_gather(std::string_view bytes) {
   for (CollectiveCall& other : calls) other.elements = call.elements;
   check_same(calls);
   std::vector<std::string> all(lengths.size());
-  std::vector<OutgoingBytes> sent;
-  std::vector<IncomingBytes> received;
+  PeerMessages messages(rank_);
   for (int peer = 0; peer < size_; ++peer) {
-    const auto i = static_cast<std::size_t>(peer);
-    all[i].resize(static_cast<std::size_t>(lengths[i].elements));
-    if (is_me(peer)) all[i] = bytes;
-    sent.push_back({peer, bytes.data(), bytes.size()});
-    received.push_back({peer, all[i].data(), all[i].size()});
+    std::string& theirs = all[static_cast<std::size_t>(peer)];
+    theirs.resize(static_cast<std::size_t>(lengths[static_cast<std::size_t>(peer)].elements));
+    messages.exchange(peer, bytes_of(bytes), bytes_of(theirs));
   }
-  wait_for_data(sent, received);
+  wait_for_data(messages);
   return all;
 }
 

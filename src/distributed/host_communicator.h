@@ -5,20 +5,9 @@
 
 #include "hybrid_trainer/distributed/communicator.h"
 #include "src/distributed/collective_call.h"
+#include "src/distributed/peer_messages.h"
 
 namespace hybrid_trainer {
-
-struct OutgoingBytes {
-  int peer;
-  const void* data;
-  std::size_t bytes;
-};
-
-struct IncomingBytes {
-  int peer;
-  void* data;
-  std::size_t bytes;
-};
 
 /// Collectives on tensors in host memory, made of messages between two ranks. Before data follow,
 /// each rank tells the others what it calls, so that no message meets memory of another size.
@@ -54,14 +43,12 @@ class HostCommunicator : public Communicator {
   std::vector<CollectiveCall> exchange(const std::vector<CollectiveCall>& for_each);
   void agree(Operation operation, const Tensor& values, std::int64_t detail);
   void enter_and_wait(std::span<const OutgoingBytes> sent, std::span<const IncomingBytes> received);
-  void wait_for_data(const std::vector<OutgoingBytes>& sent,
-                     const std::vector<IncomingBytes>& received);
+  void wait_for_data(const PeerMessages& messages);
   void scatter_and_reduce(const Tensor& shard, const Tensor& values, Reduction reduction,
                           const Stream& stream);
   void gather_from_all(const Tensor& values, const std::vector<Shard>& by_rank);
   void gather_shards(const Tensor& values);
   void check_peer(int peer) const;
-  bool is_me(int rank) const { return rank == rank_; }
 
   int rank_, size_;
   std::uint64_t collectives_ = 0;

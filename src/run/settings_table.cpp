@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/models/model_family.h"
@@ -113,7 +112,7 @@ std::string precision_line(const HybridTrainer& trainer) {
 std::string device_line(const Stream& stream) {
   const Device device = stream.device();
   if (device.type == DeviceType::kCpu) return "the processor";
-  return concat(name_of(device), ", ", cuda_runtime().properties(device.index).name, ", ",
+  return concat(name_of(device), ", ", hardware_name_of(device), ", ",
                 units::bytes(stream.pool()->use().fresh_total), " taken for its steps");
 }
 

@@ -18,6 +18,9 @@ struct Device {
 
 std::string name_of(Device device);  // "cpu", "cuda:0", "simulated cpu"
 
+/// "cpu", or the name of the CUDA device's model.
+std::string hardware_name_of(Device device);
+
 /// True for "cpu", "cuda", "cuda:N" and "auto", whatever the machine has.
 bool names_a_device(const std::string& name);
 
