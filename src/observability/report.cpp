@@ -63,9 +63,9 @@ std::string tiles(const RunSummary& s) {
   if (s.final_train_loss) {
     out += tile("Training loss", units::fixed(*s.final_train_loss, 4), "at the last step");
   }
-  out += tile("Time", units::duration(s.seconds), concat(units::grouped(s.steps), " steps"));
-  out += tile("Tokens per second", units::count(rate(s.tokens, s.seconds)),
-              concat(units::count(static_cast<double>(s.tokens)), " tokens in all"));
+  out += tile("Time", units::duration(s.sum.seconds), concat(units::grouped(s.steps), " steps"));
+  out += tile("Tokens per second", units::count(rate(s.sum.tokens, s.sum.seconds)),
+              concat(units::count(static_cast<double>(s.sum.tokens)), " tokens in all"));
   out += tile("Peak memory", units::bytes(peak_bytes(s)),
               concat(units::count(static_cast<double>(s.parameters)), " parameters"));
   const PredictionCounts& p = s.predictions;
@@ -97,10 +97,10 @@ std::string phase_rows(const RunSummary& s) {
     out += concat("<tr><th scope=\"row\"><i class=\"phase ", name_of(phase), "\"></i>",
                   name_of(phase), "</th>");
     out += cell("Steps", units::grouped(use.steps));
-    out += cell("Time", units::duration(use.seconds));
-    out += cell("Share", percent(use.seconds, s.seconds));
-    out += cell("Tokens", units::count(static_cast<double>(use.tokens)));
-    out += cell("Tokens/s", units::count(rate(use.tokens, use.seconds)));
+    out += cell("Time", units::duration(use.sum.seconds));
+    out += cell("Share", percent(use.sum.seconds, s.sum.seconds));
+    out += cell("Tokens", units::count(static_cast<double>(use.sum.tokens)));
+    out += cell("Tokens/s", units::count(rate(use.sum.tokens, use.sum.seconds)));
     out += cell("Cost", std::isnan(use.cost) ? "–" : units::fixed(use.cost, 1));
     out += cell("Peak", units::bytes(use.peak_bytes));
     out += cell("Precision", use.precision) + "</tr>\n";
@@ -121,7 +121,7 @@ std::string share_bar(const std::array<std::pair<const char*, double>, kPhases>&
 std::string time_bar(const RunSummary& s) {
   std::array<std::pair<const char*, double>, kPhases> parts;
   for (std::size_t i = 0; i < kPhases; ++i)
-    parts[i] = {name_of(kAllPhases[i]), s.phases[i].seconds};
+    parts[i] = {name_of(kAllPhases[i]), s.phases[i].sum.seconds};
   return share_bar(parts);
 }
 
@@ -189,13 +189,15 @@ std::string ranks_text(const std::optional<RunSummary::Distributed>& ranks) {
 std::string facts(const RunSummary& s) {
   return fact("Parameters", units::grouped(s.parameters)) +
          fact("Effective batch", concat(s.effective_batch, " sequences an optimizer step")) +
-         fact("Tokens", units::grouped(s.tokens)) +
-         fact("Largest micro-batch that fits", s.recommended_micro_batch > 0
-                                                   ? concat(s.recommended_micro_batch, " sequences")
-                                                   : "") +
+         fact("Tokens", units::grouped(s.sum.tokens)) +
+         fact("Largest micro-batch that fits",
+              s.sum.recommended_micro_batch > 0
+                  ? concat(s.sum.recommended_micro_batch, " sequences")
+                  : "") +
          fact("Learning-rate finder", finder_text(s)) +
-         fact("Dreamt horizons",
-              s.planning_cost ? concat("cost ", brief(*s.planning_cost), " Full steps") : "") +
+         fact("Dreamt horizons", s.sum.planning_cost
+                                     ? concat("cost ", brief(*s.sum.planning_cost), " Full steps")
+                                     : "") +
          fact("Ranks", ranks_text(s.distributed)) +
          fact("In host memory", kinds_text(s.host_peak_by_kind)) +
          fact("In the scratch file", kinds_text(s.file_peak_by_kind)) + fact("Command", s.command) +

@@ -8,8 +8,9 @@
 
 namespace hybrid_trainer {
 
-/// One line of metrics.jsonl, with its newline.
-std::string to_json_line(const StepRecord& record);
+/// One line of metrics.jsonl, with its newline. The event begins with the names of numbers that JSON
+/// cannot represent, and then warns.
+std::string to_json_line(StepRecord record);
 
 /// The record of a line without its newline; none if it is not a complete record.
 std::optional<StepRecord> parse_json_line(std::string_view line);

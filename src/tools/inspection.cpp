@@ -253,7 +253,7 @@ json::object inspect_run(const RunPaths& paths) {
   for (const Phase phase : kAllPhases) {
     const PhaseUse& use = summary.phase(phase);
     phases[name_of(phase)] = json::object{
-        {"steps", use.steps}, {"seconds", use.seconds}, {"peak_bytes", use.peak_bytes}};
+        {"steps", use.steps}, {"seconds", use.sum.seconds}, {"peak_bytes", use.peak_bytes}};
   }
   json::value shortage;
   if (fs::exists(paths.shortage())) shortage = paths.shortage();
@@ -262,8 +262,8 @@ json::object inspect_run(const RunPaths& paths) {
           {"out_of_memory", std::move(shortage)},
           {"steps", summary.steps},
           {"steps_planned", config.training.steps},
-          {"tokens", summary.tokens},
-          {"seconds", summary.seconds},
+          {"tokens", summary.sum.tokens},
+          {"seconds", summary.sum.seconds},
           {"last_train_loss", or_null(summary.final_train_loss)},
           {"last_validation_loss", or_null(summary.final_validation_loss)},
           {"optimizer", config.optimizer.name},

@@ -25,7 +25,7 @@ std::string predictions_text(const RunSummary& summary) {
   if (!std::isfinite(cost)) return text;
   text += concat("; they ", cost < 0 ? "saved " : "cost ", brief(std::abs(cost)), " Full steps (",
                  brief(std::abs(100 * share)), " % of the run)");
-  const double advantage = summary.advantage.value_or(0);
+  const double advantage = summary.sum.advantage.value_or(0);
   if (advantage == 0) return text + ", and what they gave is not measured yet";
   return text + concat(", and plain steps at their cost would have ended with a loss ",
                        brief(std::abs(advantage)), advantage > 0 ? " higher" : " lower",
@@ -34,7 +34,7 @@ std::string predictions_text(const RunSummary& summary) {
 
 void print_end(const RunSummary& summary, const std::string& run) {
   std::cerr << "validation loss " << brief_or_not_measured(summary.final_validation_loss)
-            << " after " << summary.steps << " steps, " << static_cast<long>(summary.seconds)
+            << " after " << summary.steps << " steps, " << static_cast<long>(summary.sum.seconds)
             << " s\n  steps:";
   for (Phase phase : kAllPhases)
     std::cerr << ' ' << name_of(phase) << ' ' << summary.phase(phase).steps;

@@ -32,8 +32,8 @@ RunSummary small_run() {
 TEST(RunSummary, AddsStepsUpByPhase) {
   const RunSummary summary = small_run();
   EXPECT_EQ(summary.steps, 2);
-  EXPECT_EQ(summary.tokens, 2048);
-  EXPECT_EQ(summary.seconds, 1.0);
+  EXPECT_EQ(summary.sum.tokens, 2048);
+  EXPECT_EQ(summary.sum.seconds, 1.0);
   EXPECT_EQ(summary.phase(Phase::kWarmup).steps, 1);
   EXPECT_EQ(summary.phase(Phase::kWarmup).cost, 2.4);
   EXPECT_EQ(summary.phase(Phase::kFull).steps, 0);

@@ -86,7 +86,7 @@ TEST_F(RunMemory, PagesOfTheStateStayOnTheDeviceAsFarAsTheBudgetGoes) {
     return summary.phase(Phase::kFull);
   };
   const auto state_of = [](const PhaseUse& use) {
-    return use.peak_by_kind[static_cast<std::size_t>(MemoryKind::kOptimizerState)];
+    return use.sum.device_memory.peak[static_cast<std::size_t>(MemoryKind::kOptimizerState)];
   };
   const PhaseUse none = full("none");
   const auto with_room_for = [&](std::size_t bytes) {  // pages fill 85 % of a budget

@@ -14,13 +14,10 @@ namespace hybrid_trainer {
 /// What one phase used over a run.
 struct PhaseUse {
   std::int64_t steps = 0;
-  double seconds = 0;
-  std::int64_t tokens = 0;
+  StepRecord sum;   // its steps as one: the highest peak of each kind, not all at the same moment
   double cost = 0;  // charged, in Full steps; NaN where a record does not tell it
   /// Highest total of device memory, from the end of its entry to the end of the next phase's.
   std::size_t peak_bytes = 0;
-  /// The highest of each kind, not all at the same moment.
-  std::array<std::size_t, kMemoryKinds> peak_by_kind{};
   std::string precision;  // "fp32", "bf16"
 };
 
@@ -41,14 +38,11 @@ struct RunSummary {
   std::optional<double> final_validation_loss;
   std::optional<double> final_average_validation_loss;  // of the mean of the weights
   std::int64_t steps = 0;
-  std::int64_t tokens = 0;
-  double seconds = 0;  // sum of the steps' seconds
+  /// All steps folded into one: sums of tokens, seconds and planning_cost, the highest peak of each
+  /// kind of memory, and what the last step that has a field says in it.
+  StepRecord sum;
   std::array<PhaseUse, kPhases> phases;
-  Phase last_phase = Phase::kWarmup;  // of the last record
   PredictionCounts predictions;
-  std::optional<double> advantage;  // of the last record that has one, see StepRecord
-  /// Of the models that dream horizons, in Full steps, by the records; absent where there are none.
-  std::optional<double> planning_cost;
   /// Steps by the gravest that was done about what went wrong in them; times that the run went back.
   std::array<std::int64_t, kAllRecoveries.size()> recoveries{};
   /// Steps given up by going back to a checkpoint, in no other sum; and what that left of the
@@ -90,8 +84,7 @@ struct RunSummary {
   std::optional<RateFinder> learning_rate_finder;
   /// Measured: the most of each kind that lay in host memory and in the scratch file.
   std::array<std::size_t, kMemoryKinds> host_peak_by_kind{}, file_peak_by_kind{};
-  std::int64_t recommended_micro_batch = 0;  // of the last record; 0 without a budget
-  std::vector<MemorySaving> savings;         // by simulation
+  std::vector<MemorySaving> savings;  // by simulation
   /// Of a run that is one rank of several: how many, what they share, by what, and what this one
   /// sent and waited, since the program began.
   struct Distributed {
@@ -111,8 +104,7 @@ struct RunSummary {
   std::optional<Distributed> distributed;
   std::string end;  // "finished", "interrupted", "diverged", "failed"
 
-  /// Adds a step: steps, tokens, seconds, the phase's use and the last losses. A resumed run first
-  /// adds the records that metrics.jsonl already holds.
+  /// Adds a step. A resumed run first adds the records that metrics.jsonl already holds.
   void add(const StepRecord& record);
   /// What predictions were charged beyond what as many steps of plain training cost, in Full steps:
   /// below 0 where they saved some.

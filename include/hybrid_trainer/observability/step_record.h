@@ -10,6 +10,19 @@
 
 namespace hybrid_trainer {
 
+/// How several steps' values of a field become one: the last that there is, their sum, or the most.
+enum class Fold { kLast, kSum, kMost };
+
+/// What files and summaries do with one field of a StepRecord.
+struct StepFieldUse {
+  Fold fold = Fold::kLast;
+  bool required = true;        // else older files, or steps of other runs, lack it
+  bool written = true;         // whether this step's line has it
+  const char* name = nullptr;  // in the event, where JSON cannot hold the number
+  StepFieldUse folded(Fold how) const { return {how, required, written, name}; }
+  StepFieldUse named(const char* as) const { return {fold, required, written, as}; }
+};
+
 /// What one training step did, as a value: the trainer makes it, sinks write it.
 struct StepRecord {
   std::int64_t step = 0;  // from 1
@@ -74,6 +87,59 @@ struct StepRecord {
   std::optional<double> validation_loss;
   /// The same of the mean of the weights, where one is kept.
   std::optional<double> average_validation_loss;
+
+  /// The one list of fields, in the order of a line of metrics.jsonl. Calls visit(key, StepFieldUse,
+  /// values...) with the field's value in each of `of`: JSON, reading and summaries follow from it.
+  template <class Visit, class... Records>
+  static void visit_fields(const Visit& visit, Records&... of) {
+    const StepFieldUse newer{.required = false};
+    const auto beside = [](const auto&... values) {  // in the lines of steps that have these
+      return StepFieldUse{.required = false, .written = (values.has_value() && ...)};
+    };
+    visit("step", {}, of.step...);
+    visit("phase", {}, of.phase...);
+    visit("loss", {.name = "loss"}, of.loss...);
+    visit("learning_rate", {}, of.learning_rate...);
+    visit("gradient_norm", {.name = "gradient norm"}, of.gradient_norm...);
+    visit("tokens", {.fold = Fold::kSum}, of.tokens...);
+    visit("effective_batch", newer, of.effective_batch...);
+    visit("micro_batches", newer, of.micro_batches...);
+    visit("seconds", {.fold = Fold::kSum}, of.seconds...);
+    visit("tokens_per_second", {}, of.tokens_per_second...);
+    visit("live_bytes", {}, of.device_memory.live...);
+    visit("peak_bytes", {.fold = Fold::kMost}, of.device_memory.peak...);
+    visit("peak_total_bytes", {.fold = Fold::kMost}, of.device_memory.peak_total...);
+    visit("border_peak_bytes", newer, of.border_peak_bytes...);
+    visit("memory_status", newer, of.memory_status...);
+    visit("memory_share", newer, of.memory_share...);
+    visit("memory_risk", newer, of.memory_risk...);
+    visit("memory_leaks", newer, of.memory_leaks...);
+    visit("recommended_micro_batch", newer, of.recommended_micro_batch...);
+    visit("host_bytes", {}, of.host_memory.live_total...);
+    visit("predicted_loss", {.name = "predicted loss"}, of.predicted_loss...);
+    visit("confidence", {}, of.confidence...);
+    visit("predictor", beside(of.planned_steps...), of.predictor...);
+    visit("planned_steps", beside(of.planned_steps...), of.planned_steps...);
+    visit("advantage", beside(of.advantage...), of.advantage...);
+    visit("lag", beside(of.lag...), of.lag...);
+    visit("prediction_error", beside(of.lag...).named("prediction error"), of.prediction_error...);
+    visit("rate_factor", beside(of.rate_factor...), of.rate_factor...);
+    visit("probe_position", beside(of.rate_factor...), of.probe_position...);
+    visit("probe_cost", beside(of.rate_factor...), of.probe_cost...);
+    visit("planning_cost", beside(of.planning_cost...).folded(Fold::kSum), of.planning_cost...);
+    visit("slowest_rank", beside(of.slowest_rank_ratio...), of.slowest_rank...);
+    visit("slowest_rank_ratio", beside(of.slowest_rank_ratio...), of.slowest_rank_ratio...);
+    visit("decision", newer, of.decision...);
+    visit("kept_fraction", newer, of.kept_fraction...);
+    visit("recovery", newer, of.recovery...);
+    visit("cost", newer, of.cost...);
+    visit("event", {}, of.event...);
+    visit("warns", newer, of.warns...);
+    visit("validation_loss", {.name = "validation loss"}, of.validation_loss...);
+    visit("average_validation_loss",
+          beside(of.average_validation_loss...).named("average's validation loss"),
+          of.average_validation_loss...);
+  }
 };
 
 }  // namespace hybrid_trainer
