@@ -40,11 +40,11 @@ class Perceptron final : public LossModel {
 
   Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                  const Stream& stream) override {
-    const Tensor scores = this->scores(batch.inputs, tape, stream);
+    const Tensor scores = this->scores(batch.at("points"), tape, stream);
     const Tensor losses =
         Tensor::empty({batch.size()}, DType::kF32, MemoryKind::kWorkspace, stream);
     const float scale = tape.keeps() ? gradient_scale / static_cast<float>(batch.size()) : 0.0f;
-    kernels::softmax_cross_entropy(losses, scores, batch.targets, kClasses, scale, stream);
+    kernels::softmax_cross_entropy(losses, scores, batch.at("spirals"), kClasses, scale, stream);
     tape.save({ActivationRole::kLossGradient, scores},
               stream);  // the scores are their own gradient now
     Tensor loss = kernels::empty_result(stream);
@@ -76,10 +76,10 @@ class Perceptron final : public LossModel {
 };
 
 /// Points of three interleaved spirals of one turn, with a little noise; the same numbers for the
-/// same `step`.
+/// same `step`. A batch has the tensors that the model asks it for, by the names that both agree on.
 Batch spirals(std::int64_t size, std::uint64_t step, const Stream& stream) {
-  const Batch batch{Tensor::empty({size, 2}, DType::kF32, MemoryKind::kData, stream),
-                    Tensor::empty({size}, DType::kI32, MemoryKind::kData, stream)};
+  const Tensor points = Tensor::empty({size, 2}, DType::kF32, MemoryKind::kData, stream),
+               labels = Tensor::empty({size}, DType::kI32, MemoryKind::kData, stream);
   for (std::int64_t i = 0; i < size; ++i) {
     const auto words = philox({5, step, 0}, static_cast<std::uint64_t>(i));
     const auto label = static_cast<std::int32_t>(i % kClasses);
@@ -87,22 +87,21 @@ Batch spirals(std::int64_t size, std::uint64_t step, const Stream& stream) {
     const float angle =
         2 * std::numbers::pi_v<float> * (radius + static_cast<float>(label) / kClasses) +
         0.4f * (to_unit_float(words[1]) - 0.5f);
-    batch.inputs.data<float>()[2 * i] = 2 * radius * std::cos(angle);
-    batch.inputs.data<float>()[2 * i + 1] = 2 * radius * std::sin(angle);
-    batch.targets.data<std::int32_t>()[i] = label;
+    points.data<float>()[2 * i] = 2 * radius * std::cos(angle);
+    points.data<float>()[2 * i + 1] = 2 * radius * std::sin(angle);
+    labels.data<std::int32_t>()[i] = label;
   }
-  return batch;
+  return Batch({{"points", points}, {"spirals", labels}});
 }
 
 double accuracy(Perceptron& model, const Batch& batch, const Stream& stream) {
   ForwardOnlyTape tape(Pass{.training = false});
-  const Tensor scores = model.scores(batch.inputs, tape, stream);
+  const Tensor scores = model.scores(batch.at("points"), tape, stream);
+  const auto* const labels = batch.at("spirals").data<std::int32_t>();
   std::int64_t right = 0;
   for (std::int64_t i = 0; i < batch.size(); ++i) {
     const float* row = scores.data<float>() + i * kClasses;
-    right += std::max_element(row, row + kClasses) - row == batch.targets.data<std::int32_t>()[i]
-                 ? 1
-                 : 0;
+    right += std::max_element(row, row + kClasses) - row == labels[i] ? 1 : 0;
   }
   return static_cast<double>(right) / static_cast<double>(batch.size());
 }

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
@@ -21,21 +22,19 @@ std::string read_text(const char* path) {
 }
 
 /// Sequences from random places of the text; each target is the token that follows its input.
-Batch random_batch(const std::vector<std::int32_t>& tokens, std::int64_t step,
-                   const Stream& stream) {
+Batch random_batch(const std::vector<std::int32_t>& text, std::int64_t step, const Stream& stream) {
   const Shape shape{kBatch, kSequence};
-  const Batch batch{Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
-                    Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream)};
+  const Tensor tokens = Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
+               targets = Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream);
   for (std::int64_t row = 0; row < kBatch; ++row) {
-    const std::uint64_t places = tokens.size() - kSequence;
+    const std::uint64_t places = text.size() - kSequence;
     const auto begin = random_below({1, static_cast<std::uint64_t>(step), 0},
                                     static_cast<std::uint64_t>(row), places);
-    const std::int32_t* from = tokens.data() + begin;
-    std::copy(from, from + kSequence, batch.inputs.rows(row, row + 1).data<std::int32_t>());
-    std::copy(from + 1, from + kSequence + 1,
-              batch.targets.rows(row, row + 1).data<std::int32_t>());
+    const std::int32_t* from = text.data() + begin;
+    std::copy(from, from + kSequence, tokens.rows(row, row + 1).data<std::int32_t>());
+    std::copy(from + 1, from + kSequence + 1, targets.rows(row, row + 1).data<std::int32_t>());
   }
-  return batch;
+  return token_batch(tokens, targets);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "phases/state_fields.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/token_batch.h"
 
 namespace hybrid_trainer {
 
@@ -32,31 +33,49 @@ std::vector<Tensor> load_directions(const State& state, const std::string& name,
 }
 
 void save_batches(State& state, const std::string& name, const std::vector<Batch>& batches) {
-  std::vector<Tensor> inputs, targets;
-  for (const Batch& batch : batches) {
-    const std::string index = std::to_string(inputs.size());
-    if (batch.positions) state.tensors[name + ".positions." + index] = batch.positions;
-    if (batch.learnt > 0) state.reals[name + ".learnt." + index] = batch.learnt;
-    inputs.push_back(batch.inputs);
-    targets.push_back(batch.targets);
+  state.integers[name + ".count"] = static_cast<std::int64_t>(batches.size());
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    const std::string at = concat(name, ".", i);
+    state.integers[at + ".tokens_per_example"] = batches[i].tokens_per_example();
+    state.reals[at + ".targets"] = batches[i].targets();
+    for (std::size_t part = 0; part < batches[i].tensors().size(); ++part) {
+      const NamedTensor& named = batches[i].tensors()[part];
+      state.tensors[concat(at, ".", part, ".", named.name)] = named.tensor;
+    }
   }
-  save_tensors(state, name + ".inputs", inputs);
-  save_tensors(state, name + ".targets", targets);
+}
+
+/// Batch number `i` as it was saved when all batches had inputs and targets: of a language model.
+static Batch load_token_batch(const State& state, const std::string& name, std::int64_t i) {
+  const auto positions = state.tensors.find(concat(name, ".positions.", i));
+  const auto targets = state.reals.find(concat(name, ".learnt.", i));
+  Batch batch = token_batch(state.tensor(concat(name, ".inputs.", i)),
+                            state.tensor(concat(name, ".targets.", i)),
+                            positions == state.tensors.end() ? Tensor() : positions->second);
+  if (targets != state.reals.end()) batch.set_targets(targets->second);
+  return batch;
+}
+
+static Batch load_batch(const State& state, const std::string& at) {
+  std::vector<NamedTensor> tensors;
+  for (;;) {
+    const std::string prefix = concat(at, ".", tensors.size(), ".");
+    const auto found = state.tensors.lower_bound(prefix);
+    if (found == state.tensors.end() || !found->first.starts_with(prefix)) break;
+    tensors.push_back({found->first.substr(prefix.size()), found->second});
+  }
+  Batch batch(std::move(tensors), state.integer(at + ".tokens_per_example"));
+  batch.set_targets(state.real(at + ".targets"));
+  return batch;
 }
 
 std::vector<Batch> load_batches(const State& state, const std::string& name, Trainable& model) {
   std::vector<Batch> batches;
-  const std::int64_t count = state.integer(name + ".inputs.count");
+  const bool is_older = state.integers.contains(name + ".inputs.count");
+  const std::int64_t count = state.integer(name + (is_older ? ".inputs.count" : ".count"));
   for (std::int64_t i = 0; i < count; ++i) {
-    Batch saved{state.tensor(concat(name, ".inputs.", i)),
-                state.tensor(concat(name, ".targets.", i))};
-    if (const auto found = state.tensors.find(concat(name, ".positions.", i));
-        found != state.tensors.end())
-      saved.positions = found->second;
-    if (const auto found = state.reals.find(concat(name, ".learnt.", i));
-        found != state.reals.end())
-      saved.learnt = found->second;
-    batches.push_back(model.rollback().keep_batch(saved));
+    batches.push_back(model.rollback().keep_batch(is_older ? load_token_batch(state, name, i)
+                                                : load_batch(state, concat(name, ".", i))));
   }
   return batches;
 }

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/share_sums.h"

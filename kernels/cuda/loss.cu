@@ -3,7 +3,7 @@
 #include <cfloat>
 #include <cmath>
 
-#include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "kernels/cuda/real.cuh"
 #include "kernels/cuda/reduce.cuh"
 

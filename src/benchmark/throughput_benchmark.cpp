@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/activation_tape.h"
@@ -20,16 +21,16 @@ Batch random_batch(const BenchmarkSettings& settings, const Stream& stream) {
   const Shape shape{settings.batch, settings.sequence};
   const bool on_processor = stream.device().type == DeviceType::kCpu;
   const Stream host(on_processor ? stream.pool() : MemoryPool::create("host"));
-  const Batch batch{Tensor::empty(shape, DType::kI32, MemoryKind::kData, host),
-                    Tensor::empty(shape, DType::kI32, MemoryKind::kData, host)};
+  const Tensor tokens = Tensor::empty(shape, DType::kI32, MemoryKind::kData, host),
+               targets = Tensor::empty(shape, DType::kI32, MemoryKind::kData, host);
   const auto words = static_cast<std::uint64_t>(settings.model.vocabulary);
   for (std::int64_t i = 0; i < shape.elements(); ++i) {
-    batch.inputs.data<std::int32_t>()[i] =
+    tokens.data<std::int32_t>()[i] =
         static_cast<std::int32_t>(random_below({1}, static_cast<std::uint64_t>(i), words));
-    batch.targets.data<std::int32_t>()[i] =
+    targets.data<std::int32_t>()[i] =
         static_cast<std::int32_t>(random_below({2}, static_cast<std::uint64_t>(i), words));
   }
-  return {wait_for_device(batch.inputs, stream), wait_for_device(batch.targets, stream)};
+  return token_batch(wait_for_device(tokens, stream), wait_for_device(targets, stream));
 }
 
 /// Plain training at a constant learning rate, so that all steps cost the same.

@@ -3,16 +3,13 @@
 namespace hybrid_trainer {
 
 Batch BatchUpload::to_device(const Batch& batch, const Stream& stream) {
-  if (batch.inputs.device() == stream.device()) return batch;
-  copy_part(uploaded_.inputs, batch.inputs, stream);
-  copy_part(uploaded_.targets, batch.targets, stream);
-  if (batch.positions) {
-    copy_part(uploaded_.positions, batch.positions, stream);
-  } else {
-    uploaded_.positions = {};
-  }
-  uploaded_.learnt = batch.learnt;
-  return uploaded_;
+  if (batch.tensors().front().tensor.device() == stream.device()) return batch;
+  uploaded_.resize(batch.tensors().size());
+  auto next = uploaded_.begin();
+  return batch.with([&](const Tensor& part) {
+    copy_part(*next, part, stream);
+    return *next++;
+  });
 }
 
 void BatchUpload::copy_part(Tensor& uploaded, const Tensor& part, const Stream& stream) {

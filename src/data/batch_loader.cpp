@@ -1,4 +1,5 @@
 #include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/core/token_batch.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -13,14 +14,14 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Inputs and targets of row `row` from the tokens that begin at `start`.
+/// Tokens and targets of row `row` from the tokens that begin at `start`.
 void read_sequence(const TokenDataset& dataset, std::int64_t start, const Batch& batch,
                    std::int64_t row) {
-  const std::int64_t length = batch.inputs.size(1);
-  std::int32_t* inputs = batch.inputs.data<std::int32_t>() + row * length;
-  std::int32_t* targets = batch.targets.data<std::int32_t>() + row * length;
-  dataset.read(start, {inputs, static_cast<std::size_t>(length)});
-  std::copy(inputs + 1, inputs + length, targets);
+  const std::int64_t length = batch.tokens_per_example();
+  std::int32_t* tokens = batch.at("tokens").data<std::int32_t>() + row * length;
+  std::int32_t* targets = batch.at("targets").data<std::int32_t>() + row * length;
+  dataset.read(start, {tokens, static_cast<std::size_t>(length)});
+  std::copy(tokens + 1, tokens + length, targets);
   dataset.read(start + length, {targets + length - 1, 1});
 }
 
@@ -28,27 +29,25 @@ std::string name_of(const TokenDataset& dataset) {
   return concat("split ", name_of(dataset.split()), " of ", dataset.folder().string());
 }
 
-/// The first elements of all tensors under another shape.
+/// The first tokens and targets under another shape.
 Batch shaped(const Batch& batch, const BatchShape& shape) {
-  const auto part = [&](const Tensor& tensor) {
-    return tensor.view({tensor.elements()})
+  const auto part = [&](const char* name) {
+    const Tensor& whole = batch.at(name);
+    return whole.view({whole.elements()})
         .rows(0, shape.tokens())
         .view({shape.batch_size, shape.sequence_length});
   };
-  return {part(batch.inputs), part(batch.targets),
-          batch.positions ? part(batch.positions) : Tensor()};
+  return token_batch(part("tokens"), part("targets"));
 }
 
 }  // namespace
 
-Batch empty_batch(const BatchShape& shape, bool has_positions, const Stream& stream) {
+Batch empty_token_batch(const BatchShape& shape, bool has_positions, const Stream& stream) {
   const auto tensor = [&] {
     return Tensor::empty({shape.batch_size, shape.sequence_length}, DType::kI32, MemoryKind::kData,
                          stream);
   };
-  Batch batch{tensor(), tensor()};
-  if (has_positions) batch.positions = tensor();
-  return batch;
+  return token_batch(tensor(), tensor(), has_positions ? tensor() : Tensor());
 }
 
 /// A ring of batches and the thread that fills those to come. Batch i lies in slot i mod their
@@ -57,8 +56,7 @@ class BatchLoader::Prefetch {
  public:
   Prefetch(const BatchSource& source, std::int64_t depth, const Stream& stream)
       : source_(source), slots_(static_cast<std::size_t>(depth + 1)) {
-    for (Slot& slot : slots_)
-      slot.memory = empty_batch(source.largest_shape(), source.has_positions(), stream);
+    for (Slot& slot : slots_) slot.memory = source.empty_batch(stream);
     thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
   }
 
@@ -111,8 +109,7 @@ class BatchLoader::Prefetch {
       lock.unlock();
       std::exception_ptr failure;
       try {
-        slot.batch = shaped(slot.memory, source_.shape_of(index));
-        source_.read(index, slot.batch);
+        slot.batch = source_.read(index, slot.memory);
       } catch (...) {
         failure = std::current_exception();
       }
@@ -135,9 +132,11 @@ WindowBatches::WindowBatches(const TokenDataset& dataset, const BatchSettings& s
       largest_{settings.batch_size, settings.sequence_length},
       order_(dataset.tokens(), settings, name_of(dataset)) {}
 
-void WindowBatches::read(std::int64_t batch_index, Batch& batch) const {
+Batch WindowBatches::read(std::int64_t batch_index, const Batch& memory) const {
+  const Batch batch = shaped(memory, order_.shape_of(batch_index));
   for (std::int64_t row = 0; row < batch.size(); ++row)
     read_sequence(*dataset_, order_.start_of(batch_index, row), batch, row);
+  return batch;
 }
 
 BatchLoader::BatchLoader(std::unique_ptr<const BatchSource> source, std::int64_t prefetch_depth,
@@ -169,7 +168,7 @@ EvaluationWindows::EvaluationWindows(const TokenDataset& dataset, std::int64_t b
   length_ = std::min(sequence_length, predicted);
   windows_ = predicted / length_;
   rest_ = predicted % length_;
-  memory_ = empty_batch({std::min(batch_size_, windows_), length_}, false, stream);
+  memory_ = empty_token_batch({std::min(batch_size_, windows_), length_}, false, stream);
 }
 
 Batch EvaluationWindows::batch(std::int64_t index) {

@@ -67,46 +67,51 @@ const std::vector<std::size_t>& PackedRows::rows_of(std::int64_t index, std::int
 std::int64_t PackedRows::write(const std::vector<std::size_t>& rows, const Batch& batch,
                                std::int64_t at) const {
   const std::int64_t length = settings_.sequence_length;
-  std::int32_t* inputs = batch.inputs.data<std::int32_t>() + at * length;
-  std::int32_t* targets = batch.targets.data<std::int32_t>() + at * length;
-  std::int32_t* positions = batch.positions.data<std::int32_t>() + at * length;
+  std::int32_t* tokens = batch.at("tokens").data<std::int32_t>() + at * length;
+  std::int32_t* targets = batch.at("targets").data<std::int32_t>() + at * length;
+  std::int32_t* positions = batch.at("positions").data<std::int32_t>() + at * length;
   std::int64_t place = 0, learnt = 0;
   for (const std::size_t i : rows) {
     const ExampleRow& row = rows_[i];
     for (std::size_t t = 0; t + 1 < row.tokens.size(); ++t, ++place) {
-      inputs[place] = row.tokens[t];
+      tokens[place] = row.tokens[t];
       targets[place] = row.learnt[t + 1] ? row.tokens[t + 1] : kNoTarget;
       positions[place] = static_cast<std::int32_t>(t);
       learnt += row.learnt[t + 1] ? 1 : 0;
     }
   }
-  std::fill(inputs + place, inputs + length, settings_.padding);
+  std::fill(tokens + place, tokens + length, settings_.padding);
   std::fill(targets + place, targets + length, kNoTarget);
   std::iota(positions + place, positions + length, 0);
   return learnt;
 }
 
-void PackedRows::read(std::int64_t index, Batch& batch) const {
-  require(batch.size() == settings_.batch_size && batch.inputs.size(1) == settings_.sequence_length,
+Batch PackedRows::read(std::int64_t index, const Batch& memory) const {
+  require(memory.size() == settings_.batch_size &&
+              memory.tokens_per_example() == settings_.sequence_length,
           "a batch of rows has the settings' shape");
-  std::int64_t learnt = 0;
-  for (std::int64_t b = 0; b < batch.size(); ++b) learnt += write(rows_of(index, b), batch, b);
-  batch.learnt = static_cast<double>(learnt);
+  std::int64_t targets = 0;
+  for (std::int64_t b = 0; b < memory.size(); ++b) targets += write(rows_of(index, b), memory, b);
+  Batch batch = memory;
+  batch.set_targets(static_cast<double>(targets));
+  return batch;
 }
 
-void PackedRows::read_in_order(std::int64_t first, Batch& batch) const {
-  std::int64_t learnt = 0;
-  for (std::int64_t b = 0; b < batch.size(); ++b)
-    learnt += write(bins_[static_cast<std::size_t>(first + b)], batch, b);
-  batch.learnt = static_cast<double>(learnt);
+Batch PackedRows::read_in_order(std::int64_t first, const Batch& memory) const {
+  std::int64_t targets = 0;
+  for (std::int64_t b = 0; b < memory.size(); ++b)
+    targets += write(bins_[static_cast<std::size_t>(first + b)], memory, b);
+  Batch batch = memory;
+  batch.set_targets(static_cast<double>(targets));
+  return batch;
 }
 
 EvaluationRows::EvaluationRows(std::vector<ExampleRow> rows, const PackedRows::Settings& settings,
                                const Stream& stream)
     : rows_(std::move(rows), settings),
-      memory_(
-          empty_batch({std::min(settings.batch_size, rows_.sequences()), settings.sequence_length},
-                      true, stream)) {}
+      memory_(empty_token_batch(
+          {std::min(settings.batch_size, rows_.sequences()), settings.sequence_length}, true,
+          stream)) {}
 
 std::int64_t EvaluationRows::batches() const {
   return (rows_.sequences() + memory_.size() - 1) / memory_.size();
@@ -115,9 +120,8 @@ std::int64_t EvaluationRows::batches() const {
 Batch EvaluationRows::batch(std::int64_t index) {
   require(index >= 0 && index < batches(), "an evaluation has no batch of this number");
   const std::int64_t first = index * memory_.size();
-  Batch batch = memory_.examples(0, std::min(memory_.size(), rows_.sequences() - first));
-  rows_.read_in_order(first, batch);
-  return batch;
+  return rows_.read_in_order(
+      first, memory_.examples(0, std::min(memory_.size(), rows_.sequences() - first)));
 }
 
 }  // namespace hybrid_trainer

@@ -167,19 +167,20 @@ Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream&
 
 Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                         const Stream& stream) {
-  tape.set_positions(batch.positions);
-  const Tensor x = hidden(batch.inputs, tape, stream);
+  const Tensor* const positions = batch.find("positions");
+  tape.set_positions(positions ? *positions : Tensor());
+  const Tensor x = hidden(batch.at("tokens"), tape, stream);
   const MemoryLabel label("head");
-  const std::int64_t rows = batch.targets.elements();
-  return head_.loss(x.view({rows, config_.width}), batch.targets.view({rows}), batch.loss_divisor(),
-                    gradient_scale, tape, stream);
+  const std::int64_t rows = batch.tokens();
+  return head_.loss(x.view({rows, config_.width}), batch.at("targets").view({rows}),
+                    batch.loss_divisor(), gradient_scale, tape, stream);
 }
 
 void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
   if (rotary_) rotary_->read_documents(tape.pass().positions, stream);
   const MemoryLabel label("head");
-  Tensor dx = head_.backward(tape, stream)
-                  .view({batch.inputs.size(0), batch.inputs.size(1), config_.width});
+  const Tensor& tokens = batch.at("tokens");
+  Tensor dx = head_.backward(tape, stream).view({tokens.size(0), tokens.size(1), config_.width});
   dx = final_norm_->backward(dx, tape, stream);
   const Recomputation again = recomputation(tape);
   for (std::size_t i = blocks_.size(); i-- > 0;) {
@@ -187,7 +188,7 @@ void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& s
                         : blocks_[i]->backward(dx, tape, stream);
   }
   drop(dx, tape.pass(), stream);
-  embedding_.backward(dx, batch.inputs, tape.pass(), stream);
+  embedding_.backward(dx, tokens, tape.pass(), stream);
 }
 
 Recomputation Decoder::recomputation(const ActivationTape& tape) const {

@@ -140,7 +140,7 @@ class SimulatedRun {
     const std::int64_t loaded = config_.data.batch_size * micro_batches;
     const auto add = [&](std::int64_t size, const Stream& stream) {
       data_.push_back(
-          empty_batch({size, config_.data.sequence_length}, config_.data.is_rows(), stream));
+          empty_token_batch({size, config_.data.sequence_length}, config_.data.is_rows(), stream));
       return data_.back();
     };
     Batch batch;

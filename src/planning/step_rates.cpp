@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/memory/memory_places.h"
@@ -58,8 +59,8 @@ double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
   const PhasePrecision precision(config.mixed_precision, sample.model.width, stream.device());
   step.compute_in(precision.of(Phase::kFull), false);
   const Shape shape{sample.data.batch_size, sample.data.sequence_length};
-  const Batch batch{Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream),
-                    Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream)};
+  const Batch batch = token_batch(Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream),
+                                  Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream));
   constexpr int kRuns = 5;
   std::vector<double> seconds;
   for (int run = 0; run <= kRuns; ++run) {

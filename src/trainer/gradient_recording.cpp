@@ -4,11 +4,10 @@ namespace hybrid_trainer {
 
 const PendingGradient& GradientRecording::run(const Batch& batch, const Enqueue& enqueue,
                                               const Stream& stream) {
-  if (batch_.inputs.shape() != batch.inputs.shape() ||
-      batch_.targets.shape() != batch.targets.shape()) {
+  if (!batch_.is_like(batch)) {
     drop();
-    batch_ = {Tensor::empty_like(batch.inputs, MemoryKind::kData, stream),
-              Tensor::empty_like(batch.targets, MemoryKind::kData, stream)};
+    batch_ = batch.with(
+        [&](const Tensor& part) { return Tensor::empty_like(part, MemoryKind::kData, stream); });
   }
   if (first_) {
     first_ = false;
@@ -19,8 +18,8 @@ const PendingGradient& GradientRecording::run(const Batch& batch, const Enqueue&
     recording_ =
         Recording(stream, [&](const Stream& recorded) { result_ = enqueue(batch_, recorded); });
   }
-  copy(batch_.inputs, batch.inputs, stream);
-  copy(batch_.targets, batch.targets, stream);
+  for (std::size_t i = 0; i < batch.tensors().size(); ++i)
+    copy(batch_.tensors()[i].tensor, batch.tensors()[i].tensor, stream);
   recording_.replay(stream);
   return result_;
 }

@@ -24,18 +24,15 @@ void ModelRollback::restore_snapshot() {
 }
 
 Batch ModelRollback::keep_batch(const Batch& batch) {
-  const auto kept = [&](const Tensor& part) {
-    const Tensor copy = Tensor::empty_like(part, MemoryKind::kData, places_.overflow());
-    wait_for_copy(copy, part, stream_);
-    return copy;
-  };
-  return {kept(batch.inputs), kept(batch.targets),
-          batch.positions ? kept(batch.positions) : Tensor(), batch.learnt};
+  return batch.with([&](const Tensor& part) {
+    const Tensor kept = Tensor::empty_like(part, MemoryKind::kData, places_.overflow());
+    wait_for_copy(kept, part, stream_);
+    return kept;
+  });
 }
 
 Batch ModelRollback::fetch_batch(const Batch& kept) {
-  return {wait_for_device(kept.inputs, stream_), wait_for_device(kept.targets, stream_),
-          kept.positions ? wait_for_device(kept.positions, stream_) : Tensor(), kept.learnt};
+  return kept.with([&](const Tensor& part) { return wait_for_device(part, stream_); });
 }
 
 void ModelRollback::save(State& state) const {

@@ -154,7 +154,7 @@ double TrainingStep::own_share(const Batch& batch) {
 /// Where no others wait, this begins again; else the path meets what can be met.
 PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
   if (pass_.records()) {
-    require(batch.learnt == 0, "training.cuda_graphs cannot record batches of rows of examples");
+    require(batch.targets() == 0, "training.cuda_graphs cannot record batches of rows of examples");
     pass_.upload_step_number();
     const auto enqueue = [this](const Batch& given, const Stream& stream) {
       return path_->enqueue(given, stream);

@@ -4,8 +4,6 @@
 
 #include <numeric>
 
-#include "hybrid_trainer/core/batch.h"
-
 namespace hybrid_trainer {
 namespace {
 
@@ -108,15 +106,6 @@ TEST_F(TensorTest, CopyRefusesAnotherShapeOrDType) {
   EXPECT_THROW(copy(counted({2, 3}), source, stream_), ShapeMismatch);
   const Tensor integers = Tensor::zeros({6}, DType::kI32, MemoryKind::kData, stream_);
   EXPECT_THROW(copy(integers, source, stream_), ShapeMismatch);
-}
-
-TEST_F(TensorTest, BatchCutsExamplesFromBothTensors) {
-  const Batch batch{counted({4, 3}), counted({4, 3})};
-  EXPECT_EQ(batch.size(), 4);
-  EXPECT_EQ(batch.tokens(), 12);
-  const Batch part = batch.examples(1, 3);
-  EXPECT_EQ(part.size(), 2);
-  EXPECT_EQ(part.targets.data<float>()[0], 3);
 }
 
 }  // namespace

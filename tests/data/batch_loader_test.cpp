@@ -38,9 +38,9 @@ TEST_F(BatchLoaderTest, TargetsAreTheInputsShiftedByOne) {
   BatchLoader loader(dataset, {4, 16, true, 5}, stream_);
   for (int i = 0; i < 40; ++i) {
     const Batch batch = loader.next();
-    ASSERT_EQ(batch.inputs.shape(), (Shape{4, 16}));
-    ASSERT_EQ(batch.inputs.dtype(), DType::kI32);
-    const Rows inputs = values(batch.inputs), targets = values(batch.targets);
+    ASSERT_EQ(batch.at("tokens").shape(), (Shape{4, 16}));
+    ASSERT_EQ(batch.at("tokens").dtype(), DType::kI32);
+    const Rows inputs = values(batch.at("tokens")), targets = values(batch.at("targets"));
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       EXPECT_EQ(targets[k], inputs[k] + 1);
       if (k % 16 == 0) continue;
@@ -54,7 +54,7 @@ TEST_F(BatchLoaderTest, SeekGoesOnAsIfNeverStopped) {
   const BatchSettings settings{3, 16, true, 5};
   BatchLoader loader(dataset, settings, stream_);
   std::vector<Rows> wanted;
-  for (int i = 0; i < 60; ++i) wanted.push_back(values(loader.next().inputs));
+  for (int i = 0; i < 60; ++i) wanted.push_back(values(loader.next().at("tokens")));
   EXPECT_EQ(loader.batches_taken(), 60);
   for (const std::int64_t start : {0, 1, 20, 21, 59, 58, 7}) {
     loader.seek(start);
@@ -62,8 +62,8 @@ TEST_F(BatchLoaderTest, SeekGoesOnAsIfNeverStopped) {
     BatchLoader fresh(dataset, settings, stream_);
     fresh.seek(start);
     for (auto i = static_cast<std::size_t>(start); i < wanted.size(); ++i) {
-      ASSERT_EQ(values(loader.next().inputs), wanted[i]) << start << " " << i;
-      ASSERT_EQ(values(fresh.next().inputs), wanted[i]) << start << " " << i;
+      ASSERT_EQ(values(loader.next().at("tokens")), wanted[i]) << start << " " << i;
+      ASSERT_EQ(values(fresh.next().at("tokens")), wanted[i]) << start << " " << i;
     }
   }
 }
@@ -81,8 +81,9 @@ TEST_F(BatchLoaderTest, NoDepthOfPrefetchChangesABatch) {
       if (i % 11 == 10) loader.seek(loader.batches_taken() - 5);
       if (i % 11 == 10) one_ahead.seek(one_ahead.batches_taken() - 5);
       const Batch batch = loader.next();
-      ASSERT_EQ(values(batch.inputs), values(one_ahead.next().inputs)) << depth << " " << i;
-      ASSERT_EQ(values(batch.targets)[0], values(batch.inputs)[0] + 1);
+      ASSERT_EQ(values(batch.at("tokens")), values(one_ahead.next().at("tokens")))
+          << depth << " " << i;
+      ASSERT_EQ(values(batch.at("targets"))[0], values(batch.at("tokens"))[0] + 1);
     }
   }
 }
@@ -91,10 +92,10 @@ TEST_F(BatchLoaderTest, SeekBackToTheBatchJustTakenGivesItAgain) {
   const TokenDataset dataset = open(Split::kTrain);
   BatchLoader loader(dataset, {512, 64, true, 5}, stream_);  // so large that filling takes a while
   for (std::int64_t i = 0; i < 20; ++i) {
-    const Rows wanted = values(loader.next().inputs);
+    const Rows wanted = values(loader.next().at("tokens"));
     for (int again = 0; again < 3; ++again) {
       loader.seek(i);
-      ASSERT_EQ(values(loader.next().inputs), wanted) << i;
+      ASSERT_EQ(values(loader.next().at("tokens")), wanted) << i;
     }
   }
 }
@@ -107,15 +108,15 @@ TEST_F(BatchLoaderTest, BatchStaysWhileTheNextOneIsFilled) {
     const Batch batch = loader.next();
     again.seek(i);
     const Batch own = again.next();
-    ASSERT_EQ(values(batch.inputs), values(own.inputs));
-    ASSERT_EQ(values(batch.targets), values(own.targets));
+    ASSERT_EQ(values(batch.at("tokens")), values(own.at("tokens")));
+    ASSERT_EQ(values(batch.at("targets")), values(own.at("targets")));
   }
 }
 
 TEST_F(BatchLoaderTest, ShuffleAndSeedChangeTheOrder) {
   const TokenDataset dataset = open(Split::kTrain);
   const auto first = [&](bool shuffle, std::uint64_t seed) {
-    return values(BatchLoader(dataset, {8, 16, shuffle, seed}, stream_).next().inputs);
+    return values(BatchLoader(dataset, {8, 16, shuffle, seed}, stream_).next().at("tokens"));
   };
   EXPECT_EQ(first(true, 1), first(true, 1));
   EXPECT_NE(first(true, 1), first(true, 2));
@@ -138,9 +139,9 @@ TEST_F(BatchLoaderTest, BatchMayBeLargerThanAnEpoch) {
   const TokenDataset dataset = open(Split::kValidation);
   BatchLoader loader(dataset, {7, 20, false, 0}, stream_);
   ASSERT_EQ(BatchOrder(dataset.tokens(), {7, 20, false, 0}, "").windows_per_epoch(), 2);
-  const Rows inputs = values(loader.next().inputs);
+  const Rows inputs = values(loader.next().at("tokens"));
   for (std::size_t row = 0; row < 7; ++row) EXPECT_EQ(inputs[row * 20], row % 2 ? 20 : 0);
-  EXPECT_EQ(values(loader.next().inputs)[0], 20);
+  EXPECT_EQ(values(loader.next().at("tokens"))[0], 20);
 }
 
 TEST_F(BatchLoaderTest, SplitShorterThanASequenceIsNamed) {
@@ -160,9 +161,9 @@ TEST_F(BatchLoaderTest, EvaluationCoversTheSplitOnce) {
   std::int32_t next = 0;
   for (std::int64_t i = 0; i < windows.batches(); ++i) {
     const Batch batch = windows.batch(i);
-    EXPECT_EQ(batch.inputs.shape(), shapes[static_cast<std::size_t>(i)]);
-    for (const std::int32_t token : values(batch.inputs)) EXPECT_EQ(token, next++);
-    EXPECT_EQ(values(batch.targets).back(), next);
+    EXPECT_EQ(batch.at("tokens").shape(), shapes[static_cast<std::size_t>(i)]);
+    for (const std::int32_t token : values(batch.at("tokens"))) EXPECT_EQ(token, next++);
+    EXPECT_EQ(values(batch.at("targets")).back(), next);
   }
   EXPECT_EQ(next, 46);
   EXPECT_EQ(EvaluationWindows(dataset, 3, 23, stream_).batches(), 1);
@@ -172,7 +173,7 @@ TEST_F(BatchLoaderTest, EvaluationOfAShortSplitHasOneShortWindow) {
   const TokenDataset dataset = open(Split::kValidation);
   EvaluationWindows windows(dataset, 8, 64, stream_);
   EXPECT_EQ(windows.batches(), 1);
-  EXPECT_EQ(windows.batch(0).targets.shape(), (Shape{1, 46}));
+  EXPECT_EQ(windows.batch(0).at("targets").shape(), (Shape{1, 46}));
 }
 
 }  // namespace

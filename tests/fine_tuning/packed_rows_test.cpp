@@ -25,20 +25,9 @@ std::vector<std::int32_t> values_of(const Tensor& tensor) {
   return {data, data + tensor.elements()};
 }
 
-class Memory {
- public:
-  Memory(std::int64_t batch_size, std::int64_t length)
-      : batch{make(batch_size, length), make(batch_size, length), make(batch_size, length)} {}
-
- private:
-  Tensor make(std::int64_t batch_size, std::int64_t length) {
-    return Tensor::empty({batch_size, length}, DType::kI32, MemoryKind::kData, stream_);
-  }
-  Stream stream_{make_device_pool()};
-
- public:
-  Batch batch;
-};
+Batch memory_of(const PackedRows& rows) {
+  return rows.empty_batch(Stream(MemoryPool::create("device")));
+}
 
 TEST(BestFitDecreasing, PutsEachIntoTheFullestBinThatHasRoom) {
   const std::vector<std::int64_t> lengths{3, 7, 2, 5, 3, 10, 1};
@@ -52,13 +41,12 @@ TEST(PackedRows, WriteInputsTargetsAndPositionsThatRestart) {
                           {.batch_size = 1, .sequence_length = 8, .padding = 9});
   ASSERT_EQ(packed.sequences(), 1);
   EXPECT_EQ(packed.fill(), 6.0 / 8);
-  Memory memory(1, 8);
-  packed.read(0, memory.batch);
-  EXPECT_EQ(values_of(memory.batch.inputs), (std::vector{20, 21, 22, 23, 10, 11, 9, 9}));
-  EXPECT_EQ(values_of(memory.batch.targets), (std::vector{-1, 22, 23, 24, -1, 12, -1, -1}));
-  EXPECT_EQ(values_of(memory.batch.positions), (std::vector{0, 1, 2, 3, 0, 1, 0, 1}));
-  EXPECT_EQ(memory.batch.learnt, 4);
-  EXPECT_EQ(memory.batch.loss_divisor(), 4);
+  const Batch batch = packed.read(0, memory_of(packed));
+  EXPECT_EQ(values_of(batch.at("tokens")), (std::vector{20, 21, 22, 23, 10, 11, 9, 9}));
+  EXPECT_EQ(values_of(batch.at("targets")), (std::vector{-1, 22, 23, 24, -1, 12, -1, -1}));
+  EXPECT_EQ(values_of(batch.at("positions")), (std::vector{0, 1, 2, 3, 0, 1, 0, 1}));
+  EXPECT_EQ(batch.targets(), 4);
+  EXPECT_EQ(batch.loss_divisor(), 4);
 }
 
 TEST(PackedRows, AnEpochHasEachRowOnceInItsOwnOrderAndABatchFollowsFromItsNumber) {
@@ -79,12 +67,11 @@ TEST(PackedRows, AnEpochHasEachRowOnceInItsOwnOrderAndABatchFollowsFromItsNumber
   EXPECT_EQ(std::set(half, order.end()).size(), 40u);
   EXPECT_FALSE(std::equal(order.begin(), half, half));
   EXPECT_NE(order, others);
-  Memory one(4, 5), two(4, 5);
-  packed.read(7, one.batch);
-  again.read(2, two.batch);
-  again.read(7, two.batch);
-  EXPECT_EQ(values_of(one.batch.inputs), values_of(two.batch.inputs));
-  EXPECT_EQ(values_of(one.batch.examples(1, 3).positions),
+  const Batch memory = memory_of(again), one = packed.read(7, memory_of(packed));
+  again.read(2, memory);
+  const Batch two = again.read(7, memory);
+  EXPECT_EQ(values_of(one.at("tokens")), values_of(two.at("tokens")));
+  EXPECT_EQ(values_of(one.examples(1, 3).at("positions")),
             (std::vector{0, 1, 2, 3, 4, 0, 1, 2, 3, 4}));
 }
 
@@ -109,7 +96,7 @@ TEST(EvaluationRows, GoThroughAllOnce) {
   EXPECT_EQ(rows.batch(0).size(), 2);
   const Batch last = rows.batch(1);
   EXPECT_EQ(last.size(), 1);
-  EXPECT_EQ(values_of(last.inputs), (std::vector{20, 21, 22, 0, 0}));
+  EXPECT_EQ(values_of(last.at("tokens")), (std::vector{20, 21, 22, 0, 0}));
   EXPECT_EQ(last.loss_divisor(), 2);
 }
 

@@ -36,7 +36,7 @@ class MeanTarget final : public LossModel {
     EXPECT_FALSE(tape.keeps());
     EXPECT_FALSE(tape.pass().training);
     if (batch.size() > most_examples) throw OutOfMemory("full", 1, 0);
-    const auto* targets = batch.targets.data<std::int32_t>();
+    const auto* targets = batch.at("targets").data<std::int32_t>();
     Tensor loss = Tensor::empty({1}, DType::kF64, MemoryKind::kWorkspace, stream);
     *loss.data<double>() = factor * std::accumulate(targets, targets + batch.tokens(), 0.0) /
                            static_cast<double>(batch.tokens());

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "hybrid_trainer/core/clock.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
@@ -71,7 +72,7 @@ class AdapterGolden : public ::testing::TestWithParam<const char*> {
   double step() {
     gradients_.begin();
     PlainTape tape{Pass{}};
-    const Batch batch{load("tokens"), load("targets")};
+    const Batch batch = token_batch(load("tokens"), load("targets"));
     const double loss = kernels::wait_for_value(model_->forward(batch, 1, tape, stream_), stream_);
     model_->backward(batch, tape, stream_);
     return loss;

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <map>
 
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
@@ -81,7 +82,7 @@ TEST_P(FamilyGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
     Pass pass;
     pass.recompute = share;
     PlainTape tape{pass};
-    const Batch batch{load("tokens"), load("targets")};
+    const Batch batch = token_batch(load("tokens"), load("targets"));
     const double loss = kernels::wait_for_value(model_->forward(batch, 1, tape, stream_), stream_);
     model_->backward(batch, tape, stream_);
     EXPECT_TRUE(tape.empty());

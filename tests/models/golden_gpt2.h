@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "support/parameters.h"
@@ -20,7 +21,7 @@ class GoldenGpt2 {
     config_.width = number("width");
     config_.context = number("context");
     config_.vocabulary = number("vocabulary");
-    batch_ = {load("tokens"), load("targets")};
+    batch_ = token_batch(load("tokens"), load("targets"));
   }
 
   const ModelConfig& config() const { return config_; }

@@ -36,7 +36,7 @@ TEST_P(Gpt2Golden, LossMatches) {
 
 TEST_P(Gpt2Golden, LogitsMatch) {
   const std::vector<double> padded =
-      values_of(model_->logits(golden_.batch().inputs, Pass{.training = false}, stream_));
+      values_of(model_->logits(golden_.batch().at("tokens"), Pass{.training = false}, stream_));
   const Tensor wanted = golden_.load("logits");
   const auto vocabulary = static_cast<std::size_t>(golden_.config().vocabulary);
   const auto columns = static_cast<std::size_t>(padded_vocabulary(golden_.config().vocabulary));

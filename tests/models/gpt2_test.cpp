@@ -1,3 +1,4 @@
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
 
@@ -41,8 +42,8 @@ class Gpt2Test : public ::testing::Test {
   }
   const Stream stream_ = test_stream();
   std::map<const LanguageModel*, StepGradients> steps_;
-  const Batch batch_{random_tokens({4, 20}, 61, 1, stream_),
-                     random_tokens({4, 20}, 61, 2, stream_)};
+  const Batch batch_ =
+      token_batch(random_tokens({4, 20}, 61, 1, stream_), random_tokens({4, 20}, 61, 2, stream_));
 };
 
 TEST_F(Gpt2Test, CountsTheParametersOfThe124M) {

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "support/gradient_check.h"
@@ -32,10 +33,10 @@ class PackedDocuments : public ::testing::TestWithParam<const char*> {
   Batch packed(const std::vector<std::int64_t>& lengths) const {
     std::int64_t total = 0;
     for (const std::int64_t length : lengths) total += length;
-    Batch batch{all_.inputs.view({40, 1}).rows(0, total).view({1, total}),
-                all_.targets.view({40, 1}).rows(0, total).view({1, total}),
-                Tensor::empty({1, total}, DType::kI32, MemoryKind::kData, stream_)};
-    std::int32_t* positions = batch.positions.data<std::int32_t>();
+    Batch batch = token_batch(all_.at("tokens").view({40, 1}).rows(0, total).view({1, total}),
+                              all_.at("targets").view({40, 1}).rows(0, total).view({1, total}),
+                              Tensor::empty({1, total}, DType::kI32, MemoryKind::kData, stream_));
+    std::int32_t* positions = batch.at("positions").data<std::int32_t>();
     for (const std::int64_t length : lengths) {
       for (std::int64_t t = 0; t < length; ++t) *positions++ = static_cast<std::int32_t>(t);
     }
@@ -43,11 +44,11 @@ class PackedDocuments : public ::testing::TestWithParam<const char*> {
   }
   /// Document [begin, end) of the row alone, without positions.
   Batch alone(const Batch& row, std::int64_t begin, std::int64_t end) const {
-    const std::int64_t length = row.inputs.elements();
+    const std::int64_t length = row.at("tokens").elements();
     const auto cut = [&](const Tensor& x) {
       return x.view({length, 1}).rows(begin, end).view({1, end - begin});
     };
-    return {cut(row.inputs), cut(row.targets)};
+    return token_batch(cut(row.at("tokens")), cut(row.at("targets")));
   }
   /// Loss and gradients, each as the sum over the batch's tokens.
   struct Sums {
@@ -73,8 +74,8 @@ class PackedDocuments : public ::testing::TestWithParam<const char*> {
   }
 
   const Stream stream_ = test_stream();
-  const Batch all_{random_tokens({1, 40}, kVocabulary, 1, stream_),
-                   random_tokens({1, 40}, kVocabulary, 2, stream_)};
+  const Batch all_ = token_batch(random_tokens({1, 40}, kVocabulary, 1, stream_),
+                                 random_tokens({1, 40}, kVocabulary, 2, stream_));
   std::unique_ptr<LanguageModel> model_ = make_model(small_model(GetParam()), 1, stream_);
   StepGradients gradients_{
       [this](const ParameterVisitor& visit) { model_->visit_parameters(visit); }, stream_};
@@ -97,7 +98,7 @@ TEST_P(PackedDocuments, GiveTheLossAndGradientsOfTheDocumentsApart) {
       EXPECT_LT(relative_error(together.gradients[name], gradient), 1e-5) << name;
   }
   Sums seen_as_one;  // or the test would not see what it is about
-  add(seen_as_one, {row.inputs, row.targets}, 0);
+  add(seen_as_one, token_batch(row.at("tokens"), row.at("targets")), 0);
   EXPECT_GT(std::abs(seen_as_one.loss - apart.loss), 1e-3 * apart.loss);
 }
 

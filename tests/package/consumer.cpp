@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 
@@ -16,8 +17,8 @@ int main() {
                           .build();
 
   const Stream stream(MemoryPool::create("device"));
-  const Batch batch{Tensor::zeros({2, 8}, DType::kI32, MemoryKind::kData, stream),
-                    Tensor::zeros({2, 8}, DType::kI32, MemoryKind::kData, stream)};
+  const Batch batch = token_batch(Tensor::zeros({2, 8}, DType::kI32, MemoryKind::kData, stream),
+                                  Tensor::zeros({2, 8}, DType::kI32, MemoryKind::kData, stream));
   const auto model = make_model(config.model, 1, stream);
   HybridTrainer trainer(*model, config, stream);
   const double before = trainer.step(batch).loss;

@@ -130,7 +130,7 @@ TEST(NoDirection, IsNotToldOfAGradientOfZero) {
   const auto at_the_minimum = [&] {
     Batch batch = run.bowl.batch(0, 0);
     const std::vector<float> weights = run.bowl.flat();
-    std::copy(weights.begin(), weights.end(), batch.inputs.data<float>());
+    std::copy(weights.begin(), weights.end(), batch.at("centres").data<float>());
     return batch;
   };
   run.run(7);

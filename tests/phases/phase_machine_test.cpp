@@ -199,7 +199,7 @@ TEST(PhaseMachine, StaysAwayFromPredictWhileTheLossOscillates) {
     BowlRun run(slow, setup, 0);
     for (int i = 0; i < 300; ++i) {  // every second batch lies far away
       Batch batch = run.bowl.batch(i, 0);
-      for (int k = 0; k < 10; ++k) batch.inputs.data<float>()[k] = i % 2 ? 0.0f : 10.0f;
+      for (int k = 0; k < 10; ++k) batch.at("centres").data<float>()[k] = i % 2 ? 0.0f : 10.0f;
       run.machine.step(batch);
     }
     return run.machine.statistics().predictions.made;

@@ -70,7 +70,7 @@ class QuadraticBowl final : public Trainable,
     for (std::size_t t = 0, i = 0; t < values_.size(); ++t) {
       gradients_.push_back(Tensor::empty_like(values_[t], MemoryKind::kGradients, stream_));
       for (std::int64_t k = 0; k < values_[t].elements(); ++k, ++i) {
-        const float g = curvature(i) * (at(i) - batch.inputs.data<float>()[i]);
+        const float g = curvature(i) * (at(i) - batch.at("centres").data<float>()[i]);
         gradients_[t].data<float>()[k] = g;
         squares += static_cast<double>(g) * g;
       }
@@ -139,12 +139,11 @@ class QuadraticBowl final : public Trainable,
   }
   Batch keep_batch(const Batch& batch) override {
     may_run_short();
-    const auto kept = [&](const Tensor& part) {
+    return batch.with([&](const Tensor& part) {
       const Tensor made = Tensor::empty_like(part, MemoryKind::kData, stream_);
       copy(made, part, stream_);
       return made;
-    };
-    return {kept(batch.inputs), kept(batch.targets)};
+    });
   }
   Batch fetch_batch(const Batch& kept) override { return kept; }
   std::vector<Tensor> empty_directions() override {
@@ -238,11 +237,11 @@ class QuadraticBowl final : public Trainable,
       centres.data<float>()[k] =
           static_cast<float>(noise) * random_normal(key, static_cast<std::uint64_t>(k));
     }
-    return {centres, centres};
+    return Batch({{"centres", centres}}, kWeights);
   }
   Batch broken_batch() const {
     Batch broken = batch(0, 0);
-    broken.inputs.data<float>()[3] = std::nanf("");
+    broken.at("centres").data<float>()[3] = std::nanf("");
     return broken;
   }
 
@@ -326,7 +325,7 @@ class QuadraticBowl final : public Trainable,
   double loss_of(const Batch& batch) const {
     double loss = options_.floor;
     for (std::int64_t i = 0; i < kWeights; ++i) {
-      const double away = static_cast<double>(at(i)) - batch.inputs.data<float>()[i];
+      const double away = static_cast<double>(at(i)) - batch.at("centres").data<float>()[i];
       loss += 0.5 * curvature(i) * away * away;
     }
     return loss;

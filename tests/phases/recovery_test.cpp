@@ -27,7 +27,7 @@ struct Trouble {
 Batch batch_of(const QuadraticBowl& bowl, std::int64_t i, double noise, Wrong wrong) {
   if (wrong == Wrong::kBroken) return bowl.broken_batch();
   Batch batch = bowl.batch(i, noise);
-  if (wrong == Wrong::kSpike) batch.inputs.data<float>()[9] = 100;
+  if (wrong == Wrong::kSpike) batch.at("centres").data<float>()[9] = 100;
   return batch;
 }
 
@@ -82,7 +82,7 @@ TEST(Recovery, LeavesAnOscillationBySkippingABatchOfEachWindow) {
   std::vector<std::int64_t> skipped;
   for (; run.steps < 60; ++run.steps) {
     Batch batch = run.bowl.batch(0, 0);
-    batch.inputs.data<float>()[9] = run.steps % 2 == 0 ? 1.0f : 0.5f;
+    batch.at("centres").data<float>()[9] = run.steps % 2 == 0 ? 1.0f : 0.5f;
     if (run.machine.step(batch).recovery == Recovery::kSkipBatch) skipped.push_back(run.steps);
   }
   ASSERT_GE(skipped.size(), 3u);

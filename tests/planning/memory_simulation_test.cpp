@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "src/trainer/run_model.h"
@@ -33,7 +34,7 @@ std::array<std::size_t, kPhases> measured_peaks(const HybridTrainerConfig& confi
   const auto batch_of = [&](std::int64_t size) {
     const Shape shape{size, config.data.sequence_length};
     const auto zeros = [&] { return Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream); };
-    return Batch{zeros(), zeros(), config.data.is_rows() ? zeros() : Tensor()};
+    return token_batch(zeros(), zeros(), config.data.is_rows() ? zeros() : Tensor());
   };
   const std::int64_t size = config.data.batch_size * config.gradient_accumulation.micro_batches;
   const Batch batch = batch_of(size), prefetched = batch_of(size),
@@ -197,8 +198,8 @@ std::size_t measured_host_bytes(const HybridTrainerConfig& config) {
   const auto host = make_host_pool(stream.device());
   const std::int64_t size = config.data.batch_size * config.gradient_accumulation.micro_batches;
   const Shape shape{size, config.data.sequence_length};
-  const Batch batch{Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream),
-                    Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream)};
+  const Batch batch = token_batch(Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream),
+                                  Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream));
   const auto model = make_run_model(config, {}, stream, model_families());
   HybridTrainer trainer(*model, config, stream, host);
   std::int64_t predicted = 0;

@@ -48,7 +48,7 @@ class FirstTarget final : public LossModel {
     if (batch.size() > most_examples) throw OutOfMemory("full", 1, 0);
     ++passes;
     const Tensor loss = Tensor::empty({1}, DType::kF64, MemoryKind::kWorkspace, stream);
-    *loss.data<double>() = 1.0 / (3 + batch.targets.data<std::int32_t>()[0]);
+    *loss.data<double>() = 1.0 / (3 + batch.at("targets").data<std::int32_t>()[0]);
     return loss;
   }
   void backward(const Batch&, ActivationTape&, const Stream&) override {}

@@ -11,6 +11,7 @@
 
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
@@ -115,8 +116,10 @@ inline Batch grammar_batch(const HybridTrainerConfig& config, std::uint64_t stre
   const auto vocabulary = static_cast<std::uint64_t>(config.model.vocabulary);
   const RandomKey key{stream_of, number, 1};
   const Shape shape{examples, length};
-  Batch batch{Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
-              Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream)};
+  Batch batch = token_batch(Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
+                            Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream));
+  std::int32_t *tokens = batch.at("tokens").data<std::int32_t>(),
+               *targets = batch.at("targets").data<std::int32_t>();
   std::uint64_t draw = 0;
   for (std::int64_t example = 0; example < examples; ++example) {
     std::uint64_t before = random_below(key, draw++, vocabulary), last = before;
@@ -125,8 +128,8 @@ inline Batch grammar_batch(const HybridTrainerConfig& config, std::uint64_t stre
       const std::uint64_t next = follows ? (5 * last + 3 * before + 1) % vocabulary
                                          : random_below(key, draw++, vocabulary);
       const std::int64_t at = example * length + t;
-      if (t < length) batch.inputs.data<std::int32_t>()[at] = static_cast<std::int32_t>(last);
-      if (t > 0) batch.targets.data<std::int32_t>()[at - 1] = static_cast<std::int32_t>(last);
+      if (t < length) tokens[at] = static_cast<std::int32_t>(last);
+      if (t > 0) targets[at - 1] = static_cast<std::int32_t>(last);
       before = last;
       last = next;
     }

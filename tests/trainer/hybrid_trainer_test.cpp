@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "tests/files/faulty_files.h"
 #include "tests/run/tiny_run.h"
@@ -19,8 +20,8 @@ struct Parts {
   HybridTrainerConfig config = tiny_config();
   Stream stream{MemoryPool::create("device")};
   std::shared_ptr<MemoryPool> host = MemoryPool::create("host");
-  Batch batch{Tensor::zeros({4, 16}, DType::kI32, MemoryKind::kData, stream),
-              Tensor::zeros({4, 16}, DType::kI32, MemoryKind::kData, stream)};
+  Batch batch = token_batch(Tensor::zeros({4, 16}, DType::kI32, MemoryKind::kData, stream),
+                            Tensor::zeros({4, 16}, DType::kI32, MemoryKind::kData, stream));
   Parts() { config.model.vocabulary = 20; }
   std::size_t live_state() const {
     return stream.pool()->use().live[static_cast<std::size_t>(MemoryKind::kOptimizerState)];

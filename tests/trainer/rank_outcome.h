@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/models/model_family.h"
@@ -43,16 +44,16 @@ inline Batch step_batch(const HybridTrainerConfig& config, std::int64_t step,
                         const Stream& stream) {
   if (stream.device().type != DeviceType::kCpu) {
     const Batch here = step_batch(config, step, Stream(MemoryPool::create("batch")));
-    return {wait_for_device(here.inputs, stream), wait_for_device(here.targets, stream)};
+    return here.with([&](const Tensor& part) { return wait_for_device(part, stream); });
   }
   const Shape shape{config.data.batch_size * config.gradient_accumulation.micro_batches,
                     config.data.sequence_length};
-  Batch batch{Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
-              Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream)};
+  Batch batch = token_batch(Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
+                            Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream));
   for (std::int64_t i = 0; i < shape.elements(); ++i) {
     const std::int64_t token = (i * i + 3 * step + i / 7) % 17;
-    batch.inputs.data<std::int32_t>()[i] = static_cast<std::int32_t>(token);
-    batch.targets.data<std::int32_t>()[i] = static_cast<std::int32_t>((token * 5 + 1) % 19);
+    batch.at("tokens").data<std::int32_t>()[i] = static_cast<std::int32_t>(token);
+    batch.at("targets").data<std::int32_t>()[i] = static_cast<std::int32_t>((token * 5 + 1) % 19);
   }
   return batch;
 }

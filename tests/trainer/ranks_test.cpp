@@ -30,7 +30,7 @@ TEST(Ranks, EachComputesItsOwnMicroBatches) {
         HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &ranks);
         const Batch batch = step_batch(config, 0, stream);
         if (changed && ranks.rank() == rank)
-          batch.inputs.data<std::int32_t>()[example * config.data.sequence_length] = 18;
+          batch.at("tokens").data<std::int32_t>()[example * config.data.sequence_length] = 18;
         const double loss = trainer.step(batch).loss;
         if (ranks.rank() == 0) losses.push_back(loss);
       });

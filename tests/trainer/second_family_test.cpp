@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/generation/text_generation.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
@@ -92,8 +93,8 @@ class SecondFamily : public ::testing::Test {
   SecondFamily() { config_.model.vocabulary = 50; }
   const Stream stream_{MemoryPool::create("device")};
   HybridTrainerConfig config_ = preset_config("twin-small", registry());
-  Batch batch_{testing::random_tokens({4, 16}, 50, 1, stream_),
-               testing::random_tokens({4, 16}, 50, 2, stream_)};
+  Batch batch_ = token_batch(testing::random_tokens({4, 16}, 50, 1, stream_),
+                             testing::random_tokens({4, 16}, 50, 2, stream_));
 };
 
 TEST_F(SecondFamily, ComesWithItsPresetAndIsUnknownElsewhere) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
 #include "tests/run/tiny_run.h"
@@ -41,13 +42,13 @@ struct Subject {
 
   Batch batch(std::uint64_t number) const {
     const Shape shape{size, kSequence};
-    Batch made{Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
-               Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream)};
+    Batch made = token_batch(Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),
+                             Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream));
     for (std::int64_t i = 0; i < shape.elements(); ++i) {
       const auto at = static_cast<std::uint64_t>(i);
-      made.inputs.data<std::int32_t>()[i] =
+      made.at("tokens").data<std::int32_t>()[i] =
           static_cast<std::int32_t>(random_below({1, number}, at, kVocabulary));
-      made.targets.data<std::int32_t>()[i] =
+      made.at("targets").data<std::int32_t>()[i] =
           static_cast<std::int32_t>(random_below({2, number}, at, kVocabulary));
     }
     return made;

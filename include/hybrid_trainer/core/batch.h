@@ -1,37 +1,65 @@
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include "hybrid_trainer/core/tensor.h"
 
 namespace hybrid_trainer {
 
-/// A target that is not learnt.
-inline constexpr std::int32_t kNoTarget = -1;
+/// One batch of training data: named tensors of any dtype, whose dimension 0 is the batch. Which
+/// there are is a matter of the data and the model alone.
+class Batch {
+ public:
+  Batch() = default;
+  /// `tokens_per_example`: 1 where an example is no sequence. Throws Error where the tensors hold
+  /// different numbers of examples.
+  explicit Batch(std::vector<NamedTensor> tensors, std::int64_t tokens_per_example = 1);
 
-/// One batch of training data. Language models: inputs and targets (B, T) i32 token ids, targets
-/// are the inputs shifted by one. Other models may use any shape and dtype; dimension 0 is the
-/// batch. Sequences of several documents, as packed rows are, have `positions` (B, T) i32: each
-/// token's place in its document, 0 where one begins; and some targets are kNoTarget.
-struct Batch {
-  Tensor inputs;
-  Tensor targets;
-  Tensor positions{};  // empty where each sequence is one document
-  /// Targets that are not kNoTarget; 0: all are. Of a part of a batch its share of the whole's, so
+  /// Throws Error, which names those that are there, where there is none of this name.
+  const Tensor& at(std::string_view name) const;
+  /// Null where there is none.
+  const Tensor* find(std::string_view name) const;
+  const std::vector<NamedTensor>& tensors() const { return tensors_; }
+
+  /// Examples.
+  std::int64_t size() const { return tensors_.front().tensor.size(0); }
+  std::int64_t tokens_per_example() const { return tokens_per_example_; }
+  /// What the mean loss is over: tokens of sequences, else examples.
+  std::int64_t tokens() const { return size() * tokens_per_example_; }
+
+  /// How many of the tokens have a loss; 0: all. Of a part of a batch its share of the whole's, so
   /// that the mean over equal parts of their losses is the whole's.
-  double learnt = 0;
-
-  std::int64_t size() const { return inputs.size(0); }
-  /// Tokens of a language batch, or examples where the inputs have one value or vector per example.
-  std::int64_t tokens() const { return targets.elements(); }
-  /// By which the sum of the losses of all targets is divided.
+  double targets() const { return targets_; }
+  void set_targets(double count) { targets_ = count; }
+  /// By which the sum of the losses of all tokens is divided.
   double loss_divisor() const {
-    return learnt > 0 ? learnt : static_cast<double>(targets.elements());
+    return targets_ > 0 ? targets_ : static_cast<double>(size() * tokens_per_example_);
+  }
+
+  /// The same batch with make(tensor) in place of each of its tensors.
+  template <class Make>
+  Batch with(const Make& make) const {
+    Batch made;
+    made.tensors_.reserve(tensors_.size());
+    for (const NamedTensor& part : tensors_)
+      made.tensors_.push_back({part.name, make(part.tensor)});
+    made.tokens_per_example_ = tokens_per_example_;
+    made.targets_ = targets_;
+    return made;
   }
   /// Examples [begin, end), sharing memory.
-  Batch examples(std::int64_t begin, std::int64_t end) const {
-    return {inputs.rows(begin, end), targets.rows(begin, end),
-            positions ? positions.rows(begin, end) : Tensor(),
-            learnt * static_cast<double>(end - begin) / static_cast<double>(size())};
-  }
+  Batch examples(std::int64_t begin, std::int64_t end) const;
+  /// Whether both have the same tensors, by name, shape and dtype.
+  bool is_like(const Batch& other) const;
+
+ private:
+  std::vector<NamedTensor> tensors_;
+  std::int64_t tokens_per_example_ = 1;
+  double targets_ = 0;
 };
 
 }  // namespace hybrid_trainer

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "hybrid_trainer/core/batch.h"
 
 namespace hybrid_trainer {
@@ -14,7 +16,7 @@ class BatchUpload {
 
  private:
   static void copy_part(Tensor& uploaded, const Tensor& part, const Stream& stream);
-  Batch uploaded_;
+  std::vector<Tensor> uploaded_;
 };
 
 }  // namespace hybrid_trainer

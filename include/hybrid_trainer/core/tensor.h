@@ -68,6 +68,11 @@ class Tensor {
   DType dtype_ = DType::kF32;
 };
 
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
 /// Tells whether a tensor has the elements of another one that may be gone meanwhile.
 class TensorIdentity {
  public:

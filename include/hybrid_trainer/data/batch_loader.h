@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/data/batch_order.h"
 #include "hybrid_trainer/data/token_dataset.h"
 
@@ -13,27 +13,26 @@ namespace hybrid_trainer {
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  virtual BatchShape shape_of(std::int64_t batch_index) const = 0;
-  /// None is larger.
-  virtual BatchShape largest_shape() const = 0;
-  /// Whether batches have positions.
-  virtual bool has_positions() const { return false; }
+  /// Memory for any of its batches, from the stream's pool. Throws OutOfMemory.
+  virtual Batch empty_batch(const Stream& stream) const = 0;
   /// How many whole epochs the first `batches` hold; 0 where epochs are not counted.
   virtual std::int64_t epochs_in(std::int64_t /*batches*/) const { return 0; }
-  /// Writes batch `batch_index` into the caller's tensors of its shape, and how many of its targets are
-  /// learnt. May run in several threads.
-  virtual void read(std::int64_t batch_index, Batch& batch) const = 0;
+  /// Writes batch `batch_index` into memory of empty_batch and returns it: all of that memory or, of
+  /// a smaller batch, views of a part. May run in several threads.
+  virtual Batch read(std::int64_t batch_index, const Batch& memory) const = 0;
 };
+
+/// A token_batch, not initialised.
+Batch empty_token_batch(const BatchShape& shape, bool has_positions, const Stream& stream);
 
 /// Batches of windows of a dataset, which must outlive it; BatchOrder says what batch i holds.
 class WindowBatches final : public BatchSource {
  public:
   WindowBatches(const TokenDataset& dataset, const BatchSettings& settings);
-  BatchShape shape_of(std::int64_t batch_index) const override {
-    return order_.shape_of(batch_index);
+  Batch empty_batch(const Stream& stream) const override {
+    return empty_token_batch(largest_, false, stream);
   }
-  BatchShape largest_shape() const override { return largest_; }
-  void read(std::int64_t batch_index, Batch& batch) const override;
+  Batch read(std::int64_t batch_index, const Batch& memory) const override;
   std::int64_t windows_per_epoch() const { return order_.windows_per_epoch(); }
 
  private:
@@ -42,15 +41,12 @@ class WindowBatches final : public BatchSource {
   BatchOrder order_;
 };
 
-/// A batch of two tensors (B, T) i32 or, with positions, three.
-Batch empty_batch(const BatchShape& shape, bool has_positions, const Stream& stream);
-
 /// An endless sequence of training batches, of which the position is just the number taken. A
 /// background thread fills the next prefetch_depth batches while one is in use.
 class BatchLoader {
  public:
-  /// Takes prefetch_depth + 1 batches, each two or three tensors (B, T) i32 of the largest shape,
-  /// from the stream's pool; allocates nothing later.
+  /// Takes prefetch_depth + 1 of the source's empty batches from the stream's pool; allocates nothing
+  /// later.
   BatchLoader(std::unique_ptr<const BatchSource> source, std::int64_t prefetch_depth,
               const Stream& stream);
   /// Of WindowBatches.

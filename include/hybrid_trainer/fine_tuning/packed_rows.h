@@ -37,21 +37,18 @@ class PackedRows final : public BatchSource {
   /// The share of all sequences' places that rows take.
   double fill() const;
 
-  BatchShape shape_of(std::int64_t) const override { return largest_shape(); }
-  BatchShape largest_shape() const override {
-    return {settings_.batch_size, settings_.sequence_length};
+  Batch empty_batch(const Stream& stream) const override {
+    return empty_token_batch({settings_.batch_size, settings_.sequence_length}, true, stream);
   }
-  bool has_positions() const override { return true; }
   std::int64_t epochs_in(std::int64_t batches) const override {
     return batches * settings_.batch_size / sequences();
   }
-  /// Writes batch `index` into the caller's three tensors (B, T) i32 in memory that the processor
-  /// reaches. A row of n tokens takes n − 1 places: inputs are its tokens but the last; a target is
-  /// the next token where that is learnt, else kNoTarget; positions begin at 0 with each row, and
-  /// with the padding.
-  void read(std::int64_t index, Batch& batch) const override;
-  /// The same of sequences first, first + 1, … in the order of packing.
-  void read_in_order(std::int64_t first, Batch& batch) const;
+  /// Writes batch `index` into memory that the processor reaches. A row of n tokens takes n − 1
+  /// places: those of its tokens but the last; a target is the next token where that is trained on,
+  /// else kNoTarget; positions begin at 0 with each row, and with the padding.
+  Batch read(std::int64_t index, const Batch& memory) const override;
+  /// Writes sequences first, first + 1, … in the order of packing.
+  Batch read_in_order(std::int64_t first, const Batch& memory) const;
 
   /// The rows of sequence `row` of batch `index`, in order: indices into rows().
   const std::vector<std::size_t>& rows_of(std::int64_t index, std::int64_t row) const;

@@ -12,11 +12,6 @@
 
 namespace hybrid_trainer {
 
-struct NamedTensor {
-  std::string name;
-  Tensor tensor;
-};
-
 /// Writes a safetensors file: to a temporary file beside `path`, fsync, rename. The same tensors
 /// and metadata give the same bytes, in whatever order they are given. `metadata` should hold
 /// {"format", "pt"}: Hugging Face's readers require it. Throws IoError, and then leaves an old file

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "tests/benchmarks/program.h"
 
@@ -114,7 +115,7 @@ PhaseCycle::PhaseCycle(const CycleSettings& settings, const Stream& stream)
       trainable_(std::make_unique<ModelTrainable>(
           *model_, config_, stream, host_pool_,
           [](const std::string& note) { throw Error(ExitCode::kMemory, note); })),
-      batch_{random_tokens(settings, 1, stream), random_tokens(settings, 2, stream)} {}
+      batch_(token_batch(random_tokens(settings, 1, stream), random_tokens(settings, 2, stream))) {}
 
 std::vector<Mark> PhaseCycle::run() {
   cycle();

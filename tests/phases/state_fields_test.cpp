@@ -1,0 +1,62 @@
+#include "phases/state_fields.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/token_batch.h"
+#include "phases/quadratic_bowl.h"
+
+namespace hybrid_trainer {
+namespace {
+
+class SavedBatches : public ::testing::Test {
+ protected:
+  Tensor ids(std::int32_t first) const {
+    const Tensor tensor = Tensor::empty({2, 3}, DType::kI32, MemoryKind::kData, bowl_.stream());
+    for (std::int32_t i = 0; i < 6; ++i) tensor.data<std::int32_t>()[i] = first + i;
+    return tensor;
+  }
+  static std::int32_t first_of(const Batch& batch, const char* name) {
+    return batch.at(name).data<std::int32_t>()[0];
+  }
+  QuadraticBowl bowl_;
+};
+
+TEST_F(SavedBatches, AreReadWithTheirNamesInTheirOrder) {
+  Batch rows = token_batch(ids(10), ids(20), ids(30));
+  rows.set_targets(4);
+  const Batch other({{"y", ids(40)}, {"x", ids(50)}});
+  State state;
+  save_batches(state, "phases.batches", {rows, other});
+  const std::vector<Batch> read = load_batches(state, "phases.batches", bowl_);
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_TRUE(read[0].is_like(rows));
+  EXPECT_EQ(first_of(read[0], "positions"), 30);
+  EXPECT_EQ(read[0].tokens(), 6);
+  EXPECT_EQ(read[0].targets(), 4);
+  EXPECT_TRUE(read[1].is_like(other));
+  EXPECT_EQ(first_of(read[1], "x"), 50);
+  EXPECT_EQ(read[1].tokens(), 2);
+}
+
+TEST_F(SavedBatches, OfAnEarlierVersionAreTokens) {
+  State state;
+  state.integers = {{"b.inputs.count", 2}, {"b.targets.count", 2}};
+  state.reals = {{"b.learnt.1", 5.0}};
+  state.tensors = {{"b.inputs.0", ids(1)},
+                   {"b.inputs.1", ids(2)},
+                   {"b.targets.0", ids(3)},
+                   {"b.targets.1", ids(4)},
+                   {"b.positions.1", ids(5)}};
+  const std::vector<Batch> read = load_batches(state, "b", bowl_);
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_EQ(first_of(read[0], "tokens"), 1);
+  EXPECT_EQ(read[0].find("positions"), nullptr);
+  EXPECT_EQ(read[0].targets(), 0);
+  EXPECT_EQ(first_of(read[1], "targets"), 4);
+  EXPECT_EQ(first_of(read[1], "positions"), 5);
+  EXPECT_EQ(read[1].targets(), 5);
+  EXPECT_EQ(read[1].tokens_per_example(), 3);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
