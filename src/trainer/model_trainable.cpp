@@ -24,16 +24,6 @@ std::int64_t typical_width(LossModel& model) {
   return width;
 }
 
-/// Of forward and backward: two for each weight and product, of which a frozen weight's gradient is
-/// none.
-double flops_of_token(LossModel& model) {
-  double sum = 0;
-  model.visit_parameters([&](const Parameter& parameter) {
-    sum += (parameter.trainable() ? 6.0 : 4.0) * static_cast<double>(parameter.elements());
-  });
-  return sum;
-}
-
 }  // namespace
 
 /// What a model under training is made of.
@@ -64,8 +54,8 @@ struct ModelTrainable::Parts {
 ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& config,
                                const Stream& stream, std::shared_ptr<MemoryPlaces> places,
                                Tell tell, Communicator* ranks)
-    : stream_(stream),
-      flops_per_token_(flops_of_token(model)),
+    : model_(model),
+      stream_(stream),
       predicts_backward_(config.phases.predicts_backward()),
       places_(std::move(places)),
       tell_(std::move(tell)),

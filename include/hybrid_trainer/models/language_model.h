@@ -56,8 +56,6 @@ class LanguageModel : public LossModel {
   /// Its linear maps that may get adapters; by default none.
   virtual void visit_linears(const LinearVisitor&) {}
   virtual const ModelConfig& config() const = 0;
-  /// Without padding.
-  virtual std::int64_t parameter_count() = 0;
 };
 
 }  // namespace hybrid_trainer

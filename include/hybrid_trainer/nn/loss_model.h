@@ -20,6 +20,12 @@ class LossModel {
   /// Writes all parameters' gradients for the last forward on this tape.
   virtual void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) = 0;
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
+  /// Values of all weights, without padding; by default those of visit_parameters.
+  virtual std::int64_t parameter_count();
+  /// Floating-point operations of forward and backward over the batch; by default those of one
+  /// product of each weight with each token: two each way and two for the gradient of a weight that
+  /// is trained.
+  virtual double step_flops(const Batch& batch);
 };
 
 /// In visiting order.

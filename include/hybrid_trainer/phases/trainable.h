@@ -40,8 +40,7 @@ class Trainable {
   virtual void apply_gradient() = 0;
   /// From now on learning rates are the schedule's times `factor`.
   virtual void scale_learning_rate(double factor) = 0;
-  /// Floating-point operations of forward and backward over the batch, by the products of its
-  /// weights alone.
+  /// Floating-point operations of forward and backward over the batch, as the model counts them.
   virtual double step_flops(const Batch& batch) const = 0;
   /// Whether others take part in each step: what one meets alone, such as full memory, must not
   /// change what it does.

@@ -45,9 +45,7 @@ class ModelTrainable final : public Trainable {
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
   void scale_learning_rate(double factor) override;
-  double step_flops(const Batch& batch) const override {
-    return flops_per_token_ * static_cast<double>(batch.tokens());
-  }
+  double step_flops(const Batch& batch) const override { return model_.step_flops(batch); }
   bool is_one_of_several() const override;
   const Stream& stream() const override { return stream_; }
   WeightSpace& weights() override;
@@ -96,8 +94,8 @@ class ModelTrainable final : public Trainable {
 
  private:
   struct Parts;
+  LossModel& model_;
   const Stream& stream_;
-  const double flops_per_token_;
   const bool predicts_backward_;
   std::shared_ptr<MemoryPlaces> places_;
   Tell tell_;
