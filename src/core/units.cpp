@@ -49,6 +49,10 @@ std::string grouped(std::int64_t value) {
   return text;
 }
 
+std::string millions(std::int64_t value) {
+  return value < 10'000 ? std::to_string(value) : fixed(static_cast<double>(value) / 1e6, 2) + " M";
+}
+
 std::string bytes(std::size_t bytes) {
   static constexpr std::array<const char*, 5> kUnits{" B", " kB", " MB", " GB", " TB"};
   double value = static_cast<double>(bytes);

@@ -8,13 +8,9 @@
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "src/run/run_base.h"
 
 namespace hybrid_trainer {
 namespace {
-
-/// A fact that all ranks must agree on, such as {"training.threads", "2"}.
-using RankFact = std::pair<std::string, std::string>;
 
 constexpr char kFactEnd = '\0';
 
@@ -36,7 +32,7 @@ std::string shown(const std::string& value, const std::string& other) {
 }
 
 /// Of a configuration, a fact of each key.
-void add_keys(const std::string& path, const FieldNode& group, std::vector<RankFact>& facts) {
+void add_keys(const std::string& path, const FieldNode& group, std::vector<NamedText>& facts) {
   for (const FieldNode& field : group.fields) {
     const std::string at = path.empty() ? field.name : path + "." + field.name;
     if (field.is_group()) {
@@ -48,7 +44,8 @@ void add_keys(const std::string& path, const FieldNode& group, std::vector<RankF
   }
 }
 
-std::vector<RankFact> with_keys_of(const HybridTrainerConfig& config, std::vector<RankFact> facts) {
+std::vector<NamedText> with_keys_of(const HybridTrainerConfig& config,
+                                    std::vector<NamedText> facts) {
   add_keys("", field_tree(config), facts);
   facts.emplace_back("the configuration", config_json(config));  // to the last digit
   return facts;
@@ -57,7 +54,7 @@ std::vector<RankFact> with_keys_of(const HybridTrainerConfig& config, std::vecto
 /// The first fact in which a rank differs from most others, or, where there are no most, from the first
 /// rank.
 std::optional<std::string> first_difference(const RunRanks& ranks,
-                                            const std::vector<RankFact>& facts) {
+                                            const std::vector<NamedText>& facts) {
   std::string mine;
   for (const auto& [name, value] : facts) mine += value + kFactEnd;
   const std::vector<std::string> all = ranks.gather(mine);
@@ -79,13 +76,13 @@ std::optional<std::string> first_difference(const RunRanks& ranks,
                 ": ", shown(got, want), ", want ", shown(want, got), agreeing);
 }
 
-void check_same(const RunRanks& ranks, const std::vector<RankFact>& facts) {
+void check_same(const RunRanks& ranks, const std::vector<NamedText>& facts) {
   if (const auto difference = first_difference(ranks, facts)) throw UsageError(*difference);
 }
 
-std::vector<RankFact> weights_after(std::int64_t steps_done, LossModel& model,
-                                    const Stream& stream) {
-  std::vector<RankFact> facts{{"the step that it goes on from", concat(steps_done)}};
+std::vector<NamedText> weights_after(std::int64_t steps_done, LossModel& model,
+                                     const Stream& stream) {
+  std::vector<NamedText> facts{{"the step that it goes on from", concat(steps_done)}};
   model.visit_parameters([&](Parameter& parameter) {
     if (!parameter.trainable()) return;
     const Weight master = parameter.acquire_master(stream);
@@ -105,18 +102,11 @@ std::string program_checksum() {
 
 }  // namespace
 
-void check_same_surroundings(const RunRanks& ranks, const TrainingRunSettings& settings,
-                             const HybridTrainerConfig& config, const RunData& data) {
-  const auto base = settings.resume
-                        ? base_of_run(RunPaths{settings.run.string()}, settings.init_from)
-                        : settings.init_from;
-  check_same(
-      ranks,
-      with_keys_of(config, {{"threads", concat(threads())},
-                            {"ONEDNN_MAX_CPU_ISA", onednn_limit_of_user()},
-                            {"the model that it begins with", base ? identity_of_base(*base) : ""},
-                            {"tokens of the data", concat(data.train_tokens)},
-                            {"the data's checksum", data.checksum}}));
+void check_same_surroundings(const RunRanks& ranks, const HybridTrainerConfig& config,
+                             std::vector<NamedText> facts) {
+  facts.insert(facts.begin(),
+               {{"threads", concat(threads())}, {"ONEDNN_MAX_CPU_ISA", onednn_limit_of_user()}});
+  check_same(ranks, with_keys_of(config, std::move(facts)));
 }
 
 void check_same_call(const RunRanks& ranks, const HybridTrainerConfig& config, bool resume) {

@@ -86,7 +86,6 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
     if (!path.empty()) source.string(key, fs::absolute(path).lexically_normal().string());
   source.end_object();
   replace_file(data_file(paths), source.text() + "\n");
-  fs::remove(paths.summary());  // of where it ended before, if it goes on
   for (const char* name : kTokenizerFiles) {
     const fs::path from = (data.tokenizer.empty() ? data.folder : data.tokenizer) / name;
     if (!fs::exists(from) || data.tokenizer == tokenizer_folder(paths)) continue;
@@ -95,6 +94,11 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
                  read_file(from.string(), std::size_t{1} << 28));
   }
   if (data.tokenizer != tokenizer_folder(paths)) write_end_tokens(paths, data);
+  write_run_config(paths, config);
+}
+
+void write_run_config(const RunPaths& paths, const HybridTrainerConfig& config) {
+  fs::remove(paths.summary());  // of where it ended before, if it goes on
   replace_file(paths.config(), config_json(config));
 }
 

@@ -103,11 +103,11 @@ void RunRanks::check_shared(const std::string& run) const {
 }
 
 RunDirectory RunRanks::open(const TrainingRunSettings& settings, const HybridTrainerConfig& config,
-                            const RunData& data) const {
+                            const Task& task) const {
   const std::string run = settings.run.string();
   const RunMode mode = settings.resume ? RunMode::kResume : RunMode::kNew;
   if (ranks_ == nullptr) return {run, mode};
-  check_same_surroundings(*this, settings, config, data);
+  check_same_surroundings(*this, config, task.facts());
   if (lead()) {
     RunDirectory directory =
         mode == RunMode::kResume ? open_when_free(run) : RunDirectory(run, mode);

@@ -41,7 +41,7 @@ class RunRanks {
   /// UsageError, which names the rank, where one found another configuration, machine or data than
   /// the others, or does not see the leading one's folder.
   RunDirectory open(const TrainingRunSettings& settings, const HybridTrainerConfig& config,
-                    const RunData& data) const;
+                    const Task& task) const;
   /// From now on all compute with what all their processors have, which `console` of the leading one
   /// is told where it is less than one has. Before anything is computed. A collective.
   void agree_on_processor(std::ostream& console) const;

@@ -3,40 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/models/model_family.h"
-#include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
 namespace {
-
-/// "1.24 M", a small number as it is.
-std::string millions(std::int64_t count) {
-  if (count < 10'000) return std::to_string(count);
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f M", static_cast<double>(count) / 1e6);
-  return text;
-}
-
-std::string model_line(const ModelFamily& family, const ModelConfig& model,
-                       std::int64_t parameters) {
-  const bool has_heads =
-      std::find(family.keys.begin(), family.keys.end(), "heads") != family.keys.end();
-  return concat(family.title, ", ", millions(parameters), " parameters: ", model.layers,
-                " layers, ", has_heads ? concat(model.heads, " heads, ") : "", "width ",
-                model.width, ", context ", model.context, ", vocabulary ", model.vocabulary,
-                model.dropout > 0 ? concat(", dropout ", model.dropout) : "");
-}
-
-/// "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen ones in nf4".
-std::string adapters_line(const LoraConfig& lora, LanguageModel& model) {
-  if (!lora.is_on()) return "none";
-  std::int64_t trained = 0;
-  for (const Parameter* parameter : trainable_parameters(model)) trained += parameter->elements();
-  return concat(lora.variant, " of rank ", lora.rank, ", alpha ", lora.alpha, ", on ", lora.targets,
-                ": ", millions(trained), " weights are trained beside frozen ones in ", lora.base);
-}
 
 /// "; embedding by sgd, *.bias by adamw".
 std::string groups_text(const OptimizerConfig& optimizer) {
@@ -46,18 +18,6 @@ std::string groups_text(const OptimizerConfig& optimizer) {
     texts.push_back(concat(group.match, " by ", own.name, " at ", own.learning_rate));
   }
   return texts.empty() ? "" : "; " + join(texts);
-}
-
-std::string batch_line(const HybridTrainerConfig& config) {
-  const std::int64_t parts = config.gradient_accumulation.micro_batches;
-  const std::int64_t effective = config.data.batch_size * parts;
-  std::string before;
-  const std::vector<Stretch> stretches = Stretches(config).all();
-  for (std::size_t i = 0; i + 1 < stretches.size(); ++i)
-    before += concat(text_of(stretches[i]), " until step ", stretches[i + 1].first_step, ", then ");
-  return concat(
-      before, effective, " sequences of ", config.data.sequence_length, " tokens a step",
-      parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
 }
 
 /// "; sent in 4 fragments by 8 bits a weight".
@@ -118,16 +78,10 @@ std::string device_line(const Stream& stream) {
 
 }  // namespace
 
-std::string settings_table(const HybridTrainerConfig& config, const ModelFamily& family,
-                           LanguageModel& model, const HybridTrainer& trainer,
-                           std::int64_t train_tokens, const std::string& data,
-                           const Stream& stream) {
+std::string settings_table(std::vector<NamedText> rows, const HybridTrainerConfig& config,
+                           const HybridTrainer& trainer, const Stream& stream) {
   const OptimizerConfig& optimizer = config.optimizer;
-  const std::vector<std::pair<const char*, std::string>> rows{
-      {"model", model_line(family, config.model, model.parameter_count())},
-      {"adapters", adapters_line(config.lora, model)},
-      {"data", concat(data, ", ", millions(train_tokens), " training tokens")},
-      {"batch", batch_line(config)},
+  const std::vector<NamedText> more{
       {"steps", concat(config.training.steps, ", seed ", config.training.seed)},
       {"optimizer", concat(optimizer.name, ", learning rate ", optimizer.learning_rate, ", ",
                            config.schedule.name, " schedule, weight decay ", optimizer.weight_decay,
@@ -138,10 +92,10 @@ std::string settings_table(const HybridTrainerConfig& config, const ModelFamily&
       {"machine",
        concat(processor_info().name, ", ", threads(), " threads, ", name_of(instruction_set()))},
   };
+  rows.insert(rows.end(), more.begin(), more.end());
   std::string text;
-  for (const auto& [name, value] : rows) {
-    text += concat("  ", name, std::string(11 - std::string_view(name).size(), ' '), value, "\n");
-  }
+  for (const auto& [name, value] : rows)
+    text += concat("  ", name, std::string(11 - name.size(), ' '), value, "\n");
   return text;
 }
 

@@ -34,6 +34,8 @@ struct RunData {
 /// whose generation_config.json names each token that ends a text by the base or by the data,
 /// data.json and, last, config.json. Throws IoError.
 void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, const RunData& data);
+/// Writes config.json alone, of a run that begins or goes on: it has no summary then. Throws IoError.
+void write_run_config(const RunPaths& paths, const HybridTrainerConfig& config);
 
 /// What write_run_files wrote. Throw MissingInput where there is none, ConfigError, DataError.
 HybridTrainerConfig config_of_run(const RunPaths& paths);

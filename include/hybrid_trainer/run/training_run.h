@@ -3,30 +3,37 @@
 #include <filesystem>
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "hybrid_trainer/core/interruption.h"
 #include "hybrid_trainer/observability/run_summary.h"
+#include "hybrid_trainer/run/task.h"
 #include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
 
 class Communicator;
+struct TrainingRunSettings;
 
-/// One training run of a language model from a data folder to a run folder.
+/// Language modelling, pretraining or fine-tuning: what `hybrid train` and `hybrid finetune` train.
+/// Throws MissingInput, DataError, ConfigError.
+std::unique_ptr<Task> language_task(const TrainingRunSettings& settings);
+
+/// One training run from its data to its folder.
 struct TrainingRunSettings {
   HybridTrainerConfig config;
-  std::filesystem::path
-      data;  // as `hybrid prepare` writes it, llm.c's shards, or a file of examples
+  /// Of a language model: as `hybrid prepare` writes it, llm.c's shards, or a file of examples.
+  std::filesystem::path data{};
   /// Beside a file of examples as data, another one to be measured on.
   std::filesystem::path validation{};
   /// Gets config.json, metrics.jsonl, summary.json, report.html and checkpoints/.
   std::filesystem::path run;
   bool resume = false;  // resume from the newest checkpoint of `run`, or start if there is none
-  /// A Hugging Face folder to take the first weights from.
-  std::optional<std::filesystem::path> init_from;
+  /// A Hugging Face folder to take a language model's first weights from.
+  std::optional<std::filesystem::path> init_from{};
   /// A folder of PEFT to take the adapters' first values from; config.lora is what it says.
   std::optional<std::filesystem::path> adapter{};
   std::string command{};  // as it was typed, for the summary
@@ -36,7 +43,10 @@ struct TrainingRunSettings {
   std::vector<std::string> notes{};          // told before the first step
   std::vector<std::string> explicit_keys{};  // that were set: told where one has no effect
   bool quiet = false;                        // the console gets warnings and notes, no progress
+  /// With an empty one the group `model` is not checked: the task has a model of its own.
   const ModelRegistry* registry = &model_families();
+  /// Makes what is trained.
+  std::function<std::unique_ptr<Task>(const TrainingRunSettings&)> task = language_task;
   std::function<void(const StepRecord&)> on_step = {};  // called after each step
   /// Who may ask for a stop; null: Ctrl-C and SIGTERM do, while the run lasts.
   const Interruption* interruption = nullptr;

@@ -82,6 +82,10 @@ struct HybridTrainerConfig {
   static HybridTrainerConfig balanced();
   static HybridTrainerConfig aggressive();
 
+  /// Examples of a step, all micro-batches.
+  std::int64_t effective_batch() const {
+    return data.batch_size * gradient_accumulation.micro_batches;
+  }
   /// Most device memory of a run: the smaller one of memory.device_budget and
   /// training.memory_budget_mb; none where neither is given.
   std::optional<std::size_t> device_budget() const;

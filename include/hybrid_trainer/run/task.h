@@ -1,0 +1,58 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/io/run_directory.h"
+#include "hybrid_trainer/memory/memory_places.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+
+namespace hybrid_trainer {
+
+/// Something with a name, as it is told or compared: {"training.threads", "2"}.
+using NamedText = std::pair<std::string, std::string>;
+
+/// What a run trains: its data, its model with the loss, its evaluation, and what it leaves in the
+/// run's folder. Of several ranks each has one. A model is the one that make_model made.
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  /// The configuration with what data and machine say of it; by default as it is. Throws ConfigError
+  /// where they do not go with it. Called once, before all others.
+  virtual HybridTrainerConfig completed(HybridTrainerConfig config) { return config; }
+  /// With its first weights, where `places` wants them. Throws OutOfMemory.
+  virtual std::unique_ptr<LossModel> make_model(const HybridTrainerConfig& config,
+                                                MemoryPlaces& places) = 0;
+  /// Of data.batch_size · gradient_accumulation.micro_batches examples each.
+  virtual std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const = 0;
+  /// What the run measures its loss on.
+  virtual std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
+                                                        const Stream& stream) const = 0;
+
+  /// Of data and first weights, what must be the same on all ranks.
+  virtual std::vector<NamedText> facts() const { return {}; }
+  /// Throws DataError where `run`, which goes on, was trained on other data.
+  virtual void check_same(const RunPaths& /*run*/) const {}
+  /// Writes config.json and what else the folder `own` of this rank shall hold beside checkpoints, so
+  /// that it can be used without the data. `run`: that of all ranks, which `resumes`. Throws IoError.
+  virtual void write_files(const RunPaths& own, const RunPaths& run,
+                           const HybridTrainerConfig& config, bool resumes) const;
+  /// What the user is shown of data, model and batches before the first step.
+  virtual std::vector<NamedText> settings(const HybridTrainerConfig& config,
+                                          LossModel& model) const;
+  /// What the user should know before the first step. `begins`: the weights are make_model's.
+  virtual std::vector<std::string> notes(bool /*begins*/) const { return {}; }
+  /// Something that the trained model makes, for the report; "" where it makes no text.
+  virtual std::string sample(LossModel& /*model*/, const Stream& /*stream*/) const { return ""; }
+  /// By which config.model is simulated, so that memory is planned and compared with the machine's
+  /// before it is taken; null: this model is not.
+  virtual const ModelRegistry* simulated_by() const { return nullptr; }
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,182 @@
+#include "src/run/language_task.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/hugging_face/token_ids.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/run/run_base.h"
+#include "src/run/run_tokenizer.h"
+#include "src/trainer/run_model.h"
+#include "src/trainer/stretches.h"
+
+namespace hybrid_trainer {
+namespace {
+
+LanguageModel& as_language_model(LossModel& model) { return static_cast<LanguageModel&>(model); }
+
+/// Throws ConfigError where the optimizer's groups or the adapters' targets do not fit the model,
+/// which is made without memory.
+void check_model(const HybridTrainerConfig& config, const ModelRegistry& registry) {
+  const Stream nowhere(MemoryPool::create("device", {}, simulated_memory({})));
+  const auto model = make_run_model(config, {}, nowhere, registry);
+  make_optimizer(config.optimizer, trainable_parameters(*model), nowhere);
+}
+
+/// What export.dtype auto means: of a run that goes on what it meant when it began.
+std::string dtype_of_export(const TrainingRunSettings& settings) {
+  const RunPaths paths{settings.run.string()};
+  if (settings.resume && paths.hold_a_run()) return config_of_run(paths).exported.dtype;
+  const auto& base = settings.init_from;
+  const bool is_short = base && dtype_of_hugging_face_weights(*base) == DType::kBF16;
+  return is_short ? "bf16" : "fp32";
+}
+
+/// Takes the base's ids of special tokens, and adds the end tokens that it has not.
+void add_token_ids(RunData& data) {
+  const std::string ids = token_ids_in(data.base);
+  if (ids.empty()) return;
+  const auto known = generation_end_tokens_in(data.base);
+  std::erase_if(data.end_tokens,
+                [&](std::int32_t id) { return std::ranges::find(known, id) != known.end(); });
+  data.token_ids = with_end_tokens(ids, data.end_tokens);
+}
+
+std::string model_line(const ModelFamily& family, const ModelConfig& model,
+                       std::int64_t parameters) {
+  const bool has_heads =
+      std::find(family.keys.begin(), family.keys.end(), "heads") != family.keys.end();
+  return concat(family.title, ", ", units::millions(parameters), " parameters: ", model.layers,
+                " layers, ", has_heads ? concat(model.heads, " heads, ") : "", "width ",
+                model.width, ", context ", model.context, ", vocabulary ", model.vocabulary,
+                model.dropout > 0 ? concat(", dropout ", model.dropout) : "");
+}
+
+/// "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen ones in nf4".
+std::string adapters_line(const LoraConfig& lora, LossModel& model) {
+  if (!lora.is_on()) return "none";
+  std::int64_t trained = 0;
+  for (const Parameter* parameter : trainable_parameters(model)) trained += parameter->elements();
+  return concat(lora.variant, " of rank ", lora.rank, ", alpha ", lora.alpha, ", on ", lora.targets,
+                ": ", units::millions(trained), " weights are trained beside frozen ones in ",
+                lora.base);
+}
+
+std::string batch_line(const HybridTrainerConfig& config) {
+  const std::int64_t parts = config.gradient_accumulation.micro_batches;
+  std::string before;
+  const std::vector<Stretch> stretches = Stretches(config).all();
+  for (std::size_t i = 0; i + 1 < stretches.size(); ++i)
+    before += concat(text_of(stretches[i]), " until step ", stretches[i + 1].first_step, ", then ");
+  return concat(
+      before, config.effective_batch(), " sequences of ", config.data.sequence_length,
+      " tokens a step",
+      parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
+}
+
+}  // namespace
+
+LanguageTask::LanguageTask(const TrainingRunSettings& settings)
+    : settings_(with_base(settings)), source_(open_training_source(settings_)) {}
+
+HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
+  const ModelRegistry& registry = *settings_.registry;
+  if (settings_.init_from)
+    config.model =
+        read_hugging_face_model_config(*settings_.init_from, config.model.dropout, registry);
+  if (config.exported.dtype == "auto") config.exported.dtype = dtype_of_export(settings_);
+  const std::int64_t known = source_->vocabulary_size().value_or(0);
+  if (config.model.vocabulary == 0) config.model.vocabulary = known;
+  if (config.model.vocabulary == 0) {
+    throw ConfigError(
+        {"model.vocabulary: the data folder does not say how many tokens there are; give --set "
+         "model.vocabulary=N"});
+  }
+  if (config.model.vocabulary < known) {
+    throw ConfigError({concat("model.vocabulary: got ", config.model.vocabulary,
+                              ", the data's tokenizer has ", known)});
+  }
+  config.validate(registry);
+  source_->check(config);
+  if (!config.optimizer.groups.empty() || config.lora.is_on()) check_model(config, registry);
+  tokenizer_ = source_->tokenizer(config.model.vocabulary);
+  return config;
+}
+
+std::unique_ptr<LossModel> LanguageTask::make_model(const HybridTrainerConfig& config,
+                                                    MemoryPlaces& places) {
+  base_ = base_of_run(RunPaths{settings_.run.string()}, settings_.init_from);
+  auto model = make_run_model(config, base_, places, *settings_.registry);
+  if (settings_.adapter) read_adapter_weights(*settings_.adapter, *model, places.device());
+  return model;
+}
+
+std::vector<NamedText> LanguageTask::facts() const {
+  const auto base = base_of_run(RunPaths{settings_.run.string()}, settings_.init_from);
+  const RunData data = source_->described();
+  return {{"the model that it begins with", base ? identity_of_base(*base) : ""},
+          {"tokens of the data", concat(data.train_tokens)},
+          {"the data's checksum", data.checksum}};
+}
+
+void LanguageTask::check_same(const RunPaths& run) const {
+  const RunData data = data_of_run(run);
+  check_same_tokenizer(tokenizer_of_run(run).get(), tokenizer_.get(), settings_.data);
+  check_same_data(data, source_->described());
+}
+
+/// What the run's folder says of its data: also what model it began with, and which tokens end what
+/// it writes.
+RunData LanguageTask::run_data(const RunPaths& run, bool resumes) const {
+  RunData data = source_->described();
+  data.adapter = settings_.adapter.value_or(resumes ? data_of_run(run).adapter : "");
+  if (settings_.init_from) {
+    data.base = *settings_.init_from;
+    if (!begins_with_another_tokenizer(settings_.init_from, tokenizer_.get())) add_token_ids(data);
+  } else if (resumes) {
+    const RunData before = data_of_run(run);
+    data.base = before.base;
+    data.token_ids = before.token_ids;
+  }
+  return data;
+}
+
+void LanguageTask::write_files(const RunPaths& own, const RunPaths& run,
+                               const HybridTrainerConfig& config, bool resumes) const {
+  if (config.lora.is_on() && base_) write_run_base(own, *base_);
+  write_run_files(own, config, run_data(run, resumes));
+}
+
+std::vector<NamedText> LanguageTask::settings(const HybridTrainerConfig& config,
+                                              LossModel& model) const {
+  const ModelFamily& family = find_family(config.model.family, *settings_.registry);
+  return {{"model", model_line(family, config.model, model.parameter_count())},
+          {"adapters", adapters_line(config.lora, model)},
+          {"data", concat(settings_.data.string(), ", ",
+                          units::millions(source_->described().train_tokens), " training tokens")},
+          {"batch", batch_line(config)}};
+}
+
+std::vector<std::string> LanguageTask::notes(bool begins) const {
+  std::vector<std::string> notes = source_->notes();
+  if (begins && begins_with_another_tokenizer(settings_.init_from, tokenizer_.get())) {
+    notes.push_back(concat("the tokenizer of ", settings_.init_from->string(),
+                           " is not the data's: ids meant other text to its weights; prepare the "
+                           "text with --tokenizer ",
+                           settings_.init_from->string()));
+  }
+  return notes;
+}
+
+std::string LanguageTask::sample(LossModel& model, const Stream& stream) const {
+  return sample_text(as_language_model(model), tokenizer_.get(), stream);
+}
+
+std::unique_ptr<Task> language_task(const TrainingRunSettings& settings) {
+  return std::make_unique<LanguageTask>(settings);
+}
+
+}  // namespace hybrid_trainer

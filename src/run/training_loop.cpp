@@ -1,0 +1,150 @@
+#include "src/run/training_loop.h"
+
+#include "src/run/rank_agreement.h"
+
+namespace hybrid_trainer {
+
+TrainingLoop::TrainingLoop(const Run& run)
+    : run_(run), schedule_(run.config, run.loader.source()), saved_at_(run.trainer.steps_done()) {}
+
+void TrainingLoop::evaluate(std::optional<double>& loss, std::optional<double>& of_average) {
+  run_.trainer.hold_weights(false);  // no rank's own pass is to send them
+  const auto read_out = [&] {
+    return run_.ranks.evaluate(run_.model, run_.evaluation, run_.config, run_.stream);
+  };
+  run_.trainer.with_exact_weights([&] { loss = read_out(); });
+  run_.trainer.with_average([&] { of_average = read_out(); });
+  run_.trainer.hold_weights(true);
+}
+
+/// An evaluation that falls due in Predict waits until the prediction is decided.
+bool TrainingLoop::evaluates_after(std::int64_t step, std::int64_t undecided_before) const {
+  if (run_.trainer.undecided_steps() > 0) return false;
+  const std::int64_t every = run_.config.training.evaluate_every_steps;
+  const bool due = every > 0 && step / every > (step - 1 - undecided_before) / every;
+  return due || step == run_.config.training.steps;
+}
+
+Batch TrainingLoop::next_batch() {
+  try {
+    return run_.loader.next();
+  } catch (const Error&) {
+    if (!run_.ranks.are_several())  // others do not meet it
+      run_.saving.save_and_tell(run_.trainer, run_.records);
+    throw;
+  }
+}
+
+/// One step, and the evaluation that falls due after it.
+StepRecord TrainingLoop::step() {
+  const Batch batch = next_batch();
+  run_.now = {run_.trainer.phase(), run_.trainer.steps_done() + 1};
+  run_.records.begin_step(*run_.now.phase, run_.now.step);
+  const std::int64_t undecided_before = run_.trainer.undecided_steps();
+  try {
+    run_.ranks.begin_step();
+    StepRecord record = run_.trainer.step(batch);
+    run_.ranks.end_step(run_.config, record);
+    if (!run_.trainer.must_go_back() && evaluates_after(record.step, undecided_before))
+      evaluate(record.validation_loss, record.average_validation_loss);
+    return record;
+  } catch (const DivergedStep& error) {
+    run_.records.write_failed(error.record);
+    run_.saving.save_and_tell(run_.trainer, run_.records);
+    throw;
+  } catch (const Diverged&) {  // on the validation split
+    run_.saving.save_and_tell(run_.trainer, run_.records);
+    throw;
+  }
+}
+
+/// The batches since the checkpoint come again.
+void TrainingLoop::go_back(const StepRecord& failed) {
+  try {
+    run_.trainer.roll_back(run_.checkpoints, failed);
+  } catch (const Diverged&) {
+    run_.records.write_failed(failed);
+    run_.saving.save_and_tell(run_.trainer, run_.records);
+    throw;
+  }
+  run_.loader.seek(run_.trainer.steps_done());
+  run_.records.go_back_to(run_.trainer.steps_done());
+  saved_at_ = run_.trainer.steps_done();
+  schedule_.saved();
+}
+
+void TrainingLoop::compare_weights() {
+  run_.trainer.with_exact_weights(
+      [&] { check_same_weights(run_.ranks, run_.trainer.steps_done(), run_.model, run_.stream); });
+}
+
+/// Where that ends the run, it ends saved.
+void TrainingLoop::settle() {
+  try {
+    run_.trainer.settle();
+  } catch (const Diverged&) {
+    run_.saving.save_and_tell(run_.trainer, run_.records);
+    throw;
+  }
+}
+
+/// Where gradients of other ranks are under way, nobody waits for them to say it.
+StepWish TrainingLoop::agree() {
+  const StepWish here{run_.interruption.requested(), schedule_.is_due_by_time()};
+  if (const auto late = run_.trainer.late_vote_to_stop(here.stops)) return {.stops = *late};
+  return run_.ranks.agree(here);
+}
+
+/// Only a healthy step is saved where the run may go back to it.
+void TrainingLoop::save_if_due(const StepRecord& record, bool by_steps, bool is_due) {
+  const bool saves = is_due && (!run_.config.divergence.rolls_back() || run_.trainer.is_healthy());
+  if (run_.config.distributed.compares_weights(record.step, saves)) compare_weights();
+  const auto use = by_steps ? CheckpointUse::kResumeAndRollBack : CheckpointUse::kResume;
+  if (!saves || !run_.saving.save(run_.trainer, run_.records, use)) return;
+  schedule_.saved();
+  saved_at_ = record.step;
+}
+
+RunEnd TrainingLoop::step_to_end(bool saves_first) {
+  const std::int64_t steps = run_.config.training.steps;
+  if (run_.ranks.lead())
+    run_.interruption.let_steps_finish("ended at once, without saving; " + run_.saving.way_on());
+  RunSummary& summary = run_.records.summary();
+  if (saved_at_ >= steps)
+    evaluate(summary.final_validation_loss, summary.final_average_validation_loss);
+  run_.trainer.hold_weights(true);
+  if (saves_first) run_.saving.save(run_.trainer, run_.records, CheckpointUse::kResumeAndRollBack);
+  while (run_.trainer.steps_done() < steps) {
+    const StepWish wish = agree();
+    if (wish.stops) break;
+    const StepRecord record = step();
+    const bool by_steps = schedule_.is_due_by_steps(record.step, run_.trainer.last_return_point());
+    const bool is_due = by_steps || wish.saves;
+    if (is_due && !run_.trainer.must_go_back()) settle();
+    if (run_.trainer.must_go_back()) {
+      go_back(record);
+      continue;
+    }
+    run_.records.write(record);
+    if (run_.settings.on_step) run_.settings.on_step(record);
+    save_if_due(record, by_steps, is_due);
+  }
+  return end();
+}
+
+RunEnd TrainingLoop::end() {
+  const std::int64_t done = run_.trainer.steps_done(), steps = run_.config.training.steps;
+  if (saved_at_ != done) {
+    settle();
+    if (run_.config.distributed.compares_weights(run_.trainer.steps_done(), true))
+      compare_weights();
+    run_.saving.save_at_the_end(run_.trainer, run_.records);
+  }
+  run_.trainer.hold_weights(false);
+  run_.ranks.wait_for_all();
+  if (run_.trainer.steps_done() == steps) return RunEnd::kFinished;
+  run_.records.tell(run_.saving.stopped_text(run_.trainer.steps_done(), steps));
+  return RunEnd::kInterrupted;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,183 @@
+// A task that is not language modelling: a run trains a small perceptron to a function of the plane.
+#include "hybrid_trainer/run/task.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/nn/initialization.h"
+#include "hybrid_trainer/nn/linear.h"
+#include "hybrid_trainer/run/training_run.h"
+#include "tests/run/tiny_run.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kWidth = 16, kSteps = 40, kUnseen = 1 << 20;
+
+/// One hidden layer; the loss is the mean square of what is between its output and "y".
+class Regression final : public LossModel {
+ public:
+  explicit Regression(const Stream& stream)
+      : first_("first", 2, kWidth, stream), last_("last", kWidth, 1, stream) {
+    initialize_normal(first_.weight(), 1.0, 1, stream);
+    initialize_normal(last_.weight(), 1.0 / std::sqrt(kWidth), 1, stream);
+  }
+  Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
+                 const Stream& stream) override {
+    const Tensor hidden = first_.forward(batch.at("x"), tape, stream);
+    const Tensor active = Tensor::empty_like(hidden, MemoryKind::kActivations, stream);
+    kernels::gelu_forward(active, hidden, stream);
+    tape.save({ActivationRole::kPreActivation, hidden}, stream);
+    const Tensor output = last_.forward(active, tape, stream);
+    const auto count = static_cast<float>(batch.size());
+    double sum = 0;
+    for (std::int64_t i = 0; i < batch.size(); ++i) {
+      const float away = output.data<float>()[i] - batch.at("y").data<float>()[i];
+      sum += static_cast<double>(away) * away;
+      output.data<float>()[i] = 2 * gradient_scale * away / count;  // its own gradient now
+    }
+    tape.save({ActivationRole::kLossGradient, output}, stream);
+    const Tensor loss = kernels::empty_result(stream);
+    *loss.data<double>() = sum / static_cast<double>(batch.size());
+    return loss;
+  }
+  void backward(const Batch&, ActivationTape& tape, const Stream& stream) override {
+    const Tensor dactive = last_.backward(tape.take(stream), tape, stream);
+    kernels::gelu_backward(dactive, dactive, tape.take(stream), stream);
+    first_.backward(dactive, tape, stream);
+  }
+  void visit_parameters(const ParameterVisitor& visit) override {
+    for (Linear* layer : {&first_, &last_}) layer->visit_parameters(visit);
+  }
+  double step_flops(const Batch& batch) override { return 1e3 * static_cast<double>(batch.size()); }
+
+ private:
+  Linear first_, last_;
+};
+
+Batch empty_points(std::int64_t size, const Stream& stream) {
+  return Batch({{"x", Tensor::empty({size, 2}, DType::kF32, MemoryKind::kData, stream)},
+                {"y", Tensor::empty({size}, DType::kF32, MemoryKind::kData, stream)}});
+}
+
+/// Points and the function's values there, the same for the same `index`.
+void draw_points(std::int64_t index, const Batch& points) {
+  auto *x = points.at("x").data<float>(), *y = points.at("y").data<float>();
+  for (std::int64_t i = 0; i < points.size(); ++i) {
+    const auto words =
+        philox({3, static_cast<std::uint64_t>(index), 0}, static_cast<std::uint64_t>(i));
+    x[2 * i] = 2 * to_unit_float(words[0]) - 1;
+    x[2 * i + 1] = 2 * to_unit_float(words[1]) - 1;
+    y[i] = std::sin(3 * x[2 * i]) + 0.5f * x[2 * i + 1];
+  }
+}
+
+class DrawnPoints final : public BatchSource {
+ public:
+  explicit DrawnPoints(std::int64_t size) : size_(size) {}
+  Batch empty_batch(const Stream& stream) const override { return empty_points(size_, stream); }
+  Batch read(std::int64_t batch_index, const Batch& memory) const override {
+    draw_points(batch_index, memory);
+    return memory;
+  }
+
+ private:
+  std::int64_t size_;
+};
+
+class UnseenPoints final : public EvaluationBatches {
+ public:
+  explicit UnseenPoints(const Stream& stream) : memory_(empty_points(64, stream)) {}
+  std::int64_t batches() const override { return 3; }
+  Batch batch(std::int64_t index) override {
+    draw_points(kUnseen + index, memory_);
+    return memory_;
+  }
+
+ private:
+  Batch memory_;
+};
+
+class RegressionTask final : public Task {
+ public:
+  std::unique_ptr<LossModel> make_model(const HybridTrainerConfig&, MemoryPlaces& places) override {
+    return std::make_unique<Regression>(places.device());
+  }
+  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
+    return std::make_unique<DrawnPoints>(config.effective_batch());
+  }
+  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig&,
+                                                const Stream& stream) const override {
+    return std::make_unique<UnseenPoints>(stream);
+  }
+  std::string sample(LossModel& model, const Stream&) const override {
+    return concat("a perceptron of ", model.parameter_count(), " values");
+  }
+};
+
+HybridTrainerConfig regression_config() {
+  HybridTrainerConfig config = tiny_config();
+  config.model = {};
+  config.data.batch_size = 16;
+  config.data.sequence_length = 1;
+  config.gradient_accumulation.micro_batches = 2;
+  config.optimizer.learning_rate = 2e-2;
+  config.mixed_precision = MixedPrecisionConfig::conservative();
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  return config;
+}
+
+class TaskTest : public ::testing::Test {
+ protected:
+  TrainingRunResult train(const std::filesystem::path& run, bool resume = false) {
+    static const ModelRegistry no_families;
+    TrainingRunSettings settings{.config = regression_config(), .run = run, .resume = resume};
+    settings.registry = &no_families;
+    settings.task = [](const TrainingRunSettings&) { return std::make_unique<RegressionTask>(); };
+    return run_training(settings, console_);
+  }
+  const TemporaryFolder scratch_;
+  std::ostringstream console_;
+};
+
+TEST_F(TaskTest, OfAnotherKindRunsThroughAllPhases) {
+  const TrainingRunResult result = train(scratch_ / "run");
+  EXPECT_EQ(result.end, RunEnd::kFinished);
+  for (const Phase phase : kAllPhases)
+    EXPECT_GT(result.summary.phase(phase).steps, 0) << name_of(phase);
+  EXPECT_EQ(result.summary.parameters, 2 * kWidth + kWidth + kWidth + 1);
+  EXPECT_EQ(result.summary.sum.tokens, 32 * kSteps) << "examples, where there are no tokens";
+  const std::vector<StepRecord> records = records_of(scratch_ / "run");
+  ASSERT_EQ(std::ssize(records), kSteps);
+  EXPECT_EQ(records.back().micro_batches, 2);
+  EXPECT_LT(records.back().loss, 0.5 * records.front().loss);
+  EXPECT_EQ(records.back().validation_loss, result.summary.final_validation_loss);
+  EXPECT_LT(*result.summary.final_validation_loss, 0.5 * records.front().loss);
+  EXPECT_NE(console_.str().find("65 parameters"), std::string::npos) << console_.str();
+  for (const char* file : {"config.json", "metrics.jsonl", "summary.json", "report.html"})
+    EXPECT_TRUE(std::filesystem::exists(scratch_ / "run" / file)) << file;
+}
+
+TEST_F(TaskTest, OfAnotherKindStoppedAtAnyStepAndResumedGivesTheSameBits) {
+  train(scratch_ / "whole");
+  const std::string wanted = newest_checkpoint_digest(scratch_ / "whole");
+  int in_predict = 0;
+  for (const StepRecord& record : records_of(scratch_ / "whole")) {
+    if (record.step % 3 != 0 || record.step == kSteps) continue;
+    in_predict += record.phase == Phase::kPredict ? 1 : 0;
+    const auto run = scratch_ / concat("cut", record.step);
+    copy_up_to(scratch_ / "whole", run, record.step, kSteps);
+    train(run, true);
+    EXPECT_EQ(newest_checkpoint_digest(run), wanted) << "stopped after step " << record.step;
+  }
+  EXPECT_GT(in_predict, 0) << "whose checkpoints keep batches";
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
