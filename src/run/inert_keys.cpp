@@ -10,10 +10,11 @@ namespace {
 
 using Config = HybridTrainerConfig;
 
-/// Under `holds`, the keys change nothing, because of `why`. A key that ends with a dot is a group.
+/// The keys that change nothing where it holds, because of `why`. A key that ends with a dot is a
+/// group.
 struct InertKeys {
   std::vector<const char*> keys;
-  bool (*holds)(const Config& config, const RunSurroundings& run);
+  bool holds;
   const char* why;
 };
 
@@ -60,186 +61,128 @@ bool uses_files(const Config& config) {
          config.predict_aware_memory.offload_strategy == "nvme_offload";
 }
 
-bool never_predicts(const Config& config, const RunSurroundings&) {
-  return config.phases.max_predict_steps == 0;
-}
-
-bool predicts_otherwise(const Config& config, const RunSurroundings&) {
-  return config.phases.max_predict_steps > 0 && !config.phases.predicts_backward();
-}
-
 /// The first row that holds for a key gives the reason.
-const std::vector<InertKeys>& table() {
-  static const std::vector<InertKeys> rows{
-      {{"phases.full_steps", "phases.lag", "phases.device_side", "phases.local_steps"},
+std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
+  const PhaseConfig& phases = config.phases;
+  const bool never_predicts = phases.max_predict_steps == 0;
+  const std::string& strategy = config.predict_aware_memory.offload_strategy;
+  const char* const plain_training = "phases.max_predict_steps is 0, which is plain training";
+  const std::vector<const char*> of_skipped_backward{"phases.confidence_threshold",
+                                                     "phases.confidence_window",
+                                                     "phases.predictor",
+                                                     "phases.arms",
+                                                     "phases.horizon",
+                                                     "phases.residual_store",
+                                                     "phases.decay",
+                                                     "phases.history_interval",
+                                                     "phases.slow_steps",
+                                                     "phases.slow_share",
+                                                     "phases.correction_interval",
+                                                     "phases.probe_batches",
+                                                     "phases.max_shrinks",
+                                                     "phases.trial_share",
+                                                     "phases.trial_steps",
+                                                     "phases.evidence_sigmas",
+                                                     "phases.aim_cost",
+                                                     "phases.dream_cost",
+                                                     "predict_aware_memory."};
+  return {
+      {{"phases.full_steps", "phases.correct_steps", "phases.lag", "phases.device_side",
+        "phases.local_steps", "mixed_precision.predict", "mixed_precision.correct"},
        never_predicts,
-       "phases.max_predict_steps is 0, which is plain training"},
-      {{"phases.correct_steps",
-        "phases.confidence_threshold",
-        "phases.confidence_window",
-        "phases.predictor",
-        "phases.arms",
-        "phases.horizon",
-        "phases.residual_store",
-        "phases.decay",
-        "phases.history_interval",
-        "phases.slow_steps",
-        "phases.slow_share",
-        "phases.correction_interval",
-        "phases.probe_batches",
-        "phases.max_shrinks",
-        "phases.trial_share",
-        "phases.trial_steps",
-        "phases.evidence_sigmas",
-        "phases.aim_cost",
-        "phases.dream_cost",
-        "predict_aware_memory.",
-        "mixed_precision.predict",
-        "mixed_precision.correct"},
-       never_predicts,
-       "phases.max_predict_steps is 0, which is plain training"},
-      {{"phases.confidence_threshold", "phases.confidence_window", "phases.predictor",
-        "phases.arms", "phases.horizon", "phases.residual_store", "phases.decay",
-        "phases.history_interval", "phases.slow_steps", "phases.slow_share",
-        "phases.correction_interval", "phases.probe_batches", "phases.max_shrinks",
-        "phases.trial_share", "phases.trial_steps", "phases.evidence_sigmas", "phases.aim_cost",
-        "phases.dream_cost", "predict_aware_memory."},
-       predicts_otherwise,
+       plain_training},
+      {of_skipped_backward, never_predicts, plain_training},
+      {of_skipped_backward, !phases.predicts_backward(),
        "it is for phases.ingredient backward, whose Predict skips the backward pass"},
       {{"phases.lag", "phases.device_side", "phases.prediction_error_limit"},
-       [](const Config& config, const RunSurroundings&) {
-         return config.phases.predicts_backward();
-       },
+       phases.predicts_backward(),
        "phases.ingredient is backward, where no update arrives late"},
       {{"phases.exact_state", "phases.worker_threads"},
-       [](const Config& config, const RunSurroundings&) {
-         return !config.phases.lacks_optimizer_state();
-       },
+       !phases.lacks_optimizer_state(),
        "it is for phases.ingredient optimizer_state"},
       {{"phases.outer_learning_rate", "phases.outer_momentum", "phases.local_steps"},
-       [](const Config& config, const RunSurroundings&) {
-         return !config.phases.takes_local_steps();
-       },
+       !phases.takes_local_steps(),
        "it is for phases.ingredient other_ranks with phases.local_steps above 0"},
-      {{"phases.predictor"},
-       [](const Config& config, const RunSurroundings&) { return !config.phases.arms.empty(); },
-       "phases.arms names the predictors"},
+      {{"phases.predictor"}, !phases.arms.empty(), "phases.arms names the predictors"},
       {{"phases.residual_store", "phases.dream_cost"},
-       [](const Config& config, const RunSurroundings&) {
-         return config.phases.horizon != "dreamt";
-       },
+       phases.horizon != "dreamt",
        "it is for phases.horizon dreamt"},
       {{"phases.slow_share"},
-       [](const Config& config, const RunSurroundings&) {
-         return !uses_predictor(config, {"two_timescale"});
-       },
+       !uses_predictor(config, {"two_timescale"}),
        "it is for the predictor two_timescale"},
       {{"phases.slow_steps"},
-       [](const Config& config, const RunSurroundings&) {
-         return !uses_predictor(config, {"two_timescale", "merged"});
-       },
+       !uses_predictor(config, {"two_timescale", "merged"}),
        "it is for the predictors two_timescale and merged"},
       {{"phases.history_interval"},
-       [](const Config& config, const RunSurroundings&) {
-         return !uses_predictor(config, {"linear", "two_timescale", "merged"});
-       },
+       !uses_predictor(config, {"linear", "two_timescale", "merged"}),
        "it is for the predictors linear, two_timescale and merged"},
       {{"predict_aware_memory.async_restore", "predict_aware_memory.async_restore_lookahead"},
-       [](const Config& config, const RunSurroundings&) {
-         const std::string& strategy = config.predict_aware_memory.offload_strategy;
-         return strategy == "none" || strategy == "drop_and_reinitialize";
-       },
+       strategy == "none" || strategy == "drop_and_reinitialize",
        "predict_aware_memory.offload_strategy brings nothing back"},
       {{"predict_aware_memory.async_restore_lookahead"},
-       [](const Config& config, const RunSurroundings&) {
-         return !config.predict_aware_memory.async_restore;
-       },
+       !config.predict_aware_memory.async_restore,
        "predict_aware_memory.async_restore is false"},
       {{"memory.profile"},
-       [](const Config& config, const RunSurroundings&) { return !config.device_budget(); },
+       !config.device_budget(),
        "it is about shares of memory.device_budget, which is not set"},
       {{"memory.allow_lossy"},
-       [](const Config& config, const RunSurroundings&) { return config.memory.plan != "auto"; },
+       config.memory.plan != "auto",
        "it is for plans: `hybrid plan`, or memory.plan auto"},
       {{"memory.folder"},
-       [](const Config& config, const RunSurroundings&) { return !uses_files(config); },
+       !uses_files(config),
        "nothing of this run goes to a file; memory.weights, optimizer_state or activations can"},
       {{"training.cuda_graphs"},
-       [](const Config&, const RunSurroundings& run) {
-         return run.device.type == DeviceType::kCpu;
-       },
+       run.device.type == DeviceType::kCpu,
        "this run is on the processor"},
       {{"schedule.final_fraction"},
-       [](const Config& config, const RunSurroundings&) {
-         return config.schedule.name == "constant";
-       },
+       config.schedule.name == "constant",
        "schedule.name is constant, which does not decay"},
-      {{"schedule.decay_share"},
-       [](const Config& config, const RunSurroundings&) { return config.schedule.name != "wsd"; },
-       "it is for schedule.name wsd"},
+      {{"schedule.decay_share"}, config.schedule.name != "wsd", "it is for schedule.name wsd"},
       {{"schedule.batch_rule"},
-       [](const Config& config, const RunSurroundings&) { return config.stretches.empty(); },
+       config.stretches.empty(),
        "without stretches all steps have as many tokens"},
       {{"optimizer.orthogonalization_blocks"},
-       [](const Config& config, const RunSurroundings&) {
-         return config.optimizer.orthogonalization_period == 1 &&
-                std::ranges::none_of(config.stretches, [](const StretchConfig& stretch) {
-                  return stretch.orthogonalization_period.value_or(1) > 1;
-                });
-       },
+       config.optimizer.orthogonalization_period == 1 &&
+           std::ranges::none_of(config.stretches,
+                                [](const StretchConfig& stretch) {
+                                  return stretch.orthogonalization_period.value_or(1) > 1;
+                                }),
        "optimizer.orthogonalization_period is 1: whole matrices in each step"},
       {{"optimizer.slow_momentum_steps"},
-       [](const Config& config, const RunSurroundings&) {
-         return config.optimizer.slow_momentum == 0;
-       },
+       config.optimizer.slow_momentum == 0,
        "optimizer.slow_momentum is 0"},
       {{"learning_rate_finder.interval", "learning_rate_finder.largest_factor",
         "learning_rate_finder.batch_share", "learning_rate_finder.refusals"},
-       [](const Config& config, const RunSurroundings&) {
-         return !config.learning_rate_finder.is_on();
-       },
+       !config.learning_rate_finder.is_on(),
        "learning_rate_finder.mode is off"},
       {{"lora.alpha", "lora.dropout", "lora.targets", "lora.variant", "lora.base"},
-       [](const Config& config, const RunSurroundings&) { return !config.lora.is_on(); },
+       !config.lora.is_on(),
        "lora.rank is 0, which trains the weights themselves"},
       {{"data.validation_fraction", "checkpoint.every_epochs"},
-       [](const Config& config, const RunSurroundings&) { return !config.data.is_rows(); },
+       !config.data.is_rows(),
        "it is for files of examples (`hybrid finetune`)"},
       {{"checkpoint.every_minutes"},
-       [](const Config& config, const RunSurroundings&) {
-         return config.checkpoint.every_minutes > 0 && !config.saves_by_time();
-       },
+       config.checkpoint.every_minutes > 0 && !config.saves_by_time(),
        "the bits of this run depend on which steps are saved (a divergence action is roll_back, or "
        "phases.ingredient is other_ranks), and none may depend on the clock"},
-      {{"distributed."},
-       [](const Config&, const RunSurroundings& run) { return run.ranks == 1; },
-       "this run has one rank; --ranks N has more"},
+      {{"distributed."}, run.ranks == 1, "this run has one rank; --ranks N has more"},
       {{"distributed.imitated_latency_microseconds"},
-       [](const Config& config, const RunSurroundings&) {
-         return imitated_link_text(config.distributed).empty();
-       },
+       imitated_link_text(config.distributed).empty(),
        "distributed.imitated_link is not set"},
       {{"divergence.horizon_factor"},
-       [](const Config& config, const RunSurroundings&) {
-         return !acts(config.divergence, {Recovery::kReduceHorizon});
-       },
+       !acts(config.divergence, {Recovery::kReduceHorizon}),
        "no divergence action is reduce_horizon"},
       {{"divergence.threshold_raise"},
-       [](const Config& config, const RunSurroundings&) {
-         return !acts(config.divergence, {Recovery::kRaiseThreshold});
-       },
+       !acts(config.divergence, {Recovery::kRaiseThreshold}),
        "no divergence action is raise_threshold"},
       {{"divergence.recovery_steps"},
-       [](const Config& config, const RunSurroundings&) {
-         return !acts(config.divergence, {Recovery::kReduceHorizon, Recovery::kRaiseThreshold,
-                                          Recovery::kResetPredictor, Recovery::kForceFull});
-       },
+       !acts(config.divergence, {Recovery::kReduceHorizon, Recovery::kRaiseThreshold,
+                                 Recovery::kResetPredictor, Recovery::kForceFull}),
        "no divergence action is one that lasts, such as reduce_horizon or force_full"},
       {{"divergence.roll_back_rate", "divergence.max_roll_backs"},
-       [](const Config& config, const RunSurroundings&) { return !config.divergence.rolls_back(); },
+       !config.divergence.rolls_back(),
        "no divergence action is roll_back"},
   };
-  return rows;
 }
 
 bool names(const InertKeys& row, const std::string& key) {
@@ -253,14 +196,16 @@ bool names(const InertKeys& row, const std::string& key) {
 std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
                                         const std::vector<std::string>& keys,
                                         const RunSurroundings& run) {
+  if (keys.empty()) return {};
+  const std::vector<InertKeys> rows = table(config, run);
   std::vector<std::string> told, seen;
   for (const std::string& key : keys) {
     if (std::ranges::count(seen, key) > 0) continue;
     seen.push_back(key);
     std::string why = inert_by_optimizer(config, key);
     const auto row = std::ranges::find_if(
-        table(), [&](const InertKeys& one) { return names(one, key) && one.holds(config, run); });
-    if (why.empty() && row != table().end()) why = row->why;
+        rows, [&](const InertKeys& one) { return one.holds && names(one, key); });
+    if (why.empty() && row != rows.end()) why = row->why;
     if (!why.empty()) told.push_back(concat(key, " is set, but has no effect here: ", why));
   }
   return told;
