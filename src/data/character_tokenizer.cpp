@@ -5,7 +5,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "json_file.h"
 #include "text_cuts.h"
 
 namespace hybrid_trainer {
@@ -87,15 +86,15 @@ class CharacterTokenizer : public Tokenizer {
 
 /// Numbers below `limit`, strictly increasing.
 template <class T>
-std::vector<T> increasing_numbers(const boost::json::object& object, const char* key,
-                                  std::int64_t limit, const std::filesystem::path& file) {
+std::vector<T> increasing_numbers(const JsonPlace& place, std::int64_t limit) {
   std::vector<T> numbers;
   std::int64_t previous = -1;
-  for (const auto& value : array_member(object, key, file)) {
+  for (const JsonPlace& item : place.items()) {
+    const boost::json::value& value = item.value();
     const bool holds = value.is_int64() && value.as_int64() > previous && value.as_int64() < limit;
     if (!holds) {
-      throw DataError(concat(file.string(), ": ", key, " holds ", boost::json::serialize(value),
-                             " after ", previous, "; want increasing integers below ", limit));
+      place.fail("holds ", boost::json::serialize(value), " after ", previous,
+                 "; want increasing integers below ", limit);
     }
     previous = value.as_int64();
     numbers.push_back(static_cast<T>(previous));
@@ -139,11 +138,10 @@ std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus) {
   return characters.tokenizer();
 }
 
-std::unique_ptr<Tokenizer> load_character_tokenizer(const boost::json::object& object,
-                                                    const std::filesystem::path& file) {
+std::unique_ptr<Tokenizer> load_character_tokenizer(const JsonPlace& file) {
   return std::make_unique<CharacterTokenizer>(
-      increasing_numbers<char32_t>(object, "code_points", 0x110000, file),
-      increasing_numbers<unsigned char>(object, "bytes", 256, file));
+      increasing_numbers<char32_t>(file.at("code_points"), 0x110000),
+      increasing_numbers<unsigned char>(file.at("bytes"), 256));
 }
 
 }  // namespace hybrid_trainer

@@ -2,12 +2,12 @@
 
 #include <array>
 #include <boost/json/object.hpp>
-#include <filesystem>
 #include <memory>
 #include <string_view>
 #include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
+#include "json_place.h"
 
 namespace hybrid_trainer {
 
@@ -23,7 +23,6 @@ struct CharacterSet {
 TokenizerFiles own_file(const boost::json::object& content);
 
 /// From the "characters" file format of Tokenizer::save. Throws DataError.
-std::unique_ptr<Tokenizer> load_character_tokenizer(const boost::json::object& object,
-                                                    const std::filesystem::path& file);
+std::unique_ptr<Tokenizer> load_character_tokenizer(const JsonPlace& file);
 
 }  // namespace hybrid_trainer

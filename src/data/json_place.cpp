@@ -67,11 +67,15 @@ bool JsonPlace::flag() const {
   return value_->get_bool();
 }
 
-std::int64_t JsonPlace::count() const {
-  const bool holds = value_->is_int64() && value_->get_int64() >= 0 &&
-                     value_->get_int64() <= std::int64_t{INT32_MAX};
+std::int64_t JsonPlace::count(std::int64_t most) const {
+  const bool holds = value_->is_int64() && value_->get_int64() >= 0 && value_->get_int64() <= most;
   if (!holds) fail_kind("an integer from 0 on");
   return value_->get_int64();
+}
+
+double JsonPlace::number() const {
+  if (!value_->is_number()) fail_kind("a number");
+  return value_->to_number<double>();
 }
 
 std::vector<JsonPlace> JsonPlace::items() const {

@@ -39,7 +39,8 @@ class JsonPlace {
   const boost::json::object& object() const;
   std::string text() const;
   bool flag() const;
-  std::int64_t count() const;  // 0 … 2^31 - 1
+  std::int64_t count(std::int64_t most = INT32_MAX) const;  // from 0 on
+  double number() const;
   std::vector<JsonPlace> items() const;
   JsonPlace item(std::size_t i) const;  // which must be there
 

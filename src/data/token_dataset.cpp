@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "json_file.h"
+#include "json_place.h"
 
 namespace hybrid_trainer {
 
@@ -39,21 +40,27 @@ std::vector<fs::path> shard_paths(const fs::path& folder, Split split, bool has_
   return paths;
 }
 
+/// The members of data.json.
+template <class Info, class Visit>
+void visit_members(Info& info, const Visit& visit) {
+  visit("tokenizer", info.tokenizer);
+  visit("vocabulary_size", info.vocabulary_size);
+  visit("train_tokens", info.train_tokens);
+  visit("validation_tokens", info.validation_tokens);
+  visit("train_bytes", info.train_bytes);
+  visit("validation_bytes", info.validation_bytes);
+  visit("documents", info.documents);
+  visit("validation_fraction", info.validation_fraction);
+}
+
 }  // namespace
 
 const char* name_of(Split split) { return split == Split::kTrain ? "train" : "val"; }
 
 void write_data_info(const DataInfo& info, const fs::path& folder) {
-  write_json({{"version", kInfoVersion},
-              {"tokenizer", info.tokenizer},
-              {"vocabulary_size", info.vocabulary_size},
-              {"train_tokens", info.train_tokens},
-              {"validation_tokens", info.validation_tokens},
-              {"train_bytes", info.train_bytes},
-              {"validation_bytes", info.validation_bytes},
-              {"documents", info.documents},
-              {"validation_fraction", info.validation_fraction}},
-             folder / kInfoFile);
+  boost::json::object object{{"version", kInfoVersion}};
+  visit_members(info, [&](const char* key, const auto& value) { object[key] = value; });
+  write_json(object, folder / kInfoFile);
 }
 
 std::optional<DataInfo> read_data_info(const fs::path& folder) {
@@ -64,19 +71,21 @@ std::optional<DataInfo> read_data_info(const fs::path& folder) {
   }
   const fs::path file = folder / kInfoFile;
   if (!fs::exists(file)) return {};
-  const boost::json::object object = read_json_object(file);
-  if (const std::int64_t version = count_member(object, "version", file); version != kInfoVersion) {
+  const boost::json::value root = read_json_object(file);
+  const JsonPlace place(root, file.string());
+  if (const std::int64_t version = place.at("version").count(); version != kInfoVersion)
     throw DataError(concat(file.string(), ": version ", version, "; want ", kInfoVersion));
-  }
   DataInfo info;
-  info.tokenizer = string_member(object, "tokenizer", file);
-  info.vocabulary_size = count_member(object, "vocabulary_size", file);
-  info.train_tokens = count_member(object, "train_tokens", file);
-  info.validation_tokens = count_member(object, "validation_tokens", file);
-  info.train_bytes = count_member(object, "train_bytes", file);
-  info.validation_bytes = count_member(object, "validation_bytes", file);
-  info.documents = count_member(object, "documents", file);
-  info.validation_fraction = number_member(object, "validation_fraction", file);
+  visit_members(info, [&]<class Value>(const char* key, Value& value) {
+    const JsonPlace member = place.at(key);
+    if constexpr (std::is_same_v<Value, std::string>) {
+      value = member.text();
+    } else if constexpr (std::is_same_v<Value, double>) {
+      value = member.number();
+    } else {
+      value = member.count(std::int64_t{1} << 53);
+    }
+  });
   return info;
 }
 

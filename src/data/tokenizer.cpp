@@ -8,6 +8,7 @@
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "json_file.h"
+#include "json_place.h"
 
 namespace hybrid_trainer {
 
@@ -115,11 +116,12 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   }
   const fs::path file = is_folder ? path / "tokenizer.json" : path;
   if (is_foreign(file.filename().string())) throw MissingInput(absent_tokenizer(folder));
-  const boost::json::object object = read_json_object(file);
-  if (!object.contains("type")) return load_hugging_face_file(object, file);
-  const std::string type = string_member(object, "type", file);
+  const boost::json::value root = read_json_object(file);
+  const JsonPlace place(root, file.string());
+  if (!place.object().contains("type")) return load_hugging_face_file(place.object(), file);
+  const std::string type = place.at("type").text();
   if (type == "bytes") return make_byte_tokenizer();
-  if (type == "characters") return load_character_tokenizer(object, file);
+  if (type == "characters") return load_character_tokenizer(place);
   throw DataError(concat(file.string(), ": tokenizer type \"", type,
                          "\" is not supported; want bytes, characters, or a file of Hugging Face"));
 }
