@@ -1,7 +1,5 @@
 #include "src/run/settings_table.h"
 
-#include <algorithm>
-#include <cstdio>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/processor.h"
