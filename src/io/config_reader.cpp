@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <cmath>
 #include <map>
@@ -27,6 +28,13 @@ std::vector<std::string> names_of(const FieldNode& group) {
 const FieldNode* find_field(const FieldNode& group, std::string_view name) {
   for (const FieldNode& field : group.fields) {
     if (field.name == name) return &field;
+  }
+  return nullptr;
+}
+
+const Spelling* find_spelling(const FieldNode& root, const std::string& path) {
+  for (const Spelling& spelling : root.spellings) {
+    if (spelling.name == path) return &spelling;
   }
   return nullptr;
 }
@@ -206,7 +214,72 @@ struct FileReading {
   }
 };
 
+/// The object that holds the last name of `path`, made where it is missing; null where what is there
+/// is no object.
+json::object* holder_of(json::object& file, const std::string& path) {
+  json::object* holder = &file;
+  for (std::size_t begin = 0, dot; (dot = path.find('.', begin)) != std::string::npos;
+       begin = dot + 1) {
+    json::value& group =
+        holder->emplace(path.substr(begin, dot - begin), json::object()).first->value();
+    if (!group.is_object()) return nullptr;
+    holder = &group.get_object();
+  }
+  return holder;
+}
+
+std::string last_name(const std::string& path) { return path.substr(path.rfind('.') + 1); }
+
+std::string canonical(const FieldNode& field, const json::value& value) {
+  const auto own = converted(field, value);
+  if (!own) return json::serialize(value);
+  const auto size = field.is_size ? MemorySize::parse(std::get<std::string>(*own)) : std::nullopt;
+  return size ? size->text() : field_text(*own);
+}
+
+/// Moves the values of other names to their keys. A value that is the key's default says nothing,
+/// since full configurations hold all names; two values that say something must be equal.
+void move_spelled(FileReading& reading, json::object& file, JsonKeys& keys) {
+  for (const Spelling& spelling : reading.root.spellings) {
+    if (!keys.lines.contains(spelling.name)) continue;
+    json::object* from = holder_of(file, spelling.name);
+    json::object* to = holder_of(file, spelling.key);
+    const std::string old_name = last_name(spelling.name), name = last_name(spelling.key);
+    if (from == nullptr || to == nullptr || !from->contains(old_name)) continue;
+    const FieldNode& field = *field_at(reading.root, spelling.key);
+    const json::value old = from->at(old_name);
+    from->erase(old_name);
+    const std::string text = old.is_string() ? std::string(old.get_string()) : brief(old);
+    const json::value is = spelling.unit.empty() ? old : json::value(text + spelling.unit);
+    const std::string was = field_text(field), here = canonical(field, is);
+    const std::string there = to->contains(name) ? canonical(field, to->at(name)) : was;
+    if (there != was && here != was && here != there) {
+      reading.note(spelling.name,
+                   concat(spelling.name, ": got ", text, ", but ", spelling.key,
+                          ", which it is another name of, is ", there, "; give one of the two"));
+    } else if (here != was) {
+      (*to)[name] = is;
+      keys.lines[spelling.key] = keys.lines[spelling.name];
+    }
+  }
+}
+
 }  // namespace
+
+std::string key_of(const FieldNode& root, const std::string& path) {
+  const Spelling* spelling = find_spelling(root, path);
+  return spelling == nullptr ? path : spelling->key;
+}
+
+const FieldNode* field_at(const FieldNode& root, const std::string& path) {
+  const FieldNode* field = &root;
+  for (std::size_t begin = 0; field != nullptr && begin <= path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    field = find_field(*field, std::string_view(path).substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return field;
+}
 
 void read_fields(const FieldNode& root, const std::string& file) {
   std::string text;
@@ -235,11 +308,14 @@ void read_fields_text(const FieldNode& root, const std::string& text, const std:
     reading.problems.push_back(
         concat(file, ":", duplicate.line, ": ", duplicate.path, ": the key stands there twice"));
   }
+  move_spelled(reading, value.get_object(), keys);
   reading.read_group(root, "", value.get_object());
   if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
 }
 
 void set_field(const FieldNode& root, const std::string& path, const std::string& text) {
+  if (const Spelling* spelling = find_spelling(root, path))
+    return set_field(root, spelling->key, text + spelling->unit);
   const FieldNode* field = &root;
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find('.', begin), path.size());

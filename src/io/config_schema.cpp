@@ -77,12 +77,22 @@ json::object schema_of(const FieldNode& field) {
   return schema;
 }
 
+void add_spellings(json::object& properties, const FieldNode& root) {
+  for (const Spelling& spelling : root.spellings) {
+    const std::size_t dot = spelling.name.find('.');
+    json::object& group = properties[spelling.name.substr(0, dot)].get_object();
+    group["properties"].get_object()[spelling.name.substr(dot + 1)] = json::object{
+        {"description", "Another name of " + spelling.key + "."}, {"deprecated", true}};
+  }
+}
+
 }  // namespace
 
 std::string fields_schema(const FieldNode& root) {
   json::object schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                       {"title", "HybridTrainer configuration"}};
   add_properties(schema, root);
+  add_spellings(schema["properties"].get_object(), root);
   schema["properties"].get_object()["$schema"] = json::object{{"type", "string"}};
   return pretty_json(schema);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json/value.hpp>
+#include <map>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/strict_json.h"
@@ -27,6 +28,46 @@ void collect_changed(const FieldNode& before, const FieldNode& after, const std:
       keys.push_back(at);
     }
   }
+}
+
+/// Sets what --set and --max-device-memory give; the last one of a key counts, but a key that is
+/// given by two names must have one value. The problems.
+std::vector<std::string> apply_settings(HybridTrainerConfig& config,
+                                        const ConfigArguments& arguments) {
+  struct Given {
+    std::string option, value;
+  };
+  std::map<std::string, Given> given;  // by key
+  std::vector<std::string> problems;
+  const auto set = [&](const std::string& option, const std::string& path,
+                       const std::string& value) {
+    try {
+      set_field(config, path, value);
+    } catch (const ConfigError& error) {
+      problems.insert(problems.end(), error.problems().begin(), error.problems().end());
+      return;
+    }
+    const FieldNode tree = field_tree(config);
+    const std::string key = key_of(tree, path), now = field_text(*field_at(tree, key));
+    const auto [first, is_new] = given.try_emplace(key, Given{option, now});
+    if (first->second.option == option) first->second.value = now;
+    if (first->second.value == now) return;
+    problems.push_back(concat(option, " makes ", key, " ", now, ", but ", first->second.option,
+                              ", another name of it, makes it ", first->second.value,
+                              "; give one of the two"));
+  };
+  for (const std::string& setting : arguments.settings) {
+    const auto equals = setting.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw UsageError(
+          concat("--set ", setting, ": want KEY=VALUE, for example training.steps=500"));
+    }
+    const std::string path = setting.substr(0, equals);
+    set("--set " + path, path, setting.substr(equals + 1));
+  }
+  if (!arguments.device_memory.empty())
+    set("--max-device-memory", kDeviceBudget, arguments.device_memory);
+  return problems;
 }
 
 }  // namespace
@@ -81,21 +122,7 @@ HybridTrainerConfig build_config(const ConfigArguments& arguments,
   if (!arguments.preset.empty()) config = preset_config(arguments.preset);
   if (!arguments.file.empty()) read_config(config, arguments.file);
 
-  std::vector<std::string> problems, settings = arguments.settings;
-  if (!arguments.device_memory.empty())
-    settings.push_back(concat(kDeviceBudget, "=", arguments.device_memory));
-  for (const std::string& setting : settings) {
-    const auto equals = setting.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      throw UsageError(
-          concat("--set ", setting, ": want KEY=VALUE, for example training.steps=500"));
-    }
-    try {
-      set_field(config, setting.substr(0, equals), setting.substr(equals + 1));
-    } catch (const ConfigError& error) {
-      problems.insert(problems.end(), error.problems().begin(), error.problems().end());
-    }
-  }
+  std::vector<std::string> problems = apply_settings(config, arguments);
   const auto of_fields = config.problems();
   problems.insert(problems.end(), of_fields.begin(), of_fields.end());
   if (!problems.empty()) throw ConfigError(std::move(problems));
@@ -104,10 +131,10 @@ HybridTrainerConfig build_config(const ConfigArguments& arguments,
 
 std::vector<std::string> explicit_keys(const ConfigArguments& arguments) {
   std::vector<std::string> keys;
-  for (const std::string& setting : arguments.settings)
-    keys.push_back(setting.substr(0, setting.find('=')));
-  if (arguments.file.empty()) return keys;
   HybridTrainerConfig config;
+  for (const std::string& setting : arguments.settings)
+    keys.push_back(key_of(field_tree(config), setting.substr(0, setting.find('='))));
+  if (arguments.file.empty()) return keys;
   read_config(config, arguments.file);
   const HybridTrainerConfig defaults;
   collect_changed(field_tree(defaults), field_tree(config), "", keys);

@@ -60,11 +60,10 @@ HybridTrainerConfig HybridTrainerConfig::aggressive() {
   return config;
 }
 
-std::optional<std::size_t> HybridTrainerConfig::device_budget() const {
-  std::optional<std::size_t> budget = memory.device_budget.limit();
-  const auto budget_mb = static_cast<std::size_t>(training.memory_budget_mb);
-  if (budget_mb > 0) budget = std::min(budget.value_or(SIZE_MAX), budget_mb * 1'000'000);
-  return budget;
+const std::vector<Spelling>& HybridTrainerConfig::spellings() {
+  static const std::vector<Spelling> spellings{
+      {.name = "training.memory_budget_mb", .key = "memory.device_budget", .unit = "MB"}};
+  return spellings;
 }
 
 std::string HybridTrainerConfig::optimizer_state_home() const {

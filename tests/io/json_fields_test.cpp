@@ -260,6 +260,57 @@ TEST(SetField, TakesAWholeListAndNoPartOfOne) {
   EXPECT_THROW(set_field(config, "groups.match", "a"), ConfigError);
 }
 
+struct Renamed {
+  Optimizer optimizer;
+  MemorySize budget{};
+  std::int64_t steps = 100;
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"optimizer", self.optimizer, "How weights change."});
+    visit(Field{"budget", self.budget, "Most bytes."});
+    visit(Field{"steps", self.steps, "Steps of the run.", Range::at_least(1)});
+  }
+  static const std::vector<Spelling>& spellings() {
+    static const std::vector<Spelling> names{
+        {.name = "optimizer.budget_mb", .key = "budget", .unit = "MB"},
+        {.name = "optimizer.updates", .key = "steps", .unit = ""}};
+    return names;
+  }
+};
+
+TEST(Spellings, WriteToTheKeyThatTheyAreAnotherNameOf) {
+  Renamed config;
+  set_field(config, "optimizer.budget_mb", "3");
+  EXPECT_EQ(config.budget.bytes, 3'000'000u);
+  config = {};
+  read_config_text(config, R"({"optimizer": {"budget_mb": 3, "name": "muon", "updates": 7}})", "c");
+  EXPECT_EQ(config.budget.bytes, 3'000'000u);
+  EXPECT_EQ(config.optimizer.name, "muon");
+  EXPECT_EQ(config.steps, 7);
+  EXPECT_EQ(key_of(field_tree(config), "optimizer.updates"), "steps");
+  EXPECT_EQ(key_of(field_tree(config), "optimizer.name"), "optimizer.name");
+  EXPECT_FALSE(contains(config_json(config), "updates"));
+  EXPECT_TRUE(contains(json_schema(config), "\"deprecated\": true"));
+  EXPECT_TRUE(contains(config_markdown(config), "| `optimizer.budget_mb` | `budget`, in MB |\n"));
+}
+
+TEST(Spellings, TakeOneValueByTwoNames) {
+  const auto read = [](const char* text) {
+    Renamed config;
+    read_config_text(config, text, "c");
+    return config.budget.bytes;
+  };
+  EXPECT_EQ(read(R"({"optimizer": {"budget_mb": 3}, "budget": "0.003GB"})"), 3'000'000u);
+  EXPECT_EQ(read(R"({"optimizer": {"budget_mb": 0}, "budget": "2MB"})"), 2'000'000u);
+  EXPECT_EQ(
+      message_of<ConfigError>(
+          [&] { read("{\n\"optimizer\": {\"budget_mb\": 3},\n\"budget\": \"2MB\"}"); }),
+      "c:2: optimizer.budget_mb: got 3, but budget, which it is another name of, is 2MB; give "
+      "one of the two");
+  EXPECT_TRUE(contains(
+      message_of<ConfigError>([&] { read(R"({"optimizer": {"budget_mb": "much"}})"); }), "budget"));
+}
+
 TEST(JsonSchema, DescribesEveryField) {
   const auto schema = parse_json_text(json_schema(Config{}), "schema").get_object();
   EXPECT_EQ(schema.at("$schema"), "https://json-schema.org/draft/2020-12/schema");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <filesystem>
+#include <sstream>
 
 #include "tests/tools/hybrid_process.h"
 #include "tests/trainer/temporary_folder.h"
@@ -65,6 +67,29 @@ TEST(Answers, ConfigPrintsWhatItReads) {
 
   const ProcessResult schema = run_hybrid(folder.path(), {"config", "--schema"});
   EXPECT_TRUE(boost::json::parse(schema.output).at("properties").as_object().contains("phases"));
+}
+
+TEST(Answers, ConfigPrintsTheEssentialKeysByQuestion) {
+  const TemporaryFolder folder;
+  const ProcessResult result = run_hybrid(
+      folder.path(), {"config", "--preset", "tiny", "--set", "training.steps=77", "--essential"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  for (const char* question : {"What do I train?\n", "\nOn what?\n", "\nHow long?\n",
+                               "\nHow fast?\n", "\nIn how much memory?\n"}) {
+    EXPECT_NE(result.output.find(question), std::string::npos) << result.output;
+  }
+  int keys = 0;
+  std::istringstream lines(result.output);
+  for (std::string line; std::getline(lines, line);) keys += line.starts_with("  ");
+  EXPECT_EQ(keys, 25);
+  EXPECT_NE(result.output.find("  training.steps                       77 "), std::string::npos)
+      << result.output;
+}
+
+TEST(Answers, ConfigPrintsTheDocumentation) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(run_hybrid(folder.path(), {"config", "--markdown"}).output,
+            read_text(std::filesystem::path(HT_SOURCE_DIR) / "docs/CONFIG.md"));
 }
 
 TEST(Answers, DoctorMeasuresTheMachine) {

@@ -110,6 +110,17 @@ TEST(BadInput, ConfigKeysAreNamedWithPathAndNearest) {
   expect_refusal({"config", "--preset", "gpt2-124"}, ExitCode::kConfig, {"gpt2-124m"});
 }
 
+TEST(BadInput, TwoNamesOfAKeyWithDifferentValuesAreNamed) {
+  write_text(trained_folder() / "two.json",
+             R"({"training": {"memory_budget_mb": 3}, "memory": {"device_budget": "4MB"}})");
+  expect_refusal({"config", "--config", "two.json"}, ExitCode::kConfig,
+                 {"two.json:1: training.memory_budget_mb: got 3", "memory.device_budget", "4MB"});
+  expect_config_error({"training.memory_budget_mb=3", "memory.device_budget=4MB"},
+                      {"memory.device_budget 4MB", "training.memory_budget_mb", "3MB"});
+  expect_refusal({"config", "--set", "memory.device_budget=3MB", "--max-device-memory", "4MB"},
+                 ExitCode::kConfig, {"--max-device-memory", "4MB", "3MB"});
+}
+
 TEST(BadInput, ConfigFilesAreNamed) {
   write_text(trained_folder() / "cut.json", "{\"training\": {\"steps\": 5,");
   write_text(trained_folder() / "twice.json", "{\"training\": {\"steps\": 5, \"steps\": 6}}");

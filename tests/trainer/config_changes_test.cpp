@@ -29,7 +29,7 @@ TEST(ConfigChanges, AreToldWhereTheSavedStateMeansTheSame) {
            {"training.steps", "99"},
            {"training.evaluate_every_steps", "7"},
            {"training.threads", "1"},
-           {"training.memory_budget_mb", "100"},
+           {"memory.device_budget", "100MB"},
            {"checkpoint.every_steps", "3"},
            {"checkpoint.keep", "9"},
            {"device", "cpu"},

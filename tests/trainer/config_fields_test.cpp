@@ -95,7 +95,6 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"training.seed", {{"training.seed", "1"}}},
       {"training.evaluate_every_steps", {{"training.evaluate_every_steps", "10"}}},
       {"training.threads", {{"training.threads", "1"}}},
-      {"training.memory_budget_mb", {{"training.memory_budget_mb", "1"}, {"model.width", "256"}}},
       {"training.average_weights", {{"training.average_weights", "8"}}},
       {"optimizer.name", {{"optimizer.name", "muon"}}},
       {"optimizer.learning_rate", {{"optimizer.learning_rate", "1e-3"}}},
@@ -198,7 +197,6 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
   if (field == "schedule.batch_rule")
     return {{"stretches", R"([{"until": 0.5, "effective_batch": 2}])"}};
   if (field == "schedule.decay_share") return {{"schedule.name", "wsd"}};
-  if (field == "training.memory_budget_mb") return {{"model.width", "256"}};
   if (field == "memory.recompute") return {{"model.layers", "4"}};
   if (field == "memory.folder") return {{"memory.activations", "file"}};
   if (field == "memory.plan") return {{"memory.device_budget", "1300kB"}, {"model.width", "64"}};

@@ -57,6 +57,14 @@ Field(const char*, T&, const char*, Range) -> Field<T>;
 template <class T>
 Field(const char*, T&, const char*, Range, std::vector<std::string>) -> Field<T>;
 
+/// Another name that a key is accepted by. A config struct lists its own in
+/// `static const std::vector<Spelling>& spellings()`.
+struct Spelling {
+  std::string name;  // "training.memory_budget_mb"
+  std::string key;   // "memory.device_budget"
+  std::string unit;  // appended to a value to get the key's: "MB"
+};
+
 /// An enum whose values have names in configs comes with `enum_names(E)`, which returns the names
 /// in order of value as a const std::vector<std::string>&.
 template <class T>

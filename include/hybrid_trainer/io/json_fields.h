@@ -36,6 +36,7 @@ struct FieldNode {
   std::vector<FieldNode> elements;
   std::function<void()> clear;        // the list
   std::function<FieldNode()> append;  // a new element, to be written before the next one
+  std::vector<Spelling> spellings;    // of the root
 
   bool is_group() const { return std::holds_alternative<std::monostate>(value) && !is_list; }
 };
@@ -152,6 +153,7 @@ template <class T>
 FieldNode field_tree(T& config) {
   FieldNode root;
   detail::add_fields(root, config);
+  if constexpr (requires { T::spellings(); }) root.spellings = T::spellings();
   return root;
 }
 
@@ -164,6 +166,10 @@ std::string field_text(const FieldNode& field);
 /// JSON Schema (draft 2020-12): types, defaults, ranges, choices and help; no other keys allowed
 /// but "$schema".
 std::string fields_schema(const FieldNode& root);
+/// The key that `path` is another name of, or `path` itself.
+std::string key_of(const FieldNode& root, const std::string& path);
+/// The field at "optimizer.name"; null where there is none.
+const FieldNode* field_at(const FieldNode& root, const std::string& path);
 /// Tables "key, default, allowed, meaning", one for each group.
 std::string fields_markdown(const FieldNode& root);
 /// Writes the values of a JSON file into the struct; fields without a key keep their value. Safe

@@ -86,9 +86,10 @@ struct HybridTrainerConfig {
   std::int64_t effective_batch() const {
     return data.batch_size * gradient_accumulation.micro_batches;
   }
-  /// Most device memory of a run: the smaller one of memory.device_budget and
-  /// training.memory_budget_mb; none where neither is given.
-  std::optional<std::size_t> device_budget() const;
+  /// Other names that keys are accepted by.
+  static const std::vector<Spelling>& spellings();
+  /// Most device memory of a run; none where there is no limit.
+  std::optional<std::size_t> device_budget() const { return memory.device_budget.limit(); }
   /// Of placement_names(): where the optimizer state is between updates, paged or not.
   std::string optimizer_state_home() const;
   /// Whether each weight is updated within backward as soon as its gradient is complete: gradients

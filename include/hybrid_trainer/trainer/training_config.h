@@ -12,7 +12,6 @@ struct TrainingConfig {
   std::int64_t seed = 0;
   std::int64_t evaluate_every_steps = 0;
   std::int64_t threads = 0;
-  std::int64_t memory_budget_mb = 0;
   bool cuda_graphs = false;
   double average_weights = 0;
 
@@ -28,10 +27,6 @@ struct TrainingConfig {
               Range::at_least(0)});
     visit(Field{"threads", self.threads, "Threads for all kernels; 0 takes every core.",
                 Range::between(0, 4096)});
-    visit(
-        Field{"memory_budget_mb", self.memory_budget_mb,
-              "Most device memory in MB (10^6 bytes); more ends in a clear error. 0 sets no limit.",
-              Range::at_least(0)});
     visit(
         Field{"cuda_graphs", self.cuda_graphs,
               "On CUDA, record forward and backward passes once in each phase and replay them, for "
