@@ -30,34 +30,32 @@ struct DataConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"batch_size", self.batch_size,
-                "Sequences that go through the model at once: one micro-batch.",
+    visit(Field{"batch_size", self.batch_size, "Sequences in one micro-batch.",
                 Range::between(1, 1 << 20)});
     visit(Field{"sequence_length", self.sequence_length, "Tokens in one sequence.",
                 Range::between(1, 1 << 20)});
     visit(Field{"shuffle", self.shuffle,
-                "Visit the sequences of an epoch in a seeded random order instead of one after the "
-                "other."});
+                "Visit the sequences of an epoch in a seeded random order, instead of one after "
+                "the other."});
     visit(Field{"prefetch_depth", self.prefetch_depth,
-                "Steps whose batches a thread reads ahead, each held in memory; with 0 a step "
-                "waits for its own.",
+                "Number of steps to load ahead in a background thread. Each prefetched batch is "
+                "held in memory; 0 loads each batch when its step needs it.",
                 Range::between(0, 1024)});
+    visit(Field{"layout", self.layout,
+                "What a sequence is. windows are cut from the tokens of a data folder. For a file "
+                "of examples (`hybrid finetune`), packed puts several rows into one sequence, none "
+                "of which sees another; apart gives each row a sequence of its own.",
+                Range{}, data_layout_names()});
+    visit(Field{"validation_fraction", self.validation_fraction,
+                "Share of a file's examples held back for validation, at least one. 0 validates on "
+                "the training rows. It is unused with a validation file of its own, or with a data "
+                "folder, which has its own split.",
+                Range::fraction()});
     visit(
-        Field{"layout", self.layout,
-              "What a sequence is: windows are cut from the tokens of a data folder; of a file of "
-              "examples (`hybrid finetune`) packed lays several rows into one, none of which "
-              "sees another, and apart gives each row one of its own.",
-              Range{}, data_layout_names()});
-    visit(
-        Field{"validation_fraction", self.validation_fraction,
-              "Of a file of examples the share of rows, at least one, that is held back to "
-              "measure on, unless there is a file for that; 0 measures on those that are learnt. A "
-              "data folder has its own split.",
-              Range::fraction()});
-    visit(Field{"control_tokens", self.control_tokens,
-                "What text of a file of examples that spells a special token, such as <|im_end|>, "
-                "becomes: the token, or plain text. Chats are always read with their tokens.",
-                Range{}, control_text_names()});
+        Field{"control_tokens", self.control_tokens,
+              "What text in a file of examples that spells a special token, such as <|im_end|>, "
+              "becomes: the token (tokens), or plain text (text). Chats always have their tokens.",
+              Range{}, control_text_names()});
   }
 };
 
