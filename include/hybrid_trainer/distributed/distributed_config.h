@@ -33,42 +33,39 @@ struct DistributedConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"zero", self.zero,
-                "What each rank has a part of, instead of all: 0 nothing, 1 the optimizer state, 2 "
-                "the gradients too, 3 the weights too. No bit of training depends on it, but where "
-                "phases.ingredient is other_ranks, which takes 0 and, without local_steps, 1.",
-                Range::between(0, 3)});
     visit(Field{
-        "bucket_bytes", self.bucket_bytes,
-        "Gradients are sent when there are this many bytes of them, and with zero 1 and 2 updated "
-        "weights by as many; weights that follow one another are cut into ranks' parts by groups "
-        "of as many; with 3 at least as many bytes of weights are gathered ahead. 0: a 32nd of the "
-        "weights, from 1 to 4 MiB; else at least 4096.",
-        Range::between(0, std::int64_t{1} << 32)});
+        "zero", self.zero,
+        "What is divided among the ranks, instead of copied on each: 0 nothing, 1 the optimizer "
+        "state, 2 the gradients too, 3 the weights too. It changes no bit of training, except with "
+        "phases.ingredient other_ranks, which accepts 0 and, without local_steps, 1.",
+        Range::between(0, 3)});
+    visit(Field{"bucket_bytes", self.bucket_bytes,
+                "Bytes of gradients to send at once. With zero 1 and 2 also of updated weights, "
+                "and weights are cut into ranks' parts by groups of this size; with 3 at least as "
+                "many bytes of weights are gathered ahead. 0: a 32nd of the weights, from 1 to 4 "
+                "MiB; else at least 4096.",
+                Range::between(0, std::int64_t{1} << 32)});
     visit(Field{"check_weights_every", self.check_weights_every,
-                "After each of so many steps ranks compare the checksums of their weights, and the "
-                "job ends where one differs; 0: only before each checkpoint. Not with zero 3.",
+                "Steps between two comparisons of the ranks' weights by checksum; a difference "
+                "ends the job. 0 compares only before each checkpoint. Not with zero 3.",
                 Range::at_least(0)});
     visit(Field{"collective_timeout_seconds", self.collective_timeout_seconds,
-                "After this long without progress, while others wait for it, a rank counts as lost "
-                "and the job ends; also after this long without a sign of life, or 10 s.",
+                "Seconds without progress, while others wait for it, after which a rank counts as "
+                "lost and the job ends. Also seconds without a sign of life, if below 10.",
                 Range::between(1, 86400)});
-    visit(
-        Field{"overlap", self.overlap,
-              "Gradients are sent, with zero 1 and 2 updated weights, and with 3 weights gathered, "
-              "beside what is computed. No bit depends on it."});
-    visit(Field{
-        "imitated_link", self.imitated_link,
-        "Bytes a second of a link between ranks that is imitated, each way, such as 125MB: "
-        "what they send each other takes as long in addition. For measuring; 0B: none. Without "
-        "ranks there is no link."});
+    visit(Field{"overlap", self.overlap,
+                "Send gradients beside the computation; with zero 1 and 2 also updated weights, "
+                "and with 3 gather weights. It changes no bit."});
+    visit(Field{"imitated_link", self.imitated_link,
+                "Bytes a second of a simulated link between ranks, each way, such as 125MB. Each "
+                "message takes as long in addition. For measuring; 0B simulates none. Without "
+                "ranks there is no link."});
     visit(Field{"imitated_latency_microseconds", self.imitated_latency_microseconds,
-                "What each call over the imitated link takes at least.",
-                Range::between(0, 10'000'000)});
+                "Least time of each call over the simulated link.", Range::between(0, 10'000'000)});
     visit(Field{"backend",
                 self.backend,
-                "What ranks send by: nccl between CUDA devices, mpi between processors; auto takes "
-                "the one for the device.",
+                "Library that ranks send with: nccl between CUDA devices, mpi between CPUs; auto "
+                "takes the one for the device.",
                 Range{},
                 {"auto", "nccl", "mpi"}});
   }
