@@ -13,24 +13,21 @@ struct CheckpointConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{
-        "every_steps", self.every_steps,
-        "Steps between checkpoints; 0 saves none for the sake of steps. A run that ends or is "
-        "stopped is always saved.",
-        Range::at_least(0)});
-    visit(Field{
-        "every_minutes", self.every_minutes,
-        "Minutes of training after which the next step is saved, so that little is lost where "
-        "steps take long; 0 saves none for the sake of time. No bit of a run depends on it: "
-        "where the bits depend on the steps that were saved (a divergence action is "
-        "roll_back, or phases.ingredient is other_ranks), time saves nothing.",
-        Range::at_least(0)});
-    visit(
-        Field{"every_epochs", self.every_epochs,
-              "`hybrid finetune`: epochs between checkpoints, each saved at its end; 0 saves none "
-              "for the sake of epochs.",
-              Range::at_least(0)});
-    visit(Field{"keep", self.keep, "Newest checkpoints that stay.", Range::at_least(1)});
+    visit(Field{"every_steps", self.every_steps,
+                "Steps between checkpoints; 0 saves none by steps. A run that ends or is stopped "
+                "is always saved.",
+                Range::at_least(0)});
+    visit(Field{"every_minutes", self.every_minutes,
+                "Minutes of training after which the next step is saved; 0 saves none by time. It "
+                "limits the loss where steps take long, and changes no bit of a run. If the bits "
+                "depend on the steps that were saved (a divergence action is roll_back, or "
+                "phases.ingredient is other_ranks), time saves nothing.",
+                Range::at_least(0)});
+    visit(Field{"every_epochs", self.every_epochs,
+                "Epochs between checkpoints of `hybrid finetune`, each saved at the end of its "
+                "epoch; 0 saves none by epochs.",
+                Range::at_least(0)});
+    visit(Field{"keep", self.keep, "Number of newest checkpoints to keep.", Range::at_least(1)});
   }
   bool operator==(const CheckpointConfig&) const = default;
 };
