@@ -30,23 +30,22 @@ struct PredictAwareMemoryConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{
         "offload_strategy", self.offload_strategy,
-        "What Predict does with the optimizer state: none keeps it, and masters and direction "
-        "with it, which all others move to the host; cpu_offload moves it "
-        "out and brings the same bits back, pinned_cpu_offload locks the memory it moves it to (as "
-        "is always so beside CUDA), nvme_offload moves it to a file; compress_in_place keeps one "
-        "byte of an f32 number and rounds, "
+        "What Predict does with the optimizer state. none keeps it on the device, and masters and "
+        "direction with it; all others move those to the host. cpu_offload moves the state out and "
+        "restores the same bits. pinned_cpu_offload does so with locked memory, as always beside "
+        "CUDA. nvme_offload uses a file. compress_in_place rounds each f32 number to one byte. "
         "drop_and_reinitialize frees it and starts again from zeros.",
         Range{}, offload_strategy_names()});
-    visit(
-        Field{"offload_target", self.offload_target,
-              "Where the state goes: `memory`, host memory for cpu_offload and a temporary file in "
-              "memory.folder for nvme_offload; or the folder of that file for both."});
+    visit(Field{
+        "offload_target", self.offload_target,
+        "Where the state goes: `memory`, or a folder. `memory` is host memory for cpu_offload, and "
+        "a temporary file in memory.folder for nvme_offload. A folder holds that file for both."});
     visit(Field{"async_restore", self.async_restore,
-                "Bring the state back beside Correct's forward and backward, on the processor in a "
-                "background thread; false does so before its update."});
+                "Restore the state beside Correct's forward and backward, on the CPU in a "
+                "background thread; false restores it before the update."});
     visit(Field{"async_restore_lookahead", self.async_restore_lookahead,
-                "Predict steps before Correct at which what a file holds begins to be read into "
-                "host memory, where that has no budget.",
+                "Predict steps before Correct at which reading from a file into host memory "
+                "begins, if host memory has no budget.",
                 Range::at_least(1)});
   }
 };
