@@ -35,27 +35,27 @@ struct LoraConfig {
                 "Rank r of the adapters B·A that are trained beside frozen weights; 0 trains the "
                 "weights themselves.",
                 Range::between(0, 4096)});
-    visit(Field{"alpha", self.alpha, "B·A is multiplied by alpha/r.", Range::above(0)});
+    visit(Field{"alpha", self.alpha, "Scale of the adapters: B·A is multiplied by alpha/r.",
+                Range::above(0)});
     visit(Field{"dropout", self.dropout,
                 "Share of an adapter's inputs that is dropped in training.", Range::fraction()});
     visit(Field{"targets", self.targets,
-                "Modules that get an adapter, by their names in a Hugging Face folder or the ends "
-                "of these, with commas between: q_proj,v_proj. all-linear: every product but the "
-                "head."});
+                "Modules that get an adapter: their names in a Hugging Face folder or the ends of "
+                "these, separated by commas, such as q_proj,v_proj. all-linear is every product "
+                "except the head."});
     visit(Field{"variant",
                 self.variant,
-                "lora; rslora, which multiplies B·A by alpha/√r; dora, which trains magnitudes of "
-                "the rows too, and makes each whole matrix again in each product; or rsdora, both.",
+                "Kind of adapter: lora; rslora, which multiplies B·A by alpha/√r; dora, which also "
+                "trains magnitudes of the rows and computes the whole matrix again for each "
+                "product; or rsdora, both.",
                 Range{},
                 {"lora", "rslora", "dora", "rsdora"}});
-    visit(Field{
-        "base", self.base,
-        "How the frozen weights are held: fp32; bf16, to which they are rounded once; or products "
-        "quantised as bitsandbytes does, embedding and head in bf16: int8, 8 bits by rows; fp4 or "
-        "nf4, 4 bits in blocks of 64 with double quantisation. Computed in another precision they "
-        "are converted for the time "
-        "of a product.",
-        Range{}, frozen_base_names()});
+    visit(Field{"base", self.base,
+                "How the frozen weights are stored. fp32; bf16, rounded once; or quantized as "
+                "bitsandbytes does: int8, 8 bits by rows; fp4 or nf4, 4 bits in blocks of 64 with "
+                "double quantization. When quantized, embedding and head are in bf16. A product in "
+                "another precision converts the weights it needs.",
+                Range{}, frozen_base_names()});
   }
 };
 
