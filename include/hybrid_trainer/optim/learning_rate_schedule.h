@@ -25,19 +25,19 @@ struct ScheduleConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"name", self.name,
-                "cosine, wsd (warm-up, stable, linear decay) or constant; all begin with a linear "
-                "warm-up.",
+                "Shape of the learning rate: cosine, wsd (warm-up, stable, linear decay) or "
+                "constant. All begin with a linear warm-up.",
                 Range{}, schedule_names()});
     visit(Field{"warmup_steps", self.warmup_steps,
                 "Steps over which the learning rate rises from zero.", Range::at_least(0)});
     visit(Field{"final_fraction", self.final_fraction,
-                "Share of the highest learning rate that cosine and wsd end at.",
+                "Share of the highest learning rate at which cosine and wsd end.",
                 Range::between(0, 1)});
-    visit(Field{"decay_share", self.decay_share, "Last share of the run over which wsd decays.",
+    visit(Field{"decay_share", self.decay_share, "Last share of the run, over which wsd decays.",
                 Range::between(0, 1)});
     visit(Field{"batch_rule", self.batch_rule,
-                "How the learning rate follows the tokens of a step in stretches with fewer than "
-                "the rest: none, square_root or linear.",
+                "How the learning rate follows the tokens of a step in schedule stages with fewer "
+                "tokens: none, square_root or linear.",
                 Range{}, batch_rule_names()});
   }
 };
