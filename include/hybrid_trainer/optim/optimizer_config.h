@@ -42,15 +42,34 @@ struct OptimizerGroupConfig {
     visit(Field{"match", self.match,
                 "Which weights: a role (matrix, embedding, head, vector, expert) or names with *, "
                 "as h.*.attn.*; each weight may be in one group only."});
-    visit(Field{"name", self.name, "See optimizer.name.", Range{}, optimizer_names()});
+    visit(Field{"name", self.name,
+                "Rule of the update. muon orthogonalizes the momentum of matrices and leaves other "
+                "weights to adamw. Bytes of state for a parameter: adamw 8; adam_mini 4, with one "
+                "second moment for a head, a row or a token; muon, lion and sgd 4; adafactor below "
+                "0.1, with second moments by rows and columns and no momentum to predict from.",
+                Range{}, optimizer_names()});
     visit(Field{"learning_rate", self.learning_rate,
-                "Highest learning rate; it moves as the schedule says.", Range::at_least(0)});
-    visit(Field{"betas", self.betas, "See optimizer.betas.", Range::fraction()});
-    visit(Field{"epsilon", self.epsilon, "See optimizer.epsilon.", Range::above(0)});
-    visit(Field{"momentum", self.momentum, "See optimizer.momentum.", Range::fraction()});
-    visit(Field{"weight_decay", self.weight_decay, "See optimizer.weight_decay.",
+                "Highest learning rate of the schedule. adamw, adam_mini, adafactor and muon need "
+                "about the same rate, lion a third to a tenth of it.",
                 Range::at_least(0)});
-    visit(Field{"state_bits", self.state_bits, "See optimizer.state_bits.", Range::between(8, 32)});
+    visit(Field{"betas", self.betas,
+                "Two decay factors. adamw and adam_mini: of the mean and of the mean square of the "
+                "gradients. lion: of the momentum whose sign is the update, and of the momentum "
+                "that is kept. adafactor decays its mean squares by 1 - t^-0.8 in step t.",
+                Range::fraction()});
+    visit(Field{"epsilon", self.epsilon, "Added to the denominator of adamw and adam_mini.",
+                Range::above(0)});
+    visit(Field{"momentum", self.momentum, "Decay factor of the momentum of sgd and muon.",
+                Range::fraction()});
+    visit(Field{"weight_decay", self.weight_decay,
+                "Decoupled weight decay: each step multiplies matrices by 1 - learning_rate * "
+                "weight_decay. Biases and norm gains are not decayed.",
+                Range::at_least(0)});
+    visit(Field{"state_bits", self.state_bits,
+                "Bits of each moment of adamw and lion: 32, 16 or 8. 16 is bf16, rounded "
+                "stochastically; 8 is in blocks of 256 with a scale each. Parameters below 4,096 "
+                "elements and the momentum of muon's matrices keep 32.",
+                Range::between(8, 32)});
   }
 };
 
@@ -94,7 +113,8 @@ struct OptimizerConfig {
                 "keep theirs.",
                 Range::at_least(0)});
     visit(Field{"clip_norm", self.clip_norm,
-                "Gradients with a longer global norm are scaled down to it; 0 never does.",
+                "Largest global norm of the gradient; longer gradients are scaled down to it. 0 "
+                "does not clip.",
                 Range::at_least(0)});
     visit(Field{"state_bits", self.state_bits,
                 "Bits of each moment of adamw and lion, 32, 16 or 8: 16 is bf16, rounded "
@@ -102,28 +122,28 @@ struct OptimizerConfig {
                 "elements and the momentum of muon's matrices keep 32.",
                 Range::between(8, 32)});
     visit(Field{"paged", self.paged,
-                "The state lies in pages of host memory, or where memory.optimizer_state says, and "
-                "comes to the device for updates; where memory.device_budget leaves room, as much "
-                "of it stays there as fits."});
+                "Keep the optimizer state in host memory, or where memory.optimizer_state says, "
+                "and load it for updates. If memory.device_budget leaves room, as much of it as "
+                "fits stays on the device."});
     visit(Field{"slow_momentum", self.slow_momentum,
-                "Slow Nesterov momentum: by how many of its own mean updates of the last "
-                "slow_momentum_steps each weight runs ahead, where the learning rate is highest; "
-                "less as it falls, and 0 for the last third of the run. 4 more bytes of state for "
-                "a parameter; 0 is none.",
+                "Slow Nesterov momentum: number of mean updates, of the last slow_momentum_steps, "
+                "by which each weight runs ahead. It is largest at the highest learning rate, "
+                "falls with it, and is 0 for the last third of the run. It takes 4 more bytes of "
+                "state for a parameter; 0 turns it off.",
                 Range::at_least(0)});
     visit(Field{"slow_momentum_steps", self.slow_momentum_steps,
-                "Time constant of slow_momentum's mean, in updates.", Range::at_least(1)});
+                "Time constant of the mean that slow_momentum uses, in updates.",
+                Range::at_least(1)});
     visit(Field{"orthogonalization_period", self.orthogonalization_period,
-                "muon orthogonalises whole matrices in the first of so many steps, and blocks of "
-                "their rows in the others; 1 is whole ones in each.",
+                "muon orthogonalizes whole matrices once in so many steps, and blocks of their "
+                "rows in the others. 1 is whole matrices in each step.",
                 Range::between(1, 1 << 20)});
-    visit(Field{
-        "orthogonalization_blocks", self.orthogonalization_blocks,
-        "A block's rows are the shorter side divided by this; so are, about, the products of a "
-        "step between whole ones in bf16, and less so in fp32, whose whole ones are cheap "
-        "where a matrix is oblong.",
-        Range::between(2, 1 << 16)});
-    visit(Field{"groups", self.groups, "Weights that are updated otherwise."});
+    visit(Field{"orthogonalization_blocks", self.orthogonalization_blocks,
+                "Blocks that the shorter side of a matrix is divided into. In bf16 the products of "
+                "a step between whole ones shrink by about this factor; in fp32 by less, since "
+                "whole ones are cheap there if a matrix is oblong.",
+                Range::between(2, 1 << 16)});
+    visit(Field{"groups", self.groups, "Weights that are updated in another way."});
   }
 
   /// The settings of a group, with what it leaves out taken from here.
