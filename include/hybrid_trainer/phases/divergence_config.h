@@ -39,7 +39,7 @@ struct DivergenceConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"window", self.window, "Updates that the moving statistics look back on.",
+    visit(Field{"window", self.window, "Updates that the moving statistics cover.",
                 Range::at_least(4)});
     visit(Field{"loss_sigmas", self.loss_sigmas,
                 "Standard deviations above its expectation at which a loss is too high.",
@@ -50,40 +50,40 @@ struct DivergenceConfig {
     visit(Field{"vanishing_factor", self.vanishing_factor,
                 "Share of its median at which the gradient norm has vanished.", Range::fraction()});
     visit(Field{"oscillation", self.oscillation,
-                "Negative correlation of neighbouring losses at which they oscillate; 1 is never.",
+                "Negative correlation of neighboring losses at which they oscillate; 1 is never.",
                 Range::between(0, 1)});
     visit(Field{"max_skipped_updates", self.max_skipped_updates,
-                "Updates in a row that may be skipped, because loss or gradient is not finite or "
-                "by skip_batch, before the run ends.",
+                "Updates in a row that may be skipped before the run ends, because loss or "
+                "gradient is not finite or by skip_batch.",
                 Range::at_least(0)});
     visit(Field{"on_caution", self.on_caution,
-                "What is done where the gradient vanishes or the loss oscillates. reduce_horizon, "
+                "Action when the gradient vanishes or the loss oscillates. reduce_horizon, "
                 "raise_threshold, reset_predictor and force_full concern predictions and last for "
                 "recovery_steps; skip_batch makes no update; roll_back returns to the last "
-                "checkpoint, with a lower learning rate; abort ends the run."});
+                "checkpoint with a lower learning rate; abort ends the run."});
     visit(Field{"on_warning", self.on_warning,
-                "The same where the loss is too high or the gradient explodes."});
+                "Action when the loss is too high or the gradient explodes; see on_caution."});
     visit(Field{"on_critical", self.on_critical,
-                "The same where loss or gradient is not finite, which never reaches the weights "
-                "whatever is done."});
+                "Action when loss or gradient is not finite; see on_caution. Such values never "
+                "reach the weights, whatever the action."});
     visit(Field{"critical_after", self.critical_after,
-                "Updates in a row with a warning from which on it is critical; 0 is never.",
+                "Updates in a row with a warning after which it counts as critical; 0 is never.",
                 Range::at_least(0)});
     visit(Field{"recovery_steps", self.recovery_steps,
-                "Steps that a shorter horizon, a higher threshold or Full alone last.",
+                "Steps that a shorter horizon, a higher threshold or force_full last.",
                 Range::at_least(1)});
     visit(Field{"horizon_factor", self.horizon_factor,
-                "What reduce_horizon multiplies the length of a Predict phase by, again each time.",
+                "Factor by which reduce_horizon shortens a Predict phase, again each time.",
                 Range{0, 1, true, true}});
     visit(Field{"threshold_raise", self.threshold_raise,
                 "Share of the way from the confidence threshold to 1 that raise_threshold goes, "
-                "again each time; meanwhile trials wait for the confidence too.",
+                "again each time. Meanwhile probes wait for the confidence too.",
                 Range{0, 1, true, true}});
     visit(Field{"roll_back_rate", self.roll_back_rate,
-                "What roll_back multiplies the learning rate by, again each time.",
+                "Factor by which roll_back multiplies the learning rate, again each time.",
                 Range{0, 1, true, false}});
     visit(Field{"max_roll_backs", self.max_roll_backs,
-                "Most roll backs of a run, which ends with the next one.", Range::at_least(0)});
+                "Most roll backs of a run; the next one ends it.", Range::at_least(0)});
   }
 };
 
