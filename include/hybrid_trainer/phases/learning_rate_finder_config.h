@@ -23,26 +23,24 @@ struct LearningRateFinderConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(
-        Field{"mode", self.mode,
-              "off, or warmup: in Warmup, once the schedule is at its highest rate, losses "
-              "further along the last update tell whether the rate is too low, and raise it for "
-              "the rest of the run. It rescues a constant rate that is far too low; under a "
-              "schedule that decays, the rate found may be 2.6 to 4 times too low. It makes no run "
-              "faster than the right rate does.",
-              Range{}, finder_mode_names()});
     visit(Field{
-        "interval", self.interval,
-        "Updates between two probes, whose sum is the update that a probe goes on along. Sums of "
-        "fewer are noisier, and the rate found comes out too high more often.",
-        Range::at_least(1)});
+        "mode", self.mode,
+        "off, or warmup: in Warmup, once the schedule is at its highest rate, losses further along "
+        "the last update show whether the rate is too low, and raise it for the rest of the run. "
+        "It rescues a constant rate that is far too low. Under a schedule that decays, the rate "
+        "found may be 2.6 to 4 times too low. It makes no run faster than the right rate does.",
+        Range{}, finder_mode_names()});
+    visit(Field{"interval", self.interval,
+                "Updates between two probes. A probe goes further along their sum. Sums of fewer "
+                "updates are noisier, and the rate found is too high more often.",
+                Range::at_least(1)});
     visit(Field{"largest_factor", self.largest_factor,
-                "Most by which one probe raises the learning rate.", Range::above(1)});
+                "Largest factor by which one probe raises the learning rate.", Range::above(1)});
     visit(Field{"batch_share", self.batch_share,
-                "Share of the next step's batch that losses are taken on.",
+                "Share of the next step's batch on which a probe takes losses.",
                 Range{0, 1, true, false}});
     visit(Field{"refusals", self.refusals,
-                "Probes in a row that find nothing lower, after which there are no more.",
+                "Probes in a row that find nothing lower, after which probing ends.",
                 Range::at_least(1)});
   }
 };
