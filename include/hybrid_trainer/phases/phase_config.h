@@ -30,7 +30,12 @@ struct PredictionArm {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"predictor", self.predictor, "See phases.predictor.", Range{}, predictor_names()});
+    visit(
+        Field{"predictor", self.predictor,
+              "Source of the predicted weight change. momentum continues the optimizer's state; "
+              "linear extrapolates recent changes; two_timescale adds a slow mean of changes; "
+              "merged goes from one mean of the weights to the next; random and zero are controls.",
+              Range{}, predictor_names()});
     visit(Field{"steps", self.steps, "Length of its Predict phase, at most max_predict_steps.",
                 Range::at_least(1)});
   }
@@ -97,136 +102,126 @@ struct PhaseConfig {
     visit(Field{"max_predict_steps", self.max_predict_steps,
                 "Longest Predict phase in steps; 0 is plain training.", Range::at_least(0)});
     visit(Field{"correct_steps", self.correct_steps,
-                "Length of Correct; the first step decides, the others are updates.",
+                "Length of Correct. Its first step decides, the others are updates.",
                 Range::at_least(1)});
-    visit(Field{
-        "confidence_threshold", self.confidence_threshold,
-        "Least probability that the predicted direction lowers the loss; the first trial, and "
-        "trials within half of trial_share, go ahead without.",
-        Range::fraction()});
+    visit(Field{"confidence_threshold", self.confidence_threshold,
+                "Least probability that the predicted direction lowers the loss. The first probe, "
+                "and probes within half of trial_share, do not need it.",
+                Range::fraction()});
     visit(Field{"confidence_window", self.confidence_window,
                 "Gradients that the confidence is estimated from.", Range::at_least(2)});
     visit(Field{"predictor", self.predictor, "Where the predicted weight change comes from.",
                 Range{}, predictor_names()});
-    visit(Field{"arms", self.arms,
-                "Predictors and horizons, [{\"predictor\": \"merged\", \"steps\": 8}], among "
-                "which each prediction takes the one whose jumps have lowered the loss most for "
-                "their cost, or that was tried too seldom; all of them keep what they need. "
-                "Without any, predictor is taken, and its horizon grows from trial_steps."});
+    visit(Field{
+        "arms", self.arms,
+        "Predictors and horizons to choose from, [{\"predictor\": \"merged\", \"steps\": 8}]. Each "
+        "prediction takes the one whose predictions lowered the loss most for their cost, or that "
+        "was tried too seldom. Empty: predictor is used, and its horizon grows from trial_steps."});
     visit(Field{"horizon", self.horizon,
-                "Who chooses the steps of a prediction and their length. measured: what came of "
-                "the one before. dreamt: recurrent models that learn the run's loss as it goes; "
-                "they choose at most the steps that are granted, and also give the confidence of a "
-                "prediction, held against what came of those before.",
+                "Who chooses the number of predicted steps and their length. measured: the result "
+                "of the last prediction. dreamt: small recurrent models that learn the run's loss "
+                "as it goes. They choose at most the steps that the gate allows, and also give the "
+                "confidence of a prediction.",
                 Range{}, horizon_names()});
-    visit(Field{"residual_store", self.residual_store,
-                "Where the horizon is dreamt: predictions whose real drop of the loss is kept "
-                "beside the dreamt one; what came of the three that are most like the next one "
-                "lengthens or shortens its steps. 0 keeps none.",
-                Range::between(0, 4096)});
+    visit(Field{
+        "residual_store", self.residual_store,
+        "With horizon dreamt: predictions whose real and simulated drop of the loss are kept. The "
+        "three most similar ones lengthen or shorten the next prediction. 0 keeps none.",
+        Range::between(0, 4096)});
     visit(Field{"decay", self.decay, "Length of a predicted step as a share of the one before.",
                 Range{0, 1, true, false}});
     visit(Field{"history_interval", self.history_interval,
-                "Updates between two looks at the weights: of linear at the changes that it keeps, "
-                "of two_timescale and merged at what goes into their means.",
+                "Updates between two samples of the weights, for linear, two_timescale and merged.",
                 Range::at_least(1)});
     visit(Field{"slow_steps", self.slow_steps,
-                "Updates that the slow predictors look back on: the time constant of "
-                "two_timescale's mean of weight changes, and the length of each stretch that "
-                "merged takes the mean of.",
+                "Updates that the slow predictors look back on: time constant of two_timescale's "
+                "mean of weight changes, and length of each window whose mean merged takes.",
                 Range::at_least(1)});
     visit(Field{"slow_share", self.slow_share,
                 "Share of the slow mean in two_timescale's direction; the rest is the optimizer's "
                 "own momentum.",
                 Range::between(0, 1)});
     visit(Field{"correction_interval", self.correction_interval,
-                "Predicted steps between two micro-corrections by a true gradient; 0 is none.",
+                "Predicted steps between two micro-corrections by a true gradient; 0 makes none.",
                 Range::at_least(0)});
     visit(Field{"probe_batches", self.probe_batches,
                 "Batches of Predict on which Correct compares the losses before and after.",
                 Range::at_least(1)});
     visit(Field{"max_shrinks", self.max_shrinks,
-                "Shorter jumps that Correct tries before it reverts.", Range::at_least(0)});
-    visit(
-        Field{"trial_share", self.trial_share,
-              "Share of steps kept for trials of Predict while it is behind Full, and half of the "
-              "share of its cost that a run may be charged for them; with 0 only the first one "
-              "is made.",
-              Range::between(0, 1)});
+                "Shorter predictions that Correct tries before it reverts.", Range::at_least(0)});
+    visit(Field{"trial_share", self.trial_share,
+                "Share of steps for probes of Predict while it is behind Full. The extra cost of "
+                "probes stays within twice this share. 0 makes only the first one.",
+                Range::between(0, 1)});
     visit(Field{"trial_steps", self.trial_steps,
-                "Length of the first trial; accepted ones double it.", Range::at_least(1)});
+                "Length of the first probe; accepted ones double it.", Range::at_least(1)});
     visit(Field{"evidence_sigmas", self.evidence_sigmas,
-                "Standard errors by which Predict's measured gain must be sure to count.",
+                "Standard errors by which Predict's measured gain must exceed zero to count.",
                 Range::at_least(0)});
     visit(Field{"forward_cost", self.forward_cost,
-                "What a forward pass is charged, as a share of a Full step.",
-                Range{0, 1, true, false}});
+                "Cost of a forward pass, as a share of a Full step.", Range{0, 1, true, false}});
     visit(Field{"aim_cost", self.aim_cost,
-                "What predicting a direction is charged, in Full steps; the default is Muon's, "
-                "whose direction takes an orthogonalisation of its own.",
+                "Cost of computing a direction, in Full steps. The default is Muon's, whose "
+                "direction needs an orthogonalization of its own.",
                 Range::at_least(0)});
     visit(
         Field{"dream_cost", self.dream_cost,
-              "What an operation of the models that dream horizons is charged, in operations of a "
-              "Full step: their matrices are so small that each takes longer. They learn from an "
-              "update only where all that they were charged stays within a quarter of "
-              "trial_share of the steps.",
+              "Cost of an operation of the models behind horizon dreamt, in operations of a Full "
+              "step. Their matrices are so small that each operation takes longer. They learn from "
+              "an update only while their cost stays within a quarter of trial_share of the steps.",
               Range::at_least(0)});
-    visit(Field{"ingredient", self.ingredient,
-                "What Predict goes on without. backward: weights move along a predicted direction, "
-                "on forward passes alone. optimizer_state: masters and optimizer state are where "
-                "exact_state says in every phase; in Predict, as long as max_predict_steps, they "
-                "are updated beside the computation, `lag` steps late, and the device predicts the "
-                "updates that are under way. other_ranks: each rank goes on with its own gradient "
-                "and a prediction of what the others will send; their sum, and the exact update "
-                "by it, come `lag` steps late.",
-                Range{}, ingredient_names()});
-    visit(Field{"lag", self.lag,
-                "Steps by which an exact update arrives late, where the ingredient is "
-                "optimizer_state or other_ranks.",
-                Range::between(1, 8)});
+    visit(Field{
+        "ingredient", self.ingredient,
+        "Method: which expensive part Predict avoids. backward: the backward pass; weights move "
+        "along a predicted direction, with forward passes only. optimizer_state: waiting for the "
+        "update; masters and optimizer state are at exact_state in every phase, and in Predict "
+        "they are updated beside the computation, `lag` steps late, while the device predicts the "
+        "pending updates. other_ranks: waiting for other ranks; each rank predicts from its own "
+        "gradient what they will send, and the sum and the exact update arrive `lag` steps late.",
+        Range{}, ingredient_names()});
+    visit(
+        Field{"lag", self.lag,
+              "Delay of an exact update in steps, with ingredient optimizer_state or other_ranks.",
+              Range::between(1, 8)});
     visit(
         Field{"device_side", self.device_side,
-              "What stands in for an update under way. anticipated: weights come with the part "
-              "that the momentum will make of it, and the device adds the gradient's part. "
-              "sketch: the device has the momentum in 8 bits and follows the optimizer's rule. "
-              "selective, a control (ZenFlow's rule): the tenth of each matrix's columns with "
-              "the largest gradients is updated at once on the device, the others by the mean "
-              "of `lag` steps, `lag` steps late. none: nothing, the control. Where the "
-              "ingredient is other_ranks, anticipated is the momentum's part with this rank's own "
-              "gradient as that of all; shared, a control: its own for its share and the "
-              "momentum for each other's; momentum, a control: the momentum as that of all.",
+              "How pending updates are predicted. anticipated: weights arrive with the momentum's "
+              "part of the update, and the device adds the gradient's part. sketch: the device has "
+              "the momentum in 8 bits and follows the optimizer's rule. selective, a control "
+              "(ZenFlow's rule): the tenth of each matrix's columns with the largest gradients is "
+              "updated at once on the device, the others by the mean of `lag` steps, `lag` steps "
+              "late. none, a control: no prediction. With other_ranks, anticipated uses this "
+              "rank's own gradient for that of all ranks; shared, a control: the own gradient for "
+              "its share and the momentum for the rest; momentum, a control: the momentum alone.",
               Range{}, device_side_names()});
     visit(Field{"exact_state", self.exact_state,
-                "Where masters and optimizer state are, where the ingredient is optimizer_state: "
-                "host, or file in memory.folder.",
+                "Where masters and optimizer state are with ingredient optimizer_state: host, or "
+                "file in memory.folder.",
                 Range{}, exact_state_names()});
     visit(
         Field{"worker_threads", self.worker_threads,
-              "Threads of the worker that makes late updates, beside those of the device. With "
-              "another number, Muon's exact weights and AdamW's forecasts have other last bits, as "
-              "products and sums of columns are cut for the threads.",
+              "Threads of the worker that makes asynchronous updates, beside those of the device. "
+              "Another number changes the last bits of Muon's exact weights and AdamW's forecasts.",
               Range::at_least(1)});
-    visit(
-        Field{"prediction_error_limit", self.prediction_error_limit,
-              "Size of the error of predicted updates, as a share of the exact ones', above which "
-              "Predict ends early; 0 never does.",
-              Range::at_least(0)});
+    visit(Field{"prediction_error_limit", self.prediction_error_limit,
+                "Error of predicted updates, as a share of the exact ones' size, above which "
+                "Predict ends early; 0 never ends it.",
+                Range::at_least(0)});
     visit(Field{"local_steps", self.local_steps,
-                "Where the ingredient is other_ranks: steps that each rank makes by itself, with "
-                "updates of its own, between two exchanges of how far they came, each of which "
-                "arrives `lag` steps after it began. 0: the gradient of each step is sent.",
+                "With ingredient other_ranks: steps that each rank trains by itself between two "
+                "exchanges of weights (local SGD). Each exchange arrives `lag` steps after it "
+                "began. 0 sends the gradient of each step instead.",
                 Range::between(0, 100000)});
     visit(Field{"local_fragments", self.local_fragments,
-                "Equal parts of the weights, each of which is exchanged by itself, every "
-                "local_steps at steps of its own, so that the link carries one of them at a time.",
+                "Equal parts of the weights. Each is exchanged by itself, every local_steps at "
+                "steps of its own, so that the link carries one part at a time.",
                 Range::between(1, 100000)});
     visit(Field{"exchange_bits", self.exchange_bits,
-                "What an exchange sends of each weight's movement: 32 bits; or 8 or 4, in blocks "
-                "with a scale each, where the next exchange makes up for what rounding changed.",
+                "Bits that an exchange sends of each weight's movement: 32, 8 or 4. 8 and 4 are in "
+                "blocks with a scale each, and the next exchange makes up for the rounding.",
                 Range::between(4, 32)});
     visit(Field{"outer_learning_rate", self.outer_learning_rate,
-                "Share of the ranks' mean movement that an exchange moves the common weights by.",
+                "Share of the ranks' mean movement by which an exchange moves the common weights.",
                 Range::between(0, 2)});
     visit(Field{"outer_momentum", self.outer_momentum,
                 "Nesterov momentum of these movements, from exchange to exchange.",
