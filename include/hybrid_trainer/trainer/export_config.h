@@ -12,14 +12,13 @@ struct ExportConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{
-        "dtype",
-        self.dtype,
-        "What exported weights are rounded to: fp32, bf16, or auto: bf16 where all weights of "
-        "the Hugging Face folder are that the run began from, else fp32, of a folder in f16 "
-        "too. A run that begins writes what auto means.",
-        Range{},
-        {"auto", "fp32", "bf16"}});
+    visit(Field{"dtype",
+                self.dtype,
+                "Precision of exported weights: fp32, bf16 or auto. auto is bf16 if all weights of "
+                "the Hugging Face folder that the run began from are, else fp32, also for a folder "
+                "in f16. A new run writes into its configuration what auto means.",
+                Range{},
+                {"auto", "fp32", "bf16"}});
   }
   bool operator==(const ExportConfig&) const = default;
 };
