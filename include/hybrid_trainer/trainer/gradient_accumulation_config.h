@@ -12,10 +12,10 @@ struct GradientAccumulationConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{
-        "micro_batches", self.micro_batches,
-        "Micro-batches of data.batch_size sequences in one step; their mean gradient is applied.",
-        Range::between(1, 65536)});
+    visit(Field{"micro_batches", self.micro_batches,
+                "Micro-batches of data.batch_size sequences in one step. The step applies their "
+                "mean gradient.",
+                Range::between(1, 65536)});
   }
 
   static GradientAccumulationConfig conservative() { return {1}; }
