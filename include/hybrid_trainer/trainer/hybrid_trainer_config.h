@@ -54,26 +54,26 @@ struct HybridTrainerConfig {
     visit(Field{"data", self.data, "How examples are cut from the data."});
     visit(Field{"training", self.training, "Length, seed and resources of the run."});
     visit(Field{"optimizer", self.optimizer, "What turns gradients into weight changes."});
-    visit(Field{"schedule", self.schedule, "How the learning rate moves."});
+    visit(Field{"schedule", self.schedule, "How the learning rate changes over the run."});
     visit(Field{"learning_rate_finder", self.learning_rate_finder,
-                "Finds a learning rate in Warmup where the given one is far too low."});
-    visit(Field{"phases", self.phases, "The phase machine: Warmup, Full, Predict, Correct."});
+                "Raises a learning rate that is far too low, in Warmup."});
+    visit(Field{"phases", self.phases,
+                "The phases Warmup, Full, Predict and Correct, and the method of Predict."});
     visit(Field{"mixed_precision", self.mixed_precision, "Precision of each phase."});
     visit(Field{"gradient_accumulation", self.gradient_accumulation, "Micro-batches of one step."});
     visit(Field{"distributed", self.distributed, "How ranks share a step."});
-    visit(Field{"memory", self.memory,
-                "How much memory a run takes, and what it does to take less."});
+    visit(Field{"memory", self.memory, "How much memory a run takes, and how it takes less."});
     visit(Field{"predict_aware_memory", self.predict_aware_memory,
                 "Where the optimizer state is during Predict."});
-    visit(Field{"divergence", self.divergence, "What counts as a run gone wrong."});
+    visit(Field{"divergence", self.divergence,
+                "When a run counts as diverging, and what is then done."});
     visit(Field{"checkpoint", self.checkpoint, "When the run is saved."});
     visit(Field{"export", self.exported, "How the model is exported."});
     visit(Field{"stretches", self.stretches,
-                "What a run begins with, as short sequences or small batches."});
-    visit(
-        Field{"device", self.device,
-              "Where training runs: cpu, cuda (the first CUDA device), cuda:N, or auto: CUDA where "
-              "there is one, else the processor."});
+                "Schedule stages: short sequences or small batches at the start of a run."});
+    visit(Field{"device", self.device,
+                "Device that trains: cpu, cuda (the first CUDA device), cuda:N, or auto. auto "
+                "takes CUDA if there is a device, else the CPU."});
   }
 
   static HybridTrainerConfigBuilder builder();
