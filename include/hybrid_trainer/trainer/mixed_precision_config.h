@@ -23,8 +23,8 @@ struct MixedPrecisionConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"warmup", self.warmup,
-                "Precision in Warmup: fp32, bf16, or auto: bf16 where it is faster.", Range{},
-                precision_names()});
+                "Precision in Warmup: fp32, bf16 or auto. auto is bf16 where it is faster.",
+                Range{}, precision_names()});
     visit(Field{"full", self.full, "Precision in Full.", Range{}, precision_names()});
     visit(Field{"predict", self.predict, "Precision in Predict.", Range{}, precision_names()});
     visit(Field{"correct", self.correct, "Precision in Correct.", Range{}, precision_names()});
