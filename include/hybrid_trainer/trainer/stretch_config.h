@@ -25,18 +25,18 @@ struct StretchConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"until", self.until,
-                "Share of training.steps after which it ends, or a few steps later, so that each "
-                "token is used once.",
+                "Share of training.steps after which the stage ends. It may end a few steps later, "
+                "so that each token is used once.",
                 Range{0, 1, true, false}});
     visit(Field{"sequence_length", self.sequence_length,
-                "Tokens in one sequence, a whole part of data.sequence_length.",
+                "Tokens in one sequence. Must divide data.sequence_length.",
                 Range::between(1, 1 << 20)});
     visit(Field{"effective_batch", self.effective_batch,
                 "Sequences of one step, in as few micro-batches as are no larger than the "
-                "config's; left out: as many tokens as the config has.",
+                "configured ones. Left out: as many tokens as the configuration has.",
                 Range::between(1, std::int64_t{1} << 36)});
     visit(Field{"precision", self.precision,
-                "Precision in Warmup and Full in place of mixed_precision's.", Range{},
+                "Precision in Warmup and Full, in place of mixed_precision.", Range{},
                 stretch_precision_names()});
     visit(Field{"orthogonalization_period", self.orthogonalization_period,
                 "See optimizer.orthogonalization_period.", Range::between(1, 1 << 20)});
