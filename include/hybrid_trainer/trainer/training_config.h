@@ -23,18 +23,18 @@ struct TrainingConfig {
                 Range::at_least(0)});
     visit(
         Field{"evaluate_every_steps", self.evaluate_every_steps,
-              "Steps between two evaluations on the validation split; 0 evaluates at the end only.",
+              "Steps between two evaluations on the validation split; 0 evaluates only at the end.",
               Range::at_least(0)});
-    visit(Field{"threads", self.threads, "Threads for all kernels; 0 takes every core.",
+    visit(Field{"threads", self.threads, "Threads for all kernels; 0 uses every core.",
                 Range::between(0, 4096)});
     visit(
         Field{"cuda_graphs", self.cuda_graphs,
-              "On CUDA, record forward and backward passes once in each phase and replay them, for "
-              "steps so small that launching kernels takes longer than running them."});
+              "On CUDA, record forward and backward passes once in each phase and replay them. Use "
+              "it for steps so small that launching kernels takes longer than running them."});
     visit(Field{"average_weights", self.average_weights,
-                "Half-life, in updates, of a mean of the weights that is kept on the host and "
-                "evaluated beside them; eval, sample and export read it with --average. 0 keeps "
-                "none.",
+                "Half-life, in updates, of a running mean of the weights; 0 keeps none. The mean "
+                "is kept on the host and evaluated beside the weights; eval, sample and export "
+                "read it with --average.",
                 Range::at_least(0)});
   }
 };
