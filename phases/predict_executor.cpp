@@ -16,8 +16,8 @@ std::string beginning_text(const Jump& jump, double threshold) {
   const std::string what = concat("predicting ", jump.planned_steps, " steps"),
                     confidence = concat("confidence ", probability_text(jump.confidence));
   if (!jump.trial) return concat(what, ", ", confidence);
-  if (jump.confidence >= threshold) return concat("trial: ", what, ", ", confidence);
-  return concat("trial: ", what, " to measure what that gives, although the ", confidence,
+  if (jump.confidence >= threshold) return concat("probe: ", what, ", ", confidence);
+  return concat("probe: ", what, " to measure their gain, although the ", confidence,
                 " is less than ", threshold);
 }
 

@@ -64,9 +64,9 @@ std::string PredictGate::explanation() const {
       "the gate keeps Predict off: predicted steps lowered the loss less than the training steps "
       "that they cost, by ",
       brief(std::abs(ahead)));
-  if (config_.trial_share == 0) return behind + "; phases.trial_share 0 allows no other trial";
+  if (config_.trial_share == 0) return behind + "; phases.trial_share 0 allows no other probe";
   const double next = static_cast<double>(trial_steps_ + length_) / config_.trial_share;
-  return concat(behind, "; next trial from step ",
+  return concat(behind, "; next probe from step ",
                 std::max(steps_ + 1, static_cast<std::int64_t>(std::ceil(next))), " on");
 }
 

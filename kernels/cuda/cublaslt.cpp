@@ -29,7 +29,7 @@ void CublasLt::check(cublasStatus_t answer, const char* call) const {
   if (answer == CUBLAS_STATUS_SUCCESS) return;
   throw DeviceError(concat("cuBLASLt: ", call, " answered ", name_of_status(answer),
                            "; `hybrid doctor` shows the device and ", library.path(),
-                           ", --device cpu goes on without them"));
+                           ", --device cpu works without them"));
 }
 
 const CublasLt& cublaslt() {

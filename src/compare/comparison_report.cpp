@@ -89,7 +89,7 @@ std::string verdict(const ComparisonResult& result) {
                                       html_escaped(arm.why_no_claim), ".</li>\n")
                              : concat("<li class=\"claim\">", html_escaped(arm.claim), ".</li>\n");
   }
-  if (result.arms.size() == 1) out += "<li>One arm alone is compared with nothing.</li>\n";
+  if (result.arms.size() == 1) out += "<li>One variant alone is compared with nothing.</li>\n";
   for (const std::string& warning : result.warnings)
     out += concat("<li class=\"flag\">", html_escaped(warning), "</li>\n");
   return out + "</ul>\n";
@@ -98,10 +98,10 @@ std::string verdict(const ComparisonResult& result) {
 /// The target's columns, or, without a target, those of the largest budget.
 std::string arms_table(const ComparisonSpec& spec, const ComparisonResult& result) {
   const std::string what = spec.target_loss ? " to target" : "";
-  std::string out =
-      head_of({"Arm", "Learning rate", "Final validation loss", "Less " + result.arms.front().name,
-               "Training time" + what, "Time by that of " + result.arms.front().name,
-               "Tokens" + what, "FLOPs" + what, "Failed runs"});
+  std::string out = head_of({"Variant", "Learning rate", "Final validation loss",
+                             "Less " + result.arms.front().name, "Training time" + what,
+                             "Time by that of " + result.arms.front().name, "Tokens" + what,
+                             "FLOPs" + what, "Failed runs"});
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
     const ArmResult& arm = result.arms[i];
     const BudgetResult* use = &arm.budgets.back();
@@ -123,7 +123,7 @@ std::string arms_table(const ComparisonSpec& spec, const ComparisonResult& resul
 
 std::string pace_table(const ComparisonResult& result) {
   const auto of_a_step = [](double seconds) { return units::fixed(seconds, 3) + " s"; };
-  std::string out = head_of({"Arm", "A step, median", "Fastest round", "Slowest round"});
+  std::string out = head_of({"Variant", "A step, median", "Fastest round", "Slowest round"});
   bool any = false;
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
     const std::optional<Pace>& pace = result.arms[i].pace;
@@ -140,7 +140,7 @@ std::string budgets_table(const ComparisonResult& result) {
   const auto has_one = [](const ArmResult& arm) { return arm.budgets.size() < 2; };
   if (std::all_of(result.arms.begin(), result.arms.end(), has_one)) return "";
   std::string out =
-      head_of({"Arm", "Steps", "Final validation loss", "Training time", "Tokens", "FLOPs"});
+      head_of({"Variant", "Steps", "Final validation loss", "Training time", "Tokens", "FLOPs"});
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
     for (const BudgetResult& budget : result.arms[i].budgets) {
       out += concat("<tr><th scope=\"row\">", key_of(i, result.arms[i].name), "</th>",
@@ -153,7 +153,7 @@ std::string budgets_table(const ComparisonResult& result) {
 }
 
 std::string predictions_table(const ComparisonResult& result) {
-  std::string out = head_of({"Arm", "Made", "Accepted in full", "Shrunk", "Reverted",
+  std::string out = head_of({"Variant", "Made", "Accepted in full", "Shrunk", "Reverted",
                              "Predicted share of steps", "Charged cost for a step, less 1"});
   const auto in_percent = [](double share) { return units::fixed(100 * share, 1) + " %"; };
   bool any = false;
@@ -193,7 +193,7 @@ std::string sweep_plot(const ComparisonSpec& spec, const ComparisonResult& resul
 
 std::string sweep_table(const ComparisonResult& result) {
   std::string out =
-      "<table>\n<thead><tr><th scope=\"col\">Arm</th><th scope=\"col\">Values: "
+      "<table>\n<thead><tr><th scope=\"col\">Variant</th><th scope=\"col\">Values: "
       "validation loss</th></tr></thead>\n<tbody>\n";
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
     const ArmResult& arm = result.arms[i];
@@ -237,10 +237,10 @@ std::string curve_card(const fs::path& output, const ComparisonSpec& spec,
     }
   }
   const std::string drawn = svg_plot(plot);
-  return card(
-      "Loss over " + label,
-      "every seed; lines: training loss, of programs what they told; dots: final validation loss",
-      drawn.empty() ? "" : legend(result) + drawn);
+  return card("Loss over " + label,
+              "every seed; lines: training loss, of programs what they printed; dots: final "
+              "validation loss",
+              drawn.empty() ? "" : legend(result) + drawn);
 }
 
 std::string runs_table(const fs::path& output, const ComparisonResult& result) {
@@ -290,10 +290,11 @@ void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
       "dark\">\n<title>",
       title, " · comparison</title>\n<style>", kComparisonStyle,
       "</style>\n</head>\n<body>\n<main>\n", "<h1>", title,
-      " <small>comparison of training arms</small></h1>\n");
+      " <small>comparison of ways to train</small></h1>\n");
   page += card("What it shows", "", verdict(result));
-  page += card("Arms", of, arms_table(spec, result));
-  page += card("Pace", "short runs in which the arms took turns; all seconds follow from it",
+  page += card("Variants", of, arms_table(spec, result));
+  page += card("Time per step",
+               "short runs in which the variants took turns; all seconds follow from it",
                pace_table(result));
   page += card("Budgets", "each a whole run of its own", budgets_table(result));
   page += sweep_cards(spec, result);

@@ -216,18 +216,19 @@ std::string statistics_text(const ComparisonSpec& spec) {
       "sweep, no failed run but trials that diverged, and an interval without 0, whose 5 % are "
       "divided among all claims. "
       "Seconds are of training alone, without evaluation",
-      spec.pace
-          ? concat(", and those of a step are the median of ", spec.pace->rounds,
-                   " rounds of runs of ", spec.pace->steps, " steps, in which the arms took turns")
-          : std::string(),
+      spec.pace ? concat(", and those of a step are the median of ", spec.pace->rounds,
+                         " rounds of runs of ", spec.pace->steps,
+                         " steps, in which the variants took turns")
+                : std::string(),
       ". FLOPs are the model's, forward and "
       "backward, each step by its charged cost in Full steps. To the target counts, for each seed, "
       "the run of the smallest budget whose final validation loss reaches it.");
   if (spec.sweep_key.empty()) return text;
-  return text + concat(" ", spec.sweep_key,
-                       " was chosen for each arm from as many values, on seed ", spec.sweep_seed(),
-                       ", which no measured run has, at the arm's largest budget, and holds for "
-                       "all its budgets.");
+  return text +
+         concat(" ", spec.sweep_key, " was chosen for each variant from as many values, on seed ",
+                spec.sweep_seed(),
+                ", which no measured run has, at the variant's largest budget, and holds for "
+                "all its budgets.");
 }
 
 }  // namespace hybrid_trainer

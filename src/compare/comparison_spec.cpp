@@ -140,7 +140,8 @@ void check_same_comparison(const std::string& before_text, const std::string& no
     problems.emplace_back("budgets: were given in one of the two specs alone");
   if (problems.empty()) return;
   problems.emplace_back(
-      "what was run answers another question: --resume allows more arms, seeds and budgets; give "
+      "what was run answers another question: --resume allows more variants, seeds and budgets; "
+      "give "
       "another --output for this spec");
   throw ConfigError(std::move(problems));
 }

@@ -42,7 +42,7 @@ class Columns {
       if (arm.budgets.back().steps != steps_) steps_.reset();
   }
   std::string head() const {
-    std::string text = concat("| arm | learning rate | ",
+    std::string text = concat("| variant | learning rate | ",
                               steps_ ? concat("validation loss after ", *steps_, " steps | ")
                                      : "validation loss | steps | ",
                               "less the first | ", has_pace_ ? "a step |" : "seconds of those |");

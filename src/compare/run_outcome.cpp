@@ -100,7 +100,7 @@ json::object program_summary(const std::vector<std::string>& command, const Prog
                              std::string failure) {
   if (failure.empty()) failure = output.problem;
   if (failure.empty() && output.lines.empty())
-    failure = "told no {\"step\", \"tokens\", \"seconds\", \"validation_loss\"}";
+    failure = "printed no {\"step\", \"tokens\", \"seconds\", \"validation_loss\"}";
   const char* bad = output.problem.empty() ? "failed" : "diverged";
   json::object summary{{"command", as_array(command)},
                        {"end", failure.empty() ? "finished" : bad},
@@ -180,7 +180,7 @@ RunOutcome read_outcome(const fs::path& run, const RunPoint& point) {
     outcome.failure = end == "finished" ? "its validation loss is not finite" : end;
   }
   if (const std::int64_t junk = count_below(summary, {"junk_lines"}); junk > 0)
-    outcome.remark = concat(junk, " lines of its standard output tell no loss, the first: ",
+    outcome.remark = concat(junk, " lines of its standard output have no loss, the first: ",
                             string_below(summary, "first_junk_line"));
   return outcome;
 }

@@ -76,7 +76,7 @@ std::vector<std::string> ExampleRows::notes() const {
     of_rows += row.answers_left_out > 0 ? 1 : 0;
   }
   if (answers > 0)
-    notes.push_back(concat(answers, " answers in ", of_rows, " rows are not learnt: the chat ",
+    notes.push_back(concat(answers, " answers in ", of_rows, " rows are left out: the chat ",
                            "template does not write them, or writes them where they cannot be ",
                            "told apart"));
   std::string keys;

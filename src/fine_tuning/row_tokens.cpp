@@ -106,12 +106,12 @@ class RowTokens {
     const auto found = std::find(row_.learnt.begin(), row_.learnt.end(), true);
     if (found == row_.learnt.end() && row_.answers_left_out > 0)
       throw DataError(
-          "nothing in it is learnt: the chat template does not write its answers, or writes them "
+          "it has no target tokens: the chat template does not write its answers, or writes them "
           "where they cannot be told apart");
-    if (found == row_.learnt.end()) throw DataError("nothing in it is learnt");
+    if (found == row_.learnt.end()) throw DataError("it has no target tokens");
     const std::int64_t first = found - row_.learnt.begin();
     if (first >= format_.longest)
-      throw DataError(concat("what is learnt begins at token ", first + 1,
+      throw DataError(concat("its first target token is ", first + 1,
                              " and is cut away whole: the longest length is ", format_.longest));
     row_.left_out = std::max<std::int64_t>(0, std::ssize(row_.tokens) - format_.longest);
     row_.tokens.resize(row_.tokens.size() - static_cast<std::size_t>(row_.left_out));

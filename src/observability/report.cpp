@@ -172,7 +172,7 @@ std::string finder_text(const RunSummary& s) {
                 brief(finder.cost), " Full steps");
 }
 
-/// "4 by mpi, zero 2; sent 1.2 GB, waited 3s; link imitated: 125MB a second".
+/// "4 by mpi, zero 2; sent 1.2 GB, waited 3s; simulated link: 125MB a second".
 std::string ranks_text(const std::optional<RunSummary::Distributed>& ranks) {
   if (!ranks) return "";
   return concat(
@@ -183,7 +183,7 @@ std::string ranks_text(const std::optional<RunSummary::Distributed>& ranks) {
           ? concat("; slowest: rank ", ranks->slowest_rank, ", ", brief(*ranks->slowest_rank_ratio),
                    " times as long as the others")
           : "",
-      ranks->imitated_link.empty() ? "" : "; link imitated: " + ranks->imitated_link);
+      ranks->imitated_link.empty() ? "" : "; simulated link: " + ranks->imitated_link);
 }
 
 std::string facts(const RunSummary& s) {
@@ -205,7 +205,7 @@ std::string facts(const RunSummary& s) {
 }
 
 std::string late_facts(const RunSummary::Speculation& late) {
-  return concat("<dl>", fact("Steps with an update under way", units::grouped(late.steps)),
+  return concat("<dl>", fact("Steps with a pending update", units::grouped(late.steps)),
                 fact("That waited for one",
                      concat(units::grouped(late.waits), ", ", units::duration(late.wait_seconds))),
                 fact("Worker", units::duration(late.worker_seconds)),

@@ -49,7 +49,7 @@ SpeculativeOptimizer::SpeculativeOptimizer(const OptimizerConfig& config,
 SpeculativeOptimizer::~SpeculativeOptimizer() = default;
 
 void SpeculativeOptimizer::begin_step(const Stream&) {
-  require(!late_->is_late(), "updates are under way; wait_for_exact_weights first");
+  require(!late_->is_late(), "updates are pending; wait_for_exact_weights first");
   late_->exact().begin_step();
   ++steps_;
 }

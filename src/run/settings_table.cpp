@@ -32,17 +32,17 @@ std::string phases_line(const PhaseConfig& phases) {
                                     ", predict up to ", phases.max_predict_steps);
   if (phases.takes_local_steps()) {
     return concat(common, ", each rank by itself for ", phases.local_steps,
-                  " steps, what others did ", phases.lag, phases.lag == 1 ? " step" : " steps",
-                  " late", exchange_text(phases));
+                  " steps (local SGD), exchanges ", phases.lag,
+                  phases.lag == 1 ? " step" : " steps", " late", exchange_text(phases));
   }
   if (phases.lacks_other_ranks()) {
-    return concat(common, " with other ranks' gradients ", phases.lag,
-                  phases.lag == 1 ? " step" : " steps", " late, until then ", phases.device_side);
+    return concat(common, " with asynchronous gradients ", phases.lag,
+                  phases.lag == 1 ? " step" : " steps", " late, predicted by ", phases.device_side);
   }
   if (!phases.predicts_backward()) {
-    return concat(common, " with updates ", phases.lag, phases.lag == 1 ? " step" : " steps",
-                  " late, on the device ", phases.device_side, ", exact state in ",
-                  phases.exact_state == "host" ? "host memory" : "a file");
+    return concat(common, " with an asynchronous optimizer, updates ", phases.lag,
+                  phases.lag == 1 ? " step" : " steps", " late, predicted by ", phases.device_side,
+                  ", exact state in ", phases.exact_state == "host" ? "host memory" : "a file");
   }
   std::vector<std::string> arms;
   for (const PredictionArm& arm : phases.arms)

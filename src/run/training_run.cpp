@@ -193,7 +193,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
   records.resume_after(trainer.steps_done());
   for (const std::string& text : task_->notes(!resumed)) records.tell(text);
   if (const std::string link = imitated_link_text(config_.distributed); !link.empty())
-    records.tell(concat("the link between ranks is imitated: ", link));
+    records.tell(concat("the link between ranks is simulated: ", link));
   for (const std::string& text : early) records.tell(text);
   trainer.on_event({});
   trainer.on_mishap([&](const std::string& text) { records.tell(text); });

@@ -51,7 +51,8 @@ int compare_command(const std::vector<std::string>& arguments) {
       .name = "compare",
       .usage = "SPEC.json --output DIR [--resume] [--json | --markdown]",
       .description =
-          "Measures whether one way to train beats another: arms by seeds, each arm's learning\n"
+          "Measures whether one way to train beats another: variants by seeds, each one's "
+          "learning\n"
           "rate swept with as many trials, intervals, time, tokens and FLOPs to a target loss.\n"
           "DIR gets result.json, report.html and runs/. docs/COMPARE.md says what SPEC holds.",
       .operands = {"SPEC.json"}};
@@ -59,9 +60,10 @@ int compare_command(const std::vector<std::string>& arguments) {
   add("output", po::value(&output)->required()->value_name("DIR"), "A new or an empty folder.");
   add("resume", po::bool_switch(&resume),
       "Go on with the comparison in DIR: finished runs stay, one that was cut off goes on from "
-      "its checkpoint. Arms, seeds and budgets may have been added to SPEC.");
+      "its checkpoint. Variants, seeds and budgets may have been added to SPEC.");
   add("json", po::bool_switch(&json), "Print result.json.");
-  add("markdown", po::bool_switch(&markdown), "Print a table of the arms, and what is claimed.");
+  add("markdown", po::bool_switch(&markdown),
+      "Print a table of the variants, and what is claimed.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 

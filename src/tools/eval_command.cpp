@@ -115,7 +115,7 @@ int eval_command(const std::vector<std::string>& arguments) {
       .description =
           "Loss and perplexity of a run's newest checkpoint, or of a Hugging Face folder's\n"
           "model, over the whole validation split, in windows that do not overlap; or over\n"
-          "what is learnt of a file of examples.",
+          "the target tokens of a file of examples.",
       .operands = {"RUN|HF_DIR"}};
   auto add = syntax.options.add_options();
   add("data", po::value(&options.data)->value_name("DATA"),

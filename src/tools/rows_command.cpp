@@ -105,7 +105,7 @@ void print_json(const ExampleRows& examples, const PackedRows& packed) {
 void print_text(const ExampleRows& examples, const PackedRows& packed, std::int64_t longest) {
   const RowCounts counts = counts_of(examples.rows);
   std::cout << examples.rows.size() << " rows of " << units::grouped(counts.tokens)
-            << " tokens, of which " << units::grouped(counts.targets) << " are learnt; "
+            << " tokens, of which " << units::grouped(counts.targets) << " are targets; "
             << examples.refused.size() << " lines refused\n";
   if (counts.cut_rows > 0)
     std::cout << counts.cut_rows << " rows are cut after " << longest + 1 << " tokens, "
@@ -135,7 +135,7 @@ int rows_command(const std::vector<std::string>& arguments) {
       "data.sequence_length of the run to come (1024); a row has at most one token more.");
   add("show",
       po::value<std::int64_t>()->value_name("LINE")->notifier([&](auto line) { shown = line; }),
-      "Print the row of this line, what is learnt between ⟦ and ⟧.");
+      "Print the row of this line, its target tokens between ⟦ and ⟧.");
   add_control_tokens_option(syntax.options, control_tokens);
   add("json", po::bool_switch(&json), "Print one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);
@@ -156,7 +156,7 @@ int rows_command(const std::vector<std::string>& arguments) {
                                             .control = control_text_of(control_tokens)});
   const auto reads_date = [](const auto& source) { return source && source->reads_date(); };
   if (reads_date(chat.chat_template) || reads_date(chat.tool_template))
-    std::cerr << "the chat template writes today's date into what is learnt from\n";
+    std::cerr << "the chat template writes today's date into the rows\n";
   if (examples.are_of_array)
     std::cerr << operands->front() << (examples.array_key.empty() ? " is" : " holds")
               << " a JSON array"

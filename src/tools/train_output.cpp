@@ -54,11 +54,12 @@ void print_end(const RunSummary& summary, const std::string& run) {
                       ? concat("; rank ", ranks->slowest_rank, " took ",
                                brief(*ranks->slowest_rank_ratio), " times as long as the others")
                       : "")
-              << (ranks->imitated_link.empty() ? "" : "; link imitated: " + ranks->imitated_link);
+              << (ranks->imitated_link.empty() ? "" : "; simulated link: " + ranks->imitated_link);
   }
   if (summary.speculation) {
     const RunSummary::Speculation& late = *summary.speculation;
-    std::cerr << "\n  late updates: " << late.steps << " steps, the error of their predictions "
+    std::cerr << "\n  asynchronous updates: " << late.steps
+              << " steps, the error of their predictions "
               << brief_or_not_measured(late.mean_error()) << " of their size";
     if (late.worker_seconds > 0) {  // else they wait for other ranks alone
       std::cerr << "; the worker took " << brief(late.worker_seconds) << " s, steps waited "

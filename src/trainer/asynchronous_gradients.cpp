@@ -169,7 +169,7 @@ void AsynchronousGradients::with_exact(const std::function<void()>& use) {
 }
 
 void AsynchronousGradients::wait_for_exact_weights() {
-  require(flights_.empty(), "gradients under way are waited for first");
+  require(flights_.empty(), "wait for pending gradients first");
   arrived_.reset();
   leaves_.free();
   leaves_.keep_own(false);

@@ -158,7 +158,7 @@ void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& tr
   if (config.training.steps >= least) return;
   throw ConfigError({concat(
       "training.steps: got ", config.training.steps, ", and ", trainer.steps_done(), " are done",
-      is_under_way ? ", with a prediction under way" : "", "; want at least ", least)});
+      is_under_way ? ", with a prediction in progress" : "", "; want at least ", least)});
 }
 
 }  // namespace hybrid_trainer

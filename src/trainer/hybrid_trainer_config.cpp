@@ -138,9 +138,10 @@ void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>&
   }
   const auto check_recovery = [&](const char* key, Recovery got) {
     if (got != Recovery::kRaiseThreshold && got != Recovery::kResetPredictor) return;
-    found.push_back(concat("divergence.", key, ": got ", name_of(got),
-                           ", but late updates (phases.ingredient optimizer_state) have neither "
-                           "confidence nor predictor; want another one"));
+    found.push_back(
+        concat("divergence.", key, ": got ", name_of(got),
+               ", but the asynchronous optimizer (phases.ingredient optimizer_state) have neither "
+               "confidence nor predictor; want another one"));
   };
   check_recovery("on_caution", divergence.on_caution);
   check_recovery("on_warning", divergence.on_warning);
@@ -179,7 +180,8 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
     found.push_back(concat("memory.gradient_bits: got ", bits, ", want 32 or 16"));
   } else if (bits == 16 && !phases.lacks_optimizer_state()) {
     found.push_back(
-        "memory.gradient_bits: got 16, which is for late updates; want 32, or phases.ingredient "
+        "memory.gradient_bits: got 16, which is for the asynchronous optimizer; want 32, or "
+        "phases.ingredient "
         "optimizer_state");
   }
   if (const auto bits = memory.activation_bits; bits != 32 && bits != 16 && bits != 8)

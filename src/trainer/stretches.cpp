@@ -75,19 +75,20 @@ void collect_stretch_problems(const HybridTrainerConfig& config, std::vector<std
     } else if (const BatchShape shape = shape_of(stretch, whole); shape.tokens() > whole.tokens()) {
       found.push_back(concat(path, "effective_batch: got ", shape.batch_size, ", want at most ",
                              whole.tokens() / length,
-                             ": a stretch takes no more tokens a step than the config, ",
+                             ": a schedule stage takes no more tokens a step than the config, ",
                              whole.batch_size, " sequences of ", whole.sequence_length));
     }
     if (stretch.until <= before) {
       found.push_back(concat(path, "until: got ", stretch.until,
-                             ", want more than the stretch before, ", before));
+                             ", want more than the stage before, ", before));
     }
     before = stretch.until;
     const auto late_updates_keep_one = [&](const char* key, const auto& value) {
       if (!value || !config.phases.lacks_optimizer_state()) return;
-      found.push_back(concat(path, key, ": got ", *value,
-                             ", but late updates (phases.ingredient optimizer_state) keep one; "
-                             "leave it out"));
+      found.push_back(
+          concat(path, key, ": got ", *value,
+                 ", but the asynchronous optimizer (phases.ingredient optimizer_state) keep one; "
+                 "leave it out"));
     };
     late_updates_keep_one("precision", stretch.precision);
     late_updates_keep_one("orthogonalization_period", stretch.orthogonalization_period);

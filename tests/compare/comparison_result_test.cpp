@@ -180,7 +180,7 @@ TEST_F(ComparisonResultTest, MakesNoClaimThatTheRunsDoNotSupport) {
   EXPECT_EQ(why(), "");
   EXPECT_NE(join(result().warnings).find("{learning_rate}"), std::string::npos);
   runs_[1].runs[1].steps = 7;
-  EXPECT_NE(why().find("told of 7 steps where 20"), std::string::npos) << why();
+  EXPECT_NE(why().find("reported 7 steps where 20"), std::string::npos) << why();
 }
 
 TEST_F(ComparisonResultTest, DividesTheChanceOfAnErrorAmongTheClaims) {

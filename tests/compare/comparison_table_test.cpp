@@ -38,7 +38,7 @@ std::string table_of(const std::string& target, const std::string& of_muon = "")
 TEST(ComparisonTable, HoldsEachArmAndWhatIsClaimed) {
   const std::string table = table_of("");
   for (const char* line :
-       {"| arm | learning rate | validation loss after 20 steps |",
+       {"| variant | learning rate | validation loss after 20 steps |",
         "| plain | 0.2 | 1.2600 (1.2352 to 1.2848) | – | 3.0 s (3.0 s to 3.0 s) |",
         "| muon | 0.2 | 1.1600 (1.1352 to 1.1848) | -0.1000 (-0.1000 to -0.1000) |", "- muon "})
     EXPECT_NE(table.find(line), std::string::npos) << line << "\nin\n" << table;
@@ -46,7 +46,7 @@ TEST(ComparisonTable, HoldsEachArmAndWhatIsClaimed) {
 
 TEST(ComparisonTable, TellsStepsWhereTheyDiffer) {
   const std::string table = table_of("", R"(,"budgets":[40])");
-  EXPECT_NE(table.find("| arm | learning rate | validation loss | steps | less the first |"),
+  EXPECT_NE(table.find("| variant | learning rate | validation loss | steps | less the first |"),
             std::string::npos)
       << table;
   EXPECT_NE(table.find("(1.1352 to 1.1848) | 40 | – |"), std::string::npos) << table;

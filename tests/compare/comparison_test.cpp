@@ -167,7 +167,7 @@ TEST_F(ComparisonTest, ReportsArmsThatFailAndGoesOnWithTheOthers) {
   EXPECT_TRUE(found.at("arms").at(0).at("failed").as_array().empty());
   EXPECT_NE(failure(1).find("not finite"), std::string::npos) << failure(1);
   EXPECT_EQ(failure(2), "ended with exit status 4");
-  EXPECT_NE(failure(3).find("told no"), std::string::npos) << failure(3);
+  EXPECT_NE(failure(3).find("printed no"), std::string::npos) << failure(3);
   EXPECT_NE(failure(4).find("not finite"), std::string::npos) << failure(4);
   for (std::size_t arm = 1; arm < 5; ++arm)
     EXPECT_TRUE(found.at("arms").at(arm).at("final_validation_loss").at("mean").is_null());

@@ -90,7 +90,7 @@ TEST_F(ChatRowsTest, AnAnswerThatIsWrittenTwiceIsLeftOut) {
       "{% for m in messages %}{{ m.content }}{% endfor %}|{% for m in messages %}"
       "{{ m.content }}{% endfor %}");
   expect_words(only_reason(R"({"messages": [)" + user("a") + "," + assistant("b") + "]}"),
-               {"nothing", "template", "told apart"});
+               {"no target tokens", "template", "told apart"});
 }
 
 TEST_F(ChatRowsTest, TurnsThatTheFileTakesOutAreNotLearnt) {

@@ -80,7 +80,7 @@ TEST_F(ExampleRowsTest, EveryLineIsARowOrRefusedByItsNumber) {
   ASSERT_EQ(examples.rows.size(), 2u);
   EXPECT_EQ(examples.rows[0].line, 1);
   EXPECT_EQ(examples.rows[1].line, 10);
-  const char* const words[] = {"text", "object", "JSON", "completion", "list", "role", "learnt"};
+  const char* const words[] = {"text", "object", "JSON", "completion", "list", "role", "target"};
   ASSERT_EQ(examples.refused.size(), std::size(words));
   for (std::size_t i = 0; i < std::size(words); ++i) {
     EXPECT_EQ(examples.refused[i].line, static_cast<std::int64_t>(i) + 3);

@@ -321,7 +321,7 @@ TEST(PhaseMachine, SaysOnceWhyPredictIsNotEntered) {
   for (const PhaseOutcome& outcome : run.run(150)) events += outcome.event + "\n";
   const auto first = events.find("the gate keeps Predict off: ");
   ASSERT_NE(first, events.npos) << events;
-  EXPECT_NE(events.find("; next trial from step ", first), events.npos);
+  EXPECT_NE(events.find("; next probe from step ", first), events.npos);
   EXPECT_EQ(events.find("the gate keeps Predict off", first + 1), events.npos) << events;
 }
 

@@ -216,7 +216,8 @@ TEST(SpeculationConfig, SaysWhatDoesNotGoTogether) {
     EXPECT_TRUE(contains(message, word));
   config = tiny_config();
   config.memory.gradient_bits = 16;
-  EXPECT_TRUE(contains(message_of<ConfigError>([&] { config.validate(); }), "late updates"));
+  EXPECT_TRUE(
+      contains(message_of<ConfigError>([&] { config.validate(); }), "asynchronous optimizer"));
   config.phases.ingredient = "optimizer_state";
   config.optimizer.name = "lion";
   EXPECT_TRUE(contains(message_of<ConfigError>([&] { config.validate(); }), "adamw or muon"));

@@ -14,7 +14,7 @@ void check(cudaError_t answer, const char* call, const std::string& asked = "") 
   cudaGetLastError();
   throw DeviceError(concat("CUDA: ", call, asked.empty() ? "" : " (" + asked + ")", " answered ",
                            cudaGetErrorName(answer), ": ", cudaGetErrorString(answer),
-                           "; `hybrid doctor` shows the device, --device cpu goes on without it"));
+                           "; `hybrid doctor` shows the device, --device cpu works without it"));
 }
 
 int attribute(cudaDeviceAttr which, int device) {
