@@ -10,6 +10,6 @@ for program in chromium pngquant; do
 done
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1100,1168 --user-data-dir="$scratch/profile" \
+chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1100,912 --user-data-dir="$scratch/profile" \
   --screenshot="$scratch/report.png" "file://$report" >"$scratch/log" 2>&1 || { tail -n 5 "$scratch/log" >&2; exit 70; }
 pngquant --force --output "$picture" 32 "$scratch/report.png"
