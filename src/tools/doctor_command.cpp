@@ -115,7 +115,7 @@ int doctor_command(const std::vector<std::string>& arguments) {
       .name = "doctor",
       .usage = "[--ranks N] [--json]",
       .description =
-          "Measures this machine, in a few seconds, and says what the program found on it. With\n"
+          "Measures this machine, in a few seconds, and shows what the program found on it. With\n"
           "--ranks, or as one of several ranks that mpirun started, measures the link between "
           "them.",
       .operands = {}};

@@ -168,9 +168,8 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
       "Model, tokenizer and chat template.");
   add("data", po::value(&asked.data)->value_name("EXAMPLES"), "File of examples.");
   add("validation", po::value(&asked.validation)->value_name("EXAMPLES"),
-      "Examples to be measured on; else data.validation_fraction of the rows is held back.");
-  add("run", po::value(&asked.run)->required()->value_name("RUN"),
-      "Folder for what the run leaves.");
+      "Validation examples; else data.validation_fraction of the rows is held back.");
+  add("run", po::value(&asked.run)->required()->value_name("RUN"), "Folder of the run.");
   add("method", po::value(&asked.method)->value_name("METHOD"),
       "full (default): all weights, learning rate 2e-5. lora: adapters of rank 16, alpha 32 on all "
       "linear layers, beside frozen weights in bf16, learning rate 2e-4. qlora: the same beside "
@@ -180,8 +179,8 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
       "Train the adapters of a folder of PEFT on, beside --model.");
   add("epochs",
       po::value<double>()->value_name("N")->notifier([&](double count) { asked.epochs = count; }),
-      "How often each row is seen, unless training.steps is set. Default: once, or for a small "
-      "file as often as makes 60 steps.");
+      "Passes over the rows, unless training.steps is set. Default: one, or for a small file as "
+      "many as make 60 steps.");
   add("resume", po::bool_switch(&asked.resume),
       "Go on from the run's newest checkpoint, or start where there is none.");
   add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { asked.ranks = count; }),

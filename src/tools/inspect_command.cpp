@@ -12,7 +12,7 @@ int inspect_command(const std::vector<std::string>& arguments) {
       .name = "inspect",
       .usage = "PATH [--digest] [--json]",
       .description =
-          "Says what a path holds: a run, a checkpoint (its checksums are verified), a data,\n"
+          "Shows what a path holds: a run, a checkpoint (its checksums are verified), a data,\n"
           "Hugging Face or adapter folder, a safetensors file, a token shard, or the oom.json of\n"
           "a run that ran out of memory.",
       .operands = {"PATH"}};

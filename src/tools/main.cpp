@@ -28,25 +28,25 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"plan", plan_command, "say what memory a run takes, and what makes it fit", true},
-    {"prepare", prepare_command, "make token shards and a tokenizer from text files and folders"},
+    {"plan", plan_command, "compute the memory of a run, and find settings that fit", true},
+    {"prepare", prepare_command, "turn text files and folders into tokens and a tokenizer"},
     {"finetune", finetune_command, "train a Hugging Face folder's model on examples"},
-    {"rows", rows_command, "say what a model learns from a file of examples"},
+    {"rows", rows_command, "show what a model would learn from a file of examples"},
     {"train", train_command, "train a model; resume a run", true},
     {"compare", compare_command, "measure whether one way to train beats another", true},
-    {"eval", eval_command, "loss and perplexity over the whole validation split", true},
-    {"sample", sample_command, "continue a text with a trained model", true},
-    {"inspect", inspect_command,
-     "say what a run, checkpoint, safetensors file or token shard holds"},
-    {"export", export_command, "write a run's model as a Hugging Face folder"},
+    {"eval", eval_command, "measure loss and perplexity over the whole validation split", true},
+    {"sample", sample_command, "continue a text, or hold a conversation", true},
+    {"inspect", inspect_command, "show what a run, checkpoint, model folder or data file holds"},
+    {"export", export_command, "write a run's model or adapter for transformers and PEFT"},
     {"config", config_command,
-     "print the full configuration, its JSON schema or its documentation"},
+     "print the configuration, its essential keys, schema or documentation"},
     {"bench", bench_command, "measure real training steps on this machine", true},
-    {"doctor", doctor_command, "processor, measured speeds, libraries, memory and disk", true},
+    {"doctor", doctor_command, "show this machine: processor, speeds, libraries, memory, GPU",
+     true},
 };
 
 void print_help() {
-  std::cout << "hybrid trains language models in four phases: Warmup, Full, Predict, Correct.\n\n"
+  std::cout << "hybrid trains and fine-tunes language models on CPUs and NVIDIA GPUs.\n\n"
                "usage: hybrid COMMAND [options]\n\nCommands:\n";
   for (const Command& command : kCommands) {
     std::cout << "  " << command.name << std::string(10 - std::strlen(command.name), ' ')

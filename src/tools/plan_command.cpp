@@ -257,9 +257,8 @@ int plan_command(const std::vector<std::string>& arguments) {
       .name = "plan",
       .usage = "(--preset NAME | --config FILE | --model HF_DIR) [--device-budget 16GiB] [options]",
       .description =
-          "Says what memory a run takes in each phase, before it runs and without that memory, "
-          "and\n"
-          "which options make it fit. Exit code 71 where nothing does.",
+          "Computes the memory of a run in each phase, before it runs and without taking it, and\n"
+          "finds options that make it fit. Exit code 71 if nothing does.",
       .operands = {}};
   add_config_options(syntax.options, asked.source);
   auto add = syntax.options.add_options();
@@ -277,7 +276,7 @@ int plan_command(const std::vector<std::string>& arguments) {
   add("apply", po::value(&asked.apply)->value_name("FILE"),
       "Write the configuration with the chosen options to FILE.");
   add("devices", po::value(&asked.split.devices)->value_name("N"),
-      "What each of N ranks takes, or, where this version does not train so, would hold on paper.");
+      "Plan for each of N ranks; for splits that this version cannot train, an estimate.");
   add("link", po::value(&asked.link)->value_name("SIZE"),
       "With --devices: bytes a second of the link between ranks, as `hybrid doctor --ranks` "
       "measures it.");

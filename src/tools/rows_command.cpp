@@ -125,8 +125,8 @@ int rows_command(const std::vector<std::string>& arguments) {
       .name = "rows",
       .usage = "EXAMPLES --model FOLDER [--length N] [--show LINE] [--json]",
       .description =
-          "Says what of a file of examples (JSON lines of text, prompt and completion, or\n"
-          "messages) a model learns: rows used and refused, tokens, and packed sequences.",
+          "Shows what a model would learn from a file of examples (JSON lines of text, prompt and\n"
+          "completion, or messages): rows used and refused, tokens, and packed sequences.",
       .operands = {"EXAMPLES"}};
   auto add = syntax.options.add_options();
   add("model", po::value(&model)->required()->value_name("FOLDER"),

@@ -52,7 +52,7 @@ static int train(const std::vector<std::string>& arguments) {
   auto add = syntax.options.add_options();
   add("data", po::value(&data)->value_name("DATA"),
       "Folder that `hybrid prepare` wrote; with --resume the run's own where left out.");
-  add("run", po::value(&run)->required()->value_name("RUN"), "Folder for what the run leaves.");
+  add("run", po::value(&run)->required()->value_name("RUN"), "Folder of the run.");
   add("resume", po::bool_switch(&resume),
       "Go on from the run's newest checkpoint, or start where there is none. Without --preset and\n"
       "--config the run's own configuration holds.");
