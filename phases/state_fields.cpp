@@ -74,8 +74,8 @@ std::vector<Batch> load_batches(const State& state, const std::string& name, Tra
   const bool is_older = state.integers.contains(name + ".inputs.count");
   const std::int64_t count = state.integer(name + (is_older ? ".inputs.count" : ".count"));
   for (std::int64_t i = 0; i < count; ++i) {
-    batches.push_back(model.rollback().keep_batch(is_older ? load_token_batch(state, name, i)
-                                                : load_batch(state, concat(name, ".", i))));
+    batches.push_back(model.rollback().keep_batch(
+        is_older ? load_token_batch(state, name, i) : load_batch(state, concat(name, ".", i))));
   }
   return batches;
 }

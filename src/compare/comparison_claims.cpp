@@ -37,7 +37,7 @@ std::vector<std::string> doubts(const ArmResult& arm, const ComparisonArm& from,
     found.push_back(concat("the command of ", arm.name, " takes no {seed}"));
   for (const RunOutcome& run : arm.runs.runs) {
     if (run.failure.empty() && run.steps != run.point.steps) {
-      found.push_back(concat(arm.name, " told of ", run.steps, " steps where ", run.point.steps,
+      found.push_back(concat(arm.name, " reported ", run.steps, " steps where ", run.point.steps,
                              " were asked for"));
       break;
     }

@@ -1,6 +1,5 @@
 #include "src/run/settings_table.h"
 
-
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"

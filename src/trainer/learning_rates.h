@@ -27,9 +27,7 @@ class LearningRates {
   /// Of as many steps as updates are delayed, from the `first` after the one to come on.
   std::vector<float> rates_from(std::int64_t first) const;
   /// Where the run stands, for optimizers that depend on it.
-  RunProgress progress() const {
-    return {steps_done_ + 1, steps_, scheduled(steps_done_ + 1)};
-  }
+  RunProgress progress() const { return {steps_done_ + 1, steps_, scheduled(steps_done_ + 1)}; }
 
  private:
   double scheduled(std::int64_t steps_done) const;

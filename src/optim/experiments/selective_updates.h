@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "src/optim/late_updates.h"
 #include "src/optim/experiments/selected_columns.h"
+#include "src/optim/late_updates.h"
 
 namespace hybrid_trainer {
 
