@@ -40,7 +40,7 @@ void CorrectExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
 }
 
 std::size_t CorrectExecutor::probe_count() const {
-  const auto wanted = static_cast<std::size_t>(parts_.config().probe_batches);
+  const auto wanted = static_cast<std::size_t>(parts_.config().skip_backward.probe_batches);
   return std::min(wanted, parts_.jump.batches.size());
 }
 
@@ -83,7 +83,8 @@ double CorrectExecutor::choose(const Comparison& losses, double& kept_loss, Phas
   if (losses.alarm.empty()) {
     fraction = parabola_minimum(losses.after - losses.before, losses.slope * losses.position);
   }
-  for (std::int64_t i = 0; i < parts_.config().max_shrinks && fraction > 0; ++i, fraction /= 2) {
+  for (std::int64_t i = 0; i < parts_.config().skip_backward.max_shrinks && fraction > 0;
+       ++i, fraction /= 2) {
     parts_.line.return_to(parts_.model, fraction * losses.position);
     kept_loss = probe_loss(outcome);
     if (kept_loss < losses.before) return fraction;

@@ -17,8 +17,10 @@ struct AdvisorRow {
 };
 
 constexpr AdvisorRow kAdvisors[] = {
-    {[](const PhaseConfig& config) { return !config.arms.empty(); }, make<PredictionBandit>},
-    {[](const PhaseConfig& config) { return config.horizon == "dreamt"; }, make<JumpPlanner>},
+    {[](const PhaseConfig& config) { return !config.skip_backward.arms.empty(); },
+     make<PredictionBandit>},
+    {[](const PhaseConfig& config) { return config.skip_backward.horizon == "dreamt"; },
+     make<JumpPlanner>},
 };
 
 }  // namespace

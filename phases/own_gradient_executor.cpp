@@ -4,11 +4,10 @@
 namespace hybrid_trainer {
 
 void OwnGradientExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
-  const PhaseConfig& config = parts_.config();
+  const std::int64_t delay = parts_.config().delay();
   if (parts_.steps_in_phase == 0) {
-    tell(outcome,
-         concat("other ranks' gradients arrive ", config.lag, config.lag == 1 ? " step" : " steps",
-                " late, for at most ", config.max_predict_steps, " steps"));
+    tell(outcome, concat("other ranks' gradients arrive ", delay, delay == 1 ? " step" : " steps",
+                         " late, for at most ", parts_.config().max_predict_steps, " steps"));
   }
   DelayedGradients& gradients = *parts_.model.support().gradients;
   outcome.loss = gradients.wait_for_own_gradient(batch);

@@ -7,11 +7,6 @@ const std::vector<std::string>& horizon_names() {
   return names;
 }
 
-const std::vector<std::string>& ingredient_names() {
-  static const std::vector<std::string> names{"backward", "optimizer_state", "other_ranks"};
-  return names;
-}
-
 const std::vector<std::string>& device_side_names() {
   static const std::vector<std::string> names{"anticipated", "sketch", "selective",
                                               "none",        "shared", "momentum"};
@@ -23,14 +18,21 @@ const std::vector<std::string>& exact_state_names() {
   return names;
 }
 
+std::int64_t PhaseConfig::delay() const {
+  return delays_updates()     ? asynchronous_optimizer.delay
+         : delays_gradients() ? asynchronous_gradients.delay
+         : trains_locally()   ? local_sgd.delay
+                              : 0;
+}
+
 PhaseConfig PhaseConfig::conservative() {
   PhaseConfig config;
   config.max_predict_steps = 8;
-  config.confidence_threshold = 0.85;
-  config.correction_interval = 4;
-  config.probe_batches = 4;
-  config.trial_share = 0.0025;
-  config.evidence_sigmas = 3.0;
+  config.skip_backward.confidence_threshold = 0.85;
+  config.skip_backward.correction_interval = 4;
+  config.skip_backward.probe_batches = 4;
+  config.skip_backward.trial_share = 0.0025;
+  config.skip_backward.evidence_sigmas = 3.0;
   return config;
 }
 
@@ -38,11 +40,11 @@ PhaseConfig PhaseConfig::aggressive() {
   PhaseConfig config;
   config.full_steps = 10;
   config.max_predict_steps = 50;
-  config.confidence_threshold = 0.5;
-  config.correction_interval = 15;
-  config.trial_share = 0.05;
-  config.trial_steps = 5;
-  config.evidence_sigmas = 1.0;
+  config.skip_backward.confidence_threshold = 0.5;
+  config.skip_backward.correction_interval = 15;
+  config.skip_backward.trial_share = 0.05;
+  config.skip_backward.trial_steps = 5;
+  config.skip_backward.evidence_sigmas = 1.0;
   return config;
 }
 

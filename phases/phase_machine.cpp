@@ -21,8 +21,8 @@ std::string refusal(const PhaseSignals& signals) {
 /// Predict where nothing is predicted of backward.
 static std::unique_ptr<PhaseExecutor> make_late_predict(PhaseParts& parts) {
   const PhaseConfig& config = parts.config();
-  if (config.takes_local_steps()) return std::make_unique<LocalStepExecutor>(parts);
-  if (config.lacks_other_ranks()) return std::make_unique<OwnGradientExecutor>(parts);
+  if (config.trains_locally()) return std::make_unique<LocalStepExecutor>(parts);
+  if (config.delays_gradients()) return std::make_unique<OwnGradientExecutor>(parts);
   return std::make_unique<SpeculateExecutor>(parts);
 }
 
@@ -32,7 +32,7 @@ PhaseMachine::PhaseMachine(Trainable& model, const Setup& setup)
                  std::make_unique<UpdateExecutor>(*parts_, Phase::kFull)} {
   auto& predict = executors_[static_cast<std::size_t>(Phase::kPredict)];
   auto& correct = executors_[static_cast<std::size_t>(Phase::kCorrect)];
-  if (setup.phases.predicts_backward()) {
+  if (setup.phases.skips_backward()) {
     predict = std::make_unique<PredictExecutor>(*parts_);
     correct = std::make_unique<CorrectExecutor>(*parts_);
   } else {
@@ -63,7 +63,7 @@ void PhaseMachine::save(State& state) const { parts_->save(state); }
 void PhaseMachine::load(const State& state) { parts_->load(state); }
 
 void PhaseMachine::settle(PhaseOutcome& outcome) {
-  if (!parts_->is_in_predict() || !parts_->config().lacks_other_ranks()) return;
+  if (!parts_->is_in_predict() || !parts_->config().runs_ahead_of_ranks()) return;
   hybrid_trainer::settle(*parts_, outcome);
   if (!std::exchange(parts_->stops_speculating, false) || parts_->phase != Phase::kPredict) return;
   parts_->begin(Phase::kCorrect);
@@ -141,11 +141,12 @@ void PhaseMachine::advance(PhaseOutcome& outcome) {
                         parts.trust.count() >= parts.slopes_needed();
   signals.trial_overdue =
       grant.overdue && parts.predicts() && !parts.recovery.raises_threshold(steps);
-  signals.least_confidence = parts.recovery.threshold(parts.config().confidence_threshold, steps);
+  signals.least_confidence =
+      parts.recovery.threshold(parts.config().skip_backward.confidence_threshold, steps);
   signals.healthy = parts.signal == Signal::kNone;
   signals.confidence = parts.trust.confidence();
   signals.stop_predict = parts.jump.stop || std::exchange(parts.stops_speculating, false);
-  if (!parts.config().predicts_backward()) {
+  if (!parts.config().skips_backward()) {
     signals.planned_predict = parts.recovery.shortened(parts.config().max_predict_steps, steps);
     signals.may_predict = parts.speculates() && !forces_full;
     signals.trial_overdue = true;  // neither confidence nor gate decides on late updates

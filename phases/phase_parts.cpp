@@ -48,9 +48,9 @@ PhaseParts::PhaseParts(Trainable& trained, const PhaseMachine::Setup& given)
     : model(trained),
       setup(given),
       monitor(given.divergence),
-      predictors(given.phases, given.make_predictor),
+      predictors(given.phases.skip_backward, given.make_predictor),
       advisors(make_jump_advisors(given.phases)),
-      trust(given.phases.confidence_window),
+      trust(given.phases.skip_backward.confidence_window),
       gate(given.phases),
       finder({given.learning_rate_finder, given.ramp_steps, given.phases.forward_cost}) {
   if (config().warmup_steps == 0) phase = Phase::kFull;
@@ -67,7 +67,7 @@ void PhaseParts::take_choice() {
 }
 
 PredictorSet PhaseParts::new_predictors() const {
-  PredictorSet made(config(), setup.make_predictor);
+  PredictorSet made(config().skip_backward, setup.make_predictor);
   made.choose(predictors.name());
   return made;
 }
@@ -112,7 +112,8 @@ void PhaseParts::give_up_predicting(const OutOfMemory& error, PhaseOutcome& outc
 void PhaseParts::tell_no_direction(PhaseOutcome& outcome) {
   if (std::exchange(told_no_direction, true)) return;
   outcome.warns = true;
-  tell(outcome, concat("no prediction: the direction of phases.predictor \"", predictors.name(),
+  tell(outcome, concat("no prediction: the direction of phases.skip_backward.predictor \"",
+                       predictors.name(),
                        "\" is zero or not finite. Optimizers without momentum (adafactor, sgd with "
                        "momentum 0) give \"momentum\" and \"random\" nothing to predict from; "
                        "\"linear\" and \"merged\" need none, and phases.max_predict_steps=0 trains "
@@ -141,8 +142,8 @@ bool PhaseParts::aim(PhaseOutcome& outcome) {
     return false;
   }
   if (!line.moves()) return true;
-  outcome.cost += config().aim_cost;
-  aim_cost += config().aim_cost;
+  outcome.cost += config().skip_backward.aim_cost;
+  aim_cost += config().skip_backward.aim_cost;
   return true;
 }
 
@@ -189,31 +190,32 @@ RecoveryAction PhaseParts::recover(const Verdict& verdict, bool in_predict) {
 PredictGate::Grant PhaseParts::grant() const {
   PredictGate::Grant grant = gate.grant();
   const bool is_first = statistics.predictions.made == 0 && !told_no_direction;
-  const bool is_free = is_first && (setup.steps == 0 || config().trial_share == 0);
+  const bool is_free = is_first && (setup.steps == 0 || config().skip_backward.trial_share == 0);
   if (!grant.trial || is_free) return grant;
   // The first one tells whether to predict at all, so that the whole run may pay for it.
   const std::int64_t steps = is_first ? setup.steps : statistics.steps();
   const double charged = statistics.cost() - static_cast<double>(statistics.steps());
-  const double room = 2 * config().trial_share * static_cast<double>(steps);
+  const double room = 2 * config().skip_backward.trial_share * static_cast<double>(steps);
   if (charged + price_of(grant) > room) grant.open = grant.overdue = false;
   return grant;
 }
 
 double PhaseParts::price_of(const PredictGate::Grant& grant) const {
-  const std::int64_t probes = std::min(config().probe_batches, grant.steps);
-  const std::int64_t forwards = grant.steps + (2 + config().max_shrinks) * probes;
+  const std::int64_t probes = std::min(config().skip_backward.probe_batches, grant.steps);
+  const std::int64_t forwards = grant.steps + (2 + config().skip_backward.max_shrinks) * probes;
   const std::int64_t slopes = std::max<std::int64_t>(0, slopes_needed() - trust.count());
   const std::int64_t aims = slopes + 1;  // and where Predict begins
-  const std::int64_t interval = config().correction_interval;
+  const std::int64_t interval = config().skip_backward.correction_interval;
   const std::int64_t gradients = 1 + (interval > 0 ? grant.steps / interval : 0);
   double advice = 0;
   for (const auto& advisor : advisors) advice += advisor->price_of(grant.steps, full_flops);
-  return advice + static_cast<double>(aims) * config().aim_cost +
+  return advice + static_cast<double>(aims) * config().skip_backward.aim_cost +
          static_cast<double>(forwards) * config().forward_cost + static_cast<double>(gradients);
 }
 
 std::int64_t PhaseParts::slopes_needed() const {
-  return std::max<std::int64_t>(2, std::min(config().confidence_window, config().full_steps));
+  return std::max<std::int64_t>(
+      2, std::min(config().skip_backward.confidence_window, config().full_steps));
 }
 
 /// Predictors that memory is too short to move along begin anew: half moved they would be wrong.

@@ -52,8 +52,8 @@ struct PhaseParts {
 
   const PhaseConfig& config() const { return setup.phases; }
   /// Whether Predict may come, with forward passes alone or with late updates.
-  bool predicts() const { return config().predicts_backward() && may_leave_full(); }
-  bool speculates() const { return !config().predicts_backward() && may_leave_full(); }
+  bool predicts() const { return config().skips_backward() && may_leave_full(); }
+  bool speculates() const { return !config().skips_backward() && may_leave_full(); }
   bool may_leave_full() const { return config().max_predict_steps > 0 && !lacks_room; }
   /// Remaining steps of the run.
   std::int64_t steps_to_come() const;

@@ -92,12 +92,12 @@ void PredictExecutor::predict(const Batch& batch, PhaseOutcome& outcome) {
   outcome.predictor = parts_.predictors.name();
   outcome.planned_steps = jump.planned_steps;
   if (jump.steps == 0) {
-    tell(outcome, beginning_text(jump, parts_.config().confidence_threshold));
+    tell(outcome, beginning_text(jump, parts_.config().skip_backward.confidence_threshold));
   }
   const std::int64_t to_come = jump.planned_steps - jump.steps;
   if (to_come <= parts_.setup.restore_lookahead) parts_.model.begin_restore();
   jump.batches.push_back(parts_.model.rollback().keep_batch(batch));
-  const std::int64_t interval = parts_.config().correction_interval;
+  const std::int64_t interval = parts_.config().skip_backward.correction_interval;
   const bool micro = interval > 0 && jump.steps > 0 && jump.steps % interval == 0;
   const Verdict verdict = micro ? micro_correct(batch, outcome) : forward(batch, outcome);
   jump.cost += outcome.cost - cost_of_aiming;
@@ -155,7 +155,7 @@ void PredictExecutor::advance() {
   Jump& jump = parts_.jump;
   double length = jump.step_length;
   if (jump.limit > 0) length = std::min(length, jump.limit - parts_.line.position());
-  jump.step_length *= parts_.config().decay;
+  jump.step_length *= parts_.config().skip_backward.decay;
   if (length <= 0) {
     jump.stop = true;
     return;

@@ -21,7 +21,7 @@ PredictGate::PredictGate(const PhaseConfig& config)
     : config_(config),
       window_(
           std::clamp(3 * static_cast<std::size_t>(config.full_steps), kLeastLosses, kMostLosses)),
-      length_(std::min(config.trial_steps, config.max_predict_steps)) {}
+      length_(std::min(config.skip_backward.trial_steps, config.max_predict_steps)) {}
 
 PredictGate::Grant PredictGate::grant() const {
   if (config_.max_predict_steps == 0) return {};
@@ -32,8 +32,8 @@ PredictGate::Grant PredictGate::grant() const {
   if (grant.trial) {
     const auto share = [&](double of) { return of * static_cast<double>(steps_); };
     const auto spent = static_cast<double>(trial_steps_ + length_);
-    grant.overdue = jumps_ == 0 || spent <= share(config_.trial_share / 2);
-    grant.open = grant.overdue || spent <= share(config_.trial_share);
+    grant.overdue = jumps_ == 0 || spent <= share(config_.skip_backward.trial_share / 2);
+    grant.open = grant.overdue || spent <= share(config_.skip_backward.trial_share);
   } else {
     grant.open = true;
   }
@@ -42,7 +42,7 @@ PredictGate::Grant PredictGate::grant() const {
 
 double PredictGate::advantage() const {
   const Evidence sum = total();
-  const double sure = sum.gain - config_.evidence_sigmas * std::sqrt(sum.variance);
+  const double sure = sum.gain - config_.skip_backward.evidence_sigmas * std::sqrt(sum.variance);
   return std::min(sure, sum.drop) - std::max(0.0, sum.price);
 }
 
@@ -64,8 +64,10 @@ std::string PredictGate::explanation() const {
       "the gate keeps Predict off: predicted steps lowered the loss less than the training steps "
       "that they cost, by ",
       brief(std::abs(ahead)));
-  if (config_.trial_share == 0) return behind + "; phases.trial_share 0 allows no other probe";
-  const double next = static_cast<double>(trial_steps_ + length_) / config_.trial_share;
+  if (config_.skip_backward.trial_share == 0)
+    return behind + "; phases.skip_backward.trial_share 0 allows no other probe";
+  const double next =
+      static_cast<double>(trial_steps_ + length_) / config_.skip_backward.trial_share;
   return concat(behind, "; next probe from step ",
                 std::max(steps_ + 1, static_cast<std::int64_t>(std::ceil(next))), " on");
 }
@@ -89,7 +91,8 @@ void PredictGate::begin_jump(const Grant& grant) {
 void PredictGate::finish_jump(const Jump& jump) {
   last_ = jump;
   if (!jump.moved) return;
-  const std::int64_t shortest = std::min(config_.trial_steps, config_.max_predict_steps);
+  const std::int64_t shortest =
+      std::min(config_.skip_backward.trial_steps, config_.max_predict_steps);
   if (jump.decision == Decision::kAccepted) {
     length_ *= 2;
     step_length_ *= 2;

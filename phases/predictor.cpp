@@ -25,26 +25,28 @@ class MomentumPredictor : public Predictor {
 using Made = std::unique_ptr<Predictor>;
 struct Row {
   const char* name;
-  Made (*make)(const PhaseConfig& config);
+  Made (*make)(const SkipBackwardConfig& config);
 };
 
 const Row kPredictors[] = {
-    {"momentum", [](const PhaseConfig&) -> Made { return std::make_unique<MomentumPredictor>(); }},
+    {"momentum",
+     [](const SkipBackwardConfig&) -> Made { return std::make_unique<MomentumPredictor>(); }},
     {"linear",
-     [](const PhaseConfig& config) -> Made {
+     [](const SkipBackwardConfig& config) -> Made {
        return std::make_unique<LinearPredictor>(config.history_interval);
      }},
     {"two_timescale",
-     [](const PhaseConfig& config) -> Made {
+     [](const SkipBackwardConfig& config) -> Made {
        return std::make_unique<TwoTimescalePredictor>(config.slow_steps, config.history_interval,
                                                       config.slow_share);
      }},
     {"merged",
-     [](const PhaseConfig& config) -> Made {
+     [](const SkipBackwardConfig& config) -> Made {
        return std::make_unique<MergedPredictor>(config.slow_steps, config.history_interval);
      }},
-    {"random", [](const PhaseConfig&) -> Made { return std::make_unique<RandomPredictor>(); }},
-    {"zero", [](const PhaseConfig&) -> Made { return std::make_unique<ZeroPredictor>(); }},
+    {"random",
+     [](const SkipBackwardConfig&) -> Made { return std::make_unique<RandomPredictor>(); }},
+    {"zero", [](const SkipBackwardConfig&) -> Made { return std::make_unique<ZeroPredictor>(); }},
 };
 
 }  // namespace
@@ -54,8 +56,8 @@ const std::vector<std::string>& predictor_names() {
   return names;
 }
 
-std::unique_ptr<Predictor> make_predictor(const PhaseConfig& config) {
-  return named_row(kPredictors, "phases.predictor", config.predictor).make(config);
+std::unique_ptr<Predictor> make_predictor(const SkipBackwardConfig& config) {
+  return named_row(kPredictors, "phases.skip_backward.predictor", config.predictor).make(config);
 }
 
 }  // namespace hybrid_trainer

@@ -4,8 +4,8 @@
 
 namespace hybrid_trainer {
 
-PredictorSet::PredictorSet(const PhaseConfig& config, const MakePredictor& make) {
-  PhaseConfig one = config;
+PredictorSet::PredictorSet(const SkipBackwardConfig& config, const MakePredictor& make) {
+  SkipBackwardConfig one = config;
   const auto add = [&](const std::string& name) {
     const bool known = std::any_of(members_.begin(), members_.end(),
                                    [&](const Member& member) { return member.name == name; });

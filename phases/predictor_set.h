@@ -9,14 +9,14 @@
 
 namespace hybrid_trainer {
 
-using MakePredictor = std::function<std::unique_ptr<Predictor>(const PhaseConfig&)>;
+using MakePredictor = std::function<std::unique_ptr<Predictor>(const SkipBackwardConfig&)>;
 
 /// The predictors that a config names, each once: all see every update and every jump, and one
 /// gives the directions.
 class PredictorSet {
  public:
   /// Those of config.arms, or config.predictor alone. Throws ConfigError for an unknown name.
-  PredictorSet(const PhaseConfig& config, const MakePredictor& make);
+  PredictorSet(const SkipBackwardConfig& config, const MakePredictor& make);
   void choose(const std::string& name);
   Predictor& chosen() { return *members_[chosen_].predictor; }
   const std::string& name() const { return members_[chosen_].name; }

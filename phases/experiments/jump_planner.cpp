@@ -28,8 +28,8 @@ JumpPlanner::JumpPlanner(const PhaseConfig& config)
 void JumpPlanner::see_update(const GradientMeasurement& measurement, const RunCosts& costs) {
   const double cost = cost_of(update_flops(), costs.full_flops);
   const bool may_learn =
-      costs.advice + cost <= config_.trial_share / 4 * costs.steps &&
-      (costs.pays || costs.extra + cost <= 2 * config_.trial_share * costs.steps);
+      costs.advice + cost <= config_.skip_backward.trial_share / 4 * costs.steps &&
+      (costs.pays || costs.extra + cost <= 2 * config_.skip_backward.trial_share * costs.steps);
   see_update(measurement.loss, measurement.norm, may_learn);
 }
 
@@ -125,7 +125,7 @@ JumpPlanner::Dream JumpPlanner::dream_of(const std::vector<double>& without,
 /// Of the first predicted step's length times so many, each `decay` of the one before.
 double JumpPlanner::reach(std::int64_t steps, double step_length) const {
   double sum = 0;
-  for (; steps > 0; --steps, step_length *= config_.decay) sum += step_length;
+  for (; steps > 0; --steps, step_length *= config_.skip_backward.decay) sum += step_length;
   return sum;
 }
 
@@ -137,7 +137,8 @@ JumpPlanner::Plan JumpPlanner::plan(std::int64_t most_steps) {
   for (std::int64_t steps = 1; steps <= most_steps; steps *= 2) {
     for (const double length : kLengths) {
       const Dream dreamt = dream_of(without, losses_after(reach(steps, length), here));
-      const double probes = static_cast<double>(2 * std::min(config_.probe_batches, steps) + steps);
+      const double probes =
+          static_cast<double>(2 * std::min(config_.skip_backward.probe_batches, steps) + steps);
       const double rate = (dreamt.drop - dreamt.spread) / (1 + probes * config_.forward_cost);
       if (rate <= best_rate) continue;
       best_rate = rate;
@@ -187,10 +188,11 @@ void JumpPlanner::see_jump(const Jump& jump) {
   jumps_[bin] += 1;
   true_[bin] += jump.decision == Decision::kAccepted ? 1 : 0;
   action_ = jump.left_at / kActionScale;
-  if (config_.residual_store == 0) return;
+  if (config_.skip_backward.residual_store == 0) return;
   const double ratio = drop_ > 0 ? jump.paired_drop / drop_ : 1;
   residuals_.insert(residuals_.end(), {drop_, position_, std::clamp(ratio, 0.25, 2.0)});
-  if (std::ssize(residuals_) > config_.residual_store * static_cast<std::int64_t>(kStride))
+  if (std::ssize(residuals_) >
+      config_.skip_backward.residual_store * static_cast<std::int64_t>(kStride))
     residuals_.erase(residuals_.begin(), residuals_.begin() + kStride);
 }
 

@@ -10,17 +10,17 @@
 
 namespace hybrid_trainer {
 
-/// Chooses how far a jump goes where phases.horizon is "dreamt": three recurrent models of the run's
+/// Chooses how far a jump goes where phases.skip_backward.horizon is "dreamt": three recurrent models of the run's
 /// loss and gradient norm learn from each true update and each jump, dream what a jump of each
 /// length would do beside a Full step, and the one with the most progress for its cost is taken. The
 /// direction is the predictor's.
 ///
 /// Its confidence that the jump will be accepted in full is Φ(drop/spread) of the models, drawn to
 /// what came of jumps of such a confidence: of those in the same tenth. Step lengths are multiplied
-/// by what came of the three most similar jumps among the last phases.residual_store, real drop by
+/// by what came of the three most similar jumps among the last phases.skip_backward.residual_store, real drop by
 /// dreamt one.
 ///
-/// It counts its floating-point operations, each of which costs phases.dream_cost operations of a
+/// It counts its floating-point operations, each of which costs phases.skip_backward.dream_cost operations of a
 /// Full step.
 class JumpPlanner final : public JumpAdvisor {
  public:
@@ -62,7 +62,7 @@ class JumpPlanner final : public JumpAdvisor {
     double drop = 0, spread = 0;
   };
   double cost_of(double flops, double full_flops) const {
-    return config_.dream_cost * flops / full_flops;
+    return config_.skip_backward.dream_cost * flops / full_flops;
   }
   std::vector<SeenStep> window(std::size_t begin, std::size_t end) const;
   void learn();

@@ -1,5 +1,5 @@
 # One folder is one layer is one library: hybrid_trainer_<name>, seen by others as hybrid_trainer::<name>.
-# Its sources are the .cpp files of the folder and of its cpu/, families/ and experiments/ folders, with CUDA also the .cpp and .cu files of its cuda/ folder
+# Its sources are the .cpp files of the folder and of its cpu/, families/ and experiments/ folders and of those named by FOLDERS, with CUDA also the .cpp and .cu files of its cuda/ folder
 # in place of no_cuda.cpp. DEPENDS are the layers it uses, which is the
 # architecture; LIBRARIES the third-party libraries it links, HEADERS those that are headers alone: neither is seen outside.
 include(warnings)
@@ -14,9 +14,13 @@ target_precompile_headers(hybrid_trainer_precompiled PRIVATE <algorithm> <array>
 ht_compile_options(hybrid_trainer_precompiled)
 
 function(ht_add_layer name)
-  cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES;HEADERS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES;HEADERS;FOLDERS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/cpu/*.cpp
        ${CMAKE_CURRENT_SOURCE_DIR}/families/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/experiments/*.cpp)
+  foreach(folder IN LISTS arg_FOLDERS)
+    file(GLOB of_folder CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
+    list(APPEND sources ${of_folder})
+  endforeach()
   if(HT_WITH_CUDA)
     file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cu)
     list(FILTER sources EXCLUDE REGEX "/no_cuda\\.cpp$")

@@ -107,6 +107,7 @@ void SpecReading::read_settings(const Value& settings, const std::string& path,
                    concat("got ", in_brief(settings), ", want {\"optimizer.name\": \"muon\"}"));
     return;
   }
+  GivenNames given;
   for (const auto& [name, value] : settings.get_object()) {
     const std::string key(name);
     if (is_of_a_run(key) || key == spec_.sweep_key) {
@@ -117,8 +118,11 @@ void SpecReading::read_settings(const Value& settings, const std::string& path,
       continue;
     }
     try {
-      set_field(arm.config, key,
-                value.is_string() ? std::string(value.get_string()) : json::serialize(value));
+      const std::vector<std::string> keys =
+          set_field(arm.config, key,
+                    value.is_string() ? std::string(value.get_string()) : json::serialize(value));
+      const std::string problem = given.add(field_tree(arm.config), key, key, keys);
+      if (!problem.empty()) problems_.note(path, problem);
     } catch (const ConfigError& error) {
       for (const std::string& problem : error.problems()) problems_.note(path, problem);
     }

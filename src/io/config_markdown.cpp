@@ -75,7 +75,7 @@ std::string fields_markdown(const FieldNode& root) {
     out += "## Other names\n\n| key | is another name of |\n| --- | --- |\n";
   for (const Spelling& spelling : root.spellings) {
     const std::string unit = spelling.unit.empty() ? "" : ", in " + spelling.unit;
-    out += concat("| `", spelling.name, "` | `", spelling.key, "`", unit, " |\n");
+    out += concat("| `", spelling.name, "` | ", join(spelling.keys), unit, " |\n");
   }
   if (!root.spellings.empty()) out += "\n";
   if (!out.empty()) out.pop_back();  // the final empty line

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <cmath>
 #include <map>
@@ -10,6 +9,8 @@
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "src/io/field_values.h"
+#include "src/io/spelled_keys.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -23,20 +24,6 @@ std::vector<std::string> names_of(const FieldNode& group) {
   std::vector<std::string> names;
   for (const FieldNode& field : group.fields) names.push_back(field.name);
   return names;
-}
-
-const FieldNode* find_field(const FieldNode& group, std::string_view name) {
-  for (const FieldNode& field : group.fields) {
-    if (field.name == name) return &field;
-  }
-  return nullptr;
-}
-
-const Spelling* find_spelling(const FieldNode& root, const std::string& path) {
-  for (const Spelling& spelling : root.spellings) {
-    if (spelling.name == path) return &spelling;
-  }
-  return nullptr;
 }
 
 /// Path of the first field that is called `name` in any group, or "".
@@ -66,98 +53,6 @@ std::string unknown_key(const FieldNode& root, const FieldNode& group, const std
   return path + ": unknown key" +
          (elsewhere.empty() ? name_hint(name, names_of(group))
                             : "; did you mean " + elsewhere + "?");
-}
-
-/// A JSON value in brief: 0.5, "text", [0.9, 0.95], an object.
-std::string brief(const json::value& value) {
-  if (value.is_object()) return "an object";
-  if (value.is_double()) {
-    const double number = value.get_double();
-    return shortest(number) +
-           (std::trunc(number) == number ? " written with a point or an exponent" : "");
-  }
-  const std::string text = json::serialize(value);
-  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
-}
-
-const char* wanted(const FieldNode& field) {
-  if (field.is_list) return "a list of objects";
-  switch (field.value.index()) {
-    case 0:
-      return "an object";
-    case 1:
-      return "true or false";
-    case 2:
-      return "a whole number";
-    case 3:
-      return "a number";
-    case 4:
-      return field.is_size ? "bytes: 1000000, \"500MB\", \"16GiB\"" : "a text";
-    default:
-      return "a list of numbers";
-  }
-}
-
-std::optional<double> number_in(const json::value& value) {
-  if (value.is_double()) return value.get_double();
-  if (value.is_int64()) return static_cast<double>(value.get_int64());
-  if (value.is_uint64()) return static_cast<double>(value.get_uint64());
-  return {};
-}
-
-/// The value in the field's own type, or nothing if the JSON value has another type.
-std::optional<FieldValue> converted(const FieldNode& field, const json::value& value) {
-  if (field.is_list) return {};
-  if (field.is_size && value.is_int64()) return std::to_string(value.get_int64());
-  if (std::holds_alternative<bool>(field.value) && value.is_bool()) return value.get_bool();
-  if (std::holds_alternative<std::string>(field.value) && value.is_string()) {
-    return std::string(value.get_string());
-  }
-  if (std::holds_alternative<std::int64_t>(field.value) && value.is_int64())
-    return value.get_int64();
-  if (std::holds_alternative<double>(field.value)) {
-    if (const auto number = number_in(value)) return *number;
-  }
-  if (std::holds_alternative<std::vector<double>>(field.value) && value.is_array()) {
-    std::vector<double> numbers;
-    for (const json::value& element : value.get_array()) {
-      const auto number = number_in(element);
-      if (!number) return {};
-      numbers.push_back(*number);
-    }
-    return numbers;
-  }
-  return {};
-}
-
-/// What is wrong with a value of the right type, or "".
-std::string value_problem(const FieldNode& field, const std::string& path,
-                          const FieldValue& value) {
-  const auto out_of_range = [&](double number) {
-    return field.range.contains(number) ? "" : range_problem(path, number, field.range);
-  };
-  if (const auto* whole = std::get_if<std::int64_t>(&value)) {
-    if (*whole < field.lowest || *whole > field.highest) {
-      return concat(path, ": got ", *whole, ", want a whole number from ", field.lowest, " to ",
-                    field.highest);
-    }
-    return out_of_range(static_cast<double>(*whole));
-  }
-  if (const auto* number = std::get_if<double>(&value)) return out_of_range(*number);
-  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) {
-    for (double number : *numbers) {
-      const std::string problem = out_of_range(number);
-      if (!problem.empty()) return problem;
-    }
-  }
-  if (const auto* text = std::get_if<std::string>(&value)) {
-    if (field.is_size && !MemorySize::parse(*text))
-      return concat(path, ": got ", *text, ", want bytes: 1000000, 500MB, 16GiB");
-    bool known = field.choices.empty();
-    for (const std::string& choice : field.choices) known = known || choice == *text;
-    if (!known) return choice_problem(path, *text, field.choices);
-  }
-  return "";
 }
 
 /// Assigns, or returns why it cannot.
@@ -214,72 +109,7 @@ struct FileReading {
   }
 };
 
-/// The object that holds the last name of `path`, made where it is missing; null where what is there
-/// is no object.
-json::object* holder_of(json::object& file, const std::string& path) {
-  json::object* holder = &file;
-  for (std::size_t begin = 0, dot; (dot = path.find('.', begin)) != std::string::npos;
-       begin = dot + 1) {
-    json::value& group =
-        holder->emplace(path.substr(begin, dot - begin), json::object()).first->value();
-    if (!group.is_object()) return nullptr;
-    holder = &group.get_object();
-  }
-  return holder;
-}
-
-std::string last_name(const std::string& path) { return path.substr(path.rfind('.') + 1); }
-
-std::string canonical(const FieldNode& field, const json::value& value) {
-  const auto own = converted(field, value);
-  if (!own) return json::serialize(value);
-  const auto size = field.is_size ? MemorySize::parse(std::get<std::string>(*own)) : std::nullopt;
-  return size ? size->text() : field_text(*own);
-}
-
-/// Moves the values of other names to their keys. A value that is the key's default says nothing,
-/// since full configurations hold all names; two values that say something must be equal.
-void move_spelled(FileReading& reading, json::object& file, JsonKeys& keys) {
-  for (const Spelling& spelling : reading.root.spellings) {
-    if (!keys.lines.contains(spelling.name)) continue;
-    json::object* from = holder_of(file, spelling.name);
-    json::object* to = holder_of(file, spelling.key);
-    const std::string old_name = last_name(spelling.name), name = last_name(spelling.key);
-    if (from == nullptr || to == nullptr || !from->contains(old_name)) continue;
-    const FieldNode& field = *field_at(reading.root, spelling.key);
-    const json::value old = from->at(old_name);
-    from->erase(old_name);
-    const std::string text = old.is_string() ? std::string(old.get_string()) : brief(old);
-    const json::value is = spelling.unit.empty() ? old : json::value(text + spelling.unit);
-    const std::string was = field_text(field), here = canonical(field, is);
-    const std::string there = to->contains(name) ? canonical(field, to->at(name)) : was;
-    if (there != was && here != was && here != there) {
-      reading.note(spelling.name,
-                   concat(spelling.name, ": got ", text, ", but ", spelling.key,
-                          ", which it is another name of, is ", there, "; give one of the two"));
-    } else if (here != was) {
-      (*to)[name] = is;
-      keys.lines[spelling.key] = keys.lines[spelling.name];
-    }
-  }
-}
-
 }  // namespace
-
-std::string key_of(const FieldNode& root, const std::string& path) {
-  const Spelling* spelling = find_spelling(root, path);
-  return spelling == nullptr ? path : spelling->key;
-}
-
-const FieldNode* field_at(const FieldNode& root, const std::string& path) {
-  const FieldNode* field = &root;
-  for (std::size_t begin = 0; field != nullptr && begin <= path.size();) {
-    const std::size_t end = std::min(path.find('.', begin), path.size());
-    field = find_field(*field, std::string_view(path).substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return field;
-}
 
 void read_fields(const FieldNode& root, const std::string& file) {
   std::string text;
@@ -308,14 +138,16 @@ void read_fields_text(const FieldNode& root, const std::string& text, const std:
     reading.problems.push_back(
         concat(file, ":", duplicate.line, ": ", duplicate.path, ": the key stands there twice"));
   }
-  move_spelled(reading, value.get_object(), keys);
+  const std::vector<std::string> spelled = move_spelled_values(root, value.get_object(), keys);
+  for (const std::string& problem : spelled)
+    reading.note(problem.substr(0, problem.find(':')), problem);
   reading.read_group(root, "", value.get_object());
   if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
 }
 
-void set_field(const FieldNode& root, const std::string& path, const std::string& text) {
-  if (const Spelling* spelling = find_spelling(root, path))
-    return set_field(root, spelling->key, text + spelling->unit);
+std::vector<std::string> set_field(const FieldNode& root, const std::string& path,
+                                   const std::string& text) {
+  if (keys_of(root, path).front() != path) return set_spelled(root, path, text);
   const FieldNode* field = &root;
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find('.', begin), path.size());
@@ -347,10 +179,11 @@ void set_field(const FieldNode& root, const std::string& path, const std::string
     FileReading reading{root, keys, name, {}};
     reading.read_list(*field, path, value.get_array());
     if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
-    return;
+    return {path};
   }
   const std::string problem = assign(*field, path, value);
   if (!problem.empty()) throw ConfigError({problem});
+  return {path};
 }
 
 }  // namespace hybrid_trainer

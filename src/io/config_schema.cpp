@@ -1,6 +1,7 @@
 #include <boost/json/value.hpp>
 #include <cmath>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/io/json_fields.h"
 
@@ -81,8 +82,9 @@ void add_spellings(json::object& properties, const FieldNode& root) {
   for (const Spelling& spelling : root.spellings) {
     const std::size_t dot = spelling.name.find('.');
     json::object& group = properties[spelling.name.substr(0, dot)].get_object();
-    group["properties"].get_object()[spelling.name.substr(dot + 1)] = json::object{
-        {"description", "Another name of " + spelling.key + "."}, {"deprecated", true}};
+    group["properties"].get_object()[spelling.name.substr(dot + 1)] =
+        json::object{{"description", concat("Another name of ", join(spelling.keys), ".")},
+                     {"deprecated", true}};
   }
 }
 

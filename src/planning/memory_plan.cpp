@@ -122,7 +122,8 @@ std::vector<PlannedOption> changed_options(const HybridTrainerConfig& from,
   add("memory.activation_bits", from.memory.activation_bits, to.memory.activation_bits);
   add("memory.gradient_bits", from.memory.gradient_bits, to.memory.gradient_bits);
   add("optimizer.state_bits", from.optimizer.state_bits, to.optimizer.state_bits);
-  add("phases.exact_state", from.phases.exact_state, to.phases.exact_state);
+  add("phases.asynchronous_optimizer.exact_state", from.phases.asynchronous_optimizer.exact_state,
+      to.phases.asynchronous_optimizer.exact_state);
   add("memory.optimizer_state", from.memory.optimizer_state, to.memory.optimizer_state);
   add("memory.weights", from.memory.weights, to.memory.weights);
   add("memory.gradients", from.memory.gradients, to.memory.gradients);

@@ -10,14 +10,14 @@ struct MemoryOption {
   const char* off;
 };
 
-constexpr const char* kIngredient = "phases.ingredient";
+constexpr const char* kMethod = "phases.method";
 constexpr const char* kPredictsOffload = "predict_aware_memory.offload_strategy";
 constexpr MemoryOption kMemoryOptions[] = {
     {"memory.recompute", "0"},        {"memory.activations", "device"},
     {"memory.activation_bits", "32"}, {"memory.optimizer_state", "device"},
     {"memory.weights", "device"},     {"memory.gradients", "keep"},
     {"memory.gradient_bits", "32"},   {"optimizer.state_bits", "32"},
-    {"optimizer.paged", "false"},     {kIngredient, "backward"},
+    {"optimizer.paged", "false"},     {kMethod, "skip_backward"},
     {kPredictsOffload, "none"},
 };
 constexpr const char* kMicroBatchesKey = "gradient_accumulation.micro_batches";
@@ -57,13 +57,13 @@ std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, De
       saving.by_phase[i] = less(without.phases[i].peak_bytes, with.phases[i].peak_bytes);
   };
   for (const auto& [key, off] : kMemoryOptions) {
-    if (key == kIngredient && config.phases.lacks_other_ranks()) continue;  // for speed
+    if (key == kMethod && config.phases.runs_ahead_of_ranks()) continue;  // for speed
     const bool predicts = config.phases.max_predict_steps > 0;
     if (key == kPredictsOffload && (!predicts || config.optimizer_state_home() != "device"))
       continue;
     HybridTrainerConfig changed = as_is;
     set_field(changed, key, off);
-    if (key == kIngredient) changed.memory.gradient_bits = 32;  // 16 are of late updates
+    if (key == kMethod) changed.memory.gradient_bits = 32;  // 16 are for delayed updates
     add(key, changed);
   }
   if (rank.ranks > 1) return savings;  // each has a micro-batch at least

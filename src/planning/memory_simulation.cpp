@@ -29,19 +29,23 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
   PhaseConfig short_phases = config.phases;
   short_phases.warmup_steps = std::min<std::int64_t>(2, config.phases.warmup_steps);
   short_phases.full_steps = std::min<std::int64_t>(4, config.phases.full_steps);
-  // Each predicted step adds its batch alone, and a late one nothing once `lag` are under way.
+  // Each predicted step adds its batch alone, and a delayed one nothing once `delay` are pending.
   const std::int64_t most_predicted =
-      config.phases.predicts_backward() ? 64 : config.phases.local_steps + config.phases.lag + 2;
+      config.phases.skips_backward()
+          ? 64
+          : config.phases.delay() + 2 +
+                (config.phases.trains_locally() ? config.phases.local_sgd.steps : 0);
   const std::int64_t longest = std::min(longest_prediction(config), most_predicted);
   const bool predicts = phases == SimulatedPhases::kAll && longest > 0;
   short_phases.max_predict_steps = predicts ? longest : 0;
-  short_phases.trial_steps = std::max<std::int64_t>(1, short_phases.max_predict_steps);
-  short_phases.horizon = "measured";  // one that is dreamt may be shorter
-  short_phases.slow_steps = std::min(config.phases.slow_steps, config.phases.history_interval);
+  SkipBackwardConfig& predictions = short_phases.skip_backward;
+  predictions.trial_steps = std::max<std::int64_t>(1, short_phases.max_predict_steps);
+  predictions.horizon = "measured";  // one that is dreamt may be shorter
+  predictions.slow_steps = std::min(predictions.slow_steps, predictions.history_interval);
   LearningRateFinderConfig finder = config.learning_rate_finder;
   finder.interval = 1;  // so that the second step probes
-  for (PredictionArm& arm : short_phases.arms) arm.steps = short_phases.trial_steps;
-  std::stable_partition(short_phases.arms.begin(), short_phases.arms.end(),
+  for (PredictionArm& arm : predictions.arms) arm.steps = predictions.trial_steps;
+  std::stable_partition(predictions.arms.begin(), predictions.arms.end(),
                         [](const PredictionArm& arm) { return arm.predictor != "zero"; });
   const PredictAwareMemoryConfig& memory = config.predict_aware_memory;
   return {.phases = short_phases,
@@ -56,8 +60,8 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
 HybridTrainerConfig with_fewer_repeats(HybridTrainerConfig config, const SimulatedRank& rank) {
   constexpr std::int64_t kMost = 3;
   config.stretches.clear();
-  config.phases.local_steps =
-      std::min(config.phases.local_steps, (config.phases.lag + 1) * config.phases.local_fragments);
+  LocalSgdConfig& local = config.phases.local_sgd;
+  local.steps = std::min(local.steps, (local.delay + 1) * local.fragments);
   if (rank.ranks > 1) return config;  // of which each has few
   config.gradient_accumulation.micro_batches =
       std::min(config.gradient_accumulation.micro_batches, kMost);
@@ -102,7 +106,7 @@ class SimulatedRun {
     const PhaseMachine::Setup setup = shortened(config_, phases);
     if (setup.phases.max_predict_steps > 0) {
       predict(setup, true);
-      if (config_.phases.predicts_backward()) predict(setup, false);
+      if (config_.phases.skips_backward()) predict(setup, false);
     } else {
       if (setup.learning_rate_finder.is_on()) find_learning_rate(setup);
       for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
@@ -198,11 +202,11 @@ class SimulatedRun {
   /// One cycle of the phases, from Warmup to the first step of Correct.
   void predict(const PhaseMachine::Setup& setup, bool keeps) {
     scripted_.decide(keeps);
-    if (config_.phases.predicts_backward())
+    if (config_.phases.skips_backward())
       scripted_.keep_batches_of(longest_prediction(config_), setup.phases.max_predict_steps);
     PhaseMachine machine(scripted_, setup);
     const std::int64_t most =
-        32 + 4 * setup.phases.history_interval + setup.phases.max_predict_steps;
+        32 + 4 * setup.phases.skip_backward.history_interval + setup.phases.max_predict_steps;
     for (std::int64_t i = 0; i < most; ++i) {
       const PhaseOutcome outcome = step(machine);
       account(outcome.phase);

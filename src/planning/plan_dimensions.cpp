@@ -59,9 +59,9 @@ Dimension fewer_bits(std::int64_t given, std::initializer_list<std::int64_t> few
 Dimension exact_state(const HybridTrainerConfig& given) {
   return {exact_state_names(),
           [](HybridTrainerConfig& changed, const std::string& value) {
-            changed.phases.exact_state = value;
+            changed.phases.asynchronous_optimizer.exact_state = value;
           },
-          position_of(exact_state_names(), given.phases.exact_state)};
+          position_of(exact_state_names(), given.phases.asynchronous_optimizer.exact_state)};
 }
 
 Dimension valid(Dimension dimension, const HybridTrainerConfig& given,
@@ -84,7 +84,7 @@ Dimension valid(Dimension dimension, const HybridTrainerConfig& given,
 std::vector<Dimension> all_dimensions(const HybridTrainerConfig& config, bool with_files) {
   const MemoryConfig& given = config.memory;
   std::vector<Dimension> dimensions{micro_batches(config), recomputed_share(given)};
-  const bool is_late = config.phases.lacks_optimizer_state();
+  const bool is_late = config.phases.delays_updates();
   if (given.allow_lossy) {
     dimensions.push_back(
         is_late ? fewer_bits(

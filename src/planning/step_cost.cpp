@@ -48,7 +48,7 @@ StepCost::StepCost(const HybridTrainerConfig& config, Device device, const Memor
     if (parameter.role() != Role::kVector)
       weights_.emplace_back(parameter.name(), static_cast<double>(parameter.elements()));
   });
-  if (config.phases.lacks_optimizer_state()) return;  // late updates are made beside the step
+  if (config.phases.delays_updates()) return;  // late updates are made beside the step
   const PhasePrecision precision(config.mixed_precision, config.model.width, device);
   const std::vector<Parameter*> parameters = trainable_parameters(*model);
   for (Parameter* parameter : parameters)

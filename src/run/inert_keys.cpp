@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/memory/device_map.h"
 
 namespace hybrid_trainer {
@@ -41,8 +42,8 @@ bool uses_predictor(const Config& config, std::initializer_list<const char*> nam
   const auto is_named = [&](const std::string& name) {
     return std::ranges::count(names, name) > 0;
   };
-  const std::vector<PredictionArm>& arms = config.phases.arms;
-  if (arms.empty()) return is_named(config.phases.predictor);
+  const std::vector<PredictionArm>& arms = config.phases.skip_backward.arms;
+  if (arms.empty()) return is_named(config.phases.skip_backward.predictor);
   return std::ranges::any_of(arms, is_named, &PredictionArm::predictor);
 }
 
@@ -56,64 +57,45 @@ bool acts(const DivergenceConfig& divergence, std::initializer_list<Recovery> ki
 bool uses_files(const Config& config) {
   const MemoryConfig& memory = config.memory;
   return memory.plan == "auto" || memory.device_map == "auto" || memory.activations == "file" ||
-         memory.optimizer_state == "file" || DeviceMap(memory).uses("file") ||
-         (config.phases.lacks_optimizer_state() && config.phases.exact_state == "file") ||
+         DeviceMap(memory).uses("file") || config.optimizer_state_home() == "file" ||
          config.predict_aware_memory.offload_strategy == "nvme_offload";
+}
+
+/// The groups of methods, by the methods' names.
+bool is_of_another_method(const Config& config, const std::string& key) {
+  return std::ranges::any_of(method_names(), [&](const std::string& method) {
+    return method != config.phases.method && key.starts_with(concat("phases.", method, "."));
+  });
 }
 
 /// The first row that holds for a key gives the reason.
 std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
-  const PhaseConfig& phases = config.phases;
-  const bool never_predicts = phases.max_predict_steps == 0;
+  const SkipBackwardConfig& predictions = config.phases.skip_backward;
   const std::string& strategy = config.predict_aware_memory.offload_strategy;
-  const char* const plain_training = "phases.max_predict_steps is 0, which is plain training";
-  const std::vector<const char*> of_skipped_backward{"phases.confidence_threshold",
-                                                     "phases.confidence_window",
-                                                     "phases.predictor",
-                                                     "phases.arms",
-                                                     "phases.horizon",
-                                                     "phases.residual_store",
-                                                     "phases.decay",
-                                                     "phases.history_interval",
-                                                     "phases.slow_steps",
-                                                     "phases.slow_share",
-                                                     "phases.correction_interval",
-                                                     "phases.probe_batches",
-                                                     "phases.max_shrinks",
-                                                     "phases.trial_share",
-                                                     "phases.trial_steps",
-                                                     "phases.evidence_sigmas",
-                                                     "phases.aim_cost",
-                                                     "phases.dream_cost",
-                                                     "predict_aware_memory."};
   return {
-      {{"phases.full_steps", "phases.correct_steps", "phases.lag", "phases.device_side",
-        "phases.local_steps", "mixed_precision.predict", "mixed_precision.correct"},
-       never_predicts,
-       plain_training},
-      {of_skipped_backward, never_predicts, plain_training},
-      {of_skipped_backward, !phases.predicts_backward(),
-       "it is for phases.ingredient backward, whose Predict skips the backward pass"},
-      {{"phases.lag", "phases.device_side", "phases.prediction_error_limit"},
-       phases.predicts_backward(),
-       "phases.ingredient is backward, where no update arrives late"},
-      {{"phases.exact_state", "phases.worker_threads"},
-       !phases.lacks_optimizer_state(),
-       "it is for phases.ingredient optimizer_state"},
-      {{"phases.outer_learning_rate", "phases.outer_momentum", "phases.local_steps"},
-       !phases.takes_local_steps(),
-       "it is for phases.ingredient other_ranks with phases.local_steps above 0"},
-      {{"phases.predictor"}, !phases.arms.empty(), "phases.arms names the predictors"},
-      {{"phases.residual_store", "phases.dream_cost"},
-       phases.horizon != "dreamt",
-       "it is for phases.horizon dreamt"},
-      {{"phases.slow_share"},
+      {{"phases.full_steps", "phases.correct_steps", "phases.skip_backward.",
+        "phases.asynchronous_optimizer.delay", "phases.asynchronous_optimizer.device_side",
+        "phases.asynchronous_optimizer.prediction_error_limit", "phases.asynchronous_gradients.",
+        "phases.local_sgd.", "predict_aware_memory.", "mixed_precision.predict",
+        "mixed_precision.correct"},
+       config.phases.max_predict_steps == 0,
+       "phases.max_predict_steps is 0, which is plain training"},
+      {{"predict_aware_memory."},
+       !config.phases.skips_backward(),
+       "it is for phases.method skip_backward, whose Predict skips the backward pass"},
+      {{"phases.skip_backward.predictor"},
+       !predictions.arms.empty(),
+       "phases.skip_backward.arms names the predictors"},
+      {{"phases.skip_backward.residual_store", "phases.skip_backward.dream_cost"},
+       predictions.horizon != "dreamt",
+       "it is for phases.skip_backward.horizon dreamt"},
+      {{"phases.skip_backward.slow_share"},
        !uses_predictor(config, {"two_timescale"}),
        "it is for the predictor two_timescale"},
-      {{"phases.slow_steps"},
+      {{"phases.skip_backward.slow_steps"},
        !uses_predictor(config, {"two_timescale", "merged"}),
        "it is for the predictors two_timescale and merged"},
-      {{"phases.history_interval"},
+      {{"phases.skip_backward.history_interval"},
        !uses_predictor(config, {"linear", "two_timescale", "merged"}),
        "it is for the predictors linear, two_timescale and merged"},
       {{"predict_aware_memory.async_restore", "predict_aware_memory.async_restore_lookahead"},
@@ -164,7 +146,7 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
       {{"checkpoint.every_minutes"},
        config.checkpoint.every_minutes > 0 && !config.saves_by_time(),
        "the bits of this run depend on which steps are saved (a divergence action is roll_back, or "
-       "phases.ingredient is other_ranks), and none may depend on the clock"},
+       "phases.method is asynchronous_gradients or local_sgd), and none may depend on the clock"},
       {{"distributed."}, run.ranks == 1, "this run has one rank; --ranks N has more"},
       {{"distributed.imitated_latency_microseconds"},
        imitated_link_text(config.distributed).empty(),
@@ -191,22 +173,45 @@ bool names(const InertKeys& row, const std::string& key) {
   });
 }
 
+/// Why a key changes nothing, or "".
+std::string reason(const std::string& key, const Config& config,
+                   const std::vector<InertKeys>& rows) {
+  if (is_of_another_method(config, key)) return "phases.method is " + config.phases.method;
+  if (std::string why = inert_by_optimizer(config, key); !why.empty()) return why;
+  const auto row = std::ranges::find_if(
+      rows, [&](const InertKeys& one) { return one.holds && names(one, key); });
+  return row == rows.end() ? "" : row->why;
+}
+
 }  // namespace
 
 std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
-                                        const std::vector<std::string>& keys,
+                                        const std::vector<std::string>& names,
                                         const RunSurroundings& run) {
-  if (keys.empty()) return {};
+  if (names.empty()) return {};
   const std::vector<InertKeys> rows = table(config, run);
-  std::vector<std::string> told, seen;
-  for (const std::string& key : keys) {
-    if (std::ranges::count(seen, key) > 0) continue;
-    seen.push_back(key);
-    std::string why = inert_by_optimizer(config, key);
-    const auto row = std::ranges::find_if(
-        rows, [&](const InertKeys& one) { return one.holds && names(one, key); });
-    if (why.empty() && row != rows.end()) why = row->why;
-    if (!why.empty()) told.push_back(concat(key, " is set, but has no effect here: ", why));
+  struct Line {
+    std::string why;
+    std::vector<std::string> names;
+  };
+  const FieldNode tree = field_tree(config);
+  std::vector<Line> lines;
+  for (const std::string& name : names) {
+    std::string why;
+    const bool is_inert = std::ranges::all_of(keys_of(tree, name), [&](const std::string& key) {
+      why = reason(key, config, rows);
+      return !why.empty();
+    });
+    if (!is_inert) continue;
+    auto line = std::ranges::find(lines, why, &Line::why);
+    if (line == lines.end()) line = lines.insert(line, Line{why, {}});
+    if (std::ranges::count(line->names, name) == 0) line->names.push_back(name);
+  }
+  std::vector<std::string> told;
+  for (const Line& line : lines) {
+    told.push_back(concat(join(line.names),
+                          line.names.size() == 1 ? " is set, but has" : " are set, but have",
+                          " no effect here: ", line.why));
   }
   return told;
 }

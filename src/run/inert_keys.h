@@ -13,10 +13,11 @@ struct RunSurroundings {
   int ranks = 1;
 };
 
-/// One line for each of the keys, which were set explicitly, that changes nothing in this run: which
-/// key it is, and why. Keys of elements of lists are not looked at.
+/// One line for each reason why keys that were set explicitly change nothing in this run: which keys,
+/// by the names they were set by, and the reason. A name of several keys is told where none of them
+/// changes anything. Keys of elements of lists are not looked at.
 std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
-                                        const std::vector<std::string>& keys,
+                                        const std::vector<std::string>& names,
                                         const RunSurroundings& run);
 
 }  // namespace hybrid_trainer

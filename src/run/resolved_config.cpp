@@ -13,8 +13,9 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& t
   told = settings.notes;
   HybridTrainerConfig config = task.completed(settings.config);
   const int cores = processor_info().cores;
-  if (config.phases.lacks_optimizer_state() && config.phases.worker_threads > cores) {
-    throw ConfigError({concat("phases.worker_threads: got ", config.phases.worker_threads,
+  const std::int64_t workers = config.phases.asynchronous_optimizer.worker_threads;
+  if (config.phases.delays_updates() && workers > cores) {
+    throw ConfigError({concat("phases.asynchronous_optimizer.worker_threads: got ", workers,
                               ", this process may use ", cores, " cores")});
   }
   const RankCount ranks{settings.ranks == nullptr ? 1 : settings.ranks->size(),

@@ -114,7 +114,7 @@ HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainer
   config.data.batch_size = run.data.batch_size;
   config.gradient_accumulation = run.gradient_accumulation;
   config.optimizer.state_bits = run.optimizer.state_bits;
-  config.phases.exact_state = run.phases.exact_state;
+  config.phases.asynchronous_optimizer.exact_state = run.phases.asynchronous_optimizer.exact_state;
   return config;
 }
 
@@ -242,7 +242,7 @@ std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config,
   smallest.memory.host_budget = {};
   smallest.predict_aware_memory.async_restore = false;  // whose staging does without where it must
   if (ranks > 1) {
-    const bool other_examples = config.phases.lacks_other_ranks() &&
+    const bool other_examples = config.phases.runs_ahead_of_ranks() &&
                                 config.gradient_accumulation.micro_batches % ranks != 0;
     const MemoryNeed need =
         other_examples  // which a rank that goes on alone does not take

@@ -17,37 +17,10 @@ std::string groups_text(const OptimizerConfig& optimizer) {
   return texts.empty() ? "" : "; " + join(texts);
 }
 
-/// "; sent in 4 fragments by 8 bits a weight".
-std::string exchange_text(const PhaseConfig& phases) {
-  std::string text;
-  if (phases.local_fragments > 1) text += concat(" in ", phases.local_fragments, " fragments");
-  if (phases.exchange_bits < 32) text += concat(" by ", phases.exchange_bits, " bits a weight");
-  return text.empty() ? "" : "; sent" + text;
-}
-
 std::string phases_line(const PhaseConfig& phases) {
   if (phases.max_predict_steps == 0) return "plain training (phases.max_predict_steps is 0)";
-  const std::string common = concat("warmup ", phases.warmup_steps, ", full ", phases.full_steps,
-                                    ", predict up to ", phases.max_predict_steps);
-  if (phases.takes_local_steps()) {
-    return concat(common, ", each rank by itself for ", phases.local_steps,
-                  " steps (local SGD), exchanges ", phases.lag,
-                  phases.lag == 1 ? " step" : " steps", " late", exchange_text(phases));
-  }
-  if (phases.lacks_other_ranks()) {
-    return concat(common, " with asynchronous gradients ", phases.lag,
-                  phases.lag == 1 ? " step" : " steps", " late, predicted by ", phases.device_side);
-  }
-  if (!phases.predicts_backward()) {
-    return concat(common, " with an asynchronous optimizer, updates ", phases.lag,
-                  phases.lag == 1 ? " step" : " steps", " late, predicted by ", phases.device_side,
-                  ", exact state in ", phases.exact_state == "host" ? "host memory" : "a file");
-  }
-  std::vector<std::string> arms;
-  for (const PredictionArm& arm : phases.arms)
-    arms.push_back(concat(arm.predictor, " for ", arm.steps));
-  return concat(common, " by ", arms.empty() ? phases.predictor : join(arms), " from confidence ",
-                phases.confidence_threshold);
+  return concat("warmup ", phases.warmup_steps, ", full ", phases.full_steps, ", predict up to ",
+                phases.max_predict_steps, phases.predict_text());
 }
 
 std::string finder_text(const LearningRateFinderConfig& finder) {

@@ -216,7 +216,7 @@ TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& c
   RunRanks(given.ranks).agree_on_processor(console);
   TrainingRunSettings settings = given;
   settings.config.validate(*settings.registry);
-  if (settings.ranks != nullptr || settings.config.phases.lacks_other_ranks())
+  if (settings.ranks != nullptr || settings.config.phases.runs_ahead_of_ranks())
     check_ranks(settings.config, settings.ranks == nullptr ? 1 : settings.ranks->size());
   std::optional<Interruption> own;  // made before any thread that computes
   const Interruption& interruption = settings.interruption ? *settings.interruption : own.emplace();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/json/value.hpp>
-#include <map>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/strict_json.h"
@@ -34,27 +33,17 @@ void collect_changed(const FieldNode& before, const FieldNode& after, const std:
 /// given by two names must have one value. The problems.
 std::vector<std::string> apply_settings(HybridTrainerConfig& config,
                                         const ConfigArguments& arguments) {
-  struct Given {
-    std::string option, value;
-  };
-  std::map<std::string, Given> given;  // by key
+  GivenNames given;
   std::vector<std::string> problems;
-  const auto set = [&](const std::string& option, const std::string& path,
+  const auto set = [&](const std::string& option, const std::string& name, const std::string& path,
                        const std::string& value) {
     try {
-      set_field(config, path, value);
+      const std::vector<std::string> keys = set_field(config, path, value);
+      const std::string problem = given.add(field_tree(config), name, option, keys);
+      if (!problem.empty()) problems.push_back(problem);
     } catch (const ConfigError& error) {
       problems.insert(problems.end(), error.problems().begin(), error.problems().end());
-      return;
     }
-    const FieldNode tree = field_tree(config);
-    const std::string key = key_of(tree, path), now = field_text(*field_at(tree, key));
-    const auto [first, is_new] = given.try_emplace(key, Given{option, now});
-    if (first->second.option == option) first->second.value = now;
-    if (first->second.value == now) return;
-    problems.push_back(concat(option, " makes ", key, " ", now, ", but ", first->second.option,
-                              ", another name of it, makes it ", first->second.value,
-                              "; give one of the two"));
   };
   for (const std::string& setting : arguments.settings) {
     const auto equals = setting.find('=');
@@ -63,10 +52,10 @@ std::vector<std::string> apply_settings(HybridTrainerConfig& config,
           concat("--set ", setting, ": want KEY=VALUE, for example training.steps=500"));
     }
     const std::string path = setting.substr(0, equals);
-    set("--set " + path, path, setting.substr(equals + 1));
+    set("--set " + path, path, path, setting.substr(equals + 1));
   }
-  if (!arguments.device_memory.empty())
-    set("--max-device-memory", kDeviceBudget, arguments.device_memory);
+  const std::string option = "--max-device-memory";
+  if (!arguments.device_memory.empty()) set(option, option, kDeviceBudget, arguments.device_memory);
   return problems;
 }
 
@@ -130,14 +119,23 @@ HybridTrainerConfig build_config(const ConfigArguments& arguments,
 }
 
 std::vector<std::string> explicit_keys(const ConfigArguments& arguments) {
-  std::vector<std::string> keys;
-  HybridTrainerConfig config;
+  std::vector<std::string> keys, changed;
   for (const std::string& setting : arguments.settings)
-    keys.push_back(key_of(field_tree(config), setting.substr(0, setting.find('='))));
+    keys.push_back(setting.substr(0, setting.find('=')));
   if (arguments.file.empty()) return keys;
+  HybridTrainerConfig config;
   read_config(config, arguments.file);
   const HybridTrainerConfig defaults;
-  collect_changed(field_tree(defaults), field_tree(config), "", keys);
+  const FieldNode tree = field_tree(defaults);
+  collect_changed(tree, field_tree(config), "", changed);
+  JsonKeys in_file;
+  parse_json_text(read_text(arguments.file, JsonLimits{}.max_bytes), arguments.file, in_file);
+  for (const auto& [name, line] : in_file.lines) {
+    const auto is_changed = [&](const std::string& key) {
+      return std::ranges::count(changed, key) > 0;
+    };
+    if (std::ranges::any_of(keys_of(tree, name), is_changed)) keys.push_back(name);
+  }
   return keys;
 }
 

@@ -228,7 +228,7 @@ HybridTrainerConfig with_budgets(HybridTrainerConfig config, const MemoryBudgets
 int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
                     const PlannedDevice& planned, MemoryBudgets budgets) {
   const Device device = planned.device;
-  if (config.phases.lacks_other_ranks()) check_ranks(config, 1);
+  if (config.phases.runs_ahead_of_ranks()) check_ranks(config, 1);
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
   const bool is_here = planned.notes.empty();
   if (is_here) budgets.both = memory_of_both(with_budgets(config, budgets), device);

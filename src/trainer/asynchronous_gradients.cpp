@@ -23,7 +23,7 @@ constexpr const char* kClipScale = "trainer.expected_clip_scale";
 }  // namespace
 
 AsynchronousGradients::AsynchronousGradients(const HybridTrainerConfig& config, TrainingStep& step)
-    : config_(config.phases),
+    : delay_(config.phases.asynchronous_gradients.delay),
       clip_norm_(config.optimizer.clip_norm),
       step_(step),
       leaves_(step.ordered_gradients()),
@@ -31,7 +31,7 @@ AsynchronousGradients::AsynchronousGradients(const HybridTrainerConfig& config, 
       parameters_(step.parameters()),
       stream_(step.stream()),
       weights_(config.optimizer, parameters_, step.optimizer(),
-               {.device_side = config.phases.device_side,
+               {.device_side = config.phases.asynchronous_gradients.device_side,
                 .share = leaves_.own_share(config.gradient_accumulation.micro_batches),
                 .in_same_memory = parts_ != nullptr},
                stream_) {}
@@ -77,7 +77,7 @@ void AsynchronousGradients::begin_sums() {
 
 std::optional<GradientMeasurement> AsynchronousGradients::wait_for_gradient(bool all) {
   if (all) begin_sums();  // of a step that ended before it predicted
-  const std::size_t stays = all ? 0 : static_cast<std::size_t>(config_.lag);
+  const std::size_t stays = all ? 0 : static_cast<std::size_t>(delay_);
   if (flights_.size() <= stays) return {};
   arrived_ = std::move(flights_.front());
   flights_.pop_front();

@@ -59,7 +59,7 @@ class AsynchronousGradients final : public PendingWork, public DelayedGradients 
   void measure_prediction(const Flight& arrived);
   void exchange_whole_weights();
 
-  const PhaseConfig config_;
+  const std::int64_t delay_;
   const double clip_norm_;
   TrainingStep& step_;
   OrderedGradients& leaves_;

@@ -28,9 +28,10 @@ constexpr const char* kMayChange[] = {"data.prefetch_depth",
                                       "optimizer.groups[].learning_rate",
                                       "optimizer.groups[].weight_decay",
                                       "schedule.",
-                                      "phases.exact_state",
-                                      "phases.prediction_error_limit",
-                                      "phases.worker_threads",
+                                      "phases.asynchronous_optimizer.exact_state",
+                                      "phases.asynchronous_optimizer.prediction_error_limit",
+                                      "phases.asynchronous_optimizer.worker_threads",
+                                      "phases.asynchronous_gradients.prediction_error_limit",
                                       "divergence.loss_sigmas",
                                       "divergence.gradient_factor",
                                       "divergence.vanishing_factor",
@@ -85,17 +86,20 @@ void compare_values(const std::string& path, const std::string& was, const std::
   }
 }
 
-/// Both are of one struct; lists of as many elements are compared element by element.
+/// Both are of one struct; lists of as many elements are compared element by element. Groups of other
+/// methods than `method` do not count.
 void compare_groups(const std::string& path, const FieldNode& was, const FieldNode& is,
-                    ConfigChanges& changes) {
+                    const std::string& method, ConfigChanges& changes) {
   for (std::size_t i = 0; i < is.fields.size(); ++i) {
     const FieldNode &before = was.fields[i], &after = is.fields[i];
     const std::string at = path.empty() ? after.name : path + "." + after.name;
+    if (path == "phases" && after.is_group() && after.name != method) continue;
     if (after.is_group()) {
-      compare_groups(at, before, after, changes);
+      compare_groups(at, before, after, method, changes);
     } else if (after.is_list && before.elements.size() == after.elements.size()) {
       for (std::size_t k = 0; k < after.elements.size(); ++k) {
-        compare_groups(concat(at, "[", k, "]"), before.elements[k], after.elements[k], changes);
+        compare_groups(concat(at, "[", k, "]"), before.elements[k], after.elements[k], method,
+                       changes);
       }
     } else {
       compare_values(at, text_of(before), text_of(after), changes);
@@ -107,7 +111,7 @@ void compare_groups(const std::string& path, const FieldNode& was, const FieldNo
 
 ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrainerConfig& now) {
   ConfigChanges changes;
-  compare_groups("", field_tree(saved), field_tree(now), changes);
+  compare_groups("", field_tree(saved), field_tree(now), now.phases.method, changes);
   if (!saved.stretches.empty() && saved.training.steps != now.training.steps) {
     changes.refused.push_back(
         concat("training.steps: the run was saved with ", saved.training.steps,

@@ -65,7 +65,7 @@ HybridTrainer::~HybridTrainer() = default;
 const OffloadUse& HybridTrainer::offload_use() const { return trainable_->offload_use(); }
 
 bool HybridTrainer::has_late_updates() const {
-  return config_.phases.lacks_optimizer_state() && progress_->last_phase == Phase::kPredict;
+  return config_.phases.delays_updates() && progress_->last_phase == Phase::kPredict;
 }
 
 SpeculationUse HybridTrainer::speculation_use() const { return trainable_->speculation_use(); }

@@ -7,7 +7,7 @@
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "src/trainer/late_gradient_checks.h"
+#include "src/trainer/refusal_checks.h"
 #include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
@@ -60,24 +60,13 @@ HybridTrainerConfig HybridTrainerConfig::aggressive() {
   return config;
 }
 
-const std::vector<Spelling>& HybridTrainerConfig::spellings() {
-  static const std::vector<Spelling> spellings{
-      {.name = "training.memory_budget_mb", .key = "memory.device_budget", .unit = "MB"}};
-  return spellings;
-}
-
 std::string HybridTrainerConfig::optimizer_state_home() const {
-  if (phases.lacks_optimizer_state()) return phases.exact_state;
+  if (phases.delays_updates()) return phases.asynchronous_optimizer.exact_state;
   const bool is_on_host = optimizer.paged && memory.optimizer_state == "device";
   return is_on_host ? "host" : memory.optimizer_state;
 }
 
 void HybridTrainerConfig::collect_finder_problems(std::vector<std::string>& found) const {
-  if (phases.lacks_optimizer_state()) {
-    found.push_back(concat("learning_rate_finder.mode: got ", learning_rate_finder.mode,
-                           ", which moves masters; with phases.ingredient ", phases.ingredient,
-                           ", which keeps none on the device, want off"));
-  }
   const std::int64_t least = schedule.warmup_steps + learning_rate_finder.interval + 1;
   if (phases.warmup_steps >= least) return;
   found.push_back(concat("phases.warmup_steps: got ", phases.warmup_steps,
@@ -96,74 +85,7 @@ bool HybridTrainerConfig::updates_at_once() const {
 }
 
 bool HybridTrainerConfig::saves_by_time() const {
-  return checkpoint.every_minutes > 0 && !divergence.rolls_back() && !phases.lacks_other_ranks();
-}
-
-/// What does not go with masters and state of phases.exact_state.
-void HybridTrainerConfig::collect_speculation_problems(std::vector<std::string>& found) const {
-  const auto refuse = [&](const std::string& key, const auto& got, const auto& want) {
-    if (got == want) return;
-    found.push_back(concat(key, ": got ", got, ", but with phases.ingredient optimizer_state, ",
-                           "phases.exact_state says where masters and state are; want ", want));
-  };
-  refuse("memory.optimizer_state", memory.optimizer_state, std::string("device"));
-  refuse("memory.weights", memory.weights, std::string("device"));
-  refuse("memory.device_map", memory.device_map, std::string());
-  refuse("memory.gradients", memory.gradients, std::string("keep"));
-  const auto cannot_be_rounded = [&](const std::string& key, const auto& got, const char* want) {
-    found.push_back(concat(key, ": got ", got, ", but with memory.gradient_bits 16 what is on its ",
-                           "way is in bf16 and late by one step; want ", want,
-                           ", or memory.gradient_bits 32"));
-  };
-  const bool rounds = memory.gradient_bits == 16;
-  if (rounds && phases.lag != 1) cannot_be_rounded("phases.lag", phases.lag, "1");
-  if (rounds && phases.device_side != "anticipated" && phases.device_side != "none")
-    cannot_be_rounded("phases.device_side", phases.device_side, "anticipated or none");
-  refuse("optimizer.paged", optimizer.paged ? "true" : "false", std::string("false"));
-  if (optimizer.slow_momentum > 0) {
-    found.push_back(concat("optimizer.slow_momentum: got ", optimizer.slow_momentum,
-                           ", which runs ahead of updates as they are made, and with "
-                           "phases.ingredient optimizer_state they are late; want 0"));
-  }
-  if (training.average_weights > 0) {
-    found.push_back(concat("training.average_weights: got ", training.average_weights,
-                           ", but with phases.ingredient optimizer_state updates are made "
-                           "elsewhere; want 0"));
-  }
-  if (phases.device_side == "shared" || phases.device_side == "momentum") {
-    found.push_back(
-        concat("phases.device_side: got ", phases.device_side,
-               ", which is for phases.ingredient other_ranks; want anticipated, sketch, "
-               "selective or none"));
-  }
-  const auto check_recovery = [&](const char* key, Recovery got) {
-    if (got != Recovery::kRaiseThreshold && got != Recovery::kResetPredictor) return;
-    found.push_back(
-        concat("divergence.", key, ": got ", name_of(got),
-               ", but the asynchronous optimizer (phases.ingredient optimizer_state) have neither "
-               "confidence nor predictor; want another one"));
-  };
-  check_recovery("on_caution", divergence.on_caution);
-  check_recovery("on_warning", divergence.on_warning);
-  check_recovery("on_critical", divergence.on_critical);
-  const auto check = [&](const std::string& path, const OptimizerConfig& given) {
-    if (given.state_bits != 32) {
-      found.push_back(concat(path, "state_bits: got ", given.state_bits,
-                             ", but an exact state has 32 bits; want 32"));
-    }
-    if (rounds && given.name == "lion") cannot_be_rounded(path + "name", "lion", "adamw or muon");
-    const std::vector<std::string>& names = predictable_optimizer_names();
-    if (std::find(names.begin(), names.end(), given.name) != names.end()) return;
-    std::string all;
-    for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-    found.push_back(concat(path, "name: got ", given.name,
-                           ", whose updates cannot be predicted (phases.ingredient "
-                           "optimizer_state); want one of ",
-                           all));
-  };
-  check("optimizer.", optimizer);
-  for (std::size_t i = 0; i < optimizer.groups.size(); ++i)
-    check(concat("optimizer.groups[", i, "]."), optimizer.of(optimizer.groups[i]));
+  return checkpoint.every_minutes > 0 && !divergence.rolls_back() && !phases.runs_ahead_of_ranks();
 }
 
 std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& registry) const {
@@ -178,11 +100,6 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   }
   if (const auto bits = memory.gradient_bits; bits != 32 && bits != 16) {
     found.push_back(concat("memory.gradient_bits: got ", bits, ", want 32 or 16"));
-  } else if (bits == 16 && !phases.lacks_optimizer_state()) {
-    found.push_back(
-        "memory.gradient_bits: got 16, which is for the asynchronous optimizer; want 32, or "
-        "phases.ingredient "
-        "optimizer_state");
   }
   if (const auto bits = memory.activation_bits; bits != 32 && bits != 16 && bits != 8)
     found.push_back(concat("memory.activation_bits: got ", bits, ", want 32, 16 or 8"));
@@ -201,21 +118,8 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   cannot_be_recorded("gradients", memory.gradients, "keep");
   collect_stretch_problems(*this, found);
   if (learning_rate_finder.is_on()) collect_finder_problems(found);
-  for (std::size_t i = 0; i < phases.arms.size(); ++i) {
-    if (phases.arms[i].steps <= phases.max_predict_steps || phases.max_predict_steps == 0) continue;
-    found.push_back(concat("phases.arms[", i, "].steps: got ", phases.arms[i].steps,
-                           ", want at most phases.max_predict_steps ", phases.max_predict_steps));
-  }
-  if (phases.lacks_optimizer_state()) collect_speculation_problems(found);
-  if (phases.lacks_other_ranks()) collect_late_gradient_problems(*this, found);
-  collect_local_step_problems(phases, found);
-  if (phases.predicts_backward() && optimizer_state_home() != "device" &&
-      predict_aware_memory.offload_strategy == "drop_and_reinitialize") {
-    found.push_back(concat("predict_aware_memory.offload_strategy: got drop_and_reinitialize, but ",
-                           optimizer.paged ? std::string("optimizer.paged")
-                                           : "memory.optimizer_state " + memory.optimizer_state,
-                           " leaves nothing on the device to drop; want none"));
-  }
+  if (std::ranges::count(method_names(), phases.method) > 0)
+    collect_refusals(refusals_of(phases.method), *this, "phases.method " + phases.method, found);
   if (predict_aware_memory.offload_strategy == "pinned_cpu_offload" &&
       predict_aware_memory.offload_target != "memory") {
     found.push_back(concat("predict_aware_memory.offload_target: got \"",

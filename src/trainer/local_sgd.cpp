@@ -34,7 +34,7 @@ void for_each_part(const std::vector<Parameter*>& weights, const OrderedGradient
 }  // namespace
 
 LocalSgd::LocalSgd(const HybridTrainerConfig& config, TrainingStep& step)
-    : config_(config.phases),
+    : config_(config.phases.local_sgd),
       clip_norm_(config.optimizer.clip_norm),
       parameters_(step.weights()),
       step_(step),
@@ -45,8 +45,8 @@ LocalSgd::LocalSgd(const HybridTrainerConfig& config, TrainingStep& step)
 
 /// Weights are cut where parts of one size end: a table of tokens may be most of all.
 std::vector<LocalSgd::Fragment> LocalSgd::make_fragments() const {
-  const std::int64_t steps = config_.local_steps, elements = leaves_.elements();
-  const std::int64_t count = std::min(config_.local_fragments, elements);
+  const std::int64_t steps = config_.steps, elements = leaves_.elements();
+  const std::int64_t count = std::min(config_.fragments, elements);
   std::vector<Fragment> fragments(static_cast<std::size_t>(count));
   for (std::int64_t f = 0; f < count; ++f) {
     Fragment& fragment = fragments[static_cast<std::size_t>(f)];
@@ -106,7 +106,7 @@ LocalStep LocalSgd::wait_for_step(const Batch& batch) {
   ++since_exchange_;
   for (Fragment& fragment : fragments_) {
     ++fragment.steps;
-    if (fragment.exchange && fragment.steps == config_.lag) finish_exchange(fragment, step);
+    if (fragment.exchange && fragment.steps == config_.delay) finish_exchange(fragment, step);
   }
   step.since_exchange = since_exchange_;
   for (Fragment& fragment : fragments_) {
@@ -159,7 +159,7 @@ void LocalSgd::begin_exchange(Fragment& fragment, bool is_rest) {
     fragment.exchange.emplace(moved, words, ranks, stream_);
   }
   fragment.is_rest = is_rest;
-  fragment.next = config_.local_steps;
+  fragment.next = config_.steps;
   since_exchange_ = fragment.steps = 0;
 }
 

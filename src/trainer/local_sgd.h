@@ -8,16 +8,16 @@
 
 namespace hybrid_trainer {
 
-/// Local SGD: each rank trains on by itself, and every H steps (phases.local_steps) they exchange how
+/// Local SGD: each rank trains on by itself, and every H steps (phases.local_sgd.steps) they exchange how
 /// far they came. The mean Δ of θ − w over ranks, from the
 /// weights θ that all had, is a gradient for Nesterov momentum u = μ·u + Δ, θ −= η·(Δ + μ·u). It
 /// arrives `lag` steps after it was sent; what a rank did meanwhile is kept on top. Source: Douillard
 /// et al. 2023, "DiLoCo", algorithm 1; sending it beside the next steps, and in fragments: Douillard
 /// et al. 2025, "Streaming DiLoCo".
 ///
-/// With F fragments (phases.local_fragments) each F-th of the weights is exchanged by itself, also
+/// With F fragments (phases.local_sgd.fragments) each F-th of the weights is exchanged by itself, also
 /// every H steps, fragment f (f + 1)·H/F steps after Predict began, so that the link carries at most
-/// an F-th at once. With phases.exchange_bits below 32 an exchange is a LowBitSum.
+/// an F-th at once. With phases.local_sgd.exchange_bits below 32 an exchange is a LowBitSum.
 ///
 /// At the end the ranks have one θ again, the mean of their moments, and the counter of the one that
 /// made the most steps.
@@ -71,7 +71,7 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   void read_weights(const Tensor& values, const Shard& elements) const;
   void write_weights(const Tensor& values, const Shard& elements) const;
 
-  const PhaseConfig config_;
+  const LocalSgdConfig config_;
   const double clip_norm_;
   const std::vector<Parameter*>& parameters_;
   TrainingStep& step_;

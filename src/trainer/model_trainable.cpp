@@ -56,7 +56,7 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
                                Tell tell, Communicator* ranks)
     : model_(model),
       stream_(stream),
-      predicts_backward_(config.phases.predicts_backward()),
+      predicts_backward_(config.phases.skips_backward()),
       places_(std::move(places)),
       tell_(std::move(tell)),
       parts_(std::make_unique<Parts>(model, config, stream, *places_, tell_, ranks)) {

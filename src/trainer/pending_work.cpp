@@ -9,10 +9,10 @@ namespace hybrid_trainer {
 std::unique_ptr<PendingWork> make_pending_work(const HybridTrainerConfig& config,
                                                TrainingStep& step,
                                                std::function<void(const std::string&)> tell) {
-  if (config.phases.lacks_optimizer_state())
+  if (config.phases.delays_updates())
     return std::make_unique<AsynchronousOptimizer>(step, std::move(tell));
-  if (config.phases.takes_local_steps()) return std::make_unique<LocalSgd>(config, step);
-  if (config.phases.lacks_other_ranks())
+  if (config.phases.trains_locally()) return std::make_unique<LocalSgd>(config, step);
+  if (config.phases.delays_gradients())
     return std::make_unique<AsynchronousGradients>(config, step);
   return std::make_unique<PendingWork>();
 }

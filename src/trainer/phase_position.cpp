@@ -6,7 +6,7 @@ namespace {
 /// Delayed updates are no reason for another precision than Full's.
 MixedPrecisionConfig precision_of(const HybridTrainerConfig& config) {
   MixedPrecisionConfig precision = config.mixed_precision;
-  if (!config.phases.predicts_backward() && precision.predict == "auto")
+  if (!config.phases.skips_backward() && precision.predict == "auto")
     precision.predict = precision.full;
   return precision;
 }

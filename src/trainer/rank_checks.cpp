@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/trainer/refusal_checks.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -18,6 +19,42 @@ std::string way_to_enough_micro_batches(const HybridTrainerConfig& config, int r
   return concat("a step of ", examples, " examples has no more than ", examples, " ranks");
 }
 
+/// By whatever method.
+const std::vector<Refusal>& refusals_over_ranks() {
+  using Kind = KeyTest::Kind;
+  const KeyTest cuts_weights{"distributed.zero", Kind::kIsOneOf, {"3"}};
+  const KeyTest are_several{"ranks", Kind::kIsMoreThan, {"1"}};
+  const char* const cut = "distributed.zero 3 cuts each weight into the ranks' parts";
+  static const std::vector<Refusal> rows{
+      {{"memory.gradients"}, Kind::kIsOneOf, {"keep"}, "gradients are summed first"},
+      {.keys = {"stretches"},
+       .values = {"[]"},
+       .why = "each rank's share of a step stays the same",
+       .wanted = "none"},
+      {{"training.cuda_graphs"}, Kind::kIsOneOf, {"false"}, "a graph does not wait for others"},
+      {.keys = {"memory.weights"}, .values = {"device"}, .why = cut, .when = {cuts_weights}},
+      {.keys = {"distributed.check_weights_every"},
+       .values = {"0"},
+       .why = cut,
+       .when = {cuts_weights},
+       .wanted = "0: no weight is there twice"},
+      {.keys = {"memory.device_map"}, .values = {""}, .why = cut, .when = {cuts_weights}},
+      {.keys = {"memory.plan"},
+       .kind = Kind::kIsNoneOf,
+       .values = {"auto"},
+       .why = "each rank would choose its own",
+       .when = {are_several},
+       .wanted = "off, and the options that hybrid plan names"},
+      {.keys = {"memory.device_map"},
+       .kind = Kind::kIsNoneOf,
+       .values = {"auto"},
+       .why = "each rank would choose its own",
+       .when = {are_several},
+       .wanted = "places by name"},
+  };
+  return rows;
+}
+
 }  // namespace
 
 void check_ranks(const HybridTrainerConfig& config, int ranks) {
@@ -28,41 +65,16 @@ void check_ranks(const HybridTrainerConfig& config, int ranks) {
         concat("gradient_accumulation.micro_batches: got ", micro_batches, " for ", ranks,
                " ranks; want one for each at least: ", way_to_enough_micro_batches(config, ranks)));
   }
-  const auto refuse = [&](bool asked, const char* key, const char* want) {
-    if (asked) found.push_back(concat(key, ": does not go with ranks; want ", want));
-  };
-  refuse(config.memory.gradients != "keep", "memory.gradients", "keep");
-  refuse(config.phases.lacks_optimizer_state(), "phases.ingredient", "backward or other_ranks");
-  refuse(!config.stretches.empty(), "stretches", "none");
-  refuse(config.training.cuda_graphs, "training.cuda_graphs", "false");
-  const std::int64_t zero = config.distributed.zero;
-  if (zero > 0) {
-    const auto refuse_parts = [&](bool asked, const std::string& key, const char* want) {
-      if (asked)
-        found.push_back(concat(key, ": does not go with distributed.zero ", zero, "; want ", want));
-    };
-    const auto is_random = [](const PredictionArm& arm) { return arm.predictor == "random"; };
-    refuse_parts(config.phases.predictor == "random" ||
-                     std::any_of(config.phases.arms.begin(), config.phases.arms.end(), is_random),
-                 "phases.predictor random", "another one: a rank would draw its own part alone");
-    refuse_parts(zero == 3 && config.memory.weights != "device", "memory.weights", "device");
-    refuse_parts(zero == 3 && config.distributed.check_weights_every > 0,
-                 "distributed.check_weights_every", "0: no weight is there twice");
-    refuse_parts(zero == 3 && !config.memory.device_map.empty(), "memory.device_map", "none");
+  const std::map<std::string, std::string> known{{"ranks", std::to_string(ranks)}};
+  const std::string &method = config.phases.method, over_ranks = concat(ranks, " ranks");
+  collect_refusals(refusals_over_ranks(), config, over_ranks, found, known);
+  for (const Refusal& row : refusals_of(method)) {
+    if (std::ranges::count(row.when, "ranks", &KeyTest::key) > 0)
+      collect_refusals({row}, config, "phases.method " + method, found, known);
   }
-  const bool is_on_cpu = find_device(config.device).type == DeviceType::kCpu;
-  if (config.phases.lacks_other_ranks() && ranks == 1) {
-    found.emplace_back(
-        "phases.ingredient: got other_ranks, but there is one rank alone; want backward, "
-        "or more ranks: --ranks N, or of a plan --devices N");
-  }
-  if (ranks > 1) {
-    refuse(!imitated_link_text(config.distributed).empty() && !is_on_cpu,
-           "distributed.imitated_link", "none on CUDA devices");
-    refuse(config.memory.plan == "auto", "memory.plan",
-           "off, and the options that hybrid plan names: each rank would choose its own");
-    refuse(config.memory.device_map == "auto", "memory.device_map", "places by name");
-  }
+  const std::string link = imitated_link_text(config.distributed);
+  if (ranks > 1 && !link.empty() && find_device(config.device).type != DeviceType::kCpu)
+    found.push_back("distributed.imitated_link: got " + link + ", want none on CUDA devices");
   try {
     backend_of(config.distributed, find_device(config.device));
   } catch (const ConfigError& error) {

@@ -22,7 +22,7 @@ StepRecorder::StepRecorder(const HybridTrainerConfig& config, const Stretches& s
       trainable_(trainable),
       tell_(std::move(tell)),
       warn_(std::move(warn)),
-      has_lag_(!config.phases.predicts_backward()),
+      has_lag_(!config.phases.skips_backward()),
       monitor_(config.memory.profile, config.device_budget()) {}
 
 StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch,

@@ -83,15 +83,6 @@ void collect_stretch_problems(const HybridTrainerConfig& config, std::vector<std
                              ", want more than the stage before, ", before));
     }
     before = stretch.until;
-    const auto late_updates_keep_one = [&](const char* key, const auto& value) {
-      if (!value || !config.phases.lacks_optimizer_state()) return;
-      found.push_back(
-          concat(path, key, ": got ", *value,
-                 ", but the asynchronous optimizer (phases.ingredient optimizer_state) keep one; "
-                 "leave it out"));
-    };
-    late_updates_keep_one("precision", stretch.precision);
-    late_updates_keep_one("orthogonalization_period", stretch.orthogonalization_period);
   }
 }
 

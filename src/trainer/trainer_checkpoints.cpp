@@ -90,7 +90,7 @@ void TrainerCheckpoints::check_config_of(const State& state,
   ConfigChanges changes = config_changes(saved, config_);
   const bool gives_up = saved.phases.max_predict_steps > 0 && config_.phases.max_predict_steps == 0;
   const bool is_under_way =
-      saved.phases.predicts_backward()
+      saved.phases.skips_backward()
           ? state.integer("phases.jump.open") != 0
           : state.integer("phases.has_entered") != 0 &&
                 state.integer("phases.entered") == static_cast<std::int64_t>(Phase::kPredict);

@@ -27,7 +27,7 @@ std::unique_ptr<WeightParts> parts_of(const HybridTrainerConfig& config,
                                       const Stream& stream) {
   // What a run takes is simulated as if it were one rank's in places.
   const bool is_alone_for_real = ranks == nullptr && !stream.device().simulated;
-  if (ranks != nullptr || (is_alone_for_real && config.phases.lacks_other_ranks()))
+  if (ranks != nullptr || (is_alone_for_real && config.phases.runs_ahead_of_ranks()))
     check_ranks(config, ranks == nullptr ? 1 : ranks->size());
   if (ranks == nullptr || config.distributed.zero == 0) return {};
   return std::make_unique<WeightParts>(
@@ -60,15 +60,15 @@ TrainingStep::~TrainingStep() = default;
 
 std::unique_ptr<Optimizer> TrainingStep::optimizer_of(const HybridTrainerConfig& config) {
   const Stream& home = places_.at(config.optimizer_state_home());
-  if (!config.phases.lacks_optimizer_state()) {
+  if (!config.phases.delays_updates()) {
     return make_optimizer(
         config.optimizer, parameters(), stream_, home, config.device_budget(),
         config.optimizer_state_home() == "file" ? StateTraffic::kBeside : StateTraffic::kInStep);
   }
   const SpeculationSettings settings{
-      .lag = config.phases.lag,
-      .device_side = config.phases.device_side,
-      .worker_threads = static_cast<int>(config.phases.worker_threads),
+      .lag = config.phases.asynchronous_optimizer.delay,
+      .device_side = config.phases.asynchronous_optimizer.device_side,
+      .worker_threads = static_cast<int>(config.phases.asynchronous_optimizer.worker_threads),
       .gradient_bits = config.memory.gradient_bits};
   auto optimizer = std::make_unique<SpeculativeOptimizer>(config.optimizer, parameters(), settings,
                                                           stream_, places_.host().pool(), home);

@@ -1,6 +1,6 @@
 // Plain training against predictors that mean no good, over seeds:
 //   adversary_benchmark [FIRST_SEED LAST_SEED STEPS [HORIZON]]
-// where HORIZON is phases.horizon: measured, as by default, or dreamt.
+// where HORIZON is phases.skip_backward.horizon: measured, as by default, or dreamt.
 // One line for each run, as it ends; then, for each predictor, the mean over these seeds.
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void compare(std::uint64_t first, std::uint64_t last, std::int64_t steps,
   Sums plain_sums;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     HybridTrainerConfig config = adversary_config(seed, steps);
-    config.phases.horizon = horizon;
+    config.phases.skip_backward.horizon = horizon;
     const AdversaryResult plain = train_with(config, {});
     plain_sums.add(plain, plain);
     print("plain", seed, plain);

@@ -125,7 +125,7 @@ TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
   expect(problems("\"ranks\":\"4\""), {"ranks: got \"4\""});
   expect(problems("\"ranks\":2"), {"arms[0]", "gradient_accumulation.micro_batches: got 1"});
   expect(problems("", R"([{"name":"a","set":{"phases.ingredient":"other_ranks"}}])"),
-         {"arms[0]", "phases.ingredient: got other_ranks, but there is one rank alone"});
+         {"arms[0]", "phases.method: got asynchronous_gradients, but there is one rank alone"});
   expect(problems("\"pace\":{\"steps\":0}"), {"pace.steps: got 0", "pace.rounds: is missing"});
   expect(problems("\"target_validation_loss\":-1"), {"target_validation_loss", "-1"});
 }

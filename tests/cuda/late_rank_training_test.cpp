@@ -24,10 +24,10 @@ std::string name_of(const LateForm& form) {
 HybridTrainerConfig config_of(const LateForm& form, const std::string& optimizer = "adamw") {
   HybridTrainerConfig config = late_config(optimizer, form.zero);
   config.mixed_precision = MixedPrecisionConfig::conservative();
-  config.phases.lag = form.lag;
-  config.phases.local_steps = form.local_steps;
-  config.phases.local_fragments = form.fragments;
-  config.phases.exchange_bits = form.bits;
+  set_local_steps(config.phases, form.local_steps);
+  config.phases.asynchronous_gradients.delay = config.phases.local_sgd.delay = form.lag;
+  config.phases.local_sgd.fragments = form.fragments;
+  config.phases.local_sgd.exchange_bits = form.bits;
   return config;
 }
 

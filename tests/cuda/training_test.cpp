@@ -109,7 +109,7 @@ TEST_F(CudaTraining, FindsALearningRateAsTheProcessorDoes) {
 
 HybridTrainerConfig late_config() {
   HybridTrainerConfig config = fixed_config();
-  config.phases.ingredient = "optimizer_state";
+  config.phases.method = "asynchronous_optimizer";
   config.phases.warmup_steps = 3;
   config.phases.full_steps = 2;
   config.phases.max_predict_steps = 6;
@@ -137,8 +137,8 @@ TEST_F(CudaTraining, LateUpdatesArriveAsTheProcessorsDoWhateverTheOrderOfStreams
                            Rule{"muon", "sketch", 2}, Rule{"lion", "anticipated", 2},
                            Rule{"muon", "selective", 1}, Rule{"adamw", "selective", 3}}) {
     config.optimizer.name = rule.optimizer;
-    config.phases.device_side = rule.device_side;
-    config.phases.lag = rule.lag;
+    config.phases.asynchronous_optimizer.device_side = rule.device_side;
+    config.phases.asynchronous_optimizer.delay = rule.lag;
     const std::string name = concat(rule.optimizer, rule.device_side);
     const auto wanted = records_of(train(config, "cpu", name + "cpu"));
     std::string first;

@@ -113,7 +113,7 @@ TEST(Correct, RunsInFullsPrecisionFromARevertToItsEnd) {
 
 TEST(Correct, ChargesARevertedJumpWithoutTheUpdatesThatCountAnyway) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.max_shrinks = 0;
+  setup.phases.skip_backward.max_shrinks = 0;
   BowlRun run = before_correct(-1, setup);
   const PhaseOutcome outcome = run.step();
   ASSERT_EQ(outcome.decision, Decision::kReverted);
@@ -142,7 +142,7 @@ TEST(Correct, ShrinksAnOvershootToTheBottomOfTheLine) {
 
 TEST(Correct, AcceptsNoJumpThatRaisesTheLossByLittleOfIt) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.max_shrinks = 0;
+  setup.phases.skip_backward.max_shrinks = 0;
   QuadraticBowl::Options options;
   options.floor = 1e6;
   for (const double direction_scale : {-1.0, 1.0}) {
@@ -156,7 +156,7 @@ TEST(Correct, AcceptsNoJumpThatRaisesTheLossByLittleOfIt) {
 
 TEST(Correct, RevertsAnOvershootWhereItMayNotShrink) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.max_shrinks = 0;
+  setup.phases.skip_backward.max_shrinks = 0;
   BowlRun run = before_correct(60, setup);
   EXPECT_EQ(run.step().decision, Decision::kReverted);
 }
@@ -184,7 +184,7 @@ TEST(Correct, DropsTheSnapshotAndTheDirections) {
 TEST(Correct, ComparesOnAsManyProbesAsAsked) {
   for (const std::int64_t probes : {1, 3}) {
     PhaseMachine::Setup setup = eager_setup();
-    setup.phases.probe_batches = probes;
+    setup.phases.skip_backward.probe_batches = probes;
     BowlRun run = before_correct(1, setup);
     const auto before = run.bowl.forwards;
     run.step();

@@ -17,7 +17,7 @@ bool all_finite(const std::vector<float>& values) {
 
 TEST(NonFiniteBatch, NeverReachesTheWeightsInAnyStep) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.correction_interval = 2;
+  setup.phases.skip_backward.correction_interval = 2;
   setup.phases.correct_steps = 2;
   for (int broken_at = 0; broken_at < 30; ++broken_at) {
     BowlRun run({}, setup, 0);
@@ -69,7 +69,7 @@ TEST(NonFiniteBatch, InPredictCostsNoBit) {
 
 TEST(NonFiniteBatch, AtTheSnapshotSaysNothingOfTheJump) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.trial_steps = 1;
+  setup.phases.skip_backward.trial_steps = 1;
   BowlRun run({}, setup, 0);
   const auto of_gate = [&](const char* name) {
     State state;

@@ -10,8 +10,8 @@ namespace {
 
 PhaseMachine::Setup local_setup() {
   PhaseMachine::Setup setup;
-  setup.phases.ingredient = "other_ranks";
-  setup.phases.local_steps = 2;
+  setup.phases.method = "local_sgd";
+  setup.phases.local_sgd.steps = 2;
   setup.phases.warmup_steps = 3;
   setup.phases.full_steps = 4;
   setup.phases.max_predict_steps = 5;

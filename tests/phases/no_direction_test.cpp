@@ -69,7 +69,7 @@ TEST(NoDirection, OfAnOptimizerWithoutMomentumIsNeverAPrediction) {
   options.momentum = 0;
   for (const char* predictor : {"momentum", "random"}) {
     PhaseMachine::Setup setup = eager_setup();
-    setup.phases.predictor = predictor;
+    setup.phases.skip_backward.predictor = predictor;
     EXPECT_EQ(train_without_a_direction(options, setup).times, 1) << predictor;
   }
 }
@@ -78,7 +78,7 @@ TEST(NoDirection, CostsNoMoreThanTrialsMay) {
   QuadraticBowl::Options options;
   options.momentum = 0;
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.trial_share = 0.02;
+  setup.phases.skip_backward.trial_share = 0.02;
   const Told told = train_without_a_direction(options, setup);
   EXPECT_EQ(told.times, 1);
   EXPECT_LE(told.cost, (1 + 2 * 0.02) * kLongRun);
@@ -87,7 +87,7 @@ TEST(NoDirection, CostsNoMoreThanTrialsMay) {
 TEST(NoDirection, IsOneThatIsNotFinite) {
   for (const float value : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     PhaseMachine::Setup setup = eager_setup();
-    setup.make_predictor = [&](const PhaseConfig&) {
+    setup.make_predictor = [&](const SkipBackwardConfig&) {
       return std::make_unique<Replacing>(value, 0);
     };
     EXPECT_EQ(train_without_a_direction({}, setup).times, 1) << value;
@@ -98,7 +98,7 @@ TEST(NoDirection, IsOneThatIsNotFinite) {
 TEST(NoDirection, FoundWherePredictBeginsMakesTheStepOneOfFull) {
   PhaseMachine::Setup setup = eager_setup();
   const float infinite = std::numeric_limits<float>::infinity();
-  setup.make_predictor = [&](const PhaseConfig&) {
+  setup.make_predictor = [&](const SkipBackwardConfig&) {
     return std::make_unique<Replacing>(infinite, 4);
   };
   BowlRun run({}, setup, 0.1);

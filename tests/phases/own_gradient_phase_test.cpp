@@ -11,7 +11,7 @@ namespace {
 
 PhaseMachine::Setup own_setup() {
   PhaseMachine::Setup setup;
-  setup.phases.ingredient = "other_ranks";
+  setup.phases.method = "asynchronous_gradients";
   setup.phases.warmup_steps = 3;
   setup.phases.full_steps = 4;
   setup.phases.max_predict_steps = 5;
@@ -58,7 +58,8 @@ TEST(OwnGradientPhase, EndsEarlyWherePredictionsAreTooFarOff) {
   run.run(8);
   run.bowl.prediction_error = 2;
   const PhaseOutcome outcome = run.step();
-  EXPECT_NE(outcome.event.find("above phases.prediction_error_limit"), std::string::npos)
+  EXPECT_NE(outcome.event.find("above phases.asynchronous_gradients.prediction_error_limit"),
+            std::string::npos)
       << outcome.event;
   EXPECT_EQ(run.step().phase, Phase::kCorrect);
 }

@@ -29,8 +29,8 @@ PhaseMachine::Setup base_setup() {
   PhaseMachine::Setup setup;
   setup.phases.warmup_steps = 10;
   setup.phases.full_steps = 10;
-  setup.phases.confidence_threshold = 0.3;
-  setup.phases.trial_share = 0.2;
+  setup.phases.skip_backward.confidence_threshold = 0.3;
+  setup.phases.skip_backward.trial_share = 0.2;
   return setup;
 }
 
@@ -45,41 +45,45 @@ struct Flip {
 
 const Change kNothing = [](PhaseConfig&) {};
 
-const Change kLate = [](PhaseConfig& c) { c.ingredient = "optimizer_state"; };
+const Change kLate = [](PhaseConfig& c) { c.method = "asynchronous_optimizer"; };
 
 const Flip kFlips[] = {
     {"warmup_steps", [](auto& c) { c.warmup_steps = 20; }},
     {"full_steps", [](auto& c) { c.full_steps = 14; }},
     {"max_predict_steps", [](auto& c) { c.max_predict_steps = 2; }},
     {"correct_steps", [](auto& c) { c.correct_steps = 2; }},
-    {"confidence_threshold", [](auto& c) { c.confidence_threshold = 0.999; },
-     [](auto& c) { c.evidence_sigmas = 0; }, 1, 0.5},
-    {"confidence_window", [](auto& c) { c.confidence_window = 4; }},
-    {"predictor", [](auto& c) { c.predictor = "zero"; }},
+    {"confidence_threshold", [](auto& c) { c.skip_backward.confidence_threshold = 0.999; },
+     [](auto& c) { c.skip_backward.evidence_sigmas = 0; }, 1, 0.5},
+    {"confidence_window", [](auto& c) { c.skip_backward.confidence_window = 4; }},
+    {"predictor", [](auto& c) { c.skip_backward.predictor = "zero"; }},
     {"arms",
      [](auto& c) {
-       c.arms = {{"momentum", 4}, {"linear", 2}};
+       c.skip_backward.arms = {{"momentum", 4}, {"linear", 2}};
      }},
-    {"horizon", [](auto& c) { c.horizon = "dreamt"; }},
-    {"residual_store", [](auto& c) { c.residual_store = 0; }, [](auto& c) { c.horizon = "dreamt"; },
-     60},
-    {"decay", [](auto& c) { c.decay = 0.5; }},
-    {"history_interval", [](auto& c) { c.history_interval = 2; },
-     [](auto& c) { c.predictor = "linear"; }},
-    {"slow_steps", [](auto& c) { c.slow_steps = 20; }, [](auto& c) { c.predictor = "merged"; }},
-    {"slow_share", [](auto& c) { c.slow_share = 0.2; },
-     [](auto& c) { c.predictor = "two_timescale"; }},
-    {"correction_interval", [](auto& c) { c.correction_interval = 2; }},
-    {"probe_batches", [](auto& c) { c.probe_batches = 1; }},
-    {"max_shrinks", [](auto& c) { c.max_shrinks = 0; }, kNothing, 60},
-    {"trial_share", [](auto& c) { c.trial_share = 0.05; }},
-    {"trial_steps", [](auto& c) { c.trial_steps = 5; }},
-    {"evidence_sigmas", [](auto& c) { c.evidence_sigmas = 0; }, [](auto& c) { c.aim_cost = 0; }},
+    {"horizon", [](auto& c) { c.skip_backward.horizon = "dreamt"; }},
+    {"residual_store", [](auto& c) { c.skip_backward.residual_store = 0; },
+     [](auto& c) { c.skip_backward.horizon = "dreamt"; }, 60},
+    {"decay", [](auto& c) { c.skip_backward.decay = 0.5; }},
+    {"history_interval", [](auto& c) { c.skip_backward.history_interval = 2; },
+     [](auto& c) { c.skip_backward.predictor = "linear"; }},
+    {"slow_steps", [](auto& c) { c.skip_backward.slow_steps = 20; },
+     [](auto& c) { c.skip_backward.predictor = "merged"; }},
+    {"slow_share", [](auto& c) { c.skip_backward.slow_share = 0.2; },
+     [](auto& c) { c.skip_backward.predictor = "two_timescale"; }},
+    {"correction_interval", [](auto& c) { c.skip_backward.correction_interval = 2; }},
+    {"probe_batches", [](auto& c) { c.skip_backward.probe_batches = 1; }},
+    {"max_shrinks", [](auto& c) { c.skip_backward.max_shrinks = 0; }, kNothing, 60},
+    {"trial_share", [](auto& c) { c.skip_backward.trial_share = 0.05; }},
+    {"trial_steps", [](auto& c) { c.skip_backward.trial_steps = 5; }},
+    {"evidence_sigmas", [](auto& c) { c.skip_backward.evidence_sigmas = 0; },
+     [](auto& c) { c.skip_backward.aim_cost = 0; }},
     {"forward_cost", [](auto& c) { c.forward_cost = 0.9; }},
-    {"aim_cost", [](auto& c) { c.aim_cost = 0; }},
-    {"dream_cost", [](auto& c) { c.dream_cost = 1; }, [](auto& c) { c.horizon = "dreamt"; }},
-    {"ingredient", [](auto& c) { c.ingredient = "optimizer_state"; }},
-    {"prediction_error_limit", [](auto& c) { c.prediction_error_limit = 0.1; }, kLate},
+    {"aim_cost", [](auto& c) { c.skip_backward.aim_cost = 0; }},
+    {"dream_cost", [](auto& c) { c.skip_backward.dream_cost = 1; },
+     [](auto& c) { c.skip_backward.horizon = "dreamt"; }},
+    {"method", [](auto& c) { c.method = "asynchronous_optimizer"; }},
+    {"prediction_error_limit",
+     [](auto& c) { c.asynchronous_optimizer.prediction_error_limit = 0.1; }, kLate},
 };
 /// What acts on the exact state, which speculation_test.cpp has.
 bool acts_on_state(const std::string& field) {
@@ -119,9 +123,9 @@ TEST(PhaseConfig, PresetsAreValidAndDiffer) {
 
 TEST(PhaseConfig, ReportsEveryValueOutOfRange) {
   PhaseConfig config;
-  config.confidence_threshold = 1;
+  config.skip_backward.confidence_threshold = 1;
   config.full_steps = 0;
-  config.predictor = "rssm";
+  config.skip_backward.predictor = "rssm";
   std::vector<std::string> problems;
   collect_range_problems(config, "phases", problems);
   EXPECT_EQ(problems.size(), 3u);

@@ -25,7 +25,7 @@ TEST(PhaseMachine, CyclesThroughTheFourPhases) {
 TEST(PhaseMachine, IsPlainTrainingBitForBitWithoutPredict) {
   PhaseMachine::Setup setup;
   setup.phases.max_predict_steps = 0;
-  setup.phases.predictor = "linear";
+  setup.phases.skip_backward.predictor = "linear";
   setup.phases.warmup_steps = 3;
   BowlRun run({}, setup, 0.1);
   QuadraticBowl plain;
@@ -89,7 +89,7 @@ TEST(PhaseMachine, BeginsNoPredictionThatWasGivenUpAfterItFellDue) {
 
 TEST(PhaseMachine, PredictsNoMoreWhereMemoryHoldsNoDirectionAndRemembersThat) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.trial_share = 1;
+  setup.phases.skip_backward.trial_share = 1;
   BowlRun run({}, setup, 0.1), plain({}, setup, 0.1);
   run.bowl.is_full = true;
   int told = 0;
@@ -110,7 +110,7 @@ TEST(PhaseMachine, PredictsNoMoreWhereMemoryHoldsNoDirectionAndRemembersThat) {
 /// Other ranks would go on predicting.
 TEST(PhaseMachine, EndsWhereMemoryHoldsNoDirectionOfOneOfSeveral) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.trial_share = 1;
+  setup.phases.skip_backward.trial_share = 1;
   for (const bool steps_need_all : {false, true}) {
     BowlRun run({}, setup, 0.1);
     run.bowl.is_several = true;
@@ -127,7 +127,7 @@ TEST(PhaseMachine, EndsWhereMemoryHoldsNoDirectionOfOneOfSeveral) {
 
 TEST(PhaseMachine, PredictsNoMoreWhereNoStepFitsBesideADirection) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.trial_share = 1;
+  setup.phases.skip_backward.trial_share = 1;
   BowlRun run({}, setup, 0.1);
   run.bowl.steps_need_all = true;
   int told = 0;
@@ -171,12 +171,12 @@ TEST(PhaseMachine, CountsTokensAndSeconds) {
 
 TEST(PhaseMachine, AsksForConfidenceWherePredictPays) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.trial_share = 0;
+  setup.phases.skip_backward.trial_share = 0;
   setup.phases.forward_cost = 0.01;
   QuadraticBowl::Options slow;
   slow.learning_rate = 0.002;
   for (const double scale : {1.0, -1.0}) {  // downhill, then uphill
-    setup.phases.confidence_threshold = 0.99;
+    setup.phases.skip_backward.confidence_threshold = 0.99;
     BowlRun run(slow, setup, 0);
     run.run(20);
     ASSERT_EQ(run.machine.statistics().predictions.made, 1) << "the trial";
@@ -210,7 +210,7 @@ TEST(PhaseMachine, StaysAwayFromPredictWhileTheLossOscillates) {
 TEST(PhaseMachine, KeepsPredictToTrialsWhereItHarms) {
   PhaseMachine::Setup setup;
   setup.phases.warmup_steps = 20;
-  setup.phases.confidence_threshold = 0;
+  setup.phases.skip_backward.confidence_threshold = 0;
   QuadraticBowl::Options uphill;
   uphill.direction_scale = -1;
   BowlRun run(uphill, setup, 0.2);
@@ -226,11 +226,11 @@ TEST(PhaseMachine, ClosesTheGateOnceItHarmsHoweverShortFullIs) {
     PhaseMachine::Setup setup;
     setup.phases.warmup_steps = 20;
     setup.phases.full_steps = full_steps;
-    setup.phases.decay = 1;
-    setup.phases.trial_share = 0.05;
-    setup.phases.evidence_sigmas = 0;
+    setup.phases.skip_backward.decay = 1;
+    setup.phases.skip_backward.trial_share = 0.05;
+    setup.phases.skip_backward.evidence_sigmas = 0;
     setup.phases.forward_cost = 0.01;
-    setup.phases.aim_cost = 0;
+    setup.phases.skip_backward.aim_cost = 0;
     QuadraticBowl::Options slow;
     slow.learning_rate = 0.001;
     BowlRun run(slow, setup, 0);
@@ -285,7 +285,7 @@ TEST(PhaseMachine, IsUndecidedFromTheFirstMoveToTheDecision) {
 TEST(PhaseMachine, TrialsCostNoMoreThanTheirShareOfTheRun) {
   for (const std::int64_t steps : {200, 2000}) {
     PhaseMachine::Setup setup = eager_setup();
-    setup.phases.trial_share = 0.005;
+    setup.phases.skip_backward.trial_share = 0.005;
     setup.steps = steps;
     QuadraticBowl::Options uphill;
     uphill.direction_scale = -1;
@@ -299,7 +299,7 @@ TEST(PhaseMachine, TrialsCostNoMoreThanTheirShareOfTheRun) {
 
 TEST(PhaseMachine, SaysWhereATrialGoesAheadWithoutConfidence) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.confidence_threshold = 0.99;
+  setup.phases.skip_backward.confidence_threshold = 0.99;
   QuadraticBowl::Options uphill;
   uphill.direction_scale = -1;
   BowlRun run(uphill, setup, 0.2);
@@ -313,7 +313,7 @@ TEST(PhaseMachine, SaysWhereATrialGoesAheadWithoutConfidence) {
 
 TEST(PhaseMachine, SaysOnceWhyPredictIsNotEntered) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.trial_share = 0.02;
+  setup.phases.skip_backward.trial_share = 0.02;
   QuadraticBowl::Options uphill;
   uphill.direction_scale = -1;
   BowlRun run(uphill, setup, 0.2);
@@ -327,8 +327,8 @@ TEST(PhaseMachine, SaysOnceWhyPredictIsNotEntered) {
 
 TEST(PhaseMachine, NoTrialButTheFirstPassesWhatTrialsMayCostTheDirectionAtItsStartIncluded) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.trial_share = 0.05;
-  setup.phases.aim_cost = 20;
+  setup.phases.skip_backward.trial_share = 0.05;
+  setup.phases.skip_backward.aim_cost = 20;
   QuadraticBowl::Options uphill;
   uphill.direction_scale = -1;
   BowlRun run(uphill, setup, 0.2);
@@ -345,9 +345,9 @@ TEST(PhaseMachine, KeepsPredictOnWhereItHelps) {
   for (const std::string predictor : {"momentum", "linear"}) {
     PhaseMachine::Setup setup;
     setup.phases.warmup_steps = 20;
-    setup.phases.predictor = predictor;
-    setup.phases.decay = 1;
-    setup.phases.trial_share = 0.2;
+    setup.phases.skip_backward.predictor = predictor;
+    setup.phases.skip_backward.decay = 1;
+    setup.phases.skip_backward.trial_share = 0.2;
     QuadraticBowl::Options slow;
     slow.learning_rate = 0.001;
     BowlRun run(slow, setup, 0), plain(slow, setup, 0);

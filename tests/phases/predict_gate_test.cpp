@@ -10,8 +10,8 @@ namespace {
 PhaseConfig config_with(double trial_share) {
   PhaseConfig config;
   config.full_steps = 20;
-  config.trial_share = trial_share;
-  config.trial_steps = 3;
+  config.skip_backward.trial_share = trial_share;
+  config.skip_backward.trial_steps = 3;
   return config;
 }
 
@@ -131,7 +131,7 @@ TEST(PredictGate, ClosesAfterRejectedJumpsHoweverShortFullIs) {
 TEST(PredictGate, WantsEvidenceBeyondTheNoise) {
   const auto advantage = [](double sigmas) {
     PhaseConfig config = config_with(0);
-    config.evidence_sigmas = sigmas;
+    config.skip_backward.evidence_sigmas = sigmas;
     MadeUpRun run(config);
     run.noise = 0.05;
     run.full(60);

@@ -13,7 +13,7 @@ TEST(Predict, MovesTheWeightsByTheSummedDirections) {
   run.run_until(Phase::kPredict);
   const auto start = run.bowl.flat();
   const auto moments = run.bowl.moments();
-  const double decay = setup.phases.decay;
+  const double decay = setup.phases.skip_backward.decay;
   double length = 0, step = 1;
   for (int k = 0; k < 4; ++k, step *= decay) {
     run.step();
@@ -57,7 +57,7 @@ TEST(Predict, HoldsLossesAgainstThoseOfItsOwnForwards) {
     for (const double offset : {-50.0, 50.0}) {  // dropout is off, and the precision another one
       PhaseMachine::Setup setup = eager_setup();
       setup.divergence.window = 4;
-      setup.phases.correction_interval = micro_corrections;
+      setup.phases.skip_backward.correction_interval = micro_corrections;
       QuadraticBowl::Options options;
       options.learning_rate = 0.002;
       options.forward_offset = offset;
@@ -102,9 +102,9 @@ TEST(Predict, BringsTheStateBackInTime) {
 
 PhaseMachine::Setup with_micro_corrections(double decay) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.max_predict_steps = setup.phases.trial_steps = 12;
-  setup.phases.correction_interval = 3;
-  setup.phases.decay = decay;
+  setup.phases.max_predict_steps = setup.phases.skip_backward.trial_steps = 12;
+  setup.phases.skip_backward.correction_interval = 3;
+  setup.phases.skip_backward.decay = decay;
   return setup;
 }
 
@@ -136,7 +136,7 @@ TEST(Predict, GoesNoFurtherThanTheSecantSays) {
   far.direction_scale = 8;
   BowlRun micro(far, with_micro_corrections(1), 0);
   PhaseMachine::Setup blind_setup = with_micro_corrections(1);
-  blind_setup.phases.correction_interval = 0;
+  blind_setup.phases.skip_backward.correction_interval = 0;
   BowlRun blind(far, blind_setup, 0);
   for (BowlRun* run : {&micro, &blind}) {
     run->run_until(Phase::kPredict);
@@ -148,8 +148,8 @@ TEST(Predict, GoesNoFurtherThanTheSecantSays) {
 
 TEST(Predict, ChangesNothingWithTheZeroPredictor) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.predictor = "zero";
-  setup.phases.confidence_threshold = 0.95;
+  setup.phases.skip_backward.predictor = "zero";
+  setup.phases.skip_backward.confidence_threshold = 0.95;
   BowlRun run({}, setup, 0.1);
   for (int cycle = 0; cycle < 3; ++cycle) {
     run.run_until(Phase::kPredict);
@@ -170,8 +170,8 @@ TEST(PredictPhase, ChargesWhatDreamsHorizons) {
   BowlRun measured({}, setup, 0.1);
   for (const PhaseOutcome& outcome : measured.run(60)) EXPECT_FALSE(outcome.planning_cost);
   EXPECT_EQ(measured.machine.statistics().planning_cost, 0);
-  setup.phases.horizon = "dreamt";
-  setup.phases.aim_cost = 0;
+  setup.phases.skip_backward.horizon = "dreamt";
+  setup.phases.skip_backward.aim_cost = 0;
   BowlRun dreamt({}, setup, 0.1);
   double sum = 0;
   for (int i = 0; i < 200; ++i) {
@@ -187,7 +187,7 @@ TEST(PredictPhase, ChargesWhatDreamsHorizons) {
 
 TEST(PredictPhase, ChargesDreamsByTheStepsThatTheyAreBeside) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.horizon = "dreamt";
+  setup.phases.skip_backward.horizon = "dreamt";
   setup.phases.warmup_steps = 20;
   BowlRun small({}, setup, 0.1), large({}, setup, 0.1);
   large.bowl.flops = 4 * small.bowl.flops;
@@ -200,8 +200,8 @@ TEST(PredictPhase, ChargesDreamsByTheStepsThatTheyAreBeside) {
 
 TEST(PredictPhase, HoldsWhatDreamsWithinAQuarterOfTheTrialShareWhilePredictionsDoNotPay) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.horizon = "dreamt";
-  setup.phases.trial_share = 0.1;
+  setup.phases.skip_backward.horizon = "dreamt";
+  setup.phases.skip_backward.trial_share = 0.1;
   QuadraticBowl::Options uphill;
   uphill.direction_scale = -1;
   BowlRun run(uphill, setup, 0.1);

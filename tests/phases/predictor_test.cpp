@@ -14,8 +14,8 @@
 namespace hybrid_trainer {
 namespace {
 
-PhaseConfig config_of(const std::string& name) {
-  PhaseConfig config;
+SkipBackwardConfig config_of(const std::string& name) {
+  SkipBackwardConfig config;
   config.predictor = name;
   config.slow_steps = 6;
   return config;
@@ -129,7 +129,7 @@ TEST(MomentumPredictor, IsWhatTheOptimizerWouldDoNext) {
 
 /// Walks the weights of a bowl, whose moments are zero, along a made-up path.
 std::vector<float> direction_on(const std::function<float(int)>& path, int steps,
-                                const PhaseConfig& config = config_of("linear")) {
+                                const SkipBackwardConfig& config = config_of("linear")) {
   QuadraticBowl bowl;
   const auto predictor = make_predictor(config);
   for (int t = 0; t < steps; ++t) {
@@ -155,8 +155,8 @@ TEST(LinearPredictor, StandsStillWhereThePathTurnsBack) {
   }
 }
 
-PhaseConfig slow_only(const std::string& name) {
-  PhaseConfig config = config_of(name);
+SkipBackwardConfig slow_only(const std::string& name) {
+  SkipBackwardConfig config = config_of(name);
   config.slow_share = 1;
   return config;
 }
@@ -174,7 +174,7 @@ TEST(SlowPredictors, ContinueAStraightPathExactly) {
 TEST(SlowPredictors, FilterWhatOscillates) {
   const auto wobbling = [](int t) { return 0.01f * t + (t % 2 == 0 ? 0.5f : -0.5f); };
   for (const char* name : {"two_timescale", "merged"}) {
-    PhaseConfig config = slow_only(name);
+    SkipBackwardConfig config = slow_only(name);
     config.history_interval = 1;
     config.slow_steps = 100;
     for (const float d : direction_on(wobbling, 401, config)) EXPECT_NEAR(d, 0.01f, 0.006) << name;
@@ -184,7 +184,7 @@ TEST(SlowPredictors, FilterWhatOscillates) {
 TEST(TwoTimescalePredictor, AddsTheOptimizersMomentumByItsShare) {
   const auto with_share = [](double share) {
     QuadraticBowl bowl;
-    PhaseConfig config = config_of("two_timescale");
+    SkipBackwardConfig config = config_of("two_timescale");
     config.slow_share = share;
     const auto predictor = make_predictor(config);
     take_updates(bowl, *predictor, 20);

@@ -124,9 +124,9 @@ class QuadraticBowl final : public Trainable,
   Rollback& rollback() override { return *this; }
   /// Of the method that the phases are configured for.
   MethodSupport support() override {
-    return {.optimizer = phases.lacks_optimizer_state() ? this : nullptr,
-            .gradients = phases.lacks_other_ranks() && !phases.takes_local_steps() ? this : nullptr,
-            .local = phases.takes_local_steps() ? &local_ : nullptr};
+    return {.optimizer = phases.delays_updates() ? this : nullptr,
+            .gradients = phases.delays_gradients() ? this : nullptr,
+            .local = phases.trains_locally() ? &local_ : nullptr};
   }
   const std::vector<Tensor>& values() const { return values_; }
   double loss(const Batch& batch) const { return loss_of(batch) + options_.forward_offset; }
@@ -376,12 +376,12 @@ inline PhaseMachine::Setup eager_setup() {
   setup.phases.warmup_steps = 5;
   setup.phases.full_steps = 6;
   setup.phases.max_predict_steps = 4;
-  setup.phases.trial_steps = 4;
-  setup.phases.trial_share = 1;
-  setup.phases.confidence_threshold = 0;
-  setup.phases.confidence_window = 4;
-  setup.phases.history_interval = 1;
-  setup.phases.slow_steps = 4;
+  setup.phases.skip_backward.trial_steps = 4;
+  setup.phases.skip_backward.trial_share = 1;
+  setup.phases.skip_backward.confidence_threshold = 0;
+  setup.phases.skip_backward.confidence_window = 4;
+  setup.phases.skip_backward.history_interval = 1;
+  setup.phases.skip_backward.slow_steps = 4;
   return setup;
 }
 

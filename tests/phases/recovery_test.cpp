@@ -162,7 +162,7 @@ TEST(Recovery, ForcesFullForItsSteps) {
 
 TEST(Recovery, RaisesTheThresholdForItsSteps) {
   Trouble trouble;
-  trouble.setup.phases.confidence_threshold = 0.2;
+  trouble.setup.phases.skip_backward.confidence_threshold = 0.2;
   trouble.setup.divergence.threshold_raise = 0.999999;
   const double noise = 0.5;
   const auto until_predict = [&] {
@@ -178,8 +178,8 @@ TEST(Recovery, RaisesTheThresholdForItsSteps) {
 
 TEST(Recovery, ResetsThePredictor) {
   Trouble trouble;
-  trouble.setup.phases.predictor = "linear";
-  trouble.setup.phases.history_interval = 2;
+  trouble.setup.phases.skip_backward.predictor = "linear";
+  trouble.setup.phases.skip_backward.history_interval = 2;
   const auto until_predict = [&] {
     return RunWith(trouble, kInFull, Wrong::kSpike).predictions(60).second;
   };
@@ -256,7 +256,7 @@ TEST(Recovery, OfPredictionsIsNoneInPlainTraining) {
 
 TEST(Recovery, ShortensAndEndsLateUpdatesToo) {
   Trouble trouble;
-  trouble.setup.phases.ingredient = "optimizer_state";
+  trouble.setup.phases.method = "asynchronous_optimizer";
   const auto late_steps = [&](Recovery recovery) {
     trouble.setup.divergence.on_warning = recovery;
     RunWith run(trouble, 12, Wrong::kSpike);  // in Predict

@@ -41,16 +41,17 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
   constexpr int kSteps = 60;
   PhaseMachine::Setup setup = eager_setup();
   if (GetParam() == "arms") {
-    setup.phases.arms = {{"merged", 3}, {"linear", 2}, {"two_timescale", 4}, {"zero", 1}};
+    setup.phases.skip_backward.arms = {
+        {"merged", 3}, {"linear", 2}, {"two_timescale", 4}, {"zero", 1}};
   } else if (GetParam() == "dreamt") {
-    setup.phases.horizon = "dreamt";
-    setup.phases.dream_cost = 1000;  // learns now and then
+    setup.phases.skip_backward.horizon = "dreamt";
+    setup.phases.skip_backward.dream_cost = 1000;  // learns now and then
   } else {
-    setup.phases.predictor = GetParam();
+    setup.phases.skip_backward.predictor = GetParam();
   }
-  setup.phases.correction_interval = 2;
+  setup.phases.skip_backward.correction_interval = 2;
   setup.phases.correct_steps = 2;
-  setup.phases.history_interval = 2;
+  setup.phases.skip_backward.history_interval = 2;
   setup.restore_lookahead = 2;
   setup.phases.warmup_steps = 13;
   setup.learning_rate_finder = {.mode = "warmup", .interval = 3};

@@ -10,7 +10,7 @@ constexpr std::int64_t kRunSteps = 40;
 
 PhaseMachine::Setup with_micro_corrections() {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.correction_interval = 2;
+  setup.phases.skip_backward.correction_interval = 2;
   return setup;
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 PhaseMachine::Setup late_setup() {
   PhaseMachine::Setup setup;
-  setup.phases.ingredient = "optimizer_state";
+  setup.phases.method = "asynchronous_optimizer";
   setup.phases.warmup_steps = 3;
   setup.phases.full_steps = 4;
   setup.phases.max_predict_steps = 5;
@@ -73,22 +73,23 @@ TEST(SpeculatePhase, SaysItsLagAndWhatArrived) {
 
 TEST(SpeculatePhase, EndsWherePredictionsAreTooFarOff) {
   PhaseMachine::Setup setup = late_setup();
-  setup.phases.prediction_error_limit = 0.8;
+  setup.phases.asynchronous_optimizer.prediction_error_limit = 0.8;
   BowlRun run({}, setup, 0.1);
   run.bowl.prediction_error = 0.9;
   const std::vector<PhaseOutcome> outcomes = run.run(12);
   EXPECT_EQ(letters_of(outcomes), "wwwffffppccf");
   EXPECT_EQ(outcomes[8].prediction_error, 0.9);
   EXPECT_TRUE(outcomes[8].warns);
-  for (const char* word : {"0.9", "bowl", "phases.prediction_error_limit 0.8", "next 6 steps"})
+  for (const char* word :
+       {"0.9", "bowl", "phases.asynchronous_optimizer.prediction_error_limit 0.8", "next 6 steps"})
     EXPECT_NE(outcomes[8].event.find(word), std::string::npos) << outcomes[8].event;
 }
 
 TEST(SpeculatePhase, GoesOnWhateverTheErrorWhereThereIsNoLimitOrNoPrediction) {
   for (const std::string side : {"anticipated", "selective", "none"}) {
     PhaseMachine::Setup setup = late_setup();
-    setup.phases.prediction_error_limit = side == "anticipated" ? 0 : 0.1;
-    setup.phases.device_side = side;
+    setup.phases.asynchronous_optimizer.prediction_error_limit = side == "anticipated" ? 0 : 0.1;
+    setup.phases.asynchronous_optimizer.device_side = side;
     BowlRun run({}, setup, 0.1);
     run.bowl.prediction_error = 50;
     EXPECT_EQ(letters_of(run.run(14)), "wwwffffpppppcc");

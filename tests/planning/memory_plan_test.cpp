@@ -254,13 +254,13 @@ TEST(StepRates, AreMeasuredWhereUpdatesAreLateAndStretchesChangeThem) {
   const Stream stream(MemoryPool::create("device"));
   HybridTrainerConfig config = four_layers();
   config.optimizer.name = "muon";
-  config.phases.ingredient = "optimizer_state";
+  config.phases.method = "asynchronous_optimizer";
   StretchConfig first;
   first.until = 0.5;
   first.orthogonalization_period = 5;
   config.stretches.push_back(first);
   EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e8);
-  config.phases.exact_state = "file";
+  config.phases.asynchronous_optimizer.exact_state = "file";
   EXPECT_GT(measure_step_rates(config, stream).write_bytes_per_second, 1e6);
 }
 

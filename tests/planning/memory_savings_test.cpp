@@ -50,11 +50,11 @@ TEST(MemorySavings, AreOfEachOptionThatIsOn) {
 
 TEST(MemorySavings, OfLateUpdatesAreStateAndMastersInEachPhase) {
   HybridTrainerConfig config = small_config();
-  config.phases.ingredient = "optimizer_state";
+  config.phases.method = "asynchronous_optimizer";
   config.predict_aware_memory.offload_strategy = "cpu_offload";
   const auto found = simulate_savings(config, {});
   ASSERT_EQ(found.size(), 1u) << "the state is on the host in each phase";
-  EXPECT_EQ(found[0].option, "phases.ingredient");
+  EXPECT_EQ(found[0].option, "phases.method");
   const auto moments = static_cast<std::int64_t>(2 * sizeof(float) * elements_of(config));
   EXPECT_GT(found[0].by_phase[static_cast<std::size_t>(Phase::kFull)], moments * 9 / 10);
 }

@@ -21,8 +21,8 @@ HybridTrainerConfig three_layers() {
   config.phases.warmup_steps = 2;
   config.phases.full_steps = 4;
   config.phases.max_predict_steps = 3;
-  config.phases.trial_steps = 3;
-  config.phases.trial_share = 1;
+  config.phases.skip_backward.trial_steps = 3;
+  config.phases.skip_backward.trial_share = 1;
   auto& precision = config.mixed_precision;
   precision.warmup = precision.full = precision.predict = precision.correct = "fp32";
   return config;
@@ -90,8 +90,8 @@ TEST(MemorySimulation, KnowsEachOptimizer) {
     config.optimizer.name = name;
     config.optimizer.orthogonalization_period = 2;
     if (config.optimizer.name == "adafactor") {  // which has no momentum to predict from
-      config.phases.predictor = "two_timescale";
-      config.phases.slow_steps = 2;
+      config.phases.skip_backward.predictor = "two_timescale";
+      config.phases.skip_backward.slow_steps = 2;
     }
     expect_as_measured(config);
   }
@@ -128,14 +128,14 @@ TEST(MemorySimulation, KnowsEachOption) {
   });
   with("mean weights", [](auto& config) { config.training.average_weights = 4; });
   with("arms", [](auto& config) {
-    config.phases.arms = {{"zero", 3}, {"merged", 3}, {"linear", 2}};
-    config.phases.slow_steps = 2;
+    config.phases.skip_backward.arms = {{"zero", 3}, {"merged", 3}, {"linear", 2}};
+    config.phases.skip_backward.slow_steps = 2;
   });
   with("dropout", [](auto& config) { config.model.dropout = 0.1; });
   for (const char* predictor : {"linear", "two_timescale", "merged"}) {
     with(predictor, [&](auto& config) {
-      config.phases.predictor = predictor;
-      config.phases.slow_steps = 2;
+      config.phases.skip_backward.predictor = predictor;
+      config.phases.skip_backward.slow_steps = 2;
     });
   }
   for (const std::string& strategy : offload_strategy_names()) {
@@ -219,7 +219,7 @@ TEST(MemorySimulation, KnowsTheBatchesThatALongPredictionKeeps) {
       config.model.width = 16;
       config.data.batch_size = 1;
       config.gradient_accumulation.micro_batches = micro_batches;
-      config.phases.max_predict_steps = config.phases.trial_steps = predicted;
+      config.phases.max_predict_steps = config.phases.skip_backward.trial_steps = predicted;
       config.training.steps = predicted + 20;
       const auto measured = measured_host_bytes(config);
       EXPECT_EQ(simulate_memory(config, {}).host_bytes, measured)

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 /// In any micro-batches.
 TEST_F(RunOverRanks, DoesNotPredictWhereARanksBudgetHoldsUpdatesAlone) {
   HybridTrainerConfig tight = config();
-  tight.phases.predictor = "linear";  // which keeps earlier weights
+  tight.phases.skip_backward.predictor = "linear";  // which keeps earlier weights
   const auto bytes = [&](SimulatedPhases phases) {
     HybridTrainerConfig known = tight;
     known.model.vocabulary = read_data_info(data_)->vocabulary_size;

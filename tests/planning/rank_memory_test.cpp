@@ -45,7 +45,6 @@ TEST(RankMemory, OfLateGradientsIsSimulatedAsItIsMeasured) {
   config.model.width = 80;
   config.model.layers = 3;
   config.data.prefetch_depth = 1;
-  config.phases.ingredient = "other_ranks";
   config.distributed.bucket_bytes = 1 << 15;
   struct Case {
     std::int64_t lag, local_steps, zero, fragments = 1, bits = 32;
@@ -53,10 +52,10 @@ TEST(RankMemory, OfLateGradientsIsSimulatedAsItIsMeasured) {
   for (const auto& [lag, local_steps, zero, fragments, bits] :
        {Case{1, 0, 0}, Case{3, 0, 0}, Case{1, 3, 0}, Case{1, 0, 1}, Case{3, 0, 1}, Case{1, 3, 0, 3},
         Case{3, 4, 0, 4}, Case{1, 5, 0, 2}, Case{1, 3, 0, 1, 8}, Case{2, 4, 0, 2, 4}}) {
-    config.phases.lag = lag;
-    config.phases.local_steps = local_steps;
-    config.phases.local_fragments = fragments;
-    config.phases.exchange_bits = bits;
+    config.phases.method = local_steps > 0 ? "local_sgd" : "asynchronous_gradients";
+    config.phases.asynchronous_gradients.delay = lag;
+    config.phases.local_sgd = {
+        .steps = local_steps, .delay = lag, .fragments = fragments, .exchange_bits = bits};
     config.distributed.zero = zero;
     const MemoryNeed need = simulate_ranks(config, {}, 3);
     const PhasePeaks measured = peaks_over_ranks(config, 3);

@@ -32,17 +32,16 @@ HybridTrainerConfig saved_each_moment() {
 }
 
 TEST_F(SavedRun, MinutesSaveItAndChangeNoBit) {
-  for (const char* ingredient : {"backward", "optimizer_state"}) {
+  for (const char* method : {"skip_backward", "asynchronous_optimizer"}) {
     HybridTrainerConfig config = saved_each_moment();
-    config.phases.ingredient = ingredient;
-    const auto by_minutes = scratch_ / concat(ingredient, "-minutes"),
-               at_end = scratch_ / ingredient;
+    config.phases.method = method;
+    const auto by_minutes = scratch_ / concat(method, "-minutes"), at_end = scratch_ / method;
     train_tiny(config, data_, by_minutes);
-    EXPECT_EQ(checkpoints_of(by_minutes), 40) << ingredient;
+    EXPECT_EQ(checkpoints_of(by_minutes), 40) << method;
     config.checkpoint.every_minutes = 0;
     train_tiny(config, data_, at_end);
-    EXPECT_EQ(checkpoints_of(at_end), 1) << ingredient;
-    EXPECT_EQ(newest_checkpoint_digest(by_minutes), newest_checkpoint_digest(at_end)) << ingredient;
+    EXPECT_EQ(checkpoints_of(at_end), 1) << method;
+    EXPECT_EQ(newest_checkpoint_digest(by_minutes), newest_checkpoint_digest(at_end)) << method;
   }
 }
 

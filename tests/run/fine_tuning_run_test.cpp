@@ -131,7 +131,7 @@ TEST_F(FineTuningRun, IsSavedAtTheEndOfEachEpoch) {
 
 TEST_F(FineTuningRun, LateUpdatesLearnToo) {
   HybridTrainerConfig config = FineTuningRun::config();
-  config.phases.ingredient = "optimizer_state";
+  config.phases.method = "asynchronous_optimizer";
   const TrainingRunResult result = train(config, "run");
   EXPECT_LT(*result.summary.final_validation_loss, 0.8 * records_of(scratch_ / "run")[0].loss);
   EXPECT_GT(result.summary.speculation->steps, 0);

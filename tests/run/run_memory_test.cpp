@@ -186,7 +186,7 @@ TEST_F(RunMemory, HasRoomInItsPlanForTheBatchesOfALongPrediction) {
   config.model.vocabulary = 27;
   config.data.batch_size = 2;
   config.gradient_accumulation.micro_batches = 16;
-  config.phases.max_predict_steps = config.phases.trial_steps = 30;
+  config.phases.max_predict_steps = config.phases.skip_backward.trial_steps = 30;
   config.training.steps = 60;
   const MemoryNeed need = simulate_memory(config, {});
   config.memory.host_budget.bytes = need.host_bytes;

@@ -36,9 +36,9 @@ HybridTrainerConfig tiny_config() {
   config.phases.warmup_steps = 8;
   config.phases.full_steps = 6;
   config.phases.max_predict_steps = 6;
-  config.phases.confidence_threshold = 0.0;
-  config.phases.confidence_window = 3;
-  config.phases.trial_share = 0.5;
+  config.phases.skip_backward.confidence_threshold = 0.0;
+  config.phases.skip_backward.confidence_window = 3;
+  config.phases.skip_backward.trial_share = 0.5;
   config.checkpoint.every_steps = 10;
   return config;
 }

@@ -138,8 +138,8 @@ TEST_F(TrainingRunTest, ReadsItsWeightsOutByTheirMeanBesideTheLast) {
 TEST_F(TrainingRunTest, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
   HybridTrainerConfig config = tiny_config();
   config.model.dropout = 0.1;
-  config.phases.max_shrinks = 0;
-  config.phases.decay = 1;
+  config.phases.skip_backward.max_shrinks = 0;
+  config.phases.skip_backward.decay = 1;
   config.optimizer.learning_rate = 0.3;  // so large that every jump overshoots
   const TrainingRunResult result = train_tiny(config, data_, scratch_ / "reverted");
   ASSERT_GT(result.summary.predictions.made, 0);
@@ -153,8 +153,8 @@ TEST_F(TrainingRunTest, RevertedPredictionsLeaveThoseBitsWhereCorrectHasAPrecisi
   HybridTrainerConfig config = tiny_config();
   config.mixed_precision = {"bf16", "bf16", "fp32", "fp32"};
   config.phases.correct_steps = 2;
-  config.phases.max_shrinks = 0;
-  config.phases.decay = 1;
+  config.phases.skip_backward.max_shrinks = 0;
+  config.phases.skip_backward.decay = 1;
   config.optimizer.learning_rate = 3;
   config.training.steps = 32;
   const TrainingRunResult result = train_tiny(config, data_, scratch_ / "reverted");

@@ -160,7 +160,7 @@ inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::S
   PhaseMachine::Setup setup{config.phases, config.divergence, 0, config.training.steps};
   const auto kept =
       std::make_shared<Adversary::Spoil>(spoil);  // predictors begin anew, it does not
-  setup.make_predictor = [kept](const PhaseConfig&) {
+  setup.make_predictor = [kept](const SkipBackwardConfig&) {
     return std::make_unique<Adversary>(
         [kept](std::vector<float>& values, std::size_t tensor) { (*kept)(values, tensor); });
   };

@@ -13,8 +13,8 @@ class Adversaries : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Adversaries, RevertedLeavesTheBitsOfPlainTraining) {
   HybridTrainerConfig config = adversary_config(1, 100);
-  config.phases.horizon = GetParam();
-  config.phases.trial_share = 0.5;  // several trials in so short a run
+  config.phases.skip_backward.horizon = GetParam();
+  config.phases.skip_backward.trial_share = 0.5;  // several trials in so short a run
   const AdversaryResult plain = train_with(config, {});
   EXPECT_GT(plain.weights.size(), 90'000u);
   int reverted = 0;
@@ -34,10 +34,10 @@ TEST_P(Adversaries, RevertedLeavesTheBitsOfPlainTraining) {
 /// Full's micro-batches.
 TEST(Adversary, RevertedUnderTheBudgetOfPlainTrainingLeavesItsBits) {
   HybridTrainerConfig config = adversary_config(1, 100);
-  config.phases.trial_share = 0.5;
+  config.phases.skip_backward.trial_share = 0.5;
   auto& precision = config.mixed_precision;
   precision.warmup = precision.full = precision.predict = precision.correct = "fp32";
-  config.phases.max_shrinks = 0;
+  config.phases.skip_backward.max_shrinks = 0;
   config.data.batch_size = 2;  // a step's batch is much beside a micro-batch's activations
   config.gradient_accumulation.micro_batches = 4;
   const AdversaryResult plain = train_with(config, {});
@@ -57,14 +57,14 @@ TEST(Adversary, RevertedUnderTheBudgetOfPlainTrainingLeavesItsBits) {
 TEST_P(Adversaries, IsChargedAtMostOnePercentWithTheDefaults) {
   constexpr std::int64_t kSteps = 1000;
   HybridTrainerConfig config = adversary_config(2, kSteps);
-  config.phases.horizon = GetParam();
+  config.phases.skip_backward.horizon = GetParam();
   const AdversaryResult plain = train_with(config, {});
   EXPECT_EQ(plain.overhead, 0);
   for (const AdversaryRow& row : adversaries()) {
     const AdversaryResult result = train_with(config, row.make(2));
     EXPECT_EQ(result.predictions.made > 0, row.is_finite) << row.name;
     EXPECT_LE(result.overhead, 0.01) << row.name;
-    EXPECT_EQ(result.planning > 0, config.phases.horizon == "dreamt") << row.name;
+    EXPECT_EQ(result.planning > 0, config.phases.skip_backward.horizon == "dreamt") << row.name;
     EXPECT_LT(result.loss, kMostOfOneSeed * plain.loss) << row.name;
   }
 }

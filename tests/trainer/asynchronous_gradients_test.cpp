@@ -42,7 +42,7 @@ TEST_P(LateGradientsWithZero, LeaveAllRanksTheSameWeightsInTheEndAndTheSameEachT
 TEST_P(LateGradientsWithZero, HaveTheSameBitsWhateverTheLinkIs) {
   for (const std::int64_t lag : {1, 2}) {
     HybridTrainerConfig config = cut_config();
-    config.phases.lag = lag;
+    config.phases.asynchronous_gradients.delay = lag;
     const RankOutcome wanted = common_outcome(config, 2);
     config.distributed.overlap = false;
     EXPECT_EQ(common_outcome(config, 2), wanted) << "nothing beside, lag " << lag;
@@ -64,14 +64,14 @@ TEST_P(LateGradientsWithZero, EverySettingOfThemCounts) {
     seen.push_back(weights);
   };
   expect_new("anticipated", [](auto&) {});
-  expect_new("shared", [](auto& c) { c.phases.device_side = "shared"; });
-  expect_new("momentum", [](auto& c) { c.phases.device_side = "momentum"; });
-  expect_new("none", [](auto& c) { c.phases.device_side = "none"; });
-  expect_new("lag", [](auto& c) { c.phases.lag = 3; });
+  expect_new("shared", [](auto& c) { c.phases.asynchronous_gradients.device_side = "shared"; });
+  expect_new("momentum", [](auto& c) { c.phases.asynchronous_gradients.device_side = "momentum"; });
+  expect_new("none", [](auto& c) { c.phases.asynchronous_gradients.device_side = "none"; });
+  expect_new("lag", [](auto& c) { c.phases.asynchronous_gradients.delay = 3; });
   expect_new("bf16", [](auto& c) { c.mixed_precision.full = c.mixed_precision.predict = "bf16"; });
   const HybridTrainerConfig synchronous = [] {
     HybridTrainerConfig config = config_of();
-    config.phases.ingredient = "backward";
+    config.phases.method = "skip_backward";
     config.phases.max_predict_steps = 0;
     return config;
   }();
@@ -110,16 +110,16 @@ double mean_error(const HybridTrainerConfig& config) {
 TEST_P(LateGradientsWithZero, AreMissedByLessThanWithoutAPrediction) {
   HybridTrainerConfig config = cut_config();
   for (const char* const side : {"anticipated", "shared", "momentum"}) {
-    config.phases.device_side = side;
+    config.phases.asynchronous_gradients.device_side = side;
     EXPECT_LT(mean_error(config), 0.5) << side;
   }
-  config.phases.device_side = "none";
+  config.phases.asynchronous_gradients.device_side = "none";
   EXPECT_NEAR(mean_error(config), 1, 1e-6);
 }
 
 TEST_P(LateGradientsWithZero, EndPredictForAllRanksWhereTheyAreMissed) {
   HybridTrainerConfig config = config_of();
-  config.phases.prediction_error_limit = 0.01;
+  config.phases.asynchronous_gradients.prediction_error_limit = 0.01;
   std::array<std::string, 2> events;
   std::array<int, 2> predicted{};
   see_steps(config, 2, 20, [&](int rank, const StepRecord& record, auto&&...) {
@@ -128,7 +128,9 @@ TEST_P(LateGradientsWithZero, EndPredictForAllRanksWhereTheyAreMissed) {
   });
   EXPECT_EQ(predicted[0], predicted[1]);
   EXPECT_LT(predicted[0], 8);
-  EXPECT_NE(events[0].find("above phases.prediction_error_limit"), std::string::npos) << events[0];
+  EXPECT_NE(events[0].find("above phases.asynchronous_gradients.prediction_error_limit"),
+            std::string::npos)
+      << events[0];
 }
 
 TEST_P(LateGradientsWithZero, ThatAreNotFiniteMakeNoUpdateOnAnyRank) {
@@ -163,7 +165,7 @@ TEST_P(LateGradientsWithZero, GoOnFromACheckpointAsIfNeverStopped) {
   for (const std::int64_t lag : {1, 2}) {
     for (const std::int64_t stop : {6, 9, 12, 20, 21}) {
       HybridTrainerConfig config = config_of();
-      config.phases.lag = lag;
+      config.phases.asynchronous_gradients.delay = lag;
       const TemporaryFolder folder;
       const auto whole = train_through(config, false, stop, folder);
       EXPECT_EQ(train_through(config, true, stop, folder), whole) << "stopped after step " << stop;
@@ -288,11 +290,11 @@ TEST(LateGradients, RefuseWhatDoesNotGoWithThem) {
       EXPECT_NE(error.problems()[0].find("want "), std::string::npos) << error.what();
     }
   };
-  expect_refused("phases.ingredient", 1, [](auto&) {});
+  expect_refused("phases.method", 1, [](auto&) {});
   expect_refused("distributed.zero", 2, [](auto& c) { c.distributed.zero = 2; });
   expect_refused("distributed.zero", 2, [](auto& c) {
     c.distributed.zero = 1;
-    c.phases.local_steps = 4;
+    set_local_steps(c.phases, 4);
   });
   expect_refused("optimizer.name", 2, [](auto& c) { c.optimizer.name = "lion"; });
   expect_refused("optimizer.state_bits", 2, [](auto& c) { c.optimizer.state_bits = 8; });
@@ -302,7 +304,8 @@ TEST(LateGradients, RefuseWhatDoesNotGoWithThem) {
   expect_refused("memory.optimizer_state", 2, [](auto& c) { c.memory.optimizer_state = "host"; });
   expect_refused("memory.weights", 2, [](auto& c) { c.memory.weights = "host"; });
   expect_refused("memory.device_map", 2, [](auto& c) { c.memory.device_map = "block.0=host"; });
-  expect_refused("phases.device_side", 2, [](auto& c) { c.phases.device_side = "sketch"; });
+  expect_refused("phases.asynchronous_gradients.device_side", 2,
+                 [](auto& c) { c.phases.asynchronous_gradients.device_side = "sketch"; });
   expect_refused("divergence.on_warning", 2,
                  [](auto& c) { c.divergence.on_warning = Recovery::kResetPredictor; });
 }

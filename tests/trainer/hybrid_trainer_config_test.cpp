@@ -90,8 +90,8 @@ TEST(HybridTrainerConfig, BuilderTakesTheCallsOfTheMethod) {
   EXPECT_EQ(config.phases.warmup_steps, 200);
   EXPECT_EQ(config.phases.full_steps, 20);
   EXPECT_EQ(config.phases.max_predict_steps, 50);
-  EXPECT_EQ(config.phases.confidence_threshold, 0.60);
-  EXPECT_EQ(config.phases.correction_interval, 15);
+  EXPECT_EQ(config.phases.skip_backward.confidence_threshold, 0.60);
+  EXPECT_EQ(config.phases.skip_backward.correction_interval, 15);
   EXPECT_EQ(config.mixed_precision.full, "auto");
   EXPECT_EQ(config.gradient_accumulation.micro_batches, 4);
 }

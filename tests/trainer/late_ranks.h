@@ -15,13 +15,19 @@ inline HybridTrainerConfig late_config(const std::string& optimizer = "adamw",
   HybridTrainerConfig config = rank_config(optimizer, 4);
   config.distributed.zero = zero;
   if (zero > 0) config.distributed.bucket_bytes = 4096;
-  config.phases.ingredient = "other_ranks";
+  config.phases.method = "asynchronous_gradients";
   config.phases.warmup_steps = 4;
   config.phases.full_steps = 4;
   config.phases.max_predict_steps = 12;
   config.phases.correct_steps = 2;
-  config.phases.prediction_error_limit = 0;
+  config.phases.asynchronous_gradients.prediction_error_limit = 0;
   return config;
+}
+
+/// Where `steps` are 0, the ranks send each step's gradient.
+inline void set_local_steps(PhaseConfig& phases, std::int64_t steps) {
+  phases.method = steps > 0 ? "local_sgd" : "asynchronous_gradients";
+  phases.local_sgd.steps = steps;
 }
 
 /// The same on each rank, but for the losses of steps in which nothing had arrived yet.

@@ -29,13 +29,13 @@ class LateRun : public ::testing::TestWithParam<LateRunCase> {
     config_.gradient_accumulation.micro_batches = 2;
     config_.training.threads = 1;
     config_.checkpoint.every_steps = 10;
-    config_.phases.ingredient = "other_ranks";
-    config_.phases.local_steps = GetParam().local_steps;
+    config_.phases.method = GetParam().local_steps > 0 ? "local_sgd" : "asynchronous_gradients";
+    config_.phases.local_sgd.steps = GetParam().local_steps;
     config_.distributed.zero = GetParam().zero;
-    config_.phases.local_fragments = GetParam().fragments;
-    config_.phases.exchange_bits = GetParam().bits;
+    config_.phases.local_sgd.fragments = GetParam().fragments;
+    config_.phases.local_sgd.exchange_bits = GetParam().bits;
     config_.phases.max_predict_steps = 100;
-    config_.phases.prediction_error_limit = 0;
+    config_.phases.asynchronous_gradients.prediction_error_limit = 0;
   }
   /// How the run of each rank ended. Rank 1 asks for a stop after step `stops_after`.
   std::array<RunEnd, 2> train(const fs::path& run, bool resume, std::int64_t stops_after = 0) {

@@ -154,7 +154,7 @@ TEST(LearningRateFinderConfigs, SayWhereNothingCouldBeFound) {
   config.phases.warmup_steps = 9;  // 4 of the schedule, 4 updates, one step that probes
   EXPECT_TRUE(config.problems().empty());
   config.phases.warmup_steps = 8;
-  config.phases.ingredient = "optimizer_state";
+  config.phases.method = "asynchronous_optimizer";
   const auto message = message_of<ConfigError>([&] { config.validate(); });
   for (const char* word : {"phases.warmup_steps: got 8", "at least 9",
                            "learning_rate_finder.mode: got warmup", "want off"})

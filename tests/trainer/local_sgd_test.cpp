@@ -13,7 +13,7 @@ namespace {
 
 HybridTrainerConfig local_config(const std::string& optimizer = "adamw") {
   HybridTrainerConfig config = late_config(optimizer);
-  config.phases.local_steps = 5;
+  set_local_steps(config.phases, 5);
   return config;
 }
 
@@ -23,8 +23,8 @@ struct ExchangeForm {
 };
 
 HybridTrainerConfig exchanged(HybridTrainerConfig config, const ExchangeForm& form) {
-  config.phases.local_fragments = form.fragments;
-  config.phases.exchange_bits = form.bits;
+  config.phases.local_sgd.fragments = form.fragments;
+  config.phases.local_sgd.exchange_bits = form.bits;
   return config;
 }
 
@@ -60,15 +60,15 @@ TEST(LocalSteps, EverySettingOfThemCounts) {
     seen.push_back(weights);
   };
   expect_new("as it is", [](auto&) {});
-  expect_new("no local steps", [](auto& c) { c.phases.local_steps = 0; });
-  expect_new("fewer local steps", [](auto& c) { c.phases.local_steps = 3; });
-  expect_new("lag", [](auto& c) { c.phases.lag = 2; });
-  expect_new("fragments", [](auto& c) { c.phases.local_fragments = 2; });
-  expect_new("more fragments", [](auto& c) { c.phases.local_fragments = 5; });
-  expect_new("8 bits", [](auto& c) { c.phases.exchange_bits = 8; });
-  expect_new("4 bits", [](auto& c) { c.phases.exchange_bits = 4; });
-  expect_new("outer rate", [](auto& c) { c.phases.outer_learning_rate = 1; });
-  expect_new("outer momentum", [](auto& c) { c.phases.outer_momentum = 0.5; });
+  expect_new("no local steps", [](auto& c) { set_local_steps(c.phases, 0); });
+  expect_new("fewer local steps", [](auto& c) { set_local_steps(c.phases, 3); });
+  expect_new("lag", [](auto& c) { c.phases.local_sgd.delay = 2; });
+  expect_new("fragments", [](auto& c) { c.phases.local_sgd.fragments = 2; });
+  expect_new("more fragments", [](auto& c) { c.phases.local_sgd.fragments = 5; });
+  expect_new("8 bits", [](auto& c) { c.phases.local_sgd.exchange_bits = 8; });
+  expect_new("4 bits", [](auto& c) { c.phases.local_sgd.exchange_bits = 4; });
+  expect_new("outer rate", [](auto& c) { c.phases.local_sgd.outer_learning_rate = 1; });
+  expect_new("outer momentum", [](auto& c) { c.phases.local_sgd.outer_momentum = 0.5; });
   expect_new("clip", [](auto& c) { c.optimizer.clip_norm = 0.1; });
   expect_new("bf16", [](auto& c) { c.mixed_precision.full = c.mixed_precision.predict = "bf16"; });
 }
@@ -78,7 +78,7 @@ TEST(LocalSteps, SendFarLessThanGradients) {
     HybridTrainerConfig config = late_config();
     config.phases.warmup_steps = 0;
     config.phases.max_predict_steps = 24;
-    config.phases.local_steps = local_steps;
+    set_local_steps(config.phases, local_steps);
     return static_cast<double>(common_outcome(config, 2).bytes_sent);
   };
   // 24 gradients, against four exchanges, the last of which ends Predict, and the moments.
@@ -89,7 +89,7 @@ TEST(LocalSteps, SendFarLessThanGradients) {
 std::vector<double> bytes_by_step(const ExchangeForm& form) {
   HybridTrainerConfig config = exchanged(late_config(), form);
   config.model.width = 64;
-  config.phases.local_steps = 4;
+  set_local_steps(config.phases, 4);
   std::vector<double> bytes;
   run_thread_ranks(3, [&](Communicator& ranks) {
     const Stream stream{MemoryPool::create("device")};
@@ -165,8 +165,8 @@ TEST(LocalSteps, EndWithTheMeanOfTheirWeights) {
 /// Where exchanges move the weights by the mean itself.
 TEST(LocalSteps, EndWithTheMeanWhateverWasExchangedBefore) {
   HybridTrainerConfig config = local_config();
-  config.phases.outer_learning_rate = 1;
-  config.phases.outer_momentum = 0;
+  config.phases.local_sgd.outer_learning_rate = 1;
+  config.phases.local_sgd.outer_momentum = 0;
   for (const std::int64_t steps : {11, 13, 14, 17})
     for (const ExchangeForm& form : {ExchangeForm{}, {2, 32}, {5, 32}}) {
       SCOPED_TRACE(concat(exchange_name(form), ", ", steps, " steps"));
@@ -177,8 +177,8 @@ TEST(LocalSteps, EndWithTheMeanWhateverWasExchangedBefore) {
 /// Once an exchange in few bits has begun: at its end nothing is lost.
 TEST(LocalSteps, EndWithWhatRoundingLeft) {
   HybridTrainerConfig config = local_config();
-  config.phases.outer_learning_rate = 1;
-  config.phases.outer_momentum = 0;
+  config.phases.local_sgd.outer_learning_rate = 1;
+  config.phases.local_sgd.outer_momentum = 0;
   expect_the_mean(settle_after(13, exchanged(config, {1, 4})));
   expect_the_mean(settle_after(13, exchanged(config, {1, 8})));
   expect_the_mean(settle_after(11, exchanged(config, {2, 4})));
@@ -264,40 +264,31 @@ INSTANTIATE_TEST_SUITE_P(LocalSteps, LocalStepsInForms,
 
 TEST(LocalSteps, WantAnExchangeToArriveBeforeTheNext) {
   HybridTrainerConfig config = local_config();
-  config.phases.lag = 5;
+  config.phases.local_sgd.delay = 5;
   EXPECT_THROW(train_ranks(config, 2), ConfigError);
-  config.phases.lag = 4;
+  config.phases.local_sgd.delay = 4;
   common_outcome(config, 2);
-  config.phases.local_steps = config.phases.max_predict_steps;
-  EXPECT_THROW(train_ranks(config, 2), ConfigError);
-  config.phases.local_steps = 5;
-  config.phases.device_side = "shared";
+  set_local_steps(config.phases, config.phases.max_predict_steps);
   EXPECT_THROW(train_ranks(config, 2), ConfigError);
 }
 
 TEST(LocalSteps, RefuseFormsThatThereAreNot) {
   const auto told = [](std::int64_t local_steps, const ExchangeForm& form) {
     HybridTrainerConfig config = exchanged(late_config(), form);
-    config.phases.local_steps = local_steps;
+    set_local_steps(config.phases, local_steps);
     const std::vector<std::string> problems = config.problems();
     return problems.empty() ? "" : problems.size() == 1 ? problems[0] : "several";
   };
   EXPECT_EQ(told(5, {5, 4}), "");
-  EXPECT_EQ(told(5, {6, 32}),
-            "phases.local_fragments: got 6, want at most phases.local_steps 5, so that each "
-            "fragment has a step of its own to begin at");
-  EXPECT_EQ(told(5, {1, 16}), "phases.exchange_bits: got 16, want 32, 8 or 4");
-  EXPECT_EQ(told(0, {1, 16}), "phases.exchange_bits: got 16, want 32, 8 or 4");
-  EXPECT_EQ(told(0, {2, 32}),
-            "phases.local_fragments: got 2, which is for local steps; want 1, or "
-            "phases.ingredient other_ranks and phases.local_steps above 0");
-  EXPECT_EQ(told(0, {1, 8}),
-            "phases.exchange_bits: got 8, which is for local steps; want 32, or "
-            "phases.ingredient other_ranks and phases.local_steps above 0");
-  HybridTrainerConfig config = local_config();
-  config.phases.ingredient = "backward";
-  config.phases.exchange_bits = 4;
-  EXPECT_EQ(config.problems().size(), 1u);
+  EXPECT_EQ(
+      told(5, {6, 32}),
+      "phases.local_sgd.fragments: got 6, but each fragment has a step of its own to begin at "
+      "(with phases.method local_sgd); want at most phases.local_sgd.steps 5");
+  EXPECT_EQ(told(5, {1, 16}),
+            "phases.local_sgd.exchange_bits: got 16, but an exchange has no other form (with "
+            "phases.method local_sgd); want 32, 8 or 4");
+  // Without local steps they only have no effect.
+  EXPECT_EQ(told(0, {2, 16}), "");
 }
 
 }  // namespace

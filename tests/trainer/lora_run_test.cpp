@@ -153,7 +153,7 @@ TEST_F(LoraRunTest, AFolderThatIsQuantizedIsTrainedBesideAsItIs) {
 
 TEST_F(LoraRunTest, LateUpdatesAreOfAdaptersAlone) {
   HybridTrainerConfig config = tiny_lora();
-  config.phases.ingredient = "optimizer_state";
+  config.phases.method = "asynchronous_optimizer";
   config.checkpoint.every_steps = 1;
   config.checkpoint.keep = 100;
   const fs::path from = base(5);

@@ -18,8 +18,8 @@ class PredictorRuns : public ::testing::TestWithParam<std::pair<const char*, con
   static HybridTrainerConfig config() {
     HybridTrainerConfig config = tiny_config();
     set_field(config, GetParam().first, GetParam().second);
-    config.phases.history_interval = 2;
-    config.phases.slow_steps = 4;
+    config.phases.skip_backward.history_interval = 2;
+    config.phases.skip_backward.slow_steps = 4;
     return config;
   }
   TemporaryFolder scratch_;
@@ -43,8 +43,8 @@ TEST_P(PredictorRuns, GoThroughAllPhasesAndOnToTheSameBitsFromAnyCheckpoint) {
 
 TEST_P(PredictorRuns, LeaveThePlainRunsBitsWhereTheyAreReverted) {
   HybridTrainerConfig config = PredictorRuns::config();
-  config.phases.max_shrinks = 0;
-  config.phases.decay = 1;
+  config.phases.skip_backward.max_shrinks = 0;
+  config.phases.skip_backward.decay = 1;
   config.optimizer.learning_rate = 0.3;  // so large that every jump overshoots
   const TrainingRunResult result = train_tiny(config, data_, scratch_ / "reverted");
   ASSERT_GT(result.summary.predictions.made, 0);

@@ -122,7 +122,7 @@ TEST(LateRankShortage, LetsARankHalveAloneWhereItGoesOnAlone) {
   for (const std::int64_t local_steps : {0, 3}) {
     HybridTrainerConfig config = late_config();
     config.data.batch_size = 8;
-    config.phases.local_steps = local_steps;
+    set_local_steps(config.phases, local_steps);
     HybridTrainerConfig halves = config;
     halves.data.batch_size = 4;
     halves.gradient_accumulation.micro_batches = 8;

@@ -78,14 +78,14 @@ class RollBackRun : public ::testing::Test {
 };
 
 TEST_F(RollBackRun, ToTheStartGivesTheBitsOfARunThatBeganWithThatRate) {
-  for (const char* ingredient : {"backward", "optimizer_state"}) {
+  for (const char* method : {"skip_backward", "asynchronous_optimizer"}) {
     HybridTrainerConfig config = tiny_config();
-    config.phases.ingredient = ingredient;
+    config.phases.method = method;
     config.schedule.warmup_steps = 0;
-    const auto plain = scratch_ / concat("plain_", ingredient), run = scratch_ / ingredient;
+    const auto plain = scratch_ / concat("plain_", method), run = scratch_ / method;
     train_tiny(config, data_, plain);
     const RunSummary summary = train_tiny(fatal(config), data_, run).summary;
-    EXPECT_EQ(newest_checkpoint_digest(run), newest_checkpoint_digest(plain)) << ingredient;
+    EXPECT_EQ(newest_checkpoint_digest(run), newest_checkpoint_digest(plain)) << method;
     EXPECT_EQ(summary.end, "finished");
     EXPECT_EQ(summary.steps, 40);
     EXPECT_EQ(summary.count(Recovery::kRollBack), 1);
@@ -117,21 +117,21 @@ TEST_F(RollBackRun, IsToldInMetricsSummaryReportAndConsole) {
 }
 
 TEST_F(RollBackRun, ToACheckpointOfAnyPhaseGivesTheBitsOfARunWithoutIt) {
-  for (const char* ingredient : {"backward", "optimizer_state"}) {
+  for (const char* method : {"skip_backward", "asynchronous_optimizer"}) {
     HybridTrainerConfig config = tiny_config();
-    config.phases.ingredient = ingredient;
+    config.phases.method = method;
     config.checkpoint.every_steps = 1;
     config.checkpoint.keep = 100;
-    const auto whole = scratch_ / concat("whole_", ingredient);
+    const auto whole = scratch_ / concat("whole_", method);
     train_tiny(config, data_, whole);
     config.checkpoint.every_steps = 50;
     for (std::int64_t step = 12; step <= 24; step += 2) {
-      const auto run = scratch_ / concat(ingredient, step);
+      const auto run = scratch_ / concat(method, step);
       copy_up_to(whole, run, step, 40);
       const RunSummary summary = train_tiny(fatal(config), data_, run, true).summary;
       EXPECT_EQ(summary.count(Recovery::kRollBack), 1);
       EXPECT_EQ(newest_checkpoint_digest(run), newest_checkpoint_digest(whole))
-          << ingredient << " from step " << step;
+          << method << " from step " << step;
     }
   }
 }
@@ -284,7 +284,7 @@ TEST(RecoveryConfig, RefusesWhatLateUpdatesDoNotHave) {
   config.divergence.on_warning = Recovery::kRaiseThreshold;
   config.divergence.on_critical = Recovery::kResetPredictor;
   EXPECT_TRUE(config.problems().empty());
-  config.phases.ingredient = "optimizer_state";
+  config.phases.method = "asynchronous_optimizer";
   EXPECT_EQ(config.problems().size(), 2u);
 }
 

@@ -128,7 +128,7 @@ TEST_F(SecondFamily, TrainsThroughAllPhases) {
   config.training.steps = 60;
   config.phases.warmup_steps = 10;
   config.phases.full_steps = 6;
-  config.phases.trial_share = 1;
+  config.phases.skip_backward.trial_share = 1;
   const auto model = make_model(config_.model, 1, stream_, registry());
   HybridTrainer trainer(*model, config, stream_);
   const double first = trainer.step(batch_).loss;

@@ -42,11 +42,11 @@ class Speculation : public ::testing::TestWithParam<Case> {
     const Case& given = GetParam();
     config.optimizer.name = given.optimizer;
     config.optimizer.orthogonalization_period = 3;
-    config.phases.ingredient = "optimizer_state";
-    config.phases.lag = given.lag;
-    config.phases.device_side = given.device_side;
-    config.phases.exact_state = given.exact_state;
-    config.phases.prediction_error_limit = 0;
+    config.phases.method = "asynchronous_optimizer";
+    config.phases.asynchronous_optimizer.delay = given.lag;
+    config.phases.asynchronous_optimizer.device_side = given.device_side;
+    config.phases.asynchronous_optimizer.exact_state = given.exact_state;
+    config.phases.asynchronous_optimizer.prediction_error_limit = 0;
     config.phases.max_predict_steps = 7;
     config.phases.full_steps = 3;
     config.mixed_precision.warmup = config.mixed_precision.full = given.precision;
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(All, Speculation,
 TEST_P(Speculation, WithoutPredictIsPlainTrainingBitForBit) {
   HybridTrainerConfig late = config(), plain = config();
   late.phases.max_predict_steps = plain.phases.max_predict_steps = 0;
-  plain.phases.ingredient = "backward";
+  plain.phases.method = "skip_backward";
   plain.memory.gradient_bits = 32;
   train_tiny(late, data(), run("late"));
   train_tiny(plain, data(), run("plain"));
@@ -171,7 +171,7 @@ TEST(SpeculationConfig, EachFieldActs) {
   int runs = 0;
   const auto trained = [&](const std::function<void(HybridTrainerConfig&)>& change) {
     HybridTrainerConfig config = tiny_config();
-    config.phases.ingredient = "optimizer_state";
+    config.phases.method = "asynchronous_optimizer";
     config.training.steps = 24;
     change(config);
     const auto run = folder.path() / std::to_string(runs++);
@@ -179,26 +179,33 @@ TEST(SpeculationConfig, EachFieldActs) {
     return run;
   };
   const auto plain = trained([](auto&) {});
-  EXPECT_NE(losses_of(trained([](auto& c) { c.phases.lag = 2; })), losses_of(plain));
-  EXPECT_NE(losses_of(trained([](auto& c) { c.phases.device_side = "sketch"; })), losses_of(plain));
+  EXPECT_NE(losses_of(trained([](auto& c) { c.phases.asynchronous_optimizer.delay = 2; })),
+            losses_of(plain));
+  EXPECT_NE(
+      losses_of(trained([](auto& c) { c.phases.asynchronous_optimizer.device_side = "sketch"; })),
+      losses_of(plain));
   const auto side = [&](const char* name) {
-    return losses_of(trained([&](auto& c) { c.phases.device_side = name; }));
+    return losses_of(trained([&](auto& c) { c.phases.asynchronous_optimizer.device_side = name; }));
   };
   EXPECT_NE(side("selective"), losses_of(plain));
   EXPECT_NE(side("selective"), side("none"));
-  const auto in_file = trained([](auto& c) { c.phases.exact_state = "file"; });
+  const auto in_file =
+      trained([](auto& c) { c.phases.asynchronous_optimizer.exact_state = "file"; });
   EXPECT_EQ(losses_of(in_file), losses_of(plain));
   EXPECT_LT(records_of(in_file).front().host_memory.live_total,
             records_of(plain).front().host_memory.live_total);
   const int cores = processor_info().cores;
-  EXPECT_EQ(losses_of(trained([&](auto& c) { c.phases.worker_threads = cores; })),
-            losses_of(plain));
-  EXPECT_THROW(trained([&](auto& c) { c.phases.worker_threads = cores + 1; }), ConfigError);
+  EXPECT_EQ(
+      losses_of(trained([&](auto& c) { c.phases.asynchronous_optimizer.worker_threads = cores; })),
+      losses_of(plain));
+  EXPECT_THROW(
+      trained([&](auto& c) { c.phases.asynchronous_optimizer.worker_threads = cores + 1; }),
+      ConfigError);
 }
 
 TEST(SpeculationConfig, SaysWhatDoesNotGoTogether) {
   HybridTrainerConfig config = tiny_config();
-  config.phases.ingredient = "optimizer_state";
+  config.phases.method = "asynchronous_optimizer";
   config.memory.optimizer_state = "host";
   config.memory.weights = "file";
   config.memory.gradients = "consume";
@@ -206,19 +213,21 @@ TEST(SpeculationConfig, SaysWhatDoesNotGoTogether) {
   config.optimizer.state_bits = 8;
   config.optimizer.name = "adafactor";
   config.memory.gradient_bits = 16;
-  config.phases.lag = 2;
-  config.phases.device_side = "sketch";
+  config.phases.asynchronous_optimizer.delay = 2;
+  config.phases.asynchronous_optimizer.device_side = "sketch";
   const auto message = message_of<ConfigError>([&] { config.validate(); });
   for (const char* word :
        {"memory.optimizer_state", "memory.weights", "memory.gradients", "optimizer.paged",
-        "optimizer.state_bits", "phases.exact_state", "optimizer.name: got adafactor",
-        "adamw, lion, muon", "phases.lag: got 2", "phases.device_side: got sketch"})
+        "optimizer.state_bits", "phases.asynchronous_optimizer.exact_state",
+        "optimizer.name: got adafactor", "adamw, lion, muon",
+        "phases.asynchronous_optimizer.delay: got 2",
+        "phases.asynchronous_optimizer.device_side: got sketch"})
     EXPECT_TRUE(contains(message, word));
   config = tiny_config();
   config.memory.gradient_bits = 16;
   EXPECT_TRUE(
       contains(message_of<ConfigError>([&] { config.validate(); }), "asynchronous optimizer"));
-  config.phases.ingredient = "optimizer_state";
+  config.phases.method = "asynchronous_optimizer";
   config.optimizer.name = "lion";
   EXPECT_TRUE(contains(message_of<ConfigError>([&] { config.validate(); }), "adamw or muon"));
   config.memory.gradient_bits = 24;

@@ -68,7 +68,7 @@ TEST(Stretches, TheLearningRateFollowsTheTokens) {
 
 TEST(Stretches, ProblemsAreToldByPath) {
   HybridTrainerConfig config = tiny_config();
-  config.phases.ingredient = "optimizer_state";
+  config.phases.method = "asynchronous_optimizer";
   config.stretches = {{.until = 0.5, .sequence_length = 5},
                       {.until = 0.4, .sequence_length = 8, .effective_batch = 9},
                       {.until = 0.9, .precision = "bf16"},
@@ -146,8 +146,8 @@ TEST_F(StretchedRun, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
   HybridTrainerConfig config = stretched_config();
   config.stretches[1].precision = "bf16";
   config.mixed_precision = {"fp32", "fp32", "fp32", "fp32"};
-  config.phases.max_shrinks = 0;
-  config.phases.decay = 1;
+  config.phases.skip_backward.max_shrinks = 0;
+  config.phases.skip_backward.decay = 1;
   config.optimizer.learning_rate = 3;  // so large that every jump overshoots
   train(config, "reverted");
   int across = 0;
@@ -188,8 +188,8 @@ TEST_F(StretchedRun, TakesNoMoreMemoryThanThePlanSays) {
 
 TEST_F(StretchedRun, LateUpdatesGoThroughThem) {
   HybridTrainerConfig config = stretched_config();
-  config.phases.ingredient = "optimizer_state";
-  config.phases.lag = 2;
+  config.phases.method = "asynchronous_optimizer";
+  config.phases.asynchronous_optimizer.delay = 2;
   config.checkpoint = {.every_steps = 1, .keep = 40};
   train(config, "whole");
   for (const std::int64_t stop : {11, 12, 13, 25}) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -57,12 +58,18 @@ Field(const char*, T&, const char*, Range) -> Field<T>;
 template <class T>
 Field(const char*, T&, const char*, Range, std::vector<std::string>) -> Field<T>;
 
-/// Another name that a key is accepted by. A config struct lists its own in
-/// `static const std::vector<Spelling>& spellings()`.
+/// Another name that one or several keys are accepted by. A config struct lists its own, in the
+/// order in which a file's are taken, in `static const std::vector<Spelling>& spellings()`. A name
+/// may stand there twice.
 struct Spelling {
-  std::string name;  // "training.memory_budget_mb"
-  std::string key;   // "memory.device_budget"
-  std::string unit;  // appended to a value to get the key's: "MB"
+  using ValueOf = std::function<std::string(const std::string& key)>;  // a key's value, as text
+  std::string name;               // "training.memory_budget_mb"
+  std::vector<std::string> keys;  // that it sets: "memory.device_budget"
+  std::string unit{};             // appended to a value to get the keys': "MB"
+  /// The value of the keys, which are texts, by that of the name; none: the same.
+  std::function<std::string(const std::string& value, const ValueOf& value_of)> meaning{};
+  /// A value that says nothing beside the key's own, as some files hold both names; "": none does.
+  std::string silent{};
 };
 
 /// An enum whose values have names in configs comes with `enum_names(E)`, which returns the names

@@ -37,7 +37,8 @@ struct DistributedConfig {
         "zero", self.zero,
         "What is divided among the ranks, instead of copied on each: 0 nothing, 1 the optimizer "
         "state, 2 the gradients too, 3 the weights too. It changes no bit of training, except with "
-        "phases.ingredient other_ranks, which accepts 0 and, without local_steps, 1.",
+        "phases.method asynchronous_gradients, which accepts 0 and 1, or local_sgd, which "
+        "accepts 0.",
         Range::between(0, 3)});
     visit(Field{"bucket_bytes", self.bucket_bytes,
                 "Bytes of gradients to send at once. With zero 1 and 2 also of updated weights, "

@@ -21,7 +21,7 @@ struct CheckpointConfig {
                 "Minutes of training after which the next step is saved; 0 saves none by time. It "
                 "limits the loss where steps take long, and changes no bit of a run. If the bits "
                 "depend on the steps that were saved (a divergence action is roll_back, or "
-                "phases.ingredient is other_ranks), time saves nothing.",
+                "phases.method is asynchronous_gradients or local_sgd), time saves nothing.",
                 Range::at_least(0)});
     visit(Field{"every_epochs", self.every_epochs,
                 "Epochs between checkpoints of `hybrid finetune`, each saved at the end of its "

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -166,8 +167,8 @@ std::string field_text(const FieldNode& field);
 /// JSON Schema (draft 2020-12): types, defaults, ranges, choices and help; no other keys allowed
 /// but "$schema".
 std::string fields_schema(const FieldNode& root);
-/// The key that `path` is another name of, or `path` itself.
-std::string key_of(const FieldNode& root, const std::string& path);
+/// The keys that `path` is another name of, or `path` itself.
+std::vector<std::string> keys_of(const FieldNode& root, const std::string& path);
 /// The field at "optimizer.name"; null where there is none.
 const FieldNode* field_at(const FieldNode& root, const std::string& path);
 /// Tables "key, default, allowed, meaning", one for each group.
@@ -178,9 +179,28 @@ std::string fields_markdown(const FieldNode& root);
 void read_fields(const FieldNode& root, const std::string& file);
 /// The same from a text; `name` is its name in problems.
 void read_fields_text(const FieldNode& root, const std::string& text, const std::string& name);
+/// Several settings of one source: a key that is set by its own name and by another one must have one
+/// value.
+class GivenNames {
+ public:
+  /// What is wrong with keys that `option` has set, which calls them `name`, or "". `now` is the tree
+  /// since then.
+  std::string add(const FieldNode& now, const std::string& name, const std::string& option,
+                  const std::vector<std::string>& keys);
+
+ private:
+  struct Given {
+    std::string option, value;
+    bool is_spelling = false;
+  };
+  std::map<std::string, Given> given_;  // by key
+};
+
 /// Writes one value, as `--set path=text` gives it: a number, true or false, a text, or a list
-/// [0.9, 0.95]. Throws ConfigError.
-void set_field(const FieldNode& root, const std::string& path, const std::string& text);
+/// [0.9, 0.95]. Returns the keys that it set, more where `path` is another name of several. Throws
+/// ConfigError.
+std::vector<std::string> set_field(const FieldNode& root, const std::string& path,
+                                   const std::string& text);
 
 template <FieldStruct T>
 std::string config_json(const T& config) {
@@ -203,8 +223,8 @@ void read_config_text(T& config, const std::string& text, const std::string& nam
   read_fields_text(field_tree(config), text, name);
 }
 template <FieldStruct T>
-void set_field(T& config, const std::string& path, const std::string& text) {
-  set_field(field_tree(config), path, text);
+std::vector<std::string> set_field(T& config, const std::string& path, const std::string& text) {
+  return set_field(field_tree(config), path, text);
 }
 
 }  // namespace hybrid_trainer

@@ -76,11 +76,12 @@ struct MemoryConfig {
         "divergence.max_skipped_updates and phases.max_predict_steps are 0.",
         Range{},
         {"keep", "consume"}});
-    visit(Field{"gradient_bits", self.gradient_bits,
-                "Bits of a gradient from backward to its update: 32, or 16. 16 needs the "
-                "asynchronous optimizer (phases.ingredient optimizer_state) with phases.lag 1 and "
-                "adamw or muon. It then stores pending updates at phases.exact_state in bf16 too.",
-                Range::between(16, 32)});
+    visit(
+        Field{"gradient_bits", self.gradient_bits,
+              "Bits of a gradient from backward to its update: 32, or 16. 16 needs the "
+              "asynchronous optimizer (phases.method) with a delay of 1 and adamw or muon. It then "
+              "stores pending updates with the exact state, in bf16 too.",
+              Range::between(16, 32)});
     visit(Field{"plan",
                 self.plan,
                 "auto: if the run does not fit its budgets, choose the cheapest options of this "

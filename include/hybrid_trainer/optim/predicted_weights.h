@@ -25,7 +25,7 @@ struct OwnGradient {
 
 /// What updates are predicted from, and where that is put.
 struct WeightPrediction {
-  std::string device_side;  // phases.device_side
+  std::string device_side;  // phases.asynchronous_gradients.device_side
   double share = 1;         // of all micro-batches, this rank's
   /// Predicted values lie where the exact ones lay, since others refer to that memory; else weights
   /// get other memory for the time being.

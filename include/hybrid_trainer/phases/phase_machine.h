@@ -32,8 +32,8 @@ class PhaseMachine {
     std::int64_t steps = 0;  // of the whole run, whose last step decides at the latest; 0: no end
     LearningRateFinderConfig learning_rate_finder{};
     std::int64_t ramp_steps = 0;  // first steps of the run, in which the schedule's rate rises
-    /// Where predictors come from, each time one begins anew; by default phases.predictor names it.
-    std::function<std::unique_ptr<Predictor>(const PhaseConfig&)> make_predictor =
+    /// Where predictors come from, each time one begins anew; by default phases.skip_backward.predictor names it.
+    std::function<std::unique_ptr<Predictor>(const SkipBackwardConfig&)> make_predictor =
         hybrid_trainer::make_predictor;
   };
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/phases/phase_config.h"
+#include "hybrid_trainer/phases/skip_backward_config.h"
 #include "hybrid_trainer/phases/trainable.h"
 
 namespace hybrid_trainer {
@@ -44,6 +44,6 @@ class Predictor {
 /// - random: a placebo, random directions as long as momentum's. No memory of its own.
 /// - zero: the control experiment.
 /// Throws ConfigError with the nearest name.
-std::unique_ptr<Predictor> make_predictor(const PhaseConfig& config);
+std::unique_ptr<Predictor> make_predictor(const SkipBackwardConfig& config);
 
 }  // namespace hybrid_trainer

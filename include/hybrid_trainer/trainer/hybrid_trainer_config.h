@@ -105,7 +105,6 @@ struct HybridTrainerConfig {
 
  private:
   void collect_finder_problems(std::vector<std::string>& found) const;
-  void collect_speculation_problems(std::vector<std::string>& found) const;
 };
 
 /// One setter per field of the phase machine and one per group; build() validates everything at
@@ -120,12 +119,14 @@ class HybridTrainerConfigBuilder {
     return config_.phases.max_predict_steps = value, *this;
   }
   Self& confidence_threshold(double value) {
-    return config_.phases.confidence_threshold = value, *this;
+    return config_.phases.skip_backward.confidence_threshold = value, *this;
   }
   Self& correction_interval(std::int64_t value) {
-    return config_.phases.correction_interval = value, *this;
+    return config_.phases.skip_backward.correction_interval = value, *this;
   }
-  Self& predictor(std::string name) { return config_.phases.predictor = std::move(name), *this; }
+  Self& predictor(std::string name) {
+    return config_.phases.skip_backward.predictor = std::move(name), *this;
+  }
   /// "cpu", "cuda", "cuda:N" or "auto".
   Self& device(std::string name) { return config_.device = std::move(name), *this; }
   Self& steps(std::int64_t value) { return config_.training.steps = value, *this; }

@@ -11,7 +11,7 @@ namespace {
 
 PhaseConfig dreaming() {
   PhaseConfig config;
-  config.horizon = "dreamt";
+  config.skip_backward.horizon = "dreamt";
   config.max_predict_steps = 16;
   return config;
 }
@@ -63,7 +63,7 @@ TEST(JumpPlanner, IsSureOfJumpsThatAlwaysComeTrueAndNotOfOthers) {
 
 TEST(JumpPlanner, ShortensStepsWhereDropsCameOutSmallerThanDreamt) {
   PhaseConfig without = dreaming();
-  without.residual_store = 0;
+  without.skip_backward.residual_store = 0;
   const double free = PlannedRun(without, -1).run(160).step_length,
                held = PlannedRun(dreaming(), -1).run(160).step_length;
   EXPECT_LT(held, free);
@@ -173,7 +173,7 @@ TEST(JumpPlanner, LearnsNothingFromWhatIsNotFinite) {
 /// Of loss and of the norm's logarithm, each update with a weight of 0.02.
 TEST(JumpPlanner, ItsRunningMeansFollowTheRun) {
   PhaseConfig config;
-  config.horizon = "dreamt";
+  config.skip_backward.horizon = "dreamt";
   JumpPlanner planner(config);
   const auto real = [&](const char* name) {
     State state;
