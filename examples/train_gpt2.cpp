@@ -5,9 +5,10 @@
 #include <iostream>
 #include <string>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/config/presets.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/run/training_run.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 using namespace hybrid_trainer;
 

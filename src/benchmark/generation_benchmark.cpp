@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/generation/batch_decoder.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/trainer/phase_precision.h"
 #include "src/benchmark/measured.h"
 
 namespace hybrid_trainer {

@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/core/token_batch.h"
@@ -11,7 +12,6 @@
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
-#include "hybrid_trainer/trainer/phase_precision.h"
 #include "src/benchmark/measured.h"
 
 namespace hybrid_trainer {

@@ -2,8 +2,8 @@
 
 #include <set>
 
+#include "hybrid_trainer/config/rank_checks.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/trainer/rank_checks.h"
 
 namespace hybrid_trainer {
 namespace {

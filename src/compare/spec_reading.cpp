@@ -4,6 +4,7 @@
 #include <boost/json/serialize.hpp>
 #include <set>
 
+#include "hybrid_trainer/config/presets.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/files/pretty_json.h"

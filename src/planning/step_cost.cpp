@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/recomputation.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
-#include "hybrid_trainer/trainer/phase_precision.h"
 #include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {

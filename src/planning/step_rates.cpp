@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/token_batch.h"
@@ -10,8 +11,7 @@
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/planning/memory_plan.h"
-#include "hybrid_trainer/trainer/phase_precision.h"
-#include "src/trainer/training_step.h"
+#include "src/step/training_step.h"
 
 namespace hybrid_trainer {
 namespace {

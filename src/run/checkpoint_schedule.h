@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/data/batch_loader.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
 

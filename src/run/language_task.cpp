@@ -8,10 +8,10 @@
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/config/stretches.h"
 #include "src/run/run_base.h"
 #include "src/run/run_tokenizer.h"
 #include "src/trainer/run_model.h"
-#include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/io/run_directory.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <ostream>
 
+#include "hybrid_trainer/config/phase_precision.h"
+#include "hybrid_trainer/config/rank_checks.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/files/input_file.h"
@@ -11,17 +13,25 @@
 #include "hybrid_trainer/planning/memory_savings.h"
 #include "hybrid_trainer/planning/memory_simulation.h"
 #include "hybrid_trainer/run/run_files.h"
-#include "hybrid_trainer/trainer/phase_precision.h"
-#include "hybrid_trainer/trainer/rank_checks.h"
+#include "src/config/config_changes.h"
 #include "src/run/rank_agreement.h"
 #include "src/run/resolved_config.h"
 #include "src/run/settings_table.h"
 #include "src/run/training_loop.h"
 #include "src/sharding/rank_links.h"
-#include "src/trainer/config_changes.h"
 
 namespace hybrid_trainer {
 namespace {
+
+/// Throws ConfigError where training.steps are less than what a resumed trainer has done.
+void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& trainer) {
+  const bool is_under_way = trainer.undecided_steps() > 0 || trainer.has_late_updates();
+  const std::int64_t least = trainer.steps_done() + (is_under_way ? 1 : 0);
+  if (config.training.steps >= least) return;
+  throw ConfigError({concat(
+      "training.steps: got ", config.training.steps, ", and ", trainer.steps_done(), " are done",
+      is_under_way ? ", with a prediction in progress" : "", "; want at least ", least)});
+}
 
 constexpr std::size_t kMostSummaryBytes = 1 << 20;
 

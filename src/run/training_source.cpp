@@ -11,9 +11,9 @@
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/run/example_data.h"
+#include "src/config/stretches.h"
 #include "src/run/run_ranks.h"
 #include "src/run/run_tokenizer.h"
-#include "src/trainer/stretches.h"
 
 namespace hybrid_trainer {
 namespace {

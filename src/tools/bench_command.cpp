@@ -4,13 +4,13 @@
 #include <iostream>
 
 #include "hybrid_trainer/benchmark/generation_benchmark.h"
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"

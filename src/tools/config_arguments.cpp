@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <boost/json/value.hpp>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/config/presets.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "src/tools/command_line.h"
 
 namespace hybrid_trainer {

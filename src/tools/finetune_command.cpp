@@ -1,13 +1,13 @@
 #include <cmath>
 #include <ctime>
 
+#include "hybrid_trainer/config/rank_checks.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/training_run.h"
-#include "hybrid_trainer/trainer/rank_checks.h"
 #include "src/tools/adapter_option.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"

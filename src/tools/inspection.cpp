@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/chat/chat_template.h"
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/token_dataset.h"
 #include "hybrid_trainer/data/tokenizer.h"
@@ -20,7 +21,6 @@
 #include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/observability/run_summary.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "src/tools/json_as_text.h"
 
 namespace hybrid_trainer {

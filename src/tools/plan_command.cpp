@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "hybrid_trainer/config/rank_checks.h"
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/memory_size.h"
 #include "hybrid_trainer/core/pools.h"
@@ -13,7 +14,6 @@
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/planning/device_share.h"
 #include "hybrid_trainer/planning/memory_plan.h"
-#include "hybrid_trainer/trainer/rank_checks.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"

@@ -12,35 +12,16 @@ namespace {
 
 constexpr const char* kMomentum = "outer_momentum.";
 
-/// Of a tensor of any shape.
-Tensor part_of(const Tensor& tensor, const Shard& elements) {
-  return tensor.view({tensor.elements()}).rows(elements.first, elements.last);
-}
-
-/// call(weight, elements of it, the same among `elements`) for each weight that has some of them.
-template <class Call>
-void for_each_part(const std::vector<Parameter*>& weights, const OrderedGradients& layout,
-                   const Shard& elements, const Call& call) {
-  for (Parameter* const weight : weights) {
-    const std::int64_t start = layout.first_element(*weight);
-    const std::int64_t first = std::max(start, elements.first),
-                       last = std::min(start + weight->elements(), elements.last);
-    if (first >= last) continue;
-    call(*weight, Shard{first - start, last - start},
-         Shard{first - elements.first, last - elements.first});
-  }
-}
-
 }  // namespace
 
 LocalSgd::LocalSgd(const HybridTrainerConfig& config, TrainingStep& step)
     : config_(config.phases.local_sgd),
       clip_norm_(config.optimizer.clip_norm),
-      parameters_(step.weights()),
       step_(step),
       leaves_(step.ordered_gradients()),
       stream_(step.stream()),
-      momentum_(zeros(leaves_.elements())),
+      weights_(step.weights(), leaves_, stream_),
+      momentum_(weights_.zeros(leaves_.elements())),
       fragments_(make_fragments()) {}
 
 /// Weights are cut where parts of one size end: a table of tokens may be most of all.
@@ -56,35 +37,10 @@ std::vector<LocalSgd::Fragment> LocalSgd::make_fragments() const {
   return fragments;
 }
 
-Tensor LocalSgd::zeros(std::int64_t elements) const {
-  return Tensor::zeros({elements}, DType::kF32, MemoryKind::kPredictor, stream_);
-}
-
-void LocalSgd::read_weights(const Tensor& values, const Shard& elements) const {
-  for_each_part(parameters_, leaves_, elements,
-                [&](const Parameter& weight, const Shard& of_weight, const Shard& of_values) {
-                  const Weight master = weight.acquire_master(stream_);
-                  copy(part_of(values, of_values), part_of(master.tensor(), of_weight), stream_);
-                });
-}
-
-void LocalSgd::write_weights(const Tensor& values, const Shard& elements) const {
-  for_each_part(parameters_, leaves_, elements,
-                [&](Parameter& weight, const Shard& of_weight, const Shard& of_values) {
-                  const bool is_all = of_weight.elements() == weight.elements();
-                  {
-                    const Weight master =
-                        weight.acquire_master(stream_, is_all ? Use::kWrite : Use::kChange);
-                    copy(part_of(master.tensor(), of_weight), part_of(values, of_values), stream_);
-                  }
-                  weight.refresh_compute_copy(stream_);
-                });
-}
-
 void LocalSgd::begin() {
   if (are_under_way()) return;
-  const Tensor anchor = zeros(leaves_.elements());
-  read_weights(anchor, all());
+  const Tensor anchor = weights_.zeros(leaves_.elements());
+  weights_.read(anchor, weights_.all());
   for (Fragment& fragment : fragments_) {
     fragment.steps = 0;
     fragment.next = fragment.offset;
@@ -141,9 +97,9 @@ std::vector<double> LocalSgd::take_words(bool of_steps) {
 void LocalSgd::begin_exchange(Fragment& fragment, bool is_rest) {
   const LowBitErrors& errors = fragment.errors;
   const std::int64_t elements = fragment.elements.elements();
-  fragment.sent = zeros(elements);
-  read_weights(fragment.sent, fragment.elements);
-  const Tensor moved = zeros(errors ? errors.of_message.elements() : elements);
+  fragment.sent = weights_.zeros(elements);
+  weights_.read(fragment.sent, fragment.elements);
+  const Tensor moved = weights_.zeros(errors ? errors.of_message.elements() : elements);
   const Tensor own = moved.rows(0, elements);
   kernels::axpy(own, part_of(anchor_, fragment.elements), -1, fragment.sent, stream_);
   if (errors) kernels::axpy(moved, moved, -1, errors.of_message, stream_);
@@ -175,10 +131,10 @@ void LocalSgd::finish_exchange(Fragment& fragment, LocalStep& step) {
   kernels::scale(mean, mean, 1 / static_cast<float>(leaves_.ranks().size()), stream_);
   move_anchor(fragment, mean);
   const Tensor now = mean;  // what it held is used up
-  read_weights(now, fragment.elements);
+  weights_.read(now, fragment.elements);
   kernels::axpy(now, now, -1, fragment.sent, stream_);
   kernels::axpy(now, now, 1, part_of(anchor_, fragment.elements), stream_);
-  write_weights(now, fragment.elements);
+  weights_.write(now, fragment.elements);
   fragment.exchange.reset();
   fragment.sent = {};
 }
@@ -221,7 +177,7 @@ LocalStep LocalSgd::wait_for_exact_weights() {
     begin_exchange(fragment, true);
     finish_exchange(fragment, last);
   }
-  write_weights(anchor_, all());
+  weights_.write(anchor_, weights_.all());
   average_state();
   drop();
   return last;
@@ -244,16 +200,16 @@ void LocalSgd::drop() {
 
 void LocalSgd::with_exact(const std::function<void()>& use) {
   if (!are_under_way()) return use();
-  const Tensor now = zeros(leaves_.elements());
-  read_weights(now, all());
-  write_weights(anchor_, all());
+  const Tensor now = weights_.zeros(leaves_.elements());
+  weights_.read(now, weights_.all());
+  weights_.write(anchor_, weights_.all());
   try {
     use();
   } catch (...) {
-    write_weights(now, all());
+    weights_.write(now, weights_.all());
     throw;
   }
-  write_weights(now, all());
+  weights_.write(now, weights_.all());
 }
 
 std::optional<bool> LocalSgd::vote_to_stop(bool asks) {
@@ -263,12 +219,12 @@ std::optional<bool> LocalSgd::vote_to_stop(bool asks) {
 }
 
 void LocalSgd::save(State& state) const {
-  for (const Parameter* weight : parameters_)
+  for (const Parameter* weight : step_.weights())
     state.tensors[kMomentum + weight->name()] = leaves_.part_of(momentum_, *weight);
 }
 
 void LocalSgd::load(const State& state, DType) {
-  for (const Parameter* weight : parameters_) {
+  for (const Parameter* weight : step_.weights()) {
     const std::string name = kMomentum + weight->name();
     const Tensor own = leaves_.part_of(momentum_, *weight);
     if (state.tensors.contains(name)) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "src/sharding/late_sum.h"
+#include "src/trainer/flat_weights.h"
 #include "src/trainer/pending_work.h"
 
 namespace hybrid_trainer {
@@ -65,18 +66,13 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   void hear(const LateSum& exchange, LocalStep& step);
   void move_anchor(const Fragment& fragment, const Tensor& mean);
   void average_state();
-  Tensor zeros(std::int64_t elements) const;
-  Shard all() const { return {0, leaves_.elements()}; }
-  /// `values` are those of such elements.
-  void read_weights(const Tensor& values, const Shard& elements) const;
-  void write_weights(const Tensor& values, const Shard& elements) const;
 
   const LocalSgdConfig config_;
   const double clip_norm_;
-  const std::vector<Parameter*>& parameters_;
   TrainingStep& step_;
   OrderedGradients& leaves_;
   const Stream& stream_;
+  const FlatWeights weights_;
   // Laid out as the gradients are in `leaves_`.
   Tensor anchor_;    // θ
   Tensor momentum_;  // u; stays from Predict to Predict

@@ -7,7 +7,7 @@
 
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/phases/method_support.h"
-#include "src/trainer/training_step.h"
+#include "src/step/training_step.h"
 
 namespace hybrid_trainer {
 

@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/core/state.h"
-#include "src/trainer/micro_batches.h"
+#include "src/step/micro_batches.h"
 
 namespace hybrid_trainer {
 

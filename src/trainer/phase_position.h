@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "hybrid_trainer/trainer/phase_precision.h"
-#include "src/trainer/training_step.h"
+#include "hybrid_trainer/config/phase_precision.h"
+#include "src/step/training_step.h"
 
 namespace hybrid_trainer {
 

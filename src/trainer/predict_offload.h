@@ -8,7 +8,7 @@
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/memory/offload_strategy.h"
-#include "src/trainer/training_step.h"
+#include "src/step/training_step.h"
 
 namespace hybrid_trainer {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/memory/memory_places.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
 

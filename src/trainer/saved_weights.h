@@ -3,7 +3,7 @@
 #include <string>
 
 #include "hybrid_trainer/core/state.h"
-#include "src/trainer/training_step.h"
+#include "src/step/training_step.h"
 
 namespace hybrid_trainer {
 

@@ -8,7 +8,7 @@
 #include "hybrid_trainer/observability/step_record.h"
 #include "hybrid_trainer/phases/phase_outcome.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
-#include "src/trainer/stretches.h"
+#include "src/config/stretches.h"
 
 namespace hybrid_trainer {
 

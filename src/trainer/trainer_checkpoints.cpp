@@ -5,8 +5,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "src/config/config_changes.h"
 #include "src/sharding/state_parts.h"
-#include "src/trainer/config_changes.h"
 
 namespace hybrid_trainer {
 namespace {

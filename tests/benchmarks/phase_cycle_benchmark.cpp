@@ -1,13 +1,14 @@
 // The time line of one phase cycle; see kHelp.
 #include <cstdio>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/config/presets.h"
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/json_writer.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "tests/benchmarks/cuda/phase_cycle.h"
 #include "tests/benchmarks/program.h"
 

@@ -1,4 +1,5 @@
 #include "hybrid_trainer/compare/comparison_spec.h"
+#include "hybrid_trainer/config/presets.h"
 
 #include <gtest/gtest.h>
 

@@ -2,10 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/config/presets.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/planning/rank_step_time.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "hybrid_trainer/trainer/model_trainable.h"
 #include "support/resident_memory.h"
 #include "tests/cuda/cuda_case.h"

@@ -76,7 +76,7 @@ TEST(OptimizerKinds, AreNamedInTheirTableAlone) {
   const fs::path root = HT_SOURCE_DIR;
   // What an option or a preset of one optimizer is, not what optimizers there are.
   const std::set<std::string> of_one{
-      "include/hybrid_trainer/optim/optimizer_config.h", "src/trainer/hybrid_trainer_config.cpp",
+      "include/hybrid_trainer/optim/optimizer_config.h", "src/config/hybrid_trainer_config.cpp",
       "src/trainer/late_gradient_checks.cpp", "src/tools/fine_tuning_method.cpp",
       "src/planning/step_rates.cpp"};
   std::string names;

@@ -1,4 +1,5 @@
 #include "hybrid_trainer/planning/memory_simulation.h"
+#include "hybrid_trainer/config/presets.h"
 
 #include <gtest/gtest.h>
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/observability/step_record.h"
 #include "hybrid_trainer/run/training_run.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -4,6 +4,7 @@
 
 #include <boost/json.hpp>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/bpe_training.h"
 #include "hybrid_trainer/data/prepare.h"
@@ -15,7 +16,6 @@
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/observability/memory_shortage_json.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "trainer/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -1,6 +1,8 @@
 // What it takes to add a family: the first half of this file, and one entry of a registry.
 #include <gtest/gtest.h>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/config/presets.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/data/batch_loader.h"
@@ -11,7 +13,6 @@
 #include "hybrid_trainer/planning/memory_simulation.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 #include "support/parameters.h"
 #include "tests/run/tiny_run.h"
 

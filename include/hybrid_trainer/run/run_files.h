@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/models/language_model.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
 

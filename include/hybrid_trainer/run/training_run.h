@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/interruption.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/run/task.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {
 

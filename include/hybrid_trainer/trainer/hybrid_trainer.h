@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/data/window_order.h"
 #include "hybrid_trainer/memory/offload_strategy.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/observability/step_record.h"
 #include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "hybrid_trainer/phases/phase_machine.h"
-#include "hybrid_trainer/trainer/hybrid_trainer_config.h"
-#include "hybrid_trainer/trainer/phase_precision.h"
 
 namespace hybrid_trainer {
 

@@ -1,0 +1,166 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/config/export_config.h"
+#include "hybrid_trainer/config/gradient_accumulation_config.h"
+#include "hybrid_trainer/config/mixed_precision_config.h"
+#include "hybrid_trainer/config/stretch_config.h"
+#include "hybrid_trainer/config/training_config.h"
+#include "hybrid_trainer/data/data_config.h"
+#include "hybrid_trainer/distributed/distributed_config.h"
+#include "hybrid_trainer/io/checkpoint_config.h"
+#include "hybrid_trainer/memory/memory_config.h"
+#include "hybrid_trainer/memory/predict_aware_memory_config.h"
+#include "hybrid_trainer/models/lora_config.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/optim/learning_rate_schedule.h"
+#include "hybrid_trainer/optim/optimizer_config.h"
+#include "hybrid_trainer/phases/divergence_config.h"
+#include "hybrid_trainer/phases/learning_rate_finder_config.h"
+#include "hybrid_trainer/phases/phase_config.h"
+
+namespace hybrid_trainer {
+
+class HybridTrainerConfigBuilder;
+
+/// Everything that defines a run: the same groups and keys in C++, in JSON and for `--set`.
+struct HybridTrainerConfig {
+  ModelConfig model;
+  LoraConfig lora;
+  DataConfig data;
+  TrainingConfig training;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  LearningRateFinderConfig learning_rate_finder;
+  PhaseConfig phases;
+  MixedPrecisionConfig mixed_precision;
+  GradientAccumulationConfig gradient_accumulation;
+  DistributedConfig distributed;
+  MemoryConfig memory;
+  PredictAwareMemoryConfig predict_aware_memory;
+  DivergenceConfig divergence;
+  CheckpointConfig checkpoint;
+  ExportConfig exported;
+  std::vector<StretchConfig> stretches;
+  std::string device = "auto";
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"model", self.model, "The model: its family and shape."});
+    visit(Field{"lora", self.lora, "Adapters that are trained beside frozen weights."});
+    visit(Field{"data", self.data, "How examples are cut from the data."});
+    visit(Field{"training", self.training, "Length, seed and resources of the run."});
+    visit(Field{"optimizer", self.optimizer, "What turns gradients into weight changes."});
+    visit(Field{"schedule", self.schedule, "How the learning rate changes over the run."});
+    visit(Field{"learning_rate_finder", self.learning_rate_finder,
+                "Raises a learning rate that is far too low, in Warmup."});
+    visit(Field{"phases", self.phases,
+                "The phases Warmup, Full, Predict and Correct, and the method of Predict."});
+    visit(Field{"mixed_precision", self.mixed_precision, "Precision of each phase."});
+    visit(Field{"gradient_accumulation", self.gradient_accumulation, "Micro-batches of one step."});
+    visit(Field{"distributed", self.distributed, "How ranks share a step."});
+    visit(Field{"memory", self.memory, "How much memory a run takes, and how it takes less."});
+    visit(Field{"predict_aware_memory", self.predict_aware_memory,
+                "Where the optimizer state is during Predict."});
+    visit(Field{"divergence", self.divergence,
+                "When a run counts as diverging, and what is then done."});
+    visit(Field{"checkpoint", self.checkpoint, "When the run is saved."});
+    visit(Field{"export", self.exported, "How the model is exported."});
+    visit(Field{"stretches", self.stretches,
+                "Schedule stages: short sequences or small batches at the start of a run."});
+    visit(Field{"device", self.device,
+                "Device that trains: cpu, cuda (the first CUDA device), cuda:N, or auto. auto "
+                "takes CUDA if there is a device, else the CPU."});
+  }
+
+  static HybridTrainerConfigBuilder builder();
+  /// The method's settings from careful to bold; model, data and optimizer stay at their defaults.
+  static HybridTrainerConfig conservative();
+  static HybridTrainerConfig balanced();
+  static HybridTrainerConfig aggressive();
+
+  /// Examples of a step, all micro-batches.
+  std::int64_t effective_batch() const {
+    return data.batch_size * gradient_accumulation.micro_batches;
+  }
+  /// Other names that keys are accepted by.
+  static const std::vector<Spelling>& spellings();
+  /// Most device memory of a run; none where there is no limit.
+  std::optional<std::size_t> device_budget() const { return memory.device_budget.limit(); }
+  /// Of placement_names(): where the optimizer state is between updates, paged or not.
+  std::string optimizer_state_home() const;
+  /// Whether each weight is updated within backward as soon as its gradient is complete: gradients
+  /// are consumed, and neither clipping, nor a skipped update, nor a prediction needs all of them.
+  bool updates_at_once() const;
+  /// Whether checkpoint.every_minutes counts: no bit of the run depends on which steps are saved.
+  bool saves_by_time() const;
+
+  /// Every problem of every field, "path: got X, want Y"; empty if the config is valid.
+  std::vector<std::string> problems(const ModelRegistry& registry = model_families()) const;
+  /// Throws one ConfigError with all problems.
+  void validate(const ModelRegistry& registry = model_families()) const;
+
+ private:
+  void collect_finder_problems(std::vector<std::string>& found) const;
+};
+
+/// One setter per field of the phase machine and one per group; build() validates everything at
+/// once.
+///   auto config = HybridTrainerConfig::builder().warmup_steps(200).full_steps(20).build();
+class HybridTrainerConfigBuilder {
+ public:
+  using Self = HybridTrainerConfigBuilder;
+  Self& warmup_steps(std::int64_t value) { return config_.phases.warmup_steps = value, *this; }
+  Self& full_steps(std::int64_t value) { return config_.phases.full_steps = value, *this; }
+  Self& max_predict_steps(std::int64_t value) {
+    return config_.phases.max_predict_steps = value, *this;
+  }
+  Self& confidence_threshold(double value) {
+    return config_.phases.skip_backward.confidence_threshold = value, *this;
+  }
+  Self& correction_interval(std::int64_t value) {
+    return config_.phases.skip_backward.correction_interval = value, *this;
+  }
+  Self& predictor(std::string name) {
+    return config_.phases.skip_backward.predictor = std::move(name), *this;
+  }
+  /// "cpu", "cuda", "cuda:N" or "auto".
+  Self& device(std::string name) { return config_.device = std::move(name), *this; }
+  Self& steps(std::int64_t value) { return config_.training.steps = value, *this; }
+  Self& seed(std::int64_t value) { return config_.training.seed = value, *this; }
+  Self& model_config(ModelConfig value) { return config_.model = value, *this; }
+  Self& data_config(DataConfig value) { return config_.data = value, *this; }
+  Self& training_config(TrainingConfig value) { return config_.training = value, *this; }
+  Self& optimizer_config(OptimizerConfig value) {
+    return config_.optimizer = std::move(value), *this;
+  }
+  Self& schedule_config(ScheduleConfig value) { return config_.schedule = std::move(value), *this; }
+  Self& phase_config(PhaseConfig value) { return config_.phases = std::move(value), *this; }
+  Self& mixed_precision_config(MixedPrecisionConfig value) {
+    return config_.mixed_precision = std::move(value), *this;
+  }
+  Self& gradient_accumulation_config(GradientAccumulationConfig value) {
+    return config_.gradient_accumulation = value, *this;
+  }
+  Self& distributed_config(DistributedConfig value) { return config_.distributed = value, *this; }
+  Self& memory_config(MemoryConfig value) { return config_.memory = std::move(value), *this; }
+  Self& predict_aware_memory_config(PredictAwareMemoryConfig value) {
+    return config_.predict_aware_memory = std::move(value), *this;
+  }
+  Self& divergence_config(DivergenceConfig value) { return config_.divergence = value, *this; }
+  Self& checkpoint_config(CheckpointConfig value) { return config_.checkpoint = value, *this; }
+  Self& stretches(std::vector<StretchConfig> value) {
+    return config_.stretches = std::move(value), *this;
+  }
+
+  /// Throws one ConfigError that lists every bad field.
+  HybridTrainerConfig build(const ModelRegistry& registry = model_families()) const;
+
+ private:
+  HybridTrainerConfig config_;
+};
+
+}  // namespace hybrid_trainer

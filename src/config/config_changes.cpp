@@ -1,0 +1,158 @@
+#include "src/config/config_changes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/state.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/optim/learning_rate_schedule.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Keys, and groups with a dot at the end, that affect how further steps are done but not what the
+/// saved state means.
+constexpr const char* kMayChange[] = {"data.prefetch_depth",
+                                      "training.steps",
+                                      "training.evaluate_every_steps",
+                                      "training.threads",
+                                      "training.cuda_graphs",
+                                      "optimizer.learning_rate",
+                                      "optimizer.weight_decay",
+                                      "optimizer.clip_norm",
+                                      "optimizer.paged",
+                                      "optimizer.orthogonalization_period",
+                                      "optimizer.orthogonalization_blocks",
+                                      "optimizer.groups[].learning_rate",
+                                      "optimizer.groups[].weight_decay",
+                                      "schedule.",
+                                      "phases.asynchronous_optimizer.exact_state",
+                                      "phases.asynchronous_optimizer.prediction_error_limit",
+                                      "phases.asynchronous_optimizer.worker_threads",
+                                      "phases.asynchronous_gradients.prediction_error_limit",
+                                      "divergence.loss_sigmas",
+                                      "divergence.gradient_factor",
+                                      "divergence.vanishing_factor",
+                                      "divergence.oscillation",
+                                      "divergence.max_skipped_updates",
+                                      "divergence.on_caution",
+                                      "divergence.on_warning",
+                                      "divergence.on_critical",
+                                      "divergence.critical_after",
+                                      "divergence.recovery_steps",
+                                      "divergence.horizon_factor",
+                                      "divergence.threshold_raise",
+                                      "divergence.roll_back_rate",
+                                      "divergence.max_roll_backs",
+                                      "memory.",
+                                      "predict_aware_memory.",
+                                      "checkpoint.",
+                                      "export.",
+                                      "distributed.",
+                                      "device"};
+
+/// May become 0 where no prediction waits for its decision, which check_changes cannot know.
+constexpr const char* kLongestPrediction = "phases.max_predict_steps";
+
+/// Decided once: the checkpoint's choice stays.
+constexpr const char* kKept = "mixed_precision.";
+
+bool may_change(std::string path) {
+  if (const std::size_t index = path.find('['); index != std::string::npos)
+    path.erase(index + 1, path.find(']') - index - 1);
+  return std::any_of(std::begin(kMayChange), std::end(kMayChange), [&](const std::string& allowed) {
+    return allowed.ends_with('.') ? path.starts_with(allowed) : path == allowed;
+  });
+}
+
+std::string text_of(const FieldNode& field) {
+  return field.left_out ? "left out" : field_text(field);
+}
+
+void compare_values(const std::string& path, const std::string& was, const std::string& is,
+                    ConfigChanges& changes) {
+  if (was == is) return;
+  if (path.starts_with(kKept)) {
+    changes.told.push_back(concat(path, ": the run's choice stays (\"", was, "\" when it began, \"",
+                                  is, "\" was asked for)"));
+  } else if (may_change(path)) {
+    changes.told.push_back(concat(path, ": ", was, " until now, ", is, " from here on"));
+  } else if (path == kLongestPrediction && is == "0") {
+    changes.told.push_back(concat(path, ": ", was, " until now, 0 from here on: plain training"));
+  } else {
+    changes.refused.push_back(concat(path, ": the run was saved with ", was, ", got ", is));
+  }
+}
+
+/// Both are of one struct; lists of as many elements are compared element by element. Groups of other
+/// methods than `method` do not count.
+void compare_groups(const std::string& path, const FieldNode& was, const FieldNode& is,
+                    const std::string& method, ConfigChanges& changes) {
+  for (std::size_t i = 0; i < is.fields.size(); ++i) {
+    const FieldNode &before = was.fields[i], &after = is.fields[i];
+    const std::string at = path.empty() ? after.name : path + "." + after.name;
+    if (path == "phases" && after.is_group() && after.name != method) continue;
+    if (after.is_group()) {
+      compare_groups(at, before, after, method, changes);
+    } else if (after.is_list && before.elements.size() == after.elements.size()) {
+      for (std::size_t k = 0; k < after.elements.size(); ++k) {
+        compare_groups(concat(at, "[", k, "]"), before.elements[k], after.elements[k], method,
+                       changes);
+      }
+    } else {
+      compare_values(at, text_of(before), text_of(after), changes);
+    }
+  }
+}
+
+}  // namespace
+
+ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrainerConfig& now) {
+  ConfigChanges changes;
+  compare_groups("", field_tree(saved), field_tree(now), now.phases.method, changes);
+  if (!saved.stretches.empty() && saved.training.steps != now.training.steps) {
+    changes.refused.push_back(
+        concat("training.steps: the run was saved with ", saved.training.steps,
+               ", of which its stretches are shares; got ", now.training.steps));
+  }
+  return changes;
+}
+
+std::string learning_rate_jump(const HybridTrainerConfig& saved, const HybridTrainerConfig& now,
+                               std::int64_t steps_done, double factor) {
+  const double peak = now.optimizer.learning_rate;
+  const bool moves_on = steps_done == 0 || steps_done < now.schedule.warmup_steps ||
+                        peak != saved.optimizer.learning_rate;
+  if (moves_on || now.training.steps <= steps_done) return "";
+  const double before = learning_rate(saved.schedule, peak, steps_done - 1, saved.training.steps);
+  const double after = learning_rate(now.schedule, peak, steps_done, now.training.steps);
+  const double as_before = learning_rate(saved.schedule, peak, steps_done, saved.training.steps);
+  if (std::abs(after - as_before) <= 0.1 * as_before) return "";
+  const std::string scaled =
+      factor == 1 ? "" : concat(", of which roll-backs and the rate finder make ", brief(factor));
+  return concat("the learning rate goes from ", brief(factor * before), " to ",
+                brief(factor * after), ": the schedule (", now.schedule.name,
+                ") spans training.steps, now ", now.training.steps,
+                "; --set schedule.name=constant --set optimizer.learning_rate=", brief(before),
+                scaled, " keeps it");
+}
+
+double rate_factor_of(const State& state) {
+  double factor = 1;
+  for (const char* name : {"trainer.roll_backs.rate_factor", "phases.learning_rate_finder.factor"})
+    if (const auto found = state.reals.find(name); found != state.reals.end())
+      factor *= found->second;
+  return factor;
+}
+
+void check_changes(const ConfigChanges& changes) {
+  if (changes.refused.empty()) return;
+  std::vector<std::string> problems = changes.refused;
+  problems.emplace_back(
+      "what was saved means something else then: go on with the run's own configuration "
+      "(--resume --run RUN alone takes it), or begin another run");
+  throw ConfigError(std::move(problems));
+}
+
+}  // namespace hybrid_trainer

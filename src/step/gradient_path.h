@@ -1,0 +1,72 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "hybrid_trainer/distributed/communicator.h"
+#include "hybrid_trainer/memory/memory_places.h"
+#include "hybrid_trainer/optim/speculative_optimizer.h"
+#include "src/sharding/leaf_gradients.h"
+#include "src/sharding/weight_parts.h"
+#include "src/step/gradient_recording.h"
+#include "src/step/memory_retry.h"
+#include "src/step/micro_batch_pass.h"
+
+namespace hybrid_trainer {
+
+/// What every path of the gradient works with; all outlive it.
+struct GradientParts {
+  const std::vector<Parameter*>& weights;
+  const MicroBatches& micro_batches;
+  const MicroBatchPass& pass;
+  const LearningRates& rates;
+  Optimizer& optimizer;
+  SpeculativeOptimizer* speculation;  // the optimizer if it is one, else null
+  Communicator* ranks;                // null: one alone
+  WeightParts* parts;                 // what ranks have of the weights; null: all have all of them
+  MemoryRetry& retry;
+  MemoryPlaces& places;
+  const Stream& stream;
+};
+
+/// How a step's gradient comes about: where its micro-batches' gradients are written, in which order
+/// they are summed, and what is left of them for norm and update. make_gradient_path chooses.
+class GradientPath {
+ public:
+  explicit GradientPath(const GradientParts& parts) : parts_(parts) {}
+  virtual ~GradientPath() = default;
+  GradientPath(const GradientPath&) = delete;
+  GradientPath& operator=(const GradientPath&) = delete;
+
+  /// Before the first attempt at a step: makes memory for gradients that are kept. Throws
+  /// OutOfMemory.
+  virtual void prepare(const Batch& batch) = 0;
+  /// Enqueues forward and backward over all of this rank's micro-batches. Throws OutOfMemory.
+  virtual PendingGradient enqueue(const Batch& batch, const Stream& stream) = 0;
+  /// Global L2 norm of the step's gradient. Blocks.
+  virtual double wait_for_norm(const PendingGradient& pending) = 0;
+  /// Frees the gradients; the parameters have none then.
+  virtual void free() = 0;
+
+  /// The sums of micro-batches; null where all are added to one gradient.
+  virtual LeafGradients* leaves() { return nullptr; }
+  bool concerns_others() { return leaves() != nullptr && leaves()->concern_others(); }
+  /// Measures this rank's own gradient, which is whole though the rank updates a part of it.
+  virtual void measure_own(PendingGradient&) {}
+  /// The updates where each comes with its gradient (HybridTrainerConfig::updates_at_once); else null.
+  virtual ImmediateUpdates* immediate() { return nullptr; }
+
+ protected:
+  /// Sums of squares of all gradients, and who has one.
+  void measure(PendingGradient& pending, const Stream& stream) const;
+
+  const GradientParts parts_;
+};
+
+/// The one that the configuration asks for: gradients that are kept, consumed, or rounded to bf16; a
+/// tree of micro-batches, whose bits do not depend on the number of ranks; or such a tree of which
+/// each rank has a part.
+std::unique_ptr<GradientPath> make_gradient_path(const HybridTrainerConfig& config,
+                                                 const GradientParts& parts);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/distributed/communicator.h"
+#include "hybrid_trainer/optim/optimizer.h"
+#include "src/sharding/step_retry.h"
+#include "src/sharding/weight_parts.h"
+#include "src/step/micro_batches.h"
+
+namespace hybrid_trainer {
+
+/// What becomes of a step for which memory is too short: it begins again in smaller micro-batches, on
+/// all ranks alike.
+class MemoryRetry {
+ public:
+  /// All must outlive it; `ranks` and `parts` may be null.
+  MemoryRetry(const HybridTrainerConfig& config, MicroBatches& micro_batches, Communicator* ranks,
+              WeightParts* parts, const Stream& stream);
+  bool is_one_of_several() const { return ranks_ != nullptr && ranks_->size() > 1; }
+  /// Whether this rank may begin again by itself, where a step `concerns_others` or not.
+  bool may_begin_again(bool concerns_others) const {
+    return !is_one_of_several() || (!concerns_others && shares_stay_where_halved_);
+  }
+  /// Makes room for the batch, or says that its micro-batches are to be halved. Throws `error`, which
+  /// is being handled, where neither is possible.
+  StepRetry wait_for_way_out(const Batch& batch, const OutOfMemory& error, Optimizer& optimizer);
+  /// Halves the batch's micro-batches if that is what is to be done.
+  void begin_again(const Batch& batch, StepRetry retry, bool concerns_others);
+  /// What the ranks want most. A collective; blocks.
+  StepRetry wait_for_most_wanted(StepRetry here) const;
+
+  /// Calls compute(part), a micro-batch of the batch. What several ranks do together in it, each has
+  /// to come to: where memory is too short for it on this one, it is computed again on one example,
+  /// and so are the step's later ones, for results that do not count. Then `retry` says so, for all
+  /// to know at the end.
+  template <class Compute>
+  void go_through(const Batch& part, const Batch& batch, StepRetry& retry, Optimizer& optimizer,
+                  const Compute& compute) {
+    if (retry == StepRetry::kNone) {
+      try {
+        return compute(part);
+      } catch (const OutOfMemory& error) {
+        if (!is_one_of_several()) throw;
+        retry = wait_for_way_out(batch, error, optimizer);
+      }
+      if (parts_ != nullptr) parts_->repeat_pass();
+    }
+    compute(part.examples(0, 1));
+  }
+
+ private:
+  MicroBatches& micro_batches_;
+  Communicator* ranks_;
+  WeightParts* parts_;
+  const Stream& stream_;
+  const bool has_activations_elsewhere_;
+  /// Whether each rank has the same examples where micro-batches are halved on it alone.
+  const bool shares_stay_where_halved_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,73 @@
+#include "src/step/micro_batch_pass.h"
+
+#include "hybrid_trainer/core/profile.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/memory/stored_tape.h"
+#include "hybrid_trainer/nn/recomputation.h"
+
+namespace hybrid_trainer {
+
+MicroBatchPass::MicroBatchPass(LossModel& model, const HybridTrainerConfig& config,
+                               const LearningRates& rates, MemoryPlaces& places,
+                               const Stream& stream)
+    : model_(model),
+      seed_(static_cast<std::uint64_t>(config.training.seed)),
+      memory_(config.memory),
+      rates_(rates),
+      places_(places),
+      stream_(stream) {
+  if (!config.training.cuda_graphs || stream_.native() == nullptr) return;
+  step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
+  host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, places.host());
+}
+
+void MicroBatchPass::compute_in(DType dtype, bool may_record) {
+  dtype_ = dtype;
+  may_record_ = may_record;
+  model_.visit_parameters([&](Parameter& parameter) { parameter.compute_in(dtype_, stream_); });
+}
+
+bool MicroBatchPass::records() const {
+  return may_record_ && step_words_ && stream_.profile() == nullptr;
+}
+
+void MicroBatchPass::upload_step_number() {
+  const auto step = static_cast<std::uint64_t>(rates_.steps_done());
+  host_step_words_.data<std::int32_t>()[0] = static_cast<std::int32_t>(step);
+  host_step_words_.data<std::int32_t>()[1] = static_cast<std::int32_t>(step >> 32);
+  copy(step_words_, host_step_words_, stream_);
+}
+
+Pass MicroBatchPass::pass(bool training, std::int64_t first_token) const {
+  return {.training = training,
+          .dtype = dtype_,
+          .seed = seed_,
+          .step = static_cast<std::uint64_t>(rates_.steps_done()),
+          .recompute = memory_.recompute,
+          .first_token = first_token,
+          .step_words = records() ? step_words_ : Tensor{}};
+}
+
+Tensor MicroBatchPass::enqueue(const Batch& part, std::int64_t index, std::int64_t count,
+                               const Stream& stream, ImmediateUpdates* updates) const {
+  const auto tape = make_tape(
+      pass(true, index * part.tokens()), least_rebuild(stream.device()),
+      {places_.at(memory_.activations), memory_.activation_bits, memory_.activations == "file"},
+      stream_);
+  Tensor loss;
+  {
+    const StepPartTimer timer(stream, StepPart::kForward);
+    loss = model_.forward(part, 1.0f / static_cast<float>(count), *tape, stream);
+  }
+  if (updates != nullptr) updates->observe_loss(kernels::wait_for_value(loss, stream));
+  const StepPartTimer timer(stream, StepPart::kBackward);
+  model_.backward(part, *tape, stream);
+  return loss;
+}
+
+Tensor MicroBatchPass::enqueue_forward(const Batch& part) const {
+  ForwardOnlyTape tape(pass(false, 0));
+  return model_.forward(part, 1.0f, tape, stream_);
+}
+
+}  // namespace hybrid_trainer

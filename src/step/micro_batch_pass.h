@@ -1,0 +1,47 @@
+#pragma once
+
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/memory/memory_places.h"
+#include "hybrid_trainer/nn/loss_model.h"
+#include "src/step/immediate_updates.h"
+#include "src/step/learning_rates.h"
+
+namespace hybrid_trainer {
+
+/// Forward and backward of one micro-batch, with its activations where the memory settings want them.
+class MicroBatchPass {
+ public:
+  /// All must outlive it. Dropout depends on the steps that `rates` counts.
+  MicroBatchPass(LossModel& model, const HybridTrainerConfig& config, const LearningRates& rates,
+                 MemoryPlaces& places, const Stream& stream);
+  /// Activations and products are of this dtype from now on, and so are the copies of the weights
+  /// that they read. `may_record`: passes may be recorded and replayed (training.cuda_graphs).
+  void compute_in(DType dtype, bool may_record);
+  /// Whether passes are to be recorded: not while a profile times each kernel.
+  bool records() const;
+  /// Copies the step's number to where recorded passes read it. The copy is done before the next
+  /// one: every step blocks.
+  void upload_step_number();
+
+  /// Enqueues forward and backward of micro-batch number `index` of `count`, whose gradients go to
+  /// the parameters' sink; `updates`, if given, sees the loss in between. Returns the loss, (1) f64.
+  Tensor enqueue(const Batch& part, std::int64_t index, std::int64_t count, const Stream& stream,
+                 ImmediateUpdates* updates = nullptr) const;
+  /// Enqueues forward alone, without dropout. Returns its loss, (1) f64.
+  Tensor enqueue_forward(const Batch& part) const;
+
+ private:
+  Pass pass(bool training, std::int64_t first_token) const;
+
+  LossModel& model_;
+  const std::uint64_t seed_;
+  const MemoryConfig memory_;
+  const LearningRates& rates_;
+  MemoryPlaces& places_;
+  const Stream& stream_;
+  DType dtype_ = DType::kF32;
+  bool may_record_ = false;
+  Tensor step_words_, host_step_words_;  // of Pass, where passes are recorded
+};
+
+}  // namespace hybrid_trainer

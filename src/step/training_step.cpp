@@ -1,0 +1,190 @@
+#include "src/step/training_step.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/profile.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/optim/gradient_norm.h"
+#include "src/step/step_parts.h"
+
+namespace hybrid_trainer {
+TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
+                           const Stream& stream, MemoryPlaces& places, Communicator* ranks)
+    : config_(config),
+      stretches_(config),
+      rates_(config, stretches_),
+      micro_batches_(config, stretches_),
+      stream_(stream),
+      weights_(trainable_parameters(model)),
+      ranks_(ranks),
+      pass_(model, config, rates_, places, stream),
+      parts_(make_weight_parts(config_, weights_, ranks, stream)),
+      retry_(config, micro_batches_, ranks, parts(), stream),
+      optimizer_(make_step_optimizer(config_, parameters(), stream, places)),
+      speculation_(dynamic_cast<SpeculativeOptimizer*>(optimizer_.get())),
+      path_(make_gradient_path(config_, {weights_, micro_batches_, pass_, rates_, *optimizer_,
+                                         speculation_, ranks, parts(), retry_, places, stream})) {
+  set_steps_done(0);
+}
+
+TrainingStep::~TrainingStep() = default;
+
+OrderedGradients& TrainingStep::ordered_gradients() {
+  return dynamic_cast<OrderedGradients&>(*path_->leaves());
+}
+
+void TrainingStep::compute_in(DType dtype, bool records) {
+  recording_.drop();
+  pass_.compute_in(dtype, records);
+}
+
+void TrainingStep::publish_weights() {
+  if (parts_) return parts_->masters_changed(stream_);
+  for (Parameter* parameter : weights_) parameter->refresh_compute_copy(stream_);
+}
+
+void TrainingStep::send_weights() {
+  if (parts_) parts_->send_changes();
+}
+
+void TrainingStep::free_gradients() {
+  recording_.drop();
+  path_->free();
+}
+
+void TrainingStep::set_steps_done(std::int64_t steps) {
+  rates_.set_steps_done(steps);
+  optimizer_->set_orthogonalization_period(stretches_.at(steps).orthogonalization_period.value_or(
+      config_.optimizer.orthogonalization_period));
+  optimizer_->see_progress(rates_.progress());
+}
+
+void TrainingStep::tell_if_halved(const Batch& batch, std::int64_t before) const {
+  if (on_halving_ && micro_batches_.of(batch) != before) on_halving_(batch, before);
+}
+
+GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
+  micro_batches_.require_whole(batch);
+  const std::int64_t before = micro_batches_.of(batch);
+  path_->prepare(batch);
+  PendingGradient pending = enqueue_what_fits(batch);
+  double loss = 0;
+  if (ranks_ == nullptr) {
+    loss = wait_for_mean_of(pending.losses);
+  } else {
+    for (;;) {
+      StepRetry retry = pending.retry;
+      loss = path_->leaves()->wait_for_mean_of(pending.losses, micro_batches_.of(batch), retry,
+                                               stream_);
+      if (retry == StepRetry::kNone) break;
+      retry_.begin_again(batch, retry, path_->concerns_others());
+      pending = enqueue_what_fits(batch);
+    }
+  }
+  for (Parameter* parameter : pending.written) {
+    if (!parameter->gradient()) parameter->gradient_was_replayed();
+  }
+  gradient_norm_ = path_->wait_for_norm(pending);
+  tell_if_halved(batch, before);
+  return {.loss = loss, .norm = gradient_norm_};
+}
+
+GradientMeasurement TrainingStep::wait_for_own_gradient(const Batch& batch) {
+  const std::int64_t before = micro_batches_.of(batch);
+  ordered_gradients().keep_own(true);
+  PendingGradient pending = enqueue_what_fits(batch);
+  path_->measure_own(pending);
+  const GradientMeasurement own{.loss = wait_for_mean_of(pending.losses),
+                                .norm = wait_for_norm(pending.squares, stream_)};
+  tell_if_halved(batch, before);
+  return own;
+}
+
+double TrainingStep::own_share(const Batch& batch) {
+  return path_->leaves()->own_share(micro_batches_.of(batch));
+}
+
+/// Where no others wait, this begins again; else the path meets what can be met.
+PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
+  if (pass_.records()) {
+    require(batch.targets() == 0, "training.cuda_graphs cannot record batches of rows of examples");
+    pass_.upload_step_number();
+    const auto enqueue = [this](const Batch& given, const Stream& stream) {
+      return path_->enqueue(given, stream);
+    };
+    return recording_.run(batch, enqueue, stream_);
+  }
+  for (;;) {
+    try {
+      return path_->enqueue(batch, stream_);
+    } catch (const OutOfMemory& error) {
+      retry_alone(batch, error);
+    }
+  }
+}
+
+/// Throws `error`, which is being handled, where this rank cannot begin again by itself.
+void TrainingStep::retry_alone(const Batch& batch, const OutOfMemory& error) {
+  const bool concerns_others = path_->concerns_others();
+  if (!retry_.may_begin_again(concerns_others)) throw;
+  if (path_->immediate() != nullptr && path_->immediate()->is_between()) throw;
+  retry_.begin_again(batch, retry_.wait_for_way_out(batch, error, *optimizer_), concerns_others);
+}
+
+double TrainingStep::wait_for_loss(const Batch& batch, std::int64_t examples) {
+  const std::int64_t before = micro_batches_.of(batch);
+  for (;;) {
+    StepRetry retry = StepRetry::kNone;
+    double loss = 0;
+    try {
+      loss = try_loss(batch, examples, retry);
+    } catch (const OutOfMemory& error) {
+      retry_alone(batch, error);
+      continue;
+    }
+    if (is_one_of_several()) retry = retry_.wait_for_most_wanted(retry);
+    if (retry == StepRetry::kNone) {
+      tell_if_halved(batch, before);
+      return loss;
+    }
+    retry_.begin_again(batch, retry, path_->concerns_others());
+  }
+}
+
+double TrainingStep::try_loss(const Batch& batch, std::int64_t examples, StepRetry& retry) {
+  const std::int64_t size = std::max<std::int64_t>(1, batch.size() / micro_batches_.of(batch));
+  std::vector<Tensor> losses;
+  std::int64_t last = 0;
+  for (std::int64_t first = 0; first < examples; first += size) {
+    last = std::min(size, examples - first);
+    if (parts_) parts_->begin_forward(stream_);
+    retry_.go_through(batch.examples(first, first + last), batch, retry, *optimizer_,
+                      [&](const Batch& part) { losses.push_back(pass_.enqueue_forward(part)); });
+  }
+  return wait_for_mean_of(losses, static_cast<double>(last) / static_cast<double>(size));
+}
+
+/// Of losses that are (1) f64 each; the last is of `last_share` as much. Blocks.
+double TrainingStep::wait_for_mean_of(const std::vector<Tensor>& losses, double last_share) const {
+  double sum = 0;
+  for (const Tensor& loss : losses)
+    sum += kernels::wait_for_value(loss, stream_) * (&loss == &losses.back() ? last_share : 1);
+  return sum / (static_cast<double>(losses.size()) - 1 + last_share);
+}
+
+void TrainingStep::require_whole_update() {
+  if (path_->immediate() != nullptr) path_->immediate()->require_whole();
+}
+
+float TrainingStep::clip_scale() const {
+  return hybrid_trainer::clip_scale(gradient_norm_, config_.optimizer.clip_norm);
+}
+
+void TrainingStep::apply_gradient() {
+  if (path_->immediate() != nullptr) return;
+  const StepPartTimer timer(stream_, StepPart::kUpdate);
+  optimizer_->step(static_cast<float>(rates_.rate()), clip_scale(), stream_);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,148 @@
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/config/presets.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/io/json_fields.h"
+
+namespace hybrid_trainer {
+namespace {
+
+TEST(HybridTrainerConfig, TakesBudgetsWithUnitsAndNamesWhatIsNone) {
+  HybridTrainerConfig config;
+  set_field(config, "memory.device_budget", "16GiB");
+  EXPECT_EQ(config.memory.device_budget.bytes, std::uint64_t{16} << 30);
+  read_config_text(config, R"({"memory": {"device_budget": 5000, "host_budget": "2 MB"}})", "text");
+  EXPECT_EQ(config.memory.device_budget.bytes, 5000u);
+  EXPECT_EQ(config.memory.host_budget.bytes, 2000000u);
+  for (const char* text : {"16XB", "-5", "", "none"}) {
+    try {
+      set_field(config, "memory.device_budget", text);
+      FAIL() << text;
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(std::string(error.what()),
+                concat("memory.device_budget: got ", text, ", want bytes: 1000000, 500MB, 16GiB"));
+    }
+  }
+  EXPECT_THROW(read_config_text(config, R"({"memory": {"host_budget": 2.5}})", "text"),
+               ConfigError);
+}
+
+TEST(HybridTrainerConfig, TakesTheDeviceBudgetInMegabytesByItsOtherName) {
+  HybridTrainerConfig config;
+  set_field(config, "training.memory_budget_mb", "100");
+  EXPECT_EQ(config.memory.device_budget.bytes, 100'000'000u);
+  EXPECT_EQ(config_json(config).find("memory_budget_mb"), std::string::npos);
+  set_field(config, "training.memory_budget_mb", "0");
+  EXPECT_EQ(config.device_budget(), std::nullopt);
+  // As full configurations have been written: the name that is 0 says nothing.
+  read_config_text(
+      config, R"({"training": {"memory_budget_mb": 0}, "memory": {"device_budget": "5MB"}})", "");
+  EXPECT_EQ(config.memory.device_budget.bytes, 5'000'000u);
+  HybridTrainerConfig other;
+  read_config_text(
+      other, R"({"training": {"memory_budget_mb": 7}, "memory": {"device_budget": "0"}})", "");
+  EXPECT_EQ(other.memory.device_budget.bytes, 7'000'000u);
+}
+
+TEST(HybridTrainerConfig, RefusesToDropStateThatIsOnTheHost) {
+  HybridTrainerConfig config;
+  config.predict_aware_memory.offload_strategy = "drop_and_reinitialize";
+  EXPECT_TRUE(config.problems().empty());
+  config.memory.optimizer_state = "host";
+  ASSERT_EQ(config.problems().size(), 1u);
+  EXPECT_EQ(config.problems()[0].find("predict_aware_memory.offload_strategy: got drop"), 0u);
+}
+
+TEST(HybridTrainerConfig, RefusesToPinWhatIsInAFile) {
+  HybridTrainerConfig config;
+  config.predict_aware_memory.offload_strategy = "pinned_cpu_offload";
+  EXPECT_TRUE(config.problems().empty());
+  config.predict_aware_memory.offload_target = "/tmp";
+  ASSERT_EQ(config.problems().size(), 1u);
+  EXPECT_NE(config.problems()[0].find("nvme_offload"), std::string::npos) << config.problems()[0];
+}
+
+TEST(HybridTrainerConfig, RefusesToRecordWhatMovesActivations) {
+  HybridTrainerConfig config;
+  config.model.vocabulary = 100;
+  config.training.cuda_graphs = true;
+  EXPECT_TRUE(config.problems().empty());
+  for (const char* where : {"host", "file"}) {
+    config.memory.activations = where;
+    ASSERT_EQ(config.problems().size(), 1u);
+    EXPECT_NE(config.problems()[0].find("memory.activations: got"), std::string::npos);
+  }
+}
+
+TEST(HybridTrainerConfig, BuilderTakesTheCallsOfTheMethod) {
+  const HybridTrainerConfig config =
+      HybridTrainerConfig::builder()
+          .warmup_steps(200)
+          .full_steps(20)
+          .max_predict_steps(50)
+          .confidence_threshold(0.60)
+          .correction_interval(15)
+          .mixed_precision_config(MixedPrecisionConfig::aggressive())
+          .gradient_accumulation_config(GradientAccumulationConfig::aggressive())
+          .predict_aware_memory_config(PredictAwareMemoryConfig::aggressive())
+          .build();
+  EXPECT_EQ(config.phases.warmup_steps, 200);
+  EXPECT_EQ(config.phases.full_steps, 20);
+  EXPECT_EQ(config.phases.max_predict_steps, 50);
+  EXPECT_EQ(config.phases.skip_backward.confidence_threshold, 0.60);
+  EXPECT_EQ(config.phases.skip_backward.correction_interval, 15);
+  EXPECT_EQ(config.mixed_precision.full, "auto");
+  EXPECT_EQ(config.gradient_accumulation.micro_batches, 4);
+}
+
+TEST(HybridTrainerConfig, BuildListsEveryBadFieldAtOnce) {
+  try {
+    HybridTrainerConfig::builder()
+        .confidence_threshold(1.5)
+        .warmup_steps(-1)
+        .predictor("momentun")
+        .build();
+    FAIL() << "a bad config was built";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.problems().size(), 3u) << error.what();
+    const std::string text = error.what();
+    EXPECT_NE(text.find("phases.confidence_threshold: got 1.5"), std::string::npos) << text;
+    EXPECT_NE(text.find("phases.warmup_steps: got -1"), std::string::npos) << text;
+    EXPECT_NE(text.find("did you mean momentum?"), std::string::npos) << text;
+  }
+}
+
+TEST(HybridTrainerConfig, ChecksWhatRangesCannotSay) {
+  HybridTrainerConfig config;
+  config.model.heads = 7;
+  config.data.sequence_length = 4096;
+  const std::vector<std::string> problems = config.problems();
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_NE(problems[0].find("model.heads"), std::string::npos);
+  EXPECT_NE(problems[1].find("data.sequence_length"), std::string::npos);
+}
+
+TEST(HybridTrainerConfig, MethodPresetsAreSoundAndDiffer) {
+  const HybridTrainerConfig conservative = HybridTrainerConfig::conservative();
+  const HybridTrainerConfig aggressive = HybridTrainerConfig::aggressive();
+  EXPECT_TRUE(conservative.problems().empty());
+  EXPECT_TRUE(HybridTrainerConfig::balanced().problems().empty());
+  EXPECT_TRUE(aggressive.problems().empty());
+  EXPECT_NE(config_json(conservative), config_json(aggressive));
+}
+
+TEST(Presets, AreAllSoundAndAnUnknownNameGetsTheNearest) {
+  for (const std::string& name : preset_names())
+    EXPECT_TRUE(preset_config(name).problems().empty()) << name;
+  try {
+    preset_config("gpt2-124");
+    FAIL() << "an unknown preset was taken";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("gpt2-124m"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
