@@ -27,6 +27,13 @@ StepRetry MemoryRetry::wait_for_way_out(const Batch& batch, const OutOfMemory& e
   return StepRetry::kHalved;
 }
 
+void MemoryRetry::compute_less(const Batch& batch, const OutOfMemory& error, StepRetry& retry,
+                               Optimizer& optimizer) {
+  if (!is_one_of_several() || retry != StepRetry::kNone) throw;
+  retry = wait_for_way_out(batch, error, optimizer);
+  if (parts_ != nullptr) parts_->repeat_pass();
+}
+
 void MemoryRetry::begin_again(const Batch& batch, StepRetry retry, bool concerns_others) {
   if (retry == StepRetry::kHalved)
     micro_batches_.halve(batch, is_one_of_several() && !concerns_others);

@@ -30,24 +30,17 @@ class MemoryRetry {
   /// What the ranks want most. A collective; blocks.
   StepRetry wait_for_most_wanted(StepRetry here) const;
 
-  /// Calls compute(part), a micro-batch of the batch. What several ranks do together in it, each has
-  /// to come to: where memory is too short for it on this one, it is computed again on one example,
-  /// and so are the step's later ones, for results that do not count. Then `retry` says so, for all
-  /// to know at the end.
-  template <class Compute>
-  void go_through(const Batch& part, const Batch& batch, StepRetry& retry, Optimizer& optimizer,
-                  const Compute& compute) {
-    if (retry == StepRetry::kNone) {
-      try {
-        return compute(part);
-      } catch (const OutOfMemory& error) {
-        if (!is_one_of_several()) throw;
-        retry = wait_for_way_out(batch, error, optimizer);
-      }
-      if (parts_ != nullptr) parts_->repeat_pass();
-    }
-    compute(part.examples(0, 1));
+  /// What is computed of a micro-batch of a step that has this `retry`: where memory was too short on
+  /// this rank, one example alone, for results that do not count, as what several ranks do together in
+  /// it each has to come to.
+  static Batch computed_part(const Batch& part, StepRetry retry) {
+    return retry == StepRetry::kNone ? part : part.examples(0, 1);
   }
+  /// Memory was too short for a micro-batch of the batch: it is to be computed again on one example,
+  /// and so are the step's later ones. Then `retry` says so, for all to know at the end. Throws
+  /// `error`, which is being handled, where that is no way out.
+  void compute_less(const Batch& batch, const OutOfMemory& error, StepRetry& retry,
+                    Optimizer& optimizer);
 
  private:
   MicroBatches& micro_batches_;

@@ -19,8 +19,8 @@ WeightSharing sharing_of(const HybridTrainerConfig& config, std::int64_t bucket_
 }  // namespace
 
 std::unique_ptr<WeightParts> make_weight_parts(const HybridTrainerConfig& config,
-                                      const std::vector<Parameter*>& weights, Communicator* ranks,
-                                      const Stream& stream) {
+                                               const std::vector<Parameter*>& weights,
+                                               Communicator* ranks, const Stream& stream) {
   // What a run takes is simulated as if it were one rank's in places.
   const bool is_alone_for_real = ranks == nullptr && !stream.device().simulated;
   if (ranks != nullptr || (is_alone_for_real && config.phases.runs_ahead_of_ranks()))
@@ -45,8 +45,8 @@ std::unique_ptr<Optimizer> make_step_optimizer(const HybridTrainerConfig& config
       .device_side = config.phases.asynchronous_optimizer.device_side,
       .worker_threads = static_cast<int>(config.phases.asynchronous_optimizer.worker_threads),
       .gradient_bits = config.memory.gradient_bits};
-  return std::make_unique<SpeculativeOptimizer>(config.optimizer, parameters, settings,
-                                                          stream, places.host().pool(), home);
+  return std::make_unique<SpeculativeOptimizer>(config.optimizer, parameters, settings, stream,
+                                                places.host().pool(), home);
 }
 
 }  // namespace hybrid_trainer

@@ -68,19 +68,18 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
   micro_batches_.require_whole(batch);
   const std::int64_t before = micro_batches_.of(batch);
   path_->prepare(batch);
-  PendingGradient pending = enqueue_what_fits(batch);
+  PendingGradient pending;
   double loss = 0;
-  if (ranks_ == nullptr) {
-    loss = wait_for_mean_of(pending.losses);
-  } else {
-    for (;;) {
-      StepRetry retry = pending.retry;
-      loss = path_->leaves()->wait_for_mean_of(pending.losses, micro_batches_.of(batch), retry,
-                                               stream_);
-      if (retry == StepRetry::kNone) break;
-      retry_.begin_again(batch, retry, path_->concerns_others());
-      pending = enqueue_what_fits(batch);
+  for (bool is_done = false; !is_done;) {
+    try {
+      pending = pass_.records() ? replay(batch) : path_->enqueue(batch, stream_);
+    } catch (const OutOfMemory& error) {
+      retry_alone(batch, error);
+      continue;
     }
+    const StepRetry retry = wait_for_ranks(batch, pending, loss);
+    is_done = retry == StepRetry::kNone;
+    retry_.begin_again(batch, retry, path_->concerns_others());
   }
   for (Parameter* parameter : pending.written) {
     if (!parameter->gradient()) parameter->gradient_was_replayed();
@@ -90,10 +89,28 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
   return {.loss = loss, .norm = gradient_norm_};
 }
 
+/// The mean loss over all ranks, and what they want where memory was too short on one of them.
+StepRetry TrainingStep::wait_for_ranks(const Batch& batch, const PendingGradient& pending,
+                                       double& loss) const {
+  StepRetry retry = pending.retry;
+  loss = ranks_ == nullptr ? wait_for_mean_of(pending.losses)
+                           : path_->leaves()->wait_for_mean_of(
+                                 pending.losses, micro_batches_.of(batch), retry, stream_);
+  return retry;
+}
+
 GradientMeasurement TrainingStep::wait_for_own_gradient(const Batch& batch) {
   const std::int64_t before = micro_batches_.of(batch);
   ordered_gradients().keep_own(true);
-  PendingGradient pending = enqueue_what_fits(batch);
+  PendingGradient pending;
+  for (bool is_done = false; !is_done;) {
+    try {
+      pending = path_->enqueue(batch, stream_);
+      is_done = true;
+    } catch (const OutOfMemory& error) {
+      retry_alone(batch, error);
+    }
+  }
   path_->measure_own(pending);
   const GradientMeasurement own{.loss = wait_for_mean_of(pending.losses),
                                 .norm = wait_for_norm(pending.squares, stream_)};
@@ -105,29 +122,20 @@ double TrainingStep::own_share(const Batch& batch) {
   return path_->leaves()->own_share(micro_batches_.of(batch));
 }
 
-/// Where no others wait, this begins again; else the path meets what can be met.
-PendingGradient TrainingStep::enqueue_what_fits(const Batch& batch) {
-  if (pass_.records()) {
-    require(batch.targets() == 0, "training.cuda_graphs cannot record batches of rows of examples");
-    pass_.upload_step_number();
-    const auto enqueue = [this](const Batch& given, const Stream& stream) {
-      return path_->enqueue(given, stream);
-    };
-    return recording_.run(batch, enqueue, stream_);
-  }
-  for (;;) {
-    try {
-      return path_->enqueue(batch, stream_);
-    } catch (const OutOfMemory& error) {
-      retry_alone(batch, error);
-    }
-  }
+/// As a recording (training.cuda_graphs).
+PendingGradient TrainingStep::replay(const Batch& batch) {
+  require(batch.targets() == 0, "training.cuda_graphs cannot record batches of rows of examples");
+  pass_.upload_step_number();
+  const auto enqueue = [this](const Batch& given, const Stream& stream) {
+    return path_->enqueue(given, stream);
+  };
+  return recording_.run(batch, enqueue, stream_);
 }
 
 /// Throws `error`, which is being handled, where this rank cannot begin again by itself.
 void TrainingStep::retry_alone(const Batch& batch, const OutOfMemory& error) {
   const bool concerns_others = path_->concerns_others();
-  if (!retry_.may_begin_again(concerns_others)) throw;
+  if (pass_.records() || !retry_.may_begin_again(concerns_others)) throw;
   if (path_->immediate() != nullptr && path_->immediate()->is_between()) throw;
   retry_.begin_again(batch, retry_.wait_for_way_out(batch, error, *optimizer_), concerns_others);
 }
@@ -159,8 +167,15 @@ double TrainingStep::try_loss(const Batch& batch, std::int64_t examples, StepRet
   for (std::int64_t first = 0; first < examples; first += size) {
     last = std::min(size, examples - first);
     if (parts_) parts_->begin_forward(stream_);
-    retry_.go_through(batch.examples(first, first + last), batch, retry, *optimizer_,
-                      [&](const Batch& part) { losses.push_back(pass_.enqueue_forward(part)); });
+    const Batch part = batch.examples(first, first + last);
+    for (bool is_done = false; !is_done;) {
+      try {
+        losses.push_back(pass_.enqueue_forward(MemoryRetry::computed_part(part, retry)));
+        is_done = true;
+      } catch (const OutOfMemory& error) {
+        retry_.compute_less(batch, error, retry, *optimizer_);
+      }
+    }
   }
   return wait_for_mean_of(losses, static_cast<double>(last) / static_cast<double>(size));
 }

@@ -85,7 +85,8 @@ class TrainingStep {
   void apply_gradient();
 
  private:
-  PendingGradient enqueue_what_fits(const Batch& batch);
+  PendingGradient replay(const Batch& batch);
+  StepRetry wait_for_ranks(const Batch& batch, const PendingGradient& pending, double& loss) const;
   void retry_alone(const Batch& batch, const OutOfMemory& error);
   double try_loss(const Batch& batch, std::int64_t examples, StepRetry& retry);
   double wait_for_mean_of(const std::vector<Tensor>& losses, double last_share = 1) const;

@@ -65,34 +65,34 @@ class TreeGradients : public GradientPath {
   bool is_single(const Batch& batch) const {
     return single_ != nullptr && parts_.micro_batches.of(batch) == 1;
   }
-  PendingGradient enqueue_rounds(const Batch& batch, const Stream& stream);
-  void enqueue_leaf(const Batch& part, std::optional<std::int64_t> leaf, std::int64_t index,
-                    std::int64_t leaves, PendingGradient& pending, const Stream& stream);
+  /// A micro-batch of `leaves`; counted where it is this rank's in the round.
+  struct Leaf {
+    std::optional<std::int64_t> counted;
+    std::int64_t index, leaves;
+  };
+  void enqueue_leaf(const Batch& part, const Leaf& leaf, PendingGradient& pending,
+                    const Stream& stream);
+  void reduce(std::int64_t leaves, const std::unordered_set<Parameter*>& written,
+              PendingGradient& pending, const Stream& stream);
 
   GradientRanks ranks_;
   std::unique_ptr<AccumulatedGradients> single_;
 };
 
+void TreeGradients::enqueue_leaf(const Batch& part, const Leaf& leaf, PendingGradient& pending,
+                                 const Stream& stream) {
+  leaves_->begin_leaf(leaf.counted, leaf.leaves);
+  begin_gradients(parts_.weights, *leaves_, 1);
+  const Tensor loss = parts_.pass.enqueue(part, leaf.index, leaf.leaves, stream, immediate());
+  end_gradients(parts_.weights, stream);
+  leaves_->end_leaf();
+  if (leaf.counted) pending.losses.push_back(loss);
+}
+
 PendingGradient TreeGradients::enqueue(const Batch& batch, const Stream& stream) {
   leaves_->free();
   if (is_single(batch)) return single_->enqueue(batch, stream);
   if (single_) single_->begin_elsewhere();
-  return enqueue_rounds(batch, stream);
-}
-
-/// Micro-batch number `index` of `leaves`, which counts where it is this rank's in the round.
-void TreeGradients::enqueue_leaf(const Batch& part, std::optional<std::int64_t> leaf,
-                                 std::int64_t index, std::int64_t leaves, PendingGradient& pending,
-                                 const Stream& stream) {
-  leaves_->begin_leaf(leaf, leaves);
-  begin_gradients(parts_.weights, *leaves_, 1);
-  const Tensor loss = parts_.pass.enqueue(part, index, leaves, stream, immediate());
-  if (leaf) pending.losses.push_back(loss);
-  end_gradients(parts_.weights, stream);
-  leaves_->end_leaf();
-}
-
-PendingGradient TreeGradients::enqueue_rounds(const Batch& batch, const Stream& stream) {
   const std::int64_t leaves = parts_.micro_batches.of(batch), rounds = leaves_->rounds(leaves);
   const std::vector<std::int64_t> mine = leaves_->leaves_of_rank(leaves, leaves_->ranks().rank());
   PendingGradient pending;
@@ -100,18 +100,18 @@ PendingGradient TreeGradients::enqueue_rounds(const Batch& batch, const Stream& 
   for (std::int64_t round = 0; round < rounds; ++round) {
     const bool counts = round < std::ssize(mine);
     const std::int64_t index = counts ? mine[static_cast<std::size_t>(round)] : mine.back();
-    const auto leaf = counts ? std::optional(index) : std::nullopt;
-    const Batch part = parts_.micro_batches.part(batch, index);
     begin_round(round + 1 < rounds);
-    if (leaves_->concern_others()) {
-      const std::size_t losses = pending.losses.size();
-      parts_.retry.go_through(part, batch, pending.retry, parts_.optimizer,
-                              [&](const Batch& given) {
-                                pending.losses.resize(losses);
-                                enqueue_leaf(given, leaf, index, leaves, pending, stream);
-                              });
-    } else {
-      enqueue_leaf(part, leaf, index, leaves, pending, stream);
+    for (bool is_done = false; !is_done;) {
+      try {
+        const Batch part =
+            MemoryRetry::computed_part(parts_.micro_batches.part(batch, index), pending.retry);
+        enqueue_leaf(part, {counts ? std::optional(index) : std::nullopt, index, leaves}, pending,
+                     stream);
+        is_done = true;
+      } catch (const OutOfMemory& error) {
+        if (!leaves_->concern_others()) throw;
+        parts_.retry.compute_less(batch, error, pending.retry, parts_.optimizer);
+      }
     }
     std::copy_if(parts_.weights.begin(), parts_.weights.end(),
                  std::inserter(written, written.end()),
@@ -119,14 +119,19 @@ PendingGradient TreeGradients::enqueue_rounds(const Batch& batch, const Stream& 
   }
   if (pending.retry != StepRetry::kNone) {
     leaves_->settle();
-    return pending;
+  } else {
+    reduce(leaves, written, pending, stream);
   }
+  return pending;
+}
+
+void TreeGradients::reduce(std::int64_t leaves, const std::unordered_set<Parameter*>& written,
+                           PendingGradient& pending, const Stream& stream) {
   leaves_->reduce(leaves);
   for (Parameter* weight : written) {
     if (!weight->has_gradient()) weight->gradient_was_replayed();
   }
   finish(pending, stream);
-  return pending;
 }
 
 /// Gradients after the sum are of this rank's parts of the weights.

@@ -28,11 +28,11 @@ void FlatWeights::for_each_part(const Shard& elements, const Call& call) const {
 }
 
 void FlatWeights::read(const Tensor& values, const Shard& elements) const {
-  for_each_part(elements, [&](const Parameter& weight, const Shard& of_weight,
-                              const Shard& of_values) {
-    const Weight master = weight.acquire_master(stream_);
-    copy(part_of(values, of_values), part_of(master.tensor(), of_weight), stream_);
-  });
+  for_each_part(elements,
+                [&](const Parameter& weight, const Shard& of_weight, const Shard& of_values) {
+                  const Weight master = weight.acquire_master(stream_);
+                  copy(part_of(values, of_values), part_of(master.tensor(), of_weight), stream_);
+                });
 }
 
 void FlatWeights::write(const Tensor& values, const Shard& elements) const {
