@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
-#include "phases/least_squares.h"
+#include "phases/skip_backward/least_squares.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "phases/phase_executor.h"
+#include "phases/update.h"
 #include "phases/state_fields.h"
 
 namespace hybrid_trainer {

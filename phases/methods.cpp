@@ -10,7 +10,8 @@ namespace {
 
 template <class M>
 MethodRow row_of(const char* name) {
-  return {name, M::refusals, M::text};
+  return {name, M::refusals, M::text,
+          [](PhaseParts& parts) -> std::unique_ptr<Method> { return std::make_unique<M>(parts); }};
 }
 
 const MethodRow& row_of_method(const std::string& name) {

@@ -4,8 +4,9 @@
 
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/phases/phase_controller.h"
-#include "phases/phase_executor.h"
+#include "phases/method.h"
 #include "phases/phase_parts.h"
+#include "phases/update.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -18,28 +19,8 @@ std::string refusal(const PhaseSignals& signals) {
 
 }  // namespace
 
-/// Predict where nothing is predicted of backward.
-static std::unique_ptr<PhaseExecutor> make_late_predict(PhaseParts& parts) {
-  const PhaseConfig& config = parts.config();
-  if (config.trains_locally()) return std::make_unique<LocalStepExecutor>(parts);
-  if (config.delays_gradients()) return std::make_unique<OwnGradientExecutor>(parts);
-  return std::make_unique<SpeculateExecutor>(parts);
-}
-
 PhaseMachine::PhaseMachine(Trainable& model, const Setup& setup)
-    : parts_(std::make_unique<PhaseParts>(model, setup)),
-      executors_{std::make_unique<UpdateExecutor>(*parts_, Phase::kWarmup),
-                 std::make_unique<UpdateExecutor>(*parts_, Phase::kFull)} {
-  auto& predict = executors_[static_cast<std::size_t>(Phase::kPredict)];
-  auto& correct = executors_[static_cast<std::size_t>(Phase::kCorrect)];
-  if (setup.phases.skips_backward()) {
-    predict = std::make_unique<PredictExecutor>(*parts_);
-    correct = std::make_unique<CorrectExecutor>(*parts_);
-  } else {
-    predict = make_late_predict(*parts_);
-    correct = std::make_unique<ExactExecutor>(*parts_);
-  }
-}
+    : parts_(std::make_unique<PhaseParts>(model, setup)) {}
 
 PhaseMachine::~PhaseMachine() = default;
 PhaseMachine::PhaseMachine(PhaseMachine&&) noexcept = default;
@@ -47,9 +28,7 @@ PhaseMachine& PhaseMachine::operator=(PhaseMachine&&) noexcept = default;
 
 Phase PhaseMachine::phase() const { return parts_->phase; }
 
-std::int64_t PhaseMachine::undecided_steps() const {
-  return parts_->jump.open ? parts_->jump.steps : 0;
-}
+std::int64_t PhaseMachine::undecided_steps() const { return parts_->method->undecided_steps(); }
 
 void PhaseMachine::give_up_predicting() {
   parts_->give_up_predicting();
@@ -62,10 +41,10 @@ void PhaseMachine::save(State& state) const { parts_->save(state); }
 
 void PhaseMachine::load(const State& state) { parts_->load(state); }
 
-void PhaseMachine::settle(PhaseOutcome& outcome) {
-  if (!parts_->is_in_predict() || !parts_->config().runs_ahead_of_ranks()) return;
-  hybrid_trainer::settle(*parts_, outcome);
-  if (!std::exchange(parts_->stops_speculating, false) || parts_->phase != Phase::kPredict) return;
+void PhaseMachine::drain(PhaseOutcome& outcome) {
+  if (!parts_->is_in_predict()) return;
+  parts_->method->drain(outcome);
+  if (!std::exchange(parts_->stops_predict, false) || parts_->phase != Phase::kPredict) return;
   parts_->begin(Phase::kCorrect);
 }
 
@@ -100,62 +79,57 @@ void PhaseMachine::end_predicting_in_time() {
   parts_->begin(parts_->is_in_predict() ? Phase::kCorrect : Phase::kFull);
 }
 
+void PhaseMachine::enter(Phase phase, PhaseOutcome& outcome) {
+  if (phase == Phase::kPredict) return parts_->method->enter_predict(outcome);
+  if (phase == Phase::kCorrect) return parts_->method->enter_correct(outcome);
+  if (phase == Phase::kFull) parts_->finder.leave_warmup(outcome);
+  parts_->enter_model(phase);
+}
+
+void PhaseMachine::run(Phase phase, const Batch& batch, PhaseOutcome& outcome) {
+  PhaseParts& parts = *parts_;
+  switch (phase) {
+    case Phase::kWarmup:
+      parts.finder.begin_step(parts.model, batch, parts.statistics.steps(), outcome);
+      parts.method->train(batch, outcome);
+      return parts.finder.add_updates(outcome.updates);
+    case Phase::kFull:
+      return parts.method->train(batch, outcome);
+    case Phase::kPredict:
+      return parts.method->predict(batch, outcome);
+    case Phase::kCorrect:
+      return parts.method->correct(batch, outcome);
+  }
+}
+
 /// In the phase that is due, or in the one that it turns out to be of.
 void PhaseMachine::make_step(const Batch& batch, PhaseOutcome& outcome) {
   PhaseParts& parts = *parts_;
   do {
     outcome.phase = parts.phase;
-    PhaseExecutor& executor = *executors_[static_cast<std::size_t>(parts.phase)];
     if (!parts.has_entered || parts.entered != outcome.phase) {
-      executor.enter(outcome);
+      enter(outcome.phase, outcome);
       parts.entered = outcome.phase;
       parts.has_entered = true;
     }
-    if (parts.phase == outcome.phase) executor.run(batch, outcome);
+    if (parts.phase == outcome.phase) run(outcome.phase, batch, outcome);
   } while (parts.phase != outcome.phase);
-}
-
-/// Reports what the gate has measured and, in one line, when the gate's verdict has changed: why Predict is entered or not.
-void PhaseMachine::tell_verdict(PhaseOutcome& outcome) {
-  PhaseParts& parts = *parts_;
-  if (outcome.phase != Phase::kFull || !parts.predicts() || !parts.gate.ready()) return;
-  outcome.advantage = parts.gate.advantage();
-  const PredictGate::Verdict verdict = parts.gate.verdict();
-  if (verdict == parts.verdict) return;
-  parts.verdict = verdict;
-  tell(outcome, parts.gate.explanation());
 }
 
 /// Chooses the phase of the next step.
 void PhaseMachine::advance(PhaseOutcome& outcome) {
   PhaseParts& parts = *parts_;
-  parts.gate.add_step();
   PhaseSignals signals;
   signals.steps_in_phase = ++parts.steps_in_phase;
-  signals.planned_predict = parts.jump.planned_steps;
-  const PredictGate::Grant grant = parts.grant();
   signals.steps_to_come = parts.steps_to_come();
-  const std::int64_t steps = parts.statistics.steps();
-  const bool forces_full = parts.recovery.forces_full(steps);
-  signals.may_predict = parts.predicts() && !forces_full && grant.open && parts.gate.ready() &&
-                        parts.trust.count() >= parts.slopes_needed();
-  signals.trial_overdue =
-      grant.overdue && parts.predicts() && !parts.recovery.raises_threshold(steps);
-  signals.least_confidence =
-      parts.recovery.threshold(parts.config().skip_backward.confidence_threshold, steps);
   signals.healthy = parts.signal == Signal::kNone;
-  signals.confidence = parts.trust.confidence();
-  signals.stop_predict = parts.jump.stop || std::exchange(parts.stops_speculating, false);
-  if (!parts.config().skips_backward()) {
-    signals.planned_predict = parts.recovery.shortened(parts.config().max_predict_steps, steps);
-    signals.may_predict = parts.speculates() && !forces_full;
-    signals.trial_overdue = true;  // neither confidence nor gate decides on late updates
-  }
+  signals.stop_predict = std::exchange(parts.stops_predict, false);
+  parts.method->allow(signals);
   const Phase next = next_phase(parts.phase, signals, parts.config());
   const bool refused = next == Phase::kFull && parts.phase == Phase::kFull && signals.may_predict &&
                        signals.steps_in_phase >= parts.config().full_steps;
   if (refused) tell(outcome, refusal(signals));
-  tell_verdict(outcome);
+  parts.method->report(outcome);
   if (refused || next != parts.phase) parts.steps_in_phase = 0;
   parts.phase = next;
 }

@@ -1,6 +1,9 @@
 #include "phases/asynchronous_gradients/asynchronous_gradients.h"
 
-#include "hybrid_trainer/core/error.h"
+#include <optional>
+
+#include "phases/pending_updates.h"
+#include "phases/update.h"
 
 namespace hybrid_trainer {
 
@@ -8,6 +11,45 @@ std::string AsynchronousGradientsMethod::text(const PhaseConfig& config) {
   const AsynchronousGradientsConfig& group = config.asynchronous_gradients;
   return concat(" with asynchronous gradients ", group.delay, group.delay == 1 ? " step" : " steps",
                 " late, predicted by ", group.device_side);
+}
+
+void AsynchronousGradientsMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
+  const AsynchronousGradientsConfig& group = parts_.config().asynchronous_gradients;
+  if (parts_.steps_in_phase == 0) {
+    tell(outcome, concat("other ranks' gradients arrive ", group.delay,
+                         group.delay == 1 ? " step" : " steps", " late, for at most ",
+                         parts_.config().max_predict_steps, " steps"));
+  }
+  DelayedGradients& gradients = *parts_.model.support().gradients;
+  outcome.loss = gradients.wait_for_own_gradient(batch);
+  outcome.cost += 1;
+  if (const auto arrived = gradients.wait_for_gradient(false)) {
+    update(parts_, *arrived, outcome, [&](bool applies) {
+      judge_update(parts_, gradients.apply(applies),
+                   {group.prediction_error_limit, group.forecasts_updates()}, outcome);
+    });
+  }
+  gradients.predict_weights();
+}
+
+void AsynchronousGradientsMethod::enter_correct(PhaseOutcome& outcome) {
+  drain(outcome);
+  parts_.enter_model(Phase::kCorrect);
+}
+
+/// Where one ends the run, those after it are waited for all the same.
+void AsynchronousGradientsMethod::drain(PhaseOutcome& outcome) {
+  DelayedGradients& gradients = *parts_.model.support().gradients;
+  std::optional<Diverged> end;
+  while (const auto arrived = gradients.wait_for_gradient(true)) {
+    try {
+      update(parts_, *arrived, outcome, [&](bool applies) { gradients.apply(applies); });
+    } catch (const Diverged& error) {
+      end = error;
+    }
+  }
+  gradients.wait_for_exact_weights();
+  if (end) throw Diverged(*end);
 }
 
 }  // namespace hybrid_trainer

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "phases/experiments/latent_dynamics.h"
-#include "phases/jump_advisor.h"
+#include "phases/skip_backward/jump_advisor.h"
 
 namespace hybrid_trainer {
 

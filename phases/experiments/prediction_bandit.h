@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "phases/jump_advisor.h"
+#include "phases/skip_backward/jump_advisor.h"
 #include "phases/state_fields.h"
 
 namespace hybrid_trainer {

@@ -1,6 +1,7 @@
 #include "phases/local_sgd/local_sgd.h"
 
-#include "hybrid_trainer/core/error.h"
+#include "phases/phase_parts.h"
+#include "phases/update.h"
 
 namespace hybrid_trainer {
 
@@ -12,6 +13,42 @@ std::string LocalSgdMethod::text(const PhaseConfig& config) {
   return concat(", each rank by itself for ", group.steps, " steps (local SGD), exchanges ",
                 group.delay, group.delay == 1 ? " step" : " steps", " late",
                 sent.empty() ? "" : "; sent" + sent);
+}
+
+void LocalSgdMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
+  const LocalStep step = parts_.model.support().local->wait_for_step(batch);
+  outcome.cost += 1;
+  outcome.loss = step.own.loss;
+  outcome.gradient_norm = step.own.norm;
+  outcome.lag = step.since_exchange;
+  outcome.updates = step.own.finite() ? 1 : 0;
+  tell_skipped(step, outcome);
+}
+
+void LocalSgdMethod::enter_correct(PhaseOutcome& outcome) {
+  drain(outcome);
+  parts_.enter_model(Phase::kCorrect);
+}
+
+void LocalSgdMethod::drain(PhaseOutcome& outcome) {
+  tell_skipped(parts_.model.support().local->wait_for_exact_weights(), outcome);
+}
+
+/// Steps that ranks made by themselves and that made no update. Throws Diverged where all of them are
+/// such.
+void LocalSgdMethod::tell_skipped(const LocalStep& step, PhaseOutcome& outcome) {
+  if (step.skipped == 0) return;
+  parts_.statistics.skipped_updates += step.skipped;
+  outcome.warns = true;
+  const std::string text =
+      concat(step.skipped, " of ", step.steps,
+             " steps that ranks made by themselves had a loss or gradient that is not finite");
+  tell(outcome, text + ", and made no update");
+  if (step.skipped < step.steps) return;
+  outcome.recovery = Recovery::kAbort;
+  throw Diverged(concat("training diverged: ", text,
+                        "; the weights are those of the last good update; lower "
+                        "optimizer.learning_rate or look into the data"));
 }
 
 }  // namespace hybrid_trainer

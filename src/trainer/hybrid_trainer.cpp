@@ -107,7 +107,7 @@ std::optional<bool> HybridTrainer::late_vote_to_stop(bool asks) {
 
 void HybridTrainer::settle() {
   PhaseOutcome outcome;
-  machine_.settle(outcome);
+  machine_.drain(outcome);
   must_go_back_ |= outcome.recovery == Recovery::kRollBack;
   if (!outcome.event.empty()) warn(outcome.event);
 }

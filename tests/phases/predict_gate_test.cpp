@@ -1,4 +1,4 @@
-#include "phases/predict_gate.h"
+#include "phases/skip_backward/predict_gate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/state.h"
@@ -17,7 +17,7 @@
 namespace hybrid_trainer {
 
 struct PhaseParts;
-class PhaseExecutor;
+struct MethodRow;
 
 /// Trains a model in phases, one batch per step. All decisions are functions of the losses, the
 /// gradients and the config, never of the clock: the same seed gives bit-identical runs.
@@ -35,6 +35,8 @@ class PhaseMachine {
     /// Where predictors come from, each time one begins anew; by default phases.skip_backward.predictor names it.
     std::function<std::unique_ptr<Predictor>(const SkipBackwardConfig&)> make_predictor =
         hybrid_trainer::make_predictor;
+    /// Where phases.method is looked up; by default in the table of all methods.
+    const std::vector<MethodRow>* methods = nullptr;
   };
 
   /// `model` must outlive the machine. Throws ConfigError for an unknown predictor.
@@ -63,7 +65,7 @@ class PhaseMachine {
   /// Gradients of other ranks that are under way arrive, and the weights are the exact ones; from
   /// there Predict goes on. `outcome` gets what came of it. Throws Diverged, as step does. To be
   /// called before save, at the same steps by all ranks.
-  void settle(PhaseOutcome& outcome);
+  void drain(PhaseOutcome& outcome);
 
   /// Writes "phases.…". Tensors are views that stay valid until the next step: in Predict the
   /// directions and the probe batches, and the linear predictor's history. Weights, snapshot,
@@ -75,11 +77,11 @@ class PhaseMachine {
 
  private:
   void end_predicting_in_time();
+  void enter(Phase phase, PhaseOutcome& outcome);
+  void run(Phase phase, const Batch& batch, PhaseOutcome& outcome);
   void make_step(const Batch& batch, PhaseOutcome& outcome);
   void advance(PhaseOutcome& outcome);
-  void tell_verdict(PhaseOutcome& outcome);
   std::unique_ptr<PhaseParts> parts_;
-  std::array<std::unique_ptr<PhaseExecutor>, kPhases> executors_;
 };
 
 }  // namespace hybrid_trainer

@@ -1,4 +1,4 @@
-#include "phases/two_timescale_predictor.h"
+#include "phases/skip_backward/two_timescale_predictor.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "phases/linear_predictor.h"
+#include "phases/skip_backward/linear_predictor.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "phases/merged_predictor.h"
+#include "phases/skip_backward/merged_predictor.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,5 @@
+#include "phases/skip_backward/correct_executor.h"
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -5,7 +7,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
-#include "phases/phase_executor.h"
+#include "phases/update.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -24,14 +26,14 @@ void CorrectExecutor::enter(PhaseOutcome& outcome) {
   try {
     parts_.enter_model(Phase::kCorrect);
   } catch (const OutOfMemory& error) {
-    if (!parts_.jump.open) throw;
+    if (!prediction_.jump.open) throw;
     parts_.give_up_predicting(error, outcome);
-    parts_.jump.lacks_room = true;
+    prediction_.jump.lacks_room = true;
   }
 }
 
 void CorrectExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
-  if (parts_.jump.open) {
+  if (prediction_.jump.open) {
     update(parts_, decide(batch, outcome), outcome);
     return;
   }
@@ -40,15 +42,15 @@ void CorrectExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
 }
 
 std::size_t CorrectExecutor::probe_count() const {
-  const auto wanted = static_cast<std::size_t>(parts_.config().skip_backward.probe_batches);
-  return std::min(wanted, parts_.jump.batches.size());
+  const auto wanted = static_cast<std::size_t>(prediction_.config().probe_batches);
+  return std::min(wanted, prediction_.jump.batches.size());
 }
 
 double CorrectExecutor::probe_loss(PhaseOutcome& outcome) {
   const std::size_t count = probe_count();
   double sum = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const Batch batch = parts_.model.rollback().fetch_batch(parts_.jump.batches[i]);
+    const Batch batch = parts_.model.rollback().fetch_batch(prediction_.jump.batches[i]);
     sum += parts_.model.wait_for_loss(batch, batch.size());
   }
   outcome.cost += static_cast<double>(count) * parts_.config().forward_cost;
@@ -59,14 +61,14 @@ double CorrectExecutor::probe_loss(PhaseOutcome& outcome) {
 CorrectExecutor::Comparison CorrectExecutor::compare(const GradientMeasurement& measurement,
                                                      PhaseOutcome& outcome) {
   Comparison losses;
-  losses.position = parts_.line.position();
-  losses.slope = parts_.line.wait_for_slope(parts_.model);
+  losses.position = prediction_.line.position();
+  losses.slope = prediction_.line.wait_for_slope(parts_.model);
   losses.after = probe_loss(outcome);
   const Verdict verdict = parts_.monitor.assess(measurement);
   const bool bad = verdict.signal == Signal::kNotFinite || verdict.signal == Signal::kExplosion;
   if (bad) losses.alarm = verdict.reason;
   if (!std::isfinite(losses.after)) losses.alarm = concat("probe loss ", losses.after);
-  parts_.line.return_to(parts_.model, 0);
+  prediction_.line.return_to(parts_.model, 0);
   losses.before = probe_loss(outcome);
   return losses;
 }
@@ -76,21 +78,21 @@ CorrectExecutor::Comparison CorrectExecutor::compare(const GradientMeasurement& 
 double CorrectExecutor::choose(const Comparison& losses, double& kept_loss, PhaseOutcome& outcome) {
   if (losses.alarm.empty() && losses.after <= losses.before) {
     kept_loss = losses.after;
-    parts_.line.return_to(parts_.model, losses.position);
+    prediction_.line.return_to(parts_.model, losses.position);
     return 1;
   }
   double fraction = 0;
   if (losses.alarm.empty()) {
     fraction = parabola_minimum(losses.after - losses.before, losses.slope * losses.position);
   }
-  for (std::int64_t i = 0; i < parts_.config().skip_backward.max_shrinks && fraction > 0;
+  for (std::int64_t i = 0; i < prediction_.config().max_shrinks && fraction > 0;
        ++i, fraction /= 2) {
-    parts_.line.return_to(parts_.model, fraction * losses.position);
+    prediction_.line.return_to(parts_.model, fraction * losses.position);
     kept_loss = probe_loss(outcome);
     if (kept_loss < losses.before) return fraction;
   }
   kept_loss = losses.before;
-  parts_.line.return_to(parts_.model, 0);
+  prediction_.line.return_to(parts_.model, 0);
   return 0;
 }
 
@@ -110,7 +112,7 @@ void CorrectExecutor::replay(std::vector<Batch> batches, PhaseOutcome& outcome) 
 
 /// Compares before and after, decides what is kept and leaves the weights there.
 void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
-  Jump& jump = parts_.jump;
+  Jump& jump = prediction_.jump;
   const Comparison losses = compare(measurement, outcome);
   double kept_loss = losses.before;
   jump.kept_fraction = choose(losses, kept_loss, outcome);
@@ -131,7 +133,7 @@ void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome
 
 /// Returns the measurement at the predicted point, where there was one.
 GradientMeasurement CorrectExecutor::try_to_judge(const Batch& batch, PhaseOutcome& outcome) {
-  Jump& jump = parts_.jump;
+  Jump& jump = prediction_.jump;
   GradientMeasurement measurement;
   try {
     if (jump.moved && !jump.failed && !jump.lacks_room) {
@@ -149,8 +151,8 @@ GradientMeasurement CorrectExecutor::try_to_judge(const Batch& batch, PhaseOutco
 }
 
 void CorrectExecutor::revert_unseen(PhaseOutcome& outcome) {
-  const Jump& jump = parts_.jump;
-  parts_.line.return_to(parts_.model, 0);
+  const Jump& jump = prediction_.jump;
+  prediction_.line.return_to(parts_.model, 0);
   outcome.warns = outcome.warns || jump.failed || jump.lacks_room;
   const char* const why = jump.lacks_room ? "memory was too short"
                           : jump.failed   ? "a loss was not finite"
@@ -161,9 +163,9 @@ void CorrectExecutor::revert_unseen(PhaseOutcome& outcome) {
 /// Returns the measurement at the point that is kept. The prediction is charged for all others but
 /// the replayed ones, which are updates like Full's.
 GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& outcome) {
-  Jump& jump = parts_.jump;
-  jump.moved = parts_.line.position() > 0;
-  outcome.predicted_loss = jump.mean_loss + jump.expected_change(parts_.line.position());
+  Jump& jump = prediction_.jump;
+  jump.moved = prediction_.line.position() > 0;
+  outcome.predicted_loss = jump.mean_loss + jump.expected_change(prediction_.line.position());
   outcome.confidence = jump.confidence;
   const GradientMeasurement measurement = try_to_judge(batch, outcome);
   const bool kept_whole = jump.kept_fraction == 1;
@@ -176,10 +178,10 @@ GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& ou
   jump.updates = static_cast<std::int64_t>(to_replay.size()) + parts_.config().correct_steps;
   outcome.decision = jump.decision;
   outcome.kept_fraction = jump.kept_fraction;
-  outcome.predictor = parts_.predictors.name();
+  outcome.predictor = prediction_.predictors.name();
   outcome.planned_steps = jump.planned_steps;
-  parts_.close_jump();
-  for (const auto& advisor : parts_.advisors)
+  prediction_.close_jump();
+  for (const auto& advisor : prediction_.advisors)
     if (const std::string why = advisor->explanation(); !why.empty()) tell(outcome, why);
   if (outcome.decision == Decision::kReverted) replay(std::move(to_replay), outcome);
   if (kept_whole) return measurement;

@@ -1,4 +1,4 @@
-#include "phases/jump_advisor.h"
+#include "phases/skip_backward/jump_advisor.h"
 
 #include "phases/experiments/jump_planner.h"
 #include "phases/experiments/prediction_bandit.h"

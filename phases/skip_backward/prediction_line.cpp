@@ -1,4 +1,4 @@
-#include "phases/prediction_line.h"
+#include "phases/skip_backward/prediction_line.h"
 
 #include <cmath>
 

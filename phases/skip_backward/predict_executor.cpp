@@ -1,8 +1,10 @@
+#include "phases/skip_backward/predict_executor.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
-#include "phases/phase_executor.h"
+#include "phases/update.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -24,13 +26,13 @@ std::string beginning_text(const Jump& jump, double threshold) {
 }  // namespace
 
 void PredictExecutor::enter(PhaseOutcome& outcome) {
-  PredictGate::Grant grant = parts_.gate.grant();
+  PredictGate::Grant grant = prediction_.gate.grant();
   grant.steps = parts_.recovery.shortened(grant.steps, parts_.statistics.steps());
   grant.steps = std::min(grant.steps, parts_.steps_to_come() - 1);  // the last step decides
-  JumpPlan plan{grant.steps, grant.step_length, parts_.trust.confidence()};
-  for (const auto& advisor : parts_.advisors) {
+  JumpPlan plan{grant.steps, grant.step_length, prediction_.trust.confidence()};
+  for (const auto& advisor : prediction_.advisors) {
     plan = advisor->plan(plan);
-    parts_.charge(*advisor, outcome);
+    prediction_.charge(*advisor, outcome);
   }
   grant.steps = plan.steps;
   grant.step_length = plan.step_length;
@@ -42,11 +44,11 @@ void PredictExecutor::enter(PhaseOutcome& outcome) {
   jump.step_length = grant.step_length;
   jump.mean_loss = parts_.monitor.mean_loss();
   jump.start_loss = jump.mean_loss;
-  jump.slope = parts_.trust.mean_slope();
+  jump.slope = prediction_.trust.mean_slope();
   jump.confidence = plan.confidence;
-  jump.cost = std::exchange(parts_.aim_cost, 0.0);
-  parts_.jump = jump;
-  parts_.gate.begin_jump(grant);
+  jump.cost = std::exchange(prediction_.aim_cost, 0.0);
+  prediction_.jump = jump;
+  prediction_.gate.begin_jump(grant);
   ++parts_.statistics.predictions.made;
   parts_.statistics.trials += grant.trial;
 }
@@ -55,24 +57,23 @@ void PredictExecutor::enter(PhaseOutcome& outcome) {
 /// where that cannot be.
 bool PredictExecutor::begin(PhaseOutcome& outcome) {
   try {
-    if (parts_.aim(outcome)) {
-      if (parts_.line.wait_for_sound_direction(parts_.model)) {
-        parts_.line.start(parts_.model);
+    if (prediction_.aim(outcome)) {
+      if (prediction_.line.wait_for_sound_direction(parts_.model)) {
+        prediction_.line.start(parts_.model);
         parts_.enter_model(Phase::kPredict);
         return true;
       }
-      parts_.tell_no_direction(outcome);
+      prediction_.tell_no_direction(outcome);
     }
   } catch (const OutOfMemory& error) {
     parts_.give_up_predicting(error, outcome);
   }
-  parts_.line.release(parts_.model);
-  parts_.trust.clear();
+  prediction_.forget_direction();
   return false;
 }
 
 void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
-  Jump& jump = parts_.jump;
+  Jump& jump = prediction_.jump;
   const std::int64_t before = jump.steps;
   try {
     predict(batch, outcome);
@@ -86,18 +87,18 @@ void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
 }
 
 void PredictExecutor::predict(const Batch& batch, PhaseOutcome& outcome) {
-  Jump& jump = parts_.jump;
+  Jump& jump = prediction_.jump;
   const double cost_of_aiming = outcome.cost;  // included in jump.cost
   outcome.confidence = jump.confidence;
-  outcome.predictor = parts_.predictors.name();
+  outcome.predictor = prediction_.predictors.name();
   outcome.planned_steps = jump.planned_steps;
   if (jump.steps == 0) {
-    tell(outcome, beginning_text(jump, parts_.config().skip_backward.confidence_threshold));
+    tell(outcome, beginning_text(jump, prediction_.config().confidence_threshold));
   }
   const std::int64_t to_come = jump.planned_steps - jump.steps;
   if (to_come <= parts_.setup.restore_lookahead) parts_.model.begin_restore();
   jump.batches.push_back(parts_.model.rollback().keep_batch(batch));
-  const std::int64_t interval = parts_.config().skip_backward.correction_interval;
+  const std::int64_t interval = prediction_.config().correction_interval;
   const bool micro = interval > 0 && jump.steps > 0 && jump.steps % interval == 0;
   const Verdict verdict = micro ? micro_correct(batch, outcome) : forward(batch, outcome);
   jump.cost += outcome.cost - cost_of_aiming;
@@ -115,8 +116,8 @@ void PredictExecutor::predict(const Batch& batch, PhaseOutcome& outcome) {
 }
 
 Verdict PredictExecutor::forward(const Batch& batch, PhaseOutcome& outcome) {
-  Jump& jump = parts_.jump;
-  const double change = jump.expected_change(parts_.line.position());
+  Jump& jump = prediction_.jump;
+  const double change = jump.expected_change(prediction_.line.position());
   outcome.predicted_loss = jump.start_loss + change;
   outcome.loss = parts_.model.wait_for_loss(batch, batch.size());
   outcome.cost += parts_.config().forward_cost;
@@ -127,20 +128,20 @@ Verdict PredictExecutor::forward(const Batch& batch, PhaseOutcome& outcome) {
 Verdict PredictExecutor::micro_correct(const Batch& batch, PhaseOutcome& outcome) {
   const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
   outcome.predicted_loss =
-      parts_.jump.mean_loss + parts_.jump.expected_change(parts_.line.position());
+      prediction_.jump.mean_loss + prediction_.jump.expected_change(prediction_.line.position());
   outcome.loss = measurement.loss;
   outcome.gradient_norm = measurement.norm;
   outcome.cost += 1;
   ++parts_.statistics.micro_corrections;
   if (!measurement.finite()) return parts_.monitor.assess(measurement);
-  take_slope(parts_.line.wait_for_slope(parts_.model), outcome);
+  take_slope(prediction_.line.wait_for_slope(parts_.model), outcome);
   return parts_.monitor.assess_loss(outcome.loss, *outcome.predicted_loss);
 }
 
 /// The secant through the slopes at the snapshot and here tells where the slope vanishes.
 void PredictExecutor::take_slope(double slope, PhaseOutcome& outcome) {
-  Jump& jump = parts_.jump;
-  const double position = parts_.line.position();
+  Jump& jump = prediction_.jump;
+  const double position = prediction_.line.position();
   if (slope > 0) {
     jump.stop = true;
     tell(outcome, concat("prediction ends early: the loss rises by ", brief(slope), " per step"));
@@ -152,15 +153,15 @@ void PredictExecutor::take_slope(double slope, PhaseOutcome& outcome) {
 }
 
 void PredictExecutor::advance() {
-  Jump& jump = parts_.jump;
+  Jump& jump = prediction_.jump;
   double length = jump.step_length;
-  if (jump.limit > 0) length = std::min(length, jump.limit - parts_.line.position());
-  jump.step_length *= parts_.config().skip_backward.decay;
+  if (jump.limit > 0) length = std::min(length, jump.limit - prediction_.line.position());
+  jump.step_length *= prediction_.config().decay;
   if (length <= 0) {
     jump.stop = true;
     return;
   }
-  parts_.line.advance(parts_.model, length);
+  prediction_.line.advance(parts_.model, length);
 }
 
 }  // namespace hybrid_trainer

@@ -1,4 +1,4 @@
-#include "phases/least_squares.h"
+#include "phases/skip_backward/least_squares.h"
 
 #include <Eigen/Dense>
 

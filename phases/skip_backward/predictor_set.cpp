@@ -1,4 +1,4 @@
-#include "phases/predictor_set.h"
+#include "phases/skip_backward/predictor_set.h"
 
 #include <algorithm>
 

@@ -1,10 +1,10 @@
-#include "phases/predict_gate.h"
+#include "phases/skip_backward/predict_gate.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "phases/least_squares.h"
+#include "phases/skip_backward/least_squares.h"
 #include "phases/state_fields.h"
 
 namespace hybrid_trainer {

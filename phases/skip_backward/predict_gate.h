@@ -7,7 +7,7 @@
 
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/phases/phase_config.h"
-#include "phases/jump.h"
+#include "phases/skip_backward/jump.h"
 
 namespace hybrid_trainer {
 

@@ -2,9 +2,9 @@
 
 #include "phases/experiments/random_predictor.h"
 #include "phases/experiments/zero_predictor.h"
-#include "phases/linear_predictor.h"
-#include "phases/merged_predictor.h"
-#include "phases/two_timescale_predictor.h"
+#include "phases/skip_backward/linear_predictor.h"
+#include "phases/skip_backward/merged_predictor.h"
+#include "phases/skip_backward/two_timescale_predictor.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "phases/direction_trust.h"
+#include "phases/skip_backward/direction_trust.h"
 
 #include <cmath>
 #include <numeric>

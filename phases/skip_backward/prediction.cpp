@@ -1,0 +1,210 @@
+#include "phases/skip_backward/prediction.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "phases/state_fields.h"
+#include "phases/update.h"
+
+namespace hybrid_trainer {
+namespace {
+
+template <class Held, class Visit>
+void visit_prediction(Held& held, const Visit& visit) {
+  visit("phases.told_no_direction", held.told_no_direction, Since::kLater);
+  visit("phases.aim_cost", held.aim_cost, Since::kLater);
+  visit("phases.verdict", held.verdict, Since::kLater);
+  visit("phases.jump.open", held.jump.open);
+  visit("phases.jump.planned_steps", held.jump.planned_steps);
+  visit("phases.jump.steps", held.jump.steps);
+  visit("phases.jump.step_length", held.jump.step_length);
+  visit("phases.jump.limit", held.jump.limit);
+  visit("phases.jump.start_loss", held.jump.start_loss);
+  visit("phases.jump.mean_loss", held.jump.mean_loss, Since::kLater);
+  visit("phases.jump.slope", held.jump.slope);
+  visit("phases.jump.curvature", held.jump.curvature);
+  visit("phases.jump.confidence", held.jump.confidence);
+  visit("phases.jump.cost", held.jump.cost);
+  visit("phases.jump.trial", held.jump.trial);
+  visit("phases.jump.stop", held.jump.stop);
+  visit("phases.jump.failed", held.jump.failed, Since::kLater);
+  visit("phases.jump.lacks_room", held.jump.lacks_room, Since::kLater);
+}
+
+}  // namespace
+
+Prediction::Prediction(PhaseParts& shared)
+    : parts(shared),
+      predictors(config(), shared.setup.make_predictor),
+      advisors(make_jump_advisors(shared.config())),
+      trust(config().confidence_window),
+      gate(shared.config()) {
+  take_choice();
+}
+
+void Prediction::take_choice() {
+  for (const auto& advisor : advisors) {
+    const auto choice = advisor->choice();
+    if (!choice) continue;
+    predictors.choose(choice->arm.predictor);
+    gate.plan(choice->arm.steps, choice->step_length);
+  }
+}
+
+PredictorSet Prediction::new_predictors() const {
+  PredictorSet made(config(), parts.setup.make_predictor);
+  made.choose(predictors.name());
+  return made;
+}
+
+void Prediction::tell_no_direction(PhaseOutcome& outcome) {
+  if (std::exchange(told_no_direction, true)) return;
+  outcome.warns = true;
+  tell(outcome, concat("no prediction: the direction of phases.skip_backward.predictor \"",
+                       predictors.name(),
+                       "\" is zero or not finite. Optimizers without momentum (adafactor, sgd with "
+                       "momentum 0) give \"momentum\" and \"random\" nothing to predict from; "
+                       "\"linear\" and \"merged\" need none, and phases.max_predict_steps=0 trains "
+                       "without predictions"));
+}
+
+bool Prediction::aim(PhaseOutcome& outcome) {
+  try {
+    if (!line.aim(parts.model, predictors.chosen())) return false;
+    if (!has_held_snapshot) {
+      parts.model.rollback().save_snapshot();
+      parts.model.rollback().drop_snapshot();
+      has_held_snapshot = true;
+    }
+  } catch (const OutOfMemory& error) {
+    parts.give_up_predicting(error, outcome);
+    return false;
+  }
+  if (!line.moves()) return true;
+  outcome.cost += config().aim_cost;
+  aim_cost += config().aim_cost;
+  return true;
+}
+
+void Prediction::see_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
+  if (!predicts()) return;
+  for (const auto& advisor : advisors) {
+    const auto steps = static_cast<double>(parts.statistics.steps() + 1);
+    const double extra = parts.statistics.cost() + outcome.cost - steps;
+    const bool pays = gate.verdict() == PredictGate::Verdict::kAhead;
+    advisor->see_update(measurement,
+                        {parts.full_flops, steps, extra, parts.statistics.planning_cost, pays});
+    charge(*advisor, outcome);
+  }
+  try {
+    predictors.observe(parts.model);
+  } catch (const OutOfMemory& error) {
+    parts.give_up_predicting(error, outcome);
+  }
+}
+
+void Prediction::charge(JumpAdvisor& advisor, PhaseOutcome& outcome) {
+  const auto cost = advisor.take_cost(parts.full_flops);
+  if (!cost) return;
+  outcome.planning_cost = outcome.planning_cost.value_or(0) + *cost;
+  outcome.cost += *cost;
+  aim_cost += *cost;
+  parts.statistics.planning_cost += *cost;
+}
+
+void Prediction::forget_direction() {
+  line.release(parts.model);
+  trust.clear();
+}
+
+void Prediction::begin_predictors_anew() {
+  predictors = new_predictors();
+  if (!jump.open) forget_direction();
+}
+
+PredictGate::Grant Prediction::grant() const {
+  PredictGate::Grant grant = gate.grant();
+  const bool is_first = parts.statistics.predictions.made == 0 && !told_no_direction;
+  const bool is_free = is_first && (parts.setup.steps == 0 || config().trial_share == 0);
+  if (!grant.trial || is_free) return grant;
+  // The first one tells whether to predict at all, so that the whole run may pay for it.
+  const std::int64_t steps = is_first ? parts.setup.steps : parts.statistics.steps();
+  const double charged = parts.statistics.cost() - static_cast<double>(parts.statistics.steps());
+  const double room = 2 * config().trial_share * static_cast<double>(steps);
+  if (charged + price_of(grant) > room) grant.open = grant.overdue = false;
+  return grant;
+}
+
+double Prediction::price_of(const PredictGate::Grant& grant) const {
+  const std::int64_t probes = std::min(config().probe_batches, grant.steps);
+  const std::int64_t forwards = grant.steps + (2 + config().max_shrinks) * probes;
+  const std::int64_t slopes = std::max<std::int64_t>(0, slopes_needed() - trust.count());
+  const std::int64_t aims = slopes + 1;  // and where Predict begins
+  const std::int64_t interval = config().correction_interval;
+  const std::int64_t gradients = 1 + (interval > 0 ? grant.steps / interval : 0);
+  double advice = 0;
+  for (const auto& advisor : advisors) advice += advisor->price_of(grant.steps, parts.full_flops);
+  return advice + static_cast<double>(aims) * config().aim_cost +
+         static_cast<double>(forwards) * parts.config().forward_cost +
+         static_cast<double>(gradients);
+}
+
+std::int64_t Prediction::slopes_needed() const {
+  return std::max<std::int64_t>(2, std::min(config().confidence_window, parts.config().full_steps));
+}
+
+/// Predictors that memory is too short to move along begin anew: half moved they would be wrong.
+void Prediction::follow_jump() {
+  if (line.position() != 0) parts.model.weights().follow(line.directions(), line.position());
+  try {
+    predictors.follow(parts.model, line.directions(), line.position());
+  } catch (const OutOfMemory&) {
+    if (parts.model.is_one_of_several()) throw;
+    predictors = new_predictors();
+  }
+}
+
+void Prediction::close_jump() {
+  jump.batches.clear();
+  gate.finish_jump(jump);
+  jump.left_at = line.position();
+  jump.next_step_length = gate.step_length();
+  for (const auto& advisor : advisors) advisor->see_jump(jump);
+  auto& counts = parts.statistics.predictions;
+  counts.accepted += jump.decision == Decision::kAccepted;
+  counts.shrunk += jump.decision == Decision::kShrunk;
+  counts.reverted += jump.decision == Decision::kReverted;
+  parts.statistics.predicted_gain += jump.paired_drop;
+  jump = {};
+  if (line.moves()) follow_jump();
+  forget_direction();
+  if (parts.lacks_room) predictors = new_predictors();
+  take_choice();
+}
+
+void Prediction::save(State& state) const {
+  visit_prediction(*this, StateWriter{state});
+  predictors.save(state);
+  for (const auto& advisor : advisors) advisor->save(state);
+  trust.save(state);
+  gate.save(state);
+  line.save(state);
+  save_batches(state, "phases.batch", jump.batches);
+}
+
+void Prediction::load(const State& state) {
+  jump = {};
+  visit_prediction(*this, StateReader{state});
+  if (!state.reals.contains("phases.jump.mean_loss")) jump.mean_loss = jump.start_loss;
+  predictors = new_predictors();
+  const bool predicts = parts.config().max_predict_steps > 0 || jump.open;
+  if (predicts) predictors.load(state, parts.model);  // else they would only take memory
+  for (const auto& advisor : advisors) advisor->load(state);
+  trust.load(state);
+  gate.load(state);
+  take_choice();
+  if (predicts) line.load(state, parts.model);
+  jump.batches = load_batches(state, "phases.batch", parts.model);
+}
+
+}  // namespace hybrid_trainer

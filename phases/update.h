@@ -1,0 +1,20 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "phases/phase_parts.h"
+
+namespace hybrid_trainer {
+
+/// Judges the measurement and applies its gradient, or skips the update where it is not finite or the
+/// config wants that, and does what else it wants. Fills loss, norm, updates, recovery and event.
+/// Throws Diverged after too many skips in a row, or where the run is to end. `apply`, in place of
+/// the model's, is also told of a skipped one.
+void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome,
+            const std::function<void(bool applies)>& apply = {});
+
+/// Appends to outcome.event.
+void tell(PhaseOutcome& outcome, const std::string& text);
+
+}  // namespace hybrid_trainer
