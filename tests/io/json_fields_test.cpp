@@ -263,17 +263,23 @@ TEST(SetField, TakesAWholeListAndNoPartOfOne) {
 struct Renamed {
   Optimizer optimizer;
   MemorySize budget{};
-  std::int64_t steps = 100;
+  std::int64_t steps = 100, warmup = 10;
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"optimizer", self.optimizer, "How weights change."});
     visit(Field{"budget", self.budget, "Most bytes."});
     visit(Field{"steps", self.steps, "Steps of the run.", Range::at_least(1)});
+    visit(Field{"warmup", self.warmup, "Steps before them.", Range::at_least(1)});
   }
   static const std::vector<Spelling>& spellings() {
     static const std::vector<Spelling> names{
-        {.name = "optimizer.budget_mb", .key = "budget", .unit = "MB"},
-        {.name = "optimizer.updates", .key = "steps", .unit = ""}};
+        {.name = "optimizer.budget_mb", .keys = {"budget"}, .unit = "MB", .silent = "0"},
+        {"optimizer.updates", {"steps", "warmup"}},
+        {.name = "optimizer.updates",
+         .keys = {"optimizer.name"},
+         .meaning = [](const std::string& updates, const Spelling::ValueOf& value_of) {
+           return updates == "9" ? value_of("optimizer.name") + "-of-nine" : "";
+         }}};
     return names;
   }
 };
@@ -287,11 +293,14 @@ TEST(Spellings, WriteToTheKeyThatTheyAreAnotherNameOf) {
   EXPECT_EQ(config.budget.bytes, 3'000'000u);
   EXPECT_EQ(config.optimizer.name, "muon");
   EXPECT_EQ(config.steps, 7);
-  EXPECT_EQ(key_of(field_tree(config), "optimizer.updates"), "steps");
-  EXPECT_EQ(key_of(field_tree(config), "optimizer.name"), "optimizer.name");
+  EXPECT_EQ(config.warmup, 7);
+  EXPECT_EQ(keys_of(field_tree(config), "optimizer.updates"),
+            (std::vector<std::string>{"steps", "warmup", "optimizer.name"}));
+  EXPECT_EQ(keys_of(field_tree(config), "optimizer.name"),
+            std::vector<std::string>{"optimizer.name"});
   EXPECT_FALSE(contains(config_json(config), "updates"));
   EXPECT_TRUE(contains(json_schema(config), "\"deprecated\": true"));
-  EXPECT_TRUE(contains(config_markdown(config), "| `optimizer.budget_mb` | `budget`, in MB |\n"));
+  EXPECT_TRUE(contains(config_markdown(config), "| `optimizer.budget_mb` | budget, in MB |\n"));
 }
 
 TEST(Spellings, TakeOneValueByTwoNames) {
@@ -309,6 +318,40 @@ TEST(Spellings, TakeOneValueByTwoNames) {
       "one of the two");
   EXPECT_TRUE(contains(
       message_of<ConfigError>([&] { read(R"({"optimizer": {"budget_mb": "much"}})"); }), "budget"));
+  EXPECT_EQ(message_of<ConfigError>([&] { read(R"({"optimizer": {"updates": 0}})"); }),
+            "c:1: optimizer.updates: got 0, want a number in [1, inf)");
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { read(R"({"optimizer": {"updates": 7}, "warmup": 8})"); }),
+      "c:1: optimizer.updates: got 7, but warmup, which it is another name of, is 8; give one "
+      "of the two");
+}
+
+TEST(Spellings, MeanWhatTheOtherKeysMakeOfThem) {
+  Renamed config;
+  config.optimizer.name = "sgd";
+  set_field(config, "optimizer.updates", "9");
+  EXPECT_EQ(config.optimizer.name, "sgd-of-nine");
+  set_field(config, "optimizer.updates", "8");
+  EXPECT_EQ(config.optimizer.name, "sgd-of-nine");
+  EXPECT_EQ(config.steps, 8);
+  Renamed other;
+  read_config_text(other, R"({"optimizer": {"updates": 9}})", "c");
+  EXPECT_EQ(other.optimizer.name, Renamed{}.optimizer.name + "-of-nine");
+}
+
+TEST(Spellings, OfSettingsMustAgreeWithTheKeysOwnName) {
+  Renamed config;
+  GivenNames given;
+  const auto problem = [&](const std::string& name, const std::string& value) {
+    return given.add(field_tree(config), name, name, set_field(config, name, value));
+  };
+  EXPECT_EQ(problem("optimizer.updates", "5"), "");
+  EXPECT_EQ(problem("optimizer.updates", "6"), "");
+  EXPECT_EQ(problem("steps", "6"), "");
+  EXPECT_EQ(
+      problem("warmup", "4"),
+      "warmup makes warmup 4, but optimizer.updates, another name of it, makes it 6; give one "
+      "of the two");
 }
 
 TEST(JsonSchema, DescribesEveryField) {

@@ -87,8 +87,8 @@ const Flip kFlips[] = {
 };
 /// What acts on the exact state, which speculation_test.cpp has.
 bool acts_on_state(const std::string& field) {
-  return field == "lag" || field == "device_side" || field == "exact_state" ||
-         field == "worker_threads" || field == "local_steps" || field == "local_fragments" ||
+  return field == "delay" || field == "device_side" || field == "exact_state" ||
+         field == "worker_threads" || field == "steps" || field == "fragments" ||
          field == "exchange_bits" || field == "outer_learning_rate" ||
          field == "outer_momentum";  // over ranks: tests/trainer/local_steps_test.cpp
 }
@@ -103,10 +103,17 @@ TEST(PhaseConfig, EveryFieldActs) {
     EXPECT_TRUE(trace_of(setup, flip.direction_scale, flip.noise) != before) << flip.field;
     tried.insert(flip.field);
   }
-  PhaseConfig config;
-  PhaseConfig::visit_fields(config, [&](const auto& field) {
+  const auto expect_tried = [&](const auto& field) {
     EXPECT_TRUE(tried.contains(field.name) || acts_on_state(field.name))
         << field.name << " has no test that it acts";
+  };
+  PhaseConfig config;
+  PhaseConfig::visit_fields(config, [&]<class T>(const Field<T>& field) {
+    if constexpr (FieldStruct<T>) {
+      T::visit_fields(field.value, expect_tried);
+    } else {
+      expect_tried(field);
+    }
   });
 }
 

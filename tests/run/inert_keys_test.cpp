@@ -37,6 +37,8 @@ const std::vector<Inert>& inert() {
       {"predict_aware_memory.async_restore", "false", {{"phases.ingredient", "optimizer_state"}}},
       {"phases.predictor", "linear", {{"phases.arms", R"([{"predictor": "merged"}])"}}},
       {"phases.lag", "3", {}},
+      {"phases.local_sgd.steps", "3", {}},
+      {"phases.skip_backward.decay", "0.5", {{"phases.method", "asynchronous_optimizer"}}},
       {"phases.worker_threads", "2", {}},
       {"phases.outer_momentum", "0.5", {}},
       {"phases.slow_share", "0.1", {}},
@@ -104,6 +106,19 @@ TEST(InertKeys, AreNotToldWhereTheyMatter) {
   EXPECT_EQ(told_of("distributed.zero", {}, 2), "");
   EXPECT_EQ(told_of("checkpoint.every_minutes", {}), "");
   EXPECT_NE(told_of("checkpoint.every_minutes", {{"divergence.on_critical", "roll_back"}}), "");
+}
+
+TEST(InertKeys, OfAnotherMethodAreOneWarning) {
+  const Settings settings{{"phases.method", "asynchronous_optimizer"}};
+  EXPECT_EQ(inert_settings(with(settings),
+                           {"phases.local_sgd.steps", "phases.local_sgd.fragments",
+                            "phases.asynchronous_optimizer.delay", "phases.lag",
+                            "phases.outer_momentum", "phases.skip_backward.decay"},
+                           {}),
+            std::vector<std::string>{
+                "phases.local_sgd.steps, phases.local_sgd.fragments, phases.outer_momentum, "
+                "phases.skip_backward.decay are set, but have no effect here: phases.method is "
+                "asynchronous_optimizer"});
 }
 
 }  // namespace
