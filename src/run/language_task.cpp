@@ -45,6 +45,19 @@ void add_token_ids(RunData& data) {
   data.token_ids = with_end_tokens(ids, data.end_tokens);
 }
 
+/// Throws DataError where a run that was trained on `before` would find another place in `here`.
+void check_same_data(const RunData& before, const RunData& here) {
+  if (before.train_tokens == 0) return;
+  const bool same_length = before.train_tokens == here.train_tokens;
+  const bool same_content = before.checksum.empty() || before.checksum == here.checksum;
+  if (same_length && same_content) return;
+  throw DataError(concat(here.folder.string(), same_length ? " holds other data, of " : " has ",
+                         here.train_tokens, " training tokens, and the run was trained on ",
+                         before.train_tokens,
+                         ", where its position means another place; give --data the run's own, ",
+                         before.folder.string()));
+}
+
 std::string model_line(const ModelFamily& family, const ModelConfig& model,
                        std::int64_t parameters) {
   const bool has_heads =
@@ -79,16 +92,13 @@ std::string batch_line(const HybridTrainerConfig& config) {
 
 }  // namespace
 
-LanguageTask::LanguageTask(const TrainingRunSettings& settings)
-    : settings_(with_base(settings)), source_(open_training_source(settings_)) {}
-
 HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
   const ModelRegistry& registry = *settings_.registry;
   if (settings_.init_from)
     config.model =
         read_hugging_face_model_config(*settings_.init_from, config.model.dropout, registry);
   if (config.exported.dtype == "auto") config.exported.dtype = dtype_of_export(settings_);
-  const std::int64_t known = source_->vocabulary_size().value_or(0);
+  const std::int64_t known = vocabulary_size().value_or(0);
   if (config.model.vocabulary == 0) config.model.vocabulary = known;
   if (config.model.vocabulary == 0) {
     throw ConfigError(
@@ -100,9 +110,9 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
                               ", the data's tokenizer has ", known)});
   }
   config.validate(registry);
-  source_->check(config);
+  check_data(config);
   if (!config.optimizer.groups.empty() || config.lora.is_on()) check_model(config, registry);
-  tokenizer_ = source_->tokenizer(config.model.vocabulary);
+  tokenizer_ = load_tokenizer_for(config.model.vocabulary);
   return config;
 }
 
@@ -116,7 +126,7 @@ std::unique_ptr<LossModel> LanguageTask::make_model(const HybridTrainerConfig& c
 
 std::vector<NamedText> LanguageTask::facts() const {
   const auto base = base_of_run(RunPaths{settings_.run.string()}, settings_.init_from);
-  const RunData data = source_->described();
+  const RunData data = described();
   return {{"the model that it begins with", base ? identity_of_base(*base) : ""},
           {"tokens of the data", concat(data.train_tokens)},
           {"the data's checksum", data.checksum}};
@@ -125,13 +135,13 @@ std::vector<NamedText> LanguageTask::facts() const {
 void LanguageTask::check_same(const RunPaths& run) const {
   const RunData data = data_of_run(run);
   check_same_tokenizer(tokenizer_of_run(run).get(), tokenizer_.get(), settings_.data);
-  check_same_data(data, source_->described());
+  check_same_data(data, described());
 }
 
 /// What the run's folder says of its data: also what model it began with, and which tokens end what
 /// it writes.
 RunData LanguageTask::run_data(const RunPaths& run, bool resumes) const {
-  RunData data = source_->described();
+  RunData data = described();
   data.adapter = settings_.adapter.value_or(resumes ? data_of_run(run).adapter : "");
   if (settings_.init_from) {
     data.base = *settings_.init_from;
@@ -155,13 +165,13 @@ std::vector<NamedText> LanguageTask::settings(const HybridTrainerConfig& config,
   const ModelFamily& family = find_family(config.model.family, *settings_.registry);
   return {{"model", model_line(family, config.model, model.parameter_count())},
           {"adapters", adapters_line(config.lora, model)},
-          {"data", concat(settings_.data.string(), ", ",
-                          units::millions(source_->described().train_tokens), " training tokens")},
+          {"data", concat(settings_.data.string(), ", ", units::millions(described().train_tokens),
+                          " training tokens")},
           {"batch", batch_line(config)}};
 }
 
 std::vector<std::string> LanguageTask::notes(bool begins) const {
-  std::vector<std::string> notes = source_->notes();
+  std::vector<std::string> notes = notes_of_data();
   if (begins && begins_with_another_tokenizer(settings_.init_from, tokenizer_.get())) {
     notes.push_back(concat("the tokenizer of ", settings_.init_from->string(),
                            " is not the data's: ids meant other text to its weights; prepare the "
@@ -173,10 +183,6 @@ std::vector<std::string> LanguageTask::notes(bool begins) const {
 
 std::string LanguageTask::sample(LossModel& model, const Stream& stream) const {
   return sample_text(as_language_model(model), tokenizer_.get(), stream);
-}
-
-std::unique_ptr<Task> language_task(const TrainingRunSettings& settings) {
-  return std::make_unique<LanguageTask>(settings);
 }
 
 }  // namespace hybrid_trainer

@@ -1,40 +1,42 @@
 #pragma once
 
+#include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/task.h"
 #include "hybrid_trainer/run/training_run.h"
-#include "src/run/training_source.h"
 
 namespace hybrid_trainer {
 
-/// Language modelling: pretraining on text, or fine-tuning on examples.
-class LanguageTask final : public Task {
+/// Language modelling, whatever its data are.
+class LanguageTask : public Task {
  public:
-  explicit LanguageTask(const TrainingRunSettings& settings);
-
-  HybridTrainerConfig completed(HybridTrainerConfig config) override;
+  HybridTrainerConfig completed(HybridTrainerConfig config) final;
   std::unique_ptr<LossModel> make_model(const HybridTrainerConfig& config,
-                                        MemoryPlaces& places) override;
-  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return source_->batches(config);
-  }
-  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
-                                                const Stream& stream) const override {
-    return source_->validation(config, stream);
-  }
-  std::vector<NamedText> facts() const override;
-  void check_same(const RunPaths& run) const override;
+                                        MemoryPlaces& places) final;
+  std::vector<NamedText> facts() const final;
+  void check_same(const RunPaths& run) const final;
   void write_files(const RunPaths& own, const RunPaths& run, const HybridTrainerConfig& config,
-                   bool resumes) const override;
-  std::vector<NamedText> settings(const HybridTrainerConfig& config,
-                                  LossModel& model) const override;
-  std::vector<std::string> notes(bool begins) const override;
-  std::string sample(LossModel& model, const Stream& stream) const override;
-  const ModelRegistry* simulated_by() const override { return settings_.registry; }
+                   bool resumes) const final;
+  std::vector<NamedText> settings(const HybridTrainerConfig& config, LossModel& model) const final;
+  std::vector<std::string> notes(bool begins) const final;
+  std::string sample(LossModel& model, const Stream& stream) const final;
+  const ModelRegistry* simulated_by() const final { return settings_.registry; }
+
+ protected:
+  explicit LanguageTask(const TrainingRunSettings& settings) : settings_(settings) {}
 
  private:
+  /// Tokens that the model must know; none where nothing says it.
+  virtual std::optional<std::int64_t> vocabulary_size() const = 0;
+  /// The data as the run's folder names them, and as a resumed run compares them.
+  virtual RunData described() const = 0;
+  /// Throws ConfigError of settings that these data cannot go with.
+  virtual void check_data(const HybridTrainerConfig&) const {}
+  /// Null where the data have none.
+  virtual std::unique_ptr<Tokenizer> load_tokenizer_for(std::int64_t vocabulary) const = 0;
+  virtual std::vector<std::string> notes_of_data() const { return {}; }
   RunData run_data(const RunPaths& run, bool resumes) const;
+
   TrainingRunSettings settings_;
-  std::unique_ptr<const TrainingSource> source_;
   std::unique_ptr<Tokenizer> tokenizer_;       // of the sample, if the data have one
   std::optional<std::filesystem::path> base_;  // of the weights that the model began with
 };

@@ -1,5 +1,3 @@
-#include "src/run/training_source.h"
-
 #include <algorithm>
 #include <cctype>
 #include <ctime>
@@ -12,15 +10,13 @@
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "src/config/stretches.h"
+#include "src/run/language_task.h"
+#include "src/run/run_base.h"
 #include "src/run/run_ranks.h"
 #include "src/run/run_tokenizer.h"
 
 namespace hybrid_trainer {
 namespace {
-
-std::int64_t effective_batch(const HybridTrainerConfig& config) {
-  return config.data.batch_size * config.gradient_accumulation.micro_batches;
-}
 
 /// Of all tokens up to 16 million, else of as many that are spread over them: data that differ do so
 /// nearly everywhere.
@@ -38,37 +34,39 @@ std::string sampled_checksum(const TokenDataset& data) {
   return checksum.text();
 }
 
-class FolderSource final : public TrainingSource {
+/// On the windows of prepared text.
+class Pretraining final : public LanguageTask {
  public:
-  explicit FolderSource(const TrainingRunSettings& settings)
-      : folder_(settings.data),
+  explicit Pretraining(const TrainingRunSettings& settings)
+      : LanguageTask(settings),
+        folder_(settings.data),
         train_(folder_, Split::kTrain, known_vocabulary(settings)),
         validation_(folder_, Split::kValidation, known_vocabulary(settings)),
         checksum_(sampled_checksum(train_) + sampled_checksum(validation_)) {}
 
-  std::optional<std::int64_t> vocabulary_size() const override { return train_.vocabulary_size(); }
-  RunData described() const override {
-    return {.folder = folder_, .train_tokens = train_.tokens(), .checksum = checksum_};
-  }
-  std::unique_ptr<Tokenizer> tokenizer(std::int64_t vocabulary) const override {
-    return train_.info() ? tokenizer_of_data(folder_, vocabulary) : nullptr;
-  }
   std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
     return std::make_unique<WindowBatches>(
-        train_, BatchSettings{.batch_size = effective_batch(config),
+        train_, BatchSettings{.batch_size = config.effective_batch(),
                               .sequence_length = config.data.sequence_length,
                               .shuffle = config.data.shuffle,
                               .seed = static_cast<std::uint64_t>(config.training.seed),
                               .stretches = Stretches(config).batches()});
   }
-  std::unique_ptr<EvaluationBatches> validation(const HybridTrainerConfig& config,
+  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
                                                 const Stream& stream) const override {
     return std::make_unique<EvaluationWindows>(validation_, config.data.batch_size,
                                                config.data.sequence_length, stream);
   }
 
  private:
-  /// Of data that do not say it themselves; with those that do, resolved_config compares.
+  std::optional<std::int64_t> vocabulary_size() const override { return train_.vocabulary_size(); }
+  RunData described() const override {
+    return {.folder = folder_, .train_tokens = train_.tokens(), .checksum = checksum_};
+  }
+  std::unique_ptr<Tokenizer> load_tokenizer_for(std::int64_t vocabulary) const override {
+    return train_.info() ? tokenizer_of_data(folder_, vocabulary) : nullptr;
+  }
+  /// Of data that do not say it themselves; with those that do, LanguageTask compares.
   static std::optional<std::int64_t> known_vocabulary(const TrainingRunSettings& settings) {
     const std::int64_t wanted = settings.config.model.vocabulary;
     if (wanted == 0 || read_data_info(settings.data)) return {};
@@ -79,15 +77,27 @@ class FolderSource final : public TrainingSource {
   std::string checksum_;
 };
 
-class ExampleSource final : public TrainingSource {
+/// On the rows of a file of examples.
+class FineTuning final : public LanguageTask {
  public:
-  explicit ExampleSource(const TrainingRunSettings& settings)
-      : files_(files_of(settings)),
+  explicit FineTuning(const TrainingRunSettings& settings)
+      : LanguageTask(settings),
+        files_(files_of(settings)),
         tokenizer_(load_tokenizer(files_.tokenizer)),
         data_(read_example_data(files_, *tokenizer_, settings.config.data)),
         end_tokens_(end_tokens_of(data_.train, *tokenizer_)),
         sequence_length_(settings.config.data.sequence_length) {}
 
+  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
+    return std::make_unique<PackedRows>(data_.train, packing(config, config.effective_batch()));
+  }
+  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
+                                                const Stream& stream) const override {
+    return std::make_unique<EvaluationRows>(data_.validation,
+                                            packing(config, config.data.batch_size), stream);
+  }
+
+ private:
   std::optional<std::int64_t> vocabulary_size() const override { return tokenizer_->least_table(); }
   RunData described() const override {
     const auto add = [](std::int64_t sum, const ExampleRow& row) {
@@ -102,7 +112,7 @@ class ExampleSource final : public TrainingSource {
             .now = files_.now,
             .end_tokens = end_tokens_};
   }
-  void check(const HybridTrainerConfig& config) const override {
+  void check_data(const HybridTrainerConfig& config) const override {
     std::vector<std::string> problems;
     if (config.training.cuda_graphs)
       problems.emplace_back(
@@ -111,18 +121,10 @@ class ExampleSource final : public TrainingSource {
       problems.emplace_back("stretches: rows of examples have one length; leave them out");
     if (!problems.empty()) throw ConfigError(std::move(problems));
   }
-  std::unique_ptr<Tokenizer> tokenizer(std::int64_t vocabulary) const override {
+  std::unique_ptr<Tokenizer> load_tokenizer_for(std::int64_t vocabulary) const override {
     return tokenizer_of_data(files_.tokenizer, vocabulary);
   }
-  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return std::make_unique<PackedRows>(data_.train, packing(config, effective_batch(config)));
-  }
-  std::unique_ptr<EvaluationBatches> validation(const HybridTrainerConfig& config,
-                                                const Stream& stream) const override {
-    return std::make_unique<EvaluationRows>(data_.validation,
-                                            packing(config, config.data.batch_size), stream);
-  }
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes_of_data() const override {
     std::vector<std::string> notes = told_of_refused(data_, files_);
     notes.insert(notes.begin(),
                  concat("the data has ", data_.rows, " rows: ", data_.train.size(),
@@ -144,8 +146,6 @@ class ExampleSource final : public TrainingSource {
     if (!cut.empty()) notes.push_back(cut);
     return notes;
   }
-
- private:
   /// The run's own, once it is there.
   static std::filesystem::path tokenizer_folder(const TrainingRunSettings& settings) {
     const std::filesystem::path of_run = settings.run / "tokenizer";
@@ -190,7 +190,8 @@ bool may_hold_examples(const std::filesystem::path& path) {
   return first == '{' || first == '[';
 }
 
-std::unique_ptr<const TrainingSource> open_training_source(const TrainingRunSettings& settings) {
+std::unique_ptr<Task> language_task(const TrainingRunSettings& given) {
+  const TrainingRunSettings settings = with_base(given);
   const bool is_file = std::filesystem::is_regular_file(settings.data);
   const bool wants_rows = settings.config.data.is_rows();
   if (is_file && !wants_rows && !may_hold_examples(settings.data)) {
@@ -209,23 +210,11 @@ std::unique_ptr<const TrainingSource> open_training_source(const TrainingRunSett
             ? " is a file of examples; `hybrid finetune --model HF_DIR --data FILE` trains on it"
             : " is a folder; want windows, or a file of examples")});
   }
-  if (is_file) return std::make_unique<ExampleSource>(settings);
+  if (is_file) return std::make_unique<FineTuning>(settings);
   if (wants_rows)
     throw MissingInput(
         concat(settings.data.string(), ": want a file of examples, one JSON object a line"));
-  return std::make_unique<FolderSource>(settings);
-}
-
-void check_same_data(const RunData& before, const RunData& here) {
-  if (before.train_tokens == 0) return;
-  const bool same_length = before.train_tokens == here.train_tokens;
-  const bool same_content = before.checksum.empty() || before.checksum == here.checksum;
-  if (same_length && same_content) return;
-  throw DataError(concat(here.folder.string(), same_length ? " holds other data, of " : " has ",
-                         here.train_tokens, " training tokens, and the run was trained on ",
-                         before.train_tokens,
-                         ", where its position means another place; give --data the run's own, ",
-                         before.folder.string()));
+  return std::make_unique<Pretraining>(settings);
 }
 
 }  // namespace hybrid_trainer
