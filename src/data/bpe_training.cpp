@@ -66,11 +66,6 @@ std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wante
 
 }  // namespace
 
-/// What one thread needs to count.
-struct BpeTrainer::Counter {
-  PartedCounts counts;
-};
-
 struct BpeTrainer::Words {
   PartedCounts counts;
 };
@@ -90,10 +85,10 @@ BpeTrainer::~BpeTrainer() = default;
 
 void BpeTrainer::add(std::span<const std::string_view> texts) {
   while (counters_.size() < static_cast<std::size_t>(threads())) {
-    counters_.push_back(std::make_unique<Counter>());
+    counters_.push_back(std::make_unique<Words>());
   }
   parallel_for(static_cast<std::int64_t>(texts.size()), [&](std::int64_t i, int worker) {
-    Counter& counter = *counters_[static_cast<std::size_t>(worker)];
+    Words& counter = *counters_[static_cast<std::size_t>(worker)];
     const std::string_view text = texts[static_cast<std::size_t>(i)];
     for_each_word(WordPattern::kGpt2, text, [&](std::string_view word) {
       while (!word.empty()) {

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <queue>
-#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <utility>

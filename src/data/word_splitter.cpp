@@ -1,7 +1,5 @@
 #include "word_splitter.h"
 
-#include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 

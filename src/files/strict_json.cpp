@@ -4,7 +4,6 @@
 #include <boost/json/value_stack.hpp>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"

@@ -1,17 +1,8 @@
-#include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/observability/run_summary.h"
+#include "step_record_json.h"
 
 namespace hybrid_trainer {
 namespace {
-
-using BytesOfKinds = std::array<std::size_t, kMemoryKinds>;
-
-void write_kinds(JsonWriter& out, std::string_view key, const BytesOfKinds& bytes) {
-  out.begin_object(key);
-  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
-    out.number(name_of(static_cast<MemoryKind>(kind)), bytes[kind]);
-  out.end_object();
-}
 
 void write_savings(JsonWriter& out, const std::vector<MemorySaving>& savings) {
   out.begin_array("simulated_savings");
@@ -66,7 +57,7 @@ void write_phase(JsonWriter& out, Phase phase, const PhaseUse& use) {
   out.number("tokens", use.sum.tokens);
   out.number("cost", use.cost);
   out.number("peak_bytes", use.peak_bytes);
-  write_kinds(out, "peak_bytes_by_kind", use.sum.device_memory.peak);
+  write_bytes_by_kind(out, "peak_bytes_by_kind", use.sum.device_memory.peak);
   out.string("precision", use.precision);
   out.end_object();
 }
@@ -125,8 +116,8 @@ std::string to_json(const RunSummary& summary) {
   out.number("restore_seconds", summary.offload.restore_seconds);
   out.number("waited_seconds", summary.offload.waited_seconds);
   out.end_object();
-  write_kinds(out, "host_peak_bytes_by_kind", summary.host_peak_by_kind);
-  write_kinds(out, "file_peak_bytes_by_kind", summary.file_peak_by_kind);
+  write_bytes_by_kind(out, "host_peak_bytes_by_kind", summary.host_peak_by_kind);
+  write_bytes_by_kind(out, "file_peak_bytes_by_kind", summary.file_peak_by_kind);
   out.number("recommended_micro_batch", summary.sum.recommended_micro_batch);
   write_savings(out, summary.savings);
   out.end_object();

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/json_writer.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -51,10 +50,7 @@ class LineWriter {
   void write(const char* key, const std::string& text) const { out_.string(key, text); }
   void write(const char* key, bool value) const { out_.boolean(key, value); }
   void write(const char* key, const BytesByKind& bytes) const {
-    out_.begin_object(key);
-    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
-      out_.number(name_of(static_cast<MemoryKind>(kind)), bytes[kind]);
-    out_.end_object();
+    write_bytes_by_kind(out_, key, bytes);
   }
   JsonWriter& out_;
 };
@@ -128,6 +124,13 @@ class LostNumbers {
 };
 
 }  // namespace
+
+void write_bytes_by_kind(JsonWriter& out, std::string_view key, const BytesByKind& bytes) {
+  out.begin_object(key);
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
+    out.number(name_of(static_cast<MemoryKind>(kind)), bytes[kind]);
+  out.end_object();
+}
 
 std::string to_json_line(StepRecord record) {
   std::string lost;

@@ -4,9 +4,14 @@
 #include <string>
 #include <string_view>
 
+#include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/observability/step_record.h"
 
 namespace hybrid_trainer {
+
+/// An object with the bytes of each MemoryKind.
+void write_bytes_by_kind(JsonWriter& out, std::string_view key,
+                         const std::array<std::size_t, kMemoryKinds>& bytes);
 
 /// One line of metrics.jsonl, with its newline. The event begins with the names of numbers that JSON
 /// cannot represent, and then warns.

@@ -151,11 +151,6 @@ std::string end_of_run(const RunPaths& paths) {
   return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
 }
 
-TrainedRun load_trained_run(const fs::path& run, const Stream& stream,
-                            const ModelRegistry& registry, RunWeights weights) {
-  return load_trained_run(run, stream, registry, weights, {});
-}
-
 TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
                             const ModelRegistry& registry, RunWeights weights,
                             const std::optional<std::string>& frozen_form) {

@@ -3,7 +3,6 @@
 #include <fstream>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "hybrid_trainer/data/batch_loader.h"

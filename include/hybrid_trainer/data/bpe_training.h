@@ -44,13 +44,12 @@ class BpeTrainer {
   BpeTrainingResult train();
 
  private:
-  struct Counter;
   struct Words;
   void add_up();
   std::int64_t vocabulary_size_;
   std::size_t word_bytes_;
-  std::vector<std::unique_ptr<Counter>> counters_;  // one per thread
-  std::unique_ptr<Words> words_;                    // of all calls of add
+  std::vector<std::unique_ptr<Words>> counters_;  // one per thread
+  std::unique_ptr<Words> words_;                  // of all calls of add
   std::int64_t forgotten_words_ = 0;
 };
 

@@ -67,16 +67,13 @@ struct TrainedRun {
 enum class RunWeights { kLast, kAverage };
 
 /// The weights of the newest intact checkpoint; if it was taken in Predict, the accepted ones from
-/// before the prediction. `stream` must outlive the model. Throws MissingInput if there is no run
-/// or no checkpoint, or it holds no average, ConfigError, DataError.
+/// before the prediction. `stream` must outlive the model. `frozen_form` is instead of the run's
+/// lora.base, and a run without adapters holds its weights by it, too. Throws MissingInput if there
+/// is no run or no checkpoint, or it holds no average, ConfigError, DataError.
 TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream,
                             const ModelRegistry& registry = model_families(),
-                            RunWeights weights = RunWeights::kLast);
-
-/// The same with a lora.base of its own, by which a run without adapters holds its weights too.
-TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream,
-                            const ModelRegistry& registry, RunWeights weights,
-                            const std::optional<std::string>& frozen_form);
+                            RunWeights weights = RunWeights::kLast,
+                            const std::optional<std::string>& frozen_form = {});
 
 /// A Hugging Face folder's model and tokenizer, its weights held in the form that lora.base names.
 /// Throws MissingInput, DataError.
